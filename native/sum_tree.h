@@ -1,0 +1,85 @@
+/* sum_tree.h: exact prioritized and uniform draws over an array of leaf masses.
+ *
+ * The leaves, one 64-bit mass for each slot, belong to the caller and usually lie in the persistent
+ * region. Above them stands a 16-ary tree of derived memory: level 0 is the leaves, mass[k][j] is
+ * the sum of mass[k-1][16j .. 16j+15], and count[k][j] is the number of positive leaves below it.
+ * The topmost level has at most 16 entries; their sum is the total. Masses are integers, so every
+ * node equals the sum of its children exactly, in any order of changes, for ever.
+ *
+ * Sixteen children are two cache lines of masses: at 1 M leaves a draw touches five groups, of
+ * which only the leaf and the level above lie outside the first cache. Masses and counts are
+ * separate arrays: a prioritized draw reads no counts, a uniform one no masses but the last group.
+ *
+ * Invariants, asserted by rp_tree_check() in these words:
+ *   leaf[i] <= 2^63 / capacity for i < capacity, so no sum can overflow
+ *   leaf[i] = 0 for capacity <= i < rp_tree_leaf_count(capacity)
+ *   mass[k][j] = sum of its children's, count[k][j] = sum of theirs (of positive ones at level 1)
+ *   total = sum of the topmost level <= 2^63, and positive likewise <= capacity
+ *
+ * Limits: 1 <= capacity <= 2^31. Leaves and nodes are 64-byte aligned. The struct holds pointers of
+ * this process: rp_tree_open() makes it anew, it is never stored. One owner at a time.
+ *
+ * The minimum mass is not kept: replacing the smallest leaf would look at fifteen siblings on every
+ * level and a third array at each update, for one use only, normalising weights by the table's
+ * maximum, where the batch's own maximum serves.
+ */
+#ifndef RP_SUM_TREE_H
+#define RP_SUM_TREE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    RP_TREE_FANOUT = 16,
+    RP_TREE_LEVELS_MAX = 8, /* the leaves and seven levels above them: 16^8 > 2^31 */
+    RP_TREE_GROUP = 32,     /* descents that run side by side */
+};
+#define RP_TREE_CAPACITY_MAX ((uint32_t)1 << 31)
+
+struct rp_tree_kernel;
+
+struct rp_tree {
+    uint64_t *mass[RP_TREE_LEVELS_MAX];  /* mass[0] is the caller's leaves */
+    uint32_t *count[RP_TREE_LEVELS_MAX]; /* count[0] is NULL */
+    const struct rp_tree_kernel *kernel;
+    uint64_t total;
+    uint32_t positive; /* leaves with positive mass */
+    uint32_t capacity;
+    uint32_t top; /* the topmost level: 0 for up to 16 leaves */
+};
+
+/* How many leaf words the caller keeps for `capacity` slots: a multiple of 16, the surplus zero. */
+size_t rp_tree_leaf_count(uint32_t capacity);
+
+/* Bytes of derived memory for `capacity` slots: a multiple of 64, may be 0. */
+size_t rp_tree_bytes(uint32_t capacity);
+
+/* The largest mass a leaf may hold, 2^63 / capacity: with it no total overflows. */
+uint64_t rp_tree_mass_max(uint32_t capacity);
+
+/* Derive everything from the leaves. `leaf` and `nodes` stay the caller's and outlive *t; `nodes`
+ * needs no clearing. Chooses the fastest kernel this processor has. Cost: one pass over all. */
+void rp_tree_open(struct rp_tree *t, uint64_t *leaf, void *nodes, uint32_t capacity);
+
+/* From now on this tree takes the portable kernel, whose answers are the same. */
+void rp_tree_use_portable(struct rp_tree *t);
+
+/* Bring the nodes above n leaves up to date; the caller has already written those leaf words. Any
+ * order, duplicates allowed, neighbours cheap. Cost: some 5 ns a slot at 1 M leaves, in batches. */
+void rp_tree_refresh(struct rp_tree *t, const uint32_t *slots, size_t n);
+
+/* The sum of all leaves, and how many of them are positive. */
+uint64_t rp_tree_total(const struct rp_tree *t);
+uint32_t rp_tree_count(const struct rp_tree *t);
+
+/* For each target in [0, total): the one slot i with
+ * leaf[0] + .. + leaf[i-1] <= target < leaf[0] + .. + leaf[i]. Mass zero is never chosen. */
+void rp_tree_draw(const struct rp_tree *t, const uint64_t *targets, uint32_t *slots, size_t n);
+
+/* For each rank in [0, count): the positive leaf with exactly `rank` positive leaves before it. */
+void rp_tree_draw_rank(const struct rp_tree *t, const uint32_t *ranks, uint32_t *slots, size_t n);
+
+/* Assert every invariant above. Cost: one pass over everything. */
+void rp_tree_check(const struct rp_tree *t);
+
+#endif
