@@ -1,0 +1,218 @@
+"""From what an environment returns to the rows that are stored, for every autoreset mode.
+
+Gymnasium's vector environments end an episode in one of three ways, and say which in
+`metadata["autoreset_mode"]`. What `step` returns for an environment that just ended:
+
+    mode        observation      final observation        the next call of step
+    next-step   the final one    the observation itself   ignores the action, returns the reset's
+                                                          observation: a made-up row, never stored
+    same-step   the reset's      infos["final_obs"]       is an ordinary step
+    disabled    the final one    the observation itself   is an ordinary step; the caller has reset
+                                                          that environment in between
+
+A single `Env` is "disabled" with one environment and no leading axis (mode "single").
+
+Whatever the mode, what is stored is the same. An episode of T steps is T + 1 rows in one stream:
+
+    row t < T   observation o_t, action a_t, reward r_t, terminated d_t     (d_t cuts returns)
+    row T       observation o_T, everything else zero; the end bit           (the closing row)
+
+`d_t` is the environment's `terminated`, or a lost life where the caller says so: it may be true
+inside an episode. A closing row after a termination whose final observation is not known is all
+zeros; after a truncation the final observation is needed to bootstrap, so its lack is an error.
+
+`Autoreset` keeps one bit per environment (is the next call a made-up one?) and nothing else: it
+does no I/O and knows no server. What it returns, `Rows`, is what a writer appends: all of
+`columns`, one row to each stream in `streams`; then, for each stream in `ended_streams`, the
+closing row and the end of the episode. `closing` holds observation columns only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .spec import Spec, SpecError, fitted
+
+MODES = ("next-step", "same-step", "disabled", "single")
+OPEN, TERMINATED, TRUNCATED = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows to append after one call of `step`. S streams took a real step, E of them ended.
+
+    streams        int64 [S], rising: which environments took a step
+    columns        {column: [S, *shape]}, every column of the spec: the steps' rows
+    ending         uint8 [S]: OPEN, TERMINATED or TRUNCATED, after this row
+    ended_streams  int64 [E], rising: streams[ending != OPEN]
+    closing        {observation column: [E, *shape]}: the closing rows, same order
+    """
+
+    streams: np.ndarray
+    columns: dict[str, np.ndarray]
+    ending: np.ndarray
+    ended_streams: np.ndarray
+    closing: dict[str, np.ndarray]
+
+
+def mode_of(env: Any) -> str:
+    """The mode of a Gymnasium Env or VectorEnv; SpecError where a VectorEnv does not say."""
+    if not hasattr(env, "single_observation_space"):
+        return "single"
+    stated = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
+    name = str(getattr(stated, "value", stated))
+    modes = {"NextStep": "next-step", "SameStep": "same-step", "Disabled": "disabled"}
+    if name not in modes:
+        raise SpecError(
+            f"metadata['autoreset_mode'] is {stated!r}; expected one of {', '.join(modes)}"
+        )
+    return modes[name]
+
+
+class Autoreset:
+    """Turns calls of `step` into rows; one object per environment (vector), one owner."""
+
+    def __init__(self, spec: Spec, mode: str, count: int = 1) -> None:
+        if mode not in MODES:
+            raise SpecError(f"autoreset mode {mode!r}; expected one of {MODES}")
+        if count < 1 or (mode == "single" and count != 1):
+            raise SpecError(f"{count} environments in mode {mode!r}")
+        self.spec = spec
+        self.mode = mode
+        self.count = count
+        self.extras = tuple(
+            c.name
+            for c in spec
+            if c.name not in ("reward", "terminated")
+            and c not in spec.group("observation")
+            and c not in spec.group("action")
+        )
+        self.made_up = np.zeros(count, np.bool_)
+
+    def restart(self, mask: np.ndarray | None = None) -> None:
+        """The caller has called `reset` (on those in `mask`): their next step is real.
+
+        An episode that was open there has no closing row from here; the writer cuts it.
+        """
+        self.made_up[slice(None) if mask is None else np.asarray(mask, np.bool_)] = False
+
+    def rows(
+        self,
+        *,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        next_observation: Any = None,
+        infos: Mapping[str, Any] | None = None,
+        final_observation: Any = None,
+        life_lost: Any = None,
+        extras: Mapping[str, Any] | None = None,
+    ) -> Rows:
+        """The rows of one call of `step`.
+
+        observation, action: what the action was chosen from, and the action. reward, terminated,
+        truncated, next_observation, infos: what `step` returned. All with the leading axis [B],
+        nested as in the spaces; without it in mode "single". final_observation, where given, is
+        used in place of what next_observation and infos say; only entries of ended environments are
+        read. life_lost [B]: also cuts the return, not the episode. extras: the user's own columns.
+        Raises SpecError naming column, expected and got, before anything changes.
+        """
+        terminated = self._flags("terminated", terminated)
+        truncated = self._flags("truncated", truncated)
+        cuts = terminated if life_lost is None else terminated | self._flags("life_lost", life_lost)
+        given = {"reward": self._batched(reward), "terminated": cuts, **self._extras(extras)}
+        given |= self._columns("observation", observation)
+        given |= self._columns("action", action)
+
+        real = ~self.made_up
+        ended = (terminated | truncated) & real
+        columns = {c.name: fitted(c, given[c.name], self.count)[real] for c in self.spec}
+        closing = self._closing(ended, terminated, next_observation, infos, final_observation)
+        if self.mode == "next-step":
+            self.made_up = ended
+        ending = np.where(terminated, TERMINATED, np.where(truncated, TRUNCATED, OPEN))
+        return Rows(
+            streams=np.flatnonzero(real),
+            columns=columns,
+            ending=ending[real].astype(np.uint8),
+            ended_streams=np.flatnonzero(ended),
+            closing=closing,
+        )
+
+    def _batched(self, value: Any) -> np.ndarray:
+        array = np.asarray(value)
+        return array[None] if self.mode == "single" else array
+
+    def _flags(self, name: str, value: Any) -> np.ndarray:
+        flags = self._batched(value)
+        if flags.shape != (self.count,) or flags.dtype != np.bool_:
+            raise SpecError(
+                f"{name}: expected bool {(self.count,)}, got {flags.dtype} {flags.shape}"
+            )
+        return flags
+
+    def _columns(self, name: str, value: Any) -> dict[str, np.ndarray]:
+        return {c: self._batched(leaf) for c, leaf in self.spec.flatten(name, value).items()}
+
+    def _extras(self, extras: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+        given = dict(extras or {})
+        missing = [name for name in self.extras if name not in given]
+        unknown = [name for name in given if name not in self.extras]
+        if missing or unknown:
+            raise SpecError(f"extra columns: expected {list(self.extras)}, got {list(given)}")
+        return {name: self._batched(value) for name, value in given.items()}
+
+    def _closing(
+        self,
+        ended: np.ndarray,
+        terminated: np.ndarray,
+        next_observation: Any,
+        infos: Mapping[str, Any] | None,
+        final_observation: Any,
+    ) -> dict[str, np.ndarray]:
+        """{observation column: [E, *shape]} of the environments in `ended`."""
+        if not ended.any():
+            return {
+                c.name: np.zeros((0, *c.shape), c.dtype) for c in self.spec.group("observation")
+            }
+        if final_observation is None and self.mode == "same-step":
+            final_observation = (infos or {}).get("final_obs")
+        elif final_observation is None:
+            final_observation = next_observation
+        if not _is_per_environment(final_observation):
+            flat = self._columns("observation", final_observation)
+            columns = self.spec.group("observation")
+            return {c.name: fitted(c, flat[c.name], self.count)[ended] for c in columns}
+        return self._closing_one_by_one(ended, terminated, final_observation)
+
+    def _closing_one_by_one(
+        self, ended: np.ndarray, terminated: np.ndarray, finals: Any
+    ) -> dict[str, np.ndarray]:
+        """The same from a sequence with one nested observation, or None, for each environment."""
+        columns = self.spec.group("observation")
+        closing = {c.name: np.zeros((int(ended.sum()), *c.shape), c.dtype) for c in columns}
+        for row, i in enumerate(np.flatnonzero(ended)):
+            final = None if finals is None else finals[i]
+            if final is None and not terminated[i]:
+                raise SpecError(
+                    f"environment {i} was truncated and its final observation is missing "
+                    f"(mode {self.mode!r}); a truncated return bootstraps from it"
+                )
+            if final is not None:
+                flat = self.spec.flatten("observation", final)
+                for c in columns:
+                    closing[c.name][row] = fitted(c, np.asarray(flat[c.name])[None], 1)[0]
+        return closing
+
+
+def _is_per_environment(final_observation: Any) -> bool:
+    """True for None and for Gymnasium's object array with one entry an environment."""
+    if final_observation is None:
+        return True
+    return isinstance(final_observation, np.ndarray) and final_observation.dtype == np.object_

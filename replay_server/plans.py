@@ -1,0 +1,170 @@
+"""Which steps of which column a sampled item contains, relative to its anchor step t.
+
+A plan belongs to a table. Resolved against the table's Spec it gives, per column, a rising tuple of
+offsets; a sampled batch then has that column as [batch, len(offsets), *shape].
+
+    Row()                every column {0}: a plain row, nothing around it
+    NStep(n)             observation {0, n}; action {0}; reward, terminated {0 .. n-1}; extras {0}
+    NStep(n, stack=k)    observation {-(k-1) .. n}, each frame once; the rest as above
+    Sequence(length, n)  state columns {0}; every other column {0 .. length-1+n}
+    Offsets({...})       as written
+
+The reach of a plan is how far it looks behind and ahead of t. It is what the server needs to know
+when a window is complete and when an item must leave with its oldest step.
+
+Limits: offsets lie within ±OFFSET_MAX; a column has at least one offset.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .spec import Spec, SpecError
+
+OFFSET_MAX = 1023
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A plan against a spec: what to copy for one item.
+
+    `offsets`: {column: rising step offsets}, in the spec's column order, every column present.
+    `behind`, `ahead`: the reach, both >= 0. `item_size`: bytes of one sampled item's columns.
+    """
+
+    offsets: dict[str, tuple[int, ...]]
+    behind: int
+    ahead: int
+    item_size: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Base of all plans; `offsets_of` is what a kind of plan decides."""
+
+    def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
+        """{column: offsets} for every column of `spec`."""
+        raise NotImplementedError
+
+    def resolve(self, spec: Spec) -> Resolved:
+        """Check the plan against `spec`; raises SpecError naming the column that does not fit."""
+        wanted = self.offsets_of(spec)
+        offsets = {}
+        for column in spec:
+            taken = tuple(int(offset) for offset in wanted.get(column.name, ()))
+            if not taken or list(taken) != sorted(set(taken)):
+                raise SpecError(
+                    f"plan {self!r}: column {column.name!r} has offsets {taken}; "
+                    "expected at least one, rising"
+                )
+            if taken[0] < -OFFSET_MAX or taken[-1] > OFFSET_MAX:
+                raise SpecError(
+                    f"plan {self!r}: column {column.name!r} reaches {taken[0]} to {taken[-1]}; "
+                    f"the limit is {-OFFSET_MAX} to {OFFSET_MAX}"
+                )
+            offsets[column.name] = taken
+        unknown = [name for name in wanted if name not in offsets]
+        if unknown:
+            raise SpecError(f"plan {self!r}: no column {unknown[0]!r} in {', '.join(spec.names)}")
+        return Resolved(
+            offsets=offsets,
+            behind=max(0, -min(taken[0] for taken in offsets.values())),
+            ahead=max(0, max(taken[-1] for taken in offsets.values())),
+            item_size=sum(len(offsets[column.name]) * column.size for column in spec),
+        )
+
+    def to_json(self) -> str:
+        """{"kind": ..., fields}: one canonical document a plan."""
+        document = {"kind": type(self).__name__, **_document_of(self)}
+        return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+
+def _document_of(plan: Plan) -> dict[str, Any]:
+    return {name: getattr(plan, name) for name in plan.__dataclass_fields__}
+
+
+def plan_from_json(text: str | bytes) -> Plan:
+    """The inverse of `Plan.to_json`; raises SpecError on anything else."""
+    kinds = {kind.__name__: kind for kind in (Row, NStep, Sequence, Offsets)}
+    try:
+        document = json.loads(text)
+        kind = kinds[document.pop("kind")]
+        if "state" in document:
+            document["state"] = tuple(document["state"])
+        return kind(**document)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise SpecError(f"not a plan document: {error!r}") from error
+
+
+@dataclass(frozen=True)
+class Row(Plan):
+    """Plain rows: the anchor step and nothing else."""
+
+    def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
+        return {column.name: (0,) for column in spec}
+
+
+@dataclass(frozen=True)
+class NStep(Plan):
+    """An n-step transition; with stack=k the frames of both stacks, each frame once."""
+
+    n: int
+    stack: int = 1
+
+    def __post_init__(self) -> None:
+        if self.n < 1 or self.stack < 1:
+            raise SpecError(f"NStep(n={self.n}, stack={self.stack}): both must be at least 1")
+
+    def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
+        frames = (0, self.n) if self.stack == 1 else tuple(range(1 - self.stack, self.n + 1))
+        offsets = {column.name: (0,) for column in spec}
+        offsets |= {column.name: frames for column in spec.group("observation")}
+        offsets |= {
+            name: tuple(range(self.n)) for name in ("reward", "terminated") if name in offsets
+        }
+        return offsets
+
+
+@dataclass(frozen=True)
+class Sequence(Plan):
+    """A stretch of `length` steps and `n` more for the targets of the last; state at its start.
+
+    `state` names the columns (or groups) of recurrent state, which are needed at t only.
+    """
+
+    length: int
+    n: int = 0
+    state: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.length < 1 or self.n < 0:
+            raise SpecError(f"Sequence(length={self.length}, n={self.n}): expected >= 1 and >= 0")
+
+    def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
+        offsets = {column.name: tuple(range(self.length + self.n)) for column in spec}
+        for name in self.state:
+            columns = spec.group(name)
+            if not columns:
+                raise SpecError(f"no state column {name!r}; there are {', '.join(spec.names)}")
+            offsets |= {column.name: (0,) for column in columns}
+        return offsets
+
+
+@dataclass(frozen=True)
+class Offsets(Plan):
+    """Offsets written out per column, for windows the named plans do not describe."""
+
+    columns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        fixed = {str(name): tuple(offsets) for name, offsets in dict(self.columns).items()}
+        object.__setattr__(self, "columns", fixed)
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self.columns.items())))
+
+    def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
+        return dict(self.columns)

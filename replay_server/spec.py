@@ -1,0 +1,373 @@
+"""What one stored step is made of: named columns in a fixed-size record.
+
+A `Spec` is an ordered list of `Column`s. Nested observations and actions are flattened: a Box
+observation is the column "observation", the entry "camera" of a Dict observation is
+"observation/camera", the second entry of a Tuple is "observation/1", and so on to any depth.
+`spec_from(env)` derives a Spec from a Gymnasium environment; `flatten` and `unflatten` go between
+nested values and columns.
+
+The record, as the server stores it (the server sees bytes and offsets, never names):
+
+    | column 0 | gap | column 1 | gap | ... | tail gap |
+
+  * columns lie in declared order, C-contiguous and little-endian, a bool as one byte 0 or 1;
+  * column c starts at the next offset that is a multiple of min(8, itemsize of its dtype);
+  * the record size is a multiple of 8, so an 8-byte aligned ring keeps every column aligned;
+  * gaps are zero bytes; `Spec.padding` says how many there are.
+
+Limits: dtypes are bool, (u)int8-64, float16-64. A spec has at most COLUMN_COUNT_MAX columns.
+Which steps of which column a sampled item contains is a plan's business: see plans.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+COLUMN_COUNT_MAX = 64
+RECORD_ALIGNMENT = 8
+PADS = ("zero", "first")
+KINDS = "biuf"
+
+
+class SpecError(ValueError):
+    """A spec that cannot be built, or values that do not fit it; names column, expected and got."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One named field of a step.
+
+    `shape` is that of one step (no batch axis). `pad` says what stands behind an episode's start
+    when a plan reaches there: "zero" bytes, or the episode's "first" row repeated.
+    """
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...] = ()
+    pad: str = "zero"
+
+    def __post_init__(self) -> None:
+        dtype = np.dtype(self.dtype)
+        if dtype.kind not in KINDS or dtype.itemsize > 8:
+            raise SpecError(
+                f"column {self.name!r}: dtype {dtype} is not supported; expected bool, an integer "
+                "or a float of at most 8 bytes"
+            )
+        if not self.name or any(part == "" for part in self.name.split("/")):
+            raise SpecError(f"column name {self.name!r} is empty or has an empty part")
+        if self.pad not in PADS:
+            raise SpecError(f"column {self.name!r}: pad {self.pad!r}; expected one of {PADS}")
+        shape = tuple(int(n) for n in self.shape)
+        if any(n < 1 for n in shape):
+            raise SpecError(f"column {self.name!r}: shape {shape} has an empty axis")
+        object.__setattr__(self, "dtype", dtype.newbyteorder("<"))
+        object.__setattr__(self, "shape", shape)
+
+    @property
+    def size(self) -> int:
+        """Bytes of one step of this column."""
+        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def alignment(self) -> int:
+        return min(8, self.dtype.itemsize)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "dtype": self.dtype.name,
+            "shape": list(self.shape),
+            "pad": self.pad,
+        }
+
+    def describe(self) -> str:
+        return f"{self.dtype.name}{list(self.shape)} pad={self.pad}"
+
+
+def _round_up(value: int, to: int) -> int:
+    return -(-value // to) * to
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The columns of a step and where each lies in its record.
+
+    `tuples` names the groups (such as "observation" or "observation/arm") that were tuples before
+    flattening, so that `unflatten` gives tuples back where there were tuples.
+    """
+
+    columns: tuple[Column, ...]
+    tuples: frozenset[str] = frozenset()
+    offsets: dict[str, int] = field(init=False, compare=False, repr=False)
+    record_size: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        columns = tuple(self.columns)
+        if not columns:
+            raise SpecError("a spec needs at least one column")
+        if len(columns) > COLUMN_COUNT_MAX:
+            raise SpecError(f"{len(columns)} columns; at most {COLUMN_COUNT_MAX}")
+        offsets: dict[str, int] = {}
+        end = 0
+        for column in columns:
+            if column.name in offsets:
+                raise SpecError(f"column {column.name!r} appears twice")
+            offsets[column.name] = _round_up(end, column.alignment)
+            end = offsets[column.name] + column.size
+        for name in offsets:
+            parts = name.split("/")
+            for i in range(1, len(parts)):
+                if "/".join(parts[:i]) in offsets:
+                    raise SpecError(f"{name!r} lies inside column {'/'.join(parts[:i])!r}")
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "tuples", frozenset(self.tuples))
+        object.__setattr__(self, "offsets", offsets)
+        object.__setattr__(self, "record_size", _round_up(end, RECORD_ALIGNMENT))
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.columns)
+
+    def __getitem__(self, name: str) -> Column:
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise SpecError(f"no column {name!r}; there are {', '.join(self.names)}")
+
+    def __hash__(self) -> int:
+        return hash((self.columns, self.tuples))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.offsets)
+
+    @property
+    def padding(self) -> int:
+        """Zero bytes in a record that belong to no column."""
+        return self.record_size - sum(column.size for column in self.columns)
+
+    def group(self, name: str) -> tuple[Column, ...]:
+        """The columns of `name`: the column itself, or every column below "name/"."""
+        return tuple(c for c in self.columns if c.name == name or c.name.startswith(name + "/"))
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def record_dtype(self) -> np.dtype:
+        """The record as a NumPy structured dtype: same names, offsets and size as on the wire."""
+        return np.dtype(
+            {
+                "names": list(self.names),
+                "formats": [(c.dtype, c.shape) for c in self.columns],
+                "offsets": [self.offsets[c.name] for c in self.columns],
+                "itemsize": self.record_size,
+            }
+        )
+
+    def pack(self, values: Mapping[str, Any], count: int, *, partial: bool = False) -> np.ndarray:
+        """Columns of [count, *shape] -> records, uint8 [count, record_size], gaps zero.
+
+        `partial` allows columns to be missing; they become zeros (closing rows hold only an
+        observation). Raises SpecError naming column, expected and got.
+        """
+        unknown = [name for name in values if name not in self.offsets]
+        if unknown:
+            raise SpecError(f"no column {unknown[0]!r}; there are {', '.join(self.names)}")
+        records = np.zeros((count, self.record_size), np.uint8)
+        fields = records.view(self.record_dtype())[:, 0]
+        for column in self.columns:
+            if column.name in values:
+                fields[column.name] = fitted(column, values[column.name], count)
+            elif not partial:
+                raise SpecError(
+                    f"column {column.name!r} is missing; expected {column.describe()}, "
+                    f"got columns {', '.join(values) or 'none'}"
+                )
+        return records
+
+    def unpack(self, records: np.ndarray) -> dict[str, np.ndarray]:
+        """Records, uint8 [..., record_size] C-contiguous -> views of the columns [..., *shape]."""
+        fields = records.view(self.record_dtype())[..., 0]
+        return {name: fields[name] for name in self.names}
+
+    # -- nested values ---------------------------------------------------------------------------
+
+    def flatten(self, name: str, value: Any) -> dict[str, Any]:
+        """A nested value (dicts, tuples, arrays) of the group `name` -> {column: leaf}.
+
+        Leaves are passed on as they are, with whatever leading axes they have.
+        """
+        flat: dict[str, Any] = {}
+        _flatten_into(flat, name, value, self.offsets)
+        expected = [column.name for column in self.group(name)]
+        for column_name in expected:
+            if column_name not in flat:
+                raise SpecError(f"column {column_name!r} is missing; got {', '.join(flat)}")
+        for column_name in flat:
+            if column_name not in expected:
+                raise SpecError(f"no column {column_name!r}; there are {', '.join(expected)}")
+        return flat
+
+    def unflatten(self, name: str, columns: Mapping[str, Any]) -> Any:
+        """{column: leaf} -> the nested value of the group `name`; the inverse of `flatten`."""
+        if name in self.offsets:
+            return columns[name]
+        keys = list(dict.fromkeys(c.name[len(name) + 1 :].split("/")[0] for c in self.group(name)))
+        if not keys:
+            raise SpecError(f"no column {name!r}; there are {', '.join(self.names)}")
+        entries = {key: self.unflatten(f"{name}/{key}", columns) for key in keys}
+        return tuple(entries.values()) if name in self.tuples else entries
+
+    # -- documents -------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """A canonical document: equal specs give equal bytes."""
+        document = {
+            "columns": [column.to_json() for column in self.columns],
+            "tuples": sorted(self.tuples),
+            "record_size": self.record_size,
+        }
+        return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Spec:
+        """The inverse of `to_json`; raises SpecError on anything else."""
+        try:
+            document = json.loads(text)
+            columns = tuple(
+                Column(c["name"], np.dtype(c["dtype"]), tuple(c["shape"]), c["pad"])
+                for c in document["columns"]
+            )
+            spec = Spec(columns, frozenset(document["tuples"]))
+            record_size = document["record_size"]
+        except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise SpecError(f"not a spec document: {error!r}") from error
+        if record_size != spec.record_size:
+            raise SpecError(
+                f"a record is {spec.record_size} bytes, the document says {record_size}"
+            )
+        return spec
+
+    def differences(self, other: Spec) -> list[str]:
+        """What `other` has that this spec has not, one readable line each; empty when they agree.
+
+        "mine" is this spec, "theirs" the other one.
+        """
+        lines = []
+        theirs = {column.name: column for column in other}
+        for column in self:
+            if column.name not in theirs:
+                lines.append(f"{column.name}: mine {column.describe()}, theirs has no such column")
+            elif theirs[column.name] != column:
+                lines.append(
+                    f"{column.name}: mine {column.describe()}, "
+                    f"theirs {theirs[column.name].describe()}"
+                )
+        for column in other:
+            if column.name not in self.offsets:
+                lines.append(f"{column.name}: theirs {column.describe()}, mine has no such column")
+        if not lines and self.names != other.names:
+            lines.append(f"order: mine {', '.join(self.names)}; theirs {', '.join(other.names)}")
+        if not lines and self.tuples != other.tuples:
+            lines.append(f"tuples: mine {sorted(self.tuples)}; theirs {sorted(other.tuples)}")
+        return lines
+
+
+def fitted(column: Column, value: Any, count: int) -> np.ndarray:
+    """`value` as an array [count, *shape] that the column can hold without changing its meaning.
+
+    Floats may become narrower floats (Gymnasium rewards are float64) and integers floats; integers
+    in an integer column must keep their values; bool and numbers do not mix. Raises SpecError
+    naming column, expected and got.
+    """
+    array = np.asarray(value)
+    if array.shape != (count, *column.shape):
+        raise SpecError(
+            f"column {column.name!r}: expected shape {(count, *column.shape)}, got {array.shape}"
+        )
+    if array.dtype == column.dtype:
+        return array
+    widens = np.can_cast(array.dtype, column.dtype, casting="safe") and (
+        (array.dtype.kind == "b") == (column.dtype.kind == "b")
+    )
+    narrows = array.dtype.kind in "iuf" and column.dtype.kind == "f"
+    if array.dtype.kind in "iu" and column.dtype.kind in "iu" and not widens:
+        limits = np.iinfo(column.dtype)
+        narrows = not array.size or (array.min() >= limits.min and array.max() <= limits.max)
+        if not narrows:
+            raise SpecError(
+                f"column {column.name!r}: {column.dtype.name} holds {limits.min} to {limits.max}, "
+                f"got {array.min()} to {array.max()}"
+            )
+    if not (widens or narrows):
+        raise SpecError(
+            f"column {column.name!r}: expected dtype {column.dtype.name}, got {array.dtype.name}"
+        )
+    return array.astype(column.dtype)
+
+
+def _flatten_into(flat: dict[str, Any], name: str, value: Any, leaves: Mapping[str, int]) -> None:
+    if name in leaves:
+        flat[name] = value
+    elif isinstance(value, Mapping):
+        for key, entry in value.items():
+            _flatten_into(flat, f"{name}/{key}", entry, leaves)
+    elif isinstance(value, tuple | list):
+        for i, entry in enumerate(value):
+            _flatten_into(flat, f"{name}/{i}", entry, leaves)
+    else:
+        flat[name] = value
+
+
+def spec_from(
+    env: Any, *, extras: Iterable[Column] = (), pad: str | Mapping[str, str] = "zero"
+) -> Spec:
+    """The spec of what a Gymnasium Env or VectorEnv produces: one step of one environment.
+
+    Columns: "observation" (or "observation/..."), "action" (or "action/..."), "reward" float32,
+    "terminated" bool, then `extras`. `pad` is the edge rule of the observation columns, one for all
+    or by column name. Raises SpecError naming the space that is not supported.
+    """
+    if hasattr(env, "single_observation_space"):
+        observation, action = env.single_observation_space, env.single_action_space
+    else:
+        observation, action = env.observation_space, env.action_space
+    tuples: set[str] = set()
+    observations = list(_leaves("observation", observation, tuples))
+    pads = {name: pad for name, _, _ in observations} if isinstance(pad, str) else dict(pad)
+    for name in pads:
+        if name not in [leaf[0] for leaf in observations]:
+            raise SpecError(f"pad names {name!r}, which is not an observation column")
+    columns = [Column(name, d, s, pads.get(name, "zero")) for name, d, s in observations]
+    columns += [Column(name, d, s) for name, d, s in _leaves("action", action, tuples)]
+    columns += [Column("reward", np.dtype(np.float32)), Column("terminated", np.dtype(np.bool_))]
+    return Spec((*columns, *extras), frozenset(tuples))
+
+
+def _leaves(
+    name: str, space: Any, tuples: set[str]
+) -> Iterator[tuple[str, np.dtype, tuple[int, ...]]]:
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete):
+        yield name, np.dtype(space.dtype), tuple(space.shape)
+        return
+    if isinstance(space, spaces.Dict):
+        entries = list(space.spaces.items())
+    elif isinstance(space, spaces.Tuple):
+        entries = [(str(i), entry) for i, entry in enumerate(space.spaces)]
+        tuples.add(name)
+    else:
+        raise SpecError(
+            f"{name!r} is a {type(space).__name__} space, which has no fixed size in bytes; "
+            "supported are Box, Discrete, MultiBinary, MultiDiscrete, and Dict and Tuple of these"
+        )
+    if not entries:
+        raise SpecError(f"{name!r} is an empty {type(space).__name__} space")
+    for key, entry in entries:
+        if not isinstance(key, str) or not key or "/" in key:
+            raise SpecError(f"{name!r} has the key {key!r}; expected a string without '/'")
+        yield from _leaves(f"{name}/{key}", entry, tuples)

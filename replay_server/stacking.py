@@ -1,0 +1,97 @@
+"""The one place where frames become stacks. Actor and learner both build them here.
+
+A stack of k at step t is frames t-k+1 .. t, oldest first, padded behind the episode's start with
+zeros or with its first frame (`Column.pad`). The actor keeps the running stacks of its environments
+in a `FrameStack`; the learner cuts stacks out of sampled frames with `stacks_from_frames`. The two
+agree byte for byte, which is what the edge tests assert.
+
+A sampled item of NStep(n, stack=k) holds frames at offsets -(k-1) .. n, k + n of them:
+
+    index     0 ... k-1 ... k-1+m ... k-1+n          m = min(n, ahead)
+    offset  -(k-1)  0        m         n
+    obs      [0, k)                                  frames t-k+1 .. t
+    next_obs         [m, m+k)                        frames t+m-k+1 .. t+m
+
+The server repeats an episode's last row ahead of its end, so the fixed window [n, n+k) is right
+only where ahead >= n. For shorter items it would be m..m+k with repeats in it: those are gathered
+again from [m, m+k), which is always inside the block. With stack=1 only offsets {0, n} are sampled;
+there the repeated last row is the observation t+m itself.
+
+Works on numpy arrays and, by plain indexing, on torch tensors. Stacks always have the axis k, also
+for k = 1: [batch, k, *shape].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .spec import Column, SpecError
+
+
+def stacks_from_frames(frames: Any, ahead: Any, n: int, stack: int) -> tuple[Any, Any]:
+    """(obs, next_obs), each [B, k, *shape], of one sampled observation column.
+
+    frames: [B, k + n, *shape] (stack=k > 1) or [B, 2, *shape] (stack=1), array or tensor.
+    ahead: integers [B], of the same kind as frames; rows after t in the episode.
+    obs is always a view of frames; next_obs is one where every item has ahead >= n, else a copy.
+    Raises SpecError when frames has another number of steps.
+    """
+    steps = 2 if stack == 1 else stack + n
+    if frames.shape[1] != steps:
+        raise SpecError(
+            f"frames of n={n}, stack={stack} have {steps} steps, got shape {tuple(frames.shape)}"
+        )
+    if stack == 1:
+        return frames[:, :1], frames[:, 1:]
+    obs = frames[:, :stack]
+    if not bool((ahead < n).any()):
+        return obs, frames[:, n:]
+    if isinstance(frames, np.ndarray):
+        rows, window = np.arange(len(frames)), np.arange(stack)
+        m = np.minimum(ahead, n).astype(np.int64)
+    else:
+        import torch
+
+        rows = torch.arange(len(frames), device=frames.device)
+        window = torch.arange(stack, device=frames.device)
+        m = ahead.clamp(max=n).long()
+    return obs, frames[rows[:, None], m[:, None] + window]
+
+
+class FrameStack:
+    """The running stacks of B environments for one observation column.
+
+    Owned by the actor's loop. `array` is [B, k, *shape], oldest frame first; it is the same buffer
+    for life, so copy what must outlive the next call.
+    """
+
+    def __init__(self, column: Column, stack: int, count: int) -> None:
+        if stack < 1 or count < 1:
+            raise SpecError(f"FrameStack(stack={stack}, count={count}): both must be at least 1")
+        self.column = column
+        self.stack = stack
+        self.array = np.zeros((count, stack, *column.shape), column.dtype)
+
+    def reset(self, frames: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        """Start episodes with `frames` [B, *shape] where `mask` [B] says so (default: all)."""
+        mask = np.ones(len(self.array), np.bool_) if mask is None else np.asarray(mask, np.bool_)
+        first = np.asarray(frames)[mask]
+        if self.column.pad == "first":
+            self.array[mask] = first[:, None]
+        else:
+            self.array[mask] = 0
+            self.array[mask, -1] = first
+        return self.array
+
+    def push(self, frames: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
+        """Append `frames` [B, *shape] where `mask` [B] says so (default: all)."""
+        if mask is None:
+            self.array[:, :-1] = self.array[:, 1:].copy()
+            self.array[:, -1] = frames
+        else:
+            mask = np.asarray(mask, np.bool_)
+            self.array[mask, :-1] = self.array[mask, 1:]
+            self.array[mask, -1] = np.asarray(frames)[mask]
+        return self.array
