@@ -73,6 +73,26 @@ def mode_of(env: Any) -> str:
     return modes[name]
 
 
+def flags_from_infos(name: str, infos: Mapping[str, Any], count: int) -> np.ndarray:
+    """The bool [count] that each environment's own step reported as info[`name`]; else False.
+
+    In same-step mode `infos` of an ended environment comes from its reset, and what its last step
+    said is under "final_info": read there, or a life lost with the last step is missed.
+    """
+    flags = np.zeros(count, np.bool_)
+    _read_flags(flags, name, infos)
+    if "final_info" in infos:
+        flags[np.asarray(infos.get("_final_info", np.ones(count)), np.bool_)] = False
+        _read_flags(flags, name, infos["final_info"])
+    return flags
+
+
+def _read_flags(flags: np.ndarray, name: str, infos: Mapping[str, Any]) -> None:
+    if name in infos:
+        present = np.asarray(infos.get("_" + name, np.ones(len(flags))), np.bool_)
+        flags[present] = np.asarray(infos[name])[present].astype(np.bool_)
+
+
 class Autoreset:
     """Turns calls of `step` into rows; one object per environment (vector), one owner."""
 

@@ -1,0 +1,230 @@
+"""A scripted environment stores the same rows in every autoreset mode and as a single Env.
+
+What must be stored is written from the script alone (environments.scripted_rows). The script mixes
+lengths from 1 up, both endings, and lives lost at the first, middle and last step of an episode.
+"""
+
+import gymnasium
+import numpy as np
+import pytest
+from environments import ScriptedEnv, scripted_action, scripted_rows
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from replay_server.autoreset import OPEN, TERMINATED, Autoreset, flags_from_infos, mode_of
+from replay_server.spec import Column, SpecError, spec_from
+
+COUNT = 5
+STEPS = 60
+
+
+class Recorder:
+    """Stands in for a writer: appends rows to streams in the order a writer would."""
+
+    def __init__(self, count):
+        self.streams = [[] for _ in range(count)]
+
+    def append(self, rows):
+        for row, stream in enumerate(rows.streams):
+            values = [rows.columns[c][row] for c in ("action", "reward", "terminated")]
+            observation = tuple(rows.columns["observation"][row])
+            self.streams[stream].append((observation, *(v.item() for v in values), ""))
+        endings = dict(zip(rows.streams, rows.ending, strict=True))
+        for row, stream in enumerate(rows.ended_streams):
+            end = "terminated" if endings[stream] == TERMINATED else "truncated"
+            observation = tuple(rows.closing["observation"][row])
+            self.streams[stream].append((observation, 0, 0.0, False, end))
+
+
+def actions_for(observation):
+    """Given observations [B, 3]. The scripted action of each, from what the observation says."""
+    return np.array([scripted_action(int(o[1]) - 1, int(o[2]) - 1) for o in observation])
+
+
+def play_vector(envs):
+    reset = Autoreset(spec_from(envs), mode_of(envs), envs.num_envs)
+    recorder = Recorder(envs.num_envs)
+    observation, _ = envs.reset()
+    for _ in range(STEPS):
+        action = actions_for(observation)
+        after, reward, terminated, truncated, infos = envs.step(action)
+        recorder.append(
+            reset.rows(
+                observation=observation,
+                action=action,
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated,
+                next_observation=after,
+                infos=infos,
+                life_lost=flags_from_infos("life_lost", infos, envs.num_envs),
+            )
+        )
+        observation = after
+        over = terminated | truncated
+        if mode_of(envs) == "disabled" and over.any():
+            observation, _ = envs.reset(options={"reset_mask": over})
+            reset.restart(over)
+    envs.close()
+    return recorder.streams
+
+
+def play_single(who):
+    env = ScriptedEnv(who)
+    reset = Autoreset(spec_from(env), mode_of(env))
+    recorder = Recorder(1)
+    observation, _ = env.reset()
+    for _ in range(STEPS):
+        action = int(actions_for(observation[None])[0])
+        after, reward, terminated, truncated, info = env.step(action)
+        recorder.append(
+            reset.rows(
+                observation=observation,
+                action=action,
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated,
+                next_observation=after,
+                life_lost=info["life_lost"],
+            )
+        )
+        observation = after
+        if terminated or truncated:
+            observation, _ = env.reset()
+    return recorder.streams[0]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
+def test_every_vector_mode_stores_the_scripted_rows(mode):
+    makers = [lambda who=who: ScriptedEnv(who) for who in range(COUNT)]
+    for who, stored in enumerate(play_vector(SyncVectorEnv(makers, autoreset_mode=mode))):
+        expected = scripted_rows(who, STEPS)
+        assert len(stored) >= STEPS // 2
+        assert stored == expected[: len(stored)], f"environment {who}"
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_environments_in_processes_store_the_same(mode):
+    makers = [lambda who=who: ScriptedEnv(who) for who in range(2)]
+    envs = AsyncVectorEnv(makers, autoreset_mode=AutoresetMode(mode))
+    for who, stored in enumerate(play_vector(envs)):
+        assert stored == scripted_rows(who, STEPS)[: len(stored)], f"environment {who}"
+
+
+def test_a_single_environment_stores_the_scripted_rows():
+    for who in range(COUNT):
+        stored = play_single(who)
+        assert stored == scripted_rows(who, STEPS)[: len(stored)], f"environment {who}"
+
+
+class NestedEnv(ScriptedEnv):
+    """The scripted environment with its observation split into a dict with a tuple in it."""
+
+    def __init__(self, who):
+        super().__init__(who)
+        box = spaces.Box(0, 1e6, (1,), np.float32)
+        pair = spaces.Tuple((box, spaces.Box(0, 1e6, (2,), np.float32)))
+        self.observation_space = spaces.Dict({"pair": pair})
+
+    def reset(self, **arguments):
+        observation, info = super().reset(**arguments)
+        return {"pair": (observation[:1], observation[1:])}, info
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return {"pair": (observation[:1], observation[1:])}, *rest
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
+def test_nested_final_observations_are_found(mode):
+    envs = SyncVectorEnv([lambda w=w: NestedEnv(w) for w in range(3)], autoreset_mode=mode)
+    reset = Autoreset(spec_from(envs), mode_of(envs), 3)
+    observation, _ = envs.reset()
+    finals = {0: [], 1: [], 2: []}
+    for _ in range(20):
+        action = np.zeros(3, np.int64)
+        after, reward, terminated, truncated, infos = envs.step(action)
+        rows = reset.rows(
+            observation=observation,
+            action=action,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            next_observation=after,
+            infos=infos,
+        )
+        for row, stream in enumerate(rows.ended_streams):
+            parts = [rows.closing[f"observation/pair/{i}"][row] for i in range(2)]
+            finals[stream].append(tuple(np.concatenate(parts)))
+        observation = after
+        if mode == AutoresetMode.DISABLED and (terminated | truncated).any():
+            observation, _ = envs.reset(options={"reset_mask": terminated | truncated})
+    for who, seen in finals.items():
+        expected = [row[0] for row in scripted_rows(who, 30) if row[4]]
+        assert len(seen) >= 3 and seen == expected[: len(seen)]
+
+
+def one_step(mode, count=2, **changes):
+    space = spaces.Box(0, 1, (3,), np.float32)
+    env = gymnasium.Env()
+    env.observation_space, env.action_space = space, spaces.Discrete(2)
+    reset = Autoreset(spec_from(env, extras=changes.pop("columns", ())), mode, count)
+    arguments = {
+        "observation": np.ones((count, 3), np.float32),
+        "action": np.ones(count, np.int64),
+        "reward": np.ones(count),
+        "terminated": np.array([True] + [False] * (count - 1)),
+        "truncated": np.zeros(count, np.bool_),
+        "next_observation": np.full((count, 3), 7, np.float32),
+    }
+    return reset, reset.rows(**(arguments | changes))
+
+
+def test_a_termination_without_final_observation_closes_with_zeros():
+    _, rows = one_step("same-step", infos={})
+    assert rows.ended_streams.tolist() == [0] and not rows.closing["observation"].any()
+    assert rows.ending.tolist() == [TERMINATED, OPEN]
+
+
+def test_a_truncation_without_final_observation_is_refused():
+    flags = {"terminated": np.zeros(2, np.bool_), "truncated": np.array([False, True])}
+    with pytest.raises(SpecError, match="environment 1 was truncated and its final observation"):
+        one_step("same-step", infos={}, **flags)
+
+
+def test_batched_final_observations_are_accepted():
+    final = np.full((2, 3), 5, np.float32)
+    for arguments in [{"infos": {"final_obs": final}}, {"final_observation": final}]:
+        _, rows = one_step("same-step", **arguments)
+        assert rows.closing["observation"].tolist() == [[5, 5, 5]]
+
+
+def test_a_reset_by_hand_makes_the_next_step_real():
+    reset, _ = one_step("next-step")
+    assert reset.made_up.tolist() == [True, False]
+    reset.restart(np.array([True, False]))
+    assert not reset.made_up.any()
+
+
+def test_extra_columns_travel_and_wrong_input_names_the_column():
+    cost = (Column("cost", np.dtype(np.float32)),)
+    _, rows = one_step("disabled", columns=cost, extras={"cost": np.array([3.0, 4.0])})
+    assert rows.columns["cost"].tolist() == [3.0, 4.0]
+    for changes, words in [
+        ({"columns": cost}, "extra columns: expected \\['cost'\\], got \\[\\]"),
+        ({"extras": {"cost": np.zeros(2)}}, "extra columns: expected \\[\\], got \\['cost'\\]"),
+        ({"reward": np.zeros(3)}, "column 'reward': expected shape \\(2,\\), got \\(3,\\)"),
+        ({"terminated": np.zeros(2)}, "terminated: expected bool \\(2,\\), got float64"),
+        ({"life_lost": np.zeros(3, np.bool_)}, "life_lost: expected bool \\(2,\\)"),
+        ({"observation": np.zeros((2, 4), np.float32)}, "column 'observation': expected shape"),
+    ]:
+        with pytest.raises(SpecError, match=words):
+            one_step("disabled", **changes)
+
+
+def test_a_vector_environment_that_does_not_say_its_mode_is_refused():
+    envs = SyncVectorEnv([lambda: ScriptedEnv()])
+    envs.metadata = {}
+    with pytest.raises(SpecError, match="autoreset_mode"):
+        mode_of(envs)
+    envs.close()
