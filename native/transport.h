@@ -1,0 +1,79 @@
+/* The burst interface: how datagrams get in and out. A transport knows wire limits and addresses, no operations.
+ *
+ * Receive lends: rx_burst fills packets whose bytes stay valid and unmoved, 8-byte aligned, until rx_release; the
+ * engine may release in any order but releases everything it was lent. Transmit lends too: tx_lease hands out empty
+ * packets (8-byte aligned, at least mtu bytes), the engine writes each whole and gives them back with tx_send in
+ * the order they are to leave; a leased packet that is not sent goes back with size 0. Room is asked before a turn
+ * begins: tx_lease may lend fewer than asked, never blocks, and a send is not refused afterwards: what the network
+ * does not take is lost and counted by the transport, as on any network.
+ *
+ * Consecutive packets to one peer, of mtu bytes but the last, may leave as one train (kernel GSO). By-reference
+ * segments are appended to the packet's own bytes, in order; only transports that set `by_reference` accept them, and
+ * call released(token) once the memory is no longer read.
+ *
+ * One thread owns a port. Nothing here allocates after open.
+ */
+#ifndef RP_TRANSPORT_H
+#define RP_TRANSPORT_H
+
+#include "wire.h"
+
+struct rp_peer { /* an address, opaque to all but its transport; zero-padded so that bytes compare */
+    uint32_t size;
+    uint8_t bytes[RP_PEER_BYTES];
+};
+
+enum rp_transport_limits { RP_SEGMENTS_MAX = 4 };
+
+struct rp_segment {
+    const void *data;
+    uint32_t size;
+};
+
+struct rp_packet {
+    uint8_t *data;
+    uint32_t size;     /* bytes at data: received, or to be sent; 0 = not sent */
+    uint32_t capacity; /* transmit: bytes there is room for at data */
+    struct rp_peer peer;
+    uint32_t segment_count;
+    uint32_t reserved;
+    struct rp_segment segments[RP_SEGMENTS_MAX];
+    uint64_t token;    /* the transport's own on receive; the engine's release token where segments are used */
+};
+
+struct rp_port; /* a transport's own state; its first member is struct rp_port_base */
+
+struct rp_transport {
+    const char *name; /* "loopback", "udp", ... */
+    /* Up to `count` (at most RP_BURST) datagrams; returns how many were lent. Never blocks. */
+    uint32_t (*rx_burst)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
+    void (*rx_release)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
+    /* Up to `count` (at most RP_BURST) empty packets; returns how many were lent. */
+    uint32_t (*tx_lease)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
+    /* Takes back exactly the packets of the last lease, in order; sends those with size > 0. */
+    void (*tx_send)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
+    /* Waits until something can be received, at most timeout_ns; returns 1 if so, 0 if not. Spins, then sleeps. */
+    int (*wait)(struct rp_port *port, uint64_t timeout_ns);
+    void (*close)(struct rp_port *port);
+};
+
+struct rp_port_base {
+    const struct rp_transport *transport;
+    uint32_t mtu;            /* largest datagram, RP_MTU_MIN .. RP_MTU_MAX, a multiple of 8 */
+    uint32_t receive_budget; /* full datagrams that may be in flight towards this port */
+    uint32_t by_reference;   /* 1: segments are accepted */
+    uint32_t reserved;
+    struct rp_peer address;  /* where this port is reached, as its transport writes it */
+    uint64_t dropped_out;    /* datagrams the network did not take */
+    uint64_t dropped_in;     /* datagrams dropped below the engine, where the transport can know */
+};
+
+static inline struct rp_port_base *rp_port_base(struct rp_port *port) {
+    return (struct rp_port_base *)(void *)port;
+}
+
+static inline const struct rp_transport *rp_port_transport(struct rp_port *port) {
+    return rp_port_base(port)->transport;
+}
+
+#endif

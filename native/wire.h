@@ -1,0 +1,496 @@
+/* The wire: every message layout and every limit, on one page. PROTOCOL.md tells the same in prose, with hex.
+ *
+ * A datagram is    outer header (40) | message header (16) | body
+ * an answer's body  answer header (24) | operation's own answer
+ * All numbers are little-endian; every struct is naturally aligned, has no implicit padding and a size that is a
+ * multiple of 8; reserved fields are zero and checked. The outer header's tag is a CRC-32C without a key (four bytes,
+ * then twelve zeros) and the AEAD's tag with one, so that no size here depends on whether there is a key.
+ *
+ * Requests have operation numbers below 0x80; the answer to operation x is x | RP_ANSWER. `id` names the request
+ * inside its session and operation; an answer repeats it. Structs are read and written in place on little-endian
+ * machines, from buffers aligned to 8 bytes; a big-endian build is refused below.
+ */
+#ifndef RP_WIRE_H
+#define RP_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "messages are read in place: this code needs a little-endian machine"
+#endif
+
+enum rp_wire_limits {
+    RP_MAGIC = 0x314C5052, /* the bytes "RPL1" */
+    RP_VERSION_MIN = 1,
+    RP_VERSION_MAX = 1,
+    RP_MTU_MIN = 512,      /* bytes of one datagram, all headers included */
+    RP_MTU_DEFAULT = 1400,
+    RP_MTU_MAX = 65504,    /* fits a UDP datagram; a multiple of 8 */
+    RP_NAME_BYTES = 32,    /* a table's or plan's name, zero-padded, at least one zero */
+    RP_TABLES_MAX = 16,
+    RP_PLANS_MAX = 8,
+    RP_PICKS_MAX = 4096,   /* (column, offset) pairs of one plan */
+    RP_COLUMNS_MAX = 64,
+    RP_REACH_MAX = 1024,   /* steps behind or ahead of an anchor */
+    RP_STEP_BYTES_MAX = 1 << 22,
+    RP_PIECES_MAX = 1024,  /* datagrams one step may be cut into */
+    RP_STREAMS_MAX = 4096, /* streams of one writer */
+    RP_SESSIONS_MAX = 4096,
+    RP_WINDOW_MAX = 1 << 16, /* sequences one writer may have unanswered */
+    RP_BATCH_MAX = 1 << 16,
+    RP_RECORDS_MAX = 64,   /* sample records a session keeps */
+    RP_UPDATE_RECORDS = 64,
+    RP_SPEC_BYTES_MAX = 1 << 16,
+    RP_BLOB_BYTES_MAX = 1 << 30,
+    RP_BURST = 64,         /* datagrams one burst may hold */
+    RP_PEER_BYTES = 28,    /* an address, opaque to all but its transport */
+};
+
+enum rp_op {
+    RP_OP_HELLO = 1,   /* asks for a cookie; not smaller than its answer */
+    RP_OP_OPEN = 2,    /* echoes the cookie, opens a session */
+    RP_OP_ECHO = 3,    /* echoes a cookie from a new address, moves the session there */
+    RP_OP_CLOSE = 4,   /* ends the session; cuts its open episodes */
+    RP_OP_PING = 5,    /* keeps the session alive, asks for credit */
+    RP_OP_TABLE = 6,   /* a table's number, limits and present state */
+    RP_OP_WRITER = 7,  /* asks for a writer place on a table */
+    RP_OP_PUSH = 8,    /* steps, pieces of steps, creates of items */
+    RP_OP_SAMPLE = 9,  /* draws a batch, or names one by keys */
+    RP_OP_PULL = 10,   /* asks for datagrams of a batch drawn before */
+    RP_OP_UPDATE = 11, /* new priorities for keys */
+    RP_OP_PUBLISH = 12, /* a piece of a new weights version */
+    RP_OP_BLOB = 13,   /* asks for datagrams of a blob: a table's spec, or weights */
+    RP_OP_STATS = 14,  /* the server's counters */
+    RP_OP_RESET = 15,  /* empties a table: a new epoch */
+    RP_OP_COUNT = 16,
+    RP_ANSWER = 0x80,
+};
+
+/* ---- headers ---------------------------------------------------------------------------------------------- */
+
+struct rp_outer {
+    uint32_t magic;      /* RP_MAGIC */
+    uint8_t version;
+    uint8_t reserved[3];
+    uint64_t connection; /* the session; 0 in HELLO, OPEN and their refusals */
+    uint64_t packet;     /* new for every transmission, retransmissions too; starts at 1, per direction */
+    uint8_t tag[16];     /* CRC-32C of the whole datagram with this field zero, then 12 zero bytes */
+};
+
+struct rp_message {
+    uint8_t op;
+    uint8_t reserved;
+    uint16_t table; /* table number; 0 where the operation has none */
+    uint16_t size;  /* bytes that follow this header: datagram = 56 + size */
+    uint16_t want;  /* requests: datagrams the sender would like in flight; answers: 0 */
+    uint64_t id;    /* names the request */
+};
+
+struct rp_answer {
+    uint64_t incarnation;     /* the server's; new when it starts empty, kept when it attaches to its region */
+    uint64_t weights_version; /* newest complete one; 0 = none */
+    uint16_t status;          /* enum rp_status */
+    uint16_t credit;          /* full datagrams the session may have in flight from now on */
+    uint32_t lapse_us;        /* the credit ends this long after this answer was sent; then it is 1 small datagram */
+};
+
+/* ---- sessions --------------------------------------------------------------------------------------------- */
+
+struct rp_hello { /* id = a nonce of the client's; the body is padded with zeros to RP_HELLO_BYTES */
+    uint16_t version_min;
+    uint16_t version_max;
+    uint32_t mtu; /* the largest datagram the client can send and receive */
+    uint8_t padding[56];
+};
+
+struct rp_cookie {
+    uint64_t cookie; /* SipHash-2-4 of (address, nonce, period) under a secret that dies with the process */
+    uint16_t version; /* the one both speak */
+    uint16_t reserved;
+    uint32_t mtu;     /* the smaller of both */
+};
+
+struct rp_open { /* id = the nonce of HELLO; a repeat with the same nonce and address finds the same session */
+    uint64_t cookie;
+    uint32_t mtu;
+    uint16_t version;
+    uint16_t receive_budget; /* datagrams of mtu bytes the client can take in one go */
+};
+
+struct rp_opened { /* connection in the outer header = the new session */
+    uint64_t session;
+    uint32_t mtu;
+    uint32_t idle_ms;       /* the session may be given up after this silence */
+    uint32_t batch_max;     /* items in one batch */
+    uint16_t records;       /* sample records kept: keep fewer requests than this under way */
+    uint16_t update_records;
+    uint16_t table_count;
+    uint16_t train_max;     /* datagrams of one train: the most a SAMPLE, PULL or BLOB is answered with at once */
+    uint32_t weights_max;   /* bytes of the largest weights */
+};
+
+struct rp_echo { /* connection = the session; the cookie came in an ADDRESS_CHANGED answer (struct rp_cookie) */
+    uint64_t cookie;
+};
+
+/* ---- tables ----------------------------------------------------------------------------------------------- */
+
+struct rp_table_request {
+    uint8_t name[RP_NAME_BYTES]; /* all zero: the table of the message header's number */
+};
+
+struct rp_table_info {
+    uint8_t name[RP_NAME_BYTES];
+    uint64_t epoch;
+    uint64_t head;      /* insertion number of the next step: key of the newest step + 1 */
+    uint64_t total;     /* mass of all drawable items */
+    uint64_t inserted;  /* items ever created, as the limiter counts them */
+    uint64_t sampled;   /* items ever drawn, as the limiter counts them */
+    uint64_t min_size;  /* items before the first draw */
+    double samples_per_insert; /* 0 = no limiter */
+    double error_min;   /* Reverb's rule: error_min <= inserted * samples_per_insert - sampled <= error_max */
+    double error_max;
+    double alpha;
+    uint32_t capacity;
+    uint32_t count;     /* drawable items */
+    uint32_t step_bytes; /* of one record, a multiple of 8 */
+    uint32_t spec_bytes;
+    uint32_t spec_crc;
+    uint32_t writers_max;
+    uint16_t number;
+    uint16_t plan_count;
+    uint16_t reach_behind;
+    uint16_t reach_ahead;
+    uint32_t item_bytes[RP_PLANS_MAX]; /* of one sampled item under each plan, a multiple of 8 */
+};
+
+struct rp_writer_request {
+    uint16_t streams;
+    uint16_t reserved[3];
+};
+
+struct rp_writer_granted {
+    uint64_t epoch;
+    uint64_t next_sequence; /* 0 for a new writer */
+    uint32_t window;        /* sequences that may be unanswered */
+    uint16_t streams;
+    uint16_t pieces_max;    /* a step of more pieces than this at the session's mtu cannot be stored */
+};
+
+/* ---- push ------------------------------------------------------------------------------------------------- */
+
+enum rp_run_flags {
+    RP_RUN_END = 1,      /* the run's last step is the observation-only row that closes its episode */
+    RP_RUN_ITEM = 2,     /* every step is also an item: its window is complete at once (plain rows) */
+    RP_RUN_PRIORITY = 4, /* with RP_RUN_ITEM: count float64 priorities precede the steps; without: running maximum */
+    RP_RUN_FLAGS = 7,
+};
+
+struct rp_push {
+    uint64_t epoch;
+    uint16_t run_count;
+    uint16_t create_count;
+    uint32_t reserved;
+}; /* then the runs, then the creates */
+
+struct rp_run { /* consecutive steps of one stream, or one piece of one step */
+    uint64_t sequence; /* of the first step; the others follow by one */
+    uint64_t step;     /* its number in its stream; streams count from 0 over all their episodes */
+    uint16_t stream;
+    uint16_t flags;
+    uint16_t count;        /* steps; 1 where the step is in pieces */
+    uint16_t piece;        /* 0 for whole steps */
+    uint16_t piece_count;  /* 1 for whole steps; piece i covers bytes [i*b, min((i+1)*b, step_bytes)),
+                              b = step_bytes / piece_count rounded up to a multiple of 8 */
+    uint16_t reserved;
+    uint32_t size;         /* bytes that follow: priorities if any, then steps or the piece */
+};
+
+enum rp_create_flags {
+    RP_CREATE_MAXIMUM = 1, /* takes the table's running maximum; priority must be 0 */
+    RP_CREATE_FLAGS = 1,
+};
+
+struct rp_create {
+    uint64_t step; /* the anchor's number in its stream */
+    double priority;
+    uint16_t stream;
+    uint16_t flags;
+    uint32_t reserved;
+};
+
+struct rp_pushed {
+    uint64_t done_through; /* all sequences below this are done: committed, or lost their place */
+    uint64_t lost_total;   /* steps of this writer that ever lost their place */
+    uint16_t run_count;
+    uint16_t create_count;
+    uint32_t reserved;
+}; /* then run_count rp_run_done, then create_count bytes of enum rp_status, padded with zeros to 8 */
+
+struct rp_run_done {
+    uint64_t key;       /* of the run's first step; the others follow by one; 0 = not known any more */
+    uint16_t committed; /* so many of the run's first steps are stored: acknowledged */
+    uint16_t lost;      /* so many of its last steps lost their place: send them again under new sequences */
+    uint32_t reserved;
+};
+
+struct rp_blocked { /* the answer's body where status is BLOCKED, in answers to PUSH and SAMPLE */
+    uint32_t by_size;   /* 1: the minimum size holds it back; 0: the limiter */
+    uint32_t noted;     /* 1: noted, an answer follows on release; 0: another request of the session is noted already */
+    uint64_t need;      /* items to be created (SAMPLE) or to be drawn (PUSH) before it can go on */
+};
+
+/* ---- sample ----------------------------------------------------------------------------------------------- */
+
+enum rp_sample_mode {
+    RP_SAMPLE_INDEPENDENT = 0,
+    RP_SAMPLE_STRATIFIED = 1,
+    RP_SAMPLE_KEYS = 2, /* no draw: the keys follow the struct; uncharged; a dead key comes back overwritten */
+    RP_SAMPLE_MODES = 3,
+};
+
+struct rp_sample {
+    uint64_t epoch;   /* 0 = whatever it is now */
+    uint32_t count;   /* items */
+    uint32_t uniform; /* u of P = (1-u) mass/total + u/N, in units of 2^-32; 0xFFFFFFFF means 1 */
+    uint16_t plan;
+    uint8_t mode;
+    uint8_t reserved;
+    uint16_t budget;  /* datagrams of the first train */
+    uint16_t reserved2;
+}; /* RP_SAMPLE_KEYS: then count uint64 keys */
+
+/* A batch is one byte stream, cut into datagrams of equal payload but the last:
+ *     rp_batch | count x rp_batch_item | count x item (item_bytes each, columns in the plan's order)
+ * Its length follows from the request: 48 + count * (24 + item_bytes). */
+struct rp_batch {
+    uint64_t epoch;
+    uint64_t total; /* mass at the draw */
+    uint64_t head;  /* insertion number at the draw: age of an item = head - 1 - key */
+    uint32_t drawable; /* N at the draw */
+    uint32_t count;
+    uint32_t item_bytes;
+    uint32_t uniform;
+    uint64_t capacity;
+};
+
+struct rp_batch_item {
+    uint64_t key; /* generation * capacity + slot, 52 bits */
+    uint64_t mass;
+    uint16_t behind; /* rows before the anchor in its episode, at most reach_behind */
+    uint16_t ahead;  /* rows after it, the closing row included, at most reach_ahead */
+    uint32_t reserved;
+};
+
+struct rp_batch_datagram { /* then RP_OVERWRITTEN_WORDS 64-bit words, then payload */
+    uint32_t datagram;
+    uint32_t datagram_count;
+    uint32_t payload; /* bytes of payload in all but the last datagram: this one covers [datagram*payload, ...) */
+    uint32_t words;   /* bit i of the words: item (first item whose body starts in or before this payload) + i
+                         was overwritten; its bytes here are zero. All zero where the payload holds no item bodies. */
+};
+
+struct rp_pull { /* id = a new one; the datagrams come back with the batch's id and op SAMPLE */
+    uint64_t batch; /* the SAMPLE request's id */
+    uint32_t first;
+    uint32_t count; /* at most train_max */
+};
+
+/* ---- update, reset ---------------------------------------------------------------------------------------- */
+
+struct rp_update { /* ids of one session count 1, 2, 3 ...: applied in that order, each once */
+    uint64_t epoch;
+    uint32_t count;
+    uint32_t reserved;
+}; /* then count rp_update_entry */
+
+struct rp_update_entry {
+    uint64_t key;
+    double priority;
+};
+
+struct rp_updated {
+    uint32_t applied;
+    uint32_t stale;
+    uint32_t unknown;
+    uint32_t reserved;
+};
+
+struct rp_reset { /* applied only while the table still has this epoch: a repeat changes nothing */
+    uint64_t epoch;
+};
+
+struct rp_reset_done {
+    uint64_t epoch; /* the new one */
+};
+
+/* ---- weights, blobs, stats -------------------------------------------------------------------------------- */
+
+struct rp_publish { /* id names the publication: all its pieces carry the same */
+    uint64_t size;   /* of the whole blob */
+    uint64_t offset; /* a multiple of piece */
+    uint32_t piece;  /* bytes of every piece but the last, a multiple of 8 */
+    uint32_t crc;    /* CRC-32C of the whole blob */
+}; /* then the piece */
+
+struct rp_published {
+    uint64_t offset;  /* the piece answered */
+    uint64_t version; /* 0 until the blob is whole, then the version the server gave it */
+};
+
+enum rp_blob_kind { RP_BLOB_SPEC = 1, RP_BLOB_WEIGHTS = 2 };
+
+struct rp_blob_request { /* a table's spec: message header's table */
+    uint64_t version; /* weights: 0 = the newest, at its first datagram; spec: 0 */
+    uint32_t first;
+    uint32_t count; /* at most train_max */
+    uint16_t kind;
+    uint16_t reserved[3];
+};
+
+struct rp_blob_datagram { /* then payload */
+    uint64_t version;
+    uint64_t size;
+    uint32_t crc;
+    uint32_t datagram;
+    uint32_t datagram_count;
+    uint32_t payload; /* bytes in all but the last */
+};
+
+struct rp_stats_request {
+    uint32_t first;
+    uint32_t count;
+};
+
+struct rp_stats { /* then count uint64 counters */
+    uint32_t first;
+    uint32_t count;
+    uint32_t total; /* how many counters there are */
+    uint32_t sessions;
+};
+
+/* ---- derived sizes ---------------------------------------------------------------------------------------- */
+
+enum rp_wire_sizes {
+    RP_HEADER_BYTES = sizeof(struct rp_outer) + sizeof(struct rp_message),
+    RP_ANSWER_BYTES = RP_HEADER_BYTES + sizeof(struct rp_answer),
+    RP_HELLO_BYTES = 64,
+};
+
+/* Words of the overwritten bitmap: enough for every item a payload can touch (two cut ones at its ends). Both ends
+ * compute it from mtu and item size; it and the payload below depend on each other only through mtu. */
+static inline uint32_t rp_overwritten_words(uint32_t mtu, uint32_t item_bytes) {
+    return (mtu / item_bytes + 2 + 63) / 64;
+}
+
+/* Payload bytes of one batch datagram: what the mtu leaves, a multiple of 8. */
+static inline uint32_t rp_batch_payload(uint32_t mtu, uint32_t item_bytes) {
+    return (mtu - RP_ANSWER_BYTES - (uint32_t)sizeof(struct rp_batch_datagram)
+            - 8 * rp_overwritten_words(mtu, item_bytes)) & ~7u;
+}
+
+static inline uint64_t rp_batch_bytes(uint32_t count, uint32_t item_bytes) {
+    return sizeof(struct rp_batch) + (uint64_t)count * (sizeof(struct rp_batch_item) + item_bytes);
+}
+
+static inline uint32_t rp_blob_payload(uint32_t mtu) {
+    return (mtu - RP_ANSWER_BYTES - (uint32_t)sizeof(struct rp_blob_datagram)) & ~7u;
+}
+
+static inline uint32_t rp_publish_piece(uint32_t mtu) {
+    return (mtu - RP_HEADER_BYTES - (uint32_t)sizeof(struct rp_publish)) & ~7u;
+}
+
+/* Bytes of one piece of a step cut into piece_count; the last may be shorter, and none may be empty. */
+static inline uint32_t rp_piece_bytes(uint32_t step_bytes, uint32_t piece_count) {
+    return ((step_bytes + piece_count - 1) / piece_count + 7) & ~7u;
+}
+
+/* Datagrams (so pieces) one step of this size needs at this mtu, a piece beside one run header and no creates. */
+static inline uint32_t rp_piece_count(uint32_t step_bytes, uint32_t mtu) {
+    uint32_t room = (mtu - RP_HEADER_BYTES - (uint32_t)sizeof(struct rp_push)
+                     - (uint32_t)sizeof(struct rp_run)) & ~7u;
+    return (step_bytes + room - 1) / room;
+}
+
+#define RP_LAYOUT(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type " has padding or moved")
+#define RP_FIELD(type, field, offset) \
+    _Static_assert(offsetof(struct type, field) == (offset), #type "." #field " moved")
+RP_LAYOUT(rp_outer, 40);
+RP_FIELD(rp_outer, connection, 8);
+RP_FIELD(rp_outer, packet, 16);
+RP_FIELD(rp_outer, tag, 24);
+RP_LAYOUT(rp_message, 16);
+RP_FIELD(rp_message, table, 2);
+RP_FIELD(rp_message, size, 4);
+RP_FIELD(rp_message, want, 6);
+RP_FIELD(rp_message, id, 8);
+RP_LAYOUT(rp_answer, 24);
+RP_FIELD(rp_answer, weights_version, 8);
+RP_FIELD(rp_answer, status, 16);
+RP_FIELD(rp_answer, credit, 18);
+RP_FIELD(rp_answer, lapse_us, 20);
+RP_LAYOUT(rp_hello, RP_HELLO_BYTES);
+RP_FIELD(rp_hello, mtu, 4);
+RP_LAYOUT(rp_cookie, 16);
+RP_FIELD(rp_cookie, version, 8);
+RP_FIELD(rp_cookie, mtu, 12);
+RP_LAYOUT(rp_open, 16);
+RP_FIELD(rp_open, mtu, 8);
+RP_FIELD(rp_open, receive_budget, 14);
+RP_LAYOUT(rp_opened, 32);
+RP_FIELD(rp_opened, batch_max, 16);
+RP_FIELD(rp_opened, records, 20);
+RP_FIELD(rp_opened, train_max, 26);
+RP_LAYOUT(rp_echo, 8);
+RP_LAYOUT(rp_table_request, 32);
+RP_LAYOUT(rp_table_info, 176);
+RP_FIELD(rp_table_info, epoch, 32);
+RP_FIELD(rp_table_info, samples_per_insert, 80);
+RP_FIELD(rp_table_info, alpha, 104);
+RP_FIELD(rp_table_info, capacity, 112);
+RP_FIELD(rp_table_info, number, 136);
+RP_FIELD(rp_table_info, item_bytes, 144);
+RP_LAYOUT(rp_writer_request, 8);
+RP_LAYOUT(rp_writer_granted, 24);
+RP_FIELD(rp_writer_granted, window, 16);
+RP_LAYOUT(rp_push, 16);
+RP_FIELD(rp_push, run_count, 8);
+RP_LAYOUT(rp_run, 32);
+RP_FIELD(rp_run, stream, 16);
+RP_FIELD(rp_run, piece_count, 24);
+RP_FIELD(rp_run, size, 28);
+RP_LAYOUT(rp_create, 24);
+RP_FIELD(rp_create, stream, 16);
+RP_LAYOUT(rp_pushed, 24);
+RP_FIELD(rp_pushed, run_count, 16);
+RP_LAYOUT(rp_run_done, 16);
+RP_FIELD(rp_run_done, committed, 8);
+RP_LAYOUT(rp_blocked, 16);
+RP_LAYOUT(rp_sample, 24);
+RP_FIELD(rp_sample, plan, 16);
+RP_FIELD(rp_sample, budget, 20);
+RP_LAYOUT(rp_batch, 48);
+RP_FIELD(rp_batch, drawable, 24);
+RP_FIELD(rp_batch, capacity, 40);
+RP_LAYOUT(rp_batch_item, 24);
+RP_FIELD(rp_batch_item, behind, 16);
+RP_LAYOUT(rp_batch_datagram, 16);
+RP_LAYOUT(rp_pull, 16);
+RP_LAYOUT(rp_update, 16);
+RP_LAYOUT(rp_update_entry, 16);
+RP_LAYOUT(rp_updated, 16);
+RP_LAYOUT(rp_reset, 8);
+RP_LAYOUT(rp_reset_done, 8);
+RP_LAYOUT(rp_publish, 24);
+RP_FIELD(rp_publish, piece, 16);
+RP_LAYOUT(rp_published, 16);
+RP_LAYOUT(rp_blob_request, 24);
+RP_FIELD(rp_blob_request, kind, 16);
+RP_LAYOUT(rp_blob_datagram, 32);
+RP_FIELD(rp_blob_datagram, crc, 16);
+RP_LAYOUT(rp_stats_request, 8);
+RP_LAYOUT(rp_stats, 16);
+
+#endif
