@@ -376,6 +376,9 @@ enum rp_wire_sizes {
     RP_HEADER_BYTES = sizeof(struct rp_outer) + sizeof(struct rp_message),
     RP_ANSWER_BYTES = RP_HEADER_BYTES + sizeof(struct rp_answer),
     RP_HELLO_BYTES = 64,
+    /* A request's body is zero-padded to at least this, so that no refusal to a stranger is larger than its request:
+     * body size = max(RP_REQUEST_BODY_MIN, what the operation's structs need, rounded up to 8), the rest zero. */
+    RP_REQUEST_BODY_MIN = 40,
 };
 
 /* Words of the overwritten bitmap: enough for every item a payload can touch (two cut ones at its ends). Both ends
@@ -434,6 +437,7 @@ RP_FIELD(rp_answer, lapse_us, 20);
 RP_LAYOUT(rp_hello, RP_HELLO_BYTES);
 RP_FIELD(rp_hello, mtu, 4);
 RP_LAYOUT(rp_cookie, 16);
+_Static_assert(sizeof(struct rp_answer) + sizeof(struct rp_cookie) <= RP_REQUEST_BODY_MIN, "a refusal amplifies");
 RP_FIELD(rp_cookie, version, 8);
 RP_FIELD(rp_cookie, mtu, 12);
 RP_LAYOUT(rp_open, 16);
