@@ -1,0 +1,143 @@
+"""Shows that the tests can fail: plants each bug in a copy of the tree and expects its named test to catch it.
+
+A plant is a unified diff, `tests/plants/NAME.patch`, that opens with two comment lines:
+
+    # test: the shell command, run in the copy's root, that has to fail
+    # expects: a text its output has to contain: the assertion that catches the bug
+
+Each test first runs on the tree as it is and has to pass there; the copy is made anew for each plant. Prints a table;
+the exit code is 1 if a plant was not caught, or was caught by something other than its named assertion.
+
+    python tests/plants/run.py [--directory tests/canaries] [NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 600
+
+
+@dataclass(frozen=True)
+class Plant:
+    """One planted bug: where its diff lies, the test that has to fail, and the text that names the catch."""
+
+    name: str
+    patch: Path
+    test: str
+    expects: str
+
+
+def read_plant(patch: Path) -> Plant:
+    """The plant a patch file describes; exits with a sentence where its header is incomplete."""
+    fields = {}
+    for line in patch.read_text().splitlines():
+        if not line.startswith("#"):
+            break
+        key, _, value = line[1:].partition(":")
+        fields[key.strip()] = value.strip()
+    missing = {"test", "expects"} - fields.keys()
+    if missing:
+        raise SystemExit(f"{patch.name}: the header lacks {', '.join(sorted(missing))}")
+    return Plant(patch.stem, patch, fields["test"], fields["expects"])
+
+
+def copy_tree(target: Path) -> None:
+    """Copies the tracked and new files, as they are in the working tree."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+
+
+def run_test(test: str, root: Path) -> tuple[int, str]:
+    """Runs the command in `root`, with Python finding that tree's packages first."""
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    try:
+        done = subprocess.run(
+            ["bash", "-c", test],
+            cwd=root,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=TIMEOUT_S,
+            text=True,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired as late:
+        output = late.stdout or b""
+        return 124, output if isinstance(output, str) else output.decode(errors="replace")
+    return done.returncode, done.stdout
+
+
+def judge(plant: Plant, scratch: Path) -> tuple[bool, str, str]:
+    """Plants the bug; returns (caught as named, what happened, the output)."""
+    root = scratch / plant.name
+    root.mkdir()
+    copy_tree(root)
+    applied = subprocess.run(
+        ["git", "apply", "-p1", str(plant.patch)], cwd=root, capture_output=True, text=True
+    )
+    if applied.returncode != 0:
+        return False, "STALE", applied.stderr
+    code, output = run_test(plant.test, root)
+    shutil.rmtree(root)
+    if code == 0:
+        return False, "NOT CAUGHT", output
+    if plant.expects not in output:
+        return False, "ELSEWHERE", output
+    return True, "caught", output
+
+
+def main() -> int:
+    """Judges every chosen plant and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="plants to run; all if none is named")
+    parser.add_argument("--directory", default="tests/plants", help="where the patches lie")
+    args = parser.parse_args()
+    plants = [read_plant(patch) for patch in sorted((ROOT / args.directory).glob("*.patch"))]
+    chosen = [plant for plant in plants if not args.names or plant.name in args.names]
+    if not chosen:
+        raise SystemExit(f"no plant in {args.directory} matches {args.names or 'anything'}")
+    passes_clean: dict[str, bool] = {}
+    failures = 0
+    print(f"{'planted bug':36} {'result':10} {'seconds':>7}  caught at")
+    with tempfile.TemporaryDirectory(prefix="plants-") as scratch:
+        clean = Path(scratch) / "clean"
+        clean.mkdir()
+        copy_tree(clean)
+        for plant in chosen:
+            begin = time.monotonic()
+            if plant.test not in passes_clean:
+                code, output = run_test(plant.test, clean)
+                passes_clean[plant.test] = code == 0
+                if code != 0:
+                    print(f"without any plant this fails: {plant.test}\n{output[-2000:]}")
+            caught, result, output = judge(plant, Path(scratch))
+            good = caught and passes_clean[plant.test]
+            failures += not good
+            seconds = time.monotonic() - begin
+            print(f"{plant.name:36} {result:10} {seconds:7.1f}  {plant.expects}", flush=True)
+            if not good:
+                print(output[-2000:])
+    print(f"{len(chosen) - failures} caught, {failures} not")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
