@@ -50,6 +50,8 @@ class Rows:
     ending         uint8 [S]: OPEN, TERMINATED or TRUNCATED, after this row
     ended_streams  int64 [E], rising: streams[ending != OPEN]
     closing        {observation column: [E, *shape]}: the closing rows, same order
+    started        bool [B]: whose next observation to act on is the first of an episode; frame
+                   stacks are reset there (mode disabled and single: once the caller has reset it)
     """
 
     streams: np.ndarray
@@ -57,6 +59,7 @@ class Rows:
     ending: np.ndarray
     ended_streams: np.ndarray
     closing: dict[str, np.ndarray]
+    started: np.ndarray
 
 
 def mode_of(env: Any) -> str:
@@ -154,6 +157,7 @@ class Autoreset:
         ended = (terminated | truncated) & real
         columns = {c.name: fitted(c, given[c.name], self.count)[real] for c in self.spec}
         closing = self._closing(ended, terminated, next_observation, infos, final_observation)
+        started = self.made_up if self.mode == "next-step" else ended
         if self.mode == "next-step":
             self.made_up = ended
         ending = np.where(terminated, TERMINATED, np.where(truncated, TRUNCATED, OPEN))
@@ -163,6 +167,7 @@ class Autoreset:
             ending=ending[real].astype(np.uint8),
             ended_streams=np.flatnonzero(ended),
             closing=closing,
+            started=started,
         )
 
     def _batched(self, value: Any) -> np.ndarray:

@@ -85,6 +85,14 @@ class FrameStack:
             self.array[mask, -1] = first
         return self.array
 
+    def following(self, frames: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """What `push` would make of the environments in `mask`, as a copy [E, k, *shape].
+
+        For an episode's final observation, which is looked at once and never acted on.
+        """
+        mask = np.asarray(mask, np.bool_)
+        return np.concatenate([self.array[mask, 1:], np.asarray(frames)[mask][:, None]], axis=1)
+
     def push(self, frames: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """Append `frames` [B, *shape] where `mask` [B] says so (default: all)."""
         if mask is None:

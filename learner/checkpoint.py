@@ -1,0 +1,137 @@
+"""Checkpoints: NAME.safetensors with every tensor, NAME.json beside it with everything else.
+
+The JSON is written last and names the tensors' SHA-256, so a checkpoint exists exactly when its
+JSON does: a process killed in between leaves a tensor file that nothing points to. Both are
+written under another name, flushed to disk, and renamed. Names hold the learner step, and files
+are never rewritten.
+
+    tensors   "online/..." and "target/..." state dicts, "optimizer/<i>/<name>", "generator/torch"
+    document  learner_step, counters, optimizer groups, generator states, whatever the run adds
+
+No pickle: optimizer state is taken apart into tensors and numbers and put together again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from learner.weights import WeightsError, load_into
+
+
+def save(folder: Path, name: str, tensors: Mapping[str, Tensor], document: dict[str, Any]) -> Path:
+    """Write both files; returns the path of the JSON. `document` must be plain JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+    data = safetensors.torch.save(whole)
+    sidecar = {**document, "tensors": f"{name}.safetensors", "sha256": _digest(data)}
+    _write(folder / f"{name}.safetensors", data)
+    _write(folder / f"{name}.json", json.dumps(sidecar, indent=1, sort_keys=True).encode())
+    return folder / f"{name}.json"
+
+
+def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """(tensors, document) of the checkpoint whose JSON (or tensor file) is `path`.
+
+    WeightsError when a file is missing, damaged, or the two do not belong together.
+    """
+    sidecar = Path(path).with_suffix(".json")
+    try:
+        document = json.loads(sidecar.read_bytes())
+        data = (sidecar.parent / Path(document["tensors"]).name).read_bytes()
+        digest = document["sha256"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WeightsError(f"no checkpoint at {sidecar}: {error}") from error
+    if _digest(data) != digest:
+        raise WeightsError(f"{document['tensors']} is damaged: its SHA-256 is not the one stated")
+    try:
+        return safetensors.torch.load(data), document
+    except SafetensorError as error:
+        raise WeightsError(f"{document['tensors']}: {error}") from error
+
+
+def latest(folder: Path) -> Path | None:
+    """The JSON of the whole checkpoint with the highest learner step in `folder`, or None."""
+    found = []
+    for sidecar in folder.glob("*.json"):
+        try:
+            _, document = load(sidecar)
+            found.append((int(document["learner_step"]), sidecar))
+        except (WeightsError, KeyError):
+            continue
+    return max(found)[1] if found else None
+
+
+def training_tensors(
+    online: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """(tensors, document) from which `restore_training` continues bit for bit.
+
+    Includes torch's global generator. The document holds what of the optimizer is not a tensor.
+    """
+    state = optimizer.state_dict()
+    tensors = {f"online/{name}": tensor for name, tensor in online.state_dict().items()}
+    tensors |= {f"target/{name}": tensor for name, tensor in target.state_dict().items()}
+    for i, entries in state["state"].items():
+        for name, value in entries.items():
+            tensors[f"optimizer/{i}/{name}"] = torch.as_tensor(value)
+    tensors["generator/torch"] = torch.get_rng_state()
+    return tensors, {"optimizer_groups": state["param_groups"]}
+
+
+def restore_training(
+    tensors: Mapping[str, Tensor],
+    document: Mapping[str, Any],
+    online: nn.Module,
+    target: nn.Module,
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    """The inverse of `training_tensors`; WeightsError where the networks do not fit."""
+    load_into(online, part(tensors, "online"))
+    load_into(target, part(tensors, "target"))
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in part(tensors, "optimizer").items():
+        i, entry = name.split("/", 1)
+        state.setdefault(int(i), {})[entry] = tensor
+    groups = document["optimizer_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    torch.set_rng_state(tensors["generator/torch"])
+
+
+def part(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors below "name/", without that prefix."""
+    return {k[len(name) + 1 :]: t for k, t in tensors.items() if k.startswith(name + "/")}
+
+
+def generator_state(rng: np.random.Generator) -> dict[str, Any]:
+    """A NumPy generator's state as plain JSON (it is integers and names)."""
+    return rng.bit_generator.state
+
+
+def restore_generator(rng: np.random.Generator, state: Mapping[str, Any]) -> None:
+    """The inverse of `generator_state`."""
+    rng.bit_generator.state = dict(state)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All of `data` under `path`, or nothing."""
+    part_path = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(part_path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part_path, path)

@@ -1,0 +1,229 @@
+"""Double DQN with n-step returns on whole batches: pure functions, and one update made of them.
+
+The target, once and for all (it is decided by two facts of an item: `terminated` and `ahead`):
+
+    m = min(n, ahead)                        rows that follow t in its episode, at most n
+    j = the first i < m with terminated[t+i]    a cut return: the end of a life or of the episode
+    G = sum of gamma^i r[t+i] over i <= min(j, m-1)
+    target = G                               if j exists
+           = G + gamma^m Q(o[t+m])           otherwise: also at a truncation, where m < n
+
+Double Q: Q(o[t+m]) is the target net's value of the online net's best action. Importance weights
+multiply the loss and nothing else; the new priority of an item is its unweighted |TD|, before the
+step. Rewards are stored raw and clipped here, if at all. Beta and the target net count learner
+steps. Initial priorities of an actor are the same |TD| with its own net in both roles.
+
+Arguments are torch tensors; a shape in brackets follows each: B batch, A actions, n steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from learner.presets import Preset
+from replay_server.stacking import stacks_from_frames
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """A sampled batch as the update wants it.
+
+    observation, next_observation  {column: [B, k, *shape]} o_t and o_{t+m}
+    action                         int64 [B]
+    reward, terminated             float32, bool [B, n]
+    ahead                          int64 [B], at least 1
+    weights                        float32 [B]
+    """
+
+    observation: dict[str, Tensor]
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    ahead: Tensor
+    next_observation: dict[str, Tensor]
+    weights: Tensor
+
+
+def transitions_from(
+    data: Mapping[str, Any],
+    ahead: Any,
+    weights: Any,
+    *,
+    n: int,
+    stack: int = 1,
+    device: str | torch.device = "cpu",
+) -> Transitions:
+    """The columns of a batch sampled by NStep(n, stack), cut into transitions on `device`.
+
+    Shares memory with `data` where device and dtype allow it. ValueError where `ahead` is below 1:
+    such an item has no next observation and should never have been created.
+    """
+    ahead = _tensor(ahead, device).long()
+    if bool((ahead < 1).any()):
+        raise ValueError("an item with ahead = 0 has no next observation")
+    observation, next_observation = {}, {}
+    for name, frames in data.items():
+        if name == "observation" or name.startswith("observation/"):
+            observation[name], next_observation[name] = stacks_from_frames(
+                _tensor(frames, device), ahead, n, stack
+            )
+    return Transitions(
+        observation=observation,
+        action=_tensor(data["action"], device)[:, 0].long(),
+        reward=_tensor(data["reward"], device).float(),
+        terminated=_tensor(data["terminated"], device).bool(),
+        ahead=ahead,
+        next_observation=next_observation,
+        weights=_tensor(weights, device).float(),
+    )
+
+
+def _tensor(array: Any, device: str | torch.device) -> Tensor:
+    """Shared memory where possible; wide unsigned integers, which torch hardly knows, as int64."""
+    if isinstance(array, np.ndarray) and array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)
+    return torch.as_tensor(array, device=device)
+
+
+def n_step_targets(
+    reward: Tensor, terminated: Tensor, ahead: Tensor, gamma: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(G_t [B], discount_t [B], m [B]): the target is G_t + discount_t * Q(o_{t+m}).
+
+    reward float32 [B, n], terminated bool [B, n], ahead int64 [B] >= 1. discount_t is gamma^m, or 0
+    where the return was cut. What lies at or behind m in reward and terminated is not looked at.
+    """
+    n = reward.shape[1]
+    powers = torch.tensor([gamma**i for i in range(n + 1)], device=reward.device)
+    m = ahead.clamp(max=n)  # [B]
+    inside = torch.arange(n, device=reward.device) < m[:, None]  # [B, n]
+    cut = (terminated & inside).long()  # [B, n]
+    used = inside & (cut.cumsum(1) - cut == 0)  # [B, n]: no cut strictly before
+    return_t = torch.where(used, reward * powers[:n], 0.0).sum(1)
+    discount_t = torch.where(cut.any(1), 0.0, powers[m])
+    return return_t, discount_t, m
+
+
+def double_q_value(q_online: Tensor, q_target: Tensor) -> Tensor:
+    """[B]: the target net's value of the action that the online net prefers. Both [B, A]."""
+    best = q_online.argmax(1, keepdim=True)
+    return q_target.gather(1, best)[:, 0]
+
+
+def td_error(
+    q: Tensor, action: Tensor, return_t: Tensor, discount_t: Tensor, value: Tensor
+) -> Tensor:
+    """[B]: target minus estimate. q [B, A] of o_t, action int64 [B], the others [B]."""
+    estimate = q.gather(1, action[:, None])[:, 0]
+    return return_t + discount_t * value - estimate
+
+
+def weighted_loss(td: Tensor, weights: Tensor, huber_delta: float | None = 1.0) -> Tensor:
+    """The mean over the batch of weight * loss(td). None: half the square; else Huber's loss."""
+    square = 0.5 * td.square()
+    if huber_delta is None:
+        return (weights * square).mean()
+    size = td.abs()
+    linear = huber_delta * (size - 0.5 * huber_delta)
+    return (weights * torch.where(size <= huber_delta, square, linear)).mean()
+
+
+def initial_priorities(
+    q_taken: Tensor,
+    reward: Tensor,
+    terminated: Tensor,
+    ahead: Tensor,
+    q_best: Tensor,
+    gamma: float,
+    reward_clip: float | None = None,
+) -> Tensor:
+    """|n-step double-Q TD| [B] with one net in both roles, as an actor knows it.
+
+    q_taken [B]: Q(o_t, a_t). q_best [B]: the largest Q of o_{t+m}. The rest as in n_step_targets.
+    """
+    return_t, discount_t, _ = n_step_targets(clipped(reward, reward_clip), terminated, ahead, gamma)
+    return (return_t + discount_t * q_best - q_taken).abs()
+
+
+def clipped(reward: Tensor, limit: float | None) -> Tensor:
+    """Rewards within [-limit, limit]; as they are for None."""
+    return reward if limit is None else reward.clamp(-limit, limit)
+
+
+def beta_at(step: int, start: float, end: float, steps: int) -> float:
+    """The exponent of the importance weights at a learner step: linear, `end` from `steps` on."""
+    if steps <= 0 or step >= steps:
+        return end
+    return start + (end - start) * step / steps
+
+
+def target_is_due(step: int, every: int) -> bool:
+    """True when the target net is to be copied after learner step `step` (counted from 1)."""
+    return step % every == 0
+
+
+def optimizer_from(preset: Preset, network: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer a preset names, over the network's parameters."""
+    parameters = network.parameters()
+    if preset.optimizer == "adam":
+        return torch.optim.Adam(
+            parameters, lr=preset.learning_rate, eps=preset.optimizer_epsilon, foreach=True
+        )
+    if preset.optimizer == "rmsprop":
+        return torch.optim.RMSprop(
+            parameters,
+            lr=preset.learning_rate,
+            alpha=preset.rmsprop_decay,
+            eps=preset.optimizer_epsilon,
+            centered=True,
+        )
+    raise ValueError(f"optimizer {preset.optimizer!r}; expected adam or rmsprop")
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one update reports; `td` is |TD|, float32 [B], unweighted, before the step."""
+
+    loss: float
+    td: np.ndarray
+    q_mean: float
+    gradient_norm: float
+
+
+def update(
+    online: nn.Module,
+    target: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Transitions,
+    *,
+    gamma: float,
+    huber_delta: float | None = 1.0,
+    clip_norm: float | None = 10.0,
+    reward_clip: float | None = None,
+) -> Update:
+    """One gradient step of `online`. The nets take {column: [B, k, *shape]} and give [B, A]."""
+    with torch.no_grad():
+        value = double_q_value(online(batch.next_observation), target(batch.next_observation))
+        return_t, discount_t, _ = n_step_targets(
+            clipped(batch.reward, reward_clip), batch.terminated, batch.ahead, gamma
+        )
+    q = online(batch.observation)  # [B, A]
+    td = td_error(q, batch.action, return_t, discount_t, value)  # [B]
+    loss = weighted_loss(td, batch.weights, huber_delta)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    limit = float("inf") if clip_norm is None else clip_norm
+    norm = nn.utils.clip_grad_norm_(online.parameters(), limit)
+    optimizer.step()
+    return Update(
+        loss=loss.item(),
+        td=td.detach().abs().cpu().numpy(),
+        q_mean=q.detach().mean().item(),
+        gradient_norm=norm.item(),
+    )

@@ -1,0 +1,144 @@
+"""Q networks: from {observation column: [B, k, *shape]} to one value an action, [B, A].
+
+    mlp      every column flattened and joined, hidden layers with ReLU; for vectors
+    nature   the three convolutions of Mnih et al. 2015, 512 units; one image column, values / 255
+    linear   one weight for each state and action, no bias; one Discrete column: a table
+
+`mlp` and `nature` end in a dueling head (Wang et al. 2016): Q = V + A - mean A. The axis k is the
+frame stack and is always there, also for k = 1. `network_from` builds one by name, the same at
+actor and learner, which both know the environment; weights travel as safetensors (weights.py).
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from replay_server.spec import Column, Spec, SpecError
+
+KINDS = ("mlp", "nature", "linear")
+
+
+class Dueling(nn.Module):
+    """Features [B, F] -> [B, A]; `hidden` > 0 puts one hidden layer into both streams."""
+
+    def __init__(self, features: int, actions: int, hidden: int = 0) -> None:
+        super().__init__()
+        self.value = _stream(features, hidden, 1)
+        self.advantage = _stream(features, hidden, actions)
+
+    def forward(self, features: Tensor) -> Tensor:
+        advantage = self.advantage(features)  # [B, A]
+        return self.value(features) + advantage - advantage.mean(1, keepdim=True)
+
+
+def _stream(features: int, hidden: int, outputs: int) -> nn.Module:
+    if hidden == 0:
+        return nn.Linear(features, outputs)
+    return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+
+
+class Mlp(nn.Module):
+    """Flattened observation columns -> hidden layers -> dueling head."""
+
+    def __init__(
+        self, columns: tuple[Column, ...], stack: int, actions: int, hidden: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        self.names = tuple(column.name for column in columns)
+        width = sum(stack * prod(column.shape) for column in columns)
+        layers: list[nn.Module] = []
+        for size in hidden:
+            layers += [nn.Linear(width, size), nn.ReLU()]
+            width = size
+        self.trunk = nn.Sequential(*layers)
+        self.head = Dueling(width, actions)
+
+    def forward(self, observation: dict[str, Tensor]) -> Tensor:
+        flat = [observation[name].flatten(1).float() for name in self.names]
+        return self.head(self.trunk(torch.cat(flat, 1)))
+
+
+class NatureCnn(nn.Module):
+    """One image column [H, W] or [H, W, C], uint8; k frames become k (or k*C) channels."""
+
+    def __init__(self, column: Column, stack: int, actions: int, hidden: int = 512) -> None:
+        super().__init__()
+        self.name = column.name
+        height, width, *rest = column.shape
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(stack * prod(rest), 32, 8, 4),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 4, 2),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, 3, 1),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        with torch.no_grad():
+            features = self.convolutions(torch.zeros(1, stack * prod(rest), height, width)).shape[1]
+        self.head = Dueling(features, actions, hidden)
+
+    def forward(self, observation: dict[str, Tensor]) -> Tensor:
+        frames = observation[self.name]  # [B, k, H, W] or [B, k, H, W, C]
+        if frames.dim() == 5:
+            frames = frames.permute(0, 1, 4, 2, 3).flatten(1, 2)
+        return self.head(self.convolutions(frames.float() / 255.0))
+
+
+class OneHotLinear(nn.Module):
+    """Q(s, a) = weight[a, s], all zero at first; the state is an integer column."""
+
+    def __init__(self, column: Column, states: int, actions: int) -> None:
+        super().__init__()
+        self.name, self.states = column.name, states
+        self.table = nn.Linear(states, actions, bias=False)
+        nn.init.zeros_(self.table.weight)
+
+    def forward(self, observation: dict[str, Tensor]) -> Tensor:
+        state = observation[self.name][:, -1].long()  # [B]
+        return self.table(nn.functional.one_hot(state, self.states).float())
+
+
+def network_from(
+    kind: str,
+    spec: Spec,
+    actions: int,
+    *,
+    stack: int = 1,
+    hidden: tuple[int, ...] = (128, 128),
+    states: int = 0,
+    seed: int | None = None,
+) -> nn.Module:
+    """The network `kind` for the observation columns of `spec`.
+
+    `hidden`: layer sizes of mlp, or one size for the streams of nature. `states`: for linear.
+    `seed`: the initial weights, leaving torch's global generator as it was. SpecError where the
+    columns do not suit the kind.
+    """
+    columns = spec.group("observation")
+    if kind not in KINDS:
+        raise SpecError(f"network {kind!r}; expected one of {', '.join(KINDS)}")
+    if actions < 1:
+        raise SpecError(f"network {kind!r} needs at least one action, got {actions}")
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        if kind == "mlp":
+            return Mlp(columns, stack, actions, hidden)
+        if kind == "nature":
+            column = _only(kind, columns, ranks=(2, 3))
+            return NatureCnn(column, stack, actions, *hidden[:1])
+        column = _only(kind, columns, ranks=(0,))
+        if states < 1 or column.dtype.kind not in "iu":
+            raise SpecError(f"network 'linear' needs an integer column and states, got {states}")
+        return OneHotLinear(column, states, actions)
+
+
+def _only(kind: str, columns: tuple[Column, ...], ranks: tuple[int, ...]) -> Column:
+    if len(columns) != 1 or len(columns[0].shape) not in ranks:
+        shapes = ", ".join(f"{column.name} {list(column.shape)}" for column in columns)
+        raise SpecError(f"network {kind!r} takes one column with {ranks} axes, got {shapes}")
+    return columns[0]
