@@ -18,7 +18,7 @@
  *       construction, F and M because their errors stay below half of their smallest step
  *   mass(1.0) = 2^26 for every alpha, as F(0) = 0 and M(0) = 2^39; alpha = 0 gives 2^26 to all
  *   mass(0) = 0 for every alpha, 0^0 included: stored, never drawn
- *   |mass / (p^alpha * 2^26) - 1| <= (1.2 * alpha + 1) * 1e-10, plus the rounding to an integer
+ *   |mass / (p^alpha * 2^26) - 1| <= (1.4 * alpha + 1) * 1e-10, plus the rounding to an integer
  */
 #ifndef RP_POWER_H
 #define RP_POWER_H
