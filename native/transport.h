@@ -11,7 +11,7 @@
  * segments are appended to the packet's own bytes, in order; only transports that set `by_reference` accept them, and
  * call released(token) once the memory is no longer read.
  *
- * One thread owns a port. Nothing here allocates after open.
+ * One thread at a time uses a port, all but wait and wake. Nothing here allocates after open.
  */
 #ifndef RP_TRANSPORT_H
 #define RP_TRANSPORT_H
@@ -52,9 +52,14 @@ struct rp_transport {
     uint32_t (*tx_lease)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
     /* Takes back exactly the packets of the last lease, in order; sends those with size > 0. */
     void (*tx_send)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
-    /* Waits until something can be received, at most timeout_ns; returns 1 if so, 0 if not. Spins, then sleeps. */
+    /* Sleeps until something can be received, at most timeout_ns; returns 1 if so, 0 if not. Changes nothing a
+     * burst uses: another thread may run bursts, under the driver's lock, meanwhile. The drivers spin before it. */
     int (*wait)(struct rp_port *port, uint64_t timeout_ns);
     void (*close)(struct rp_port *port);
+    /* Makes a wait under way, or the next one, return at once; from any thread. Null: its waits are short. */
+    void (*wake)(struct rp_port *port);
+    /* The time of a transport that has its own (loopback with a virtual clock); null or 0: the system's. */
+    uint64_t (*now)(struct rp_port *port);
 };
 
 struct rp_port_base {

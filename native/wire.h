@@ -8,7 +8,8 @@
  *
  * Requests have operation numbers below 0x80; the answer to operation x is x | RP_ANSWER. `id` names the request
  * inside its session and operation; an answer repeats it. Structs are read and written in place on little-endian
- * machines, from buffers aligned to 8 bytes; a big-endian build is refused below.
+ * machines, from buffers aligned to 8 bytes; a big-endian build is refused below. What stands between the marks
+ * [cffi] and [/cffi] is read by the Python binding's compiler too.
  */
 #ifndef RP_WIRE_H
 #define RP_WIRE_H
@@ -20,6 +21,7 @@
 #error "messages are read in place: this code needs a little-endian machine"
 #endif
 
+/* [cffi] */
 enum rp_wire_limits {
     RP_MAGIC = 0x314C5052, /* the bytes "RPL1" */
     RP_VERSION_MIN = 1,
@@ -46,6 +48,7 @@ enum rp_wire_limits {
     RP_BURST = 64,         /* datagrams one burst may hold */
     RP_PEER_BYTES = 28,    /* an address, opaque to all but its transport */
 };
+/* [/cffi] */
 
 enum rp_op {
     RP_OP_HELLO = 1,   /* asks for a cookie; not smaller than its answer */
@@ -118,6 +121,7 @@ struct rp_open { /* id = the nonce of HELLO; a repeat with the same nonce and ad
     uint16_t receive_budget; /* datagrams of mtu bytes the client can take in one go */
 };
 
+/* [cffi] */
 struct rp_opened { /* connection in the outer header = the new session */
     uint64_t session;
     uint32_t mtu;
@@ -129,6 +133,7 @@ struct rp_opened { /* connection in the outer header = the new session */
     uint16_t train_max;     /* datagrams of one train: the most a SAMPLE, PULL or BLOB is answered with at once */
     uint32_t weights_max;   /* bytes of the largest weights */
 };
+/* [/cffi] */
 
 struct rp_echo { /* connection = the session; the cookie came in an ADDRESS_CHANGED answer (struct rp_cookie) */
     uint64_t cookie;
@@ -140,6 +145,7 @@ struct rp_table_request {
     uint8_t name[RP_NAME_BYTES]; /* all zero: the table of the message header's number */
 };
 
+/* [cffi] */
 struct rp_table_info {
     uint8_t name[RP_NAME_BYTES];
     uint64_t epoch;
@@ -164,12 +170,14 @@ struct rp_table_info {
     uint16_t reach_ahead;
     uint32_t item_bytes[RP_PLANS_MAX]; /* of one sampled item under each plan, a multiple of 8 */
 };
+/* [/cffi] */
 
 struct rp_writer_request {
     uint16_t streams;
     uint16_t reserved[3];
 };
 
+/* [cffi] */
 struct rp_writer_granted {
     uint64_t epoch;
     uint64_t next_sequence; /* 0 for a new writer */
@@ -177,15 +185,18 @@ struct rp_writer_granted {
     uint16_t streams;
     uint16_t pieces_max;    /* a step of more pieces than this at the session's mtu cannot be stored */
 };
+/* [/cffi] */
 
 /* ---- push ------------------------------------------------------------------------------------------------- */
 
+/* [cffi] */
 enum rp_run_flags {
     RP_RUN_END = 1,      /* the run's last step is the observation-only row that closes its episode */
     RP_RUN_ITEM = 2,     /* every step is also an item: its window is complete at once (plain rows) */
     RP_RUN_PRIORITY = 4, /* with RP_RUN_ITEM: count float64 priorities precede the steps; without: running maximum */
     RP_RUN_FLAGS = 7,
 };
+/* [/cffi] */
 
 struct rp_push {
     uint64_t epoch;
@@ -207,10 +218,12 @@ struct rp_run { /* consecutive steps of one stream, or one piece of one step */
     uint32_t size;         /* bytes that follow: priorities if any, then steps or the piece */
 };
 
+/* [cffi] */
 enum rp_create_flags {
     RP_CREATE_MAXIMUM = 1, /* takes the table's running maximum; priority must be 0 */
     RP_CREATE_FLAGS = 1,
 };
+/* [/cffi] */
 
 struct rp_create {
     uint64_t step; /* the anchor's number in its stream */
@@ -235,21 +248,26 @@ struct rp_run_done {
     uint32_t reserved;
 };
 
+/* [cffi] */
 struct rp_blocked { /* the answer's body where status is BLOCKED, in answers to PUSH and SAMPLE */
     uint32_t by_size;   /* 1: the minimum size holds it back; 0: the limiter */
     uint32_t noted;     /* 1: noted, an answer follows on release; 0: another request of the session is noted already */
     uint64_t need;      /* items to be created (SAMPLE) or to be drawn (PUSH) before it can go on */
 };
+/* [/cffi] */
 
 /* ---- sample ----------------------------------------------------------------------------------------------- */
 
+/* [cffi] */
 enum rp_sample_mode {
     RP_SAMPLE_INDEPENDENT = 0,
     RP_SAMPLE_STRATIFIED = 1,
     RP_SAMPLE_KEYS = 2, /* no draw: the keys follow the struct; uncharged; a dead key comes back overwritten */
     RP_SAMPLE_MODES = 3,
 };
+/* [/cffi] */
 
+/* [cffi] */
 struct rp_sample {
     uint64_t epoch;   /* 0 = whatever it is now */
     uint32_t count;   /* items */
@@ -259,7 +277,8 @@ struct rp_sample {
     uint8_t reserved;
     uint16_t budget;  /* datagrams of the first train */
     uint16_t reserved2;
-}; /* RP_SAMPLE_KEYS: then count uint64 keys */
+};
+/* [/cffi] */ /* RP_SAMPLE_KEYS: then count uint64 keys */
 
 /* A batch is one byte stream, cut into datagrams of equal payload but the last:
  *     rp_batch | count x rp_batch_item | count x item (item_bytes each, columns in the plan's order)
@@ -310,12 +329,14 @@ struct rp_update_entry {
     double priority;
 };
 
+/* [cffi] */
 struct rp_updated {
     uint32_t applied;
     uint32_t stale;
     uint32_t unknown;
     uint32_t reserved;
 };
+/* [/cffi] */
 
 struct rp_reset { /* applied only while the table still has this epoch: a repeat changes nothing */
     uint64_t epoch;
@@ -339,7 +360,9 @@ struct rp_published {
     uint64_t version; /* 0 until the blob is whole, then the version the server gave it */
 };
 
+/* [cffi] */
 enum rp_blob_kind { RP_BLOB_SPEC = 1, RP_BLOB_WEIGHTS = 2 };
+/* [/cffi] */
 
 struct rp_blob_request { /* a table's spec: message header's table */
     uint64_t version; /* weights: 0 = the newest, at its first datagram; spec: 0 */
