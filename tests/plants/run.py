@@ -1,12 +1,13 @@
-"""Shows that the tests can fail: plants each bug in a copy of the tree and expects its named test to catch it.
+"""Shows that the tests can fail: plants each bug in a copy, and its named test has to catch it.
 
 A plant is a unified diff, `tests/plants/NAME.patch`, that opens with two comment lines:
 
     # test: the shell command, run in the copy's root, that has to fail
     # expects: a text its output has to contain: the assertion that catches the bug
 
-Each test first runs on the tree as it is and has to pass there; the copy is made anew for each plant. Prints a table;
-the exit code is 1 if a plant was not caught, or was caught by something other than its named assertion.
+Each test first runs on the tree as it is and has to pass there; the copy is made anew for each
+plant. Prints a table;
+the exit code is 1 if a plant was not caught, or not at its named assertion.
 
     python tests/plants/run.py [--directory tests/canaries] [NAME ...]
 """
@@ -29,7 +30,7 @@ TIMEOUT_S = 600
 
 @dataclass(frozen=True)
 class Plant:
-    """One planted bug: where its diff lies, the test that has to fail, and the text that names the catch."""
+    """One planted bug: its diff, the test that has to fail, and the text that names the catch."""
 
     name: str
     patch: Path
