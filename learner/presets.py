@@ -34,6 +34,7 @@ class Preset:
 
     n: int = _setting("Steps of the n-step return.", 3)
     gamma: float = _setting("Discount of one step.", 0.99)
+    life_loss: bool = _setting("A lost life cuts returns, as termination does.", False)
     reward_clip: float | None = _setting("Rewards are clipped to this size at the learner.", None)
     alpha: float = _setting("Exponent that turns a priority into a mass.", 0.6)
     beta_start: float = _setting("Exponent of the importance weights at learner step 0.", 0.4)

@@ -46,7 +46,7 @@ def test_the_documents_layouts_are_the_compilers():
             bytes_ = BYTES[kind.split("[")[0]] * count
             member = f"((struct {name} *)0)->{field}"
             source.append(
-                f'_Static_assert(offsetof(struct {name}, {field}) == {offset} && '
+                f"_Static_assert(offsetof(struct {name}, {field}) == {offset} && "
                 f'sizeof({member}) == {bytes_}, "{name}.{field}");'
             )
     compiles("\n".join(source))
@@ -69,7 +69,9 @@ def test_the_documents_hex_is_the_golden_bytes():
     documented = [(words[0], "".join(text.split())) for words, text in blocks("golden")]
     assert documented == [(name, data.hex()) for name, data in protocol_client.examples()]
     subprocess.run(["make", "-s", "build/golden"], cwd=ROOT, check=True)
-    printed = subprocess.run([ROOT / "build" / "golden"], capture_output=True, text=True, check=True)
+    printed = subprocess.run(
+        [ROOT / "build" / "golden"], capture_output=True, text=True, check=True
+    )
     assert [tuple(line.split()) for line in printed.stdout.splitlines()] == documented
 
 

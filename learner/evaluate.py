@@ -1,0 +1,91 @@
+"""Greedy episodes of frozen weights: the judge of a checkpoint. Nothing here writes to replay.
+
+Episode i of a purpose starts from the seed of (purpose, seed, i), so training ("train"), selection
+("select", "confirm") and the final verdict ("evaluate") never share a start. All episodes run side
+by side, each in an environment of its own, with one pass of the network a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gymnasium import Env
+
+from actor.envs import make_env, seed_for
+from replay_server.spec import Spec
+from replay_server.stacking import FrameStack
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Returns and lengths of whole episodes, float64 and int64 [episodes]."""
+
+    returns: np.ndarray
+    lengths: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(self.returns.mean())
+
+
+class Evaluation:
+    """Environments kept for several evaluations of one kind."""
+
+    def __init__(self, env_id: str, spec: Spec, *, stack: int, episodes: int) -> None:
+        self.spec = spec
+        self.envs: list[Env] = [make_env(env_id) for _ in range(episodes)]
+        self.stacks = {
+            column.name: FrameStack(column, stack, episodes) for column in spec.group("observation")
+        }
+
+    def run(self, network: torch.nn.Module, purpose: str, seed: int, first: int = 0) -> Verdict:
+        """Episodes first, first + 1, ... of `purpose`, greedily, to their ends."""
+        count = len(self.envs)
+        observations = [
+            env.reset(seed=seed_for(purpose, seed, first + i))[0] for i, env in enumerate(self.envs)
+        ]
+        self._push(observations, np.arange(count), start=True)
+        returns, lengths = np.zeros(count), np.zeros(count, np.int64)
+        alive = np.arange(count)
+        while len(alive):
+            actions = self._greedy(network, alive)
+            going, observations = [], []
+            for i, action in zip(alive, actions, strict=True):
+                observation, reward, terminated, truncated, _ = self.envs[i].step(action)
+                returns[i] += float(reward)
+                lengths[i] += 1
+                if not (terminated or truncated):
+                    going.append(i)
+                    observations.append(observation)
+            alive = np.array(going, np.int64)
+            self._push(observations, alive, start=False)
+        return Verdict(returns, lengths)
+
+    def close(self) -> None:
+        """Closes the environments."""
+        for env in self.envs:
+            env.close()
+
+    def _greedy(self, network: torch.nn.Module, alive: np.ndarray) -> np.ndarray:
+        device = next(network.parameters()).device
+        with torch.inference_mode():
+            frames = {
+                name: torch.from_numpy(stack.array[alive]).to(device)
+                for name, stack in self.stacks.items()
+            }
+            return network(frames).argmax(1).cpu().numpy()
+
+    def _push(self, observations: list, at: np.ndarray, *, start: bool) -> None:
+        """Frames of the environments `at`, in that order, into their stacks."""
+        if not len(at):
+            return
+        mask = np.zeros(len(self.envs), np.bool_)
+        mask[at] = True
+        flat = [self.spec.flatten("observation", observation) for observation in observations]
+        for name, stack in self.stacks.items():
+            frames = np.zeros((len(self.envs), *stack.column.shape), stack.column.dtype)
+            frames[at] = [leaf[name] for leaf in flat]
+            (stack.reset if start else stack.push)(frames, mask)

@@ -1,0 +1,92 @@
+"""The learner's state and what one batch does to it. No sockets, no files, no clock.
+
+    learn(batch)   transitions -> update -> new priorities; then, counted in learner steps, the
+                   target net is copied
+    weights()      the online net as the bytes that actors pull
+    state()        everything from which `restore` continues: nets, optimiser, counters, generators
+
+Beta comes from `beta()`, which counts learner steps too, so a resumed run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+
+from learner import checkpoint
+from learner.dqn import (
+    Update,
+    beta_at,
+    optimizer_from,
+    target_is_due,
+    transitions_from,
+    update,
+)
+from learner.networks import network_from
+from learner.presets import Preset
+from learner.weights import to_bytes
+from replay_server.spec import Spec
+
+
+class Learner:
+    """Online and target nets, optimiser, and the count of learner steps."""
+
+    def __init__(
+        self, *, spec: Spec, actions: int, preset: Preset, seed: int, device: str = "cpu"
+    ) -> None:
+        self.preset, self.device = preset, device
+        self.online = network_from(
+            preset.network,
+            spec,
+            actions,
+            stack=preset.stack,
+            hidden=preset.hidden,
+            states=preset.states,
+            seed=seed,
+        ).to(device)
+        self.target = copy.deepcopy(self.online)
+        self.optimizer = optimizer_from(preset, self.online)
+        self.step = 0
+
+    def beta(self) -> float:
+        """The exponent of the importance weights for the next batch."""
+        p = self.preset
+        return beta_at(self.step, p.beta_start, p.beta_end, p.beta_steps)
+
+    def learn(self, batch: Any) -> tuple[Update, np.ndarray]:
+        """One update on a sampled batch; (what it reports, new priorities float64 [B])."""
+        p = self.preset
+        transitions = transitions_from(
+            batch.data, batch.ahead, batch.weights, n=p.n, stack=p.stack, device=self.device
+        )
+        done = update(
+            self.online,
+            self.target,
+            self.optimizer,
+            transitions,
+            gamma=p.gamma,
+            huber_delta=p.huber_delta,
+            clip_norm=p.clip_norm,
+            reward_clip=p.reward_clip,
+        )
+        self.step += 1
+        if target_is_due(self.step, p.target_every):
+            self.target.load_state_dict(self.online.state_dict())
+        return done, done.td.astype(np.float64) + p.priority_epsilon
+
+    def weights(self) -> bytes:
+        """The online net and the learner step, as published."""
+        return to_bytes(self.online.state_dict(), self.step)
+
+    def state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """(tensors, document) for a checkpoint."""
+        tensors, document = checkpoint.training_tensors(self.online, self.target, self.optimizer)
+        return tensors, {**document, "learner_step": self.step}
+
+    def restore(self, tensors: dict[str, torch.Tensor], document: dict[str, Any]) -> None:
+        """Continues from `state`; WeightsError where the networks do not fit."""
+        checkpoint.restore_training(tensors, document, self.online, self.target, self.optimizer)
+        self.step = int(document["learner_step"])
