@@ -12,7 +12,8 @@ offsets; a sampled batch then has that column as [batch, len(offsets), *shape].
 The reach of a plan is how far it looks behind and ahead of t. It is what the server needs to know
 when a window is complete and when an item must leave with its oldest step.
 
-Limits: offsets lie within ±OFFSET_MAX; a column has at least one offset.
+Limits: offsets lie within ±OFFSET_MAX; a column has at least one offset, a plan at most
+PICK_COUNT_MAX of them over all columns.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .spec import Spec, SpecError
+from .spec import RECORD_ALIGNMENT, Spec, SpecError
 
-OFFSET_MAX = 1023
+OFFSET_MAX = 1024
+PICK_COUNT_MAX = 4096
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,20 @@ class Resolved:
     """A plan against a spec: what to copy for one item.
 
     `offsets`: {column: rising step offsets}, in the spec's column order, every column present.
-    `behind`, `ahead`: the reach, both >= 0. `item_size`: bytes of one sampled item's columns.
+    `behind`, `ahead`: the reach, both >= 0. `item_size`: bytes of one sampled item, its picks back
+    to back in the order of `picks`, rounded up to a multiple of 8.
     """
 
     offsets: dict[str, tuple[int, ...]]
     behind: int
     ahead: int
     item_size: int
+
+    @property
+    def picks(self) -> list[tuple[int, int]]:
+        """(column index, offset) of every copy, in the order of an item's bytes."""
+        columns = enumerate(self.offsets.values())
+        return [(i, offset) for i, offsets in columns for offset in offsets]
 
 
 @dataclass(frozen=True)
@@ -69,11 +78,15 @@ class Plan:
         unknown = [name for name in wanted if name not in offsets]
         if unknown:
             raise SpecError(f"plan {self!r}: no column {unknown[0]!r} in {', '.join(spec.names)}")
+        picks = sum(len(taken) for taken in offsets.values())
+        if picks > PICK_COUNT_MAX:
+            raise SpecError(f"plan {self!r} copies {picks} columns; at most {PICK_COUNT_MAX}")
+        item_size = sum(len(offsets[column.name]) * column.size for column in spec)
         return Resolved(
             offsets=offsets,
             behind=max(0, -min(taken[0] for taken in offsets.values())),
             ahead=max(0, max(taken[-1] for taken in offsets.values())),
-            item_size=sum(len(offsets[column.name]) * column.size for column in spec),
+            item_size=-(-item_size // RECORD_ALIGNMENT) * RECORD_ALIGNMENT,
         )
 
     def to_json(self) -> str:

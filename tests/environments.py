@@ -3,10 +3,13 @@
 ScriptedEnv plays a fixed list of episodes; what it stores is written down by `scripted_rows` from
 the script alone, never from what the environment returned.
 
-ChainEnv is six states in a row. Action 1 goes right, action 0 left; the right end pays and ends the
-episode, the left end pays a little and ends it too; the middle costs a life on the way right:
-`terminated` is true there (the return is cut) while the episode goes on. A time limit truncates.
-Its `transitions` are a table, so that value iteration needs no environment.
+ChainEnv is six states in a row, for which the values of one-hot linear nets are solved exactly:
+
+    0 (ends, +0.3) <- 1 <-> 2 <-> 3 -> 4 -> 5 (ends, +5 one time in five)
+
+Going from 3 to 4 loses a life: `terminated` is true there and the episode goes on. A time limit
+truncates. Moves slip, and the jackpot is rare, so TD errors stay large at the solution: a replay
+that draws by |TD| and forgets the importance weights ends up elsewhere.
 """
 
 from __future__ import annotations
@@ -96,40 +99,38 @@ def scripted_action(episode: int, step: int) -> int:
 
 
 class ChainEnv(gymnasium.Env):
-    """Six states in a row; see the file's first lines. Observations are the state, int64 scalar."""
+    """Six states; observations are the state, an int64 scalar. See the file's first lines.
 
-    STATES, ACTIONS = 6, 2
-    START = 2
+    actions=2: 0 goes left and 1 right, and one move in five slips the other way. actions=1: a
+    reward process, which goes right six times in ten.
+    """
+
+    STATES = 6
     LIFE_AT = 3
 
-    def __init__(self, time_limit: int = 20, start: int | None = None) -> None:
+    def __init__(self, actions: int = 2, time_limit: int = 6) -> None:
         self.observation_space = spaces.Discrete(self.STATES)
-        self.action_space = spaces.Discrete(self.ACTIONS)
-        self.time_limit, self.start = time_limit, start
-        self.state, self.steps = self.START, 0
-
-    @classmethod
-    def transitions(cls) -> dict[tuple[int, int], tuple[int, float, bool, bool]]:
-        """(state, action) -> (next state, reward, terminated, life lost). States 0 and 5 end it."""
-        table = {}
-        for state in range(1, cls.STATES - 1):
-            for action in range(cls.ACTIONS):
-                after = state + (1 if action == 1 else -1)
-                reward = {0: 0.3, cls.STATES - 1: 1.0}.get(after, -0.05)
-                life_lost = state == cls.LIFE_AT and action == 1
-                table[state, action] = (after, reward, after in (0, cls.STATES - 1), life_lost)
-        return table
+        self.action_space = spaces.Discrete(actions)
+        self.time_limit = time_limit
+        self.state, self.steps = 1, 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
         super().reset(seed=seed)
         self.steps = 0
-        inner = self.np_random.integers(1, self.STATES - 1)
-        self.state = int(inner) if self.start is None else self.start
+        self.state = int(self.np_random.integers(1, self.STATES - 1))
         return np.int64(self.state), {"life_lost": False}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
-        after, reward, terminated, life_lost = self.transitions()[self.state, int(action)]
-        self.state = after
+        right = 0.6 if self.action_space.n == 1 else (0.2, 0.8)[int(action)]
+        before = self.state
+        self.state += 1 if self.np_random.random() < right else -1
+        reward = -0.05
+        if self.state == 0:
+            reward = 0.3
+        elif self.state == self.STATES - 1:
+            reward = 5.0 if self.np_random.random() < 0.2 else 0.0
         self.steps += 1
+        terminated = self.state in (0, self.STATES - 1)
         truncated = not terminated and self.steps >= self.time_limit
-        return np.int64(after), reward, terminated, truncated, {"life_lost": life_lost}
+        lost = before == self.LIFE_AT and self.state == self.LIFE_AT + 1
+        return np.int64(self.state), reward, terminated, truncated, {"life_lost": lost}

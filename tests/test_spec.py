@@ -191,7 +191,8 @@ def test_plans_resolve_to_offsets_and_reach():
         "state": (0,),
     }
     assert (n3.behind, n3.ahead) == (0, 3)
-    assert n3.item_size == 2 * 8 + 2 * 8 + 8 + 3 * 4 + 3 + 32
+    assert n3.item_size == 88  # 2 * 8 + 2 * 8 + 8 + 3 * 4 + 3 + 32 = 87, rounded up
+    assert n3.picks[:4] == [(0, 0), (0, 3), (1, 0), (1, 3)] and len(n3.picks) == 12
     stacked = NStep(3, stack=4).resolve(spec)
     assert stacked.offsets["observation/a"] == (-3, -2, -1, 0, 1, 2, 3)
     assert (stacked.behind, stacked.ahead) == (3, 3)
@@ -209,6 +210,7 @@ def test_plans_that_do_not_fit_are_refused():
         (Offsets({"x": (1, 0), "y": (0,)}), "rising"),
         (Offsets({"x": (0,), "y": (0,), "z": (0,)}), "no column 'z'"),
         (Offsets({"x": (0,), "y": (5000,)}), "the limit is"),
+        (Offsets({"x": range(-1024, 1025), "y": range(-1024, 1025)}), "at most 4096"),
         (Sequence(4, state=("h",)), "no state column 'h'"),
     ]:
         with pytest.raises(SpecError, match=words):
