@@ -1,9 +1,8 @@
 /* sum_tree.c: the shape of the tree, its life, and the loop over groups of descents.
  *
- * Levels shrink by sixteen until one group of at most sixteen entries is left; that group's sum is
- * kept in the struct, so a tree of up to 16 leaves has no derived memory at all. Each level is
- * padded to whole groups with zeros: a descent never leaves its arrays, and a padding entry, having
- * no mass, is never chosen.
+ * Levels shrink by sixteen until one group is left; that group's sum is kept in the struct, so a
+ * tree of up to 16 leaves has no derived memory at all. Each level is padded to whole groups: a
+ * descent never leaves its arrays, and a padding entry, having no mass, is never chosen.
  *
  * A draw goes down RP_TREE_GROUP targets at a time, level by level: the next group of each descent
  * is fetched while the others are decided, so the latency of the last two levels overlaps.
@@ -43,21 +42,36 @@ uint64_t rp_tree_mass_max(uint32_t capacity)
     return ((uint64_t)1 << 63) / capacity;
 }
 
-/* Sums of entries [first, first + 16) of a level; at the leaves the count is of positive masses. */
-static uint64_t sum_mass(const struct rp_tree *t, uint32_t level, size_t first)
+/* How many groups a level has: the entries of the level above. */
+static size_t group_total(const struct rp_tree *t, uint32_t level)
 {
+    size_t leaves = rp_tree_leaf_count(t->capacity);
+    size_t unit = (size_t)RP_TREE_FANOUT << 4 * level;
+    return (leaves + unit - 1) / unit;
+}
+
+/* The mass of group `group` of a level, and how many positive leaves are below it. */
+static uint64_t group_mass(const struct rp_tree *t, uint32_t level, size_t group)
+{
+    const uint64_t *entries = t->mass[level] + group * RP_TREE_FANOUT;
+    if (level > 0) {
+        return entries[RP_TREE_FANOUT - 1];
+    }
     uint64_t sum = 0;
-    for (size_t i = first; i < first + RP_TREE_FANOUT; i++) {
-        sum += t->mass[level][i];
+    for (int j = 0; j < RP_TREE_FANOUT; j++) {
+        sum += entries[j];
     }
     return sum;
 }
 
-static uint32_t sum_count(const struct rp_tree *t, uint32_t level, size_t first)
+static uint32_t group_count(const struct rp_tree *t, uint32_t level, size_t group)
 {
+    if (level > 0) {
+        return t->count[level][group * RP_TREE_FANOUT + RP_TREE_FANOUT - 1];
+    }
     uint32_t sum = 0;
-    for (size_t i = first; i < first + RP_TREE_FANOUT; i++) {
-        sum += level == 0 ? t->mass[0][i] != 0 : t->count[level][i];
+    for (int j = 0; j < RP_TREE_FANOUT; j++) {
+        sum += t->mass[0][group * RP_TREE_FANOUT + (size_t)j] != 0;
     }
     return sum;
 }
@@ -78,20 +92,25 @@ static void lay_out(struct rp_tree *t, uint64_t *leaf, void *nodes)
     assert(t->top < RP_TREE_LEVELS_MAX);
 }
 
-static void build(struct rp_tree *t)
+/* Derive the levels from `level` on out of the one below it, and the total out of the topmost. */
+static void build(struct rp_tree *t, uint32_t level)
 {
-    size_t n = rp_tree_leaf_count(t->capacity);
-    for (uint32_t level = 1; level <= t->top; level++) {
-        size_t nodes = n / RP_TREE_FANOUT;
-        n = padded(nodes);
-        for (size_t j = 0; j < n; j++) {
-            bool real = j < nodes;
-            t->mass[level][j] = real ? sum_mass(t, level - 1, j * RP_TREE_FANOUT) : 0;
-            t->count[level][j] = real ? sum_count(t, level - 1, j * RP_TREE_FANOUT) : 0;
+    for (; level <= t->top; level++) {
+        size_t groups = group_total(t, level - 1);
+        uint64_t mass = 0;
+        uint32_t count = 0;
+        for (size_t j = 0; j < padded(groups); j++) {
+            if (j % RP_TREE_FANOUT == 0) {
+                mass = 0;
+                count = 0;
+            }
+            /* An entry that pads the last group stands for nothing and repeats its sum. */
+            t->mass[level][j] = mass += j < groups ? group_mass(t, level - 1, j) : 0;
+            t->count[level][j] = count += j < groups ? group_count(t, level - 1, j) : 0;
         }
     }
-    t->total = sum_mass(t, t->top, 0);
-    t->positive = sum_count(t, t->top, 0);
+    t->total = group_mass(t, t->top, 0);
+    t->positive = group_count(t, t->top, 0);
 }
 
 void rp_tree_open(struct rp_tree *t, uint64_t *leaf, void *nodes, uint32_t capacity)
@@ -102,7 +121,7 @@ void rp_tree_open(struct rp_tree *t, uint64_t *leaf, void *nodes, uint32_t capac
     const struct rp_tree_kernel *wide = rp_tree_kernel_avx512();
     t->kernel = wide ? wide : &rp_tree_kernel_portable;
     lay_out(t, leaf, nodes);
-    build(t);
+    build(t, 1);
 }
 
 void rp_tree_use_portable(struct rp_tree *t)
@@ -112,7 +131,14 @@ void rp_tree_use_portable(struct rp_tree *t)
 
 void rp_tree_refresh(struct rp_tree *t, const uint32_t *slots, size_t n)
 {
-    t->kernel->refresh(t, slots, n);
+    uint32_t top = t->top;
+    while (top > 0 && group_total(t, top - 1) <= n) {
+        top--; /* more changes than entries: cheaper made anew than told of each */
+    }
+    if (top > 0) {
+        t->kernel->climb(t, slots, n, top);
+    }
+    build(t, top + 1);
     assert(t->total <= (uint64_t)1 << 63 && t->positive <= t->capacity);
 }
 
@@ -135,10 +161,9 @@ static void draw_group(const struct rp_tree *t, const uint64_t *targets, uint32_
         slots[i] = 0;
     }
     for (uint32_t level = t->top; level > 0; level--) {
-        t->kernel->draw_level(t->mass[level], t->mass[level - 1], RP_TREE_MASS_BYTES, left, slots,
-                              n);
+        t->kernel->draw_level(t->mass[level], t->mass[level - 1], left, slots, n);
     }
-    t->kernel->draw_level(t->mass[0], t->mass[0], 0, left, slots, n);
+    t->kernel->draw_leaf(t->mass[0], left, slots, n);
 }
 
 void rp_tree_draw(const struct rp_tree *t, const uint64_t *targets, uint32_t *slots, size_t n)
@@ -174,6 +199,19 @@ void rp_tree_draw_rank(const struct rp_tree *t, const uint32_t *ranks, uint32_t 
     }
 }
 
+/* What entry j of a level has to be, given the entry before it and the level below. */
+static uint64_t entry_mass(const struct rp_tree *t, uint32_t level, size_t j, size_t groups)
+{
+    uint64_t before = j % RP_TREE_FANOUT ? t->mass[level][j - 1] : 0;
+    return before + (j < groups ? group_mass(t, level - 1, j) : 0);
+}
+
+static uint32_t entry_count(const struct rp_tree *t, uint32_t level, size_t j, size_t groups)
+{
+    uint32_t before = j % RP_TREE_FANOUT ? t->count[level][j - 1] : 0;
+    return before + (j < groups ? group_count(t, level - 1, j) : 0);
+}
+
 void rp_tree_check(const struct rp_tree *t)
 {
     size_t n = rp_tree_leaf_count(t->capacity);
@@ -181,15 +219,12 @@ void rp_tree_check(const struct rp_tree *t)
         assert(t->mass[0][i] <= (i < t->capacity ? rp_tree_mass_max(t->capacity) : 0));
     }
     for (uint32_t level = 1; level <= t->top; level++) {
-        size_t nodes = n / RP_TREE_FANOUT;
-        n = padded(nodes);
-        for (size_t j = 0; j < n; j++) {
-            bool real = j < nodes;
-            size_t first = j * RP_TREE_FANOUT;
-            assert(t->mass[level][j] == (real ? sum_mass(t, level - 1, first) : 0));
-            assert(t->count[level][j] == (real ? sum_count(t, level - 1, first) : 0));
+        size_t groups = group_total(t, level - 1);
+        for (size_t j = 0; j < padded(groups); j++) {
+            assert(t->mass[level][j] == entry_mass(t, level, j, groups));
+            assert(t->count[level][j] == entry_count(t, level, j, groups));
         }
     }
-    assert(t->total == sum_mass(t, t->top, 0) && t->total <= (uint64_t)1 << 63);
-    assert(t->positive == sum_count(t, t->top, 0) && t->positive <= t->capacity);
+    assert(t->total == group_mass(t, t->top, 0) && t->total <= (uint64_t)1 << 63);
+    assert(t->positive == group_count(t, t->top, 0) && t->positive <= t->capacity);
 }

@@ -1,20 +1,24 @@
 /* sum_tree.h: exact prioritized and uniform draws over an array of leaf masses.
  *
  * The leaves, one 64-bit mass for each slot, belong to the caller and usually lie in the persistent
- * region. Above them stands a 16-ary tree of derived memory: level 0 is the leaves, mass[k][j] is
- * the sum of mass[k-1][16j .. 16j+15], and count[k][j] is the number of positive leaves below it.
- * The topmost level has at most 16 entries; their sum is the total. Masses are integers, so every
- * node equals the sum of its children exactly, in any order of changes, for ever.
+ * region. Above them stands a 16-ary tree of derived memory. An entry of level k >= 1 stands for a
+ * group of sixteen entries of level k - 1 (at level 1: of leaves), and the entries of one group
+ * hold running sums: mass[k][j] is the mass below entries 16 * (j / 16) .. j, count[k][j] is how
+ * many positive leaves are below them. So a node's own mass is the difference of two neighbours,
+ * a descent compares without adding, and a change is one addition to the rest of a group. The
+ * topmost level is one group; its last entry is the total. All of it is integers: every node equals
+ * the sum of its children exactly, in any order of changes, for ever.
  *
- * Sixteen children are two cache lines of masses: at 1 M leaves a draw touches five groups, of
- * which only the leaf and the level above lie outside the first cache. Masses and counts are
- * separate arrays: a prioritized draw reads no counts, a uniform one no masses but the last group.
+ * A group is two cache lines of masses and one of counts, in arrays of their own: a prioritized
+ * draw reads no counts, a uniform one no masses but the last group. At 1 M leaves a draw touches
+ * five groups, of which only the leaf's and the one above lie outside the first cache.
  *
  * Invariants, asserted by rp_tree_check() in these words:
  *   leaf[i] <= 2^63 / capacity for i < capacity, so no sum can overflow
  *   leaf[i] = 0 for capacity <= i < rp_tree_leaf_count(capacity)
- *   mass[k][j] = sum of its children's, count[k][j] = sum of theirs (of positive ones at level 1)
- *   total = sum of the topmost level <= 2^63, and positive likewise <= capacity
+ *   mass[k][j] = mass[k][j-1] (0 where j starts a group) + the mass of group j of level k - 1
+ *   count[k][j] likewise, counting positive leaves
+ *   total = the mass of the topmost group <= 2^63, and positive likewise <= capacity
  *
  * Limits: 1 <= capacity <= 2^31. Leaves and nodes are 64-byte aligned. The struct holds pointers of
  * this process: rp_tree_open() makes it anew, it is never stored. One owner at a time.
@@ -65,7 +69,7 @@ void rp_tree_open(struct rp_tree *t, uint64_t *leaf, void *nodes, uint32_t capac
 void rp_tree_use_portable(struct rp_tree *t);
 
 /* Bring the nodes above n leaves up to date; the caller has already written those leaf words. Any
- * order, duplicates allowed, neighbours cheap. Cost: some 5 ns a slot at 1 M leaves, in batches. */
+ * order, duplicates allowed, neighbours cheap. Cost: about 15 ns a slot at 1 M leaves. */
 void rp_tree_refresh(struct rp_tree *t, const uint32_t *slots, size_t n);
 
 /* The sum of all leaves, and how many of them are positive. */

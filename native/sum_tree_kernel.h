@@ -3,10 +3,12 @@
  * A kernel is the inner loops only: one level of descent for up to RP_TREE_GROUP targets side by
  * side, and the climb from changed leaves. Each kernel is its own file; all give the same answers.
  *
- * One level of descent takes, for each i < n, the node at[i] of the level above and what is left of
- * the target inside it, and replaces them by the chosen child and what is left inside that one.
- * `child` is the level it looks at; `next` is the level below, whose chosen groups of `next_bytes`
- * each it prefetches (0 at the leaves: there is none).
+ * One level of descent takes, for each i < n, the group at[i] that the level above chose and what
+ * is left of the target inside it, and replaces them by the chosen entry and what is left inside
+ * that one. `next` is the level below, whose chosen groups are prefetched.
+ *
+ * The climb sums the leaf group of each slot and carries what changed up to level `top`, which is at
+ * least 1; the levels above are made anew by the caller.
  */
 #ifndef RP_SUM_TREE_KERNEL_H
 #define RP_SUM_TREE_KERNEL_H
@@ -14,14 +16,16 @@
 #include "sum_tree.h"
 
 #include <assert.h>
+#include <stdbool.h>
 
 struct rp_tree_kernel {
-    void (*draw_level)(const uint64_t *child, const void *next, size_t next_bytes, uint64_t *left,
-                       uint32_t *at, size_t n);
-    void (*rank_level)(const uint32_t *child, const void *next, size_t next_bytes, uint32_t *left,
+    void (*draw_level)(const uint64_t *mass, const uint64_t *next, uint64_t *left, uint32_t *at,
+                       size_t n);
+    void (*draw_leaf)(const uint64_t *leaf, const uint64_t *left, uint32_t *at, size_t n);
+    void (*rank_level)(const uint32_t *count, const void *next, size_t next_bytes, uint32_t *left,
                        uint32_t *at, size_t n);
     void (*rank_leaf)(const uint64_t *leaf, const uint32_t *left, uint32_t *at, size_t n);
-    void (*refresh)(struct rp_tree *t, const uint32_t *slots, size_t n);
+    void (*climb)(struct rp_tree *t, const uint32_t *slots, size_t n, uint32_t top);
 };
 
 extern const struct rp_tree_kernel rp_tree_kernel_portable;
@@ -35,39 +39,12 @@ enum {
     RP_TREE_PREFETCH_AHEAD = 16, /* changed leaves whose groups are on their way */
 };
 
-/* Fetch group `at` of a level whose groups have `bytes` bytes: none, one or two lines. */
+/* Fetch group `at` of a level whose groups have `bytes` bytes, one line or two. */
 static inline void rp_tree_prefetch_group(const void *level, uint32_t at, size_t bytes)
 {
-    for (size_t line = 0; line < bytes; line += 64) {
-        __builtin_prefetch((const char *)level + at * bytes + line);
-    }
-}
-
-/* The leaf group `group` now holds `mass` in `positive` leaves: carry the difference to the root.
- * Differences of unsigned integers are exact and associative, so each ancestor still equals the sum
- * of its children to the last bit. A group that did not change costs two loads. */
-static inline void rp_tree_climb(struct rp_tree *t, uint32_t group, uint64_t mass,
-                                 uint32_t positive)
-{
-    if (t->top == 0) {
-        t->total = mass;
-        t->positive = positive;
-        return;
-    }
-    uint64_t more = mass - t->mass[1][group];
-    uint32_t more_positive = positive - t->count[1][group];
-    if ((more | more_positive) == 0) {
-        return;
-    }
-    t->mass[1][group] = mass;
-    t->count[1][group] = positive;
-    for (uint32_t level = 2; level <= t->top; level++) {
-        group /= RP_TREE_FANOUT;
-        t->mass[level][group] += more;
-        t->count[level][group] += more_positive;
-    }
-    t->total += more;
-    t->positive += more_positive;
+    const char *group = (const char *)level + at * bytes;
+    __builtin_prefetch(group);
+    __builtin_prefetch(group + bytes - 64);
 }
 
 /* Fetch what the climb from `slot` will touch outside the first cache. */
@@ -76,9 +53,21 @@ static inline void rp_tree_prefetch_climb(const struct rp_tree *t, uint32_t slot
     uint32_t group = slot / RP_TREE_FANOUT;
     rp_tree_prefetch_group(t->mass[0], group, RP_TREE_MASS_BYTES);
     if (t->top > 0) {
-        __builtin_prefetch(t->mass[1] + group, 1);
-        __builtin_prefetch(t->count[1] + group, 1);
+        uint32_t above = group / RP_TREE_FANOUT;
+        rp_tree_prefetch_group(t->mass[1], above, RP_TREE_MASS_BYTES);
+        __builtin_prefetch(t->count[1] + above * RP_TREE_FANOUT);
     }
+}
+
+/* What an entry itself weighs, out of the running sums of its group. */
+static inline uint64_t rp_tree_entry_mass(const uint64_t *mass, uint32_t j)
+{
+    return mass[j] - (j % RP_TREE_FANOUT ? mass[j - 1] : 0);
+}
+
+static inline uint32_t rp_tree_entry_count(const uint32_t *count, uint32_t j)
+{
+    return count[j] - (j % RP_TREE_FANOUT ? count[j - 1] : 0);
 }
 
 #endif

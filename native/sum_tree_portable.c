@@ -1,51 +1,62 @@
 /* sum_tree_portable.c: the sum tree's kernel in plain C, for every processor, and the yardstick of
  * the others.
  *
- * The choice among sixteen children has no branch: with prefix p[j] = child[0] + .. + child[j], the
- * chosen child is the number of j with p[j] <= target. The test keeps equality on the left side:
- * a target equal to p[j] belongs to child j + 1, and a child of mass zero has p[j] = p[j-1], so it
- * is passed over together with the one before it and never chosen.
+ * The chosen entry is the first whose running sum is above the target, found without a branch. The
+ * test is strict: a target equal to a running sum belongs to the entry behind it, and an entry of
+ * mass zero, whose sum is that of the entry before it, is passed over together with that one.
+ *
+ * A change is carried up as a difference. Differences of unsigned integers are exact and
+ * associative, so each node still equals the sum of its children to the last bit.
  */
 #include "sum_tree_kernel.h"
 
-static inline uint32_t choose(const uint64_t *child, uint64_t *left)
+/* The first of sixteen rising sums that is above the target, in four halvings. */
+static inline uint32_t choose(const uint64_t *sums, uint64_t target)
 {
-    uint64_t prefix = 0;
-    uint64_t before = 0;
-    uint32_t chosen = 0;
-    for (int j = 0; j < RP_TREE_FANOUT; j++) {
-        prefix += child[j];
-        uint64_t passed = prefix <= *left;
-        before += child[j] & -passed;
-        chosen += (uint32_t)passed;
-    }
-    *left -= before;
-    return chosen;
+    uint32_t j = (uint32_t)(sums[7] <= target) * 8;
+    j += (uint32_t)(sums[j + 3] <= target) * 4;
+    j += (uint32_t)(sums[j + 1] <= target) * 2;
+    return j + (sums[j] <= target);
 }
 
-static void draw_level(const uint64_t *child, const void *next, size_t next_bytes,
-                       uint64_t *left, uint32_t *at, size_t n)
+static void draw_level(const uint64_t *mass, const uint64_t *next, uint64_t *left, uint32_t *at,
+                       size_t n)
 {
-    uint32_t seen = 0;
     for (size_t i = 0; i < n; i++) {
-        uint32_t chosen = choose(child + (size_t)at[i] * RP_TREE_FANOUT, &left[i]);
-        seen |= chosen;
+        const uint64_t *sums = mass + (size_t)at[i] * RP_TREE_FANOUT;
+        uint32_t chosen = choose(sums, left[i]);
+        assert(left[i] < sums[chosen]); /* else a node holds more than its children */
+        left[i] -= chosen ? sums[chosen - 1] : 0;
         at[i] = at[i] * RP_TREE_FANOUT + chosen;
-        rp_tree_prefetch_group(next, at[i], next_bytes);
+        rp_tree_prefetch_group(next, at[i], RP_TREE_MASS_BYTES);
     }
-    assert(seen < RP_TREE_FANOUT); /* else a node holds more than its children */
 }
 
-static void rank_level(const uint32_t *child, const void *next, size_t next_bytes,
-                       uint32_t *left, uint32_t *at, size_t n)
+static void draw_leaf(const uint64_t *leaf, const uint64_t *left, uint32_t *at, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const uint32_t *children = child + (size_t)at[i] * RP_TREE_FANOUT;
-        uint32_t chosen = 0;
-        while (left[i] >= children[chosen]) {
-            left[i] -= children[chosen++];
-            assert(chosen < RP_TREE_FANOUT);
+        const uint64_t *masses = leaf + (size_t)at[i] * RP_TREE_FANOUT;
+        uint64_t sums[RP_TREE_FANOUT];
+        uint64_t sum = 0;
+        for (int j = 0; j < RP_TREE_FANOUT; j++) {
+            sums[j] = sum += masses[j];
         }
+        assert(left[i] < sum);
+        at[i] = at[i] * RP_TREE_FANOUT + choose(sums, left[i]);
+    }
+}
+
+static void rank_level(const uint32_t *count, const void *next, size_t next_bytes, uint32_t *left,
+                       uint32_t *at, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t *sums = count + (size_t)at[i] * RP_TREE_FANOUT;
+        uint32_t chosen = 0;
+        for (int j = 0; j < RP_TREE_FANOUT; j++) {
+            chosen += sums[j] <= left[i];
+        }
+        assert(chosen < RP_TREE_FANOUT);
+        left[i] -= chosen ? sums[chosen - 1] : 0;
         at[i] = at[i] * RP_TREE_FANOUT + chosen;
         rp_tree_prefetch_group(next, at[i], next_bytes);
     }
@@ -54,10 +65,10 @@ static void rank_level(const uint32_t *child, const void *next, size_t next_byte
 static void rank_leaf(const uint64_t *leaf, const uint32_t *left, uint32_t *at, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const uint64_t *children = leaf + (size_t)at[i] * RP_TREE_FANOUT;
+        const uint64_t *masses = leaf + (size_t)at[i] * RP_TREE_FANOUT;
         uint32_t passed = 0;
         uint32_t chosen = 0;
-        while (children[chosen] == 0 || passed++ < left[i]) {
+        while (masses[chosen] == 0 || passed++ < left[i]) {
             chosen++;
             assert(chosen < RP_TREE_FANOUT);
         }
@@ -65,7 +76,22 @@ static void rank_leaf(const uint64_t *leaf, const uint32_t *left, uint32_t *at, 
     }
 }
 
-static void refresh(struct rp_tree *t, const uint32_t *slots, size_t n)
+/* The leaf group `group` now has `mass` in `positive` leaves: tell its ancestors up to `top`. */
+static void tell(struct rp_tree *t, uint32_t group, uint64_t mass, uint32_t positive, uint32_t top)
+{
+    uint64_t more = mass - rp_tree_entry_mass(t->mass[1], group);
+    uint32_t more_positive = positive - rp_tree_entry_count(t->count[1], group);
+    for (uint32_t level = 1; level <= top; level++) {
+        uint32_t end = (group | (RP_TREE_FANOUT - 1)) + 1;
+        for (uint32_t j = group; j < end; j++) {
+            t->mass[level][j] += more;
+            t->count[level][j] += more_positive;
+        }
+        group /= RP_TREE_FANOUT;
+    }
+}
+
+static void climb(struct rp_tree *t, const uint32_t *slots, size_t n, uint32_t top)
 {
     uint32_t last = UINT32_MAX;
     for (size_t i = 0; i < n; i++) {
@@ -77,21 +103,22 @@ static void refresh(struct rp_tree *t, const uint32_t *slots, size_t n)
         if (group == last) {
             continue; /* neighbours: the group was summed after all leaves were written */
         }
-        const uint64_t *children = t->mass[0] + (size_t)group * RP_TREE_FANOUT;
+        const uint64_t *masses = t->mass[0] + (size_t)group * RP_TREE_FANOUT;
         uint64_t mass = 0;
         uint32_t positive = 0;
         for (int j = 0; j < RP_TREE_FANOUT; j++) {
-            mass += children[j];
-            positive += children[j] != 0;
+            mass += masses[j];
+            positive += masses[j] != 0;
         }
-        rp_tree_climb(t, group, mass, positive);
+        tell(t, group, mass, positive, top);
         last = group;
     }
 }
 
 const struct rp_tree_kernel rp_tree_kernel_portable = {
     .draw_level = draw_level,
+    .draw_leaf = draw_leaf,
     .rank_level = rank_level,
     .rank_leaf = rank_leaf,
-    .refresh = refresh,
+    .climb = climb,
 };
