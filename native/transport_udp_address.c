@@ -1,0 +1,133 @@
+/* Addresses of the UDP transport: names to addresses, addresses to peers and back, and to text.
+ *
+ * struct sockaddr_in6 is the carrier for both families; where its family says AF_INET its bytes are
+ * a struct sockaddr_in.
+ */
+#include <arpa/inet.h>
+#include <assert.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "status.h"
+#include "transport_udp.h"
+
+static const uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+static struct sockaddr_in *as_ipv4(struct sockaddr_in6 *address)
+{
+    return (struct sockaddr_in *)(void *)address;
+}
+
+static const struct sockaddr_in *as_ipv4_const(const struct sockaddr_in6 *address)
+{
+    return (const struct sockaddr_in *)(const void *)address;
+}
+
+static void write_peer(struct rp_peer *peer, uint16_t family, uint16_t port, uint32_t scope,
+                       const void *address, size_t size)
+{
+    memset(peer, 0, sizeof *peer);
+    peer->size = RP_UDP_PEER_BYTES;
+    memcpy(peer->bytes, &family, 2);
+    memcpy(peer->bytes + 2, &port, 2);
+    memcpy(peer->bytes + 4, &scope, 4);
+    memcpy(peer->bytes + 8, address, size);
+}
+
+void rp_udp_peer_pack(struct rp_peer *peer, const struct sockaddr_in6 *address)
+{
+    const uint8_t *bytes = address->sin6_addr.s6_addr;
+    if (address->sin6_family == AF_INET) {
+        const struct sockaddr_in *ipv4 = as_ipv4_const(address);
+        write_peer(peer, AF_INET, ipv4->sin_port, 0, &ipv4->sin_addr, 4);
+    } else if (memcmp(bytes, mapped_prefix, 12) == 0) {
+        write_peer(peer, AF_INET, address->sin6_port, 0, bytes + 12, 4);
+    } else {
+        write_peer(peer, AF_INET6, address->sin6_port, address->sin6_scope_id, bytes, 16);
+    }
+}
+
+socklen_t rp_udp_peer_unpack(const struct rp_peer *peer, int family, struct sockaddr_in6 *address)
+{
+    uint16_t peer_family, port;
+    memcpy(&peer_family, peer->bytes, 2);
+    memcpy(&port, peer->bytes + 2, 2);
+    memset(address, 0, sizeof *address);
+    if (family == AF_INET) {
+        struct sockaddr_in *ipv4 = as_ipv4(address);
+        ipv4->sin_family = AF_INET;
+        ipv4->sin_port = port;
+        memcpy(&ipv4->sin_addr, peer->bytes + 8, 4);
+        return sizeof *ipv4;
+    }
+    address->sin6_family = AF_INET6;
+    address->sin6_port = port;
+    memcpy(&address->sin6_scope_id, peer->bytes + 4, 4);
+    if (peer_family == AF_INET) {
+        memcpy(address->sin6_addr.s6_addr, mapped_prefix, 12);
+        memcpy(address->sin6_addr.s6_addr + 12, peer->bytes + 8, 4);
+    } else {
+        memcpy(address->sin6_addr.s6_addr, peer->bytes + 8, 16);
+    }
+    return sizeof *address;
+}
+
+int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, int serve, char *error)
+{
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_DGRAM,
+                             .ai_flags = AI_NUMERICSERV | (serve ? AI_PASSIVE : 0)};
+    struct addrinfo *found = NULL;
+    char port[8];
+    snprintf(port, sizeof port, "%u", url->port);
+    int failed = getaddrinfo(url->host, port, &hints, &found);
+    if (failed) {
+        snprintf(error, RP_URL_ERROR_BYTES, "udp://%s:%u: no such host: %s", url->host, url->port,
+                 gai_strerror(failed));
+        return -RP_BAD_ARGUMENT;
+    }
+    /* IPv4 first: "localhost" must be the same address at both ends, whatever /etc/hosts prefers. */
+    const struct addrinfo *best = found;
+    for (const struct addrinfo *at = found; at && best->ai_family != AF_INET; at = at->ai_next) {
+        best = at->ai_family == AF_INET ? at : best;
+    }
+    assert(best->ai_addrlen <= sizeof *address);
+    memset(address, 0, sizeof *address);
+    memcpy(address, best->ai_addr, best->ai_addrlen);
+    freeaddrinfo(found);
+    return 0;
+}
+
+int rp_udp_is_loopback(const struct sockaddr_in6 *address)
+{
+    struct rp_peer peer; /* its first address byte is 127 for all of 127.0.0.0/8, mapped or not */
+    uint16_t family;
+    rp_udp_peer_pack(&peer, address);
+    memcpy(&family, peer.bytes, 2);
+    return family == AF_INET ? peer.bytes[8] == 127 : IN6_IS_ADDR_LOOPBACK(&address->sin6_addr);
+}
+
+void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *address)
+{
+    char host[INET6_ADDRSTRLEN] = "?";
+    if (address->sin6_family == AF_INET) {
+        const struct sockaddr_in *ipv4 = as_ipv4_const(address);
+        inet_ntop(AF_INET, &ipv4->sin_addr, host, sizeof host);
+        snprintf(text, capacity, "udp://%s:%u", host, ntohs(ipv4->sin_port));
+    } else {
+        inet_ntop(AF_INET6, &address->sin6_addr, host, sizeof host);
+        snprintf(text, capacity, "udp://[%s]:%u", host, ntohs(address->sin6_port));
+    }
+}
+
+uint32_t rp_udp_budget(uint32_t socket_bytes, uint32_t mtu)
+{
+    /* The kernel charges a datagram its buffer, a power of two that also holds headers and 320 bytes
+     * of skb_shared_info, and 256 bytes of sk_buff. */
+    uint32_t charge = 512;
+    while (charge < mtu + 128 + 320) {
+        charge *= 2;
+    }
+    uint32_t budget = socket_bytes / (charge + 256);
+    return budget < 1 ? 1 : budget > 65535 ? 65535 : budget;
+}
