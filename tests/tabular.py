@@ -20,7 +20,7 @@ from reference import Recorded
 
 from learner import dqn
 from learner.networks import network_from
-from replay_server.autoreset import Autoreset, Rows, flags_from_infos, mode_of
+from replay_server.autoreset import Autoreset, Rows, mode_of
 from replay_server.spec import spec_from
 
 GAMMA = 0.9
@@ -54,7 +54,7 @@ def play(envs: SyncVectorEnv, calls: int, seed: int, store: Store) -> list[Recor
     for _ in range(calls):
         action = rng.integers(0, envs.single_action_space.n, count)
         after, reward, terminated, truncated, infos = envs.step(action)
-        lost = flags_from_infos("life_lost", infos, count)
+        lost = infos["life_lost"]
         store.add(
             reset.rows(
                 observation=observation,
