@@ -7,8 +7,8 @@
  * is left of the target inside it, and replaces them by the chosen entry and what is left inside
  * that one. `next` is the level below, whose chosen groups are prefetched.
  *
- * The climb sums the leaf group of each slot and carries what changed up to level `top`, which is at
- * least 1; the levels above are made anew by the caller.
+ * The climb sums the leaf group of each slot and carries what changed up to level `top`, which is
+ * at least 1; the levels above it are made anew by the caller.
  */
 #ifndef RP_SUM_TREE_KERNEL_H
 #define RP_SUM_TREE_KERNEL_H

@@ -20,6 +20,7 @@ enum { SLOTS_MAX = 70001, STEP_MAX = 200 };
 struct bed {
     struct rp_tree tree;
     uint64_t *leaf;
+    uint64_t *naive; /* the oracle's own copy of the leaves */
     void *nodes;
     uint32_t capacity;
 };
@@ -29,6 +30,7 @@ static void bed_open(struct bed *bed, uint32_t capacity, bool portable)
     size_t bytes = rp_tree_bytes(capacity);
     bed->capacity = capacity;
     bed->leaf = aligned_alloc(64, rp_tree_leaf_count(capacity) * sizeof(uint64_t));
+    bed->naive = calloc(capacity, sizeof(uint64_t));
     bed->nodes = aligned_alloc(64, bytes + 64);
     memset(bed->leaf, 0, rp_tree_leaf_count(capacity) * sizeof(uint64_t));
     memset(bed->nodes, 0xa5, bytes + 64);
@@ -46,12 +48,19 @@ static void bed_close(struct bed *bed)
               rp_tree_bytes(bed->capacity));
     }
     free(bed->leaf);
+    free(bed->naive);
     free(bed->nodes);
+}
+
+static void bed_write(struct bed *bed, uint32_t slot, uint64_t mass)
+{
+    bed->leaf[slot] = mass;
+    bed->naive[slot] = mass;
 }
 
 static void bed_set(struct bed *bed, uint32_t slot, uint64_t mass)
 {
-    bed->leaf[slot] = mass;
+    bed_write(bed, slot, mass);
     rp_tree_refresh(&bed->tree, &slot, 1);
 }
 
@@ -60,7 +69,7 @@ static uint64_t naive_total(const struct bed *bed)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < bed->capacity; i++) {
-        total += bed->leaf[i];
+        total += bed->naive[i];
     }
     return total;
 }
@@ -69,7 +78,7 @@ static uint32_t naive_count(const struct bed *bed)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < bed->capacity; i++) {
-        count += bed->leaf[i] > 0;
+        count += bed->naive[i] > 0;
     }
     return count;
 }
@@ -77,6 +86,8 @@ static uint32_t naive_count(const struct bed *bed)
 static void compare_sums(const struct bed *bed)
 {
     rp_tree_check(&bed->tree);
+    CHECK(memcmp(bed->leaf, bed->naive, bed->capacity * sizeof(uint64_t)) == 0,
+          "the tree wrote a leaf");
     CHECK(rp_tree_total(&bed->tree) == naive_total(bed), "root is not the sum of the leaves");
     CHECK(rp_tree_count(&bed->tree) == naive_count(bed), "count is not that of the leaves");
 }
@@ -87,17 +98,17 @@ static void compare_draws(const struct bed *bed)
     uint64_t prefix = 0;
     uint32_t rank = 0;
     for (uint32_t i = 0; i < bed->capacity; i++) {
-        if (bed->leaf[i] == 0) {
+        if (bed->naive[i] == 0) {
             continue;
         }
-        uint64_t edges[2] = {prefix, prefix + bed->leaf[i] - 1};
+        uint64_t edges[2] = {prefix, prefix + bed->naive[i] - 1};
         uint32_t slots[3];
         rp_tree_draw(&bed->tree, edges, slots, 2);
         rp_tree_draw_rank(&bed->tree, &rank, slots + 2, 1);
         CHECK(slots[0] == i && slots[1] == i, "leaf %u of %u drawn as %u and %u", i,
               bed->capacity, slots[0], slots[1]);
         CHECK(slots[2] == i, "rank %u is slot %u, drawn as %u", rank, i, slots[2]);
-        prefix += bed->leaf[i];
+        prefix += bed->naive[i];
         rank++;
     }
 }
@@ -125,9 +136,9 @@ static void every_target(bool portable)
                 last = slot;
             }
             for (uint32_t i = 0; i < capacity; i++) {
-                CHECK(hits[i] == bed.leaf[i],
+                CHECK(hits[i] == bed.naive[i],
                       "%" PRIu64 " targets lead to leaf %u of mass %" PRIu64, hits[i], i,
-                      bed.leaf[i]);
+                      bed.naive[i]);
             }
             compare_draws(&bed);
             bed_close(&bed);
@@ -155,7 +166,7 @@ static void random_step(struct bed *bed, struct rp_random *random)
     for (size_t i = 0; i < n; i++) {
         slots[i] = run ? (uint32_t)((first + i) % bed->capacity)
                        : (uint32_t)rp_random_below(random, bed->capacity);
-        bed->leaf[slots[i]] = random_mass(random, bed->capacity);
+        bed_write(bed, slots[i], random_mass(random, bed->capacity));
     }
     rp_tree_refresh(&bed->tree, slots, n);
 }
@@ -232,7 +243,7 @@ static void no_drift(bool portable, uint64_t seed)
             for (uint64_t d = rp_random_below(&random, 13); d > 0; d--) {
                 decade *= 10;
             }
-            bed.leaf[slots[i]] = 1 + rp_random_below(&random, decade);
+            bed_write(&bed, slots[i], 1 + rp_random_below(&random, decade));
         }
         rp_tree_refresh(&bed.tree, slots, BATCH);
     }
