@@ -30,6 +30,11 @@ def option(sentence: str, default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"help": sentence})
 
 
+def argument(sentence: str) -> Any:
+    """A required field given by its place in the command line, not by a name."""
+    return dataclasses.field(metadata={"help": sentence, "positional": True})
+
+
 def _integers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
@@ -48,6 +53,9 @@ def add_options(parser: argparse.ArgumentParser, cls: type, *, keep_unset: bool 
     kinds = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         kind = _converter(kinds[field.name])
+        if field.metadata.get("positional"):
+            parser.add_argument(field.name, type=kind, help=field.metadata["help"])
+            continue
         required = field.default is dataclasses.MISSING and not keep_unset
         sentence = field.metadata.get("help", "")
         shown = "" if required or keep_unset else f" [{field.default}]"

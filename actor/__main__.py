@@ -1,0 +1,221 @@
+"""`python -m actor`: plays environments, pushes every step, creates items with their priorities.
+
+Needs a server whose table holds this environment's steps; takes the newest weights from it whenever
+there are newer ones. When the server is gone it says so once, waits, and goes on when it is back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from actor.actor import Actor
+from actor.envs import action_count, generator, make_envs
+from actor.ledger import Ledger
+from learner.networks import network_from
+from learner.presets import PRESETS, Preset, changed, preset
+from replay_server import Client, ReplayError
+from replay_server.arguments import add_options, document, option
+from replay_server.patience import Stop, connect, lost_contact
+from replay_server.runs import Run
+
+PULL_INDEX = 1 << 23  # of the generator behind the jitter of pulls
+WEIGHTS_WAIT_S = 10.0
+
+
+@dataclass
+class Args:
+    """What this actor is; the preset's own settings are options too."""
+
+    server: str = option("Address of the replay server.", "udp://127.0.0.1:7400")
+    table: str = option("Table the steps go to.", "main")
+    preset: str = option(f"One of {', '.join(PRESETS)}.", "cartpole")
+    number: int = option("Which actor this is, from 0.", 0)
+    seed: int = option("Seed of environments and exploration.", 1)
+    run: Path = option("Run folder: metrics go to actor-NUMBER.jsonl.", Path("runs/default"))
+    ledger: bool = option("Write every acknowledged (key, hash of the row) to RUN.", False)
+    patience: float = option("Seconds to wait for a server that is gone.", 600.0)
+
+
+def parse(argv: list[str] | None = None) -> tuple[Args, Preset]:
+    """The command line as this program's arguments and the settings they start from."""
+    parser = argparse.ArgumentParser(
+        prog="python -m actor", description=__doc__.splitlines()[0], allow_abbrev=False
+    )
+    add_options(parser, Args)
+    settings = parser.add_argument_group("settings that replace the preset's")
+    add_options(settings, Preset, keep_unset=True)
+    given = vars(parser.parse_args(argv))
+    names = {field.name for field in dataclasses.fields(Args)}
+    args = Args(**{name: value for name, value in given.items() if name in names})
+    changes = {name: value for name, value in given.items() if name not in names}
+    try:
+        return args, changed(preset(args.preset), **changes)
+    except ValueError as wrong:
+        parser.error(str(wrong))
+
+
+class Program:
+    """The actor, its client, and what it does between steps."""
+
+    def __init__(self, args: Args, settings: Preset, stop: Stop) -> None:
+        self.args, self.settings, self.stop = args, settings, stop
+        name = f"actor-{args.number}"
+        self.run = Run(args.run, name, {**document(args), "preset": dataclasses.asdict(settings)})
+        self.envs = make_envs(settings.env, settings.envs)
+        self.ledger = Ledger(args.run / f"{name}.ledger") if args.ledger else None
+        self.rng = generator("train", args.seed, PULL_INDEX + args.number)
+        self.client: Client | None = None
+        self.actor: Actor | None = None
+        self.version = 0
+        self.pull_at = self.flush_at = 0
+        self.log_at = time.monotonic()
+        self.logged_steps = 0
+
+    def connect(self) -> None:
+        """A session, a writer and an actor on it; environments restart with the session."""
+        self.client = connect(self.args.server, self.args.patience, self.stop)
+        spec = self.client.table(self.args.table).spec
+        writer = self.client.writer(self.args.table, streams=self.settings.envs)
+        if self.actor is None:
+            network = network_from(
+                self.settings.network,
+                spec,
+                action_count(self.envs),
+                stack=self.settings.stack,
+                hidden=self.settings.hidden,
+                states=self.settings.states,
+                seed=self.args.seed,
+            )
+            self.actor = Actor(
+                envs=self.envs,
+                spec=spec,
+                network=network,
+                preset=self.settings,
+                number=self.args.number,
+                actors=self.settings.actors,
+                seed=self.args.seed,
+                writer=writer,
+            )
+        else:
+            self.actor.restart(writer)
+        if self.ledger:
+            self.ledger.attach(writer, spec)
+        self.version = 0
+        self.pull(wait_s=WEIGHTS_WAIT_S)
+
+    def pull(self, wait_s: float = 0.0) -> None:
+        """The newest weights, if there are newer ones; at the start, waits a while for the first."""
+        until = time.monotonic() + wait_s
+        while True:
+            if self.client.weights_version > self.version:
+                pulled = self.client.pull_weights(newer_than=self.version)
+                if pulled is not None:
+                    self.version, weights = pulled
+                    self.actor.load(weights)
+                break
+            if time.monotonic() >= until or self.stop.asked:
+                break
+            self.client.ping()
+            self.stop.wait(0.1)
+        jitter = 1.0 + self.settings.pull_jitter * self.rng.uniform(-1.0, 1.0)
+        self.pull_at = self.actor.env_steps + self.settings.pull_every * jitter
+
+    def collect(self) -> None:
+        """Steps until the run's share of steps is done or a signal comes."""
+        share = self.settings.env_steps // self.settings.actors
+        actor = self.actor
+        while not self.stop.asked and actor.env_steps < share:
+            actor.step()
+            if actor.env_steps >= self.flush_at:
+                self.flush_at = actor.env_steps + self.settings.push_batch
+                actor.writer.send()
+                if self.ledger:
+                    self.ledger.take()
+            if actor.env_steps >= self.pull_at:
+                self.pull()
+            if time.monotonic() >= self.log_at:
+                self.log()
+        actor.writer.flush()
+        if self.ledger:
+            self.ledger.take()
+
+    def log(self) -> None:
+        """A line of metrics and a line for the person watching."""
+        actor, now = self.actor, time.monotonic()
+        rate = (actor.env_steps - self.logged_steps) / max(now - self.log_at + 1.0, 1e-9)
+        mean = float(np.mean(actor.returns)) if actor.returns else None
+        self.run.log(
+            **{
+                "steps/env": actor.env_steps,
+                "perf/env_sps": rate,
+                "charts/episodic_return": mean,
+                "charts/episodes": actor.episodes,
+                "charts/epsilon": float(actor.epsilon.mean()),
+                "weights/version": self.version,
+                "weights/learner_step": actor.learner_step,
+            },
+            **actor.phases.shares(),
+        )
+        shown = "no episode yet" if mean is None else f"return {mean:.1f}"
+        print(
+            f"actor {self.args.number}: {actor.env_steps} steps, {rate:.0f}/s, {shown}, "
+            f"weights {self.version} (learner step {actor.learner_step})",
+            flush=True,
+        )
+        self.log_at, self.logged_steps = now + 1.0, actor.env_steps
+
+    def main(self) -> None:
+        """Connects and collects, again and again where the server goes and comes back."""
+        while not self.stop.asked:
+            try:
+                self.connect()
+                self.collect()
+                return
+            except ReplayError as lost:
+                if not lost_contact(lost):
+                    raise
+                print(f"actor {self.args.number}: {lost}", flush=True)
+                self.close_client()
+
+    def close_client(self) -> None:
+        """Gives the session up without asking the server for anything it may not answer."""
+        if self.client is not None:
+            self.client.close(timeout=0.2)
+            self.client = None
+
+    def close(self) -> None:
+        """Everything this program owns."""
+        self.close_client()
+        self.envs.close()
+        self.run.close()
+        if self.ledger:
+            self.ledger.close()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The program; returns its exit code."""
+    args, settings = parse(argv)
+    torch.set_num_threads(1)
+    print(f"actor {args.number}: seed {args.seed}, {settings.envs} x {settings.env}", flush=True)
+    with Stop() as stop:
+        program = Program(args, settings, stop)
+        try:
+            program.main()
+        except ReplayError as error:
+            print(f"actor {args.number}: {error}", file=sys.stderr)
+            return 2
+        finally:
+            program.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

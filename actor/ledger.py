@@ -1,0 +1,112 @@
+"""What the server acknowledged, as the actor wrote it down, held against what the server has.
+
+The actor's half keeps the hash of every row it pushed until the server acknowledges it under a key,
+then appends "key hash" to a file. The reader's half, `python -m actor.ledger FILE --server URL`,
+asks the server for those keys and compares: a row that is gone must be older than the table's
+capacity, or it is missing.
+
+A row's hash is the first 16 hex digits of the SHA-256 of its columns, in the spec's order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from replay_server import Client, ReplayError, Spec
+from replay_server.arguments import argument, option, parse
+
+READ_AT_ONCE = 256
+
+
+def row_hash(spec: Spec, columns: Mapping[str, Any], i: int) -> str:
+    """The hash of row `i` of `columns` {name: [rows, *shape]}."""
+    digest = hashlib.sha256()
+    for column in spec:
+        digest.update(np.ascontiguousarray(columns[column.name][i], column.dtype).tobytes())
+    return digest.hexdigest()[:16]
+
+
+class Ledger:
+    """The actor's half. It looks at what is appended by standing between actor and writer."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = open(path, "a", buffering=1)  # noqa: SIM115 (closed below)
+        self.hashes: dict[tuple[int, int], str] = {}
+        self.writer: Any = None
+
+    def attach(self, writer: Any, spec: Spec) -> None:
+        """Begins with a new writer: what the old one had under way is in doubt and forgotten."""
+        self.hashes.clear()
+        self.writer = writer
+        writer.on_rows = lambda streams, steps, columns: self.hashes.update(
+            {
+                (int(streams[i]), int(steps[i])): row_hash(spec, columns, i)
+                for i in range(len(streams))
+            }
+        )
+
+    def take(self) -> None:
+        """Writes down what was acknowledged since the last call."""
+        for stream, step, key in self.writer.ledger():
+            known = self.hashes.pop((stream, step), None)
+            if known is not None:
+                self.file.write(f"{key} {known}\n")
+
+    def close(self) -> None:
+        """Closes the file."""
+        self.file.close()
+
+
+@dataclass
+class Args:
+    """The reader's arguments."""
+
+    file: Path = argument("Ledger written by an actor.")
+    server: str = option("Address of the replay server.", "udp://127.0.0.1:7400")
+    table: str = option("Table the rows went to.", "main")
+
+
+def compare(client: Client, table: str, path: Path) -> dict[str, int]:
+    """Counts of acknowledged rows: equal, different, overwritten (older than the ring), missing."""
+    info = client.table(table)
+    entries = [line.split() for line in path.read_text().splitlines(keepends=True) if "\n" in line]
+    counts = {"acknowledged": len(entries), "equal": 0, "different": 0, "overwritten": 0}
+    counts["missing"] = 0
+    for begin in range(0, len(entries), READ_AT_ONCE):
+        part = entries[begin : begin + READ_AT_ONCE]
+        keys = np.array([int(key) for key, _ in part], np.uint64)
+        rows, valid = client.rows(table, keys)
+        head = client.table(table).head
+        for i, (key, known) in enumerate(part):
+            if valid[i]:
+                same = row_hash(info.spec, rows, i) == known
+                counts["equal" if same else "different"] += 1
+            else:
+                old = int(key) < head - info.capacity
+                counts["overwritten" if old else "missing"] += 1
+    return counts
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Prints the counts; exit code 1 where anything acknowledged is missing or different."""
+    args = parse(Args, __doc__.splitlines()[0], argv)
+    try:
+        with Client(args.server) as client:
+            counts = compare(client, args.table, args.file)
+    except (ReplayError, OSError) as error:
+        print(f"ledger: {error}", file=sys.stderr)
+        return 2
+    print(", ".join(f"{count} {name}" for name, count in counts.items()))
+    return 1 if counts["different"] or counts["missing"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""`python -m deploy demo`: server, actor and learner as three programs on this machine, until solved.
+
+Shows live progress and ends with a line `summary: PATH`. Exit code 0 means solved. With
+--transport loopback (or --sync) all three take turns in one process and the run can be repeated
+bit for bit; over a network it cannot, since the order in which programs meet is not decided by a seed.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from deploy import demo
+
+PROGRAMS = {"demo": demo.main}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """One of the programs above."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] not in PROGRAMS:
+        print(__doc__)
+        return 0 if argv[:1] in (["-h"], ["--help"]) else 2
+    return PROGRAMS[argv[0]](argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Child processes that never outlive their parent, and how they are ended: politely, then surely.
+
+Each child leads a session of its own (a terminal's Ctrl-C reaches only the parent, which then ends
+its children in order) and is killed by the kernel if the parent dies without doing so (Linux).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+GRACE_S = 5.0
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Process:
+    """One program with its output in a file."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+        self.name, self.log = name, log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "ab") as output:
+            self.child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+
+    def ended(self) -> int | None:
+        """The exit code, or None while it runs."""
+        return self.child.poll()
+
+    def last_lines(self, count: int = 5) -> str:
+        """The end of its output, for an error message."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
+
+    def end(self, grace_s: float = GRACE_S) -> int:
+        """SIGTERM, then SIGKILL after `grace_s`; the exit code."""
+        if self.child.poll() is None:
+            self.child.terminate()
+            try:
+                self.child.wait(grace_s)
+            except subprocess.TimeoutExpired:
+                self.child.kill()
+        return self.child.wait()

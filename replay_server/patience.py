@@ -1,0 +1,74 @@
+"""How a long-running program meets signals, and a server that goes away: with bounded waits.
+
+`Stop` turns SIGINT and SIGTERM into a flag that loops look at, so that a program ends between two
+steps and not inside one; a second signal ends it at once. `connect` keeps trying for a bounded
+time. `lost_contact` tells errors that a reconnect mends from those that it does not.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+
+from .client import Client
+from .errors import ReplayError, ServerRestarted, SessionExpired, Timeout
+
+TRY_S = 2.0
+
+
+class Stop:
+    """Asked to stop? Use as a context: handlers are put back on leaving it."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.before: dict[int, object] = {}
+
+    @property
+    def asked(self) -> bool:
+        """True once a signal came."""
+        return self.event.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits, at most that long; True if a signal came."""
+        return self.event.wait(seconds)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.event.is_set():
+            raise KeyboardInterrupt
+        self.event.set()
+
+    def __enter__(self) -> Stop:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+
+def lost_contact(error: ReplayError) -> bool:
+    """Would a new session mend this?"""
+    return isinstance(error, Timeout | ServerRestarted | SessionExpired)
+
+
+def connect(address: str, patience_s: float, stop: Stop) -> Client:
+    """A client of the server at `address`, tried for `patience_s`; Timeout after that."""
+    until = time.monotonic() + patience_s
+    said = False
+    while True:
+        try:
+            return Client(address, connect_timeout=TRY_S)
+        except ReplayError as error:
+            if not lost_contact(error) or time.monotonic() >= until or stop.asked:
+                raise
+        if not said:
+            print(f"no server answers at {address}; waiting up to {patience_s:.0f} s", flush=True)
+            said = True
