@@ -1,0 +1,48 @@
+"""The replay table a training run needs, said once: as a Table here, as TOML for `serve`."""
+
+from __future__ import annotations
+
+from learner.presets import Preset
+from replay_server import MinSize, NStep, Prioritized, SamplesPerInsert, Table, spec_from
+
+TABLE = "main"
+
+
+def table_for(settings: Preset) -> Table:
+    """The table of these settings, its spec taken from the environment."""
+    from actor.envs import make_env
+
+    env = make_env(settings.env)
+    spec = spec_from(env, pad=settings.pad)
+    env.close()
+    ratio = settings.samples_per_insert
+    limiter = (
+        MinSize(settings.min_size)
+        if ratio is None
+        else SamplesPerInsert(ratio, settings.min_size, settings.limiter_buffer)
+    )
+    return Table(
+        TABLE,
+        step=spec,
+        plan=NStep(settings.n, stack=settings.stack),
+        capacity=settings.capacity,
+        sampler=Prioritized(settings.alpha),
+        limiter=limiter,
+        writers=max(4, settings.actors + 2),
+        streams=settings.envs,
+    )
+
+
+def server_toml(settings: Preset, *, url: str, seed: int) -> str:
+    """The same as a configuration file of `python -m replay_server serve`."""
+    table = table_for(settings)
+    lines = ["[server]", f'url = "{url}"', f"seed = {seed}", "", "[[table]]"]
+    lines += [f'name = "{TABLE}"', f'env = "{settings.env}"', f'pad = "{settings.pad}"']
+    lines += [f"capacity = {settings.capacity}", f"alpha = {settings.alpha}"]
+    lines += [f"plan = {{ n_step = {settings.n}, stack = {settings.stack} }}"]
+    lines += [f"min_size = {settings.min_size}"]
+    if settings.samples_per_insert is not None:
+        lines += [f"samples_per_insert = {settings.samples_per_insert}"]
+        lines += [f"error_buffer = {settings.limiter_buffer}"]
+    lines += [f"writers = {table.writers}", f"streams = {table.streams}", ""]
+    return "\n".join(lines)
