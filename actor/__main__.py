@@ -7,6 +7,7 @@ there are newer ones. When the server is gone it says so once, waits, and goes o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import sys
 import time
@@ -83,7 +84,9 @@ class Program:
         """A session, a writer and an actor on it; environments restart with the session."""
         self.client = connect(self.args.server, self.args.patience, self.stop)
         spec = self.client.table(self.args.table).spec
-        writer = self.client.writer(self.args.table, streams=self.settings.envs)
+        writer = self.client.writer(self.args.table, self.settings.envs, autoreset=self.envs)
+        if self.ledger:
+            writer = self.ledger.watch(writer, spec)
         if self.actor is None:
             network = network_from(
                 self.settings.network,
@@ -106,16 +109,14 @@ class Program:
             )
         else:
             self.actor.restart(writer)
-        if self.ledger:
-            self.ledger.attach(writer, spec)
         self.version = 0
         self.pull(wait_s=WEIGHTS_WAIT_S)
 
     def pull(self, wait_s: float = 0.0) -> None:
-        """The newest weights, if there are newer ones; at the start, waits a while for the first."""
+        """The newest weights, if there are newer ones; waits up to `wait_s` for the first."""
         until = time.monotonic() + wait_s
         while True:
-            if self.client.weights_version > self.version:
+            if self.newest() > self.version:
                 pulled = self.client.pull_weights(newer_than=self.version)
                 if pulled is not None:
                     self.version, weights = pulled
@@ -128,6 +129,10 @@ class Program:
         jitter = 1.0 + self.settings.pull_jitter * self.rng.uniform(-1.0, 1.0)
         self.pull_at = self.actor.env_steps + self.settings.pull_every * jitter
 
+    def newest(self) -> int:
+        """The newest version that any answer told of; costs no request."""
+        return max(self.client.weights_version, self.actor.writer.weights_version)
+
     def collect(self) -> None:
         """Steps until the run's share of steps is done or a signal comes."""
         share = self.settings.env_steps // self.settings.actors
@@ -137,15 +142,11 @@ class Program:
             if actor.env_steps >= self.flush_at:
                 self.flush_at = actor.env_steps + self.settings.push_batch
                 actor.writer.send()
-                if self.ledger:
-                    self.ledger.take()
             if actor.env_steps >= self.pull_at:
                 self.pull()
             if time.monotonic() >= self.log_at:
                 self.log()
         actor.writer.flush()
-        if self.ledger:
-            self.ledger.take()
 
     def log(self) -> None:
         """A line of metrics and a line for the person watching."""
@@ -187,9 +188,11 @@ class Program:
 
     def close_client(self) -> None:
         """Gives the session up without asking the server for anything it may not answer."""
-        if self.client is not None:
-            self.client.close(timeout=0.2)
-            self.client = None
+        for part in (self.actor.writer if self.actor else None, self.client):
+            if part is not None:
+                with contextlib.suppress(ReplayError):
+                    part.close(timeout=0.2)
+        self.client = None
 
     def close(self) -> None:
         """Everything this program owns."""

@@ -15,12 +15,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
+from replay_server.writer import Ready, Writer
 
 from replay_server import Client, ReplayError, Spec
 from replay_server.arguments import argument, option, parse
+from replay_server.autoreset import Rows
 
 READ_AT_ONCE = 256
 
@@ -34,35 +36,66 @@ def row_hash(spec: Spec, columns: Mapping[str, Any], i: int) -> str:
 
 
 class Ledger:
-    """The actor's half. It looks at what is appended by standing between actor and writer."""
+    """The actor's half: the file, and the writers that are watched for it."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.file = open(path, "a", buffering=1)  # noqa: SIM115 (closed below)
-        self.hashes: dict[tuple[int, int], str] = {}
-        self.writer: Any = None
 
-    def attach(self, writer: Any, spec: Spec) -> None:
-        """Begins with a new writer: what the old one had under way is in doubt and forgotten."""
-        self.hashes.clear()
-        self.writer = writer
-        writer.on_rows = lambda streams, steps, columns: self.hashes.update(
-            {
-                (int(streams[i]), int(steps[i])): row_hash(spec, columns, i)
-                for i in range(len(streams))
-            }
-        )
-
-    def take(self) -> None:
-        """Writes down what was acknowledged since the last call."""
-        for stream, step, key in self.writer.ledger():
-            known = self.hashes.pop((stream, step), None)
-            if known is not None:
-                self.file.write(f"{key} {known}\n")
+    def watch(self, writer: Writer, spec: Spec) -> Watched:
+        """`writer`, with every row it appends written down once it is acknowledged."""
+        return Watched(writer, spec, self.file)
 
     def close(self) -> None:
         """Closes the file."""
         self.file.close()
+
+
+class Watched:
+    """A writer that keeps the hash of each row until the server acknowledges the row."""
+
+    def __init__(self, writer: Writer, spec: Spec, file: TextIO) -> None:
+        self.writer, self.spec, self.file = writer, spec, file
+        self.hashes: dict[tuple[int, int], str] = {}
+        self.next_step = np.zeros(writer.streams, np.int64)
+
+    def append(self, rows: Rows) -> Ready:
+        """As Writer.append; closing rows are counted, not hashed."""
+        for i, stream in enumerate(rows.streams.tolist()):
+            place = stream, int(self.next_step[stream])
+            self.hashes[place] = row_hash(self.spec, rows.columns, i)
+        self.next_step[rows.streams] += 1
+        self.next_step[rows.ended_streams] += 1
+        return self.writer.append(rows)
+
+    def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
+        """As Writer.create."""
+        self.writer.create(streams, steps, priorities)
+
+    def send(self) -> None:
+        """As Writer.send; then writes down what was acknowledged meanwhile."""
+        self.writer.send()
+        self._write_down()
+
+    def flush(self) -> None:
+        """As Writer.flush; then writes down what was acknowledged."""
+        self.writer.flush()
+        self._write_down()
+
+    @property
+    def weights_version(self) -> int:
+        """As Writer.weights_version."""
+        return self.writer.weights_version
+
+    def close(self, timeout: float | None = None) -> None:
+        """As Writer.close."""
+        self.writer.close(timeout)
+
+    def _write_down(self) -> None:
+        for step, key, stream, _ in self.writer.ledger().tolist():
+            known = self.hashes.pop((stream, step), None)
+            if known is not None:
+                self.file.write(f"{key} {known}\n")
 
 
 @dataclass

@@ -1,0 +1,201 @@
+"""The house's own rules, checked: a rule that is not checked is advice. Each failure names its line.
+
+Limits: files under 600 lines, C functions at most 70, lines at most 100 columns. Layers: who may
+include or import whom (ARCHITECTURE.md, "Who may know whom"). Forbidden everywhere: leftovers and
+what hides failures; in the engine: clocks, sockets, threads, allocation, chance.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+COLUMNS, FILE_LINES, FUNCTION_LINES = 100, 600, 70
+
+# The engine, lowest first: a file may include those at its own rank or below.
+RANKS = [
+    {"site", "status", "config", "random", "power", "power_kernel", "power_tables"},
+    {"crc32c", "crc32c_kernel", "siphash", "wire", "sum_tree", "sum_tree_kernel"},
+    {"intent"},
+    {"store", "table", "writer", "limiter", "table_state", "draw"},
+    {"flow", "transport"},
+]
+LEAVES = RANKS[0] | RANKS[1] | RANKS[2]
+TABLE_FILES = ("store", "table", "writer", "limiter", "draw", "sum_tree", "power", "intent")
+ENGINE_FORBIDDEN = {
+    "clock": r"\b(clock_gettime|gettimeofday|time)\s*\(",
+    "chance": r"\b(rand|random|srand|getrandom)\s*\(",
+    "sockets": r"<sys/socket\.h>|<netinet/",
+    "threads": r"<pthread\.h>|<threads\.h>",
+    "allocation": r"\b(malloc|calloc|realloc|free|alloca)\s*\(",
+}
+DRIVERS = ("transport_", "service", "link", "pump", "url", "clock", "wake")
+LEFTOVERS = r"\b(TODO|FIXME|XXX|HACK)\b"
+
+
+def tracked(*patterns: str) -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [ROOT / name for name in listed.stdout.split() if (ROOT / name).is_file()]
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def places(paths: list[Path], pattern: str, but: tuple[str, ...] = ()) -> list[str]:
+    found = []
+    for path in paths:
+        for number, line in enumerate(lines_of(path), 1):
+            if re.search(pattern, line) and path.name not in but:
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+    return found
+
+
+def is_engine(path: Path) -> bool:
+    return not path.stem.startswith(DRIVERS) and path.stem != "replay"
+
+
+SOURCES = tracked("*.c", "*.h", "*.py")
+NATIVE = tracked("native/*.c", "native/*.h")
+
+
+def test_lines_fit_and_files_are_a_sitting():
+    """Given every source. Expect at most 100 columns and fewer than 600 lines."""
+    wide = [
+        f"{path.relative_to(ROOT)}:{number}: {len(line)} columns"
+        for path in SOURCES
+        for number, line in enumerate(lines_of(path), 1)
+        if len(line) > COLUMNS
+    ]
+    long = [
+        f"{path.relative_to(ROOT)}: {len(lines_of(path))} lines"
+        for path in SOURCES
+        if len(lines_of(path)) >= FILE_LINES
+    ]
+    assert wide + long == []
+
+
+def test_c_functions_fit_a_screen():
+    """Given every C file. Expect each function, brace to brace, within 70 lines."""
+    long = []
+    for path in tracked("*.c", "*.h"):
+        start = None
+        for number, line in enumerate(lines_of(path), 1):
+            if re.match(r"^\w.*\)\s*\{$|^\{$", line) or re.match(r"^    .*\)\s*\{$", line):
+                start = number if start is None else start
+            if line == "}" and start is not None:
+                if number - start > FUNCTION_LINES:
+                    long.append(f"{path.relative_to(ROOT)}:{start}: {number - start} lines")
+                start = None
+            elif re.match(r"^\};", line):
+                start = None
+    assert long == []
+
+
+def test_every_file_opens_with_its_idea():
+    """Given every C and Python file with content. Expect a comment or docstring first."""
+    bare = [
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if path.read_text().strip() and not path.read_text().startswith(("/*", '"""', "#!"))
+    ]
+    assert bare == []
+
+
+def test_the_engine_does_no_io():
+    """Given the engine's files. Expect no clock, chance, socket, thread or allocation."""
+    engine = [path for path in NATIVE if is_engine(path)]
+    found = {what: places(engine, pattern) for what, pattern in ENGINE_FORBIDDEN.items()}
+    assert {what: where for what, where in found.items() if where} == {}
+
+
+def test_c_includes_follow_the_layers():
+    """Given each include of ours. Expect tables to know nothing of sessions, leaves of tables."""
+    wrong = []
+    for path in NATIVE:
+        for header in re.findall(r'^#include "(\w+)\.h"', path.read_text(), re.MULTILINE):
+            rank_of = {name: i for i, rank in enumerate(RANKS) for name in rank}
+            mine = next(
+                (
+                    i
+                    for i, rank in enumerate(RANKS)
+                    if path.stem in rank
+                    or any(path.stem.startswith(name + "_") and name in LEAVES for name in rank)
+                ),
+                len(RANKS),
+            )
+            if rank_of.get(header, len(RANKS)) > mine:
+                wrong.append(f"{path.name} includes {header}.h")
+    assert wrong == []
+
+
+def test_only_transports_know_what_they_carry_over():
+    """Given the whole tree. Expect rte_ only in the dpdk transport, zmq only in its transport."""
+    not_dpdk = [path for path in NATIVE if "dpdk" not in path.stem]
+    python = [path for path in tracked("*.py") if "zmq" not in path.stem]
+    assert places(not_dpdk, r"\brte_|<rte_") == []
+    assert places(python, r"^\s*(import|from) zmq\b") == []
+
+
+def test_python_imports_follow_the_layers():
+    """Given the packages. Expect torch in the loops only, and one importer of the extension."""
+    face = tracked("replay_server/*.py")
+    torch = places(face, r"^(import|from) torch\b")
+    learning = places(face, r"^\s*(import|from) (actor|learner|deploy)\b")
+    engine = places(face, r"_engine\b.*import|import.*_engine\b", but=("_native.py", "_build.py"))
+    loops = places(tracked("actor/*.py"), r"(import|from) learner\.(learner|__main__)\b")
+    loops += places(tracked("learner/*.py"), r"(import|from) actor\.(actor|__main__)\b")
+    assert torch + learning + engine + loops == []
+
+
+def test_nothing_hides_failures_and_nothing_is_left_over():
+    """Given every source. Expect no bare except, pickle on our paths, leftovers or empty tests."""
+    python = tracked("*.py")
+    own = (Path(__file__).name,)
+    found = places(SOURCES, LEFTOVERS, but=own)
+    found += places(python, r"^\s*except\s*:", but=own)
+    found += places(
+        tracked("replay_server/*.py", "actor/*.py", "learner/*.py", "deploy/*.py"),
+        r"^\s*(import|from) (pickle|marshal|shelve)\b",
+    )
+    found += places(tracked("tests/*.py"), r"\bassert True\b", but=own)
+    found += places(NATIVE, r"\bNDEBUG\b")
+    assert found == []
+
+
+def test_every_file_stands_in_the_architecture():
+    """Given ARCHITECTURE.md. Expect each source of the product to be named there."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    missing = [
+        str(path.relative_to(ROOT))
+        for path in tracked(
+            "native/*", "replay_server/*.py", "actor/*.py", "learner/*.py", "deploy/*.py"
+        )
+        if path.read_text().strip()
+        and path.name not in text
+        and not (path.suffix == ".h" and path.with_suffix(".c").name in text)
+    ]
+    assert missing == []
+
+
+def test_the_tree_speaks_of_no_machine():
+    """Given every tracked text. Expect no path of one machine."""
+    texts = [path for path in tracked("*") if path.suffix in {".md", ".py", ".c", ".h", ".toml"}]
+    assert places(texts, r"(^|[^\w.])/(home|work|farm)/\w", but=("test_tidy.py",)) == []
+
+
+@pytest.mark.parametrize("tool", [["check"], ["format", "--check"]])
+def test_ruff_agrees(tool: list[str]):
+    """Given the Python. Expect ruff to find nothing."""
+    done = subprocess.run(["ruff", *tool, "."], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
