@@ -1,8 +1,8 @@
-"""`python -m deploy demo`: server, actor and learner as three programs on this machine, until solved.
+"""`python -m deploy demo`: server, actor and learner as three programs here, until solved.
 
 Shows live progress and ends with a line `summary: PATH`. Exit code 0 means solved. With
---transport loopback (or --sync) all three take turns in one process and the run can be repeated
-bit for bit; over a network it cannot, since the order in which programs meet is not decided by a seed.
+--transport loopback all three take turns in one process and the run repeats bit for bit; over a
+network it does not, since no seed decides the order in which programs meet.
 """
 
 from __future__ import annotations

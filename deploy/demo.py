@@ -85,7 +85,7 @@ class Demo:
         self.client = Client(self.address)
 
     def wait_for_address(self, server: Process) -> str:
-        """The url in the server's line "serving at URL"; RuntimeError if it ends or stays silent."""
+        """The url in the server's line "serving at URL"; RuntimeError where none comes."""
         until = time.monotonic() + START_S
         while time.monotonic() < until and server.ended() is None:
             for line in server.log.read_text().splitlines():

@@ -1,5 +1,6 @@
-"""PROTOCOL.md against the code: its layouts compile, its tables are the headers', its hex is the golden bytes, and a
-client written from it alone holds a whole conversation with a real server."""
+"""PROTOCOL.md against the code: its layouts compile, its tables are the headers', its hex is the
+golden bytes, and a client written from it alone holds a whole conversation with a real server.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def test_the_documents_layouts_are_the_compilers():
 
 
 def test_the_documents_statuses_and_counters_are_the_headers():
-    """Given the two tables. Expect name, number and sentence to stand in status.h, and no others."""
+    """Given the two tables. Expect name, number and sentence of status.h, and no others."""
     header = (ROOT / "native" / "status.h").read_text()
     statuses = re.findall(r'X\((\w+),\s+(\d+), "(.*?)"\)', header)
     assert table_rows("Statuses") == [[number, name, text] for name, number, text in statuses]
@@ -65,7 +66,7 @@ def test_the_documents_statuses_and_counters_are_the_headers():
 
 
 def test_the_documents_hex_is_the_golden_bytes():
-    """Given the worked examples. Expect C and plain Python to build the same bytes, name by name."""
+    """Given the worked examples. Expect C and plain Python to build the same, name by name."""
     documented = [(words[0], "".join(text.split())) for words, text in blocks("golden")]
     assert documented == [(name, data.hex()) for name, data in protocol_client.examples()]
     subprocess.run(["make", "-s", "build/golden"], cwd=ROOT, check=True)

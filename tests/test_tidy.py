@@ -1,4 +1,4 @@
-"""The house's own rules, checked: a rule that is not checked is advice. Each failure names its line.
+"""The house's own rules, checked: an unchecked rule is advice. Each failure names its line.
 
 Limits: files under 600 lines, C functions at most 70, lines at most 100 columns. Layers: who may
 include or import whom (ARCHITECTURE.md, "Who may know whom"). Forbidden everywhere: leftovers and
