@@ -49,5 +49,17 @@ int rp_intent_recover(struct rp_intent *intent);
 
 /* Copies bytes into region memory that nothing names yet (a kill inside leaves garbage nobody reads). */
 void rp_region_copy(void *target, const void *source, size_t size);
+/* Clears such memory. */
+void rp_region_clear(void *target, size_t size);
+
+/* Every call is a place the simulator can kill at: the site is the caller's line. */
+#define rp_intent_set(intent, word, value) \
+    do { RP_SITE(); rp_intent_set(intent, word, value); } while (0)
+#define rp_intent_commit(intent) \
+    do { RP_SITE(); rp_intent_commit(intent); } while (0)
+#define rp_region_copy(target, source, size) \
+    do { RP_SITE(); rp_region_copy(target, source, size); } while (0)
+#define rp_region_clear(target, size) \
+    do { RP_SITE(); rp_region_clear(target, size); } while (0)
 
 #endif

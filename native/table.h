@@ -1,12 +1,13 @@
 /* A table: the ring of steps, who writes it, the items anchored in it, their exact tree, and the limiter.
  *
  * Memory, all in the region and found by offsets from the table's start:
- *     header | columns, plans, spec | key words | step meta (2 words) | leaf masses | steps | writers | tree nodes
- * Slot = key mod capacity for step, meta, leaf alike. A slot's key word holds its state in the top 12 bits
- * (free, reserved, committed) and its key in the other 52; generations start at 1, so no key is 0.
+ *     header | columns, picks, spec | slots (key, item and links words) | leaf masses | steps | writers | tree nodes
+ * Slot = key mod capacity for step, words, leaf alike. A slot's key word holds its state in the top 12 bits
+ * (free, reserved, committed) and its key in the other 52; generations start at 1, so no key is 0. store.h has the
+ * words in detail.
  *
- * Step meta: links to the previous and next step of the stream, rows since the episode's start (saturating), flags
- * (end, item created, item evicted), and behind / ahead of the item.
+ * Item word: rows since the episode's start (saturating), flags (end, item created, item evicted), and behind /
+ * ahead of the item. Links word: where the previous and next step of the stream are.
  *
  *     leaf > 0  =>  committed, item created, not evicted, every step of its window committed and alive
  *     head - capacity <= key of a live slot < head
@@ -83,11 +84,15 @@ int rp_writer_find(const struct rp_table *table, uint64_t session);
 void rp_writer_close(struct rp_table *table, int writer);
 void rp_writer_granted(const struct rp_table *table, int writer, struct rp_writer_granted *granted);
 /* Checks a run against window, streams, steps, pieces, priorities, without changing anything: 0 or -status.
- * A whole PUSH is checked run by run before any of it is applied. */
+ * A whole PUSH is checked run by run before any of it is applied. Like everything here that refuses, it bumps the
+ * refusal's counter itself. A late message of a sequence that was reserved long ago is never refused for its step:
+ * it is answered as lost. RP_RUN_END with RP_RUN_ITEM, or RP_RUN_ITEM where plans reach further: BAD_ARGUMENT. */
 int rp_writer_check(const struct rp_table *table, int writer, const struct rp_run *run, const uint8_t *bytes);
 /* Items a run or create would newly add (0 for repeats), for the limiter's all-or-nothing question. */
 uint32_t rp_writer_items(const struct rp_table *table, int writer, const struct rp_run *run);
 uint32_t rp_writer_create_items(const struct rp_table *table, int writer, const struct rp_create *create);
+/* Checks a create's stream, flags and priority: 0, -RP_BAD_STREAM, -RP_BAD_ARGUMENT or -RP_BAD_PRIORITY. */
+int rp_writer_check_create(const struct rp_table *table, int writer, const struct rp_create *create);
 /* Stores the run: reserves in sequence order, copies, commits what is in order. Repeats are answered, not stored. */
 void rp_writer_run(struct rp_table *table, int writer, const struct rp_run *run, const uint8_t *bytes,
                    struct rp_run_done *done);

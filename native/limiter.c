@@ -1,0 +1,65 @@
+/* When may items be created, when may a batch be drawn: Reverb's rule (Cassirer et al. 2021; papers.md 5.3).
+ *
+ *     error = inserted * samples_per_insert - sampled,    error_min <= error <= error_max
+ *
+ * Up to the minimum size creating is always allowed, since nothing may be drawn before. What each side waits for is
+ * told as a number of items of the other side. A request is refused for ever only where no order of the other side's
+ * doings could admit it; a group of n creates and a batch of m both get on whatever happens if
+ * n * samples_per_insert + m <= error_max - error_min.
+ *
+ * Steps that wait for an earlier one count as inserted already: they were admitted when they arrived. */
+#include <math.h>
+
+#include "store.h"
+
+static double error_now(const struct rp_table *table) {
+    const struct rp_table_header *header = table->header;
+    double inserted = (double)header->inserted + (double)table->private->waiting_items;
+    return inserted * header->facts.samples_per_insert - (double)header->sampled;
+}
+
+static uint64_t shortfall(double amount) {
+    return amount < 1 ? 1 : (uint64_t)ceil(amount);
+}
+
+int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t *need) {
+    const struct rp_table_facts *f = &table->header->facts;
+    *need = 0;
+    uint64_t size = rp_tree_count(&table->tree) + table->private->waiting_items;
+    if (f->samples_per_insert == 0 || items == 0 || size + items <= f->min_size) {
+        return 1;
+    }
+    double over = error_now(table) + (double)items * f->samples_per_insert - f->error_max;
+    if (over <= 0) {
+        return 1;
+    }
+    if ((double)items * f->samples_per_insert > f->error_max - f->error_min) {
+        return -RP_NEVER_FITS;
+    }
+    *need = shortfall(over);
+    return 0;
+}
+
+int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t *need, uint32_t *by_size) {
+    const struct rp_table_facts *f = &table->header->facts;
+    double rate = f->samples_per_insert;
+    double error = (double)table->header->inserted * rate - (double)table->header->sampled;
+    uint64_t size = rp_tree_count(&table->tree);
+    uint64_t missing = size < f->min_size ? f->min_size - size : 0;
+    double short_by = rate == 0 ? 0 : f->error_min + count - error;
+    *need = 0;
+    *by_size = 0;
+    if (short_by > 0) {
+        double highest = error + (double)missing * rate; /* creating up to the minimum size is always allowed */
+        highest = highest > f->error_max ? highest : f->error_max;
+        if (highest - count < f->error_min) {
+            return -RP_NEVER_FITS;
+        }
+        *need = shortfall(short_by / rate);
+    }
+    if (missing > 0) {
+        *by_size = 1;
+        *need = missing > *need ? missing : *need;
+    }
+    return *need == 0;
+}

@@ -1,0 +1,335 @@
+/* The store: how a table lies in memory, and the small words everything else reads and writes.
+ *
+ *     header | columns | picks | spec | slots | leaves | steps | writers |  volatile: private, hints, nodes ...
+ *
+ * A slot is three words: key, item, links.
+ *     key    state in the top 12 bits, key in the other 52
+ *     item   rows since the episode's start (16, saturating) | flags (16) | behind (16) | ahead (16)
+ *     links  distance in keys back to the stream's previous step (32) and on to its next (32); 0 = none
+ * Distances are exact: the neighbour is alive if and only if the slot of key - distance still holds that key. Links
+ * run over episodes; windows stop at depth 0 behind and at the end flag ahead.
+ *
+ * A window entry of a writer holds one sequence: state and key like a slot, then what arrived of its step. A state
+ * moves empty -> partial -> complete -> committed, or to lost from any of the first three. Entries of the last
+ * `window` sequences are kept, so that a repeat is answered from them.
+ *
+ *     a slot is reserved  <=>  one entry of one writer, empty, partial or complete, holds its key
+ *
+ * Volatile, rebuilt at attach: done_through, hints (where a create found its last anchor; known uncommitted steps of
+ * a stream), items waiting for an earlier step, plan segments, scratch. Private to the table's files.
+ */
+#ifndef RP_STORE_H
+#define RP_STORE_H
+
+#include "plan.h"
+#include "table.h"
+
+enum rp_step_flags { RP_STEP_END = 1, RP_STEP_ITEM = 2, RP_STEP_EVICTED = 4 };
+
+enum rp_entry_state {
+    RP_ENTRY_EMPTY = 1,     /* reserved, nothing arrived */
+    RP_ENTRY_PARTIAL = 2,   /* some pieces arrived */
+    RP_ENTRY_COMPLETE = 3,  /* all bytes in place, an earlier step of the stream is missing */
+    RP_ENTRY_COMMITTED = 4,
+    RP_ENTRY_LOST = 5,      /* lost its place, or was superseded */
+};
+
+#define RP_KEY_MASK (((uint64_t)1 << RP_KEY_BITS) - 1)
+
+struct rp_slot {
+    uint64_t key;
+    uint64_t item;
+    uint64_t links;
+};
+
+struct rp_entry { /* one sequence; pieces[] has private->bitmap_words words */
+    uint64_t key;
+    uint64_t step;
+    uint64_t facts;    /* stream (16) | run flags (16) | piece_count (16) | pieces received (16) */
+    uint64_t priority; /* the bits of the double, where the run brought one */
+    uint64_t pieces[];
+};
+
+struct rp_stream {
+    uint64_t next_step; /* committed so far */
+    uint64_t head;      /* key of the newest committed step; 0 = none */
+    uint64_t abandoned; /* sequences below this bring nothing any more: a step of the stream lost its place */
+    uint64_t depth;     /* rows the open episode has; 0 = none is open */
+};
+
+struct rp_writer { /* then `window` entries, then streams_max streams */
+    uint64_t session;       /* 0 = the place is free */
+    uint64_t streams;
+    uint64_t next_sequence; /* all below are reserved */
+    uint64_t reserve_to;    /* where a reservation that needed several transactions has to go on to */
+    uint64_t lost_total;
+    uint64_t reserved[3];
+};
+
+struct rp_plan_facts {
+    char name[RP_NAME_BYTES];
+    uint32_t pick_first;
+    uint32_t pick_count;
+    uint32_t item_bytes;
+    uint32_t reserved;
+};
+
+struct rp_table_facts { /* fixed for the table's life */
+    char name[RP_NAME_BYTES];
+    double alpha;
+    double samples_per_insert;
+    double error_min;
+    double error_max;
+    uint64_t min_size;
+    uint32_t capacity;
+    uint32_t step_bytes;
+    uint32_t column_count;
+    uint32_t plan_count;
+    uint32_t pick_count;
+    uint32_t spec_bytes;
+    uint32_t spec_crc;
+    uint32_t writers_max;
+    uint32_t streams_max;
+    uint32_t window;
+    uint32_t pieces_max;
+    uint32_t reach_behind;
+    uint32_t reach_ahead;
+    uint32_t reserved;
+    struct rp_plan_facts plans[RP_PLANS_MAX];
+};
+
+struct rp_table_header {
+    uint64_t magic;
+    uint64_t bytes;     /* of the table's memory */
+    uint64_t facts_crc; /* of facts, columns and picks */
+    uint64_t epoch;
+    uint64_t resetting; /* the epoch a reset is on its way to; 0 = none */
+    uint64_t head;
+    uint64_t inserted;
+    uint64_t sampled;
+    uint64_t maximum;   /* the running maximum of masses */
+    struct rp_random random;
+    struct rp_table_facts facts;
+};
+
+struct rp_table_layout { /* offsets from the table's start */
+    size_t columns;
+    size_t picks;
+    size_t spec;
+    size_t slots;
+    size_t leaves;
+    size_t steps;
+    size_t writers;
+    size_t persistent; /* bytes up to here survive the process */
+    size_t private;
+    size_t segments;
+    size_t hints;
+    size_t done;
+    size_t nodes;
+    size_t bytes;
+    size_t writer_bytes;
+    uint32_t bitmap_words;
+};
+
+struct rp_hint { /* of one stream of one writer */
+    uint64_t step; /* where the last create found its anchor: key 0 = nowhere yet */
+    uint64_t key;
+    uint64_t known; /* its partial and complete entries */
+};
+
+struct rp_rows { /* the window gather walked last: slots by distance from the anchor */
+    uint64_t key;
+    uint32_t behind_known;
+    uint32_t ahead_known;
+    uint32_t behind[RP_REACH_MAX + 1];
+    uint32_t ahead[RP_REACH_MAX + 1];
+};
+
+enum rp_store_limits {
+    RP_STEPS_AHEAD = 4, /* windows a step may lie ahead of its stream's newest one and still be believed */
+
+    RP_UPDATE_MAX = RP_MTU_MAX / 16, /* entries of one update */
+    RP_DRAW_CHUNK = 256,
+    RP_COMMIT_CHUNK = 2048,
+};
+
+struct rp_table_private {
+    struct rp_slot *slots;
+    uint64_t *leaves;
+    uint8_t *steps;
+    uint8_t *writers;
+    struct rp_hint *hints;   /* [writers_max][streams_max] */
+    uint64_t *done_through;  /* [writers_max]: the first sequence that is not done */
+    uint64_t mass_max;
+    uint64_t head;           /* of the header, as of the last settle */
+    uint64_t waiting_items;  /* steps that are complete and will be items once committed */
+    size_t writer_bytes;
+    uint32_t head_slot;
+    uint32_t capacity;
+    uint32_t step_bytes;
+    uint32_t window;
+    uint32_t writers_max;
+    uint32_t streams_max;
+    uint32_t entry_words;
+    uint32_t bitmap_words;
+    uint32_t reach_behind;
+    uint32_t reach_ahead;
+    uint32_t dirty_count;
+    struct rp_segments plans[RP_PLANS_MAX];
+    struct rp_rows rows;
+    uint32_t dirty[RP_INTENT_WORDS]; /* slots whose leaf is in the intent */
+    uint32_t slots_drawn[RP_DRAW_CHUNK];
+    uint32_t ranks[RP_DRAW_CHUNK];
+    uint64_t targets[RP_DRAW_CHUNK];
+    double priorities[RP_UPDATE_MAX];
+    uint32_t update_slots[RP_UPDATE_MAX];
+    uint64_t masses[RP_UPDATE_MAX];
+};
+
+/* ---- key words, item words, links ---- */
+
+static inline uint64_t rp_key_word(uint64_t state, uint64_t key) {
+    return state << RP_KEY_BITS | key;
+}
+static inline uint64_t rp_key_of(uint64_t word) {
+    return word & RP_KEY_MASK;
+}
+static inline uint32_t rp_state_of(uint64_t word) {
+    return (uint32_t)(word >> RP_KEY_BITS);
+}
+static inline uint64_t rp_item_word(uint64_t depth, uint64_t flags, uint64_t behind, uint64_t ahead) {
+    return depth | flags << 16 | behind << 32 | ahead << 48;
+}
+static inline uint16_t rp_item_depth(uint64_t word) {
+    return (uint16_t)word;
+}
+static inline uint16_t rp_item_flags(uint64_t word) {
+    return (uint16_t)(word >> 16);
+}
+static inline uint16_t rp_item_behind(uint64_t word) {
+    return (uint16_t)(word >> 32);
+}
+static inline uint16_t rp_item_ahead(uint64_t word) {
+    return (uint16_t)(word >> 48);
+}
+static inline uint64_t rp_links_word(uint64_t previous, uint64_t next) {
+    return previous | next << 32;
+}
+static inline uint32_t rp_link_previous(uint64_t links) {
+    return (uint32_t)links;
+}
+static inline uint32_t rp_link_next(uint64_t links) {
+    return (uint32_t)(links >> 32);
+}
+
+/* The slot of a key in [head - capacity, head + capacity): no division, the head's slot is at hand. */
+static inline uint32_t rp_slot_of(const struct rp_table_private *p, uint64_t key) {
+    int64_t slot = (int64_t)p->head_slot + (int64_t)(key - p->head);
+    if (slot < 0) {
+        slot += p->capacity;
+    } else if (slot >= p->capacity) {
+        slot -= p->capacity;
+    }
+    return (uint32_t)slot;
+}
+
+/* The slot where `key` is stored and committed, or null: overwritten, never issued, reserved. */
+static inline struct rp_slot *rp_alive(const struct rp_table_private *p, uint64_t key) {
+    if (p->head - 1 - key >= p->capacity) {
+        return 0;
+    }
+    struct rp_slot *slot = &p->slots[rp_slot_of(p, key)];
+    return slot->key == rp_key_word(RP_SLOT_COMMITTED, key) ? slot : 0;
+}
+
+/* The stream's neighbours of a committed step, or null. */
+static inline struct rp_slot *rp_previous(const struct rp_table_private *p, const struct rp_slot *slot) {
+    uint32_t distance = rp_link_previous(slot->links);
+    return distance ? rp_alive(p, rp_key_of(slot->key) - distance) : 0;
+}
+static inline struct rp_slot *rp_next(const struct rp_table_private *p, const struct rp_slot *slot) {
+    uint32_t distance = rp_link_next(slot->links);
+    return distance ? rp_alive(p, rp_key_of(slot->key) + distance) : 0;
+}
+
+/* An item: created, and its window still stored. */
+static inline int rp_is_item(uint64_t item) {
+    return (rp_item_flags(item) & (RP_STEP_ITEM | RP_STEP_EVICTED)) == RP_STEP_ITEM;
+}
+
+/* ---- writers ---- */
+
+static inline struct rp_writer *rp_writer_at(const struct rp_table_private *p, uint32_t writer) {
+    return (struct rp_writer *)(p->writers + p->writer_bytes * writer);
+}
+static inline struct rp_entry *rp_entry_at(const struct rp_table_private *p, uint32_t writer, uint64_t sequence) {
+    uint64_t *entries = (uint64_t *)(rp_writer_at(p, writer) + 1);
+    return (struct rp_entry *)(entries + sequence % p->window * p->entry_words);
+}
+static inline struct rp_stream *rp_stream_at(const struct rp_table_private *p, uint32_t writer, uint32_t stream) {
+    uint64_t *entries = (uint64_t *)(rp_writer_at(p, writer) + 1);
+    return (struct rp_stream *)(entries + (size_t)p->window * p->entry_words) + stream;
+}
+static inline struct rp_hint *rp_hint_at(const struct rp_table_private *p, uint32_t writer, uint32_t stream) {
+    return &p->hints[(size_t)writer * p->streams_max + stream];
+}
+static inline int rp_entry_known(const struct rp_entry *entry) {
+    uint32_t state = rp_state_of(entry->key);
+    return state == RP_ENTRY_PARTIAL || state == RP_ENTRY_COMPLETE;
+}
+static inline int rp_entry_done(const struct rp_entry *entry) {
+    return rp_state_of(entry->key) >= RP_ENTRY_COMMITTED;
+}
+/* The slot of an entry under way still holds its reservation. */
+static inline int rp_place_held(const struct rp_table_private *p, const struct rp_entry *entry) {
+    return p->head - rp_key_of(entry->key) <= p->capacity;
+}
+static inline uint64_t rp_entry_facts(uint64_t stream, uint64_t flags, uint64_t piece_count, uint64_t received) {
+    return stream | flags << 16 | piece_count << 32 | received << 48;
+}
+static inline uint16_t rp_entry_stream(const struct rp_entry *entry) {
+    return (uint16_t)entry->facts;
+}
+static inline uint16_t rp_entry_flags(const struct rp_entry *entry) {
+    return (uint16_t)(entry->facts >> 16);
+}
+static inline uint16_t rp_entry_piece_count(const struct rp_entry *entry) {
+    return (uint16_t)(entry->facts >> 32);
+}
+static inline uint16_t rp_entry_received(const struct rp_entry *entry) {
+    return (uint16_t)(entry->facts >> 48);
+}
+
+/* ---- layout.c ---- */
+
+/* Checks a config and copies its numbers; 0 or -RP_BAD_ARGUMENT with a sentence. */
+int rp_facts_from(const struct rp_table_config *config, struct rp_table_facts *facts, char error[256]);
+void rp_layout_of(const struct rp_table_facts *facts, struct rp_table_layout *layout);
+
+/* ---- store.c ---- */
+
+/* Adds a leaf's new mass to the intent and remembers to settle it. */
+void rp_leaf_set(struct rp_table *table, uint32_t slot, uint64_t mass);
+/* Commits the intent and brings what is derived up to date. */
+void rp_store_commit(struct rp_table *table);
+/* Adds what overwriting `slot` means for what it holds: items reaching back to it leave, then its own. */
+void rp_store_evict(struct rp_table *table, uint32_t slot);
+/* After-images one evicted slot may need, its new key word included. */
+uint32_t rp_store_evict_words(const struct rp_table *table);
+/* Reserves sequences up to goal, as many transactions as that takes. */
+void rp_store_reserve(struct rp_table *table, uint32_t writer, uint64_t goal);
+
+struct rp_commit { /* consecutive steps of a stream, their bytes in place, the first one the stream's next */
+    uint32_t writer;
+    uint32_t stream;
+    uint64_t sequence;
+    uint32_t count;
+    uint32_t flags;           /* of the run; RP_RUN_END is about the last step */
+    const double *priorities; /* with RP_RUN_PRIORITY */
+};
+/* Makes the steps committed, linked, and items where the run says so. */
+void rp_store_steps(struct rp_table *table, const struct rp_commit *commit);
+/* Makes a step an item. */
+void rp_store_item(struct rp_table *table, uint32_t slot, uint16_t behind, uint16_t ahead, uint64_t mass);
+
+#endif

@@ -1,0 +1,260 @@
+/* A table's life: laid out, attached, emptied; and the facts others ask for. See table.h and store.h.
+ *
+ * Reset cannot be one intent, since it clears a word of every slot. It is made whole in three: an intent says which
+ * epoch it is on its way to, the clearing does no harm twice, a second intent ends it; attach goes on with a reset it
+ * finds under way. Keys go on rising over a reset, so no key of an old epoch can name a new step. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "crc32c.h"
+#include "store.h"
+
+#define TABLE_MAGIC UINT64_C(0x31656c6261747072) /* "rptable1" */
+
+size_t rp_table_bytes(const struct rp_table_config *config, char error[256]) {
+    struct rp_table_facts facts;
+    struct rp_table_layout layout;
+    if (rp_facts_from(config, &facts, error) < 0) {
+        return 0;
+    }
+    rp_layout_of(&facts, &layout);
+    return layout.bytes;
+}
+
+static uint32_t facts_crc(const void *memory, const struct rp_table_layout *layout) {
+    const struct rp_table_header *header = memory;
+    const uint8_t *base = memory;
+    const struct rp_table_facts *f = &header->facts;
+    uint32_t crc = rp_crc32c(0, f, sizeof *f);
+    crc = rp_crc32c(crc, base + layout->columns, f->column_count * sizeof(struct rp_column));
+    crc = rp_crc32c(crc, base + layout->picks, f->pick_count * sizeof(struct rp_pick));
+    return rp_crc32c(crc, base + layout->spec, f->spec_bytes);
+}
+
+/* The process-local side of a region that is whole: pointers, plans, tree, and what the writers' entries say. */
+static void derive_writer(struct rp_table *table, uint32_t index) {
+    struct rp_table_private *p = table->private;
+    struct rp_writer *writer = rp_writer_at(p, index);
+    uint64_t next = writer->next_sequence;
+    uint64_t sequence = next > p->window ? next - p->window : 0;
+    p->done_through[index] = sequence;
+    for (; sequence < next; sequence++) {
+        struct rp_entry *entry = rp_entry_at(p, index, sequence);
+        if (rp_entry_done(entry) && p->done_through[index] == sequence) {
+            p->done_through[index]++;
+        }
+        if (rp_entry_known(entry)) {
+            rp_hint_at(p, index, rp_entry_stream(entry))->known++;
+        }
+        p->waiting_items += rp_state_of(entry->key) == RP_ENTRY_COMPLETE && rp_entry_flags(entry) & RP_RUN_ITEM;
+    }
+}
+
+static void derive_plans(struct rp_table *table, const struct rp_table_layout *layout) {
+    const uint8_t *base = (const uint8_t *)table->header;
+    const struct rp_table_facts *f = &table->header->facts;
+    struct rp_segment *segments = (struct rp_segment *)((uint8_t *)table->header + layout->segments);
+    const struct rp_pick *picks = (const struct rp_pick *)(base + layout->picks);
+    for (uint32_t i = 0; i < f->plan_count; i++) {
+        const struct rp_plan_facts *plan = &f->plans[i];
+        rp_plan_resolve((const struct rp_column *)(base + layout->columns), picks + plan->pick_first,
+                        plan->pick_count, plan->item_bytes, segments + plan->pick_first, &table->private->plans[i]);
+    }
+}
+
+static void derive(struct rp_table *table) {
+    struct rp_table_header *header = table->header;
+    struct rp_table_private *p = table->private;
+    p->head = header->head;
+    p->head_slot = (uint32_t)(header->head % p->capacity);
+    p->dirty_count = 0;
+    p->waiting_items = 0;
+    p->rows.key = 0;
+    memset(p->hints, 0, (size_t)p->writers_max * p->streams_max * sizeof *p->hints);
+    memset(p->done_through, 0, p->writers_max * sizeof *p->done_through);
+    for (uint32_t i = 0; i < p->writers_max; i++) {
+        if (rp_writer_at(p, i)->session != 0) {
+            derive_writer(table, i);
+        }
+    }
+}
+
+static void open_private(struct rp_table *table, void *memory, uint32_t number, struct rp_intent *intent,
+                         uint64_t *counters, const struct rp_table_layout *layout) {
+    uint8_t *base = memory;
+    const struct rp_table_facts *f = &((struct rp_table_header *)memory)->facts;
+    struct rp_table_private *p = (struct rp_table_private *)(base + layout->private);
+    *table = (struct rp_table){.header = memory, .intent = intent, .counters = counters, .number = number,
+                               .private = p};
+    memset(p, 0, sizeof *p);
+    p->slots = (struct rp_slot *)(base + layout->slots);
+    p->leaves = (uint64_t *)(base + layout->leaves);
+    p->steps = base + layout->steps;
+    p->writers = base + layout->writers;
+    p->hints = (struct rp_hint *)(base + layout->hints);
+    p->done_through = (uint64_t *)(base + layout->done);
+    p->mass_max = rp_tree_mass_max(f->capacity);
+    p->writer_bytes = layout->writer_bytes;
+    p->capacity = f->capacity;
+    p->step_bytes = f->step_bytes;
+    p->window = f->window;
+    p->writers_max = f->writers_max;
+    p->streams_max = f->streams_max;
+    p->bitmap_words = layout->bitmap_words;
+    p->entry_words = (uint32_t)(sizeof(struct rp_entry) / 8) + layout->bitmap_words;
+    p->reach_behind = f->reach_behind;
+    p->reach_ahead = f->reach_ahead;
+    int status = rp_power_exponent(f->alpha, &table->power);
+    assert(status == 0);
+    rp_tree_open(&table->tree, p->leaves, base + layout->nodes, f->capacity);
+    derive_plans(table, layout);
+    derive(table);
+}
+
+int rp_table_create(struct rp_table *table, void *memory, const struct rp_table_config *config, uint32_t number,
+                    uint64_t seed, uint64_t epoch, struct rp_intent *intent, uint64_t *counters, char error[256]) {
+    struct rp_table_header *header = memory;
+    struct rp_table_layout layout;
+    uint8_t *base = memory;
+    assert((uintptr_t)memory % 64 == 0 && epoch != 0);
+    if (rp_facts_from(config, &header->facts, error) < 0) {
+        return -RP_BAD_ARGUMENT;
+    }
+    rp_layout_of(&header->facts, &layout);
+    memcpy(base + layout.columns, config->columns, config->column_count * sizeof(struct rp_column));
+    for (uint32_t i = 0; i < config->plan_count; i++) {
+        struct rp_pick *picks = (struct rp_pick *)(base + layout.picks) + header->facts.plans[i].pick_first;
+        memcpy(picks, config->plans[i].picks, config->plans[i].pick_count * sizeof *picks);
+    }
+    if (config->spec_bytes > 0) {
+        memcpy(base + layout.spec, config->spec, config->spec_bytes);
+    }
+    header->bytes = layout.bytes;
+    header->facts_crc = facts_crc(memory, &layout);
+    header->epoch = epoch;
+    header->head = header->facts.capacity;
+    header->maximum = RP_POWER_ONE;
+    rp_random_seed(&header->random, seed);
+    header->magic = TABLE_MAGIC;
+    open_private(table, memory, number, intent, counters, &layout);
+    return 0;
+}
+
+static void clear_slots(struct rp_table *table) {
+    struct rp_table_private *p = table->private;
+    rp_region_clear(p->leaves, p->capacity * sizeof *p->leaves);
+    rp_region_clear(p->slots, p->capacity * sizeof *p->slots);
+    for (uint32_t i = 0; i < p->writers_max; i++) {
+        struct rp_writer *writer = rp_writer_at(p, i);
+        rp_region_clear(&writer->next_sequence, p->writer_bytes - offsetof(struct rp_writer, next_sequence));
+    }
+}
+
+/* The second half of a reset: from the first intent on, also after a crash. */
+static void finish_reset(struct rp_table *table) {
+    struct rp_table_header *header = table->header;
+    struct rp_intent *intent = table->intent;
+    clear_slots(table);
+    rp_intent_set(intent, &header->epoch, header->resetting);
+    rp_intent_set(intent, &header->inserted, 0);
+    rp_intent_set(intent, &header->sampled, 0);
+    rp_intent_set(intent, &header->maximum, RP_POWER_ONE);
+    rp_intent_set(intent, &header->resetting, 0);
+    rp_intent_commit(intent);
+}
+
+void rp_table_reset(struct rp_table *table, uint64_t epoch) {
+    struct rp_table_layout layout;
+    struct rp_table_header *header = table->header;
+    assert(epoch != 0 && table->intent->count == 0);
+    rp_intent_set(table->intent, &header->resetting, epoch);
+    rp_intent_commit(table->intent);
+    finish_reset(table);
+    rp_layout_of(&header->facts, &layout);
+    rp_tree_open(&table->tree, table->private->leaves, (uint8_t *)header + layout.nodes, table->private->capacity);
+    derive(table);
+}
+
+int rp_table_attach(struct rp_table *table, void *memory, uint32_t number, struct rp_intent *intent,
+                    uint64_t *counters, char error[256]) {
+    struct rp_table_header *header = memory;
+    struct rp_table_layout layout;
+    assert((uintptr_t)memory % 64 == 0);
+    if (header->magic != TABLE_MAGIC) {
+        snprintf(error, 256, "table %u: its memory does not start as a table of this layout does", number);
+        return -RP_BAD_REGION;
+    }
+    rp_layout_of(&header->facts, &layout);
+    if (layout.bytes != header->bytes || facts_crc(memory, &layout) != header->facts_crc) {
+        snprintf(error, 256, "table %u: its header is damaged, or written by another version", number);
+        return -RP_BAD_REGION;
+    }
+    open_private(table, memory, number, intent, counters, &layout);
+    if (header->resetting != 0) {
+        rp_table_reset(table, header->resetting);
+    }
+    for (uint32_t i = 0; i < table->private->writers_max; i++) {
+        struct rp_writer *writer = rp_writer_at(table->private, i);
+        if (writer->session != 0 && writer->next_sequence < writer->reserve_to) {
+            rp_store_reserve(table, i, writer->reserve_to);
+        }
+    }
+    return 0;
+}
+
+/* ---- facts ---- */
+
+uint64_t rp_table_epoch(const struct rp_table *table) {
+    return table->header->epoch;
+}
+
+uint64_t rp_table_capacity(const struct rp_table *table) {
+    return table->private->capacity;
+}
+
+uint32_t rp_table_plan_count(const struct rp_table *table) {
+    return table->header->facts.plan_count;
+}
+
+uint32_t rp_table_item_bytes(const struct rp_table *table, uint32_t plan) {
+    return table->header->facts.plans[plan].item_bytes;
+}
+
+const void *rp_table_spec(const struct rp_table *table, uint32_t *bytes, uint32_t *crc) {
+    struct rp_table_layout layout;
+    rp_layout_of(&table->header->facts, &layout);
+    *bytes = table->header->facts.spec_bytes;
+    *crc = table->header->facts.spec_crc;
+    return (const uint8_t *)table->header + layout.spec;
+}
+
+void rp_table_info(const struct rp_table *table, struct rp_table_info *info) {
+    const struct rp_table_header *header = table->header;
+    const struct rp_table_facts *f = &header->facts;
+    memset(info, 0, sizeof *info);
+    memcpy(info->name, f->name, RP_NAME_BYTES);
+    info->epoch = header->epoch;
+    info->head = header->head;
+    info->total = rp_tree_total(&table->tree);
+    info->inserted = header->inserted;
+    info->sampled = header->sampled;
+    info->min_size = f->min_size;
+    info->samples_per_insert = f->samples_per_insert;
+    info->error_min = f->error_min;
+    info->error_max = f->error_max;
+    info->alpha = f->alpha;
+    info->capacity = f->capacity;
+    info->count = rp_tree_count(&table->tree);
+    info->step_bytes = f->step_bytes;
+    info->spec_bytes = f->spec_bytes;
+    info->spec_crc = f->spec_crc;
+    info->writers_max = f->writers_max;
+    info->number = (uint16_t)table->number;
+    info->plan_count = (uint16_t)f->plan_count;
+    info->reach_behind = (uint16_t)f->reach_behind;
+    info->reach_ahead = (uint16_t)f->reach_ahead;
+    for (uint32_t i = 0; i < f->plan_count; i++) {
+        info->item_bytes[i] = f->plans[i].item_bytes;
+    }
+}

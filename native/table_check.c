@@ -1,0 +1,142 @@
+/* Every invariant of a table, asserted by walking all of it: tests call this after each step, servers never do.
+ *
+ * Cost: capacity times the reach, and every window entry twice. */
+#include <assert.h>
+
+#include "store.h"
+
+/* Rows that can be walked behind a step inside its episode, at most `reach`. */
+static uint32_t rows_behind(const struct rp_table_private *p, const struct rp_slot *slot, uint32_t reach) {
+    uint32_t rows = 0;
+    while (rows < reach && rp_item_depth(slot->item) > 0 && (slot = rp_previous(p, slot))) {
+        rows++;
+    }
+    return rows;
+}
+
+static uint32_t rows_ahead(const struct rp_table_private *p, const struct rp_slot *slot, uint32_t reach, int *ended) {
+    uint32_t rows = 0;
+    while (!(*ended = (rp_item_flags(slot->item) & RP_STEP_END) != 0) && rows < reach && (slot = rp_next(p, slot))) {
+        rows++;
+    }
+    return rows;
+}
+
+static void check_item(const struct rp_table_private *p, const struct rp_slot *slot) {
+    int ended;
+    uint32_t depth = rp_item_depth(slot->item);
+    uint32_t behind = rp_item_behind(slot->item);
+    uint32_t ahead = rp_item_ahead(slot->item);
+    uint32_t whole = depth < p->reach_behind ? depth : p->reach_behind;
+    assert(behind == whole && ahead <= p->reach_ahead);
+    assert(rows_ahead(p, slot, ahead, &ended) == ahead);
+    assert(ahead == p->reach_ahead || ended);
+    assert(!(rp_item_flags(slot->item) & RP_STEP_END));
+    if (rp_item_flags(slot->item) & RP_STEP_EVICTED) {
+        assert(rows_behind(p, slot, behind) < behind);
+    } else {
+        assert(rows_behind(p, slot, behind) == behind);
+    }
+}
+
+static void check_links(const struct rp_table_private *p, const struct rp_slot *slot) {
+    const struct rp_slot *previous = rp_previous(p, slot);
+    const struct rp_slot *next = rp_next(p, slot);
+    uint32_t depth = rp_item_depth(slot->item);
+    if (previous) {
+        uint32_t last = rp_item_depth(previous->item);
+        assert(rp_link_next(previous->links) == rp_link_previous(slot->links));
+        assert(depth == (rp_item_flags(previous->item) & RP_STEP_END ? 0 : last < UINT16_MAX ? last + 1 : last));
+    }
+    assert(next || rp_link_next(slot->links) == 0); /* keys rise along a stream: the next outlives this one */
+}
+
+static void check_slot(const struct rp_table *table, uint32_t index) {
+    const struct rp_table_private *p = table->private;
+    const struct rp_slot *slot = &p->slots[index];
+    uint64_t key = rp_key_of(slot->key);
+    uint32_t state = rp_state_of(slot->key);
+    int item = state == RP_SLOT_COMMITTED && rp_is_item(slot->item);
+    assert(state <= RP_SLOT_COMMITTED);
+    assert(key != 0 || state == RP_SLOT_FREE);
+    assert(key == 0 || (key % p->capacity == index && key < p->head && p->head - key <= p->capacity));
+    assert(p->leaves[index] == 0 || item);
+    assert(p->leaves[index] <= table->header->maximum);
+    if (state == RP_SLOT_COMMITTED) {
+        check_links(p, slot);
+        if (rp_item_flags(slot->item) & RP_STEP_ITEM) {
+            check_item(p, slot);
+        }
+    }
+}
+
+/* Known entries of a stream: sequences, keys and steps rise together, beyond what is committed. */
+static void check_stream(const struct rp_table_private *p, uint32_t writer, uint32_t stream) {
+    const struct rp_stream *state = rp_stream_at(p, writer, stream);
+    uint64_t step = state->next_step;
+    uint64_t known = 0;
+    const struct rp_slot *last = state->head ? rp_alive(p, state->head) : 0;
+    for (uint64_t s = p->done_through[writer]; s < rp_writer_at(p, writer)->next_sequence; s++) {
+        const struct rp_entry *entry = rp_entry_at(p, writer, s);
+        if (rp_entry_known(entry) && rp_entry_stream(entry) == stream) {
+            assert(entry->step >= step && rp_key_of(entry->key) > state->head);
+            assert(s >= state->abandoned);
+            step = entry->step + 1;
+            known++;
+        }
+    }
+    assert(known == rp_hint_at(p, writer, stream)->known);
+    if (last) {
+        uint32_t depth = rp_item_depth(last->item);
+        assert(state->depth == (rp_item_flags(last->item) & RP_STEP_END ? 0 : depth < UINT16_MAX ? depth + 1 : depth));
+        assert(rp_link_next(last->links) == 0);
+    }
+}
+
+/* Returns how many slots the writer's entries hold reserved. */
+static uint64_t check_writer(const struct rp_table_private *p, uint32_t index, uint64_t *waiting) {
+    const struct rp_writer *writer = rp_writer_at(p, index);
+    uint64_t next = writer->next_sequence;
+    uint64_t reserved = 0;
+    assert(p->done_through[index] <= next && next <= p->done_through[index] + p->window);
+    assert(writer->streams >= 1 && writer->streams <= p->streams_max);
+    for (uint64_t s = next > p->window ? next - p->window : 0; s < next; s++) {
+        const struct rp_entry *entry = rp_entry_at(p, index, s);
+        uint64_t key = rp_key_of(entry->key);
+        uint32_t state = rp_state_of(entry->key);
+        assert(state >= RP_ENTRY_EMPTY && state <= RP_ENTRY_LOST && key >= p->capacity && key < p->head);
+        assert(s >= p->done_through[index] || rp_entry_done(entry));
+        assert(s != p->done_through[index] || !rp_entry_done(entry));
+        if (!rp_entry_done(entry) && rp_place_held(p, entry)) {
+            assert(p->slots[rp_slot_of(p, key)].key == rp_key_word(RP_SLOT_RESERVED, key));
+            reserved++;
+        }
+        *waiting += state == RP_ENTRY_COMPLETE && rp_entry_flags(entry) & RP_RUN_ITEM;
+    }
+    for (uint32_t stream = 0; stream < writer->streams; stream++) {
+        check_stream(p, index, stream);
+    }
+    return reserved;
+}
+
+void rp_table_check(const struct rp_table *table) {
+    const struct rp_table_private *p = table->private;
+    uint64_t held = 0;
+    uint64_t waiting = 0;
+    uint64_t reserved = 0;
+    assert(p->head == table->header->head && p->head_slot == p->head % p->capacity && p->dirty_count == 0);
+    assert(table->header->resetting == 0 && table->header->epoch != 0);
+    rp_tree_check(&table->tree);
+    for (uint32_t i = 0; i < p->capacity; i++) {
+        check_slot(table, i);
+        reserved += rp_state_of(p->slots[i].key) == RP_SLOT_RESERVED;
+    }
+    for (uint32_t i = 0; i < p->writers_max; i++) {
+        if (rp_writer_at(p, i)->session != 0) {
+            held += check_writer(p, i, &waiting);
+        }
+    }
+    assert(reserved == held && held <= (uint64_t)p->window * p->writers_max);
+    assert((uint64_t)p->window * p->writers_max <= p->capacity / 16);
+    assert(waiting == p->waiting_items);
+}

@@ -1,0 +1,456 @@
+/* Writers: places, windows of sequences, and what becomes of the steps that arrive. See store.h for the words.
+ *
+ * Order of a step: reserved (in sequence order, everything below its run too) -> its bytes copied into the slot that
+ * nothing reads yet -> committed, in order along its stream. The common case, a run of whole steps that continues
+ * its stream, is one reservation, one copy and one commit.
+ *
+ * Everything else goes step by step. Among the partial and complete entries of a stream, sequences and steps rise
+ * together; a step that would break that was sent again under a newer sequence, and the older one is done as lost:
+ *     a new arrival is lost  if its sequence was abandoned, its step is stored already, its slot lies before the
+ *                            stream's newest step, or a newer sequence brought the same or an earlier step
+ *     it makes others lost   if they are older sequences with the same or a later step
+ *     its slot is gone       it is lost, and so is every known later step of the stream; what was reserved so far is
+ *                            abandoned
+ * A lost entry frees its slot at once, so reserved slots and entries under way stay one to one. */
+#include <assert.h>
+#include <string.h>
+
+#include "store.h"
+
+static struct rp_writer *writer_of(const struct rp_table *table, int writer) {
+    assert(writer >= 0 && (uint32_t)writer < table->private->writers_max);
+    assert(rp_writer_at(table->private, (uint32_t)writer)->session != 0);
+    return rp_writer_at(table->private, (uint32_t)writer);
+}
+
+/* ---- places ---- */
+
+int rp_writer_find(const struct rp_table *table, uint64_t session) {
+    const struct rp_table_private *p = table->private;
+    for (uint32_t i = 0; i < p->writers_max; i++) {
+        if (rp_writer_at(p, i)->session == session && session != 0) {
+            return (int)i;
+        }
+    }
+    return -RP_NOT_A_WRITER;
+}
+
+static void forget(struct rp_table_private *p, uint32_t writer) {
+    memset(rp_hint_at(p, writer, 0), 0, p->streams_max * sizeof(struct rp_hint));
+    p->done_through[writer] = 0;
+}
+
+int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams) {
+    struct rp_table_private *p = table->private;
+    int found = rp_writer_find(table, session);
+    assert(session != 0 && table->intent->count == 0);
+    for (uint32_t i = 0; i < p->writers_max && found < 0; i++) {
+        struct rp_writer *writer = rp_writer_at(p, i);
+        if (writer->session == 0) {
+            uint32_t granted = streams < p->streams_max ? streams : p->streams_max;
+            rp_region_clear(&writer->streams, p->writer_bytes - offsetof(struct rp_writer, streams));
+            rp_intent_set(table->intent, &writer->streams, granted > 0 ? granted : 1);
+            rp_intent_set(table->intent, &writer->session, session);
+            rp_intent_commit(table->intent);
+            forget(p, i);
+            found = (int)i;
+        }
+    }
+    return found < 0 ? -RP_NO_WRITER_FREE : found;
+}
+
+void rp_writer_granted(const struct rp_table *table, int index, struct rp_writer_granted *granted) {
+    const struct rp_writer *writer = writer_of(table, index);
+    *granted = (struct rp_writer_granted){.epoch = table->header->epoch, .next_sequence = writer->next_sequence,
+                                          .window = table->private->window, .streams = (uint16_t)writer->streams,
+                                          .pieces_max = (uint16_t)table->header->facts.pieces_max};
+}
+
+void rp_writer_progress(const struct rp_table *table, int index, struct rp_pushed *answer) {
+    answer->done_through = table->private->done_through[index];
+    answer->lost_total = writer_of(table, index)->lost_total;
+}
+
+/* ---- losing ---- */
+
+/* Adds to the intent that a sequence is done without having been stored. */
+static void lose(struct rp_table *table, uint32_t writer, struct rp_entry *entry) {
+    struct rp_table_private *p = table->private;
+    uint64_t key = rp_key_of(entry->key);
+    assert(!rp_entry_done(entry));
+    if (rp_entry_known(entry)) {
+        rp_hint_at(p, writer, rp_entry_stream(entry))->known--;
+        p->waiting_items -= rp_state_of(entry->key) == RP_ENTRY_COMPLETE && rp_entry_flags(entry) & RP_RUN_ITEM;
+    }
+    if (rp_place_held(p, entry)) {
+        rp_intent_set(table->intent, &p->slots[rp_slot_of(p, key)].key, rp_key_word(RP_SLOT_FREE, key));
+    }
+    rp_intent_set(table->intent, &entry->key, rp_key_word(RP_ENTRY_LOST, key));
+    table->counters[RP_COUNT_steps_lost_place]++;
+}
+
+static void lose_commit(struct rp_table *table, struct rp_writer *writer, uint64_t count) {
+    rp_intent_set(table->intent, &writer->lost_total, writer->lost_total + count);
+    rp_store_commit(table);
+}
+
+/* Loses the stream's known steps from `step` on among the sequences below `end`; several transactions if many. */
+static void lose_known(struct rp_table *table, uint32_t index, uint32_t stream, uint64_t step, uint64_t end) {
+    struct rp_table_private *p = table->private;
+    struct rp_writer *writer = rp_writer_at(p, index);
+    uint64_t count = 0;
+    if (rp_hint_at(p, index, stream)->known == 0) {
+        return;
+    }
+    for (uint64_t sequence = p->done_through[index]; sequence < end; sequence++) {
+        struct rp_entry *entry = rp_entry_at(p, index, sequence);
+        if (!rp_entry_known(entry) || rp_entry_stream(entry) != stream || entry->step < step) {
+            continue;
+        }
+        lose(table, index, entry);
+        count++;
+        if (rp_intent_room(table->intent) < 4) {
+            lose_commit(table, writer, count);
+            count = 0;
+        }
+    }
+    if (count > 0) {
+        lose_commit(table, writer, count);
+    }
+}
+
+/* The slot of `entry` is gone: with it go the stream's known later steps, and what was reserved for more. */
+static void lose_place(struct rp_table *table, uint32_t index, struct rp_entry *entry, uint32_t stream, uint64_t step) {
+    struct rp_table_private *p = table->private;
+    struct rp_writer *writer = rp_writer_at(p, index);
+    lose_known(table, index, stream, step + 1, writer->next_sequence);
+    lose(table, index, entry);
+    rp_intent_set(table->intent, &rp_stream_at(p, index, stream)->abandoned, writer->next_sequence);
+    lose_commit(table, writer, 1);
+}
+
+/* Moves done_through on, over entries whose slots are gone and that nobody may ever send again, too. */
+static void advance(struct rp_table *table, uint32_t index) {
+    struct rp_table_private *p = table->private;
+    struct rp_writer *writer = rp_writer_at(p, index);
+    while (p->done_through[index] < writer->next_sequence) {
+        struct rp_entry *entry = rp_entry_at(p, index, p->done_through[index]);
+        if (!rp_entry_done(entry)) {
+            if (rp_place_held(p, entry)) {
+                return;
+            }
+            lose(table, index, entry);
+            lose_commit(table, writer, 1);
+        }
+        p->done_through[index]++;
+    }
+}
+
+/* ---- checking ---- */
+
+static int refuse(const struct rp_table *table, int counter, int status) {
+    table->counters[counter]++;
+    return -status;
+}
+
+static uint32_t priority_bytes(const struct rp_run *run) {
+    return run->flags & RP_RUN_PRIORITY ? 8u * run->count : 0;
+}
+
+/* Bytes [first, first + size) of the step that the run's piece covers. */
+static uint32_t piece_range(const struct rp_table_private *p, const struct rp_run *run, uint32_t *first) {
+    uint32_t bytes = rp_piece_bytes(p->step_bytes, run->piece_count);
+    *first = bytes * run->piece;
+    return p->step_bytes - *first < bytes ? p->step_bytes - *first : bytes;
+}
+
+static int check_shape(const struct rp_table *table, const struct rp_run *run) {
+    const struct rp_table_private *p = table->private;
+    uint16_t item_end = RP_RUN_ITEM | RP_RUN_END;
+    if (run->count == 0 || run->flags & ~RP_RUN_FLAGS || run->reserved != 0
+        || (run->flags & RP_RUN_PRIORITY && !(run->flags & RP_RUN_ITEM)) || (run->flags & item_end) == item_end
+        || (run->flags & RP_RUN_ITEM && p->reach_behind + p->reach_ahead > 0)) {
+        return refuse(table, RP_COUNT_refused_argument, RP_BAD_ARGUMENT);
+    }
+    if (run->piece_count == 0 || run->piece >= run->piece_count
+        || run->piece_count > table->header->facts.pieces_max || (run->piece_count > 1 && run->count != 1)) {
+        return refuse(table, RP_COUNT_refused_piece, RP_BAD_PIECE);
+    }
+    uint32_t each = rp_piece_bytes(p->step_bytes, run->piece_count);
+    if ((uint64_t)each * (run->piece_count - 1u) >= p->step_bytes) {
+        return refuse(table, RP_COUNT_refused_piece, RP_BAD_PIECE);
+    }
+    uint32_t first;
+    uint64_t bytes = run->piece_count > 1 ? piece_range(p, run, &first) : (uint64_t)run->count * p->step_bytes;
+    if (run->size != priority_bytes(run) + bytes) {
+        return refuse(table, RP_COUNT_refused_piece, RP_BAD_PIECE);
+    }
+    return 0;
+}
+
+/* A piece against the pieces of the same step that are here already. */
+static int piece_agrees(const struct rp_entry *entry, const struct rp_run *run) {
+    return rp_state_of(entry->key) != RP_ENTRY_PARTIAL
+           || (rp_entry_stream(entry) == run->stream && entry->step == run->step
+               && rp_entry_flags(entry) == run->flags && rp_entry_piece_count(entry) == run->piece_count);
+}
+
+static int check_numbers(const struct rp_table *table, uint32_t index, const struct rp_run *run) {
+    const struct rp_table_private *p = table->private;
+    const struct rp_writer *writer = rp_writer_at(p, index);
+    uint64_t limit = p->done_through[index] + p->window;
+    if (run->stream >= writer->streams) {
+        return refuse(table, RP_COUNT_refused_stream, RP_BAD_STREAM);
+    }
+    if (run->sequence > limit || run->count > limit - run->sequence) {
+        return refuse(table, RP_COUNT_refused_sequence, RP_BAD_SEQUENCE);
+    }
+    uint64_t next = rp_stream_at(p, index, run->stream)->next_step;
+    uint64_t known = writer->next_sequence > run->sequence ? writer->next_sequence - run->sequence : 0;
+    uint64_t fresh = run->step + known; /* the first step that would be new */
+    if (run->step > RP_KEY_MASK
+        || (known < run->count && (fresh < next || fresh - next >= RP_STEPS_AHEAD * (uint64_t)p->window))) {
+        return refuse(table, RP_COUNT_refused_step, RP_BAD_STEP);
+    }
+    if (known > 0 && !piece_agrees(rp_entry_at(p, index, run->sequence), run)) {
+        return refuse(table, RP_COUNT_refused_piece, RP_BAD_PIECE);
+    }
+    return 0;
+}
+
+int rp_writer_check(const struct rp_table *table, int index, const struct rp_run *run, const uint8_t *bytes) {
+    writer_of(table, index);
+    int status = check_shape(table, run);
+    status = status < 0 ? status : check_numbers(table, (uint32_t)index, run);
+    if (status < 0 || !(run->flags & RP_RUN_PRIORITY)) {
+        return status;
+    }
+    const double *priorities = (const double *)(const void *)bytes;
+    for (uint32_t i = 0; i < run->count; i++) {
+        if (!rp_power_valid(priorities[i])) {
+            return refuse(table, RP_COUNT_refused_priority, RP_BAD_PRIORITY);
+        }
+    }
+    return 0;
+}
+
+/* Sequences older than the window's memory are done. */
+static int forgotten(const struct rp_table_private *p, const struct rp_writer *writer, uint64_t sequence) {
+    return writer->next_sequence > p->window && sequence < writer->next_sequence - p->window;
+}
+
+uint32_t rp_writer_items(const struct rp_table *table, int index, const struct rp_run *run) {
+    const struct rp_table_private *p = table->private;
+    const struct rp_writer *writer = writer_of(table, index);
+    uint32_t items = 0;
+    if (!(run->flags & RP_RUN_ITEM)) {
+        return 0;
+    }
+    for (uint64_t sequence = run->sequence; sequence < run->sequence + run->count; sequence++) {
+        if (sequence >= writer->next_sequence) {
+            items++;
+        } else if (!forgotten(p, writer, sequence)) {
+            uint32_t state = rp_state_of(rp_entry_at(p, (uint32_t)index, sequence)->key);
+            items += state == RP_ENTRY_EMPTY || state == RP_ENTRY_PARTIAL;
+        }
+    }
+    return items;
+}
+
+/* ---- storing ---- */
+
+/* A run of whole steps that continues its stream, nothing of it here yet and nothing under way. */
+static int in_order(const struct rp_table_private *p, uint32_t index, const struct rp_run *run) {
+    const struct rp_stream *stream = rp_stream_at(p, index, run->stream);
+    if (run->piece_count > 1 || run->step != stream->next_step || run->sequence < stream->abandoned
+        || rp_hint_at(p, index, run->stream)->known > 0 || forgotten(p, rp_writer_at(p, index), run->sequence)) {
+        return 0;
+    }
+    for (uint64_t sequence = run->sequence; sequence < run->sequence + run->count; sequence++) {
+        const struct rp_entry *entry = rp_entry_at(p, index, sequence);
+        uint64_t key = rp_key_of(entry->key);
+        if (rp_state_of(entry->key) != RP_ENTRY_EMPTY || key < stream->head || !rp_place_held(p, entry)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void store_in_order(struct rp_table *table, uint32_t index, const struct rp_run *run, const uint8_t *bytes) {
+    struct rp_table_private *p = table->private;
+    const uint8_t *source = bytes + priority_bytes(run);
+    for (uint32_t i = 0; i < run->count;) {
+        uint64_t key = rp_key_of(rp_entry_at(p, index, run->sequence + i)->key);
+        uint32_t slot = rp_slot_of(p, key);
+        uint32_t count = 1; /* steps that lie side by side */
+        while (i + count < run->count && slot + count < p->capacity
+               && rp_key_of(rp_entry_at(p, index, run->sequence + i + count)->key) == key + count) {
+            count++;
+        }
+        size_t size = (size_t)count * p->step_bytes;
+        rp_region_copy(p->steps + (size_t)slot * p->step_bytes, source, size);
+        source += size;
+        i += count;
+    }
+    struct rp_commit commit = {index, run->stream, run->sequence, run->count, run->flags,
+                               (const double *)(const void *)bytes};
+    rp_store_steps(table, &commit);
+}
+
+/* Commits the complete steps that follow the stream's newest one, as far as they are here. */
+static void commit_chain(struct rp_table *table, uint32_t index, uint32_t stream, uint64_t sequence) {
+    struct rp_table_private *p = table->private;
+    struct rp_hint *hint = rp_hint_at(p, index, stream);
+    const struct rp_stream *state = rp_stream_at(p, index, stream);
+    for (; hint->known > 0 && sequence < rp_writer_at(p, index)->next_sequence; sequence++) {
+        struct rp_entry *entry = rp_entry_at(p, index, sequence);
+        if (!rp_entry_known(entry) || rp_entry_stream(entry) != stream) {
+            continue;
+        }
+        if (rp_state_of(entry->key) != RP_ENTRY_COMPLETE || entry->step != state->next_step) {
+            return;
+        }
+        if (!rp_place_held(p, entry)) {
+            lose_place(table, index, entry, stream, entry->step);
+            return;
+        }
+        double priority;
+        memcpy(&priority, &entry->priority, sizeof priority);
+        struct rp_commit commit = {index, stream, sequence, 1, rp_entry_flags(entry), &priority};
+        hint->known--;
+        p->waiting_items -= (commit.flags & RP_RUN_ITEM) != 0;
+        rp_store_steps(table, &commit);
+    }
+}
+
+/* Whether an arrival for an empty entry comes too late; makes older ones lost that it replaces. */
+static int superseded(struct rp_table *table, uint32_t index, uint32_t stream, uint64_t sequence, uint64_t step) {
+    struct rp_table_private *p = table->private;
+    const struct rp_stream *state = rp_stream_at(p, index, stream);
+    uint64_t key = rp_key_of(rp_entry_at(p, index, sequence)->key);
+    if (sequence < state->abandoned || step < state->next_step || key < state->head) {
+        return 1;
+    }
+    if (rp_hint_at(p, index, stream)->known == 0) {
+        return 0;
+    }
+    for (uint64_t newer = sequence + 1; newer < rp_writer_at(p, index)->next_sequence; newer++) {
+        const struct rp_entry *entry = rp_entry_at(p, index, newer);
+        if (rp_entry_known(entry) && rp_entry_stream(entry) == stream && entry->step <= step) {
+            return 1;
+        }
+    }
+    lose_known(table, index, stream, step, sequence);
+    return 0;
+}
+
+/* One step, or one piece of one, whose entry is empty or partial and whose slot is there. */
+static void store_piece(struct rp_table *table, uint32_t index, const struct rp_run *run, uint32_t i,
+                        const uint8_t *bytes) {
+    struct rp_table_private *p = table->private;
+    struct rp_intent *intent = table->intent;
+    struct rp_entry *entry = rp_entry_at(p, index, run->sequence + i);
+    uint64_t key = rp_key_of(entry->key);
+    int fresh = rp_state_of(entry->key) == RP_ENTRY_EMPTY;
+    uint32_t received = fresh ? 1 : rp_entry_received(entry) + 1u;
+    uint32_t first = 0;
+    uint32_t size = run->piece_count > 1 ? piece_range(p, run, &first) : p->step_bytes;
+    uint16_t flags = run->flags & (i + 1 < run->count ? RP_RUN_FLAGS & ~RP_RUN_END : RP_RUN_FLAGS);
+    uint64_t state = received == run->piece_count ? RP_ENTRY_COMPLETE : RP_ENTRY_PARTIAL;
+    rp_region_copy(p->steps + (size_t)rp_slot_of(p, key) * p->step_bytes + first,
+                   bytes + priority_bytes(run) + (size_t)i * p->step_bytes, size);
+    if (fresh) {
+        uint64_t priority = 0;
+        if (run->flags & RP_RUN_PRIORITY) {
+            memcpy(&priority, bytes + 8 * i, sizeof priority);
+        }
+        rp_intent_set(intent, &entry->step, run->step + i);
+        rp_intent_set(intent, &entry->priority, priority);
+        for (uint32_t word = 0; word < p->bitmap_words; word++) {
+            rp_intent_set(intent, &entry->pieces[word], 0);
+        }
+    }
+    if (p->bitmap_words > 0) {
+        uint64_t *word = &entry->pieces[run->piece / 64];
+        rp_intent_set(intent, word, (fresh ? 0 : *word) | (uint64_t)1 << run->piece % 64);
+    }
+    rp_intent_set(intent, &entry->facts, rp_entry_facts(run->stream, flags, run->piece_count, received));
+    rp_intent_set(intent, &entry->key, rp_key_word(state, key));
+    rp_store_commit(table);
+    rp_hint_at(p, index, run->stream)->known += (uint64_t)fresh;
+    p->waiting_items += state == RP_ENTRY_COMPLETE && flags & RP_RUN_ITEM;
+}
+
+static int piece_repeated(const struct rp_entry *entry, const struct rp_run *run) {
+    uint32_t state = rp_state_of(entry->key);
+    return state == RP_ENTRY_COMPLETE || rp_entry_done(entry) || !piece_agrees(entry, run)
+           || (state == RP_ENTRY_PARTIAL && entry->pieces[run->piece / 64] >> run->piece % 64 & 1);
+}
+
+/* One step of a run that is not in order, whatever state its sequence is in. */
+static void store_step(struct rp_table *table, uint32_t index, const struct rp_run *run, uint32_t i,
+                       const uint8_t *bytes) {
+    struct rp_table_private *p = table->private;
+    uint64_t sequence = run->sequence + i;
+    struct rp_entry *entry = rp_entry_at(p, index, sequence);
+    if (forgotten(p, rp_writer_at(p, index), sequence) || rp_entry_done(entry)) {
+        table->counters[RP_COUNT_pushes_repeated]++;
+    } else if (!rp_place_held(p, entry)) {
+        lose_place(table, index, entry, rp_entry_known(entry) ? rp_entry_stream(entry) : run->stream,
+                   rp_entry_known(entry) ? entry->step : run->step + i);
+    } else if (piece_repeated(entry, run)) {
+        table->counters[RP_COUNT_pushes_repeated]++;
+    } else if (rp_state_of(entry->key) == RP_ENTRY_EMPTY
+               && superseded(table, index, run->stream, sequence, run->step + i)) {
+        lose(table, index, entry);
+        lose_commit(table, rp_writer_at(p, index), 1);
+    } else {
+        store_piece(table, index, run, i, bytes);
+        commit_chain(table, index, run->stream, sequence);
+    }
+}
+
+/* What the run's sequences have come to: its first steps stored, its last ones lost. */
+static void answer_run(const struct rp_table_private *p, uint32_t index, const struct rp_run *run,
+                       struct rp_run_done *done) {
+    const struct rp_writer *writer = rp_writer_at(p, index);
+    uint64_t end = run->sequence + run->count;
+    uint64_t sequence = run->sequence;
+    memset(done, 0, sizeof *done);
+    if (!forgotten(p, writer, sequence)) {
+        done->key = rp_key_of(rp_entry_at(p, index, sequence)->key);
+    }
+    for (; sequence < end; sequence++) {
+        const struct rp_entry *entry = rp_entry_at(p, index, sequence);
+        if (!forgotten(p, writer, sequence) && rp_state_of(entry->key) != RP_ENTRY_COMMITTED) {
+            break;
+        }
+        done->committed++;
+    }
+    for (; end > sequence; end--) {
+        if (rp_state_of(rp_entry_at(p, index, end - 1)->key) != RP_ENTRY_LOST) {
+            break;
+        }
+        done->lost++;
+    }
+}
+
+void rp_writer_run(struct rp_table *table, int writer, const struct rp_run *run, const uint8_t *bytes,
+                   struct rp_run_done *done) {
+    struct rp_table_private *p = table->private;
+    uint32_t index = (uint32_t)writer;
+    uint64_t end = run->sequence + run->count;
+    assert(table->intent->count == 0);
+    if (writer_of(table, writer)->next_sequence < end) {
+        rp_store_reserve(table, index, end);
+    }
+    if (in_order(p, index, run)) {
+        store_in_order(table, index, run, bytes);
+    } else {
+        for (uint32_t i = 0; i < run->count; i++) {
+            store_step(table, index, run, i, bytes);
+        }
+    }
+    advance(table, index);
+    answer_run(p, index, run, done);
+}
