@@ -1,0 +1,295 @@
+/* From a received datagram to its handler and from there to an answer; the handlers are in serve_*.c.
+ *
+ * One table says what each operation is: who may ask, how large its body is, who serves it. Everything a peer sent is
+ * checked before it is read: rp_packet_open sees to the headers, check_body to the body's size and reserved bytes
+ * where the operation has no trailer, and the handlers with a trailer call rp_serve_exact themselves.
+ */
+#include "serve.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum needs { ANYONE, SESSION, NEW_ADDRESS };
+
+static const struct operation {
+    int (*serve)(struct rp_call *call);
+    uint16_t bytes;   /* of its struct */
+    uint8_t needs;    /* NEW_ADDRESS: a session, but from any address */
+    uint8_t trailer;  /* 1: more follows the struct, the handler checks the size */
+    uint8_t table;    /* 1: the message header may name a table */
+} operations[RP_OP_COUNT] = {
+    [RP_OP_HELLO] = {rp_serve_hello, sizeof(struct rp_hello), ANYONE, 0, 0},
+    [RP_OP_OPEN] = {rp_serve_open, sizeof(struct rp_open), ANYONE, 0, 0},
+    [RP_OP_ECHO] = {rp_serve_echo, sizeof(struct rp_echo), NEW_ADDRESS, 0, 0},
+    [RP_OP_CLOSE] = {rp_serve_close, 0, SESSION, 0, 0},
+    [RP_OP_PING] = {rp_serve_ping, 0, SESSION, 0, 0},
+    [RP_OP_TABLE] = {rp_serve_info, sizeof(struct rp_table_request), SESSION, 0, 1},
+    [RP_OP_WRITER] = {rp_serve_writer, sizeof(struct rp_writer_request), SESSION, 0, 1},
+    [RP_OP_PUSH] = {rp_serve_push, sizeof(struct rp_push), SESSION, 1, 1},
+    [RP_OP_SAMPLE] = {rp_serve_sample, sizeof(struct rp_sample), SESSION, 1, 1},
+    [RP_OP_PULL] = {rp_serve_pull, sizeof(struct rp_pull), SESSION, 0, 1},
+    [RP_OP_UPDATE] = {rp_serve_update, sizeof(struct rp_update), SESSION, 1, 1},
+    [RP_OP_PUBLISH] = {rp_serve_publish, sizeof(struct rp_publish), SESSION, 1, 0},
+    [RP_OP_BLOB] = {rp_serve_blob, sizeof(struct rp_blob_request), SESSION, 0, 1},
+    [RP_OP_STATS] = {rp_serve_stats, sizeof(struct rp_stats_request), SESSION, 0, 0},
+    [RP_OP_RESET] = {rp_serve_reset, sizeof(struct rp_reset), SESSION, 0, 1},
+};
+
+/* ---- counting refusals ---- */
+
+static const uint8_t refusal_counter[RP_STATUS_COUNT] = {
+    [RP_BAD_MAGIC] = RP_COUNT_drop_magic,
+    [RP_BAD_VERSION] = RP_COUNT_drop_version,
+    [RP_BAD_SIZE] = RP_COUNT_drop_size,
+    [RP_BAD_CHECKSUM] = RP_COUNT_drop_checksum,
+    [RP_BAD_OP] = RP_COUNT_drop_op,
+    [RP_BAD_RESERVED] = RP_COUNT_drop_reserved,
+    [RP_BAD_COOKIE] = RP_COUNT_cookie_refused,
+    [RP_UNKNOWN_SESSION] = RP_COUNT_unknown_session,
+    [RP_NO_SESSION_FREE] = RP_COUNT_sessions_refused,
+    [RP_ADDRESS_CHANGED] = RP_COUNT_address_changed,
+    [RP_UNKNOWN_TABLE] = RP_COUNT_refused_table,
+    [RP_UNKNOWN_PLAN] = RP_COUNT_refused_plan,
+    [RP_STALE_EPOCH] = RP_COUNT_refused_epoch,
+    [RP_NO_WRITER_FREE] = RP_COUNT_refused_writer,
+    [RP_NOT_A_WRITER] = RP_COUNT_refused_writer,
+    [RP_BAD_STREAM] = RP_COUNT_refused_stream,
+    [RP_BAD_SEQUENCE] = RP_COUNT_refused_sequence,
+    [RP_BAD_STEP] = RP_COUNT_refused_step,
+    [RP_BAD_PIECE] = RP_COUNT_refused_piece,
+    [RP_BAD_PRIORITY] = RP_COUNT_refused_priority,
+    [RP_BATCH_TOO_LARGE] = RP_COUNT_refused_batch,
+    [RP_NOTHING_DRAWABLE] = RP_COUNT_samples_empty,
+    [RP_NEVER_FITS] = RP_COUNT_refused_never_fits,
+    [RP_GONE] = RP_COUNT_refused_blob,
+    [RP_TOO_LARGE] = RP_COUNT_refused_blob,
+    [RP_BUSY] = RP_COUNT_refused_blob,
+    [RP_BAD_HASH] = RP_COUNT_refused_hash,
+    [RP_NO_WEIGHTS] = RP_COUNT_refused_blob,
+    [RP_BAD_ARGUMENT] = RP_COUNT_refused_argument,
+};
+
+/* Statuses that are absent here (BLOCKED, FORGOTTEN, EARLY) are counted where they arise, by operation. */
+void rp_serve_count_refusal(struct rp_server *server, int status) {
+    assert(status < 0 && status > -RP_STATUS_COUNT);
+    uint8_t counter = refusal_counter[-status];
+    if (counter != 0) {
+        rp_server_count(server, counter);
+    }
+}
+
+/* ---- transmit room ---- */
+
+int rp_serve_lease(struct rp_turn *turn, uint32_t count) {
+    assert(count <= RP_BURST);
+    if (turn->leased - turn->used >= count) {
+        return 1;
+    }
+    rp_serve_flush(turn);
+    turn->leased = rp_port_transport(turn->port)->tx_lease(turn->port, turn->packets, RP_BURST);
+    turn->used = 0;
+    return turn->leased >= count;
+}
+
+void rp_serve_flush(struct rp_turn *turn) {
+    if (turn->leased == 0) {
+        return;
+    }
+    for (uint32_t i = turn->used; i < turn->leased; i++) {
+        turn->packets[i].size = 0;
+    }
+    rp_port_transport(turn->port)->tx_send(turn->port, turn->packets, turn->leased);
+    turn->leased = 0;
+    turn->used = 0;
+}
+
+uint32_t rp_serve_share(const struct rp_call *call) {
+    const struct rp_server *server = call->server;
+    const struct rp_line *line = &server->lines[call->session];
+    uint32_t share = RP_TURN_DATAGRAMS / server->turn_sessions_last;
+    share = share > RP_TRAIN_MAX ? share : RP_TRAIN_MAX;
+    uint32_t sent = line->turn == server->turn ? line->turn_sent : 0;
+    return sent < share ? share - sent : 0;
+}
+
+/* ---- answers ---- */
+
+struct rp_session *rp_serve_session(const struct rp_call *call) {
+    assert(call->session != RP_NOBODY);
+    return &call->server->sessions[call->session];
+}
+
+uint8_t *rp_serve_room(const struct rp_call *call) {
+    assert(call->turn->used < call->turn->leased);
+    return rp_packet_body(call->turn->packets[call->turn->used].data) + sizeof(struct rp_answer);
+}
+
+uint32_t rp_serve_room_bytes(const struct rp_call *call) {
+    uint32_t mtu = call->session == RP_NOBODY ? RP_MTU_MIN : rp_session_mtu(rp_serve_session(call));
+    return mtu - RP_ANSWER_BYTES;
+}
+
+/* What an applied request earns; a stranger and a session at a new address earn nothing. */
+static uint16_t grant(struct rp_call *call) {
+    if (call->session == RP_NOBODY || call->status == RP_ADDRESS_CHANGED) {
+        return 1;
+    }
+    return (uint16_t)rp_credit_grant(call->server, call->session,
+                                     call->server->lines[call->session].want);
+}
+
+static uint64_t next_packet(struct rp_call *call) {
+    struct rp_server *server = call->server;
+    if (call->session == RP_NOBODY) {
+        return rp_session_random(server) >> 16;
+    }
+    struct rp_line *line = &server->lines[call->session];
+    if (line->turn != server->turn) {
+        line->turn = server->turn;
+        line->turn_sent = 0;
+        server->turn_sessions++;
+    }
+    line->turn_sent++;
+    return line->packet++;
+}
+
+void rp_serve_send(struct rp_call *call, uint32_t size) {
+    struct rp_server *server = call->server;
+    struct rp_turn *turn = call->turn;
+    struct rp_packet *packet = &turn->packets[turn->used];
+    assert(size % 8 == 0 && size <= rp_serve_room_bytes(call));
+    struct rp_answer answer = {
+        .incarnation = server->region->incarnation,
+        .weights_version = server->weights->newest,
+        .status = call->status,
+        .credit = grant(call),
+        .lapse_us = server->limits.lapse_ms * 1000,
+    };
+    memcpy(rp_packet_body(packet->data), &answer, sizeof answer);
+    uint64_t connection = call->session == RP_NOBODY ? 0 : rp_serve_session(call)->connection;
+    packet->size = rp_packet_seal(packet->data, &call->message, (uint32_t)sizeof answer + size,
+                                  connection, next_packet(call));
+    packet->peer = *call->peer;
+    packet->segment_count = 0;
+    turn->used++;
+    rp_server_count(server, RP_COUNT_datagrams_out);
+    server->counters[RP_COUNT_bytes_out] += packet->size;
+}
+
+/* ---- bodies ---- */
+
+struct rp_table *rp_serve_table(const struct rp_call *call) {
+    uint16_t number = call->view.message->table;
+    return number < call->server->limits.table_count ? &call->server->tables[number] : NULL;
+}
+
+int rp_serve_exact(const struct rp_view *view, uint64_t need) {
+    uint64_t padded = (need + 7) & ~7ull;
+    padded = padded > RP_REQUEST_BODY_MIN ? padded : RP_REQUEST_BODY_MIN;
+    if (view->message->size != padded) {
+        return -RP_BAD_SIZE;
+    }
+    for (uint64_t i = need; i < padded; i++) {
+        if (view->body[i] != 0) {
+            return -RP_BAD_RESERVED;
+        }
+    }
+    return 0;
+}
+
+static int check_body(const struct rp_view *view, const struct operation *operation) {
+    if (!operation->table && view->message->table != 0) {
+        return -RP_BAD_RESERVED;
+    }
+    if (!operation->trailer) {
+        return rp_serve_exact(view, operation->bytes);
+    }
+    return view->message->size < operation->bytes || view->message->size < RP_REQUEST_BODY_MIN
+               ? -RP_BAD_SIZE
+               : 0;
+}
+
+/* ---- one datagram ---- */
+
+static void finish(struct rp_call *call, int result) {
+    if (result == RP_SERVED) {
+        return;
+    }
+    if (result < 0) {
+        rp_serve_count_refusal(call->server, result);
+        call->status = (uint16_t)-result;
+        result = 0;
+    }
+    rp_serve_send(call, (uint32_t)result);
+}
+
+/* A session heard from elsewhere: nothing is applied until that address has echoed this cookie. */
+static int address_changed(struct rp_call *call) {
+    const struct rp_session *session = rp_serve_session(call);
+    struct rp_cookie cookie = {
+        .cookie = rp_session_cookie(call->server, call->peer, session->connection),
+        .version = RP_VERSION_MAX,
+        .mtu = rp_session_mtu(session),
+    };
+    memcpy(rp_serve_room(call), &cookie, sizeof cookie);
+    call->status = RP_ADDRESS_CHANGED;
+    rp_server_count(call->server, RP_COUNT_address_changed);
+    return sizeof cookie;
+}
+
+/* Is the sender who the operation needs? 0; a refusal; or an answer's size, where it has been answered. */
+static int identify(struct rp_call *call, const struct operation *operation) {
+    const struct rp_outer *outer = call->view.outer;
+    struct rp_server *server = call->server;
+    if (operation->needs == ANYONE) {
+        return outer->connection == 0 ? 0 : -RP_BAD_RESERVED;
+    }
+    call->session = rp_session_find(server, outer->connection);
+    if (call->session == RP_NOBODY) {
+        return -RP_UNKNOWN_SESSION;
+    }
+    if (operation->needs == SESSION && !rp_session_at(rp_serve_session(call), call->peer)) {
+        return address_changed(call);
+    }
+    struct rp_line *line = &server->lines[call->session];
+    if (!rp_replay_accept(&line->replay, outer->packet)) {
+        rp_server_count(server, RP_COUNT_drop_replayed);
+        return RP_SERVED;
+    }
+    if (operation->needs == SESSION) {
+        line->heard_ns = server->now_ns;
+        line->want = call->view.message->want;
+    }
+    return 0;
+}
+
+static void serve_opened(struct rp_call *call) {
+    const struct rp_message *message = call->view.message;
+    const struct operation *operation = &operations[message->op];
+    call->message = (struct rp_message){
+        .op = message->op | RP_ANSWER, .table = message->table, .id = message->id};
+    int result = identify(call, operation);
+    if (result == 0) {
+        result = check_body(&call->view, operation);
+        result = result < 0 ? result : operation->serve(call);
+    }
+    finish(call, result);
+}
+
+void rp_serve_datagram(struct rp_turn *turn, const struct rp_packet *packet) {
+    struct rp_server *server = turn->server;
+    struct rp_call call = {
+        .turn = turn, .server = server, .peer = &packet->peer, .session = RP_NOBODY};
+    rp_server_count(server, RP_COUNT_datagrams_in);
+    server->counters[RP_COUNT_bytes_in] += packet->size;
+    int status = rp_packet_open(packet->data, packet->size, server->limits.mtu, &call.view);
+    if (status < 0) {
+        rp_serve_count_refusal(server, status);
+    } else if (call.view.message->op & RP_ANSWER) {
+        rp_server_count(server, RP_COUNT_drop_unsolicited);
+    } else if (!rp_serve_lease(turn, 1)) {
+        rp_server_count(server, RP_COUNT_drop_no_room);
+    } else {
+        serve_opened(&call);
+    }
+}

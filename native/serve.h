@@ -1,0 +1,90 @@
+/* One request being served: what every handler gets, and what it may do.
+ *
+ * A handler is called with the request checked for size, reserved fields and session, and with one leased packet. It
+ * writes its answer behind rp_answer (rp_serve_room tells where and how much) and returns the answer's bytes; or a
+ * negative status, which is answered in rp_answer alone; or RP_SERVED where it sent its datagrams by rp_serve_send.
+ * It changes nothing before it has checked everything.
+ */
+#ifndef RP_SERVE_H
+#define RP_SERVE_H
+
+#include "server_state.h"
+
+enum { RP_SERVED = 0x7FFFFFFF };
+
+struct rp_turn { /* one turn's transmit room; lives on rp_server_turn's stack */
+    struct rp_server *server;
+    struct rp_port *port;
+    uint32_t leased;
+    uint32_t used;
+    struct rp_packet packets[RP_BURST];
+};
+
+struct rp_call {
+    struct rp_turn *turn;
+    struct rp_server *server;
+    struct rp_view view;
+    const struct rp_peer *peer; /* where the request came from, and the answer goes */
+    uint32_t session;           /* index, or RP_NOBODY */
+    uint16_t status;            /* of the answer: RP_OK, unless a handler sets it beside a body */
+    uint16_t reserved;
+    struct rp_message message;  /* of the answer */
+};
+
+/* ---- turn room ---- */
+/* Makes sure that `count` (at most RP_BURST) packets are leased and unused; sends what is full. 1 or 0. */
+int rp_serve_lease(struct rp_turn *turn, uint32_t count);
+/* Gives everything back: what was written is sent. */
+void rp_serve_flush(struct rp_turn *turn);
+/* Serves one received datagram. */
+void rp_serve_datagram(struct rp_turn *turn, const struct rp_packet *packet);
+/* Answers the waiting whose time has come. */
+void rp_serve_waiting(struct rp_turn *turn);
+
+/* ---- for handlers ---- */
+struct rp_session *rp_serve_session(const struct rp_call *call);
+/* Where the answer's own bytes go, behind rp_answer, in the next leased packet. */
+uint8_t *rp_serve_room(const struct rp_call *call);
+/* Bytes there: what the session's mtu leaves. */
+uint32_t rp_serve_room_bytes(const struct rp_call *call);
+/* Seals the next packet with `size` bytes of answer and counts it as used. */
+void rp_serve_send(struct rp_call *call, uint32_t size);
+/* How many datagrams the session may still be sent in this turn. */
+uint32_t rp_serve_share(const struct rp_call *call);
+/* The table of the message header, or null. */
+struct rp_table *rp_serve_table(const struct rp_call *call);
+/* Does a body hold exactly `need` bytes, rounded up to 8 and to the least body, the rest zero? 0 or -status. */
+int rp_serve_exact(const struct rp_view *view, uint64_t need);
+/* Counts a refusal under its status. */
+void rp_serve_count_refusal(struct rp_server *server, int status);
+/* Answers BLOCKED; notes the request where the session has no other of this kind and table waiting. */
+int rp_serve_blocked(struct rp_call *call, enum rp_wait_kind kind, uint64_t need, uint32_t by_size,
+                     uint64_t items, const struct rp_sample *request);
+
+/* ---- handlers, one per operation ---- */
+int rp_serve_hello(struct rp_call *call);
+int rp_serve_open(struct rp_call *call);
+int rp_serve_echo(struct rp_call *call);
+int rp_serve_close(struct rp_call *call);
+int rp_serve_ping(struct rp_call *call);
+int rp_serve_info(struct rp_call *call);
+int rp_serve_writer(struct rp_call *call);
+int rp_serve_push(struct rp_call *call);
+int rp_serve_sample(struct rp_call *call);
+int rp_serve_pull(struct rp_call *call);
+int rp_serve_update(struct rp_call *call);
+int rp_serve_publish(struct rp_call *call);
+int rp_serve_blob(struct rp_call *call);
+int rp_serve_stats(struct rp_call *call);
+int rp_serve_reset(struct rp_call *call);
+
+/* Draws for a request that may go on now and sends its first train: also for the waiting. */
+int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request);
+
+/* ---- batches as datagrams: serve_batch.c ---- */
+/* Datagrams the record's batch is cut into at the session's mtu. */
+uint32_t rp_serve_batch_datagrams(const struct rp_call *call, const struct rp_record *record);
+/* Sends datagrams [first, first + count) of the batch, fewer where the transmit room ends. */
+void rp_serve_batch(struct rp_call *call, const struct rp_record *record, uint32_t first, uint32_t count);
+
+#endif

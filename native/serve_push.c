@@ -1,0 +1,171 @@
+/* PUSH: steps, pieces and creates of items, all of a datagram or nothing.
+ *
+ * Three passes over the datagram: its shape (every size adds up exactly), its contents (the table's own checks, run
+ * by run and create by create), and, once the limiter admits all new items together, the storing. Until the third
+ * nothing changes. Held back, the datagram is not kept: a note is, and on release the client is told to send again.
+ */
+#include <string.h>
+
+#include "power.h"
+#include "serve.h"
+
+struct push { /* a PUSH whose sizes are known to add up */
+    const struct rp_push *head;
+    const uint8_t *runs;
+    const struct rp_create *creates;
+};
+
+static const struct rp_run *run_at(const uint8_t *at) {
+    return (const void *)at;
+}
+
+static const uint8_t *run_bytes(const uint8_t *at) {
+    return at + sizeof(struct rp_run);
+}
+
+static const uint8_t *run_after(const uint8_t *at) {
+    return at + sizeof(struct rp_run) + run_at(at)->size;
+}
+
+/* ---- shape ---- */
+
+static int parse(const struct rp_view *view, struct push *push) {
+    uint32_t size = view->message->size;
+    uint32_t at = sizeof *push->head;
+    push->head = (const void *)view->body;
+    push->runs = view->body + at;
+    if (push->head->reserved != 0) {
+        return -RP_BAD_RESERVED;
+    }
+    for (uint32_t i = 0; i < push->head->run_count; i++) {
+        if (size - at < sizeof(struct rp_run)) {
+            return -RP_BAD_SIZE;
+        }
+        const struct rp_run *run = run_at(view->body + at);
+        at += sizeof *run;
+        if (run->size > size - at || run->size % 8 != 0) {
+            return -RP_BAD_SIZE;
+        }
+        at += run->size;
+    }
+    push->creates = (const void *)(view->body + at);
+    return rp_serve_exact(view, at + (uint64_t)push->head->create_count * sizeof(struct rp_create));
+}
+
+/* ---- contents ---- */
+
+static int check_create(const struct rp_create *create, uint16_t streams) {
+    if (create->reserved != 0) {
+        return -RP_BAD_RESERVED;
+    }
+    if (create->stream >= streams) {
+        return -RP_BAD_STREAM;
+    }
+    if (create->flags & ~RP_CREATE_FLAGS) {
+        return -RP_BAD_ARGUMENT;
+    }
+    if (!rp_power_valid(create->priority)) {
+        return -RP_BAD_PRIORITY;
+    }
+    return create->flags & RP_CREATE_MAXIMUM && create->priority != 0 ? -RP_BAD_ARGUMENT : 0;
+}
+
+static int check(const struct rp_table *table, int writer, const struct push *push) {
+    struct rp_writer_granted granted;
+    rp_writer_granted(table, writer, &granted);
+    if (push->head->run_count == 0 && push->head->create_count == 0) {
+        return -RP_BAD_ARGUMENT;
+    }
+    const uint8_t *at = push->runs;
+    for (uint32_t i = 0; i < push->head->run_count; i++, at = run_after(at)) {
+        if (run_at(at)->reserved != 0) {
+            return -RP_BAD_RESERVED;
+        }
+        int status = rp_writer_check(table, writer, run_at(at), run_bytes(at));
+        if (status < 0) {
+            return status;
+        }
+    }
+    for (uint32_t i = 0; i < push->head->create_count; i++) {
+        int status = check_create(&push->creates[i], granted.streams);
+        if (status < 0) {
+            return status;
+        }
+    }
+    return 0;
+}
+
+static uint64_t new_items(const struct rp_table *table, int writer, const struct push *push) {
+    uint64_t items = 0;
+    const uint8_t *at = push->runs;
+    for (uint32_t i = 0; i < push->head->run_count; i++, at = run_after(at)) {
+        items += rp_writer_items(table, writer, run_at(at));
+    }
+    for (uint32_t i = 0; i < push->head->create_count; i++) {
+        items += rp_writer_create_items(table, writer, &push->creates[i]);
+    }
+    return items;
+}
+
+/* ---- storing ---- */
+
+/* The answer is written as the steps are stored; it is smaller than the request's runs and creates together. */
+static int store(struct rp_call *call, struct rp_table *table, int writer, const struct push *push) {
+    uint8_t *answer = rp_serve_room(call);
+    struct rp_run_done *done = (void *)(answer + sizeof(struct rp_pushed));
+    uint8_t *statuses = (uint8_t *)(done + push->head->run_count);
+    const uint8_t *at = push->runs;
+    for (uint32_t i = 0; i < push->head->run_count; i++, at = run_after(at)) {
+        done[i] = (struct rp_run_done){0};
+        rp_writer_run(table, writer, run_at(at), run_bytes(at), &done[i]);
+    }
+    uint32_t padded = (push->head->create_count + 7u) & ~7u;
+    memset(statuses, 0, padded);
+    for (uint32_t i = 0; i < push->head->create_count; i++) {
+        statuses[i] = (uint8_t)rp_writer_create(table, writer, &push->creates[i]);
+    }
+    struct rp_pushed pushed = {.run_count = push->head->run_count,
+                               .create_count = push->head->create_count};
+    rp_writer_progress(table, writer, &pushed);
+    memcpy(answer, &pushed, sizeof pushed);
+    rp_server_count(call->server, RP_COUNT_pushes);
+    return (int)(statuses + padded - answer);
+}
+
+static void forget_note(struct rp_call *call, const struct rp_table *table) {
+    struct rp_note *note = rp_wait_note(call->server, RP_WAIT_PUSH, call->session, table->number);
+    if (note->waiting && note->id == call->view.message->id) {
+        rp_wait_remove(call->server, RP_WAIT_PUSH, call->session, table->number);
+    }
+}
+
+int rp_serve_push(struct rp_call *call) {
+    struct push push;
+    struct rp_table *table = rp_serve_table(call);
+    if (table == NULL) {
+        return -RP_UNKNOWN_TABLE;
+    }
+    int status = parse(&call->view, &push);
+    if (status < 0) {
+        return status;
+    }
+    if (push.head->epoch != rp_table_epoch(table)) {
+        return -RP_STALE_EPOCH;
+    }
+    int writer = rp_writer_find(table, rp_serve_session(call)->connection);
+    if (writer < 0) {
+        return writer;
+    }
+    status = check(table, writer, &push);
+    if (status < 0) {
+        return status;
+    }
+    uint64_t need = 0;
+    uint64_t items = new_items(table, writer, &push);
+    int admitted = items == 0 ? 1 : rp_limiter_may_insert(table, items, &need);
+    if (admitted == 0) {
+        return rp_serve_blocked(call, RP_WAIT_PUSH, need, 0, items, NULL);
+    }
+    forget_note(call, table);
+    return admitted < 0 ? admitted : store(call, table, writer, &push);
+}

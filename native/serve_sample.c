@@ -1,0 +1,217 @@
+/* SAMPLE and PULL: a batch is drawn once, kept as a record, and sent as often as it is asked for.
+ *
+ * The record is written to the session's spare place, which no id names; one intent then names it, takes the oldest
+ * record's name away (that place is the next spare), and holds the generator's and the limiter's words. So a kill
+ * leaves either the draw with its record or neither.
+ *
+ * Requests that must wait stand in one queue per table; a new request goes on at once only where nobody of another
+ * session stands before it.
+ */
+#include <string.h>
+
+#include "serve.h"
+
+static uint32_t places(const struct rp_server *server) {
+    return server->limits.records + 1;
+}
+
+static struct rp_record *find_record(const struct rp_call *call, uint64_t id) {
+    const struct rp_session *session = rp_serve_session(call);
+    for (uint32_t i = 0; i < places(call->server); i++) {
+        if (session->record_id[i] == id) {
+            return rp_region_record(call->server, call->session, i);
+        }
+    }
+    return NULL;
+}
+
+/* Was this id drawn before, or is it too old to tell? */
+static int seen(const struct rp_session *session, uint64_t id) {
+    if (id > session->sample_newest) {
+        return 0;
+    }
+    uint64_t behind = session->sample_newest - id;
+    return behind >= RP_SEEN_BITS || session->sample_seen >> behind & 1;
+}
+
+/* ---- drawing ---- */
+
+static void mark_seen(struct rp_server *server, struct rp_session *session, uint64_t id) {
+    uint64_t newest = session->sample_newest;
+    uint64_t bits = session->sample_seen;
+    if (id > newest) {
+        bits = id - newest < RP_SEEN_BITS ? bits << (id - newest) | 1 : 1;
+        newest = id;
+    } else if (newest - id < RP_SEEN_BITS) {
+        bits |= 1ull << (newest - id);
+    }
+    rp_intent_set(&server->intent, &session->sample_newest, newest);
+    rp_intent_set(&server->intent, &session->sample_seen, bits);
+}
+
+/* Adds the record's name to the intent, with the end of the oldest one's. */
+static void name_record(struct rp_server *server, struct rp_session *session, uint64_t id) {
+    uint64_t drawn = session->sample_drawn;
+    rp_intent_set(&server->intent, &session->record_id[drawn % places(server)], id);
+    rp_intent_set(&server->intent, &session->record_id[(drawn + 1) % places(server)], 0);
+    rp_intent_set(&server->intent, &session->sample_drawn, drawn + 1);
+    mark_seen(server, session, id);
+}
+
+static void first_train(struct rp_call *call, const struct rp_record *record, uint32_t budget) {
+    uint32_t receive_budget = rp_session_budget(rp_serve_session(call));
+    uint32_t share = rp_serve_share(call);
+    budget = budget < receive_budget ? budget : receive_budget;
+    budget = budget < share ? budget : share;
+    budget = budget < RP_TRAIN_MAX ? budget : RP_TRAIN_MAX;
+    rp_serve_batch(call, record, 0, budget > 0 ? budget : 1);
+}
+
+static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request,
+                const uint64_t *keys) {
+    struct rp_server *server = call->server;
+    struct rp_session *session = rp_serve_session(call);
+    struct rp_record *record =
+        rp_region_record(server, call->session, session->sample_drawn % places(server));
+    int status = keys != NULL
+                     ? rp_table_lookup(table, request, keys, &record->head, record->items)
+                     : rp_table_draw(table, request, &record->head, record->items);
+    if (status < 0) {
+        return status;
+    }
+    record->place = table->number | (uint64_t)request->plan << 16;
+    record->reserved = 0;
+    RP_SITE();
+    name_record(server, session, call->message.id);
+    rp_intent_commit(&server->intent);
+    rp_table_settle(table);
+    rp_server_count(server, RP_COUNT_samples);
+    first_train(call, record, request->budget);
+    return RP_SERVED;
+}
+
+/* A client that gave one id to requests of two tables gets the batch of the first that was drawn. */
+int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request) {
+    const struct rp_record *record = find_record(call, call->message.id);
+    if (record == NULL) {
+        return draw(call, table, request, NULL);
+    }
+    first_train(call, record, request->budget);
+    return RP_SERVED;
+}
+
+/* ---- checks ---- */
+
+static int check(const struct rp_call *call, const struct rp_table *table,
+                 const struct rp_sample *request) {
+    uint64_t keys = request->mode == RP_SAMPLE_KEYS ? 8ull * request->count : 0;
+    int status = rp_serve_exact(&call->view, sizeof *request + keys);
+    if (status < 0) {
+        return status;
+    }
+    if (request->reserved != 0 || request->reserved2 != 0) {
+        return -RP_BAD_RESERVED;
+    }
+    if (request->mode >= RP_SAMPLE_MODES || request->count == 0 || call->view.message->id == 0) {
+        return -RP_BAD_ARGUMENT;
+    }
+    if (request->mode == RP_SAMPLE_STRATIFIED && request->uniform != 0) {
+        return -RP_BAD_ARGUMENT;
+    }
+    if (request->plan >= rp_table_plan_count(table)) {
+        return -RP_UNKNOWN_PLAN;
+    }
+    uint64_t bytes = rp_batch_bytes(request->count, rp_table_item_bytes(table, request->plan));
+    return request->count > call->server->limits.batch_max || bytes >> 40 != 0
+               ? -RP_BATCH_TOO_LARGE
+               : 0;
+}
+
+/* A request for an id that was never drawn: draws, or waits its turn. */
+static int serve_new(struct rp_call *call, struct rp_table *table, const struct rp_sample *request) {
+    struct rp_server *server = call->server;
+    uint32_t by_size = 0;
+    uint64_t need = 0;
+    if (request->epoch != 0 && request->epoch != rp_table_epoch(table)) {
+        return -RP_STALE_EPOCH;
+    }
+    if (request->mode == RP_SAMPLE_KEYS) {
+        return draw(call, table, request, (const uint64_t *)(const void *)(request + 1));
+    }
+    int admitted = rp_limiter_may_sample(table, request->count, &need, &by_size);
+    if (admitted < 0) {
+        return admitted;
+    }
+    uint32_t first = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
+    if (admitted == 0 || (first != RP_NOBODY && first != call->session)) {
+        return rp_serve_blocked(call, RP_WAIT_SAMPLE, need, by_size, 0, request);
+    }
+    struct rp_note *note = rp_wait_note(server, RP_WAIT_SAMPLE, call->session, table->number);
+    if (note->waiting && note->id == call->view.message->id) {
+        rp_wait_remove(server, RP_WAIT_SAMPLE, call->session, table->number);
+    }
+    return draw(call, table, request, NULL);
+}
+
+static int is_noted(struct rp_call *call, const struct rp_table *table, uint64_t id) {
+    const struct rp_note *note =
+        rp_wait_note(call->server, RP_WAIT_SAMPLE, call->session, table->number);
+    return note->waiting && note->id == id;
+}
+
+static int forgotten(struct rp_call *call) {
+    rp_server_count(call->server, RP_COUNT_samples_forgotten);
+    return -RP_FORGOTTEN;
+}
+
+int rp_serve_sample(struct rp_call *call) {
+    const struct rp_sample *request = (const void *)call->view.body;
+    uint64_t id = call->view.message->id;
+    struct rp_table *table = rp_serve_table(call);
+    if (table == NULL) {
+        return -RP_UNKNOWN_TABLE;
+    }
+    int status = check(call, table, request);
+    if (status < 0) {
+        return status;
+    }
+    const struct rp_record *record = find_record(call, id);
+    if (record != NULL) {
+        rp_server_count(call->server, RP_COUNT_samples_repeated);
+        call->message.table = (uint16_t)record->place;
+        first_train(call, record, request->budget);
+        return RP_SERVED;
+    }
+    if (seen(rp_serve_session(call), id) && !is_noted(call, table, id)) {
+        return forgotten(call);
+    }
+    return serve_new(call, table, request);
+}
+
+/* Answered wholly or not at all: half a pull would only be asked for again. */
+int rp_serve_pull(struct rp_call *call) {
+    const struct rp_pull *pull = (const void *)call->view.body;
+    const struct rp_record *record = pull->batch != 0 ? find_record(call, pull->batch) : NULL;
+    if (pull->count == 0 || pull->count > RP_TRAIN_MAX) {
+        return -RP_BAD_ARGUMENT;
+    }
+    if (record == NULL) {
+        return forgotten(call);
+    }
+    uint32_t datagrams = rp_serve_batch_datagrams(call, record);
+    if (pull->first >= datagrams) {
+        return -RP_BAD_ARGUMENT;
+    }
+    uint32_t left = datagrams - pull->first;
+    uint32_t count = pull->count < left ? pull->count : left;
+    if (count > rp_serve_share(call) || !rp_serve_lease(call->turn, count)) {
+        rp_server_count(call->server, RP_COUNT_drop_no_room);
+        return RP_SERVED;
+    }
+    call->message.op = RP_OP_SAMPLE | RP_ANSWER;
+    call->message.id = pull->batch;
+    call->message.table = (uint16_t)record->place;
+    rp_serve_batch(call, record, pull->first, count);
+    rp_server_count(call->server, RP_COUNT_pulls);
+    return RP_SERVED;
+}

@@ -1,0 +1,105 @@
+/* HELLO, OPEN, ECHO, CLOSE, PING: how a session begins, moves and ends.
+ *
+ * HELLO costs the server no memory: its answer is a cookie over the address, and only who can echo it from there gets
+ * a session. The same cookie, over the connection in place of a nonce, moves a session to a new address.
+ */
+#include <string.h>
+
+#include "serve.h"
+
+static uint32_t agreed_mtu(const struct rp_server *server, uint32_t mtu) {
+    return (mtu < server->limits.mtu ? mtu : server->limits.mtu) & ~7u;
+}
+
+int rp_serve_hello(struct rp_call *call) {
+    const struct rp_hello *hello = (const void *)call->view.body;
+    for (size_t i = 0; i < sizeof hello->padding; i++) {
+        if (hello->padding[i] != 0) {
+            return -RP_BAD_RESERVED;
+        }
+    }
+    if (hello->version_min > RP_VERSION_MAX || hello->version_max < RP_VERSION_MIN
+        || hello->version_min > hello->version_max) {
+        return -RP_BAD_VERSION;
+    }
+    if (hello->mtu < RP_MTU_MIN) {
+        return -RP_BAD_ARGUMENT;
+    }
+    struct rp_cookie cookie = {
+        .cookie = rp_session_cookie(call->server, call->peer, call->view.message->id),
+        .version = hello->version_max < RP_VERSION_MAX ? hello->version_max : RP_VERSION_MAX,
+        .mtu = agreed_mtu(call->server, hello->mtu),
+    };
+    memcpy(rp_serve_room(call), &cookie, sizeof cookie);
+    rp_server_count(call->server, RP_COUNT_hellos);
+    return sizeof cookie;
+}
+
+static int opened(struct rp_call *call) {
+    const struct rp_limits *limits = &call->server->limits;
+    const struct rp_session *session = rp_serve_session(call);
+    struct rp_opened answer = {
+        .session = session->connection,
+        .mtu = rp_session_mtu(session),
+        .idle_ms = limits->idle_ms,
+        .batch_max = limits->batch_max,
+        .records = (uint16_t)limits->records,
+        .update_records = RP_UPDATE_RECORDS,
+        .table_count = (uint16_t)limits->table_count,
+        .train_max = RP_TRAIN_MAX,
+        .weights_max = (uint32_t)limits->weights_max,
+    };
+    memcpy(rp_serve_room(call), &answer, sizeof answer);
+    return sizeof answer;
+}
+
+int rp_serve_open(struct rp_call *call) {
+    struct rp_server *server = call->server;
+    const struct rp_open *open = (const void *)call->view.body;
+    uint64_t nonce = call->view.message->id;
+    if (open->version < RP_VERSION_MIN || open->version > RP_VERSION_MAX) {
+        return -RP_BAD_VERSION;
+    }
+    if (open->mtu < RP_MTU_MIN || open->receive_budget == 0) {
+        return -RP_BAD_ARGUMENT;
+    }
+    if (!rp_session_cookie_good(server, call->peer, nonce, open->cookie)) {
+        return -RP_BAD_COOKIE;
+    }
+    uint64_t agreed = agreed_mtu(server, open->mtu) | (uint64_t)open->receive_budget << 32
+                      | (uint64_t)open->version << 48;
+    call->session = rp_session_open(server, call->peer, nonce, agreed);
+    if (call->session == RP_NOBODY) {
+        return -RP_NO_SESSION_FREE;
+    }
+    server->lines[call->session].heard_ns = server->now_ns;
+    server->lines[call->session].want = call->view.message->want;
+    return opened(call);
+}
+
+int rp_serve_echo(struct rp_call *call) {
+    struct rp_server *server = call->server;
+    const struct rp_session *session = rp_serve_session(call);
+    const struct rp_echo *echo = (const void *)call->view.body;
+    if (!rp_session_cookie_good(server, call->peer, session->connection, echo->cookie)) {
+        return -RP_BAD_COOKIE;
+    }
+    if (!rp_session_at(session, call->peer)) {
+        rp_session_move(server, call->session, call->peer);
+    }
+    server->lines[call->session].heard_ns = server->now_ns;
+    return 0;
+}
+
+/* The answer is sealed while the session still exists; it leaves at the end of the turn. */
+int rp_serve_close(struct rp_call *call) {
+    rp_serve_send(call, 0);
+    rp_session_close(call->server, call->session);
+    rp_server_count(call->server, RP_COUNT_sessions_closed);
+    return RP_SERVED;
+}
+
+int rp_serve_ping(struct rp_call *call) {
+    (void)call;
+    return 0;
+}

@@ -1,0 +1,104 @@
+/* TABLE, WRITER, RESET, STATS: facts about tables and the server, and the few rare changes. */
+#include <string.h>
+
+#include "serve.h"
+
+static int all_zero(const uint8_t *bytes, uint32_t count) {
+    uint8_t sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        sum |= bytes[i];
+    }
+    return sum == 0;
+}
+
+/* By name; or by the header's number where the name is all zero. */
+static const struct rp_table *find_table(const struct rp_call *call, const uint8_t *name) {
+    const struct rp_server *server = call->server;
+    if (all_zero(name, RP_NAME_BYTES)) {
+        return rp_serve_table(call);
+    }
+    for (uint32_t i = 0; i < server->limits.table_count; i++) {
+        if (memcmp(server->names[i], name, RP_NAME_BYTES) == 0) {
+            return &server->tables[i];
+        }
+    }
+    return NULL;
+}
+
+int rp_serve_info(struct rp_call *call) {
+    const struct rp_table_request *request = (const void *)call->view.body;
+    const struct rp_table *table = find_table(call, request->name);
+    if (table == NULL) {
+        return -RP_UNKNOWN_TABLE;
+    }
+    struct rp_table_info info;
+    rp_table_info(table, &info);
+    call->message.table = (uint16_t)table->number;
+    memcpy(rp_serve_room(call), &info, sizeof info);
+    return sizeof info;
+}
+
+/* A place may be held by a session whose client died: silent ones are given up before anyone is refused. */
+static int open_writer(struct rp_call *call, struct rp_table *table, uint16_t streams) {
+    uint64_t session = rp_serve_session(call)->connection;
+    int writer = rp_writer_open(table, session, streams);
+    if (writer == -RP_NO_WRITER_FREE && rp_session_expire(call->server) > 0) {
+        writer = rp_writer_open(table, session, streams);
+    }
+    return writer;
+}
+
+int rp_serve_writer(struct rp_call *call) {
+    const struct rp_writer_request *request = (const void *)call->view.body;
+    struct rp_table *table = rp_serve_table(call);
+    if (table == NULL) {
+        return -RP_UNKNOWN_TABLE;
+    }
+    if (request->reserved[0] != 0 || request->reserved[1] != 0 || request->reserved[2] != 0) {
+        return -RP_BAD_RESERVED;
+    }
+    if (request->streams == 0) {
+        return -RP_BAD_ARGUMENT;
+    }
+    int writer = open_writer(call, table, request->streams);
+    if (writer < 0) {
+        return writer;
+    }
+    struct rp_writer_granted granted;
+    rp_writer_granted(table, writer, &granted);
+    memcpy(rp_serve_room(call), &granted, sizeof granted);
+    return sizeof granted;
+}
+
+/* Names the epoch it wants to end: a repeat finds another one and only learns it. */
+int rp_serve_reset(struct rp_call *call) {
+    const struct rp_reset *request = (const void *)call->view.body;
+    struct rp_table *table = rp_serve_table(call);
+    if (table == NULL) {
+        return -RP_UNKNOWN_TABLE;
+    }
+    if (request->epoch == rp_table_epoch(table)) {
+        rp_table_reset(table, rp_session_random_id(call->server));
+    }
+    struct rp_reset_done done = {.epoch = rp_table_epoch(table)};
+    memcpy(rp_serve_room(call), &done, sizeof done);
+    return sizeof done;
+}
+
+int rp_serve_stats(struct rp_call *call) {
+    const struct rp_stats_request *request = (const void *)call->view.body;
+    struct rp_server *server = call->server;
+    if (request->first > RP_COUNTER_COUNT) {
+        return -RP_BAD_ARGUMENT;
+    }
+    uint32_t left = RP_COUNTER_COUNT - request->first;
+    uint32_t room = (rp_serve_room_bytes(call) - (uint32_t)sizeof(struct rp_stats)) / 8;
+    uint32_t count = request->count < left ? request->count : left;
+    count = count < room ? count : room;
+    struct rp_stats stats = {.first = request->first, .count = count, .total = RP_COUNTER_COUNT,
+                             .sessions = server->open};
+    uint8_t *answer = rp_serve_room(call);
+    memcpy(answer, &stats, sizeof stats);
+    memcpy(answer + sizeof stats, server->counters + request->first, 8ull * count);
+    return (int)(sizeof stats + 8 * count);
+}

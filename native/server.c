@@ -1,0 +1,183 @@
+/* The server's life: create, attach, and the turn.
+ *
+ * Create lays the region out and writes the magic last, so that a process killed inside leaves a region without one.
+ * Attach changes nothing before it knows the layout is its own; then it redoes the intent, and everything derived or
+ * volatile is built as at create. A turn is at the end of this file and fits a screen.
+ */
+#include "server.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "serve.h"
+#include "server_state.h"
+
+static const uint64_t region_magic = 0x6E6F696765525052; /* the bytes "RPRegion" */
+
+static int refuse(char error[256], int status, const char *why) {
+    snprintf(error, 256, "%s", why);
+    return -status;
+}
+
+size_t rp_server_bytes(const struct rp_server_config *config, char error[256]) {
+    struct rp_region region;
+    return rp_region_layout(config, &region, error) < 0 ? 0 : region.bytes;
+}
+
+/* Ids of this process are told from those of every other by the entropy alone. */
+static void remember_name(struct rp_server *server, uint32_t table) {
+    struct rp_table_info info;
+    rp_table_info(&server->tables[table], &info);
+    memcpy(server->names[table], info.name, sizeof info.name);
+}
+
+int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
+                     const struct rp_server_config *config, const uint8_t entropy[32],
+                     uint64_t now_ns, char error[256]) {
+    struct rp_region layout;
+    int status = rp_region_layout(config, &layout, error);
+    if (status < 0) {
+        return status;
+    }
+    if (bytes < layout.bytes || (uintptr_t)memory % 64 != 0) {
+        return refuse(error, RP_BAD_ARGUMENT, "the region is too small or not aligned to 64 bytes");
+    }
+    struct rp_region *region = memory;
+    *region = layout;
+    struct rp_server *server = rp_region_open(memory, entropy, now_ns);
+    region->incarnation = rp_session_random_id(server);
+    region->attaches = 1;
+    for (uint32_t i = 0; i < config->table_count; i++) {
+        /* Table 0 draws by the seed itself, so that one table's draws can be repeated from the seed alone. */
+        status = rp_table_create(&server->tables[i], (uint8_t *)memory + region->tables[i],
+                                 &config->tables[i], i, config->seed + i,
+                                 rp_session_random_id(server), &server->intent, server->counters,
+                                 error);
+        if (status < 0) {
+            return status;
+        }
+        remember_name(server, i);
+    }
+    __atomic_store_n(&region->magic, region_magic, __ATOMIC_RELEASE);
+    *result = server;
+    return 0;
+}
+
+static int check_region(const struct rp_region *region, size_t bytes, char error[256]) {
+    if (bytes < sizeof *region || region->magic != region_magic) {
+        return refuse(error, RP_BAD_REGION, "the region holds no server");
+    }
+    if (region->layout != rp_region_hash(region)) {
+        return refuse(error, RP_BAD_REGION, "the region was laid out by another build or is damaged");
+    }
+    if (bytes < region->bytes) {
+        return refuse(error, RP_BAD_REGION, "the region is shorter than the one that was created");
+    }
+    return 0;
+}
+
+static int attach_tables(struct rp_server *server, char error[256]) {
+    for (uint32_t i = 0; i < server->limits.table_count; i++) {
+        void *at = (uint8_t *)server->region + server->region->tables[i];
+        int status = rp_table_attach(&server->tables[i], at, i, &server->intent, server->counters,
+                                     error);
+        if (status < 0) {
+            return status;
+        }
+        remember_name(server, i);
+    }
+    return 0;
+}
+
+static void attach_sessions(struct rp_server *server) {
+    for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
+        if (server->sessions[i].connection != 0) {
+            rp_session_line(server, i);
+            server->open++;
+        }
+    }
+    server->weights_piece_ns = server->now_ns;
+}
+
+int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
+                     const uint8_t entropy[32], uint64_t now_ns, char error[256]) {
+    error[0] = 0;
+    int status = check_region(memory, bytes, error);
+    if (status < 0) {
+        return status;
+    }
+    struct rp_server *server = rp_region_open(memory, entropy, now_ns);
+    if (rp_intent_recover(&server->intent) < 0) {
+        return refuse(error, RP_BAD_REGION, "the region's intent log is damaged");
+    }
+    status = attach_tables(server, error);
+    if (status < 0) {
+        return status;
+    }
+    rp_intent_set(&server->intent, &server->region->attaches, server->region->attaches + 1);
+    rp_intent_commit(&server->intent);
+    attach_sessions(server);
+    *result = server;
+    return 0;
+}
+
+/* ---- facts ---- */
+
+const uint64_t *rp_server_counters(const struct rp_server *server) {
+    return server->counters;
+}
+
+uint32_t rp_server_sessions(const struct rp_server *server) {
+    return server->open;
+}
+
+struct rp_table *rp_server_table(struct rp_server *server, uint32_t number) {
+    assert(number < server->limits.table_count);
+    return &server->tables[number];
+}
+
+uint32_t rp_server_table_count(const struct rp_server *server) {
+    return server->limits.table_count;
+}
+
+uint64_t rp_server_incarnation(const struct rp_server *server) {
+    return server->region->incarnation;
+}
+
+uint64_t rp_server_weights_version(const struct rp_server *server) {
+    return server->weights->newest;
+}
+
+/* ---- the turn ---- */
+
+static void begin_turn(struct rp_server *server, uint64_t now_ns) {
+    server->now_ns = now_ns;
+    server->turn++;
+    server->turn_sessions_last = server->turn_sessions > 0 ? server->turn_sessions : 1;
+    server->turn_sessions = 0;
+    rp_credit_lapse(server);
+}
+
+uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns) {
+    const struct rp_transport *transport = rp_port_transport(port);
+    struct rp_turn turn = {.server = server, .port = port};
+    if (!rp_serve_lease(&turn, 1)) {
+        return 0; /* no room for a single answer: what waits to be received goes on waiting */
+    }
+    struct rp_packet received[RP_BURST];
+    uint32_t count = transport->rx_burst(port, received, RP_BURST);
+    if (count > 0) {
+        begin_turn(server, now_ns);
+        rp_server_count(server, RP_COUNT_turns);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        rp_serve_datagram(&turn, &received[i]);
+    }
+    transport->rx_release(port, received, count);
+    if (count > 0) {
+        rp_serve_waiting(&turn);
+    }
+    rp_serve_flush(&turn);
+    return count;
+}

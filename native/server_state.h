@@ -1,0 +1,179 @@
+/* The server's insides, shared by its own files only (server*.c, serve*.c, session.c, credit.c, wait.c).
+ *
+ * The region: struct rp_region | intent log | tables | sessions | sample records | weights | volatile part.
+ * Every part starts at a multiple of 64. Persistent words change through server->intent alone; bytes nothing names
+ * yet (a record's place before it is drawn, a weights slot being assembled) are written first. struct rp_server and
+ * all it points to beyond the region's persistent parts is volatile and built anew at attach.
+ *
+ *     weights: version of a slot == 0 while it is empty or being assembled; newest == the largest version
+ *     sum of granted credit <= receive_budget - sessions_max
+ */
+#ifndef RP_SERVER_STATE_H
+#define RP_SERVER_STATE_H
+
+#include "intent.h"
+#include "server.h"
+#include "session.h"
+#include "table.h"
+
+enum rp_server_limits {
+    RP_TRAIN_MAX = 32,          /* datagrams a SAMPLE, PULL or BLOB is answered with at once */
+    RP_TURN_DATAGRAMS = 1024,   /* what the sessions of one turn share in transmit room */
+    RP_WEIGHTS_SLOTS = 3,       /* two complete versions and one being assembled */
+    RP_PUBLISHED_KEPT = 4,      /* publications whose pieces are answered after they were complete */
+    RP_PIN_MS = 2000,           /* a weights slot rests so long after its last pull, an assembly after its last piece */
+    RP_COOKIE_PERIOD_S = 64,
+};
+
+struct rp_limits { /* struct rp_server_config without its pointers; in the region */
+    uint32_t table_count;
+    uint32_t sessions_max;
+    uint32_t batch_max;
+    uint32_t records;
+    uint32_t mtu;
+    uint32_t receive_budget;
+    uint32_t idle_ms;
+    uint32_t lapse_ms;
+    uint64_t weights_max;
+};
+
+struct rp_region { /* the header, at the region's start */
+    uint64_t magic; /* written last at create: a half-made region has none */
+    uint64_t version;
+    uint64_t layout; /* hash of all that decides where things lie */
+    uint64_t bytes;
+    uint64_t incarnation;
+    uint64_t attaches; /* times a process took the region over: the high bits of packet numbers */
+    struct rp_limits limits;
+    uint64_t log; /* offsets of the parts from here on */
+    uint64_t tables[RP_TABLES_MAX];
+    uint64_t sessions;
+    uint64_t records;
+    uint64_t weights;
+    uint64_t volatile_part;
+};
+
+struct rp_record { /* one drawn batch, immutable once named by its session's record_id; then batch_max items */
+    uint64_t place; /* table | plan << 16 */
+    uint64_t reserved;
+    struct rp_batch head; /* head and items lie as they go out */
+    struct rp_batch_item items[];
+};
+
+struct rp_weights_slot {
+    uint64_t version; /* 0 = nothing readable */
+    uint64_t size;
+    uint64_t crc;
+};
+
+struct rp_published_words {
+    uint64_t session;
+    uint64_t id;
+    uint64_t version;
+};
+
+struct rp_weights { /* in the region; then the assembly's bitmap, then the slots' bytes */
+    uint64_t newest;
+    struct rp_weights_slot slot[RP_WEIGHTS_SLOTS];
+    struct rp_published_words published[RP_PUBLISHED_KEPT];
+    uint64_t session; /* whose publication is being assembled; 0 = none */
+    uint64_t id;
+    uint64_t into; /* slot */
+    uint64_t size;
+    uint64_t piece;
+    uint64_t crc;
+    uint64_t missing; /* pieces */
+};
+
+enum rp_wait_kind { RP_WAIT_SAMPLE, RP_WAIT_PUSH, RP_WAIT_KINDS };
+
+struct rp_note { /* volatile: the one request of a session, table and kind that waits */
+    uint64_t id;
+    uint64_t items; /* PUSH: to be admitted */
+    struct rp_sample request;
+    uint32_t previous; /* neighbours in its queue; RP_NOBODY at the ends */
+    uint32_t next;
+    uint32_t waiting;
+    uint32_t reserved;
+};
+
+struct rp_queue { /* notes of one table and kind, oldest first: their places in server->notes */
+    uint32_t first;
+    uint32_t last;
+};
+
+struct rp_server {
+    struct rp_region *region;
+    struct rp_limits limits; /* a copy of the region's, which a peer's bytes never reach */
+    struct rp_intent intent;
+    struct rp_table *tables;
+    struct rp_session *sessions;
+    uint8_t *records;
+    uint64_t record_bytes;
+    struct rp_weights *weights;
+    uint64_t *weights_bitmap;
+    uint8_t *weights_bytes;
+    uint64_t weights_stride;
+    uint64_t weights_pulled_ns[RP_WEIGHTS_SLOTS]; /* 0 = not since this process started */
+    uint64_t weights_piece_ns;
+
+    struct rp_line *lines;
+    struct rp_note *notes;
+    struct rp_queue waiting[RP_WAIT_KINDS][RP_TABLES_MAX];
+    char names[RP_TABLES_MAX][RP_NAME_BYTES];
+    uint32_t open; /* sessions */
+    uint32_t granted_first; /* sessions with credit, oldest grant first */
+    uint32_t granted_last;
+    uint32_t granted_count;
+    uint32_t granted_sum;
+
+    uint64_t now_ns;
+    uint64_t turn;
+    uint32_t turn_sessions;      /* answered in this turn, and in the one before */
+    uint32_t turn_sessions_last;
+    uint64_t drawn;      /* ids taken from the entropy so far */
+    uint8_t id_key[16];  /* never stored elsewhere, renewed at attach */
+    uint8_t cookie_key[16];
+    uint64_t counters[RP_COUNTER_COUNT];
+};
+
+static inline void rp_server_count(struct rp_server *server, enum rp_counter counter) {
+    server->counters[counter]++;
+}
+
+/* ---- server_region.c: where things lie ---- */
+/* Checks the config and finds every part's offset; 0 or -status with a sentence. */
+int rp_region_layout(const struct rp_server_config *config, struct rp_region *region, char error[256]);
+/* Pieces an assembly's bitmap has bits for: as many as the smallest mtu makes. */
+uint64_t rp_weights_pieces_max(const struct rp_limits *limits);
+/* The hash of a header's own words and of the sizes this build would lay out by. */
+uint64_t rp_region_hash(const struct rp_region *region);
+/* Points a server's handle into the region and empties its volatile part. */
+struct rp_server *rp_region_open(void *memory, const uint8_t entropy[32], uint64_t now_ns);
+static inline struct rp_record *rp_region_record(const struct rp_server *server, uint32_t session,
+                                                 uint32_t place) {
+    uint64_t at = (uint64_t)session * (server->limits.records + 1) + place;
+    return (struct rp_record *)(void *)(server->records + at * server->record_bytes);
+}
+
+/* ---- credit.c: how many datagrams may be in flight towards the server ---- */
+/* Grants at most `want` datagrams (at least 1) and returns what is granted. */
+uint32_t rp_credit_grant(struct rp_server *server, uint32_t session, uint32_t want);
+void rp_credit_drop(struct rp_server *server, uint32_t session);
+/* Takes back what has lapsed by now. */
+void rp_credit_lapse(struct rp_server *server);
+void rp_credit_check(const struct rp_server *server);
+
+/* ---- wait.c: requests that are held back ---- */
+struct rp_note *rp_wait_note(struct rp_server *server, enum rp_wait_kind kind, uint32_t session, uint32_t table);
+/* Appends the note to its queue. */
+void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t session, uint32_t table);
+void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t session, uint32_t table);
+void rp_wait_drop(struct rp_server *server, uint32_t session);
+/* The session of the oldest note, or RP_NOBODY. */
+uint32_t rp_wait_first(const struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
+/* The session of the note behind this one, or RP_NOBODY. */
+uint32_t rp_wait_next(const struct rp_server *server, enum rp_wait_kind kind, uint32_t session, uint32_t table);
+void rp_wait_check(const struct rp_server *server);
+
+#endif

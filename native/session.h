@@ -1,0 +1,99 @@
+/* Sessions: what the server remembers of one client, and how it is found, opened, moved and given up.
+ *
+ * The persistent half (struct rp_session) lies in the region and changes by intents only; a server killed and
+ * attached again answers repeats as if nothing had happened. The volatile half (struct rp_line) is what one process
+ * can afford to forget: the replay window, the packet counter, when the client was last heard, its credit.
+ *
+ *     connection == 0 (free)  or  connection mod 4096 == the session's index
+ *     record_id[sample_drawn mod (records + 1)] == 0: the spare place, which the next draw is written to
+ *     update results of ids in (update_last - 64, update_last] are kept, at id mod 64
+ *
+ * Limits: RP_SESSIONS_MAX sessions; look-ups by connection cost one load, opening one pass over all sessions.
+ */
+#ifndef RP_SESSION_H
+#define RP_SESSION_H
+
+#include <stdint.h>
+
+#include "flow.h"
+#include "transport.h"
+#include "wire.h"
+
+struct rp_server;
+
+enum rp_session_limits {
+    RP_SESSION_INDEX_BITS = 12, /* low bits of a connection: its index */
+    RP_SEEN_BITS = 64,          /* sample ids below the newest that are told apart */
+    RP_NOBODY = 0xFFFFFFFF,     /* no session, no note: ends a list */
+};
+
+struct rp_update_words { /* one recorded update: status and three counts in two words */
+    uint64_t applied_stale;
+    uint64_t unknown_status;
+};
+
+struct rp_session { /* in the region; every word changes through the server's intent */
+    uint64_t connection;
+    uint64_t nonce;
+    uint64_t peer[sizeof(struct rp_peer) / 8];
+    uint64_t agreed;        /* mtu | receive budget << 32 | version << 48 */
+    uint64_t sample_newest; /* newest sample id drawn; 0 = none */
+    uint64_t sample_seen;   /* bit i: id newest - i was drawn */
+    uint64_t sample_drawn;  /* records ever made */
+    uint64_t record_id[RP_RECORDS_MAX + 1];
+    uint64_t update_last;   /* updates 1 .. last were applied */
+    struct rp_update_words update[RP_UPDATE_RECORDS];
+    uint64_t publish_last;  /* newest publication any piece of was accepted */
+};
+_Static_assert(sizeof(struct rp_peer) % 8 == 0, "a peer is stored in whole words");
+_Static_assert(RP_SESSIONS_MAX == 1 << RP_SESSION_INDEX_BITS, "an index fits the connection's low bits");
+
+struct rp_line { /* volatile: one session's, while this process lives */
+    struct rp_replay replay;
+    uint64_t packet;     /* of the next answer */
+    uint64_t heard_ns;   /* when its last accepted datagram came */
+    uint64_t lapse_ns;   /* when the granted credit ends at the server */
+    uint32_t credit;     /* granted beyond the one datagram every session has */
+    uint32_t previous;   /* neighbours in the list of grants, oldest first; RP_NOBODY at its ends */
+    uint32_t next;
+    uint32_t granted;    /* 1: in that list */
+    uint64_t turn;       /* the turn it was last answered in, and with how many datagrams */
+    uint32_t turn_sent;
+    uint16_t want;       /* of its last request */
+    uint16_t reserved;
+};
+
+static inline uint32_t rp_session_mtu(const struct rp_session *session) {
+    return (uint32_t)session->agreed;
+}
+
+static inline uint32_t rp_session_budget(const struct rp_session *session) {
+    return (uint32_t)(session->agreed >> 32 & 0xFFFF);
+}
+
+/* The next 64 bits for ids, epochs and packet numbers: SipHash of a counter under the entropy's first half. */
+uint64_t rp_session_random(struct rp_server *server);
+/* The same, never 0. */
+uint64_t rp_session_random_id(struct rp_server *server);
+
+/* The cookie of an address: good in this period of 64 s and the next. */
+uint64_t rp_session_cookie(const struct rp_server *server, const struct rp_peer *peer, uint64_t nonce);
+int rp_session_cookie_good(const struct rp_server *server, const struct rp_peer *peer, uint64_t nonce,
+                           uint64_t cookie);
+
+/* The index of the session with this connection, or RP_NOBODY. */
+uint32_t rp_session_find(const struct rp_server *server, uint64_t connection);
+/* Opens one, or finds the one this nonce and address opened before; expires an idle one where none is free.
+ * Returns its index or RP_NOBODY. */
+uint32_t rp_session_open(struct rp_server *server, const struct rp_peer *peer, uint64_t nonce, uint64_t agreed);
+int rp_session_at(const struct rp_session *session, const struct rp_peer *peer);
+void rp_session_peer(const struct rp_session *session, struct rp_peer *peer);
+void rp_session_move(struct rp_server *server, uint32_t index, const struct rp_peer *peer);
+/* Closes its writers, drops its notes and credit, and frees it. */
+void rp_session_close(struct rp_server *server, uint32_t index);
+/* Closes every session that has been silent longer than idle_ms; returns how many. */
+uint32_t rp_session_expire(struct rp_server *server);
+/* A fresh volatile half, at open and at attach. */
+void rp_session_line(struct rp_server *server, uint32_t index);
+
+#endif
