@@ -1,0 +1,302 @@
+/* Goal: pushes store each step exactly once, whatever the network does to their datagrams, and all of
+ * a datagram or nothing of it. Situations read "Given ... Expect ...". */
+#include "script.h"
+
+#include <math.h>
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+static struct script_push push;
+
+struct pusher {
+    struct script script;
+    struct script_client client;
+    uint64_t epoch[2];
+};
+
+static void fresh(struct pusher *p)
+{
+    script_tables(tables);
+    config = script_config(tables);
+    script_open(&p->script, &config);
+    p->client = script_client(1);
+    script_connect(&p->script, &p->client);
+    for (uint16_t i = 0; i < 2; i++) {
+        p->epoch[i] = script_writer(&p->script, &p->client, i, 2).epoch;
+    }
+}
+
+static struct script_answer send_run(struct pusher *p, uint16_t table, uint64_t id, uint16_t stream,
+                                     uint64_t sequence, uint64_t step, uint16_t count,
+                                     uint16_t flags)
+{
+    script_push_begin(&push, p->epoch[table]);
+    script_push_run(&push, stream, sequence, step, count, flags);
+    return script_push(&p->script, &p->client, table, id, &push);
+}
+
+/* 1. Given a whole run, then the same again. Expect keys in a row, the same keys, nothing new. */
+static void situation_repeat(void)
+{
+    struct pusher p;
+    fresh(&p);
+    struct script_answer answer = send_run(&p, 0, 1, 0, 0, 0, 5, 0);
+    struct rp_run_done done = script_done(answer, 0);
+    CHECK(done.key == SCRIPT_CAPACITY && done.committed == 5 && done.lost == 0);
+    CHECK(script_pushed(answer).done_through == 5 && script_pushed(answer).lost_total == 0);
+    uint64_t head = script_info(&p.script, &p.client, 0).head;
+    CHECK(head == SCRIPT_CAPACITY + 5);
+    answer = send_run(&p, 0, 1, 0, 0, 0, 5, 0);
+    done = script_done(answer, 0);
+    CHECK(done.key == SCRIPT_CAPACITY && done.committed == 5);
+    CHECK(script_info(&p.script, &p.client, 0).head == head);
+    CHECK(script_counter(&p.script, RP_COUNT_steps_committed) == 5);
+    CHECK(script_counter(&p.script, RP_COUNT_pushes_repeated) == 5);
+    script_close(&p.script);
+    check_group("1 a run and its repeat");
+}
+
+/* 2. Given runs in reverse order, and overlapping ones. Expect commits in order only, each once. */
+static void situation_order(void)
+{
+    struct pusher p;
+    fresh(&p);
+    struct script_answer answer = send_run(&p, 0, 2, 0, 3, 3, 3, 0);
+    CHECK(script_done(answer, 0).committed == 0 && script_done(answer, 0).lost == 0);
+    CHECK(script_pushed(answer).done_through == 0);
+    answer = send_run(&p, 0, 1, 0, 0, 0, 3, 0);
+    CHECK(script_done(answer, 0).committed == 3);
+    CHECK(script_pushed(answer).done_through == 6, "%" PRIu64, script_pushed(answer).done_through);
+    answer = send_run(&p, 0, 3, 0, 4, 4, 5, 0);
+    CHECK(script_done(answer, 0).committed == 5);
+    CHECK(script_done(answer, 0).key == SCRIPT_CAPACITY + 4);
+    CHECK(script_counter(&p.script, RP_COUNT_steps_committed) == 9);
+    script_close(&p.script);
+    check_group("2 out of order, overlapping");
+}
+
+/* 3. Given a step in two pieces, the second first, and one twice. Expect one whole step. */
+static void situation_pieces(void)
+{
+    struct pusher p;
+    fresh(&p);
+    const uint64_t words[2] = {4711, 12};
+    for (int i = 0; i < 3; i++) {
+        uint16_t piece = i == 2 ? 0 : 1;
+        struct rp_run run = {.count = 1, .piece = piece, .piece_count = 2, .size = 8};
+        script_push_begin(&push, p.epoch[0]);
+        script_push_bytes(&push, run, &words[piece]);
+        struct script_answer answer = script_push(&p.script, &p.client, 0, 1 + (uint64_t)i, &push);
+        CHECK(script_done(answer, 0).committed == (i == 2));
+    }
+    CHECK(script_counter(&p.script, RP_COUNT_steps_committed) == 1);
+    struct rp_batch_item item = {.key = SCRIPT_CAPACITY};
+    uint64_t seen[2];
+    CHECK(rp_table_gather(rp_server_table(p.script.server, 0), 0, &item, 0, 16, (uint8_t *)seen) == 1);
+    CHECK(seen[0] == 4711 && seen[1] == 12);
+    script_close(&p.script);
+    check_group("3 pieces");
+}
+
+/* 4. Given creates of each kind. Expect OK, EXISTS, NOT_YET, CLOSING_ROW, UNKNOWN_STEP. */
+static void situation_creates(void)
+{
+    struct pusher p;
+    fresh(&p);
+    script_push_begin(&push, p.epoch[0]);
+    script_push_run(&push, 0, 0, 0, 5, 0);
+    script_push_create(&push, 0, 0, 2.0);
+    script_push_create(&push, 0, 0, 3.0);
+    script_push_create(&push, 0, 3, 1.0);
+    script_push_create(&push, 0, 77, 1.0);
+    struct script_answer answer = script_push(&p.script, &p.client, 0, 1, &push);
+    CHECK(script_created(answer, 0) == RP_OK);
+    CHECK(script_created(answer, 1) == RP_EXISTS);
+    CHECK(script_created(answer, 2) == RP_NOT_YET);
+    CHECK(script_created(answer, 3) == RP_UNKNOWN_STEP);
+    script_push_begin(&push, p.epoch[0]);
+    script_push_run(&push, 0, 5, 5, 1, RP_RUN_END);
+    script_push_create(&push, 0, 3, 1.0);
+    script_push_create(&push, 0, 4, 0.0)->flags = RP_CREATE_MAXIMUM;
+    script_push_create(&push, 0, 5, 1.0);
+    answer = script_push(&p.script, &p.client, 0, 2, &push);
+    CHECK(script_created(answer, 0) == RP_OK && script_created(answer, 1) == RP_OK);
+    CHECK(script_created(answer, 2) == RP_CLOSING_ROW);
+    struct rp_table_info info = script_info(&p.script, &p.client, 0);
+    CHECK(info.count == 3 && info.inserted == 3);
+    CHECK(info.total == (2 + 1 + 2) * RP_POWER_ONE, "the maximum is that of priority 2");
+    for (uint64_t i = 0; i < SCRIPT_CAPACITY; i += 4) {
+        send_run(&p, 0, 3, 1, 6 + i, i, 4, 0);
+    }
+    script_push_begin(&push, p.epoch[0]);
+    script_push_create(&push, 0, 2, 1.0);
+    script_push_create(&push, 0, 3, 1.0);
+    answer = script_push(&p.script, &p.client, 0, 4, &push);
+    CHECK(script_created(answer, 0) == RP_OVERWRITTEN || script_created(answer, 0) == RP_UNKNOWN_STEP);
+    CHECK(script_info(&p.script, &p.client, 0).count == 0);
+    script_close(&p.script);
+    check_group("4 creates of each status");
+}
+
+/* 5. Given one bad thing in a datagram of good ones. Expect its status and nothing applied. */
+static void situation_whole(void)
+{
+    struct pusher p;
+    fresh(&p);
+    static const struct {
+        int status;
+        struct rp_run run;
+        struct rp_create create;
+        int creates;
+    } bad[] = {
+        {RP_BAD_STREAM, {.stream = 4, .count = 1, .piece_count = 1, .size = 16}, {0}, 0},
+        {RP_BAD_SEQUENCE, {.sequence = 16, .count = 1, .piece_count = 1, .size = 16}, {0}, 0},
+        {RP_BAD_SEQUENCE, {.sequence = 1ull << 63, .count = 1, .piece_count = 1, .size = 16}, {0}, 0},
+        {RP_BAD_PIECE, {.sequence = 2, .step = 2, .count = 1, .piece = 5, .piece_count = 5, .size = 8},
+         {0}, 0},
+        {RP_BAD_PRIORITY, {.sequence = 2, .step = 2, .count = 1, .piece_count = 1, .size = 16},
+         {.priority = -1.0}, 1},
+        {RP_BAD_PRIORITY, {.sequence = 2, .step = 2, .count = 1, .piece_count = 1, .size = 16},
+         {.priority = INFINITY}, 1},
+        {RP_BAD_STREAM, {.sequence = 2, .step = 2, .count = 1, .piece_count = 1, .size = 16},
+         {.stream = 9}, 1},
+        {RP_BAD_ARGUMENT, {.sequence = 2, .step = 2, .count = 1, .piece_count = 1, .size = 16},
+         {.flags = 2}, 1},
+        {RP_BAD_RESERVED, {.sequence = 2, .step = 2, .count = 1, .piece_count = 1, .size = 16},
+         {.reserved = 2}, 1},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        uint64_t bytes[2] = {1, 2};
+        script_push_begin(&push, p.epoch[0]);
+        script_push_run(&push, 0, 0, 0, 2, 0);
+        script_push_bytes(&push, bad[i].run, bytes);
+        if (bad[i].creates) {
+            *script_push_create(&push, 0, 0, 0) = bad[i].create;
+        }
+        struct script_answer answer = script_push(&p.script, &p.client, 0, 1, &push);
+        CHECK(answer.status == bad[i].status, "case %zu: %s", i, rp_status_name(answer.status));
+        CHECK(answer.size == 0);
+        CHECK(script_info(&p.script, &p.client, 0).head == SCRIPT_CAPACITY, "case %zu", i);
+    }
+    script_push_begin(&push, p.epoch[0] + 1);
+    script_push_run(&push, 0, 0, 0, 2, 0);
+    CHECK_STATUS(script_push(&p.script, &p.client, 0, 1, &push), RP_STALE_EPOCH);
+    struct script_client stranger = script_client(3);
+    script_connect(&p.script, &stranger);
+    script_push_begin(&push, p.epoch[0]);
+    script_push_run(&push, 0, 0, 0, 2, 0);
+    CHECK_STATUS(script_push(&p.script, &stranger, 0, 1, &push), RP_NOT_A_WRITER);
+    script_close(&p.script);
+    check_group("5 all of a datagram or nothing");
+}
+
+/* 6. Given plain rows that are items at once. Expect items with their priorities, and a refusal in a
+ *    table whose windows reach further. */
+static void situation_rows(void)
+{
+    struct pusher p;
+    fresh(&p);
+    struct script_answer answer = send_run(&p, 1, 1, 0, 0, 0, 5, RP_RUN_ITEM | RP_RUN_PRIORITY);
+    CHECK(script_done(answer, 0).committed == 5);
+    struct rp_table_info info = script_info(&p.script, &p.client, 1);
+    CHECK(info.count == 5 && info.total == 15 * RP_POWER_ONE);
+    answer = send_run(&p, 1, 2, 0, 5, 5, 2, RP_RUN_ITEM);
+    CHECK(script_info(&p.script, &p.client, 1).total == 25 * RP_POWER_ONE);
+    answer = send_run(&p, 0, 1, 0, 0, 0, 5, RP_RUN_ITEM);
+    CHECK_STATUS(answer, RP_BAD_ARGUMENT);
+    script_close(&p.script);
+    check_group("6 rows that are items");
+}
+
+/* 7. Given a limiter that admits twenty items beyond what was drawn. Expect BLOCKED with the need,
+ *    noted once, RETRY to the noted id when a draw makes room, and NEVER_FITS beyond all room. */
+static void situation_blocked(void)
+{
+    struct pusher p;
+    fresh(&p);
+    for (uint64_t i = 0; i < 20; i += 10) {
+        script_done(send_run(&p, 1, 1 + i, 0, i, i, 10, RP_RUN_ITEM), 0);
+    }
+    struct script_answer answer = send_run(&p, 1, 31, 0, 20, 20, 3, RP_RUN_ITEM);
+    CHECK_STATUS(answer, RP_BLOCKED);
+    struct rp_blocked blocked = SCRIPT_READ(answer, struct rp_blocked);
+    CHECK(blocked.noted == 1 && blocked.by_size == 0 && blocked.need == 3);
+    CHECK(script_info(&p.script, &p.client, 1).head == SCRIPT_CAPACITY + 20);
+    answer = send_run(&p, 1, 32, 0, 20, 20, 2, RP_RUN_ITEM);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 0);
+    answer = send_run(&p, 1, 31, 0, 20, 20, 3, RP_RUN_ITEM);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 1);
+    answer = send_run(&p, 1, 1, 0, 0, 0, 10, RP_RUN_ITEM);
+    CHECK(script_done(answer, 0).committed == 10, "a repeat adds no items");
+
+    struct rp_sample sample = script_sample(2);
+    answer = script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &sample, sizeof sample);
+    CHECK_STATUS(answer, RP_OK);
+    CHECK(script_answer(&p.script, p.script.port.out_count - 1).view.message->op
+          == (RP_OP_SAMPLE | RP_ANSWER), "two draws do not make room for three");
+    sample.count = 1;
+    answer = script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 2, &sample, sizeof sample);
+    CHECK_STATUS(answer, RP_OK);
+    answer = script_answer(&p.script, p.script.port.out_count - 1);
+    CHECK(answer.view.message->op == (RP_OP_PUSH | RP_ANSWER) && answer.view.message->id == 31);
+    CHECK_STATUS(answer, RP_RETRY);
+    CHECK(answer.size == 0 && script_counter(&p.script, RP_COUNT_releases) == 1);
+    answer = send_run(&p, 1, 31, 0, 20, 20, 3, RP_RUN_ITEM);
+    CHECK(script_done(answer, 0).committed == 3);
+    CHECK(script_counter(&p.script, RP_COUNT_pushes_blocked) == 3);
+    script_push_begin(&push, p.epoch[1]);
+    script_push_run(&push, 0, 23, 23, 15, RP_RUN_ITEM);
+    script_push_run(&push, 1, 38, 0, 1, RP_RUN_ITEM);
+    answer = script_push(&p.script, &p.client, 1, 40, &push);
+    CHECK_STATUS(answer, RP_BLOCKED);
+    script_close(&p.script);
+    check_group("7 blocked and released");
+}
+
+/* 8. Given a kill between two turns, with a run half arrived. Expect repeats answered as before and
+ *    the rest taken up. */
+static void situation_kill(void)
+{
+    struct pusher p;
+    fresh(&p);
+    send_run(&p, 0, 1, 0, 0, 0, 3, 0);
+    send_run(&p, 0, 3, 0, 5, 5, 2, 0);
+    script_kill(&p.script);
+    struct script_answer answer = send_run(&p, 0, 1, 0, 0, 0, 3, 0);
+    CHECK(script_done(answer, 0).committed == 3 && script_done(answer, 0).key == SCRIPT_CAPACITY);
+    answer = send_run(&p, 0, 2, 0, 3, 3, 2, 0);
+    CHECK(script_done(answer, 0).committed == 2 && script_pushed(answer).done_through == 7);
+    script_kill(&p.script);
+    answer = send_run(&p, 0, 3, 0, 5, 5, 2, 0);
+    CHECK(script_done(answer, 0).committed == 2);
+    CHECK(script_info(&p.script, &p.client, 0).head == SCRIPT_CAPACITY + 7);
+    script_close(&p.script);
+    check_group("8 kill and attach");
+}
+
+/* 9. Given a closed session with an open episode. Expect the last row to close it. */
+static void situation_cut(void)
+{
+    struct pusher p;
+    fresh(&p);
+    send_run(&p, 0, 1, 0, 0, 0, 3, 0);
+    CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
+    CHECK(script_counter(&p.script, RP_COUNT_episodes_cut) == 1);
+    CHECK(rp_server_sessions(p.script.server) == 0);
+    script_close(&p.script);
+    check_group("9 a closed session cuts its episodes");
+}
+
+int main(void)
+{
+    situation_repeat();
+    situation_order();
+    situation_pieces();
+    situation_creates();
+    situation_whole();
+    situation_rows();
+    situation_blocked();
+    situation_kill();
+    situation_cut();
+    return check_done("test_server_push");
+}

@@ -1,0 +1,368 @@
+/* Goal: a batch is drawn once, kept, cut and served as often as asked for, and who waits is served in
+ * order. Situations read "Given ... Expect ...". */
+#include "script.h"
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+static struct script_push push;
+static struct script_batch batch, again;
+
+struct drawer {
+    struct script script;
+    struct script_client client;
+    uint64_t epoch[2];
+    uint64_t sequence;
+};
+
+static void fresh(struct drawer *d)
+{
+    script_tables(tables);
+    config = script_config(tables);
+    script_open(&d->script, &config);
+    d->client = script_client(1);
+    script_connect(&d->script, &d->client);
+    for (uint16_t i = 0; i < 2; i++) {
+        d->epoch[i] = script_writer(&d->script, &d->client, i, 2).epoch;
+    }
+    d->sequence = 0;
+}
+
+/* Appends rows that are items: to "rows". */
+static void fill(struct drawer *d, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i += 10, d->sequence += 10) {
+        script_push_begin(&push, d->epoch[1]);
+        script_push_run(&push, 0, d->sequence, d->sequence, 10, RP_RUN_ITEM | RP_RUN_PRIORITY);
+        CHECK_STATUS(script_push(&d->script, &d->client, 1, 100 + d->sequence, &push), RP_OK);
+    }
+}
+
+static struct script_answer ask(struct drawer *d, uint16_t table, uint64_t id,
+                                const struct rp_sample *request)
+{
+    return script_ask(&d->script, &d->client, RP_OP_SAMPLE, table, id, request, sizeof *request);
+}
+
+static void draw(struct drawer *d, uint64_t id, const struct rp_sample *request,
+                 struct script_batch *into)
+{
+    memset(into, 0, sizeof *into);
+    CHECK_STATUS(ask(d, 1, id, request), RP_OK);
+    script_collect(&d->script, id, d->client.mtu, request->count, 16, into);
+}
+
+/* 1. Given a batch, and the same id again. Expect the same bytes, drawn and counted once. */
+static void situation_repeat(void)
+{
+    struct drawer d;
+    fresh(&d);
+    fill(&d, 20);
+    struct rp_sample request = script_sample(16);
+    draw(&d, 1, &request, &batch);
+    CHECK(batch.datagrams_seen == batch.datagram_count && batch.datagram_count == 1);
+    CHECK(batch.head.epoch == d.epoch[1] && batch.head.count == 16 && batch.head.drawable == 20);
+    CHECK(batch.head.head == SCRIPT_CAPACITY + 20 && batch.head.total == 60 * RP_POWER_ONE);
+    for (uint32_t i = 0; i < 16; i++) {
+        uint64_t step = batch.items[i].key - SCRIPT_CAPACITY;
+        CHECK(step < 20 && batch.values[i][0] == step && batch.values[i][1] == step);
+        CHECK(batch.items[i].mass == (1 + step % 5) * RP_POWER_ONE && !batch.overwritten[i]);
+    }
+    draw(&d, 1, &request, &again);
+    CHECK(memcmp(&batch, &again, sizeof batch) == 0);
+    CHECK(script_counter(&d.script, RP_COUNT_samples) == 1);
+    CHECK(script_counter(&d.script, RP_COUNT_samples_repeated) == 1);
+    CHECK(script_counter(&d.script, RP_COUNT_items_sampled) == 16);
+    CHECK(script_info(&d.script, &d.client, 1).sampled == 16);
+    script_close(&d.script);
+    check_group("1 drawn once, answered twice");
+}
+
+/* 2. Given a batch of many datagrams and a small budget. Expect the first train, pulls for the rest in
+ *    any order, and refusals of pulls that make no sense. */
+static void situation_pull(void)
+{
+    struct drawer d;
+    fresh(&d);
+    d.client.mtu = 512;
+    d.client.nonce++;
+    script_connect(&d.script, &d.client);
+    d.epoch[1] = script_writer(&d.script, &d.client, 1, 2).epoch;
+    fill(&d, 20);
+    struct rp_sample request = script_sample(20);
+    request.budget = 1;
+    draw(&d, 1, &request, &batch);
+    CHECK(batch.datagrams_seen == 1 && batch.datagram_count == 3, "%u", batch.datagram_count);
+    for (uint32_t first = 3; first-- > 1;) {
+        struct rp_pull pull = {.batch = 1, .first = first, .count = 1};
+        struct script_answer answer =
+            script_ask(&d.script, &d.client, RP_OP_PULL, 0, 50 + first, &pull, sizeof pull);
+        CHECK(answer.view.message->id == 1 && answer.view.message->table == 1);
+        CHECK(d.script.port.out_count == 1);
+        script_collect(&d.script, 1, 512, 20, 16, &batch);
+    }
+    CHECK(batch.datagrams_seen == 3);
+    for (uint32_t i = 0; i < 20; i++) {
+        CHECK(batch.values[i][0] == batch.items[i].key - SCRIPT_CAPACITY);
+    }
+    static const struct {
+        struct rp_pull pull;
+        int status;
+    } bad[] = {
+        {{1, 3, 1}, RP_BAD_ARGUMENT},          {{1, 0xFFFFFFFF, 32}, RP_BAD_ARGUMENT},
+        {{1, 0, 0}, RP_BAD_ARGUMENT},          {{1, 0, 33}, RP_BAD_ARGUMENT},
+        {{1, 0, 0xFFFFFFFF}, RP_BAD_ARGUMENT}, {{2, 0, 1}, RP_FORGOTTEN},
+        {{0, 0, 1}, RP_FORGOTTEN},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct script_answer answer = script_ask(&d.script, &d.client, RP_OP_PULL, 0, 60 + i,
+                                                 &bad[i].pull, sizeof bad[i].pull);
+        CHECK(answer.status == bad[i].status, "case %zu: %s", i, rp_status_name(answer.status));
+        CHECK(answer.view.message->op == (RP_OP_PULL | RP_ANSWER));
+    }
+    CHECK(script_counter(&d.script, RP_COUNT_pulls) == 2);
+    script_close(&d.script);
+    check_group("2 trains and pulls");
+}
+
+/* 3. Given more draws than records. Expect the oldest FORGOTTEN, in SAMPLE and PULL, never redrawn. */
+static void situation_forgotten(void)
+{
+    struct drawer d;
+    fresh(&d);
+    fill(&d, 20);
+    struct rp_sample request = script_sample(1);
+    for (uint64_t id = 1; id <= 5; id++) {
+        draw(&d, id, &request, &batch);
+    }
+    CHECK_STATUS(ask(&d, 1, 1, &request), RP_FORGOTTEN);
+    struct rp_pull pull = {.batch = 1, .first = 0, .count = 1};
+    CHECK_STATUS(script_ask(&d.script, &d.client, RP_OP_PULL, 0, 1, &pull, sizeof pull),
+                 RP_FORGOTTEN);
+    draw(&d, 2, &request, &batch);
+    CHECK(script_counter(&d.script, RP_COUNT_samples) == 5);
+    draw(&d, 80, &request, &batch);
+    CHECK_STATUS(ask(&d, 1, 16, &request), RP_FORGOTTEN);
+    draw(&d, 17, &request, &batch);
+    CHECK(script_counter(&d.script, RP_COUNT_samples) == 7);
+    CHECK(script_counter(&d.script, RP_COUNT_samples_forgotten) == 3);
+    script_close(&d.script);
+    check_group("3 forgotten records");
+}
+
+/* 4. Given a batch whose items are overwritten before they are served again. Expect their bits set and
+ *    their bytes zero, and after a reset all of them. */
+static void situation_overwritten(void)
+{
+    struct drawer d;
+    fresh(&d);
+    fill(&d, 20);
+    struct rp_sample request = script_sample(8);
+    draw(&d, 1, &request, &batch);
+    struct script_push other;
+    struct rp_writer_granted granted = script_writer(&d.script, &d.client, 1, 2);
+    CHECK(granted.next_sequence == 20, "%" PRIu64, granted.next_sequence);
+    for (uint64_t i = 0; i + 10 <= SCRIPT_CAPACITY - 10; i += 10) {
+        script_push_begin(&other, d.epoch[1]);
+        script_push_run(&other, 1, 20 + i, i, 10, 0);
+        CHECK(script_done(script_push(&d.script, &d.client, 1, 500 + i, &other), 0).committed == 10);
+    }
+    uint64_t alive_from = script_info(&d.script, &d.client, 1).head - SCRIPT_CAPACITY;
+    draw(&d, 1, &request, &again);
+    uint32_t dead = 0;
+    for (uint32_t i = 0; i < 8; i++) {
+        CHECK(again.overwritten[i] == (again.items[i].key < alive_from), "item %u", i);
+        CHECK(again.items[i].key == batch.items[i].key);
+        CHECK(again.values[i][0] == (again.overwritten[i] ? 0 : batch.values[i][0]));
+        dead += again.overwritten[i];
+    }
+    CHECK(script_counter(&d.script, RP_COUNT_items_served_overwritten) == dead && dead > 0);
+    struct rp_reset reset = {.epoch = d.epoch[1]};
+    script_ask(&d.script, &d.client, RP_OP_RESET, 1, 1, &reset, sizeof reset);
+    draw(&d, 1, &request, &again);
+    for (uint32_t i = 0; i < 8; i++) {
+        CHECK(again.overwritten[i] && again.values[i][0] == 0);
+    }
+    script_close(&d.script);
+    check_group("4 overwritten items");
+}
+
+/* 5. Given an empty table and two sessions that ask. Expect BLOCKED by size, both noted, a third
+ *    request of one not noted, and on release both served, first come first served. */
+static void situation_waiting(void)
+{
+    struct drawer d;
+    fresh(&d);
+    struct script_client other = script_client(2);
+    script_connect(&d.script, &other);
+    struct rp_sample request = script_sample(6);
+    struct script_answer answer = ask(&d, 1, 1, &request);
+    CHECK_STATUS(answer, RP_BLOCKED);
+    struct rp_blocked blocked = SCRIPT_READ(answer, struct rp_blocked);
+    CHECK(blocked.by_size == 1 && blocked.noted == 1 && blocked.need >= 1);
+    request.count = 2;
+    answer = ask(&d, 1, 2, &request);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 0);
+    request.count = 3;
+    answer = script_ask(&d.script, &other, RP_OP_SAMPLE, 1, 1, &request, sizeof request);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 1);
+    request.count = 6;
+    answer = ask(&d, 1, 1, &request);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 1);
+
+    script_push_begin(&push, d.epoch[1]);
+    script_push_run(&push, 0, 0, 0, 5, RP_RUN_ITEM);
+    CHECK_STATUS(script_push(&d.script, &d.client, 1, 9, &push), RP_OK);
+    CHECK(d.script.port.out_count == 1, "six are not there yet, and nobody overtakes");
+    request.count = 1;
+    answer = script_ask(&d.script, &other, RP_OP_SAMPLE, 1, 2, &request, sizeof request);
+    CHECK_STATUS(answer, RP_BLOCKED);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 0);
+    script_push_begin(&push, d.epoch[1]);
+    script_push_run(&push, 0, 5, 5, 5, RP_RUN_ITEM);
+    CHECK_STATUS(script_push(&d.script, &d.client, 1, 10, &push), RP_OK);
+    CHECK(d.script.port.out_count == 3, "%u", d.script.port.out_count);
+    answer = script_answer(&d.script, 1);
+    CHECK(answer.view.outer->connection == d.client.connection && answer.view.message->id == 1);
+    CHECK_STATUS(answer, RP_OK);
+    answer = script_answer(&d.script, 2);
+    CHECK(answer.view.outer->connection == other.connection && answer.view.message->id == 1);
+    CHECK(script_counter(&d.script, RP_COUNT_releases) == 2);
+    CHECK(script_info(&d.script, &d.client, 1).sampled == 9);
+    request.count = 6;
+    CHECK_STATUS(ask(&d, 1, 1, &request), RP_OK);
+    CHECK(script_info(&d.script, &d.client, 1).sampled == 9);
+    request.count = 40;
+    CHECK_STATUS(ask(&d, 1, 3, &request), RP_NEVER_FITS);
+    script_close(&d.script);
+    check_group("5 waiting, first come first served");
+}
+
+/* 6. Given keys in place of a draw. Expect their items, dead ones overwritten, nothing charged. */
+static void situation_keys(void)
+{
+    struct drawer d;
+    fresh(&d);
+    fill(&d, 20);
+    struct {
+        struct rp_sample request;
+        uint64_t keys[3];
+    } body = {script_sample(3), {SCRIPT_CAPACITY + 7, 5, SCRIPT_CAPACITY + 19}};
+    body.request.mode = RP_SAMPLE_KEYS;
+    struct script_answer answer =
+        script_ask(&d.script, &d.client, RP_OP_SAMPLE, 1, 1, &body, sizeof body);
+    CHECK_STATUS(answer, RP_OK);
+    memset(&batch, 0, sizeof batch);
+    script_collect(&d.script, 1, 1400, 3, 16, &batch);
+    CHECK(batch.values[0][0] == 7 && batch.values[2][0] == 19);
+    CHECK(!batch.overwritten[0] && batch.overwritten[1] && !batch.overwritten[2]);
+    CHECK(batch.items[1].mass == 0 && batch.values[1][0] == 0);
+    CHECK(script_info(&d.script, &d.client, 1).sampled == 0);
+    script_close(&d.script);
+    check_group("6 batches by keys");
+}
+
+/* 7. Given requests that cannot be served. Expect each its status, and no id used up. */
+static void situation_refused(void)
+{
+    struct drawer d;
+    fresh(&d);
+    fill(&d, 20);
+    static const struct {
+        struct rp_sample request;
+        uint16_t table;
+        int status;
+    } bad[] = {
+        {{.count = 65}, 1, RP_BATCH_TOO_LARGE},
+        {{.count = 0xFFFFFFFF}, 1, RP_BATCH_TOO_LARGE},
+        {{.count = 0}, 1, RP_BAD_ARGUMENT},
+        {{.count = 1, .plan = 1}, 1, RP_UNKNOWN_PLAN},
+        {{.count = 1, .mode = 3}, 1, RP_BAD_ARGUMENT},
+        {{.count = 1, .mode = 1, .uniform = 1}, 1, RP_BAD_ARGUMENT},
+        {{.count = 1, .epoch = 1}, 1, RP_STALE_EPOCH},
+        {{.count = 1, .reserved = 1}, 1, RP_BAD_RESERVED},
+        {{.count = 1, .reserved2 = 1}, 1, RP_BAD_RESERVED},
+        {{.count = 1}, 2, RP_UNKNOWN_TABLE},
+        {{.count = 5, .mode = 2}, 1, RP_BAD_SIZE},
+        {{.count = 0xFFFFFFFF, .mode = 2}, 1, RP_BAD_SIZE},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct script_answer answer = ask(&d, bad[i].table, 1, &bad[i].request);
+        CHECK(answer.status == bad[i].status, "case %zu: %s", i, rp_status_name(answer.status));
+    }
+    struct rp_sample request = script_sample(1);
+    CHECK_STATUS(ask(&d, 1, 1, &request), RP_OK);
+    script_close(&d.script);
+    check_group("7 refusals");
+}
+
+/* 8. Given a killed server. Expect the record served again, byte for byte, seen ids still seen, the
+ *    generator going on, and a waiting request noted anew by its repeat. */
+static void situation_kill(void)
+{
+    struct drawer d, e;
+    struct rp_sample request = script_sample(8);
+    fresh(&d);
+    fill(&d, 20);
+    draw(&d, 1, &request, &batch);
+    script_kill(&d.script);
+    draw(&d, 1, &request, &again);
+    CHECK(memcmp(&batch, &again, sizeof batch) == 0);
+    request.count = 4;
+    draw(&d, 2, &request, &batch);
+    fresh(&e);
+    fill(&e, 20);
+    request.count = 8;
+    draw(&e, 1, &request, &again);
+    request.count = 4;
+    draw(&e, 2, &request, &again);
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK(batch.items[i].key == again.items[i].key, "the same draws with and without a kill");
+    }
+    struct rp_sample waiting = script_sample(9);
+    CHECK_STATUS(ask(&d, 1, 3, &waiting), RP_BLOCKED);
+    script_kill(&d.script);
+    struct script_answer answer = ask(&d, 1, 3, &waiting);
+    CHECK_STATUS(answer, RP_BLOCKED);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 1);
+    script_close(&d.script);
+    script_close(&e.script);
+    check_group("8 kill and attach");
+}
+
+/* 9. Given a table with items that are all of priority zero. Expect NOTHING_DRAWABLE or BLOCKED. */
+static void situation_nothing(void)
+{
+    struct drawer d;
+    fresh(&d);
+    fill(&d, 10);
+    struct {
+        struct rp_update update;
+        struct rp_update_entry entries[10];
+    } body = {.update = {.epoch = d.epoch[1], .count = 10}};
+    for (uint64_t i = 0; i < 10; i++) {
+        body.entries[i].key = SCRIPT_CAPACITY + i;
+    }
+    struct script_answer answer =
+        script_ask(&d.script, &d.client, RP_OP_UPDATE, 1, 1, &body, sizeof body);
+    CHECK(SCRIPT_READ(answer, struct rp_updated).applied == 10);
+    struct rp_sample request = script_sample(1);
+    answer = ask(&d, 1, 1, &request);
+    CHECK(answer.status == RP_NOTHING_DRAWABLE || answer.status == RP_BLOCKED, "%s",
+          rp_status_name(answer.status));
+    script_close(&d.script);
+    check_group("9 nothing drawable");
+}
+
+int main(void)
+{
+    situation_repeat();
+    situation_pull();
+    situation_forgotten();
+    situation_overwritten();
+    situation_waiting();
+    situation_keys();
+    situation_refused();
+    situation_kill();
+    situation_nothing();
+    return check_done("test_server_sample");
+}
