@@ -216,7 +216,9 @@ static void finish(struct rp_call *call, int result) {
         return;
     }
     if (result < 0) {
-        rp_serve_count_refusal(call->server, result);
+        if (!call->counted) {
+            rp_serve_count_refusal(call->server, result);
+        }
         call->status = (uint16_t)-result;
         result = 0;
     }

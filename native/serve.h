@@ -27,7 +27,7 @@ struct rp_call {
     const struct rp_peer *peer; /* where the request came from, and the answer goes */
     uint32_t session;           /* index, or RP_NOBODY */
     uint16_t status;            /* of the answer: RP_OK, unless a handler sets it beside a body */
-    uint16_t reserved;
+    uint16_t counted;           /* 1: the refusal was counted where it arose */
     struct rp_message message;  /* of the answer */
 };
 

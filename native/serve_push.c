@@ -6,7 +6,6 @@
  */
 #include <string.h>
 
-#include "power.h"
 #include "serve.h"
 
 struct push { /* a PUSH whose sizes are known to add up */
@@ -34,9 +33,6 @@ static int parse(const struct rp_view *view, struct push *push) {
     uint32_t at = sizeof *push->head;
     push->head = (const void *)view->body;
     push->runs = view->body + at;
-    if (push->head->reserved != 0) {
-        return -RP_BAD_RESERVED;
-    }
     for (uint32_t i = 0; i < push->head->run_count; i++) {
         if (size - at < sizeof(struct rp_run)) {
             return -RP_BAD_SIZE;
@@ -49,50 +45,35 @@ static int parse(const struct rp_view *view, struct push *push) {
         at += run->size;
     }
     push->creates = (const void *)(view->body + at);
-    return rp_serve_exact(view, at + (uint64_t)push->head->create_count * sizeof(struct rp_create));
+    uint64_t creates = (uint64_t)push->head->create_count * sizeof(struct rp_create);
+    return rp_serve_exact(view, at + creates);
 }
 
 /* ---- contents ---- */
 
-static int check_create(const struct rp_create *create, uint16_t streams) {
-    if (create->reserved != 0) {
-        return -RP_BAD_RESERVED;
-    }
-    if (create->stream >= streams) {
-        return -RP_BAD_STREAM;
-    }
-    if (create->flags & ~RP_CREATE_FLAGS) {
-        return -RP_BAD_ARGUMENT;
-    }
-    if (!rp_power_valid(create->priority)) {
-        return -RP_BAD_PRIORITY;
-    }
-    return create->flags & RP_CREATE_MAXIMUM && create->priority != 0 ? -RP_BAD_ARGUMENT : 0;
-}
-
-static int check(const struct rp_table *table, int writer, const struct push *push) {
-    struct rp_writer_granted granted;
-    rp_writer_granted(table, writer, &granted);
-    if (push->head->run_count == 0 && push->head->create_count == 0) {
-        return -RP_BAD_ARGUMENT;
-    }
+static int check_reserved(const struct push *push) {
+    uint32_t sum = push->head->reserved;
     const uint8_t *at = push->runs;
     for (uint32_t i = 0; i < push->head->run_count; i++, at = run_after(at)) {
-        if (run_at(at)->reserved != 0) {
-            return -RP_BAD_RESERVED;
-        }
-        int status = rp_writer_check(table, writer, run_at(at), run_bytes(at));
-        if (status < 0) {
-            return status;
-        }
+        sum |= run_at(at)->reserved;
     }
     for (uint32_t i = 0; i < push->head->create_count; i++) {
-        int status = check_create(&push->creates[i], granted.streams);
-        if (status < 0) {
-            return status;
-        }
+        sum |= push->creates[i].reserved;
     }
-    return 0;
+    return sum == 0 ? 0 : -RP_BAD_RESERVED;
+}
+
+/* The table counts what it refuses. */
+static int check(const struct rp_table *table, int writer, const struct push *push) {
+    int status = 0;
+    const uint8_t *at = push->runs;
+    for (uint32_t i = 0; i < push->head->run_count && status == 0; i++, at = run_after(at)) {
+        status = rp_writer_check(table, writer, run_at(at), run_bytes(at));
+    }
+    for (uint32_t i = 0; i < push->head->create_count && status == 0; i++) {
+        status = rp_writer_check_create(table, writer, &push->creates[i]);
+    }
+    return status;
 }
 
 static uint64_t new_items(const struct rp_table *table, int writer, const struct push *push) {
@@ -146,8 +127,12 @@ int rp_serve_push(struct rp_call *call) {
         return -RP_UNKNOWN_TABLE;
     }
     int status = parse(&call->view, &push);
+    status = status < 0 ? status : check_reserved(&push);
     if (status < 0) {
         return status;
+    }
+    if (push.head->run_count == 0 && push.head->create_count == 0) {
+        return -RP_BAD_ARGUMENT;
     }
     if (push.head->epoch != rp_table_epoch(table)) {
         return -RP_STALE_EPOCH;
@@ -158,6 +143,7 @@ int rp_serve_push(struct rp_call *call) {
     }
     status = check(table, writer, &push);
     if (status < 0) {
+        call->counted = 1;
         return status;
     }
     uint64_t need = 0;

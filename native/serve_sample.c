@@ -86,6 +86,7 @@ static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sa
     rp_intent_commit(&server->intent);
     rp_table_settle(table);
     rp_server_count(server, RP_COUNT_samples);
+    server->counters[RP_COUNT_items_sampled] += request->count;
     first_train(call, record, request->budget);
     return RP_SERVED;
 }

@@ -81,8 +81,7 @@ static int begin(struct rp_server *server, uint64_t session, uint64_t id,
     rp_intent_set(intent, &weights->session, 0);
     rp_intent_set(intent, &weights->slot[slot].version, 0);
     rp_intent_commit(intent);
-    memset(server->weights_bitmap, 0, (pieces + 63) / 64 * 8);
-    RP_SITE();
+    rp_region_clear(server->weights_bitmap, (pieces + 63) / 64 * 8);
     rp_intent_set(intent, &weights->session, session);
     rp_intent_set(intent, &weights->id, id);
     rp_intent_set(intent, &weights->into, slot);

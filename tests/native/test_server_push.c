@@ -84,15 +84,18 @@ static void situation_pieces(void)
     for (int i = 0; i < 3; i++) {
         uint16_t piece = i == 2 ? 0 : 1;
         struct rp_run run = {.count = 1, .piece = piece, .piece_count = 2, .size = 8};
-        script_push_begin(&push, p.epoch[0]);
+        script_push_begin(&push, p.epoch[1]);
         script_push_bytes(&push, run, &words[piece]);
-        struct script_answer answer = script_push(&p.script, &p.client, 0, 1 + (uint64_t)i, &push);
+        script_push_create(&push, 0, 0, 1.0);
+        struct script_answer answer = script_push(&p.script, &p.client, 1, 1 + (uint64_t)i, &push);
         CHECK(script_done(answer, 0).committed == (i == 2));
+        CHECK(script_created(answer, 0) == (i == 2 ? RP_OK : RP_NOT_YET));
     }
     CHECK(script_counter(&p.script, RP_COUNT_steps_committed) == 1);
     struct rp_batch_item item = {.key = SCRIPT_CAPACITY};
     uint64_t seen[2];
-    CHECK(rp_table_gather(rp_server_table(p.script.server, 0), 0, &item, 0, 16, (uint8_t *)seen) == 1);
+    CHECK(rp_table_gather(rp_server_table(p.script.server, 1), 0, &item, 0, 16, (uint8_t *)seen)
+          == 1);
     CHECK(seen[0] == 4711 && seen[1] == 12);
     script_close(&p.script);
     check_group("3 pieces");
