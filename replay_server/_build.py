@@ -1,0 +1,59 @@
+"""Compiles native/*.c into one extension, `replay_server._engine`: stable ABI, libc only.
+
+What Python may call is written once, in the public headers, between the marks
+`/* [cffi] */` and `/* [/cffi] */`: the C compiler reads it there, and so does cffi, which checks
+every size and offset against what the compiler found. No flag here depends on the machine that
+builds: wide instructions are chosen at run time. Assertions stay on.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cffi import FFI
+
+ROOT = Path(__file__).resolve().parent.parent
+HEADERS = ("wire.h", "config.h", "client.h", "replay.h")
+MARKED = re.compile(r"/\* \[cffi\] \*/(.*?)/\* \[/cffi\] \*/", re.DOTALL)
+COUNTS = """
+#define RP_STATUS_COUNT ...
+#define RP_COUNTER_COUNT ...
+const char *rp_status_sentence(int status);
+const char *rp_status_name(int status);
+const char *rp_counter_name(int counter);
+const char *rp_counter_sentence(int counter);
+"""
+
+
+def cdef_text(native: Path = ROOT / "native") -> str:
+    """The declarations between the marks of the public headers, in the order they need."""
+    parts = []
+    for header in HEADERS:
+        marked = MARKED.findall((native / header).read_text())
+        if not marked:
+            raise SystemExit(f"{header} has nothing between [cffi] marks")
+        parts += marked
+    return COUNTS + "\n".join(parts)
+
+
+def builder() -> FFI:
+    """What setuptools compiles; paths are relative to the project's root, where it runs."""
+    ffi = FFI()
+    ffi.cdef(cdef_text())
+    ffi.set_source(
+        "replay_server._engine",
+        '#include "status.h"\n#include "replay.h"\n',
+        sources=sorted(f"native/{path.name}" for path in (ROOT / "native").glob("*.c")),
+        depends=sorted(f"native/{path.name}" for path in (ROOT / "native").glob("*.h")),
+        include_dirs=["native"],
+        define_macros=[("_GNU_SOURCE", None)],
+        # Python's own flags define NDEBUG: assertions are part of what this code promises.
+        extra_compile_args=["-O2", "-std=c11", "-UNDEBUG", "-pthread", "-fvisibility=hidden"],
+        extra_link_args=["-pthread"],
+        py_limited_api=True,
+    )
+    return ffi
+
+
+ffibuilder = builder()

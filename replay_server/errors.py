@@ -1,0 +1,248 @@
+"""Everything that can go wrong, as types: each sentence says what happened, why, and what to do next.
+
+All derive from `ReplayError`; those that also have an obvious built-in meaning derive from that too
+(`Timeout` is a `TimeoutError`, a wrong column is a `ValueError`). `error_for(status, context)` is
+the one place where a number of the engine becomes an error; the values that callers act on (how
+many items are missing, what was stored before a restart) are attributes, not text to be parsed.
+"""
+
+from __future__ import annotations
+
+from .spec import SpecError
+
+
+class ReplayError(Exception):
+    """Base of every error of this package; `status` names the engine's reason, or is empty."""
+
+    status = ""
+
+
+class Timeout(ReplayError, TimeoutError):
+    """No answer came within the time allowed."""
+
+
+class LimiterBlocked(Timeout):
+    """The minimum size or the limiter held the request back for as long as it was willing to wait.
+
+    `need` items are missing; `by` says who would release it: "inserts" or "samples".
+    """
+
+    def __init__(self, what: str, need: int, by: str) -> None:
+        self.need, self.by = need, by
+        verb = "created by writers" if by == "inserts" else "sampled by learners"
+        super().__init__(
+            f"{what}: held back by the table's limiter until {need} more item{'s' * (need != 1)} "
+            f"{'are' if need != 1 else 'is'} {verb}; wait longer, or look at `stats` for who stopped"
+        )
+
+    def __reduce__(self) -> tuple:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+class NothingDrawable(ReplayError):
+    """No item of the table has a positive priority."""
+
+
+class ShortBatch(ReplayError):
+    """Part of the batch was overwritten before it arrived, and drawing again did not help.
+
+    `batch` holds the rest when the caller asked for it; `missing` says how many items it lacks.
+    """
+
+    def __init__(self, what: str, missing: int) -> None:
+        self.missing = missing
+        super().__init__(
+            f"{what}: {missing} items were overwritten before they arrived, twice in a row; "
+            "the table is too small for how fast it is written, or this reader is too slow"
+        )
+
+    def __reduce__(self) -> tuple:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+class SpecMismatch(ReplayError, SpecError):
+    """The columns given and the columns the table stores differ; names column, expected, got."""
+
+
+class ServerRestarted(ReplayError):
+    """The server came back empty. `stored_through`, `in_doubt` and `lost` count steps of a writer.
+
+    stored_through  acknowledged by the old server, and gone with it
+    in_doubt        sent, but not answered before it went
+    lost            never sent
+    """
+
+    def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
+        self.stored_through, self.in_doubt, self.lost = stored_through, in_doubt, lost
+        super().__init__(
+            f"{what}: the server restarted empty; {stored_through} steps had been acknowledged, "
+            f"{in_doubt} were sent but not answered, {lost} were never sent; open a new writer: "
+            "its episodes start anew"
+        )
+
+    def __reduce__(self) -> tuple:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+class SessionExpired(ServerRestarted):
+    """The server gave the session up after too long a silence; its steps are still stored."""
+
+    def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
+        super().__init__(what, stored_through, in_doubt, lost)
+        self.args = (
+            f"{what}: the server gave this session up after too long a silence; {stored_through} "
+            f"steps are stored, {in_doubt} were sent but not answered, {lost} were never sent; "
+            "open a new writer: its episodes start anew",
+        )
+
+
+class NotAuthorised(ReplayError, PermissionError):
+    """The server does not let this client do that."""
+
+
+class Insecure(NotAuthorised):
+    """Serving beyond this machine without a key has to be asked for in plain words."""
+
+
+class OverBudget(ReplayError):
+    """Larger than a limit that was fixed when the server or client was opened."""
+
+
+class Full(OverBudget):
+    """A bounded queue is full."""
+
+
+class UnknownTable(ReplayError, KeyError):
+    """The server has no table of this name."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class UnknownPlan(UnknownTable):
+    """The table has no plan of this name."""
+
+
+class ClosedError(ReplayError):
+    """The client, writer or server was closed before."""
+
+
+class ForkedError(ReplayError):
+    """The client was opened in another process."""
+
+
+class StaleEpoch(ReplayError):
+    """The table was created anew since: keys and writers of before mean nothing now."""
+
+
+class NoRoom(ReplayError):
+    """Every place of a kind that the server keeps a fixed number of is taken."""
+
+
+class WeightsGone(ReplayError):
+    """This version of the weights is no longer kept."""
+
+
+class TransportError(ReplayError, OSError):
+    """The address, socket or operating system said no."""
+
+
+class ConfigError(ReplayError, ValueError):
+    """A table or server that cannot be; the sentence says what would do."""
+
+
+class EngineError(ReplayError):
+    """The server refused something the client library should not have sent; please report it."""
+
+
+def _rebuilt(kind: type, arguments: tuple, attributes: dict) -> ReplayError:
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    error.__dict__.update(attributes)
+    return error
+
+
+# What each status becomes, and what to do about it. A status that is missing here cannot be
+# imported: _native.py compares the two lists, and a test walks every one.
+_KINDS: dict[str, tuple[type[ReplayError], str]] = {
+    "BAD_MAGIC": (EngineError, "is the other end a replay server?"),
+    "BAD_VERSION": (EngineError, "install the same release at both ends"),
+    "BAD_SIZE": (EngineError, ""),
+    "BAD_CHECKSUM": (EngineError, ""),
+    "BAD_OP": (EngineError, "install the same release at both ends"),
+    "BAD_RESERVED": (EngineError, "install the same release at both ends"),
+    "BAD_COOKIE": (EngineError, "connect again"),
+    "UNKNOWN_SESSION": (EngineError, "connect again"),
+    "NO_SESSION_FREE": (NoRoom, "close a client, or serve with more sessions"),
+    "ADDRESS_CHANGED": (EngineError, "connect again"),
+    "UNKNOWN_TABLE": (UnknownTable, "`python -m replay_server stats ADDRESS` lists them"),
+    "UNKNOWN_PLAN": (UnknownPlan, "`client.table(name).plans` lists them"),
+    "STALE_EPOCH": (StaleEpoch, "sample again, or open a new writer"),
+    "NO_WRITER_FREE": (NoRoom, "close a writer, or give the table more `writers`"),
+    "NOT_A_WRITER": (StaleEpoch, "open a new writer"),
+    "BAD_STREAM": (OverBudget, "open the writer with more streams"),
+    "BAD_SEQUENCE": (EngineError, ""),
+    "BAD_STEP": (EngineError, ""),
+    "BAD_PIECE": (EngineError, ""),
+    "BAD_PRIORITY": (ConfigError, "priorities are finite numbers of at least 0"),
+    "BATCH_TOO_LARGE": (OverBudget, "ask for fewer items, or serve with a larger `batch_max`"),
+    "NOTHING_DRAWABLE": (NothingDrawable, "create items, or give some a positive priority"),
+    "BLOCKED": (LimiterBlocked, ""),
+    "NEVER_FITS": (OverBudget, "ask for fewer at once, or give the limiter a wider error buffer"),
+    "FORGOTTEN": (EngineError, "do it again"),
+    "EARLY": (EngineError, ""),
+    "RETRY": (EngineError, ""),
+    "GONE": (WeightsGone, "pull the newest"),
+    "TOO_LARGE": (OverBudget, "serve with a larger `weights_max`"),
+    "BUSY": (NoRoom, "publish again in two seconds"),
+    "BAD_HASH": (EngineError, "publish again"),
+    "NO_WEIGHTS": (WeightsGone, "publish some first"),
+    "BAD_ARGUMENT": (ConfigError, ""),
+    "NOT_YET": (EngineError, ""),
+    "EXISTS": (EngineError, ""),
+    "OVERWRITTEN": (EngineError, ""),
+    "CLOSING_ROW": (ConfigError, "anchor items at steps that have an action"),
+    "UNKNOWN_STEP": (ConfigError, "create items at steps this writer has added"),
+    "TIMEOUT": (Timeout, "is the server running at this address?"),
+    "CLOSED": (ClosedError, "open another one"),
+    "FULL": (Full, "do less at once, or wait for answers in between"),
+    "SERVER_RESTARTED": (ServerRestarted, ""),
+    "SESSION_EXPIRED": (SessionExpired, ""),
+    "NO_MEMORY": (OverBudget, "give the tables a smaller capacity"),
+    "SYSTEM": (TransportError, ""),
+    "BAD_REGION": (EngineError, "start with a new region"),
+    "PENDING": (EngineError, ""),
+    "INSECURE": (Insecure, "serve on 127.0.0.1, or say --insecure (insecure=True)"),
+    "NO_TRANSPORT": (TransportError, "addresses are loopback://NAME or udp://HOST:PORT"),
+    "FORKED": (ForkedError, "open a new client in this process: Client(client.address)"),
+    "SHORT_BATCH": (ShortBatch, ""),
+    "LOST_PLACE": (EngineError, ""),
+}
+
+STATUS_NAMES = frozenset(_KINDS)
+
+
+def error_for(
+    name: str,
+    sentence: str,
+    what: str,
+    *,
+    blocked: tuple[int, str] = (0, "inserts"),
+    loss: tuple[int, int, int] = (0, 0, 0),
+    missing: int = 0,
+) -> ReplayError:
+    """The error of a status: its `name` and `sentence`, and `what` was being done.
+
+    blocked, loss and missing fill the attributes of the errors that have them.
+    """
+    kind, remedy = _KINDS[name]
+    if kind is LimiterBlocked:
+        error: ReplayError = LimiterBlocked(what, *blocked)
+    elif issubclass(kind, ServerRestarted):
+        error = kind(what, *loss)
+    elif kind is ShortBatch:
+        error = ShortBatch(what, missing)
+    else:
+        error = kind(f"{what}: {sentence}" + (f"; {remedy}" if remedy else ""))
+    error.status = name
+    return error

@@ -1,0 +1,236 @@
+"""A table as its owner describes it: what a step is, what an item is, how items are drawn, and when.
+
+`Table` is a description and nothing else; `Server([table, ...])` makes it real, and its `layout` is
+what the engine is told. The same facts travel to every client as one JSON document (spec and
+plans), from which `layout_of` rebuilds the same `Layout`: client and server agree because they run
+the same function on the same bytes.
+
+An item as it is sent is its picks back to back, column by column in the spec's order and offset by
+offset inside a column, so that each column lands with one copy an item:
+
+    | observation t | observation t+n | action t | reward t | ... | zeros to a multiple of 8 |
+
+Limits (wire.h): TABLES_MAX tables, PLANS_MAX plans a table, names of at most NAME_BYTES_MAX bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .errors import ConfigError
+from .plans import Plan, Resolved, Row, plan_from_json
+from .spec import Spec, SpecError
+
+NAME_BYTES_MAX = 31
+PLANS_MAX = 8
+PIECES_MAX = 1024
+PIECE_BYTES_MIN = 408  # what the smallest mtu (512) leaves for a piece
+WINDOW_DEFAULT = 256
+RESERVED_SHARE = 16  # window * writers may not exceed capacity / RESERVED_SHARE
+DEFAULT_PLAN = "default"
+
+
+@dataclass(frozen=True)
+class Prioritized:
+    """Items are drawn in proportion to priority ** alpha (Schaul et al. 2015, section 3.3)."""
+
+    alpha: float = 0.6
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.alpha <= 8.0:
+            raise ConfigError(f"Prioritized(alpha={self.alpha}): expected 0 to 8")
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Every item of positive priority is equally likely."""
+
+    @property
+    def alpha(self) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class MinSize:
+    """Nothing is drawn before the table has held `items` drawable items."""
+
+    items: int = 1
+
+    def __post_init__(self) -> None:
+        if self.items < 1:
+            raise ConfigError(f"MinSize({self.items}): expected at least 1")
+
+    def bounds(self) -> tuple[int, float, float, float]:
+        """(min_size, samples_per_insert, error_min, error_max) as the engine takes them."""
+        return self.items, 0.0, 0.0, 0.0
+
+
+@dataclass(frozen=True)
+class SamplesPerInsert:
+    """Each item is drawn `ratio` times on average: inserts and draws wait for each other.
+
+    Reverb's rule: error_min <= inserted * ratio - sampled <= error_max. An `error_buffer` e
+    means ratio * min_size -+ e; a pair gives the two bounds themselves. It must leave room for one
+    insert and one draw: at least max(1, ratio) on either side.
+    """
+
+    ratio: float
+    min_size: int = 1
+    error_buffer: float | tuple[float, float] = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.ratio > 0.0:
+            raise ConfigError(f"SamplesPerInsert(ratio={self.ratio}): expected more than 0")
+        if self.min_size < 1:
+            raise ConfigError(f"SamplesPerInsert(min_size={self.min_size}): expected at least 1")
+        low, high = self.bounds()[2:]
+        if high - low < 2 * max(1.0, self.ratio):
+            raise ConfigError(
+                f"SamplesPerInsert(ratio={self.ratio}, error_buffer={self.error_buffer}): a buffer "
+                f"below {max(1.0, self.ratio)} lets inserts and draws block each other for ever"
+            )
+
+    def bounds(self) -> tuple[int, float, float, float]:
+        """(min_size, samples_per_insert, error_min, error_max) as the engine takes them."""
+        if isinstance(self.error_buffer, tuple):
+            low, high = self.error_buffer
+        else:
+            middle = self.ratio * self.min_size
+            low, high = middle - self.error_buffer, middle + self.error_buffer
+        return self.min_size, float(self.ratio), float(low), float(high)
+
+
+@dataclass(frozen=True)
+class PlanLayout:
+    """One plan against one spec. `parts`: per column (name, steps, item_offset, bytes an item)."""
+
+    name: str
+    plan: Plan
+    resolved: Resolved
+    parts: tuple[tuple[str, int, int, int], ...]
+    item_bytes: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Spec and plans with every size worked out; equal at server and client."""
+
+    spec: Spec
+    plans: tuple[PlanLayout, ...]
+
+    @property
+    def behind(self) -> int:
+        return max(plan.resolved.behind for plan in self.plans)
+
+    @property
+    def ahead(self) -> int:
+        return max(plan.resolved.ahead for plan in self.plans)
+
+    def index(self, plan: int | str) -> int:
+        """The number of a plan given by number or name; ConfigError lists the names."""
+        names = [layout.name for layout in self.plans]
+        if isinstance(plan, str) and plan in names:
+            return names.index(plan)
+        if isinstance(plan, int) and not isinstance(plan, bool) and 0 <= plan < len(names):
+            return plan
+        raise ConfigError(f"no plan {plan!r}; the table has {', '.join(names)}")
+
+    def document(self) -> bytes:
+        """The canonical JSON that travels with the table: equal layouts give equal bytes."""
+        document = {
+            "spec": json.loads(self.spec.to_json()),
+            "plans": [[layout.name, json.loads(layout.plan.to_json())] for layout in self.plans],
+        }
+        return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def layout_for(spec: Spec, plans: Mapping[str, Plan]) -> Layout:
+    """Works out where every column of every plan lies in an item; SpecError if a plan cannot be."""
+    layouts = []
+    for name, plan in plans.items():
+        resolved = plan.resolve(spec)
+        parts, end = [], 0
+        for column in spec:
+            steps = len(resolved.offsets[column.name])
+            parts.append((column.name, steps, end, steps * column.size))
+            end += steps * column.size
+        layouts.append(PlanLayout(name, plan, resolved, tuple(parts), -(-end // 8) * 8))
+    return Layout(spec, tuple(layouts))
+
+
+def layout_of(document: bytes) -> Layout:
+    """The inverse of `Layout.document`; SpecError where the bytes are something else."""
+    try:
+        parsed = json.loads(document)
+        spec = Spec.from_json(json.dumps(parsed["spec"]))
+        plans = {str(name): plan_from_json(json.dumps(plan)) for name, plan in parsed["plans"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise SpecError(f"not a table document: {error!r}") from error
+    return layout_for(spec, plans)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A ring of `capacity` steps, and the items anchored in it.
+
+    name      at most 31 bytes
+    step      the columns of one step
+    plan      what a sampled item holds: one plan, or several by name; Row() by default
+    capacity  steps kept; the oldest go first
+    sampler   Prioritized(alpha) or Uniform()
+    limiter   MinSize(n) or SamplesPerInsert(ratio, min_size, error_buffer)
+    writers   writers at once; streams: episodes open at once in one writer
+    window    steps one writer may have unanswered; the largest legal up to 256 by default.
+              window * writers may not exceed capacity / 16
+    """
+
+    name: str
+    step: Spec
+    plan: Plan | Mapping[str, Plan] = field(default_factory=Row)
+    capacity: int = 100_000
+    sampler: Prioritized | Uniform = field(default_factory=Prioritized)
+    limiter: MinSize | SamplesPerInsert = field(default_factory=MinSize)
+    writers: int = 4
+    streams: int = 64
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.name.encode()) <= NAME_BYTES_MAX or "\0" in self.name:
+            raise ConfigError(
+                f"table name {self.name!r}: expected 1 to {NAME_BYTES_MAX} bytes without zeros"
+            )
+        if not isinstance(self.step, Spec):
+            raise ConfigError(f"table {self.name!r}: step must be a Spec, got {self.step!r}")
+        plans = self.plan if isinstance(self.plan, Mapping) else {DEFAULT_PLAN: self.plan}
+        if not 0 < len(plans) <= PLANS_MAX:
+            raise ConfigError(f"table {self.name!r}: {len(plans)} plans; expected 1 to {PLANS_MAX}")
+        for name in plans:
+            if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+                raise ConfigError(f"table {self.name!r}: plan name {name!r} is too long or empty")
+        for what in ("capacity", "writers", "streams"):
+            if getattr(self, what) < 1:
+                raise ConfigError(
+                    f"table {self.name!r}: {what} is {getattr(self, what)}; expected at least 1"
+                )
+        if self.resolved_window() < 1 or (
+            self.resolved_window() * self.writers * RESERVED_SHARE > self.capacity
+        ):
+            smallest = (self.window or 1) * self.writers * RESERVED_SHARE
+            raise ConfigError(
+                f"table {self.name!r}: capacity {self.capacity} is too small for {self.writers} "
+                f"writers with a window of {self.window or 1} steps each; the smallest legal "
+                f"capacity is {smallest}"
+            )
+        object.__setattr__(self, "layout", layout_for(self.step, dict(plans)))
+
+    def resolved_window(self) -> int:
+        """The window the engine is told."""
+        if self.window is not None:
+            return self.window
+        return min(WINDOW_DEFAULT, self.capacity // RESERVED_SHARE // self.writers)
+
+    def pieces_max(self) -> int:
+        """Datagrams one step may need, at the smallest mtu a client may have."""
+        return min(PIECES_MAX, -(-self.step.record_size // PIECE_BYTES_MIN))
