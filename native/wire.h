@@ -392,7 +392,6 @@ struct rp_stats { /* then count uint64 counters */
     uint32_t total; /* how many counters there are */
     uint32_t sessions;
 };
-/* [/cffi] */
 
 /* ---- derived sizes ---------------------------------------------------------------------------------------- */
 

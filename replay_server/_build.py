@@ -16,14 +16,6 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parent.parent
 HEADERS = ("wire.h", "config.h", "client.h", "replay.h")
 MARKED = re.compile(r"/\* \[cffi\] \*/(.*?)/\* \[/cffi\] \*/", re.DOTALL)
-COUNTS = """
-#define RP_STATUS_COUNT ...
-#define RP_COUNTER_COUNT ...
-const char *rp_status_sentence(int status);
-const char *rp_status_name(int status);
-const char *rp_counter_name(int counter);
-const char *rp_counter_sentence(int counter);
-"""
 
 
 def cdef_text(native: Path = ROOT / "native") -> str:
@@ -34,7 +26,7 @@ def cdef_text(native: Path = ROOT / "native") -> str:
         if not marked:
             raise SystemExit(f"{header} has nothing between [cffi] marks")
         parts += marked
-    return COUNTS + "\n".join(parts)
+    return "\n".join(parts)
 
 
 def builder() -> FFI:
@@ -43,7 +35,7 @@ def builder() -> FFI:
     ffi.cdef(cdef_text())
     ffi.set_source(
         "replay_server._engine",
-        '#include "status.h"\n#include "replay.h"\n',
+        '#include "replay.h"\n',
         sources=sorted(f"native/{path.name}" for path in (ROOT / "native").glob("*.c")),
         depends=sorted(f"native/{path.name}" for path in (ROOT / "native").glob("*.h")),
         include_dirs=["native"],

@@ -1,0 +1,267 @@
+"""The only importer of the extension: everything else of the package speaks to the core through this file.
+
+`check` is the one translator from a status of the core to an error of errors.py. `Link` wraps a
+`struct rp_link` and `Service` a `struct rp_service`: they add lifetimes (closed once, by the process
+that opened it), waiting in slices so that Ctrl-C works, and memory that outlives what the core
+still writes. Neither knows tables, columns or batches.
+
+Ownership: memory handed to a request (landings, results, blobs) must stay alive and unmoved until
+its ticket has ended or was taken; `Link.wait` takes the ticket when it leaves by an exception.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ._engine import ffi, lib
+from .errors import STATUS_NAMES, ClosedError, ForkedError, ReplayError, TransportError, error_for
+
+BY_INSERTS, BY_SAMPLES = "inserts", "samples"
+NS = 1_000_000_000
+
+
+def text(pointer: Any) -> str:
+    """A C string, or "" for null."""
+    return ffi.string(pointer).decode() if pointer else ""
+
+
+STATUSES = tuple(text(lib.rp_status_name(i)) for i in range(lib.rp_status_count()))
+COUNTERS = tuple(text(lib.rp_counter_name(i)) for i in range(lib.rp_counter_count()))
+COUNTER_SENTENCES = {
+    name: text(lib.rp_counter_sentence(i)) for i, name in enumerate(COUNTERS)
+}
+NUMBERS = {name: i for i, name in enumerate(STATUSES)}
+PENDING = NUMBERS["PENDING"]
+if unmapped := set(STATUSES) - STATUS_NAMES - {"OK"}:
+    raise ImportError(f"errors.py has no error for {', '.join(sorted(unmapped))}")
+
+
+def check(status: int, what: str, **details: Any) -> int:
+    """`status` where it is 0 or more; else raises its error. `what` was being done, for the sentence."""
+    if status >= 0:
+        return status
+    name = STATUSES[-status] if -status < len(STATUSES) else "BAD_OP"
+    raise error_for(name, text(lib.rp_status_sentence(status)), what, **details)
+
+
+def opened(status: int, error: Any, what: str) -> None:
+    """The same for calls that explain themselves in `error`, a char[RP_ERROR_BYTES]."""
+    if status < 0:
+        name = STATUSES[-status] if -status < len(STATUSES) else "BAD_OP"
+        raise error_for(name, text(error) or text(lib.rp_status_sentence(status)), what)
+
+
+def error_text() -> Any:
+    """Room for a sentence of the core."""
+    return ffi.new("char[]", lib.RP_ERROR_BYTES)
+
+
+def name_of(field: Any) -> str:
+    """A zero-padded name field."""
+    return bytes(ffi.buffer(field)).split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+def pointer(kind: str, array: np.ndarray) -> Any:
+    """`array`'s memory as `kind`, for the core to write: C-contiguous, writable, dtype checked."""
+    wanted = ffi.sizeof(ffi.typeof(kind).item)
+    if array.dtype.itemsize != wanted and kind != "uint8_t[]":
+        raise TypeError(f"expected elements of {wanted} bytes for {kind}, got {array.dtype}")
+    return ffi.from_buffer(kind, array, require_writable=True)
+
+
+def counters_of(fill: Any) -> dict[str, int]:
+    """{name: value}; `fill` writes the numbers into the array it is given."""
+    numbers = ffi.new("uint64_t[]", len(COUNTERS))
+    fill(numbers)
+    return dict(zip(COUNTERS, ffi.unpack(numbers, len(COUNTERS)), strict=True))
+
+
+def nanoseconds(seconds: float) -> int:
+    """A time-out as the core takes it; ValueError where it is not a finite number of at least 0."""
+    if not 0.0 <= seconds < 1e9:
+        raise ValueError(f"timeout is {seconds}; expected seconds, finite and at least 0")
+    return int(seconds * NS)
+
+
+class Deadline:
+    """A point in time, and how many nanoseconds are left until it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.at = time.monotonic_ns() + nanoseconds(seconds)
+
+    def left(self) -> int:
+        return max(0, self.at - time.monotonic_ns())
+
+
+class Owned:
+    """A C object that one process opened and that is closed once."""
+
+    kind = ""
+
+    def __init__(self) -> None:
+        self._pointer: Any = None
+        self._process = os.getpid()
+
+    @property
+    def closed(self) -> bool:
+        return self._pointer is None
+
+    @property
+    def raw(self) -> Any:
+        """The C pointer; ClosedError or ForkedError where there is none to use."""
+        if self._pointer is None:
+            raise ClosedError(f"this {self.kind} is closed; open another one")
+        if os.getpid() != self._process:
+            raise ForkedError(
+                f"this {self.kind} was opened in process {self._process} and does not work in a "
+                f"forked child; open one here: Client(client.address)"
+            )
+        return self._pointer
+
+    def release(self) -> Any:
+        """The pointer, once: from now on this object is closed. None where it was before."""
+        taken, self._pointer = self._pointer, None
+        return taken
+
+
+class Link(Owned):
+    """A session of a client: requests go out, answers land; the caller or a pump drives it."""
+
+    kind = "client"
+
+    def __init__(self, url: str, timeout: float, **options: int) -> None:
+        super().__init__()
+        link, error = ffi.new("struct rp_link **"), error_text()
+        chosen = ffi.new("struct rp_link_options *", options)
+        chosen.connect_timeout_ns = nanoseconds(timeout)
+        opened(lib.rp_link_open(link, url.encode(), chosen, error), error, f"connecting to {url}")
+        self._pointer = link[0]
+        self.url = url
+        try:
+            self._connect(timeout)
+        except BaseException:
+            self.close(0.0)
+            raise
+
+    def _connect(self, timeout: float) -> None:
+        deadline = Deadline(timeout + 1.0)
+        status = PENDING
+        while status == PENDING and deadline.left():
+            status = lib.rp_link_connect(self.raw, min(deadline.left(), lib.RP_SLICE_NS))
+        check(-NUMBERS["TIMEOUT"] if status == PENDING else status, f"connecting to {self.url}")
+
+    def wait(self, ticket: int, what: str, timeout: float, **details: Any) -> None:
+        """Until the request of `ticket` has ended; raises its error. Its own time-out ends it."""
+        status, need, by = self.outcome(ticket, what, timeout)
+        check(status, what, blocked=(need, by), **details)
+
+    def outcome(self, ticket: int, what: str, timeout: float) -> tuple[int, int, str]:
+        """The same, with (status, need, by) instead of an error. A negative ticket is a status."""
+        if ticket < 0:
+            return ticket, 0, BY_INSERTS
+        blocked = ffi.new("struct rp_blocked *")
+        overtime = Deadline(timeout + 5.0)  # the request ends itself; this is for a broken driver
+        try:
+            while True:
+                status = lib.rp_link_wait(self.raw, ticket, lib.RP_SLICE_NS, blocked)
+                if status != PENDING:
+                    return status, blocked.need, BY_INSERTS
+                if not overtime.left():
+                    raise error_for("TIMEOUT", "the request did not end by itself", what)
+        except BaseException:
+            if not self.closed:
+                lib.rp_link_take(self._pointer, ticket)
+            raise
+
+    def post(self, call: Any, *arguments: Any, timeout: float) -> int:
+        """Posts a request, waiting for room where the queue is full; a ticket, or a status."""
+        deadline = Deadline(timeout)
+        while True:
+            ticket = call(self.raw, *arguments, deadline.left())
+            if ticket != -NUMBERS["FULL"] or not deadline.left():
+                return ticket
+            lib.rp_link_drive(self.raw, min(deadline.left(), 1_000_000))
+
+    def counters(self) -> dict[str, int]:
+        """The client's own counters by name."""
+        return counters_of(lambda numbers: lib.rp_link_counters(self.raw, numbers))
+
+    def close(self, timeout: float) -> None:
+        """Ends the session; in a forked child only its copy is freed. Twice is fine."""
+        if taken := self.release():
+            lib.rp_link_close(taken, nanoseconds(timeout))
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None) is not None:
+            self.close(0.0)
+
+
+class Service(Owned):
+    """A server: its memory, its port, and the thread that turns it."""
+
+    kind = "server"
+
+    def __init__(self, config: Any, url: str, **options: Any) -> None:
+        super().__init__()
+        service, error = ffi.new("struct rp_service **"), error_text()
+        chosen = ffi.new("struct rp_service_options *", options)
+        status = lib.rp_service_open(service, config, url.encode(), chosen, error)
+        opened(status, error, f"serving on {url}")
+        self._pointer = service[0]
+
+    def close(self) -> None:
+        """Stops the thread, closes the port, frees the memory. Twice is fine."""
+        if taken := self.release():
+            lib.rp_service_close(taken)
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None) is not None:
+            self.close()
+
+
+def service_bytes(config: Any, url: str) -> int:
+    """Memory a server of this config takes, in bytes; raises where the config is impossible."""
+    error = error_text()
+    size = lib.rp_service_bytes(config, url.encode(), error)
+    if size == 0:
+        opened(-NUMBERS["BAD_ARGUMENT"], error, f"serving on {url}")
+    return size
+
+
+def as_names(values: Iterable[str]) -> str:
+    """For sentences: names, comma-separated."""
+    return ", ".join(values) or "none"
+
+
+__all__ = [
+    "BY_INSERTS",
+    "BY_SAMPLES",
+    "COUNTERS",
+    "COUNTER_SENTENCES",
+    "NUMBERS",
+    "PENDING",
+    "STATUSES",
+    "Deadline",
+    "Link",
+    "Owned",
+    "ReplayError",
+    "Service",
+    "TransportError",
+    "as_names",
+    "check",
+    "counters_of",
+    "error_text",
+    "ffi",
+    "lib",
+    "name_of",
+    "nanoseconds",
+    "opened",
+    "pointer",
+    "service_bytes",
+    "text",
+]
