@@ -1,9 +1,9 @@
-"""The only importer of the extension: everything else of the package speaks to the core through this file.
+"""The only importer of the extension: the rest of the package speaks to the core through it.
 
 `check` is the one translator from a status of the core to an error of errors.py. `Link` wraps a
-`struct rp_link` and `Service` a `struct rp_service`: they add lifetimes (closed once, by the process
-that opened it), waiting in slices so that Ctrl-C works, and memory that outlives what the core
-still writes. Neither knows tables, columns or batches.
+`struct rp_link` and `Service` a `struct rp_service`: they add lifetimes (closed once, by the
+process that opened it), waiting in slices so that Ctrl-C works, and memory that outlives what the
+core still writes. Neither knows tables, columns or batches.
 
 Ownership: memory handed to a request (landings, results, blobs) must stay alive and unmoved until
 its ticket has ended or was taken; `Link.wait` takes the ticket when it leaves by an exception.
@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ._engine import ffi, lib
-from .errors import STATUS_NAMES, ClosedError, ForkedError, ReplayError, TransportError, error_for
+from .errors import STATUS_NAMES, ClosedError, ForkedError, ReplayError, error_for
 
 BY_INSERTS, BY_SAMPLES = "inserts", "samples"
 NS = 1_000_000_000
@@ -32,9 +31,7 @@ def text(pointer: Any) -> str:
 
 STATUSES = tuple(text(lib.rp_status_name(i)) for i in range(lib.rp_status_count()))
 COUNTERS = tuple(text(lib.rp_counter_name(i)) for i in range(lib.rp_counter_count()))
-COUNTER_SENTENCES = {
-    name: text(lib.rp_counter_sentence(i)) for i, name in enumerate(COUNTERS)
-}
+COUNTER_SENTENCES = {name: text(lib.rp_counter_sentence(i)) for i, name in enumerate(COUNTERS)}
 NUMBERS = {name: i for i, name in enumerate(STATUSES)}
 PENDING = NUMBERS["PENDING"]
 if unmapped := set(STATUSES) - STATUS_NAMES - {"OK"}:
@@ -42,18 +39,30 @@ if unmapped := set(STATUSES) - STATUS_NAMES - {"OK"}:
 
 
 def check(status: int, what: str, **details: Any) -> int:
-    """`status` where it is 0 or more; else raises its error. `what` was being done, for the sentence."""
+    """`status` where it is 0 or more; else its error, which says that `what` was being done."""
     if status >= 0:
         return status
     name = STATUSES[-status] if -status < len(STATUSES) else "BAD_OP"
     raise error_for(name, text(lib.rp_status_sentence(status)), what, **details)
 
 
-def opened(status: int, error: Any, what: str) -> None:
-    """The same for calls that explain themselves in `error`, a char[RP_ERROR_BYTES]."""
+def error(name: str, what: str, **details: Any) -> ReplayError:
+    """The error of a status given by name."""
+    return error_for(name, text(lib.rp_status_sentence(NUMBERS[name])), what, **details)
+
+
+def held_back(need: int, what: str) -> ReplayError:
+    """The error of a writer that got no further: blocked for `need` draws, or just unanswered."""
+    if need:
+        return error("BLOCKED", what, blocked=(need, BY_SAMPLES))
+    return error("TIMEOUT", what)
+
+
+def opened(status: int, sentence: Any, what: str) -> None:
+    """The same for calls that explain themselves in `sentence`, a char[RP_ERROR_BYTES]."""
     if status < 0:
         name = STATUSES[-status] if -status < len(STATUSES) else "BAD_OP"
-        raise error_for(name, text(error) or text(lib.rp_status_sentence(status)), what)
+        raise error_for(name, text(sentence) or text(lib.rp_status_sentence(status)), what)
 
 
 def error_text() -> Any:
@@ -97,6 +106,10 @@ class Deadline:
     def left(self) -> int:
         return max(0, self.at - time.monotonic_ns())
 
+    def seconds(self) -> float:
+        """What is left, in seconds."""
+        return self.left() / NS
+
 
 class Owned:
     """A C object that one process opened and that is closed once."""
@@ -136,11 +149,14 @@ class Link(Owned):
 
     def __init__(self, url: str, timeout: float, **options: int) -> None:
         super().__init__()
-        link, error = ffi.new("struct rp_link **"), error_text()
+        link, sentence = ffi.new("struct rp_link **"), error_text()
         chosen = ffi.new("struct rp_link_options *", options)
         chosen.connect_timeout_ns = nanoseconds(timeout)
-        opened(lib.rp_link_open(link, url.encode(), chosen, error), error, f"connecting to {url}")
+        opened(
+            lib.rp_link_open(link, url.encode(), chosen, sentence), sentence, f"connecting to {url}"
+        )
         self._pointer = link[0]
+        self._pumping = 0
         self.url = url
         try:
             self._connect(timeout)
@@ -172,7 +188,7 @@ class Link(Owned):
                 if status != PENDING:
                     return status, blocked.need, BY_INSERTS
                 if not overtime.left():
-                    raise error_for("TIMEOUT", "the request did not end by itself", what)
+                    raise error("TIMEOUT", what)
         except BaseException:
             if not self.closed:
                 lib.rp_link_take(self._pointer, ticket)
@@ -186,6 +202,16 @@ class Link(Owned):
             if ticket != -NUMBERS["FULL"] or not deadline.left():
                 return ticket
             lib.rp_link_drive(self.raw, min(deadline.left(), 1_000_000))
+
+    def start_pump(self) -> None:
+        """A thread of the core drives this link until as many stops as starts were called."""
+        check(lib.rp_link_start_pump(self.raw), "starting the link's thread")
+        self._pumping += 1
+
+    def stop_pump(self) -> None:
+        self._pumping -= 1
+        if self._pumping == 0:
+            check(lib.rp_link_stop_pump(self.raw), "stopping the link's thread")
 
     def counters(self) -> dict[str, int]:
         """The client's own counters by name."""
@@ -208,10 +234,10 @@ class Service(Owned):
 
     def __init__(self, config: Any, url: str, **options: Any) -> None:
         super().__init__()
-        service, error = ffi.new("struct rp_service **"), error_text()
+        service, sentence = ffi.new("struct rp_service **"), error_text()
         chosen = ffi.new("struct rp_service_options *", options)
-        status = lib.rp_service_open(service, config, url.encode(), chosen, error)
-        opened(status, error, f"serving on {url}")
+        status = lib.rp_service_open(service, config, url.encode(), chosen, sentence)
+        opened(status, sentence, f"serving on {url}")
         self._pointer = service[0]
 
     def close(self) -> None:
@@ -226,42 +252,8 @@ class Service(Owned):
 
 def service_bytes(config: Any, url: str) -> int:
     """Memory a server of this config takes, in bytes; raises where the config is impossible."""
-    error = error_text()
-    size = lib.rp_service_bytes(config, url.encode(), error)
+    sentence = error_text()
+    size = lib.rp_service_bytes(config, url.encode(), sentence)
     if size == 0:
-        opened(-NUMBERS["BAD_ARGUMENT"], error, f"serving on {url}")
+        opened(-NUMBERS["BAD_ARGUMENT"], sentence, f"serving on {url}")
     return size
-
-
-def as_names(values: Iterable[str]) -> str:
-    """For sentences: names, comma-separated."""
-    return ", ".join(values) or "none"
-
-
-__all__ = [
-    "BY_INSERTS",
-    "BY_SAMPLES",
-    "COUNTERS",
-    "COUNTER_SENTENCES",
-    "NUMBERS",
-    "PENDING",
-    "STATUSES",
-    "Deadline",
-    "Link",
-    "Owned",
-    "ReplayError",
-    "Service",
-    "TransportError",
-    "as_names",
-    "check",
-    "counters_of",
-    "error_text",
-    "ffi",
-    "lib",
-    "name_of",
-    "nanoseconds",
-    "opened",
-    "pointer",
-    "service_bytes",
-    "text",
-]

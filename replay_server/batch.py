@@ -15,8 +15,7 @@ total are those of the item's own draw. They multiply the loss, never the new pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ ALIGNMENT = 64
 
 
 class Keys(np.ndarray):
-    """uint64 keys that remember the table's `epoch`: a reset or restarted table knows them as stale.
+    """uint64 keys that remember the table's `epoch`: after a reset or restart they are stale.
 
     Slices and copies keep it; an array built from elsewhere has `epoch` None and is taken to be of
     the table as it is now.
@@ -87,6 +86,13 @@ class Batch:
 
     def __getitem__(self, column: str) -> Any:
         return self.data[column]
+
+    def arrived(self) -> Batch:
+        """The items whose data is here, copied; fewer than were asked for."""
+        rows = self.valid
+        parts = ("weights", "keys", "probabilities", "ages", "behind", "ahead", "valid")
+        data = {name: array[rows] for name, array in self.data.items()}
+        return replace(self, data=data, **{name: getattr(self, name)[rows] for name in parts})
 
     @property
     def epoch(self) -> int:
@@ -187,20 +193,4 @@ class Landing:
             valid=valid.copy(),
             table=table,
             plan=self.layout.name,
-        )
-
-    def chosen(self, batch: Batch) -> Batch:
-        """`batch` without the items that did not arrive, copied."""
-        rows = batch.valid
-        return Batch(
-            data={name: array[rows] for name, array in batch.data.items()},
-            weights=batch.weights[rows],
-            keys=batch.keys[rows],
-            probabilities=batch.probabilities[rows],
-            ages=batch.ages[rows],
-            behind=batch.behind[rows],
-            ahead=batch.ahead[rows],
-            valid=batch.valid[rows],
-            table=batch.table,
-            plan=batch.plan,
         )

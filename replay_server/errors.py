@@ -1,6 +1,6 @@
-"""Everything that can go wrong, as types: each sentence says what happened, why, and what to do next.
+"""Everything that can go wrong, as types; a sentence says what happened, why, what next.
 
-All derive from `ReplayError`; those that also have an obvious built-in meaning derive from that too
+All derive from `ReplayError`; those with an obvious built-in meaning derive from that too
 (`Timeout` is a `TimeoutError`, a wrong column is a `ValueError`). `error_for(status, context)` is
 the one place where a number of the engine becomes an error; the values that callers act on (how
 many items are missing, what was stored before a restart) are attributes, not text to be parsed.
@@ -32,7 +32,7 @@ class LimiterBlocked(Timeout):
         verb = "created by writers" if by == "inserts" else "sampled by learners"
         super().__init__(
             f"{what}: held back by the table's limiter until {need} more item{'s' * (need != 1)} "
-            f"{'are' if need != 1 else 'is'} {verb}; wait longer, or look at `stats` for who stopped"
+            f"{'are' if need != 1 else 'is'} {verb}; wait longer, or see in `stats` who stopped"
         )
 
     def __reduce__(self) -> tuple:

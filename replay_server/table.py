@@ -1,4 +1,4 @@
-"""A table as its owner describes it: what a step is, what an item is, how items are drawn, and when.
+"""A table as its owner describes it: its steps, its items, how they are drawn and when.
 
 `Table` is a description and nothing else; `Server([table, ...])` makes it real, and its `layout` is
 what the engine is told. The same facts travel to every client as one JSON document (spec and

@@ -1,0 +1,198 @@
+"""Batches fetched ahead: while Python computes on one, the link's own thread fetches the next.
+
+`Batches` keeps `prefetch` requests under way, each with a landing of its own, and `keep` landings
+more for the batches the caller still looks at:
+
+    taken, valid   | keep landings: the newest `keep` batches that were returned
+    under way      | prefetch landings, in the order in which they will be returned
+
+So a batch stays valid until `keep` more have been taken: with keep=1, the default, until the next
+one is. copy=True hands out copies, which stay valid for ever; so do batches on a device other than
+the host. The order is that of the requests: with one learner and one seed it can be repeated.
+
+Requests that the limiter holds back, or that no answer came to, are posted again as long as the
+caller waits: `timeout` counts from the call of next(), never from the day of the prefetch. Batches
+that were overwritten on their way are counted in `short` and asked for again; only SHORT_IN_A_ROW
+of them in a row are an error. The iteration ends when it is closed, and goes on after a restart.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from . import _native
+from ._native import Deadline, lib
+from .batch import Batch, Landing
+from .errors import ConfigError, ShortBatch, StaleEpoch, UnknownTable
+
+SHORT_IN_A_ROW = 10
+LOST = ("TIMEOUT", "BLOCKED", "NOTHING_DRAWABLE")
+
+
+class _Flight:
+    """One landing and the request that is to fill it; ticket 0: none is under way."""
+
+    def __init__(self, landing: Landing) -> None:
+        self.landing, self.ticket, self.remote, self.request = landing, 0, None, None
+        self.copied: Any = None  # a device event: the landing is being read until it has happened
+
+
+class Batches:
+    """See above. Made by `Client.batches`; iterate, or call next(); `close` or `with` ends it.
+
+    beta       importance exponent: a number, or a function of how many batches were taken before
+    prefetch   requests under way; keep: returned batches that stay valid; copy: they all do
+    device     None: numpy arrays; else torch tensors there ("cpu": views of the landing)
+    pin        land in page-locked memory, which copies to a GPU do without waiting
+    timeout    seconds each next() waits at most
+    The rest is as in `Client.sample`.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        link: Any,
+        table: str,
+        batch: int,
+        *,
+        beta: float | Callable[[int], float] = 0.4,
+        plan: int | str = 0,
+        stratified: bool = False,
+        uniform: float = 0.0,
+        prefetch: int = 4,
+        keep: int = 1,
+        copy: bool = False,
+        device: Any = None,
+        pin: bool = False,
+        timeout: float | None = None,
+        pump: bool = True,
+    ) -> None:
+        records = client.limits["records"]
+        if not 1 <= prefetch < records:
+            raise ConfigError(f"prefetch is {prefetch}; this server allows 1 to {records - 1}")
+        if keep < 0 or (keep == 0 and not copy):
+            raise ConfigError(f"keep is {keep}; without copy=True it must be at least 1")
+        self._client, self._link, self.name = client, link, table
+        self._beta = beta if callable(beta) else (lambda _: beta)
+        self._draw = {"plan": plan, "stratified": stratified, "uniform": uniform}
+        self._copy, self._device = copy, device
+        self._pin = pin or (device is not None and str(device).startswith("cuda"))
+        self._timeout = client.timeout if timeout is None else timeout
+        self.taken = self.short = 0
+        self.closed = False
+        client.sample_request(client.table(table), batch, **self._draw)
+        self._flying = deque(self._flight(batch) for _ in range(prefetch))
+        self._kept: deque[_Flight] = deque(self._flight(batch) for _ in range(keep))
+        self._pump = pump and not link.url.startswith("loopback:")
+        if self._pump:
+            link.start_pump()
+        for flight in self._flying:
+            self._post(flight, self._timeout)
+
+    def _flight(self, batch: int) -> _Flight:
+        landing = self._client.landing(self.name, batch, self._draw["plan"], pin=self._pin)
+        return _Flight(landing)
+
+    def _post(self, flight: _Flight, timeout: float) -> None:
+        """Asks for a batch into the flight's landing; a refusal is told when its turn comes."""
+        if flight.copied is not None:
+            flight.copied.synchronize()
+        flight.remote = self._client.table(self.name, timeout=timeout)
+        flight.request = self._client.sample_request(
+            flight.remote, flight.landing.count, **self._draw
+        )
+        flight.ticket = self._client.post_sample(
+            flight.remote, flight.request, flight.landing, timeout
+        )
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Batch:
+        if self.closed:
+            raise StopIteration
+        deadline, short = Deadline(self._timeout), 0
+        while True:
+            try:
+                batch = self._land(self._flying[0], deadline)
+                break
+            except ShortBatch:
+                short, self.short = short + 1, self.short + 1
+                if short == SHORT_IN_A_ROW:
+                    raise
+            self._post(self._flying[0], deadline.seconds())
+        self.taken += 1
+        self._kept.append(self._flying.popleft())
+        self._flying.append(self._kept.popleft())
+        self._post(self._flying[-1], self._timeout)
+        return batch
+
+    def _land(self, flight: _Flight, deadline: Deadline) -> Batch:
+        """Waits for the flight; posts it again as long as there is time and a reason to hope."""
+        what = f"fetching a batch of table {self.name!r}"
+        while True:
+            if flight.ticket == 0:
+                self._post(flight, deadline.seconds())
+            ticket, flight.ticket = flight.ticket, 0
+            status, need, by = self._link.outcome(ticket, what, deadline.seconds())
+            name = _native.STATUSES[-status]
+            if name in LOST and deadline.left():
+                continue
+            if name in ("STALE_EPOCH", "UNKNOWN_TABLE") and deadline.left():
+                self._look_again(deadline)
+                continue
+            beta = float(self._beta(self.taken))
+            epoch, uniform = flight.remote.epoch, self._client.uniform_of(flight.request)
+            batch = flight.landing.batch(self.name, epoch, beta, uniform, copy=self._copy)
+            return self._placed(flight, self._client.landed(status, batch, what, (need, by)))
+
+    def _look_again(self, deadline: Deadline) -> None:
+        try:
+            self._client.look_up(self.name, deadline.seconds())
+        except (StaleEpoch, UnknownTable):
+            if not deadline.left():
+                raise
+
+    def _placed(self, flight: _Flight, batch: Batch) -> Batch:
+        """The batch as torch tensors on the device, if one was named."""
+        if self._device is None:
+            return batch
+        import torch
+
+        device = torch.device(self._device)
+        data = {name: torch.from_numpy(array) for name, array in batch.data.items()}
+        weights = torch.from_numpy(batch.weights)
+        if device.type != "cpu":
+            data = {name: part.to(device, non_blocking=True) for name, part in data.items()}
+            weights = weights.to(device)
+            if device.type == "cuda":
+                flight.copied = torch.cuda.Event()
+                flight.copied.record(torch.cuda.current_stream(device))
+        return replace(batch, data=data, weights=weights)
+
+    def close(self) -> None:
+        """Lets requests under way go and stops the thread. Batches still kept stay readable."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._link.closed:
+            return
+        for flight in self._flying:
+            if flight.ticket > 0:
+                lib.rp_link_take(self._link.raw, flight.ticket)
+                flight.ticket = 0
+        if self._pump:
+            self._link.stop_pump()
+
+    def __enter__(self) -> Batches:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "closed", True):
+            self.close()

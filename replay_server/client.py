@@ -1,0 +1,491 @@
+"""The client: one session with a server, and everything a learner or an actor asks of it.
+
+Every call has a finite time-out (the client's own where none is given) and ends with a value or a
+typed error. A client may be used by several threads: the core locks each post and turn, and the
+little that is kept here (tables looked up, queued updates) is behind one lock, never held while
+waiting. In a forked child it refuses, with the remedy; pickled, it is its address and options, so
+that a worker process opens a session of its own.
+
+A server that restarts or resets a table makes old keys stale and nothing else: sampling looks the
+table up again and goes on. Writers are told (`ServerRestarted`): what they had stored is gone.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._native import Deadline, Link, ffi, lib
+from .batch import Batch, Keys, Landing, keys_of
+from .batches import Batches
+from .errors import ConfigError, OverBudget, ServerRestarted, ShortBatch, StaleEpoch, UnknownTable
+from .errors import WeightsGone
+from .plain_rows import PlainRows
+from .priorities import UpdateResult, Updates, checked_priorities
+from .remote import RemoteTable, document_of
+from .spec import Spec
+from .writer import Writer
+
+WEIGHTS_FIRST_BYTES = 1 << 20
+MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
+
+
+class Client:
+    """One session with the server at `address`, such as "udp://127.0.0.1:7400".
+
+    timeout    seconds any call waits by default, connecting included
+    mtu        the largest datagram; the url's (?mtu=N) or 1400 where it is 0
+    busy_poll  waits never sleep: lower latency for one whole core
+    specs      {table: Spec} to be compared with what the server stores, at once
+
+    Raises Timeout where nobody answers, SpecMismatch where the columns differ.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout: float = 5.0,
+        mtu: int = 0,
+        busy_poll: bool = False,
+        specs: Mapping[str, Spec] | None = None,
+        batch_max: int = 0,
+    ) -> None:
+        self.address, self.timeout = str(address), float(timeout)
+        self._options = {"mtu": mtu, "busy_poll": busy_poll, "batch_max": batch_max}
+        self._lock = threading.RLock()
+        self._tables: dict[str, RemoteTable] = {}
+        self._plain: dict[str, PlainRows] = {}
+        self._writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+        self._weights_bytes = WEIGHTS_FIRST_BYTES
+        self._link = self._open_link()
+        self._updates = Updates(self._link)
+        try:
+            for name, spec in (specs or {}).items():
+                self.table(name, spec=spec)
+        except BaseException:
+            self.close(0.0)
+            raise
+
+    def _open_link(self) -> Link:
+        options = {name: int(value) for name, value in self._options.items()}
+        return Link(self.address, self.timeout, **options)
+
+    # -- tables ----------------------------------------------------------------------------------
+
+    def table(
+        self, name: str, *, spec: Spec | None = None, timeout: float | None = None
+    ) -> RemoteTable:
+        """The table of this name; looked up once, and again after the server restarted.
+
+        Raises UnknownTable, or SpecMismatch where `spec` is given and differs.
+        """
+        with self._lock:
+            table = self._tables.get(name)
+        if table is None or table.incarnation != lib.rp_link_incarnation(self._link.raw):
+            table = self.look_up(name, timeout)
+        if spec is not None:
+            table.expect(spec)
+        return table
+
+    def look_up(self, name: str, timeout: float | None = None) -> RemoteTable:
+        """The table, asked for anew."""
+        timeout = self.timeout if timeout is None else timeout
+        raw = self.table_info(name, timeout)
+        incarnation = lib.rp_link_incarnation(self._link.raw)
+        table = RemoteTable(self, raw, document_of(self._link, raw, timeout), incarnation)
+        with self._lock:
+            self._tables[name] = table
+        return table
+
+    def table_info(self, name: str, timeout: float | None = None) -> Any:
+        """The core's struct rp_table_info, fresh; `RemoteTable.info` is the readable form."""
+        timeout = self.timeout if timeout is None else timeout
+        if not 0 < len(name.encode()) < lib.RP_NAME_BYTES:
+            raise UnknownTable(f"table {name!r}: names have 1 to {lib.RP_NAME_BYTES - 1} bytes")
+        raw = ffi.new("struct rp_table_info *")
+        ticket = self._link.post(lib.rp_link_table, name.encode(), raw, timeout=timeout)
+        self._link.wait(ticket, f"looking up table {name!r}", timeout)
+        return raw
+
+    def _on(self, name: str, timeout: float, act: Callable[[RemoteTable, float], Any]) -> Any:
+        """act(table, seconds left), once more with the table looked up again if it was another."""
+        deadline = Deadline(timeout)
+        try:
+            return act(self.table(name, timeout=timeout), timeout)
+        except (StaleEpoch, UnknownTable):
+            left = max(deadline.left() / _native.NS, 0.05)
+            return act(self.look_up(name, left), left)
+
+    def size(self, table: str) -> int:
+        """Drawable items of the table now."""
+        return self.table_info(table).count
+
+    def can_sample(self, table: str, count: int) -> bool:
+        """Whether a batch of `count` would be drawn at once, as far as this moment tells."""
+        raw = self.table_info(table)
+        if raw.count < max(1, raw.min_size):
+            return False
+        if raw.samples_per_insert == 0.0:
+            return True
+        return raw.inserted * raw.samples_per_insert - (raw.sampled + count) >= raw.error_min
+
+    def reset(self, table: str, timeout: float | None = None) -> None:
+        """Empties the table: its keys become stale, its writers start new episodes."""
+        timeout = self.timeout if timeout is None else timeout
+
+        def act(remote: RemoteTable, left: float) -> None:
+            epoch = ffi.new("uint64_t *")
+            ticket = self._link.post(
+                lib.rp_link_reset, remote.number, remote.epoch, epoch, timeout=left
+            )
+            self._link.wait(ticket, f"resetting table {table!r}", left)
+
+        self._on(table, timeout, act)
+        self.look_up(table, timeout)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def writer(
+        self,
+        table: str,
+        streams: int = 1,
+        *,
+        autoreset: Any = None,
+        spec: Spec | None = None,
+        timeout: float | None = None,
+    ) -> Writer:
+        """A writer of `streams` environments, with a session of its own.
+
+        autoreset: the environment itself, or its mode: "next-step", "same-step", "disabled", or
+        "single". By default "single" for one stream and "next-step", Gymnasium's own default, for
+        more. Raises NoRoom where the table's writers are all taken.
+        """
+        timeout = self.timeout if timeout is None else timeout
+        if autoreset is None:
+            autoreset = "single" if streams == 1 else "next-step"
+        remote = self.look_up(table, timeout)
+        if spec is not None:
+            remote.expect(spec)
+        link = self._open_link()
+        try:
+            writer = Writer(link, remote, streams, autoreset, timeout)
+        except BaseException:
+            link.close(0.0)
+            raise
+        self._writers.add(writer)
+        return writer
+
+    def extend(
+        self,
+        table: str,
+        columns: Mapping[str, Any],
+        priorities: Any = None,
+        *,
+        timeout: float | None = None,
+    ) -> Keys:
+        """Stores plain rows, each an item of its own: {column: [N, *shape]}; their keys, [N].
+
+        For tables whose plans look at the row itself only. priorities float64 [N]; without: the
+        running maximum. Returns when all are stored. Raises SpecError naming column, expected and
+        got, LimiterBlocked where the limiter did not let all of them in (those before are stored).
+        """
+        timeout = self.timeout if timeout is None else timeout
+        remote = self.table(table, timeout=timeout)
+        counts = {len(np.asarray(value)) for value in columns.values()}
+        records = remote.spec.pack(columns, max(counts, default=0))
+        checked = None if priorities is None else checked_priorities(priorities, len(records))
+        with self._lock:
+            rows = self._plain.get(table)
+            if rows is None or rows.table is not remote:
+                rows = self._plain[table] = PlainRows(self._link, remote, timeout)
+        try:
+            return rows.extend(records, checked, timeout)
+        except (ServerRestarted, StaleEpoch):
+            with self._lock:  # the next call looks the table up and asks for a place anew
+                self._plain.pop(table, None)
+                self._tables.pop(table, None)
+            raise
+
+    # -- sampling --------------------------------------------------------------------------------
+
+    def landing(self, table: str, batch: int, plan: int | str = 0, *, pin: bool = False) -> Landing:
+        """Memory for batches of this shape, to be given as `out` again and again."""
+        remote = self.table(table)
+        return Landing(remote.layout.plans[remote.layout.index(plan)], remote.spec, batch, pin)
+
+    def sample(
+        self,
+        table: str,
+        batch: int,
+        *,
+        beta: float = 0.4,
+        plan: int | str = 0,
+        stratified: bool = False,
+        uniform: float = 0.0,
+        timeout: float | None = None,
+        out: Landing | None = None,
+    ) -> Batch:
+        """Draws `batch` items; each with probability (1-u) mass/total + u/N, u = `uniform`.
+
+        stratified: one draw out of each of `batch` equal shares of the mass; needs uniform = 0.
+        out: a `landing` of this table, batch and plan: then the batch is that memory, valid until
+        it is used again. Raises LimiterBlocked (how many items are missing) or Timeout after
+        `timeout` seconds, NothingDrawable, ShortBatch (with .batch, the items that did arrive).
+        """
+        timeout = self.timeout if timeout is None else timeout
+
+        def act(remote: RemoteTable, left: float) -> Batch:
+            landing = self._landing(remote, batch, plan, out)
+            request = self.sample_request(
+                remote, batch, plan=plan, stratified=stratified, uniform=uniform
+            )
+            ticket = self.post_sample(remote, request, landing, left)
+            what = f"sampling {batch} items of table {table!r}"
+            status, need, by = self._link.outcome(ticket, what, left)
+            uniform_part = self.uniform_of(request)
+            landed = landing.batch(table, remote.epoch, beta, uniform_part, copy=False)
+            return self.landed(status, landed, what, (need, by))
+
+        return self._on(table, timeout, act)
+
+    def _landing(
+        self, remote: RemoteTable, count: int, plan: int | str, out: Landing | None
+    ) -> Landing:
+        layout = remote.layout.plans[remote.layout.index(plan)]
+        if out is None:
+            return Landing(layout, remote.spec, count)
+        if out.count != count or out.layout != layout:
+            raise ConfigError(
+                f"out holds {out.count} items of plan {out.layout.name!r}; "
+                f"{count} of {layout.name!r} are asked for"
+            )
+        return out
+
+    def sample_request(
+        self,
+        remote: RemoteTable,
+        count: int,
+        *,
+        plan: int | str = 0,
+        stratified: bool = False,
+        uniform: float = 0.0,
+    ) -> Any:
+        """The core's struct rp_sample; ConfigError where the arguments exclude each other."""
+        if not 0.0 <= uniform <= 1.0:
+            raise ConfigError(f"uniform is {uniform}; expected 0 to 1")
+        if stratified and uniform > 0.0:
+            raise ConfigError("stratified draws have no uniform part: give uniform=0")
+        request = ffi.new("struct rp_sample *")
+        request.epoch, request.count = remote.epoch, count
+        request.uniform = min(int(uniform * 2.0**32), 0xFFFFFFFF)
+        request.plan = remote.layout.index(plan)
+        request.mode = getattr(lib, MODES[bool(stratified)])
+        return request
+
+    def uniform_of(self, request: Any) -> float:
+        """The uniform part of a request as the server draws it."""
+        return 1.0 if request.uniform == 0xFFFFFFFF else request.uniform / 2.0**32
+
+    def post_sample(
+        self,
+        remote: RemoteTable,
+        request: Any,
+        landing: Landing,
+        timeout: float,
+        keys: Any = ffi.NULL,
+    ) -> int:
+        """The ticket of a request that lands in `landing`, or a status."""
+        return self._link.post(
+            lib.rp_link_sample, remote.number, request, keys, landing.raw, timeout=timeout
+        )
+
+    def landed(self, status: int, batch: Batch, what: str, blocked: tuple[int, str]) -> Batch:
+        """The batch of a sample request that ended with `status`; raises what it ended with."""
+        if status == -_native.NUMBERS["SHORT_BATCH"]:
+            short = ShortBatch(what, int((~batch.valid).sum()))
+            short.status, short.batch = "SHORT_BATCH", batch.arrived()
+            raise short
+        _native.check(status, what, blocked=blocked)
+        return batch
+
+    def get(
+        self, table: str, keys: Any, *, plan: int | str = 0, timeout: float | None = None
+    ) -> Batch:
+        """The items of `keys`, undrawn and uncharged, in that order; `valid` False: it is gone."""
+        timeout = self.timeout if timeout is None else timeout
+        wanted = keys_of(keys)
+
+        def act(remote: RemoteTable, left: float) -> Batch:
+            landing = self._landing(remote, len(wanted), plan, None)
+            request = self.sample_request(remote, len(wanted), plan=plan)
+            request.mode, request.epoch = lib.RP_SAMPLE_KEYS, wanted.epoch or remote.epoch
+            raw = ffi.from_buffer("uint64_t[]", wanted)
+            ticket = self.post_sample(remote, request, landing, left, raw)
+            what = f"getting {len(wanted)} items of table {table!r}"
+            status, need, by = self._link.outcome(ticket, what, left)
+            if status != -_native.NUMBERS["SHORT_BATCH"]:
+                _native.check(status, what, blocked=(need, by))
+            landing.keys[:] = wanted
+            return landing.batch(table, remote.epoch, 0.0, 0.0, copy=False)
+
+        return self._on(table, timeout, act)
+
+    def batches(self, table: str, batch: int, **options: Any) -> Batches:
+        """An iterator of batches that are fetched ahead while Python computes; see `Batches`."""
+        return Batches(self, self._link, table, batch, **options)
+
+    # -- priorities ------------------------------------------------------------------------------
+
+    def update_priorities(
+        self,
+        table: str,
+        keys: Any,
+        priorities: Any,
+        *,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> UpdateResult:
+        """Sets priorities, float64 [N], of keys (or of a whole Batch). Of duplicates the last wins.
+
+        Keys whose item is gone count as stale, which is normal life. wait=False queues the update
+        and returns zeros: results add up and errors are kept until `flush`; at most
+        QUEUED_UPDATES_MAX updates wait, then the oldest is waited for.
+        """
+        timeout = self.timeout if timeout is None else timeout
+        wanted = keys.keys if isinstance(keys, Batch) else keys_of(keys)
+        checked = checked_priorities(priorities, len(wanted))
+        remote = self.table(table, timeout=timeout)
+        return self._updates.update(remote, wanted, checked, wait, timeout)
+
+    def flush(self, timeout: float | None = None) -> UpdateResult:
+        """Waits for queued updates; what became of all of them since the last flush."""
+        return self._updates.flush(self.timeout if timeout is None else timeout)
+
+    # -- weights ---------------------------------------------------------------------------------
+
+    @property
+    def weights_version(self) -> int:
+        """The newest version any answer told of, to this session or its writers; 0 = none yet."""
+        told = [lib.rp_link_weights_version(self._link.raw)]
+        told += [writer.weights_version for writer in list(self._writers) if not writer.closed]
+        return max(told)
+
+    def publish_weights(self, weights: bytes, timeout: float | None = None) -> int:
+        """Makes `weights` the newest version for everyone; the number the server gave it."""
+        timeout = self.timeout if timeout is None else timeout
+        if len(weights) == 0:
+            raise ConfigError("the weights are 0 bytes; expected at least 1")
+        memory, version = ffi.from_buffer("uint8_t[]", weights), ffi.new("uint64_t *")
+        ticket = self._link.post(
+            lib.rp_link_publish, memory, len(weights), version, timeout=timeout
+        )
+        self._link.wait(ticket, f"publishing {len(weights)} bytes of weights", timeout)
+        return version[0]
+
+    def pull_weights(
+        self, newer_than: int = 0, timeout: float | None = None
+    ) -> tuple[int, bytes] | None:
+        """(version, bytes) of the newest weights; None where none is newer than `newer_than`."""
+        timeout = self.timeout if timeout is None else timeout
+        if self.weights_version <= newer_than:
+            self.ping(timeout)
+            if self.weights_version <= newer_than:
+                return None
+        for _ in range(8):
+            status, version, weights = self._pull(timeout)
+            if status == 0:
+                return (version, weights) if version > newer_than else None
+            if status == -_native.NUMBERS["NO_WEIGHTS"]:
+                return None
+            if status != -_native.NUMBERS["TOO_LARGE"]:
+                _native.check(status, "pulling weights")
+        raise WeightsGone("pulling weights: they grew faster than they could be fetched")
+
+    def _pull(self, timeout: float) -> tuple[int, int, bytes]:
+        target = np.empty(self._weights_bytes, np.uint8)
+        size, version = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        ticket = self._link.post(
+            lib.rp_link_blob,
+            lib.RP_BLOB_WEIGHTS,
+            0,
+            0,
+            _native.pointer("uint8_t[]", target),
+            len(target),
+            size,
+            version,
+            timeout=timeout,
+        )
+        status, _, _ = self._link.outcome(ticket, "pulling weights", timeout)
+        if status == -_native.NUMBERS["TOO_LARGE"]:
+            if size[0] > lib.RP_BLOB_BYTES_MAX:
+                raise OverBudget(f"the server's weights are {size[0]} bytes, beyond any limit")
+            self._weights_bytes = int(size[0])
+        return status, version[0], target[: size[0]].tobytes() if status == 0 else b""
+
+    # -- the server ------------------------------------------------------------------------------
+
+    def stats(self, timeout: float | None = None) -> dict[str, int]:
+        """The server's counters by name, and `sessions` open now."""
+        timeout = self.timeout if timeout is None else timeout
+        numbers = ffi.new("uint64_t[]", len(_native.COUNTERS))
+        sessions = ffi.new("uint32_t *")
+        ticket = self._link.post(lib.rp_link_stats, numbers, sessions, timeout=timeout)
+        self._link.wait(ticket, "asking for the server's counters", timeout)
+        values = ffi.unpack(numbers, len(_native.COUNTERS))
+        return dict(zip(_native.COUNTERS, values, strict=True)) | {"sessions": sessions[0]}
+
+    def counters(self) -> dict[str, int]:
+        """This session's own counters by name: retransmissions, time-outs, redraws, drops."""
+        return self._link.counters()
+
+    def ping(self, timeout: float | None = None) -> None:
+        """One round trip; keeps the session alive."""
+        timeout = self.timeout if timeout is None else timeout
+        ticket = self._link.post(lib.rp_link_ping, timeout=timeout)
+        self._link.wait(ticket, f"pinging {self.address}", timeout)
+
+    @property
+    def incarnation(self) -> int:
+        """The server's; another number means that it came back empty."""
+        return lib.rp_link_incarnation(self._link.raw)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """What the server granted this session: mtu, batch_max, records, weights_max and so on."""
+        raw = ffi.new("struct rp_opened *")
+        _native.check(lib.rp_link_limits(self._link.raw, raw), "asking for limits")
+        names = ("mtu", "idle_ms", "batch_max", "records", "table_count", "weights_max")
+        return {name: getattr(raw, name) for name in names}
+
+    # -- life ------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._link.closed
+
+    def close(self, timeout: float | None = None) -> None:
+        """Ends the session; writers have sessions of their own. Twice is fine."""
+        self._link.close(self.timeout if timeout is None else timeout)
+
+    def __enter__(self) -> Client:
+        _ = self._link.raw
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple:
+        return _reopened, (self.address, self.timeout, self._options)
+
+    def __repr__(self) -> str:
+        return f"Client({self.address!r}{', closed' if self.closed else ''})"
+
+
+def _reopened(address: str, timeout: float, options: Mapping[str, Any]) -> Client:
+    return Client(address, timeout=timeout, **options)

@@ -1,0 +1,126 @@
+"""`extend`: rows that are items at once, for tables whose plans look at the row itself only.
+
+The rows of one call leave in as few datagrams as they fit, each with its priority in its header;
+the call returns when all of them are acknowledged, with their keys out of the session's ledger. It
+uses one writer place of the client's own session per table, which ends with the client.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._native import Deadline, Link, ffi, lib
+from .batch import Keys, keys_of
+from .errors import ConfigError, EngineError, ReplayError
+from .remote import RemoteTable
+
+ROWS_AT_ONCE = 1024
+LEDGER_ROWS = 1024
+LEDGER_DTYPE = np.dtype(
+    [("step", np.uint64), ("key", np.uint64), ("stream", np.uint32), ("table", np.uint32)]
+)
+
+
+def take_ledger(link: Link) -> np.ndarray:
+    """The acknowledged rows nobody took yet: structured [N] of step, key, stream, table."""
+    parts: list[np.ndarray] = []
+    while not parts or len(parts[-1]) == LEDGER_ROWS:
+        rows = np.zeros(LEDGER_ROWS, LEDGER_DTYPE)
+        raw = ffi.from_buffer("struct rp_push_key[]", rows, require_writable=True)
+        parts.append(rows[: lib.rp_link_ledger(link.raw, raw, LEDGER_ROWS)])
+    return np.concatenate(parts)
+
+
+def ask_for_place(link: Link, table: RemoteTable, streams: int, timeout: float) -> int:
+    """A writer place of the session on `table`; its window. NoRoom where all are taken."""
+    granted = ffi.new("struct rp_writer_granted *")
+    ticket = link.post(lib.rp_link_writer, table.raw, streams, granted, timeout=timeout)
+    link.wait(ticket, f"asking for a writer place on table {table.name!r}", timeout)
+    return int(granted.window)
+
+
+def writer_error(link: Link, table: RemoteTable, status: int) -> ReplayError:
+    """The error that ended a writer, with what it lost."""
+    counts = ffi.new("uint64_t[3]")
+    lib.rp_link_loss(link.raw, table.number, counts, counts + 1, counts + 2)
+    what = f"writing to table {table.name!r}"
+    return _native.error(_native.STATUSES[-status], what, loss=tuple(ffi.unpack(counts, 3)))
+
+
+class PlainRows:
+    """The writer place of one client on one table; several threads take turns."""
+
+    def __init__(self, link: Link, table: RemoteTable, timeout: float) -> None:
+        if table.ahead or table.layout.behind:
+            raise ConfigError(
+                f"table {table.name!r} has items of several steps (plans {list(table.plans)}): "
+                "write episodes to it with client.writer(...)"
+            )
+        self.link, self.table = link, table
+        self.lock = threading.Lock()
+        ask_for_place(link, table, 1, timeout)
+
+    def extend(self, records: np.ndarray, priorities: np.ndarray | None, timeout: float) -> Keys:
+        """Stores uint8 [N, record_size]; returns their keys when all are acknowledged."""
+        with self.lock:
+            return self._extend(records, priorities, Deadline(timeout))
+
+    def _extend(self, records: np.ndarray, priorities: np.ndarray | None, until: Deadline) -> Keys:
+        take_ledger(self.link)
+        ledger, done = [], 0
+        while done < len(records):
+            done += self._push(records, priorities, done, until)
+            ledger.append(take_ledger(self.link))
+            if done < len(records) and not until.left():
+                raise self._held_back(f"storing rows ({len(records) - done} not taken)")
+        self._settle(until)
+        rows = np.concatenate([*ledger, take_ledger(self.link)])
+        rows = rows[rows["table"] == self.table.number]
+        if len(rows) != len(records):
+            raise EngineError(f"{len(records)} rows were stored, {len(rows)} keys came back")
+        return keys_of(rows["key"][np.argsort(rows["step"])], self.table.epoch)
+
+    def _push(
+        self, records: np.ndarray, priorities: np.ndarray | None, done: int, until: Deadline
+    ) -> int:
+        """Posts some of the rows from `done` on; how many were taken."""
+        rows = records[done : done + ROWS_AT_ONCE]
+        flags, given = lib.RP_RUN_ITEM, ffi.NULL
+        if priorities is not None:
+            flags |= lib.RP_RUN_PRIORITY
+            given = ffi.from_buffer("double[]", priorities[done : done + len(rows)])
+        return self._checked(
+            lib.rp_link_push(
+                self.link.raw,
+                self.table.number,
+                0,
+                ffi.from_buffer("uint8_t[]", rows),
+                len(rows),
+                flags,
+                given,
+                min(until.left(), lib.RP_SLICE_NS),
+            )
+        )
+
+    def _settle(self, until: Deadline) -> None:
+        while True:
+            wait = min(until.left(), lib.RP_SLICE_NS)
+            status = lib.rp_link_settle(self.link.raw, self.table.number, wait)
+            if self._checked(status) != _native.PENDING:
+                return
+            if not until.left():
+                raise self._held_back("waiting for rows to be stored")
+
+    def _checked(self, status: int) -> int:
+        if status < 0:
+            raise writer_error(self.link, self.table, status)
+        return status
+
+    def _held_back(self, what: str) -> ReplayError:
+        state: Any = ffi.new("struct rp_push_state *")
+        lib.rp_link_push_state(self.link.raw, self.table.number, state)
+        return _native.held_back(state.need, f"table {self.table.name!r}: {what}")

@@ -1,0 +1,402 @@
+"""Writing experience: rows go in as they happen, items are created when their window is complete.
+
+A `Writer` is a session of its own with one place on one table. It keeps, for each of its streams
+(one an environment), the number of the next row and how many rows its open episode has; rows are
+counted along a stream from 0, closing rows included, and (stream, step) names a row for good.
+
+    add, add_batch   what `step` returned -> rows (autoreset.py) -> append; returns what is `Ready`
+    append           rows made elsewhere, such as by an actor that computes its own windows
+    create_items     items at ready anchors, with priorities, or with the table's running maximum
+    flush            waits until everything is acknowledged, which means stored; raises otherwise
+
+An anchor is ready once as many rows follow it as the table's plans reach ahead, or its episode has
+ended. Anchors that `add` returned and that nobody created by the next `add`, `flush` or `close`
+are created then, with the running maximum: whoever has no priorities need not care.
+
+Rows that the server does not take in time (a limiter holds them back) stay here and go first with
+the next call: an exception loses nothing and nothing is sent twice. Closing the writer ends its
+session: open episodes are cut at their last stored row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._native import Deadline, Link, ffi, lib
+from .autoreset import MODES, Autoreset, Rows, mode_of
+from .errors import ClosedError, ConfigError, ReplayError
+from .plain_rows import ask_for_place, take_ledger, writer_error
+from .priorities import checked_priorities
+from .remote import RemoteTable
+from .spec import SpecError
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Anchors whose window is complete, sorted by (stream, step); int64 [K] each.
+
+    `ahead`: rows that follow the anchor in its episode, at most the table's reach.
+    """
+
+    streams: np.ndarray
+    steps: np.ndarray
+    ahead: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+
+@dataclass(frozen=True)
+class WriterState:
+    """What a writer has done so far, in rows and items."""
+
+    steps_posted: int
+    steps_stored: int
+    items_posted: int
+    items_created: int
+    items_failed: int
+    steps_resent: int
+    messages_open: int
+    need: int
+
+
+class Writer:
+    """One place on a table. One thread owns it; `with` flushes at the end, and raises if it cannot.
+
+    Made by `Client.writer`. `link` is closed with the writer.
+    """
+
+    def __init__(
+        self, link: Link, table: RemoteTable, streams: int, autoreset: Any, timeout: float
+    ) -> None:
+        if not 1 <= streams <= lib.RP_STREAMS_MAX:
+            raise ConfigError(f"streams is {streams}; expected 1 to {lib.RP_STREAMS_MAX}")
+        self.link, self.table, self.spec, self.timeout = link, table, table.spec, timeout
+        self.streams = streams
+        mode = autoreset if isinstance(autoreset, str) else mode_of(autoreset)
+        if mode not in MODES:
+            raise ConfigError(f"autoreset {mode!r}; expected an environment or one of {MODES}")
+        self._rows = Autoreset(self.spec, mode, streams)
+        self._anchors = Anchors(streams, table.ahead)
+        self._pending: Ready | None = None
+        self.window = ask_for_place(link, table, streams, timeout)
+        self._buffer = _Rows(self.spec, streams)
+        self._creates = _Creates()
+
+    # -- adding ----------------------------------------------------------------------------------
+
+    def add(self, **step: Any) -> Ready:
+        """One step of a single environment: as `add_batch`, without the leading axis."""
+        if self.streams != 1:
+            raise ConfigError(f"add is for one stream, this writer has {self.streams}: add_batch")
+        if self._rows.mode != "single":
+            step = _with_axis(step)
+        return self.add_batch(**step)
+
+    def add_batch(
+        self,
+        *,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        next_observation: Any = None,
+        final_observation: Any = None,
+        infos: Mapping[str, Any] | None = None,
+        life_lost: Any = None,
+        **extras: Any,
+    ) -> Ready:
+        """One step of all environments: what the action was chosen from, and what came of it.
+
+        Arrays have the leading axis [streams], nested as in the spaces. An episode that ends needs
+        its last observation: in next_observation, in infos["final_obs"] (same-step mode), or in
+        final_observation. `life_lost` cuts returns, not episodes; extras are the spec's own
+        columns. Returns the anchors that became ready. Raises SpecError naming column, expected
+        and got, before anything is stored.
+        """
+        self._finish_pending()
+        self._drain(self.timeout)
+        rows = self._rows.rows(
+            observation=observation,
+            action=action,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            next_observation=next_observation,
+            final_observation=final_observation,
+            infos=infos,
+            life_lost=life_lost,
+            extras=extras,
+        )
+        self._pending = self._accept(rows)
+        self._drain(self.timeout)
+        return self._pending
+
+    def append(self, rows: Rows) -> Ready:
+        """Rows made elsewhere, their items the caller's to create; what became ready."""
+        self._finish_pending()
+        self._drain(self.timeout)
+        ready = self._accept(rows)
+        self._drain(self.timeout)
+        return ready
+
+    def restart(self, mask: np.ndarray | None = None) -> None:
+        """The environments (those in `mask`) were reset by hand; `Autoreset.restart`."""
+        self._rows.restart(mask)
+
+    # -- items -----------------------------------------------------------------------------------
+
+    def create_items(self, ready: Any, priorities: Any = None) -> None:
+        """Items at the anchors of `ready` (anything with .streams and .steps), float64 [K]."""
+        self.create(ready.streams, ready.steps, priorities)
+
+    def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
+        """Items at rows (stream, step), each once; without priorities: the running maximum."""
+        self._pending = None
+        self._create(streams, steps, priorities)
+
+    def _create(self, streams: Any, steps: Any, priorities: Any) -> None:
+        streams, steps = np.asarray(streams), np.asarray(steps)
+        count = len(steps)
+        if streams.shape != (count,) or steps.shape != (count,):
+            raise ConfigError(f"streams {streams.shape} and steps {steps.shape} must be [K] alike")
+        if count == 0:
+            return
+        if streams.min() < 0 or streams.max() >= self.streams:
+            raise ConfigError(f"stream {streams.max()}: this writer has {self.streams}")
+        if (steps < 0).any() or (steps >= self._anchors.next_step[streams]).any():
+            raise ConfigError("an item can only be created at a step this writer has added")
+        masses = None if priorities is None else checked_priorities(priorities, count)
+        self._drain(self.timeout)
+        self._creates = _Creates(streams.astype(np.uint16), steps.astype(np.uint64), masses)
+        self._drain(self.timeout)
+
+    def _finish_pending(self) -> None:
+        """Creates what the last `add` returned and nobody created."""
+        ready, self._pending = self._pending, None
+        if ready is not None and len(ready):
+            self._create(ready.streams, ready.steps, None)
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def _accept(self, rows: Rows) -> Ready:
+        self._buffer.fill(rows)
+        return self._anchors.advance(rows.streams, rows.ended_streams)
+
+    def _drain(self, timeout: float) -> None:
+        """Hands rows, then creates, to the link; what is not taken in time stays for next time."""
+        link, wait = self.link.raw, min(_native.nanoseconds(timeout), lib.RP_SLICE_NS)
+        buffer, creates, deadline = self._buffer, self._creates, None
+        while buffer.begin < buffer.end or creates.begin < creates.end:
+            if deadline is None:
+                deadline = Deadline(timeout)
+            elif not deadline.left():
+                raise self._held_back("adding (what was not taken is kept and goes first)")
+            if buffer.begin < buffer.end:
+                buffer.begin += self._checked(buffer.push(link, self.table.number, wait))
+            else:
+                creates.begin += self._checked(creates.push(link, self.table.number, wait))
+            wait = min(deadline.left(), lib.RP_SLICE_NS)
+
+    def send(self) -> None:
+        """Lets what was added leave now, full datagram or not; does not wait for answers."""
+        self._finish_pending()
+        self._drain(self.timeout)
+        self._checked(lib.rp_link_flush(self.link.raw, self.table.number))
+
+    def flush(self, timeout: float | None = None) -> WriterState:
+        """Waits until every row and item so far is acknowledged: stored. Raises if not in time."""
+        timeout = self.timeout if timeout is None else timeout
+        self._finish_pending()
+        self._drain(timeout)
+        deadline = Deadline(timeout)
+        while True:
+            wait = min(deadline.left(), lib.RP_SLICE_NS)
+            status = lib.rp_link_settle(self.link.raw, self.table.number, wait)
+            if self._checked(status) != _native.PENDING:
+                return self.state()
+            if not deadline.left():
+                raise self._held_back("flushing")
+
+    # -- facts -----------------------------------------------------------------------------------
+
+    def state(self) -> WriterState:
+        """Rows and items posted, stored, refused so far."""
+        raw = self._raw_state()
+        return WriterState(**{name: getattr(raw, name) for name in WriterState.__annotations__})
+
+    def ledger(self) -> np.ndarray:
+        """The acknowledged rows since the last call: structured [N] of step, key, stream, table.
+
+        Only the newest few hundred datagrams' worth is kept between calls.
+        """
+        return take_ledger(self.link)
+
+    @property
+    def weights_version(self) -> int:
+        """The newest weights any answer to this writer told of; 0 before the first."""
+        return lib.rp_link_weights_version(self.link.raw)
+
+    @property
+    def closed(self) -> bool:
+        return self.link.closed
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flushes, ends the session, cuts open episodes. Raises if something was not stored."""
+        if self.link.closed:
+            return
+        timeout = self.timeout if timeout is None else timeout
+        try:
+            self.flush(timeout)
+        finally:
+            self.link.close(timeout)
+
+    def __enter__(self) -> Writer:
+        if self.closed:
+            raise ClosedError("this writer is closed; open another one with client.writer(...)")
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.link.close(self.timeout)
+
+    # -- errors ----------------------------------------------------------------------------------
+
+    def _raw_state(self) -> Any:
+        raw = ffi.new("struct rp_push_state *")
+        _native.check(
+            lib.rp_link_push_state(self.link.raw, self.table.number, raw), "asking the writer"
+        )
+        return raw
+
+    def _checked(self, status: int) -> int:
+        """`status` if it is none; the writer's error with its losses otherwise."""
+        if status < 0:
+            raise writer_error(self.link, self.table, status)
+        return status
+
+    def _held_back(self, what: str) -> ReplayError:
+        need = self._raw_state().need
+        return _native.held_back(need, f"table {self.table.name!r}: {what}")
+
+
+class Anchors:
+    """Which rows of B streams have a complete window: counts, no rows. See `Ready`."""
+
+    def __init__(self, streams: int, reach: int) -> None:
+        self.reach = reach
+        self.next_step = np.zeros(streams, np.int64)  # closing rows included
+        self.length = np.zeros(streams, np.int64)  # rows of the open episode
+
+    def advance(self, streams: np.ndarray, ended: np.ndarray) -> Ready:
+        """One more row in each of `streams`, then a closing row in each of `ended`."""
+        self.next_step[streams] += 1
+        self.length[streams] += 1
+        full = streams[self.length[streams] > self.reach]
+        steps = self.next_step[full] - 1 - self.reach
+        if not len(ended):
+            return Ready(full, steps, np.full(len(full), self.reach))
+        held = np.minimum(self.length[ended], self.reach)
+        ended_streams = np.repeat(ended, held)
+        ahead = np.concatenate([np.arange(n, 0, -1) for n in held]) if held.sum() else held[:0]
+        ended_steps = self.next_step[ended_streams] - ahead
+        self.next_step[ended] += 1
+        self.length[ended] = 0
+        every = np.concatenate([full, ended_streams])
+        steps = np.concatenate([steps, ended_steps])
+        ahead = np.concatenate([np.full(len(full), self.reach), ahead])
+        order = np.lexsort((steps, every))
+        return Ready(every[order], steps[order], ahead[order])
+
+
+class _Rows:
+    """Room for one call's rows, laid out as they are sent: steps first, then closing rows."""
+
+    def __init__(self, spec: Any, streams: int) -> None:
+        self.spec = spec
+        self.records = np.zeros((2 * streams, spec.record_size), np.uint8)
+        fields = self.records.view(spec.record_dtype())[:, 0]
+        self.columns = {name: fields[name] for name in spec.names}
+        self.streams = np.zeros(2 * streams, np.uint16)
+        self.flags = np.zeros(2 * streams, np.uint32)
+        self.raw_records = ffi.from_buffer("uint8_t[]", self.records.reshape(-1))
+        self.raw_streams = ffi.from_buffer("uint16_t[]", self.streams)
+        self.raw_flags = ffi.from_buffer("uint32_t[]", self.flags)
+        self.begin = self.end = 0
+
+    def fill(self, rows: Rows) -> None:
+        """Takes `rows` in; the room must be empty."""
+        assert self.begin == self.end
+        steps, closing = len(rows.streams), len(rows.ended_streams)
+        if set(rows.columns) != set(self.columns):
+            raise SpecError(f"rows have columns {list(rows.columns)}, not {list(self.columns)}")
+        for name, column in rows.columns.items():
+            self.columns[name][:steps] = column
+        self.streams[:steps] = rows.streams
+        self.flags[:steps] = 0
+        if closing:
+            end = steps + closing
+            self.records[steps:end] = 0
+            for name, column in rows.closing.items():
+                self.columns[name][steps:end] = column
+            self.streams[steps:end] = rows.ended_streams
+            self.flags[steps:end] = lib.RP_RUN_END
+        self.begin, self.end = 0, steps + closing
+
+    def push(self, link: Any, table: int, timeout_ns: int) -> int:
+        """Posts what is left; how many rows were taken, or a status."""
+        return lib.rp_link_push_rows(
+            link,
+            table,
+            self.raw_streams + self.begin,
+            self.raw_flags + self.begin,
+            self.raw_records + self.begin * self.spec.record_size,
+            self.spec.record_size,
+            self.end - self.begin,
+            timeout_ns,
+        )
+
+
+class _Creates:
+    """Items still to be posted, [begin, end) of these arrays."""
+
+    def __init__(
+        self,
+        streams: np.ndarray | None = None,
+        steps: np.ndarray | None = None,
+        priorities: np.ndarray | None = None,
+    ) -> None:
+        self.begin, self.end = 0, 0 if steps is None else len(steps)
+        self.streams = streams if streams is not None else np.zeros(0, np.uint16)
+        self.steps = steps if steps is not None else np.zeros(0, np.uint64)
+        self.priorities = priorities
+
+    def push(self, link: Any, table: int, timeout_ns: int) -> int:
+        """Posts what is left; how many were taken, or a status."""
+        begin, given = self.begin, ffi.NULL
+        if self.priorities is not None:
+            given = ffi.from_buffer("double[]", self.priorities[begin:])
+        streams = ffi.from_buffer("uint16_t[]", self.streams[begin:])
+        steps = ffi.from_buffer("uint64_t[]", self.steps[begin:])
+        return lib.rp_link_create(link, table, streams, steps, given, self.end - begin, timeout_ns)
+
+
+def _with_axis(step: Mapping[str, Any]) -> dict[str, Any]:
+    """A leading axis of one on every leaf."""
+
+    def widened(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: widened(entry) for key, entry in value.items()}
+        if isinstance(value, tuple):
+            return tuple(widened(entry) for entry in value)
+        return None if value is None else np.asarray(value)[None]
+
+    return {name: value if name == "infos" else widened(value) for name, value in step.items()}
