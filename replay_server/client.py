@@ -23,8 +23,15 @@ from . import _native
 from ._native import Deadline, Link, ffi, lib
 from .batch import Batch, Keys, Landing, keys_of
 from .batches import Batches
-from .errors import ConfigError, OverBudget, ServerRestarted, ShortBatch, StaleEpoch, UnknownTable
-from .errors import WeightsGone
+from .errors import (
+    ConfigError,
+    OverBudget,
+    ServerRestarted,
+    ShortBatch,
+    StaleEpoch,
+    UnknownTable,
+    WeightsGone,
+)
 from .plain_rows import PlainRows
 from .priorities import UpdateResult, Updates, checked_priorities
 from .remote import RemoteTable, document_of

@@ -1,0 +1,172 @@
+"""`python -m replay_server`: serve tables, or look at a server that does.
+
+    serve [FILE]    serves what a server.toml describes; options on the command line win
+    stats ADDRESS   prints the counters of a running server; --watch: again and again
+
+Exit codes: 0 stopped or done; 2 something about the request is wrong, told in one sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from .arguments import add_options, option
+
+EXIT_USAGE = 2
+EXAMPLES = """examples:
+  python -m replay_server serve deploy/server.toml
+  python -m replay_server serve deploy/server.toml --url udp://127.0.0.1:7401 --seed 7
+  python -m replay_server serve --env CartPole-v1 --n-step 3 --capacity 100000
+  python -m replay_server stats udp://127.0.0.1:7400 --watch
+"""
+
+
+@dataclass
+class ServeArgs:
+    """Options of `serve`; those not given leave what the file says, or the default."""
+
+    url: str = option("Where to serve: udp://HOST:PORT; port 0 takes any free one.", "")
+    seed: int = option("Seed of the draws; from the operating system if neither says one.", 0)
+    insecure: bool = option("Serve beyond this machine without a key.", False)
+    mtu: int = option("Largest datagram in bytes.", 0)
+    busy_poll: bool = option("The server's thread never sleeps.", False)
+    core: int = option("Core that the server's thread is pinned to.", 0)
+    region: str = option("File for the memory; taken over if it exists.", "")
+    sessions: int = option("Clients at once; every writer is one.", 0)
+    env: str = option("Without a file: one table `main` with this environment's columns.", "")
+    n_step: int = option("With --env: items are n-step transitions.", 3)
+    stack: int = option("With --env: frames in a stack.", 1)
+    capacity: int = option("With --env: steps kept.", 100_000)
+    alpha: float = option("With --env: priorities are raised to this power.", 0.6)
+    min_size: int = option("With --env: items before the first draw.", 1000)
+
+
+@dataclass
+class StatsArgs:
+    """Options of `stats`."""
+
+    watch: bool = option("Print again and again, with rates, until Ctrl-C.", False)
+    every: float = option("Seconds between two prints.", 1.0)
+    timeout: float = option("Seconds to wait for the server.", 5.0)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m replay_server",
+        description="An experience-replay memory server for DQN actors and learners.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    serve = commands.add_parser(
+        "serve",
+        help="serve the tables that a server.toml describes",
+        description="Prints what it will serve and the memory it will take, then serves until "
+        "SIGINT or SIGTERM.",
+    )
+    serve.add_argument("file", nargs="?", metavar="FILE", help="a server.toml")
+    add_options(serve, ServeArgs, keep_unset=True)
+    stats = commands.add_parser("stats", help="print the counters of a running server")
+    stats.add_argument("address", metavar="ADDRESS", help="such as udp://127.0.0.1:7400")
+    add_options(stats, StatsArgs)
+    return top
+
+
+def serve(given: dict[str, Any]) -> int:
+    """Serves until a signal; prints what and how much first."""
+    from . import config
+    from .server import Server, memory_of
+
+    file = given.pop("file")
+    loaded = config.load(file) if file else _from_options(given)
+    named = {field.name for field in fields(loaded.options)}
+    chosen = {name: value for name, value in given.items() if name in named}
+    options = replace(loaded.options, **chosen)
+    memory = memory_of(loaded.tables, options)
+    for table in loaded.tables:
+        plans = ", ".join(f"{plan.name} {plan.plan}" for plan in table.layout.plans)
+        print(
+            f"table {table.name!r}: {table.capacity:,} steps of {table.step.record_size:,} bytes "
+            f"({', '.join(table.step.names)}); items {plans}; {table.sampler}; {table.limiter}"
+        )
+    print(f"taking {memory / 2**20:,.1f} MiB for {options.url}", flush=True)
+    stop = threading.Event()
+    with Server(loaded.tables, options=options) as server:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        taken = "took over" if server.attached else "serving"
+        print(f"{taken} {server.address} seed {server.seed}", flush=True)
+        while not stop.wait(3600.0):
+            continue
+        counters = server.counters()
+        address = server.address
+    print(
+        f"stopped {address}: {counters['steps_committed']:,} steps stored, "
+        f"{counters['items_sampled']:,} items sampled",
+        flush=True,
+    )
+    return 0
+
+
+def _from_options(given: dict[str, Any]) -> Any:
+    """One table for one environment, without a file."""
+    from . import config
+    from .errors import ConfigError
+
+    if "env" not in given:
+        raise ConfigError("serve needs a server.toml, or --env NAME for one table")
+    chosen = {name: given.get(name, getattr(ServeArgs, name)) for name in ("n_step", "stack")}
+    section = {
+        "name": "main",
+        "env": given["env"],
+        "plan": chosen,
+        "capacity": given.get("capacity", ServeArgs.capacity),
+        "sampler": {"alpha": given.get("alpha", ServeArgs.alpha)},
+        "limiter": {"min_size": given.get("min_size", ServeArgs.min_size)},
+    }
+    return config.from_document({"server": {"url": "udp://127.0.0.1:7400"}, "table": [section]})
+
+
+def stats(args: dict[str, Any]) -> int:
+    """Prints the counters of a server once, or until Ctrl-C."""
+    from .client import Client
+    from .stats import lines
+
+    before, at = None, 0.0
+    with Client(args["address"], timeout=args["timeout"]) as client:
+        while True:
+            counters, now = client.stats(), time.monotonic()
+            print("\n".join(lines(counters, before, now - at)), flush=True)
+            if not args["watch"]:
+                return 0
+            before, at = counters, now
+            time.sleep(args["every"])
+            print()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; its exit code."""
+    args = vars(parser().parse_args(argv))
+    from .errors import ReplayError
+    from .spec import SpecError
+
+    command = {"serve": serve, "stats": stats}[args.pop("command")]
+    try:
+        return command(args)
+    except (ReplayError, SpecError) as error:
+        print(f"replay_server: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""server.toml: what `python -m replay_server serve FILE` serves. deploy/server.toml is the example.
+
+    [server]                       any field of ServerOptions
+    url = "udp://127.0.0.1:7400"
+
+    [[table]]                      one section a table
+    name = "main"
+    capacity = 1_000_000
+    env = "CartPole-v1"            the columns of a Gymnasium environment, or written out:
+    columns = [{ name = "observation", dtype = "float32", shape = [4], pad = "zero" }, ...]
+    plan = { n_step = 3, stack = 1 }             or { sequence = 80, n_step = 5, state = ["h"] }
+    sampler = { alpha = 0.6 }                    or "uniform"
+    limiter = { min_size = 1000 }                or { samples_per_insert = 4, min_size = 1000,
+                                                      error_buffer = 400 }
+    writers = 4
+    streams = 64
+
+Several plans: `[table.plans.NAME]` sections instead of `plan`. Without any: plain rows. Every
+mistake is a ConfigError of one sentence that names the file, the section and the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import ConfigError, ReplayError
+from .plans import NStep, Plan, Row, Sequence
+from .server import ServerOptions
+from .spec import Column, Spec, SpecError, spec_from
+from .table import MinSize, Prioritized, SamplesPerInsert, Table, Uniform
+
+TABLE_FIELDS = (
+    *("name", "capacity", "env", "columns", "pad", "plan", "plans"),
+    *("sampler", "limiter", "writers", "streams", "window"),
+)
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """What a file says: the tables, and the server around them."""
+
+    tables: tuple[Table, ...]
+    options: ServerOptions
+
+
+def load(path: str | Path) -> ServerConfig:
+    """The config in a file; ConfigError with one sentence where it is not one."""
+    try:
+        return from_document(_parsed(Path(path)))
+    except (ReplayError, SpecError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def from_document(document: Mapping[str, Any]) -> ServerConfig:
+    """The same from what a TOML parser returns."""
+    unknown = [name for name in document if name not in ("server", "table")]
+    if unknown:
+        raise ConfigError(f"unknown section [{unknown[0]}]; expected [server] and [[table]]")
+    options = _options(_section(document.get("server", {}), "[server]"))
+    tables = document.get("table", [])
+    if not isinstance(tables, list) or not tables:
+        raise ConfigError("no [[table]] section; a server needs at least one")
+    sections = (_section(entry, "[[table]]") for entry in tables)
+    return ServerConfig(tuple(_table(entry, i) for i, entry in enumerate(sections)), options)
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ImportError:
+        try:
+            import tomli as tomllib
+        except ImportError as error:
+            raise ConfigError("reading TOML needs Python 3.11, or `pip install tomli`") from error
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(str(error.strerror or error)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not TOML: {error}") from error
+
+
+def _section(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{name} is {value!r}; expected a section")
+    return dict(value)
+
+
+def _options(section: dict[str, Any]) -> ServerOptions:
+    known = {field.name: str(field.type) for field in fields(ServerOptions)}
+    for name, value in section.items():
+        if name not in known:
+            raise ConfigError(f"[server] has no field {name!r}; there are {', '.join(known)}")
+        kind = {"b": bool, "i": int, "s": str}[known[name][0]]
+        if type(value) is not kind:
+            raise ConfigError(f"[server] {name} is {value!r}; expected {kind.__name__}")
+    return ServerOptions(**section)
+
+
+def _table(section: dict[str, Any], number: int) -> Table:
+    where = f"[[table]] {section.get('name', number + 1)!r}"
+    for name in section:
+        if name not in TABLE_FIELDS:
+            raise ConfigError(f"{where} has no field {name!r}; there are {', '.join(TABLE_FIELDS)}")
+    if "name" not in section:
+        raise ConfigError(f"{where} has no name")
+    numbers = {n: section[n] for n in ("capacity", "writers", "streams", "window") if n in section}
+    for name, value in numbers.items():
+        if type(value) is not int:
+            raise ConfigError(f"{where}: {name} is {value!r}; expected an integer")
+    try:
+        return Table(
+            name=str(section["name"]),
+            step=_spec(section, where),
+            plan=_plans(section, where),
+            sampler=_sampler(section.get("sampler", {}), where),
+            limiter=_limiter(section.get("limiter", {}), where),
+            **numbers,
+        )
+    except (SpecError, TypeError) as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _spec(section: Mapping[str, Any], where: str) -> Spec:
+    if ("env" in section) == ("columns" in section):
+        raise ConfigError(f"{where} needs either env or columns")
+    if "env" in section:
+        return _spec_of_env(str(section["env"]), section.get("pad", "zero"), where)
+    columns = []
+    for entry in section["columns"]:
+        entry = _section(entry, f"{where}: a column")
+        wrong = [name for name in entry if name not in ("name", "dtype", "shape", "pad")]
+        if wrong or "name" not in entry or "dtype" not in entry:
+            raise ConfigError(f"{where}: column {entry!r}; expected name, dtype, shape, pad")
+        try:
+            dtype = np.dtype(entry["dtype"])
+        except TypeError as error:
+            raise ConfigError(f"{where}: column {entry['name']!r}: {error}") from error
+        shape, pad = tuple(entry.get("shape", ())), entry.get("pad", "zero")
+        columns.append(Column(str(entry["name"]), dtype, shape, pad))
+    return Spec(tuple(columns))
+
+
+def _spec_of_env(name: str, pad: str, where: str) -> Spec:
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise ConfigError(f"{where}: env needs gymnasium: pip install gymnasium") from error
+    try:
+        env = gymnasium.make(name)
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"{where}: env {name!r}: {error}") from error
+    try:
+        return spec_from(env, pad=pad)
+    finally:
+        env.close()
+
+
+def _plans(section: Mapping[str, Any], where: str) -> Plan | dict[str, Plan]:
+    if "plans" in section:
+        if "plan" in section:
+            raise ConfigError(f"{where} has both plan and plans")
+        named = _section(section["plans"], f"{where}: plans")
+        return {name: _plan(plan, where) for name, plan in named.items()}
+    return _plan(section["plan"], where) if "plan" in section else Row()
+
+
+def _plan(value: Any, where: str) -> Plan:
+    if value == "row":
+        return Row()
+    given = _section(value, f"{where}: plan")
+    if "sequence" in given:
+        names = {"sequence": "length", "n_step": "n", "state": "state"}
+        chosen = _renamed(given, names, where)
+        if "state" in chosen:
+            chosen["state"] = tuple(chosen["state"])
+        return Sequence(**chosen)
+    chosen = _renamed(given, {"n_step": "n", "stack": "stack"}, where)
+    return NStep(**{"n": 1, **chosen})
+
+
+def _renamed(given: Mapping[str, Any], names: Mapping[str, str], where: str) -> dict[str, Any]:
+    for name in given:
+        if name not in names:
+            raise ConfigError(f"{where}: plan has {name!r}; expected {', '.join(names)}")
+    return {names[name]: value for name, value in given.items()}
+
+
+def _sampler(value: Any, where: str) -> Prioritized | Uniform:
+    if value == "uniform":
+        return Uniform()
+    given = _section(value, f"{where}: sampler")
+    if set(given) - {"alpha"}:
+        raise ConfigError(f"{where}: sampler is {given!r}; expected 'uniform' or {{ alpha = 0.6 }}")
+    return Prioritized(float(given.get("alpha", 0.6)))
+
+
+def _limiter(value: Any, where: str) -> MinSize | SamplesPerInsert:
+    given = _section(value, f"{where}: limiter")
+    expected = ("min_size", "samples_per_insert", "error_buffer")
+    for name, number in given.items():
+        if name not in expected or not isinstance(number, int | float | list):
+            raise ConfigError(f"{where}: limiter has {name} = {number!r}; fields: {expected}")
+    size = int(given.get("min_size", 1))
+    if "samples_per_insert" not in given:
+        return MinSize(size)
+    ratio = float(given["samples_per_insert"])
+    buffer = given.get("error_buffer", 0.1 * ratio * size)
+    buffer = tuple(buffer) if isinstance(buffer, list) else float(buffer)
+    return SamplesPerInsert(ratio, size, buffer)

@@ -1,0 +1,229 @@
+"""A server from Python: tables become one region of memory, a port, and a thread of the core.
+
+`Server([table], url)` is serving when the constructor returns and stops, cleanly, at `close` or the
+end of `with`. `loopback://NAME` servers have no thread: whoever waits for them runs their turn, in
+the same process; with `sync=True` their time is counted in turns, so that a run repeats bit by bit.
+
+Without a key only addresses of this machine are served, unless `insecure=True` says in plain words
+that anybody who reaches the port may read and write the tables.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from . import _native
+from ._native import Service, ffi, lib
+from .errors import ConfigError
+from .table import Table
+
+TABLES_MAX = 16
+_names = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Everything about a server but its tables. Zero means the default of the core or the url.
+
+    url           loopback://NAME or udp://HOST:PORT[?mtu=N]; port 0 takes any free one
+    seed          of the draws; drawn by the operating system, and told, where it is None
+    insecure      serve beyond this machine without a key
+    mtu           the largest datagram in bytes
+    busy_poll     the server's thread never sleeps
+    core          the core its thread is pinned to; None: not pinned
+    sync          loopback only: time is counted in turns
+    region        file for the memory, taken over if it exists; None: memory that ends with this
+    sessions      clients at once (a writer is one)
+    batch_max     items in one batch; records: sample requests a client may have under way
+    idle_ms       silence after which a session may be replaced
+    lapse_ms      how long granted credit lasts
+    weights_max   bytes of the largest weights; 0: none are kept
+    receive_budget  datagrams that may be in flight towards the server; 0: what the port can take
+    """
+
+    url: str = "loopback://"
+    seed: int | None = None
+    insecure: bool = False
+    mtu: int = 0
+    busy_poll: bool = False
+    core: int | None = None
+    sync: bool = False
+    region: str | None = None
+    sessions: int = 64
+    batch_max: int = 2048
+    records: int = 8
+    idle_ms: int = 30_000
+    lapse_ms: int = 100
+    weights_max: int = 64 << 20
+    receive_budget: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("mtu", "batch_max", "records", "idle_ms", "lapse_ms", "receive_budget"):
+            if not 0 <= getattr(self, name) < 2**31:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected 0 to 2^31 - 1")
+        if not 1 <= self.sessions <= lib.RP_SESSIONS_MAX:
+            raise ConfigError(f"sessions is {self.sessions}; expected 1 to {lib.RP_SESSIONS_MAX}")
+        if not 0 <= self.weights_max <= lib.RP_BLOB_BYTES_MAX:
+            raise ConfigError(
+                f"weights_max is {self.weights_max} bytes; expected at most {lib.RP_BLOB_BYTES_MAX}"
+            )
+        if self.sync and not self.url.startswith("loopback:"):
+            raise ConfigError(f"sync=True is for loopback:// servers, not {self.url}")
+
+
+class Server:
+    """See above. Options by name as in `ServerOptions`, or one of these as `options`."""
+
+    def __init__(
+        self,
+        tables: Iterable[Table],
+        url: str | None = None,
+        *,
+        options: ServerOptions | None = None,
+        **named: Any,
+    ) -> None:
+        if options is None:
+            options = ServerOptions(**({"url": url} if url is not None else {}), **named)
+        elif named or url is not None:
+            raise ConfigError("give either options or single ones by name")
+        self.tables = tuple(tables)
+        self.options = options
+        self.seed = secrets.randbits(63) if options.seed is None else options.seed
+        config = Config(self.tables, options, self.seed)
+        url = options.url
+        if url == "loopback://":
+            url = f"loopback://server-{next(_names)}"
+        self._service = Service(
+            config.raw,
+            url,
+            region_path=config.keep(ffi.new("char[]", str(options.region).encode()))
+            if options.region
+            else ffi.NULL,
+            insecure=int(options.insecure),
+            busy_poll=int(options.busy_poll),
+            core=0 if options.core is None else 1 + options.core,
+            virtual_clock=int(options.sync),
+        )
+        if not url.startswith("loopback:"):
+            try:
+                started = lib.rp_service_start(self._service.raw)
+                _native.check(started, "starting the server's thread")
+            except BaseException:
+                self._service.close()
+                raise
+
+    @property
+    def address(self) -> str:
+        """What clients connect to, the port resolved."""
+        return _native.text(lib.rp_service_address(self._service.raw))
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the server's region."""
+        return lib.rp_service_memory(self._service.raw)
+
+    @property
+    def attached(self) -> bool:
+        """Whether the region was taken over from a server that died."""
+        return bool(lib.rp_service_attached(self._service.raw))
+
+    @property
+    def incarnation(self) -> int:
+        return lib.rp_service_incarnation(self._service.raw)
+
+    @property
+    def weights_version(self) -> int:
+        """The newest complete weights; 0 before the first."""
+        return lib.rp_service_weights_version(self._service.raw)
+
+    def counters(self) -> dict[str, int]:
+        """{name: value} of every counter, `sessions` open now, and `dropped` by the port."""
+        raw = self._service.raw
+        counters = _native.counters_of(lambda numbers: lib.rp_service_counters(raw, numbers))
+        sessions, dropped = lib.rp_service_sessions(raw), lib.rp_service_dropped(raw)
+        return counters | {"sessions": sessions, "dropped": dropped}
+
+    def turn(self) -> int:
+        """One turn by hand, for loopback servers; how many datagrams it found."""
+        return _native.check(lib.rp_service_turn(self._service.raw), "turning the server")
+
+    @property
+    def closed(self) -> bool:
+        return self._service.closed
+
+    def close(self) -> None:
+        """Stops serving and frees the memory. Twice is fine."""
+        self._service.close()
+
+    def __enter__(self) -> Server:
+        _ = self._service.raw
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Server({'closed' if self.closed else self.address})"
+
+
+class Config:
+    """A struct rp_server_config and everything it points to, alive as long as this object."""
+
+    def __init__(self, tables: tuple[Table, ...], options: ServerOptions, seed: int) -> None:
+        if not 0 < len(tables) <= TABLES_MAX:
+            raise ConfigError(f"{len(tables)} tables; expected 1 to {TABLES_MAX}")
+        names = [table.name for table in tables]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"two tables have the same name: {', '.join(names)}")
+        self._kept: list[Any] = []
+        self._tables = ffi.new("struct rp_table_config[]", len(tables))
+        for raw, table in zip(self._tables, tables, strict=True):
+            self._fill(raw, table)
+        self.raw = ffi.new("struct rp_server_config *")
+        self.raw.tables, self.raw.table_count = self._tables, len(tables)
+        self.raw.sessions_max, self.raw.batch_max = options.sessions, options.batch_max
+        self.raw.records, self.raw.mtu = options.records, options.mtu
+        self.raw.receive_budget = options.receive_budget
+        self.raw.idle_ms, self.raw.lapse_ms = options.idle_ms, options.lapse_ms
+        self.raw.weights_max, self.raw.seed = options.weights_max, seed % 2**64
+
+    def keep(self, value: Any) -> Any:
+        """`value`, held for as long as this config."""
+        self._kept.append(value)
+        return value
+
+    def _fill(self, raw: Any, table: Table) -> None:
+        spec, layout = table.step, table.layout
+        raw.name = table.name.encode()
+        raw.capacity, raw.step_bytes = table.capacity, spec.record_size
+        raw.columns = columns = self.keep(ffi.new("struct rp_column[]", len(spec.columns)))
+        raw.column_count = len(spec.columns)
+        for column, given in zip(columns, spec, strict=True):
+            column.offset, column.size = spec.offsets[given.name], given.size
+            column.pad_first = given.pad == "first"
+        raw.plans = plans = self.keep(ffi.new("struct rp_plan[]", len(layout.plans)))
+        raw.plan_count = len(layout.plans)
+        for plan, given in zip(plans, layout.plans, strict=True):
+            pairs = [
+                (number, offset)
+                for number, name in enumerate(spec.names)
+                for offset in given.resolved.offsets[name]
+            ]
+            plan.name, plan.pick_count = given.name.encode(), len(pairs)
+            plan.picks = self.keep(ffi.new("struct rp_pick[]", pairs))
+        limits = table.limiter.bounds()
+        raw.min_size, raw.samples_per_insert, raw.error_min, raw.error_max = limits
+        raw.alpha = table.sampler.alpha
+        raw.writers_max, raw.streams_max = table.writers, table.streams
+        raw.window, raw.pieces_max = table.resolved_window(), table.pieces_max()
+        document = layout.document()
+        raw.spec, raw.spec_bytes = self.keep(ffi.from_buffer(document)), len(document)
+
+
+def memory_of(tables: Iterable[Table], options: ServerOptions) -> int:
+    """Bytes a server would take; ConfigError where it cannot be."""
+    return _native.service_bytes(Config(tuple(tables), options, 0).raw, options.url)
