@@ -102,8 +102,9 @@ def serve(given: dict[str, Any]) -> int:
     with Server(loaded.tables, options=options) as server:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
-        taken = "took over" if server.attached else "serving"
-        print(f"{taken} {server.address} seed {server.seed}", flush=True)
+        if server.attached:
+            print(f"took over {options.region}: its tables are as they were", flush=True)
+        print(f"serving at {server.address} (seed {server.seed})", flush=True)
         while not stop.wait(3600.0):
             continue
         counters = server.counters()
@@ -129,8 +130,8 @@ def _from_options(given: dict[str, Any]) -> Any:
         "env": given["env"],
         "plan": chosen,
         "capacity": given.get("capacity", ServeArgs.capacity),
-        "sampler": {"alpha": given.get("alpha", ServeArgs.alpha)},
-        "limiter": {"min_size": given.get("min_size", ServeArgs.min_size)},
+        "alpha": given.get("alpha", ServeArgs.alpha),
+        "min_size": given.get("min_size", ServeArgs.min_size),
     }
     return config.from_document({"server": {"url": "udp://127.0.0.1:7400"}, "table": [section]})
 
@@ -143,7 +144,7 @@ def stats(args: dict[str, Any]) -> int:
     before, at = None, 0.0
     with Client(args["address"], timeout=args["timeout"]) as client:
         while True:
-            counters, now = client.stats(), time.monotonic()
+            counters, now = client.stats().counters, time.monotonic()
             print("\n".join(lines(counters, before, now - at)), flush=True)
             if not args["watch"]:
                 return 0

@@ -26,7 +26,7 @@ from typing import Any
 from . import _native
 from ._native import Deadline, lib
 from .batch import Batch, Landing
-from .errors import ConfigError, ShortBatch, StaleEpoch, UnknownTable
+from .errors import ClosedError, ConfigError, ShortBatch, StaleEpoch, Timeout, UnknownTable
 
 SHORT_IN_A_ROW = 10
 LOST = ("TIMEOUT", "BLOCKED", "NOTHING_DRAWABLE")
@@ -43,7 +43,7 @@ class _Flight:
 class Batches:
     """See above. Made by `Client.batches`; iterate, or call next(); `close` or `with` ends it.
 
-    beta       importance exponent: a number, or a function of how many batches were taken before
+    beta       importance exponent: a number, or a function without arguments, called each time
     prefetch   requests under way; keep: returned batches that stay valid; copy: they all do
     device     None: numpy arrays; else torch tensors there ("cpu": views of the landing)
     pin        land in page-locked memory, which copies to a GPU do without waiting
@@ -58,7 +58,7 @@ class Batches:
         table: str,
         batch: int,
         *,
-        beta: float | Callable[[int], float] = 0.4,
+        beta: float | Callable[[], float] = 0.4,
         plan: int | str = 0,
         stratified: bool = False,
         uniform: float = 0.0,
@@ -76,14 +76,14 @@ class Batches:
         if keep < 0 or (keep == 0 and not copy):
             raise ConfigError(f"keep is {keep}; without copy=True it must be at least 1")
         self._client, self._link, self.name = client, link, table
-        self._beta = beta if callable(beta) else (lambda _: beta)
+        self._beta = beta if callable(beta) else (lambda: beta)
         self._draw = {"plan": plan, "stratified": stratified, "uniform": uniform}
         self._copy, self._device = copy, device
         self._pin = pin or (device is not None and str(device).startswith("cuda"))
         self._timeout = client.timeout if timeout is None else timeout
         self.taken = self.short = 0
         self.closed = False
-        client.sample_request(client.table(table), batch, **self._draw)
+        client.sample_request(client.known(table, self._timeout), batch, **self._draw)
         self._flying = deque(self._flight(batch) for _ in range(prefetch))
         self._kept: deque[_Flight] = deque(self._flight(batch) for _ in range(keep))
         self._pump = pump and not link.url.startswith("loopback:")
@@ -100,7 +100,7 @@ class Batches:
         """Asks for a batch into the flight's landing; a refusal is told when its turn comes."""
         if flight.copied is not None:
             flight.copied.synchronize()
-        flight.remote = self._client.table(self.name, timeout=timeout)
+        flight.remote = self._client.known(self.name, timeout)
         flight.request = self._client.sample_request(
             flight.remote, flight.landing.count, **self._draw
         )
@@ -114,7 +114,19 @@ class Batches:
     def __next__(self) -> Batch:
         if self.closed:
             raise StopIteration
-        deadline, short = Deadline(self._timeout), 0
+        return self._next(self._timeout)
+
+    def get(self, timeout: float) -> Batch | None:
+        """The next batch, or None where none came within `timeout` seconds."""
+        if self.closed:
+            raise ClosedError("these batches are closed; call client.batches again")
+        try:
+            return self._next(timeout)
+        except Timeout:
+            return None
+
+    def _next(self, timeout: float) -> Batch:
+        deadline, short = Deadline(timeout), 0
         while True:
             try:
                 batch = self._land(self._flying[0], deadline)
@@ -144,7 +156,7 @@ class Batches:
             if name in ("STALE_EPOCH", "UNKNOWN_TABLE") and deadline.left():
                 self._look_again(deadline)
                 continue
-            beta = float(self._beta(self.taken))
+            beta = float(self._beta())
             epoch, uniform = flight.remote.epoch, self._client.uniform_of(flight.request)
             batch = flight.landing.batch(self.name, epoch, beta, uniform, copy=self._copy)
             return self._placed(flight, self._client.landed(status, batch, what, (need, by)))

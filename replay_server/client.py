@@ -36,6 +36,8 @@ from .plain_rows import PlainRows
 from .priorities import UpdateResult, Updates, checked_priorities
 from .remote import RemoteTable, document_of
 from .spec import Spec
+from .stats import Stats
+from .table import layout_of
 from .writer import Writer
 
 WEIGHTS_FIRST_BYTES = 1 << 20
@@ -45,7 +47,7 @@ MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
 class Client:
     """One session with the server at `address`, such as "udp://127.0.0.1:7400".
 
-    timeout    seconds any call waits by default, connecting included
+    timeout    seconds any call waits by default; connect_timeout: connecting, if other
     mtu        the largest datagram; the url's (?mtu=N) or 1400 where it is 0
     busy_poll  waits never sleep: lower latency for one whole core
     specs      {table: Spec} to be compared with what the server stores, at once
@@ -58,6 +60,7 @@ class Client:
         address: str,
         *,
         timeout: float = 5.0,
+        connect_timeout: float | None = None,
         mtu: int = 0,
         busy_poll: bool = False,
         specs: Mapping[str, Spec] | None = None,
@@ -65,6 +68,7 @@ class Client:
     ) -> None:
         self.address, self.timeout = str(address), float(timeout)
         self._options = {"mtu": mtu, "busy_poll": busy_poll, "batch_max": batch_max}
+        self._connect_timeout = self.timeout if connect_timeout is None else float(connect_timeout)
         self._lock = threading.RLock()
         self._tables: dict[str, RemoteTable] = {}
         self._plain: dict[str, PlainRows] = {}
@@ -74,45 +78,54 @@ class Client:
         self._updates = Updates(self._link)
         try:
             for name, spec in (specs or {}).items():
-                self.table(name, spec=spec)
+                self.table(name).expect(spec)
         except BaseException:
             self.close(0.0)
             raise
 
     def _open_link(self) -> Link:
         options = {name: int(value) for name, value in self._options.items()}
-        return Link(self.address, self.timeout, **options)
+        return Link(self.address, self._connect_timeout, **options)
 
     # -- tables ----------------------------------------------------------------------------------
 
     def table(
         self, name: str, *, spec: Spec | None = None, timeout: float | None = None
     ) -> RemoteTable:
-        """The table of this name; looked up once, and again after the server restarted.
+        """The table of this name as it is now: columns, plans, size, limiter.
 
         Raises UnknownTable, or SpecMismatch where `spec` is given and differs.
         """
-        with self._lock:
-            table = self._tables.get(name)
-        if table is None or table.incarnation != lib.rp_link_incarnation(self._link.raw):
-            table = self.look_up(name, timeout)
+        table = self.look_up(name, timeout)
         if spec is not None:
             table.expect(spec)
         return table
 
+    def known(self, name: str, timeout: float) -> RemoteTable:
+        """The same as it was when last looked up; asked for anew where the server is another."""
+        with self._lock:
+            table = self._tables.get(name)
+        if table is None or table.incarnation != lib.rp_link_incarnation(self._link.raw):
+            table = self.look_up(name, timeout)
+        return table
+
     def look_up(self, name: str, timeout: float | None = None) -> RemoteTable:
-        """The table, asked for anew."""
+        """The table, asked for anew; its document is fetched where it is not known yet."""
         timeout = self.timeout if timeout is None else timeout
-        raw = self.table_info(name, timeout)
+        raw = self._table_info(name, timeout)
         incarnation = lib.rp_link_incarnation(self._link.raw)
-        table = RemoteTable(self, raw, document_of(self._link, raw, timeout), incarnation)
+        with self._lock:
+            before = self._tables.get(name)
+        if before is not None and before.same(raw, incarnation):
+            layout = before.layout
+        else:
+            layout = layout_of(document_of(self._link, raw, timeout))
+        table = RemoteTable(raw, layout, incarnation)
         with self._lock:
             self._tables[name] = table
         return table
 
-    def table_info(self, name: str, timeout: float | None = None) -> Any:
-        """The core's struct rp_table_info, fresh; `RemoteTable.info` is the readable form."""
-        timeout = self.timeout if timeout is None else timeout
+    def _table_info(self, name: str, timeout: float) -> Any:
         if not 0 < len(name.encode()) < lib.RP_NAME_BYTES:
             raise UnknownTable(f"table {name!r}: names have 1 to {lib.RP_NAME_BYTES - 1} bytes")
         raw = ffi.new("struct rp_table_info *")
@@ -124,18 +137,18 @@ class Client:
         """act(table, seconds left), once more with the table looked up again if it was another."""
         deadline = Deadline(timeout)
         try:
-            return act(self.table(name, timeout=timeout), timeout)
+            return act(self.known(name, timeout), timeout)
         except (StaleEpoch, UnknownTable):
             left = max(deadline.left() / _native.NS, 0.05)
             return act(self.look_up(name, left), left)
 
     def size(self, table: str) -> int:
         """Drawable items of the table now."""
-        return self.table_info(table).count
+        return self._table_info(table, self.timeout).count
 
     def can_sample(self, table: str, count: int) -> bool:
         """Whether a batch of `count` would be drawn at once, as far as this moment tells."""
-        raw = self.table_info(table)
+        raw = self._table_info(table, self.timeout)
         if raw.count < max(1, raw.min_size):
             return False
         if raw.samples_per_insert == 0.0:
@@ -203,13 +216,16 @@ class Client:
         got, LimiterBlocked where the limiter did not let all of them in (those before are stored).
         """
         timeout = self.timeout if timeout is None else timeout
-        remote = self.table(table, timeout=timeout)
+        remote = self.known(table, timeout)
         counts = {len(np.asarray(value)) for value in columns.values()}
         records = remote.spec.pack(columns, max(counts, default=0))
         checked = None if priorities is None else checked_priorities(priorities, len(records))
         with self._lock:
             rows = self._plain.get(table)
-            if rows is None or rows.table is not remote:
+            if rows is None or (rows.table.epoch, rows.table.number) != (
+                remote.epoch,
+                remote.number,
+            ):
                 rows = self._plain[table] = PlainRows(self._link, remote, timeout)
         try:
             return rows.extend(records, checked, timeout)
@@ -223,7 +239,7 @@ class Client:
 
     def landing(self, table: str, batch: int, plan: int | str = 0, *, pin: bool = False) -> Landing:
         """Memory for batches of this shape, to be given as `out` again and again."""
-        remote = self.table(table)
+        remote = self.known(table, self.timeout)
         return Landing(remote.layout.plans[remote.layout.index(plan)], remote.spec, batch, pin)
 
     def sample(
@@ -343,6 +359,24 @@ class Client:
 
         return self._on(table, timeout, act)
 
+    def rows(
+        self, table: str, keys: Any, *, timeout: float | None = None
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """The stored rows of `keys` themselves: ({column: [N, *shape]}, valid bool [N]).
+
+        Columns that no plan of the table takes at the anchor are missing.
+        """
+        timeout = self.timeout if timeout is None else timeout
+        plan = self.known(table, timeout).layout.plans[0]
+        batch = self.get(table, keys, plan=0, timeout=timeout)
+        offsets = plan.resolved.offsets
+        rows = {
+            name: array[:, offsets[name].index(0)]
+            for name, array in batch.data.items()
+            if 0 in offsets[name]
+        }
+        return rows, batch.valid
+
     def batches(self, table: str, batch: int, **options: Any) -> Batches:
         """An iterator of batches that are fetched ahead while Python computes; see `Batches`."""
         return Batches(self, self._link, table, batch, **options)
@@ -367,7 +401,7 @@ class Client:
         timeout = self.timeout if timeout is None else timeout
         wanted = keys.keys if isinstance(keys, Batch) else keys_of(keys)
         checked = checked_priorities(priorities, len(wanted))
-        remote = self.table(table, timeout=timeout)
+        remote = self.known(table, timeout)
         return self._updates.update(remote, wanted, checked, wait, timeout)
 
     def flush(self, timeout: float | None = None) -> UpdateResult:
@@ -437,15 +471,16 @@ class Client:
 
     # -- the server ------------------------------------------------------------------------------
 
-    def stats(self, timeout: float | None = None) -> dict[str, int]:
-        """The server's counters by name, and `sessions` open now."""
+    def stats(self, timeout: float | None = None) -> Stats:
+        """The server's counters."""
         timeout = self.timeout if timeout is None else timeout
         numbers = ffi.new("uint64_t[]", len(_native.COUNTERS))
         sessions = ffi.new("uint32_t *")
         ticket = self._link.post(lib.rp_link_stats, numbers, sessions, timeout=timeout)
         self._link.wait(ticket, "asking for the server's counters", timeout)
         values = ffi.unpack(numbers, len(_native.COUNTERS))
-        return dict(zip(_native.COUNTERS, values, strict=True)) | {"sessions": sessions[0]}
+        counters = dict(zip(_native.COUNTERS, values, strict=True))
+        return Stats(counters, sessions[0], self.incarnation, self.weights_version)
 
     def counters(self) -> dict[str, int]:
         """This session's own counters by name: retransmissions, time-outs, redraws, drops."""

@@ -9,9 +9,11 @@
     env = "CartPole-v1"            the columns of a Gymnasium environment, or written out:
     columns = [{ name = "observation", dtype = "float32", shape = [4], pad = "zero" }, ...]
     plan = { n_step = 3, stack = 1 }             or { sequence = 80, n_step = 5, state = ["h"] }
-    sampler = { alpha = 0.6 }                    or "uniform"
-    limiter = { min_size = 1000 }                or { samples_per_insert = 4, min_size = 1000,
-                                                      error_buffer = 400 }
+    sampler = "prioritized"        by priority ** alpha; or "uniform"
+    alpha = 0.6
+    min_size = 1000                items before the first draw
+    samples_per_insert = 4.0       draws of each item on average; without: no limit
+    error_buffer = 400.0           how far off that inserts and draws may run ahead
     writers = 4
     streams = 64
 
@@ -36,7 +38,8 @@ from .table import MinSize, Prioritized, SamplesPerInsert, Table, Uniform
 
 TABLE_FIELDS = (
     *("name", "capacity", "env", "columns", "pad", "plan", "plans"),
-    *("sampler", "limiter", "writers", "streams", "window"),
+    *("sampler", "alpha", "min_size", "samples_per_insert", "error_buffer"),
+    *("writers", "streams", "window"),
 )
 
 
@@ -118,8 +121,8 @@ def _table(section: dict[str, Any], number: int) -> Table:
             name=str(section["name"]),
             step=_spec(section, where),
             plan=_plans(section, where),
-            sampler=_sampler(section.get("sampler", {}), where),
-            limiter=_limiter(section.get("limiter", {}), where),
+            sampler=_sampler(section, where),
+            limiter=_limiter(section, where),
             **numbers,
         )
     except (SpecError, TypeError) as error:
@@ -191,25 +194,32 @@ def _renamed(given: Mapping[str, Any], names: Mapping[str, str], where: str) -> 
     return {names[name]: value for name, value in given.items()}
 
 
-def _sampler(value: Any, where: str) -> Prioritized | Uniform:
-    if value == "uniform":
+def _sampler(section: Mapping[str, Any], where: str) -> Prioritized | Uniform:
+    kind, alpha = section.get("sampler", "prioritized"), section.get("alpha", 0.6)
+    if kind not in ("prioritized", "uniform"):
+        raise ConfigError(f"{where}: sampler is {kind!r}; expected 'prioritized' or 'uniform'")
+    if kind == "uniform":
+        if "alpha" in section:
+            raise ConfigError(f"{where}: a uniform sampler has no alpha")
         return Uniform()
-    given = _section(value, f"{where}: sampler")
-    if set(given) - {"alpha"}:
-        raise ConfigError(f"{where}: sampler is {given!r}; expected 'uniform' or {{ alpha = 0.6 }}")
-    return Prioritized(float(given.get("alpha", 0.6)))
+    return Prioritized(_number(alpha, "alpha", where))
 
 
-def _limiter(value: Any, where: str) -> MinSize | SamplesPerInsert:
-    given = _section(value, f"{where}: limiter")
-    expected = ("min_size", "samples_per_insert", "error_buffer")
-    for name, number in given.items():
-        if name not in expected or not isinstance(number, int | float | list):
-            raise ConfigError(f"{where}: limiter has {name} = {number!r}; fields: {expected}")
-    size = int(given.get("min_size", 1))
-    if "samples_per_insert" not in given:
+def _limiter(section: Mapping[str, Any], where: str) -> MinSize | SamplesPerInsert:
+    size = int(_number(section.get("min_size", 1), "min_size", where))
+    if "samples_per_insert" not in section:
+        if "error_buffer" in section:
+            raise ConfigError(f"{where}: error_buffer needs samples_per_insert")
         return MinSize(size)
-    ratio = float(given["samples_per_insert"])
-    buffer = given.get("error_buffer", 0.1 * ratio * size)
-    buffer = tuple(buffer) if isinstance(buffer, list) else float(buffer)
-    return SamplesPerInsert(ratio, size, buffer)
+    ratio = _number(section["samples_per_insert"], "samples_per_insert", where)
+    buffer = section.get("error_buffer", max(2 * max(1.0, ratio), 0.1 * ratio * size))
+    if isinstance(buffer, list) and len(buffer) == 2:
+        bounds = (_number(bound, "error_buffer", where) for bound in buffer)
+        return SamplesPerInsert(ratio, size, tuple(bounds))
+    return SamplesPerInsert(ratio, size, _number(buffer, "error_buffer", where))
+
+
+def _number(value: Any, name: str, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{where}: {name} is {value!r}; expected a number")
+    return float(value)

@@ -1,8 +1,7 @@
 """A table as a client sees it: what the server told, and the layout rebuilt from it.
 
-`RemoteTable` holds facts that stay (columns, plans, limits) and asks for those that move (size,
-limiter). The epoch is that of the moment it was looked up: a table that was reset, or a server that
-restarted, has another one, and the client looks again.
+`RemoteTable` is a snapshot. The epoch in it is that of the moment: a table that was reset, or a
+server that restarted, has another one, and the client looks again.
 """
 
 from __future__ import annotations
@@ -15,20 +14,29 @@ from . import _native
 from ._native import ffi, lib
 from .errors import SpecMismatch
 from .spec import Spec
-from .table import Layout, layout_of
+from .table import Layout
+
+FACTS = (
+    *("number", "capacity", "alpha", "min_size", "samples_per_insert", "error_min", "error_max"),
+    *("writers_max", "epoch", "count", "head", "total", "inserted", "sampled"),
+)
 
 
 class RemoteTable:
-    """One table of a server; made by `Client.table`. `len` is its drawable items now."""
+    """One table of a server as it was when it was looked up; made by `Client.table`.
 
-    def __init__(self, client: Any, raw: Any, document: bytes, incarnation: int) -> None:
-        self._client, self.raw, self.incarnation = client, raw, incarnation
+    Steady: name, number, capacity, spec, plans, alpha, min_size, samples_per_insert, error_min,
+    error_max, writers_max. As of then: epoch, count (drawable items, also `len`), head (insertion
+    number of the next step), total (mass), inserted and sampled (items, as the limiter counts).
+    """
+
+    def __init__(self, raw: Any, layout: Layout, incarnation: int) -> None:
+        self.raw, self.layout, self.incarnation = raw, layout, incarnation
         self.name = _native.name_of(raw.name)
-        self.layout: Layout = layout_of(document)
-        self.number, self.epoch, self.capacity = raw.number, raw.epoch, raw.capacity
-        self.alpha, self.min_size = raw.alpha, raw.min_size
+        for name in FACTS:
+            setattr(self, name, getattr(raw, name))
         told = tuple(raw.item_bytes[i] for i in range(raw.plan_count))
-        built = tuple(plan.item_bytes for plan in self.layout.plans)
+        built = tuple(plan.item_bytes for plan in layout.plans)
         if told != built or raw.step_bytes != self.spec.record_size:
             raise SpecMismatch(
                 f"table {self.name!r}: the server sends items of {told} bytes and steps of "
@@ -57,18 +65,16 @@ class RemoteTable:
                 + "; ".join(lines)
             )
 
-    def info(self, timeout: float | None = None) -> dict[str, Any]:
-        """The table as it is now: count, head, total mass, inserted, sampled, limiter."""
-        raw = self._client.table_info(self.name, timeout)
-        names = ("count", "head", "total", "inserted", "sampled", "min_size", "capacity", "epoch")
-        limits = ("samples_per_insert", "error_min", "error_max", "alpha", "writers_max")
-        return {name: getattr(raw, name) for name in (*names, *limits)}
+    def same(self, raw: Any, incarnation: int) -> bool:
+        """Whether a fresh info tells of the same columns and plans."""
+        mine = (self.raw.spec_crc, self.raw.spec_bytes, self.incarnation)
+        return mine == (raw.spec_crc, raw.spec_bytes, incarnation)
 
     def __len__(self) -> int:
-        return self.info()["count"]
+        return self.count
 
     def __repr__(self) -> str:
-        return f"RemoteTable({self.name!r}, capacity={self.capacity}, columns={self.spec.names})"
+        return f"RemoteTable({self.name!r}, {self.count} items, columns={self.spec.names})"
 
 
 def document_of(link: Any, raw: Any, timeout: float) -> bytes:

@@ -2,7 +2,7 @@
 
 `Server([table], url)` is serving when the constructor returns and stops, cleanly, at `close` or the
 end of `with`. `loopback://NAME` servers have no thread: whoever waits for them runs their turn, in
-the same process; with `sync=True` their time is counted in turns, so that a run repeats bit by bit.
+the same process; with `virtual_clock=True` their time is counted in turns, so that a run repeats bit by bit.
 
 Without a key only addresses of this machine are served, unless `insecure=True` says in plain words
 that anybody who reaches the port may read and write the tables.
@@ -35,7 +35,7 @@ class ServerOptions:
     mtu           the largest datagram in bytes
     busy_poll     the server's thread never sleeps
     core          the core its thread is pinned to; None: not pinned
-    sync          loopback only: time is counted in turns
+    virtual_clock loopback only: time is counted in turns
     region        file for the memory, taken over if it exists; None: memory that ends with this
     sessions      clients at once (a writer is one)
     batch_max     items in one batch; records: sample requests a client may have under way
@@ -51,7 +51,7 @@ class ServerOptions:
     mtu: int = 0
     busy_poll: bool = False
     core: int | None = None
-    sync: bool = False
+    virtual_clock: bool = False
     region: str | None = None
     sessions: int = 64
     batch_max: int = 2048
@@ -71,8 +71,8 @@ class ServerOptions:
             raise ConfigError(
                 f"weights_max is {self.weights_max} bytes; expected at most {lib.RP_BLOB_BYTES_MAX}"
             )
-        if self.sync and not self.url.startswith("loopback:"):
-            raise ConfigError(f"sync=True is for loopback:// servers, not {self.url}")
+        if self.virtual_clock and not self.url.startswith("loopback:"):
+            raise ConfigError(f"virtual_clock=True is for loopback:// servers, not {self.url}")
 
 
 class Server:
@@ -106,7 +106,7 @@ class Server:
             insecure=int(options.insecure),
             busy_poll=int(options.busy_poll),
             core=0 if options.core is None else 1 + options.core,
-            virtual_clock=int(options.sync),
+            virtual_clock=int(options.virtual_clock),
         )
         if not url.startswith("loopback:"):
             try:

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from . import _native
+
+
+@dataclass(frozen=True)
+class Stats:
+    """A server at one moment: its counters by name, and who is there."""
+
+    counters: dict[str, int]
+    sessions: int
+    incarnation: int
+    weights_version: int
 
 
 def lines(
