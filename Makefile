@@ -11,7 +11,10 @@ HEADERS := $(sort $(wildcard native/*.h tests/native/*.h))
 TESTS   := $(sort $(wildcard tests/native/test_*.c))
 SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 
-.PHONY: help native native-san clean
+PYTHON  ?= python3
+VENV    ?= .venv
+
+.PHONY: help setup test native native-san clean
 
 help:           ## this list
 	$(Q)grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -36,6 +39,20 @@ native: $(PROGRAMS)          ## build the C core and run its own tests
 native-san: $(PROGRAMS_SAN)  ## the same tests under the address and undefined-behaviour sanitizers
 	$(Q)set -e; for p in $(PROGRAMS_SAN); do $$p; done
 
+# Packages change seldom and the core often, so each has its own stamp: a changed .c costs no pip.
+$(VENV)/.packages: setup.py pyproject.toml constraints.txt MANIFEST.in
+	$(Q)$(PYTHON) -m venv $(VENV) || { echo "make setup needs: apt-get install python3-venv python3-dev gcc"; exit 1; }
+	$(Q)$(VENV)/bin/pip install -q --disable-pip-version-check "setuptools>=70.1" "cffi>=1.16"
+	$(Q)$(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[train,test]'
+	$(Q)touch $@
+$(VENV)/.engine: $(VENV)/.packages $(NATIVE) $(HEADERS) replay_server/_build.py
+	$(Q)$(VENV)/bin/python setup.py -q build_ext --inplace
+	$(Q)touch $@
+
+setup: $(VENV)/.engine       ## make .venv: this package, its compiled core, what training and tests need
+test: setup native native-san ## every test, the C ones twice: plain and under sanitizers
+	$(Q)$(VENV)/bin/pytest -q
+
 clean:          ## remove what was built
-	$(Q)rm -rf $(BUILD)
+	$(Q)rm -rf $(BUILD) replay_server/_engine*.so
 .SECONDARY:

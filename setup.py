@@ -1,5 +1,8 @@
-"""The cffi hook; everything else about the package is in pyproject.toml."""
+"""The cffi hook and the wheel's stable-ABI tag; everything else of the package is in pyproject.toml."""
 
 from setuptools import setup
 
-setup(cffi_modules=["replay_server/_build.py:ffibuilder"])
+setup(
+    cffi_modules=["replay_server/_build.py:ffibuilder"],
+    options={"bdist_wheel": {"py_limited_api": "cp310"}},
+)
