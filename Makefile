@@ -42,7 +42,7 @@ native-san: $(PROGRAMS_SAN)  ## the same tests under the address and undefined-b
 # Packages change seldom and the core often, so each has its own stamp: a changed .c costs no pip.
 $(VENV)/.packages: setup.py pyproject.toml constraints.txt MANIFEST.in
 	$(Q)$(PYTHON) -m venv $(VENV) || { echo "make setup needs: apt-get install python3-venv python3-dev gcc"; exit 1; }
-	$(Q)$(VENV)/bin/pip install -q --disable-pip-version-check "setuptools>=70.1" "cffi>=1.16"
+	$(Q)$(VENV)/bin/pip install -q --disable-pip-version-check "setuptools>=77" "cffi>=1.16"
 	$(Q)$(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[train,test]'
 	$(Q)touch $@
 $(VENV)/.engine: $(VENV)/.packages $(NATIVE) $(HEADERS) replay_server/_build.py

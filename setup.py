@@ -1,4 +1,4 @@
-"""The cffi hook and the wheel's stable-ABI tag; everything else of the package is in pyproject.toml."""
+"""The cffi hook and the stable-ABI tag; everything else of the package is in pyproject.toml."""
 
 from setuptools import setup
 

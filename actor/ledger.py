@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-from replay_server.writer import Ready, Writer
 
 from replay_server import Client, ReplayError, Spec
 from replay_server.arguments import argument, option, parse
 from replay_server.autoreset import Rows
+from replay_server.writer import Ready, Writer
 
 READ_AT_ONCE = 256
 

@@ -65,6 +65,8 @@ class Batch:
     keys           uint64 [B]: what `update_priorities` takes
     probabilities  float64 [B]: with which each was drawn
     ages           uint64 [B]: steps inserted since the item's, at its draw
+    masses, totals, drawables  uint64, uint64, uint32 [B]: the item's mass, the mass of all and the
+                   number of drawable items, each at the item's own draw
     behind, ahead  uint16 [B]: rows before and after the anchor in its episode, up to the table's
                    reach; `ahead` tells how far an n-step return reaches
     valid          bool [B]: False where a key asked for by `get` is gone; then its data is zero
@@ -74,6 +76,9 @@ class Batch:
     weights: Any
     keys: Keys
     probabilities: np.ndarray
+    masses: np.ndarray
+    totals: np.ndarray
+    drawables: np.ndarray
     ages: np.ndarray
     behind: np.ndarray
     ahead: np.ndarray
@@ -90,7 +95,8 @@ class Batch:
     def arrived(self) -> Batch:
         """The items whose data is here, copied; fewer than were asked for."""
         rows = self.valid
-        parts = ("weights", "keys", "probabilities", "ages", "behind", "ahead", "valid")
+        parts = ("weights", "keys", "probabilities", "masses", "totals", "drawables")
+        parts += ("ages", "behind", "ahead", "valid")
         data = {name: array[rows] for name, array in self.data.items()}
         return replace(self, data=data, **{name: getattr(self, name)[rows] for name in parts})
 
@@ -187,6 +193,9 @@ class Landing:
             weights=importance_weights(probabilities, drawable, beta),
             keys=keys_of(self.keys.copy(), epoch),
             probabilities=probabilities,
+            masses=self.masses.copy(),
+            totals=self.totals.copy(),
+            drawables=self.drawables.copy(),
             ages=self.ages.copy(),
             behind=self.behind.copy(),
             ahead=self.ahead.copy(),

@@ -2,8 +2,8 @@
 
 `Server([table], url)` is serving when the constructor returns and stops, cleanly, at `close` or the
 end of `with`. `loopback://NAME` servers have no thread: whoever waits for them runs their turn, in
-the same process; with `virtual_clock=True` their time is counted in turns: such a run repeats bit by
-bit.
+the same process; with `virtual_clock=True` their time is counted in turns, so that a run can be
+repeated bit by bit.
 
 Without a key only addresses of this machine are served, unless `insecure=True` says in plain words
 that anybody who reaches the port may read and write the tables.

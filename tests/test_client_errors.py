@@ -1,0 +1,58 @@
+"""Errors: every status becomes one that says what, why and what next, and can be pickled."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from replay_server import _native, errors
+
+
+@pytest.mark.parametrize("name", [name for name in _native.STATUSES if name != "OK"])
+def test_every_status_becomes_an_error_with_a_sentence(name):
+    """Given each status. Expect a ReplayError that names what was done, and survives pickle."""
+    with pytest.raises(errors.ReplayError) as caught:
+        _native.check(-_native.NUMBERS[name], "doing this")
+    error = caught.value
+    assert error.status == name
+    assert str(error).startswith("doing this: ")
+    assert len(str(error)) > len("doing this: ") + 10
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+def test_success_is_passed_on():
+    """Given 0 or a count. Expect it back."""
+    assert [_native.check(n, "x") for n in (0, 7, _native.PENDING)] == [0, 7, _native.PENDING]
+
+
+def test_a_status_nobody_knows_is_still_an_error():
+    """Given a number beyond the table. Expect an EngineError, not an IndexError."""
+    with pytest.raises(errors.EngineError, match="unknown status"):
+        _native.check(-9999, "doing this")
+
+
+def test_values_are_attributes_and_in_the_sentence():
+    """Given errors with values. Expect them as attributes, and in words."""
+    blocked = errors.error_for("BLOCKED", "", "sampling", blocked=(12, "inserts"))
+    assert (blocked.need, blocked.by) == (12, "inserts")
+    assert "12 more items are created by writers" in str(blocked)
+    one = errors.error_for("BLOCKED", "", "adding", blocked=(1, "samples"))
+    assert "1 more item is sampled by learners" in str(one)
+    lost = errors.error_for("SERVER_RESTARTED", "", "writing", loss=(5, 3, 2))
+    assert (lost.stored_through, lost.in_doubt, lost.lost) == (5, 3, 2)
+    assert "5 steps had been acknowledged, 3 were sent" in str(lost)
+    expired = errors.error_for("SESSION_EXPIRED", "", "writing", loss=(5, 3, 2))
+    assert isinstance(expired, errors.ServerRestarted) and "too long a silence" in str(expired)
+    short = errors.error_for("SHORT_BATCH", "", "sampling", missing=4)
+    assert short.missing == 4
+
+
+def test_errors_are_what_they_look_like():
+    """Given built-in meanings. Expect the built-in types to hold too."""
+    assert issubclass(errors.Timeout, TimeoutError)
+    assert issubclass(errors.LimiterBlocked, errors.Timeout)
+    assert issubclass(errors.Insecure, PermissionError)
+    assert issubclass(errors.SpecMismatch, ValueError)
+    assert issubclass(errors.TransportError, OSError)

@@ -1,0 +1,139 @@
+"""Landings and batches: aligned columns, weights by the formula, keys that remember their epoch."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+
+from replay_server import Column, ConfigError, NStep, Spec, importance_weights, priority_from_td
+from replay_server.batch import ALIGNMENT, Landing, keys_of
+from replay_server.table import layout_for, layout_of
+
+SPEC = Spec(
+    (
+        Column("observation", np.uint8, (5, 3), "first"),
+        Column("action", np.int64),
+        Column("reward", np.float32),
+        Column("terminated", np.bool_),
+    )
+)
+LAYOUT = layout_for(SPEC, {"steps": NStep(3, stack=2), "one": NStep(1)})
+
+
+def test_columns_are_aligned_and_apart():
+    """Given an odd batch. Expect every column C-contiguous, on 64 bytes, overlapping nothing."""
+    landing = Landing(LAYOUT.plans[0], SPEC, 7)
+    ranges = []
+    for name, array in landing.data.items():
+        assert array.flags.c_contiguous and array.flags.writeable
+        assert array.ctypes.data % ALIGNMENT == 0, name
+        assert array.dtype == SPEC[name].dtype
+        ranges.append((array.ctypes.data, array.ctypes.data + array.nbytes))
+    assert {name: array.shape for name, array in landing.data.items()} == {
+        "observation": (7, 5, 5, 3),
+        "action": (7, 1),
+        "reward": (7, 3),
+        "terminated": (7, 3),
+    }
+    ranges.sort()
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(ranges))
+
+
+def test_the_core_is_told_the_same_memory():
+    """Given a landing. Expect target, stride, offset and size of each column as laid out."""
+    landing = Landing(LAYOUT.plans[0], SPEC, 4)
+    raw = landing.raw
+    assert (raw.column_count, raw.item_bytes) == (4, 75 + 8 + 12 + 3 + 6)
+    end = 0
+    for i, name in enumerate(SPEC.names):
+        column = raw.columns[i]
+        bytes_an_item = landing.data[name].nbytes // 4
+        assert int(column.stride) == int(column.size) == bytes_an_item
+        assert column.item_offset == end
+        column.target[0] = 201
+        assert landing.data[name].view(np.uint8).ravel()[0] == 201
+        end += bytes_an_item
+
+
+def test_layouts_travel_as_documents():
+    """Given a layout. Expect the same one from its document, and names or numbers to find plans."""
+    again = layout_of(LAYOUT.document())
+    assert again == LAYOUT
+    assert again.document() == LAYOUT.document()
+    assert (again.behind, again.ahead) == (1, 3)
+    assert [again.index(plan) for plan in (0, 1, "steps", "one")] == [0, 1, 0, 1]
+    for plan in (2, -1, "none", True, None):
+        with pytest.raises(ConfigError, match="steps, one"):
+            again.index(plan)
+
+
+def test_weights_follow_the_formula():
+    """Given probabilities. Expect (N P)^-beta over the largest, float32; 1 where beta is 0."""
+    probabilities = np.array([0.5, 0.25, 0.125, 0.0])
+    drawable = np.full(4, 10.0)
+    for beta in (0.0, 0.4, 1.0):
+        raw = (10 * probabilities[:3]) ** -beta
+        expected = np.append(raw / raw.max(), 0.0).astype(np.float32)
+        weights = importance_weights(probabilities, drawable, beta)
+        assert weights.dtype == np.float32
+        assert np.array_equal(weights, expected)
+
+
+def test_weights_of_a_uniform_mix():
+    """Given masses and a uniform part. Expect P = (1-u) mass/total + u/N in the batch."""
+    landing = Landing(LAYOUT.plans[1], SPEC, 3)
+    landing.masses[:] = (1, 2, 5)
+    landing.totals[:] = 8
+    landing.drawables[:] = 4
+    landing.valid[:] = 1
+    batch = landing.batch("t", 9, 1.0, 0.5, copy=True)
+    expected = 0.5 * np.array([1, 2, 5]) / 8 + 0.5 / 4
+    assert np.allclose(batch.probabilities, expected, rtol=1e-15)
+    assert np.allclose(batch.weights, expected.min() / expected, rtol=1e-7)
+    assert batch.epoch == 9 and len(batch) == 3
+
+
+def test_what_was_overwritten_weighs_nothing_and_can_be_left_out():
+    """Given a landing with one item that never came. Expect weight 0, and `arrived` without it."""
+    landing = Landing(LAYOUT.plans[1], SPEC, 3)
+    landing.masses[:], landing.totals[:], landing.drawables[:] = 1, 8, 4
+    landing.keys[:] = (7, 8, 9)
+    landing.valid[:] = (1, 0, 1)
+    batch = landing.batch("t", 9, 1.0, 0.0, copy=False)
+    assert batch.weights.tolist() == [1.0, 0.0, 1.0]
+    rest = batch.arrived()
+    assert rest.keys.tolist() == [7, 9] and rest.data["reward"].shape == (2, 1)
+    assert rest.keys.epoch == 9
+
+
+def test_keys_remember_their_epoch():
+    """Given keys of an epoch. Expect slices, copies and pickles to keep it; plain arrays none."""
+    keys = keys_of([5, 6, 7], 42)
+    assert keys.dtype == np.uint64
+    assert keys[1:].epoch == keys.copy().epoch == pickle.loads(pickle.dumps(keys)).epoch == 42
+    assert keys_of(keys[::2]).epoch == 42 and keys_of(keys[::2]).flags.c_contiguous
+    assert keys_of(np.array([1, 2])).epoch is None
+    for wrong in ([-1], [0.5]):
+        with pytest.raises(ConfigError, match="unsigned"):
+            keys_of(wrong)
+
+
+def test_priorities_from_td():
+    """Given TD errors, an array or a tensor. Expect |td| + epsilon, and no power."""
+    import torch
+
+    assert priority_from_td([-2.0, 0.0, 3.0], epsilon=0.5).tolist() == [2.5, 0.5, 3.5]
+    tensor = torch.tensor([-2.0, 4.0], requires_grad=True)
+    assert priority_from_td(tensor, 0.0).tolist() == [2.0, 4.0]
+
+
+def test_torch_takes_every_column_as_it_is():
+    """Given a landing. Expect torch to share its memory."""
+    import torch
+
+    landing = Landing(LAYOUT.plans[0], SPEC, 2)
+    for array in landing.data.values():
+        assert torch.from_numpy(array).data_ptr() == array.ctypes.data
