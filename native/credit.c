@@ -1,10 +1,11 @@
-/* Credit: how many full datagrams each session may have in flight, so that all together never exceed what the port
- * can take in one go.
+/* Credit: how many full datagrams each session may have in flight, so that all together never
+ * exceed what the port can take in one go.
  *
- * Every session holds one datagram for good; what is left (receive_budget - sessions_max) is shared by the sessions
- * that ask for more. A grant lapses a fixed time after it was made, so the list of grants in order of time is the
- * list in order of lapsing: taking back costs one step per lapsed grant. The client counts the same time from
- * before the answer's arrival, so it stops first.
+ * Every session holds one datagram for good; what is left (receive_budget - sessions_max) is
+ * shared by the sessions that ask for more. A grant lapses a fixed time after it was made, so
+ * the list of grants in order of time is the list in order of lapsing: taking back costs one
+ * step per lapsed grant. The client counts the same time from before the answer's arrival, so it
+ * stops first.
  *
  *     sum over sessions of credit == granted_sum <= receive_budget - sessions_max
  */
@@ -68,7 +69,8 @@ uint32_t rp_credit_grant(struct rp_server *server, uint32_t session, uint32_t wa
         return 1;
     }
     uint32_t share = pool_size(server) / (server->granted_count + 1);
-    uint32_t left = pool_size(server) - server->granted_sum; /* older, larger grants may not have lapsed yet */
+    /* older, larger grants may not have lapsed yet */
+    uint32_t left = pool_size(server) - server->granted_sum;
     uint32_t credit = want - 1;
     credit = credit < share ? credit : share;
     credit = credit < left ? credit : left;

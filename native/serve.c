@@ -1,8 +1,10 @@
-/* From a received datagram to its handler and from there to an answer; the handlers are in serve_*.c.
+/* From a received datagram to its handler and from there to an answer; the handlers are in
+ * serve_*.c.
  *
- * One table says what each operation is: who may ask, how large its body is, who serves it. Everything a peer sent is
- * checked before it is read: rp_packet_open sees to the headers, check_body to the body's size and reserved bytes
- * where the operation has no trailer, and the handlers with a trailer call rp_serve_exact themselves.
+ * One table says what each operation is: who may ask, how large its body is, who serves it.
+ * Everything a peer sent is checked before it is read: rp_packet_open sees to the headers,
+ * check_body to the body's size and reserved bytes where the operation has no trailer, and the
+ * handlers with a trailer call rp_serve_exact themselves.
  */
 #include "serve.h"
 
@@ -69,7 +71,8 @@ static const uint8_t refusal_counter[RP_STATUS_COUNT] = {
     [RP_BAD_ARGUMENT] = RP_COUNT_refused_argument,
 };
 
-/* Statuses that are absent here (BLOCKED, FORGOTTEN, EARLY) are counted where they arise, by operation. */
+/* Statuses that are absent here (BLOCKED, FORGOTTEN, EARLY) are counted where they arise, by
+ * operation. */
 void rp_serve_count_refusal(struct rp_server *server, int status) {
     assert(status < 0 && status > -RP_STATUS_COUNT);
     uint8_t counter = refusal_counter[-status];
@@ -239,7 +242,8 @@ static int address_changed(struct rp_call *call) {
     return sizeof cookie;
 }
 
-/* Is the sender who the operation needs? 0; a refusal; or an answer's size, where it has been answered. */
+/* Is the sender who the operation needs? 0; a refusal; or an answer's size, where it has been
+ * answered. */
 static int identify(struct rp_call *call, const struct operation *operation) {
     const struct rp_outer *outer = call->view.outer;
     struct rp_server *server = call->server;

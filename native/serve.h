@@ -1,9 +1,10 @@
 /* One request being served: what every handler gets, and what it may do.
  *
- * A handler is called with the request checked for size, reserved fields and session, and with one leased packet. It
- * writes its answer behind rp_answer (rp_serve_room tells where and how much) and returns the answer's bytes; or a
- * negative status, which is answered in rp_answer alone; or RP_SERVED where it sent its datagrams by rp_serve_send.
- * It changes nothing before it has checked everything.
+ * A handler is called with the request checked for size, reserved fields and session, and with
+ * one leased packet. It writes its answer behind rp_answer (rp_serve_room tells where and how
+ * much) and returns the answer's bytes; or a negative status, which is answered in rp_answer
+ * alone; or RP_SERVED where it sent its datagrams by rp_serve_send. It changes nothing before it
+ * has checked everything.
  */
 #ifndef RP_SERVE_H
 #define RP_SERVE_H
@@ -32,7 +33,8 @@ struct rp_call {
 };
 
 /* ---- turn room ---- */
-/* Makes sure that `count` (at most RP_BURST) packets are leased and unused; sends what is full. 1 or 0. */
+/* Makes sure that `count` (at most RP_BURST) packets are leased and unused; sends what is full.
+ * 1 or 0. */
 int rp_serve_lease(struct rp_turn *turn, uint32_t count);
 /* Gives everything back: what was written is sent. */
 void rp_serve_flush(struct rp_turn *turn);
@@ -53,11 +55,13 @@ void rp_serve_send(struct rp_call *call, uint32_t size);
 uint32_t rp_serve_share(const struct rp_call *call);
 /* The table of the message header, or null. */
 struct rp_table *rp_serve_table(const struct rp_call *call);
-/* Does a body hold exactly `need` bytes, rounded up to 8 and to the least body, the rest zero? 0 or -status. */
+/* Does a body hold exactly `need` bytes, rounded up to 8 and to the least body, the rest zero? 0
+ * or -status. */
 int rp_serve_exact(const struct rp_view *view, uint64_t need);
 /* Counts a refusal under its status. */
 void rp_serve_count_refusal(struct rp_server *server, int status);
-/* Answers BLOCKED; notes the request where the session has no other of this kind and table waiting. */
+/* Answers BLOCKED; notes the request where the session has no other of this kind and table
+ * waiting. */
 int rp_serve_blocked(struct rp_call *call, enum rp_wait_kind kind, uint64_t need, uint32_t by_size,
                      uint64_t items, const struct rp_sample *request);
 
@@ -85,6 +89,7 @@ int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_
 /* Datagrams the record's batch is cut into at the session's mtu. */
 uint32_t rp_serve_batch_datagrams(const struct rp_call *call, const struct rp_record *record);
 /* Sends datagrams [first, first + count) of the batch, fewer where the transmit room ends. */
-void rp_serve_batch(struct rp_call *call, const struct rp_record *record, uint32_t first, uint32_t count);
+void rp_serve_batch(struct rp_call *call, const struct rp_record *record, uint32_t first,
+                    uint32_t count);
 
 #endif

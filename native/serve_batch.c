@@ -1,8 +1,9 @@
-/* A batch as datagrams: cut into equal payloads across item borders, each item gathered straight into the packet.
+/* A batch as datagrams: cut into equal payloads across item borders, each item gathered straight
+ * into the packet.
  *
- * The byte stream is the record's head and items, then the items' bodies. A body is copied out of the ring when its
- * datagram is made, so it may have been overwritten since the draw, even between two datagrams of one item: each
- * datagram says which of its items it found so.
+ * The byte stream is the record's head and items, then the items' bodies. A body is copied out
+ * of the ring when its datagram is made, so it may have been overwritten since the draw, even
+ * between two datagrams of one item: each datagram says which of its items it found so.
  */
 #include <string.h>
 
@@ -40,7 +41,8 @@ uint32_t rp_serve_batch_datagrams(const struct rp_call *call, const struct rp_re
 }
 
 /* Copies part of one item's body; 0 where it has been overwritten. */
-static int gather(const struct cut *cut, uint64_t item, uint32_t offset, uint32_t size, uint8_t *to) {
+static int gather(const struct cut *cut, uint64_t item, uint32_t offset, uint32_t size,
+                  uint8_t *to) {
     if (cut->alive) {
         return rp_table_gather(cut->table, cut->plan, &cut->record->items[item], offset, size, to);
     }
@@ -48,7 +50,8 @@ static int gather(const struct cut *cut, uint64_t item, uint32_t offset, uint32_
     return 0;
 }
 
-/* Bodies in [start, end), counted from the first body; sets the bits of the overwritten. Returns how many. */
+/* Bodies in [start, end), counted from the first body; sets the bits of the overwritten. Returns
+ * how many. */
 static uint32_t gather_range(const struct cut *cut, uint64_t start, uint64_t end, uint64_t *words,
                              uint8_t *to) {
     uint32_t overwritten = 0;

@@ -1,7 +1,8 @@
 /* BLOB: a table's spec or a weights version as datagrams, straight from where it lies.
  *
- * A weights blob is asked for first as version 0 at datagram 0; the answer says which version that was, and the rest
- * is asked for by that number. Each answer keeps the version's slot from being assembled into for a while.
+ * A weights blob is asked for first as version 0 at datagram 0; the answer says which version
+ * that was, and the rest is asked for by that number. Each answer keeps the version's slot from
+ * being assembled into for a while.
  */
 #include <string.h>
 
@@ -82,7 +83,8 @@ static int check(const struct rp_blob_request *request) {
     return request->count == 0 || request->count > RP_TRAIN_MAX ? -RP_BAD_ARGUMENT : 0;
 }
 
-static int find(const struct rp_call *call, const struct rp_blob_request *request, struct blob *blob) {
+static int find(const struct rp_call *call, const struct rp_blob_request *request,
+                struct blob *blob) {
     switch (request->kind) {
     case RP_BLOB_SPEC: return find_spec(call, request, blob);
     case RP_BLOB_WEIGHTS: return find_weights(call, request, blob);

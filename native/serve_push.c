@@ -1,8 +1,9 @@
 /* PUSH: steps, pieces and creates of items, all of a datagram or nothing.
  *
- * Three passes over the datagram: its shape (every size adds up exactly), its contents (the table's own checks, run
- * by run and create by create), and, once the limiter admits all new items together, the storing. Until the third
- * nothing changes. Held back, the datagram is not kept: a note is, and on release the client is told to send again.
+ * Three passes over the datagram: its shape (every size adds up exactly), its contents (the
+ * table's own checks, run by run and create by create), and, once the limiter admits all new
+ * items together, the storing. Until the third nothing changes. Held back, the datagram is not
+ * kept: a note is, and on release the client is told to send again.
  */
 #include <string.h>
 
@@ -90,8 +91,10 @@ static uint64_t new_items(const struct rp_table *table, int writer, const struct
 
 /* ---- storing ---- */
 
-/* The answer is written as the steps are stored; it is smaller than the request's runs and creates together. */
-static int store(struct rp_call *call, struct rp_table *table, int writer, const struct push *push) {
+/* The answer is written as the steps are stored; it is smaller than the request's runs and
+ * creates together. */
+static int store(struct rp_call *call, struct rp_table *table, int writer,
+                 const struct push *push) {
     uint8_t *answer = rp_serve_room(call);
     struct rp_run_done *done = (void *)(answer + sizeof(struct rp_pushed));
     uint8_t *statuses = (uint8_t *)(done + push->head->run_count);

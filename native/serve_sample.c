@@ -1,11 +1,13 @@
-/* SAMPLE and PULL: a batch is drawn once, kept as a record, and sent as often as it is asked for.
+/* SAMPLE and PULL: a batch is drawn once, kept as a record, and sent as often as it is asked
+ * for.
  *
- * The record is written to the session's spare place, which no id names; one intent then names it, takes the oldest
- * record's name away (that place is the next spare), and holds the generator's and the limiter's words. So a kill
- * leaves either the draw with its record or neither.
+ * The record is written to the session's spare place, which no id names; one intent then names
+ * it, takes the oldest record's name away (that place is the next spare), and holds the
+ * generator's and the limiter's words. So a kill leaves either the draw with its record or
+ * neither.
  *
- * Requests that must wait stand in one queue per table; a new request goes on at once only where nobody of another
- * session stands before it.
+ * Requests that must wait stand in one queue per table; a new request goes on at once only where
+ * nobody of another session stands before it.
  */
 #include <string.h>
 
@@ -91,7 +93,8 @@ static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sa
     return RP_SERVED;
 }
 
-/* A client that gave one id to requests of two tables gets the batch of the first that was drawn. */
+/* A client that gave one id to requests of two tables gets the batch of the first that was
+ * drawn. */
 int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request) {
     const struct rp_record *record = find_record(call, call->message.id);
     if (record == NULL) {
@@ -129,7 +132,8 @@ static int check(const struct rp_call *call, const struct rp_table *table,
 }
 
 /* A request for an id that was never drawn: draws, or waits its turn. */
-static int serve_new(struct rp_call *call, struct rp_table *table, const struct rp_sample *request) {
+static int serve_new(struct rp_call *call, struct rp_table *table,
+                     const struct rp_sample *request) {
     struct rp_server *server = call->server;
     uint32_t by_size = 0;
     uint64_t need = 0;

@@ -1,7 +1,8 @@
 /* HELLO, OPEN, ECHO, CLOSE, PING: how a session begins, moves and ends.
  *
- * HELLO costs the server no memory: its answer is a cookie over the address, and only who can echo it from there gets
- * a session. The same cookie, over the connection in place of a nonce, moves a session to a new address.
+ * HELLO costs the server no memory: its answer is a cookie over the address, and only who can
+ * echo it from there gets a session. The same cookie, over the connection in place of a nonce,
+ * moves a session to a new address.
  */
 #include <string.h>
 

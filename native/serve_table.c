@@ -38,7 +38,8 @@ int rp_serve_info(struct rp_call *call) {
     return sizeof info;
 }
 
-/* A place may be held by a session whose client died: silent ones are given up before anyone is refused. */
+/* A place may be held by a session whose client died: silent ones are given up before anyone is
+ * refused. */
 static int open_writer(struct rp_call *call, struct rp_table *table, uint16_t streams) {
     uint64_t session = rp_serve_session(call)->connection;
     int writer = rp_writer_open(table, session, streams);

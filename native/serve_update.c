@@ -1,8 +1,9 @@
 /* UPDATE: new priorities, each datagram once and in the order of its session's ids 1, 2, 3 ...
  *
- * A datagram that can be read always uses its id up, even where its epoch or a priority is refused: otherwise one bad
- * update would hold up all later ones. One intent holds the leaf words, the id and the recorded answer, so a repeat
- * after a crash is answered as before it, or applied for the first time; never twice.
+ * A datagram that can be read always uses its id up, even where its epoch or a priority is
+ * refused: otherwise one bad update would hold up all later ones. One intent holds the leaf
+ * words, the id and the recorded answer, so a repeat after a crash is answered as before it, or
+ * applied for the first time; never twice.
  */
 #include <string.h>
 
@@ -63,7 +64,8 @@ int rp_serve_update(struct rp_call *call) {
     const struct rp_update *update = (const void *)call->view.body;
     const struct rp_update_entry *entries = (const void *)(update + 1);
     uint64_t id = call->view.message->id;
-    int status = rp_serve_exact(&call->view, sizeof *update + (uint64_t)update->count * sizeof *entries);
+    int status = rp_serve_exact(&call->view,
+                                sizeof *update + (uint64_t)update->count * sizeof *entries);
     if (status < 0) {
         return status;
     }

@@ -1,9 +1,11 @@
-/* Holding back and releasing: BLOCKED answers, and what the end of a turn owes to those who wait.
+/* Holding back and releasing: BLOCKED answers, and what the end of a turn owes to those who
+ * wait.
  *
- * A waiting SAMPLE is drawn and answered with its first train, as if it had just come. A waiting PUSH is only told to
- * send again, as its datagram was not kept. What is promised to pushes in one pass adds up, so that one freed place is
- * not offered to all of them; a promise is not kept beyond the turn, so another writer may be faster (the push is
- * then noted again, at the end of the queue).
+ * A waiting SAMPLE is drawn and answered with its first train, as if it had just come. A waiting
+ * PUSH is only told to send again, as its datagram was not kept. What is promised to pushes in
+ * one pass adds up, so that one freed place is not offered to all of them; a promise is not kept
+ * beyond the turn, so another writer may be faster (the push is then noted again, at the end of
+ * the queue).
  */
 #include <string.h>
 
@@ -30,8 +32,8 @@ int rp_serve_blocked(struct rp_call *call, enum rp_wait_kind kind, uint64_t need
 }
 
 /* A call that no datagram started: the answer goes where the session is. */
-static struct rp_call call_for(struct rp_turn *turn, uint32_t session, struct rp_peer *peer, uint8_t op,
-                               uint32_t table, uint64_t id) {
+static struct rp_call call_for(struct rp_turn *turn, uint32_t session, struct rp_peer *peer,
+                               uint8_t op, uint32_t table, uint64_t id) {
     rp_session_peer(&turn->server->sessions[session], peer);
     return (struct rp_call){
         .turn = turn,

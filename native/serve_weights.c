@@ -1,11 +1,13 @@
 /* PUBLISH: pieces of a weights version, assembled in a slot nothing names, numbered when whole.
  *
- * Three slots: the two newest versions are always kept; the third is the oldest version until an assembly takes it.
- * A piece's bytes are copied first, its bit and the count of missing pieces change in one intent; the last one's
- * intent also makes the version visible. The checksum over a whole blob is taken in one go at its last piece: some
- * milliseconds for tens of megabytes, during which the server answers nobody.
+ * Three slots: the two newest versions are always kept; the third is the oldest version until an
+ * assembly takes it. A piece's bytes are copied first, its bit and the count of missing pieces
+ * change in one intent; the last one's intent also makes the version visible. The checksum over
+ * a whole blob is taken in one go at its last piece: some milliseconds for tens of megabytes,
+ * during which the server answers nobody.
  *
- *     session != 0  =>  slot[into].version == 0 and missing == clear bits among the assembly's pieces > 0
+ *     session != 0  =>  slot[into].version == 0 and missing == clear bits among the assembly's
+ *     pieces > 0
  */
 #include <string.h>
 
@@ -68,7 +70,8 @@ static uint64_t oldest_slot(const struct rp_weights *weights) {
     return oldest;
 }
 
-/* Nobody's first, then the slot's version gone, then its bits cleared (nothing reads them), then somebody's. */
+/* Nobody's first, then the slot's version gone, then its bits cleared (nothing reads them), then
+ * somebody's. */
 static int begin(struct rp_server *server, uint64_t session, uint64_t id,
                  const struct rp_publish *publish) {
     struct rp_weights *weights = server->weights;
@@ -144,7 +147,8 @@ static void finish(struct rp_server *server) {
     rp_server_count(server, RP_COUNT_weights_published);
 }
 
-/* Stores a piece that is not there yet. Returns the version, 0 while pieces are missing, or -RP_BAD_HASH. */
+/* Stores a piece that is not there yet. Returns the version, 0 while pieces are missing, or
+ * -RP_BAD_HASH. */
 static int64_t store(struct rp_server *server, const struct rp_publish *publish) {
     struct rp_weights *weights = server->weights;
     struct rp_intent *intent = &server->intent;
@@ -157,7 +161,8 @@ static int64_t store(struct rp_server *server, const struct rp_publish *publish)
     }
     uint64_t left = publish->size - publish->offset;
     uint8_t *bytes = slot_bytes(server, weights->into);
-    rp_region_copy(bytes + publish->offset, publish + 1, left < publish->piece ? left : publish->piece);
+    rp_region_copy(bytes + publish->offset, publish + 1,
+                   left < publish->piece ? left : publish->piece);
     rp_server_count(server, RP_COUNT_weights_pieces);
     if (weights->missing > 1) {
         rp_intent_set(intent, word, *word | bit);

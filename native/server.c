@@ -1,8 +1,9 @@
 /* The server's life: create, attach, and the turn.
  *
- * Create lays the region out and writes the magic last, so that a process killed inside leaves a region without one.
- * Attach changes nothing before it knows the layout is its own; then it redoes the intent, and everything derived or
- * volatile is built as at create. A turn is at the end of this file and fits a screen.
+ * Create lays the region out and writes the magic last, so that a process killed inside leaves a
+ * region without one. Attach changes nothing before it knows the layout is its own; then it
+ * redoes the intent, and everything derived or volatile is built as at create. A turn is at the
+ * end of this file and fits a screen.
  */
 #include "server.h"
 
@@ -49,7 +50,8 @@ int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
     region->incarnation = rp_session_random_id(server);
     region->attaches = 1;
     for (uint32_t i = 0; i < config->table_count; i++) {
-        /* Table 0 draws by the seed itself, so that one table's draws can be repeated from the seed alone. */
+        /* Table 0 draws by the seed itself, so that one table's draws can be repeated from the
+         * seed alone. */
         status = rp_table_create(&server->tables[i], (uint8_t *)memory + region->tables[i],
                                  &config->tables[i], i, config->seed + i,
                                  rp_session_random_id(server), &server->intent, server->counters,
@@ -69,7 +71,8 @@ static int check_region(const struct rp_region *region, size_t bytes, char error
         return refuse(error, RP_BAD_REGION, "the region holds no server");
     }
     if (region->layout != rp_region_hash(region)) {
-        return refuse(error, RP_BAD_REGION, "the region was laid out by another build or is damaged");
+        return refuse(error, RP_BAD_REGION,
+                      "the region was laid out by another build or is damaged");
     }
     if (bytes < region->bytes) {
         return refuse(error, RP_BAD_REGION, "the region is shorter than the one that was created");

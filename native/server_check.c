@@ -1,4 +1,5 @@
-/* Every invariant of the server, asserted in the words of the headers: for tests, the simulator and fuzzers. */
+/* Every invariant of the server, asserted in the words of the headers: for tests, the simulator
+ * and fuzzers. */
 #include <assert.h>
 
 #include "server_state.h"

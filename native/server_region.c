@@ -1,9 +1,9 @@
-/* Where things lie: the config is checked, every part of the region gets its offset, and a handle is built that
- * points into them.
+/* Where things lie: the config is checked, every part of the region gets its offset, and a
+ * handle is built that points into them.
  *
- * The same function computes the layout for rp_server_bytes and for create, so the two cannot differ. The header
- * keeps all offsets; attach reads them back, and trusts them because their hash covers them, the limits and the
- * sizes of the structs of this build.
+ * The same function computes the layout for rp_server_bytes and for create, so the two cannot
+ * differ. The header keeps all offsets; attach reads them back, and trusts them because their
+ * hash covers them, the limits and the sizes of the structs of this build.
  */
 #include <stdarg.h>
 #include <stdio.h>

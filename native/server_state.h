@@ -1,11 +1,14 @@
-/* The server's insides, shared by its own files only (server*.c, serve*.c, session.c, credit.c, wait.c).
+/* The server's insides, shared by its own files only (server*.c, serve*.c, session.c, credit.c,
+ * wait.c).
  *
- * The region: struct rp_region | intent log | tables | sessions | sample records | weights | volatile part.
- * Every part starts at a multiple of 64. Persistent words change through server->intent alone; bytes nothing names
- * yet (a record's place before it is drawn, a weights slot being assembled) are written first. struct rp_server and
- * all it points to beyond the region's persistent parts is volatile and built anew at attach.
+ * The region: struct rp_region | intent log | tables | sessions | sample records | weights |
+ * volatile part. Every part starts at a multiple of 64. Persistent words change through
+ * server->intent alone; bytes nothing names yet (a record's place before it is drawn, a weights
+ * slot being assembled) are written first. struct rp_server and all it points to beyond the
+ * region's persistent parts is volatile and built anew at attach.
  *
- *     weights: version of a slot == 0 while it is empty or being assembled; newest == the largest version
+ *     weights: version of a slot == 0 while it is empty or being assembled; newest == the
+ *     largest version
  *     sum of granted credit <= receive_budget - sessions_max
  */
 #ifndef RP_SERVER_STATE_H
@@ -20,8 +23,10 @@ enum rp_server_limits {
     RP_TRAIN_MAX = 32,          /* datagrams a SAMPLE, PULL or BLOB is answered with at once */
     RP_TURN_DATAGRAMS = 1024,   /* what the sessions of one turn share in transmit room */
     RP_WEIGHTS_SLOTS = 3,       /* two complete versions and one being assembled */
-    RP_PUBLISHED_KEPT = 4,      /* publications whose pieces are answered after they were complete */
-    RP_PIN_MS = 2000,           /* a weights slot rests so long after its last pull, an assembly after its last piece */
+    /* publications whose pieces are answered after they were complete */
+    RP_PUBLISHED_KEPT = 4,
+    /* a weights slot rests so long after its last pull, an assembly after its last piece */
+    RP_PIN_MS = 2000,
     RP_COOKIE_PERIOD_S = 64,
 };
 
@@ -53,7 +58,8 @@ struct rp_region { /* the header, at the region's start */
     uint64_t volatile_part;
 };
 
-struct rp_record { /* one drawn batch, immutable once named by its session's record_id; then batch_max items */
+/* one drawn batch, immutable once named by its session's record_id; then batch_max items */
+struct rp_record {
     uint64_t place; /* table | plan << 16 */
     uint64_t reserved;
     struct rp_batch head; /* head and items lie as they go out */
@@ -143,7 +149,8 @@ static inline void rp_server_count(struct rp_server *server, enum rp_counter cou
 
 /* ---- server_region.c: where things lie ---- */
 /* Checks the config and finds every part's offset; 0 or -status with a sentence. */
-int rp_region_layout(const struct rp_server_config *config, struct rp_region *region, char error[256]);
+int rp_region_layout(const struct rp_server_config *config, struct rp_region *region,
+                     char error[256]);
 /* Pieces an assembly's bitmap has bits for: as many as the smallest mtu makes. */
 uint64_t rp_weights_pieces_max(const struct rp_limits *limits);
 /* The hash of a header's own words and of the sizes this build would lay out by. */
@@ -165,15 +172,19 @@ void rp_credit_lapse(struct rp_server *server);
 void rp_credit_check(const struct rp_server *server);
 
 /* ---- wait.c: requests that are held back ---- */
-struct rp_note *rp_wait_note(struct rp_server *server, enum rp_wait_kind kind, uint32_t session, uint32_t table);
+struct rp_note *rp_wait_note(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
+                             uint32_t table);
 /* Appends the note to its queue. */
-void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t session, uint32_t table);
-void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t session, uint32_t table);
+void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
+                 uint32_t table);
+void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
+                    uint32_t table);
 void rp_wait_drop(struct rp_server *server, uint32_t session);
 /* The session of the oldest note, or RP_NOBODY. */
 uint32_t rp_wait_first(const struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
 /* The session of the note behind this one, or RP_NOBODY. */
-uint32_t rp_wait_next(const struct rp_server *server, enum rp_wait_kind kind, uint32_t session, uint32_t table);
+uint32_t rp_wait_next(const struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
+                      uint32_t table);
 void rp_wait_check(const struct rp_server *server);
 
 #endif

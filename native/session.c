@@ -1,9 +1,11 @@
-/* Sessions: see session.h. Opening and closing look at every session once, which 4096 of them make a matter of
- * microseconds; everything that happens per datagram is one load and a comparison.
+/* Sessions: see session.h. Opening and closing look at every session once, which 4096 of them
+ * make a matter of microseconds; everything that happens per datagram is one load and a
+ * comparison.
  *
- * Ids, epochs, cookies: two halves of the caller's entropy are two SipHash keys, one over a counter, one over
- * addresses. The draws' seed plays no part. The keys lie in the volatile part and are replaced at attach; a region
- * kept in a file must therefore be as private as the process.
+ * Ids, epochs, cookies: two halves of the caller's entropy are two SipHash keys, one over a
+ * counter, one over addresses. The draws' seed plays no part. The keys lie in the volatile part
+ * and are replaced at attach; a region kept in a file must therefore be as private as the
+ * process.
  */
 #include "session.h"
 
@@ -28,8 +30,8 @@ uint64_t rp_session_random_id(struct rp_server *server) {
 
 /* ---- cookies ---- */
 
-static uint64_t cookie_of(const struct rp_server *server, const struct rp_peer *peer, uint64_t nonce,
-                          uint64_t period) {
+static uint64_t cookie_of(const struct rp_server *server, const struct rp_peer *peer,
+                          uint64_t nonce, uint64_t period) {
     struct {
         struct rp_peer peer;
         uint64_t nonce;
@@ -43,12 +45,13 @@ static uint64_t cookie_period(const struct rp_server *server) {
     return server->now_ns / (RP_COOKIE_PERIOD_S * 1000000000ull);
 }
 
-uint64_t rp_session_cookie(const struct rp_server *server, const struct rp_peer *peer, uint64_t nonce) {
+uint64_t rp_session_cookie(const struct rp_server *server, const struct rp_peer *peer,
+                           uint64_t nonce) {
     return cookie_of(server, peer, nonce, cookie_period(server));
 }
 
-int rp_session_cookie_good(const struct rp_server *server, const struct rp_peer *peer, uint64_t nonce,
-                           uint64_t cookie) {
+int rp_session_cookie_good(const struct rp_server *server, const struct rp_peer *peer,
+                           uint64_t nonce, uint64_t cookie) {
     uint64_t period = cookie_period(server);
     return cookie == cookie_of(server, peer, nonce, period)
            || (period > 0 && cookie == cookie_of(server, peer, nonce, period - 1));
@@ -71,7 +74,8 @@ void rp_session_peer(const struct rp_session *session, struct rp_peer *peer) {
     memcpy(peer, session->peer, sizeof *peer);
 }
 
-static uint32_t find_opened(const struct rp_server *server, const struct rp_peer *peer, uint64_t nonce) {
+static uint32_t find_opened(const struct rp_server *server, const struct rp_peer *peer,
+                            uint64_t nonce) {
     for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
         const struct rp_session *session = &server->sessions[i];
         if (session->connection != 0 && session->nonce == nonce && rp_session_at(session, peer)) {
@@ -110,13 +114,20 @@ static uint32_t find_longest_idle(const struct rp_server *server) {
 /* ---- life ---- */
 
 void rp_session_line(struct rp_server *server, uint32_t index) {
-    /* Packet numbers rise over attaches too, or a client would take the new process's answers for repeats. */
+    /* Packet numbers rise over attaches too, or a client would take the new process's answers
+     * for repeats. */
     uint64_t packet = server->region->attaches << 40 | (rp_session_random(server) >> 25);
     server->lines[index] = (struct rp_line){
-        .packet = packet, .heard_ns = server->now_ns, .previous = RP_NOBODY, .next = RP_NOBODY, .want = 1};
+        .packet = packet,
+        .heard_ns = server->now_ns,
+        .previous = RP_NOBODY,
+        .next = RP_NOBODY,
+        .want = 1,
+    };
 }
 
-static void set_peer(struct rp_server *server, struct rp_session *session, const struct rp_peer *peer) {
+static void set_peer(struct rp_server *server, struct rp_session *session,
+                     const struct rp_peer *peer) {
     uint64_t words[sizeof(struct rp_peer) / 8];
     memcpy(words, peer, sizeof words);
     for (uint32_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -124,8 +135,8 @@ static void set_peer(struct rp_server *server, struct rp_session *session, const
     }
 }
 
-static void create(struct rp_server *server, uint32_t index, const struct rp_peer *peer, uint64_t nonce,
-                   uint64_t agreed) {
+static void create(struct rp_server *server, uint32_t index, const struct rp_peer *peer,
+                   uint64_t nonce, uint64_t agreed) {
     struct rp_session *session = &server->sessions[index];
     struct rp_intent *intent = &server->intent;
     uint64_t number;
@@ -149,7 +160,8 @@ static void create(struct rp_server *server, uint32_t index, const struct rp_pee
     server->open++;
 }
 
-uint32_t rp_session_open(struct rp_server *server, const struct rp_peer *peer, uint64_t nonce, uint64_t agreed) {
+uint32_t rp_session_open(struct rp_server *server, const struct rp_peer *peer, uint64_t nonce,
+                         uint64_t agreed) {
     uint32_t index = find_opened(server, peer, nonce);
     if (index != RP_NOBODY) {
         return index;

@@ -1,14 +1,18 @@
-/* Sessions: what the server remembers of one client, and how it is found, opened, moved and given up.
+/* Sessions: what the server remembers of one client, and how it is found, opened, moved and
+ * given up.
  *
- * The persistent half (struct rp_session) lies in the region and changes by intents only; a server killed and
- * attached again answers repeats as if nothing had happened. The volatile half (struct rp_line) is what one process
- * can afford to forget: the replay window, the packet counter, when the client was last heard, its credit.
+ * The persistent half (struct rp_session) lies in the region and changes by intents only; a
+ * server killed and attached again answers repeats as if nothing had happened. The volatile half
+ * (struct rp_line) is what one process can afford to forget: the replay window, the packet
+ * counter, when the client was last heard, its credit.
  *
  *     connection == 0 (free)  or  connection mod 4096 == the session's index
- *     record_id[sample_drawn mod (records + 1)] == 0: the spare place, which the next draw is written to
+ *     record_id[sample_drawn mod (records + 1)] == 0: the spare place, which the next draw is
+ *     written to
  *     update results of ids in (update_last - 64, update_last] are kept, at id mod 64
  *
- * Limits: RP_SESSIONS_MAX sessions; look-ups by connection cost one load, opening one pass over all sessions.
+ * Limits: RP_SESSIONS_MAX sessions; look-ups by connection cost one load, opening one pass over
+ * all sessions.
  */
 #ifndef RP_SESSION_H
 #define RP_SESSION_H
@@ -46,7 +50,8 @@ struct rp_session { /* in the region; every word changes through the server's in
     uint64_t publish_last;  /* newest publication any piece of was accepted */
 };
 _Static_assert(sizeof(struct rp_peer) % 8 == 0, "a peer is stored in whole words");
-_Static_assert(RP_SESSIONS_MAX == 1 << RP_SESSION_INDEX_BITS, "an index fits the connection's low bits");
+_Static_assert(RP_SESSIONS_MAX == 1 << RP_SESSION_INDEX_BITS,
+               "an index fits the connection's low bits");
 
 struct rp_line { /* volatile: one session's, while this process lives */
     struct rp_replay replay;
@@ -71,21 +76,24 @@ static inline uint32_t rp_session_budget(const struct rp_session *session) {
     return (uint32_t)(session->agreed >> 32 & 0xFFFF);
 }
 
-/* The next 64 bits for ids, epochs and packet numbers: SipHash of a counter under the entropy's first half. */
+/* The next 64 bits for ids, epochs and packet numbers: SipHash of a counter under the entropy's
+ * first half. */
 uint64_t rp_session_random(struct rp_server *server);
 /* The same, never 0. */
 uint64_t rp_session_random_id(struct rp_server *server);
 
 /* The cookie of an address: good in this period of 64 s and the next. */
-uint64_t rp_session_cookie(const struct rp_server *server, const struct rp_peer *peer, uint64_t nonce);
-int rp_session_cookie_good(const struct rp_server *server, const struct rp_peer *peer, uint64_t nonce,
-                           uint64_t cookie);
+uint64_t rp_session_cookie(const struct rp_server *server, const struct rp_peer *peer,
+                           uint64_t nonce);
+int rp_session_cookie_good(const struct rp_server *server, const struct rp_peer *peer,
+                           uint64_t nonce, uint64_t cookie);
 
 /* The index of the session with this connection, or RP_NOBODY. */
 uint32_t rp_session_find(const struct rp_server *server, uint64_t connection);
-/* Opens one, or finds the one this nonce and address opened before; expires an idle one where none is free.
- * Returns its index or RP_NOBODY. */
-uint32_t rp_session_open(struct rp_server *server, const struct rp_peer *peer, uint64_t nonce, uint64_t agreed);
+/* Opens one, or finds the one this nonce and address opened before; expires an idle one where
+ * none is free. Returns its index or RP_NOBODY. */
+uint32_t rp_session_open(struct rp_server *server, const struct rp_peer *peer, uint64_t nonce,
+                         uint64_t agreed);
 int rp_session_at(const struct rp_session *session, const struct rp_peer *peer);
 void rp_session_peer(const struct rp_session *session, struct rp_peer *peer);
 void rp_session_move(struct rp_server *server, uint32_t index, const struct rp_peer *peer);

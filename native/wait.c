@@ -1,7 +1,9 @@
-/* Requests that are held back: one note per session, table and kind, in one queue per table and kind, first come
- * first served. Notes are volatile: a client whose server was killed repeats its request and is noted again.
+/* Requests that are held back: one note per session, table and kind, in one queue per table and
+ * kind, first come first served. Notes are volatile: a client whose server was killed repeats
+ * its request and is noted again.
  *
- * Notes lie in one array, place = (kind * sessions_max + session) * table_count + table; queues link places.
+ * Notes lie in one array, place = (kind * sessions_max + session) * table_count + table; queues
+ * link places.
  */
 #include <assert.h>
 
@@ -9,7 +11,8 @@
 
 static uint32_t place_of(const struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
                          uint32_t table) {
-    return ((uint32_t)kind * server->limits.sessions_max + session) * server->limits.table_count + table;
+    const struct rp_limits *limits = &server->limits;
+    return ((uint32_t)kind * limits->sessions_max + session) * limits->table_count + table;
 }
 
 static uint32_t session_of(const struct rp_server *server, uint32_t place) {
@@ -22,7 +25,8 @@ struct rp_note *rp_wait_note(struct rp_server *server, enum rp_wait_kind kind, u
     return &server->notes[place_of(server, kind, session, table)];
 }
 
-void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t session, uint32_t table) {
+void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
+                 uint32_t table) {
     struct rp_queue *queue = &server->waiting[kind][table];
     uint32_t place = place_of(server, kind, session, table);
     struct rp_note *note = &server->notes[place];
@@ -38,7 +42,8 @@ void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t sess
     queue->last = place;
 }
 
-void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t session, uint32_t table) {
+void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
+                    uint32_t table) {
     struct rp_queue *queue = &server->waiting[kind][table];
     struct rp_note *note = rp_wait_note(server, kind, session, table);
     assert(note->waiting);

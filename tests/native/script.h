@@ -1,10 +1,11 @@
 /* script.h: a server, a fake port and hand-built datagrams, for the test_server programs.
  *
  * A script owns one server and one port. A `script_client` is an address with a connection and a
- * packet counter; script_put() seals one request from it into the port's queue (in memory of exactly
- * its size, so that a read beyond it is caught), script_turn() runs one turn, and the datagrams the
- * server sent lie in script->out until the next turn. script_ask() is both, for one request.
- * Answers are checked here as any client would: they open, they answer, and their session is right.
+ * packet counter; script_put() seals one request from it into the port's queue (in memory of
+ * exactly its size, so that a read beyond it is caught), script_turn() runs one turn, and the
+ * datagrams the server sent lie in script->out until the next turn. script_ask() is both, for
+ * one request. Answers are checked here as any client would: they open, they answer, and their
+ * session is right.
  */
 #ifndef RP_SCRIPT_H
 #define RP_SCRIPT_H
@@ -136,8 +137,9 @@ static const struct rp_transport script_transport = {
 
 /* ---- the server ---- */
 
-/* Two tables of 16-byte steps, a u64 "value" and a u64 "reward". "main": plain rows under plan 0, windows
- * of -1 .. +2 under plan 1 (so plain rows are no items there at once). "rows": plain rows, a limiter. */
+/* Two tables of 16-byte steps, a u64 "value" and a u64 "reward". "main": plain rows under plan
+ * 0, windows of -1 .. +2 under plan 1 (so plain rows are no items there at once). "rows": plain
+ * rows, a limiter. */
 static const struct rp_column script_columns[2] = {{0, 8, 1}, {8, 8, 0}};
 static const struct rp_pick script_plain[2] = {{0, 0}, {1, 0}};
 static const struct rp_pick script_window[4] = {{0, -1}, {0, 0}, {1, 0}, {0, 2}};
@@ -208,7 +210,8 @@ SCRIPT_UNUSED static void script_kill(struct script *script)
     free(script->region);
     script->region = moved;
     script_entropy(entropy, ++salt);
-    CHECK(rp_server_attach(&script->server, moved, script->bytes, entropy, script->now_ns, error) == 0,
+    CHECK(rp_server_attach(&script->server, moved, script->bytes, entropy, script->now_ns,
+                           error) == 0,
           "%s", error);
     rp_server_check(script->server);
 }
@@ -260,7 +263,8 @@ SCRIPT_UNUSED static void script_put_raw(struct script *script, const struct rp_
 }
 
 /* Queues a request whose body is padded as the protocol wants it. */
-SCRIPT_UNUSED static void script_put(struct script *script, struct script_client *client, uint8_t op,
+SCRIPT_UNUSED static void script_put(struct script *script, struct script_client *client,
+                                     uint8_t op,
                                      uint16_t table, uint64_t id, const void *body, uint32_t size)
 {
     static uint8_t data[RP_MTU_MAX] __attribute__((aligned(8)));

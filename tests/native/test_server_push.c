@@ -1,5 +1,5 @@
-/* Goal: pushes store each step exactly once, whatever the network does to their datagrams, and all of
- * a datagram or nothing of it. Situations read "Given ... Expect ...". */
+/* Goal: pushes store each step exactly once, whatever the network does to their datagrams, and
+ * all of a datagram or nothing of it. Situations read "Given ... Expect ...". */
 #include "script.h"
 
 #include <math.h>
@@ -135,7 +135,8 @@ static void situation_creates(void)
     script_push_create(&push, 0, 2, 1.0);
     script_push_create(&push, 0, 3, 1.0);
     answer = script_push(&p.script, &p.client, 0, 4, &push);
-    CHECK(script_created(answer, 0) == RP_OVERWRITTEN || script_created(answer, 0) == RP_UNKNOWN_STEP);
+    CHECK(script_created(answer, 0) == RP_OVERWRITTEN || script_created(answer,
+                                                                        0) == RP_UNKNOWN_STEP);
     CHECK(script_info(&p.script, &p.client, 0).count == 0);
     script_close(&p.script);
     check_group("4 creates of each status");
@@ -154,8 +155,10 @@ static void situation_whole(void)
     } bad[] = {
         {RP_BAD_STREAM, {.stream = 4, .count = 1, .piece_count = 1, .size = 16}, {0}, 0},
         {RP_BAD_SEQUENCE, {.sequence = 16, .count = 1, .piece_count = 1, .size = 16}, {0}, 0},
-        {RP_BAD_SEQUENCE, {.sequence = 1ull << 63, .count = 1, .piece_count = 1, .size = 16}, {0}, 0},
-        {RP_BAD_PIECE, {.sequence = 2, .step = 2, .count = 1, .piece = 5, .piece_count = 5, .size = 8},
+        {RP_BAD_SEQUENCE, {.sequence = 1ull << 63, .count = 1, .piece_count = 1, .size = 16}, {0},
+         0},
+        {RP_BAD_PIECE, {.sequence = 2, .step = 2, .count = 1, .piece = 5, .piece_count = 5,
+                        .size = 8},
          {0}, 0},
         {RP_BAD_PRIORITY, {.sequence = 2, .step = 2, .count = 1, .piece_count = 1, .size = 16},
          {.priority = -1.0}, 1},
@@ -193,7 +196,8 @@ static void situation_whole(void)
     check_group("5 all of a datagram or nothing");
 }
 
-/* 6. Given plain rows that are items at once. Expect items with their priorities, and a refusal in a
+/* 6. Given plain rows that are items at once. Expect items with their priorities, and a refusal
+ * in a
  *    table whose windows reach further. */
 static void situation_rows(void)
 {

@@ -1,5 +1,5 @@
-/* Goal: a batch is drawn once, kept, cut and served as often as asked for, and who waits is served in
- * order. Situations read "Given ... Expect ...". */
+/* Goal: a batch is drawn once, kept, cut and served as often as asked for, and who waits is
+ * served in order. Situations read "Given ... Expect ...". */
 #include "script.h"
 
 static struct rp_table_config tables[2];
@@ -77,7 +77,8 @@ static void situation_repeat(void)
     check_group("1 drawn once, answered twice");
 }
 
-/* 2. Given a batch of many datagrams and a small budget. Expect the first train, pulls for the rest in
+/* 2. Given a batch of many datagrams and a small budget. Expect the first train, pulls for the
+ * rest in
  *    any order, and refusals of pulls that make no sense. */
 static void situation_pull(void)
 {
@@ -124,7 +125,8 @@ static void situation_pull(void)
     check_group("2 trains and pulls");
 }
 
-/* 3. Given more draws than records. Expect the oldest FORGOTTEN, in SAMPLE and PULL, never redrawn. */
+/* 3. Given more draws than records. Expect the oldest FORGOTTEN, in SAMPLE and PULL, never
+ * redrawn. */
 static void situation_forgotten(void)
 {
     struct drawer d;
@@ -149,7 +151,8 @@ static void situation_forgotten(void)
     check_group("3 forgotten records");
 }
 
-/* 4. Given a batch whose items are overwritten before they are served again. Expect their bits set and
+/* 4. Given a batch whose items are overwritten before they are served again. Expect their bits
+ * set and
  *    their bytes zero, and after a reset all of them. */
 static void situation_overwritten(void)
 {
@@ -164,7 +167,8 @@ static void situation_overwritten(void)
     for (uint64_t i = 0; i + 10 <= SCRIPT_CAPACITY - 10; i += 10) {
         script_push_begin(&other, d.epoch[1]);
         script_push_run(&other, 1, 20 + i, i, 10, 0);
-        CHECK(script_done(script_push(&d.script, &d.client, 1, 500 + i, &other), 0).committed == 10);
+        CHECK(script_done(script_push(&d.script, &d.client, 1, 500 + i, &other),
+                          0).committed == 10);
     }
     uint64_t alive_from = script_info(&d.script, &d.client, 1).head - SCRIPT_CAPACITY;
     draw(&d, 1, &request, &again);

@@ -1,0 +1,279 @@
+/* Goal: weights appear whole, numbered by the server, and stay readable while they are read; specs
+ * are served like them. Situations read "Given ... Expect ...". */
+#include "script.h"
+
+enum { PIECE = 1000, SIZE = 3500, PIECES = 4 };
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+static struct script script;
+static struct script_client client, other;
+static uint8_t blob[SIZE];
+
+static void fresh(void)
+{
+    script_tables(tables);
+    config = script_config(tables);
+    script_open(&script, &config);
+    client = script_client(1);
+    other = script_client(2);
+    script_connect(&script, &client);
+    script_connect(&script, &other);
+}
+
+static void make_blob(uint8_t salt)
+{
+    for (uint32_t i = 0; i < SIZE; i++) {
+        blob[i] = (uint8_t)(i * 7 + i / 256 + salt);
+    }
+}
+
+static struct script_answer piece(struct script_client *from, uint64_t id, uint32_t index)
+{
+    static struct {
+        struct rp_publish publish;
+        uint8_t bytes[PIECE];
+    } body;
+    uint32_t offset = index * PIECE;
+    uint32_t size = SIZE - offset < PIECE ? SIZE - offset : PIECE;
+    body.publish = (struct rp_publish){
+        .size = SIZE, .offset = offset, .piece = PIECE, .crc = rp_crc32c(0, blob, SIZE)};
+    memcpy(body.bytes, blob + offset, size);
+    return script_ask(&script, from, RP_OP_PUBLISH, 0, id, &body,
+                      (uint32_t)sizeof body.publish + size);
+}
+
+static uint64_t version_of(struct script_answer answer)
+{
+    CHECK_STATUS(answer, RP_OK);
+    return SCRIPT_READ(answer, struct rp_published).version;
+}
+
+static void publish(struct script_client *from, uint64_t id, uint8_t salt, uint64_t version)
+{
+    make_blob(salt);
+    for (uint32_t i = 0; i < PIECES; i++) {
+        CHECK(version_of(piece(from, id, i)) == (i + 1 < PIECES ? 0 : version));
+    }
+}
+
+static struct script_answer ask_blob(uint64_t version, uint32_t first, uint32_t count)
+{
+    struct rp_blob_request request = {
+        .version = version, .first = first, .count = count, .kind = RP_BLOB_WEIGHTS};
+    return script_ask(&script, &client, RP_OP_BLOB, 0, 1, &request, sizeof request);
+}
+
+/* Reads a whole version, newest by 0, and compares it with that salt's bytes. */
+static void read_back(uint64_t asked, uint64_t version, uint8_t salt)
+{
+    uint8_t read[SIZE + 8] = {0};
+    uint32_t payload = rp_blob_payload(1400);
+    uint32_t datagrams = (SIZE + payload - 1) / payload;
+    make_blob(salt);
+    struct script_answer answer = ask_blob(asked, 0, 32);
+    CHECK_STATUS(answer, RP_OK);
+    CHECK(script.port.out_count == datagrams);
+    for (uint32_t i = 0; i < datagrams; i++) {
+        answer = script_answer(&script, i);
+        struct rp_blob_datagram head;
+        memcpy(&head, answer.rest, sizeof head);
+        CHECK(head.version == version && head.size == SIZE && head.datagram == i);
+        CHECK(head.datagram_count == datagrams && head.payload == payload);
+        CHECK(head.crc == rp_crc32c(0, blob, SIZE));
+        uint32_t left = SIZE - i * payload;
+        memcpy(read + i * payload, answer.rest + sizeof head, left < payload ? left : payload);
+    }
+    CHECK(memcmp(read, blob, SIZE) == 0);
+}
+
+/* 1. Given pieces in any order, one twice, and one again after the last. Expect version 0 until whole,
+ *    then 1, in the answer's header too, and the bytes back. */
+static void situation_publish(void)
+{
+    fresh();
+    CHECK_STATUS(ask_blob(0, 0, 1), RP_NO_WEIGHTS);
+    make_blob(1);
+    static const uint32_t order[] = {3, 0, 0, 2};
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK(version_of(piece(&client, 1, order[i])) == 0);
+    }
+    struct script_answer answer = piece(&client, 1, 1);
+    CHECK(version_of(answer) == 1 && answer.head.weights_version == 1);
+    CHECK(version_of(piece(&client, 1, 2)) == 1);
+    CHECK(rp_server_weights_version(script.server) == 1);
+    read_back(0, 1, 1);
+    read_back(1, 1, 1);
+    CHECK(script_counter(&script, RP_COUNT_weights_pieces) == 4);
+    CHECK(script_counter(&script, RP_COUNT_weights_published) == 1);
+    script_close(&script);
+    check_group("1 pieces in any order");
+}
+
+/* 2. Given four versions. Expect the last two always there, an older one gone, its number told. */
+static void situation_gone(void)
+{
+    fresh();
+    for (uint8_t version = 1; version <= 4; version++) {
+        publish(&client, version, version, version);
+    }
+    CHECK_STATUS(ask_blob(1, 0, 1), RP_GONE);
+    CHECK(script_answer(&script, 0).head.weights_version == 4);
+    for (uint8_t version = 2; version <= 4; version++) {
+        read_back(version, version, version);
+    }
+    make_blob(5);
+    CHECK_STATUS(piece(&client, 5, 0), RP_BUSY);
+    script_later(&script, 2000);
+    CHECK(version_of(piece(&client, 5, 0)) == 0);
+    CHECK_STATUS(ask_blob(2, 0, 1), RP_GONE);
+    read_back(3, 3, 3);
+    read_back(0, 4, 4);
+    CHECK_STATUS(ask_blob(5, 0, 1), RP_GONE);
+    CHECK_STATUS(ask_blob(4, 3, 1), RP_BAD_ARGUMENT);
+    CHECK_STATUS(ask_blob(0, 1, 1), RP_BAD_ARGUMENT);
+    CHECK_STATUS(ask_blob(4, 0, 33), RP_BAD_ARGUMENT);
+    script_close(&script);
+    check_group("2 versions stay, are read, and go");
+}
+
+/* 3. Given two publishers. Expect the second BUSY until the first was silent for two seconds or has
+ *    closed; the first's id is then started anew or forgotten. */
+static void situation_busy(void)
+{
+    fresh();
+    make_blob(1);
+    CHECK(version_of(piece(&client, 1, 0)) == 0);
+    CHECK_STATUS(piece(&other, 1, 0), RP_BUSY);
+    script_later(&script, 2000);
+    publish(&other, 1, 2, 1);
+    publish(&client, 3, 3, 2);
+    CHECK_STATUS(piece(&client, 2, 0), RP_FORGOTTEN);
+    CHECK(version_of(piece(&client, 4, 0)) == 0);
+    CHECK_STATUS(script_ask(&script, &client, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
+    script_connect(&script, &client);
+    CHECK(version_of(piece(&other, 2, 0)) == 0);
+    CHECK(script_counter(&script, RP_COUNT_refused_blob) == 1);
+    script_close(&script);
+    check_group("3 one publisher at a time");
+}
+
+/* 4. Given a blob that does not match its hash. Expect BAD_HASH, no version, and a fresh start. */
+static void situation_hash(void)
+{
+    fresh();
+    make_blob(1);
+    for (uint32_t i = 0; i < PIECES; i++) {
+        struct {
+            struct rp_publish publish;
+            uint8_t bytes[PIECE];
+        } body = {.publish = {.size = 4 * PIECE, .offset = i * PIECE, .piece = PIECE, .crc = 5}};
+        struct script_answer answer =
+            script_ask(&script, &client, RP_OP_PUBLISH, 0, 1, &body, sizeof body);
+        CHECK_STATUS(answer, i + 1 < PIECES ? RP_OK : RP_BAD_HASH);
+    }
+    CHECK(rp_server_weights_version(script.server) == 0);
+    CHECK(script_counter(&script, RP_COUNT_refused_hash) == 1);
+    publish(&client, 2, 9, 1);
+    read_back(0, 1, 9);
+    script_close(&script);
+    check_group("4 a wrong hash");
+}
+
+/* 5. Given publications and requests that make no sense. Expect each its status. */
+static void situation_refused(void)
+{
+    static const struct {
+        struct rp_publish publish;
+        uint32_t bytes;
+        int status;
+    } bad[] = {
+        {{20001, 0, 1000, 0}, 1000, RP_TOO_LARGE},
+        {{1ull << 63, 0, 1000, 0}, 1000, RP_TOO_LARGE},
+        {{0, 0, 1000, 0}, 0, RP_BAD_ARGUMENT},
+        {{3000, 3000, 1000, 0}, 0, RP_BAD_ARGUMENT},
+        {{3000, 1ull << 63, 1000, 0}, 1000, RP_BAD_ARGUMENT},
+        {{3000, 500, 1000, 0}, 1000, RP_BAD_ARGUMENT},
+        {{3000, 0, 1001, 0}, 1001, RP_BAD_ARGUMENT},
+        {{3000, 0, 0, 0}, 1000, RP_BAD_ARGUMENT},
+        {{3000, 0, 0xFFFFFFF8, 0}, 1000, RP_BAD_ARGUMENT},
+        {{20000, 0, 8, 0}, 8, RP_BAD_ARGUMENT},
+        {{3000, 0, 1000, 0}, 992, RP_BAD_SIZE},
+        {{3000, 0, 1000, 0}, 1008, RP_BAD_SIZE},
+    };
+    fresh();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct {
+            struct rp_publish publish;
+            uint8_t bytes[1100];
+        } body = {.publish = bad[i].publish};
+        struct script_answer answer =
+            script_ask(&script, &client, RP_OP_PUBLISH, 0, 1, &body, 24 + bad[i].bytes);
+        CHECK(answer.status == bad[i].status, "case %zu: %s", i, rp_status_name(answer.status));
+    }
+    make_blob(1);
+    CHECK(version_of(piece(&client, 1, 0)) == 0);
+    make_blob(2);
+    CHECK_STATUS(piece(&client, 1, 1), RP_BAD_ARGUMENT);
+    script_close(&script);
+    check_group("5 refusals");
+}
+
+/* 6. Given a kill in the middle of an assembly. Expect the rest of the pieces to complete it, and the
+ *    versions before it to be there. */
+static void situation_kill(void)
+{
+    fresh();
+    publish(&client, 1, 1, 1);
+    make_blob(2);
+    CHECK(version_of(piece(&client, 2, 0)) == 0);
+    CHECK(version_of(piece(&client, 2, 2)) == 0);
+    script_kill(&script);
+    read_back(0, 1, 1);
+    make_blob(2);
+    CHECK(version_of(piece(&client, 2, 3)) == 0);
+    script_kill(&script);
+    CHECK(version_of(piece(&client, 2, 1)) == 2);
+    script_kill(&script);
+    CHECK(version_of(piece(&client, 2, 1)) == 2);
+    read_back(0, 2, 2);
+    CHECK(rp_server_weights_version(script.server) == 2);
+    script_close(&script);
+    check_group("6 kill and attach");
+}
+
+/* 7. Given a table's spec. Expect its bytes, and refusals of what is no spec. */
+static void situation_spec(void)
+{
+    fresh();
+    struct rp_blob_request request = {.first = 0, .count = 1, .kind = RP_BLOB_SPEC};
+    struct script_answer answer =
+        script_ask(&script, &client, RP_OP_BLOB, 1, 1, &request, sizeof request);
+    CHECK_STATUS(answer, RP_OK);
+    struct rp_blob_datagram head;
+    memcpy(&head, answer.rest, sizeof head);
+    CHECK(head.size == sizeof script_spec - 1 && head.version == 0 && head.datagram_count == 1);
+    CHECK(memcmp(answer.rest + sizeof head, script_spec, head.size) == 0);
+    answer = script_ask(&script, &client, RP_OP_BLOB, 2, 1, &request, sizeof request);
+    CHECK_STATUS(answer, RP_UNKNOWN_TABLE);
+    request.version = 1;
+    answer = script_ask(&script, &client, RP_OP_BLOB, 1, 1, &request, sizeof request);
+    CHECK_STATUS(answer, RP_BAD_ARGUMENT);
+    request = (struct rp_blob_request){.count = 1, .kind = 3};
+    answer = script_ask(&script, &client, RP_OP_BLOB, 1, 1, &request, sizeof request);
+    CHECK_STATUS(answer, RP_BAD_ARGUMENT);
+    script_close(&script);
+    check_group("7 specs");
+}
+
+int main(void)
+{
+    situation_publish();
+    situation_gone();
+    situation_busy();
+    situation_hash();
+    situation_refused();
+    situation_kill();
+    situation_spec();
+    return check_done("test_server_weights");
+}
