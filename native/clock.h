@@ -1,4 +1,5 @@
-/* The clock. Only the drivers (service.c, link.c, pump.c) include this: engines and transports are told the time. */
+/* The clock. Only the drivers (service.c, link.c, pump.c) include this: engines and transports
+ * are told the time. */
 #ifndef RP_CLOCK_H
 #define RP_CLOCK_H
 

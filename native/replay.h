@@ -1,14 +1,17 @@
-/* The public face of the core, for Python (cffi) and for C: a service drives a server, a link drives a client.
+/* The public face of the core, for Python (cffi) and for C: a service drives a server, a link
+ * drives a client.
  *
- * Read with the parts of wire.h, config.h and client.h that stand between the same marks: the binding's declarations
- * are those four headers' marked parts, in that order. Everything here may be called from any thread: each object
- * has one lock, held for one turn or one post at a time. Calls that wait return after RP_SLICE_NS at most, so that
- * the caller can run its signal handlers; how long a request may take is the request's own timeout_ns, counted from
- * its post, after which it ends by itself (TIMEOUT, or BLOCKED where the limiter held it back).
+ * Read with the parts of wire.h, config.h and client.h that stand between the same marks: the
+ * binding's declarations are those four headers' marked parts, in that order. Everything here may
+ * be called from any thread: each object has one lock, held for one turn or one post at a time.
+ * Calls that wait return after RP_SLICE_NS at most, so that the caller can run its signal handlers;
+ * how long a request may take is the request's own timeout_ns, counted from its post, after which
+ * it ends by itself (TIMEOUT, or BLOCKED where the limiter held it back).
  *
- * Statuses are 0 or negative (enum rp_status, negated); RP_PENDING is the one positive status. A link or service in
- * a forked child answers -RP_FORKED and does nothing; closing it there only frees the child's copy.
- * Errors at open are sentences in error[256]. Zero in any option means its default.
+ * Statuses are 0 or negative (enum rp_status, negated); RP_PENDING is the one positive status. A
+ * link or service in a forked child answers -RP_FORKED and does nothing; closing it there only
+ * frees the child's copy. Errors at open are sentences in error[256]. Zero in any option means its
+ * default.
  */
 #ifndef RP_REPLAY_H
 #define RP_REPLAY_H
@@ -34,8 +37,9 @@ struct rp_link;
 
 /* ---- names ---- */
 const char *rp_version(void);
-int rp_status_count(void);  /* statuses are 0 .. count-1; rp_status_name(i) is "OK", "TIMEOUT", ... */
-const char *rp_status_name(int status);     /* of its absolute value; "UNKNOWN" where there is none */
+/* Statuses are 0 .. count-1; rp_status_name(i) is "OK", "TIMEOUT", ... */
+int rp_status_count(void);
+const char *rp_status_name(int status); /* of its absolute value; "UNKNOWN" where there is none */
 const char *rp_status_sentence(int status);
 int rp_counter_count(void); /* how many counters, server's and client's alike */
 const char *rp_counter_name(int counter);
@@ -44,29 +48,37 @@ uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size);
 
 /* ---- a service: region, port, server, and the thread that turns it ---- */
 struct rp_service_options {
-    const char *region_path;  /* null: anonymous memory. Else a file: taken over if it exists, made if not */
+    /* null: anonymous memory. Else a file: taken over if it exists, made if not */
+    const char *region_path;
     uint32_t insecure;        /* 1: may bind an address other hosts can reach, without a key */
     uint32_t busy_poll;       /* 1: its thread never sleeps */
     uint32_t spin_us;         /* how long its thread looks again before it sleeps; 20 */
     int32_t core;             /* 1 + the core its thread is pinned to; 0: not pinned */
     uint32_t receive_bytes;   /* socket buffers asked for; 8 MiB each */
     uint32_t send_bytes;
-    uint32_t virtual_clock;   /* loopback only: time is counted in turns, so that a run can be repeated bit by bit */
+    /* loopback only: time is counted in turns, so that a run can be repeated bit by bit */
+    uint32_t virtual_clock;
 };
 
-/* Region bytes a service of this config takes; 0 with a sentence where it is impossible. mtu and receive_budget may
- * be 0: the url's mtu, or 1400, and what the port can take. */
+/* Region bytes a service of this config takes; 0 with a sentence where it is impossible. mtu and
+ * receive_budget may be 0: the url's mtu, or 1400, and what the port can take. */
 uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url, char *error);
-/* loopback://NAME, udp://HOST:PORT[?mtu=N]; port 0 = any free one. Returns 0 or a negative status with error. */
-int rp_service_open(struct rp_service **service, const struct rp_server_config *config, const char *url,
-                    const struct rp_service_options *options, char *error);
-int rp_service_start(struct rp_service *service);  /* its own thread from now on; a second start does nothing */
-int rp_service_stop(struct rp_service *service);   /* joins the thread; the server keeps its state */
-int rp_service_turn(struct rp_service *service);   /* one turn by hand; datagrams received, or negative */
-const char *rp_service_address(const struct rp_service *service); /* the url clients use, port resolved */
+/* loopback://NAME, udp://HOST:PORT[?mtu=N]; port 0 = any free one. Returns 0 or a negative
+ * status with error. */
+int rp_service_open(struct rp_service **service, const struct rp_server_config *config,
+                    const char *url, const struct rp_service_options *options, char *error);
+/* Its own thread from now on; a second start does nothing. */
+int rp_service_start(struct rp_service *service);
+int rp_service_stop(struct rp_service *service); /* joins the thread; the server keeps its state */
+/* One turn by hand; datagrams received, or negative. */
+int rp_service_turn(struct rp_service *service);
+/* The url clients use, port resolved. */
+const char *rp_service_address(const struct rp_service *service);
 uint64_t rp_service_memory(const struct rp_service *service);     /* bytes of the region */
-int rp_service_attached(const struct rp_service *service);        /* 1: the region was taken over from a file */
-int rp_service_counters(struct rp_service *service, uint64_t *counters); /* rp_counter_count() numbers */
+/* 1: the region was taken over from a file. */
+int rp_service_attached(const struct rp_service *service);
+/* Copies rp_counter_count() numbers. */
+int rp_service_counters(struct rp_service *service, uint64_t *counters);
 uint32_t rp_service_sessions(struct rp_service *service);
 uint64_t rp_service_incarnation(struct rp_service *service);
 uint64_t rp_service_weights_version(struct rp_service *service);
@@ -91,19 +103,21 @@ struct rp_link_options {
     uint64_t seed;            /* of the retry jitter; 0: from the operating system */
 };
 
-/* Opens the port and begins to say HELLO; rp_link_connect drives it on. A wrong url, an unknown transport or host is
- * told here; a server that does not answer is told by rp_link_connect. */
-int rp_link_open(struct rp_link **link, const char *url, const struct rp_link_options *options, char *error);
+/* Opens the port and begins to say HELLO; rp_link_connect drives it on. A wrong url, an unknown
+ * transport or host is told here; a server that does not answer is told by rp_link_connect. */
+int rp_link_open(struct rp_link **link, const char *url, const struct rp_link_options *options,
+                 char *error);
 /* 0: the session is open. RP_PENDING: call again. Negative: why not. */
 int rp_link_connect(struct rp_link *link, uint64_t timeout_ns);
-/* A thread of the link's own drives it from now on, until stop: posts leave and answers land while the caller does
- * something else. All calls below work alike with and without it. */
+/* A thread of the link's own drives it from now on, until stop: posts leave and answers land
+ * while the caller does something else. All calls below work alike with and without it. */
 int rp_link_start_pump(struct rp_link *link);
 int rp_link_stop_pump(struct rp_link *link);
-/* Turns once; where that moved nothing, waits for something to move, at most timeout_ns. 1: something moved. */
+/* Turns once; where that moved nothing, waits for something to move, at most timeout_ns. 1:
+ * something moved. */
 int rp_link_drive(struct rp_link *link, uint64_t timeout_ns);
-/* Tells the server, waiting at most timeout_ns for its answer; stops the pump; frees. Null is fine. No landing, blob
- * or result memory is touched afterwards. */
+/* Tells the server, waiting at most timeout_ns for its answer; stops the pump; frees. Null is
+ * fine. No landing, blob or result memory is touched afterwards. */
 void rp_link_close(struct rp_link *link, uint64_t timeout_ns);
 
 int rp_link_state(struct rp_link *link); /* 1 open, 0 opening, negative: why not */
@@ -116,49 +130,63 @@ uint32_t rp_link_mtu(struct rp_link *link);
 uint64_t rp_link_dropped(struct rp_link *link);         /* datagrams the network did not take */
 
 /* ---- tickets ----
- * RP_PENDING after timeout_ns (RP_SLICE_NS at most): call again. Else the request has ended: its status; the ticket
- * is freed; *blocked (may be null) tells what the limiter wanted where the status is -RP_BLOCKED. */
+ * RP_PENDING after timeout_ns (RP_SLICE_NS at most): call again. Else the request has ended: its
+ * status; the ticket is freed; *blocked (may be null) tells what the limiter wanted where the
+ * status is -RP_BLOCKED. */
 int rp_link_wait(struct rp_link *link, int ticket, uint64_t timeout_ns, struct rp_blocked *blocked);
 int rp_link_poll(struct rp_link *link, int ticket); /* the same without waiting or freeing */
-void rp_link_take(struct rp_link *link, int ticket); /* frees it, ended or not: memory it was to fill is let go */
+/* Frees it, ended or not: memory it was to fill is let go. */
+void rp_link_take(struct rp_link *link, int ticket);
 
 /* ---- requests: a ticket (> 0), or -RP_FULL, -RP_BAD_ARGUMENT, ...; see client.h for each ---- */
-int rp_link_table(struct rp_link *link, const char *name, struct rp_table_info *info, uint64_t timeout_ns);
-int rp_link_table_number(struct rp_link *link, uint16_t table, struct rp_table_info *info, uint64_t timeout_ns);
+int rp_link_table(struct rp_link *link, const char *name, struct rp_table_info *info,
+                  uint64_t timeout_ns);
+int rp_link_table_number(struct rp_link *link, uint16_t table, struct rp_table_info *info,
+                         uint64_t timeout_ns);
 int rp_link_writer(struct rp_link *link, const struct rp_table_info *info, uint16_t streams,
                    struct rp_writer_granted *granted, uint64_t timeout_ns);
-int rp_link_sample(struct rp_link *link, uint16_t table, const struct rp_sample *request, const uint64_t *keys,
-                   const struct rp_landing *landing, uint64_t timeout_ns);
+int rp_link_sample(struct rp_link *link, uint16_t table, const struct rp_sample *request,
+                   const uint64_t *keys, const struct rp_landing *landing, uint64_t timeout_ns);
 int rp_link_update(struct rp_link *link, uint16_t table, uint64_t epoch, const uint64_t *keys,
-                   const double *priorities, uint32_t count, struct rp_updated *result, uint64_t timeout_ns);
+                   const double *priorities, uint32_t count, struct rp_updated *result,
+                   uint64_t timeout_ns);
 uint32_t rp_link_update_room(struct rp_link *link);
 int rp_link_publish(struct rp_link *link, const uint8_t *bytes, uint64_t size, uint64_t *version,
                     uint64_t timeout_ns);
-int rp_link_blob(struct rp_link *link, uint16_t kind, uint16_t table, uint64_t wanted, uint8_t *target,
-                 uint64_t capacity, uint64_t *size, uint64_t *version, uint64_t timeout_ns);
-int rp_link_stats(struct rp_link *link, uint64_t *counters, uint32_t *sessions, uint64_t timeout_ns);
-int rp_link_reset(struct rp_link *link, uint16_t table, uint64_t epoch, uint64_t *new_epoch, uint64_t timeout_ns);
+int rp_link_blob(struct rp_link *link, uint16_t kind, uint16_t table, uint64_t wanted,
+                 uint8_t *target, uint64_t capacity, uint64_t *size, uint64_t *version,
+                 uint64_t timeout_ns);
+int rp_link_stats(struct rp_link *link, uint64_t *counters, uint32_t *sessions,
+                  uint64_t timeout_ns);
+int rp_link_reset(struct rp_link *link, uint16_t table, uint64_t epoch, uint64_t *new_epoch,
+                  uint64_t timeout_ns);
 int rp_link_ping(struct rp_link *link, uint64_t timeout_ns);
 
 /* ---- pushing: no tickets ----
- * Each returns how many were taken, all copied; fewer than count where the queue stayed full for timeout_ns
- * (RP_SLICE_NS at most): call again with the rest. Or a negative status. 0 as timeout_ns: never waits. */
-int rp_link_push(struct rp_link *link, uint16_t table, uint16_t stream, const uint8_t *steps, uint32_t count,
-                 uint32_t flags, const double *priorities, uint64_t timeout_ns);
-/* Row i is one step of stream streams[i], flags[i] its RP_RUN_* flags (null: none); rows lie step_bytes apart. */
-int rp_link_push_rows(struct rp_link *link, uint16_t table, const uint16_t *streams, const uint32_t *flags,
-                      const uint8_t *rows, uint32_t step_bytes, uint32_t count, uint64_t timeout_ns);
+ * Each returns how many were taken, all copied: at least one, but perhaps not all, where the queue
+ * has little room; 0 where it stayed full for timeout_ns (RP_SLICE_NS at most). Call again with the
+ * rest. Or a negative status. 0 as timeout_ns: never waits. Full datagrams leave at once, others
+ * with rp_link_flush or when they fill. */
+int rp_link_push(struct rp_link *link, uint16_t table, uint16_t stream, const uint8_t *steps,
+                 uint32_t count, uint32_t flags, const double *priorities, uint64_t timeout_ns);
+/* Row i is one step of stream streams[i], flags[i] its RP_RUN_* flags (null: none); rows lie
+ * step_bytes apart. */
+int rp_link_push_rows(struct rp_link *link, uint16_t table, const uint16_t *streams,
+                      const uint32_t *flags, const uint8_t *rows, uint32_t step_bytes,
+                      uint32_t count, uint64_t timeout_ns);
 /* An item at step steps[i] of stream streams[i]; priorities null: the table's running maximum. */
-int rp_link_create(struct rp_link *link, uint16_t table, const uint16_t *streams, const uint64_t *steps,
-                   const double *priorities, uint32_t count, uint64_t timeout_ns);
+int rp_link_create(struct rp_link *link, uint16_t table, const uint16_t *streams,
+                   const uint64_t *steps, const double *priorities, uint32_t count,
+                   uint64_t timeout_ns);
 /* Lets what is being filled leave now. */
 int rp_link_flush(struct rp_link *link, uint16_t table);
-/* Flushes, then drives until nothing of the table's is unanswered. 0, RP_PENDING (call again), or the status that
- * ended the writer. */
+/* Flushes, then drives until nothing of the table's is unanswered. 0, RP_PENDING (call again),
+ * or the status that ended the writer. */
 int rp_link_settle(struct rp_link *link, uint16_t table, uint64_t timeout_ns);
 int rp_link_push_state(struct rp_link *link, uint16_t table, struct rp_push_state *state);
 uint32_t rp_link_ledger(struct rp_link *link, struct rp_push_key *keys, uint32_t count);
-int rp_link_loss(struct rp_link *link, uint16_t table, uint64_t *stored_through, uint64_t *in_doubt, uint64_t *lost);
+int rp_link_loss(struct rp_link *link, uint16_t table, uint64_t *stored_through,
+                 uint64_t *in_doubt, uint64_t *lost);
 /* [/cffi] */
 
 #endif

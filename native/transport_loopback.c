@@ -102,9 +102,12 @@ static uint32_t loopback_tx_lease(struct rp_port *opaque, struct rp_packet *pack
     assert(port->leased == 0);
     count = count < RP_BURST ? count : RP_BURST;
     for (uint32_t i = 0; i < count; i++) {
-        memset(&packets[i], 0, sizeof packets[i]);
         packets[i].data = port->send + (size_t)i * port->stride;
+        packets[i].size = 0;
         packets[i].capacity = port->base.mtu;
+        packets[i].segment_count = 0;
+        packets[i].reserved = 0;
+        packets[i].token = 0;
     }
     port->leased = count;
     return count;

@@ -35,8 +35,8 @@ int rp_loopback_pair(struct rp_port **first, struct rp_port **second, uint32_t m
 /* 1 where this port belongs to a hub. */
 int rp_loopback_is(struct rp_port *port);
 
-/* The server's port: waiting clients call turn(owner), which returns the datagrams it received, from
- * now on; null ends it, and once it has returned no call is under way. */
+/* The server's port: waiting clients call turn(owner), which returns the datagrams it received,
+ * from now on; null ends it, and once it has returned no call is under way. */
 void rp_loopback_attend(struct rp_port *port, uint32_t (*turn)(void *owner), void *owner);
 
 #endif

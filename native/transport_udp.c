@@ -140,12 +140,12 @@ static int connect_client(struct rp_udp_port *port, const struct sockaddr_in6 *a
     return 0;
 }
 
-/* Redis's protected mode: without a key nothing but this host, unless that is said in plain words. */
+/* Protected mode, as in Redis: without a key only this host, unless that is said in plain words. */
 static int refuse_open_address(const char *text, char *error)
 {
     snprintf(error, RP_URL_ERROR_BYTES,
-             "%.90s: other hosts could reach it, and there is no key: bind 127.0.0.1 or [::1], or say "
-             "insecure (--insecure) if all who can reach it are trusted", text);
+             "%.90s: other hosts could reach it, and there is no key: bind 127.0.0.1 or [::1], or "
+             "say insecure (--insecure) if all who can reach it are trusted", text);
     return -RP_INSECURE;
 }
 

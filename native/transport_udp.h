@@ -2,8 +2,8 @@
  *
  * Receive: 64 buffers of 64 KiB; with GRO one buffer brings a whole train, whose datagrams are lent
  * as slices of it, and it is free again when its last slice was released. Transmit: one arena of
- * RP_BURST packets; consecutive packets to one peer, equal in size but the last, leave as one train.
- * A client's socket is connected: the kernel drops what others send to it.
+ * RP_BURST packets; consecutive packets to one peer, equal in size but the last, leave as one
+ * train. A client's socket is connected: the kernel drops what others send to it.
  *
  * An address is {family u16, port u16 (network order), scope u32, address 16 bytes}, 24 bytes; an
  * IPv4-mapped IPv6 address is written as IPv4.
@@ -25,8 +25,8 @@
 enum rp_udp_limits {
     RP_UDP_BUFFERS = 64,          /* receive buffers */
     RP_UDP_BUFFER_BYTES = 65536,  /* the largest train the kernel hands over */
-    RP_UDP_SPREAD_BYTES = 1024,   /* room to spread a train of odd-sized datagrams to multiples of 8 */
-    RP_UDP_STRIDE = 65536 + 1024 + 128, /* not a power of two: buffers start in different cache sets */
+    RP_UDP_SPREAD_BYTES = 1024,   /* room to move a train of odd sizes apart to multiples of 8 */
+    RP_UDP_STRIDE = 65536 + 1024 + 128, /* no power of two: buffers in different cache sets */
     RP_UDP_RECEIVE_MAX = 16,      /* buffers filled by one recvmmsg */
     RP_UDP_TRAIN_MAX = 64,        /* datagrams of one train */
     RP_UDP_TRAIN_BYTES = 65000,

@@ -86,7 +86,7 @@ int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, int s
                  gai_strerror(failed));
         return -RP_BAD_ARGUMENT;
     }
-    /* IPv4 first: "localhost" must be the same address at both ends, whatever /etc/hosts prefers. */
+    /* IPv4 first: "localhost" must be the same address at both ends, whatever /etc/hosts says. */
     const struct addrinfo *best = found;
     for (const struct addrinfo *at = found; at && best->ai_family != AF_INET; at = at->ai_next) {
         best = at->ai_family == AF_INET ? at : best;
@@ -122,8 +122,8 @@ void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *addres
 
 uint32_t rp_udp_budget(uint32_t socket_bytes, uint32_t mtu)
 {
-    /* The kernel charges a datagram its buffer, a power of two that also holds headers and 320 bytes
-     * of skb_shared_info, and 256 bytes of sk_buff. */
+    /* The kernel charges a datagram its buffer, a power of two that also holds headers and 320
+     * bytes of skb_shared_info, and 256 bytes of sk_buff. */
     uint32_t charge = 512;
     while (charge < mtu + 128 + 320) {
         charge *= 2;

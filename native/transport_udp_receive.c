@@ -1,7 +1,7 @@
 /* Receiving: the kernel fills buffers, each of them one datagram or, with GRO, a train of them.
  *
- * A train's datagrams are lent where they lie. That needs slices that start at multiples of 8: every
- * datagram of this protocol is a multiple of 8 long, and a train of other sizes, which only a
+ * A train's datagrams are lent where they lie. That needs slices that start at multiples of 8:
+ * every datagram of this protocol is a multiple of 8 long, and a train of other sizes, which only a
  * stranger sends, is spread out in its buffer, last datagram first. Buffers are taken from a stack,
  * so that a quiet port keeps to one that is in the cache.
  */
@@ -21,7 +21,7 @@ static uint8_t *buffer_at(struct rp_udp_port *port, uint32_t buffer)
     return port->receive.memory + (size_t)buffer * RP_UDP_STRIDE;
 }
 
-/* The segment size the kernel tells (0: a single datagram), and how many it had no room for so far. */
+/* The segment size the kernel tells (0: a single datagram), and what it has dropped so far. */
 static uint32_t read_control(struct rp_udp_port *port, struct msghdr *message)
 {
     int segment = 0;

@@ -1,9 +1,9 @@
 /* Sending: one sendmmsg for a burst, one message for each train.
  *
  * A train is what the kernel can cut by itself: consecutive packets to one peer, equal in size but
- * the last. Where it cannot (a device without the means, a path too narrow), it says so at the first
- * train, and this port sends its datagrams one by one from then on. Nothing is queued here: what the
- * kernel does not take is lost and counted.
+ * the last. Where it cannot (a device without the means, a path too narrow), it says so at the
+ * first train, and this port sends its datagrams one by one from then on. Nothing is queued here:
+ * what the kernel does not take is lost and counted.
  */
 #include <assert.h>
 #include <errno.h>

@@ -34,7 +34,7 @@ static const struct scheme *find_scheme(const char *name)
     return NULL;
 }
 
-/* Decimal digits from *text on, at most `most`; moves *text behind them. -1 where there is no number. */
+/* Decimal digits from *text on, at most `most`; moves *text behind them. -1: there are none. */
 static int64_t read_number(const char **text, int64_t most)
 {
     int64_t number = 0;
@@ -121,7 +121,7 @@ int rp_url_parse(struct rp_url *url, const char *text, char *error)
     if (scheme && scheme->has_port) {
         at = read_host_port(url, at);
         if (!at) {
-            return refuse(error, text, "HOST:PORT is expected behind ://, an IPv6 HOST in brackets");
+            return refuse(error, text, "HOST:PORT is expected behind ://, IPv6 in brackets");
         }
     } else {
         const char *end = at + strcspn(at, "?");

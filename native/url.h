@@ -1,7 +1,7 @@
 /* URLs, and the registry of transports: which scheme opens which kind of port.
  *
  *     loopback://NAME[?mtu=N]        in this process
- *     udp://HOST:PORT[?mtu=N]        kernel UDP; HOST a name, an IPv4 address, or an IPv6 one in brackets
+ *     udp://HOST:PORT[?mtu=N]        kernel UDP; HOST a name, an IPv4 address, an IPv6 one in []
  *
  * A scheme this build does not have is a typed error whose sentence names those it has and, for
  * dpdk, how to get it. Ports are allocated here, at open, and freed by their transport's close.

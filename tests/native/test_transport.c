@@ -145,7 +145,8 @@ static void check_order(struct bench *bench, struct rp_random *random)
             sizes[i] = rp_random_below(random, 5) == 0 ? 0 : sizes[i];
             sent += sizes[i] > 0;
         }
-        send_sizes(bench, from, down ? &bench->client_address : &bench->server_address, sizes, count);
+        send_sizes(bench, from, down ? &bench->client_address : &bench->server_address, sizes,
+                   count);
         receive(bench, to, packets, sent);
         for (uint32_t i = 0, j = 0; i < sent; i++, j++) {
             while (!sizes[j]) {
@@ -174,7 +175,7 @@ static void check_trains(struct bench *bench, struct rp_random *random)
             send_sizes(bench, bench->server, &bench->client_address, sizes, length);
             receive(bench, bench->client, held + (size_t)train * length, length);
         }
-        for (uint32_t i = trains * length; i-- > 0;) { /* any order: a random one of those still held */
+        for (uint32_t i = trains * length; i-- > 0;) { /* any order: a random one of those held */
             uint32_t pick = (uint32_t)rp_random_below(random, i + 1);
             uint64_t number = check_pattern(held[pick].data, held[pick].size);
             CHECK(number >= first && number < bench->next);

@@ -1,0 +1,81 @@
+/* One loop, and starting and stopping it. The stop flag is looked at once a turn; a sleeping pump
+ * is woken after the flag is set, and a wake that comes before the sleep ends that sleep at once,
+ * so no stop is missed.
+ */
+#include "pump.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+
+#include "clock.h"
+#include "status.h"
+
+static void *run(void *argument)
+{
+    struct rp_pump *pump = argument;
+    const struct rp_pump_job *job = &pump->job;
+    uint64_t idle_since = 0; /* 0: the last turn moved something */
+    while (!pump->stop) {
+        if (job->turn(job->owner)) {
+            idle_since = 0;
+            continue;
+        }
+        uint64_t now = rp_clock_ns();
+        idle_since = idle_since ? idle_since : now;
+        if (job->busy_poll || now - idle_since < job->spin_ns) {
+            rp_pump_relax();
+        } else {
+            job->sleep(job->owner);
+        }
+    }
+    return NULL;
+}
+
+/* The thread inherits a mask without signals; the caller's is put back. */
+static int create(struct rp_pump *pump, const pthread_attr_t *attributes)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&pump->thread, attributes, run, pump);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
+int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job)
+{
+    pthread_attr_t attributes;
+    int failed = 0;
+    if (pump->running) {
+        return 0;
+    }
+    pump->job = *job;
+    pump->stop = 0;
+    pthread_attr_init(&attributes);
+    if (job->core < 0 || job->core > CPU_SETSIZE) {
+        failed = EINVAL;
+    } else if (job->core > 0) {
+        cpu_set_t cores;
+        CPU_ZERO(&cores);
+        CPU_SET((size_t)job->core - 1, &cores);
+        failed = pthread_attr_setaffinity_np(&attributes, sizeof cores, &cores);
+    }
+    failed = failed ? failed : create(pump, &attributes);
+    pthread_attr_destroy(&attributes);
+    pump->running = !failed;
+    return !failed ? 0 : failed == EINVAL ? -RP_BAD_ARGUMENT : -RP_SYSTEM;
+}
+
+void rp_pump_stop(struct rp_pump *pump)
+{
+    if (!pump->running) {
+        return;
+    }
+    pump->stop = 1;
+    pump->job.wake(pump->job.owner);
+    int failed = pthread_join(pump->thread, NULL);
+    assert(!failed);
+    pump->running = 0;
+}

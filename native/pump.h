@@ -1,0 +1,44 @@
+/* The pump: a thread that turns something until it is told to stop. Spins, then sleeps.
+ *
+ * It knows nothing of servers and clients: a job is three functions. Signals are blocked in it, so
+ * that they reach the program's own threads.
+ */
+#ifndef RP_PUMP_H
+#define RP_PUMP_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+struct rp_pump_job {
+    uint32_t (*turn)(void *owner); /* returns what moved; 0: nothing */
+    void (*sleep)(void *owner);    /* until something may have moved, or wake is called */
+    void (*wake)(void *owner);     /* from another thread: ends the sleep under way, or the next */
+    void *owner;
+    uint64_t spin_ns; /* how long turns are repeated in vain before it sleeps */
+    uint32_t busy_poll; /* 1: it never sleeps */
+    int32_t core;     /* 1 + the core it is pinned to; 0: not pinned */
+};
+
+struct rp_pump {
+    struct rp_pump_job job;
+    pthread_t thread;
+    _Atomic int stop;
+    int running; /* written by those who start and stop it: one thread at a time */
+};
+
+/* 0, -RP_BAD_ARGUMENT where the core cannot be had, -RP_SYSTEM. A running pump stays as it is. */
+int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job);
+/* Joins the thread; does nothing where there is none. */
+void rp_pump_stop(struct rp_pump *pump);
+
+/* What a loop that spins says to its core. */
+static inline void rp_pump_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    __asm__ volatile("" ::: "memory");
+#endif
+}
+
+#endif

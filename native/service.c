@@ -1,0 +1,297 @@
+/* A service: a region, a port and a server, and the thread that turns it.
+ *
+ * The server is turned by its own thread (rp_service_start), by hand (rp_service_turn), or, over
+ * loopback, by the clients that wait; all of them through one gate. The port is opened before the
+ * region, because the server is told what the port can take.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "pump_gate.h"
+#include "pump.h"
+#include "service_memory.h"
+#include "replay.h"
+#include "transport_loopback.h"
+#include "url.h"
+
+enum { SPIN_US_DEFAULT = 20, SLEEP_NS_MAX = 1000000000 };
+
+struct rp_service {
+    struct rp_gate gate;
+    struct rp_server *server;
+    struct rp_port *port;
+    struct rp_memory region;
+    struct rp_pump pump;
+    struct rp_service_options options;
+    char address[RP_URL_TEXT_BYTES];
+};
+
+const char *rp_version(void)
+{
+    return "0.1.0";
+}
+
+int rp_status_count(void)
+{
+    return RP_STATUS_COUNT;
+}
+
+int rp_counter_count(void)
+{
+    return RP_COUNTER_COUNT;
+}
+
+static uint64_t service_now(struct rp_service *service)
+{
+    const struct rp_transport *transport = rp_port_transport(service->port);
+    uint64_t own = transport->now ? transport->now(service->port) : 0;
+    return own ? own : rp_clock_ns();
+}
+
+/* ---- turning ---- */
+
+static uint32_t service_turn(void *owner)
+{
+    struct rp_service *service = owner;
+    if (rp_gate_enter(&service->gate)) {
+        return 0;
+    }
+    uint32_t received = rp_server_turn(service->server, service->port, service_now(service));
+    rp_gate_yield(&service->gate);
+    rp_gate_leave(&service->gate);
+    return received;
+}
+
+static void service_sleep(void *owner)
+{
+    struct rp_service *service = owner;
+    rp_port_transport(service->port)->wait(service->port, SLEEP_NS_MAX);
+}
+
+static void service_wake(void *owner)
+{
+    struct rp_service *service = owner;
+    rp_port_transport(service->port)->wake(service->port);
+}
+
+int rp_service_turn(struct rp_service *service)
+{
+    return rp_gate_forked(&service->gate) ? -RP_FORKED : (int)service_turn(service);
+}
+
+int rp_service_start(struct rp_service *service)
+{
+    const struct rp_service_options *options = &service->options;
+    struct rp_pump_job job = {
+        .turn = service_turn, .sleep = service_sleep, .wake = service_wake, .owner = service,
+        .spin_ns = 1000u * (uint64_t)(options->spin_us ? options->spin_us : SPIN_US_DEFAULT),
+        .busy_poll = options->busy_poll, .core = options->core};
+    if (rp_gate_forked(&service->gate)) {
+        return -RP_FORKED;
+    }
+    return options->virtual_clock ? -RP_BAD_ARGUMENT : rp_pump_start(&service->pump, &job);
+}
+
+int rp_service_stop(struct rp_service *service)
+{
+    if (rp_gate_forked(&service->gate)) {
+        return -RP_FORKED;
+    }
+    rp_pump_stop(&service->pump);
+    return 0;
+}
+
+/* ---- telling ---- */
+
+const char *rp_service_address(const struct rp_service *service)
+{
+    return service->address;
+}
+
+uint64_t rp_service_memory(const struct rp_service *service)
+{
+    return service->region.bytes;
+}
+
+int rp_service_attached(const struct rp_service *service)
+{
+    return service->region.attached;
+}
+
+int rp_service_counters(struct rp_service *service, uint64_t *counters)
+{
+    int status = rp_gate_enter(&service->gate);
+    if (!status) {
+        memcpy(counters, rp_server_counters(service->server), RP_COUNTER_COUNT * sizeof *counters);
+        rp_gate_leave(&service->gate);
+    }
+    return status;
+}
+
+uint32_t rp_service_sessions(struct rp_service *service)
+{
+    uint32_t sessions = 0;
+    if (!rp_gate_enter(&service->gate)) {
+        sessions = rp_server_sessions(service->server);
+        rp_gate_leave(&service->gate);
+    }
+    return sessions;
+}
+
+uint64_t rp_service_incarnation(struct rp_service *service)
+{
+    uint64_t incarnation = 0;
+    if (!rp_gate_enter(&service->gate)) {
+        incarnation = rp_server_incarnation(service->server);
+        rp_gate_leave(&service->gate);
+    }
+    return incarnation;
+}
+
+uint64_t rp_service_weights_version(struct rp_service *service)
+{
+    uint64_t version = 0;
+    if (!rp_gate_enter(&service->gate)) {
+        version = rp_server_weights_version(service->server);
+        rp_gate_leave(&service->gate);
+    }
+    return version;
+}
+
+uint64_t rp_service_dropped(struct rp_service *service)
+{
+    uint64_t dropped = 0;
+    if (!rp_gate_enter(&service->gate)) {
+        dropped = rp_port_base(service->port)->dropped_out;
+        rp_gate_leave(&service->gate);
+    }
+    return dropped;
+}
+
+/* ---- opening and closing ---- */
+
+uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url, char *error)
+{
+    struct rp_url parsed;
+    struct rp_server_config filled = *config;
+    if (rp_url_parse(&parsed, url, error)) {
+        return 0;
+    }
+    filled.mtu = parsed.mtu ? parsed.mtu : config->mtu ? config->mtu : RP_MTU_DEFAULT;
+    filled.receive_budget = config->receive_budget ? config->receive_budget : UINT16_MAX;
+    return rp_server_bytes(&filled, error);
+}
+
+static int open_port(struct rp_service *service, struct rp_server_config *config, const char *url,
+                     char *error)
+{
+    const struct rp_service_options *options = &service->options;
+    struct rp_port_options wanted = {
+        .serve = 1, .insecure = (int)options->insecure, .mtu = config->mtu,
+        .virtual_clock = (int)options->virtual_clock,
+        .receive_bytes = options->receive_bytes, .send_bytes = options->send_bytes};
+    struct rp_peer own;
+    int status = rp_port_open(&service->port, url, &wanted, &own, service->address, error);
+    if (status) {
+        return status;
+    }
+    if (options->virtual_clock && !rp_loopback_is(service->port)) {
+        snprintf(error, RP_ERROR_BYTES, "%.100s: only loopback:// has a virtual clock", url);
+        return -RP_BAD_ARGUMENT;
+    }
+    uint32_t budget = rp_port_base(service->port)->receive_budget;
+    config->mtu = rp_port_base(service->port)->mtu;
+    if (!config->receive_budget || config->receive_budget > budget) {
+        config->receive_budget = budget;
+    }
+    return 0;
+}
+
+static int open_server(struct rp_service *service, const struct rp_server_config *config,
+                       char *error)
+{
+    struct rp_memory *region = &service->region;
+    const char *path = service->options.region_path;
+    uint8_t entropy[32];
+    size_t bytes = rp_server_bytes(config, error);
+    if (!bytes) {
+        return -RP_BAD_ARGUMENT;
+    }
+    if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy) {
+        snprintf(error, RP_ERROR_BYTES, "no random bytes from the system: %s", strerror(errno));
+        return -RP_SYSTEM;
+    }
+    int status = rp_memory_open(region, path, bytes, error);
+    if (status) {
+        return status;
+    }
+    uint64_t now = service_now(service);
+    status = region->attached
+        ? rp_server_attach(&service->server, region->base, bytes, entropy, now, error)
+        : rp_server_create(&service->server, region->base, bytes, config, entropy, now, error);
+    return status ? status : rp_memory_keep(region, path, error);
+}
+
+int rp_service_open(struct rp_service **opened, const struct rp_server_config *config,
+                    const char *url, const struct rp_service_options *options, char *error)
+{
+    struct rp_server_config filled = *config;
+    struct rp_service *service = calloc(1, sizeof *service);
+    *opened = NULL;
+    if (!service) {
+        snprintf(error, RP_ERROR_BYTES, "no memory for a service");
+        return -RP_NO_MEMORY;
+    }
+    service->options = *options;
+    service->region.file = -1;
+    rp_gate_open(&service->gate);
+    int status = open_port(service, &filled, url, error);
+    status = status ? status : open_server(service, &filled, error);
+    service->options.region_path = NULL; /* the caller's, and used up */
+    if (status) {
+        rp_service_close(service);
+        return status;
+    }
+    if (rp_loopback_is(service->port)) {
+        rp_loopback_attend(service->port, service_turn, service);
+    }
+    *opened = service;
+    return 0;
+}
+
+/* A forked child owns no thread, no mapping, and no lock it could trust: it lets go of descriptors
+ * and of its copy of the struct. A loopback port is left: its hub's locks may be held for ever. */
+static void close_in_child(struct rp_service *service)
+{
+    if (!rp_loopback_is(service->port)) {
+        rp_port_close(service->port);
+    }
+    if (service->region.file >= 0) {
+        close(service->region.file);
+    }
+    free(service);
+}
+
+void rp_service_close(struct rp_service *service)
+{
+    if (!service) {
+        return;
+    }
+    if (rp_gate_forked(&service->gate)) {
+        close_in_child(service);
+        return;
+    }
+    rp_pump_stop(&service->pump);
+    if (service->port && rp_loopback_is(service->port)) {
+        rp_loopback_attend(service->port, NULL, NULL);
+    }
+    rp_port_close(service->port);
+    rp_memory_close(&service->region);
+    rp_gate_close(&service->gate);
+    free(service);
+}
