@@ -27,7 +27,7 @@ static void walk_ahead(const struct rp_table_private *p, struct rp_rows *rows, u
 
 /* The bytes of one segment's row, or null where zeros stand before the episode's start. */
 static const uint8_t *row_of(const struct rp_table_private *p, struct rp_rows *rows, const struct rp_batch_item *item,
-                             const struct rp_segment *segment) {
+                             const struct rp_plan_part *segment) {
     uint32_t slot;
     if (segment->step < 0) {
         uint32_t distance = (uint32_t)-segment->step;
@@ -47,7 +47,7 @@ static const uint8_t *row_of(const struct rp_table_private *p, struct rp_rows *r
 }
 
 /* The segment that holds this byte of the item. */
-static uint32_t find_segment(const struct rp_segments *plan, uint32_t offset) {
+static uint32_t find_segment(const struct rp_plan_parts *plan, uint32_t offset) {
     uint32_t low = 0;
     uint32_t high = plan->count;
     while (high - low > 1) {
@@ -73,12 +73,12 @@ static struct rp_rows *rows_of(struct rp_table_private *p, uint64_t key, uint32_
     return rows;
 }
 
-static void copy_segments(struct rp_table_private *p, const struct rp_segments *plan,
+static void copy_segments(struct rp_table_private *p, const struct rp_plan_parts *plan,
                           const struct rp_batch_item *item, uint32_t anchor, uint32_t offset, uint32_t size,
                           uint8_t *target) {
     struct rp_rows *rows = rows_of(p, item->key, anchor);
     for (uint32_t i = find_segment(plan, offset); size > 0; i++) {
-        const struct rp_segment *segment = &plan->segment[i];
+        const struct rp_plan_part *segment = &plan->segment[i];
         const uint8_t *row = row_of(p, rows, item, segment);
         uint32_t skip = offset - segment->item_offset;
         uint32_t bytes = segment->size - skip < size ? segment->size - skip : size;
@@ -96,7 +96,7 @@ static void copy_segments(struct rp_table_private *p, const struct rp_segments *
 int rp_table_gather(const struct rp_table *table, uint32_t plan_index, const struct rp_batch_item *item,
                     uint32_t offset, uint32_t size, uint8_t *target) {
     struct rp_table_private *p = table->private;
-    const struct rp_segments *plan = &p->plans[plan_index];
+    const struct rp_plan_parts *plan = &p->plans[plan_index];
     const struct rp_slot *slot = rp_alive(p, item->key);
     assert((uint64_t)offset + size <= plan->item_bytes);
     if (!slot || !rp_is_item(slot->item) || rp_item_behind(slot->item) != item->behind
@@ -114,7 +114,7 @@ int rp_table_gather(const struct rp_table *table, uint32_t plan_index, const str
     if (offset >= filled) {
         return 1;
     }
-    const struct rp_segment *first = plan->segment;
+    const struct rp_plan_part *first = plan->segment;
     if (plan->count == 1 && first->step == 0) {
         memcpy(target, p->steps + (size_t)anchor * p->step_bytes + first->record_offset + offset, filled - offset);
     } else {

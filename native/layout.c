@@ -193,7 +193,7 @@ void rp_layout_of(const struct rp_table_facts *f, struct rp_table_layout *layout
     layout->writers = place(&at, f->writers_max * layout->writer_bytes);
     layout->persistent = at;
     layout->private = place(&at, sizeof(struct rp_table_private));
-    layout->segments = place(&at, f->pick_count * sizeof(struct rp_segment));
+    layout->segments = place(&at, f->pick_count * sizeof(struct rp_plan_part));
     layout->hints = place(&at, (size_t)f->writers_max * f->streams_max * sizeof(struct rp_hint));
     layout->done = place(&at, f->writers_max * sizeof(uint64_t));
     layout->nodes = place(&at, rp_tree_bytes(f->capacity));

@@ -9,7 +9,7 @@
 
 #include "config.h"
 
-struct rp_segment {
+struct rp_plan_part {
     uint32_t item_offset;
     uint32_t size;
     uint32_t record_offset;
@@ -17,8 +17,8 @@ struct rp_segment {
     uint16_t pad_first; /* before the episode's start: 1 = its first row, 0 = zeros */
 };
 
-struct rp_segments {
-    struct rp_segment *segment;
+struct rp_plan_parts {
+    struct rp_plan_part *segment;
     uint32_t count;
     uint32_t bytes;      /* of the picks, without the padding at the item's end */
     uint32_t item_bytes;
@@ -26,6 +26,6 @@ struct rp_segments {
 
 /* Resolves picks against columns into at most pick_count segments. */
 void rp_plan_resolve(const struct rp_column *columns, const struct rp_pick *picks, uint32_t pick_count,
-                     uint32_t item_bytes, struct rp_segment *segments, struct rp_segments *plan);
+                     uint32_t item_bytes, struct rp_plan_part *segments, struct rp_plan_parts *plan);
 
 #endif

@@ -175,7 +175,7 @@ struct rp_table_private {
     uint32_t reach_behind;
     uint32_t reach_ahead;
     uint32_t dirty_count;
-    struct rp_segments plans[RP_PLANS_MAX];
+    struct rp_plan_parts plans[RP_PLANS_MAX];
     struct rp_rows rows;
     uint32_t dirty[RP_INTENT_WORDS]; /* slots whose leaf is in the intent */
     uint32_t slots_drawn[RP_DRAW_CHUNK];

@@ -54,7 +54,7 @@ static void derive_writer(struct rp_table *table, uint32_t index) {
 static void derive_plans(struct rp_table *table, const struct rp_table_layout *layout) {
     const uint8_t *base = (const uint8_t *)table->header;
     const struct rp_table_facts *f = &table->header->facts;
-    struct rp_segment *segments = (struct rp_segment *)((uint8_t *)table->header + layout->segments);
+    struct rp_plan_part *segments = (struct rp_plan_part *)((uint8_t *)table->header + layout->segments);
     const struct rp_pick *picks = (const struct rp_pick *)(base + layout->picks);
     for (uint32_t i = 0; i < f->plan_count; i++) {
         const struct rp_plan_facts *plan = &f->plans[i];
