@@ -17,7 +17,7 @@ VENV    ?= .venv
 .PHONY: help setup test native native-san clean
 
 help:           ## this list
-	$(Q)grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
+	$(Q)grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
 
 # Every test program is one file linked with the whole core; the sanitizer build is the same programs.
 OBJECTS     := $(NATIVE:native/%.c=$(BUILD)/native/%.o)
@@ -52,6 +52,8 @@ $(VENV)/.engine: $(VENV)/.packages $(NATIVE) $(HEADERS) replay_server/_build.py
 setup: $(VENV)/.engine       ## make .venv: this package, its compiled core, what training and tests need
 test: setup native native-san ## every test, the C ones twice: plain and under sanitizers
 	$(Q)$(VENV)/bin/pytest -q
+
+include tests/proof.mk
 
 clean:          ## remove what was built
 	$(Q)rm -rf $(BUILD) replay_server/_engine*.so

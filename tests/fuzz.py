@@ -1,0 +1,174 @@
+"""Fuzzes the validator, the server's turn and the client's turn; then shows that the net is tight.
+
+    python3 tests/fuzz.py [--seconds 300] [--build build/fuzz] [--keep]
+
+The time is split over the targets (tests/native/fuzz_*.c, libFuzzer with the address and
+undefined-behaviour sanitizers). Then the inputs found are replayed in a build that counts lines:
+wire, flow and server have to reach 90 %. Last, an overflow planted behind a valid session
+(tests/canaries/fuzz_overflow.diff) has to be found, from the same corpus, in a copy of the tree.
+With --keep the corpus in tests/corpus is replaced by what now covers the same with fewer inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARES = {"packet": 0.04, "server": 0.60, "client": 0.36}  # of the time
+PLANT = ROOT / "tests/canaries/fuzz_overflow.diff"
+PLANT_SECONDS = 120
+COVERED = re.compile(r"native/(wire\.h|flow\.c|(server|serve|session|credit|wait)\w*\.c)$")
+COVERAGE_MIN = 90.0
+FUZZER = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
+COUNTING = ["-fprofile-instr-generate", "-fcoverage-mapping"]
+INPUT_MAX = 4096
+
+
+def build(root: Path, target: str, flags: list[str], output: Path, main: bool) -> None:
+    """Compiles the core, one target and, with `main`, the replaying main into `output`."""
+    drivers = ("transport_", "url", "pump", "service", "link", "wake", "clock")
+    core = [p for p in sorted((root / "native").glob("*.c")) if not p.name.startswith(drivers)]
+    harness = ["fuzz_port.c", f"fuzz_{target}.c"] + (["fuzz_replay.c"] if main else [])
+    sources = core + [root / "tests/native" / name for name in harness]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    base = ["clang", "-std=c11", "-D_GNU_SOURCE", "-O1", "-g", f"-I{root / 'native'}"]
+    subprocess.run(
+        [*base, *flags, *map(str, sources), "-o", str(output), "-lpthread", "-lm"], check=True
+    )
+
+
+def fuzz(binary: Path, corpora: list[Path], seconds: int, logs: Path) -> tuple[int, int, str]:
+    """Runs a fuzzer; returns (executions, exit code, the log's tail)."""
+    options = [f"-max_total_time={seconds}", "-print_final_stats=1", "-use_value_profile=1"]
+    options += [f"-max_len={INPUT_MAX}", f"-artifact_prefix={logs}/", "-timeout=20"]
+    done = subprocess.run(
+        [str(binary), *options, *map(str, corpora)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    executed = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stdout)
+    return int(executed.group(1)) if executed else 0, done.returncode, done.stdout[-6000:]
+
+
+def coverage(corpora: dict[str, Path], build_directory: Path) -> list[tuple[str, int, int]]:
+    """Lines (file, covered, all) that replaying the inputs reaches, over all targets."""
+    profiles, binaries = [], []
+    for target, corpus in corpora.items():
+        binary = build_directory / f"cover_{target}"
+        build(ROOT, target, COUNTING, binary, main=True)
+        profile = build_directory / f"{target}.profraw"
+        environment = os.environ | {"LLVM_PROFILE_FILE": str(profile)}
+        kept = ROOT / "tests/corpus" / target
+        subprocess.run([str(binary), str(corpus), str(kept)], check=True, env=environment)
+        profiles.append(profile)
+        binaries.append(binary)
+    merged = build_directory / "all.profdata"
+    subprocess.run(
+        ["llvm-profdata", "merge", "-sparse", *map(str, profiles), "-o", str(merged)], check=True
+    )
+    objects = [str(binaries[0])] + [f"-object={binary}" for binary in binaries[1:]]
+    exported = subprocess.run(
+        ["llvm-cov", "export", "-summary-only", f"-instr-profile={merged}", *objects],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    rows = []
+    for entry in json.loads(exported.stdout)["data"][0]["files"]:
+        if COVERED.search(entry["filename"]):
+            lines = entry["summary"]["lines"]
+            rows.append((Path(entry["filename"]).name, lines["covered"], lines["count"]))
+    return sorted(rows)
+
+
+def plants_module():
+    """tests/plants/run.py, for its way of copying the tree."""
+    spec = importlib.util.spec_from_file_location("plants_run", ROOT / "tests/plants/run.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["plants_run"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def plant_found(corpus: Path, seconds: int) -> bool:
+    """Plants the overflow in a copy and fuzzes the server there; true where it was found."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-plant-") as scratch:
+        root = Path(scratch) / "tree"
+        root.mkdir()
+        plants_module().copy_tree(root)
+        subprocess.run(["git", "apply", "-p1", str(PLANT)], cwd=root, check=True)
+        binary = Path(scratch) / "fuzz_server"
+        build(root, "server", FUZZER, binary, main=False)
+        copied = Path(scratch) / "corpus"
+        shutil.copytree(corpus, copied)
+        executed, code, log = fuzz(binary, [copied], seconds, Path(scratch))
+        found = code != 0 and "AddressSanitizer" in log
+        kind = re.search(r"ERROR: AddressSanitizer: (\S+)", log)
+        print(
+            f"planted overflow: {'found' if found else 'NOT FOUND'} after {executed} executions"
+            f" ({kind.group(1) if kind else 'no report'})"
+        )
+        return found
+
+
+def keep(target: str, binary: Path, corpus: Path) -> None:
+    """Replaces the kept corpus by a smaller one that covers the same."""
+    kept = ROOT / "tests/corpus" / target
+    with tempfile.TemporaryDirectory() as scratch:
+        fewer = Path(scratch) / "fewer"
+        fewer.mkdir()
+        command = [str(binary), "-merge=1", str(fewer), str(corpus), str(kept)]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(fewer, kept)
+
+
+def main() -> int:
+    """Fuzzes, counts, plants; the exit code is 1 where anything was found or missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=int, default=300)
+    parser.add_argument("--build", type=Path, default=ROOT / "build/fuzz")
+    parser.add_argument("--keep", action="store_true", help="write what was found to tests/corpus")
+    args = parser.parse_args()
+    args.build.mkdir(parents=True, exist_ok=True)
+    good, total, corpora = True, 0, {}
+    for target, share in SHARES.items():
+        binary = args.build / f"fuzz_{target}"
+        build(ROOT, target, FUZZER, binary, main=False)
+        corpora[target] = args.build / f"corpus_{target}"
+        corpora[target].mkdir(exist_ok=True)
+        kept = ROOT / "tests/corpus" / target
+        seconds = max(1, round(args.seconds * share))
+        executed, code, log = fuzz(binary, [corpora[target], kept], seconds, args.build)
+        total += executed
+        print(f"fuzz_{target}: {executed} executions in {seconds} s, exit code {code}", flush=True)
+        if code != 0:
+            good = False
+            print(log)
+        elif args.keep:
+            keep(target, binary, corpora[target])
+    print(f"executions: {total}; found: {'nothing' if good else 'see above'}")
+    rows = coverage(corpora, args.build)
+    for name, covered, count in rows:
+        print(f"  {name:24} {covered:5} of {count:5} lines  {100 * covered / count:5.1f} %")
+    reached = 100 * sum(row[1] for row in rows) / sum(row[2] for row in rows)
+    print(f"line coverage of wire, flow and server: {reached:.1f} % (at least {COVERAGE_MIN:.0f})")
+    good &= reached >= COVERAGE_MIN
+    good &= plant_found(ROOT / "tests/corpus/server", min(PLANT_SECONDS, args.seconds))
+    print(f"fuzz: {'ok' if good else 'FAILED'}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,283 @@
+/* Fuzz target: turns of the server. An input is a list of commands: datagrams, turns, time, attach.
+ *
+ * The first byte chooses where it starts: before any session, or behind an open one with a writer,
+ * stored steps and items. A datagram command says what the harness puts right, so that the fuzzer
+ * need not guess checksums, cookies, epochs or session numbers:
+ *
+ *     kind (1) | op (1) | table (1) | id (1) | size (2) | body ...
+ *     kind: FIX_HEADER  magic, version, sizes, checksum; else the body is the datagram
+ *           FIX_SESSION connection is the open session's; else the body's first 8 bytes are
+ *           FIX_EPOCH   the body starts with the table's epoch (push, sample, update, reset)
+ *           FIX_COOKIE  the body starts with the newest cookie that was answered
+ *           STRANGER    comes from another address
+ *
+ * After every input the server's and tables' own checks must hold. The state an input starts from
+ * is copied back into place, so that each starts alike.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "fuzz_port.h"
+#include "server.h"
+#include "table.h"
+
+enum { FIX_HEADER = 1, FIX_SESSION = 2, FIX_EPOCH = 4, FIX_COOKIE = 8, STRANGER = 16, PADDED = 32 };
+enum { COMMAND_TURN = 0xF0, COMMAND_TIME, COMMAND_ATTACH, COMMAND_ROOM, COMMAND_CHECK };
+enum { MTU = 1024, COMMANDS_MAX = 64, STEP_BYTES = 64 };
+
+static struct {
+    struct rp_server *server;
+    uint8_t *region;
+    size_t bytes;
+    uint8_t *fresh, *behind; /* the region as it is at the two starts */
+    struct fuzz_port port;
+    uint64_t now, packet, session, cookie, fresh_now;
+} world;
+
+static void sent(const struct rp_packet *packet, const struct rp_view *view) {
+    const struct rp_answer *answer = (const void *)view->body;
+    CHECK(view->message->op & RP_ANSWER, "the server asks");
+    CHECK(packet->peer.size == 1, "an answer to nobody");
+    int extra = answer->status == RP_OK || answer->status == RP_ADDRESS_CHANGED;
+    if (view->message->op == (RP_OP_HELLO | RP_ANSWER) && extra) {
+        world.cookie = ((const struct rp_cookie *)(const void *)(answer + 1))->cookie;
+    } else if (view->message->op == (RP_OP_OPEN | RP_ANSWER) && extra) {
+        world.session = ((const struct rp_opened *)(const void *)(answer + 1))->session;
+    } else if (answer->status == RP_ADDRESS_CHANGED) {
+        world.cookie = ((const struct rp_cookie *)(const void *)(answer + 1))->cookie;
+    }
+}
+
+/* ---- the server ---- */
+
+static const struct rp_column columns[] = {{0, 16, 1}, {16, 40, 0}};
+static const struct rp_pick window_picks[] = {{0, -2}, {0, -1}, {0, 0}, {0, 2}, {1, 0}};
+static const struct rp_pick row_picks[] = {{0, 0}, {1, 0}};
+static const struct rp_plan window_plans[] = {{"window", window_picks, 5}, {"row", row_picks, 2}};
+static const struct rp_plan row_plans[] = {{"row", row_picks, 2}};
+
+static struct rp_table_config table_config(int windows) {
+    struct rp_table_config config = {.capacity = 256,
+                                     .step_bytes = STEP_BYTES,
+                                     .columns = columns,
+                                     .column_count = 2,
+                                     .plans = windows ? window_plans : row_plans,
+                                     .plan_count = windows ? 2 : 1,
+                                     .alpha = 0.5,
+                                     .min_size = 1,
+                                     .writers_max = 2,
+                                     .streams_max = 2,
+                                     .window = 8,
+                                     .pieces_max = 4,
+                                     .spec = columns,
+                                     .spec_bytes = sizeof columns};
+    memcpy(config.name, windows ? "windows" : "rows", 8);
+    if (!windows) {
+        config.samples_per_insert = 2;
+        config.error_min = -40;
+        config.error_max = 120;
+    }
+    return config;
+}
+
+static void server_open(void) {
+    struct rp_table_config tables[] = {table_config(0), table_config(1)};
+    struct rp_server_config config = {.tables = tables,
+                                      .table_count = 2,
+                                      .sessions_max = 3,
+                                      .batch_max = 32,
+                                      .records = 4,
+                                      .mtu = MTU,
+                                      .receive_budget = 32,
+                                      .idle_ms = 1000,
+                                      .lapse_ms = 50,
+                                      .weights_max = 2048,
+                                      .seed = 7};
+    char error[256] = "";
+    uint8_t entropy[32] = {1, 2, 3};
+    world.now = 1000000000;
+    world.bytes = rp_server_bytes(&config, error);
+    CHECK(world.bytes > 0, "%s", error);
+    world.region = aligned_alloc(64, (world.bytes + 63) & ~(size_t)63);
+    CHECK(world.region != NULL);
+    memset(world.region, 0, world.bytes);
+    int status = rp_server_create(&world.server, world.region, world.bytes, &config, entropy,
+                                  world.now, error);
+    CHECK(status == 0, "%s", error);
+    fuzz_port_open(&world.port, MTU, 32, sent);
+}
+
+static void turn(void) {
+    rp_server_turn(world.server, fuzz_port_face(&world.port), world.now);
+    world.now += 1000;
+}
+
+/* ---- datagrams ---- */
+
+static void datagram(uint32_t kind, uint8_t op, uint16_t table, uint64_t id, uint8_t *data,
+                     uint32_t size) {
+    struct rp_peer peer = fuzz_peer(kind & STRANGER ? 2 : 1);
+    uint8_t *body = data + RP_HEADER_BYTES;
+    if (!(kind & FIX_HEADER)) {
+        fuzz_port_feed(&world.port, body, size, &peer);
+        return;
+    }
+    uint64_t connection = 0, epoch = 1;
+    memcpy(&connection, body, size < 8 ? size : 8);
+    if (kind & FIX_SESSION) {
+        connection = op == RP_OP_HELLO || op == RP_OP_OPEN ? 0 : world.session;
+    }
+    if (table < rp_server_table_count(world.server)) {
+        epoch = rp_table_epoch(rp_server_table(world.server, table));
+    }
+    if (kind & (FIX_EPOCH | FIX_COOKIE) && size >= 8) {
+        memcpy(body, kind & FIX_COOKIE ? &world.cookie : &epoch, 8);
+    }
+    if (kind & PADDED) {
+        uint32_t least = op == RP_OP_HELLO ? RP_HELLO_BYTES : RP_REQUEST_BODY_MIN;
+        uint32_t padded = size < least ? least : (size + 7) & ~7u;
+        memset(body + size, 0, padded - size);
+        size = padded;
+    }
+    struct rp_message message = {.op = op, .table = table, .want = 4, .id = id};
+    size = rp_packet_seal(data, &message, size & ~7u, connection, ++world.packet);
+    fuzz_port_feed(&world.port, data, size, &peer);
+}
+
+static void send_now(uint8_t op, uint16_t table, uint64_t id, const void *body, uint32_t size) {
+    uint64_t data[MTU / 8];
+    memcpy((uint8_t *)data + RP_HEADER_BYTES, body, size);
+    uint32_t fix = op == RP_OP_OPEN ? FIX_COOKIE : 0;
+    fix |= op == RP_OP_PUSH || op == RP_OP_SAMPLE || op == RP_OP_UPDATE ? FIX_EPOCH : 0;
+    datagram(FIX_HEADER | FIX_SESSION | PADDED | fix, op, table, id, (uint8_t *)data, size);
+    turn();
+}
+
+/* Steps 0 .. 4 of stream 0: rows that are items at once, or an episode with items at 0 and 1. */
+static void push_steps(uint16_t table) {
+    struct {
+        struct rp_push push;
+        struct rp_run run;
+        uint8_t steps[5][STEP_BYTES];
+        struct rp_create creates[2];
+    } body = {.push = {.run_count = 1, .create_count = table ? 2 : 0},
+              .run = {.count = 5,
+                      .piece_count = 1,
+                      .size = 5 * STEP_BYTES,
+                      .flags = table ? RP_RUN_END : RP_RUN_ITEM},
+              .creates = {{.step = 0, .priority = 1}, {.step = 1, .priority = 2}}};
+    memset(body.steps, 0x5A, sizeof body.steps);
+    send_now(RP_OP_PUSH, table, 1, &body, sizeof body - (table ? 0 : sizeof body.creates));
+}
+
+static void session_open(void) {
+    struct rp_hello hello = {.version_min = 1, .version_max = 1, .mtu = MTU};
+    struct rp_open open = {.mtu = MTU, .version = 1, .receive_budget = 16};
+    struct rp_writer_request writer = {.streams = 2};
+    send_now(RP_OP_HELLO, 0, 77, &hello, sizeof hello);
+    send_now(RP_OP_OPEN, 0, 77, &open, sizeof open);
+    CHECK(world.session != 0, "the harness's own handshake failed");
+    for (uint16_t table = 0; table < 2; table++) {
+        send_now(RP_OP_WRITER, table, 1, &writer, sizeof writer);
+        push_steps(table);
+    }
+    const uint64_t *counters = rp_server_counters(world.server);
+    CHECK(counters[RP_COUNT_steps_committed] == 10 && counters[RP_COUNT_items_created] == 7);
+}
+
+static uint8_t *copy_of(const uint8_t *region) {
+    uint8_t *copy = malloc(world.bytes);
+    CHECK(copy != NULL);
+    memcpy(copy, region, world.bytes);
+    return copy;
+}
+
+static struct rp_server *first_server;
+static uint64_t behind_session, behind_packet, behind_now;
+
+static void open_once(void) {
+    if (world.server) {
+        return;
+    }
+    server_open();
+    first_server = world.server;
+    world.fresh = copy_of(world.region);
+    world.fresh_now = world.now;
+    session_open();
+    world.behind = copy_of(world.region);
+    behind_session = world.session;
+    behind_packet = world.packet;
+    behind_now = world.now;
+}
+
+/* ---- commands ---- */
+
+static void attach(uint64_t salt) {
+    char error[256] = "";
+    uint8_t entropy[32] = {0};
+    memcpy(entropy, &salt, sizeof salt);
+    if (salt % 4 == 3) { /* a header that is not what this build writes is refused */
+        uint8_t *damaged = aligned_alloc(64, (world.bytes + 63) & ~(size_t)63);
+        struct rp_server *none;
+        CHECK(damaged != NULL);
+        memcpy(damaged, world.region, world.bytes);
+        damaged[salt / 4 % 32] ^= 1;
+        int refused = rp_server_attach(&none, damaged, world.bytes, entropy, world.now, error);
+        CHECK(refused == -RP_BAD_REGION && error[0], "a damaged header was taken: %d", refused);
+        free(damaged);
+    }
+    int status =
+        rp_server_attach(&world.server, world.region, world.bytes, entropy, world.now, error);
+    CHECK(status == 0, "attach: %s", error);
+}
+
+static void check_all(void) {
+    rp_server_check(world.server);
+    for (uint32_t i = 0; i < rp_server_table_count(world.server); i++) {
+        rp_table_check(rp_server_table(world.server, i));
+    }
+}
+
+static void command(struct fuzz_input *input) {
+    uint64_t data[MTU / 8 + 16];
+    uint8_t kind = (uint8_t)fuzz_take(input, 1);
+    switch (kind) {
+    case COMMAND_TURN: turn(); break;
+    case COMMAND_TIME: world.now += (uint64_t)1 << fuzz_take(input, 1) % 40; break;
+    case COMMAND_ATTACH: attach(fuzz_take(input, 1)); break;
+    case COMMAND_ROOM: world.port.lease_max = (uint32_t)fuzz_take(input, 1) % (RP_BURST + 1); break;
+    case COMMAND_CHECK: check_all(); break;
+    default: {
+        uint8_t op = (uint8_t)fuzz_take(input, 1), table = (uint8_t)fuzz_take(input, 1);
+        uint64_t id = fuzz_take(input, 1);
+        uint32_t most = MTU - RP_HEADER_BYTES, size = (uint32_t)fuzz_take(input, 2) % (most + 1);
+        memset(data, 0, sizeof data);
+        size = fuzz_take_bytes(input, (uint8_t *)data + RP_HEADER_BYTES, size);
+        datagram(kind, op, table, id, (uint8_t *)data, size);
+        if (kind & 64) {
+            turn();
+        }
+    }
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct fuzz_input input = {data, size};
+    open_once();
+    int behind = fuzz_take(&input, 1) & 1;
+    memcpy(world.region, behind ? world.behind : world.fresh, world.bytes);
+    world.now = behind ? behind_now : world.fresh_now;
+    world.session = behind ? behind_session : 0;
+    world.packet = behind_packet;
+    world.cookie = 0;
+    world.port.lease_max = RP_BURST;
+    world.server = first_server; /* an attach may have put its handle elsewhere */
+    for (uint32_t i = 0; i < COMMANDS_MAX && input.size > 0; i++) {
+        command(&input);
+    }
+    turn();
+    check_all();
+    fuzz_port_drain(&world.port);
+    return 0;
+}

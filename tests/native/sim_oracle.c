@@ -1,0 +1,334 @@
+/* What must be true of steps and items: an independent record of every step posted and every key
+ * told.
+ *
+ * A step's bytes are a function of (writer's life, stream, step number, column), so any byte of any
+ * item can be predicted. A life is one writer between its grant and its loss; a ring is one table
+ * between two epochs.
+ *
+ *     a key holds one step for ever, a step one key; keys rise along a stream
+ *     an acknowledged step has a key; what the region or a batch shows under a key is that step
+ *     an item's behind and ahead follow from its episode as it was posted
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "sim.h"
+
+/* ---- bytes ---- */
+
+static uint64_t mix(uint64_t x) {
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}
+
+static uint64_t step_hash(uint32_t life, uint32_t stream, uint64_t step) {
+    return mix(mix(((uint64_t)life << 32 | stream) + 0x9E3779B97F4A7C15u) + step);
+}
+
+/* One column of one step. */
+static void column_bytes(const struct sim_table *table, uint32_t column, uint32_t life,
+                         uint32_t stream, uint64_t step, uint8_t *target) {
+    uint32_t size = table->columns[column].size;
+    uint64_t hash = step_hash(life, stream, step);
+    if (column == 0) {
+        struct sim_row row = {life, stream, step, hash};
+        memcpy(target, &row, sizeof row);
+        return;
+    }
+    uint64_t word = mix(hash + column);
+    for (uint32_t i = 0; i < size; i += 8) {
+        memcpy(target + i, &word, size - i < 8 ? size - i : 8);
+        word = word * 0x9E3779B97F4A7C15u + 1;
+    }
+}
+
+void sim_step_bytes(const struct sim_table *table, uint32_t life, uint32_t stream, uint64_t step,
+                    uint8_t *target) {
+    memset(target, 0, table->config.step_bytes);
+    for (uint32_t column = 0; column < SIM_COLUMNS; column++) {
+        column_bytes(table, column, life, stream, step, target + table->columns[column].offset);
+    }
+}
+
+/* ---- rings and keys ---- */
+
+struct sim_ring *sim_ring_find(struct sim_world *world, uint64_t epoch) {
+    for (uint32_t i = world->oracle.ring_count; i-- > 0;) {
+        if (world->oracle.rings[i].epoch == epoch) {
+            return &world->oracle.rings[i];
+        }
+    }
+    return NULL;
+}
+
+struct sim_ring *sim_ring_add(struct sim_world *world, uint32_t table, uint64_t epoch) {
+    CHECK(epoch != 0 && world->oracle.ring_count < SIM_RINGS_MAX);
+    struct sim_ring *ring = &world->oracle.rings[world->oracle.ring_count++];
+    *ring =
+        (struct sim_ring){.epoch = epoch, .table = table, .incarnation = world->server.incarnation};
+    return ring;
+}
+
+struct sim_key *sim_ring_key(struct sim_ring *ring, uint64_t key) {
+    CHECK(key < (uint64_t)1 << 24, "key %" PRIu64, key);
+    if (key >= ring->key_count) {
+        uint64_t count = key + 1 > 2 * ring->key_count ? key + 1024 : 2 * ring->key_count;
+        ring->keys = realloc(ring->keys, count * sizeof *ring->keys);
+        CHECK(ring->keys != NULL);
+        memset(ring->keys + ring->key_count, 0, (count - ring->key_count) * sizeof *ring->keys);
+        for (uint64_t i = ring->key_count; i < count; i++) {
+            ring->keys[i].first = -1;
+        }
+        ring->key_count = count;
+    }
+    return &ring->keys[key];
+}
+
+static void keys_rise(const struct sim_stream *line, uint64_t step) {
+    uint64_t key = line->steps[step].key;
+    for (uint64_t i = step; i-- > 0 && step - i < 8;) {
+        CHECK(line->steps[i].key == 0 || line->steps[i].key < key,
+              "keys rise along a stream: step %" PRIu64, step);
+    }
+    for (uint64_t i = step + 1; i < line->count && i - step < 8; i++) {
+        CHECK(line->steps[i].key == 0 || line->steps[i].key > key,
+              "keys rise along a stream: step %" PRIu64, step);
+    }
+}
+
+void sim_key_is(struct sim_world *world, struct sim_ring *ring, uint64_t key, uint32_t number,
+                uint32_t stream, uint64_t step) {
+    CHECK(number < world->oracle.life_count, "key %" PRIu64 " holds a step of nobody", key);
+    struct sim_life *life = world->oracle.lives[number];
+    CHECK(life->ring == ring, "key %" PRIu64 " holds a step of another table or epoch", key);
+    CHECK(stream < life->stream_count && step < life->streams[stream].count,
+          "key %" PRIu64 " holds step %" PRIu64 " that was never posted", key, step);
+    struct sim_key *known = sim_ring_key(ring, key);
+    struct sim_step *posted = &life->streams[stream].steps[step];
+    CHECK(known->life == 0
+              || (known->life == number + 1 && known->stream == stream && known->step == step),
+          "key %" PRIu64 " held step %" PRIu64 " and now %" PRIu64, key, known->step, step);
+    CHECK(posted->key == 0 || posted->key == key,
+          "step %" PRIu64 " is stored twice: keys %" PRIu64 " and %" PRIu64, step, posted->key,
+          key);
+    known->life = number + 1;
+    known->stream = stream;
+    known->step = step;
+    if (posted->key == 0) {
+        posted->key = key;
+        keys_rise(&life->streams[stream], step);
+    }
+}
+
+/* ---- writers' lives ---- */
+
+struct sim_life *sim_life_begin(struct sim_world *world, uint32_t table, uint64_t epoch,
+                                uint32_t streams) {
+    CHECK(world->oracle.life_count < SIM_LIVES_MAX);
+    struct sim_life *life = calloc(1, sizeof *life);
+    CHECK(life != NULL);
+    life->number = world->oracle.life_count;
+    life->table = table;
+    life->stream_count = streams;
+    life->ring = sim_ring_find(world, epoch);
+    CHECK(life->ring != NULL, "a writer was granted in an epoch that never was");
+    world->oracle.lives[world->oracle.life_count++] = life;
+    return life;
+}
+
+void sim_life_post(struct sim_life *life, uint32_t stream, uint32_t count, int end) {
+    struct sim_stream *line = &life->streams[stream];
+    if (line->count + count > line->capacity) {
+        line->capacity = 2 * line->capacity + count + 64;
+        line->steps = realloc(line->steps, line->capacity * sizeof *line->steps);
+        CHECK(line->steps != NULL);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        line->steps[line->count++] =
+            (struct sim_step){.episode_first = line->episode_first, .episode_end = UINT32_MAX};
+    }
+    life->posted += count;
+    if (end) {
+        for (uint32_t i = line->episode_first; i < line->count; i++) {
+            line->steps[i].episode_end = line->count - 1;
+        }
+        line->episode_first = line->count;
+    }
+}
+
+void sim_life_ack(struct sim_world *world, struct sim_life *life, uint32_t stream, uint64_t step,
+                  uint64_t key) {
+    sim_key_is(world, life->ring, key, life->number, stream, step);
+    struct sim_stream *line = &life->streams[stream];
+    CHECK(line->steps[step].acked == 0, "step %" PRIu64 " was acknowledged twice", step);
+    CHECK(step == line->acked, "step %" PRIu64 " acknowledged before step %u", step, line->acked);
+    line->acked++;
+    life->acked++;
+    line->steps[step].acked = 1;
+    sim_ring_key(life->ring, key)->acked = 1;
+}
+
+/* ---- items ---- */
+
+/* The bytes the plan must have landed for the anchor: rows beyond the window padded as the columns
+ * say. */
+static void item_expect(const struct sim_table *table, uint32_t plan, const struct sim_key *key,
+                        uint32_t behind, uint32_t ahead, uint8_t *target) {
+    for (uint32_t i = 0; i < table->plans[plan].pick_count; i++) {
+        struct rp_pick pick = table->picks[plan][i];
+        const struct rp_column *column = &table->columns[pick.column];
+        int64_t offset = pick.offset;
+        int zero = offset < -(int64_t)behind && !column->pad_first;
+        offset = offset < -(int64_t)behind ? -(int64_t)behind
+                 : offset > (int64_t)ahead ? (int64_t)ahead
+                                           : offset;
+        if (zero) {
+            memset(target, 0, column->size);
+        } else {
+            column_bytes(table, pick.column, key->life - 1, key->stream,
+                         key->step + (uint64_t)offset, target);
+        }
+        target += column->size;
+    }
+}
+
+static uint32_t smaller(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* Behind and ahead as they follow from the episode. */
+static void window_check(const struct sim_world *world, const struct sim_key *key, uint32_t behind,
+                         uint32_t ahead) {
+    const struct sim_life *life = world->oracle.lives[key->life - 1];
+    const struct sim_table *table = &world->tables[life->table];
+    const struct sim_step *step = &life->streams[key->stream].steps[key->step];
+    uint32_t number = (uint32_t)key->step;
+    CHECK(behind == smaller(table->behind, number - step->episode_first),
+          "item of step %u: behind %u, its episode began at %u", number, behind,
+          step->episode_first);
+    CHECK(number + ahead < life->streams[key->stream].count,
+          "item of step %u: ahead %u was never posted", number, ahead);
+    CHECK(step->episode_end != number, "the closing row %u is an item", number);
+    uint32_t room = step->episode_end == UINT32_MAX ? UINT32_MAX : step->episode_end - number;
+    CHECK(ahead == smaller(table->ahead, room), "item of step %u: ahead %u, its episode ends at %u",
+          number, ahead, step->episode_end);
+}
+
+void sim_item_check(struct sim_world *world, struct sim_ring *ring, uint32_t plan, uint64_t key,
+                    uint64_t mass, uint32_t behind, uint32_t ahead, const uint8_t *bytes) {
+    static uint8_t expected[1 << 17];
+    const struct sim_table *table = &world->tables[ring->table];
+    struct sim_key *known = sim_ring_key(ring, key);
+    struct sim_row row;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < table->plans[plan].pick_count;
+         i++) { /* the anchor's own row says who it is */
+        struct rp_pick pick = table->picks[plan][i];
+        if (pick.column == 0 && pick.offset == 0) {
+            memcpy(&row, bytes + at, sizeof row);
+        }
+        at += table->columns[pick.column].size;
+    }
+    CHECK(at <= sizeof expected);
+    CHECK(row.hash == step_hash(row.life, row.stream, row.step),
+          "key %" PRIu64 ": the anchor's row is damaged", key);
+    sim_key_is(world, ring, key, row.life, row.stream, row.step);
+    known = sim_ring_key(ring, key);
+    CHECK(world->oracle.lives[row.life]->streams[row.stream].steps[row.step].item,
+          "key %" PRIu64 " is no item", key);
+    window_check(world, known, behind, ahead);
+    item_expect(table, plan, known, behind, ahead, expected);
+    CHECK(memcmp(bytes, expected, at) == 0, "key %" PRIu64 ": the item is mixed with another", key);
+    CHECK(sim_mass_allowed(world, ring, key, mass), "key %" PRIu64 ": nobody set the mass %" PRIu64,
+          key, mass);
+}
+
+/* ---- priorities ---- */
+
+/* Masses of one key form a list in the order they were posted. An acknowledged one removes all
+ * before it: an older update, repeated late by the network, that undid a newer one would show a
+ * mass that is gone from the list. */
+int32_t sim_update_post(struct sim_world *world, struct sim_ring *ring, uint64_t key,
+                        uint64_t mass) {
+    struct sim_oracle *oracle = &world->oracle;
+    if (oracle->mass_count == oracle->mass_capacity) {
+        oracle->mass_capacity = 2 * oracle->mass_capacity + 1024;
+        oracle->masses =
+            realloc(oracle->masses, (size_t)oracle->mass_capacity * sizeof *oracle->masses);
+        CHECK(oracle->masses != NULL);
+    }
+    int32_t place = oracle->mass_count++;
+    oracle->masses[place] = (struct sim_mass){mass, -1};
+    int32_t *link = &sim_ring_key(ring, key)->first;
+    while (*link >= 0) {
+        link = &oracle->masses[*link].next;
+    }
+    *link = place;
+    return place;
+}
+
+void sim_update_ack(struct sim_world *world, struct sim_ring *ring, uint64_t key, int32_t mass) {
+    struct sim_key *known = sim_ring_key(ring, key);
+    for (int32_t i = known->first; i >= 0; i = world->oracle.masses[i].next) {
+        if (i == mass) {
+            known->first = mass; /* whatever was posted before it is past */
+            known->updated = 1;
+            return;
+        }
+    }
+}
+
+int sim_mass_allowed(struct sim_world *world, struct sim_ring *ring, uint64_t key, uint64_t mass) {
+    const struct sim_key *known = sim_ring_key(ring, key);
+    for (int32_t i = known->first; i >= 0; i = world->oracle.masses[i].next) {
+        if (world->oracle.masses[i].mass == mass) {
+            return 1;
+        }
+    }
+    if (known->updated || known->life == 0) {
+        return 0;
+    }
+    uint64_t initial =
+        world->oracle.lives[known->life - 1]->streams[known->stream].steps[known->step].mass;
+    return initial == mass || initial == UINT64_MAX;
+}
+
+/* ---- weights ---- */
+
+void sim_version_is(struct sim_world *world, uint64_t incarnation, uint64_t version,
+                    uint64_t number) {
+    struct sim_oracle *oracle = &world->oracle;
+    for (uint32_t i = 0; i < oracle->version_count; i++) {
+        const struct sim_version *known = &oracle->versions[i];
+        int same_version = known->incarnation == incarnation && known->version == version;
+        if (same_version) {
+            CHECK(known->number == number, "weights version %" PRIu64 " has two contents", version);
+            return;
+        }
+        CHECK(known->incarnation != incarnation || known->number != number,
+              "one publication got the versions %" PRIu64 " and %" PRIu64, known->version, version);
+    }
+    oracle->versions =
+        realloc(oracle->versions, (oracle->version_count + 1) * sizeof *oracle->versions);
+    CHECK(oracle->versions != NULL);
+    oracle->versions[oracle->version_count++] = (struct sim_version){incarnation, version, number};
+}
+
+void sim_oracle_close(struct sim_world *world) {
+    struct sim_oracle *oracle = &world->oracle;
+    for (uint32_t i = 0; i < oracle->life_count; i++) {
+        for (uint32_t stream = 0; stream < SIM_STREAMS_MAX; stream++) {
+            free(oracle->lives[i]->streams[stream].steps);
+        }
+        free(oracle->lives[i]);
+    }
+    for (uint32_t i = 0; i < oracle->ring_count; i++) {
+        free(oracle->rings[i].keys);
+    }
+    free(oracle->masses);
+    free(oracle->draws);
+    free(oracle->versions);
+    memset(oracle, 0, sizeof *oracle);
+}

@@ -1,0 +1,39 @@
+# The simulator, the fuzzers and what shows that both are tight; included by the Makefile.
+SEED        ?= 1
+SEEDS       ?= 50
+SECONDS     ?= 300
+SIM_CFLAGS  ?= -O2 -g
+COMMIT      := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+DRIVERS     := transport_% url% pump% service% link% wake% clock%
+ENGINE      := $(filter-out $(DRIVERS:%=native/%.c),$(NATIVE))
+SIM_FILES   := $(sort $(wildcard tests/native/sim*.c))
+OBJECTS_SIM := $(ENGINE:native/%.c=$(BUILD)/simulate/%.o) \
+               $(SIM_FILES:tests/native/%.c=$(BUILD)/simulate/%.o)
+COUNTED     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+FUZZED      := packet server client
+REPLAYS_SAN := $(FUZZED:%=$(BUILD)/san/replay_%)
+
+.PHONY: sim sim-san sim-canaries fuzz fuzz-replay
+
+# The core with its kill sites armed (native/site.h) and its allocations counted.
+$(BUILD)/simulate/%.o: native/%.c $(HEADERS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(SIM_CFLAGS) -DRP_SIMULATE -Inative -c $< -o $@
+$(BUILD)/simulate/%.o: tests/native/%.c $(HEADERS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(SIM_CFLAGS) -DRP_SIMULATE -Inative -c $< -o $@
+$(BUILD)/simulate/sim: $(OBJECTS_SIM)
+	$(Q)$(CC) $(SIM_CFLAGS) $^ -o $@ -lm $(COUNTED)
+sim: $(BUILD)/simulate/sim   ## the simulator: SEED=first SEEDS=how-many
+	$(Q)$< --seed $(SEED) --seeds $(SEEDS) --commit $(COMMIT)
+sim-san:        ## the same under the sanitizers
+	$(Q)$(MAKE) --no-print-directory sim BUILD=$(BUILD)/sim-san SIM_CFLAGS="-O1 -g $(SAN)"
+sim-canaries:   ## each planted bug of the simulator's properties, and what catches it
+	$(Q)python3 tests/plants/run.py --directory tests/canaries
+
+# The kept corpus, replayed by the compiler that builds everything else.
+$(BUILD)/san/replay_%: tests/native/fuzz_%.c tests/native/fuzz_port.c tests/native/fuzz_replay.c $(OBJECTS_SAN)
+	$(Q)$(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -Inative $^ -o $@ -lpthread -lm
+fuzz-replay: $(REPLAYS_SAN)  ## the kept fuzz inputs again, under the sanitizers
+	$(Q)set -e; for t in $(FUZZED); do $(BUILD)/san/replay_$$t tests/corpus/$$t; done
+fuzz:           ## libFuzzer on validator, server and client: SECONDS=
+	$(Q)command -v clang llvm-cov > /dev/null || apt-get install -y -q clang llvm libclang-rt-14-dev
+	$(Q)python3 tests/fuzz.py --seconds $(SECONDS) --build $(BUILD)/fuzz
