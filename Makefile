@@ -14,7 +14,7 @@ SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fram
 PYTHON  ?= python3
 VENV    ?= .venv
 
-.PHONY: help setup test native native-san clean
+.PHONY: help setup demo test test-plants native native-san clean
 
 help:           ## this list
 	$(Q)grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -54,6 +54,14 @@ test: setup native native-san ## every test, the C ones twice: plain and under s
 	$(Q)$(VENV)/bin/pytest -q
 
 include tests/proof.mk
+
+# make demo SEED=7 ENV=CartPole-v1 TRANSPORT=loopback MINUTES=6
+SEED ?= 1
+demo: setup     ## the main job: CartPole learned through the server; SEED= ENV= TRANSPORT= RUN=
+	$(Q)$(VENV)/bin/python -m deploy demo --seed $(SEED) $(if $(ENV),--env $(ENV)) \
+	    $(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RUN),--run $(RUN))
+test-plants: setup native    ## plant each known bug in a copy of the tree: its named test has to catch it
+	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python tests/plants/run.py $(PLANT)
 
 clean:          ## remove what was built
 	$(Q)rm -rf $(BUILD) replay_server/_engine*.so

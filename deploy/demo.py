@@ -142,7 +142,7 @@ class Demo:
         actor = [m for m in self.metrics("actor-0") if "steps/env" in m]
         learner = [m for m in self.metrics("learner") if "steps/learner" in m]
         first = actor[0]["time"] - 1.0 if actor else None
-        counters = self.client.stats()["counters"]
+        counters = self.client.stats().counters
         solved = solved or {}
         learner_steps = solved.get("learner_step", learner[-1]["steps/learner"] if learner else 0)
         return {

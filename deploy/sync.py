@@ -9,6 +9,7 @@ no clock, thread or socket has a say; what is left is the seed.
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -208,7 +209,7 @@ def verdict(parts: InTurn, args: Args, folder: Path, seconds: float) -> dict[str
     document = {
         **state,
         "preset": dataclasses.asdict(parts.settings),
-        "spec": parts.actor.spec.to_document(),
+        "spec": json.loads(parts.actor.spec.to_json()),
         "seed": args.seed,
     }
     name = f"solved-{parts.learner.step}"
