@@ -95,9 +95,7 @@ class Server:
         self.options = options
         self.seed = secrets.randbits(63) if options.seed is None else options.seed
         config = Config(self.tables, options, self.seed)
-        url = options.url
-        if url == "loopback://":
-            url = f"loopback://server-{next(_names)}"
+        url = with_name(options.url)
         self._service = Service(
             config.raw,
             url,
@@ -225,6 +223,11 @@ class Config:
         raw.spec, raw.spec_bytes = self.keep(ffi.from_buffer(document)), len(document)
 
 
+def with_name(url: str) -> str:
+    """The url; "loopback://" without a name gets one that nobody in this process has."""
+    return f"loopback://server-{next(_names)}" if url == "loopback://" else url
+
+
 def memory_of(tables: Iterable[Table], options: ServerOptions) -> int:
     """Bytes a server would take; ConfigError where it cannot be."""
-    return _native.service_bytes(Config(tuple(tables), options, 0).raw, options.url)
+    return _native.service_bytes(Config(tuple(tables), options, 0).raw, with_name(options.url))

@@ -86,7 +86,7 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
     broken = tmp_path / "broken.toml"
     broken.write_text("[server]\nport = 1\n")
     huge = tmp_path / "huge.toml"
-    huge.write_text(CONFIG.replace("4096", "4_000_000_000").replace("[4]", "[100_000]"))
+    huge.write_text(CONFIG.replace("4096", "2_000_000_000").replace("[4]", "[250_000]"))
     with Server([plain()], "udp://127.0.0.1:0") as server:
         for arguments, said in (
             (("serve", broken), "port"),
