@@ -176,21 +176,30 @@ class Link(Owned):
         status, need, by = self.outcome(ticket, what, timeout)
         check(status, what, blocked=(need, by), **details)
 
-    def outcome(self, ticket: int, what: str, timeout: float) -> tuple[int, int, str]:
-        """The same, with (status, need, by) instead of an error. A negative ticket is a status."""
+    def look(self, ticket: int, timeout_ns: int) -> tuple[int, int, str]:
+        """(status, need, by) of a request, PENDING where it has not ended in time: look again.
+
+        A negative ticket is a status. Once it has ended the ticket is gone.
+        """
         if ticket < 0:
             return ticket, 0, BY_INSERTS
-        blocked = ffi.new("struct rp_blocked *")
-        overtime = Deadline(timeout + 5.0)  # the request ends itself; this is for a broken driver
+        blocked, until = ffi.new("struct rp_blocked *"), time.monotonic_ns() + timeout_ns
+        while True:
+            left = max(0, until - time.monotonic_ns())
+            status = lib.rp_link_wait(self.raw, ticket, min(left, lib.RP_SLICE_NS), blocked)
+            if status != PENDING or left == 0:
+                return status, blocked.need, BY_INSERTS
+
+    def outcome(self, ticket: int, what: str, timeout: float) -> tuple[int, int, str]:
+        """The same, with (status, need, by) instead of an error. A negative ticket is a status."""
+        overtime = nanoseconds(timeout + 5.0)  # a request ends itself; this is for a broken driver
         try:
-            while True:
-                status = lib.rp_link_wait(self.raw, ticket, lib.RP_SLICE_NS, blocked)
-                if status != PENDING:
-                    return status, blocked.need, BY_INSERTS
-                if not overtime.left():
-                    raise error("TIMEOUT", what)
+            status, need, by = self.look(ticket, overtime)
+            if status == PENDING:
+                raise error("TIMEOUT", what)
+            return status, need, by
         except BaseException:
-            if not self.closed:
+            if ticket > 0 and not self.closed:
                 lib.rp_link_take(self._pointer, ticket)
             raise
 

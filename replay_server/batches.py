@@ -26,10 +26,12 @@ from typing import Any
 from . import _native
 from ._native import Deadline, lib
 from .batch import Batch, Landing
-from .errors import ClosedError, ConfigError, ShortBatch, StaleEpoch, Timeout, UnknownTable
+from .errors import ClosedError, ConfigError, ShortBatch, StaleEpoch, UnknownTable
 
 SHORT_IN_A_ROW = 10
-LOST = ("TIMEOUT", "BLOCKED", "NOTHING_DRAWABLE")
+GRACE_NS = 250_000_000  # for a request to end by itself and say why
+LOST = ("TIMEOUT", "BLOCKED", "NOTHING_DRAWABLE", "FULL")
+MOVED = ("STALE_EPOCH", "UNKNOWN_TABLE", "UNKNOWN_PLAN")
 
 
 class _Flight:
@@ -114,46 +116,48 @@ class Batches:
     def __next__(self) -> Batch:
         if self.closed:
             raise StopIteration
-        return self._next(self._timeout)
-
-    def get(self, timeout: float) -> Batch | None:
-        """The next batch, or None where none came within `timeout` seconds."""
-        if self.closed:
-            raise ClosedError("these batches are closed; call client.batches again")
-        try:
-            return self._next(timeout)
-        except Timeout:
-            return None
-
-    def _next(self, timeout: float) -> Batch:
-        deadline, short = Deadline(timeout), 0
-        while True:
-            try:
-                batch = self._land(self._flying[0], deadline)
-                break
-            except ShortBatch:
-                short, self.short = short + 1, self.short + 1
-                if short == SHORT_IN_A_ROW:
-                    raise
-            self._post(self._flying[0], deadline.seconds())
-        self.taken += 1
-        self._kept.append(self._flying.popleft())
-        self._flying.append(self._kept.popleft())
-        self._post(self._flying[-1], self._timeout)
+        batch = self._next(Deadline(self._timeout), ends=True)
+        if batch is None:
+            raise _native.error("TIMEOUT", f"fetching a batch of table {self.name!r}")
         return batch
 
-    def _land(self, flight: _Flight, deadline: Deadline) -> Batch:
+    def get(self, timeout: float) -> Batch | None:
+        """The next batch, or None where none came within `timeout` seconds; it stays under way."""
+        if self.closed:
+            raise ClosedError("these batches are closed; call client.batches again")
+        return self._next(Deadline(timeout), ends=False)
+
+    def _next(self, deadline: Deadline, ends: bool) -> Batch | None:
+        """`ends`: requests posted now end with the deadline, so that they can say why."""
+        for _ in range(SHORT_IN_A_ROW):
+            try:
+                batch = self._land(self._flying[0], deadline, ends)
+            except ShortBatch as error:
+                self.short, short = self.short + 1, error
+                continue
+            if batch is not None:
+                self.taken += 1
+                self._kept.append(self._flying.popleft())
+                self._flying.append(self._kept.popleft())
+                self._post(self._flying[-1], self._timeout)
+            return batch
+        raise short
+
+    def _land(self, flight: _Flight, deadline: Deadline, ends: bool) -> Batch | None:
         """Waits for the flight; posts it again as long as there is time and a reason to hope."""
         what = f"fetching a batch of table {self.name!r}"
         while True:
             if flight.ticket == 0:
-                self._post(flight, deadline.seconds())
-            ticket, flight.ticket = flight.ticket, 0
-            status, need, by = self._link.outcome(ticket, what, deadline.seconds())
-            name = _native.STATUSES[-status]
+                self._post(flight, deadline.seconds() if ends else self._timeout)
+            status, need, by = self._link.look(flight.ticket, deadline.left() + ends * GRACE_NS)
+            if status == _native.PENDING:
+                return None
+            flight.ticket, name = 0, _native.STATUSES[-status]
             if name in LOST and deadline.left():
                 continue
-            if name in ("STALE_EPOCH", "UNKNOWN_TABLE") and deadline.left():
+            if name in LOST and not ends:
+                return None
+            if name in MOVED and deadline.left():
                 self._look_again(deadline)
                 continue
             beta = float(self._beta())
