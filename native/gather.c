@@ -122,3 +122,15 @@ int rp_table_gather(const struct rp_table *table, uint32_t plan_index, const str
     }
     return 1;
 }
+
+/* A prefetch of the first lines only: where a row is longer, the processor follows by itself. */
+void rp_table_prefetch(const struct rp_table *table, const struct rp_batch_item *item) {
+    enum { LINE = 64, LINES = 4 };
+    const struct rp_table_private *p = table->private;
+    if (p->head - 1 - item->key < p->capacity) {
+        const uint8_t *row = p->steps + (size_t)rp_slot_of(p, item->key) * p->step_bytes;
+        for (uint32_t at = 0; at < p->step_bytes && at < LINES * LINE; at += LINE) {
+            __builtin_prefetch(row + at);
+        }
+    }
+}

@@ -83,18 +83,17 @@ void rp_serve_count_refusal(struct rp_server *server, int status) {
 
 /* ---- transmit room ---- */
 
-int rp_serve_lease(struct rp_turn *turn, uint32_t count) {
-    assert(count <= RP_BURST);
-    if (turn->leased - turn->used >= count) {
-        return 1;
-    }
-    rp_serve_flush(turn);
-    turn->leased = rp_port_transport(turn->port)->tx_lease(turn->port, turn->packets, RP_BURST);
+/* Every lease is given back whole, so a small one is cheap: a turn starts with what the last one
+ * used, and takes full bursts where that was too little. */
+enum { LEASE_MIN = 4 };
+
+static void lease(struct rp_turn *turn, uint32_t count) {
+    turn->leased = rp_port_transport(turn->port)->tx_lease(turn->port, turn->packets, count);
     turn->used = 0;
-    return turn->leased >= count;
+    assert(turn->leased <= count);
 }
 
-void rp_serve_flush(struct rp_turn *turn) {
+static void flush(struct rp_turn *turn) {
     if (turn->leased == 0) {
         return;
     }
@@ -102,8 +101,34 @@ void rp_serve_flush(struct rp_turn *turn) {
         turn->packets[i].size = 0;
     }
     rp_port_transport(turn->port)->tx_send(turn->port, turn->packets, turn->leased);
+    turn->sent += turn->used;
     turn->leased = 0;
     turn->used = 0;
+}
+
+int rp_serve_begin(struct rp_turn *turn, struct rp_server *server, struct rp_port *port) {
+    assert(rp_port_base(port)->mtu >= server->limits.mtu);
+    turn->server = server;
+    turn->port = port;
+    turn->sent = 0;
+    uint32_t count = server->turn_sent < LEASE_MIN ? LEASE_MIN : server->turn_sent;
+    lease(turn, count < RP_BURST ? count : RP_BURST);
+    return turn->leased > 0;
+}
+
+int rp_serve_lease(struct rp_turn *turn, uint32_t count) {
+    assert(count <= RP_BURST);
+    if (turn->leased - turn->used >= count) {
+        return 1;
+    }
+    flush(turn);
+    lease(turn, RP_BURST);
+    return turn->leased >= count;
+}
+
+void rp_serve_end(struct rp_turn *turn) {
+    flush(turn);
+    turn->server->turn_sent = turn->sent;
 }
 
 uint32_t rp_serve_share(const struct rp_call *call) {

@@ -18,6 +18,8 @@ struct rp_turn { /* one turn's transmit room; lives on rp_server_turn's stack */
     struct rp_port *port;
     uint32_t leased;
     uint32_t used;
+    uint32_t sent; /* in this turn, before the present lease */
+    uint32_t reserved;
     struct rp_packet packets[RP_BURST];
 };
 
@@ -33,11 +35,13 @@ struct rp_call {
 };
 
 /* ---- turn room ---- */
+/* Leases about what the last turn needed; 0 where the port has no room at all. */
+int rp_serve_begin(struct rp_turn *turn, struct rp_server *server, struct rp_port *port);
 /* Makes sure that `count` (at most RP_BURST) packets are leased and unused; sends what is full.
  * 1 or 0. */
 int rp_serve_lease(struct rp_turn *turn, uint32_t count);
 /* Gives everything back: what was written is sent. */
-void rp_serve_flush(struct rp_turn *turn);
+void rp_serve_end(struct rp_turn *turn);
 /* Serves one received datagram. */
 void rp_serve_datagram(struct rp_turn *turn, const struct rp_packet *packet);
 /* Answers the waiting whose time has come. */

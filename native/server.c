@@ -164,8 +164,8 @@ static void begin_turn(struct rp_server *server, uint64_t now_ns) {
 
 uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns) {
     const struct rp_transport *transport = rp_port_transport(port);
-    struct rp_turn turn = {.server = server, .port = port};
-    if (!rp_serve_lease(&turn, 1)) {
+    struct rp_turn turn;
+    if (!rp_serve_begin(&turn, server, port)) {
         return 0; /* no room for a single answer: what waits to be received goes on waiting */
     }
     struct rp_packet received[RP_BURST];
@@ -181,6 +181,6 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
     if (count > 0) {
         rp_serve_waiting(&turn);
     }
-    rp_serve_flush(&turn);
+    rp_serve_end(&turn);
     return count;
 }

@@ -132,4 +132,7 @@ void rp_table_settle(struct rp_table *table);
 int rp_table_gather(const struct rp_table *table, uint32_t plan, const struct rp_batch_item *item, uint32_t offset,
                     uint32_t size, uint8_t *target);
 
+/* Asks for the anchor's row ahead of a gather: worth it some ten items before. Any key will do. */
+void rp_table_prefetch(const struct rp_table *table, const struct rp_batch_item *item);
+
 #endif

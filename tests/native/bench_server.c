@@ -1,5 +1,6 @@
-/* What the server itself costs: datagrams handed over in memory, no network, one core. Prints ns and
- * millions per second, best of several rounds; the copies the script's port makes are left out. */
+/* What the server itself costs: datagrams handed over in memory, no network, one core. Prints ns
+ * and millions per second, best of several rounds; the copies the script's port makes are left
+ * out. */
 #include <time.h>
 
 #include "script.h"

@@ -1,9 +1,9 @@
-/* Goal: whatever a peer sends, the server stays up, its invariants hold, and exactly the named counter
- * moves. One line a case: what is wrong, the status answered (or DROPPED), the counter.
+/* Goal: whatever a peer sends, the server stays up, its invariants hold, and exactly the named
+ * counter moves. One line a case: what is wrong, the status answered (or DROPPED), the counter.
  *
- * A case is a good datagram of one operation, then one change of it at a byte offset of the datagram,
- * sealed again unless the case says otherwise. Afterwards: a walk at random over changed datagrams,
- * sealed again, behind an open session. */
+ * A case is a good datagram of one operation, then one change of it at a byte offset of the
+ * datagram, sealed again unless the case says otherwise. Afterwards: a walk at random over
+ * changed datagrams, sealed again, behind an open session. */
 #include "random.h"
 #include "script.h"
 

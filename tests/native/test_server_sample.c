@@ -357,6 +357,60 @@ static void situation_nothing(void)
     check_group("9 nothing drawable");
 }
 
+/* 10. Given too little transmit room. Expect a pull answered wholly or not at all, and counted; a
+ *     first train cut short where the room ends, its rest to be pulled. */
+static void situation_room(void)
+{
+    struct drawer d;
+    fresh(&d);
+    d.client.mtu = 512;
+    d.client.nonce++;
+    script_connect(&d.script, &d.client);
+    d.epoch[1] = script_writer(&d.script, &d.client, 1, 2).epoch;
+    fill(&d, 20);
+    struct rp_sample request = script_sample(20);
+    d.script.port.room_left = 2;
+    draw(&d, 1, &request, &batch);
+    CHECK(batch.datagrams_seen == 2 && batch.datagram_count == 3);
+    struct rp_pull pull = {.batch = 1, .first = 0, .count = 3};
+    d.script.port.room_left = 2;
+    script_put(&d.script, &d.client, RP_OP_PULL, 0, 2, &pull, sizeof pull);
+    CHECK(script_turn(&d.script) == 0);
+    CHECK(script_counter(&d.script, RP_COUNT_drop_no_room) == 1);
+    d.script.port.room_left = UINT32_MAX;
+    script_ask(&d.script, &d.client, RP_OP_PULL, 0, 3, &pull, sizeof pull);
+    CHECK(d.script.port.out_count == 3 && script_counter(&d.script, RP_COUNT_pulls) == 1);
+    script_close(&d.script);
+    check_group("10 transmit room");
+}
+
+/* 11. Given two that wait, and the first closes its session. Expect the second served alone, and
+ *     its repeat answered from the record. */
+static void situation_waiter_leaves(void)
+{
+    struct drawer d;
+    fresh(&d);
+    struct script_client other = script_client(2), third = script_client(3);
+    script_connect(&d.script, &other);
+    script_connect(&d.script, &third);
+    struct rp_sample request = script_sample(5);
+    script_ask(&d.script, &other, RP_OP_SAMPLE, 1, 1, &request, sizeof request);
+    struct script_answer answer =
+        script_ask(&d.script, &third, RP_OP_SAMPLE, 1, 1, &request, sizeof request);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 1);
+    CHECK_STATUS(script_ask(&d.script, &other, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
+    fill(&d, 10);
+    CHECK(d.script.port.out_count == 2);
+    answer = script_answer(&d.script, 1);
+    CHECK(answer.view.outer->connection == third.connection);
+    script_ask(&d.script, &third, RP_OP_SAMPLE, 1, 1, &request, sizeof request);
+    CHECK(script_counter(&d.script, RP_COUNT_samples) == 1);
+    CHECK(script_counter(&d.script, RP_COUNT_samples_repeated) == 1);
+    CHECK(script_info(&d.script, &d.client, 1).sampled == 5);
+    script_close(&d.script);
+    check_group("11 a waiter leaves");
+}
+
 int main(void)
 {
     situation_repeat();
@@ -368,5 +422,7 @@ int main(void)
     situation_refused();
     situation_kill();
     situation_nothing();
+    situation_room();
+    situation_waiter_leaves();
     return check_done("test_server_sample");
 }

@@ -55,8 +55,8 @@ static uint64_t total(void)
     return script_info(&script, &client, 1).total;
 }
 
-/* 1. Given an update, its repeat, and one that skips an id. Expect it applied once, the same answer,
- *    EARLY; and a late repeat of an old update does not undo a newer one. */
+/* 1. Given an update, its repeat, and one that skips an id. Expect it applied once, the same
+ *    answer, EARLY; and a late repeat of an old one does not undo a newer one. */
 static void situation_order(void)
 {
     fresh();
@@ -97,8 +97,8 @@ static void situation_forgotten(void)
     check_group("2 forgotten updates");
 }
 
-/* 3. Given a bad priority, a stale epoch, an unknown table. Expect each its status, nothing applied,
- *    and the id used up: the next update goes on. */
+/* 3. Given a bad priority, a stale epoch, an unknown table. Expect each its status, nothing
+ *    applied, and the id used up: the next update goes on. */
 static void situation_refused(void)
 {
     static const double bad[] = {-1.0, INFINITY, NAN, -INFINITY};
@@ -125,7 +125,7 @@ static void situation_refused(void)
     check_group("3 refused, and the ids go on");
 }
 
-/* 4. Given a kill between update and repeat. Expect the recorded answer and nothing applied again. */
+/* 4. Given a kill between update and repeat. Expect the recorded answer, nothing applied again. */
 static void situation_kill(void)
 {
     fresh();

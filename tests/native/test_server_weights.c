@@ -87,8 +87,8 @@ static void read_back(uint64_t asked, uint64_t version, uint8_t salt)
     CHECK(memcmp(read, blob, SIZE) == 0);
 }
 
-/* 1. Given pieces in any order, one twice, and one again after the last. Expect version 0 until whole,
- *    then 1, in the answer's header too, and the bytes back. */
+/* 1. Given pieces in any order, one twice, and one again after the last. Expect version 0 until
+ *    whole, then 1, in the answer's header too, and the bytes back. */
 static void situation_publish(void)
 {
     fresh();
@@ -219,8 +219,8 @@ static void situation_refused(void)
     check_group("5 refusals");
 }
 
-/* 6. Given a kill in the middle of an assembly. Expect the rest of the pieces to complete it, and the
- *    versions before it to be there. */
+/* 6. Given a kill in the middle of an assembly. Expect the rest of the pieces to complete it, and
+ *    the versions before it to be there. */
 static void situation_kill(void)
 {
     fresh();
