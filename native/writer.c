@@ -188,6 +188,11 @@ static int check_shape(const struct rp_table *table, const struct rp_run *run) {
     return 0;
 }
 
+/* Sequences older than the window's memory are done. */
+static int forgotten(const struct rp_table_private *p, const struct rp_writer *writer, uint64_t sequence) {
+    return writer->next_sequence > p->window && sequence < writer->next_sequence - p->window;
+}
+
 /* A piece against the pieces of the same step that are here already. */
 static int piece_agrees(const struct rp_entry *entry, const struct rp_run *run) {
     return rp_state_of(entry->key) != RP_ENTRY_PARTIAL
@@ -212,7 +217,7 @@ static int check_numbers(const struct rp_table *table, uint32_t index, const str
         || (known < run->count && (fresh < next || fresh - next >= RP_STEPS_AHEAD * (uint64_t)p->window))) {
         return refuse(table, RP_COUNT_refused_step, RP_BAD_STEP);
     }
-    if (known > 0 && !piece_agrees(rp_entry_at(p, index, run->sequence), run)) {
+    if (known > 0 && !forgotten(p, writer, run->sequence) && !piece_agrees(rp_entry_at(p, index, run->sequence), run)) {
         return refuse(table, RP_COUNT_refused_piece, RP_BAD_PIECE);
     }
     return 0;
@@ -232,11 +237,6 @@ int rp_writer_check(const struct rp_table *table, int index, const struct rp_run
         }
     }
     return 0;
-}
-
-/* Sequences older than the window's memory are done. */
-static int forgotten(const struct rp_table_private *p, const struct rp_writer *writer, uint64_t sequence) {
-    return writer->next_sequence > p->window && sequence < writer->next_sequence - p->window;
 }
 
 uint32_t rp_writer_items(const struct rp_table *table, int index, const struct rp_run *run) {
@@ -310,10 +310,7 @@ static void commit_chain(struct rp_table *table, uint32_t index, uint32_t stream
         if (rp_state_of(entry->key) != RP_ENTRY_COMPLETE || entry->step != state->next_step) {
             return;
         }
-        if (!rp_place_held(p, entry)) {
-            lose_place(table, index, entry, stream, entry->step);
-            return;
-        }
+        assert(rp_place_held(p, entry)); /* keys rise: the step before it was there a moment ago */
         double priority;
         memcpy(&priority, &entry->priority, sizeof priority);
         struct rp_commit commit = {index, stream, sequence, 1, rp_entry_flags(entry), &priority};
