@@ -182,6 +182,11 @@ static void situation_overwritten(void)
     CHECK(script_counter(&d.script, RP_COUNT_items_served_overwritten) == dead && dead > 0);
     struct rp_reset reset = {.epoch = d.epoch[1]};
     script_ask(&d.script, &d.client, RP_OP_RESET, 1, 1, &reset, sizeof reset);
+    granted = script_writer(&d.script, &d.client, 1, 2);
+    CHECK(granted.epoch != d.epoch[1]);
+    d.epoch[1] = granted.epoch;
+    d.sequence = granted.next_sequence;
+    fill(&d, 20); /* new rows, under the old keys perhaps */
     draw(&d, 1, &request, &again);
     for (uint32_t i = 0; i < 8; i++) {
         CHECK(again.overwritten[i] && again.values[i][0] == 0);
