@@ -93,14 +93,22 @@ static void copy_segments(struct rp_table_private *p, const struct rp_plan_parts
     }
 }
 
+/* Is the slot what the item was looked up as? A step that is no item was looked up as itself alone: that needs
+ * no other row, so it is there for as long as the step is. */
+static int is_as_looked_up(const struct rp_slot *slot, const struct rp_batch_item *item) {
+    if (!rp_is_item(slot->item)) {
+        return item->behind == 0 && item->ahead == 0;
+    }
+    return rp_item_behind(slot->item) == item->behind && rp_item_ahead(slot->item) == item->ahead;
+}
+
 int rp_table_gather(const struct rp_table *table, uint32_t plan_index, const struct rp_batch_item *item,
                     uint32_t offset, uint32_t size, uint8_t *target) {
     struct rp_table_private *p = table->private;
     const struct rp_plan_parts *plan = &p->plans[plan_index];
     const struct rp_slot *slot = rp_alive(p, item->key);
     assert((uint64_t)offset + size <= plan->item_bytes);
-    if (!slot || !rp_is_item(slot->item) || rp_item_behind(slot->item) != item->behind
-        || rp_item_ahead(slot->item) != item->ahead) {
+    if (!slot || !is_as_looked_up(slot, item)) {
         memset(target, 0, size);
         return 0;
     }

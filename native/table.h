@@ -116,7 +116,8 @@ int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t
  * limiter's words. RP_OK or -status: NOTHING_DRAWABLE, UNKNOWN_PLAN, BAD_ARGUMENT (stratified with a uniform part). */
 int rp_table_draw(struct rp_table *table, const struct rp_sample *request, struct rp_batch *head,
                   struct rp_batch_item *items);
-/* The same for RP_SAMPLE_KEYS: looks `count` keys up; a dead one has mass, behind and ahead 0. No intent is touched. */
+/* The same for RP_SAMPLE_KEYS: looks `count` keys up. A key whose step is no item (it never was, or was
+ * evicted) has mass, behind and ahead 0 and is read as that step alone, if it lives. No intent is touched. */
 int rp_table_lookup(const struct rp_table *table, const struct rp_sample *request, const uint64_t *keys,
                     struct rp_batch *head, struct rp_batch_item *items);
 /* Adds the leaf words of `count` updates (at most RP_MTU_MAX / 16); priorities were validated. */

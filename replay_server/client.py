@@ -340,7 +340,10 @@ class Client:
     def get(
         self, table: str, keys: Any, *, plan: int | str = 0, timeout: float | None = None
     ) -> Batch:
-        """The items of `keys`, undrawn and uncharged, in that order; `valid` False: it is gone."""
+        """The items of `keys`, undrawn and uncharged, in that order; `valid` False: it is gone.
+
+        A step that is no item is given as itself alone: behind, ahead and its mass are 0.
+        """
         timeout = self.timeout if timeout is None else timeout
         wanted = keys_of(keys)
 
