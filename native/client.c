@@ -1,0 +1,471 @@
+/* The client's life, its turn, and where each received datagram goes: see client.h, and client_state.h for the map.
+ *
+ * A received datagram passes, in this order: the headers' checks (flow.h), the session, the replay window, and the
+ * question whether it answers something that was asked. What fails is dropped and counted. Only an answer that was
+ * taken renews the credit.
+ */
+#include "client.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "client_state.h"
+
+enum { REPLAY_JUMP = 1 << 24 }; /* a server that took its region over counts from somewhere else */
+
+/* ---- memory ---- */
+
+struct carver {
+    uint8_t *base; /* null: only measures */
+    size_t at;
+};
+
+static void *carve(struct carver *carver, size_t count, size_t size) {
+    void *memory = carver->base != NULL ? carver->base + carver->at : NULL;
+    carver->at += (count * size + 63) & ~(size_t)63;
+    return memory;
+}
+
+static uint32_t runs_max(const struct rp_client_options *options) {
+    return (options->mtu - RP_HEADER_BYTES - (uint32_t)sizeof(struct rp_push))
+           / ((uint32_t)sizeof(struct rp_run) + 8);
+}
+
+static uint32_t creates_max(const struct rp_client_options *options) {
+    return (options->mtu - RP_HEADER_BYTES - (uint32_t)sizeof(struct rp_push))
+           / (uint32_t)sizeof(struct rp_create);
+}
+
+static uint32_t slots_max(const struct rp_client_options *options) {
+    return options->requests_max < CLIENT_FETCHES_MAX ? options->requests_max : CLIENT_FETCHES_MAX;
+}
+
+static uint32_t update_entries(const struct rp_client_options *options) {
+    return 4 * options->batch_max;
+}
+
+static uint32_t seen_places(const struct rp_client_options *options) {
+    uint32_t places = 16;
+    while (places < 2 * update_entries(options)) {
+        places *= 2;
+    }
+    return places;
+}
+
+static void carve_requests(struct rp_client *client, struct carver *carver) {
+    const struct rp_client_options *options = &client->options;
+    client->tickets = carve(carver, options->requests_max, sizeof *client->tickets);
+    client->slots = carve(carver, slots_max(options), sizeof *client->slots);
+    for (uint32_t i = 0; i < slots_max(options); i++) {
+        uint64_t *received = carve(carver, CLIENT_DATAGRAMS_MAX / 64, 8);
+        uint64_t *asked = carve(carver, CLIENT_DATAGRAMS_MAX / 64, 8);
+        uint64_t *holes = carve(carver, (options->batch_max + 63) / 64, 8);
+        uint32_t *map = carve(carver, options->batch_max, sizeof *map);
+        if (carver->base != NULL) {
+            client->slots[i].fetch.received = received;
+            client->slots[i].fetch.asked = asked;
+            client->slots[i].sample.holes = holes;
+            client->slots[i].sample.map = map;
+        }
+    }
+    struct client_updates *updates = &client->updates;
+    updates->entries = carve(carver, update_entries(options), sizeof *updates->entries);
+    updates->seen = carve(carver, seen_places(options), sizeof *updates->seen);
+    updates->seen_stamp = carve(carver, seen_places(options), sizeof *updates->seen_stamp);
+    updates->segments = carve(carver, options->requests_max, sizeof *updates->segments);
+}
+
+static void carve_messages(struct rp_client *client, struct carver *carver) {
+    const struct rp_client_options *options = &client->options;
+    client->messages = carve(carver, options->messages_max, sizeof *client->messages);
+    for (uint32_t i = 0; i < options->messages_max; i++) {
+        uint8_t *body = carve(carver, options->mtu - RP_HEADER_BYTES, 1);
+        struct client_run_state *runs = carve(carver, runs_max(options), sizeof *runs);
+        uint8_t *created = carve(carver, creates_max(options), 1);
+        if (carver->base != NULL) {
+            client->messages[i].body = body;
+            client->messages[i].runs = runs;
+            client->messages[i].created = created;
+        }
+    }
+    client->scratch = carve(carver, options->mtu - RP_HEADER_BYTES, 1);
+}
+
+/* Lays everything out behind the struct; with a null base it only measures. */
+static size_t lay_out(struct rp_client *client, uint8_t *base) {
+    const struct rp_client_options *options = &client->options;
+    struct carver carver = {base, 0};
+    (void)carve(&carver, 1, sizeof *client);
+    client->slots_max = slots_max(options);
+    client->runs_max = runs_max(options);
+    client->creates_max = creates_max(options);
+    client->flights_max = options->messages_max + 4 * options->requests_max + CLIENT_UPDATES_MAX
+                          + 4 * CLIENT_PIECES_MAX;
+    client->heap_max = client->flights_max + 2 * options->requests_max + options->messages_max
+                       + options->tables_max + 3;
+    client->ledger_max = options->messages_max * (client->runs_max < CLIENT_RANGES_MAX
+                                                      ? client->runs_max : CLIENT_RANGES_MAX);
+    client->heap = carve(&carver, client->heap_max + 1, sizeof *client->heap);
+    client->flights = carve(&carver, client->flights_max, sizeof *client->flights);
+    client->writers = carve(&carver, options->tables_max, sizeof *client->writers);
+    client->streams = carve(&carver, RP_STREAMS_MAX, sizeof *client->streams);
+    client->ledger = carve(&carver, client->ledger_max, sizeof *client->ledger);
+    carve_requests(client, &carver);
+    carve_messages(client, &carver);
+    return carver.at;
+}
+
+/* ---- life ---- */
+
+static int refuse(char error[256], const char *why) {
+    size_t size = strlen(why) < 255 ? strlen(why) : 255;
+    memcpy(error, why, size);
+    error[size] = 0;
+    return -RP_BAD_ARGUMENT;
+}
+
+static void set_default(uint32_t *option, uint32_t value) {
+    *option = *option != 0 ? *option : value;
+}
+
+static int settle_options(struct rp_client_options *options, char error[256]) {
+    set_default(&options->mtu, RP_MTU_DEFAULT);
+    set_default(&options->receive_budget, 64);
+    set_default(&options->requests_max, 64);
+    set_default(&options->messages_max, 256);
+    set_default(&options->batch_max, 4096);
+    set_default(&options->tables_max, RP_TABLES_MAX);
+    set_default(&options->retry_us_min, 20000);
+    set_default(&options->retry_us_max, 1000000);
+    if (options->connect_timeout_ns == 0) {
+        options->connect_timeout_ns = 5000 * CLIENT_MS;
+    }
+    if (options->mtu < RP_MTU_MIN || options->mtu > RP_MTU_MAX || options->mtu % 8 != 0) {
+        return refuse(error, "mtu must be a multiple of 8 from 512 to 65504 bytes");
+    }
+    if (options->receive_budget > 0xFFFF) {
+        options->receive_budget = 0xFFFF;
+    }
+    if (options->requests_max > 1024 || options->messages_max > 32768) {
+        return refuse(error, "requests_max is at most 1024 and messages_max at most 32768");
+    }
+    if (options->batch_max > RP_BATCH_MAX || options->tables_max > RP_TABLES_MAX) {
+        return refuse(error, "batch_max is at most 65536 and tables_max at most 16");
+    }
+    if (options->retry_us_max < options->retry_us_min || options->retry_us_max > 60000000) {
+        return refuse(error, "retry_us_max lies between retry_us_min and 60 seconds");
+    }
+    return 0;
+}
+
+size_t rp_client_bytes(const struct rp_client_options *options, char error[256]) {
+    struct rp_client measure = {.options = *options};
+    return settle_options(&measure.options, error) == 0 ? lay_out(&measure, NULL) : 0;
+}
+
+static void link_pools(struct rp_client *client) {
+    const struct rp_client_options *options = &client->options;
+    for (uint32_t i = 0; i < client->flights_max; i++) {
+        client->flights[i].next = (uint16_t)(i + 1 < client->flights_max ? i + 1 : CLIENT_NONE);
+    }
+    for (uint32_t i = 0; i < options->requests_max; i++) {
+        client->tickets[i].next = (uint16_t)(i + 1 < options->requests_max ? i + 1 : CLIENT_NONE);
+    }
+    for (uint32_t i = 0; i < client->slots_max; i++) {
+        client->slots[i].next_free = (uint16_t)(i + 1 < client->slots_max ? i + 1 : CLIENT_NONE);
+    }
+    for (uint32_t i = 0; i < options->messages_max; i++) {
+        client->messages[i].next = (uint16_t)(i + 1 < options->messages_max ? i + 1 : CLIENT_NONE);
+        client->messages[i].timer = (struct client_timer){.kind = TIMER_MESSAGE, .index = (uint16_t)i};
+    }
+    client->message_free_count = options->messages_max;
+    client->sample_first = CLIENT_NONE;
+    client->publisher = CLIENT_NONE;
+    for (uint32_t i = 0; i < options->tables_max; i++) {
+        client->writers[i].sender = (struct client_sender){.kind = SENDER_WRITER, .index = (uint16_t)i};
+        client->writers[i].timer = (struct client_timer){.kind = TIMER_WRITER, .index = (uint16_t)i};
+    }
+}
+
+int rp_client_open(struct rp_client **client_out, void *memory, size_t bytes,
+                   const struct rp_client_options *options, const struct rp_peer *server, uint64_t now_ns,
+                   char error[256]) {
+    struct rp_client_options settled = *options;
+    int status = settle_options(&settled, error);
+    if (status < 0) {
+        return status;
+    }
+    if (bytes < rp_client_bytes(options, error) || (uintptr_t)memory % 64 != 0) {
+        return refuse(error, "the block is smaller than rp_client_bytes says, or not aligned to 64 bytes");
+    }
+    memset(memory, 0, bytes);
+    struct rp_client *client = memory;
+    client->options = settled;
+    (void)lay_out(client, memory);
+    link_pools(client);
+    client->now_ns = now_ns;
+    client->updates.capacity = update_entries(&settled);
+    client->updates.seen_mask = seen_places(&settled) - 1;
+    client->updates.segments_max = settled.requests_max;
+    client->updates.sender = (struct client_sender){.kind = SENDER_UPDATES};
+    rp_random_seed(&client->random, settled.seed);
+    client->session.server = *server;
+    client->session.packet = 1;
+    rp_client_session_begin(client);
+    rp_client_update_reset(client);
+    rp_client_credit_init(client);
+    *client_out = client;
+    return 0;
+}
+
+/* ---- receiving ---- */
+
+static int header_counter(int status) {
+    switch (-status) {
+    case RP_BAD_MAGIC: return RP_COUNT_drop_magic;
+    case RP_BAD_VERSION: return RP_COUNT_drop_version;
+    case RP_BAD_CHECKSUM: return RP_COUNT_drop_checksum;
+    case RP_BAD_RESERVED: return RP_COUNT_drop_reserved;
+    case RP_BAD_OP: return RP_COUNT_drop_op;
+    default: return RP_COUNT_drop_size;
+    }
+}
+
+/* Is something under way that this may answer? What ends or moves a session must at least name it. */
+static int was_asked(struct rp_client *client, const struct rp_view *view) {
+    uint8_t op = view->message->op & (uint8_t)~RP_ANSWER;
+    uint64_t id = view->message->id;
+    uint32_t index = id & 0xFFFF;
+    const struct client_updates *updates = &client->updates;
+    switch (op) {
+    case RP_OP_PUSH:
+        return index < client->options.messages_max && client->messages[index].id == id
+               && client->messages[index].state >= MESSAGE_FLYING;
+    case RP_OP_SAMPLE:
+        return rp_client_sample_find(client, id) != NULL;
+    case RP_OP_PULL:
+        return index < client->flights_max && client->flights[index].used
+               && client->flights[index].id == id;
+    case RP_OP_UPDATE:
+        return id >= updates->base_id && id < updates->next_id;
+    case RP_OP_PUBLISH:
+        return client->publisher != CLIENT_NONE && client->tickets[client->publisher].id == id;
+    case RP_OP_PING:
+        return (client->session.ping_tries > 0 && client->session.ping_id == id)
+               || rp_client_ticket_find(client, op, id) != NULL;
+    default:
+        return rp_client_ticket_find(client, op, id) != NULL;
+    }
+}
+
+/* UNKNOWN_SESSION and ADDRESS_CHANGED, whatever the operation they answer. */
+static int session_refused(struct rp_client *client, const struct rp_view *view) {
+    struct rp_answer answer;
+    if (client->session.state != SESSION_OPEN || !was_asked(client, view)) {
+        return -RP_COUNT_drop_unsolicited;
+    }
+    if (rp_client_answer_status(view) == RP_ADDRESS_CHANGED) {
+        return rp_client_session_moved(client, view);
+    }
+    memcpy(&answer, view->body, sizeof answer);
+    rp_client_session_lost(client, answer.incarnation);
+    return 1;
+}
+
+/* Hands an answer to who asked. 1 = taken; or the negative counter of the drop: -RP_COUNT_drop_unsolicited, ... */
+static int dispatch(struct rp_client *client, const struct rp_view *view) {
+    uint8_t op = view->message->op & (uint8_t)~RP_ANSWER;
+    uint16_t status = rp_client_answer_status(view);
+    if ((status == RP_UNKNOWN_SESSION || status == RP_ADDRESS_CHANGED) && op > RP_OP_ECHO) {
+        return session_refused(client, view);
+    }
+    switch (op) {
+    case RP_OP_HELLO:
+    case RP_OP_OPEN:
+    case RP_OP_ECHO:
+        return rp_client_session_answer(client, view);
+    case RP_OP_PUSH:
+        return rp_client_push_answer(client, view);
+    case RP_OP_SAMPLE:
+        return rp_client_sample_answer(client, view);
+    case RP_OP_PULL:
+        return rp_client_pull_answer(client, view);
+    case RP_OP_UPDATE:
+        return rp_client_update_answer(client, view);
+    case RP_OP_PUBLISH:
+        return rp_client_publish_answer(client, view);
+    case RP_OP_BLOB:
+        return rp_client_blob_answer(client, view);
+    default:
+        return rp_client_request_answer(client, view);
+    }
+}
+
+/* Is it of this session, and new? Refusals of a session come without one. 1, or a negative counter. */
+static int check_session(struct rp_client *client, const struct rp_view *view) {
+    struct client_session *session = &client->session;
+    uint64_t connection = view->outer->connection;
+    if (session->state != SESSION_OPEN) {
+        uint8_t op = view->message->op & (uint8_t)~RP_ANSWER;
+        return op == RP_OP_HELLO || op == RP_OP_OPEN ? 1 : -RP_COUNT_drop_unsolicited;
+    }
+    if (connection == 0) {
+        uint16_t status = rp_client_answer_status(view);
+        return status == RP_UNKNOWN_SESSION || status == RP_ADDRESS_CHANGED ? 1
+                                                                            : -RP_COUNT_drop_unsolicited;
+    }
+    if (connection != session->opened.session) {
+        return -RP_COUNT_drop_unsolicited;
+    }
+    uint64_t packet = view->outer->packet;
+    if (packet < session->replay.newest && session->replay.newest - packet > REPLAY_JUMP) {
+        session->replay = (struct rp_replay){0};
+    }
+    return rp_replay_accept(&session->replay, packet) ? 1 : -RP_COUNT_drop_replayed;
+}
+
+static int check_answer(const struct rp_view *view) {
+    if (!(view->message->op & RP_ANSWER)) {
+        return -RP_COUNT_drop_op;
+    }
+    if (view->message->size < sizeof(struct rp_answer)) {
+        return -RP_COUNT_drop_size;
+    }
+    if (view->message->want != 0 || rp_client_answer_status(view) >= RP_STATUS_COUNT) {
+        return -RP_COUNT_drop_reserved;
+    }
+    return 1;
+}
+
+static void receive_one(struct rp_client *client, const struct rp_packet *packet) {
+    struct rp_view view;
+    rp_client_count(client, RP_COUNT_datagrams_in);
+    client->counters[RP_COUNT_bytes_in] += packet->size;
+    int result = rp_packet_open(packet->data, packet->size, client->options.mtu, &view);
+    if (result < 0) {
+        rp_client_count(client, header_counter(result));
+        return;
+    }
+    result = check_answer(&view);
+    result = result > 0 ? check_session(client, &view) : result;
+    result = result > 0 ? dispatch(client, &view) : result;
+    if (result <= 0) {
+        rp_client_count(client, -result);
+        return;
+    }
+    struct rp_answer answer;
+    memcpy(&answer, view.body, sizeof answer);
+    if (client->session.state == SESSION_OPEN && answer.incarnation == client->session.incarnation) {
+        rp_client_credit_granted(client, &answer);
+        if (answer.weights_version > client->session.weights_version) {
+            client->session.weights_version = answer.weights_version;
+        }
+    }
+}
+
+static uint32_t receive(struct rp_client *client, struct rp_port *port) {
+    uint32_t count = rp_port_transport(port)->rx_burst(port, client->packets, RP_BURST);
+    for (uint32_t i = 0; i < count; i++) {
+        receive_one(client, &client->packets[i]);
+    }
+    if (count > 0) {
+        rp_port_transport(port)->rx_release(port, client->packets, count);
+        rp_client_count(client, RP_COUNT_turns);
+    }
+    return count;
+}
+
+/* ---- the turn ---- */
+
+static void flight_lost(struct rp_client *client, uint16_t index) {
+    struct client_flight *flight = &client->flights[index];
+    rp_client_credit_lost(client, flight);
+    switch (flight->kind) {
+    case OWNER_TICKET:
+        rp_client_ticket_lost(client, &client->tickets[flight->owner], index);
+        break;
+    case OWNER_MESSAGE:
+        rp_client_message_lost(client, flight->owner);
+        break;
+    default:
+        rp_client_update_lost(client, index);
+        break;
+    }
+}
+
+static void fire(struct rp_client *client, struct client_timer *timer) {
+    switch (timer->kind) {
+    case TIMER_FLIGHT:
+        flight_lost(client, timer->index);
+        break;
+    case TIMER_DEADLINE:
+    case TIMER_AGAIN:
+        rp_client_ticket_timer(client, timer);
+        break;
+    case TIMER_MESSAGE:
+        rp_client_message_timer(client, timer->index);
+        break;
+    case TIMER_WRITER:
+        rp_client_writer_timer(client, &client->writers[timer->index]);
+        break;
+    default:
+        rp_client_session_timer(client, timer);
+        break;
+    }
+}
+
+uint32_t rp_client_turn(struct rp_client *client, struct rp_port *port, uint64_t now_ns) {
+    client->now_ns = now_ns;
+    uint32_t received = receive(client, port);
+    struct client_timer *timer;
+    while ((timer = rp_client_timer_next(client)) != NULL) {
+        fire(client, timer);
+    }
+    return received + rp_client_out_turn(client, port);
+}
+
+uint64_t rp_client_deadline(const struct rp_client *client) {
+    if (client->hungry) {
+        return client->now_ns;
+    }
+    return client->heap_count > 0 ? client->heap[1]->due_ns : UINT64_MAX;
+}
+
+/* ---- facts ---- */
+
+int rp_client_state(const struct rp_client *client) {
+    if (client->session.state == SESSION_ENDED) {
+        return client->session.status;
+    }
+    return client->session.state == SESSION_OPEN;
+}
+
+const uint64_t *rp_client_counters(const struct rp_client *client) {
+    return client->counters;
+}
+
+uint64_t rp_client_incarnation(const struct rp_client *client) {
+    return client->session.incarnation;
+}
+
+uint64_t rp_client_session(const struct rp_client *client) {
+    return client->session.opened.session;
+}
+
+uint64_t rp_client_weights_version(const struct rp_client *client) {
+    return client->session.weights_version;
+}
+
+uint32_t rp_client_mtu(const struct rp_client *client) {
+    return client->session.opened_before ? client->session.mtu : 0;
+}
+
+void rp_client_limits(const struct rp_client *client, struct rp_opened *limits) {
+    *limits = client->session.opened;
+}
+
+uint16_t rp_client_answer_status(const struct rp_view *view) {
+    uint16_t status;
+    memcpy(&status, view->body + offsetof(struct rp_answer, status), sizeof status);
+    return status;
+}

@@ -1,0 +1,273 @@
+/* The states of a push message, and which one a writer sends next.
+ *
+ *     FILLING -> UNSENT -> FLYING -> (answered whole) free
+ *                            |  \-> ANSWERED -> AGAIN -> FLYING     something in it is not final yet
+ *                            |---> AGAIN -> FLYING                  lost on its way
+ *                            \---> BLOCKED -> AGAIN -> FLYING       the limiter holds it back
+ *
+ * A writer's messages stand in one list in the order of posting; those to be sent again in a second one. Sequences
+ * are given at the first sending, in the order of the list, and never reach done_through + window. A blocked writer
+ * sends nothing new: its oldest blocked message probes, on RETRY or when the timer thinks the note was lost, and the
+ * others follow once that one was taken.
+ *
+ *     unsent, flying, blocked_count, answered_open == messages of the list in that state
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "client_state.h"
+
+static struct client_writer *writer_of(struct rp_client *client, uint16_t message) {
+    return &client->writers[client->messages[message].writer];
+}
+
+/* ---- life ---- */
+
+uint16_t rp_client_message_new(struct rp_client *client, struct client_writer *writer) {
+    uint16_t index = client->message_free;
+    assert(index != CLIENT_NONE);
+    struct client_message *message = &client->messages[index];
+    client->message_free = message->next;
+    client->message_free_count--;
+    message->writer = (uint16_t)(writer - client->writers);
+    message->state = MESSAGE_FILLING;
+    message->body_size = sizeof(struct rp_push);
+    message->last_run = 0;
+    message->steps = 0;
+    message->run_count = 0;
+    message->create_count = 0;
+    message->tries = 0;
+    message->answered = 0;
+    message->lost_seen = 0;
+    message->flight = CLIENT_NONE;
+    message->next = CLIENT_NONE;
+    message->previous = writer->last;
+    if (writer->last != CLIENT_NONE) {
+        client->messages[writer->last].next = index;
+    } else {
+        writer->first = index;
+    }
+    writer->last = index;
+    if (writer->first_unsent == CLIENT_NONE) {
+        writer->first_unsent = index;
+    }
+    writer->state.messages_open++;
+    return index;
+}
+
+static void leave_again(struct rp_client *client, struct client_writer *writer, uint16_t index) {
+    uint16_t before = CLIENT_NONE;
+    uint16_t at = writer->again_first;
+    while (at != index) {
+        assert(at != CLIENT_NONE);
+        before = at;
+        at = client->messages[at].again_next;
+    }
+    uint16_t after = client->messages[index].again_next;
+    *(before == CLIENT_NONE ? &writer->again_first : &client->messages[before].again_next) = after;
+    if (writer->again_last == index) {
+        writer->again_last = before;
+    }
+}
+
+static void leave_state(struct rp_client *client, struct client_writer *writer, uint16_t index) {
+    struct client_message *message = &client->messages[index];
+    switch (message->state) {
+    case MESSAGE_UNSENT:
+        writer->unsent--;
+        break;
+    case MESSAGE_FLYING:
+        rp_client_flight_end(client, message->flight, NULL);
+        message->flight = CLIENT_NONE;
+        writer->flying--;
+        break;
+    case MESSAGE_AGAIN:
+        leave_again(client, writer, index);
+        break;
+    case MESSAGE_ANSWERED:
+        rp_client_timer_stop(client, &message->timer);
+        writer->answered_open--;
+        break;
+    case MESSAGE_BLOCKED:
+        writer->blocked_count--;
+        break;
+    default:
+        break;
+    }
+}
+
+/* Any state but FLYING, which only sending reaches. */
+void rp_client_message_state(struct rp_client *client, uint16_t index, enum client_message_state state) {
+    struct client_message *message = &client->messages[index];
+    struct client_writer *writer = writer_of(client, index);
+    leave_state(client, writer, index);
+    message->state = (uint8_t)state;
+    if (state == MESSAGE_UNSENT) {
+        writer->unsent++;
+    } else if (state == MESSAGE_AGAIN) {
+        message->again_next = CLIENT_NONE;
+        if (writer->again_last != CLIENT_NONE) {
+            client->messages[writer->again_last].again_next = index;
+        } else {
+            writer->again_first = index;
+        }
+        writer->again_last = index;
+        rp_client_sender_add(client, &writer->sender);
+    } else if (state == MESSAGE_ANSWERED) {
+        writer->answered_open++;
+        rp_client_timer_set(client, &message->timer,
+                            client->now_ns + rp_client_credit_timeout(client, message->tries));
+    } else if (state == MESSAGE_BLOCKED) {
+        writer->blocked_count++;
+    }
+}
+
+void rp_client_message_free(struct rp_client *client, uint16_t index) {
+    struct client_message *message = &client->messages[index];
+    struct client_writer *writer = writer_of(client, index);
+    leave_state(client, writer, index);
+    if (writer->first_unsent == index) {
+        writer->first_unsent = message->next;
+    }
+    if (writer->filling == index) {
+        writer->filling = CLIENT_NONE;
+    }
+    if (writer->probe == index) {
+        writer->probe = CLIENT_NONE;
+    }
+    *(message->previous != CLIENT_NONE ? &client->messages[message->previous].next : &writer->first) =
+        message->next;
+    *(message->next != CLIENT_NONE ? &client->messages[message->next].previous : &writer->last) =
+        message->previous;
+    message->state = MESSAGE_FREE;
+    message->next = client->message_free;
+    client->message_free = index;
+    client->message_free_count++;
+    writer->state.messages_open--;
+}
+
+/* ---- timers ---- */
+
+void rp_client_message_timer(struct rp_client *client, uint16_t index) {
+    rp_client_message_state(client, index, MESSAGE_AGAIN);
+}
+
+void rp_client_message_lost(struct rp_client *client, uint16_t index) {
+    rp_client_message_state(client, index, MESSAGE_AGAIN);
+}
+
+/* ---- the limiter ---- */
+
+/* The oldest blocked message asks again; nobody else does until it is answered. */
+void rp_client_writer_probe(struct rp_client *client, struct client_writer *writer) {
+    if (writer->probe != CLIENT_NONE) {
+        return;
+    }
+    for (uint16_t i = writer->first; i != CLIENT_NONE; i = client->messages[i].next) {
+        if (client->messages[i].state == MESSAGE_BLOCKED) {
+            writer->probe = i;
+            client->messages[i].tries = 0;
+            rp_client_message_state(client, i, MESSAGE_AGAIN);
+            return;
+        }
+    }
+    writer->blocked = 0;
+    writer->state.need = 0;
+    rp_client_sender_add(client, &writer->sender);
+}
+
+void rp_client_writer_timer(struct rp_client *client, struct client_writer *writer) {
+    if (writer->blocked) {
+        rp_client_writer_probe(client, writer);
+    }
+}
+
+/* ---- sending ---- */
+
+static void send_message(struct rp_client *client, struct client_writer *writer, uint16_t index) {
+    struct client_message *message = &client->messages[index];
+    leave_state(client, writer, index);
+    message->state = MESSAGE_FLYING;
+    writer->flying++;
+    memcpy(rp_client_out_body(client), message->body, message->body_size);
+    rp_client_out_seal(client, RP_OP_PUSH, writer->table, message->id, message->body_size);
+    message->flight = rp_client_flight_start(client, OWNER_MESSAGE, index, NULL, message->tries);
+    message->tries += message->tries < 32;
+}
+
+static uint16_t next_unsent(struct rp_client *client, struct client_writer *writer) {
+    while (writer->first_unsent != CLIENT_NONE
+           && client->messages[writer->first_unsent].state != MESSAGE_UNSENT
+           && client->messages[writer->first_unsent].state != MESSAGE_FILLING) {
+        writer->first_unsent = client->messages[writer->first_unsent].next;
+    }
+    uint16_t index = writer->first_unsent;
+    return index != CLIENT_NONE && client->messages[index].state == MESSAGE_UNSENT ? index : CLIENT_NONE;
+}
+
+/* Sequences the message's runs need that have none; all pieces of one step share one. */
+static uint32_t sequences_needed(const struct client_writer *writer, const struct client_message *message) {
+    uint8_t *at = message->body + sizeof(struct rp_push);
+    uint32_t needed = 0;
+    for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
+        const struct rp_run *run = rp_client_run_at(at);
+        const struct client_stream *stream = &writer->streams[run->stream];
+        int shared = run->piece_count > 1 && stream->pieces_step == run->step + 1;
+        needed += run->sequence == CLIENT_UNASSIGNED && !shared ? run->count : 0;
+    }
+    return needed;
+}
+
+static void assign_sequences(struct client_writer *writer, struct client_message *message) {
+    uint8_t *at = message->body + sizeof(struct rp_push);
+    for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
+        struct rp_run *run = rp_client_run_at(at);
+        struct client_stream *stream = &writer->streams[run->stream];
+        if (run->sequence != CLIENT_UNASSIGNED) {
+            continue;
+        }
+        if (run->piece_count > 1 && stream->pieces_step == run->step + 1) {
+            run->sequence = stream->pieces_sequence;
+            continue;
+        }
+        run->sequence = writer->next_sequence;
+        writer->next_sequence += run->count;
+        if (run->piece_count > 1) {
+            stream->pieces_step = run->step + 1;
+            stream->pieces_sequence = run->sequence;
+        }
+    }
+}
+
+/* May the message's new sequences be used? Where nothing else is under way they are tried in any case: the server
+ * then says what is wrong, and nothing waits for ever. */
+static int window_open(const struct rp_client *client, const struct client_writer *writer, uint16_t index) {
+    uint32_t needed = sequences_needed(writer, &client->messages[index]);
+    int alone = writer->flying == 0 && writer->answered_open == 0 && writer->again_first == CLIENT_NONE
+                && writer->blocked_count == 0;
+    return alone || writer->next_sequence + needed <= writer->done_through + writer->state.window;
+}
+
+enum client_sending rp_client_writer_send(struct rp_client *client, struct client_writer *writer) {
+    if (writer->repairing) {
+        rp_client_repair(client, writer);
+    }
+    if (writer->again_first != CLIENT_NONE) {
+        send_message(client, writer, writer->again_first);
+        return SEND_DONE;
+    }
+    if (writer->blocked || writer->repairing) {
+        return SEND_NOTHING;
+    }
+    uint16_t index = next_unsent(client, writer);
+    if (index == CLIENT_NONE && (writer->flush || writer->flying == 0)) {
+        rp_client_message_close(client, writer);
+        index = next_unsent(client, writer);
+    }
+    if (index == CLIENT_NONE || !window_open(client, writer, index)) {
+        return SEND_NOTHING;
+    }
+    assign_sequences(writer, &client->messages[index]);
+    send_message(client, writer, index);
+    return SEND_DONE;
+}

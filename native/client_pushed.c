@@ -1,0 +1,307 @@
+/* Answers to pushes: what was stored, what lost its place, what is not final yet.
+ *
+ * An answer is checked whole before any of it counts. Committed steps go into the ledger once, with the first answer
+ * that tells them; later answers only add. A message that is answered but not finished waits for others to fill the
+ * gap before it: when done_through has passed its sequences and no step was lost since, it is stored too, else it is
+ * asked again by its timer.
+ */
+#include <string.h>
+
+#include "client_state.h"
+
+enum { KEY_BITS = 52 };
+
+/* ---- what an answer says ---- */
+
+struct told {
+    struct rp_pushed head;
+    const uint8_t *runs;
+    const uint8_t *created;
+};
+
+static int created_known(uint8_t status) {
+    return status == RP_OK || status == RP_EXISTS || status == RP_OVERWRITTEN || status == RP_CLOSING_ROW
+           || status == RP_UNKNOWN_STEP || status == RP_NOT_YET;
+}
+
+/* 1, or a negative counter. */
+static int read_answer(const struct client_writer *writer, const struct client_message *message,
+                       const struct rp_view *view, struct told *told) {
+    uint32_t size = view->message->size - (uint32_t)sizeof(struct rp_answer);
+    const uint8_t *body = view->body + sizeof(struct rp_answer);
+    if (size != sizeof told->head + message->run_count * sizeof(struct rp_run_done)
+                    + ((message->create_count + 7u) & ~7u)) {
+        return -RP_COUNT_drop_size;
+    }
+    memcpy(&told->head, body, sizeof told->head);
+    told->runs = body + sizeof told->head;
+    told->created = told->runs + message->run_count * sizeof(struct rp_run_done);
+    if (told->head.run_count != message->run_count || told->head.create_count != message->create_count
+        || told->head.reserved != 0 || told->head.done_through > writer->next_sequence) {
+        return -RP_COUNT_drop_reserved;
+    }
+    uint8_t *at = message->body + sizeof(struct rp_push);
+    for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
+        struct rp_run_done done;
+        memcpy(&done, told->runs + i * sizeof done, sizeof done);
+        if (done.reserved != 0 || done.key >> KEY_BITS != 0
+            || (uint32_t)done.committed + done.lost > rp_client_run_at(at)->count) {
+            return -RP_COUNT_drop_reserved;
+        }
+    }
+    for (uint32_t i = 0; i < message->create_count; i++) {
+        if (!created_known(told->created[i])) {
+            return -RP_COUNT_drop_reserved;
+        }
+    }
+    return 1;
+}
+
+/* ---- applying it ---- */
+
+static void commit(struct rp_client *client, struct client_writer *writer, const struct rp_run *run,
+                   struct client_run_state *state, uint32_t committed) {
+    if (committed <= state->committed) {
+        return;
+    }
+    struct client_stream *stream = &writer->streams[run->stream];
+    uint32_t added = committed - state->committed;
+    if (run->step + committed > stream->committed) {
+        stream->committed = run->step + committed;
+    }
+    if (run->piece == 0) { /* a step in pieces counts once */
+        writer->state.steps_stored += added;
+        if (state->key != 0) {
+            rp_client_ledger_add(client, writer->table, run, state->committed, committed, state->key);
+        }
+        if (run->flags & RP_RUN_ITEM) {
+            writer->state.items_created += added;
+        }
+    }
+    state->committed = (uint16_t)committed;
+}
+
+static void apply_runs(struct rp_client *client, struct client_writer *writer, struct client_message *message,
+                       const struct told *told) {
+    uint8_t *at = message->body + sizeof(struct rp_push);
+    for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
+        const struct rp_run *run = rp_client_run_at(at);
+        struct client_run_state *state = &message->runs[i];
+        struct rp_run_done done;
+        memcpy(&done, told->runs + i * sizeof done, sizeof done);
+        state->key = done.key != 0 ? done.key : state->key;
+        commit(client, writer, run, state, done.committed);
+        uint32_t open = run->count - state->committed;
+        uint32_t lost = done.lost < open ? done.lost : open;
+        if (lost > state->lost) {
+            struct client_stream *stream = &writer->streams[run->stream];
+            uint64_t from = run->step + run->count - lost;
+            stream->repair_from = from < stream->repair_from ? from : stream->repair_from;
+            writer->repairing = 1;
+        }
+        state->lost = (uint16_t)(lost > state->lost ? lost : state->lost);
+    }
+}
+
+/* A create that came before its step did: its stream has not stored the step yet. */
+static int is_early(const struct client_writer *writer, const struct rp_create *create, uint8_t status) {
+    return status == RP_NOT_YET
+           || (status == RP_UNKNOWN_STEP && create->step >= writer->streams[create->stream].committed);
+}
+
+static void apply_creates(struct rp_client *client, struct client_writer *writer,
+                          struct client_message *message, const struct told *told) {
+    const uint8_t *at = message->body + message->body_size
+                        - message->create_count * sizeof(struct rp_create);
+    for (uint32_t i = 0; i < message->create_count; i++) {
+        struct rp_create create;
+        memcpy(&create, at + i * sizeof create, sizeof create);
+        uint8_t status = told->created[i];
+        if (message->created[i] != RP_NOT_YET || is_early(writer, &create, status)) {
+            continue;
+        }
+        message->created[i] = status;
+        if (status == RP_OK || status == RP_EXISTS) {
+            writer->state.items_created++;
+        } else {
+            writer->state.items_failed++;
+        }
+    }
+    (void)client;
+}
+
+/* ---- what is left to do for a message ---- */
+
+static int runs_stored(const struct client_message *message) {
+    uint8_t *at = message->body + sizeof(struct rp_push);
+    for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
+        if (message->runs[i].committed < rp_client_run_at(at)->count) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int creates_final(const struct client_message *message) {
+    for (uint32_t i = 0; i < message->create_count; i++) {
+        if (message->created[i] == RP_NOT_YET) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Frees it when nothing is open; keeps only its open creates when all its steps are stored. */
+static void settle(struct rp_client *client, uint16_t index) {
+    struct client_message *message = &client->messages[index];
+    int stored = runs_stored(message);
+    if (stored && creates_final(message)) {
+        rp_client_message_free(client, index);
+        return;
+    }
+    uint8_t tries = message->tries;
+    if (stored && message->run_count > 0) {
+        rp_client_message_rebuild(client, index);
+        message->tries = tries;
+    }
+    if (message->state != MESSAGE_ANSWERED) {
+        rp_client_message_state(client, index, MESSAGE_ANSWERED);
+    }
+}
+
+static uint64_t end_sequence(const struct client_message *message) {
+    uint8_t *at = message->body + sizeof(struct rp_push);
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
+        const struct rp_run *run = rp_client_run_at(at);
+        end = run->sequence + run->count > end ? run->sequence + run->count : end;
+    }
+    return end;
+}
+
+/* done_through has passed the message: stored, unless a step was lost since it was answered. */
+static void passed(struct rp_client *client, struct client_writer *writer, uint16_t index) {
+    struct client_message *message = &client->messages[index];
+    if (message->lost_seen != writer->lost_total) {
+        rp_client_message_state(client, index, MESSAGE_AGAIN);
+        return;
+    }
+    uint8_t *at = message->body + sizeof(struct rp_push);
+    for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
+        const struct rp_run *run = rp_client_run_at(at);
+        if (message->runs[i].lost == 0) {
+            commit(client, writer, run, &message->runs[i], run->count);
+        }
+    }
+    settle(client, index);
+}
+
+static void pass_answered(struct rp_client *client, struct client_writer *writer) {
+    uint16_t next;
+    for (uint16_t i = writer->first; i != CLIENT_NONE && writer->answered_open > 0; i = next) {
+        const struct client_message *message = &client->messages[i];
+        next = message->next;
+        if (message->state == MESSAGE_ANSWERED && message->run_count > 0 && !runs_stored(message)
+            && end_sequence(message) <= writer->done_through) {
+            passed(client, writer, i);
+        }
+    }
+}
+
+/* ---- the limiter ---- */
+
+static int blocked(struct rp_client *client, struct client_writer *writer, uint16_t index,
+                   const struct rp_view *view) {
+    struct rp_blocked told;
+    if (view->message->size != sizeof(struct rp_answer) + sizeof told) {
+        return -RP_COUNT_drop_size;
+    }
+    memcpy(&told, view->body + sizeof(struct rp_answer), sizeof told);
+    if (told.by_size > 1 || told.noted > 1) {
+        return -RP_COUNT_drop_reserved;
+    }
+    if (client->messages[index].state != MESSAGE_FLYING) {
+        return 1;
+    }
+    rp_client_message_state(client, index, MESSAGE_BLOCKED);
+    rp_client_count(client, RP_COUNT_pushes_blocked);
+    if (writer->probe == index) {
+        writer->probe = CLIENT_NONE;
+    }
+    writer->blocked = 1;
+    writer->state.need = told.need > 0 ? told.need : 1;
+    rp_client_timer_set(client, &writer->timer, client->now_ns + CLIENT_REASK_NS);
+    return 1;
+}
+
+/* The probe was taken: the others may go again. */
+static void release(struct rp_client *client, struct client_writer *writer, uint16_t index) {
+    if (!writer->blocked || writer->probe != index) {
+        return;
+    }
+    writer->probe = CLIENT_NONE;
+    writer->blocked = 0;
+    writer->state.need = 0;
+    rp_client_timer_stop(client, &writer->timer);
+    for (uint16_t i = writer->first; i != CLIENT_NONE && writer->blocked_count > 0;
+         i = client->messages[i].next) {
+        if (client->messages[i].state == MESSAGE_BLOCKED) {
+            client->messages[i].tries = 0;
+            rp_client_message_state(client, i, MESSAGE_AGAIN);
+        }
+    }
+}
+
+/* ---- answers ---- */
+
+static int stored(struct rp_client *client, struct client_writer *writer, uint16_t index,
+                  const struct rp_view *view) {
+    struct client_message *message = &client->messages[index];
+    struct told told;
+    int result = read_answer(writer, message, view, &told);
+    if (result < 0) {
+        return result;
+    }
+    if (message->state == MESSAGE_FLYING) {
+        rp_client_flight_heard(client, message->flight);
+    }
+    writer->done_through = told.head.done_through > writer->done_through ? told.head.done_through
+                                                                         : writer->done_through;
+    writer->lost_total = told.head.lost_total > writer->lost_total ? told.head.lost_total
+                                                                   : writer->lost_total;
+    message->answered = 1;
+    message->lost_seen = told.head.lost_total;
+    apply_runs(client, writer, message, &told);
+    apply_creates(client, writer, message, &told);
+    release(client, writer, index);
+    settle(client, index);
+    if (writer->answered_open > 0) {
+        pass_answered(client, writer);
+    }
+    rp_client_sender_add(client, &writer->sender);
+    return 1;
+}
+
+int rp_client_push_answer(struct rp_client *client, const struct rp_view *view) {
+    uint32_t index = view->message->id & 0xFFFF;
+    uint16_t status = rp_client_answer_status(view);
+    if (index >= client->options.messages_max || client->messages[index].state < MESSAGE_FLYING
+        || client->messages[index].id != view->message->id) {
+        return -RP_COUNT_drop_unsolicited;
+    }
+    struct client_writer *writer = &client->writers[client->messages[index].writer];
+    switch (status) {
+    case RP_OK:
+        return stored(client, writer, (uint16_t)index, view);
+    case RP_BLOCKED:
+        return blocked(client, writer, (uint16_t)index, view);
+    case RP_RETRY:
+        if (writer->blocked) {
+            rp_client_writer_probe(client, writer);
+        }
+        return 1;
+    default:
+        rp_client_writer_end(client, writer, -(int)status);
+        return 1;
+    }
+}
