@@ -1,17 +1,20 @@
-/* The client's life, its turn, and where each received datagram goes: see client.h, and client_state.h for the map.
+/* The client's life, its turn, and where each received datagram goes: see client.h, and
+ * client_state.h for the map.
  *
- * A received datagram passes, in this order: the headers' checks (flow.h), the session, the replay window, and the
- * question whether it answers something that was asked. What fails is dropped and counted. Only an answer that was
- * taken renews the credit.
+ * A received datagram passes, in this order: the headers' checks (flow.h), the session, the
+ * replay window, and the question whether it answers something that was asked. What fails is
+ * dropped and counted. Only an answer that was taken renews the credit.
  */
 #include "client.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 
-enum { REPLAY_JUMP = 1 << 24 }; /* a server that took its region over counts from somewhere else */
+enum {
+    REPLAY_JUMP = 1 << 24
+}; /* a server that took its region over counts from somewhere else */
 
 /* ---- memory ---- */
 
@@ -37,7 +40,8 @@ static uint32_t creates_max(const struct rp_client_options *options) {
 }
 
 static uint32_t slots_max(const struct rp_client_options *options) {
-    return options->requests_max < CLIENT_FETCHES_MAX ? options->requests_max : CLIENT_FETCHES_MAX;
+    return options->requests_max < CLIENT_FETCHES_MAX ? options->requests_max
+                                                      : CLIENT_FETCHES_MAX;
 }
 
 static uint32_t update_entries(const struct rp_client_options *options) {
@@ -103,8 +107,9 @@ static size_t lay_out(struct rp_client *client, uint8_t *base) {
                           + 4 * CLIENT_PIECES_MAX;
     client->heap_max = client->flights_max + 2 * options->requests_max + options->messages_max
                        + options->tables_max + 3;
-    client->ledger_max = options->messages_max * (client->runs_max < CLIENT_RANGES_MAX
-                                                      ? client->runs_max : CLIENT_RANGES_MAX);
+    client->ledger_max =
+        options->messages_max
+        * (client->runs_max < CLIENT_RANGES_MAX ? client->runs_max : CLIENT_RANGES_MAX);
     client->heap = carve(&carver, client->heap_max + 1, sizeof *client->heap);
     client->flights = carve(&carver, client->flights_max, sizeof *client->flights);
     client->writers = carve(&carver, options->tables_max, sizeof *client->writers);
@@ -175,28 +180,33 @@ static void link_pools(struct rp_client *client) {
         client->slots[i].next_free = (uint16_t)(i + 1 < client->slots_max ? i + 1 : CLIENT_NONE);
     }
     for (uint32_t i = 0; i < options->messages_max; i++) {
-        client->messages[i].next = (uint16_t)(i + 1 < options->messages_max ? i + 1 : CLIENT_NONE);
-        client->messages[i].timer = (struct client_timer){.kind = TIMER_MESSAGE, .index = (uint16_t)i};
+        client->messages[i].next =
+            (uint16_t)(i + 1 < options->messages_max ? i + 1 : CLIENT_NONE);
+        client->messages[i].timer =
+            (struct client_timer){.kind = TIMER_MESSAGE, .index = (uint16_t)i};
     }
     client->message_free_count = options->messages_max;
     client->sample_first = CLIENT_NONE;
     client->publisher = CLIENT_NONE;
     for (uint32_t i = 0; i < options->tables_max; i++) {
-        client->writers[i].sender = (struct client_sender){.kind = SENDER_WRITER, .index = (uint16_t)i};
-        client->writers[i].timer = (struct client_timer){.kind = TIMER_WRITER, .index = (uint16_t)i};
+        client->writers[i].sender =
+            (struct client_sender){.kind = SENDER_WRITER, .index = (uint16_t)i};
+        client->writers[i].timer =
+            (struct client_timer){.kind = TIMER_WRITER, .index = (uint16_t)i};
     }
 }
 
 int rp_client_open(struct rp_client **client_out, void *memory, size_t bytes,
-                   const struct rp_client_options *options, const struct rp_peer *server, uint64_t now_ns,
-                   char error[256]) {
+                   const struct rp_client_options *options, const struct rp_peer *server,
+                   uint64_t now_ns, char error[256]) {
     struct rp_client_options settled = *options;
     int status = settle_options(&settled, error);
     if (status < 0) {
         return status;
     }
     if (bytes < rp_client_bytes(options, error) || (uintptr_t)memory % 64 != 0) {
-        return refuse(error, "the block is smaller than rp_client_bytes says, or not aligned to 64 bytes");
+        return refuse(
+            error, "the block is smaller than rp_client_bytes says, or not aligned to 64 bytes");
     }
     memset(memory, 0, bytes);
     struct rp_client *client = memory;
@@ -231,7 +241,8 @@ static int header_counter(int status) {
     }
 }
 
-/* Is something under way that this may answer? What ends or moves a session must at least name it. */
+/* Is something under way that this may answer? What ends or moves a session must at least name
+ * it. */
 static int was_asked(struct rp_client *client, const struct rp_view *view) {
     uint8_t op = view->message->op & (uint8_t)~RP_ANSWER;
     uint64_t id = view->message->id;
@@ -241,20 +252,17 @@ static int was_asked(struct rp_client *client, const struct rp_view *view) {
     case RP_OP_PUSH:
         return index < client->options.messages_max && client->messages[index].id == id
                && client->messages[index].state >= MESSAGE_FLYING;
-    case RP_OP_SAMPLE:
-        return rp_client_sample_find(client, id) != NULL;
+    case RP_OP_SAMPLE: return rp_client_sample_find(client, id) != NULL;
     case RP_OP_PULL:
         return index < client->flights_max && client->flights[index].used
                && client->flights[index].id == id;
-    case RP_OP_UPDATE:
-        return id >= updates->base_id && id < updates->next_id;
+    case RP_OP_UPDATE: return id >= updates->base_id && id < updates->next_id;
     case RP_OP_PUBLISH:
         return client->publisher != CLIENT_NONE && client->tickets[client->publisher].id == id;
     case RP_OP_PING:
         return (client->session.ping_tries > 0 && client->session.ping_id == id)
                || rp_client_ticket_find(client, op, id) != NULL;
-    default:
-        return rp_client_ticket_find(client, op, id) != NULL;
+    default: return rp_client_ticket_find(client, op, id) != NULL;
     }
 }
 
@@ -272,7 +280,8 @@ static int session_refused(struct rp_client *client, const struct rp_view *view)
     return 1;
 }
 
-/* Hands an answer to who asked. 1 = taken; or the negative counter of the drop: -RP_COUNT_drop_unsolicited, ... */
+/* Hands an answer to who asked. 1 = taken; or the negative counter of the drop:
+ * -RP_COUNT_drop_unsolicited, ... */
 static int dispatch(struct rp_client *client, const struct rp_view *view) {
     uint8_t op = view->message->op & (uint8_t)~RP_ANSWER;
     uint16_t status = rp_client_answer_status(view);
@@ -282,26 +291,19 @@ static int dispatch(struct rp_client *client, const struct rp_view *view) {
     switch (op) {
     case RP_OP_HELLO:
     case RP_OP_OPEN:
-    case RP_OP_ECHO:
-        return rp_client_session_answer(client, view);
-    case RP_OP_PUSH:
-        return rp_client_push_answer(client, view);
-    case RP_OP_SAMPLE:
-        return rp_client_sample_answer(client, view);
-    case RP_OP_PULL:
-        return rp_client_pull_answer(client, view);
-    case RP_OP_UPDATE:
-        return rp_client_update_answer(client, view);
-    case RP_OP_PUBLISH:
-        return rp_client_publish_answer(client, view);
-    case RP_OP_BLOB:
-        return rp_client_blob_answer(client, view);
-    default:
-        return rp_client_request_answer(client, view);
+    case RP_OP_ECHO: return rp_client_session_answer(client, view);
+    case RP_OP_PUSH: return rp_client_push_answer(client, view);
+    case RP_OP_SAMPLE: return rp_client_sample_answer(client, view);
+    case RP_OP_PULL: return rp_client_pull_answer(client, view);
+    case RP_OP_UPDATE: return rp_client_update_answer(client, view);
+    case RP_OP_PUBLISH: return rp_client_publish_answer(client, view);
+    case RP_OP_BLOB: return rp_client_blob_answer(client, view);
+    default: return rp_client_request_answer(client, view);
     }
 }
 
-/* Is it of this session, and new? Refusals of a session come without one. 1, or a negative counter. */
+/* Is it of this session, and new? Refusals of a session come without one. 1, or a negative
+ * counter. */
 static int check_session(struct rp_client *client, const struct rp_view *view) {
     struct client_session *session = &client->session;
     uint64_t connection = view->outer->connection;
@@ -311,8 +313,9 @@ static int check_session(struct rp_client *client, const struct rp_view *view) {
     }
     if (connection == 0) {
         uint16_t status = rp_client_answer_status(view);
-        return status == RP_UNKNOWN_SESSION || status == RP_ADDRESS_CHANGED ? 1
-                                                                            : -RP_COUNT_drop_unsolicited;
+        return status == RP_UNKNOWN_SESSION || status == RP_ADDRESS_CHANGED
+                   ? 1
+                   : -RP_COUNT_drop_unsolicited;
     }
     if (connection != session->opened.session) {
         return -RP_COUNT_drop_unsolicited;
@@ -355,7 +358,8 @@ static void receive_one(struct rp_client *client, const struct rp_packet *packet
     }
     struct rp_answer answer;
     memcpy(&answer, view.body, sizeof answer);
-    if (client->session.state == SESSION_OPEN && answer.incarnation == client->session.incarnation) {
+    if (client->session.state == SESSION_OPEN
+        && answer.incarnation == client->session.incarnation) {
         rp_client_credit_granted(client, &answer);
         if (answer.weights_version > client->session.weights_version) {
             client->session.weights_version = answer.weights_version;
@@ -384,33 +388,19 @@ static void flight_lost(struct rp_client *client, uint16_t index) {
     case OWNER_TICKET:
         rp_client_ticket_lost(client, &client->tickets[flight->owner], index);
         break;
-    case OWNER_MESSAGE:
-        rp_client_message_lost(client, flight->owner);
-        break;
-    default:
-        rp_client_update_lost(client, index);
-        break;
+    case OWNER_MESSAGE: rp_client_message_lost(client, flight->owner); break;
+    default: rp_client_update_lost(client, index); break;
     }
 }
 
 static void fire(struct rp_client *client, struct client_timer *timer) {
     switch (timer->kind) {
-    case TIMER_FLIGHT:
-        flight_lost(client, timer->index);
-        break;
+    case TIMER_FLIGHT: flight_lost(client, timer->index); break;
     case TIMER_DEADLINE:
-    case TIMER_AGAIN:
-        rp_client_ticket_timer(client, timer);
-        break;
-    case TIMER_MESSAGE:
-        rp_client_message_timer(client, timer->index);
-        break;
-    case TIMER_WRITER:
-        rp_client_writer_timer(client, &client->writers[timer->index]);
-        break;
-    default:
-        rp_client_session_timer(client, timer);
-        break;
+    case TIMER_AGAIN: rp_client_ticket_timer(client, timer); break;
+    case TIMER_MESSAGE: rp_client_message_timer(client, timer->index); break;
+    case TIMER_WRITER: rp_client_writer_timer(client, &client->writers[timer->index]); break;
+    default: rp_client_session_timer(client, timer); break;
     }
 }
 

@@ -1,40 +1,48 @@
-/* Blobs: a table's spec, or weights. The first request names no version (or the one wanted) and its first datagram
- * fixes which it is; the rest is asked for by that version, and the whole is checked against its CRC.
+/* Blobs: a table's spec, or weights. The first request names no version (or the one wanted) and
+ * its first datagram fixes which it is; the rest is asked for by that version, and the whole is
+ * checked against its CRC.
  *
- * A version that went away under the fetch is begun anew as the newest, a bounded number of times; one that was
- * asked for by number is gone.
+ * A version that went away under the fetch is begun anew as the newest, a bounded number of
+ * times; one that was asked for by number is gone.
  */
 #include <string.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 #include "crc32c.h"
 
-int rp_client_blob(struct rp_client *client, uint16_t kind, uint16_t table, uint64_t wanted, uint8_t *target,
-                   uint64_t capacity, uint64_t *size, uint64_t *version, uint64_t deadline_ns) {
-    if ((kind != RP_BLOB_SPEC && kind != RP_BLOB_WEIGHTS) || (kind == RP_BLOB_SPEC && wanted != 0)) {
+int rp_client_blob(struct rp_client *client, uint16_t kind, uint16_t table, uint64_t wanted,
+                   uint8_t *target, uint64_t capacity, uint64_t *size, uint64_t *version,
+                   uint64_t deadline_ns) {
+    if ((kind != RP_BLOB_SPEC && kind != RP_BLOB_WEIGHTS)
+        || (kind == RP_BLOB_SPEC && wanted != 0)) {
         return -RP_BAD_ARGUMENT;
     }
     table = kind == RP_BLOB_SPEC ? table : 0;
     int number = rp_client_ticket_new(client, RP_OP_BLOB, table, deadline_ns, 1);
     if (number > 0) {
         struct client_ticket *ticket = rp_client_ticket_at(client, number);
-        ticket->of.blob = (struct client_blob){.target = target, .capacity = capacity, .size_out = size,
-                                               .version_out = version, .wanted = wanted, .kind = kind};
+        ticket->of.blob = (struct client_blob){.target = target,
+                                               .capacity = capacity,
+                                               .size_out = size,
+                                               .version_out = version,
+                                               .wanted = wanted,
+                                               .kind = kind};
     }
     return number;
 }
 
 /* ---- sending ---- */
 
-static void send_range(struct rp_client *client, struct client_ticket *ticket, uint64_t version, uint32_t first,
-                       uint32_t count) {
+static void send_range(struct rp_client *client, struct client_ticket *ticket, uint64_t version,
+                       uint32_t first, uint32_t count) {
     struct client_fetch *fetch = &client->slots[ticket->slot].fetch;
     uint16_t index = rp_client_ticket_index(client, ticket);
     struct rp_blob_request request = {
         .version = version, .first = first, .count = count, .kind = ticket->of.blob.kind};
     memcpy(rp_client_out_body(client), &request, sizeof request);
     rp_client_out_seal(client, RP_OP_BLOB, ticket->table, ticket->id, sizeof request);
-    uint16_t flight = rp_client_flight_start(client, OWNER_TICKET, index, &ticket->flights, ticket->tries);
+    uint16_t flight =
+        rp_client_flight_start(client, OWNER_TICKET, index, &ticket->flights, ticket->tries);
     rp_client_flight_expect(client, flight, first, count);
     rp_client_fetch_asked(fetch, first, count);
     ticket->flight_count++;
@@ -106,13 +114,16 @@ static int head_valid(const struct rp_client *client, const struct client_blob *
         return 0;
     }
     if (blob->known) {
-        return head->version == blob->version && head->size == blob->size && head->crc == blob->crc;
+        return head->version == blob->version && head->size == blob->size
+               && head->crc == blob->crc;
     }
     return blob->wanted == 0 || head->version == blob->wanted;
 }
 
-/* The first datagram tells what it is part of. The flight under way asked for more than there may be. */
-static int begin(struct rp_client *client, struct client_ticket *ticket, const struct rp_blob_datagram *head) {
+/* The first datagram tells what it is part of. The flight under way asked for more than there may
+ * be. */
+static int begin(struct rp_client *client, struct client_ticket *ticket,
+                 const struct rp_blob_datagram *head) {
     struct client_blob *blob = &ticket->of.blob;
     struct client_fetch *fetch = &client->slots[ticket->slot].fetch;
     *blob->size_out = head->size;
@@ -127,7 +138,8 @@ static int begin(struct rp_client *client, struct client_ticket *ticket, const s
     rp_client_fetch_begin(fetch, head->datagram_count);
     if (ticket->flights != CLIENT_NONE) {
         struct client_flight *flight = &client->flights[ticket->flights];
-        uint32_t count = flight->count < head->datagram_count ? flight->count : head->datagram_count;
+        uint32_t count =
+            flight->count < head->datagram_count ? flight->count : head->datagram_count;
         client->credit.expected -= flight->left - count;
         flight->count = count;
         flight->left = count;
@@ -149,7 +161,8 @@ static void whole(struct rp_client *client, struct client_ticket *ticket) {
     rp_client_ticket_finish(client, ticket, RP_OK);
 }
 
-static int landed(struct rp_client *client, struct client_ticket *ticket, const struct rp_view *view) {
+static int landed(struct rp_client *client, struct client_ticket *ticket,
+                  const struct rp_view *view) {
     struct client_blob *blob = &ticket->of.blob;
     struct client_fetch *fetch = &client->slots[ticket->slot].fetch;
     uint32_t before = sizeof(struct rp_answer) + sizeof(struct rp_blob_datagram);

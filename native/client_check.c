@@ -1,7 +1,8 @@
-/* Every invariant of the client, asserted: for tests, the simulator and the fuzzer, after each turn if they like. */
+/* Every invariant of the client, asserted: for tests, the simulator and the fuzzer, after each
+ * turn if they like. */
 #include <assert.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 
 static void check_heap(const struct rp_client *client) {
     assert(client->heap_count <= client->heap_max);
@@ -57,7 +58,8 @@ static void check_tickets(const struct rp_client *client) {
             continue;
         }
         assert(ticket->deadline.position > 0);
-        int fetches = ticket->op == RP_OP_SAMPLE || ticket->op == RP_OP_BLOB || ticket->op == RP_OP_PUBLISH;
+        int fetches =
+            ticket->op == RP_OP_SAMPLE || ticket->op == RP_OP_BLOB || ticket->op == RP_OP_PUBLISH;
         assert((ticket->slot != CLIENT_NONE) == fetches);
         if (fetches && ticket->id != 0) {
             check_fetch(client, ticket);
@@ -74,7 +76,8 @@ static void check_body(const struct client_message *message) {
                || run->sequence != CLIENT_UNASSIGNED);
     }
     uint32_t creates = message->state == MESSAGE_FILLING ? 0 : message->create_count;
-    assert((uint64_t)(at - message->body) + creates * sizeof(struct rp_create) == message->body_size);
+    assert((uint64_t)(at - message->body) + creates * sizeof(struct rp_create)
+           == message->body_size);
 }
 
 static void check_writer(const struct rp_client *client, const struct client_writer *writer) {
@@ -126,7 +129,8 @@ static void check_updates(const struct rp_client *client) {
 static void check_senders(const struct rp_client *client) {
     uint32_t count = 0;
     for (const struct client_sender *s = client->sender_first; s != NULL; s = s->next) {
-        assert(s->listed && (s->next == NULL ? client->sender_last == s : s->next->previous == s));
+        assert(s->listed
+               && (s->next == NULL ? client->sender_last == s : s->next->previous == s));
         count++;
     }
     assert(count == client->sender_count);

@@ -1,14 +1,15 @@
-/* How much may be under way: the server's credit, the window found by loss, and the time after which an answer is
- * taken for lost.
+/* How much may be under way: the server's credit, the window found by loss, and the time after
+ * which an answer is taken for lost.
  *
- * Towards the server: in_flight < min(credit, window). The credit is the server's word and lapses, here a round trip
- * earlier than there; the window is ours: one more datagram per window answered, half after a loss, at most once per
- * round trip. Towards us: expected <= pull_window <= the port's receive budget, with the same rule.
+ * Towards the server: in_flight < min(credit, window). The credit is the server's word and
+ * lapses, here a round trip earlier than there; the window is ours: one more datagram per window
+ * answered, half after a loss, at most once per round trip. Towards us: expected <= pull_window
+ * <= the port's receive budget, with the same rule.
  *
- * Round trips: RFC 6298, section 2, in nanoseconds; a datagram sent twice is not measured (section 3). Back-off
- * doubles per try up to retry_us_max, plus a seeded eighth of jitter.
+ * Round trips: RFC 6298, section 2, in nanoseconds; a datagram sent twice is not measured
+ * (section 3). Back-off doubles per try up to retry_us_max, plus a seeded eighth of jitter.
  */
-#include "client_state.h"
+#include "client_parts.h"
 
 enum { WINDOW_ONE = 256, WINDOW_START = 32, WINDOW_MAX = 4096 };
 
@@ -53,7 +54,8 @@ void rp_client_credit_measured(struct rp_client *client, uint64_t rtt_ns) {
         credit->rttvar_ns = rtt_ns / 2;
         return;
     }
-    uint64_t error = rtt_ns > credit->srtt_ns ? rtt_ns - credit->srtt_ns : credit->srtt_ns - rtt_ns;
+    uint64_t error =
+        rtt_ns > credit->srtt_ns ? rtt_ns - credit->srtt_ns : credit->srtt_ns - rtt_ns;
     credit->rttvar_ns = credit->rttvar_ns - credit->rttvar_ns / 4 + error / 4;
     credit->srtt_ns = credit->srtt_ns - credit->srtt_ns / 8 + rtt_ns / 8;
     credit->srtt_ns = credit->srtt_ns > 0 ? credit->srtt_ns : 1;

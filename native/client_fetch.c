@@ -1,17 +1,19 @@
-/* Many datagrams of one thing: which have come, and which to ask for next. Batches and blobs are fetched so.
+/* Many datagrams of one thing: which have come, and which to ask for next. Batches and blobs are
+ * fetched so.
  *
- * Two bitmaps over the datagrams: received, and asked (received, or part of a flight). A flight covers a range and
- * counts down; when it is whole, it ends. It is lost when its timer fires, or when a flight sent after it has become
- * whole first (a server answers in order; a pull that found no room there is gone). What is missing in a lost range
- * loses its asked bits and is asked for again.
+ * Two bitmaps over the datagrams: received, and asked (received, or part of a flight). A flight
+ * covers a range and counts down; when it is whole, it ends. It is lost when its timer fires, or
+ * when a flight sent after it has become whole first (a server answers in order; a pull that
+ * found no room there is gone). What is missing in a lost range loses its asked bits and is asked
+ * for again.
  *
- *     received <= asked (bitwise)      every asked but not received datagram lies in exactly one flight
- *     no datagram below cursor is unasked
+ *     received <= asked (bitwise)      every asked but not received datagram lies in exactly one
+ * flight no datagram below cursor is unasked
  */
 #include <assert.h>
 #include <string.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 
 static int bit(const uint64_t *words, uint32_t i) {
     return (int)(words[i / 64] >> (i % 64) & 1);
@@ -57,7 +59,8 @@ int rp_client_fetch_has(const struct client_fetch *fetch, uint32_t datagram) {
     return bit(fetch->received, datagram);
 }
 
-void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket, uint16_t index) {
+void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket,
+                          uint16_t index) {
     struct client_fetch *fetch = &client->slots[ticket->slot].fetch;
     const struct client_flight *flight = &client->flights[index];
     for (uint32_t i = flight->first; i < flight->first + flight->count && i < fetch->count; i++) {
@@ -72,7 +75,8 @@ void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket
     ticket->flight_count--;
 }
 
-/* The flight is whole: those sent before it that still miss something were lost. The list is newest first. */
+/* The flight is whole: those sent before it that still miss something were lost. The list is
+ * newest first. */
 static void overtake(struct rp_client *client, struct client_ticket *ticket, uint16_t index) {
     uint16_t older = client->flights[index].next;
     while (older != CLIENT_NONE) {
@@ -84,7 +88,8 @@ static void overtake(struct rp_client *client, struct client_ticket *ticket, uin
     }
 }
 
-void rp_client_fetch_arrived(struct rp_client *client, struct client_ticket *ticket, uint32_t datagram) {
+void rp_client_fetch_arrived(struct rp_client *client, struct client_ticket *ticket,
+                             uint32_t datagram) {
     struct client_fetch *fetch = &client->slots[ticket->slot].fetch;
     int was_asked = bit(fetch->asked, datagram);
     set_bit(fetch->received, datagram);
@@ -92,7 +97,8 @@ void rp_client_fetch_arrived(struct rp_client *client, struct client_ticket *tic
     fetch->received_count++;
     fetch->progress++;
     ticket->tries = 0;
-    for (uint16_t i = ticket->flights; was_asked && i != CLIENT_NONE; i = client->flights[i].next) {
+    for (uint16_t i = ticket->flights; was_asked && i != CLIENT_NONE;
+         i = client->flights[i].next) {
         struct client_flight *flight = &client->flights[i];
         if (datagram - flight->first >= flight->count) {
             continue;

@@ -1,14 +1,16 @@
-/* Landing: bytes of a batch's stream go straight from the received datagram to their columns, one copy.
+/* Landing: bytes of a batch's stream go straight from the received datagram to their columns, one
+ * copy.
  *
  *     stream = rp_batch | count x rp_batch_item | count x item
  *
- * A datagram may begin and end anywhere at a multiple of 8: heads are taken word by word, items that are whole in the
- * datagram column by column, cut ones piece by piece. Columns that lie side by side both in the item and in memory
- * are merged when the request is posted, so that a sequence of hundreds of steps is one copy per column.
+ * A datagram may begin and end anywhere at a multiple of 8: heads are taken word by word, items
+ * that are whole in the datagram column by column, cut ones piece by piece. Columns that lie side
+ * by side both in the item and in memory are merged when the request is posted, so that a
+ * sequence of hundreds of steps is one copy per column.
  */
 #include <string.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 
 enum { HEAD_BYTES = sizeof(struct rp_batch), ITEM_HEAD_WORDS = sizeof(struct rp_batch_item) / 8 };
 
@@ -18,7 +20,8 @@ static uint32_t position(const struct client_sample *sample, uint32_t item) {
 
 /* ---- columns ---- */
 
-static int side_by_side(const struct rp_landing_column *left, const struct rp_landing_column *right) {
+static int side_by_side(const struct rp_landing_column *left,
+                        const struct rp_landing_column *right) {
     return left->item_offset + left->size == right->item_offset
            && left->target + left->size == right->target && left->stride == right->stride;
 }
@@ -47,7 +50,8 @@ int rp_client_land_columns(struct client_sample *sample) {
     return end <= landing->item_bytes;
 }
 
-static const struct rp_landing_column *columns_of(const struct client_sample *sample, uint32_t *count) {
+static const struct rp_landing_column *columns_of(const struct client_sample *sample,
+                                                  uint32_t *count) {
     if (sample->column_count > 0) {
         *count = sample->column_count;
         return sample->columns;
@@ -58,7 +62,8 @@ static const struct rp_landing_column *columns_of(const struct client_sample *sa
 
 /* ---- heads ---- */
 
-static void land_word(const struct client_sample *sample, uint32_t item, uint32_t word, uint64_t value) {
+static void land_word(const struct client_sample *sample, uint32_t item, uint32_t word,
+                      uint64_t value) {
     const struct rp_landing *landing = sample->landing;
     uint32_t at = position(sample, item);
     if (word == 0) {
@@ -82,8 +87,10 @@ static void land_word(const struct client_sample *sample, uint32_t item, uint32_
     }
 }
 
-/* Bytes [offset, offset + size) of the items' heads. 0 where a key or a reserved field cannot be. */
-static int land_heads(const struct client_sample *sample, uint64_t offset, const uint8_t *bytes, uint32_t size) {
+/* Bytes [offset, offset + size) of the items' heads. 0 where a key or a reserved field cannot be.
+ */
+static int land_heads(const struct client_sample *sample, uint64_t offset, const uint8_t *bytes,
+                      uint32_t size) {
     uint32_t item = (uint32_t)(offset / sizeof(struct rp_batch_item));
     uint32_t word = (uint32_t)(offset / 8 % ITEM_HEAD_WORDS);
     uint64_t wrong = 0;
@@ -103,7 +110,8 @@ static int land_heads(const struct client_sample *sample, uint64_t offset, const
 /* ---- items ---- */
 
 /* The first column that ends behind `offset`. */
-static uint32_t first_column(const struct rp_landing_column *columns, uint32_t count, uint32_t offset) {
+static uint32_t first_column(const struct rp_landing_column *columns, uint32_t count,
+                             uint32_t offset) {
     uint32_t low = 0;
     uint32_t high = count;
     while (low < high) {
@@ -137,8 +145,8 @@ static void land_part(const struct client_sample *sample, uint32_t item, uint32_
     }
 }
 
-static inline void copy_items(uint8_t *target, uint64_t stride, const uint8_t *source, uint32_t item_bytes,
-                              uint32_t items, uint32_t size) {
+static inline void copy_items(uint8_t *target, uint64_t stride, const uint8_t *source,
+                              uint32_t item_bytes, uint32_t items, uint32_t size) {
     for (uint32_t i = 0; i < items; i++) {
         memcpy(target, source, size);
         target += stride;
@@ -147,8 +155,8 @@ static inline void copy_items(uint8_t *target, uint64_t stride, const uint8_t *s
 }
 
 /* One column of `items` whole items; the usual small sizes are copied without a call. */
-static void land_column(uint8_t *target, uint64_t stride, const uint8_t *source, uint32_t item_bytes,
-                        uint32_t items, uint32_t size) {
+static void land_column(uint8_t *target, uint64_t stride, const uint8_t *source,
+                        uint32_t item_bytes, uint32_t items, uint32_t size) {
     switch (size) {
     case 1: copy_items(target, stride, source, item_bytes, items, 1); break;
     case 2: copy_items(target, stride, source, item_bytes, items, 2); break;
@@ -161,7 +169,8 @@ static void land_column(uint8_t *target, uint64_t stride, const uint8_t *source,
     }
 }
 
-static void land_whole(const struct client_sample *sample, uint32_t item, uint32_t items, const uint8_t *bytes) {
+static void land_whole(const struct client_sample *sample, uint32_t item, uint32_t items,
+                       const uint8_t *bytes) {
     uint32_t item_bytes = sample->landing->item_bytes;
     uint32_t count;
     const struct rp_landing_column *columns = columns_of(sample, &count);
@@ -174,12 +183,13 @@ static void land_whole(const struct client_sample *sample, uint32_t item, uint32
     uint64_t at = (uint64_t)sample->first_item + item;
     for (uint32_t i = 0; i < count; i++) {
         const struct rp_landing_column *column = &columns[i];
-        land_column(column->target + at * column->stride, column->stride, bytes + column->item_offset,
-                    item_bytes, items, column->size);
+        land_column(column->target + at * column->stride, column->stride,
+                    bytes + column->item_offset, item_bytes, items, column->size);
     }
 }
 
-static void land_items(const struct client_sample *sample, uint64_t offset, const uint8_t *bytes, uint32_t size) {
+static void land_items(const struct client_sample *sample, uint64_t offset, const uint8_t *bytes,
+                       uint32_t size) {
     uint32_t item_bytes = sample->landing->item_bytes;
     uint32_t item = (uint32_t)(offset / item_bytes);
     uint32_t within = (uint32_t)(offset % item_bytes);
@@ -208,8 +218,10 @@ static int head_valid(const struct client_sample *sample) {
            && (sample->request.epoch == 0 || sample->request.epoch == head->epoch);
 }
 
-int rp_client_land(struct client_sample *sample, uint64_t offset, const uint8_t *bytes, uint32_t size) {
-    uint64_t heads_end = HEAD_BYTES + (uint64_t)sample->round_count * sizeof(struct rp_batch_item);
+int rp_client_land(struct client_sample *sample, uint64_t offset, const uint8_t *bytes,
+                   uint32_t size) {
+    uint64_t heads_end =
+        HEAD_BYTES + (uint64_t)sample->round_count * sizeof(struct rp_batch_item);
     if (offset == 0) { /* a payload always holds the whole head */
         memcpy(&sample->head, bytes, HEAD_BYTES);
         if (!head_valid(sample)) {
@@ -235,7 +247,8 @@ int rp_client_land(struct client_sample *sample, uint64_t offset, const uint8_t 
     return 1;
 }
 
-/* What is one number for all items of the round; and ages, from the keys that stand in their place. */
+/* What is one number for all items of the round; and ages, from the keys that stand in their
+ * place. */
 void rp_client_land_totals(struct client_sample *sample) {
     const struct rp_landing *landing = sample->landing;
     for (uint32_t i = 0; i < sample->round_count; i++) {

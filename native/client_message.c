@@ -1,21 +1,24 @@
 /* The states of a push message, and which one a writer sends next.
  *
  *     FILLING -> UNSENT -> FLYING -> (answered whole) free
- *                            |  \-> ANSWERED -> AGAIN -> FLYING     something in it is not final yet
+ *                            |  \-> ANSWERED -> AGAIN -> FLYING     something in it is not final
+ * yet
  *                            |---> AGAIN -> FLYING                  lost on its way
  *                            \---> BLOCKED -> AGAIN -> FLYING       the limiter holds it back
  *
- * A writer's messages stand in one list in the order of posting; those to be sent again in a second one. Sequences
- * are given at the first sending, in the order of the list, and never reach done_through + window. A blocked writer
- * sends nothing new: its oldest blocked message probes, on RETRY or when the timer thinks the note was lost, and the
- * others follow once that one was taken.
+ * A writer's messages stand in one list in the order of posting; those to be sent again in a
+ * second one. Sequences are given at the first sending, in the order of the list, and never reach
+ * done_through + window; nor the lowest sequence not finished + window, as the server forgets
+ * what older ones have come to. A blocked writer sends nothing new: its oldest blocked message
+ * probes, on RETRY or when the timer thinks the note was lost, and the others follow once that
+ * one was taken.
  *
  *     unsent, flying, blocked_count, answered_open == messages of the list in that state
  */
 #include <assert.h>
 #include <string.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 
 static struct client_writer *writer_of(struct rp_client *client, uint16_t message) {
     return &client->writers[client->messages[message].writer];
@@ -39,6 +42,7 @@ uint16_t rp_client_message_new(struct rp_client *client, struct client_writer *w
     message->tries = 0;
     message->answered = 0;
     message->lost_seen = 0;
+    message->first_sequence = UINT64_MAX;
     message->flight = CLIENT_NONE;
     message->next = CLIENT_NONE;
     message->previous = writer->last;
@@ -64,7 +68,8 @@ static void leave_again(struct rp_client *client, struct client_writer *writer, 
         at = client->messages[at].again_next;
     }
     uint16_t after = client->messages[index].again_next;
-    *(before == CLIENT_NONE ? &writer->again_first : &client->messages[before].again_next) = after;
+    *(before == CLIENT_NONE ? &writer->again_first : &client->messages[before].again_next) =
+        after;
     if (writer->again_last == index) {
         writer->again_last = before;
     }
@@ -73,31 +78,25 @@ static void leave_again(struct rp_client *client, struct client_writer *writer, 
 static void leave_state(struct rp_client *client, struct client_writer *writer, uint16_t index) {
     struct client_message *message = &client->messages[index];
     switch (message->state) {
-    case MESSAGE_UNSENT:
-        writer->unsent--;
-        break;
+    case MESSAGE_UNSENT: writer->unsent--; break;
     case MESSAGE_FLYING:
         rp_client_flight_end(client, message->flight, NULL);
         message->flight = CLIENT_NONE;
         writer->flying--;
         break;
-    case MESSAGE_AGAIN:
-        leave_again(client, writer, index);
-        break;
+    case MESSAGE_AGAIN: leave_again(client, writer, index); break;
     case MESSAGE_ANSWERED:
         rp_client_timer_stop(client, &message->timer);
         writer->answered_open--;
         break;
-    case MESSAGE_BLOCKED:
-        writer->blocked_count--;
-        break;
-    default:
-        break;
+    case MESSAGE_BLOCKED: writer->blocked_count--; break;
+    default: break;
     }
 }
 
 /* Any state but FLYING, which only sending reaches. */
-void rp_client_message_state(struct rp_client *client, uint16_t index, enum client_message_state state) {
+void rp_client_message_state(struct rp_client *client, uint16_t index,
+                             enum client_message_state state) {
     struct client_message *message = &client->messages[index];
     struct client_writer *writer = writer_of(client, index);
     leave_state(client, writer, index);
@@ -135,8 +134,8 @@ void rp_client_message_free(struct rp_client *client, uint16_t index) {
     if (writer->probe == index) {
         writer->probe = CLIENT_NONE;
     }
-    *(message->previous != CLIENT_NONE ? &client->messages[message->previous].next : &writer->first) =
-        message->next;
+    *(message->previous != CLIENT_NONE ? &client->messages[message->previous].next
+                                       : &writer->first) = message->next;
     *(message->next != CLIENT_NONE ? &client->messages[message->next].previous : &writer->last) =
         message->previous;
     message->state = MESSAGE_FREE;
@@ -147,10 +146,6 @@ void rp_client_message_free(struct rp_client *client, uint16_t index) {
 }
 
 /* ---- timers ---- */
-
-void rp_client_message_timer(struct rp_client *client, uint16_t index) {
-    rp_client_message_state(client, index, MESSAGE_AGAIN);
-}
 
 void rp_client_message_lost(struct rp_client *client, uint16_t index) {
     rp_client_message_state(client, index, MESSAGE_AGAIN);
@@ -202,11 +197,13 @@ static uint16_t next_unsent(struct rp_client *client, struct client_writer *writ
         writer->first_unsent = client->messages[writer->first_unsent].next;
     }
     uint16_t index = writer->first_unsent;
-    return index != CLIENT_NONE && client->messages[index].state == MESSAGE_UNSENT ? index : CLIENT_NONE;
+    return index != CLIENT_NONE && client->messages[index].state == MESSAGE_UNSENT ? index
+                                                                                   : CLIENT_NONE;
 }
 
 /* Sequences the message's runs need that have none; all pieces of one step share one. */
-static uint32_t sequences_needed(const struct client_writer *writer, const struct client_message *message) {
+static uint32_t sequences_needed(const struct client_writer *writer,
+                                 const struct client_message *message) {
     uint8_t *at = message->body + sizeof(struct rp_push);
     uint32_t needed = 0;
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
@@ -223,32 +220,51 @@ static void assign_sequences(struct client_writer *writer, struct client_message
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
         struct rp_run *run = rp_client_run_at(at);
         struct client_stream *stream = &writer->streams[run->stream];
-        if (run->sequence != CLIENT_UNASSIGNED) {
-            continue;
+        if (run->sequence == CLIENT_UNASSIGNED) {
+            if (run->piece_count > 1 && stream->pieces_step == run->step + 1) {
+                run->sequence = stream->pieces_sequence;
+            } else {
+                run->sequence = writer->next_sequence;
+                writer->next_sequence += run->count;
+            }
         }
-        if (run->piece_count > 1 && stream->pieces_step == run->step + 1) {
-            run->sequence = stream->pieces_sequence;
-            continue;
-        }
-        run->sequence = writer->next_sequence;
-        writer->next_sequence += run->count;
         if (run->piece_count > 1) {
             stream->pieces_step = run->step + 1;
             stream->pieces_sequence = run->sequence;
         }
+        if (run->sequence < message->first_sequence) {
+            message->first_sequence = run->sequence;
+        }
     }
 }
 
-/* May the message's new sequences be used? Where nothing else is under way they are tried in any case: the server
- * then says what is wrong, and nothing waits for ever. */
-static int window_open(const struct rp_client *client, const struct client_writer *writer, uint16_t index) {
-    uint32_t needed = sequences_needed(writer, &client->messages[index]);
-    int alone = writer->flying == 0 && writer->answered_open == 0 && writer->again_first == CLIENT_NONE
-                && writer->blocked_count == 0;
-    return alone || writer->next_sequence + needed <= writer->done_through + writer->state.window;
+/* The lowest sequence not finished. Until a place was lost, the oldest message has it. */
+static uint64_t lowest_open(const struct rp_client *client, const struct client_writer *writer) {
+    uint64_t lowest = writer->done_through;
+    for (uint16_t i = writer->first; i != CLIENT_NONE; i = client->messages[i].next) {
+        uint64_t first = client->messages[i].first_sequence;
+        lowest = first < lowest ? first : lowest;
+        if (writer->state.steps_resent == 0 && first != UINT64_MAX) {
+            break;
+        }
+    }
+    return lowest;
 }
 
-enum client_sending rp_client_writer_send(struct rp_client *client, struct client_writer *writer) {
+/* May the message's new sequences be used? Where nothing else is under way they are tried in any
+ * case: the server then says what is wrong, and nothing waits for ever. */
+static int window_open(const struct rp_client *client, const struct client_writer *writer,
+                       uint16_t index) {
+    uint32_t needed = sequences_needed(writer, &client->messages[index]);
+    int alone = writer->flying == 0 && writer->answered_open == 0
+                && writer->again_first == CLIENT_NONE && writer->blocked_count == 0;
+    return alone
+           || writer->next_sequence + needed
+                  <= lowest_open(client, writer) + writer->state.window;
+}
+
+enum client_sending rp_client_writer_send(struct rp_client *client,
+                                          struct client_writer *writer) {
     if (writer->repairing) {
         rp_client_repair(client, writer);
     }

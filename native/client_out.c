@@ -1,13 +1,14 @@
 /* Sending: who has something to send, in turn, into packets leased from the port.
  *
- * Senders (tickets, writers, the queue of updates) stand in one list. Each is asked for one datagram at a time and
- * goes to the end of the list, so that none starves; it leaves the list when it has nothing, and stays while it only
- * lacks room. The handshake and keep-alives go first and need no credit: they are one small datagram.
+ * Senders (tickets, writers, the queue of updates) stand in one list. Each is asked for one
+ * datagram at a time and goes to the end of the list, so that none starves; it leaves the list
+ * when it has nothing, and stays while it only lacks room. The handshake and keep-alives go first
+ * and need no credit: they are one small datagram.
  */
 #include <assert.h>
 #include <string.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 
 void rp_client_sender_add(struct rp_client *client, struct client_sender *sender) {
     client->hungry = 1;
@@ -30,10 +31,10 @@ void rp_client_sender_remove(struct rp_client *client, struct client_sender *sen
     if (!sender->listed) {
         return;
     }
-    struct client_sender **from = sender->previous != NULL ? &sender->previous->next
-                                                           : &client->sender_first;
-    struct client_sender **to = sender->next != NULL ? &sender->next->previous
-                                                     : &client->sender_last;
+    struct client_sender **from =
+        sender->previous != NULL ? &sender->previous->next : &client->sender_first;
+    struct client_sender **to =
+        sender->next != NULL ? &sender->next->previous : &client->sender_last;
     *from = sender->next;
     *to = sender->previous;
     sender->listed = 0;
@@ -56,7 +57,8 @@ static void flush(struct rp_client *client) {
     out->used = 0;
 }
 
-/* Is there a packet to fill? Leases `hint` more where there is none, up to a burst in one turn. */
+/* Is there a packet to fill? Leases `hint` more where there is none, up to a burst in one turn.
+ */
 static int lease(struct rp_client *client, uint32_t hint) {
     struct client_out *out = &client->out;
     if (out->used < out->leased) {
@@ -87,7 +89,8 @@ static uint16_t want(const struct rp_client *client) {
     return (uint16_t)(count < 0xFFFF ? count : 0xFFFF);
 }
 
-void rp_client_out_seal(struct rp_client *client, uint8_t op, uint16_t table, uint64_t id, uint32_t size) {
+void rp_client_out_seal(struct rp_client *client, uint8_t op, uint16_t table, uint64_t id,
+                        uint32_t size) {
     struct client_out *out = &client->out;
     struct client_session *session = &client->session;
     struct rp_packet *packet = &out->packets[out->used];
@@ -108,14 +111,12 @@ void rp_client_out_seal(struct rp_client *client, uint8_t op, uint16_t table, ui
 
 /* ---- whose turn it is ---- */
 
-static enum client_sending send_one(struct rp_client *client, const struct client_sender *sender) {
+static enum client_sending send_one(struct rp_client *client,
+                                    const struct client_sender *sender) {
     switch (sender->kind) {
-    case SENDER_TICKET:
-        return rp_client_ticket_send(client, &client->tickets[sender->index]);
-    case SENDER_WRITER:
-        return rp_client_writer_send(client, &client->writers[sender->index]);
-    default:
-        return rp_client_update_send(client);
+    case SENDER_TICKET: return rp_client_ticket_send(client, &client->tickets[sender->index]);
+    case SENDER_WRITER: return rp_client_writer_send(client, &client->writers[sender->index]);
+    default: return rp_client_update_send(client);
     }
 }
 
@@ -145,8 +146,8 @@ static void send_session(struct rp_client *client) {
     }
 }
 
-/* Asks each sender in turn until all have been refused in a row, or there is no room. Returns 1 where only packets
- * were lacking. */
+/* Asks each sender in turn until all have been refused in a row, or there is no room. Returns 1
+ * where only packets were lacking. */
 static int send_requests(struct rp_client *client) {
     uint32_t refused = 0;
     while (client->sender_first != NULL && refused < client->sender_count) {

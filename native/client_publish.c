@@ -1,16 +1,18 @@
-/* Publishing weights: the blob's pieces, up to CLIENT_PIECES_MAX in flight, each answered by itself.
+/* Publishing weights: the blob's pieces, up to CLIENT_PIECES_MAX in flight, each answered by
+ * itself.
  *
- * The fetch's bitmaps serve here for pieces: asked = sent, received = answered. The answer to the piece that makes
- * the blob whole carries its version. One publication at a time: the server would take a second one of the same
- * session for the replacement of the first. Another publisher's blob in assembly is waited for.
+ * The fetch's bitmaps serve here for pieces: asked = sent, received = answered. The answer to the
+ * piece that makes the blob whole carries its version. One publication at a time: the server
+ * would take a second one of the same session for the replacement of the first. Another
+ * publisher's blob in assembly is waited for.
  */
 #include <string.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 #include "crc32c.h"
 
-int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t size, uint64_t *version,
-                      uint64_t deadline_ns) {
+int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t size,
+                      uint64_t *version, uint64_t deadline_ns) {
     if (size == 0) {
         return -RP_BAD_ARGUMENT;
     }
@@ -20,7 +22,9 @@ int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t s
     int number = rp_client_ticket_new(client, RP_OP_PUBLISH, 0, deadline_ns, 1);
     if (number > 0) {
         struct client_ticket *ticket = rp_client_ticket_at(client, number);
-        ticket->of.publish = (struct client_publish){.bytes = bytes, .size = size, .version_out = version,
+        ticket->of.publish = (struct client_publish){.bytes = bytes,
+                                                     .size = size,
+                                                     .version_out = version,
                                                      .crc = rp_crc32c(0, bytes, size)};
     }
     return number;
@@ -64,20 +68,22 @@ static void send_piece(struct rp_client *client, struct client_ticket *ticket, u
     uint64_t offset = (uint64_t)piece * publish->piece;
     uint64_t left = publish->size - offset;
     uint32_t size = left < publish->piece ? (uint32_t)left : publish->piece;
-    struct rp_publish head = {.size = publish->size, .offset = offset, .piece = publish->piece,
-                              .crc = publish->crc};
+    struct rp_publish head = {
+        .size = publish->size, .offset = offset, .piece = publish->piece, .crc = publish->crc};
     uint8_t *body = rp_client_out_body(client);
     memcpy(body, &head, sizeof head);
     memcpy(body + sizeof head, publish->bytes + offset, size);
     rp_client_out_seal(client, RP_OP_PUBLISH, 0, ticket->id, (uint32_t)sizeof head + size);
-    uint16_t flight = rp_client_flight_start(client, OWNER_TICKET, rp_client_ticket_index(client, ticket),
-                                             &ticket->flights, ticket->tries);
+    uint16_t flight =
+        rp_client_flight_start(client, OWNER_TICKET, rp_client_ticket_index(client, ticket),
+                               &ticket->flights, ticket->tries);
     rp_client_flight_expect(client, flight, piece, 1);
     rp_client_fetch_asked(&client->slots[ticket->slot].fetch, piece, 1);
     ticket->flight_count++;
 }
 
-enum client_sending rp_client_publish_send(struct rp_client *client, struct client_ticket *ticket) {
+enum client_sending rp_client_publish_send(struct rp_client *client,
+                                           struct client_ticket *ticket) {
     uint16_t index = rp_client_ticket_index(client, ticket);
     uint32_t piece;
     if (client->publisher != CLIENT_NONE && client->publisher != index) {
@@ -97,7 +103,8 @@ enum client_sending rp_client_publish_send(struct rp_client *client, struct clie
     return SEND_DONE;
 }
 
-void rp_client_publish_lost(struct rp_client *client, struct client_ticket *ticket, uint16_t flight) {
+void rp_client_publish_lost(struct rp_client *client, struct client_ticket *ticket,
+                            uint16_t flight) {
     rp_client_fetch_lost(client, ticket, flight);
 }
 
@@ -111,7 +118,8 @@ static void restart(struct rp_client *client, struct client_ticket *ticket, int 
     }
 }
 
-static int piece_answered(struct rp_client *client, struct client_ticket *ticket, const struct rp_view *view) {
+static int piece_answered(struct rp_client *client, struct client_ticket *ticket,
+                          const struct rp_view *view) {
     const struct client_publish *publish = &ticket->of.publish;
     struct client_fetch *fetch = &client->slots[ticket->slot].fetch;
     struct rp_published published;
@@ -135,7 +143,8 @@ static int piece_answered(struct rp_client *client, struct client_ticket *ticket
     }
     rp_client_fetch_arrived(client, ticket, piece);
     rp_client_sender_add(client, &ticket->sender);
-    if (fetch->received_count == fetch->count) { /* all answered, none with a version: it was replaced */
+    if (fetch->received_count
+        == fetch->count) { /* all answered, none with a version: it was replaced */
         restart(client, ticket, -RP_BUSY);
     }
     return 1;
@@ -149,16 +158,9 @@ int rp_client_publish_answer(struct rp_client *client, const struct rp_view *vie
     }
     struct client_ticket *ticket = &client->tickets[client->publisher];
     switch (status) {
-    case RP_OK:
-        return piece_answered(client, ticket, view);
-    case RP_BUSY:
-        begin_anew(client, ticket, CLIENT_BUSY_NS);
-        return 1;
-    case RP_BAD_HASH:
-        restart(client, ticket, -RP_BAD_HASH);
-        return 1;
-    default:
-        rp_client_ticket_finish(client, ticket, -(int)status);
-        return 1;
+    case RP_OK: return piece_answered(client, ticket, view);
+    case RP_BUSY: begin_anew(client, ticket, CLIENT_BUSY_NS); return 1;
+    case RP_BAD_HASH: restart(client, ticket, -RP_BAD_HASH); return 1;
+    default: rp_client_ticket_finish(client, ticket, -(int)status); return 1;
     }
 }

@@ -1,9 +1,11 @@
-/* Pushing: steps and creates are copied into the message being filled; the ledger of what was acknowledged.
+/* Pushing: steps and creates are copied into the message being filled; the ledger of what was
+ * acknowledged.
  *
- * A message is the body of one datagram: rp_push, then runs, then creates. While it is filled, runs grow from the
- * front and creates from the end of the room, so that neither moves the other; closing brings them together. Steps of
- * one stream posted in a row share a run. A step larger than a datagram is cut into pieces, each in a message of its
- * own. Sequences are given at the first sending.
+ * A message is the body of one datagram: rp_push, then runs, then creates. While it is filled,
+ * runs grow from the front and creates from the end of the room, so that neither moves the other;
+ * closing brings them together. Steps of one stream posted in a row share a run. A step larger
+ * than a datagram is cut into pieces, each in a message of its own. Sequences are given at the
+ * first sending.
  *
  *     body_size + create_count * sizeof(struct rp_create) <= room
  */
@@ -11,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 
 struct client_writer *rp_client_writer_of(const struct rp_client *client, uint16_t table) {
     for (uint32_t i = 0; i < client->options.tables_max; i++) {
@@ -41,7 +43,8 @@ int rp_client_writer_reserve(struct rp_client *client, uint16_t table, uint16_t 
     if (writer == NULL) {
         return -RP_FULL;
     }
-    if (writer->stream_room < streams) { /* a smaller place it had is not used again: a writer rarely grows */
+    if (writer->stream_room
+        < streams) { /* a smaller place it had is not used again: a writer rarely grows */
         if (client->streams_used + streams > RP_STREAMS_MAX) {
             return -RP_FULL;
         }
@@ -104,8 +107,8 @@ void rp_client_writer_begin(struct rp_client *client, const struct client_ticket
 }
 
 /* Steps not acknowledged: those that were sent, and those that were not. */
-static void count_open(const struct rp_client *client, const struct client_writer *writer, uint64_t *in_doubt,
-                       uint64_t *never_sent) {
+static void count_open(const struct rp_client *client, const struct client_writer *writer,
+                       uint64_t *in_doubt, uint64_t *never_sent) {
     *in_doubt = 0;
     *never_sent = 0;
     for (uint16_t i = writer->first; i != CLIENT_NONE; i = client->messages[i].next) {
@@ -115,7 +118,8 @@ static void count_open(const struct rp_client *client, const struct client_write
         for (uint32_t k = 0; k < message->run_count; k++, at = rp_client_run_after(at)) {
             const struct rp_run *run = rp_client_run_at(at);
             if (run->piece == 0) {
-                *(sent ? in_doubt : never_sent) += (uint64_t)run->count - message->runs[k].committed;
+                *(sent ? in_doubt : never_sent) +=
+                    (uint64_t)run->count - message->runs[k].committed;
             }
         }
     }
@@ -154,7 +158,8 @@ static struct client_message *filling(struct rp_client *client, struct client_wr
 }
 
 static uint32_t room_left(const struct rp_client *client, const struct client_message *message) {
-    return room_of(client) - message->body_size - message->create_count * (uint32_t)sizeof(struct rp_create);
+    return room_of(client) - message->body_size
+           - message->create_count * (uint32_t)sizeof(struct rp_create);
 }
 
 static void reverse_creates(struct rp_create *creates, uint32_t count) {
@@ -176,7 +181,8 @@ void rp_client_message_close(struct rp_client *client, struct client_writer *wri
     reverse_creates((struct rp_create *)(void *)creates, message->create_count);
     memmove(message->body + message->body_size, creates, bytes);
     message->body_size += bytes;
-    struct rp_push head = {.epoch = writer->epoch, .run_count = message->run_count,
+    struct rp_push head = {.epoch = writer->epoch,
+                           .run_count = message->run_count,
                            .create_count = message->create_count};
     memcpy(message->body, &head, sizeof head);
     message->id = rp_client_id(client, index);
@@ -196,9 +202,13 @@ static struct rp_run *open_run(struct client_message *message, uint16_t stream, 
     return same && run->count < 0xFFFF ? run : NULL;
 }
 
-static struct rp_run *new_run(struct client_message *message, uint16_t stream, uint64_t step, uint16_t flags) {
+static struct rp_run *new_run(struct client_message *message, uint16_t stream, uint64_t step,
+                              uint16_t flags) {
     struct rp_run *run = rp_client_run_at(message->body + message->body_size);
-    *run = (struct rp_run){.sequence = CLIENT_UNASSIGNED, .step = step, .stream = stream, .flags = flags,
+    *run = (struct rp_run){.sequence = CLIENT_UNASSIGNED,
+                           .step = step,
+                           .stream = stream,
+                           .flags = flags,
                            .piece_count = 1};
     message->runs[message->run_count++] = (struct client_run_state){0};
     message->last_run = message->body_size;
@@ -207,8 +217,8 @@ static struct rp_run *new_run(struct client_message *message, uint16_t stream, u
 }
 
 /* Adds steps to a run that has room for them; priorities stand before the run's steps. */
-static void add_steps(struct client_message *message, struct rp_run *run, const uint8_t *steps, uint32_t count,
-                      uint32_t step_bytes, const double *priorities) {
+static void add_steps(struct client_message *message, struct rp_run *run, const uint8_t *steps,
+                      uint32_t count, uint32_t step_bytes, const double *priorities) {
     uint8_t *data = (uint8_t *)(run + 1);
     uint32_t before = run->count * step_bytes;
     if (run->flags & RP_RUN_PRIORITY) {
@@ -226,9 +236,11 @@ static void add_steps(struct client_message *message, struct rp_run *run, const 
     message->body_size += count * step_bytes;
 }
 
-/* As many steps as the message being filled takes, at most count; 0 = it is full, or there is none. */
+/* As many steps as the message being filled takes, at most count; 0 = it is full, or there is
+ * none. */
 static uint32_t fill(struct rp_client *client, struct client_writer *writer, uint16_t stream,
-                     const uint8_t *steps, uint32_t count, uint16_t flags, const double *priorities) {
+                     const uint8_t *steps, uint32_t count, uint16_t flags,
+                     const double *priorities) {
     struct client_message *message = filling(client, writer);
     if (message == NULL) {
         return 0;
@@ -243,15 +255,17 @@ static uint32_t fill(struct rp_client *client, struct client_writer *writer, uin
     room = room < most ? room : most;
     count = count < room ? count : room;
     if (count > 0) {
-        run = run != NULL ? run : new_run(message, stream, writer->streams[stream].next_step, flags);
+        run = run != NULL ? run
+                          : new_run(message, stream, writer->streams[stream].next_step, flags);
         add_steps(message, run, steps, count, writer->step_bytes, priorities);
         writer->streams[stream].next_step += count;
     }
     return count;
 }
 
-static uint32_t push_whole(struct rp_client *client, struct client_writer *writer, uint16_t stream,
-                           const uint8_t *steps, uint32_t count, uint32_t flags, const double *priorities) {
+static uint32_t push_whole(struct rp_client *client, struct client_writer *writer,
+                           uint16_t stream, const uint8_t *steps, uint32_t count, uint32_t flags,
+                           const double *priorities) {
     uint32_t taken = 0;
     while (taken < count) {
         uint32_t added = fill(client, writer, stream, steps + (size_t)taken * writer->step_bytes,
@@ -313,14 +327,16 @@ static int priorities_valid(const double *priorities, uint32_t count) {
 /* 0, or why this writer takes nothing. */
 static int refusal(const struct client_writer *writer, uint16_t stream) {
     if (writer == NULL || !writer->live) {
-        return writer != NULL && writer->state.status != 0 ? writer->state.status : -RP_NOT_A_WRITER;
+        return writer != NULL && writer->state.status != 0 ? writer->state.status
+                                                           : -RP_NOT_A_WRITER;
     }
     return stream < writer->stream_count ? 0 : -RP_BAD_STREAM;
 }
 
 /* Steps in pieces carry no priority beside them: their items are created behind. */
-static uint32_t push_large(struct rp_client *client, struct client_writer *writer, uint16_t stream,
-                           const uint8_t *steps, uint32_t count, uint32_t flags, const double *priorities) {
+static uint32_t push_large(struct rp_client *client, struct client_writer *writer,
+                           uint16_t stream, const uint8_t *steps, uint32_t count, uint32_t flags,
+                           const double *priorities) {
     for (uint32_t i = 0; i < count; i++) {
         uint64_t step = writer->streams[stream].next_step;
         uint32_t end = i + 1 == count ? flags & RP_RUN_END : 0;
@@ -337,14 +353,17 @@ static uint32_t push_large(struct rp_client *client, struct client_writer *write
     return count;
 }
 
-int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream, const uint8_t *steps,
-                   uint32_t count, uint32_t flags, const double *priorities) {
+int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
+                   const uint8_t *steps, uint32_t count, uint32_t flags,
+                   const double *priorities) {
     struct client_writer *writer = rp_client_writer_of(client, table);
     int status = refusal(writer, stream);
     if (status < 0) {
         return status;
     }
+    uint32_t item_end = RP_RUN_ITEM | RP_RUN_END; /* a closing row is no item */
     if ((flags & ~(uint32_t)RP_RUN_FLAGS) != 0 || count == 0 || count > INT32_MAX
+        || (flags & item_end) == item_end
         || (flags & RP_RUN_PRIORITY && (!(flags & RP_RUN_ITEM) || priorities == NULL))) {
         return -RP_BAD_ARGUMENT;
     }
@@ -366,8 +385,8 @@ int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream, co
     return (int)taken;
 }
 
-int rp_client_create(struct rp_client *client, uint16_t table, uint16_t stream, uint64_t step, double priority,
-                     uint32_t flags) {
+int rp_client_create(struct rp_client *client, uint16_t table, uint16_t stream, uint64_t step,
+                     double priority, uint32_t flags) {
     struct client_writer *writer = rp_client_writer_of(client, table);
     int status = refusal(writer, stream);
     if (status < 0) {
@@ -388,10 +407,11 @@ int rp_client_create(struct rp_client *client, uint16_t table, uint16_t stream, 
     if (message == NULL) {
         return -RP_FULL;
     }
-    struct rp_create create = {.step = step, .priority = priority, .stream = stream,
-                               .flags = (uint16_t)flags};
+    struct rp_create create = {
+        .step = step, .priority = priority, .stream = stream, .flags = (uint16_t)flags};
     message->created[message->create_count++] = RP_NOT_YET;
-    memcpy(message->body + room_of(client) - message->create_count * sizeof create, &create, sizeof create);
+    memcpy(message->body + room_of(client) - message->create_count * sizeof create, &create,
+           sizeof create);
     writer->state.items_posted++;
     rp_client_sender_add(client, &writer->sender);
     return 0;
@@ -405,7 +425,8 @@ void rp_client_flush(struct rp_client *client, uint16_t table) {
     }
 }
 
-void rp_client_push_state(const struct rp_client *client, uint16_t table, struct rp_push_state *state) {
+void rp_client_push_state(const struct rp_client *client, uint16_t table,
+                          struct rp_push_state *state) {
     const struct client_writer *writer = rp_client_writer_of(client, table);
     *state = writer != NULL ? writer->state : (struct rp_push_state){.status = -RP_NOT_A_WRITER};
 }
@@ -424,13 +445,14 @@ void rp_client_loss(const struct rp_client *client, uint16_t table, uint64_t *st
 /* ---- the ledger ---- */
 
 /* Steps [from, to) of the run were acknowledged. The oldest range gives way. */
-void rp_client_ledger_add(struct rp_client *client, uint16_t table, const struct rp_run *run, uint32_t from,
-                          uint32_t to, uint64_t key) {
-    uint32_t last = (client->ledger_first + client->ledger_count + client->ledger_max - 1) % client->ledger_max;
+void rp_client_ledger_add(struct rp_client *client, uint16_t table, const struct rp_run *run,
+                          uint32_t from, uint32_t to, uint64_t key) {
+    uint32_t last = (client->ledger_first + client->ledger_count + client->ledger_max - 1)
+                    % client->ledger_max;
     struct client_range *range = &client->ledger[last];
     if (client->ledger_count > 0 && range->table == table && range->stream == run->stream
-        && range->step + range->count == run->step + from && range->key + range->count == key + from
-        && range->count + (to - from) <= 0xFFFF) {
+        && range->step + range->count == run->step + from
+        && range->key + range->count == key + from && range->count + (to - from) <= 0xFFFF) {
         range->count = (uint16_t)(range->count + (to - from));
         return;
     }
@@ -440,8 +462,10 @@ void rp_client_ledger_add(struct rp_client *client, uint16_t table, const struct
         client->ledger_taken = 0;
     }
     uint32_t place = (client->ledger_first + client->ledger_count++) % client->ledger_max;
-    client->ledger[place] = (struct client_range){.step = run->step + from, .key = key + from,
-                                                  .stream = run->stream, .table = table,
+    client->ledger[place] = (struct client_range){.step = run->step + from,
+                                                  .key = key + from,
+                                                  .stream = run->stream,
+                                                  .table = table,
                                                   .count = (uint16_t)(to - from)};
 }
 
@@ -452,7 +476,8 @@ uint32_t rp_client_ledger(struct rp_client *client, struct rp_push_key *keys, ui
         while (taken < count && client->ledger_taken < range->count) {
             keys[taken++] = (struct rp_push_key){.step = range->step + client->ledger_taken,
                                                  .key = range->key + client->ledger_taken,
-                                                 .stream = range->stream, .table = range->table};
+                                                 .stream = range->stream,
+                                                 .table = range->table};
             client->ledger_taken++;
         }
         if (client->ledger_taken == range->count) {

@@ -1,13 +1,13 @@
 /* Answers to pushes: what was stored, what lost its place, what is not final yet.
  *
- * An answer is checked whole before any of it counts. Committed steps go into the ledger once, with the first answer
- * that tells them; later answers only add. A message that is answered but not finished waits for others to fill the
- * gap before it: when done_through has passed its sequences and no step was lost since, it is stored too, else it is
- * asked again by its timer.
+ * An answer is checked whole before any of it counts. Committed steps go into the ledger once,
+ * with the first answer that tells them; later answers only add. A message that is answered but
+ * not finished waits for others to fill the gap before it: when done_through has passed its
+ * sequences and no step was lost since, it is stored too, else it is asked again by its timer.
  */
 #include <string.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 
 enum { KEY_BITS = 52 };
 
@@ -20,8 +20,8 @@ struct told {
 };
 
 static int created_known(uint8_t status) {
-    return status == RP_OK || status == RP_EXISTS || status == RP_OVERWRITTEN || status == RP_CLOSING_ROW
-           || status == RP_UNKNOWN_STEP || status == RP_NOT_YET;
+    return status == RP_OK || status == RP_EXISTS || status == RP_OVERWRITTEN
+           || status == RP_CLOSING_ROW || status == RP_UNKNOWN_STEP || status == RP_NOT_YET;
 }
 
 /* 1, or a negative counter. */
@@ -29,15 +29,17 @@ static int read_answer(const struct client_writer *writer, const struct client_m
                        const struct rp_view *view, struct told *told) {
     uint32_t size = view->message->size - (uint32_t)sizeof(struct rp_answer);
     const uint8_t *body = view->body + sizeof(struct rp_answer);
-    if (size != sizeof told->head + message->run_count * sizeof(struct rp_run_done)
-                    + ((message->create_count + 7u) & ~7u)) {
+    if (size
+        != sizeof told->head + message->run_count * sizeof(struct rp_run_done)
+               + ((message->create_count + 7u) & ~7u)) {
         return -RP_COUNT_drop_size;
     }
     memcpy(&told->head, body, sizeof told->head);
     told->runs = body + sizeof told->head;
     told->created = told->runs + message->run_count * sizeof(struct rp_run_done);
-    if (told->head.run_count != message->run_count || told->head.create_count != message->create_count
-        || told->head.reserved != 0 || told->head.done_through > writer->next_sequence) {
+    if (told->head.run_count != message->run_count
+        || told->head.create_count != message->create_count || told->head.reserved != 0
+        || told->head.done_through > writer->next_sequence) {
         return -RP_COUNT_drop_reserved;
     }
     uint8_t *at = message->body + sizeof(struct rp_push);
@@ -59,30 +61,34 @@ static int read_answer(const struct client_writer *writer, const struct client_m
 
 /* ---- applying it ---- */
 
-static void commit(struct rp_client *client, struct client_writer *writer, const struct rp_run *run,
-                   struct client_run_state *state, uint32_t committed) {
-    if (committed <= state->committed) {
+/* Acknowledges what the server told of a run, once the stream's earlier steps are acknowledged.
+ */
+static void acknowledge(struct rp_client *client, struct client_writer *writer,
+                        const struct rp_run *run, struct client_run_state *state) {
+    struct client_stream *stream = &writer->streams[run->stream];
+    uint32_t from = state->committed;
+    uint32_t to = state->told;
+    int in_order = run->step + from == stream->committed;
+    int other_piece = run->piece_count > 1 && run->step < stream->committed;
+    if (to <= from || !(in_order || other_piece)) {
         return;
     }
-    struct client_stream *stream = &writer->streams[run->stream];
-    uint32_t added = committed - state->committed;
-    if (run->step + committed > stream->committed) {
-        stream->committed = run->step + committed;
+    state->committed = (uint16_t)to;
+    if (!in_order) { /* a step in pieces counts once */
+        return;
     }
-    if (run->piece == 0) { /* a step in pieces counts once */
-        writer->state.steps_stored += added;
-        if (state->key != 0) {
-            rp_client_ledger_add(client, writer->table, run, state->committed, committed, state->key);
-        }
-        if (run->flags & RP_RUN_ITEM) {
-            writer->state.items_created += added;
-        }
+    stream->committed = run->step + to;
+    writer->state.steps_stored += to - from;
+    if (state->key != 0) {
+        rp_client_ledger_add(client, writer->table, run, from, to, state->key);
     }
-    state->committed = (uint16_t)committed;
+    if (run->flags & RP_RUN_ITEM) {
+        writer->state.items_created += to - from;
+    }
 }
 
-static void apply_runs(struct rp_client *client, struct client_writer *writer, struct client_message *message,
-                       const struct told *told) {
+static void apply_runs(struct rp_client *client, struct client_writer *writer,
+                       struct client_message *message, const struct told *told) {
     uint8_t *at = message->body + sizeof(struct rp_push);
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
         const struct rp_run *run = rp_client_run_at(at);
@@ -90,8 +96,9 @@ static void apply_runs(struct rp_client *client, struct client_writer *writer, s
         struct rp_run_done done;
         memcpy(&done, told->runs + i * sizeof done, sizeof done);
         state->key = done.key != 0 ? done.key : state->key;
-        commit(client, writer, run, state, done.committed);
-        uint32_t open = run->count - state->committed;
+        state->told = done.committed > state->told ? done.committed : state->told;
+        acknowledge(client, writer, run, state);
+        uint32_t open = run->count - state->told;
         uint32_t lost = done.lost < open ? done.lost : open;
         if (lost > state->lost) {
             struct client_stream *stream = &writer->streams[run->stream];
@@ -104,15 +111,17 @@ static void apply_runs(struct rp_client *client, struct client_writer *writer, s
 }
 
 /* A create that came before its step did: its stream has not stored the step yet. */
-static int is_early(const struct client_writer *writer, const struct rp_create *create, uint8_t status) {
+static int is_early(const struct client_writer *writer, const struct rp_create *create,
+                    uint8_t status) {
     return status == RP_NOT_YET
-           || (status == RP_UNKNOWN_STEP && create->step >= writer->streams[create->stream].committed);
+           || (status == RP_UNKNOWN_STEP
+               && create->step >= writer->streams[create->stream].committed);
 }
 
 static void apply_creates(struct rp_client *client, struct client_writer *writer,
                           struct client_message *message, const struct told *told) {
-    const uint8_t *at = message->body + message->body_size
-                        - message->create_count * sizeof(struct rp_create);
+    const uint8_t *at =
+        message->body + message->body_size - message->create_count * sizeof(struct rp_create);
     for (uint32_t i = 0; i < message->create_count; i++) {
         struct rp_create create;
         memcpy(&create, at + i * sizeof create, sizeof create);
@@ -136,6 +145,16 @@ static int runs_stored(const struct client_message *message) {
     uint8_t *at = message->body + sizeof(struct rp_push);
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
         if (message->runs[i].committed < rp_client_run_at(at)->count) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int runs_told(const struct client_message *message) {
+    uint8_t *at = message->body + sizeof(struct rp_push);
+    for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
+        if (message->runs[i].told < rp_client_run_at(at)->count) {
             return 0;
         }
     }
@@ -180,32 +199,53 @@ static uint64_t end_sequence(const struct client_message *message) {
 }
 
 /* done_through has passed the message: stored, unless a step was lost since it was answered. */
-static void passed(struct rp_client *client, struct client_writer *writer, uint16_t index) {
-    struct client_message *message = &client->messages[index];
-    if (message->lost_seen != writer->lost_total) {
-        rp_client_message_state(client, index, MESSAGE_AGAIN);
-        return;
-    }
+static void pass(struct client_writer *writer, struct client_message *message) {
     uint8_t *at = message->body + sizeof(struct rp_push);
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
         const struct rp_run *run = rp_client_run_at(at);
-        if (message->runs[i].lost == 0) {
-            commit(client, writer, run, &message->runs[i], run->count);
+        if (message->runs[i].lost == 0 && run->sequence + run->count <= writer->done_through) {
+            message->runs[i].told = run->count;
         }
     }
-    settle(client, index);
 }
 
+static void acknowledge_all(struct rp_client *client, struct client_writer *writer,
+                            uint16_t index) {
+    struct client_message *message = &client->messages[index];
+    uint8_t *at = message->body + sizeof(struct rp_push);
+    for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
+        acknowledge(client, writer, rp_client_run_at(at), &message->runs[i]);
+    }
+    if (runs_stored(message)) {
+        settle(client, index);
+    }
+}
+
+/* What was answered, but not finished, may be now. In the order of posting: what one message
+ * acknowledges, the next one may have waited for. */
 static void pass_answered(struct rp_client *client, struct client_writer *writer) {
     uint16_t next;
     for (uint16_t i = writer->first; i != CLIENT_NONE && writer->answered_open > 0; i = next) {
-        const struct client_message *message = &client->messages[i];
+        struct client_message *message = &client->messages[i];
         next = message->next;
-        if (message->state == MESSAGE_ANSWERED && message->run_count > 0 && !runs_stored(message)
-            && end_sequence(message) <= writer->done_through) {
-            passed(client, writer, i);
+        if (message->state != MESSAGE_ANSWERED || message->run_count == 0) {
+            continue;
         }
+        if (message->lost_seen == writer->lost_total) {
+            pass(writer, message);
+        } else if (!runs_told(message) && end_sequence(message) <= writer->done_through) {
+            rp_client_message_state(client, i, MESSAGE_AGAIN);
+            continue;
+        }
+        acknowledge_all(client, writer, i);
     }
+}
+
+/* Its timer: asked again, unless only earlier steps of its streams are waited for. */
+void rp_client_message_timer(struct rp_client *client, uint16_t index) {
+    const struct client_message *message = &client->messages[index];
+    int waits = message->run_count > 0 && runs_told(message) && creates_final(message);
+    rp_client_message_state(client, index, waits ? MESSAGE_ANSWERED : MESSAGE_AGAIN);
 }
 
 /* ---- the limiter ---- */
@@ -267,8 +307,8 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
     }
     writer->done_through = told.head.done_through > writer->done_through ? told.head.done_through
                                                                          : writer->done_through;
-    writer->lost_total = told.head.lost_total > writer->lost_total ? told.head.lost_total
-                                                                   : writer->lost_total;
+    writer->lost_total =
+        told.head.lost_total > writer->lost_total ? told.head.lost_total : writer->lost_total;
     message->answered = 1;
     message->lost_seen = told.head.lost_total;
     apply_runs(client, writer, message, &told);
@@ -291,17 +331,13 @@ int rp_client_push_answer(struct rp_client *client, const struct rp_view *view) 
     }
     struct client_writer *writer = &client->writers[client->messages[index].writer];
     switch (status) {
-    case RP_OK:
-        return stored(client, writer, (uint16_t)index, view);
-    case RP_BLOCKED:
-        return blocked(client, writer, (uint16_t)index, view);
+    case RP_OK: return stored(client, writer, (uint16_t)index, view);
+    case RP_BLOCKED: return blocked(client, writer, (uint16_t)index, view);
     case RP_RETRY:
         if (writer->blocked) {
             rp_client_writer_probe(client, writer);
         }
         return 1;
-    default:
-        rp_client_writer_end(client, writer, -(int)status);
-        return 1;
+    default: rp_client_writer_end(client, writer, -(int)status); return 1;
     }
 }

@@ -1,20 +1,23 @@
 /* Tickets, and the requests that are one datagram each: TABLE, WRITER, STATS, RESET, PING, CLOSE.
  *
- * A ticket's number is its place and a serial, so that a number kept too long names nothing. A request's id names the
- * ticket's place too: an answer is found by its low bits and believed only where the whole id agrees.
+ * A ticket's number is its place and a serial, so that a number kept too long names nothing. A
+ * request's id names the ticket's place too: an answer is found by its low bits and believed only
+ * where the whole id agrees.
  *
- *     status == RP_PENDING  =>  deadline set      status != RP_PENDING  =>  no flight, timer or sender
+ *     status == RP_PENDING  =>  deadline set      status != RP_PENDING  =>  no flight, timer or
+ * sender
  */
 #include <assert.h>
 #include <string.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 
 uint64_t rp_client_id(struct rp_client *client, uint16_t index) {
     return ++client->serial << 16 | index;
 }
 
-uint16_t rp_client_ticket_index(const struct rp_client *client, const struct client_ticket *ticket) {
+uint16_t rp_client_ticket_index(const struct rp_client *client,
+                                const struct client_ticket *ticket) {
     return (uint16_t)(ticket - client->tickets);
 }
 
@@ -38,7 +41,8 @@ static void free_slot(struct rp_client *client, struct client_ticket *ticket) {
 }
 
 /* The ticket's number, or -RP_FULL, or why the client takes no more requests. */
-int rp_client_ticket_new(struct rp_client *client, uint8_t op, uint16_t table, uint64_t deadline_ns, int slot) {
+int rp_client_ticket_new(struct rp_client *client, uint8_t op, uint16_t table,
+                         uint64_t deadline_ns, int slot) {
     uint16_t index = client->ticket_free;
     if (client->session.state == SESSION_ENDED || client->closing) {
         return client->closing ? -RP_CLOSED : client->session.status;
@@ -53,8 +57,14 @@ int rp_client_ticket_new(struct rp_client *client, uint8_t op, uint16_t table, u
         .sender = {.index = index, .kind = SENDER_TICKET},
         .deadline = {.kind = TIMER_DEADLINE, .index = index},
         .again = {.kind = TIMER_AGAIN, .index = index},
-        .status = RP_PENDING, .serial = serial, .table = table, .flights = CLIENT_NONE,
-        .slot = CLIENT_NONE, .next = CLIENT_NONE, .used = 1, .op = op,
+        .status = RP_PENDING,
+        .serial = serial,
+        .table = table,
+        .flights = CLIENT_NONE,
+        .slot = CLIENT_NONE,
+        .next = CLIENT_NONE,
+        .used = 1,
+        .op = op,
     };
     if (slot) {
         (void)take_slot(client, ticket);
@@ -75,7 +85,8 @@ struct client_ticket *rp_client_ticket_at(struct rp_client *client, int number) 
 
 static void unlist_sample(struct rp_client *client, const struct client_ticket *ticket) {
     uint16_t index = rp_client_ticket_index(client, ticket);
-    for (uint16_t *at = &client->sample_first; *at != CLIENT_NONE; at = &client->tickets[*at].next) {
+    for (uint16_t *at = &client->sample_first; *at != CLIENT_NONE;
+         at = &client->tickets[*at].next) {
         if (*at == index) {
             *at = ticket->next;
             return;
@@ -135,7 +146,8 @@ void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer
         rp_client_sender_add(client, &ticket->sender);
         return;
     }
-    if (ticket->once && ticket->connect_ns == 0) { /* does not wait for the limiter, but for an answer */
+    if (ticket->once
+        && ticket->connect_ns == 0) { /* does not wait for the limiter, but for an answer */
         ticket->connect_ns = client->options.connect_timeout_ns;
         rp_client_timer_set(client, &ticket->deadline, client->now_ns + ticket->connect_ns);
         return;
@@ -153,7 +165,8 @@ void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer
 }
 
 /* The session it was sent in is gone: begin again in the next one, or end. */
-void rp_client_ticket_reopened(struct rp_client *client, struct client_ticket *ticket, int status) {
+void rp_client_ticket_reopened(struct rp_client *client, struct client_ticket *ticket,
+                               int status) {
     rp_client_flights_end(client, &ticket->flights);
     rp_client_timer_stop(client, &ticket->again);
     ticket->flight_count = 0;
@@ -164,20 +177,11 @@ void rp_client_ticket_reopened(struct rp_client *client, struct client_ticket *t
         rp_client_update_abandon(client, rp_client_ticket_index(client, ticket));
         rp_client_ticket_finish(client, ticket, status);
         return;
-    case RP_OP_CLOSE:
-        rp_client_ticket_finish(client, ticket, RP_OK);
-        return;
-    case RP_OP_SAMPLE:
-        rp_client_sample_round(client, ticket);
-        break;
-    case RP_OP_BLOB:
-        ticket->of.blob.known = 0;
-        break;
-    case RP_OP_PUBLISH:
-        ticket->of.publish.begun = 0;
-        break;
-    default:
-        break;
+    case RP_OP_CLOSE: rp_client_ticket_finish(client, ticket, RP_OK); return;
+    case RP_OP_SAMPLE: rp_client_sample_round(client, ticket); break;
+    case RP_OP_BLOB: ticket->of.blob.known = 0; break;
+    case RP_OP_PUBLISH: ticket->of.publish.begun = 0; break;
+    default: break;
     }
     rp_client_sender_add(client, &ticket->sender);
 }
@@ -188,14 +192,15 @@ struct client_ticket *rp_client_ticket_find(struct rp_client *client, uint8_t op
         return NULL;
     }
     struct client_ticket *ticket = &client->tickets[index];
-    int same = ticket->used && ticket->status == RP_PENDING && ticket->op == op && ticket->id == id;
+    int same =
+        ticket->used && ticket->status == RP_PENDING && ticket->op == op && ticket->id == id;
     return same && id != 0 ? ticket : NULL;
 }
 
 /* ---- posting ---- */
 
-static int post_table(struct rp_client *client, const char *name, uint16_t table, struct rp_table_info *info,
-                      uint64_t deadline_ns) {
+static int post_table(struct rp_client *client, const char *name, uint16_t table,
+                      struct rp_table_info *info, uint64_t deadline_ns) {
     size_t size = strnlen(name, RP_NAME_BYTES);
     if (size >= RP_NAME_BYTES) {
         return -RP_BAD_ARGUMENT;
@@ -221,8 +226,8 @@ int rp_client_table_number(struct rp_client *client, uint16_t table, struct rp_t
 
 int rp_client_writer(struct rp_client *client, const struct rp_table_info *info, uint16_t streams,
                      struct rp_writer_granted *granted, uint64_t deadline_ns) {
-    if (streams == 0 || streams > RP_STREAMS_MAX || info->step_bytes == 0 || info->step_bytes % 8 != 0
-        || info->step_bytes > RP_STEP_BYTES_MAX) {
+    if (streams == 0 || streams > RP_STREAMS_MAX || info->step_bytes == 0
+        || info->step_bytes % 8 != 0 || info->step_bytes > RP_STEP_BYTES_MAX) {
         return -RP_BAD_ARGUMENT;
     }
     int status = rp_client_writer_reserve(client, info->number, streams);
@@ -239,7 +244,8 @@ int rp_client_writer(struct rp_client *client, const struct rp_table_info *info,
     return number;
 }
 
-int rp_client_stats(struct rp_client *client, uint64_t *counters, uint32_t *sessions, uint64_t deadline_ns) {
+int rp_client_stats(struct rp_client *client, uint64_t *counters, uint32_t *sessions,
+                    uint64_t deadline_ns) {
     int number = rp_client_ticket_new(client, RP_OP_STATS, 0, deadline_ns, 0);
     if (number > 0) {
         struct client_ticket *ticket = rp_client_ticket_at(client, number);
@@ -291,7 +297,8 @@ static uint32_t stats_room(const struct rp_client *client) {
     return (client->session.mtu - RP_ANSWER_BYTES - (uint32_t)sizeof(struct rp_stats)) / 8;
 }
 
-static uint32_t fill_body(const struct rp_client *client, const struct client_ticket *ticket, uint8_t *body) {
+static uint32_t fill_body(const struct rp_client *client, const struct client_ticket *ticket,
+                          uint8_t *body) {
     switch (ticket->op) {
     case RP_OP_TABLE:
         memcpy(body, ticket->of.table_info.name, RP_NAME_BYTES);
@@ -311,8 +318,7 @@ static uint32_t fill_body(const struct rp_client *client, const struct client_ti
         memcpy(body, &request, sizeof request);
         return sizeof request;
     }
-    default:
-        return 0;
+    default: return 0;
     }
 }
 
@@ -331,20 +337,18 @@ static enum client_sending send_simple(struct rp_client *client, struct client_t
     return SEND_NOTHING;
 }
 
-enum client_sending rp_client_ticket_send(struct rp_client *client, struct client_ticket *ticket) {
+enum client_sending rp_client_ticket_send(struct rp_client *client,
+                                          struct client_ticket *ticket) {
     switch (ticket->op) {
-    case RP_OP_SAMPLE:
-        return rp_client_sample_send(client, ticket);
-    case RP_OP_BLOB:
-        return rp_client_blob_send(client, ticket);
-    case RP_OP_PUBLISH:
-        return rp_client_publish_send(client, ticket);
-    default:
-        return send_simple(client, ticket);
+    case RP_OP_SAMPLE: return rp_client_sample_send(client, ticket);
+    case RP_OP_BLOB: return rp_client_blob_send(client, ticket);
+    case RP_OP_PUBLISH: return rp_client_publish_send(client, ticket);
+    default: return send_simple(client, ticket);
     }
 }
 
-void rp_client_ticket_lost(struct rp_client *client, struct client_ticket *ticket, uint16_t flight) {
+void rp_client_ticket_lost(struct rp_client *client, struct client_ticket *ticket,
+                           uint16_t flight) {
     if (ticket->op == RP_OP_SAMPLE || ticket->op == RP_OP_BLOB) {
         rp_client_fetch_lost(client, ticket, flight);
     } else if (ticket->op == RP_OP_PUBLISH) {
@@ -381,7 +385,8 @@ static int table_answered(struct client_ticket *ticket, const uint8_t *body) {
     return 1;
 }
 
-static int writer_answered(struct rp_client *client, struct client_ticket *ticket, const uint8_t *body) {
+static int writer_answered(struct rp_client *client, struct client_ticket *ticket,
+                           const uint8_t *body) {
     struct rp_writer_granted granted;
     memcpy(&granted, body, sizeof granted);
     if (granted.epoch == 0 || granted.window == 0 || granted.window > RP_WINDOW_MAX
@@ -395,8 +400,8 @@ static int writer_answered(struct rp_client *client, struct client_ticket *ticke
 }
 
 /* As many counters as fit; the rest is asked for next. 2 = not finished. */
-static int stats_answered(struct rp_client *client, struct client_ticket *ticket, const uint8_t *body,
-                          uint32_t size) {
+static int stats_answered(struct rp_client *client, struct client_ticket *ticket,
+                          const uint8_t *body, uint32_t size) {
     struct rp_stats stats;
     if (size < sizeof stats) {
         return -RP_COUNT_drop_size;
@@ -433,7 +438,8 @@ static int reset_answered(struct client_ticket *ticket, const uint8_t *body) {
     return 1;
 }
 
-static int answered_well(struct rp_client *client, struct client_ticket *ticket, const struct rp_view *view) {
+static int answered_well(struct rp_client *client, struct client_ticket *ticket,
+                         const struct rp_view *view) {
     static const uint16_t sizes[RP_OP_COUNT] = {
         [RP_OP_TABLE] = sizeof(struct rp_table_info),
         [RP_OP_WRITER] = sizeof(struct rp_writer_granted),
@@ -445,16 +451,11 @@ static int answered_well(struct rp_client *client, struct client_ticket *ticket,
         return -RP_COUNT_drop_size;
     }
     switch (ticket->op) {
-    case RP_OP_TABLE:
-        return table_answered(ticket, body);
-    case RP_OP_WRITER:
-        return writer_answered(client, ticket, body);
-    case RP_OP_STATS:
-        return stats_answered(client, ticket, body, size);
-    case RP_OP_RESET:
-        return reset_answered(ticket, body);
-    default:
-        return 1;
+    case RP_OP_TABLE: return table_answered(ticket, body);
+    case RP_OP_WRITER: return writer_answered(client, ticket, body);
+    case RP_OP_STATS: return stats_answered(client, ticket, body, size);
+    case RP_OP_RESET: return reset_answered(ticket, body);
+    default: return 1;
     }
 }
 

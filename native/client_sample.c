@@ -1,23 +1,25 @@
 /* Batches: a ticket draws its items in rounds, each round one request id.
  *
- * The first round asks for everything (keys: for as many as fit a datagram, then the next). A round's first train
- * comes with its answer; the rest is pulled in ranges, several at a time, as many datagrams as may be on their way
- * here. At the end of a round the items the server found overwritten are holes; a redraw asks for as many new ones
- * and lands them there, twice at most.
+ * The first round asks for everything (keys: for as many as fit a datagram, then the next). A
+ * round's first train comes with its answer; the rest is pulled in ranges, several at a time, as
+ * many datagrams as may be on their way here. At the end of a round the items the server found
+ * overwritten are holes; a redraw asks for as many new ones and lands them there, twice at most.
  *
- *     ids of one session rise; a new one is used only while the oldest batch under way keeps its record:
- *     id - oldest id drawn and not whole < records
+ *     ids of one session rise; a new one is used only while the oldest batch under way keeps its
+ * record: id - oldest id drawn and not whole < records
  */
 #include <assert.h>
 #include <string.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 
-static struct client_sample *sample_of(struct rp_client *client, const struct client_ticket *ticket) {
+static struct client_sample *sample_of(struct rp_client *client,
+                                       const struct client_ticket *ticket) {
     return &client->slots[ticket->slot].sample;
 }
 
-static struct client_fetch *fetch_of(struct rp_client *client, const struct client_ticket *ticket) {
+static struct client_fetch *fetch_of(struct rp_client *client,
+                                     const struct client_ticket *ticket) {
     return &client->slots[ticket->slot].fetch;
 }
 
@@ -27,7 +29,7 @@ static int request_valid(const struct rp_client *client, const struct rp_sample 
                          const uint64_t *keys, const struct rp_landing *landing) {
     int by_keys = request->mode == RP_SAMPLE_KEYS;
     return request->count > 0 && request->mode < RP_SAMPLE_MODES && request->reserved == 0
-           && request->reserved2 == 0 && request->plan < RP_PLANS_MAX && (keys != NULL) == by_keys
+           && request->reserved2 == 0 && request->plan < RP_PLANS_MAX && (keys != NULL || !by_keys)
            && (by_keys || request->count <= client->options.batch_max)
            && !(request->mode == RP_SAMPLE_STRATIFIED && request->uniform != 0)
            && landing->item_bytes > 0 && landing->item_bytes % 8 == 0;
@@ -42,13 +44,15 @@ static void append_sample(struct rp_client *client, struct client_ticket *ticket
 }
 
 static uint32_t keys_per_request(const struct rp_client *client) {
-    uint32_t room = (client->session.mtu - RP_HEADER_BYTES - (uint32_t)sizeof(struct rp_sample)) / 8;
+    uint32_t room =
+        (client->session.mtu - RP_HEADER_BYTES - (uint32_t)sizeof(struct rp_sample)) / 8;
     room = room < client->options.batch_max ? room : client->options.batch_max;
     return room < client->session.opened.batch_max ? room : client->session.opened.batch_max;
 }
 
 int rp_client_sample(struct rp_client *client, uint16_t table, const struct rp_sample *request,
-                     const uint64_t *keys, const struct rp_landing *landing, uint64_t deadline_ns) {
+                     const uint64_t *keys, const struct rp_landing *landing,
+                     uint64_t deadline_ns) {
     if (!request_valid(client, request, keys, landing)) {
         return -RP_BAD_ARGUMENT;
     }
@@ -58,8 +62,11 @@ int rp_client_sample(struct rp_client *client, uint16_t table, const struct rp_s
     }
     struct client_ticket *ticket = rp_client_ticket_at(client, number);
     struct client_sample *sample = sample_of(client, ticket);
-    *sample = (struct client_sample){.landing = landing, .keys = keys, .request = *request,
-                                     .holes = sample->holes, .map = sample->map,
+    *sample = (struct client_sample){.landing = landing,
+                                     .keys = keys,
+                                     .request = *request,
+                                     .holes = sample->holes,
+                                     .map = sample->map,
                                      .round_count = request->count};
     append_sample(client, ticket);
     if (!rp_client_land_columns(sample)) {
@@ -187,7 +194,8 @@ static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     return 1;
 }
 
-static void send_request(struct rp_client *client, struct client_ticket *ticket, uint32_t budget) {
+static void send_request(struct rp_client *client, struct client_ticket *ticket,
+                         uint32_t budget) {
     struct client_sample *sample = sample_of(client, ticket);
     struct rp_sample request = sample->request;
     uint8_t *body = rp_client_out_body(client);
@@ -206,7 +214,8 @@ static void send_request(struct rp_client *client, struct client_ticket *ticket,
 static void start_flight(struct rp_client *client, struct client_ticket *ticket, uint32_t first,
                          uint32_t count, uint8_t tries) {
     uint16_t index = rp_client_ticket_index(client, ticket);
-    uint16_t flight = rp_client_flight_start(client, OWNER_TICKET, index, &ticket->flights, tries);
+    uint16_t flight =
+        rp_client_flight_start(client, OWNER_TICKET, index, &ticket->flights, tries);
     rp_client_flight_expect(client, flight, first, count);
     rp_client_fetch_asked(fetch_of(client, ticket), first, count);
     ticket->flight_count++;
@@ -252,7 +261,8 @@ static enum client_sending send_pull(struct rp_client *client, struct client_tic
     return SEND_DONE;
 }
 
-enum client_sending rp_client_sample_send(struct rp_client *client, struct client_ticket *ticket) {
+enum client_sending rp_client_sample_send(struct rp_client *client,
+                                          struct client_ticket *ticket) {
     if (ticket->id == 0) {
         if (!records_allow(client)) {
             return SEND_WAIT;
@@ -262,7 +272,8 @@ enum client_sending rp_client_sample_send(struct rp_client *client, struct clien
             return SEND_NOTHING;
         }
     }
-    return sample_of(client, ticket)->drawn ? send_pull(client, ticket) : send_first(client, ticket);
+    return sample_of(client, ticket)->drawn ? send_pull(client, ticket)
+                                            : send_first(client, ticket);
 }
 
 /* ---- answers ---- */
@@ -276,7 +287,8 @@ struct client_ticket *rp_client_sample_find(struct rp_client *client, uint64_t i
     return NULL;
 }
 
-static int blocked(struct rp_client *client, struct client_ticket *ticket, const struct rp_view *view) {
+static int blocked(struct rp_client *client, struct client_ticket *ticket,
+                   const struct rp_view *view) {
     struct rp_blocked told;
     const struct client_sample *sample = sample_of(client, ticket);
     if (view->message->size != sizeof(struct rp_answer) + sizeof told) {
@@ -300,28 +312,33 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket, const
     rp_client_fetch_begin(fetch_of(client, ticket), fetch_of(client, ticket)->count);
     rp_client_count(client, RP_COUNT_samples_blocked);
     if (ticket->once) {
-        rp_client_ticket_finish(client, ticket, rp_client_sample_ended(client, ticket, -RP_BLOCKED));
+        rp_client_ticket_finish(client, ticket,
+                                rp_client_sample_ended(client, ticket, -RP_BLOCKED));
     } else {
         rp_client_timer_set(client, &ticket->again, client->now_ns + CLIENT_REASK_NS);
     }
     return 1;
 }
 
-/* The first datagram of a draw. After a release no flight covers its train: one is begun for it. */
+/* The first datagram of a draw. After a release no flight covers its train: one is begun for it.
+ */
 static void begin_landing(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
     sample->drawn = 1;
     ticket->was_blocked = 0;
     rp_client_timer_stop(client, &ticket->again);
-    if (ticket->flights == CLIENT_NONE && client->flight_free != CLIENT_NONE && sample->first_budget > 0) {
+    if (ticket->flights == CLIENT_NONE && client->flight_free != CLIENT_NONE
+        && sample->first_budget > 0) {
         start_flight(client, ticket, 0, sample->first_budget, 0);
         client->flights[ticket->flights].heard = 1;
     }
     rp_client_sender_add(client, &ticket->sender);
 }
 
-/* Marks the holes of one datagram's payload [start, end). Bits beyond the items it touches must be zero. */
-static int note_holes(struct client_sample *sample, const uint64_t *words, uint64_t start, uint64_t end) {
+/* Marks the holes of one datagram's payload [start, end). Bits beyond the items it touches must
+ * be zero. */
+static int note_holes(struct client_sample *sample, const uint64_t *words, uint64_t start,
+                      uint64_t end) {
     uint32_t item_bytes = sample->landing->item_bytes;
     uint64_t prefix = sample->bytes - (uint64_t)sample->round_count * item_bytes;
     uint64_t any = 0;
@@ -349,9 +366,11 @@ static int note_holes(struct client_sample *sample, const uint64_t *words, uint6
     return 1;
 }
 
-/* The payload's range in the round's stream; 0 where the datagram's own numbers do not fit the request. */
+/* The payload's range in the round's stream; 0 where the datagram's own numbers do not fit the
+ * request. */
 static int payload_range(const struct client_sample *sample, const struct client_fetch *fetch,
-                         const struct rp_batch_datagram *head, uint32_t size, uint64_t *start, uint64_t *end) {
+                         const struct rp_batch_datagram *head, uint32_t size, uint64_t *start,
+                         uint64_t *end) {
     uint32_t before = (uint32_t)(sizeof(struct rp_answer) + sizeof *head) + 8 * sample->words;
     if (head->datagram_count != fetch->count || head->datagram >= fetch->count
         || head->payload != sample->payload || head->words != sample->words || size < before) {
@@ -362,7 +381,8 @@ static int payload_range(const struct client_sample *sample, const struct client
     return size - before == *end - *start;
 }
 
-static int landed(struct rp_client *client, struct client_ticket *ticket, const struct rp_view *view) {
+static int landed(struct rp_client *client, struct client_ticket *ticket,
+                  const struct rp_view *view) {
     struct client_sample *sample = sample_of(client, ticket);
     struct client_fetch *fetch = fetch_of(client, ticket);
     const uint8_t *body = view->body + sizeof(struct rp_answer);
@@ -401,15 +421,12 @@ int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view
         return -RP_COUNT_drop_unsolicited;
     }
     switch (status) {
-    case RP_OK:
-        return landed(client, ticket, view);
-    case RP_BLOCKED:
-        return blocked(client, ticket, view);
-    case RP_FORGOTTEN:
-        restart(client, ticket, -RP_FORGOTTEN);
-        return 1;
+    case RP_OK: return landed(client, ticket, view);
+    case RP_BLOCKED: return blocked(client, ticket, view);
+    case RP_FORGOTTEN: restart(client, ticket, -RP_FORGOTTEN); return 1;
     default:
-        rp_client_ticket_finish(client, ticket, rp_client_sample_ended(client, ticket, -(int)status));
+        rp_client_ticket_finish(client, ticket,
+                                rp_client_sample_ended(client, ticket, -(int)status));
         return 1;
     }
 }
@@ -419,14 +436,16 @@ int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view) 
     uint32_t index = view->message->id & 0xFFFF;
     uint16_t status = rp_client_answer_status(view);
     if (index >= client->flights_max || !client->flights[index].used || status == RP_OK
-        || client->flights[index].kind != OWNER_TICKET || client->flights[index].id != view->message->id) {
+        || client->flights[index].kind != OWNER_TICKET
+        || client->flights[index].id != view->message->id) {
         return -RP_COUNT_drop_unsolicited;
     }
     struct client_ticket *ticket = &client->tickets[client->flights[index].owner];
     if (status == RP_FORGOTTEN) {
         restart(client, ticket, -RP_FORGOTTEN);
     } else {
-        rp_client_ticket_finish(client, ticket, rp_client_sample_ended(client, ticket, -(int)status));
+        rp_client_ticket_finish(client, ticket,
+                                rp_client_sample_ended(client, ticket, -(int)status));
     }
     return 1;
 }

@@ -1,19 +1,20 @@
-/* The session: HELLO for a cookie, OPEN with it, ECHO from a new address, PING in silence, and opening anew when the
- * server no longer knows us.
+/* The session: HELLO for a cookie, OPEN with it, ECHO from a new address, PING in silence, and
+ * opening anew when the server no longer knows us.
  *
  *     HELLO -> OPENING -> OPEN -> (UNKNOWN_SESSION) -> HELLO ...          any -> ENDED
  *
- * The first opening gives up after connect_timeout_ns. Later ones go on as long as the client lives: every request
- * has its own deadline, and a server that is being restarted may take its time. A session's numbers (samples,
- * updates, publications) start anew with it.
+ * The first opening gives up after connect_timeout_ns. Later ones go on as long as the client
+ * lives: every request has its own deadline, and a server that is being restarted may take its
+ * time. A session's numbers (samples, updates, publications) start anew with it.
  */
 #include <string.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 
 /* A nonce per attempt, so that a session that was given up is not found again. */
 static uint64_t next_nonce(struct rp_client *client) {
-    uint64_t mixed = client->options.nonce + 0x9E3779B97F4A7C15ull * client->session.reopen_count++;
+    uint64_t mixed =
+        client->options.nonce + 0x9E3779B97F4A7C15ull * client->session.reopen_count++;
     return mixed != 0 ? mixed : 1;
 }
 
@@ -59,15 +60,17 @@ void rp_client_session_end(struct rp_client *client, int status) {
 /* ---- sending ---- */
 
 static void send_hello(struct rp_client *client) {
-    struct rp_hello hello = {.version_min = RP_VERSION_MIN, .version_max = RP_VERSION_MAX,
-                             .mtu = client->options.mtu};
+    struct rp_hello hello = {
+        .version_min = RP_VERSION_MIN, .version_max = RP_VERSION_MAX, .mtu = client->options.mtu};
     memcpy(rp_client_out_body(client), &hello, sizeof hello);
     rp_client_out_seal(client, RP_OP_HELLO, 0, client->session.nonce, sizeof hello);
 }
 
 static void send_open(struct rp_client *client) {
     struct client_session *session = &client->session;
-    struct rp_open open = {.cookie = session->cookie, .mtu = session->mtu, .version = session->version,
+    struct rp_open open = {.cookie = session->cookie,
+                           .mtu = session->mtu,
+                           .version = session->version,
                            .receive_budget = (uint16_t)client->options.receive_budget};
     memcpy(rp_client_out_body(client), &open, sizeof open);
     rp_client_out_seal(client, RP_OP_OPEN, 0, session->nonce, sizeof open);
@@ -116,7 +119,8 @@ static void keep_alive(struct rp_client *client) {
     session->due |= DUE_PING;
     uint64_t wait = rp_client_credit_timeout(client, session->ping_tries);
     session->ping_tries += session->ping_tries < 32;
-    rp_client_timer_set(client, &session->keepalive, client->now_ns + (wait < quiet ? wait : quiet));
+    rp_client_timer_set(client, &session->keepalive,
+                        client->now_ns + (wait < quiet ? wait : quiet));
 }
 
 void rp_client_session_ponged(struct rp_client *client) {
@@ -180,7 +184,8 @@ static int opened_valid(const struct rp_client *client, const struct rp_opened *
            && opened->weights_max <= RP_BLOB_BYTES_MAX;
 }
 
-static void opened_now(struct rp_client *client, const struct rp_opened *opened, uint64_t incarnation) {
+static void opened_now(struct rp_client *client, const struct rp_opened *opened,
+                       uint64_t incarnation) {
     struct client_session *session = &client->session;
     session->state = SESSION_OPEN;
     session->opened = *opened;
@@ -260,12 +265,9 @@ static int echo_answered(struct rp_client *client, const struct rp_view *view) {
 
 int rp_client_session_answer(struct rp_client *client, const struct rp_view *view) {
     switch (view->message->op & ~RP_ANSWER) {
-    case RP_OP_HELLO:
-        return hello_answered(client, view);
-    case RP_OP_OPEN:
-        return open_answered(client, view);
-    default:
-        return echo_answered(client, view);
+    case RP_OP_HELLO: return hello_answered(client, view);
+    case RP_OP_OPEN: return open_answered(client, view);
+    default: return echo_answered(client, view);
     }
 }
 
@@ -289,8 +291,8 @@ int rp_client_session_moved(struct rp_client *client, const struct rp_view *view
 
 /* The server does not know us: a new session. What changes nothing goes on in it. */
 void rp_client_session_lost(struct rp_client *client, uint64_t incarnation) {
-    int status = incarnation == client->session.incarnation ? -RP_SESSION_EXPIRED
-                                                            : -RP_SERVER_RESTARTED;
+    int status =
+        incarnation == client->session.incarnation ? -RP_SESSION_EXPIRED : -RP_SERVER_RESTARTED;
     rp_client_count(client, RP_COUNT_reconnects);
     for (uint32_t i = 0; i < client->options.tables_max; i++) {
         rp_client_writer_end(client, &client->writers[i], status);

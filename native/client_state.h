@@ -10,15 +10,17 @@
  *     client_sample.c   batches: rounds, redraws; client_land.c where their bytes go
  *     client_update.c   priorities, in order; client_blob.c blobs; client_publish.c weights
  *     client_check.c    every invariant, asserted
- *     client_push.c     posting steps and creates, the ledger; client_message.c the states of a message;
- *                       client_pushed.c their answers; client_repair.c lost places
+ *     client_push.c     posting steps and creates, the ledger; client_message.c the states of a
+ * message; client_pushed.c their answers; client_repair.c lost places
  *
- * A flight is one datagram under way. It has a timer; its answer ends it, or its timer does, and then its owner
- * decides what to send. A sender is someone who has something to send: it stands in one list, round robin. All memory
- * lies behind struct rp_client in the caller's block; pointers never leave it but to memory the caller lent.
+ * A flight is one datagram under way. It has a timer; its answer ends it, or its timer does, and
+ * then its owner decides what to send. A sender is someone who has something to send: it stands
+ * in one list, round robin. All memory lies behind struct rp_client in the caller's block;
+ * pointers never leave it but to memory the caller lent.
  *
  *     in_flight == flights alive <= flights_max         expected == sum over flights of left
- *     a timer is in the heap  <=>  its position > 0     a ticket that ended has no flight, sender or timer
+ *     a timer is in the heap  <=>  its position > 0     a ticket that ended has no flight, sender
+ * or timer
  */
 #ifndef RP_CLIENT_STATE_H
 #define RP_CLIENT_STATE_H
@@ -28,28 +30,28 @@
 #include "random.h"
 
 enum client_limits {
-    CLIENT_UPDATES_MAX = 16,           /* update datagrams in flight */
-    CLIENT_PIECES_MAX = 32,            /* pieces of a publication in flight */
-    CLIENT_DATAGRAMS_MAX = 1 << 18,    /* of one batch or blob */
-    CLIENT_COLUMNS_MAX = 64,           /* of a landing, after adjacent ones were merged */
-    CLIENT_FETCHES_MAX = 64,           /* batches and blobs under way */
-    CLIENT_RESTARTS_MAX = 3,           /* a batch forgotten, a blob gone: begun again so often */
-    CLIENT_REDRAWS_MAX = 2,            /* rounds for items that were overwritten on their way */
-    CLIENT_RANGES_MAX = 256,           /* runs of one datagram the ledger has room for */
+    CLIENT_UPDATES_MAX = 16,        /* update datagrams in flight */
+    CLIENT_PIECES_MAX = 32,         /* pieces of a publication in flight */
+    CLIENT_DATAGRAMS_MAX = 1 << 18, /* of one batch or blob */
+    CLIENT_COLUMNS_MAX = 64,        /* of a landing, after adjacent ones were merged */
+    CLIENT_FETCHES_MAX = 64,        /* batches and blobs under way */
+    CLIENT_RESTARTS_MAX = 3,        /* a batch forgotten, a blob gone: begun again so often */
+    CLIENT_REDRAWS_MAX = 2,         /* rounds for items that were overwritten on their way */
+    CLIENT_RANGES_MAX = 256,        /* runs of one datagram the ledger has room for */
     CLIENT_WANT_MIN = 16,
 };
 enum { CLIENT_NONE = 0xFFFF };
 #define CLIENT_MS 1000000ull
-#define CLIENT_REASK_NS (500 * CLIENT_MS)  /* notes at the server can be lost with it */
+#define CLIENT_REASK_NS (500 * CLIENT_MS) /* notes at the server can be lost with it */
 #define CLIENT_BUSY_NS (50 * CLIENT_MS)
-#define CLIENT_UNASSIGNED UINT64_MAX       /* a run that has no sequence yet */
+#define CLIENT_UNASSIGNED UINT64_MAX /* a run that has no sequence yet */
 
 enum client_timer_kind {
-    TIMER_FLIGHT,     /* index: flight */
-    TIMER_DEADLINE,   /* ticket */
-    TIMER_AGAIN,      /* ticket: blocked or busy, ask again */
-    TIMER_MESSAGE,    /* message: answered, but not finished */
-    TIMER_WRITER,     /* writer: blocked, ask again */
+    TIMER_FLIGHT,   /* index: flight */
+    TIMER_DEADLINE, /* ticket */
+    TIMER_AGAIN,    /* ticket: blocked or busy, ask again */
+    TIMER_MESSAGE,  /* message: answered, but not finished */
+    TIMER_WRITER,   /* writer: blocked, ask again */
     TIMER_HANDSHAKE,
     TIMER_CONNECT,
     TIMER_KEEPALIVE,
@@ -74,9 +76,10 @@ struct client_flight {
     uint16_t next;  /* of the same owner, or of the free list */
     uint16_t owner; /* index */
     uint8_t kind;   /* enum client_owner */
-    uint8_t tries;  /* transmissions of the same before this one: no round trip is measured (Karn) */
+    uint8_t
+        tries; /* transmissions of the same before this one: no round trip is measured (Karn) */
     uint8_t used;
-    uint8_t heard;  /* the first of its answers has come */
+    uint8_t heard; /* the first of its answers has come */
 };
 
 enum client_sending { SEND_NOTHING, SEND_DONE, SEND_WAIT };
@@ -89,32 +92,32 @@ struct client_sender {
     uint8_t listed;
 };
 
-struct client_fetch { /* many datagrams of one thing; see client_fetch.c */
+struct client_fetch {   /* many datagrams of one thing; see client_fetch.c */
     uint64_t *received; /* bitmap */
     uint64_t *asked;    /* bitmap: received, or part of a flight */
     uint32_t count;
     uint32_t received_count;
-    uint32_t cursor;    /* nothing below it is unasked */
-    uint32_t progress;  /* received since the last loss */
+    uint32_t cursor;   /* nothing below it is unasked */
+    uint32_t progress; /* received since the last loss */
 };
 
 struct client_sample {
     const struct rp_landing *landing;
     const uint64_t *keys;
-    struct rp_sample request;   /* of the whole; a round's count differs */
-    struct rp_batch head;       /* of the round, as received */
-    uint64_t *holes;            /* bitmap over the items of the round: overwritten */
-    uint32_t *map;              /* a redraw's item i lands at map[i] */
+    struct rp_sample request; /* of the whole; a round's count differs */
+    struct rp_batch head;     /* of the round, as received */
+    uint64_t *holes;          /* bitmap over the items of the round: overwritten */
+    uint32_t *map;            /* a redraw's item i lands at map[i] */
     struct rp_landing_column columns[CLIENT_COLUMNS_MAX];
-    uint32_t column_count;      /* 0: too many, the landing's own are used */
-    uint32_t first_item;        /* a round without map: item i lands at first_item + i */
+    uint32_t column_count; /* 0: too many, the landing's own are used */
+    uint32_t first_item;   /* a round without map: item i lands at first_item + i */
     uint32_t round_count;
-    uint32_t first_budget;      /* datagrams its first train was to have */
+    uint32_t first_budget; /* datagrams its first train was to have */
     uint32_t words;
     uint32_t payload;
     uint64_t bytes;
     uint8_t mapped;
-    uint8_t drawn;              /* an answer with data has come */
+    uint8_t drawn; /* an answer with data has come */
     uint8_t redraws;
     uint8_t restarts;
     uint8_t short_batch;
@@ -163,7 +166,7 @@ struct client_ticket {
     uint16_t flights; /* list */
     uint16_t flight_count;
     uint16_t slot;
-    uint16_t next;    /* free list, or the list of samples */
+    uint16_t next; /* free list, or the list of samples */
     uint8_t used;
     uint8_t op;
     uint8_t tries;
@@ -204,8 +207,8 @@ struct client_ticket {
 struct client_segment { /* one posted update in the ring of entries */
     uint64_t epoch;
     uint32_t count;
-    uint32_t cut;   /* entries that are in datagrams already */
-    uint32_t open;  /* datagrams not answered */
+    uint32_t cut;    /* entries that are in datagrams already */
+    uint32_t open;   /* datagrams not answered */
     uint16_t ticket; /* CLIENT_NONE: nobody waits for it any more */
     uint16_t table;
 };
@@ -230,16 +233,16 @@ struct client_updates {
     uint32_t stamp;
     uint32_t seen_mask;
     uint32_t capacity;
-    uint32_t fill;                   /* places in the ring: the next entry goes here */
-    uint32_t cut;                    /* the next datagram begins here */
-    uint32_t used;                   /* entries of segments that are not finished */
+    uint32_t fill; /* places in the ring: the next entry goes here */
+    uint32_t cut;  /* the next datagram begins here */
+    uint32_t used; /* entries of segments that are not finished */
     uint64_t next_id;
     uint64_t base_id;                /* the lowest id not answered */
     struct client_segment *segments; /* ring */
     uint32_t segments_max;
     uint32_t segment_first;
     uint32_t segment_count;
-    uint32_t segment_cut;            /* how many of them, from the first, are cut wholly */
+    uint32_t segment_cut; /* how many of them, from the first, are cut wholly */
     struct client_update datagrams[CLIENT_UPDATES_MAX];
 };
 
@@ -248,7 +251,7 @@ struct client_updates {
 enum client_message_state {
     MESSAGE_FREE,
     MESSAGE_FILLING,
-    MESSAGE_UNSENT,   /* closed; its runs may have no sequences yet */
+    MESSAGE_UNSENT, /* closed; its runs may have no sequences yet */
     MESSAGE_FLYING,
     MESSAGE_AGAIN,    /* lost on its way, or to be asked again: in the writer's list */
     MESSAGE_ANSWERED, /* some runs or creates are not final: a timer asks again */
@@ -256,19 +259,24 @@ enum client_message_state {
 };
 
 struct client_run_state {
-    uint64_t key; /* of the run's first step; 0 = not told */
-    uint16_t committed;
+    uint64_t key;       /* of the run's first step; 0 = not told */
+    uint16_t told;      /* the server stored so many of its first steps */
+    uint16_t committed; /* and so many are acknowledged: in order along the stream; committed <=
+                           told */
     uint16_t lost;
 };
 
 struct client_message {
     struct client_timer timer;
-    uint8_t *body;     /* rp_push | runs | creates */
+    uint8_t *body; /* rp_push | runs | creates */
     struct client_run_state *runs;
-    uint8_t *created;  /* a status each; RP_NOT_YET = not final */
+    uint8_t *created; /* a status each; RP_NOT_YET = not final */
     uint64_t id;
-    uint64_t lost_seen; /* lost_total at its first answer */
-    uint32_t body_size; /* while it is filled: header and runs; its creates stand at the end of the room, last first */
+    uint64_t lost_seen;      /* lost_total at its last answer */
+    uint64_t first_sequence; /* the lowest of its runs; UINT64_MAX where it has none, or was not
+                                sent */
+    uint32_t body_size; /* while it is filled: header and runs; its creates stand at the end of
+                           the room, last first */
     uint32_t last_run;  /* where in the body; 0 = none */
     uint32_t steps;
     uint16_t run_count;
@@ -286,7 +294,8 @@ struct client_stream {
     uint64_t next_step;
     uint64_t committed;   /* steps below this are acknowledged */
     uint64_t repair_from; /* UINT64_MAX: nothing lost its place */
-    uint64_t pieces_step; /* 1 + the step in pieces that got a sequence last; all its pieces share it */
+    uint64_t pieces_step; /* 1 + the step in pieces that got a sequence last; all its pieces share
+                             it */
     uint64_t pieces_sequence;
 };
 
@@ -298,20 +307,21 @@ struct client_writer {
     uint64_t next_sequence;
     uint64_t done_through;
     uint64_t lost_total;
-    uint64_t in_doubt;     /* set when the writer ends */
+    uint64_t in_doubt; /* set when the writer ends */
     uint64_t never_sent;
     struct client_stream *streams;
     uint32_t step_bytes;
-    uint32_t piece_count;  /* datagrams one step takes */
-    uint32_t steps_max;    /* of one message */
+    uint32_t piece_count;   /* datagrams one step takes */
+    uint32_t steps_max;     /* of one message */
     uint32_t answered_open; /* messages in MESSAGE_ANSWERED */
-    uint32_t unsent;       /* messages in MESSAGE_UNSENT */
+    uint32_t unsent;        /* messages in MESSAGE_UNSENT */
     uint32_t flying;
     uint32_t blocked_count;
     uint16_t table;
     uint16_t stream_count;
     uint16_t stream_room;
-    uint16_t probe;        /* of a blocked writer: the message that asks; CLIENT_NONE = none is under way */
+    uint16_t
+        probe; /* of a blocked writer: the message that asks; CLIENT_NONE = none is under way */
     uint16_t first, last;  /* messages, in the order of posting */
     uint16_t first_unsent; /* nothing before it is unsent */
     uint16_t filling;
@@ -319,7 +329,7 @@ struct client_writer {
     uint8_t used;
     uint8_t live;
     uint8_t flush;
-    uint8_t blocked;       /* one message probes; the others wait */
+    uint8_t blocked; /* one message probes; the others wait */
     uint8_t repairing;
 };
 
@@ -350,16 +360,16 @@ struct client_session {
     uint64_t ping_id;
     uint64_t incarnation;
     uint64_t weights_version;
-    uint64_t packet;       /* next */
+    uint64_t packet; /* next */
     uint64_t last_sent_ns;
     uint64_t reopen_count;
     uint64_t keepalive_ns;
-    uint64_t sent_ns;      /* of the last HELLO, for its round trip */
+    uint64_t sent_ns; /* of the last HELLO, for its round trip */
     int32_t status;
-    uint32_t mtu;          /* agreed; the port's before */
+    uint32_t mtu; /* agreed; the port's before */
     uint16_t version;
     uint8_t state;
-    uint8_t due;           /* bits of enum client_due */
+    uint8_t due; /* bits of enum client_due */
     uint8_t tries;
     uint8_t ping_tries;
     uint8_t opened_before;
@@ -390,10 +400,10 @@ struct client_out { /* the packets leased in this turn */
 struct rp_client {
     struct rp_client_options options;
     uint64_t now_ns;
-    uint64_t serial;  /* of ids */
+    uint64_t serial; /* of ids */
     uint64_t sample_id;
     uint64_t publish_id;
-    uint8_t hungry;   /* something could be sent that was not: the next turn is due now */
+    uint8_t hungry; /* something could be sent that was not: the next turn is due now */
     uint8_t closing;
     struct client_session session;
     struct client_credit credit;
@@ -417,11 +427,11 @@ struct rp_client {
     uint16_t slot_free;
     struct client_updates updates;
     struct client_message *messages;
-    uint32_t runs_max;     /* of one message */
+    uint32_t runs_max; /* of one message */
     uint32_t creates_max;
     uint16_t message_free;
     uint32_t message_free_count;
-    uint8_t *scratch;      /* one body, for repairs */
+    uint8_t *scratch; /* one body, for repairs */
     struct client_writer *writers;
     struct client_stream *streams;
     uint32_t streams_used;
@@ -437,134 +447,5 @@ struct rp_client {
 static inline void rp_client_count(struct rp_client *client, int counter) {
     client->counters[counter]++;
 }
-
-/* ---- client_time.c ---- */
-void rp_client_timer_set(struct rp_client *client, struct client_timer *timer, uint64_t due_ns);
-void rp_client_timer_stop(struct rp_client *client, struct client_timer *timer);
-/* The first timer that is due, stopped; or null. */
-struct client_timer *rp_client_timer_next(struct rp_client *client);
-/* A flight for the datagram just sent; `list` is its owner's list (may be null). The pool has room, asserted. */
-uint16_t rp_client_flight_start(struct rp_client *client, uint8_t kind, uint16_t owner, uint16_t *list,
-                                uint8_t tries);
-void rp_client_flight_expect(struct rp_client *client, uint16_t flight, uint32_t first, uint32_t count);
-/* An answer (or one of them) has come: measures the round trip, restarts the timer. */
-void rp_client_flight_heard(struct rp_client *client, uint16_t flight);
-void rp_client_flight_end(struct rp_client *client, uint16_t flight, uint16_t *list);
-void rp_client_flights_end(struct rp_client *client, uint16_t *list);
-
-/* ---- client_credit.c ---- */
-void rp_client_credit_init(struct rp_client *client);
-int rp_client_credit_room(const struct rp_client *client); /* datagrams that may be sent now */
-void rp_client_credit_granted(struct rp_client *client, const struct rp_answer *answer);
-void rp_client_credit_measured(struct rp_client *client, uint64_t rtt_ns);
-void rp_client_credit_lost(struct rp_client *client, const struct client_flight *flight);
-void rp_client_credit_pulled(struct rp_client *client);
-uint64_t rp_client_credit_timeout(struct rp_client *client, uint32_t tries); /* ns, jittered */
-uint32_t rp_client_credit_expect(const struct rp_client *client); /* datagrams that may be asked for now */
-
-/* ---- client_out.c ---- */
-void rp_client_sender_add(struct rp_client *client, struct client_sender *sender);
-void rp_client_sender_remove(struct rp_client *client, struct client_sender *sender);
-uint32_t rp_client_out_turn(struct rp_client *client, struct rp_port *port);
-/* The body of the next packet to send, zeroed nowhere; there is one, as the caller was asked to send. */
-uint8_t *rp_client_out_body(struct rp_client *client);
-/* Pads, seals and hands on the packet whose body was filled. */
-void rp_client_out_seal(struct rp_client *client, uint8_t op, uint16_t table, uint64_t id, uint32_t size);
-
-/* ---- client_session.c ---- */
-void rp_client_session_begin(struct rp_client *client);
-void rp_client_session_send(struct rp_client *client, uint8_t due);
-void rp_client_session_timer(struct rp_client *client, struct client_timer *timer);
-int rp_client_session_answer(struct rp_client *client, const struct rp_view *view);
-void rp_client_session_lost(struct rp_client *client, uint64_t incarnation);
-void rp_client_session_end(struct rp_client *client, int status);
-int rp_client_session_moved(struct rp_client *client, const struct rp_view *view);
-void rp_client_session_ponged(struct rp_client *client);
-
-/* ---- client_request.c ---- */
-int rp_client_ticket_new(struct rp_client *client, uint8_t op, uint16_t table, uint64_t deadline_ns, int slot);
-struct client_ticket *rp_client_ticket_at(struct rp_client *client, int ticket);
-uint16_t rp_client_ticket_index(const struct rp_client *client, const struct client_ticket *ticket);
-void rp_client_ticket_finish(struct rp_client *client, struct client_ticket *ticket, int status);
-void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer);
-void rp_client_ticket_reopened(struct rp_client *client, struct client_ticket *ticket, int status);
-enum client_sending rp_client_ticket_send(struct rp_client *client, struct client_ticket *ticket);
-void rp_client_ticket_lost(struct rp_client *client, struct client_ticket *ticket, uint16_t flight);
-/* The ticket an answer of this op and id is for, or null. */
-struct client_ticket *rp_client_ticket_find(struct rp_client *client, uint8_t op, uint64_t id);
-int rp_client_request_answer(struct rp_client *client, const struct rp_view *view);
-uint16_t rp_client_answer_status(const struct rp_view *view);
-uint64_t rp_client_id(struct rp_client *client, uint16_t index); /* a new id that names the index */
-
-/* ---- client_fetch.c ---- */
-void rp_client_fetch_begin(struct client_fetch *fetch, uint32_t count);
-/* The next run of datagrams nobody asked for, at most `most`; marks nothing. Returns its length. */
-uint32_t rp_client_fetch_next(struct client_fetch *fetch, uint32_t most, uint32_t *first);
-void rp_client_fetch_asked(struct client_fetch *fetch, uint32_t first, uint32_t count);
-int rp_client_fetch_has(const struct client_fetch *fetch, uint32_t datagram);
-/* Notes an arrival: counts down the flight that asked for it; flights it overtook are given up. */
-void rp_client_fetch_arrived(struct rp_client *client, struct client_ticket *ticket, uint32_t datagram);
-void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket, uint16_t flight);
-
-/* ---- client_sample.c, client_land.c ---- */
-enum client_sending rp_client_sample_send(struct rp_client *client, struct client_ticket *ticket);
-int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view);
-struct client_ticket *rp_client_sample_find(struct rp_client *client, uint64_t id);
-int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view);
-void rp_client_sample_round(struct rp_client *client, struct client_ticket *ticket);
-int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticket, int status);
-int rp_client_land_columns(struct client_sample *sample);
-/* Scatters bytes [offset, offset + size) of the round's stream; 0 where they cannot be what was asked for. */
-int rp_client_land(struct client_sample *sample, uint64_t offset, const uint8_t *bytes, uint32_t size);
-void rp_client_land_totals(struct client_sample *sample);
-
-/* ---- client_update.c ---- */
-enum client_sending rp_client_update_send(struct rp_client *client);
-int rp_client_update_answer(struct rp_client *client, const struct rp_view *view);
-void rp_client_update_lost(struct rp_client *client, uint16_t flight);
-void rp_client_update_abandon(struct rp_client *client, uint16_t ticket);
-void rp_client_update_reset(struct rp_client *client);
-
-/* ---- client_blob.c, client_publish.c ---- */
-enum client_sending rp_client_blob_send(struct rp_client *client, struct client_ticket *ticket);
-int rp_client_blob_answer(struct rp_client *client, const struct rp_view *view);
-enum client_sending rp_client_publish_send(struct rp_client *client, struct client_ticket *ticket);
-int rp_client_publish_answer(struct rp_client *client, const struct rp_view *view);
-void rp_client_publish_lost(struct rp_client *client, struct client_ticket *ticket, uint16_t flight);
-
-/* ---- client_push.c: posting and the ledger ---- */
-struct client_writer *rp_client_writer_of(const struct rp_client *client, uint16_t table);
-/* Keeps a place for a writer of this table and so many streams: 0 or -RP_FULL. */
-int rp_client_writer_reserve(struct rp_client *client, uint16_t table, uint16_t streams);
-void rp_client_writer_begin(struct rp_client *client, const struct client_ticket *ticket,
-                            const struct rp_writer_granted *granted);
-void rp_client_writer_end(struct rp_client *client, struct client_writer *writer, int status);
-/* The message being filled may leave: nothing is added to it any more. */
-void rp_client_message_close(struct rp_client *client, struct client_writer *writer);
-void rp_client_ledger_add(struct rp_client *client, uint16_t table, const struct rp_run *run, uint32_t from,
-                          uint32_t to, uint64_t key);
-
-/* ---- client_message.c: a message's states ---- */
-static inline struct rp_run *rp_client_run_at(uint8_t *at) { return (struct rp_run *)(void *)at; }
-static inline uint8_t *rp_client_run_after(uint8_t *at) {
-    return at + sizeof(struct rp_run) + rp_client_run_at(at)->size;
-}
-uint16_t rp_client_message_new(struct rp_client *client, struct client_writer *writer);
-void rp_client_message_free(struct rp_client *client, uint16_t message);
-void rp_client_message_state(struct rp_client *client, uint16_t message, enum client_message_state state);
-void rp_client_message_timer(struct rp_client *client, uint16_t message);
-void rp_client_message_lost(struct rp_client *client, uint16_t message);
-enum client_sending rp_client_writer_send(struct rp_client *client, struct client_writer *writer);
-void rp_client_writer_timer(struct rp_client *client, struct client_writer *writer);
-void rp_client_writer_probe(struct rp_client *client, struct client_writer *writer);
-
-/* ---- client_pushed.c: answers ---- */
-int rp_client_push_answer(struct rp_client *client, const struct rp_view *view);
-
-/* ---- client_repair.c: lost places ---- */
-/* Keeps of a message what is not final, under a new id; runs that lost their place lose their sequences. Nothing
- * left: the message is freed. */
-void rp_client_message_rebuild(struct rp_client *client, uint16_t message);
-void rp_client_repair(struct rp_client *client, struct client_writer *writer);
 
 #endif

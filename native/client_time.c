@@ -1,13 +1,14 @@
 /* Time: a binary heap of timers, and the flights whose timers most of them are.
  *
- * Timers lie inside what they belong to; the heap holds pointers and each timer knows its place, so that setting,
- * moving and stopping are a few steps. heap[1] is the first due; heap[i]'s children are 2i and 2i + 1.
+ * Timers lie inside what they belong to; the heap holds pointers and each timer knows its place,
+ * so that setting, moving and stopping are a few steps. heap[1] is the first due; heap[i]'s
+ * children are 2i and 2i + 1.
  *
  *     heap[i / 2]->due_ns <= heap[i]->due_ns      heap[i]->position == i
  */
 #include <assert.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 
 static void place(struct rp_client *client, uint32_t i, struct client_timer *timer) {
     client->heap[i] = timer;
@@ -83,8 +84,8 @@ struct client_timer *rp_client_timer_next(struct rp_client *client) {
     return timer;
 }
 
-uint16_t rp_client_flight_start(struct rp_client *client, uint8_t kind, uint16_t owner, uint16_t *list,
-                                uint8_t tries) {
+uint16_t rp_client_flight_start(struct rp_client *client, uint8_t kind, uint16_t owner,
+                                uint16_t *list, uint8_t tries) {
     uint16_t index = client->flight_free;
     assert(index != CLIENT_NONE);
     struct client_flight *flight = &client->flights[index];
@@ -111,7 +112,8 @@ uint16_t rp_client_flight_start(struct rp_client *client, uint8_t kind, uint16_t
     return index;
 }
 
-void rp_client_flight_expect(struct rp_client *client, uint16_t index, uint32_t first, uint32_t count) {
+void rp_client_flight_expect(struct rp_client *client, uint16_t index, uint32_t first,
+                             uint32_t count) {
     struct client_flight *flight = &client->flights[index];
     flight->first = first;
     flight->count = count;

@@ -1,9 +1,11 @@
-/* Priorities: copied at post, cut into datagrams, applied by the server in the order of their ids.
+/* Priorities: copied at post, cut into datagrams, applied by the server in the order of their
+ * ids.
  *
- * Entries stand in one ring, a posted update is a segment of it. Datagrams are cut off the oldest segment, numbered
- * 1, 2, 3 ... in the session, and up to CLIENT_UPDATES_MAX are in flight. The server takes them only in order: one
- * that came too early is sent again after the missing one. An id once used must arrive, whether anyone still waits
- * for it or not; a segment nobody waits for is dropped only while nothing of it is numbered.
+ * Entries stand in one ring, a posted update is a segment of it. Datagrams are cut off the oldest
+ * segment, numbered 1, 2, 3 ... in the session, and up to CLIENT_UPDATES_MAX are in flight. The
+ * server takes them only in order: one that came too early is sent again after the missing one.
+ * An id once used must arrive, whether anyone still waits for it or not; a segment nobody waits
+ * for is dropped only while nothing of it is numbered.
  *
  *     base_id <= ids in datagrams < next_id <= base_id + CLIENT_UPDATES_MAX
  *     used == sum over segments of count; segments before segment_cut are cut wholly
@@ -12,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "client_state.h"
+#include "client_parts.h"
 
 static struct client_segment *segment_at(struct client_updates *updates, uint32_t i) {
     return &updates->segments[(updates->segment_first + i) % updates->segments_max];
@@ -35,8 +37,10 @@ static uint32_t hash(uint64_t key) {
     return (uint32_t)(key >> 32);
 }
 
-/* Appends the entry, or overwrites the one of the same key in this post (the last wins). Returns entries added. */
-static uint32_t append(struct client_updates *updates, uint32_t count, uint64_t key, double priority) {
+/* Appends the entry, or overwrites the one of the same key in this post (the last wins). Returns
+ * entries added. */
+static uint32_t append(struct client_updates *updates, uint32_t count, uint64_t key,
+                       double priority) {
     uint32_t at = hash(key) & updates->seen_mask;
     while (updates->seen_stamp[at] == updates->stamp) {
         struct rp_update_entry *entry = &updates->entries[updates->seen[at]];
@@ -55,7 +59,8 @@ static uint32_t append(struct client_updates *updates, uint32_t count, uint64_t 
 
 static void next_stamp(struct client_updates *updates) {
     if (++updates->stamp == 0) {
-        memset(updates->seen_stamp, 0, ((size_t)updates->seen_mask + 1) * sizeof *updates->seen_stamp);
+        memset(updates->seen_stamp, 0,
+               ((size_t)updates->seen_mask + 1) * sizeof *updates->seen_stamp);
         updates->stamp = 1;
     }
 }
@@ -72,8 +77,9 @@ static int check_post(const struct rp_client *client, const double *priorities, 
     return count > rp_client_update_room(client) ? -RP_FULL : 0;
 }
 
-int rp_client_update(struct rp_client *client, uint16_t table, uint64_t epoch, const uint64_t *keys,
-                     const double *priorities, uint32_t count, struct rp_updated *result, uint64_t deadline_ns) {
+int rp_client_update(struct rp_client *client, uint16_t table, uint64_t epoch,
+                     const uint64_t *keys, const double *priorities, uint32_t count,
+                     struct rp_updated *result, uint64_t deadline_ns) {
     struct client_updates *updates = &client->updates;
     int status = check_post(client, priorities, count);
     if (status < 0) {
@@ -91,9 +97,11 @@ int rp_client_update(struct rp_client *client, uint16_t table, uint64_t epoch, c
     for (uint32_t i = 0; i < count; i++) {
         added += append(updates, added, keys[i], priorities[i]);
     }
-    *segment_at(updates, updates->segment_count++) = (struct client_segment){
-        .epoch = epoch, .count = added, .table = table,
-        .ticket = rp_client_ticket_index(client, ticket)};
+    *segment_at(updates, updates->segment_count++) =
+        (struct client_segment){.epoch = epoch,
+                                .count = added,
+                                .table = table,
+                                .ticket = rp_client_ticket_index(client, ticket)};
     updates->fill = (updates->fill + added) % updates->capacity;
     updates->used += added;
     rp_client_sender_add(client, &updates->sender);
@@ -116,8 +124,8 @@ static void send_datagram(struct rp_client *client, struct client_update *update
            (update->count - part) * sizeof *updates->entries);
     rp_client_out_seal(client, RP_OP_UPDATE, segment->table, update->id,
                        (uint32_t)(sizeof head + update->count * sizeof *updates->entries));
-    update->flight = rp_client_flight_start(client, OWNER_UPDATE,
-                                            (uint16_t)(update->id % CLIENT_UPDATES_MAX), NULL, update->tries);
+    update->flight = rp_client_flight_start(
+        client, OWNER_UPDATE, (uint16_t)(update->id % CLIENT_UPDATES_MAX), NULL, update->tries);
     update->tries += update->tries < 32;
     update->state = UPDATE_FLYING;
 }
@@ -157,8 +165,11 @@ static struct client_update *cut_next(struct rp_client *client) {
         }
         segment->open++;
         struct client_update *update = datagram_of(updates, updates->next_id);
-        *update = (struct client_update){.id = updates->next_id++, .first = first, .count = count,
-                                         .segment = at, .state = UPDATE_DUE};
+        *update = (struct client_update){.id = updates->next_id++,
+                                         .first = first,
+                                         .count = count,
+                                         .segment = at,
+                                         .state = UPDATE_DUE};
         return update;
     }
     return NULL;
@@ -215,7 +226,8 @@ static void settle(struct rp_client *client, struct client_update *update, int s
         ticket->of.update.sum.applied += result->applied;
         ticket->of.update.sum.stale += result->stale;
         ticket->of.update.sum.unknown += result->unknown;
-        if (status != RP_OK && status != RP_STALE_EPOCH) { /* stale keys are normal life, of an epoch too */
+        if (status != RP_OK
+            && status != RP_STALE_EPOCH) { /* stale keys are normal life, of an epoch too */
             ticket->of.update.failed = -status;
         }
     }
@@ -245,7 +257,8 @@ void rp_client_update_lost(struct rp_client *client, uint16_t flight) {
     lost(client, &client->updates.datagrams[client->flights[flight].owner]);
 }
 
-/* One before it has not arrived. If that was sent no later than this, it is lost: both go again, in order. */
+/* One before it has not arrived. If that was sent no later than this, it is lost: both go again,
+ * in order. */
 static void early(struct rp_client *client, struct client_update *update) {
     struct client_updates *updates = &client->updates;
     struct client_update *base = datagram_of(updates, updates->base_id);
@@ -306,7 +319,8 @@ void rp_client_update_abandon(struct rp_client *client, uint16_t ticket) {
     }
 }
 
-/* A new session counts from 1; what was queued for the old one is dropped (its tickets have ended). */
+/* A new session counts from 1; what was queued for the old one is dropped (its tickets have
+ * ended). */
 void rp_client_update_reset(struct rp_client *client) {
     struct client_updates *updates = &client->updates;
     for (uint32_t i = 0; i < CLIENT_UPDATES_MAX; i++) {

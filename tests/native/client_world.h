@@ -1,0 +1,285 @@
+/* client_world.h: a real server, a client, and a small network between them that may lose, repeat
+ * and delay datagrams; for the test_client programs.
+ *
+ * Time is the world's own: world_run() gives both ends turns and lets the clock jump to whatever is
+ * due next. Chance comes from one seed. Every turn of the client is followed by rp_client_check.
+ */
+#ifndef RP_CLIENT_WORLD_H
+#define RP_CLIENT_WORLD_H
+
+#include "client.h"
+#include "random.h"
+#include "script.h"
+
+enum { WORLD_MTU = 1400, WORLD_QUEUE = 4096, WORLD_STEPS = 64 };
+#define WORLD_MS ((uint64_t)1000000)
+
+struct world;
+
+struct world_datagram {
+    uint8_t *data;
+    uint32_t size;
+    uint64_t due_ns;
+    struct rp_peer from;
+};
+
+struct world_port {
+    struct rp_port_base base;
+    struct world *world;
+    struct world_port *other;
+    struct world_datagram queue[WORLD_QUEUE]; /* on their way here */
+    uint32_t count;
+    struct world_datagram lent[RP_BURST];
+    uint32_t lent_count;
+    uint8_t *send;
+    uint32_t leased;
+    uint64_t sent;
+};
+
+struct world {
+    struct rp_server *server;
+    struct rp_client *client;
+    uint8_t *region, *memory;
+    size_t region_bytes;
+    struct world_port ports[2]; /* server, client */
+    struct rp_random random;
+    uint64_t now_ns;
+    uint32_t lose, repeat, late; /* of a thousand */
+    int deaf; /* 1: the server gets no turns */
+};
+
+static inline uint32_t world_dice(struct world *world, uint32_t permille)
+{
+    return rp_random_below(&world->random, 1000) < permille;
+}
+
+static uint32_t world_rx(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+{
+    struct world_port *port = (void *)opaque;
+    uint32_t lent = 0, kept = 0;
+    for (uint32_t i = 0; i < port->count; i++) {
+        struct world_datagram *datagram = &port->queue[i];
+        if (lent == count || datagram->due_ns > port->world->now_ns) {
+            port->queue[kept++] = *datagram;
+            continue;
+        }
+        port->lent[lent] = *datagram;
+        packets[lent] = (struct rp_packet){
+            .data = datagram->data, .size = datagram->size, .peer = datagram->from};
+        lent++;
+    }
+    port->count = kept;
+    port->lent_count = lent;
+    return lent;
+}
+
+static void world_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+{
+    struct world_port *port = (void *)opaque;
+    (void)packets;
+    CHECK(count == port->lent_count);
+    for (uint32_t i = 0; i < count; i++) {
+        free(port->lent[i].data);
+    }
+    port->lent_count = 0;
+}
+
+static uint32_t world_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+{
+    struct world_port *port = (void *)opaque;
+    CHECK(port->leased == 0 && count <= RP_BURST);
+    for (uint32_t i = 0; i < count; i++) {
+        packets[i] = (struct rp_packet){.data = port->send + (size_t)i * port->base.mtu,
+                                        .capacity = port->base.mtu};
+    }
+    port->leased = count;
+    return count;
+}
+
+static void world_put(struct world_port *from, const struct rp_packet *packet)
+{
+    struct world *world = from->world;
+    struct world_port *to = from->other;
+    uint32_t late = world_dice(world, world->late);
+    uint64_t late_ns = late ? rp_random_below(&world->random, 3 * WORLD_MS) : 0;
+    if (world_dice(world, world->lose) || to->count == WORLD_QUEUE) {
+        return;
+    }
+    uint8_t *data = malloc(packet->size);
+    memcpy(data, packet->data, packet->size);
+    to->queue[to->count++] = (struct world_datagram){data, packet->size,
+                                                     world->now_ns + 20000 + late_ns,
+                                                     from->base.address};
+}
+
+static void world_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+{
+    struct world_port *port = (void *)opaque;
+    CHECK(count == port->leased);
+    port->leased = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (packets[i].size > 0) {
+            port->sent++;
+            world_put(port, &packets[i]);
+            if (world_dice(port->world, port->world->repeat)) {
+                world_put(port, &packets[i]);
+            }
+        }
+    }
+}
+
+static const struct rp_transport world_transport = {.name = "world",
+                                                    .rx_burst = world_rx,
+                                                    .rx_release = world_release,
+                                                    .tx_lease = world_lease,
+                                                    .tx_send = world_send};
+
+static void world_port_open(struct world *world, uint32_t index, uint32_t mtu, uint32_t budget)
+{
+    struct world_port *port = &world->ports[index];
+    port->base = (struct rp_port_base){
+        .transport = &world_transport, .mtu = mtu, .receive_budget = budget};
+    port->base.address.size = 4;
+    memset(port->base.address.bytes, (int)index + 1, 4);
+    port->world = world;
+    port->other = &world->ports[1 - index];
+    port->send = aligned_alloc(8, (size_t)RP_BURST * mtu);
+}
+
+SCRIPT_UNUSED static void world_server(struct world *world, const struct rp_server_config *config,
+                                       uint8_t salt)
+{
+    char error[256];
+    uint8_t entropy[32];
+    free(world->region);
+    script_entropy(entropy, salt);
+    world->region_bytes = rp_server_bytes(config, error);
+    CHECK(world->region_bytes > 0, "%s", error);
+    world->region = aligned_alloc(64, (world->region_bytes + 63) / 64 * 64);
+    memset(world->region, 0, world->region_bytes);
+    CHECK(rp_server_create(&world->server, world->region, world->region_bytes, config, entropy,
+                           world->now_ns, error) == 0, "%s", error);
+}
+
+SCRIPT_UNUSED static void world_client(struct world *world,
+                                       const struct rp_client_options *options)
+{
+    char error[256];
+    size_t bytes = rp_client_bytes(options, error);
+    CHECK(bytes > 0, "%s", error);
+    free(world->memory);
+    world->memory = aligned_alloc(64, bytes);
+    CHECK(rp_client_open(&world->client, world->memory, bytes, options,
+                         &world->ports[0].base.address, world->now_ns, error) == 0, "%s", error);
+}
+
+SCRIPT_UNUSED static struct rp_client_options world_options(void)
+{
+    return (struct rp_client_options){.mtu = WORLD_MTU, .receive_budget = 64, .requests_max = 16,
+                                      .messages_max = 32, .batch_max = 256, .tables_max = 2,
+                                      .retry_us_min = 2000, .retry_us_max = 100000, .nonce = 99,
+                                      .seed = 5};
+}
+
+SCRIPT_UNUSED static struct world *world_open(const struct rp_server_config *config, uint64_t seed)
+{
+    struct world *world = calloc(1, sizeof *world);
+    struct rp_client_options options = world_options();
+    rp_random_seed(&world->random, seed);
+    world->now_ns = 1000000000000ull;
+    world_port_open(world, 0, config->mtu, config->receive_budget);
+    world_port_open(world, 1, WORLD_MTU, 64);
+    world_server(world, config, 1);
+    world_client(world, &options);
+    return world;
+}
+
+SCRIPT_UNUSED static void world_close(struct world *world)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t k = 0; k < world->ports[i].count; k++) {
+            free(world->ports[i].queue[k].data);
+        }
+        free(world->ports[i].send);
+    }
+    free(world->region);
+    free(world->memory);
+    free(world);
+}
+
+/* ---- time ---- */
+
+static uint64_t world_next(const struct world *world)
+{
+    uint64_t next = rp_client_deadline(world->client);
+    for (uint32_t i = world->deaf ? 1 : 0; i < 2; i++) {
+        for (uint32_t k = 0; k < world->ports[i].count; k++) {
+            uint64_t due = world->ports[i].queue[k].due_ns;
+            next = due < next ? due : next;
+        }
+    }
+    return next;
+}
+
+SCRIPT_UNUSED static void world_turn(struct world *world)
+{
+    struct world_port *ports = world->ports;
+    if (!world->deaf) {
+        rp_server_turn(world->server, (struct rp_port *)&ports[0], world->now_ns);
+    }
+    rp_client_turn(world->client, (struct rp_port *)&ports[1], world->now_ns);
+    rp_client_check(world->client);
+}
+
+/* On to what is due next, at most `most_ns` further. */
+SCRIPT_UNUSED static void world_advance(struct world *world, uint64_t most_ns)
+{
+    uint64_t next = world_next(world);
+    uint64_t most = world->now_ns + most_ns;
+    next = next < most ? next : most;
+    world->now_ns = next > world->now_ns ? next : world->now_ns + 1000;
+}
+
+SCRIPT_UNUSED static void world_step(struct world *world, uint64_t most_ns)
+{
+    world_turn(world);
+    world_advance(world, most_ns);
+}
+
+SCRIPT_UNUSED static void world_run(struct world *world, uint64_t duration_ns)
+{
+    uint64_t end = world->now_ns + duration_ns;
+    while (world->now_ns < end) {
+        world_step(world, end - world->now_ns);
+    }
+}
+
+/* Runs until the ticket has ended, frees it, and returns its status. */
+SCRIPT_UNUSED static int world_wait(struct world *world, int ticket)
+{
+    CHECK(ticket > 0, "ticket %d", ticket);
+    uint64_t end = world->now_ns + 100000 * WORLD_MS;
+    while (world_turn(world), rp_client_poll(world->client, ticket) == RP_PENDING) {
+        CHECK(world->now_ns < end, "the ticket never ends");
+        world_advance(world, 1000 * WORLD_MS);
+    }
+    int status = rp_client_poll(world->client, ticket);
+    rp_client_take(world->client, ticket);
+    return status;
+}
+
+SCRIPT_UNUSED static void world_connect(struct world *world)
+{
+    for (uint32_t i = 0; rp_client_state(world->client) == 0; i++) {
+        CHECK(i < 10000, "the session never opens");
+        world_step(world, 10 * WORLD_MS);
+    }
+    CHECK(rp_client_state(world->client) == 1, "state %d", rp_client_state(world->client));
+}
+
+SCRIPT_UNUSED static uint64_t world_later(const struct world *world, uint64_t ms)
+{
+    return world->now_ns + ms * WORLD_MS;
+}
+
+#endif
