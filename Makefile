@@ -13,8 +13,10 @@ SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fram
 
 PYTHON  ?= python3
 VENV    ?= .venv
+ENGINE  := replay_server/_engine.abi3.so
+ENGINE_PYTHON = $(or $(wildcard $(VENV)/bin/python),python)
 
-.PHONY: help setup demo test test-plants native native-san clean
+.PHONY: help setup engine demo test test-plants native native-san clean
 
 help:           ## this list
 	$(Q)grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -45,11 +47,13 @@ $(VENV)/.packages: setup.py pyproject.toml constraints.txt MANIFEST.in
 	$(Q)$(VENV)/bin/pip install -q --disable-pip-version-check "setuptools>=77" "cffi>=1.16"
 	$(Q)$(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[train,test]'
 	$(Q)touch $@
-$(VENV)/.engine: $(VENV)/.packages $(NATIVE) $(HEADERS) replay_server/_build.py
-	$(Q)$(VENV)/bin/python setup.py -q build_ext --inplace
-	$(Q)touch $@
+$(ENGINE): $(NATIVE) $(HEADERS) replay_server/_build.py
+	$(Q)mkdir -p $(BUILD) && { $(ENGINE_PYTHON) setup.py -q build_ext --inplace >$(BUILD)/engine.log 2>&1 \
+	    || { cat $(BUILD)/engine.log; exit 1; }; } && touch $@
+engine: $(ENGINE)            ## compile the core for Python, in place, with .venv's Python or this shell's
 
-setup: $(VENV)/.engine       ## make .venv: this package, its compiled core, what training and tests need
+setup: $(VENV)/.packages     ## make .venv: this package, its compiled core, what training and tests need
+	$(Q)$(MAKE) --no-print-directory engine
 test: setup native native-san ## every test, the C ones twice: plain and under sanitizers
 	$(Q)$(VENV)/bin/pytest -q
 

@@ -32,7 +32,7 @@ from .errors import (
     UnknownTable,
     WeightsGone,
 )
-from .plain_rows import PlainRows
+from .plain_rows import PlainRows, packed
 from .priorities import UpdateResult, Updates, checked_priorities
 from .remote import RemoteTable, document_of
 from .spec import Spec
@@ -217,8 +217,7 @@ class Client:
         """
         timeout = self.timeout if timeout is None else timeout
         remote = self.known(table, timeout)
-        counts = {len(np.asarray(value)) for value in columns.values()}
-        records = remote.spec.pack(columns, max(counts, default=0))
+        records = packed(remote, columns)
         checked = None if priorities is None else checked_priorities(priorities, len(records))
         with self._lock:
             rows = self._plain.get(table)
@@ -340,9 +339,10 @@ class Client:
     def get(
         self, table: str, keys: Any, *, plan: int | str = 0, timeout: float | None = None
     ) -> Batch:
-        """The items of `keys`, undrawn and uncharged, in that order; `valid` False: it is gone.
+        """What stands at `keys`, undrawn and uncharged, in that order; `valid` False: it is gone.
 
-        A step that is no item is given as itself alone: behind, ahead and its mass are 0.
+        Items come with their window. A stored row that is no item (yet, or any more) comes by
+        itself, with `ahead` 0: see `rows`.
         """
         timeout = self.timeout if timeout is None else timeout
         wanted = keys_of(keys)
@@ -355,10 +355,12 @@ class Client:
             ticket = self.post_sample(remote, request, landing, left, raw)
             what = f"getting {len(wanted)} items of table {table!r}"
             status, need, by = self._link.outcome(ticket, what, left)
-            if status != -_native.NUMBERS["SHORT_BATCH"]:
+            if status == -_native.NUMBERS["STALE_EPOCH"] and wanted.epoch not in (None, 0):
+                landing.valid[:] = 0
+            elif status != -_native.NUMBERS["SHORT_BATCH"]:
                 _native.check(status, what, blocked=(need, by))
             landing.keys[:] = wanted
-            return landing.batch(table, remote.epoch, 0.0, 0.0, copy=False)
+            return landing.batch(table, request.epoch, 0.0, 0.0, copy=False)
 
         return self._on(table, timeout, act)
 

@@ -8,6 +8,7 @@ uses one writer place of the client's own session per table, which ends with the
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -51,15 +52,21 @@ def writer_error(link: Link, table: RemoteTable, status: int) -> ReplayError:
     return _native.error(_native.STATUSES[-status], what, loss=tuple(ffi.unpack(counts, 3)))
 
 
+def packed(table: RemoteTable, columns: Mapping[str, Any]) -> np.ndarray:
+    """Columns of [N, *shape] as records; refuses tables whose items are more than one row."""
+    if table.ahead or table.layout.behind:
+        raise ConfigError(
+            f"table {table.name!r} has items of several steps (plans {list(table.plans)}): "
+            "write episodes to it with client.writer(...)"
+        )
+    counts = [np.shape(value)[0] if np.ndim(value) else 1 for value in columns.values()]
+    return table.spec.pack(columns, max(counts, default=0))
+
+
 class PlainRows:
     """The writer place of one client on one table; several threads take turns."""
 
     def __init__(self, link: Link, table: RemoteTable, timeout: float) -> None:
-        if table.ahead or table.layout.behind:
-            raise ConfigError(
-                f"table {table.name!r} has items of several steps (plans {list(table.plans)}): "
-                "write episodes to it with client.writer(...)"
-            )
         self.link, self.table = link, table
         self.lock = threading.Lock()
         ask_for_place(link, table, 1, timeout)
