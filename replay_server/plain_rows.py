@@ -16,7 +16,7 @@ import numpy as np
 from . import _native
 from ._native import Deadline, Link, ffi, lib
 from .batch import Keys, keys_of
-from .errors import ConfigError, EngineError, ReplayError
+from .errors import ConfigError, EngineError, OverBudget, ReplayError
 from .remote import RemoteTable
 
 ROWS_AT_ONCE = 1024
@@ -37,10 +37,15 @@ def take_ledger(link: Link) -> np.ndarray:
 
 
 def ask_for_place(link: Link, table: RemoteTable, streams: int, timeout: float) -> int:
-    """A writer place of the session on `table`; its window. NoRoom where all are taken."""
+    """A writer place of the session on `table`; its window. NoRoom: all are taken."""
     granted = ffi.new("struct rp_writer_granted *")
     ticket = link.post(lib.rp_link_writer, table.raw, streams, granted, timeout=timeout)
     link.wait(ticket, f"asking for a writer place on table {table.name!r}", timeout)
+    if granted.streams < streams:
+        raise OverBudget(
+            f"a writer of {streams} streams: table {table.name!r} grants {granted.streams} at "
+            "most; use several writers, or give the table more `streams`"
+        )
     return int(granted.window)
 
 

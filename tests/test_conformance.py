@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from conformance import (
     FRAMES,
+    OUTLIVES_ITS_SERVER,
     SMALL,
     TRANSPORTS,
     Episodes,
@@ -567,9 +568,10 @@ def test_counters_move(place):
 # -- life ----------------------------------------------------------------------------------------
 
 
-def test_a_restarted_server_is_told_as_such(place):
+@pytest.mark.parametrize("transport", OUTLIVES_ITS_SERVER)
+def test_a_restarted_server_is_told_as_such(transport):
     """Given a server that comes back empty. Expect ServerRestarted for writers, readers go on."""
-    described = table(plan=NStep(1))
+    described, place = table(plan=NStep(1)), Place(transport)
     with place.served(described) as server:
         address = server.address
         client = Client(address, timeout=20.0)
