@@ -152,6 +152,14 @@ uint64_t rp_server_weights_version(const struct rp_server *server) {
     return server->weights->newest;
 }
 
+uint32_t rp_server_mtu(const struct rp_server *server) {
+    return server->limits.mtu;
+}
+
+uint32_t rp_server_receive_budget(const struct rp_server *server) {
+    return server->limits.receive_budget;
+}
+
 /* ---- the turn ---- */
 
 static void begin_turn(struct rp_server *server, uint64_t now_ns) {

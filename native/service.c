@@ -212,6 +212,22 @@ static int open_port(struct rp_service *service, struct rp_server_config *config
     return 0;
 }
 
+/* An attached server goes by the limits it was created with: this port has to take as much. */
+static int check_port(struct rp_service *service, char *error)
+{
+    const struct rp_port_base *base = rp_port_base(service->port);
+    uint32_t mtu = rp_server_mtu(service->server);
+    uint32_t budget = rp_server_receive_budget(service->server);
+    if (mtu <= base->mtu && budget <= base->receive_budget) {
+        return 0;
+    }
+    snprintf(error, RP_ERROR_BYTES,
+             "the region was made for an mtu of %u and %u datagrams at once, this port takes %u "
+             "and %u: say ?mtu=%u, or ask for larger socket buffers",
+             mtu, budget, base->mtu, base->receive_budget, mtu);
+    return -RP_BAD_REGION;
+}
+
 static int open_server(struct rp_service *service, const struct rp_server_config *config,
                        char *error)
 {
@@ -234,6 +250,7 @@ static int open_server(struct rp_service *service, const struct rp_server_config
     status = region->attached
         ? rp_server_attach(&service->server, region->base, bytes, entropy, now, error)
         : rp_server_create(&service->server, region->base, bytes, config, entropy, now, error);
+    status = status ? status : check_port(service, error);
     return status ? status : rp_memory_keep(region, path, error);
 }
 

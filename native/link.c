@@ -1,0 +1,408 @@
+/* A link: a port and a client, and whoever drives them.
+ *
+ * Driving is repeating turns; one thread at a time does it (`driven`). That is the pump, while it
+ * runs, or else the first caller that waits; other callers that wait meanwhile follow: they spin,
+ * then sleep on `progress`, which each turn that moved something raises. A driver that stops wakes
+ * them, and one of them drives on. So calls from several threads, with or without a pump, are the
+ * same code.
+ *
+ * Posts go straight into the client, inside the gate, from the caller's own thread. (A ring of
+ * commands to the pump would copy each step once more, and a push could not say at once how much of
+ * it was taken.) While the driver sleeps the poster takes a turn itself, so that nothing waits for
+ * a thread to wake up; the driver is woken only where its sleep is now too long, where it is a
+ * caller whose answer the poster's turn may have brought, or where its waking is what moves the
+ * server.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "link_drive.h"
+#include "transport_loopback.h"
+#include "url.h"
+
+enum { SPIN_US_DEFAULT = 20, SLEEP_NS_MAX = 1000000000 };
+
+uint64_t rp_link_now(struct rp_link *link)
+{
+    const struct rp_transport *transport = rp_port_transport(link->port);
+    uint64_t own = transport->now ? transport->now(link->port) : 0;
+    return own ? own : rp_clock_ns();
+}
+
+uint64_t rp_link_deadline(struct rp_link *link, uint64_t timeout_ns)
+{
+    uint64_t now = rp_link_now(link);
+    return timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
+}
+
+/* ---- one turn, and telling the followers ---- */
+
+static void tell_followers(struct rp_link *link)
+{
+    atomic_fetch_add(&link->progress, 1);
+    if (atomic_load(&link->followers)) {
+        syscall(SYS_futex, &link->progress, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+    }
+}
+
+/* Inside the gate. Returns the datagrams that moved. A timer that was due may have ended a request,
+ * so followers look again; a driver looks after each turn anyway, and must not take a client that
+ * has something to do at once for one that did it: only waiting turns a loopback server. */
+static uint32_t link_turn(struct rp_link *link)
+{
+    uint64_t now = rp_link_now(link);
+    int due = rp_client_deadline(link->client) <= now;
+    uint32_t moved = rp_client_turn(link->client, link->port, now);
+    if (moved || due) {
+        tell_followers(link);
+    }
+    return moved;
+}
+
+void rp_link_posted(struct rp_link *link)
+{
+    if (link->driven && !link->asleep_until) {
+        return;
+    }
+    uint32_t moved = link_turn(link);
+    if (link->driven && (rp_client_deadline(link->client) < link->asleep_until
+                         || (moved && (link->passive || !link->pumped)))) {
+        rp_port_transport(link->port)->wake(link->port);
+    }
+}
+
+/* The driver, inside the gate, after a turn that moved nothing: leaves it and sleeps until
+ * something arrives, a timer is due, or `until`. */
+static void sleep_outside(struct rp_link *link, uint64_t now, uint64_t until)
+{
+    uint64_t deadline = rp_client_deadline(link->client);
+    until = deadline < until ? deadline : until;
+    until = until < now ? now : until;
+    link->asleep_until = until ? until : 1;
+    rp_gate_leave(&link->gate);
+    rp_port_transport(link->port)->wait(link->port, until - now);
+    int status = rp_gate_enter(&link->gate);
+    assert(!status); /* a fork leaves its child only the thread that forked */
+    link->asleep_until = 0;
+}
+
+/* ---- waiting callers ---- */
+
+struct wait_state {
+    uint64_t start;
+    uint64_t timeout;
+    uint64_t idle_since; /* 0: something moved at the last look */
+    int leads;
+};
+
+/* A driver's step, inside the gate. */
+static void lead(struct rp_link *link, struct wait_state *state)
+{
+    if (link_turn(link)) {
+        state->idle_since = 0;
+        rp_gate_yield(&link->gate);
+        return;
+    }
+    uint64_t now = rp_link_now(link);
+    state->idle_since = state->idle_since ? state->idle_since : now;
+    if (!link->passive
+        && (link->options.busy_poll || now - state->idle_since < link->spin_ns)) {
+        rp_gate_yield(&link->gate);
+        rp_pump_relax();
+    } else {
+        sleep_outside(link, now, state->start + state->timeout);
+    }
+}
+
+/* Another thread drives: looks at the count of what moved for a while, then sleeps on it. */
+static void follow(struct rp_link *link, struct wait_state *state)
+{
+    uint32_t seen = atomic_load(&link->progress);
+    uint64_t begin = rp_clock_ns();
+    uint64_t passed = rp_link_now(link) - state->start;
+    uint64_t left = passed < state->timeout ? state->timeout - passed : 0;
+    struct timespec time = {.tv_sec = (time_t)(left / 1000000000u),
+                            .tv_nsec = (long)(left % 1000000000u)};
+    uint64_t spin = link->spin_ns < left ? link->spin_ns : left;
+    rp_gate_leave(&link->gate);
+    while (atomic_load(&link->progress) == seen && rp_clock_ns() - begin < spin) {
+        rp_pump_relax();
+    }
+    atomic_fetch_add(&link->followers, 1);
+    if (atomic_load(&link->progress) == seen) {
+        syscall(SYS_futex, &link->progress, FUTEX_WAIT_PRIVATE, seen, &time, NULL, 0);
+    }
+    atomic_fetch_sub(&link->followers, 1);
+    int status = rp_gate_enter(&link->gate);
+    assert(!status);
+}
+
+int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint64_t timeout_ns)
+{
+    struct wait_state state = {.timeout = timeout_ns < RP_SLICE_NS ? timeout_ns : RP_SLICE_NS};
+    int result = rp_gate_enter(&link->gate);
+    if (result) {
+        return result;
+    }
+    state.start = rp_link_now(link);
+    result = done(link, argument);
+    for (int steps = 0; result == RP_PENDING; steps++) {
+        if (steps > 1 && rp_link_now(link) - state.start >= state.timeout) {
+            break; /* not before a turn was taken behind a look at the port */
+        }
+        if (!state.leads && !link->driven) {
+            state.leads = link->driven = 1;
+        }
+        (state.leads ? lead : follow)(link, &state);
+        result = done(link, argument);
+    }
+    if (state.leads) {
+        link->driven = 0;
+        tell_followers(link);
+    }
+    rp_gate_leave(&link->gate);
+    return result;
+}
+
+/* ---- the pump ---- */
+
+static uint32_t pump_turn(void *owner)
+{
+    struct rp_link *link = owner;
+    int status = rp_gate_enter(&link->gate);
+    assert(!status && link->pumped);
+    uint32_t moved = link_turn(link);
+    rp_gate_yield(&link->gate);
+    rp_gate_leave(&link->gate);
+    return moved;
+}
+
+/* The last turn before the sleep is taken in the gate that is left by sleeping: a post behind it
+ * finds the driver asleep. */
+static void pump_sleep(void *owner)
+{
+    struct rp_link *link = owner;
+    int status = rp_gate_enter(&link->gate);
+    assert(!status && link->pumped);
+    if (!link_turn(link)) {
+        uint64_t now = rp_link_now(link);
+        sleep_outside(link, now, now + SLEEP_NS_MAX);
+    }
+    rp_gate_leave(&link->gate);
+}
+
+static void pump_wake(void *owner)
+{
+    struct rp_link *link = owner;
+    rp_port_transport(link->port)->wake(link->port);
+}
+
+/* Takes the driving over from a caller that waits: done when nobody drives. */
+static int take_over(struct rp_link *link, void *argument)
+{
+    (void)argument;
+    if (link->driven) {
+        return RP_PENDING;
+    }
+    link->driven = link->pumped = 1;
+    return 0;
+}
+
+static void hand_back(struct rp_link *link)
+{
+    if (!rp_gate_enter(&link->gate)) {
+        link->driven = link->pumped = 0;
+        tell_followers(link);
+        rp_gate_leave(&link->gate);
+    }
+}
+
+int rp_link_start_pump(struct rp_link *link)
+{
+    const struct rp_link_options *options = &link->options;
+    struct rp_pump_job job = {.turn = pump_turn, .sleep = pump_sleep, .wake = pump_wake,
+                              .owner = link, .spin_ns = link->spin_ns,
+                              .busy_poll = options->busy_poll && !link->passive,
+                              .core = options->core};
+    int status = RP_PENDING;
+    if (!rp_gate_forked(&link->gate) && link->pump.running) {
+        return 0;
+    }
+    if (rp_port_transport(link->port)->now && rp_port_transport(link->port)->now(link->port)) {
+        return -RP_BAD_ARGUMENT; /* a thread would pass virtual time as it pleases */
+    }
+    while (status == RP_PENDING) {
+        status = rp_link_until(link, take_over, NULL, RP_SLICE_NS);
+    }
+    if (status) {
+        return status;
+    }
+    status = rp_pump_start(&link->pump, &job);
+    if (status) {
+        hand_back(link);
+    }
+    return status;
+}
+
+int rp_link_stop_pump(struct rp_link *link)
+{
+    if (rp_gate_forked(&link->gate)) {
+        return -RP_FORKED;
+    }
+    if (link->pump.running) {
+        rp_pump_stop(&link->pump);
+        hand_back(link);
+    }
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static int draw_entropy(void *target, size_t size, char *error)
+{
+    if (getrandom(target, size, 0) == (ssize_t)size) {
+        return 0;
+    }
+    snprintf(error, RP_ERROR_BYTES, "no random bytes from the system: %s", strerror(errno));
+    return -RP_SYSTEM;
+}
+
+static uint32_t or_default(uint32_t value, uint32_t otherwise)
+{
+    return value ? value : otherwise;
+}
+
+static int fill_options(const struct rp_link *link, struct rp_client_options *filled, char *error)
+{
+    const struct rp_link_options *options = &link->options;
+    *filled = (struct rp_client_options){
+        .mtu = rp_port_base(link->port)->mtu,
+        .receive_budget = rp_port_base(link->port)->receive_budget,
+        .requests_max = or_default(options->requests_max, 64),
+        .messages_max = or_default(options->messages_max, 256),
+        .batch_max = or_default(options->batch_max, 4096),
+        .tables_max = or_default(options->tables_max, RP_TABLES_MAX),
+        .retry_us_min = or_default(options->retry_us_min, 20000),
+        .retry_us_max = or_default(options->retry_us_max, 1000000),
+        .connect_timeout_ns =
+            options->connect_timeout_ns ? options->connect_timeout_ns : 5000000000u,
+        .seed = options->seed};
+    int status = draw_entropy(&filled->nonce, sizeof filled->nonce, error);
+    if (!status && !filled->seed) {
+        status = draw_entropy(&filled->seed, sizeof filled->seed, error);
+    }
+    return status;
+}
+
+static int open_client(struct rp_link *link, const struct rp_peer *server, char *error)
+{
+    struct rp_client_options filled;
+    int status = fill_options(link, &filled, error);
+    if (status) {
+        return status;
+    }
+    link->memory_bytes = rp_client_bytes(&filled, error);
+    if (!link->memory_bytes) {
+        return -RP_BAD_ARGUMENT;
+    }
+    link->memory = mmap(NULL, link->memory_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (link->memory == MAP_FAILED) {
+        link->memory = NULL;
+        snprintf(error, RP_ERROR_BYTES, "the system refused %zu bytes for a client: %s",
+                 link->memory_bytes, strerror(errno));
+        return -RP_NO_MEMORY;
+    }
+    return rp_client_open(&link->client, link->memory, link->memory_bytes, &filled, server,
+                          rp_link_now(link), error);
+}
+
+static void free_link(struct rp_link *link)
+{
+    rp_port_close(link->port);
+    if (link->memory) {
+        munmap(link->memory, link->memory_bytes);
+    }
+    rp_gate_close(&link->gate);
+    free(link);
+}
+
+int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_options *options,
+                 char *error)
+{
+    struct rp_port_options wanted = {.mtu = options->mtu, .receive_bytes = options->receive_bytes,
+                                     .send_bytes = options->send_bytes};
+    struct rp_peer server;
+    struct rp_link *link = calloc(1, sizeof *link);
+    *opened = NULL;
+    if (!link) {
+        snprintf(error, RP_ERROR_BYTES, "no memory for a link");
+        return -RP_NO_MEMORY;
+    }
+    rp_gate_open(&link->gate);
+    link->options = *options;
+    int status = rp_port_open(&link->port, url, &wanted, &server, NULL, error);
+    if (!status) {
+        link->passive = rp_loopback_is(link->port);
+        link->spin_ns =
+            link->passive ? 0 : 1000u * (uint64_t)or_default(options->spin_us, SPIN_US_DEFAULT);
+        status = open_client(link, &server, error);
+    }
+    if (status) {
+        free_link(link);
+        return status;
+    }
+    *opened = link;
+    return 0;
+}
+
+/* ---- closing ---- */
+
+static int has_closed(struct rp_link *link, void *argument)
+{
+    return rp_client_poll(link->client, *(int *)argument);
+}
+
+static void say_close(struct rp_link *link, uint64_t timeout_ns)
+{
+    int ticket = 0;
+    if (rp_gate_enter(&link->gate)) {
+        return;
+    }
+    uint64_t end = rp_link_deadline(link, timeout_ns);
+    if (timeout_ns && rp_client_state(link->client) == 1) {
+        ticket = rp_client_close(link->client, end);
+    }
+    rp_gate_leave(&link->gate);
+    uint64_t now = rp_link_now(link);
+    while (ticket > 0 && now < end
+           && rp_link_until(link, has_closed, &ticket, end - now) == RP_PENDING) {
+        now = rp_link_now(link);
+    }
+}
+
+void rp_link_close(struct rp_link *link, uint64_t timeout_ns)
+{
+    if (!link) {
+        return;
+    }
+    if (rp_gate_forked(&link->gate)) { /* neither thread nor locks are this process's */
+        if (!link->passive) {
+            free_link(link);
+        }
+        return;
+    }
+    rp_link_stop_pump(link);
+    say_close(link, timeout_ns);
+    free_link(link);
+}

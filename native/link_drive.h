@@ -1,0 +1,41 @@
+/* Inside a link: what link.c (life, driving) and link_requests.c (posts) share. Not for others. */
+#ifndef RP_LINK_DRIVE_H
+#define RP_LINK_DRIVE_H
+
+#include "pump_gate.h"
+#include "pump.h"
+#include "replay.h"
+
+struct rp_link {
+    struct rp_gate gate;      /* all below, but for the two atomics, is touched inside it only */
+    struct rp_client *client;
+    struct rp_port *port;
+    void *memory;             /* the client's */
+    size_t memory_bytes;
+    int driven;               /* one thread drives: the pump, or a caller that waits */
+    int pumped;               /* it is the pump */
+    uint64_t asleep_until;    /* the driver sleeps in the port's wait until then; 0: it does not */
+    _Atomic uint32_t progress; /* counts what moved; the followers' futex */
+    _Atomic uint32_t followers; /* threads that sleep on it */
+    struct rp_pump pump;
+    struct rp_link_options options;
+    uint64_t spin_ns;
+    int passive; /* loopback: waiting is the server's turn, spinning would be in vain */
+};
+
+/* Inside the gate: whether what the caller waits for has come: RP_PENDING, or anything else. */
+typedef int rp_link_done(struct rp_link *link, void *argument);
+
+/* Drives, or follows another's driving, until done() is or the time is over (RP_SLICE_NS at most).
+ * Enters and leaves the gate itself. Returns what done() said last, or -RP_FORKED. */
+int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint64_t timeout_ns);
+
+/* The time by this link's clock, and a point in it; inside or outside the gate. */
+uint64_t rp_link_now(struct rp_link *link);
+uint64_t rp_link_deadline(struct rp_link *link, uint64_t timeout_ns);
+
+/* Inside the gate, after a post: what was posted leaves now, unless a driver that is awake is about
+ * to see to it. */
+void rp_link_posted(struct rp_link *link);
+
+#endif

@@ -1,0 +1,172 @@
+/* Pushing through a link. A push is taken as far as the client's queue has room; where it has none
+ * the caller drives until something moved, for its time-out at most, and tries again. All calls
+ * copy.
+ */
+#include <stddef.h>
+
+#include "link_drive.h"
+
+struct rows { /* what one call pushes or creates, and how far it has got */
+    uint16_t table;
+    uint16_t stream; /* of a run of steps */
+    const uint16_t *streams; /* of single rows and creates */
+    const uint32_t *flags;
+    const uint64_t *numbers;
+    const double *priorities;
+    const uint8_t *bytes;
+    uint32_t step_bytes;
+    uint32_t run_flags;
+    uint32_t count;
+    uint32_t taken;
+};
+
+/* Inside the gate: takes what there is room for. Returns the number taken in all so far, or, where
+ * that is none, RP_PENDING or a negative status. */
+typedef int take_rows(struct rp_client *client, struct rows *rows);
+
+struct push_wait {
+    struct rows *rows;
+    take_rows *take;
+};
+
+static int take_run(struct rp_client *client, struct rows *rows)
+{
+    int taken = rp_client_push(client, rows->table, rows->stream, rows->bytes, rows->count,
+                               rows->run_flags, rows->priorities);
+    return taken == 0 || taken == -RP_FULL ? RP_PENDING : taken;
+}
+
+/* Whether the loop over single rows goes on behind this answer of the client's. */
+static int row_result(const struct rows *rows, int status)
+{
+    if (status < 0 && status != -RP_FULL && rows->taken == 0) {
+        return status;
+    }
+    return rows->taken == rows->count || (status < 0 && status != -RP_FULL) ? (int)rows->taken
+                                                                            : RP_PENDING;
+}
+
+static int take_single(struct rp_client *client, struct rows *rows)
+{
+    int status = 1;
+    while (rows->taken < rows->count && status > 0) {
+        uint32_t i = rows->taken;
+        status = rp_client_push(client, rows->table, rows->streams[i],
+                                rows->bytes + (size_t)i * rows->step_bytes, 1,
+                                rows->flags ? rows->flags[i] : 0, NULL);
+        rows->taken += status > 0;
+    }
+    return row_result(rows, status);
+}
+
+static int take_creates(struct rp_client *client, struct rows *rows)
+{
+    int status = 0;
+    while (rows->taken < rows->count && status == 0) {
+        uint32_t i = rows->taken;
+        status = rp_client_create(client, rows->table, rows->streams[i], rows->numbers[i],
+                                  rows->priorities ? rows->priorities[i] : 0.0,
+                                  rows->priorities ? 0 : RP_CREATE_MAXIMUM);
+        rows->taken += status == 0;
+    }
+    return row_result(rows, status);
+}
+
+static int try_take(struct rp_link *link, void *argument)
+{
+    struct push_wait *wait = argument;
+    int result = wait->take(link->client, wait->rows);
+    rp_link_posted(link);
+    return result;
+}
+
+/* Returns how many were taken, 0 where the queue stayed full, or a negative status. */
+static int take_all(struct rp_link *link, struct rows *rows, take_rows *take, uint64_t timeout_ns)
+{
+    struct push_wait wait = {rows, take};
+    int result = rp_link_until(link, try_take, &wait, timeout_ns);
+    return result == RP_PENDING ? (int)rows->taken : result;
+}
+
+int rp_link_push(struct rp_link *link, uint16_t table, uint16_t stream, const uint8_t *steps,
+                 uint32_t count, uint32_t flags, const double *priorities, uint64_t timeout_ns)
+{
+    struct rows rows = {.table = table, .stream = stream, .bytes = steps, .count = count,
+                        .run_flags = flags, .priorities = priorities};
+    return count ? take_all(link, &rows, take_run, timeout_ns) : 0;
+}
+
+int rp_link_push_rows(struct rp_link *link, uint16_t table, const uint16_t *streams,
+                      const uint32_t *flags, const uint8_t *bytes, uint32_t step_bytes,
+                      uint32_t count, uint64_t timeout_ns)
+{
+    struct rows rows = {.table = table, .streams = streams, .flags = flags, .bytes = bytes,
+                        .step_bytes = step_bytes, .count = count};
+    return count ? take_all(link, &rows, take_single, timeout_ns) : 0;
+}
+
+int rp_link_create(struct rp_link *link, uint16_t table, const uint16_t *streams,
+                   const uint64_t *steps, const double *priorities, uint32_t count,
+                   uint64_t timeout_ns)
+{
+    struct rows rows = {.table = table, .streams = streams, .numbers = steps,
+                        .priorities = priorities, .count = count};
+    return count ? take_all(link, &rows, take_creates, timeout_ns) : 0;
+}
+
+int rp_link_flush(struct rp_link *link, uint16_t table)
+{
+    int status = rp_gate_enter(&link->gate);
+    if (!status) {
+        rp_client_flush(link->client, table);
+        rp_link_posted(link);
+        rp_gate_leave(&link->gate);
+    }
+    return status;
+}
+
+/* Flushes at every look: steps that lost their place fill a datagram anew. */
+static int is_settled(struct rp_link *link, void *argument)
+{
+    struct rp_push_state state;
+    uint16_t table = *(uint16_t *)argument;
+    rp_client_flush(link->client, table);
+    rp_client_push_state(link->client, table, &state);
+    return state.status < 0 ? state.status : state.messages_open ? RP_PENDING : 0;
+}
+
+int rp_link_settle(struct rp_link *link, uint16_t table, uint64_t timeout_ns)
+{
+    return rp_link_until(link, is_settled, &table, timeout_ns);
+}
+
+int rp_link_push_state(struct rp_link *link, uint16_t table, struct rp_push_state *state)
+{
+    int status = rp_gate_enter(&link->gate);
+    if (!status) {
+        rp_client_push_state(link->client, table, state);
+        rp_gate_leave(&link->gate);
+    }
+    return status;
+}
+
+uint32_t rp_link_ledger(struct rp_link *link, struct rp_push_key *keys, uint32_t count)
+{
+    uint32_t taken = 0;
+    if (!rp_gate_enter(&link->gate)) {
+        taken = rp_client_ledger(link->client, keys, count);
+        rp_gate_leave(&link->gate);
+    }
+    return taken;
+}
+
+int rp_link_loss(struct rp_link *link, uint16_t table, uint64_t *stored_through,
+                 uint64_t *in_doubt, uint64_t *lost)
+{
+    int status = rp_gate_enter(&link->gate);
+    if (!status) {
+        rp_client_loss(link->client, table, stored_through, in_doubt, lost);
+        rp_gate_leave(&link->gate);
+    }
+    return status;
+}
