@@ -37,6 +37,7 @@ uint16_t rp_client_message_new(struct rp_client *client, struct client_writer *w
     message->body_size = sizeof(struct rp_push);
     message->last_run = 0;
     message->steps = 0;
+    message->items = 0;
     message->run_count = 0;
     message->create_count = 0;
     message->tries = 0;

@@ -94,6 +94,7 @@ void rp_client_writer_begin(struct rp_client *client, const struct client_ticket
     writer->in_doubt = 0;
     writer->never_sent = 0;
     writer->step_bytes = ticket->of.writer.step_bytes;
+    writer->items_max = ticket->of.writer.items_max;
     writer->piece_count = rp_piece_count(writer->step_bytes, client->session.mtu);
     writer->steps_max = granted->window > 1 ? granted->window / 2 : 1;
     writer->stream_count = streams;
@@ -253,12 +254,15 @@ static uint32_t fill(struct rp_client *client, struct client_writer *writer, uin
     room = room < writer->steps_max - message->steps ? room : writer->steps_max - message->steps;
     uint32_t most = run == NULL ? 0xFFFF : 0xFFFFu - run->count;
     room = room < most ? room : most;
+    uint32_t items = writer->items_max - message->items;
+    room = !(flags & RP_RUN_ITEM) || room < items ? room : items;
     count = count < room ? count : room;
     if (count > 0) {
         run = run != NULL ? run
                           : new_run(message, stream, writer->streams[stream].next_step, flags);
         add_steps(message, run, steps, count, writer->step_bytes, priorities);
         writer->streams[stream].next_step += count;
+        message->items += flags & RP_RUN_ITEM ? count : 0;
     }
     return count;
 }
@@ -400,7 +404,8 @@ int rp_client_create(struct rp_client *client, uint16_t table, uint16_t stream, 
         return -RP_BAD_PRIORITY;
     }
     struct client_message *message = filling(client, writer);
-    if (message != NULL && room_left(client, message) < sizeof(struct rp_create)) {
+    if (message != NULL && (room_left(client, message) < sizeof(struct rp_create)
+                            || message->items == writer->items_max)) {
         rp_client_message_close(client, writer);
         message = filling(client, writer);
     }
@@ -410,6 +415,7 @@ int rp_client_create(struct rp_client *client, uint16_t table, uint16_t stream, 
     struct rp_create create = {
         .step = step, .priority = priority, .stream = stream, .flags = (uint16_t)flags};
     message->created[message->create_count++] = RP_NOT_YET;
+    message->items++;
     memcpy(message->body + room_of(client) - message->create_count * sizeof create, &create,
            sizeof create);
     writer->state.items_posted++;

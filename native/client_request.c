@@ -224,6 +224,17 @@ int rp_client_table_number(struct rp_client *client, uint16_t table, struct rp_t
     return post_table(client, "", table, info, deadline_ns);
 }
 
+/* Items of one message where the limiter admits so many at once: half of what it lets the two sides be apart, so that
+ * batches of up to the other half never wait for this message while it waits for them. */
+static uint32_t items_at_once(const struct rp_table_info *info) {
+    double apart = info->error_max - info->error_min;
+    if (!(info->samples_per_insert > 0)) {
+        return UINT32_MAX;
+    }
+    double most = apart / (2 * info->samples_per_insert);
+    return most < 1 ? 1 : most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
+}
+
 int rp_client_writer(struct rp_client *client, const struct rp_table_info *info, uint16_t streams,
                      struct rp_writer_granted *granted, uint64_t deadline_ns) {
     if (streams == 0 || streams > RP_STREAMS_MAX || info->step_bytes == 0
@@ -239,6 +250,7 @@ int rp_client_writer(struct rp_client *client, const struct rp_table_info *info,
         struct client_ticket *ticket = rp_client_ticket_at(client, number);
         ticket->of.writer.granted = granted;
         ticket->of.writer.step_bytes = info->step_bytes;
+        ticket->of.writer.items_max = items_at_once(info);
         ticket->of.writer.streams = streams;
     }
     return number;

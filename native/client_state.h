@@ -181,6 +181,7 @@ struct client_ticket {
         struct {
             struct rp_writer_granted *granted;
             uint32_t step_bytes;
+            uint32_t items_max;
             uint16_t streams;
         } writer;
         struct {
@@ -279,6 +280,7 @@ struct client_message {
                            the room, last first */
     uint32_t last_run;  /* where in the body; 0 = none */
     uint32_t steps;
+    uint32_t items; /* creates, and steps that are items at once */
     uint16_t run_count;
     uint16_t create_count;
     uint16_t next, previous; /* of the writer, in the order of posting; or the free list */
@@ -313,6 +315,7 @@ struct client_writer {
     uint32_t step_bytes;
     uint32_t piece_count;   /* datagrams one step takes */
     uint32_t steps_max;     /* of one message */
+    uint32_t items_max;     /* of one message: as many as the limiter can admit at once */
     uint32_t answered_open; /* messages in MESSAGE_ANSWERED */
     uint32_t unsent;        /* messages in MESSAGE_UNSENT */
     uint32_t flying;
