@@ -206,7 +206,8 @@ int rp_link_sample(struct rp_link *link, uint16_t table, const struct rp_sample 
     if (status) {
         return status;
     }
-    uint64_t deadline = rp_link_deadline(link, timeout_ns);
+    /* 0: waits for an answer, not for the limiter */
+    uint64_t deadline = timeout_ns ? rp_link_deadline(link, timeout_ns) : 0;
     return post_end(link, rp_client_sample(link->client, table, request, keys, landing, deadline));
 }
 
