@@ -230,4 +230,5 @@ def with_name(url: str) -> str:
 
 def memory_of(tables: Iterable[Table], options: ServerOptions) -> int:
     """Bytes a server would take; ConfigError where it cannot be."""
-    return _native.service_bytes(Config(tuple(tables), options, 0).raw, with_name(options.url))
+    config = Config(tuple(tables), options, 0)  # owns what config.raw points to
+    return _native.service_bytes(config.raw, with_name(options.url))
