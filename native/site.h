@@ -16,10 +16,12 @@ struct rp_site {
 
 #ifdef RP_SIMULATE
 void rp_site_hit(struct rp_site *site);
-/* All sites lie between __start_rp_sites and __stop_rp_sites (the linker's names for the section). */
+/* All sites lie between __start_rp_sites and __stop_rp_sites (the linker's names for the section), back to back:
+ * the alignment is said aloud, since a compiler may else raise it for speed and leave gaps. */
 #define RP_SITE() \
     do { \
-        static struct rp_site rp_this_site __attribute__((section("rp_sites"), used)) = {__FILE__, __LINE__, 0, 0}; \
+        static struct rp_site rp_this_site \
+            __attribute__((section("rp_sites"), used, aligned(8))) = {__FILE__, __LINE__, 0, 0}; \
         rp_site_hit(&rp_this_site); \
     } while (0)
 #else

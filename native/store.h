@@ -306,6 +306,12 @@ static inline uint16_t rp_entry_received(const struct rp_entry *entry) {
 int rp_facts_from(const struct rp_table_config *config, struct rp_table_facts *facts, char error[256]);
 void rp_layout_of(const struct rp_table_facts *facts, struct rp_table_layout *layout);
 
+/* ---- writer.c ---- */
+
+/* At attach: ends what a writer's interrupted run left between two transactions: a reservation, or complete steps
+ * whose predecessor is stored. */
+void rp_writer_resume(struct rp_table *table, uint32_t writer);
+
 /* ---- store.c ---- */
 
 /* Adds a leaf's new mass to the intent and remembers to settle it. */

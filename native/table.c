@@ -195,9 +195,8 @@ int rp_table_attach(struct rp_table *table, void *memory, uint32_t number, struc
         rp_table_reset(table, header->resetting);
     }
     for (uint32_t i = 0; i < table->private->writers_max; i++) {
-        struct rp_writer *writer = rp_writer_at(table->private, i);
-        if (writer->session != 0 && writer->next_sequence < writer->reserve_to) {
-            rp_store_reserve(table, i, writer->reserve_to);
+        if (rp_writer_at(table->private, i)->session != 0) {
+            rp_writer_resume(table, i);
         }
     }
     return 0;

@@ -129,20 +129,27 @@ static void lose_place(struct rp_table *table, uint32_t index, struct rp_entry *
     lose_commit(table, writer, 1);
 }
 
-/* Moves done_through on, over entries whose slots are gone and that nobody may ever send again, too. */
+/* Moves done_through on to the first entry that is not done. */
+static void pass_done(struct rp_table_private *p, uint32_t index) {
+    uint64_t next = rp_writer_at(p, index)->next_sequence;
+    while (p->done_through[index] < next && rp_entry_done(rp_entry_at(p, index, p->done_through[index]))) {
+        p->done_through[index]++;
+    }
+}
+
+/* The same, over entries whose slots are gone, too: nobody may ever send them again. */
 static void advance(struct rp_table *table, uint32_t index) {
     struct rp_table_private *p = table->private;
     struct rp_writer *writer = rp_writer_at(p, index);
+    pass_done(p, index);
     while (p->done_through[index] < writer->next_sequence) {
         struct rp_entry *entry = rp_entry_at(p, index, p->done_through[index]);
-        if (!rp_entry_done(entry)) {
-            if (rp_place_held(p, entry)) {
-                return;
-            }
-            lose(table, index, entry);
-            lose_commit(table, writer, 1);
+        if (rp_place_held(p, entry)) {
+            return;
         }
-        p->done_through[index]++;
+        lose(table, index, entry);
+        lose_commit(table, writer, 1);
+        pass_done(p, index);
     }
 }
 
@@ -310,7 +317,9 @@ static void commit_chain(struct rp_table *table, uint32_t index, uint32_t stream
         if (rp_state_of(entry->key) != RP_ENTRY_COMPLETE || entry->step != state->next_step) {
             return;
         }
-        assert(rp_place_held(p, entry)); /* keys rise: the step before it was there a moment ago */
+        if (!rp_place_held(p, entry)) { /* only at attach: else the step before it held its place a moment ago */
+            return;
+        }
         double priority;
         memcpy(&priority, &entry->priority, sizeof priority);
         struct rp_commit commit = {index, stream, sequence, 1, rp_entry_flags(entry), &priority};
@@ -430,6 +439,18 @@ static void answer_run(const struct rp_table_private *p, uint32_t index, const s
         }
         done->lost++;
     }
+}
+
+void rp_writer_resume(struct rp_table *table, uint32_t index) {
+    struct rp_table_private *p = table->private;
+    struct rp_writer *writer = rp_writer_at(p, index);
+    if (writer->next_sequence < writer->reserve_to) {
+        rp_store_reserve(table, index, writer->reserve_to);
+    }
+    for (uint32_t stream = 0; stream < writer->streams; stream++) {
+        commit_chain(table, index, stream, p->done_through[index]);
+    }
+    pass_done(p, index);
 }
 
 void rp_writer_run(struct rp_table *table, int writer, const struct rp_run *run, const uint8_t *bytes,

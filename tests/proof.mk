@@ -29,6 +29,13 @@ sim-san:        ## the same under the sanitizers
 sim-canaries:   ## each planted bug of the simulator's properties, and what catches it
 	$(Q)python3 tests/plants/run.py --directory tests/canaries
 
+# The kill test is a program like the others, linked with that core; its own sites count too.
+KILL_TESTS  := test_intent
+$(KILL_TESTS:%=$(BUILD)/%): $(BUILD)/%: tests/native/%.c $(ENGINE:native/%.c=$(BUILD)/simulate/%.o)
+	$(Q)$(CC) $(CSTD) $(WARN) $(SIM_CFLAGS) -DRP_SIMULATE -Inative $^ -o $@ -lm
+$(KILL_TESTS:%=$(BUILD)/san/%): $(BUILD)/san/%: tests/native/%.c $(ENGINE) $(HEADERS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -DRP_SIMULATE -Inative $(filter %.c,$^) -o $@ -lm
+
 # The kept corpus, replayed by the compiler that builds everything else.
 $(BUILD)/san/replay_%: tests/native/fuzz_%.c tests/native/fuzz_port.c tests/native/fuzz_replay.c $(OBJECTS_SAN)
 	$(Q)$(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -Inative $^ -o $@ -lpthread -lm

@@ -549,6 +549,9 @@ static inline const char *model_differs(struct model *m, struct rp_table *table)
     for (uint32_t i = 0; i < m->config->writers_max; i++) {
         if (m->writer[i].session != 0) {
             struct rp_pushed progress;
+            if (rp_writer_find(table, m->writer[i].session) != (int)i) {
+                return "a writer's place";
+            }
             rp_writer_progress(table, (int)i, &progress);
             if (progress.done_through != m->writer[i].done_through
                 || progress.lost_total != m->writer[i].lost_total) {
