@@ -217,6 +217,11 @@ static int open_answered(struct rp_client *client, const struct rp_view *view) {
         session->due |= DUE_HANDSHAKE;
         return 1;
     }
+    if (status == RP_NO_SESSION_FREE && session->opened_before) { /* somebody's may fall idle */
+        session->state = SESSION_HELLO;
+        rp_client_timer_set(client, &session->handshake, client->now_ns + CLIENT_REASK_NS);
+        return 1;
+    }
     if (status != RP_OK) {
         rp_client_session_end(client, -(int)status);
         return 1;
