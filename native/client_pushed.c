@@ -170,6 +170,16 @@ static int creates_final(const struct client_message *message) {
     return 1;
 }
 
+/* Is something in it final that a repeat would ask for in vain? */
+static int can_shrink(const struct client_message *message) {
+    for (uint32_t i = 0; i < message->create_count; i++) {
+        if (message->created[i] != RP_NOT_YET) {
+            return 1;
+        }
+    }
+    return message->run_count > 0;
+}
+
 /* Frees it when nothing is open; keeps only its open creates when all its steps are stored. */
 static void settle(struct rp_client *client, uint16_t index) {
     struct client_message *message = &client->messages[index];
@@ -179,7 +189,7 @@ static void settle(struct rp_client *client, uint16_t index) {
         return;
     }
     uint8_t tries = message->tries;
-    if (stored && message->run_count > 0) {
+    if (stored && can_shrink(message)) {
         rp_client_message_rebuild(client, index);
         message->tries = tries;
     }
