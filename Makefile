@@ -16,7 +16,7 @@ VENV    ?= .venv
 ENGINE  := replay_server/_engine.abi3.so
 ENGINE_PYTHON = $(or $(wildcard $(VENV)/bin/python),python)
 
-.PHONY: help setup engine demo test test-plants native native-san clean
+.PHONY: help setup engine demo test test-plants native native-san native-tsan clean
 
 help:           ## this list
 	$(Q)grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -40,6 +40,10 @@ native: $(PROGRAMS)          ## build the C core and run its own tests
 	$(Q)set -e; for p in $(PROGRAMS); do $$p; done
 native-san: $(PROGRAMS_SAN)  ## the same tests under the address and undefined-behaviour sanitizers
 	$(Q)set -e; for p in $(PROGRAMS_SAN); do $$p; done
+native-tsan: $(BUILD)/tsan/test_pump ## the test of threads under the thread sanitizer
+	$(Q)$<
+$(BUILD)/tsan/%: tests/native/%.c $(NATIVE) $(HEADERS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -Wno-tsan -O1 -g -fsanitize=thread -Inative $< $(NATIVE) -o $@ -lpthread -lm
 
 # Packages change seldom and the core often, so each has its own stamp: a changed .c costs no pip.
 $(VENV)/.packages: setup.py pyproject.toml constraints.txt MANIFEST.in
