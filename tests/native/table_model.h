@@ -616,7 +616,7 @@ static inline void fill_run(const struct model *m, uint32_t writer, struct run_b
         first = run->piece * each;
         size = step_bytes - first < each ? step_bytes - first : each;
     }
-    if (run->flags & RP_RUN_PRIORITY) {
+    if (priorities && run->flags & RP_RUN_PRIORITY) {
         memcpy(at, priorities, 8u * run->count);
         at += 8u * run->count;
     }

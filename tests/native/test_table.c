@@ -1,63 +1,272 @@
-/* The table from outside: a run goes in, a batch comes out. */
-#include <string.h>
+/* Goal: the table as its neighbours see it: what a config may be, what it costs, the edges of episodes, parts of items,
+ * what survives a reset and an attach. Random walks are in test_writer.c. */
+#include "table_model.h"
 
-#include "check.h"
-#include "table.h"
+static struct model model;
 
-int main(void) {
-    static const struct rp_column columns[] = {{0, 8, 0}, {8, 16, 0}};
-    static const struct rp_pick picks[] = {{0, 0}, {1, 0}};
-    static const struct rp_plan plans[] = {{"row", picks, 2}};
-    struct rp_table_config config = {.name = "t", .capacity = 64, .step_bytes = 24, .columns = columns,
-        .column_count = 2, .plans = plans, .plan_count = 1, .alpha = 0.5, .writers_max = 1, .streams_max = 1,
-        .window = 4, .pieces_max = 1};
-    char error[256] = "";
-    static uint64_t counters[RP_COUNTER_COUNT];
+static const struct rp_column row_columns[] = {{0, 48, 0}};
+static const struct rp_pick row_picks[] = {{0, 0}};
+static const struct rp_plan row_plans[] = {{"row", row_picks, 1}};
+
+static struct rp_table_config plain_config(uint32_t capacity) {
+    return (struct rp_table_config){.name = "plain", .capacity = capacity, .step_bytes = 48, .columns = row_columns,
+        .column_count = 1, .plans = row_plans, .plan_count = 1, .alpha = 0.6, .writers_max = 1, .streams_max = 4,
+        .window = 64, .pieces_max = 1};
+}
+
+/* Given one wrong number after another, expect a sentence that says which, and what would do. */
+static void check_configs(void) {
+    static const struct rp_column overlapping[] = {{0, 16, 0}, {8, 16, 0}};
+    static const struct rp_column outside[] = {{40, 16, 0}};
+    static const struct rp_pick no_column[] = {{1, 0}};
+    static const struct rp_pick too_far[] = {{0, 1025}};
+    static const struct rp_plan wrong_plans[] = {{"a", no_column, 1}, {"b", too_far, 1}, {"", row_picks, 1},
+                                                 {"d", row_picks, 0}};
+    struct rp_table_config c[24];
+    const char *said[24];
+    int n = 0;
+    for (int i = 0; i < 24; i++) {
+        c[i] = plain_config(1024);
+    }
+    c[n].capacity = 1023;                      said[n++] = "smallest legal one is 1024";
+    c[n].capacity = 0;                         said[n++] = "smallest legal";
+    c[n].name[0] = 0;                          said[n++] = "a name has";
+    c[n].step_bytes = 44;                      said[n++] = "multiple of 8";
+    c[n].alpha = -1;                           said[n++] = "alpha";
+    c[n].alpha = 0.0 / 0.0;                    said[n++] = "alpha";
+    c[n].columns = overlapping; c[n].column_count = 2; said[n++] = "overlap";
+    c[n].columns = outside;                    said[n++] = "covers bytes 40 to 56";
+    c[n].column_count = 0;                     said[n++] = "0 columns";
+    c[n].plan_count = 0;                       said[n++] = "0 plans";
+    c[n].plans = &wrong_plans[0];              said[n++] = "names column 1 of 1";
+    c[n].plans = &wrong_plans[1];              said[n++] = "reaches 1025";
+    c[n].plans = &wrong_plans[2];              said[n++] = "a name has";
+    c[n].plans = &wrong_plans[3];              said[n++] = "0 picks";
+    c[n].writers_max = 0;                      said[n++] = "0 writers";
+    c[n].streams_max = 4097;                   said[n++] = "4097 streams";
+    c[n].window = 0;                           said[n++] = "a window of 0";
+    c[n].pieces_max = 1025;                    said[n++] = "1025 pieces";
+    c[n].spec_bytes = 65537;                   said[n++] = "a spec of 65537";
+    c[n].min_size = 1000;                      said[n++] = "minimum size of 1000";
+    c[n].samples_per_insert = -1;              said[n++] = "samples per insert";
+    c[n].samples_per_insert = 4; c[n].error_max = 7;   said[n++] = "below 2 * max";
+    for (int i = 0; i < n; i++) {
+        char error[256] = "";
+        CHECK(rp_table_bytes(&c[i], error) == 0 && strstr(error, said[i]), "case %d: \"%s\"", i, error);
+    }
+    check_group("an impossible config is refused by a sentence");
+}
+
+/* Bookkeeping of a plain table: all that a step costs besides its bytes and the tree (leaf and nodes). */
+static void check_cost(void) {
+    char error[256];
+    struct rp_table_config config = plain_config(1 << 20);
+    config.writers_max = 16;
+    config.window = 1024;
     size_t bytes = rp_table_bytes(&config, error);
-    CHECK(bytes > 0, "%s", error);
-    size_t log = (sizeof(struct rp_intent_log) + 63) / 64 * 64;
-    uint8_t *region = aligned_alloc(64, log + bytes);
-    memset(region, 0, log + bytes);
-    struct rp_intent intent;
-    struct rp_table table;
-    rp_intent_open(&intent, region, log + bytes, (void *)region);
-    CHECK(rp_table_create(&table, region + log, &config, 0, 1, 7, &intent, counters, error) == 0, "%s", error);
-    int w = rp_writer_open(&table, 99, 1);
-    CHECK(w == 0);
-    struct { double p[4]; uint64_t rows[4][3]; } body;
-    for (uint64_t r = 0; r < 100; r += 4) {
-        struct rp_run run = {r, r, 0, RP_RUN_ITEM | RP_RUN_PRIORITY, 4, 0, 1, 0, sizeof body};
-        struct rp_run_done done;
-        for (uint64_t i = 0; i < 4; i++) {
-            body.p[i] = 1.0 + (double)i;
-            for (int c = 0; c < 3; c++) {
-                body.rows[i][c] = (r + i) * 3 + (uint64_t)c;
+    size_t tree = rp_tree_leaf_count(config.capacity) * 8 + rp_tree_bytes(config.capacity);
+    double each = (double)(bytes - tree - (size_t)config.capacity * config.step_bytes) / config.capacity;
+    printf("  bookkeeping: %.2f bytes a step, tree %.2f (1 M steps of 48 bytes, 16 writers, window 1024)\n", each,
+           (double)tree / config.capacity);
+    CHECK(each <= 32);
+}
+
+/* One writer, one stream: steps in order, whole. */
+static void push(struct fixture *t, uint64_t step, uint32_t count, uint16_t flags) {
+    struct run_body body = {.run = {.sequence = step, .step = step, .count = (uint16_t)count, .piece_count = 1,
+                                    .flags = flags}};
+    struct rp_run_done done;
+    fill_run(&model, 0, &body, 0);
+    CHECK(rp_writer_check(&t->table, 0, &body.run, (const uint8_t *)body.words) == 0);
+    rp_writer_run(&t->table, 0, &body.run, (const uint8_t *)body.words, &done);
+    CHECK(done.committed == count);
+    model_run(&model, 0, &body.run, 0);
+}
+
+static void expect_same(struct fixture *t, const char *when, int length) {
+    rp_table_check(&t->table);
+    const char *difference = model_differs(&model, &t->table);
+    CHECK(!difference, "%s, episode of %d: %s", when, length, difference);
+}
+
+/* Given episodes of every length 1 .. n + k, cut into items at every anchor, expect behind, ahead, padding and the
+ * repeated last row of each item as the plan says: first with the closing row, then cut by closing the writer. */
+static void check_edges(int cut) {
+    static const struct rp_column columns[] = {{0, 8, 0}, {8, 8, 1}};
+    static const struct rp_pick picks[] = {{0, -3}, {0, -2}, {0, -1}, {0, 0}, {0, 1}, {0, 2}, {0, 3},
+                                           {1, -3}, {1, -2}, {1, -1}, {1, 0}, {1, 3}};
+    static const struct rp_plan plans[] = {{"edges", picks, 12}};
+    struct rp_table_config config = {.name = "edges", .capacity = 64, .step_bytes = 16, .columns = columns,
+        .column_count = 2, .plans = plans, .plan_count = 1, .alpha = 1, .writers_max = 1, .streams_max = 1,
+        .window = 4, .pieces_max = 1};
+    for (int length = 1; length <= 8; length++) {
+        struct fixture t;
+        uint64_t step = 0;
+        fixture_open(&t, &config, 1);
+        model_open(&model, &config, 1);
+        model_writer_open(&model, 0, 9, 1);
+        CHECK(rp_writer_open(&t.table, 9, 1) == 0);
+        for (int episode = 0; episode < 30; episode++) {
+            for (int row = 0; row <= length; row++, step++) {
+                push(&t, step, 1, row == length && !(cut && episode == 29) ? RP_RUN_END : 0);
+                for (uint64_t back = 0; back <= 8 && back <= step; back++) {
+                    struct rp_create create = {.step = step - back, .priority = 1 + (double)back};
+                    int expected = model_create(&model, 0, &create, 1);
+                    CHECK(rp_writer_create(&t.table, 0, &create) == expected);
+                }
+                expect_same(&t, "open", length);
+            }
+            CHECK(model.inserted >= (uint64_t)(length * episode), "every row but the closing one became an item");
+        }
+        if (cut) {
+            rp_writer_close(&t.table, 0);
+            model_close(&model, 0);
+            CHECK(t.counters[RP_COUNT_episodes_cut] == 1);
+            expect_same(&t, "cut", length);
+        }
+        fixture_close(&t);
+    }
+    check_group(cut ? "edges of episodes that were cut" : "edges of episodes of every length");
+}
+
+/* Given an item larger than a datagram, expect any part of it to be the same bytes as the whole. */
+static void check_parts(void) {
+    static const struct rp_column columns[] = {{0, 8, 0}, {8, 5, 1}, {16, 16, 0}};
+    static const struct rp_pick picks[] = {{0, -3}, {0, 0}, {0, 2}, {1, -2}, {1, 0}, {2, 0}, {2, 1}, {2, 2}};
+    static const struct rp_plan plans[] = {{"parts", picks, 8}, {"row", picks + 1, 1}};
+    struct rp_table_config config = {.name = "parts", .capacity = 64, .step_bytes = 32, .columns = columns,
+        .column_count = 3, .plans = plans, .plan_count = 2, .alpha = 1, .writers_max = 1, .streams_max = 1,
+        .window = 4, .pieces_max = 1};
+    struct fixture t;
+    fixture_open(&t, &config, 1);
+    model_open(&model, &config, 1);
+    model_writer_open(&model, 0, 9, 1);
+    rp_writer_open(&t.table, 9, 1);
+    for (uint64_t step = 0; step < 12; step++) {
+        push(&t, step, 1, step % 6 == 5 ? RP_RUN_END : 0);
+        struct rp_create create = {.step = step >= 2 ? step - 2 : 0, .priority = 1};
+        rp_writer_create(&t.table, 0, &create);
+        model_create(&model, 0, &create, 1);
+    }
+    for (uint32_t plan = 0; plan < 2; plan++) {
+        uint32_t size = rp_table_item_bytes(&t.table, plan);
+        for (uint64_t key = 64; key < 76; key++) {
+            uint8_t whole[128];
+            uint8_t part[128];
+            struct rp_sample request = {.count = 1, .mode = RP_SAMPLE_KEYS};
+            struct rp_batch head;
+            struct rp_batch_item item;
+            CHECK(rp_table_lookup(&t.table, &request, &key, &head, &item) == RP_OK);
+            int alive = rp_table_gather(&t.table, plan, &item, 0, size, whole);
+            for (uint32_t first = 0; first <= size; first++) {
+                for (uint32_t bytes = 0; first + bytes <= size; bytes++) {
+                    memset(part, 0xAA, sizeof part);
+                    CHECK(rp_table_gather(&t.table, plan, &item, first, bytes, part) == alive);
+                    CHECK(memcmp(part, whole + first, bytes) == 0 && part[bytes] == 0xAA);
+                }
             }
         }
-        CHECK(rp_writer_check(&table, w, &run, (void *)&body) == 0);
-        rp_writer_run(&table, w, &run, (void *)&body, &done);
-        CHECK(done.committed == 4 && done.lost == 0 && done.key == 64 + r);
-        rp_table_check(&table);
     }
-    struct rp_sample request = {.count = 16};
+    fixture_close(&t);
+    check_group("every part of an item");
+}
+
+/* Given draws, updates and lookups that cannot be, expect their status and nothing changed. */
+static void check_statuses(void) {
+    struct rp_table_config config = plain_config(1024);
+    struct fixture t;
     struct rp_batch head;
-    struct rp_batch_item items[16];
-    CHECK(rp_table_draw(&table, &request, &head, items) == RP_OK);
-    rp_intent_commit(&intent);
-    rp_table_settle(&table);
-    for (int i = 0; i < 16; i++) {
-        uint64_t row[3];
-        CHECK(rp_table_gather(&table, 0, &items[i], 0, 24, (void *)row) == 1);
-        CHECK(row[0] == (items[i].key - 64) * 3 && row[2] == row[0] + 2);
+    struct rp_batch_item items[4];
+    struct rp_sample request = {.count = 4};
+    fixture_open(&t, &config, 1);
+    CHECK(rp_table_draw(&t.table, &request, &head, items) == -RP_NOTHING_DRAWABLE);
+    request.plan = 1;
+    CHECK(rp_table_draw(&t.table, &request, &head, items) == -RP_UNKNOWN_PLAN);
+    CHECK(rp_table_lookup(&t.table, &request, 0, &head, items) == -RP_UNKNOWN_PLAN);
+    request = (struct rp_sample){.count = 4, .mode = RP_SAMPLE_STRATIFIED, .uniform = 1};
+    CHECK(rp_table_draw(&t.table, &request, &head, items) == -RP_BAD_ARGUMENT);
+    request = (struct rp_sample){.count = 0};
+    CHECK(rp_table_draw(&t.table, &request, &head, items) == -RP_BAD_ARGUMENT);
+    request = (struct rp_sample){.count = 1, .mode = RP_SAMPLE_KEYS};
+    CHECK(rp_table_draw(&t.table, &request, &head, items) == -RP_BAD_ARGUMENT);
+    request.mode = RP_SAMPLE_INDEPENDENT;
+    CHECK(rp_table_lookup(&t.table, &request, 0, &head, items) == -RP_BAD_ARGUMENT);
+    CHECK(t.intent.count == 0);
+    fixture_close(&t);
+    check_group("what cannot be drawn or looked up");
+}
+
+/* Given an update of a key whose slot holds a newer step, expect stale, the newer item's mass and the running maximum
+ * untouched; given one of a key never issued, unknown. */
+static void check_recycled(void) {
+    struct rp_table_config config = plain_config(1024);
+    struct fixture t;
+    struct rp_updated result;
+    struct rp_batch head;
+    struct rp_batch_item item;
+    struct rp_sample request = {.count = 1, .mode = RP_SAMPLE_KEYS};
+    uint64_t key = 2048; /* generation 2 of slot 0 */
+    fixture_open(&t, &config, 1);
+    model_open(&model, &config, 1);
+    model_writer_open(&model, 0, 9, 4);
+    rp_writer_open(&t.table, 9, 4);
+    for (uint64_t step = 0; step < 1040; step += 20) {
+        push(&t, step, 20, RP_RUN_ITEM);
     }
-    struct rp_update_entry entries[2] = {{items[0].key, 9.0}, {64, 1.0}};
-    struct rp_updated updated;
-    rp_table_update(&table, entries, 2, &updated);
-    rp_intent_commit(&intent);
-    rp_table_settle(&table);
-    CHECK(updated.applied == 1 && updated.stale == 1);
-    rp_table_check(&table);
-    check_group("a run goes in, a batch comes out");
-    free(region);
+    struct rp_update_entry entries[] = {{1024, 1e6}, {3, 1e6}, {5000, 1e6}};
+    rp_table_update(&t.table, entries, 3, &result);
+    rp_intent_commit(&t.intent);
+    rp_table_settle(&t.table);
+    CHECK(result.applied == 0 && result.stale == 1 && result.unknown == 2, "an update hit a recycled slot");
+    CHECK(rp_table_lookup(&t.table, &request, &key, &head, &item) == RP_OK);
+    CHECK(item.mass == RP_POWER_ONE, "an update hit a recycled slot");
+    push(&t, 1040, 1, RP_RUN_ITEM);
+    key = 1024 + 1040;
+    CHECK(rp_table_lookup(&t.table, &request, &key, &head, &item) == RP_OK);
+    CHECK(item.mass == RP_POWER_ONE, "a stale update raised the running maximum");
+    fixture_close(&t);
+    check_group("an update of a recycled slot is stale");
+}
+
+/* Given a table with a spec, expect its facts told as configured, and a damaged header refused at attach. */
+static void check_facts(void) {
+    struct rp_table_config config = plain_config(1024);
+    struct fixture t;
+    char error[256] = "";
+    uint32_t bytes;
+    uint32_t crc;
+    struct rp_table_info info;
+    config.spec = "123456789";
+    config.spec_bytes = 9;
+    fixture_open(&t, &config, 1);
+    const void *spec = rp_table_spec(&t.table, &bytes, &crc);
+    CHECK(bytes == 9 && crc == 0xe3069283 && memcmp(spec, "123456789", 9) == 0);
+    rp_table_info(&t.table, &info);
+    CHECK(memcmp(info.name, config.name, RP_NAME_BYTES) == 0 && info.capacity == 1024 && info.number == 3);
+    CHECK(info.item_bytes[0] == 48 && info.head == 1024 && info.epoch == 1 && info.min_size == 1);
+    CHECK(rp_table_epoch(&t.table) == 1 && rp_table_capacity(&t.table) == 1024 && rp_table_plan_count(&t.table) == 1);
+    rp_table_reset(&t.table, 55);
+    CHECK(rp_table_epoch(&t.table) == 55);
+    fixture_attach(&t);
+    CHECK(rp_table_epoch(&t.table) == 55);
+    for (size_t at = 0; at < 24; at += 8) { /* magic, size, checksum */
+        t.region[t.offset + at] ^= 1;
+        CHECK(rp_table_attach(&t.table, t.region + t.offset, 3, &t.intent, t.counters, error) == -RP_BAD_REGION);
+        CHECK(strstr(error, "table 3"));
+        t.region[t.offset + at] ^= 1;
+    }
+    fixture_close(&t);
+    check_group("facts, reset, attach");
+}
+
+int main(void) {
+    check_configs();
+    check_cost();
+    check_edges(0);
+    check_edges(1);
+    check_parts();
+    check_statuses();
+    check_recycled();
+    check_facts();
     return check_done("test_table");
 }

@@ -1,0 +1,168 @@
+/* Goal: the limiter never lets the error leave its bounds, tells exactly how much is missing, and refuses for ever only
+ * what no order of creates and draws could admit (Reverb's rule, Cassirer et al. 2021).
+ *
+ * Creates and draws of random sizes are tried against the real table; the rule is computed again beside it, in whole
+ * numbers (rates are multiples of 1/4), so that no rounding is shared. */
+#include "table_model.h"
+
+
+struct trial {
+    struct fixture fixture;
+    struct rp_random random;
+    uint64_t sequence;
+    int64_t rate;  /* of samples per insert, in quarters, like all that follows */
+    int64_t low;
+    int64_t high;
+    int64_t size;  /* the minimum, in items */
+    uint64_t blocked_inserts;
+    uint64_t blocked_samples;
+};
+
+static struct trial trial;
+
+static void insert(uint64_t items) {
+    for (uint64_t i = 0; i < items; i++) {
+        struct run_body body = {.run = {.sequence = trial.sequence, .step = trial.sequence, .count = 1,
+                                        .piece_count = 1, .flags = RP_RUN_ITEM, .size = 16}};
+        struct rp_run_done done;
+        rp_writer_run(&trial.fixture.table, 0, &body.run, (const uint8_t *)body.words, &done);
+        CHECK(done.committed == 1);
+        trial.sequence++;
+    }
+}
+
+static void sample(uint32_t count) {
+    struct rp_sample request = {.count = count};
+    struct rp_batch head;
+    struct rp_batch_item items[64];
+    CHECK(rp_table_draw(&trial.fixture.table, &request, &head, items) == RP_OK);
+    rp_intent_commit(&trial.fixture.intent);
+    rp_table_settle(&trial.fixture.table);
+}
+
+static struct rp_table_info info(void) {
+    struct rp_table_info now;
+    rp_table_info(&trial.fixture.table, &now);
+    return now;
+}
+
+static int64_t error_of(const struct rp_table_info *now, int64_t more_items, int64_t more_samples) {
+    return ((int64_t)now->inserted + more_items) * trial.rate - 4 * ((int64_t)now->sampled + more_samples);
+}
+
+static void try_insert(uint64_t items) {
+    struct rp_table_info now = info();
+    uint64_t need = 77;
+    int answer = rp_limiter_may_insert(&trial.fixture.table, items, &need);
+    int below_size = (int64_t)now.count + (int64_t)items <= trial.size;
+    int fits = trial.rate == 0 || items == 0 || below_size
+               || error_of(&now, (int64_t)items, 0) <= trial.high;
+    CHECK((answer == 1) == fits, "insert %llu: %d", (unsigned long long)items, answer);
+    if (answer == 1) {
+        CHECK(need == 0);
+        insert(items);
+    } else if (answer == 0) {
+        trial.blocked_inserts++;
+        CHECK(need > 0 && error_of(&now, (int64_t)items, (int64_t)need) <= trial.high, "need is too small");
+        CHECK(error_of(&now, (int64_t)items, (int64_t)need - 1) > trial.high, "need is too large");
+    } else {
+        CHECK(answer == -RP_NEVER_FITS && (int64_t)items * trial.rate > trial.high - trial.low);
+    }
+}
+
+static void try_sample(uint32_t count) {
+    struct rp_table_info now = info();
+    uint64_t need = 77;
+    uint32_t by_size = 77;
+    int answer = rp_limiter_may_sample(&trial.fixture.table, count, &need, &by_size);
+    int64_t missing = trial.size - (int64_t)now.count;
+    int fits = missing <= 0 && (trial.rate == 0 || error_of(&now, 0, count) >= trial.low);
+    CHECK((answer == 1) == fits, "sample %u: %d", count, answer);
+    if (answer == 1) {
+        CHECK(need == 0 && by_size == 0);
+        sample(count);
+    } else if (answer == 0) {
+        trial.blocked_samples++;
+        CHECK(by_size == (missing > 0), "by_size");
+        int64_t items = (int64_t)need;
+        CHECK(items >= missing && (trial.rate == 0 || error_of(&now, items, count) >= trial.low), "need");
+        CHECK(items - 1 < missing || (trial.rate > 0 && error_of(&now, items - 1, count) < trial.low), "need");
+    } else {
+        CHECK(answer == -RP_NEVER_FITS && 4 * (int64_t)count > trial.high - trial.low);
+    }
+}
+
+static void take_trial(uint64_t seed, double rate, double low, double high, uint64_t min_size) {
+    static const struct rp_column columns[] = {{0, 16, 0}};
+    static const struct rp_pick picks[] = {{0, 0}};
+    static const struct rp_plan plans[] = {{"row", picks, 1}};
+    struct rp_table_config config = {.name = "limited", .capacity = 256, .step_bytes = 16, .columns = columns,
+        .column_count = 1, .plans = plans, .plan_count = 1, .alpha = 1, .writers_max = 1, .streams_max = 1,
+        .window = 8, .pieces_max = 1, .samples_per_insert = rate, .error_min = low, .error_max = high,
+        .min_size = min_size};
+    memset(&trial, 0, sizeof trial);
+    rp_random_seed(&trial.random, seed);
+    trial.rate = (int64_t)(rate * 4);
+    trial.low = (int64_t)(low * 4);
+    trial.high = (int64_t)(high * 4);
+    trial.size = min_size > 0 ? (int64_t)min_size : 1;
+    fixture_open(&trial.fixture, &config, seed);
+    CHECK(rp_writer_open(&trial.fixture.table, 1, 1) == 0);
+    for (int i = 0; i < 3000; i++) {
+        if (rp_random_below(&trial.random, 2)) {
+            try_insert(rp_random_below(&trial.random, 12));
+        } else {
+            try_sample(1 + (uint32_t)rp_random_below(&trial.random, 40));
+        }
+        struct rp_table_info now = info();
+        if (trial.rate > 0 && now.inserted > min_size) {
+            CHECK(error_of(&now, 0, 0) >= trial.low || now.sampled == 0, "the error left its bounds");
+        }
+    }
+    struct rp_table_info now = info();
+    printf("  rate %g, error %g to %g, at least %llu: %llu in, %llu out, blocked %llu and %llu times\n", rate, low,
+           high, (unsigned long long)min_size, (unsigned long long)now.inserted, (unsigned long long)now.sampled,
+           (unsigned long long)trial.blocked_inserts, (unsigned long long)trial.blocked_samples);
+    CHECK(now.inserted > min_size && now.sampled > 0, "both sides got on");
+    fixture_close(&trial.fixture);
+}
+
+/* Steps that wait for an earlier one were admitted: they must count before they are committed. */
+static void check_waiting(void) {
+    struct rp_run early = {1, 1, 0, RP_RUN_ITEM, 2, 0, 1, 0, 32};
+    struct rp_run first = {0, 0, 0, RP_RUN_ITEM, 1, 0, 1, 0, 16};
+    uint8_t bytes[32] = {0};
+    struct rp_run_done done;
+    uint64_t need;
+    static const struct rp_column columns[] = {{0, 16, 0}};
+    static const struct rp_pick picks[] = {{0, 0}};
+    static const struct rp_plan plans[] = {{"row", picks, 1}};
+    struct rp_table_config config = {.name = "waiting", .capacity = 128, .step_bytes = 16, .columns = columns,
+        .column_count = 1, .plans = plans, .plan_count = 1, .alpha = 1, .writers_max = 1, .streams_max = 1,
+        .window = 8, .pieces_max = 1, .samples_per_insert = 1, .error_min = -3, .error_max = 3, .min_size = 1};
+    memset(&trial, 0, sizeof trial);
+    fixture_open(&trial.fixture, &config, 1);
+    CHECK(rp_writer_open(&trial.fixture.table, 1, 1) == 0);
+    rp_writer_run(&trial.fixture.table, 0, &early, bytes, &done);
+    CHECK(done.committed == 0 && info().inserted == 0);
+    CHECK(rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 1);
+    CHECK(rp_limiter_may_insert(&trial.fixture.table, 2, &need) == 0 && need == 1, "waiting steps count");
+    fixture_attach(&trial.fixture);
+    CHECK(rp_limiter_may_insert(&trial.fixture.table, 2, &need) == 0 && need == 1, "after an attach, too");
+    rp_writer_run(&trial.fixture.table, 0, &first, bytes, &done);
+    CHECK(info().inserted == 3 && rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 0);
+    fixture_close(&trial.fixture);
+    check_group("steps that wait for an earlier one count as inserted");
+}
+
+int main(void) {
+    uint64_t seed = check_seed(77);
+    take_trial(seed, 0, 0, 0, 0);
+    take_trial(seed, 0, 0, 0, 100);
+    take_trial(seed, 1, -10, 10, 1);
+    take_trial(seed, 0.25, -20, 20, 50);
+    take_trial(seed, 4, 100, 180, 40);
+    take_trial(seed, 8, -30, 30, 10);
+    check_waiting();
+    return check_done("test_limiter");
+}
