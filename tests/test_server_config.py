@@ -169,7 +169,8 @@ def test_the_core_is_told_columns_picks_and_document():
     """Given a table with two plans. Expect its struct to hold what the table says."""
     plans = {"a": NStep(2), "b": Row()}
     table = Table("t", step=SPEC, plan=plans, capacity=4096, limiter=SamplesPerInsert(2.0, 10, 8.0))
-    raw = Config((table,), ServerOptions(), 5).raw
+    held = Config((table,), ServerOptions(), 5)
+    raw = held.raw
     told = raw.tables[0]
     assert ffi.string(told.name) == b"t" and (told.capacity, told.step_bytes) == (4096, 16)
     columns = [(c.offset, c.size, c.pad_first) for c in told.columns[0 : told.column_count]]
