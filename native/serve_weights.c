@@ -22,8 +22,8 @@ static uint8_t *slot_bytes(const struct rp_server *server, uint64_t slot) {
     return server->weights_bytes + slot * server->weights_stride;
 }
 
-static int rests(const struct rp_server *server, uint64_t since_ns) {
-    return since_ns != 0 && server->now_ns - since_ns < (uint64_t)RP_PIN_MS * 1000000;
+static int rests(const struct rp_server *server, uint64_t since_ns, uint64_t rest_ms) {
+    return since_ns != 0 && server->now_ns - since_ns < rest_ms * 1000000;
 }
 
 /* ---- checks ---- */
@@ -77,7 +77,8 @@ static int begin(struct rp_server *server, uint64_t session, uint64_t id,
     struct rp_weights *weights = server->weights;
     struct rp_intent *intent = &server->intent;
     uint64_t slot = oldest_slot(weights);
-    if (weights->slot[slot].version != 0 && rests(server, server->weights_pulled_ns[slot])) {
+    if (weights->slot[slot].version != 0
+        && rests(server, server->weights_pulled_ns[slot], RP_PIN_MS)) {
         return -RP_BUSY;
     }
     uint64_t pieces = pieces_of(publish->size, publish->piece);
@@ -104,7 +105,7 @@ static int same_blob(const struct rp_weights *weights, const struct rp_publish *
 
 static int busy(const struct rp_server *server, uint64_t session) {
     uint64_t owner = server->weights->session;
-    return owner != 0 && owner != session && rests(server, server->weights_piece_ns);
+    return owner != 0 && owner != session && rests(server, server->weights_piece_ns, RP_ASSEMBLY_MS);
 }
 
 /* Makes the publication the one being assembled, where it may be. 0 or -status. */

@@ -25,8 +25,8 @@ enum rp_server_limits {
     RP_WEIGHTS_SLOTS = 3,       /* two complete versions and one being assembled */
     /* publications whose pieces are answered after they were complete */
     RP_PUBLISHED_KEPT = 4,
-    /* a weights slot rests so long after its last pull, an assembly after its last piece */
-    RP_PIN_MS = 2000,
+    RP_PIN_MS = 200,       /* a version stays so long after its last pull; a publication waits for that */
+    RP_ASSEMBLY_MS = 2000, /* another publisher waits so long after an assembly's last piece */
     RP_COOKIE_PERIOD_S = 64,
 };
 

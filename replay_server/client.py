@@ -449,9 +449,9 @@ class Client:
                 return (version, weights) if version > newer_than else None
             if status == -_native.NUMBERS["NO_WEIGHTS"]:
                 return None
-            if status != -_native.NUMBERS["TOO_LARGE"]:
+            if _native.STATUSES[-status] not in ("TOO_LARGE", "GONE"):
                 _native.check(status, "pulling weights")
-        raise WeightsGone("pulling weights: they grew faster than they could be fetched")
+        raise WeightsGone("pulling weights: they changed faster than they could be fetched")
 
     def _pull(self, timeout: float) -> tuple[int, int, bytes]:
         target = np.empty(self._weights_bytes, np.uint8)

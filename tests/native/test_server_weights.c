@@ -124,7 +124,7 @@ static void situation_gone(void)
     }
     make_blob(5);
     CHECK_STATUS(piece(&client, 5, 0), RP_BUSY);
-    script_later(&script, 2000);
+    script_later(&script, 200);
     CHECK(version_of(piece(&client, 5, 0)) == 0);
     CHECK_STATUS(ask_blob(2, 0, 1), RP_GONE);
     read_back(3, 3, 3);
