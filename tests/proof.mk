@@ -13,7 +13,7 @@ COUNTED     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 FUZZED      := packet server client
 REPLAYS_SAN := $(FUZZED:%=$(BUILD)/san/replay_%)
 
-.PHONY: sim sim-san sim-canaries fuzz fuzz-replay
+.PHONY: sim sim-san sim-canaries kill-mapped fuzz fuzz-replay
 
 # The core with its kill sites armed (native/site.h) and its allocations counted.
 $(BUILD)/simulate/%.o: native/%.c $(HEADERS)
@@ -35,6 +35,14 @@ $(KILL_TESTS:%=$(BUILD)/%): $(BUILD)/%: tests/native/%.c $(ENGINE:native/%.c=$(B
 	$(Q)$(CC) $(CSTD) $(WARN) $(SIM_CFLAGS) -DRP_SIMULATE -Inative $^ -o $@ -lm
 $(KILL_TESTS:%=$(BUILD)/san/%): $(BUILD)/san/%: tests/native/%.c $(ENGINE) $(HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -DRP_SIMULATE -Inative $(filter %.c,$^) -o $@ -lm
+
+# The release build on a shared mapping, killed by its parent.
+KILL_FILES  := tests/native/kill_mapped.c $(filter-out tests/native/sim.c,$(SIM_FILES))
+ROUNDS      ?= 300
+$(BUILD)/kill_mapped: $(KILL_FILES) $(OBJECTS) $(HEADERS)
+	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative $(KILL_FILES) $(OBJECTS) -o $@ -lpthread -lm $(COUNTED)
+kill-mapped: $(BUILD)/kill_mapped ## the release build, SIGKILLed at random and attached again: ROUNDS=
+	$(Q)$< --seed $(SEED) --rounds $(ROUNDS)
 
 # The kept corpus, replayed by the compiler that builds everything else.
 $(BUILD)/san/replay_%: tests/native/fuzz_%.c tests/native/fuzz_port.c tests/native/fuzz_replay.c $(OBJECTS_SAN)

@@ -48,19 +48,6 @@ static void faults_make(struct sim_world *world) {
     world->server.kills_left = 4 + below(world, 16);
 }
 
-static void actor_add(struct sim_world *world, enum sim_kind kind) {
-    struct sim_actor *actor = &world->actors[world->actor_count];
-    actor->kind = kind;
-    actor->index = world->actor_count++;
-    actor->port = sim_port_open(&world->net, world->mtu, 64);
-    if (kind == SIM_WRITER) {
-        actor->as.writer.goal = 100 + below(world, 400);
-    } else if (kind == SIM_LEARNER) {
-        actor->as.learner.index = world->learner_count++;
-    }
-    sim_actor_open(world, actor);
-}
-
 static struct sim_world *world_open(uint64_t seed, struct sim_totals *totals) {
     struct sim_world *world = calloc(1, sizeof *world);
     CHECK(world != NULL);
@@ -81,13 +68,7 @@ static struct sim_world *world_open(uint64_t seed, struct sim_totals *totals) {
     world->vandal_nonce = rp_random_next(&world->random);
     sim_server_start(world);
     uint32_t writers = 2 + below(world, 3), learners = 1 + below(world, 2);
-    for (uint32_t i = 0; i < writers; i++) {
-        actor_add(world, SIM_WRITER);
-    }
-    for (uint32_t i = 0; i < learners; i++) {
-        actor_add(world, SIM_LEARNER);
-    }
-    actor_add(world, SIM_WEIGHTS);
+    sim_actors_add(world, writers, learners);
     return world;
 }
 
@@ -141,15 +122,7 @@ static void step(struct sim_world *world) {
     if (sim_port_next(world->server.port) <= world->now || below(world, 100) == 0) {
         sim_server_turn(world);
     }
-    for (uint32_t i = 0; i < world->actor_count; i++) {
-        struct sim_actor *actor = &world->actors[i];
-        if (actor->next_at <= world->now) {
-            sim_actor_act(world, actor);
-        }
-        if (actor->turn_at <= world->now || sim_port_next(actor->port) <= world->now) {
-            sim_actor_turn(world, actor);
-        }
-    }
+    sim_actors_step(world);
     if (world->vandal_at <= world->now) {
         sim_vandal_act(world);
         world->vandal_at = world->draining ? UINT64_MAX : world->vandal_at;
@@ -172,15 +145,6 @@ static void mishap(struct sim_world *world) {
         sim_actor_open(world, actor);
         world->totals->client_restarts++;
     }
-}
-
-static int all_done(const struct sim_world *world) {
-    for (uint32_t i = 0; i < world->actor_count; i++) {
-        if (!sim_actor_done(world, &world->actors[i])) {
-            return 0;
-        }
-    }
-    return 1;
 }
 
 static int writers_have_pushed(const struct sim_world *world) {
@@ -237,13 +201,13 @@ static uint64_t seed_run(uint64_t seed, struct sim_totals *totals) {
     }
     faults_stop(world);
     limit = world->now + SIM_DRAIN_NS;
-    while (!all_done(world) && world->now < limit) {
+    while (!sim_actors_done(world) && world->now < limit) {
         step(world);
     }
-    if (!all_done(world)) {
+    if (!sim_actors_done(world)) {
         unfinished(world);
     }
-    CHECK(all_done(world), "faults stopped %d s ago and not everything has finished",
+    CHECK(sim_actors_done(world), "faults stopped %d s ago and not everything has finished",
           (int)(SIM_DRAIN_NS / SIM_S));
     sim_audit_end(world);
     uint64_t digest = world->net.digest;

@@ -244,8 +244,8 @@ struct sim_totals { /* over all seeds */
 struct sim_world {
     uint64_t seed;
     uint64_t now;
-    int draining;      /* faults have stopped */
-    int dirty_updates; /* an update was abandoned: older masses may still come */
+    int draining; /* faults have stopped */
+    int remote;   /* the server is another process (kill_mapped.c) */
     struct rp_random random;
     struct sim_net net;
     struct sim_table tables[SIM_TABLES];
@@ -276,6 +276,7 @@ void sim_tables_make(struct sim_world *world);
 void sim_server_start(struct sim_world *world); /* a new, empty region */
 void sim_server_turn(struct sim_world *world);  /* one turn; a kill and what follows it included */
 void sim_server_stop(struct sim_world *world);
+void sim_rings_note(struct sim_world *world); /* a ring for each epoch there is */
 void sim_entropy(struct sim_world *world, uint8_t entropy[32]);
 
 /* ---- sim_oracle.c ---- */
@@ -313,6 +314,10 @@ void sim_actor_open(struct sim_world *world, struct sim_actor *actor);
 void sim_actor_close(struct sim_world *world, struct sim_actor *actor, int kill);
 void sim_actor_turn(struct sim_world *world, struct sim_actor *actor);
 void sim_actor_act(struct sim_world *world, struct sim_actor *actor);
+void sim_actors_add(struct sim_world *world, uint32_t writers, uint32_t learners);
+/* Everyone whose time has come acts and takes a turn. */
+void sim_actors_step(struct sim_world *world);
+int sim_actors_done(const struct sim_world *world);
 int sim_actor_done(const struct sim_world *world, const struct sim_actor *actor);
 /* The ticket's fate: 0 while under way. Once ended it is freed and *status tells how. */
 int sim_ticket_ended(struct sim_actor *actor, int *ticket, int *status);

@@ -115,3 +115,47 @@ int sim_ticket_ended(struct sim_actor *actor, int *ticket, int *status) {
     *status = state;
     return 1;
 }
+
+static void actor_add(struct sim_world *world, enum sim_kind kind) {
+    struct sim_actor *actor = &world->actors[world->actor_count];
+    actor->kind = kind;
+    actor->index = world->actor_count++;
+    actor->port = sim_port_open(&world->net, world->mtu, 64);
+    if (kind == SIM_WRITER) {
+        actor->as.writer.goal = 100 + (uint32_t)rp_random_below(&world->random, 400);
+    } else if (kind == SIM_LEARNER) {
+        actor->as.learner.index = world->learner_count++;
+    }
+    sim_actor_open(world, actor);
+}
+
+void sim_actors_add(struct sim_world *world, uint32_t writers, uint32_t learners) {
+    for (uint32_t i = 0; i < writers; i++) {
+        actor_add(world, SIM_WRITER);
+    }
+    for (uint32_t i = 0; i < learners; i++) {
+        actor_add(world, SIM_LEARNER);
+    }
+    actor_add(world, SIM_WEIGHTS);
+}
+
+void sim_actors_step(struct sim_world *world) {
+    for (uint32_t i = 0; i < world->actor_count; i++) {
+        struct sim_actor *actor = &world->actors[i];
+        if (actor->next_at <= world->now) {
+            sim_actor_act(world, actor);
+        }
+        if (actor->turn_at <= world->now || sim_port_next(actor->port) <= world->now) {
+            sim_actor_turn(world, actor);
+        }
+    }
+}
+
+int sim_actors_done(const struct sim_world *world) {
+    for (uint32_t i = 0; i < world->actor_count; i++) {
+        if (!behaviours[world->actors[i].kind].done(world, &world->actors[i])) {
+            return 0;
+        }
+    }
+    return 1;
+}

@@ -128,7 +128,7 @@ static uint8_t *region_get(struct sim_server *server) {
     return region;
 }
 
-static void rings_note(struct sim_world *world) {
+void sim_rings_note(struct sim_world *world) {
     struct sim_server *server = &world->server;
     for (uint32_t i = 0; i < SIM_TABLES; i++) {
         uint64_t epoch = rp_table_epoch(rp_server_table(server->server, i));
@@ -159,7 +159,7 @@ void sim_server_start(struct sim_world *world) {
     uint64_t incarnation = rp_server_incarnation(server->server);
     CHECK(incarnation != server->incarnation, "a server that starts empty is a new incarnation");
     server->incarnation = incarnation;
-    rings_note(world);
+    sim_rings_note(world);
 }
 
 void sim_server_stop(struct sim_world *world) {
@@ -229,5 +229,5 @@ void sim_server_turn(struct sim_world *world) {
     if (!sim_process_run(turn, world, hits)) {
         server_died(world);
     }
-    rings_note(world);
+    sim_rings_note(world);
 }
