@@ -124,7 +124,7 @@ static void server_open(void) {
                                              .pieces_max = 4,
                                              .spec = columns,
                                              .spec_bytes = sizeof columns};
-        memcpy(tables[i].name, i ? "windows" : "rows", 8);
+        snprintf(tables[i].name, sizeof tables[i].name, "%s", i ? "windows" : "rows");
     }
     struct rp_server_config config = {.tables = tables,
                                       .table_count = 2,

@@ -72,7 +72,7 @@ static struct rp_table_config table_config(int windows) {
                                      .pieces_max = 4,
                                      .spec = columns,
                                      .spec_bytes = sizeof columns};
-    memcpy(config.name, windows ? "windows" : "rows", 8);
+    snprintf(config.name, sizeof config.name, "%s", windows ? "windows" : "rows");
     if (!windows) {
         config.samples_per_insert = 2;
         config.error_min = -40;

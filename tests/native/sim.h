@@ -74,7 +74,7 @@ struct sim_stream {
     struct sim_step *steps;
     uint32_t count, capacity;
     uint32_t episode_first;
-    uint32_t acked; /* steps acknowledged; in order along a stream */
+    uint32_t acked; /* the next step that may be acknowledged: in order along a stream */
 };
 
 struct sim_life { /* a writer on a table, from its grant to its loss: streams count from 0 in each
@@ -82,9 +82,11 @@ struct sim_life { /* a writer on a table, from its grant to its loss: streams co
     uint32_t number;
     uint32_t table;
     uint32_t stream_count;
+    uint64_t session;
     uint32_t over; /* it was lost, or its client was: what is unanswered is in doubt */
     struct sim_ring *ring;
-    uint64_t posted, acked, items_posted, items_created, items_failed;
+    uint64_t posted, acked, told; /* told: acknowledged with their keys */
+    uint64_t items_posted, items_created, items_failed;
     struct sim_stream streams[SIM_STREAMS_MAX];
 };
 
@@ -97,11 +99,10 @@ struct sim_key {   /* what is known of one key of a ring */
     uint32_t life; /* number + 1; 0 = not known yet */
     uint32_t stream;
     uint64_t step;
-    int32_t first; /* updates posted for it, oldest first, those already undone by later
-                      acknowledged ones removed */
+    int32_t first;  /* updates posted for it, oldest first; -1 = none */
+    int32_t floor;  /* the newest of them that was acknowledged; -1 = none */
     uint8_t acked;
-    uint8_t frozen;  /* an update of it was given up: no more of them */
-    uint8_t updated; /* an update of it was acknowledged: the initial mass is past */
+    uint8_t frozen; /* an update of it was given up: no more of them */
 };
 
 struct sim_ring { /* one table between two epochs */
@@ -235,7 +236,7 @@ struct sim_server {
 };
 
 struct sim_totals { /* over all seeds */
-    uint64_t seeds, pushes, steps, items, samples, updates, versions, pulls, kills, restarts,
+    uint64_t seeds, pushes, steps, keyless, items, samples, updates, versions, pulls, kills, restarts,
         client_restarts, resets;
     uint64_t audits, lost_places, datagrams, dropped, repeated, delayed, damaged, virtual_ns;
     uint64_t server[RP_COUNTER_COUNT], client[RP_COUNTER_COUNT];
@@ -296,10 +297,14 @@ void sim_key_is(struct sim_world *world, struct sim_ring *ring, uint64_t key, ui
 /* One item as it was landed. bytes: the item as the plan lays it out. */
 void sim_item_check(struct sim_world *world, struct sim_ring *ring, uint32_t plan, uint64_t key,
                     uint64_t mass, uint32_t behind, uint32_t ahead, const uint8_t *bytes);
-int sim_mass_allowed(struct sim_world *world, struct sim_ring *ring, uint64_t key, uint64_t mass);
+/* Whether somebody ever set this mass; and whether it may be the item's mass now. */
+int sim_mass_ever(const struct sim_world *world, struct sim_ring *ring, uint64_t key,
+                  uint64_t mass);
+int sim_mass_now(const struct sim_world *world, struct sim_ring *ring, uint64_t key,
+                 uint64_t mass);
 int32_t sim_update_post(struct sim_world *world, struct sim_ring *ring, uint64_t key,
                         uint64_t mass);
-void sim_update_ack(struct sim_world *world, struct sim_ring *ring, uint64_t key, int32_t mass);
+void sim_update_ack(struct sim_ring *ring, uint64_t key, int32_t mass);
 void sim_snoop(void *context, const struct sim_port *from, const struct rp_packet *packet);
 void sim_version_is(struct sim_world *world, uint64_t incarnation, uint64_t version,
                     uint64_t number);

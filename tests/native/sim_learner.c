@@ -174,7 +174,7 @@ static void update_end(struct sim_world *world, struct sim_actor *actor) {
           update->count);
     CHECK(result->unknown == 0, "%u keys of drawn items are unknown", result->unknown);
     for (uint32_t i = 0; i < update->count; i++) {
-        sim_update_ack(world, update->ring, update->keys[i], update->masses[i]);
+        sim_update_ack(update->ring, update->keys[i], update->masses[i]);
     }
     world->totals->updates += update->count;
 }

@@ -79,7 +79,7 @@ struct sim_key *sim_ring_key(struct sim_ring *ring, uint64_t key) {
         CHECK(ring->keys != NULL);
         memset(ring->keys + ring->key_count, 0, (count - ring->key_count) * sizeof *ring->keys);
         for (uint64_t i = ring->key_count; i < count; i++) {
-            ring->keys[i].first = -1;
+            ring->keys[i].first = ring->keys[i].floor = -1;
         }
         ring->key_count = count;
     }
@@ -163,9 +163,9 @@ void sim_life_ack(struct sim_world *world, struct sim_life *life, uint32_t strea
     sim_key_is(world, life->ring, key, life->number, stream, step);
     struct sim_stream *line = &life->streams[stream];
     CHECK(line->steps[step].acked == 0, "step %" PRIu64 " was acknowledged twice", step);
-    CHECK(step == line->acked, "step %" PRIu64 " acknowledged before step %u", step, line->acked);
-    line->acked++;
-    life->acked++;
+    CHECK(step >= line->acked, "step %" PRIu64 " acknowledged after step %u", step, line->acked - 1);
+    line->acked = (uint32_t)step + 1;
+    life->told++;
     line->steps[step].acked = 1;
     sim_ring_key(life->ring, key)->acked = 1;
 }
@@ -247,15 +247,15 @@ void sim_item_check(struct sim_world *world, struct sim_ring *ring, uint32_t pla
     window_check(world, known, behind, ahead);
     item_expect(table, plan, known, behind, ahead, expected);
     CHECK(memcmp(bytes, expected, at) == 0, "key %" PRIu64 ": the item is mixed with another", key);
-    CHECK(sim_mass_allowed(world, ring, key, mass), "key %" PRIu64 ": nobody set the mass %" PRIu64,
+    CHECK(sim_mass_ever(world, ring, key, mass), "key %" PRIu64 ": nobody set the mass %" PRIu64,
           key, mass);
 }
 
 /* ---- priorities ---- */
 
-/* Masses of one key form a list in the order they were posted. An acknowledged one removes all
- * before it: an older update, repeated late by the network, that undid a newer one would show a
- * mass that is gone from the list. */
+/* Masses of one key form a list in the order they were posted, and `floor` is the newest that was
+ * acknowledged: none before it may be in the table any more, as if an older update, repeated late
+ * by the network, had undone a newer one. */
 int32_t sim_update_post(struct sim_world *world, struct sim_ring *ring, uint64_t key,
                         uint64_t mass) {
     struct sim_oracle *oracle = &world->oracle;
@@ -275,30 +275,39 @@ int32_t sim_update_post(struct sim_world *world, struct sim_ring *ring, uint64_t
     return place;
 }
 
-void sim_update_ack(struct sim_world *world, struct sim_ring *ring, uint64_t key, int32_t mass) {
+void sim_update_ack(struct sim_ring *ring, uint64_t key, int32_t mass) {
     struct sim_key *known = sim_ring_key(ring, key);
-    for (int32_t i = known->first; i >= 0; i = world->oracle.masses[i].next) {
-        if (i == mass) {
-            known->first = mass; /* whatever was posted before it is past */
-            known->updated = 1;
-            return;
-        }
-    }
+    known->floor = mass > known->floor ? mass : known->floor;
 }
 
-int sim_mass_allowed(struct sim_world *world, struct sim_ring *ring, uint64_t key, uint64_t mass) {
-    const struct sim_key *known = sim_ring_key(ring, key);
-    for (int32_t i = known->first; i >= 0; i = world->oracle.masses[i].next) {
+static int mass_listed(const struct sim_world *world, int32_t from, uint64_t mass) {
+    for (int32_t i = from; i >= 0; i = world->oracle.masses[i].next) {
         if (world->oracle.masses[i].mass == mass) {
             return 1;
         }
     }
-    if (known->updated || known->life == 0) {
-        return 0;
-    }
-    uint64_t initial =
-        world->oracle.lives[known->life - 1]->streams[known->stream].steps[known->step].mass;
+    return 0;
+}
+
+static int mass_initial(const struct sim_world *world, const struct sim_key *known, uint64_t mass) {
+    const struct sim_life *life = world->oracle.lives[known->life - 1];
+    uint64_t initial = life->streams[known->stream].steps[known->step].mass;
     return initial == mass || initial == UINT64_MAX;
+}
+
+int sim_mass_ever(const struct sim_world *world, struct sim_ring *ring, uint64_t key,
+                  uint64_t mass) {
+    const struct sim_key *known = sim_ring_key(ring, key);
+    return mass_listed(world, known->first, mass) || mass_initial(world, known, mass);
+}
+
+int sim_mass_now(const struct sim_world *world, struct sim_ring *ring, uint64_t key,
+                 uint64_t mass) {
+    const struct sim_key *known = sim_ring_key(ring, key);
+    if (known->floor >= 0) {
+        return mass_listed(world, known->floor, mass);
+    }
+    return mass_listed(world, known->first, mass) || mass_initial(world, known, mass);
 }
 
 /* ---- weights ---- */

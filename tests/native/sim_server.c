@@ -82,7 +82,7 @@ static void table_make(struct sim_world *world, uint32_t number) {
     struct sim_table *table = &world->tables[number];
     struct rp_table_config *config = &table->config;
     memset(table, 0, sizeof *table);
-    memcpy(config->name, number ? "windows" : "rows", 8);
+    snprintf(config->name, sizeof config->name, "%s", number ? "windows" : "rows");
     columns_make(world, table);
     plans_make(world, table, number);
     limiter_make(world, config);
