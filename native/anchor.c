@@ -2,8 +2,8 @@
  *
  * A create names its anchor by stream and step. Steps of a stream are linked and their numbers follow by one, so the
  * anchor is so many links from any known step: from the newest one, or from where the last create of this stream
- * found its own, which is usually one link away. A walk is bounded; one that is longer moves the remembered place
- * on and answers "not yet", so the repeat goes on from there. */
+ * found its own, which is usually one link away. A walk is bounded by RP_WALK_MAX links: an anchor farther behind is
+ * answered as overwritten, which only a writer meets that lets thousands of its steps pass before it makes an item. */
 #include <assert.h>
 
 #include "store.h"
@@ -14,12 +14,14 @@ struct anchor {
     uint16_t ahead;
 };
 
-/* Links from a known step to the wanted one, at most `limit` of them; *step tells how far it came. */
-static struct rp_slot *walk(const struct rp_table_private *p, struct rp_slot *slot, uint64_t *step, uint64_t wanted,
-                            uint64_t limit) {
-    while (slot && *step != wanted && limit-- > 0) {
-        slot = *step > wanted ? rp_previous(p, slot) : rp_next(p, slot);
-        *step += *step > wanted ? (uint64_t)-1 : 1;
+/* The step `wanted`, by links from a known step; null where one in between is gone, or it is too far. */
+static struct rp_slot *walk(const struct rp_table_private *p, struct rp_slot *slot, uint64_t step, uint64_t wanted) {
+    for (uint32_t links = 0; slot && step != wanted; links++) {
+        if (links == RP_WALK_MAX) {
+            return 0;
+        }
+        slot = step > wanted ? rp_previous(p, slot) : rp_next(p, slot);
+        step += step > wanted ? (uint64_t)-1 : 1;
     }
     return slot;
 }
@@ -28,29 +30,26 @@ static uint64_t apart(uint64_t a, uint64_t b) {
     return a > b ? a - b : b - a;
 }
 
-/* Finds the stored step `wanted` of a stream. Null: overwritten; or its walk goes on later, then *far is 1. */
-static struct rp_slot *find_step(const struct rp_table_private *p, uint32_t writer, uint32_t stream, uint64_t wanted,
-                                 int *far) {
+/* Finds the stored step `wanted` of a stream; null where it was overwritten. */
+static struct rp_slot *find_step(const struct rp_table_private *p, uint32_t writer, uint32_t stream, uint64_t wanted) {
     const struct rp_stream *state = rp_stream_at(p, writer, stream);
     struct rp_hint *hint = rp_hint_at(p, writer, stream);
     struct rp_slot *slot = rp_alive(p, state->head);
     uint64_t step = state->next_step - 1;
-    uint64_t limit = (uint64_t)p->window + p->reach_behind + p->reach_ahead;
-    *far = 0;
     if (hint->key != 0 && apart(hint->step, wanted) < apart(step, wanted)) {
-        slot = rp_alive(p, hint->key); /* where it is gone, so is all that came before it */
-        step = hint->step;
-        if (!slot && step < wanted) {
-            slot = rp_alive(p, state->head);
-            step = state->next_step - 1;
+        struct rp_slot *found = rp_alive(p, hint->key);
+        if (found) {
+            slot = found;
+            step = hint->step;
+        } else if (hint->step >= wanted) {
+            return 0; /* where that one is gone, so is all that came before it */
         }
     }
-    slot = walk(p, slot, &step, wanted, limit);
+    slot = walk(p, slot, step, wanted);
     if (slot) {
-        *hint = (struct rp_hint){step, rp_key_of(slot->key), hint->known};
-        *far = step != wanted;
+        *hint = (struct rp_hint){wanted, rp_key_of(slot->key), hint->known};
     }
-    return *far ? 0 : slot;
+    return slot;
 }
 
 /* Rows behind that the window takes; -1 where one of them is gone. */
@@ -83,7 +82,6 @@ static int window_ahead(const struct rp_table_private *p, const struct rp_slot *
 static int resolve(const struct rp_table *table, uint32_t writer, const struct rp_create *create,
                    struct anchor *anchor) {
     const struct rp_table_private *p = table->private;
-    int far;
     if (create->stream >= rp_writer_at(p, writer)->streams) {
         return RP_UNKNOWN_STEP;
     }
@@ -91,9 +89,9 @@ static int resolve(const struct rp_table *table, uint32_t writer, const struct r
     if (create->step >= next) {
         return create->step - next < RP_STEPS_AHEAD * (uint64_t)p->window ? RP_NOT_YET : RP_UNKNOWN_STEP;
     }
-    struct rp_slot *slot = find_step(p, writer, create->stream, create->step, &far);
+    struct rp_slot *slot = find_step(p, writer, create->stream, create->step);
     if (!slot) {
-        return far ? RP_NOT_YET : RP_OVERWRITTEN;
+        return RP_OVERWRITTEN;
     }
     if (rp_item_flags(slot->item) & RP_STEP_ITEM) {
         return RP_EXISTS;

@@ -147,6 +147,7 @@ struct rp_rows { /* the window gather walked last: slots by distance from the an
 
 enum rp_store_limits {
     RP_STEPS_AHEAD = 4, /* windows a step may lie ahead of its stream's newest one and still be believed */
+    RP_WALK_MAX = 4096, /* links a create follows at most to find its anchor */
 
     RP_UPDATE_MAX = RP_MTU_MAX / 16, /* entries of one update */
     RP_DRAW_CHUNK = 256,
