@@ -30,14 +30,16 @@ int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t s
     return number;
 }
 
-/* Begins under a new id at the next sending, after `wait_ns`. */
+/* Begins anew at the next sending, after `wait_ns`: under the same id, which the server knows as the same publication,
+ * so that an answer that comes late cannot make two versions of it. */
 static void begin_anew(struct rp_client *client, struct client_ticket *ticket, uint64_t wait_ns) {
     rp_client_flights_end(client, &ticket->flights);
     ticket->flight_count = 0;
     ticket->tries = 0;
-    ticket->id = 0;
     ticket->of.publish.begun = 0;
     ticket->of.publish.waits = wait_ns > 0;
+    struct client_fetch *fetch = &client->slots[ticket->slot].fetch;
+    rp_client_fetch_begin(fetch, fetch->count);
     if (wait_ns > 0) {
         rp_client_sender_remove(client, &ticket->sender);
         rp_client_timer_set(client, &ticket->again, client->now_ns + wait_ns);
@@ -57,7 +59,7 @@ static int begin(struct rp_client *client, struct client_ticket *ticket) {
         return 0;
     }
     rp_client_fetch_begin(&client->slots[ticket->slot].fetch, (uint32_t)pieces);
-    ticket->id = ++client->publish_id;
+    ticket->id = ticket->id != 0 ? ticket->id : ++client->publish_id;
     publish->begun = 1;
     publish->waits = 0;
     return 1;
