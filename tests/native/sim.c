@@ -258,10 +258,10 @@ static void totals_tell(const struct sim_totals *t) {
     sim_process_sites(&all, &hit, &killed);
     printf("seeds %" PRIu64 ", %.1f s of virtual time\n", t->seeds, (double)t->virtual_ns / 1e9);
     printf("pushes %" PRIu64 ", steps acknowledged %" PRIu64 " (%" PRIu64
-           " without a key), items asked for %" PRIu64
-           ", samples %" PRIu64 ", priorities %" PRIu64 ", weights %" PRIu64
-           " published and %" PRIu64 " pulled\n",
-           t->pushes, t->steps, t->keyless, t->items, t->samples, t->updates, t->versions, t->pulls);
+           " without a key), items asked for %" PRIu64 ", samples %" PRIu64 ", priorities %" PRIu64
+           ", weights %" PRIu64 " published and %" PRIu64 " pulled\n",
+           t->pushes, t->steps, t->keyless, t->items, t->samples, t->updates, t->versions,
+           t->pulls);
     printf("datagrams %" PRIu64 ", lost %" PRIu64 ", repeated %" PRIu64 ", late %" PRIu64
            ", damaged %" PRIu64 "\n",
            t->datagrams, t->dropped, t->repeated, t->delayed, t->damaged);

@@ -99,8 +99,8 @@ struct sim_key {   /* what is known of one key of a ring */
     uint32_t life; /* number + 1; 0 = not known yet */
     uint32_t stream;
     uint64_t step;
-    int32_t first;  /* updates posted for it, oldest first; -1 = none */
-    int32_t floor;  /* the newest of them that was acknowledged; -1 = none */
+    int32_t first; /* updates posted for it, oldest first; -1 = none */
+    int32_t floor; /* the newest of them that was acknowledged; -1 = none */
     uint8_t acked;
     uint8_t frozen; /* an update of it was given up: no more of them */
 };
@@ -127,6 +127,7 @@ struct sim_draw { /* one SAMPLE id of one session, as seen on the wire */
 
 struct sim_version { /* a weights version as its publisher was told, or a puller found */
     uint64_t incarnation, version, number;
+    int sure;
 };
 
 struct sim_oracle {
@@ -150,6 +151,7 @@ struct sim_writer {
     struct sim_life *life;
     int ticket;
     uint32_t phase;
+    uint32_t streams; /* asked for */
     uint32_t goal;                     /* steps still to be pushed */
     uint32_t anchors[SIM_STREAMS_MAX]; /* next step to be made an item */
     uint64_t blocked;
@@ -189,6 +191,7 @@ struct sim_learner {
 
 struct sim_weights {
     int publish, pull, other, spec;
+    uint64_t session; /* in which it was published */
     uint64_t number; /* of the blob being published */
     uint64_t published, size, version, pulled_size, pulled_version, known;
     uint64_t incarnation;
@@ -236,8 +239,8 @@ struct sim_server {
 };
 
 struct sim_totals { /* over all seeds */
-    uint64_t seeds, pushes, steps, keyless, items, samples, updates, versions, pulls, kills, restarts,
-        client_restarts, resets;
+    uint64_t seeds, pushes, steps, keyless, items, samples, updates, versions, pulls, kills,
+        restarts, client_restarts, resets;
     uint64_t audits, lost_places, datagrams, dropped, repeated, delayed, damaged, virtual_ns;
     uint64_t server[RP_COUNTER_COUNT], client[RP_COUNTER_COUNT];
 };
@@ -294,20 +297,21 @@ void sim_life_ack(struct sim_world *world, struct sim_life *life, uint32_t strea
 /* The key holds this step: the first word of it, or the same as ever. */
 void sim_key_is(struct sim_world *world, struct sim_ring *ring, uint64_t key, uint32_t life,
                 uint32_t stream, uint64_t step);
-/* One item as it was landed. bytes: the item as the plan lays it out. */
+/* One item as it was landed. bytes: the item as the plan lays it out.
+ * looked_up: by its key, so that it may be a step that is no item, or not yet one. */
 void sim_item_check(struct sim_world *world, struct sim_ring *ring, uint32_t plan, uint64_t key,
-                    uint64_t mass, uint32_t behind, uint32_t ahead, const uint8_t *bytes);
+                    uint64_t mass, uint32_t behind, uint32_t ahead, const uint8_t *bytes,
+                    int looked_up);
 /* Whether somebody ever set this mass; and whether it may be the item's mass now. */
 int sim_mass_ever(const struct sim_world *world, struct sim_ring *ring, uint64_t key,
                   uint64_t mass);
-int sim_mass_now(const struct sim_world *world, struct sim_ring *ring, uint64_t key,
-                 uint64_t mass);
+int sim_mass_now(const struct sim_world *world, struct sim_ring *ring, uint64_t key, uint64_t mass);
 int32_t sim_update_post(struct sim_world *world, struct sim_ring *ring, uint64_t key,
                         uint64_t mass);
 void sim_update_ack(struct sim_ring *ring, uint64_t key, int32_t mass);
 void sim_snoop(void *context, const struct sim_port *from, const struct rp_packet *packet);
 void sim_version_is(struct sim_world *world, uint64_t incarnation, uint64_t version,
-                    uint64_t number);
+                    uint64_t number, int sure);
 void sim_oracle_close(struct sim_world *world);
 
 /* ---- sim_audit.c ---- */
@@ -324,6 +328,8 @@ void sim_actors_add(struct sim_world *world, uint32_t writers, uint32_t learners
 void sim_actors_step(struct sim_world *world);
 int sim_actors_done(const struct sim_world *world);
 int sim_actor_done(const struct sim_world *world, const struct sim_actor *actor);
+/* Ways any request may end: silence, or the session is gone. */
+int sim_status_of_loss(int status);
 /* The ticket's fate: 0 while under way. Once ended it is freed and *status tells how. */
 int sim_ticket_ended(struct sim_actor *actor, int *ticket, int *status);
 void sim_writer_act(struct sim_world *world, struct sim_actor *actor);

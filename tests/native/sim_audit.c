@@ -121,8 +121,8 @@ static void inserted_bounds(const struct audit *audit, uint64_t *told, uint64_t 
     for (uint32_t i = 0; i < audit->world->oracle.life_count; i++) {
         const struct sim_life *life = audit->world->oracle.lives[i];
         if (life->ring == audit->ring) {
-            *told += life->table == 0 ? life->acked : life->items_created;
-            *posted += life->table == 0 ? life->posted : life->items_posted;
+            *told += life->items_created;
+            *posted += life->items_posted;
         }
     }
 }
@@ -179,9 +179,7 @@ void sim_audit_end(struct sim_world *world) {
         for (uint32_t i = 0; i < world->oracle.life_count; i++) {
             const struct sim_life *life = world->oracle.lives[i];
             if (life->ring == audit.ring && life->over) {
-                in_doubt += life->table == 0
-                                ? life->posted - life->acked
-                                : life->items_posted - life->items_created - life->items_failed;
+                in_doubt += life->items_posted - life->items_created - life->items_failed;
             } else if (life->ring == audit.ring) {
                 CHECK(life->acked == life->posted,
                       "a writer finished with %" PRIu64 " of %" PRIu64 " steps", life->acked,

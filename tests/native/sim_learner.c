@@ -76,7 +76,8 @@ static void batch_check(struct sim_world *world, const struct sim_sample *sample
         CHECK(!sample->asked || sample->keys[i] == sample->asked[i], "another key than asked for");
         sim_item_check(world, ring, sample->plan, sample->keys[i], sample->masses[i],
                        sample->behind[i], sample->ahead[i],
-                       sample->bytes + (size_t)i * sample->landing.item_bytes);
+                       sample->bytes + (size_t)i * sample->landing.item_bytes,
+                       sample->asked != NULL);
         CHECK(sample->ages[i] < capacity, "an item of age %" PRIu64, sample->ages[i]);
         if (!sample->asked) {
             CHECK(sample->masses[i] > 0 && sample->masses[i] <= sample->totals[i],
@@ -94,7 +95,9 @@ static void batch_check(struct sim_world *world, const struct sim_sample *sample
 /* Each key has one learner that updates it, so that its updates have one order. */
 static int is_mine(const struct sim_world *world, const struct sim_actor *actor,
                    const struct sim_key *key, uint64_t number) {
-    return number % world->learner_count == actor->as.learner.index && !key->frozen;
+    const struct sim_life *life = world->oracle.lives[key->life - 1];
+    return number % world->learner_count == actor->as.learner.index && !key->frozen
+           && life->streams[key->stream].steps[key->step].item;
 }
 
 static int posted_already(const struct sim_update *update, uint64_t key) {
@@ -118,7 +121,8 @@ static void update_post(struct sim_world *world, struct sim_actor *actor,
     update->count = 0;
     for (uint32_t i = 0; i < sample->count; i++) {
         uint64_t key = sample->keys[i];
-        if (!sample->valid[i] || !is_mine(world, actor, sim_ring_key(update->ring, key), key)
+        if (!sample->valid[i] || (sample->asked && sample->masses[i] == 0)
+            || !is_mine(world, actor, sim_ring_key(update->ring, key), key)
             || posted_already(update, key)) {
             continue;
         }
@@ -162,8 +166,7 @@ static void update_end(struct sim_world *world, struct sim_actor *actor) {
         return;
     }
     if (status != 0) {
-        CHECK(status == -RP_SERVER_RESTARTED || status == -RP_SESSION_EXPIRED
-                  || status == -RP_STALE_EPOCH || status == -RP_TIMEOUT,
+        CHECK(sim_status_of_loss(status) || status == -RP_STALE_EPOCH,
               "update: status %d", status);
         update_in_doubt(update);
         return;
@@ -247,7 +250,7 @@ static void sample_end(struct sim_world *world, struct sim_actor *actor,
     } else if (status == -RP_STALE_EPOCH) {
         learner->known[sample->table] = 0;
     } else {
-        CHECK(status == -RP_TIMEOUT || status == -RP_BLOCKED || status == -RP_NOTHING_DRAWABLE
+        CHECK(sim_status_of_loss(status) || status == -RP_BLOCKED || status == -RP_NOTHING_DRAWABLE
                   || status == -RP_FORGOTTEN,
               "sample: status %d", status);
     }

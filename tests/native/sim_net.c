@@ -65,10 +65,13 @@ static struct sim_port *port_at(struct sim_net *net, const struct rp_peer *peer)
 /* ---- sending ---- */
 
 static void damage(struct sim_net *net, struct sim_datagram *datagram) {
+    if (datagram->size == 0) {
+        return;
+    }
     if (sim_chance(&net->random, net->faults.cut)) {
         datagram->size = (uint32_t)rp_random_below(&net->random, datagram->size);
         net->damaged++;
-    } else if (datagram->size > 0 && sim_chance(&net->random, net->faults.flip)) {
+    } else if (sim_chance(&net->random, net->faults.flip)) {
         uint64_t bit = rp_random_below(&net->random, 8 * (uint64_t)datagram->size);
         datagram->data[bit / 8] ^= (uint8_t)(1u << bit % 8);
         net->damaged++;

@@ -14,30 +14,34 @@ static void blob_fill(uint8_t *blob, uint64_t number, uint64_t size) {
     }
 }
 
-static void publish(struct sim_world *world, struct sim_actor *actor) {
+/* Looked at right after the turn that brought the answer: later the incarnation may be another. */
+static void publish_end(struct sim_world *world, struct sim_actor *actor) {
     struct sim_weights *weights = &actor->as.weights;
     int status;
-    if (weights->publish > 0) {
-        if (!sim_ticket_ended(actor, &weights->publish, &status)) {
-            return;
-        }
+    if (sim_ticket_ended(actor, &weights->publish, &status)) {
         if (status == 0) {
             uint64_t incarnation = rp_client_incarnation(actor->client);
             CHECK(weights->published > 0, "a publication without a version");
             CHECK(incarnation != weights->incarnation || weights->published > weights->known,
                   "version %" PRIu64 " after %" PRIu64, weights->published, weights->known);
-            sim_version_is(world, incarnation, weights->published, weights->number);
+            sim_version_is(world, incarnation, weights->published, weights->number,
+                           weights->session == rp_client_session(actor->client));
             weights->incarnation = incarnation;
             weights->known = weights->published;
             world->totals->versions++;
         } else {
-            CHECK(status == -RP_TIMEOUT || status == -RP_BUSY, "publish: status %d", status);
+            CHECK(sim_status_of_loss(status) || status == -RP_BUSY, "publish: status %d", status);
         }
     }
-    if (world->draining || !sim_chance(&world->random, 200)) {
+}
+
+static void publish(struct sim_world *world, struct sim_actor *actor) {
+    struct sim_weights *weights = &actor->as.weights;
+    if (weights->publish > 0 || world->draining || !sim_chance(&world->random, 200)) {
         return;
     }
     weights->number++;
+    weights->session = rp_client_session(actor->client);
     weights->size = 8 + rp_random_below(&world->random, SIM_BLOB_MAX - 7);
     blob_fill(weights->blob, weights->number, weights->size);
     int ticket = rp_client_publish(actor->client, weights->blob, weights->size, &weights->published,
@@ -55,25 +59,26 @@ static void pulled(struct sim_world *world, struct sim_actor *actor) {
     memcpy(&number, weights->landing, 8);
     blob_fill(expected, number, weights->pulled_size);
     CHECK(memcmp(expected, weights->landing, weights->pulled_size) == 0, "weights are damaged");
-    sim_version_is(world, rp_client_incarnation(actor->client), weights->pulled_version, number);
+    sim_version_is(world, rp_client_incarnation(actor->client), weights->pulled_version, number, 0);
     world->totals->pulls++;
+}
+
+static void pull_end(struct sim_world *world, struct sim_actor *actor) {
+    struct sim_weights *weights = &actor->as.weights;
+    int status;
+    if (sim_ticket_ended(actor, &weights->pull, &status)) {
+        if (status == 0) {
+            pulled(world, actor);
+        } else {
+            CHECK(sim_status_of_loss(status) || status == -RP_NO_WEIGHTS || status == -RP_GONE,
+                  "pull: status %d", status);
+        }
+    }
 }
 
 static void pull(struct sim_world *world, struct sim_actor *actor) {
     struct sim_weights *weights = &actor->as.weights;
-    int status;
-    if (weights->pull > 0) {
-        if (!sim_ticket_ended(actor, &weights->pull, &status)) {
-            return;
-        }
-        if (status == 0) {
-            pulled(world, actor);
-        } else {
-            CHECK(status == -RP_TIMEOUT || status == -RP_NO_WEIGHTS || status == -RP_GONE,
-                  "pull: status %d", status);
-        }
-    }
-    if (!world->draining) {
+    if (weights->pull <= 0 && !world->draining) {
         int ticket =
             rp_client_blob(actor->client, RP_BLOB_WEIGHTS, 0, 0, weights->landing, SIM_BLOB_MAX,
                            &weights->pulled_size, &weights->pulled_version, world->now + 2 * SIM_S);
@@ -89,8 +94,7 @@ static void other(struct sim_world *world, struct sim_actor *actor) {
         if (!sim_ticket_ended(actor, &weights->other, &status)) {
             return;
         }
-        CHECK(status == 0 || status == -RP_TIMEOUT || status == -RP_SERVER_RESTARTED
-                  || status == -RP_SESSION_EXPIRED,
+        CHECK(status == 0 || sim_status_of_loss(status),
               "request: status %d", status);
     }
     if (world->draining) {
@@ -127,7 +131,7 @@ static void spec(struct sim_world *world, struct sim_actor *actor) {
                       && memcmp(weights->spec_bytes, table->spec, sizeof table->spec) == 0,
                   "a spec of %" PRIu64 " bytes", weights->spec_size);
         } else {
-            CHECK(status == -RP_TIMEOUT, "spec: status %d", status);
+            CHECK(sim_status_of_loss(status), "spec: status %d", status);
         }
     }
     if (!world->draining && sim_chance(&world->random, 100)) {
@@ -149,8 +153,8 @@ void sim_weights_act(struct sim_world *world, struct sim_actor *actor) {
 }
 
 void sim_weights_after(struct sim_world *world, struct sim_actor *actor) {
-    (void)world;
-    (void)actor;
+    publish_end(world, actor);
+    pull_end(world, actor);
 }
 
 void sim_weights_lost(struct sim_world *world, struct sim_actor *actor) {

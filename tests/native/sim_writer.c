@@ -70,6 +70,7 @@ void sim_writer_after(struct sim_world *world, struct sim_actor *actor) {
     life->acked = state.steps_stored; /* the ledger lacks keys the server has forgotten */
     CHECK(state.items_created >= life->items_created && state.items_failed >= life->items_failed);
     CHECK(state.items_created + state.items_failed <= state.items_posted);
+    life->items_posted = state.items_posted;
     life->items_created = state.items_created;
     life->items_failed = state.items_failed;
     if (state.status < 0) {
@@ -158,7 +159,6 @@ static int create(struct sim_world *world, struct sim_actor *actor, uint32_t str
     CHECK(status == 0, "create: status %d", status);
     step->item = number != step->episode_end;
     step->mass = maximum ? UINT64_MAX : mass_of(world, life->table, priority);
-    life->items_posted++;
     world->totals->items++;
     return 1;
 }
@@ -215,8 +215,10 @@ static void finish(struct sim_world *world, struct sim_actor *actor) {
 
 static void begin(struct sim_world *world, struct sim_actor *actor) {
     struct sim_writer *writer = &actor->as.writer;
-    writer->life =
-        sim_life_begin(world, table_of(actor), writer->granted.epoch, writer->granted.streams);
+    /* An earlier request, given up, may have got a larger place: what was asked for last counts. */
+    uint32_t streams = writer->granted.streams;
+    streams = streams < writer->streams ? streams : writer->streams;
+    writer->life = sim_life_begin(world, table_of(actor), writer->granted.epoch, streams);
     writer->life->session = rp_client_session(actor->client);
     memset(writer->anchors, 0, sizeof writer->anchors);
     CHECK(writer->granted.next_sequence == 0, "a new writer starts at sequence %" PRIu64,
@@ -239,8 +241,8 @@ void sim_writer_act(struct sim_world *world, struct sim_actor *actor) {
         }
         break;
     case ASK_PLACE:
-        writer->ticket = rp_client_writer(actor->client, &writer->info,
-                                          (uint16_t)(1 + below(world, SIM_STREAMS_MAX)),
+        writer->streams = 1 + below(world, SIM_STREAMS_MAX);
+        writer->ticket = rp_client_writer(actor->client, &writer->info, (uint16_t)writer->streams,
                                           &writer->granted, world->now + SIM_S);
         writer->phase = writer->ticket > 0 ? WAIT_PLACE : ASK_TABLE;
         break;
