@@ -1,9 +1,11 @@
 /* Creating items, and closing a writer: both walk the streams of what is stored.
  *
- * A create names its anchor by stream and step. Steps of a stream are linked and their numbers follow by one, so the
- * anchor is so many links from any known step: from the newest one, or from where the last create of this stream
- * found its own, which is usually one link away. A walk is bounded by RP_WALK_MAX links: an anchor farther behind is
- * answered as overwritten, which only a writer meets that lets thousands of its steps pass before it makes an item. */
+ * A create names its anchor by stream and step. Steps of a stream are linked and their numbers
+ * follow by one, so the anchor is so many links from any known step: from the newest one, or
+ * from where the last create of this stream found its own, which is usually one link away. A
+ * walk is bounded by RP_WALK_MAX links: an anchor farther behind is answered as overwritten,
+ * which only a writer meets that lets thousands of its steps pass before it makes an item.
+ */
 #include <assert.h>
 
 #include "store.h"
@@ -14,8 +16,10 @@ struct anchor {
     uint16_t ahead;
 };
 
-/* The step `wanted`, by links from a known step; null where one in between is gone, or it is too far. */
-static struct rp_slot *walk(const struct rp_table_private *p, struct rp_slot *slot, uint64_t step, uint64_t wanted) {
+/* The step `wanted`, by links from a known step; null where one in between is gone, or it is too
+ * far. */
+static struct rp_slot *walk(const struct rp_table_private *p, struct rp_slot *slot, uint64_t step,
+                            uint64_t wanted) {
     for (uint32_t links = 0; slot && step != wanted; links++) {
         if (links == RP_WALK_MAX) {
             return 0;
@@ -31,7 +35,8 @@ static uint64_t apart(uint64_t a, uint64_t b) {
 }
 
 /* Finds the stored step `wanted` of a stream; null where it was overwritten. */
-static struct rp_slot *find_step(const struct rp_table_private *p, uint32_t writer, uint32_t stream, uint64_t wanted) {
+static struct rp_slot *find_step(const struct rp_table_private *p, uint32_t writer, uint32_t stream,
+                                 uint64_t wanted) {
     const struct rp_stream *state = rp_stream_at(p, writer, stream);
     struct rp_hint *hint = rp_hint_at(p, writer, stream);
     struct rp_slot *slot = rp_alive(p, state->head);
@@ -87,7 +92,8 @@ static int resolve(const struct rp_table *table, uint32_t writer, const struct r
     }
     uint64_t next = rp_stream_at(p, writer, create->stream)->next_step;
     if (create->step >= next) {
-        return create->step - next < RP_STEPS_AHEAD * (uint64_t)p->window ? RP_NOT_YET : RP_UNKNOWN_STEP;
+        return create->step - next < RP_STEPS_AHEAD * (uint64_t)p->window ? RP_NOT_YET
+                                                                          : RP_UNKNOWN_STEP;
     }
     struct rp_slot *slot = find_step(p, writer, create->stream, create->step);
     if (!slot) {
@@ -105,7 +111,8 @@ static int resolve(const struct rp_table *table, uint32_t writer, const struct r
     return behind < 0 ? RP_OVERWRITTEN : ahead < 0 ? RP_NOT_YET : RP_OK;
 }
 
-int rp_writer_check_create(const struct rp_table *table, int writer, const struct rp_create *create) {
+int rp_writer_check_create(const struct rp_table *table, int writer,
+                           const struct rp_create *create) {
     int counter = RP_COUNT_refused_argument;
     int status = 0;
     if (create->stream >= rp_writer_at(table->private, (uint32_t)writer)->streams) {
@@ -122,7 +129,8 @@ int rp_writer_check_create(const struct rp_table *table, int writer, const struc
     return status;
 }
 
-uint32_t rp_writer_create_items(const struct rp_table *table, int writer, const struct rp_create *create) {
+uint32_t rp_writer_create_items(const struct rp_table *table, int writer,
+                                const struct rp_create *create) {
     struct anchor anchor;
     int status = resolve(table, (uint32_t)writer, create, &anchor);
     return status == RP_OK || status == RP_NOT_YET;
@@ -152,7 +160,8 @@ int rp_writer_create(struct rp_table *table, int writer, const struct rp_create 
 
 /* ---- closing ---- */
 
-/* Frees the slots that no step will fill now, as many as one transaction takes; 1 where none is left. */
+/* Frees the slots that no step will fill now, as many as one transaction takes; 1 where none is
+ * left. */
 static int free_reserved(struct rp_table *table, uint32_t index) {
     struct rp_table_private *p = table->private;
     struct rp_writer *writer = rp_writer_at(p, index);
@@ -167,9 +176,11 @@ static int free_reserved(struct rp_table *table, uint32_t index) {
             return 0;
         }
         if (rp_place_held(p, entry)) {
-            rp_intent_set(table->intent, &p->slots[rp_slot_of(p, key)].key, rp_key_word(RP_SLOT_FREE, key));
+            rp_intent_set(table->intent, &p->slots[rp_slot_of(p, key)].key,
+                          rp_key_word(RP_SLOT_FREE, key));
         }
-        p->waiting_items -= rp_state_of(entry->key) == RP_ENTRY_COMPLETE && rp_entry_flags(entry) & RP_RUN_ITEM;
+        p->waiting_items -= rp_state_of(entry->key) == RP_ENTRY_COMPLETE
+                            && rp_entry_flags(entry) & RP_RUN_ITEM;
         rp_intent_set(table->intent, &entry->key, rp_key_word(RP_ENTRY_LOST, key));
     }
     rp_store_commit(table);
@@ -185,7 +196,8 @@ void rp_writer_close(struct rp_table *table, int index) {
     for (uint32_t stream = 0; stream < writer->streams; stream++) {
         const struct rp_stream *state = rp_stream_at(p, (uint32_t)index, stream);
         struct rp_slot *last = state->depth > 0 ? rp_alive(p, state->head) : 0;
-        if (last && !(rp_item_flags(last->item) & RP_STEP_ITEM)) { /* an item's own row closes nothing */
+        int item = last && rp_item_flags(last->item) & RP_STEP_ITEM; /* its own row closes nothing */
+        if (last && !item) {
             rp_intent_set(table->intent, &last->item, last->item | (uint64_t)RP_STEP_END << 16);
             table->counters[RP_COUNT_episodes_cut]++;
         }

@@ -1,14 +1,18 @@
-/* Drawing and updating: both are long rows of small look-ups, so they run in chunks, next reads asked for early.
+/* Drawing and updating: both are long rows of small look-ups, so they run in chunks, next reads
+ * asked for early.
  *
- * The order of random numbers is part of the interface (a program in another language repeats the draws): item by
- * item, first the choice between uniform and prioritized where u > 0, then the target or rank. The tree is asked
- * afterwards, a chunk at a time; nothing it answers feeds the generator. */
+ * The order of random numbers is part of the interface (a program in another language repeats
+ * the draws): item by item, first the choice between uniform and prioritized where u > 0, then
+ * the target or rank. The tree is asked afterwards, a chunk at a time; nothing it answers feeds
+ * the generator.
+ */
 #include <assert.h>
 #include <string.h>
 
 #include "store.h"
 
-/* What a stratified draw needs to walk its bounds floor(i * total / count) without 128-bit divisions. */
+/* What a stratified draw needs to walk its bounds floor(i * total / count) without 128-bit
+ * divisions. */
 struct strata {
     uint64_t whole;
     uint64_t rest;
@@ -30,8 +34,8 @@ static uint64_t stratum_target(const struct strata *s, struct rp_random *random,
 }
 
 /* Slots of items [first, first + count) of a draw without a uniform part. */
-static void draw_mass(struct rp_table *table, const struct rp_sample *request, struct rp_random *random,
-                      uint32_t first, uint32_t count) {
+static void draw_mass(struct rp_table *table, const struct rp_sample *request,
+                      struct rp_random *random, uint32_t first, uint32_t count) {
     struct rp_table_private *p = table->private;
     uint64_t total = rp_tree_total(&table->tree);
     if (request->mode == RP_SAMPLE_STRATIFIED) {
@@ -47,8 +51,10 @@ static void draw_mass(struct rp_table *table, const struct rp_sample *request, s
     rp_tree_draw(&table->tree, p->targets, p->slots_drawn, count);
 }
 
-/* The same with one: targets from the front, ranks from the back of a chunk, then put where they belong. */
-static void draw_mixed(struct rp_table *table, uint32_t uniform, struct rp_random *random, uint32_t count) {
+/* The same with one: targets from the front, ranks from the back of a chunk, then put where they
+ * belong. */
+static void draw_mixed(struct rp_table *table, uint32_t uniform, struct rp_random *random,
+                       uint32_t count) {
     struct rp_table_private *p = table->private;
     uint64_t total = rp_tree_total(&table->tree);
     uint32_t drawable = rp_tree_count(&table->tree);
@@ -74,24 +80,32 @@ static void draw_mixed(struct rp_table *table, uint32_t uniform, struct rp_rando
     }
 }
 
-static void fill_items(const struct rp_table_private *p, struct rp_batch_item *items, uint32_t count) {
+static void fill_items(const struct rp_table_private *p, struct rp_batch_item *items,
+                       uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         __builtin_prefetch(&p->slots[p->slots_drawn[i]]);
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t slot = p->slots_drawn[i];
         uint64_t item = p->slots[slot].item;
-        items[i] = (struct rp_batch_item){.key = rp_key_of(p->slots[slot].key), .mass = p->leaves[slot],
-                                          .behind = rp_item_behind(item), .ahead = rp_item_ahead(item)};
+        items[i] = (struct rp_batch_item){.key = rp_key_of(p->slots[slot].key),
+                                          .mass = p->leaves[slot],
+                                          .behind = rp_item_behind(item),
+                                          .ahead = rp_item_ahead(item)};
     }
 }
 
-static void fill_head(const struct rp_table *table, const struct rp_sample *request, struct rp_batch *head) {
+static void fill_head(const struct rp_table *table, const struct rp_sample *request,
+                      struct rp_batch *head) {
     const struct rp_table_header *header = table->header;
-    *head = (struct rp_batch){.epoch = header->epoch, .total = rp_tree_total(&table->tree), .head = header->head,
-                              .drawable = rp_tree_count(&table->tree), .count = request->count,
+    *head = (struct rp_batch){.epoch = header->epoch,
+                              .total = rp_tree_total(&table->tree),
+                              .head = header->head,
+                              .drawable = rp_tree_count(&table->tree),
+                              .count = request->count,
                               .item_bytes = rp_table_item_bytes(table, request->plan),
-                              .uniform = request->uniform, .capacity = table->private->capacity};
+                              .uniform = request->uniform,
+                              .capacity = table->private->capacity};
 }
 
 int rp_table_draw(struct rp_table *table, const struct rp_sample *request, struct rp_batch *head,
@@ -127,8 +141,8 @@ int rp_table_draw(struct rp_table *table, const struct rp_sample *request, struc
     return RP_OK;
 }
 
-int rp_table_lookup(const struct rp_table *table, const struct rp_sample *request, const uint64_t *keys,
-                    struct rp_batch *head, struct rp_batch_item *items) {
+int rp_table_lookup(const struct rp_table *table, const struct rp_sample *request,
+                    const uint64_t *keys, struct rp_batch *head, struct rp_batch_item *items) {
     const struct rp_table_private *p = table->private;
     if (request->plan >= table->header->facts.plan_count) {
         return -RP_UNKNOWN_PLAN;
@@ -167,7 +181,8 @@ static int64_t item_slot(const struct rp_table_private *p, uint64_t key) {
     return rp_item_flags(slot->item) & RP_STEP_ITEM ? -1 : -2;
 }
 
-static void prefetch_items(const struct rp_table_private *p, const struct rp_update_entry *entries, uint32_t count) {
+static void prefetch_items(const struct rp_table_private *p, const struct rp_update_entry *entries,
+                           uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         if (p->head - 1 - entries[i].key < p->capacity) {
             uint32_t slot = rp_slot_of(p, entries[i].key);

@@ -1,8 +1,9 @@
 /* Executing a plan: the bytes of one item, or the part of them that one datagram holds.
  *
- * An item whose anchor is alive and not evicted has its whole window alive, so one look decides. The rows of the
- * window are found by following links, no further than the range asked for needs; the last walk is kept, since the
- * datagrams of one large item come one after another. */
+ * An item whose anchor is alive and not evicted has its whole window alive, so one look decides.
+ * The rows of the window are found by following links, no further than the range asked for
+ * needs; the last walk is kept, since the datagrams of one large item come one after another.
+ */
 #include <assert.h>
 #include <string.h>
 
@@ -26,8 +27,8 @@ static void walk_ahead(const struct rp_table_private *p, struct rp_rows *rows, u
 }
 
 /* The bytes of one segment's row, or null where zeros stand before the episode's start. */
-static const uint8_t *row_of(const struct rp_table_private *p, struct rp_rows *rows, const struct rp_batch_item *item,
-                             const struct rp_plan_part *segment) {
+static const uint8_t *row_of(const struct rp_table_private *p, struct rp_rows *rows,
+                             const struct rp_batch_item *item, const struct rp_plan_part *segment) {
     uint32_t slot;
     if (segment->step < 0) {
         uint32_t distance = (uint32_t)-segment->step;
@@ -74,8 +75,8 @@ static struct rp_rows *rows_of(struct rp_table_private *p, uint64_t key, uint32_
 }
 
 static void copy_segments(struct rp_table_private *p, const struct rp_plan_parts *plan,
-                          const struct rp_batch_item *item, uint32_t anchor, uint32_t offset, uint32_t size,
-                          uint8_t *target) {
+                          const struct rp_batch_item *item, uint32_t anchor, uint32_t offset,
+                          uint32_t size, uint8_t *target) {
     struct rp_rows *rows = rows_of(p, item->key, anchor);
     for (uint32_t i = find_segment(plan, offset); size > 0; i++) {
         const struct rp_plan_part *segment = &plan->segment[i];
@@ -93,8 +94,8 @@ static void copy_segments(struct rp_table_private *p, const struct rp_plan_parts
     }
 }
 
-/* Is the slot what the item was looked up as? A step that is no item was looked up as itself alone: that needs
- * no other row, so it is there for as long as the step is. */
+/* Is the slot what the item was looked up as? A step that is no item was looked up as itself alone:
+ * that needs no other row, so it is there for as long as the step is. */
 static int is_as_looked_up(const struct rp_slot *slot, const struct rp_batch_item *item) {
     if (!rp_is_item(slot->item)) {
         return item->behind == 0 && item->ahead == 0;
@@ -102,8 +103,9 @@ static int is_as_looked_up(const struct rp_slot *slot, const struct rp_batch_ite
     return rp_item_behind(slot->item) == item->behind && rp_item_ahead(slot->item) == item->ahead;
 }
 
-int rp_table_gather(const struct rp_table *table, uint32_t plan_index, const struct rp_batch_item *item,
-                    uint32_t offset, uint32_t size, uint8_t *target) {
+int rp_table_gather(const struct rp_table *table, uint32_t plan_index,
+                    const struct rp_batch_item *item, uint32_t offset, uint32_t size,
+                    uint8_t *target) {
     struct rp_table_private *p = table->private;
     const struct rp_plan_parts *plan = &p->plans[plan_index];
     const struct rp_slot *slot = rp_alive(p, item->key);
@@ -124,7 +126,8 @@ int rp_table_gather(const struct rp_table *table, uint32_t plan_index, const str
     }
     const struct rp_plan_part *first = plan->segment;
     if (plan->count == 1 && first->step == 0) {
-        memcpy(target, p->steps + (size_t)anchor * p->step_bytes + first->record_offset + offset, filled - offset);
+        memcpy(target, p->steps + (size_t)anchor * p->step_bytes + first->record_offset + offset,
+               filled - offset);
     } else {
         copy_segments(p, plan, item, anchor, offset, filled - offset, target);
     }

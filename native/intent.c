@@ -1,7 +1,10 @@
-/* The redo log: see intent.h. Between any two stores a process may die; in the simulator each such gap is a site.
+/* The redo log: see intent.h. Between any two stores a process may die; in the simulator each
+ * such gap is a site.
  *
- * rp_intent_set, rp_intent_commit, rp_region_copy and rp_region_clear are macros around the functions of the same
- * name, so that a site stands at every call; the names in parentheses below are the functions themselves. */
+ * rp_intent_set, rp_intent_commit, rp_region_copy and rp_region_clear are macros around the
+ * functions of the same name, so that a site stands at every call; the names in parentheses
+ * below are the functions themselves.
+ */
 #include "intent.h"
 
 #include <assert.h>
@@ -9,13 +12,15 @@
 
 #include "status.h"
 
-/* The compiler keeps stores on their side of this; the processor keeps them in order for whoever maps the region. */
+/* The compiler keeps stores on their side of this; the processor keeps them in order for whoever
+ * maps the region. */
 static void fence(void) {
     __atomic_thread_fence(__ATOMIC_RELEASE);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-void rp_intent_open(struct rp_intent *intent, void *region, size_t region_bytes, struct rp_intent_log *log) {
+void rp_intent_open(struct rp_intent *intent, void *region, size_t region_bytes,
+                    struct rp_intent_log *log) {
     assert((uintptr_t)region % 8 == 0 && (uintptr_t)log % 8 == 0);
     *intent = (struct rp_intent){.region = region, .region_bytes = region_bytes, .log = log};
 }
@@ -24,7 +29,7 @@ uint64_t rp_intent_room(const struct rp_intent *intent) {
     return RP_INTENT_WORDS - intent->count;
 }
 
-void (rp_intent_set)(struct rp_intent *intent, uint64_t *word, uint64_t value) {
+void(rp_intent_set)(struct rp_intent *intent, uint64_t *word, uint64_t value) {
     uint64_t offset = (uint64_t)((uint8_t *)word - intent->region);
     assert(intent->count < RP_INTENT_WORDS);
     assert(offset % 8 == 0 && offset < intent->region_bytes);
@@ -40,7 +45,7 @@ static void apply(const struct rp_intent *intent) {
     }
 }
 
-void (rp_intent_commit)(struct rp_intent *intent) {
+void(rp_intent_commit)(struct rp_intent *intent) {
     struct rp_intent_log *log = intent->log;
     assert(log->committed == 0);
     if (intent->count == 0) {
@@ -81,7 +86,7 @@ int rp_intent_recover(struct rp_intent *intent) {
     return 1;
 }
 
-void (rp_region_copy)(void *target, const void *source, size_t size) {
+void(rp_region_copy)(void *target, const void *source, size_t size) {
     size_t half = size / 2;
     memcpy(target, source, half);
     RP_SITE();
@@ -89,7 +94,7 @@ void (rp_region_copy)(void *target, const void *source, size_t size) {
     fence();
 }
 
-void (rp_region_clear)(void *target, size_t size) {
+void(rp_region_clear)(void *target, size_t size) {
     size_t half = size / 2;
     memset(target, 0, half);
     RP_SITE();

@@ -1,6 +1,8 @@
 /* A table's config: what is impossible, said in a sentence, and where everything lies in memory.
  *
- * The layout follows from the facts alone, so an attach computes it again from the header and compares. */
+ * The layout follows from the facts alone, so an attach computes it again from the header and
+ * compares.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,13 +25,15 @@ static int check_name(const char *what, const char name[RP_NAME_BYTES], char err
 
 static int check_columns(const struct rp_table_config *config, char error[256]) {
     if (config->column_count < 1 || config->column_count > RP_COLUMNS_MAX) {
-        REFUSE("table %s: %u columns, expected 1 to %d", config->name, config->column_count, RP_COLUMNS_MAX);
+        REFUSE("table %s: %u columns, expected 1 to %d", config->name, config->column_count,
+               RP_COLUMNS_MAX);
     }
     for (uint32_t i = 0; i < config->column_count; i++) {
         const struct rp_column *a = &config->columns[i];
         if (a->size == 0 || (uint64_t)a->offset + a->size > config->step_bytes) {
-            REFUSE("table %s: column %u covers bytes %u to %llu of a step of %u bytes", config->name, i, a->offset,
-                   (unsigned long long)a->offset + a->size, config->step_bytes);
+            REFUSE("table %s: column %u covers bytes %u to %llu of a step of %u bytes",
+                   config->name, i, a->offset, (unsigned long long)a->offset + a->size,
+                   config->step_bytes);
         }
         for (uint32_t j = 0; j < i; j++) {
             const struct rp_column *b = &config->columns[j];
@@ -42,8 +46,8 @@ static int check_columns(const struct rp_table_config *config, char error[256]) 
 }
 
 /* One plan; widens the table's reach and gives the plan its facts. */
-static int check_plan(const struct rp_table_config *config, uint32_t index, struct rp_table_facts *facts,
-                      char error[256]) {
+static int check_plan(const struct rp_table_config *config, uint32_t index,
+                      struct rp_table_facts *facts, char error[256]) {
     const struct rp_plan *plan = &config->plans[index];
     struct rp_plan_facts *kept = &facts->plans[index];
     uint64_t bytes = 0;
@@ -60,10 +64,13 @@ static int check_plan(const struct rp_table_config *config, uint32_t index, stru
                    config->column_count);
         }
         if (offset < -RP_REACH_MAX || offset > RP_REACH_MAX) {
-            REFUSE("plan %s: pick %u reaches %d steps, the limit is %d", plan->name, i, offset, RP_REACH_MAX);
+            REFUSE("plan %s: pick %u reaches %d steps, the limit is %d", plan->name, i, offset,
+                   RP_REACH_MAX);
         }
-        facts->reach_behind = -offset > (int)facts->reach_behind ? (uint32_t)-offset : facts->reach_behind;
-        facts->reach_ahead = offset > (int)facts->reach_ahead ? (uint32_t)offset : facts->reach_ahead;
+        facts->reach_behind = -offset > (int)facts->reach_behind ? (uint32_t)-offset
+                                                                 : facts->reach_behind;
+        facts->reach_ahead = offset > (int)facts->reach_ahead ? (uint32_t)offset
+                                                              : facts->reach_ahead;
         bytes += config->columns[plan->picks[i].column].size;
     }
     if (bytes > (1u << 30)) {
@@ -77,9 +84,11 @@ static int check_plan(const struct rp_table_config *config, uint32_t index, stru
     return 0;
 }
 
-static int check_plans(const struct rp_table_config *config, struct rp_table_facts *facts, char error[256]) {
+static int check_plans(const struct rp_table_config *config, struct rp_table_facts *facts,
+                       char error[256]) {
     if (config->plan_count < 1 || config->plan_count > RP_PLANS_MAX) {
-        REFUSE("table %s: %u plans, expected 1 to %d", config->name, config->plan_count, RP_PLANS_MAX);
+        REFUSE("table %s: %u plans, expected 1 to %d", config->name, config->plan_count,
+               RP_PLANS_MAX);
     }
     for (uint32_t i = 0; i < config->plan_count; i++) {
         if (check_plan(config, i, facts, error) < 0) {
@@ -91,8 +100,8 @@ static int check_plans(const struct rp_table_config *config, struct rp_table_fac
 
 static int check_limits(const struct rp_table_config *c, char error[256]) {
     if (c->step_bytes == 0 || c->step_bytes % 8 != 0 || c->step_bytes > RP_STEP_BYTES_MAX) {
-        REFUSE("table %s: a step of %u bytes, expected a multiple of 8 up to %d", c->name, c->step_bytes,
-               RP_STEP_BYTES_MAX);
+        REFUSE("table %s: a step of %u bytes, expected a multiple of 8 up to %d", c->name,
+               c->step_bytes, RP_STEP_BYTES_MAX);
     }
     if (c->writers_max < 1 || c->writers_max > RP_SESSIONS_MAX) {
         REFUSE("table %s: %u writers, expected 1 to %d", c->name, c->writers_max, RP_SESSIONS_MAX);
@@ -107,24 +116,29 @@ static int check_limits(const struct rp_table_config *c, char error[256]) {
         REFUSE("table %s: %u pieces, expected 1 to %d", c->name, c->pieces_max, RP_PIECES_MAX);
     }
     if (c->spec_bytes > RP_SPEC_BYTES_MAX) {
-        REFUSE("table %s: a spec of %u bytes, the limit is %d", c->name, c->spec_bytes, RP_SPEC_BYTES_MAX);
+        REFUSE("table %s: a spec of %u bytes, the limit is %d", c->name, c->spec_bytes,
+               RP_SPEC_BYTES_MAX);
     }
     return 0;
 }
 
-static int check_capacity(const struct rp_table_config *c, const struct rp_table_facts *facts, char error[256]) {
+static int check_capacity(const struct rp_table_config *c, const struct rp_table_facts *facts,
+                          char error[256]) {
     uint64_t reserved = (uint64_t)c->window * c->writers_max;
     uint64_t smallest = 16 * reserved;
     uint64_t window = (uint64_t)facts->reach_behind + facts->reach_ahead + 1 + reserved;
     smallest = window > smallest ? window : smallest;
     if (c->capacity < smallest || c->capacity > RP_TREE_CAPACITY_MAX) {
-        REFUSE("table %s: a capacity of %u steps; the smallest legal one is %llu (16 times window %u times writers "
-               "%u, and no less than a whole item's window), the largest %u", c->name, c->capacity,
-               (unsigned long long)smallest, c->window, c->writers_max, RP_TREE_CAPACITY_MAX);
+        REFUSE("table %s: a capacity of %u steps; the smallest legal one is %llu (16 times window "
+               "%u times writers "
+               "%u, and no less than a whole item's window), the largest %u",
+               c->name, c->capacity, (unsigned long long)smallest, c->window, c->writers_max,
+               RP_TREE_CAPACITY_MAX);
     }
     if (c->min_size > c->capacity - reserved) {
         REFUSE("table %s: a minimum size of %llu items, but %u steps hold at most %llu", c->name,
-               (unsigned long long)c->min_size, c->capacity, (unsigned long long)(c->capacity - reserved));
+               (unsigned long long)c->min_size, c->capacity,
+               (unsigned long long)(c->capacity - reserved));
     }
     return 0;
 }
@@ -138,15 +152,19 @@ static int check_numbers(const struct rp_table_config *c, char error[256]) {
     if (!(rate >= 0 && rate <= 1e9)) {
         REFUSE("table %s: %g samples per insert, expected 0 (no limiter) to 1e9", c->name, rate);
     }
-    if (rate > 0 && !(isfinite(c->error_min) && isfinite(c->error_max)
-                      && c->error_max - c->error_min >= 2 * (rate > 1 ? rate : 1))) {
-        REFUSE("table %s: the limiter's error may lie in %g to %g; a width below 2 * max(1, samples per insert) "
-               "= %g can block both sides for ever", c->name, c->error_min, c->error_max, 2 * (rate > 1 ? rate : 1));
+    if (rate > 0
+        && !(isfinite(c->error_min) && isfinite(c->error_max)
+             && c->error_max - c->error_min >= 2 * (rate > 1 ? rate : 1))) {
+        REFUSE("table %s: the limiter's error may lie in %g to %g; a width below 2 * max(1, "
+               "samples per insert) "
+               "= %g can block both sides for ever",
+               c->name, c->error_min, c->error_max, 2 * (rate > 1 ? rate : 1));
     }
     return 0;
 }
 
-int rp_facts_from(const struct rp_table_config *config, struct rp_table_facts *facts, char error[256]) {
+int rp_facts_from(const struct rp_table_config *config, struct rp_table_facts *facts,
+                  char error[256]) {
     memset(facts, 0, sizeof *facts);
     if (check_name("a table", config->name, error) < 0 || check_limits(config, error) < 0
         || check_numbers(config, error) < 0 || check_columns(config, error) < 0
@@ -183,7 +201,8 @@ void rp_layout_of(const struct rp_table_facts *f, struct rp_table_layout *layout
     uint32_t bitmap = f->pieces_max > 1 ? (f->pieces_max + 63) / 64 : 0;
     size_t entry = sizeof(struct rp_entry) + bitmap * sizeof(uint64_t);
     layout->bitmap_words = bitmap;
-    layout->writer_bytes = sizeof(struct rp_writer) + f->window * entry + f->streams_max * sizeof(struct rp_stream);
+    layout->writer_bytes = sizeof(struct rp_writer) + f->window * entry
+                           + f->streams_max * sizeof(struct rp_stream);
     layout->columns = place(&at, f->column_count * sizeof(struct rp_column));
     layout->picks = place(&at, f->pick_count * sizeof(struct rp_pick));
     layout->spec = place(&at, f->spec_bytes);

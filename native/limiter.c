@@ -1,13 +1,17 @@
-/* When may items be created, when may a batch be drawn: Reverb's rule (Cassirer et al. 2021; papers.md 5.3).
+/* When may items be created, when may a batch be drawn: Reverb's rule (Cassirer et al.
+ * 2021, arXiv 2102.04736).
  *
  *     error = inserted * samples_per_insert - sampled,    error_min <= error <= error_max
  *
- * Up to the minimum size creating is always allowed, since nothing may be drawn before. What each side waits for is
- * told as a number of items of the other side. A request is refused for ever only where no order of the other side's
- * doings could admit it; a group of n creates and a batch of m both get on whatever happens if
- * n * samples_per_insert + m <= error_max - error_min.
+ * Up to the minimum size creating is always allowed, since nothing may be drawn before. What
+ * each side waits for is told as a number of items of the other side. A request is refused for
+ * ever only where no order of the other side's doings could admit it; a group of n creates and a
+ * batch of m both get on whatever happens if n * samples_per_insert + m <=
+ * error_max - error_min.
  *
- * Steps that wait for an earlier one count as inserted already: they were admitted when they arrived. */
+ * Steps that wait for an earlier one count as inserted already: they were admitted when they
+ * arrived.
+ */
 #include <math.h>
 
 #include "store.h"
@@ -40,7 +44,8 @@ int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t
     return 0;
 }
 
-int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t *need, uint32_t *by_size) {
+int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t *need,
+                          uint32_t *by_size) {
     const struct rp_table_facts *f = &table->header->facts;
     double rate = f->samples_per_insert;
     double error = (double)table->header->inserted * rate - (double)table->header->sampled;
@@ -50,7 +55,8 @@ int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t
     *need = 0;
     *by_size = 0;
     if (short_by > 0) {
-        double highest = error + (double)missing * rate; /* creating up to the minimum size is always allowed */
+        /* Creating up to the minimum size is always allowed. */
+        double highest = error + (double)missing * rate;
         highest = highest > f->error_max ? highest : f->error_max;
         if (highest - count < f->error_min) {
             return -RP_NEVER_FITS;

@@ -1,4 +1,5 @@
-/* Plans as lists of copies: the picks of a plan, neighbours merged where they lie side by side in step and item.
+/* Plans as lists of copies: the picks of a plan, neighbours merged where they lie side by side
+ * in step and item.
  *
  * A row plan over a whole record is one segment, so gathering an item of it is one memcpy.
  */
@@ -25,7 +26,8 @@ struct rp_plan_parts {
 };
 
 /* Resolves picks against columns into at most pick_count segments. */
-void rp_plan_resolve(const struct rp_column *columns, const struct rp_pick *picks, uint32_t pick_count,
-                     uint32_t item_bytes, struct rp_plan_part *segments, struct rp_plan_parts *plan);
+void rp_plan_resolve(const struct rp_column *columns, const struct rp_pick *picks,
+                     uint32_t pick_count, uint32_t item_bytes, struct rp_plan_part *segments,
+                     struct rp_plan_parts *plan);
 
 #endif

@@ -1,8 +1,9 @@
 /* Stores to the region, as places a simulator can kill at.
  *
- * Every store that must survive a crash goes through intent.h or rp_region_copy; each such place names itself with
- * RP_SITE(). In the product the macro is empty. Built with -DRP_SIMULATE it calls rp_site_hit, which the simulator
- * provides: it counts, and now and then does not return (longjmp), as if the process had died just there.
+ * Every store that must survive a crash goes through intent.h or rp_region_copy; each such place
+ * names itself with RP_SITE(). In the product the macro is empty. Built with -DRP_SIMULATE it calls
+ * rp_site_hit, which the simulator provides: it counts, and now and then does not return (longjmp),
+ * as if the process had died just there.
  */
 #ifndef RP_SITE_H
 #define RP_SITE_H
@@ -16,8 +17,9 @@ struct rp_site {
 
 #ifdef RP_SIMULATE
 void rp_site_hit(struct rp_site *site);
-/* All sites lie between __start_rp_sites and __stop_rp_sites (the linker's names for the section), back to back:
- * the alignment is said aloud, since a compiler may else raise it for speed and leave gaps. */
+/* All sites lie between __start_rp_sites and __stop_rp_sites (the linker's names for the section),
+ * back to back: the alignment is said aloud, since a compiler may else raise it for speed and leave
+ * gaps. */
 #define RP_SITE() \
     do { \
         static struct rp_site rp_this_site \
@@ -25,7 +27,9 @@ void rp_site_hit(struct rp_site *site);
         rp_site_hit(&rp_this_site); \
     } while (0)
 #else
-#define RP_SITE() do { } while (0)
+#define RP_SITE() \
+    do { \
+    } while (0)
 #endif
 
 #endif

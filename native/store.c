@@ -1,10 +1,12 @@
 /* The ring: reserving withdraws old steps, committing links new ones. See store.h for the words.
  *
- * Both are intents of after-images; the words keep their old values until the commit. So an eviction must not count
- * on seeing the one before it in the same intent: which items reach back to a step follows from depths alone. Where
- * the overwritten step had a predecessor in its episode, that one went earlier (keys rise along a stream) and took
- * every item with it that reaches further back; only the item exactly reach_behind rows later is left. Only an
- * episode's first row has to look at all of the reach_behind rows that follow. */
+ * Both are intents of after-images; the words keep their old values until the commit. So an
+ * eviction must not count on seeing the one before it in the same intent: which items reach back
+ * to a step follows from depths alone. Where the overwritten step had a predecessor in its
+ * episode, that one went earlier (keys rise along a stream) and took every item with it that
+ * reaches further back; only the item exactly reach_behind rows later is left. Only an episode's
+ * first row has to look at all of the reach_behind rows that follow.
+ */
 #include "store.h"
 
 #include <assert.h>
@@ -89,7 +91,8 @@ void rp_store_reserve(struct rp_table *table, uint32_t index, uint64_t goal) {
             uint32_t slot = rp_slot_of(p, key);
             rp_store_evict(table, slot);
             rp_intent_set(intent, &p->slots[slot].key, rp_key_word(RP_SLOT_RESERVED, key));
-            rp_intent_set(intent, &rp_entry_at(p, index, sequence)->key, rp_key_word(RP_ENTRY_EMPTY, key));
+            rp_intent_set(intent, &rp_entry_at(p, index, sequence)->key,
+                          rp_key_word(RP_ENTRY_EMPTY, key));
         }
         if (sequence < goal) {
             rp_intent_set(intent, &writer->reserve_to, goal);
@@ -103,7 +106,8 @@ void rp_store_reserve(struct rp_table *table, uint32_t index, uint64_t goal) {
 /* ---- committing ---- */
 
 /* Masses of a chunk's items, and the running maximum with them in it. */
-static uint64_t chunk_masses(struct rp_table *table, const struct rp_commit *commit, uint32_t first, uint32_t count) {
+static uint64_t chunk_masses(struct rp_table *table, const struct rp_commit *commit, uint32_t first,
+                             uint32_t count) {
     struct rp_table_private *p = table->private;
     uint64_t maximum = table->header->maximum;
     if (!(commit->flags & RP_RUN_PRIORITY)) {
@@ -120,7 +124,8 @@ static uint64_t chunk_masses(struct rp_table *table, const struct rp_commit *com
     return maximum;
 }
 
-/* Adds the link from the stream's newest step to `key`; returns the distance back to it, 0 where it is gone. */
+/* Adds the link from the stream's newest step to `key`; returns the distance back to it, 0 where it
+ * is gone. */
 static uint64_t link_to(struct rp_table *table, const struct rp_stream *stream, uint64_t key) {
     struct rp_slot *last = stream->head ? rp_alive(table->private, stream->head) : 0;
     if (!last) {
@@ -128,11 +133,13 @@ static uint64_t link_to(struct rp_table *table, const struct rp_stream *stream, 
     }
     uint64_t distance = key - stream->head;
     assert(key > stream->head && distance < table->private->capacity);
-    rp_intent_set(table->intent, &last->links, rp_links_word(rp_link_previous(last->links), distance));
+    rp_intent_set(table->intent, &last->links,
+                  rp_links_word(rp_link_previous(last->links), distance));
     return distance;
 }
 
-static void add_items(struct rp_table *table, const struct rp_commit *commit, uint32_t first, uint32_t count) {
+static void add_items(struct rp_table *table, const struct rp_commit *commit, uint32_t first,
+                      uint32_t count) {
     struct rp_table_header *header = table->header;
     struct rp_table_private *p = table->private;
     uint64_t maximum = chunk_masses(table, commit, first, count);
@@ -147,7 +154,8 @@ static void add_items(struct rp_table *table, const struct rp_commit *commit, ui
     table->counters[RP_COUNT_items_created] += count;
 }
 
-static void commit_chunk(struct rp_table *table, const struct rp_commit *commit, uint32_t first, uint32_t count) {
+static void commit_chunk(struct rp_table *table, const struct rp_commit *commit, uint32_t first,
+                         uint32_t count) {
     struct rp_table_private *p = table->private;
     struct rp_intent *intent = table->intent;
     struct rp_stream *stream = rp_stream_at(p, commit->writer, commit->stream);
@@ -193,13 +201,15 @@ void rp_store_steps(struct rp_table *table, const struct rp_commit *commit) {
     }
 }
 
-void rp_store_item(struct rp_table *table, uint32_t slot, uint16_t behind, uint16_t ahead, uint64_t mass) {
+void rp_store_item(struct rp_table *table, uint32_t slot, uint16_t behind, uint16_t ahead,
+                   uint64_t mass) {
     struct rp_table_private *p = table->private;
     struct rp_table_header *header = table->header;
     struct rp_slot *at = &p->slots[slot];
     assert(rp_state_of(at->key) == RP_SLOT_COMMITTED && table->intent->count == 0);
     uint64_t flags = rp_item_flags(at->item) | RP_STEP_ITEM;
-    rp_intent_set(table->intent, &at->item, rp_item_word(rp_item_depth(at->item), flags, behind, ahead));
+    rp_intent_set(table->intent, &at->item,
+                  rp_item_word(rp_item_depth(at->item), flags, behind, ahead));
     rp_leaf_set(table, slot, mass);
     rp_intent_set(table->intent, &header->inserted, header->inserted + 1);
     if (mass > header->maximum) {

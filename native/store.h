@@ -1,22 +1,28 @@
 /* The store: how a table lies in memory, and the small words everything else reads and writes.
  *
- *     header | columns | picks | spec | slots | leaves | steps | writers |  volatile: private, hints, nodes ...
+ *     header | columns | picks | spec | slots | leaves | steps | writers | volatile part:
+ *     private, hints, nodes ...
  *
  * A slot is three words: key, item, links.
  *     key    state in the top 12 bits, key in the other 52
- *     item   rows since the episode's start (16, saturating) | flags (16) | behind (16) | ahead (16)
- *     links  distance in keys back to the stream's previous step (32) and on to its next (32); 0 = none
- * Distances are exact: the neighbour is alive if and only if the slot of key - distance still holds that key. Links
- * run over episodes; windows stop at depth 0 behind and at the end flag ahead.
+ *     item   rows since the episode's start (16, saturating) | flags (16) | behind (16) |
+ *            ahead (16)
+ *     links  keys back to the stream's previous step (32) | on to its next (32); 0 = none
  *
- * A window entry of a writer holds one sequence: state and key like a slot, then what arrived of its step. A state
- * moves empty -> partial -> complete -> committed, or to lost from any of the first three. Entries of the last
- * `window` sequences are kept, so that a repeat is answered from them.
+ * Distances are exact: the neighbour is alive if and only if the slot of key - distance still
+ * holds that key. Links run over episodes; windows stop at depth 0 behind and at the end flag
+ * ahead.
+ *
+ * A window entry of a writer holds one sequence: state and key like a slot, then what arrived of
+ * its step. A state moves empty -> partial -> complete -> committed, or to lost from any of the
+ * first three. Entries of the last `window` sequences are kept, so that a repeat is answered
+ * from them.
  *
  *     a slot is reserved  <=>  one entry of one writer, empty, partial or complete, holds its key
  *
- * Volatile, rebuilt at attach: done_through, hints (where a create found its last anchor; known uncommitted steps of
- * a stream), items waiting for an earlier step, plan segments, scratch. Private to the table's files.
+ * Volatile, rebuilt at attach: done_through, hints (where a create found its last anchor; known
+ * uncommitted steps of a stream), items waiting for an earlier step, plan segments, scratch.
+ * Private to the table's files.
  */
 #ifndef RP_STORE_H
 #define RP_STORE_H
@@ -45,23 +51,24 @@ struct rp_slot {
 struct rp_entry { /* one sequence; pieces[] has private->bitmap_words words */
     uint64_t key;
     uint64_t step;
-    uint64_t facts;    /* stream (16) | run flags (16) | piece_count (16) | pieces received (16) */
+    uint64_t facts; /* stream (16) | run flags (16) | piece_count (16) | pieces received (16) */
     uint64_t priority; /* the bits of the double, where the run brought one */
     uint64_t pieces[];
 };
 
 struct rp_stream {
     uint64_t next_step; /* committed so far */
-    uint64_t head;      /* key of the newest committed step; 0 = none */
-    uint64_t abandoned; /* sequences below this bring nothing any more: a step of the stream lost its place */
-    uint64_t depth;     /* rows the open episode has; 0 = none is open */
+    uint64_t head; /* key of the newest committed step; 0 = none */
+    uint64_t abandoned; /* sequences below this bring nothing any more: a step of the stream lost
+                           its place */
+    uint64_t depth; /* rows the open episode has; 0 = none is open */
 };
 
 struct rp_writer { /* then `window` entries, then streams_max streams */
-    uint64_t session;       /* 0 = the place is free */
+    uint64_t session; /* 0 = the place is free */
     uint64_t streams;
     uint64_t next_sequence; /* all below are reserved */
-    uint64_t reserve_to;    /* where a reservation that needed several transactions has to go on to */
+    uint64_t reserve_to; /* where a reservation that needed several transactions has to go on to */
     uint64_t lost_total;
     uint64_t reserved[3];
 };
@@ -100,14 +107,14 @@ struct rp_table_facts { /* fixed for the table's life */
 
 struct rp_table_header {
     uint64_t magic;
-    uint64_t bytes;     /* of the table's memory */
+    uint64_t bytes; /* of the table's memory */
     uint64_t facts_crc; /* of facts, columns and picks */
     uint64_t epoch;
     uint64_t resetting; /* the epoch a reset is on its way to; 0 = none */
     uint64_t head;
     uint64_t inserted;
     uint64_t sampled;
-    uint64_t maximum;   /* the running maximum of masses */
+    uint64_t maximum; /* the running maximum of masses */
     struct rp_random random;
     struct rp_table_facts facts;
 };
@@ -146,7 +153,8 @@ struct rp_rows { /* the window gather walked last: slots by distance from the an
 };
 
 enum rp_store_limits {
-    RP_STEPS_AHEAD = 4, /* windows a step may lie ahead of its stream's newest one and still be believed */
+    RP_STEPS_AHEAD =
+        4, /* windows a step may lie ahead of its stream's newest one and still be believed */
     RP_WALK_MAX = 4096, /* links a create follows at most to find its anchor */
 
     RP_UPDATE_MAX = RP_MTU_MAX / 16, /* entries of one update */
@@ -159,11 +167,11 @@ struct rp_table_private {
     uint64_t *leaves;
     uint8_t *steps;
     uint8_t *writers;
-    struct rp_hint *hints;   /* [writers_max][streams_max] */
-    uint64_t *done_through;  /* [writers_max]: the first sequence that is not done */
+    struct rp_hint *hints; /* [writers_max][streams_max] */
+    uint64_t *done_through; /* [writers_max]: the first sequence that is not done */
     uint64_t mass_max;
-    uint64_t head;           /* of the header, as of the last settle */
-    uint64_t waiting_items;  /* steps that are complete and will be items once committed */
+    uint64_t head; /* of the header, as of the last settle */
+    uint64_t waiting_items; /* steps that are complete and will be items once committed */
     size_t writer_bytes;
     uint32_t head_slot;
     uint32_t capacity;
@@ -198,7 +206,8 @@ static inline uint64_t rp_key_of(uint64_t word) {
 static inline uint32_t rp_state_of(uint64_t word) {
     return (uint32_t)(word >> RP_KEY_BITS);
 }
-static inline uint64_t rp_item_word(uint64_t depth, uint64_t flags, uint64_t behind, uint64_t ahead) {
+static inline uint64_t rp_item_word(uint64_t depth, uint64_t flags, uint64_t behind,
+                                    uint64_t ahead) {
     return depth | flags << 16 | behind << 32 | ahead << 48;
 }
 static inline uint16_t rp_item_depth(uint64_t word) {
@@ -223,7 +232,8 @@ static inline uint32_t rp_link_next(uint64_t links) {
     return (uint32_t)(links >> 32);
 }
 
-/* The slot of a key in [head - capacity, head + capacity): no division, the head's slot is at hand. */
+/* The slot of a key in [head - capacity, head + capacity): no division, the head's slot is at hand.
+ */
 static inline uint32_t rp_slot_of(const struct rp_table_private *p, uint64_t key) {
     int64_t slot = (int64_t)p->head_slot + (int64_t)(key - p->head);
     if (slot < 0) {
@@ -244,11 +254,13 @@ static inline struct rp_slot *rp_alive(const struct rp_table_private *p, uint64_
 }
 
 /* The stream's neighbours of a committed step, or null. */
-static inline struct rp_slot *rp_previous(const struct rp_table_private *p, const struct rp_slot *slot) {
+static inline struct rp_slot *rp_previous(const struct rp_table_private *p,
+                                          const struct rp_slot *slot) {
     uint32_t distance = rp_link_previous(slot->links);
     return distance ? rp_alive(p, rp_key_of(slot->key) - distance) : 0;
 }
-static inline struct rp_slot *rp_next(const struct rp_table_private *p, const struct rp_slot *slot) {
+static inline struct rp_slot *rp_next(const struct rp_table_private *p,
+                                      const struct rp_slot *slot) {
     uint32_t distance = rp_link_next(slot->links);
     return distance ? rp_alive(p, rp_key_of(slot->key) + distance) : 0;
 }
@@ -263,15 +275,18 @@ static inline int rp_is_item(uint64_t item) {
 static inline struct rp_writer *rp_writer_at(const struct rp_table_private *p, uint32_t writer) {
     return (struct rp_writer *)(p->writers + p->writer_bytes * writer);
 }
-static inline struct rp_entry *rp_entry_at(const struct rp_table_private *p, uint32_t writer, uint64_t sequence) {
+static inline struct rp_entry *rp_entry_at(const struct rp_table_private *p, uint32_t writer,
+                                           uint64_t sequence) {
     uint64_t *entries = (uint64_t *)(rp_writer_at(p, writer) + 1);
     return (struct rp_entry *)(entries + sequence % p->window * p->entry_words);
 }
-static inline struct rp_stream *rp_stream_at(const struct rp_table_private *p, uint32_t writer, uint32_t stream) {
+static inline struct rp_stream *rp_stream_at(const struct rp_table_private *p, uint32_t writer,
+                                             uint32_t stream) {
     uint64_t *entries = (uint64_t *)(rp_writer_at(p, writer) + 1);
     return (struct rp_stream *)(entries + (size_t)p->window * p->entry_words) + stream;
 }
-static inline struct rp_hint *rp_hint_at(const struct rp_table_private *p, uint32_t writer, uint32_t stream) {
+static inline struct rp_hint *rp_hint_at(const struct rp_table_private *p, uint32_t writer,
+                                         uint32_t stream) {
     return &p->hints[(size_t)writer * p->streams_max + stream];
 }
 static inline int rp_entry_known(const struct rp_entry *entry) {
@@ -285,7 +300,8 @@ static inline int rp_entry_done(const struct rp_entry *entry) {
 static inline int rp_place_held(const struct rp_table_private *p, const struct rp_entry *entry) {
     return p->head - rp_key_of(entry->key) <= p->capacity;
 }
-static inline uint64_t rp_entry_facts(uint64_t stream, uint64_t flags, uint64_t piece_count, uint64_t received) {
+static inline uint64_t rp_entry_facts(uint64_t stream, uint64_t flags, uint64_t piece_count,
+                                      uint64_t received) {
     return stream | flags << 16 | piece_count << 32 | received << 48;
 }
 static inline uint16_t rp_entry_stream(const struct rp_entry *entry) {
@@ -304,13 +320,14 @@ static inline uint16_t rp_entry_received(const struct rp_entry *entry) {
 /* ---- layout.c ---- */
 
 /* Checks a config and copies its numbers; 0 or -RP_BAD_ARGUMENT with a sentence. */
-int rp_facts_from(const struct rp_table_config *config, struct rp_table_facts *facts, char error[256]);
+int rp_facts_from(const struct rp_table_config *config, struct rp_table_facts *facts,
+                  char error[256]);
 void rp_layout_of(const struct rp_table_facts *facts, struct rp_table_layout *layout);
 
 /* ---- writer.c ---- */
 
-/* At attach: ends what a writer's interrupted run left between two transactions: a reservation, or complete steps
- * whose predecessor is stored. */
+/* At attach: ends what a writer's interrupted run left between two transactions: a reservation, or
+ * complete steps whose predecessor is stored. */
 void rp_writer_resume(struct rp_table *table, uint32_t writer);
 
 /* ---- store.c ---- */
@@ -319,24 +336,27 @@ void rp_writer_resume(struct rp_table *table, uint32_t writer);
 void rp_leaf_set(struct rp_table *table, uint32_t slot, uint64_t mass);
 /* Commits the intent and brings what is derived up to date. */
 void rp_store_commit(struct rp_table *table);
-/* Adds what overwriting `slot` means for what it holds: items reaching back to it leave, then its own. */
+/* Adds what overwriting `slot` means for what it holds: items reaching back to it leave, then its
+ * own. */
 void rp_store_evict(struct rp_table *table, uint32_t slot);
 /* After-images one evicted slot may need, its new key word included. */
 uint32_t rp_store_evict_words(const struct rp_table *table);
 /* Reserves sequences up to goal, as many transactions as that takes. */
 void rp_store_reserve(struct rp_table *table, uint32_t writer, uint64_t goal);
 
-struct rp_commit { /* consecutive steps of a stream, their bytes in place, the first one the stream's next */
+struct rp_commit { /* consecutive steps of a stream, their bytes in place, the first one the
+                      stream's next */
     uint32_t writer;
     uint32_t stream;
     uint64_t sequence;
     uint32_t count;
-    uint32_t flags;           /* of the run; RP_RUN_END is about the last step */
+    uint32_t flags; /* of the run; RP_RUN_END is about the last step */
     const double *priorities; /* with RP_RUN_PRIORITY */
 };
 /* Makes the steps committed, linked, and items where the run says so. */
 void rp_store_steps(struct rp_table *table, const struct rp_commit *commit);
 /* Makes a step an item. */
-void rp_store_item(struct rp_table *table, uint32_t slot, uint16_t behind, uint16_t ahead, uint64_t mass);
+void rp_store_item(struct rp_table *table, uint32_t slot, uint16_t behind, uint16_t ahead,
+                   uint64_t mass);
 
 #endif

@@ -1,8 +1,11 @@
-/* A table's life: laid out, attached, emptied; and the facts others ask for. See table.h and store.h.
+/* A table's life: laid out, attached, emptied; and the facts others ask for. See table.h and
+ * store.h.
  *
- * Reset cannot be one intent, since it clears a word of every slot. It is made whole in three: an intent says which
- * epoch it is on its way to, the clearing does no harm twice, a second intent ends it; attach goes on with a reset it
- * finds under way. Keys go on rising over a reset, so no key of an old epoch can name a new step. */
+ * Reset cannot be one intent, since it clears a word of every slot. It is made whole in three:
+ * an intent says which epoch it is on its way to, the clearing does no harm twice, a second
+ * intent ends it; attach goes on with a reset it finds under way. Keys go on rising over a
+ * reset, so no key of an old epoch can name a new step.
+ */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +35,8 @@ static uint32_t facts_crc(const void *memory, const struct rp_table_layout *layo
     return rp_crc32c(crc, base + layout->spec, f->spec_bytes);
 }
 
-/* The process-local side of a region that is whole: pointers, plans, tree, and what the writers' entries say. */
+/* The process-local side of a region that is whole: pointers, plans, tree, and what the writers'
+ * entries say. */
 static void derive_writer(struct rp_table *table, uint32_t index) {
     struct rp_table_private *p = table->private;
     struct rp_writer *writer = rp_writer_at(p, index);
@@ -47,19 +51,22 @@ static void derive_writer(struct rp_table *table, uint32_t index) {
         if (rp_entry_known(entry)) {
             rp_hint_at(p, index, rp_entry_stream(entry))->known++;
         }
-        p->waiting_items += rp_state_of(entry->key) == RP_ENTRY_COMPLETE && rp_entry_flags(entry) & RP_RUN_ITEM;
+        p->waiting_items += rp_state_of(entry->key) == RP_ENTRY_COMPLETE
+                            && rp_entry_flags(entry) & RP_RUN_ITEM;
     }
 }
 
 static void derive_plans(struct rp_table *table, const struct rp_table_layout *layout) {
     const uint8_t *base = (const uint8_t *)table->header;
     const struct rp_table_facts *f = &table->header->facts;
-    struct rp_plan_part *segments = (struct rp_plan_part *)((uint8_t *)table->header + layout->segments);
+    struct rp_plan_part *segments =
+        (struct rp_plan_part *)((uint8_t *)table->header + layout->segments);
     const struct rp_pick *picks = (const struct rp_pick *)(base + layout->picks);
     for (uint32_t i = 0; i < f->plan_count; i++) {
         const struct rp_plan_facts *plan = &f->plans[i];
-        rp_plan_resolve((const struct rp_column *)(base + layout->columns), picks + plan->pick_first,
-                        plan->pick_count, plan->item_bytes, segments + plan->pick_first, &table->private->plans[i]);
+        rp_plan_resolve((const struct rp_column *)(base + layout->columns),
+                        picks + plan->pick_first, plan->pick_count, plan->item_bytes,
+                        segments + plan->pick_first, &table->private->plans[i]);
     }
 }
 
@@ -80,13 +87,14 @@ static void derive(struct rp_table *table) {
     }
 }
 
-static void open_private(struct rp_table *table, void *memory, uint32_t number, struct rp_intent *intent,
-                         uint64_t *counters, const struct rp_table_layout *layout) {
+static void open_private(struct rp_table *table, void *memory, uint32_t number,
+                         struct rp_intent *intent, uint64_t *counters,
+                         const struct rp_table_layout *layout) {
     uint8_t *base = memory;
     const struct rp_table_facts *f = &((struct rp_table_header *)memory)->facts;
     struct rp_table_private *p = (struct rp_table_private *)(base + layout->private);
-    *table = (struct rp_table){.header = memory, .intent = intent, .counters = counters, .number = number,
-                               .private = p};
+    *table = (struct rp_table){
+        .header = memory, .intent = intent, .counters = counters, .number = number, .private = p};
     memset(p, 0, sizeof *p);
     p->slots = (struct rp_slot *)(base + layout->slots);
     p->leaves = (uint64_t *)(base + layout->leaves);
@@ -112,8 +120,9 @@ static void open_private(struct rp_table *table, void *memory, uint32_t number, 
     derive(table);
 }
 
-int rp_table_create(struct rp_table *table, void *memory, const struct rp_table_config *config, uint32_t number,
-                    uint64_t seed, uint64_t epoch, struct rp_intent *intent, uint64_t *counters, char error[256]) {
+int rp_table_create(struct rp_table *table, void *memory, const struct rp_table_config *config,
+                    uint32_t number, uint64_t seed, uint64_t epoch, struct rp_intent *intent,
+                    uint64_t *counters, char error[256]) {
     struct rp_table_header *header = memory;
     struct rp_table_layout layout;
     uint8_t *base = memory;
@@ -124,7 +133,8 @@ int rp_table_create(struct rp_table *table, void *memory, const struct rp_table_
     rp_layout_of(&header->facts, &layout);
     memcpy(base + layout.columns, config->columns, config->column_count * sizeof(struct rp_column));
     for (uint32_t i = 0; i < config->plan_count; i++) {
-        struct rp_pick *picks = (struct rp_pick *)(base + layout.picks) + header->facts.plans[i].pick_first;
+        struct rp_pick *picks = (struct rp_pick *)(base + layout.picks)
+                                + header->facts.plans[i].pick_first;
         memcpy(picks, config->plans[i].picks, config->plans[i].pick_count * sizeof *picks);
     }
     if (config->spec_bytes > 0) {
@@ -147,7 +157,8 @@ static void clear_slots(struct rp_table *table) {
     rp_region_clear(p->slots, p->capacity * sizeof *p->slots);
     for (uint32_t i = 0; i < p->writers_max; i++) {
         struct rp_writer *writer = rp_writer_at(p, i);
-        rp_region_clear(&writer->next_sequence, p->writer_bytes - offsetof(struct rp_writer, next_sequence));
+        rp_region_clear(&writer->next_sequence,
+                        p->writer_bytes - offsetof(struct rp_writer, next_sequence));
     }
 }
 
@@ -172,7 +183,8 @@ void rp_table_reset(struct rp_table *table, uint64_t epoch) {
     rp_intent_commit(table->intent);
     finish_reset(table);
     rp_layout_of(&header->facts, &layout);
-    rp_tree_open(&table->tree, table->private->leaves, (uint8_t *)header + layout.nodes, table->private->capacity);
+    rp_tree_open(&table->tree, table->private->leaves, (uint8_t *)header + layout.nodes,
+                 table->private->capacity);
     derive(table);
 }
 
@@ -182,12 +194,14 @@ int rp_table_attach(struct rp_table *table, void *memory, uint32_t number, struc
     struct rp_table_layout layout;
     assert((uintptr_t)memory % 64 == 0);
     if (header->magic != TABLE_MAGIC) {
-        snprintf(error, 256, "table %u: its memory does not start as a table of this layout does", number);
+        snprintf(error, 256, "table %u: its memory does not start as a table of this layout does",
+                 number);
         return -RP_BAD_REGION;
     }
     rp_layout_of(&header->facts, &layout);
     if (layout.bytes != header->bytes || facts_crc(memory, &layout) != header->facts_crc) {
-        snprintf(error, 256, "table %u: its header is damaged, or written by another version", number);
+        snprintf(error, 256, "table %u: its header is damaged, or written by another version",
+                 number);
         return -RP_BAD_REGION;
     }
     open_private(table, memory, number, intent, counters, &layout);

@@ -1,21 +1,25 @@
-/* A table: the ring of steps, who writes it, the items anchored in it, their exact tree, and the limiter.
+/* A table: the ring of steps, who writes it, the items anchored in it, their exact tree, and the
+ * limiter.
  *
  * Memory, all in the region and found by offsets from the table's start:
- *     header | columns, picks, spec | slots (key, item and links words) | leaf masses | steps | writers | tree nodes
- * Slot = key mod capacity for step, words, leaf alike. A slot's key word holds its state in the top 12 bits
- * (free, reserved, committed) and its key in the other 52; generations start at 1, so no key is 0. store.h has the
- * words in detail.
+ *     header | columns, picks, spec | slots (key, item and links words) | leaf masses | steps |
+ *     writers | tree nodes
+ * Slot = key mod capacity for step, words, leaf alike. A slot's key word holds its state in the
+ * top 12 bits (free, reserved, committed) and its key in the other 52; generations start at 1,
+ * so no key is 0. store.h has the words in detail.
  *
- * Item word: rows since the episode's start (saturating), flags (end, item created, item evicted), and behind /
- * ahead of the item. Links word: where the previous and next step of the stream are.
+ * Item word: rows since the episode's start (saturating), flags (end, item created, item
+ * evicted), and behind / ahead of the item. Links word: where the previous and next step of the
+ * stream are.
  *
- *     leaf > 0  =>  committed, item created, not evicted, every step of its window committed and alive
+ *     leaf > 0  =>  committed, item created, not evicted, every step of its window alive
  *     head - capacity <= key of a live slot < head
  *     keys rise along a stream; reserved slots <= window * writers_max <= capacity / 16
  *
- * Functions that change the region either are whole transactions (rp_writer_*) or add to an intent the caller
- * commits (those that take a struct rp_intent): then the caller calls rp_table_settle, which refreshes what is derived.
- * No clocks, no sockets, no allocation. Everything a peer can influence is checked by status, never asserted.
+ * Functions that change the region either are whole transactions (rp_writer_*) or add to an
+ * intent the caller commits (those that take a struct rp_intent): then the caller calls
+ * rp_table_settle, which refreshes what is derived. No clocks, no sockets, no allocation.
+ * Everything a peer can influence is checked by status, never asserted.
  */
 #ifndef RP_TABLE_H
 #define RP_TABLE_H
@@ -36,7 +40,7 @@ struct rp_table_header; /* in the region, private to the table's files */
 struct rp_table { /* process-local handle; lies in the region's volatile part, rebuilt at attach */
     struct rp_table_header *header;
     struct rp_intent *intent; /* the server's one log, used by the rp_writer_* transactions */
-    uint64_t *counters;       /* RP_COUNTER_COUNT numbers, the server's; every refusal bumps one */
+    uint64_t *counters; /* RP_COUNTER_COUNT numbers, the server's; every refusal bumps one */
     struct rp_tree tree;
     struct rp_power power;
     uint32_t number;
@@ -46,23 +50,28 @@ struct rp_table { /* process-local handle; lies in the region's volatile part, r
 
 /* ---- life ---- */
 
-/* Bytes of region the table needs; 0 with a sentence in error where the config is impossible (it names the smallest
- * legal capacity where that is what is wrong). */
+/* Bytes of region the table needs; 0 with a sentence in error where the config is impossible (it
+ * names the smallest legal capacity where that is what is wrong). */
 size_t rp_table_bytes(const struct rp_table_config *config, char error[256]);
-/* Lays the table out in zeroed, 64-byte aligned memory. Epoch must not be 0. Returns 0 or -status with error. */
-int rp_table_create(struct rp_table *table, void *memory, const struct rp_table_config *config, uint32_t number,
-                    uint64_t seed, uint64_t epoch, struct rp_intent *intent, uint64_t *counters, char error[256]);
-/* After rp_intent_recover: checks the layout, rebuilds the tree from the leaves. -RP_BAD_REGION if it is damaged. */
+/* Lays the table out in zeroed, 64-byte aligned memory. Epoch must not be 0. Returns 0 or -status
+ * with error. */
+int rp_table_create(struct rp_table *table, void *memory, const struct rp_table_config *config,
+                    uint32_t number, uint64_t seed, uint64_t epoch, struct rp_intent *intent,
+                    uint64_t *counters, char error[256]);
+/* After rp_intent_recover: checks the layout, rebuilds the tree from the leaves. -RP_BAD_REGION if
+ * it is damaged. */
 int rp_table_attach(struct rp_table *table, void *memory, uint32_t number, struct rp_intent *intent,
                     uint64_t *counters, char error[256]);
-/* Empties the table under a new epoch; writers keep their places but lose their streams (whole transaction). */
+/* Empties the table under a new epoch; writers keep their places but lose their streams (whole
+ * transaction). */
 void rp_table_reset(struct rp_table *table, uint64_t epoch);
 /* Every invariant above, asserted, against brute force where the table is small. */
 void rp_table_check(const struct rp_table *table);
 
 /* ---- facts ---- */
 
-void rp_table_info(const struct rp_table *table, struct rp_table_info *info); /* number included, names too */
+void rp_table_info(const struct rp_table *table,
+                   struct rp_table_info *info); /* number included, names too */
 uint64_t rp_table_epoch(const struct rp_table *table);
 uint64_t rp_table_capacity(const struct rp_table *table);
 uint32_t rp_table_plan_count(const struct rp_table *table);
@@ -76,62 +85,76 @@ struct rp_run_step { /* a validated run of a PUSH: see struct rp_run */
     const uint8_t *bytes; /* priorities if any, then steps or the piece: run->size bytes */
 };
 
-/* A writer place for `session`; the one it has if it has one. Returns its index or -RP_NO_WRITER_FREE. */
+/* A writer place for `session`; the one it has if it has one. Returns its index or
+ * -RP_NO_WRITER_FREE. */
 int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams);
 /* The session's writer, or -RP_NOT_A_WRITER. */
 int rp_writer_find(const struct rp_table *table, uint64_t session);
 /* Cuts its open episodes (the last stored row becomes the closing one) and frees the place. */
 void rp_writer_close(struct rp_table *table, int writer);
 void rp_writer_granted(const struct rp_table *table, int writer, struct rp_writer_granted *granted);
-/* Checks a run against window, streams, steps, pieces, priorities, without changing anything: 0 or -status.
- * A whole PUSH is checked run by run before any of it is applied. Like everything here that refuses, it bumps the
- * refusal's counter itself. A late message of a sequence that was reserved long ago is never refused for its step:
- * it is answered as lost. RP_RUN_END with RP_RUN_ITEM, or RP_RUN_ITEM where plans reach further: BAD_ARGUMENT. */
-int rp_writer_check(const struct rp_table *table, int writer, const struct rp_run *run, const uint8_t *bytes);
-/* Items a run or create would newly add (0 for repeats), for the limiter's all-or-nothing question. */
+/* Checks a run against window, streams, steps, pieces, priorities, without changing anything: 0 or
+ * -status. A whole PUSH is checked run by run before any of it is applied. Like everything here
+ * that refuses, it bumps the refusal's counter itself. A late message of a sequence that was
+ * reserved long ago is never refused for its step: it is answered as lost. RP_RUN_END with
+ * RP_RUN_ITEM, or RP_RUN_ITEM where plans reach further: BAD_ARGUMENT. */
+int rp_writer_check(const struct rp_table *table, int writer, const struct rp_run *run,
+                    const uint8_t *bytes);
+/* Items a run or create would newly add (0 for repeats), for the limiter's all-or-nothing question.
+ */
 uint32_t rp_writer_items(const struct rp_table *table, int writer, const struct rp_run *run);
-uint32_t rp_writer_create_items(const struct rp_table *table, int writer, const struct rp_create *create);
-/* Checks a create's stream, flags and priority: 0, -RP_BAD_STREAM, -RP_BAD_ARGUMENT or -RP_BAD_PRIORITY. */
-int rp_writer_check_create(const struct rp_table *table, int writer, const struct rp_create *create);
-/* Stores the run: reserves in sequence order, copies, commits what is in order. Repeats are answered, not stored. */
-void rp_writer_run(struct rp_table *table, int writer, const struct rp_run *run, const uint8_t *bytes,
-                   struct rp_run_done *done);
-/* Creates one item. Returns RP_OK, RP_EXISTS, RP_NOT_YET, RP_OVERWRITTEN, RP_CLOSING_ROW or RP_UNKNOWN_STEP (a
- * positive enum rp_status, as it goes into the answer). */
+uint32_t rp_writer_create_items(const struct rp_table *table, int writer,
+                                const struct rp_create *create);
+/* Checks a create's stream, flags and priority: 0, -RP_BAD_STREAM, -RP_BAD_ARGUMENT or
+ * -RP_BAD_PRIORITY. */
+int rp_writer_check_create(const struct rp_table *table, int writer,
+                           const struct rp_create *create);
+/* Stores the run: reserves in sequence order, copies, commits what is in order. Repeats are
+ * answered, not stored. */
+void rp_writer_run(struct rp_table *table, int writer, const struct rp_run *run,
+                   const uint8_t *bytes, struct rp_run_done *done);
+/* Creates one item. Returns RP_OK, RP_EXISTS, RP_NOT_YET, RP_OVERWRITTEN, RP_CLOSING_ROW or
+ * RP_UNKNOWN_STEP (a positive enum rp_status, as it goes into the answer). */
 int rp_writer_create(struct rp_table *table, int writer, const struct rp_create *create);
 /* done_through and lost_total of an answer. */
 void rp_writer_progress(const struct rp_table *table, int writer, struct rp_pushed *answer);
 
 /* ---- the limiter: Reverb's rule (papers.md 5.3), counting items ---- */
 
-/* May `items` more items be created now? 1, or 0 with how many must be drawn first; -RP_NEVER_FITS. */
+/* May `items` more items be created now? 1, or 0 with how many must be drawn first; -RP_NEVER_FITS.
+ */
 int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t *need);
-/* May a batch of `count` be drawn now? 1; 0 with how many items must be created first and whether it is the minimum
- * size that holds it back; -RP_NEVER_FITS. */
-int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t *need, uint32_t *by_size);
+/* May a batch of `count` be drawn now? 1; 0 with how many items must be created first and whether
+ * it is the minimum size that holds it back; -RP_NEVER_FITS. */
+int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t *need,
+                          uint32_t *by_size);
 
 /* ---- drawing and updating: add to the server's intent; the caller commits, then settles ---- */
 
-/* Draws `request->count` items into head and items (memory nothing names yet) and adds the generator's and
- * limiter's words. RP_OK or -status: NOTHING_DRAWABLE, UNKNOWN_PLAN, BAD_ARGUMENT (stratified with a uniform part). */
+/* Draws `request->count` items into head and items (memory nothing names yet) and adds the
+ * generator's and limiter's words. RP_OK or -status: NOTHING_DRAWABLE, UNKNOWN_PLAN, BAD_ARGUMENT
+ * (stratified with a uniform part). */
 int rp_table_draw(struct rp_table *table, const struct rp_sample *request, struct rp_batch *head,
                   struct rp_batch_item *items);
-/* The same for RP_SAMPLE_KEYS: looks `count` keys up. A key whose step is no item (it never was, or was
- * evicted) has mass, behind and ahead 0 and is read as that step alone, if it lives. No intent is touched. */
-int rp_table_lookup(const struct rp_table *table, const struct rp_sample *request, const uint64_t *keys,
-                    struct rp_batch *head, struct rp_batch_item *items);
+/* The same for RP_SAMPLE_KEYS: looks `count` keys up. A key whose step is no item (it never was, or
+ * was evicted) has mass, behind and ahead 0 and is read as that step alone, if it lives. No intent
+ * is touched. */
+int rp_table_lookup(const struct rp_table *table, const struct rp_sample *request,
+                    const uint64_t *keys, struct rp_batch *head, struct rp_batch_item *items);
 /* Adds the leaf words of `count` updates (at most RP_MTU_MAX / 16); priorities were validated. */
 void rp_table_update(struct rp_table *table, const struct rp_update_entry *entries, uint32_t count,
                      struct rp_updated *result);
-/* After the commit: brings the tree and the rest of what is derived up to date with the words just applied. */
+/* After the commit: brings the tree and the rest of what is derived up to date with the words just
+ * applied. */
 void rp_table_settle(struct rp_table *table);
 
 /* ---- reading ---- */
 
-/* Copies bytes [offset, offset + size) of the item under the plan to target, by executing the plan's picks.
- * Returns 1; or 0 where the item's anchor or window has been overwritten since: then target is zeroed. */
-int rp_table_gather(const struct rp_table *table, uint32_t plan, const struct rp_batch_item *item, uint32_t offset,
-                    uint32_t size, uint8_t *target);
+/* Copies bytes [offset, offset + size) of the item under the plan to target, by executing the
+ * plan's picks. Returns 1; or 0 where the item's anchor or window has been overwritten since: then
+ * target is zeroed. */
+int rp_table_gather(const struct rp_table *table, uint32_t plan, const struct rp_batch_item *item,
+                    uint32_t offset, uint32_t size, uint8_t *target);
 
 /* Asks for the anchor's row ahead of a gather: worth it some ten items before. Any key will do. */
 void rp_table_prefetch(const struct rp_table *table, const struct rp_batch_item *item);

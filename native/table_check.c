@@ -1,12 +1,15 @@
-/* Every invariant of a table, asserted by walking all of it: tests call this after each step, servers never do.
+/* Every invariant of a table, asserted by walking all of it: tests call this after each step,
+ * servers never do.
  *
- * Cost: capacity times the reach, and every window entry twice. */
+ * Cost: capacity times the reach, and every window entry twice.
+ */
 #include <assert.h>
 
 #include "store.h"
 
 /* Rows that can be walked behind a step inside its episode, at most `reach`. */
-static uint32_t rows_behind(const struct rp_table_private *p, const struct rp_slot *slot, uint32_t reach) {
+static uint32_t rows_behind(const struct rp_table_private *p, const struct rp_slot *slot,
+                            uint32_t reach) {
     uint32_t rows = 0;
     while (rows < reach && rp_item_depth(slot->item) > 0 && (slot = rp_previous(p, slot))) {
         rows++;
@@ -14,9 +17,11 @@ static uint32_t rows_behind(const struct rp_table_private *p, const struct rp_sl
     return rows;
 }
 
-static uint32_t rows_ahead(const struct rp_table_private *p, const struct rp_slot *slot, uint32_t reach, int *ended) {
+static uint32_t rows_ahead(const struct rp_table_private *p, const struct rp_slot *slot,
+                           uint32_t reach, int *ended) {
     uint32_t rows = 0;
-    while (!(*ended = (rp_item_flags(slot->item) & RP_STEP_END) != 0) && rows < reach && (slot = rp_next(p, slot))) {
+    while (!(*ended = (rp_item_flags(slot->item) & RP_STEP_END) != 0) && rows < reach
+           && (slot = rp_next(p, slot))) {
         rows++;
     }
     return rows;
@@ -46,9 +51,13 @@ static void check_links(const struct rp_table_private *p, const struct rp_slot *
     if (previous) {
         uint32_t last = rp_item_depth(previous->item);
         assert(rp_link_next(previous->links) == rp_link_previous(slot->links));
-        assert(depth == (rp_item_flags(previous->item) & RP_STEP_END ? 0 : last < UINT16_MAX ? last + 1 : last));
+        assert(depth
+               == (rp_item_flags(previous->item) & RP_STEP_END ? 0
+                   : last < UINT16_MAX                         ? last + 1
+                                                               : last));
     }
-    assert(next || rp_link_next(slot->links) == 0); /* keys rise along a stream: the next outlives this one */
+    /* Keys rise along a stream, so the next step outlives this one. */
+    assert(next || rp_link_next(slot->links) == 0);
 }
 
 static void check_slot(const struct rp_table *table, uint32_t index) {
@@ -59,7 +68,8 @@ static void check_slot(const struct rp_table *table, uint32_t index) {
     int item = state == RP_SLOT_COMMITTED && rp_is_item(slot->item);
     assert(state <= RP_SLOT_COMMITTED);
     assert(key != 0 || state == RP_SLOT_FREE);
-    assert(key == 0 || (key % p->capacity == index && key < p->head && p->head - key <= p->capacity));
+    assert(key == 0
+           || (key % p->capacity == index && key < p->head && p->head - key <= p->capacity));
     assert(p->leaves[index] == 0 || item);
     assert(p->leaves[index] <= table->header->maximum);
     if (state == RP_SLOT_COMMITTED) {
@@ -88,7 +98,10 @@ static void check_stream(const struct rp_table_private *p, uint32_t writer, uint
     assert(known == rp_hint_at(p, writer, stream)->known);
     if (last) {
         uint32_t depth = rp_item_depth(last->item);
-        assert(state->depth == (rp_item_flags(last->item) & RP_STEP_END ? 0 : depth < UINT16_MAX ? depth + 1 : depth));
+        assert(state->depth
+               == (rp_item_flags(last->item) & RP_STEP_END ? 0
+                   : depth < UINT16_MAX                    ? depth + 1
+                                                           : depth));
         assert(rp_link_next(last->links) == 0);
     }
 }
@@ -104,7 +117,8 @@ static uint64_t check_writer(const struct rp_table_private *p, uint32_t index, u
         const struct rp_entry *entry = rp_entry_at(p, index, s);
         uint64_t key = rp_key_of(entry->key);
         uint32_t state = rp_state_of(entry->key);
-        assert(state >= RP_ENTRY_EMPTY && state <= RP_ENTRY_LOST && key >= p->capacity && key < p->head);
+        assert(state >= RP_ENTRY_EMPTY && state <= RP_ENTRY_LOST && key >= p->capacity
+               && key < p->head);
         assert(s >= p->done_through[index] || rp_entry_done(entry));
         assert(s != p->done_through[index] || !rp_entry_done(entry));
         if (!rp_entry_done(entry) && rp_place_held(p, entry)) {
@@ -124,7 +138,8 @@ void rp_table_check(const struct rp_table *table) {
     uint64_t held = 0;
     uint64_t waiting = 0;
     uint64_t reserved = 0;
-    assert(p->head == table->header->head && p->head_slot == p->head % p->capacity && p->dirty_count == 0);
+    assert(p->head == table->header->head && p->head_slot == p->head % p->capacity
+           && p->dirty_count == 0);
     assert(table->header->resetting == 0 && table->header->epoch != 0);
     rp_tree_check(&table->tree);
     for (uint32_t i = 0; i < p->capacity; i++) {

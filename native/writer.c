@@ -1,17 +1,22 @@
-/* Writers: places, windows of sequences, and what becomes of the steps that arrive. See store.h for the words.
+/* Writers: places, windows of sequences, and what becomes of the steps that arrive. See store.h
+ * for the words.
  *
- * Order of a step: reserved (in sequence order, everything below its run too) -> its bytes copied into the slot that
- * nothing reads yet -> committed, in order along its stream. The common case, a run of whole steps that continues
- * its stream, is one reservation, one copy and one commit.
+ * Order of a step: reserved (in sequence order, everything below its run too) -> its bytes
+ * copied into the slot that nothing reads yet -> committed, in order along its stream. The
+ * common case, a run of whole steps that continues its stream, is one reservation, one copy and
+ * one commit.
  *
- * Everything else goes step by step. Among the partial and complete entries of a stream, sequences and steps rise
- * together; a step that would break that was sent again under a newer sequence, and the older one is done as lost:
- *     a new arrival is lost  if its sequence was abandoned, its step is stored already, its slot lies before the
- *                            stream's newest step, or a newer sequence brought the same or an earlier step
+ * Everything else goes step by step. Among the partial and complete entries of a stream,
+ * sequences and steps rise together; a step that would break that was sent again under a newer
+ * sequence, and the older one is done as lost:
+ *     a new arrival is lost  if its sequence was abandoned, its step is stored already, its slot
+ *                            lies before the stream's newest step, or a newer sequence brought
+ *                            the same or an earlier step
  *     it makes others lost   if they are older sequences with the same or a later step
- *     its slot is gone       it is lost, and so is every known later step of the stream; what was reserved so far is
- *                            abandoned
- * A lost entry frees its slot at once, so reserved slots and entries under way stay one to one. */
+ *     its slot is gone       it is lost, and so is every known later step of the stream; what was
+ *                            reserved so far is abandoned
+ * A lost entry frees its slot at once, so reserved slots and entries under way stay one to one.
+ */
 #include <assert.h>
 #include <string.h>
 
@@ -48,7 +53,8 @@ int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams) {
         struct rp_writer *writer = rp_writer_at(p, i);
         if (writer->session == 0) {
             uint32_t granted = streams < p->streams_max ? streams : p->streams_max;
-            rp_region_clear(&writer->streams, p->writer_bytes - offsetof(struct rp_writer, streams));
+            rp_region_clear(&writer->streams,
+                            p->writer_bytes - offsetof(struct rp_writer, streams));
             rp_intent_set(table->intent, &writer->streams, granted > 0 ? granted : 1);
             rp_intent_set(table->intent, &writer->session, session);
             rp_intent_commit(table->intent);
@@ -61,8 +67,10 @@ int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams) {
 
 void rp_writer_granted(const struct rp_table *table, int index, struct rp_writer_granted *granted) {
     const struct rp_writer *writer = writer_of(table, index);
-    *granted = (struct rp_writer_granted){.epoch = table->header->epoch, .next_sequence = writer->next_sequence,
-                                          .window = table->private->window, .streams = (uint16_t)writer->streams,
+    *granted = (struct rp_writer_granted){.epoch = table->header->epoch,
+                                          .next_sequence = writer->next_sequence,
+                                          .window = table->private->window,
+                                          .streams = (uint16_t)writer->streams,
                                           .pieces_max = (uint16_t)table->header->facts.pieces_max};
 }
 
@@ -80,10 +88,12 @@ static void lose(struct rp_table *table, uint32_t writer, struct rp_entry *entry
     assert(!rp_entry_done(entry));
     if (rp_entry_known(entry)) {
         rp_hint_at(p, writer, rp_entry_stream(entry))->known--;
-        p->waiting_items -= rp_state_of(entry->key) == RP_ENTRY_COMPLETE && rp_entry_flags(entry) & RP_RUN_ITEM;
+        p->waiting_items -= rp_state_of(entry->key) == RP_ENTRY_COMPLETE
+                            && rp_entry_flags(entry) & RP_RUN_ITEM;
     }
     if (rp_place_held(p, entry)) {
-        rp_intent_set(table->intent, &p->slots[rp_slot_of(p, key)].key, rp_key_word(RP_SLOT_FREE, key));
+        rp_intent_set(table->intent, &p->slots[rp_slot_of(p, key)].key,
+                      rp_key_word(RP_SLOT_FREE, key));
     }
     rp_intent_set(table->intent, &entry->key, rp_key_word(RP_ENTRY_LOST, key));
     table->counters[RP_COUNT_steps_lost_place]++;
@@ -94,8 +104,10 @@ static void lose_commit(struct rp_table *table, struct rp_writer *writer, uint64
     rp_store_commit(table);
 }
 
-/* Loses the stream's known steps from `step` on among the sequences below `end`; several transactions if many. */
-static void lose_known(struct rp_table *table, uint32_t index, uint32_t stream, uint64_t step, uint64_t end) {
+/* Loses the stream's known steps from `step` on among the sequences below `end`; several
+ * transactions if many. */
+static void lose_known(struct rp_table *table, uint32_t index, uint32_t stream, uint64_t step,
+                       uint64_t end) {
     struct rp_table_private *p = table->private;
     struct rp_writer *writer = rp_writer_at(p, index);
     uint64_t count = 0;
@@ -119,8 +131,10 @@ static void lose_known(struct rp_table *table, uint32_t index, uint32_t stream, 
     }
 }
 
-/* The slot of `entry` is gone: with it go the stream's known later steps, and what was reserved for more. */
-static void lose_place(struct rp_table *table, uint32_t index, struct rp_entry *entry, uint32_t stream, uint64_t step) {
+/* The slot of `entry` is gone: with it go the stream's known later steps, and what was reserved for
+ * more. */
+static void lose_place(struct rp_table *table, uint32_t index, struct rp_entry *entry,
+                       uint32_t stream, uint64_t step) {
     struct rp_table_private *p = table->private;
     struct rp_writer *writer = rp_writer_at(p, index);
     lose_known(table, index, stream, step + 1, writer->next_sequence);
@@ -132,7 +146,8 @@ static void lose_place(struct rp_table *table, uint32_t index, struct rp_entry *
 /* Moves done_through on to the first entry that is not done. */
 static void pass_done(struct rp_table_private *p, uint32_t index) {
     uint64_t next = rp_writer_at(p, index)->next_sequence;
-    while (p->done_through[index] < next && rp_entry_done(rp_entry_at(p, index, p->done_through[index]))) {
+    while (p->done_through[index] < next
+           && rp_entry_done(rp_entry_at(p, index, p->done_through[index]))) {
         p->done_through[index]++;
     }
 }
@@ -165,7 +180,8 @@ static uint32_t priority_bytes(const struct rp_run *run) {
 }
 
 /* Bytes [first, first + size) of the step that the run's piece covers. */
-static uint32_t piece_range(const struct rp_table_private *p, const struct rp_run *run, uint32_t *first) {
+static uint32_t piece_range(const struct rp_table_private *p, const struct rp_run *run,
+                            uint32_t *first) {
     uint32_t bytes = rp_piece_bytes(p->step_bytes, run->piece_count);
     *first = bytes * run->piece;
     return p->step_bytes - *first < bytes ? p->step_bytes - *first : bytes;
@@ -175,12 +191,14 @@ static int check_shape(const struct rp_table *table, const struct rp_run *run) {
     const struct rp_table_private *p = table->private;
     uint16_t item_end = RP_RUN_ITEM | RP_RUN_END;
     if (run->count == 0 || run->flags & ~RP_RUN_FLAGS || run->reserved != 0
-        || (run->flags & RP_RUN_PRIORITY && !(run->flags & RP_RUN_ITEM)) || (run->flags & item_end) == item_end
+        || (run->flags & RP_RUN_PRIORITY && !(run->flags & RP_RUN_ITEM))
+        || (run->flags & item_end) == item_end
         || (run->flags & RP_RUN_ITEM && p->reach_behind + p->reach_ahead > 0)) {
         return refuse(table, RP_COUNT_refused_argument, RP_BAD_ARGUMENT);
     }
     if (run->piece_count == 0 || run->piece >= run->piece_count
-        || run->piece_count > table->header->facts.pieces_max || (run->piece_count > 1 && run->count != 1)) {
+        || run->piece_count > table->header->facts.pieces_max
+        || (run->piece_count > 1 && run->count != 1)) {
         return refuse(table, RP_COUNT_refused_piece, RP_BAD_PIECE);
     }
     uint32_t each = rp_piece_bytes(p->step_bytes, run->piece_count);
@@ -188,7 +206,8 @@ static int check_shape(const struct rp_table *table, const struct rp_run *run) {
         return refuse(table, RP_COUNT_refused_piece, RP_BAD_PIECE);
     }
     uint32_t first;
-    uint64_t bytes = run->piece_count > 1 ? piece_range(p, run, &first) : (uint64_t)run->count * p->step_bytes;
+    uint64_t bytes = run->piece_count > 1 ? piece_range(p, run, &first)
+                                          : (uint64_t)run->count * p->step_bytes;
     if (run->size != priority_bytes(run) + bytes) {
         return refuse(table, RP_COUNT_refused_piece, RP_BAD_PIECE);
     }
@@ -196,7 +215,8 @@ static int check_shape(const struct rp_table *table, const struct rp_run *run) {
 }
 
 /* Sequences older than the window's memory are done. */
-static int forgotten(const struct rp_table_private *p, const struct rp_writer *writer, uint64_t sequence) {
+static int forgotten(const struct rp_table_private *p, const struct rp_writer *writer,
+                     uint64_t sequence) {
     return writer->next_sequence > p->window && sequence < writer->next_sequence - p->window;
 }
 
@@ -204,7 +224,8 @@ static int forgotten(const struct rp_table_private *p, const struct rp_writer *w
 static int piece_agrees(const struct rp_entry *entry, const struct rp_run *run) {
     return rp_state_of(entry->key) != RP_ENTRY_PARTIAL
            || (rp_entry_stream(entry) == run->stream && entry->step == run->step
-               && rp_entry_flags(entry) == run->flags && rp_entry_piece_count(entry) == run->piece_count);
+               && rp_entry_flags(entry) == run->flags
+               && rp_entry_piece_count(entry) == run->piece_count);
 }
 
 static int check_numbers(const struct rp_table *table, uint32_t index, const struct rp_run *run) {
@@ -218,19 +239,23 @@ static int check_numbers(const struct rp_table *table, uint32_t index, const str
         return refuse(table, RP_COUNT_refused_sequence, RP_BAD_SEQUENCE);
     }
     uint64_t next = rp_stream_at(p, index, run->stream)->next_step;
-    uint64_t known = writer->next_sequence > run->sequence ? writer->next_sequence - run->sequence : 0;
+    uint64_t known = writer->next_sequence > run->sequence ? writer->next_sequence - run->sequence
+                                                           : 0;
     uint64_t fresh = run->step + known; /* the first step that would be new */
     if (run->step > RP_KEY_MASK
-        || (known < run->count && (fresh < next || fresh - next >= RP_STEPS_AHEAD * (uint64_t)p->window))) {
+        || (known < run->count
+            && (fresh < next || fresh - next >= RP_STEPS_AHEAD * (uint64_t)p->window))) {
         return refuse(table, RP_COUNT_refused_step, RP_BAD_STEP);
     }
-    if (known > 0 && !forgotten(p, writer, run->sequence) && !piece_agrees(rp_entry_at(p, index, run->sequence), run)) {
+    if (known > 0 && !forgotten(p, writer, run->sequence)
+        && !piece_agrees(rp_entry_at(p, index, run->sequence), run)) {
         return refuse(table, RP_COUNT_refused_piece, RP_BAD_PIECE);
     }
     return 0;
 }
 
-int rp_writer_check(const struct rp_table *table, int index, const struct rp_run *run, const uint8_t *bytes) {
+int rp_writer_check(const struct rp_table *table, int index, const struct rp_run *run,
+                    const uint8_t *bytes) {
     writer_of(table, index);
     int status = check_shape(table, run);
     status = status < 0 ? status : check_numbers(table, (uint32_t)index, run);
@@ -270,20 +295,23 @@ uint32_t rp_writer_items(const struct rp_table *table, int index, const struct r
 static int in_order(const struct rp_table_private *p, uint32_t index, const struct rp_run *run) {
     const struct rp_stream *stream = rp_stream_at(p, index, run->stream);
     if (run->piece_count > 1 || run->step != stream->next_step || run->sequence < stream->abandoned
-        || rp_hint_at(p, index, run->stream)->known > 0 || forgotten(p, rp_writer_at(p, index), run->sequence)) {
+        || rp_hint_at(p, index, run->stream)->known > 0
+        || forgotten(p, rp_writer_at(p, index), run->sequence)) {
         return 0;
     }
     for (uint64_t sequence = run->sequence; sequence < run->sequence + run->count; sequence++) {
         const struct rp_entry *entry = rp_entry_at(p, index, sequence);
         uint64_t key = rp_key_of(entry->key);
-        if (rp_state_of(entry->key) != RP_ENTRY_EMPTY || key < stream->head || !rp_place_held(p, entry)) {
+        if (rp_state_of(entry->key) != RP_ENTRY_EMPTY || key < stream->head
+            || !rp_place_held(p, entry)) {
             return 0;
         }
     }
     return 1;
 }
 
-static void store_in_order(struct rp_table *table, uint32_t index, const struct rp_run *run, const uint8_t *bytes) {
+static void store_in_order(struct rp_table *table, uint32_t index, const struct rp_run *run,
+                           const uint8_t *bytes) {
     struct rp_table_private *p = table->private;
     const uint8_t *source = bytes + priority_bytes(run);
     for (uint32_t i = 0; i < run->count;) {
@@ -299,13 +327,14 @@ static void store_in_order(struct rp_table *table, uint32_t index, const struct 
         source += size;
         i += count;
     }
-    struct rp_commit commit = {index, run->stream, run->sequence, run->count, run->flags,
-                               (const double *)(const void *)bytes};
+    struct rp_commit commit = {index,      run->stream, run->sequence,
+                               run->count, run->flags,  (const double *)(const void *)bytes};
     rp_store_steps(table, &commit);
 }
 
 /* Commits the complete steps that follow the stream's newest one, as far as they are here. */
-static void commit_chain(struct rp_table *table, uint32_t index, uint32_t stream, uint64_t sequence) {
+static void commit_chain(struct rp_table *table, uint32_t index, uint32_t stream,
+                         uint64_t sequence) {
     struct rp_table_private *p = table->private;
     struct rp_hint *hint = rp_hint_at(p, index, stream);
     const struct rp_stream *state = rp_stream_at(p, index, stream);
@@ -317,7 +346,9 @@ static void commit_chain(struct rp_table *table, uint32_t index, uint32_t stream
         if (rp_state_of(entry->key) != RP_ENTRY_COMPLETE || entry->step != state->next_step) {
             return;
         }
-        if (!rp_place_held(p, entry)) { /* only at attach: else the step before it held its place a moment ago */
+        if (!rp_place_held(
+                p,
+                entry)) { /* only at attach: else the step before it held its place a moment ago */
             return;
         }
         double priority;
@@ -330,7 +361,8 @@ static void commit_chain(struct rp_table *table, uint32_t index, uint32_t stream
 }
 
 /* Whether an arrival for an empty entry comes too late; makes older ones lost that it replaces. */
-static int superseded(struct rp_table *table, uint32_t index, uint32_t stream, uint64_t sequence, uint64_t step) {
+static int superseded(struct rp_table *table, uint32_t index, uint32_t stream, uint64_t sequence,
+                      uint64_t step) {
     struct rp_table_private *p = table->private;
     const struct rp_stream *state = rp_stream_at(p, index, stream);
     uint64_t key = rp_key_of(rp_entry_at(p, index, sequence)->key);
@@ -351,8 +383,8 @@ static int superseded(struct rp_table *table, uint32_t index, uint32_t stream, u
 }
 
 /* One step, or one piece of one, whose entry is empty or partial and whose slot is there. */
-static void store_piece(struct rp_table *table, uint32_t index, const struct rp_run *run, uint32_t i,
-                        const uint8_t *bytes) {
+static void store_piece(struct rp_table *table, uint32_t index, const struct rp_run *run,
+                        uint32_t i, const uint8_t *bytes) {
     struct rp_table_private *p = table->private;
     struct rp_intent *intent = table->intent;
     struct rp_entry *entry = rp_entry_at(p, index, run->sequence + i);
@@ -380,7 +412,8 @@ static void store_piece(struct rp_table *table, uint32_t index, const struct rp_
         uint64_t *word = &entry->pieces[run->piece / 64];
         rp_intent_set(intent, word, (fresh ? 0 : *word) | (uint64_t)1 << run->piece % 64);
     }
-    rp_intent_set(intent, &entry->facts, rp_entry_facts(run->stream, flags, run->piece_count, received));
+    rp_intent_set(intent, &entry->facts,
+                  rp_entry_facts(run->stream, flags, run->piece_count, received));
     rp_intent_set(intent, &entry->key, rp_key_word(state, key));
     rp_store_commit(table);
     rp_hint_at(p, index, run->stream)->known += (uint64_t)fresh;
@@ -402,7 +435,8 @@ static void store_step(struct rp_table *table, uint32_t index, const struct rp_r
     if (forgotten(p, rp_writer_at(p, index), sequence) || rp_entry_done(entry)) {
         table->counters[RP_COUNT_pushes_repeated]++;
     } else if (!rp_place_held(p, entry)) {
-        lose_place(table, index, entry, rp_entry_known(entry) ? rp_entry_stream(entry) : run->stream,
+        lose_place(table, index, entry,
+                   rp_entry_known(entry) ? rp_entry_stream(entry) : run->stream,
                    rp_entry_known(entry) ? entry->step : run->step + i);
     } else if (piece_repeated(entry, run)) {
         table->counters[RP_COUNT_pushes_repeated]++;
@@ -453,8 +487,8 @@ void rp_writer_resume(struct rp_table *table, uint32_t index) {
     pass_done(p, index);
 }
 
-void rp_writer_run(struct rp_table *table, int writer, const struct rp_run *run, const uint8_t *bytes,
-                   struct rp_run_done *done) {
+void rp_writer_run(struct rp_table *table, int writer, const struct rp_run *run,
+                   const uint8_t *bytes, struct rp_run_done *done) {
     struct rp_table_private *p = table->private;
     uint32_t index = (uint32_t)writer;
     uint64_t end = run->sequence + run->count;

@@ -1,9 +1,11 @@
 /* bench_table.c: how fast a table is on one core, intents, powers and tree included.
  *
- * `bench_table [items] [rounds]`, by default 1,000,000 items of 48 bytes and 5 rounds. Priorities are random over six
- * decades, updates go to keys drawn before. A row is the median of its rounds, then the slowest and the fastest.
- * Everything runs twice from the same seed, with this processor's kernels and with the portable ones; the answers
- * are hashed, and different hashes end the program with status 1. */
+ * `bench_table [items] [rounds]`, by default 1,000,000 items of 48 bytes and 5 rounds.
+ * Priorities are random over six decades, updates go to keys drawn before. A row is the median
+ * of its rounds, then the slowest and the fastest. Everything runs twice from the same seed,
+ * with this processor's kernels and with the portable ones; the answers are hashed, and
+ * different hashes end the program with status 1.
+ */
 #include <string.h>
 #include <time.h>
 
@@ -11,7 +13,15 @@
 #include "crc32c.h"
 #include "store.h"
 
-enum { BATCH = 512, RUN = 29, STEP = 48, WORK = 1 << 19, ROUNDS_MAX = 101, FRAME = 7056, FRAMES = 4096 };
+enum {
+    BATCH = 512,
+    RUN = 29,
+    STEP = 48,
+    WORK = 1 << 19,
+    ROUNDS_MAX = 101,
+    FRAME = 7056,
+    FRAMES = 4096
+};
 
 struct bench {
     struct rp_table table;
@@ -52,7 +62,8 @@ static double six_decades(struct rp_random *random) {
     return decade[bits % 6] * (1 + (double)(bits >> 40) / (1 << 24));
 }
 
-static void row(struct bench *b, const char *what, const char *unit, double units, void (*work)(struct bench *)) {
+static void row(struct bench *b, const char *what, const char *unit, double units,
+                void (*work)(struct bench *)) {
     double rate[ROUNDS_MAX];
     for (int i = -1; i < b->rounds; i++) { /* the first one warms */
         double start = seconds();
@@ -60,7 +71,8 @@ static void row(struct bench *b, const char *what, const char *unit, double unit
         rate[i < 0 ? 0 : i] = units / (seconds() - start);
     }
     qsort(rate, (size_t)b->rounds, sizeof rate[0], compare);
-    printf("  %-34s %9.2f %s   %.2f to %.2f\n", what, rate[b->rounds / 2], unit, rate[0], rate[b->rounds - 1]);
+    printf("  %-34s %9.2f %s   %.2f to %.2f\n", what, rate[b->rounds / 2], unit, rate[0],
+           rate[b->rounds - 1]);
 }
 
 static void hash(struct bench *b, const void *bytes, size_t size) {
@@ -70,7 +82,8 @@ static void hash(struct bench *b, const void *bytes, size_t size) {
 /* ---- work ---- */
 
 static void push_run(struct bench *b) {
-    struct rp_run run = {b->step, b->step, 0, RP_RUN_ITEM | RP_RUN_PRIORITY, RUN, 0, 1, 0, RUN * (8 + STEP)};
+    struct rp_run run = {b->step, b->step,         0, RP_RUN_ITEM | RP_RUN_PRIORITY, RUN, 0, 1,
+                         0,       RUN * (8 + STEP)};
     struct rp_run_done done;
     b->body[RUN + b->step % (RUN * STEP / 8)] = b->step;
     CHECK(rp_writer_check(&b->table, 0, &run, (const uint8_t *)b->body) == 0);
@@ -141,7 +154,8 @@ static void open_table(struct bench *b, const struct rp_table_config *config) {
     size_t log = (sizeof(struct rp_intent_log) + 63) & ~(size_t)63;
     uint8_t *region = memory(log + bytes);
     rp_intent_open(&b->intent, region, log + bytes, (struct rp_intent_log *)(void *)region);
-    CHECK(rp_table_create(&b->table, region + log, config, 0, 1, 1, &b->intent, b->counters, error) == 0);
+    CHECK(rp_table_create(&b->table, region + log, config, 0, 1, 1, &b->intent, b->counters, error)
+          == 0);
     CHECK(rp_writer_open(&b->table, 1, 1) == 0);
     if (b->portable) {
         rp_tree_use_portable(&b->table.tree);
@@ -153,9 +167,18 @@ static void bench_rows(struct bench *b) {
     static const struct rp_column columns[] = {{0, 16, 0}, {16, 32, 0}};
     static const struct rp_pick picks[] = {{0, 0}, {1, 0}};
     static const struct rp_plan plans[] = {{"row", picks, 2}};
-    struct rp_table_config config = {.name = "rows", .capacity = b->items, .step_bytes = STEP, .columns = columns,
-        .column_count = 2, .plans = plans, .plan_count = 1, .alpha = 0.6, .writers_max = 1, .streams_max = 1,
-        .window = 1024, .pieces_max = 1};
+    struct rp_table_config config = {.name = "rows",
+                                     .capacity = b->items,
+                                     .step_bytes = STEP,
+                                     .columns = columns,
+                                     .column_count = 2,
+                                     .plans = plans,
+                                     .plan_count = 1,
+                                     .alpha = 0.6,
+                                     .writers_max = 1,
+                                     .streams_max = 1,
+                                     .window = 1024,
+                                     .pieces_max = 1};
     open_table(b, &config);
     rp_random_seed(&b->random, 5);
     for (int i = 0; i < RUN; i++) {
@@ -193,24 +216,34 @@ static void work_frames(struct bench *b) {
 /* 4 stacked frames and 3 steps: 7 frames of 7056 bytes an item, gathered a datagram at a time. */
 static void bench_frames(struct bench *b) {
     static const struct rp_column columns[] = {{0, FRAME, 0}, {FRAME, 8, 0}};
-    static const struct rp_pick picks[] = {{0, -3}, {0, -2}, {0, -1}, {0, 0}, {0, 1}, {0, 2}, {0, 3}, {1, 0}, {1, 1},
-                                           {1, 2}};
+    static const struct rp_pick picks[] = {{0, -3}, {0, -2}, {0, -1}, {0, 0}, {0, 1},
+                                           {0, 2},  {0, 3},  {1, 0},  {1, 1}, {1, 2}};
     static const struct rp_plan plans[] = {{"frames", picks, 10}};
-    struct rp_table_config config = {.name = "frames", .capacity = FRAMES, .step_bytes = FRAME + 8,
-        .columns = columns, .column_count = 2, .plans = plans, .plan_count = 1, .alpha = 0.6, .writers_max = 1,
-        .streams_max = 1, .window = 64, .pieces_max = 1};
+    struct rp_table_config config = {.name = "frames",
+                                     .capacity = FRAMES,
+                                     .step_bytes = FRAME + 8,
+                                     .columns = columns,
+                                     .column_count = 2,
+                                     .plans = plans,
+                                     .plan_count = 1,
+                                     .alpha = 0.6,
+                                     .writers_max = 1,
+                                     .streams_max = 1,
+                                     .window = 64,
+                                     .pieces_max = 1};
     static uint64_t frame[(FRAME + 8) / 8];
     open_table(b, &config);
     for (uint64_t step = 0; step < FRAMES; step++) {
         struct rp_run run = {step, step, 0, 0, 1, 0, 1, 0, FRAME + 8};
         struct rp_run_done done;
-        struct rp_create create = {.step = step >= 3 ? step - 3 : 0, .priority = six_decades(&b->random)};
+        struct rp_create create = {.step = step >= 3 ? step - 3 : 0,
+                                   .priority = six_decades(&b->random)};
         rp_writer_run(&b->table, 0, &run, (const uint8_t *)frame, &done);
         rp_writer_create(&b->table, 0, &create);
     }
     work_independent(b);
-    row(b, "gather, 7 frames of 84 x 84", "GB/s", (double)BATCH * rp_table_item_bytes(&b->table, 0) / 1e9,
-        work_frames);
+    row(b, "gather, 7 frames of 84 x 84", "GB/s",
+        (double)BATCH * rp_table_item_bytes(&b->table, 0) / 1e9, work_frames);
     hash(b, b->drawn, WORK * sizeof *b->drawn);
     free(b->intent.region);
 }
@@ -227,8 +260,8 @@ int main(int count, char **arguments) {
     portable.portable = 1;
     struct bench *both[] = {&fast, &portable};
     for (int i = 0; i < 2; i++) {
-        printf("%s, %u items, median of %d rounds (slowest to fastest)\n", i ? "portable" : "this processor",
-               fast.items, fast.rounds);
+        printf("%s, %u items, median of %d rounds (slowest to fastest)\n",
+               i ? "portable" : "this processor", fast.items, fast.rounds);
         bench_rows(both[i]);
         bench_frames(both[i]);
         printf("  answers %08x\n", both[i]->hash);

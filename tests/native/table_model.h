@@ -1,9 +1,9 @@
-/* table_model.h: what a table means, without any cleverness: every step ever stored is kept, windows are lists of step
- * numbers, a window is alive if its oldest key is, the total is a loop. The tests take the same steps with this and
- * with the table, and compare all that can be seen.
+/* table_model.h: what a table means, without any cleverness: every step ever stored is kept,
+ * windows are lists of step numbers, a window is alive if its oldest key is, the total is a loop.
+ * The tests take the same steps with this and with the table, and compare all that can be seen.
  *
- * The bytes of a step are a function of who wrote it (life of the writer, stream, step), so nothing is stored.
- * A program may define MODEL_KEYS and MODEL_SEQUENCES before it includes this file. */
+ * The bytes of a step are a function of who wrote it (life of the writer, stream, step), so nothing
+ * is stored. A program may define MODEL_KEYS and MODEL_SEQUENCES before it includes this file. */
 #ifndef RP_TABLE_MODEL_H
 #define RP_TABLE_MODEL_H
 
@@ -93,7 +93,8 @@ static inline uint8_t model_byte(uint32_t life, uint32_t stream, uint64_t step, 
     return (uint8_t)(x >> 56);
 }
 
-static inline void model_open(struct model *m, const struct rp_table_config *config, uint64_t seed) {
+static inline void model_open(struct model *m, const struct rp_table_config *config,
+                              uint64_t seed) {
     memset(m, 0, sizeof *m);
     m->config = config;
     CHECK(rp_power_exponent(config->alpha, &m->power) == 0);
@@ -116,7 +117,8 @@ static inline struct model_step *model_at(struct model *m, uint64_t key) {
 }
 
 static inline int model_alive(struct model *m, uint64_t key) {
-    return key >= m->floor && key < m->head && m->head - key <= m->config->capacity && model_at(m, key)->committed;
+    return key >= m->floor && key < m->head && m->head - key <= m->config->capacity
+           && model_at(m, key)->committed;
 }
 
 static inline int model_held(const struct model *m, uint64_t key) {
@@ -130,7 +132,8 @@ static inline int model_item(struct model *m, uint64_t key) {
 
 /* ---- writers ---- */
 
-static inline void model_writer_open(struct model *m, uint32_t writer, uint64_t session, uint32_t streams) {
+static inline void model_writer_open(struct model *m, uint32_t writer, uint64_t session,
+                                     uint32_t streams) {
     struct model_writer *w = &m->writer[writer];
     memset(w, 0, sizeof *w);
     w->session = session;
@@ -142,7 +145,8 @@ static inline void model_reserve(struct model *m, uint32_t writer, uint64_t goal
     struct model_writer *w = &m->writer[writer];
     CHECK(goal <= MODEL_SEQUENCES, "the model is too small for this test");
     while (w->next_sequence < goal) {
-        w->sequence[w->next_sequence++] = (struct model_sequence){.state = MODEL_EMPTY, .key = m->head};
+        w->sequence[w->next_sequence++] =
+            (struct model_sequence){.state = MODEL_EMPTY, .key = m->head};
         model_at(m, m->head)->committed = 0;
         m->head++;
     }
@@ -158,7 +162,8 @@ static inline void model_lose(struct model_writer *w, struct model_sequence *s) 
 }
 
 /* The slot is gone: the step, and all known later ones of its stream. */
-static inline void model_lose_place(struct model_writer *w, struct model_sequence *s, uint32_t stream, uint64_t step) {
+static inline void model_lose_place(struct model_writer *w, struct model_sequence *s,
+                                    uint32_t stream, uint64_t step) {
     model_lose(w, s);
     for (uint64_t q = w->done_through; q < w->next_sequence; q++) {
         if (model_known(&w->sequence[q], stream) && w->sequence[q].step > step) {
@@ -172,8 +177,13 @@ static inline void model_commit(struct model *m, uint32_t writer, struct model_s
     struct model_writer *w = &m->writer[writer];
     struct model_stream *stream = &w->stream[s->stream];
     struct model_step *step = model_at(m, s->key);
-    *step = (struct model_step){.committed = 1, .writer = (uint16_t)writer, .stream = s->stream, .life = w->life,
-                                .step = s->step, .first = stream->first, .end = (s->flags & RP_RUN_END) != 0};
+    *step = (struct model_step){.committed = 1,
+                                .writer = (uint16_t)writer,
+                                .stream = s->stream,
+                                .life = w->life,
+                                .step = s->step,
+                                .first = stream->first,
+                                .end = (s->flags & RP_RUN_END) != 0};
     s->state = MODEL_COMMITTED;
     stream->head = s->key;
     stream->next_step++;
@@ -182,7 +192,8 @@ static inline void model_commit(struct model *m, uint32_t writer, struct model_s
     if (s->flags & RP_RUN_ITEM) {
         step->item = 1;
         step->oldest = s->key;
-        step->mass = s->flags & RP_RUN_PRIORITY ? rp_power_mass(&m->power, s->priority, m->mass_max) : m->maximum;
+        step->mass = s->flags & RP_RUN_PRIORITY ? rp_power_mass(&m->power, s->priority, m->mass_max)
+                                                : m->maximum;
         m->maximum = step->mass > m->maximum ? step->mass : m->maximum;
         m->inserted++;
     }
@@ -192,7 +203,8 @@ static inline void model_chain(struct model *m, uint32_t writer, uint32_t stream
     struct model_writer *w = &m->writer[writer];
     for (uint64_t q = w->done_through; q < w->next_sequence; q++) {
         struct model_sequence *s = &w->sequence[q];
-        if (!model_known(s, stream) || s->state != MODEL_COMPLETE || s->step != w->stream[stream].next_step) {
+        if (!model_known(s, stream) || s->state != MODEL_COMPLETE
+            || s->step != w->stream[stream].next_step) {
             continue;
         }
         if (!model_held(m, s->key)) {
@@ -203,7 +215,8 @@ static inline void model_chain(struct model *m, uint32_t writer, uint32_t stream
     }
 }
 
-static inline int model_too_late(const struct model_writer *w, uint64_t q, uint32_t stream, uint64_t step) {
+static inline int model_too_late(const struct model_writer *w, uint64_t q, uint32_t stream,
+                                 uint64_t step) {
     const struct model_stream *state = &w->stream[stream];
     if (q < state->abandoned || step < state->next_step || w->sequence[q].key < state->head) {
         return 1;
@@ -216,8 +229,8 @@ static inline int model_too_late(const struct model_writer *w, uint64_t q, uint3
     return 0;
 }
 
-static inline void model_arrive(struct model *m, uint32_t writer, const struct rp_run *run, uint32_t i,
-                                const double *priorities) {
+static inline void model_arrive(struct model *m, uint32_t writer, const struct rp_run *run,
+                                uint32_t i, const double *priorities) {
     struct model_writer *w = &m->writer[writer];
     uint64_t q = run->sequence + i;
     uint64_t step = run->step + i;
@@ -241,11 +254,15 @@ static inline void model_arrive(struct model *m, uint32_t writer, const struct r
                 model_lose(w, &w->sequence[older]);
             }
         }
-        *s = (struct model_sequence){.state = MODEL_PARTIAL, .stream = run->stream, .flags = flags, .key = s->key,
-                                     .piece_count = run->piece_count, .step = step,
+        *s = (struct model_sequence){.state = MODEL_PARTIAL,
+                                     .stream = run->stream,
+                                     .flags = flags,
+                                     .key = s->key,
+                                     .piece_count = run->piece_count,
+                                     .step = step,
                                      .priority = run->flags & RP_RUN_PRIORITY ? priorities[i] : 0};
-    } else if (s->state == MODEL_COMPLETE || s->stream != run->stream || s->step != step || s->flags != run->flags
-               || s->piece_count != run->piece_count) {
+    } else if (s->state == MODEL_COMPLETE || s->stream != run->stream || s->step != step
+               || s->flags != run->flags || s->piece_count != run->piece_count) {
         return;
     }
     s->pieces |= (uint64_t)1 << run->piece;
@@ -255,7 +272,8 @@ static inline void model_arrive(struct model *m, uint32_t writer, const struct r
     }
 }
 
-static inline void model_run(struct model *m, uint32_t writer, const struct rp_run *run, const double *priorities) {
+static inline void model_run(struct model *m, uint32_t writer, const struct rp_run *run,
+                             const double *priorities) {
     struct model_writer *w = &m->writer[writer];
     model_reserve(m, writer, run->sequence + run->count);
     for (uint32_t i = 0; i < run->count; i++) {
@@ -274,10 +292,12 @@ static inline void model_run(struct model *m, uint32_t writer, const struct rp_r
 }
 
 /* Items that the run would newly add. */
-static inline uint32_t model_run_items(const struct model *m, uint32_t writer, const struct rp_run *run) {
+static inline uint32_t model_run_items(const struct model *m, uint32_t writer,
+                                       const struct rp_run *run) {
     const struct model_writer *w = &m->writer[writer];
     uint32_t items = 0;
-    for (uint64_t q = run->sequence; q < run->sequence + run->count && run->flags & RP_RUN_ITEM; q++) {
+    for (uint64_t q = run->sequence; q < run->sequence + run->count && run->flags & RP_RUN_ITEM;
+         q++) {
         int kept = q + m->config->window >= w->next_sequence;
         items += q >= w->next_sequence || (kept && w->sequence[q].state <= MODEL_PARTIAL);
     }
@@ -288,13 +308,17 @@ static inline void model_answer(const struct model *m, uint32_t writer, const st
                                 struct rp_run_done *done) {
     const struct model_writer *w = &m->writer[writer];
     memset(done, 0, sizeof *done);
-    uint64_t memory = w->next_sequence > m->config->window ? w->next_sequence - m->config->window : 0;
+    uint64_t memory = w->next_sequence > m->config->window ? w->next_sequence - m->config->window
+                                                           : 0;
     done->key = run->sequence < memory ? 0 : w->sequence[run->sequence].key;
     uint64_t q = run->sequence;
-    for (; q < run->sequence + run->count && (q < memory || w->sequence[q].state == MODEL_COMMITTED); q++) {
+    for (;
+         q < run->sequence + run->count && (q < memory || w->sequence[q].state == MODEL_COMMITTED);
+         q++) {
         done->committed++;
     }
-    for (uint64_t last = run->sequence + run->count; last > q && w->sequence[last - 1].state == MODEL_LOST; last--) {
+    for (uint64_t last = run->sequence + run->count;
+         last > q && w->sequence[last - 1].state == MODEL_LOST; last--) {
         done->lost++;
     }
 }
@@ -334,7 +358,8 @@ static inline void model_close(struct model *m, uint32_t writer) {
     struct model_writer *w = &m->writer[writer];
     for (uint32_t i = 0; i < w->streams; i++) {
         struct model_stream *s = &w->stream[i];
-        if (s->head >= m->floor && s->next_step > s->first && model_alive(m, s->head) && !model_at(m, s->head)->item) {
+        if (s->head >= m->floor && s->next_step > s->first && model_alive(m, s->head)
+            && !model_at(m, s->head)->item) {
             model_at(m, s->head)->end = 1;
         }
     }
@@ -343,12 +368,14 @@ static inline void model_close(struct model *m, uint32_t writer) {
 
 /* ---- items ---- */
 
-static inline int model_create(struct model *m, uint32_t writer, const struct rp_create *create, int apply) {
+static inline int model_create(struct model *m, uint32_t writer, const struct rp_create *create,
+                               int apply) {
     struct model_writer *w = &m->writer[writer];
     const struct model_stream *stream = &w->stream[create->stream];
     const uint64_t *keys = w->keys[create->stream];
     if (create->step >= stream->next_step) {
-        return create->step - stream->next_step < 4 * (uint64_t)m->config->window ? RP_NOT_YET : RP_UNKNOWN_STEP;
+        return create->step - stream->next_step < 4 * (uint64_t)m->config->window ? RP_NOT_YET
+                                                                                  : RP_UNKNOWN_STEP;
     }
     if (!model_alive(m, keys[create->step])) {
         return RP_OVERWRITTEN;
@@ -383,16 +410,17 @@ static inline int model_create(struct model *m, uint32_t writer, const struct rp
         s->oldest = keys[s->step - behind];
         s->behind = (uint32_t)behind;
         s->ahead = (uint32_t)ahead;
-        s->mass = create->flags & RP_CREATE_MAXIMUM ? m->maximum
-                                                    : rp_power_mass(&m->power, create->priority, m->mass_max);
+        s->mass = create->flags & RP_CREATE_MAXIMUM
+                      ? m->maximum
+                      : rp_power_mass(&m->power, create->priority, m->mass_max);
         m->maximum = s->mass > m->maximum ? s->mass : m->maximum;
         m->inserted++;
     }
     return RP_OK;
 }
 
-static inline void model_update(struct model *m, const struct rp_update_entry *entries, uint32_t count,
-                                struct rp_updated *result) {
+static inline void model_update(struct model *m, const struct rp_update_entry *entries,
+                                uint32_t count, struct rp_updated *result) {
     memset(result, 0, sizeof *result);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t key = entries[i].key;
@@ -485,8 +513,8 @@ static inline void model_reset(struct model *m) {
 
 /* ---- comparing ---- */
 
-static inline void model_gather(const struct model *m, const struct model_step *s, const struct rp_plan *plan,
-                                uint8_t *target) {
+static inline void model_gather(const struct model *m, const struct model_step *s,
+                                const struct rp_plan *plan, uint8_t *target) {
     for (uint32_t i = 0; i < plan->pick_count; i++) {
         const struct rp_column *column = &m->config->columns[plan->picks[i].column];
         int offset = plan->picks[i].offset;
@@ -560,73 +588,6 @@ static inline const char *model_differs(struct model *m, struct rp_table *table)
         }
     }
     return 0;
-}
-
-/* ---- a table in its own memory, and runs with the world's bytes ---- */
-
-struct fixture {
-    uint8_t *region;
-    size_t bytes;
-    size_t offset; /* of the table in the region */
-    struct rp_intent intent;
-    struct rp_table table;
-    uint64_t counters[RP_COUNTER_COUNT];
-};
-
-static inline void fixture_open(struct fixture *t, const struct rp_table_config *config, uint64_t seed) {
-    char error[256] = "";
-    size_t size = rp_table_bytes(config, error);
-    CHECK(size > 0, "%s", error);
-    memset(t, 0, sizeof *t);
-    t->offset = (sizeof(struct rp_intent_log) + 127) / 64 * 64; /* one spare word after the log, for tests */
-    t->bytes = t->offset + size;
-    t->region = aligned_alloc(64, t->bytes);
-    CHECK(t->region);
-    memset(t->region, 0, t->bytes);
-    rp_intent_open(&t->intent, t->region, t->bytes, (struct rp_intent_log *)(void *)t->region);
-    CHECK(rp_table_create(&t->table, t->region + t->offset, config, 3, seed, 1, &t->intent, t->counters, error) == 0,
-          "%s", error);
-}
-
-static inline void fixture_attach(struct fixture *t) {
-    char error[256] = "";
-    rp_intent_open(&t->intent, t->region, t->bytes, (struct rp_intent_log *)(void *)t->region);
-    CHECK(rp_intent_recover(&t->intent) >= 0);
-    CHECK(rp_table_attach(&t->table, t->region + t->offset, 3, &t->intent, t->counters, error) == 0, "%s", error);
-}
-
-static inline void fixture_close(struct fixture *t) {
-    free(t->region);
-}
-
-struct run_body {
-    struct rp_run run;
-    uint64_t words[1024];
-};
-
-/* A run's bytes as the world has them: priorities from the caller, steps or the piece from model_byte. */
-static inline void fill_run(const struct model *m, uint32_t writer, struct run_body *body, const double *priorities) {
-    struct rp_run *run = &body->run;
-    uint32_t step_bytes = m->config->step_bytes;
-    uint8_t *at = (uint8_t *)body->words;
-    uint32_t first = 0;
-    uint32_t size = step_bytes;
-    if (run->piece_count > 1) {
-        uint32_t each = rp_piece_bytes(step_bytes, run->piece_count);
-        first = run->piece * each;
-        size = step_bytes - first < each ? step_bytes - first : each;
-    }
-    if (priorities && run->flags & RP_RUN_PRIORITY) {
-        memcpy(at, priorities, 8u * run->count);
-        at += 8u * run->count;
-    }
-    for (uint32_t i = 0; i < run->count; i++) {
-        for (uint32_t b = 0; b < size; b++) {
-            *at++ = model_byte(m->writer[writer].life, run->stream, run->step + i, first + b);
-        }
-    }
-    run->size = (uint32_t)(at - (uint8_t *)body->words);
-    CHECK(run->size <= sizeof body->words);
 }
 
 #endif

@@ -1,21 +1,23 @@
-/* Goal: a process killed between any two stores leaves a table that is whole, and repeating what was interrupted
- * completes it exactly once.
+/* Goal: a process killed between any two stores leaves a table that is whole, and repeating what
+ * was interrupted completes it exactly once.
  *
- * Built with -DRP_SIMULATE: every store that has to survive is a site. Each operation of a random script is run once
- * to its end; then again from the same state, killed at its first site, attached, checked; at its second, and so on.
- * After each kill:
- *     the state equals the one before, the one after, or one between two whole transactions of the operation, never
- *     one that was left already; for operations of one or two transactions the naive model names each of these states
+ * Built with -DRP_SIMULATE: every store that has to survive is a site. Each operation of a
+ * random script is run once to its end; then again from the same state, killed at its first
+ * site, attached, checked; at its second, and so on. After each kill:
+ *     the state equals the one before, the one after, or one between two whole transactions of the
+ *     operation, never one that was left already; where the operation is one or two transactions
+ *     the naive model names each of these states
  *     repeating the operation gives the state that the unkilled run gave, word for word
- * A word outside the table stands for the server's record of an update's or a draw's number: it rides in the same
- * intent and decides whether they are repeated. */
+ * A word outside the table stands for the server's record of an update's or a draw's number: it
+ * rides in the same intent and decides whether they are repeated.
+ */
 #define MODEL_KEYS (1 << 13)
 #define MODEL_SEQUENCES (1 << 12)
 #include <setjmp.h>
 
 #include "crc32c.h"
 #include "store.h"
-#include "table_model.h"
+#include "table_fixture.h"
 
 extern struct rp_site __start_rp_sites[];
 extern struct rp_site __stop_rp_sites[];
@@ -33,7 +35,8 @@ void rp_site_hit(struct rp_site *site) {
 }
 
 enum kind { RUN, CREATE, UPDATE, DRAW, OPEN, CLOSE, RESET, KINDS };
-static const char *const kind_names[] = {"run", "create", "update", "draw", "open", "close", "reset"};
+static const char *const kind_names[] = {"run",  "create", "update", "draw",
+                                         "open", "close",  "reset"};
 
 struct op {
     enum kind kind;
@@ -90,8 +93,9 @@ static uint32_t state_of_writer(const struct rp_table_private *p, uint32_t index
 static uint32_t state_of(const struct fixture *t) {
     const struct rp_table_header *header = t->table.header;
     const struct rp_table_private *p = t->table.private;
-    uint32_t crc = add_words(0, &header->epoch, offsetof(struct rp_table_header, facts)
-                                                    - offsetof(struct rp_table_header, epoch));
+    uint32_t crc = add_words(0, &header->epoch,
+                             offsetof(struct rp_table_header, facts)
+                                 - offsetof(struct rp_table_header, epoch));
     crc = add_words(crc, p->leaves, p->capacity * 8);
     for (uint32_t slot = 0; slot < p->capacity; slot++) {
         crc = add_words(crc, &p->slots[slot].key, 8);
@@ -126,7 +130,8 @@ static void perform(struct fixture *t, struct op *op) {
     int writer = op->kind == RUN || op->kind == CREATE ? (int)op->writer : 0;
     switch (op->kind) {
     case RUN:
-        if (rp_writer_check(&t->table, writer, &op->body.run, (const uint8_t *)op->body.words) == 0) {
+        if (rp_writer_check(&t->table, writer, &op->body.run, (const uint8_t *)op->body.words)
+            == 0) {
             rp_writer_run(&t->table, writer, &op->body.run, (const uint8_t *)op->body.words, &done);
         }
         break;
@@ -140,7 +145,8 @@ static void perform(struct fixture *t, struct op *op) {
         }
         break;
     case DRAW:
-        if (*record_word(t) != op->number && rp_table_draw(&t->table, &op->sample, &head, items) == RP_OK) {
+        if (*record_word(t) != op->number
+            && rp_table_draw(&t->table, &op->sample, &head, items) == RP_OK) {
             commit_numbered(t, op->number);
         }
         break;
@@ -203,7 +209,8 @@ static void foresee(const struct op *op) {
 static int deferrals_of(uint32_t writer, uint32_t stream) {
     int count = 0;
     for (int i = 0; i < DEFERRED; i++) {
-        count += deferred_used[i] && deferred[i].writer == writer && deferred[i].body.run.stream == stream;
+        count += deferred_used[i] && deferred[i].writer == writer
+                 && deferred[i].body.run.stream == stream;
     }
     return count;
 }
@@ -218,7 +225,8 @@ static void compose_run(struct op *op, uint32_t writer) {
     uint16_t pieces = roll(3) == 0 && !deferred_used[1] ? 2 : 1; /* the second piece waits there */
     uint16_t count = pieces > 1 ? 1 : (uint16_t)(1 + roll(3));
     uint64_t room = w->done_through + model.config->window - send_sequence[writer];
-    if (deferrals_of(writer, stream) == 0) { /* whatever was sent has ended: go on behind what is stored */
+    if (deferrals_of(writer, stream)
+        == 0) { /* whatever was sent has ended: go on behind what is stored */
         send_step[writer][stream] = w->stream[stream].next_step;
     }
     if (room == 0) { /* send the oldest missing sequence under whatever step comes next */
@@ -229,10 +237,11 @@ static void compose_run(struct op *op, uint32_t writer) {
     count = count > room ? (uint16_t)room : count;
     op->kind = RUN;
     op->writer = writer;
-    op->body.run = (struct rp_run){send_sequence[writer], send_step[writer][stream], stream, flags, count,
-                                   0, pieces, 0, 0};
-    send_sequence[writer] = send_sequence[writer] + count > w->next_sequence ? send_sequence[writer] + count
-                                                                             : w->next_sequence;
+    op->body.run = (struct rp_run){
+        send_sequence[writer], send_step[writer][stream], stream, flags, count, 0, pieces, 0, 0};
+    send_sequence[writer] = send_sequence[writer] + count > w->next_sequence
+                                ? send_sequence[writer] + count
+                                : w->next_sequence;
     send_step[writer][stream] += count;
     for (int i = 0; i < 8; i++) {
         op->priorities[i] = (double)roll(100) / 8;
@@ -249,7 +258,8 @@ static void compose_run(struct op *op, uint32_t writer) {
 /* A run: a new one, one held back before, or one sent again. */
 static int next_run(struct op *op, uint32_t writer) {
     int i = (int)roll(DEFERRED);
-    if (deferred_used[i] && (i > 0 || roll(40) == 0)) { /* the first one waits for long: it may lose its place */
+    if (deferred_used[i]
+        && (i > 0 || roll(40) == 0)) { /* the first one waits for long: it may lose its place */
         *op = deferred[i];
         deferred_used[i] = roll(4) == 0;
         return 1;
@@ -266,7 +276,8 @@ static int next_run(struct op *op, uint32_t writer) {
 static void next_op(struct op *op) {
     uint32_t writer = (uint32_t)roll(model.config->writers_max);
     for (uint32_t i = model.config->writers_max; i-- > 0;) {
-        writer = model.writer[i].session == 0 ? i : writer; /* the first free place is the next to be opened */
+        /* The first free place is the next to be opened. */
+        writer = model.writer[i].session == 0 ? i : writer;
     }
     struct model_writer *w = &model.writer[writer];
     uint16_t stream = (uint16_t)roll(w->streams ? w->streams : 1);
@@ -286,7 +297,8 @@ static void next_op(struct op *op) {
     } else if (what < 91) {
         uint64_t back = model.ahead + 1 + roll(3);
         op->kind = CREATE;
-        op->create = (struct rp_create){.step = next > back ? next - back : 0, .stream = stream,
+        op->create = (struct rp_create){.step = next > back ? next - back : 0,
+                                        .stream = stream,
                                         .priority = (double)roll(50) / 4};
         op->writer = writer;
     } else if (what < 95) {
@@ -340,16 +352,16 @@ static void note_state(struct seen *seen, uint32_t state, const struct op *op, u
         return;
     }
     for (int i = 0; i < seen->count; i++) {
-        CHECK(seen->states[i] != state, "%s killed at %llu: back in an earlier state", kind_names[op->kind],
-              (unsigned long long)k);
+        CHECK(seen->states[i] != state, "%s killed at %llu: back in an earlier state",
+              kind_names[op->kind], (unsigned long long)k);
     }
     CHECK(seen->count < STATES);
     seen->states[seen->count++] = state;
     seen->strangers += !in_models();
 }
 
-static void kill_once(struct op *op, const uint8_t *before, const struct fixture *handle, uint64_t k,
-                      struct seen *seen, uint32_t goal) {
+static void kill_once(struct op *op, const uint8_t *before, const struct fixture *handle,
+                      uint64_t k, struct seen *seen, uint32_t goal) {
     memcpy(fixture.region + fixture.offset - 8, before, fixture.bytes - fixture.offset + 8);
     fixture.table = handle->table;
     fixture.intent = handle->intent;
@@ -358,7 +370,8 @@ static void kill_once(struct op *op, const uint8_t *before, const struct fixture
     kill_at = k;
     if (setjmp(death) == 0) {
         perform(&fixture, op);
-        CHECK(0, "%s: site %llu was not reached again", kind_names[op->kind], (unsigned long long)k);
+        CHECK(0, "%s: site %llu was not reached again", kind_names[op->kind],
+              (unsigned long long)k);
     }
     kills_of[op->kind]++;
     attach_and_check(roll(8) == 0);
@@ -366,8 +379,9 @@ static void kill_once(struct op *op, const uint8_t *before, const struct fixture
     hits = 0;
     perform(&fixture, op);
     rp_table_check(&fixture.table);
-    CHECK(state_of(&fixture) == goal, "%s killed at %llu and repeated: not the state of one unkilled run",
-          kind_names[op->kind], (unsigned long long)k);
+    CHECK(state_of(&fixture) == goal,
+          "%s killed at %llu and repeated: not the state of one unkilled run", kind_names[op->kind],
+          (unsigned long long)k);
 }
 
 /* A run that is one reservation and one commit. */
@@ -407,16 +421,18 @@ static void kill_everywhere(struct op *op, uint8_t *before, uint8_t *done, uint6
     }
     most_states[op->kind] = (uint64_t)seen.count > most_states[op->kind] ? (uint64_t)seen.count
                                                                          : most_states[op->kind];
-    CHECK(op->kind == RUN || op->kind == CLOSE || seen.count <= 2, "%s showed %d states", kind_names[op->kind],
-          seen.count);
-    CHECK(!simple || (seen.count <= 3 && seen.strangers == 0), "%s: a state no model names", kind_names[op->kind]);
+    CHECK(op->kind == RUN || op->kind == CLOSE || seen.count <= 2, "%s showed %d states",
+          kind_names[op->kind], seen.count);
+    CHECK(!simple || (seen.count <= 3 && seen.strangers == 0), "%s: a state no model names",
+          kind_names[op->kind]);
     memcpy(table, done, bytes);
     fixture = handle_done;
     memset(fixture.region, 0, 16);
     model = after;
 }
 
-static void take_script(const struct rp_table_config *config, uint64_t seed, int ops, uint64_t kills_max) {
+static void take_script(const struct rp_table_config *config, uint64_t seed, int ops,
+                        uint64_t kills_max) {
     rp_random_seed(&dice, seed);
     fixture_open(&fixture, config, seed);
     model_open(&model, config, seed);
@@ -439,7 +455,8 @@ static void take_script(const struct rp_table_config *config, uint64_t seed, int
 }
 
 static void print_sites(void) {
-    static const char *const files[] = {"intent.c", "store.c", "table.c", "writer.c", "anchor.c", "draw.c"};
+    static const char *const files[] = {"intent.c", "store.c",  "table.c",
+                                        "writer.c", "anchor.c", "draw.c"};
     unsigned all = 0;
     unsigned hit = 0;
     unsigned killed = 0;
@@ -458,19 +475,21 @@ static void print_sites(void) {
     }
     printf("  sites: %u, hit %u, killed at %u\n", all, hit, killed);
     for (int kind = 0; kind < KINDS; kind++) {
-        printf("  %-7s kills %llu, most states shown %llu\n", kind_names[kind], (unsigned long long)kills_of[kind],
-               (unsigned long long)most_states[kind]);
+        printf("  %-7s kills %llu, most states shown %llu\n", kind_names[kind],
+               (unsigned long long)kills_of[kind], (unsigned long long)most_states[kind]);
     }
 }
 
-/* Given a log that no commit could have written, expect recovery to refuse it and to touch nothing. */
+/* Given a log that no commit could have written, expect recovery to refuse it and to touch nothing.
+ */
 static void check_damaged_log(void) {
     static uint64_t region[8 + sizeof(struct rp_intent_log) / 8];
     struct rp_intent intent;
     struct rp_intent_log *log = (struct rp_intent_log *)(void *)&region[8];
     rp_intent_open(&intent, region, sizeof region, log);
     CHECK(rp_intent_recover(&intent) == 0 && rp_intent_room(&intent) == RP_INTENT_WORDS);
-    static const uint64_t damaged[][3] = {{2, 1, 0}, {1, RP_INTENT_WORDS + 1, 0}, {1, 1, 4}, {1, 1, sizeof region}};
+    static const uint64_t damaged[][3] = {
+        {2, 1, 0}, {1, RP_INTENT_WORDS + 1, 0}, {1, 1, 4}, {1, 1, sizeof region}};
     for (int i = 0; i < 4; i++) {
         log->committed = damaged[i][0];
         log->count = damaged[i][1];
@@ -483,12 +502,14 @@ static void check_damaged_log(void) {
     check_group("a damaged log is refused, a committed one redone");
 }
 
-/* Given a run so far ahead that reserving up to it takes several transactions, killed between them, expect the
- * attach to reserve the rest, so that no other writer's key comes between. */
+/* Given a run so far ahead that reserving up to it takes several transactions, killed between them,
+ * expect the attach to reserve the rest, so that no other writer's key comes between. */
 static void check_long_reservation(const struct rp_table_config *small) {
     struct rp_table_config config = *small;
-    struct op op = {.kind = RUN, .body = {.run = {.sequence = 8000, .step = 8000, .count = 1, .piece_count = 1,
-                                                  .size = 16}}};
+    struct op op = {
+        .kind = RUN,
+        .body = {
+            .run = {.sequence = 8000, .step = 8000, .count = 1, .piece_count = 1, .size = 16}}};
     config.window = 8192;
     config.capacity = 16 * 8192;
     config.writers_max = 1;
@@ -515,14 +536,15 @@ static void check_long_reservation(const struct rp_table_config *small) {
         }
         attach_and_check(0);
         rp_table_info(&fixture.table, &info);
-        CHECK(info.head == config.capacity || info.head == config.capacity + 8001, "reserved in part: head %llu",
-              (unsigned long long)info.head);
+        CHECK(info.head == config.capacity || info.head == config.capacity + 8001,
+              "reserved in part: head %llu", (unsigned long long)info.head);
         perform(&fixture, &op);
         CHECK(state_of(&fixture) == goal);
     }
     free(before);
     fixture_close(&fixture);
-    check_group("a reservation of several transactions, killed between them, is ended by the attach");
+    check_group(
+        "a reservation of several transactions, killed between them, is ended by the attach");
 }
 
 static const struct rp_column columns[] = {{0, 8, 0}, {8, 5, 1}};
@@ -533,9 +555,18 @@ static const struct rp_plan window_plan[] = {{"stacked", stacked, 7}};
 
 int main(void) {
     uint64_t seed = check_seed(411);
-    struct rp_table_config config = {.name = "killed", .capacity = 48, .step_bytes = 16, .columns = columns,
-        .column_count = 2, .plans = plain_plan, .plan_count = 1, .alpha = 0.6, .writers_max = 1, .streams_max = 3,
-        .window = 3, .pieces_max = 2};
+    struct rp_table_config config = {.name = "killed",
+                                     .capacity = 48,
+                                     .step_bytes = 16,
+                                     .columns = columns,
+                                     .column_count = 2,
+                                     .plans = plain_plan,
+                                     .plan_count = 1,
+                                     .alpha = 0.6,
+                                     .writers_max = 1,
+                                     .streams_max = 3,
+                                     .window = 3,
+                                     .pieces_max = 2};
     check_damaged_log();
     take_script(&config, seed, 400, UINT64_MAX);
     config.plans = window_plan;

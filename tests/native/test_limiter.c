@@ -1,10 +1,11 @@
-/* Goal: the limiter never lets the error leave its bounds, tells exactly how much is missing, and refuses for ever only
- * what no order of creates and draws could admit (Reverb's rule, Cassirer et al. 2021).
+/* Goal: the limiter never lets the error leave its bounds, tells exactly how much is missing,
+ * and refuses for ever only what no order of creates and draws could admit (Reverb's rule,
+ * Cassirer et al. 2021).
  *
- * Creates and draws of random sizes are tried against the real table; the rule is computed again beside it, in whole
- * numbers (rates are multiples of 1/4), so that no rounding is shared. */
-#include "table_model.h"
-
+ * Creates and draws of random sizes are tried against the real table; the rule is computed again
+ * beside it, in whole numbers (rates are multiples of 1/4), so that no rounding is shared.
+ */
+#include "table_fixture.h"
 
 struct trial {
     struct fixture fixture;
@@ -22,8 +23,12 @@ static struct trial trial;
 
 static void insert(uint64_t items) {
     for (uint64_t i = 0; i < items; i++) {
-        struct run_body body = {.run = {.sequence = trial.sequence, .step = trial.sequence, .count = 1,
-                                        .piece_count = 1, .flags = RP_RUN_ITEM, .size = 16}};
+        struct run_body body = {.run = {.sequence = trial.sequence,
+                                        .step = trial.sequence,
+                                        .count = 1,
+                                        .piece_count = 1,
+                                        .flags = RP_RUN_ITEM,
+                                        .size = 16}};
         struct rp_run_done done;
         rp_writer_run(&trial.fixture.table, 0, &body.run, (const uint8_t *)body.words, &done);
         CHECK(done.committed == 1);
@@ -47,7 +52,8 @@ static struct rp_table_info info(void) {
 }
 
 static int64_t error_of(const struct rp_table_info *now, int64_t more_items, int64_t more_samples) {
-    return ((int64_t)now->inserted + more_items) * trial.rate - 4 * ((int64_t)now->sampled + more_samples);
+    return ((int64_t)now->inserted + more_items) * trial.rate
+           - 4 * ((int64_t)now->sampled + more_samples);
 }
 
 static void try_insert(uint64_t items) {
@@ -63,7 +69,8 @@ static void try_insert(uint64_t items) {
         insert(items);
     } else if (answer == 0) {
         trial.blocked_inserts++;
-        CHECK(need > 0 && error_of(&now, (int64_t)items, (int64_t)need) <= trial.high, "need is too small");
+        CHECK(need > 0 && error_of(&now, (int64_t)items, (int64_t)need) <= trial.high,
+              "need is too small");
         CHECK(error_of(&now, (int64_t)items, (int64_t)need - 1) > trial.high, "need is too large");
     } else {
         CHECK(answer == -RP_NEVER_FITS && (int64_t)items * trial.rate > trial.high - trial.low);
@@ -85,8 +92,11 @@ static void try_sample(uint32_t count) {
         trial.blocked_samples++;
         CHECK(by_size == (missing > 0), "by_size");
         int64_t items = (int64_t)need;
-        CHECK(items >= missing && (trial.rate == 0 || error_of(&now, items, count) >= trial.low), "need");
-        CHECK(items - 1 < missing || (trial.rate > 0 && error_of(&now, items - 1, count) < trial.low), "need");
+        CHECK(items >= missing && (trial.rate == 0 || error_of(&now, items, count) >= trial.low),
+              "need");
+        CHECK(items - 1 < missing
+                  || (trial.rate > 0 && error_of(&now, items - 1, count) < trial.low),
+              "need");
     } else {
         CHECK(answer == -RP_NEVER_FITS && 4 * (int64_t)count > trial.high - trial.low);
     }
@@ -96,10 +106,22 @@ static void take_trial(uint64_t seed, double rate, double low, double high, uint
     static const struct rp_column columns[] = {{0, 16, 0}};
     static const struct rp_pick picks[] = {{0, 0}};
     static const struct rp_plan plans[] = {{"row", picks, 1}};
-    struct rp_table_config config = {.name = "limited", .capacity = 256, .step_bytes = 16, .columns = columns,
-        .column_count = 1, .plans = plans, .plan_count = 1, .alpha = 1, .writers_max = 1, .streams_max = 1,
-        .window = 8, .pieces_max = 1, .samples_per_insert = rate, .error_min = low, .error_max = high,
-        .min_size = min_size};
+    struct rp_table_config config = {.name = "limited",
+                                     .capacity = 256,
+                                     .step_bytes = 16,
+                                     .columns = columns,
+                                     .column_count = 1,
+                                     .plans = plans,
+                                     .plan_count = 1,
+                                     .alpha = 1,
+                                     .writers_max = 1,
+                                     .streams_max = 1,
+                                     .window = 8,
+                                     .pieces_max = 1,
+                                     .samples_per_insert = rate,
+                                     .error_min = low,
+                                     .error_max = high,
+                                     .min_size = min_size};
     memset(&trial, 0, sizeof trial);
     rp_random_seed(&trial.random, seed);
     trial.rate = (int64_t)(rate * 4);
@@ -116,13 +138,16 @@ static void take_trial(uint64_t seed, double rate, double low, double high, uint
         }
         struct rp_table_info now = info();
         if (trial.rate > 0 && now.inserted > min_size) {
-            CHECK(error_of(&now, 0, 0) >= trial.low || now.sampled == 0, "the error left its bounds");
+            CHECK(error_of(&now, 0, 0) >= trial.low || now.sampled == 0,
+                  "the error left its bounds");
         }
     }
     struct rp_table_info now = info();
-    printf("  rate %g, error %g to %g, at least %llu: %llu in, %llu out, blocked %llu and %llu times\n", rate, low,
-           high, (unsigned long long)min_size, (unsigned long long)now.inserted, (unsigned long long)now.sampled,
-           (unsigned long long)trial.blocked_inserts, (unsigned long long)trial.blocked_samples);
+    printf("  rate %g, error %g to %g, at least %llu: %llu in, %llu out, blocked %llu and %llu "
+           "times\n",
+           rate, low, high, (unsigned long long)min_size, (unsigned long long)now.inserted,
+           (unsigned long long)now.sampled, (unsigned long long)trial.blocked_inserts,
+           (unsigned long long)trial.blocked_samples);
     CHECK(now.inserted > min_size && now.sampled > 0, "both sides got on");
     fixture_close(&trial.fixture);
 }
@@ -137,18 +162,33 @@ static void check_waiting(void) {
     static const struct rp_column columns[] = {{0, 16, 0}};
     static const struct rp_pick picks[] = {{0, 0}};
     static const struct rp_plan plans[] = {{"row", picks, 1}};
-    struct rp_table_config config = {.name = "waiting", .capacity = 128, .step_bytes = 16, .columns = columns,
-        .column_count = 1, .plans = plans, .plan_count = 1, .alpha = 1, .writers_max = 1, .streams_max = 1,
-        .window = 8, .pieces_max = 1, .samples_per_insert = 1, .error_min = -3, .error_max = 3, .min_size = 1};
+    struct rp_table_config config = {.name = "waiting",
+                                     .capacity = 128,
+                                     .step_bytes = 16,
+                                     .columns = columns,
+                                     .column_count = 1,
+                                     .plans = plans,
+                                     .plan_count = 1,
+                                     .alpha = 1,
+                                     .writers_max = 1,
+                                     .streams_max = 1,
+                                     .window = 8,
+                                     .pieces_max = 1,
+                                     .samples_per_insert = 1,
+                                     .error_min = -3,
+                                     .error_max = 3,
+                                     .min_size = 1};
     memset(&trial, 0, sizeof trial);
     fixture_open(&trial.fixture, &config, 1);
     CHECK(rp_writer_open(&trial.fixture.table, 1, 1) == 0);
     rp_writer_run(&trial.fixture.table, 0, &early, bytes, &done);
     CHECK(done.committed == 0 && info().inserted == 0);
     CHECK(rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 1);
-    CHECK(rp_limiter_may_insert(&trial.fixture.table, 2, &need) == 0 && need == 1, "waiting steps count");
+    CHECK(rp_limiter_may_insert(&trial.fixture.table, 2, &need) == 0 && need == 1,
+          "waiting steps count");
     fixture_attach(&trial.fixture);
-    CHECK(rp_limiter_may_insert(&trial.fixture.table, 2, &need) == 0 && need == 1, "after an attach, too");
+    CHECK(rp_limiter_may_insert(&trial.fixture.table, 2, &need) == 0 && need == 1,
+          "after an attach, too");
     rp_writer_run(&trial.fixture.table, 0, &first, bytes, &done);
     CHECK(info().inserted == 3 && rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 0);
     fixture_close(&trial.fixture);

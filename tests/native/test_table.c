@@ -1,6 +1,8 @@
-/* Goal: the table as its neighbours see it: what a config may be, what it costs, the edges of episodes, parts of items,
- * what survives a reset and an attach. Random walks are in test_writer.c. */
-#include "table_model.h"
+/* Goal: the table as its neighbours see it: what a config may be, what it costs, the edges of
+ * episodes, parts of items, what survives a reset and an attach. Random walks are in
+ * test_writer.c.
+ */
+#include "table_fixture.h"
 
 static struct model model;
 
@@ -9,9 +11,18 @@ static const struct rp_pick row_picks[] = {{0, 0}};
 static const struct rp_plan row_plans[] = {{"row", row_picks, 1}};
 
 static struct rp_table_config plain_config(uint32_t capacity) {
-    return (struct rp_table_config){.name = "plain", .capacity = capacity, .step_bytes = 48, .columns = row_columns,
-        .column_count = 1, .plans = row_plans, .plan_count = 1, .alpha = 0.6, .writers_max = 1, .streams_max = 4,
-        .window = 64, .pieces_max = 1};
+    return (struct rp_table_config){.name = "plain",
+                                    .capacity = capacity,
+                                    .step_bytes = 48,
+                                    .columns = row_columns,
+                                    .column_count = 1,
+                                    .plans = row_plans,
+                                    .plan_count = 1,
+                                    .alpha = 0.6,
+                                    .writers_max = 1,
+                                    .streams_max = 4,
+                                    .window = 64,
+                                    .pieces_max = 1};
 }
 
 /* Given one wrong number after another, expect a sentence that says which, and what would do. */
@@ -20,44 +31,70 @@ static void check_configs(void) {
     static const struct rp_column outside[] = {{40, 16, 0}};
     static const struct rp_pick no_column[] = {{1, 0}};
     static const struct rp_pick too_far[] = {{0, 1025}};
-    static const struct rp_plan wrong_plans[] = {{"a", no_column, 1}, {"b", too_far, 1}, {"", row_picks, 1},
-                                                 {"d", row_picks, 0}};
+    static const struct rp_plan wrong_plans[] = {
+        {"a", no_column, 1}, {"b", too_far, 1}, {"", row_picks, 1}, {"d", row_picks, 0}};
     struct rp_table_config c[24];
     const char *said[24];
     int n = 0;
     for (int i = 0; i < 24; i++) {
         c[i] = plain_config(1024);
     }
-    c[n].capacity = 1023;                      said[n++] = "smallest legal one is 1024";
-    c[n].capacity = 0;                         said[n++] = "smallest legal";
-    c[n].name[0] = 0;                          said[n++] = "a name has";
-    c[n].step_bytes = 44;                      said[n++] = "multiple of 8";
-    c[n].alpha = -1;                           said[n++] = "alpha";
-    c[n].alpha = 0.0 / 0.0;                    said[n++] = "alpha";
-    c[n].columns = overlapping; c[n].column_count = 2; said[n++] = "overlap";
-    c[n].columns = outside;                    said[n++] = "covers bytes 40 to 56";
-    c[n].column_count = 0;                     said[n++] = "0 columns";
-    c[n].plan_count = 0;                       said[n++] = "0 plans";
-    c[n].plans = &wrong_plans[0];              said[n++] = "names column 1 of 1";
-    c[n].plans = &wrong_plans[1];              said[n++] = "reaches 1025";
-    c[n].plans = &wrong_plans[2];              said[n++] = "a name has";
-    c[n].plans = &wrong_plans[3];              said[n++] = "0 picks";
-    c[n].writers_max = 0;                      said[n++] = "0 writers";
-    c[n].streams_max = 4097;                   said[n++] = "4097 streams";
-    c[n].window = 0;                           said[n++] = "a window of 0";
-    c[n].pieces_max = 1025;                    said[n++] = "1025 pieces";
-    c[n].spec_bytes = 65537;                   said[n++] = "a spec of 65537";
-    c[n].min_size = 1000;                      said[n++] = "minimum size of 1000";
-    c[n].samples_per_insert = -1;              said[n++] = "samples per insert";
-    c[n].samples_per_insert = 4; c[n].error_max = 7;   said[n++] = "below 2 * max";
+    c[n].capacity = 1023;
+    said[n++] = "smallest legal one is 1024";
+    c[n].capacity = 0;
+    said[n++] = "smallest legal";
+    c[n].name[0] = 0;
+    said[n++] = "a name has";
+    c[n].step_bytes = 44;
+    said[n++] = "multiple of 8";
+    c[n].alpha = -1;
+    said[n++] = "alpha";
+    c[n].alpha = 0.0 / 0.0;
+    said[n++] = "alpha";
+    c[n].columns = overlapping;
+    c[n].column_count = 2;
+    said[n++] = "overlap";
+    c[n].columns = outside;
+    said[n++] = "covers bytes 40 to 56";
+    c[n].column_count = 0;
+    said[n++] = "0 columns";
+    c[n].plan_count = 0;
+    said[n++] = "0 plans";
+    c[n].plans = &wrong_plans[0];
+    said[n++] = "names column 1 of 1";
+    c[n].plans = &wrong_plans[1];
+    said[n++] = "reaches 1025";
+    c[n].plans = &wrong_plans[2];
+    said[n++] = "a name has";
+    c[n].plans = &wrong_plans[3];
+    said[n++] = "0 picks";
+    c[n].writers_max = 0;
+    said[n++] = "0 writers";
+    c[n].streams_max = 4097;
+    said[n++] = "4097 streams";
+    c[n].window = 0;
+    said[n++] = "a window of 0";
+    c[n].pieces_max = 1025;
+    said[n++] = "1025 pieces";
+    c[n].spec_bytes = 65537;
+    said[n++] = "a spec of 65537";
+    c[n].min_size = 1000;
+    said[n++] = "minimum size of 1000";
+    c[n].samples_per_insert = -1;
+    said[n++] = "samples per insert";
+    c[n].samples_per_insert = 4;
+    c[n].error_max = 7;
+    said[n++] = "below 2 * max";
     for (int i = 0; i < n; i++) {
         char error[256] = "";
-        CHECK(rp_table_bytes(&c[i], error) == 0 && strstr(error, said[i]), "case %d: \"%s\"", i, error);
+        CHECK(rp_table_bytes(&c[i], error) == 0 && strstr(error, said[i]), "case %d: \"%s\"", i,
+              error);
     }
     check_group("an impossible config is refused by a sentence");
 }
 
-/* Bookkeeping of a plain table: all that a step costs besides its bytes and the tree (leaf and nodes). */
+/* Bookkeeping of a plain table: all that a step costs besides its bytes and the tree (leaf and
+ * nodes). */
 static void check_cost(void) {
     char error[256];
     struct rp_table_config config = plain_config(1 << 20);
@@ -65,15 +102,20 @@ static void check_cost(void) {
     config.window = 1024;
     size_t bytes = rp_table_bytes(&config, error);
     size_t tree = rp_tree_leaf_count(config.capacity) * 8 + rp_tree_bytes(config.capacity);
-    double each = (double)(bytes - tree - (size_t)config.capacity * config.step_bytes) / config.capacity;
-    printf("  bookkeeping: %.2f bytes a step, tree %.2f (1 M steps of 48 bytes, 16 writers, window 1024)\n", each,
-           (double)tree / config.capacity);
+    double each = (double)(bytes - tree - (size_t)config.capacity * config.step_bytes)
+                  / config.capacity;
+    printf("  bookkeeping: %.2f bytes a step, tree %.2f (1 M steps of 48 bytes, 16 writers, window "
+           "1024)\n",
+           each, (double)tree / config.capacity);
     CHECK(each <= 32);
 }
 
 /* One writer, one stream: steps in order, whole. */
 static void push(struct fixture *t, uint64_t step, uint32_t count, uint16_t flags) {
-    struct run_body body = {.run = {.sequence = step, .step = step, .count = (uint16_t)count, .piece_count = 1,
+    struct run_body body = {.run = {.sequence = step,
+                                    .step = step,
+                                    .count = (uint16_t)count,
+                                    .piece_count = 1,
                                     .flags = flags}};
     struct rp_run_done done;
     fill_run(&model, 0, &body, 0);
@@ -89,16 +131,26 @@ static void expect_same(struct fixture *t, const char *when, int length) {
     CHECK(!difference, "%s, episode of %d: %s", when, length, difference);
 }
 
-/* Given episodes of every length 1 .. n + k, cut into items at every anchor, expect behind, ahead, padding and the
- * repeated last row of each item as the plan says: first with the closing row, then cut by closing the writer. */
+/* Given episodes of every length 1 .. n + k, cut into items at every anchor, expect behind, ahead,
+ * padding and the repeated last row of each item as the plan says: first with the closing row, then
+ * cut by closing the writer. */
 static void check_edges(int cut) {
     static const struct rp_column columns[] = {{0, 8, 0}, {8, 8, 1}};
-    static const struct rp_pick picks[] = {{0, -3}, {0, -2}, {0, -1}, {0, 0}, {0, 1}, {0, 2}, {0, 3},
-                                           {1, -3}, {1, -2}, {1, -1}, {1, 0}, {1, 3}};
+    static const struct rp_pick picks[] = {{0, -3}, {0, -2}, {0, -1}, {0, 0},  {0, 1}, {0, 2},
+                                           {0, 3},  {1, -3}, {1, -2}, {1, -1}, {1, 0}, {1, 3}};
     static const struct rp_plan plans[] = {{"edges", picks, 12}};
-    struct rp_table_config config = {.name = "edges", .capacity = 64, .step_bytes = 16, .columns = columns,
-        .column_count = 2, .plans = plans, .plan_count = 1, .alpha = 1, .writers_max = 1, .streams_max = 1,
-        .window = 4, .pieces_max = 1};
+    struct rp_table_config config = {.name = "edges",
+                                     .capacity = 64,
+                                     .step_bytes = 16,
+                                     .columns = columns,
+                                     .column_count = 2,
+                                     .plans = plans,
+                                     .plan_count = 1,
+                                     .alpha = 1,
+                                     .writers_max = 1,
+                                     .streams_max = 1,
+                                     .window = 4,
+                                     .pieces_max = 1};
     for (int length = 1; length <= 8; length++) {
         struct fixture t;
         uint64_t step = 0;
@@ -116,7 +168,8 @@ static void check_edges(int cut) {
                 }
                 expect_same(&t, "open", length);
             }
-            CHECK(model.inserted >= (uint64_t)(length * episode), "every row but the closing one became an item");
+            CHECK(model.inserted >= (uint64_t)(length * episode),
+                  "every row but the closing one became an item");
         }
         if (cut) {
             rp_writer_close(&t.table, 0);
@@ -132,11 +185,21 @@ static void check_edges(int cut) {
 /* Given an item larger than a datagram, expect any part of it to be the same bytes as the whole. */
 static void check_parts(void) {
     static const struct rp_column columns[] = {{0, 8, 0}, {8, 5, 1}, {16, 16, 0}};
-    static const struct rp_pick picks[] = {{0, -3}, {0, 0}, {0, 2}, {1, -2}, {1, 0}, {2, 0}, {2, 1}, {2, 2}};
+    static const struct rp_pick picks[] = {{0, -3}, {0, 0}, {0, 2}, {1, -2},
+                                           {1, 0},  {2, 0}, {2, 1}, {2, 2}};
     static const struct rp_plan plans[] = {{"parts", picks, 8}, {"row", picks + 1, 1}};
-    struct rp_table_config config = {.name = "parts", .capacity = 64, .step_bytes = 32, .columns = columns,
-        .column_count = 3, .plans = plans, .plan_count = 2, .alpha = 1, .writers_max = 1, .streams_max = 1,
-        .window = 4, .pieces_max = 1};
+    struct rp_table_config config = {.name = "parts",
+                                     .capacity = 64,
+                                     .step_bytes = 32,
+                                     .columns = columns,
+                                     .column_count = 3,
+                                     .plans = plans,
+                                     .plan_count = 2,
+                                     .alpha = 1,
+                                     .writers_max = 1,
+                                     .streams_max = 1,
+                                     .window = 4,
+                                     .pieces_max = 1};
     struct fixture t;
     fixture_open(&t, &config, 1);
     model_open(&model, &config, 1);
@@ -196,8 +259,8 @@ static void check_statuses(void) {
     check_group("what cannot be drawn or looked up");
 }
 
-/* Given an update of a key whose slot holds a newer step, expect stale, the newer item's mass and the running maximum
- * untouched; given one of a key never issued, unknown. */
+/* Given an update of a key whose slot holds a newer step, expect stale, the newer item's mass and
+ * the running maximum untouched; given one of a key never issued, unknown. */
 static void check_recycled(void) {
     struct rp_table_config config = plain_config(1024);
     struct fixture t;
@@ -217,7 +280,8 @@ static void check_recycled(void) {
     rp_table_update(&t.table, entries, 3, &result);
     rp_intent_commit(&t.intent);
     rp_table_settle(&t.table);
-    CHECK(result.applied == 0 && result.stale == 1 && result.unknown == 2, "an update hit a recycled slot");
+    CHECK(result.applied == 0 && result.stale == 1 && result.unknown == 2,
+          "an update hit a recycled slot");
     CHECK(rp_table_lookup(&t.table, &request, &key, &head, &item) == RP_OK);
     CHECK(item.mass == RP_POWER_ONE, "an update hit a recycled slot");
     push(&t, 1040, 1, RP_RUN_ITEM);
@@ -228,7 +292,8 @@ static void check_recycled(void) {
     check_group("an update of a recycled slot is stale");
 }
 
-/* Given a table with a spec, expect its facts told as configured, and a damaged header refused at attach. */
+/* Given a table with a spec, expect its facts told as configured, and a damaged header refused at
+ * attach. */
 static void check_facts(void) {
     struct rp_table_config config = plain_config(1024);
     struct fixture t;
@@ -242,16 +307,19 @@ static void check_facts(void) {
     const void *spec = rp_table_spec(&t.table, &bytes, &crc);
     CHECK(bytes == 9 && crc == 0xe3069283 && memcmp(spec, "123456789", 9) == 0);
     rp_table_info(&t.table, &info);
-    CHECK(memcmp(info.name, config.name, RP_NAME_BYTES) == 0 && info.capacity == 1024 && info.number == 3);
+    CHECK(memcmp(info.name, config.name, RP_NAME_BYTES) == 0 && info.capacity == 1024
+          && info.number == 3);
     CHECK(info.item_bytes[0] == 48 && info.head == 1024 && info.epoch == 1 && info.min_size == 1);
-    CHECK(rp_table_epoch(&t.table) == 1 && rp_table_capacity(&t.table) == 1024 && rp_table_plan_count(&t.table) == 1);
+    CHECK(rp_table_epoch(&t.table) == 1 && rp_table_capacity(&t.table) == 1024
+          && rp_table_plan_count(&t.table) == 1);
     rp_table_reset(&t.table, 55);
     CHECK(rp_table_epoch(&t.table) == 55);
     fixture_attach(&t);
     CHECK(rp_table_epoch(&t.table) == 55);
     for (size_t at = 0; at < 24; at += 8) { /* magic, size, checksum */
         t.region[t.offset + at] ^= 1;
-        CHECK(rp_table_attach(&t.table, t.region + t.offset, 3, &t.intent, t.counters, error) == -RP_BAD_REGION);
+        CHECK(rp_table_attach(&t.table, t.region + t.offset, 3, &t.intent, t.counters, error)
+              == -RP_BAD_REGION);
         CHECK(strstr(error, "table 3"));
         t.region[t.offset + at] ^= 1;
     }

@@ -1,10 +1,12 @@
 /* Goal: writers do what the naive model says, whatever arrives in whatever order.
  *
- * Several writers of several streams send runs and pieces, held back, repeated, out of order and now and then made
- * up; episodes end, writers close and come back, the table is attached anew and emptied; items are created, updated
- * and drawn all the while. After every step the table is checked, and all that can be seen of it is compared with
- * the model byte for byte. Small rings, so that everything wraps and places are lost. */
-#include "table_model.h"
+ * Several writers of several streams send runs and pieces, held back, repeated, out of order and
+ * now and then made up; episodes end, writers close and come back, the table is attached anew
+ * and emptied; items are created, updated and drawn all the while. After every step the table is
+ * checked, and all that can be seen of it is compared with the model byte for byte. Small rings,
+ * so that everything wraps and places are lost.
+ */
+#include "table_fixture.h"
 
 enum { POOL = 24, STEPS_OF_WALK = 5000 };
 
@@ -69,8 +71,8 @@ static void deliver(struct message *message) {
     model_run(&model, message->writer, run, message->priorities);
     model_answer(&model, message->writer, run, &wanted);
     CHECK(done.key == wanted.key && done.committed == wanted.committed && done.lost == wanted.lost,
-          "answer %llu %u %u, the model says %llu %u %u", (unsigned long long)done.key, done.committed, done.lost,
-          (unsigned long long)wanted.key, wanted.committed, wanted.lost);
+          "answer %llu %u %u, the model says %llu %u %u", (unsigned long long)done.key,
+          done.committed, done.lost, (unsigned long long)wanted.key, wanted.committed, wanted.lost);
     walk.runs++;
     if (done.lost > 0) { /* send again from what is stored, under new sequences */
         walk.lost++;
@@ -102,7 +104,8 @@ static void fill_message(struct message *message, uint32_t writer) {
     message->used = 1;
     message->writer = (uint16_t)writer;
     message->life = model.writer[writer].life;
-    message->not_before = roll(40) == 0 && model.config->writers_max > 1 ? walk.now + (int)roll(2000) : 0;
+    message->not_before =
+        roll(40) == 0 && model.config->writers_max > 1 ? walk.now + (int)roll(2000) : 0;
     fill_run(&model, writer, &message->body, message->priorities);
 }
 
@@ -122,9 +125,17 @@ static void burst(uint32_t writer) {
     uint32_t steps = 2 * model.config->capacity;
     walk.bursts++;
     walk.send_step[writer][stream] = w->stream[stream].next_step;
-    for (uint32_t i = 0; i < steps && walk.send_sequence[writer] < w->done_through + model.config->window; i++) {
-        message.body.run = (struct rp_run){walk.send_sequence[writer], walk.send_step[writer][stream], stream,
-                                           some_flags(), 1, 0, 1, 0, 0};
+    for (uint32_t i = 0;
+         i < steps && walk.send_sequence[writer] < w->done_through + model.config->window; i++) {
+        message.body.run = (struct rp_run){walk.send_sequence[writer],
+                                           walk.send_step[writer][stream],
+                                           stream,
+                                           some_flags(),
+                                           1,
+                                           0,
+                                           1,
+                                           0,
+                                           0};
         fill_message(&message, writer);
         walk.send_sequence[writer]++;
         walk.send_step[writer][stream]++;
@@ -139,12 +150,20 @@ static void compose(uint32_t writer) {
     uint16_t count = (uint16_t)(1 + roll(4));
     uint16_t pieces = model.config->pieces_max > 1 && roll(2) ? (uint16_t)(2 << roll(2)) : 1;
     count = pieces > 1 ? 1 : count;
-    if (walk.send_sequence[writer] + count > w->done_through + model.config->window || free_messages() < pieces) {
+    if (walk.send_sequence[writer] + count > w->done_through + model.config->window
+        || free_messages() < pieces) {
         return;
     }
     uint16_t flags = some_flags();
-    struct rp_run run = {walk.send_sequence[writer], walk.send_step[writer][stream], stream, flags, count, 0, pieces,
-                         0, 0};
+    struct rp_run run = {walk.send_sequence[writer],
+                         walk.send_step[writer][stream],
+                         stream,
+                         flags,
+                         count,
+                         0,
+                         pieces,
+                         0,
+                         0};
     for (uint16_t piece = 0; piece < pieces; piece++) {
         struct message *message = free_message();
         run.piece = piece;
@@ -163,7 +182,8 @@ static void deliver_some(void) {
     if (!message->used || message->not_before > walk.now) {
         return;
     }
-    if (model.writer[message->writer].life == message->life && model.writer[message->writer].session != 0) {
+    if (model.writer[message->writer].life == message->life
+        && model.writer[message->writer].session != 0) {
         if (roll(400) > 0 || model.config->writers_max == 1) { /* else it never arrives: a hole */
             deliver(message);
         }
@@ -180,8 +200,15 @@ static void deliver_garbage(uint32_t writer) {
     uint16_t stream = (uint16_t)roll(w->streams + 1u);
     uint64_t next = stream < w->streams ? w->stream[stream].next_step : 0;
     uint64_t low = w->done_through > 6 ? w->done_through - 6 : 0;
-    message.body.run = (struct rp_run){low + roll(model.config->window + 8), next + roll(5), stream,
-                                       some_flags(), (uint16_t)(1 + roll(3)), 0, 1, 0, 0};
+    message.body.run = (struct rp_run){low + roll(model.config->window + 8),
+                                       next + roll(5),
+                                       stream,
+                                       some_flags(),
+                                       (uint16_t)(1 + roll(3)),
+                                       0,
+                                       1,
+                                       0,
+                                       0};
     message.body.run.step -= message.body.run.step > 2 ? roll(3) : 0;
     if (message.body.run.sequence + 4 > walk.send_sequence[writer]) {
         return; /* sequences the honest part has not used yet stay its own */
@@ -205,13 +232,15 @@ static void create_some(uint32_t writer) {
     CHECK(rp_writer_check_create(&walk.fixture.table, (int)writer, &create) == 0);
     int expected = model_create(&model, writer, &create, 0);
     uint32_t items = rp_writer_create_items(&walk.fixture.table, (int)writer, &create);
-    CHECK(items == 1 || (expected != RP_OK && expected != RP_NOT_YET), "a new item is not foreseen");
+    CHECK(items == 1 || (expected != RP_OK && expected != RP_NOT_YET),
+          "a new item is not foreseen");
     int status = RP_NOT_YET;
     for (int i = 0; i < 4000 && status == RP_NOT_YET; i++) { /* a long walk goes on in the repeat */
         status = rp_writer_create(&walk.fixture.table, (int)writer, &create);
         i = expected == RP_NOT_YET ? 4000 : i;
     }
-    CHECK(status == expected, "create: %s, the model says %s", rp_status_name(status), rp_status_name(expected));
+    CHECK(status == expected, "create: %s, the model says %s", rp_status_name(status),
+          rp_status_name(expected));
     walk.created += status == RP_OK;
     model_create(&model, writer, &create, 1);
 }
@@ -232,8 +261,9 @@ static void update_some(void) {
     rp_intent_commit(&walk.fixture.intent);
     rp_table_settle(&walk.fixture.table);
     model_update(&model, entries, count, &expected);
-    CHECK(memcmp(&found, &expected, sizeof found) == 0, "applied %u stale %u unknown %u, the model says %u %u %u",
-          found.applied, found.stale, found.unknown, expected.applied, expected.stale, expected.unknown);
+    CHECK(memcmp(&found, &expected, sizeof found) == 0,
+          "applied %u stale %u unknown %u, the model says %u %u %u", found.applied, found.stale,
+          found.unknown, expected.applied, expected.stale, expected.unknown);
 }
 
 static void draw_some(void) {
@@ -253,12 +283,14 @@ static void draw_some(void) {
     }
     rp_intent_commit(&walk.fixture.intent);
     rp_table_settle(&walk.fixture.table);
-    CHECK(head.total == total && head.drawable == drawable && head.head == model.head && head.count == request.count);
+    CHECK(head.total == total && head.drawable == drawable && head.head == model.head
+          && head.count == request.count);
     model_draw(&model, &request, keys);
     for (uint32_t i = 0; i < request.count; i++) {
         const struct model_step *s = model_at(&model, keys[i]);
         CHECK(items[i].key == keys[i], "draw %u", i);
-        CHECK(items[i].mass == s->mass && items[i].behind == s->behind && items[i].ahead == s->ahead);
+        CHECK(items[i].mass == s->mass && items[i].behind == s->behind
+              && items[i].ahead == s->ahead);
     }
 }
 
@@ -266,7 +298,8 @@ static void open_writer(uint32_t writer) {
     uint16_t streams = (uint16_t)(1 + roll(model.config->streams_max));
     uint64_t session = ++walk.sessions;
     CHECK(rp_writer_open(&walk.fixture.table, session, streams) == (int)writer);
-    CHECK(rp_writer_open(&walk.fixture.table, session, streams) == (int)writer, "opening again finds the same place");
+    CHECK(rp_writer_open(&walk.fixture.table, session, streams) == (int)writer,
+          "opening again finds the same place");
     model_writer_open(&model, writer, session, streams);
     walk.send_sequence[writer] = 0;
     memset(walk.send_step[writer], 0, sizeof walk.send_step[writer]);
@@ -327,9 +360,12 @@ static void take_walk(const char *name, const struct rp_table_config *config, ui
         CHECK(!difference, "walk %s, step %d: %s", name, i, difference);
     }
     const uint64_t *counters = walk.fixture.counters;
-    printf("  %-7s bursts %llu, runs %llu, refused %llu, lost %llu, items %llu, evicted %llu, holes %llu, laps %llu\n", name,
-           (unsigned long long)walk.bursts, (unsigned long long)walk.runs, (unsigned long long)walk.refused, (unsigned long long)walk.lost,
-           (unsigned long long)counters[RP_COUNT_items_created], (unsigned long long)counters[RP_COUNT_items_evicted],
+    printf("  %-7s bursts %llu, runs %llu, refused %llu, lost %llu, items %llu, evicted %llu, "
+           "holes %llu, laps %llu\n",
+           name, (unsigned long long)walk.bursts, (unsigned long long)walk.runs,
+           (unsigned long long)walk.refused, (unsigned long long)walk.lost,
+           (unsigned long long)counters[RP_COUNT_items_created],
+           (unsigned long long)counters[RP_COUNT_items_evicted],
            (unsigned long long)counters[RP_COUNT_holes_overwritten],
            (unsigned long long)(model.head / config->capacity));
     fixture_close(&walk.fixture);
@@ -347,12 +383,16 @@ static void check_refusals(const struct rp_table_config *config) {
         {{0, 0, 0, 8, 1, 0, 1, 0, 32}, RP_BAD_ARGUMENT, RP_COUNT_refused_argument},
         {{0, 0, 0, 0, 1, 0, 1, 1, 32}, RP_BAD_ARGUMENT, RP_COUNT_refused_argument},
         {{0, 0, 0, RP_RUN_PRIORITY, 1, 0, 1, 0, 40}, RP_BAD_ARGUMENT, RP_COUNT_refused_argument},
-        {{0, 0, 0, RP_RUN_ITEM | RP_RUN_END, 1, 0, 1, 0, 32}, RP_BAD_ARGUMENT, RP_COUNT_refused_argument},
+        {{0, 0, 0, RP_RUN_ITEM | RP_RUN_END, 1, 0, 1, 0, 32},
+         RP_BAD_ARGUMENT,
+         RP_COUNT_refused_argument},
         {{0, 0, 0, 0, 1, 0, 0, 0, 32}, RP_BAD_PIECE, RP_COUNT_refused_piece},
         {{0, 0, 0, 0, 1, 1, 1, 0, 32}, RP_BAD_PIECE, RP_COUNT_refused_piece},
         {{0, 0, 0, 0, 1, 0, 5, 0, 8}, RP_BAD_PIECE, RP_COUNT_refused_piece},
         {{0, 0, 0, 0, 2, 0, 2, 0, 16}, RP_BAD_PIECE, RP_COUNT_refused_piece},
-        {{0, 0, 0, 0, 1, 0, 3, 0, 16}, RP_BAD_PIECE, RP_COUNT_refused_piece}, /* its third piece would be empty */
+        {{0, 0, 0, 0, 1, 0, 3, 0, 16},
+         RP_BAD_PIECE,
+         RP_COUNT_refused_piece}, /* its third piece would be empty */
         {{0, 0, 0, 0, 1, 0, 2, 0, 24}, RP_BAD_PIECE, RP_COUNT_refused_piece},
         {{0, 0, 0, 0, 1, 0, 1, 0, 24}, RP_BAD_PIECE, RP_COUNT_refused_piece},
         {{0, 0, 2, 0, 1, 0, 1, 0, 32}, RP_BAD_STREAM, RP_COUNT_refused_stream},
@@ -361,15 +401,17 @@ static void check_refusals(const struct rp_table_config *config) {
         {{UINT64_MAX, 0, 0, 0, 1, 0, 1, 0, 32}, RP_BAD_SEQUENCE, RP_COUNT_refused_sequence},
         {{0, 16, 0, 0, 1, 0, 1, 0, 32}, RP_BAD_STEP, RP_COUNT_refused_step},
         {{0, UINT64_MAX, 0, 0, 1, 0, 1, 0, 32}, RP_BAD_STEP, RP_COUNT_refused_step},
-        {{0, 0, 0, RP_RUN_ITEM | RP_RUN_PRIORITY, 1, 0, 1, 0, 40}, RP_BAD_PRIORITY, RP_COUNT_refused_priority},
+        {{0, 0, 0, RP_RUN_ITEM | RP_RUN_PRIORITY, 1, 0, 1, 0, 40},
+         RP_BAD_PRIORITY,
+         RP_COUNT_refused_priority},
     };
     struct fixture t;
     struct rp_writer_granted granted;
     fixture_open(&t, config, 1);
     int writer = rp_writer_open(&t.table, 5, 2);
     rp_writer_granted(&t.table, writer, &granted);
-    CHECK(granted.epoch == 1 && granted.next_sequence == 0 && granted.window == 4 && granted.streams == 2
-          && granted.pieces_max == 4);
+    CHECK(granted.epoch == 1 && granted.next_sequence == 0 && granted.window == 4
+          && granted.streams == 2 && granted.pieces_max == 4);
     CHECK(rp_writer_open(&t.table, 6, 2) == -RP_NO_WRITER_FREE);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         for (size_t j = 0; j < 3; j++) {
@@ -379,11 +421,16 @@ static void check_refusals(const struct rp_table_config *config) {
             CHECK(t.counters[cases[i].counter] == before + 1, "case %zu", i);
         }
     }
-    static const struct rp_create creates[] = {{.stream = 2}, {.flags = 2}, {.reserved = 1}, {.priority = -1.0},
+    static const struct rp_create creates[] = {{.stream = 2},
+                                               {.flags = 2},
+                                               {.reserved = 1},
+                                               {.priority = -1.0},
                                                {.priority = 1.0, .flags = RP_CREATE_MAXIMUM}};
-    static const int statuses[] = {RP_BAD_STREAM, RP_BAD_ARGUMENT, RP_BAD_ARGUMENT, RP_BAD_PRIORITY, RP_BAD_PRIORITY};
+    static const int statuses[] = {RP_BAD_STREAM, RP_BAD_ARGUMENT, RP_BAD_ARGUMENT, RP_BAD_PRIORITY,
+                                   RP_BAD_PRIORITY};
     for (size_t i = 0; i < 5; i++) {
-        CHECK(rp_writer_check_create(&t.table, writer, &creates[i]) == -statuses[i], "create %zu", i);
+        CHECK(rp_writer_check_create(&t.table, writer, &creates[i]) == -statuses[i], "create %zu",
+              i);
     }
     fixture_close(&t);
     check_group("what must be refused is refused, by name and counter");
@@ -392,18 +439,28 @@ static void check_refusals(const struct rp_table_config *config) {
 static const struct rp_column columns[] = {{0, 8, 0}, {8, 5, 1}, {16, 16, 0}};
 static const struct rp_pick row[] = {{0, 0}, {1, 0}, {2, 0}};
 static const struct rp_pick whole[] = {{2, 0}, {1, 0}};
-static const struct rp_pick stacked[] = {{0, -3}, {0, -2}, {0, -1}, {0, 0}, {0, 1}, {0, 2}, {0, 3}, {1, -3}, {1, -1},
-                                         {1, 0}, {1, 3}, {2, 0}, {2, 1}, {2, 2}};
-static const struct rp_pick sequence[] = {{0, 0}, {1, 0}, {1, 1}, {1, 2}, {1, 3}, {1, 4}, {1, 5}, {2, 0}, {2, 1},
-                                          {2, 5}};
+static const struct rp_pick stacked[] = {{0, -3}, {0, -2}, {0, -1}, {0, 0}, {0, 1}, {0, 2}, {0, 3},
+                                         {1, -3}, {1, -1}, {1, 0},  {1, 3}, {2, 0}, {2, 1}, {2, 2}};
+static const struct rp_pick sequence[] = {{0, 0}, {1, 0}, {1, 1}, {1, 2}, {1, 3},
+                                          {1, 4}, {1, 5}, {2, 0}, {2, 1}, {2, 5}};
 static const struct rp_plan plain_plans[] = {{"row", row, 3}, {"some", whole, 2}};
-static const struct rp_plan window_plans[] = {{"stacked", stacked, 14}, {"sequence", sequence, 10}, {"row", row, 3}};
+static const struct rp_plan window_plans[] = {
+    {"stacked", stacked, 14}, {"sequence", sequence, 10}, {"row", row, 3}};
 
 int main(void) {
     uint64_t seed = check_seed(20260801);
-    struct rp_table_config config = {.name = "walk", .capacity = 97, .step_bytes = 32, .columns = columns,
-        .column_count = 3, .plans = plain_plans, .plan_count = 2, .alpha = 0.6, .writers_max = 2, .streams_max = 3,
-        .window = 3, .pieces_max = 1};
+    struct rp_table_config config = {.name = "walk",
+                                     .capacity = 97,
+                                     .step_bytes = 32,
+                                     .columns = columns,
+                                     .column_count = 3,
+                                     .plans = plain_plans,
+                                     .plan_count = 2,
+                                     .alpha = 0.6,
+                                     .writers_max = 2,
+                                     .streams_max = 3,
+                                     .window = 3,
+                                     .pieces_max = 1};
     take_walk("plain", &config, seed);
     config.capacity = 64;
     config.window = 4;
