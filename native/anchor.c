@@ -196,7 +196,8 @@ void rp_writer_close(struct rp_table *table, int index) {
     for (uint32_t stream = 0; stream < writer->streams; stream++) {
         const struct rp_stream *state = rp_stream_at(p, (uint32_t)index, stream);
         struct rp_slot *last = state->depth > 0 ? rp_alive(p, state->head) : 0;
-        int item = last && rp_item_flags(last->item) & RP_STEP_ITEM; /* its own row closes nothing */
+        /* An item's own row closes nothing. */
+        int item = last && rp_item_flags(last->item) & RP_STEP_ITEM;
         if (last && !item) {
             rp_intent_set(table->intent, &last->item, last->item | (uint64_t)RP_STEP_END << 16);
             table->counters[RP_COUNT_episodes_cut]++;
