@@ -57,7 +57,7 @@ $(ENGINE): $(NATIVE) $(HEADERS) replay_server/_build.py
 engine: $(ENGINE)            ## compile the core for Python, in place, with .venv's Python or this shell's
 
 setup: $(VENV)/.packages     ## make .venv: this package, its compiled core, what training and tests need
-	$(Q)$(MAKE) --no-print-directory engine
+	$(Q)$(MAKE) -s --no-print-directory engine
 test: setup native native-san ## every test, the C ones twice: plain and under sanitizers
 	$(Q)$(VENV)/bin/pytest -q
 

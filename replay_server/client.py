@@ -517,15 +517,22 @@ class Client:
         return self._link.closed
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends the session; writers have sessions of their own. Twice is fine."""
+        """Ends the session; writers have sessions of their own. Twice is fine.
+
+        Updates still queued may be lost: `flush` first. Leaving a `with` block does.
+        """
         self._link.close(self.timeout if timeout is None else timeout)
 
     def __enter__(self) -> Client:
         _ = self._link.raw
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            if kind is None and not self.closed:
+                self.flush()
+        finally:
+            self.close()
 
     def __reduce__(self) -> tuple:
         return _reopened, (self.address, self.timeout, self._options)

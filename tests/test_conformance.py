@@ -159,6 +159,15 @@ def test_queued_updates_are_told_by_flush(place):
         assert set(batch.masses.tolist()) == {int(batch.totals[0]) // 100}
 
 
+def test_leaving_the_client_flushes_its_updates(place):
+    """Given queued updates at the end of `with`. Expect the server to have them."""
+    with place.served(plain()) as server:
+        with Client(server.address) as client:
+            keys = client.extend("main", plain_rows(64))
+            client.update_priorities("main", keys, np.full(64, 3.0), wait=False)
+        assert server.counters()["priorities_applied"] == 64
+
+
 def test_uniform_sampling_ignores_priorities(place):
     """Given a uniform sampler. Expect equal masses and weights of one."""
     with place.pair(plain(sampler=Uniform())) as (_, client):
