@@ -118,7 +118,8 @@ static void count_open(const struct rp_client *client, const struct client_write
         int sent = message->state != MESSAGE_FILLING && message->state != MESSAGE_UNSENT;
         for (uint32_t k = 0; k < message->run_count; k++, at = rp_client_run_after(at)) {
             const struct rp_run *run = rp_client_run_at(at);
-            if (run->piece == 0) {
+            int counted = run->step < writer->streams[run->stream].committed; /* by another piece */
+            if (run->piece == 0 && !(counted && run->piece_count > 1)) {
                 *(sent ? in_doubt : never_sent) +=
                     (uint64_t)run->count - message->runs[k].committed;
             }
