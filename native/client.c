@@ -254,11 +254,11 @@ static int was_asked(struct rp_client *client, const struct rp_view *view) {
                && client->messages[index].state >= MESSAGE_FLYING;
     case RP_OP_SAMPLE: return rp_client_sample_find(client, id) != NULL;
     case RP_OP_PULL:
-        return index < client->flights_max && client->flights[index].used
-               && client->flights[index].id == id;
+        return rp_client_pull_find(client, id);
     case RP_OP_UPDATE: return id >= updates->base_id && id < updates->next_id;
     case RP_OP_PUBLISH:
-        return client->publisher != CLIENT_NONE && client->tickets[client->publisher].id == id;
+        return id != 0 && client->publisher != CLIENT_NONE
+               && client->tickets[client->publisher].id == id;
     case RP_OP_PING:
         return (client->session.ping_tries > 0 && client->session.ping_id == id)
                || rp_client_ticket_find(client, op, id) != NULL;

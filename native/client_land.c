@@ -28,7 +28,7 @@ static int side_by_side(const struct rp_landing_column *left,
 
 /* Checks that columns rise inside the item, and merges them. 0 = they do not. */
 int rp_client_land_columns(struct client_sample *sample) {
-    const struct rp_landing *landing = sample->landing;
+    const struct rp_landing *landing = &sample->landing;
     uint32_t count = 0;
     uint64_t end = 0;
     for (uint32_t i = 0; i < landing->column_count; i++) {
@@ -56,15 +56,15 @@ static const struct rp_landing_column *columns_of(const struct client_sample *sa
         *count = sample->column_count;
         return sample->columns;
     }
-    *count = sample->landing->column_count;
-    return sample->landing->columns;
+    *count = sample->landing.column_count;
+    return sample->landing.columns;
 }
 
 /* ---- heads ---- */
 
 static void land_word(const struct client_sample *sample, uint32_t item, uint32_t word,
                       uint64_t value) {
-    const struct rp_landing *landing = sample->landing;
+    const struct rp_landing *landing = &sample->landing;
     uint32_t at = position(sample, item);
     if (word == 0) {
         if (landing->keys != NULL) {
@@ -171,7 +171,7 @@ static void land_column(uint8_t *target, uint64_t stride, const uint8_t *source,
 
 static void land_whole(const struct client_sample *sample, uint32_t item, uint32_t items,
                        const uint8_t *bytes) {
-    uint32_t item_bytes = sample->landing->item_bytes;
+    uint32_t item_bytes = sample->landing.item_bytes;
     uint32_t count;
     const struct rp_landing_column *columns = columns_of(sample, &count);
     if (sample->mapped) {
@@ -190,7 +190,7 @@ static void land_whole(const struct client_sample *sample, uint32_t item, uint32
 
 static void land_items(const struct client_sample *sample, uint64_t offset, const uint8_t *bytes,
                        uint32_t size) {
-    uint32_t item_bytes = sample->landing->item_bytes;
+    uint32_t item_bytes = sample->landing.item_bytes;
     uint32_t item = (uint32_t)(offset / item_bytes);
     uint32_t within = (uint32_t)(offset % item_bytes);
     if (within != 0) {
@@ -213,7 +213,7 @@ static void land_items(const struct client_sample *sample, uint64_t offset, cons
 
 static int head_valid(const struct client_sample *sample) {
     const struct rp_batch *head = &sample->head;
-    return head->count == sample->round_count && head->item_bytes == sample->landing->item_bytes
+    return head->count == sample->round_count && head->item_bytes == sample->landing.item_bytes
            && head->epoch != 0 && head->capacity > 0
            && (sample->request.epoch == 0 || sample->request.epoch == head->epoch);
 }
@@ -250,7 +250,7 @@ int rp_client_land(struct client_sample *sample, uint64_t offset, const uint8_t 
 /* What is one number for all items of the round; and ages, from the keys that stand in their
  * place. */
 void rp_client_land_totals(struct client_sample *sample) {
-    const struct rp_landing *landing = sample->landing;
+    const struct rp_landing *landing = &sample->landing;
     for (uint32_t i = 0; i < sample->round_count; i++) {
         uint32_t at = position(sample, i);
         if (landing->totals != NULL) {

@@ -94,6 +94,7 @@ void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket
 enum client_sending rp_client_sample_send(struct rp_client *client, struct client_ticket *ticket);
 int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view);
 struct client_ticket *rp_client_sample_find(struct rp_client *client, uint64_t id);
+int rp_client_pull_find(const struct rp_client *client, uint64_t id);
 int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view);
 void rp_client_sample_round(struct rp_client *client, struct client_ticket *ticket);
 int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticket, int status);

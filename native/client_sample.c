@@ -62,7 +62,7 @@ int rp_client_sample(struct rp_client *client, uint16_t table, const struct rp_s
     }
     struct client_ticket *ticket = rp_client_ticket_at(client, number);
     struct client_sample *sample = sample_of(client, ticket);
-    *sample = (struct client_sample){.landing = landing,
+    *sample = (struct client_sample){.landing = *landing,
                                      .keys = keys,
                                      .request = *request,
                                      .holes = sample->holes,
@@ -113,7 +113,7 @@ static uint32_t position(const struct client_sample *sample, uint32_t item) {
 
 /* Marks what is valid; the map becomes the places of the holes. Returns how many there are. */
 static uint32_t find_holes(struct client_sample *sample) {
-    uint8_t *valid = sample->landing->valid;
+    uint8_t *valid = sample->landing.valid;
     uint32_t holes = 0;
     for (uint32_t i = 0; i < sample->round_count; i++) {
         int hole = (int)(sample->holes[i / 64] >> (i % 64) & 1);
@@ -175,7 +175,7 @@ static int records_allow(const struct rp_client *client) {
 static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
     uint32_t mtu = client->session.mtu;
-    uint32_t item_bytes = sample->landing->item_bytes;
+    uint32_t item_bytes = sample->landing.item_bytes;
     if (sample->request.mode == RP_SAMPLE_KEYS) {
         uint32_t left = sample->request.count - sample->first_item;
         uint32_t most = keys_per_request(client);
@@ -339,7 +339,7 @@ static void begin_landing(struct rp_client *client, struct client_ticket *ticket
  * be zero. */
 static int note_holes(struct client_sample *sample, const uint64_t *words, uint64_t start,
                       uint64_t end) {
-    uint32_t item_bytes = sample->landing->item_bytes;
+    uint32_t item_bytes = sample->landing.item_bytes;
     uint64_t prefix = sample->bytes - (uint64_t)sample->round_count * item_bytes;
     uint64_t any = 0;
     for (uint32_t i = 0; i < sample->words; i++) {
@@ -431,13 +431,18 @@ int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view
     }
 }
 
+/* Is a pull of this id under way? Flights of other requests have no id of their own. */
+int rp_client_pull_find(const struct rp_client *client, uint64_t id) {
+    uint32_t index = id & 0xFFFF;
+    return id != 0 && index < client->flights_max && client->flights[index].used
+           && client->flights[index].id == id;
+}
+
 /* A pull is answered by the batch's datagrams; only its refusals come under its own name. */
 int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view) {
     uint32_t index = view->message->id & 0xFFFF;
     uint16_t status = rp_client_answer_status(view);
-    if (index >= client->flights_max || !client->flights[index].used || status == RP_OK
-        || client->flights[index].kind != OWNER_TICKET
-        || client->flights[index].id != view->message->id) {
+    if (!rp_client_pull_find(client, view->message->id) || status == RP_OK) {
         return -RP_COUNT_drop_unsolicited;
     }
     struct client_ticket *ticket = &client->tickets[client->flights[index].owner];

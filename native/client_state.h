@@ -102,7 +102,7 @@ struct client_fetch {   /* many datagrams of one thing; see client_fetch.c */
 };
 
 struct client_sample {
-    const struct rp_landing *landing;
+    struct rp_landing landing; /* the columns it points to stay the caller's */
     const uint64_t *keys;
     struct rp_sample request; /* of the whole; a round's count differs */
     struct rp_batch head;     /* of the round, as received */
