@@ -224,8 +224,8 @@ int rp_client_table_number(struct rp_client *client, uint16_t table, struct rp_t
     return post_table(client, "", table, info, deadline_ns);
 }
 
-/* Items of one message where the limiter admits so many at once: half of what it lets the two sides be apart, so that
- * batches of up to the other half never wait for this message while it waits for them. */
+/* Items of one message: half of what the limiter lets the two sides be apart, so that batches of up
+ * to the other half never wait for this message while it waits for them. */
 static uint32_t items_at_once(const struct rp_table_info *info) {
     double apart = info->error_max - info->error_min;
     if (!(info->samples_per_insert > 0)) {
