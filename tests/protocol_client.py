@@ -316,34 +316,31 @@ def converse(host: str, port: int, name: str) -> dict[str, object]:
     session = Session(host, port)
     table = session.table(name)
     number, epoch, size = table["number"], table["epoch"], table["step_bytes"]
-    session.ask(WRITER, 1, writer_request(1), number)
-    step = [bytes((i * 7 + k) % 251 for i in range(size)) for k in range(3)]
+    granted = session.ask(WRITER, 1, writer_request(1), number).rest
+    pieces_max = struct.unpack_from("<H", granted, 22)[0]
     last = 1 + table["ahead"]
-    steps = [step[0], *[step[1]] * (last - 1), step[2]]
-    whole = run(0, 0, 0, b"".join(steps[:-1]), count=len(steps) - 1)
-    first, _ = session.pushed(1, push(epoch, [whole], []), number)
-    piece_count = min(3, size // 8)
-    piece = round_up((size + piece_count - 1) // piece_count)
+    steps = [bytes((i * 7 + k) % 251 for i in range(size)) for k in range(last + 1)]
+    whole = [push(epoch, [run(k, k, 0, steps[k])], []) for k in range(last)]
+    first = [session.pushed(1 + k, body, number)[0][0] for k, body in enumerate(whole)]
+    piece = round_up((size + pieces_max - 1) // pieces_max)
     piece_count = (size + piece - 1) // piece
-    answers = []
+    pieces = []
     for i in range(piece_count):
-        part = steps[-1][i * piece : (i + 1) * piece]
-        body = push(
-            epoch, [run(last, last, 0, part, flags=END, piece=i, piece_count=piece_count)], []
-        )
-        answers.append(session.pushed(2 + i, body, number)[0])
-    again, _ = session.pushed(20, push(epoch, [whole], []), number)
-    _, made = session.pushed(21, push(epoch, [], [create(0, 0, 1.5)]), number)
-    _, repeated = session.pushed(22, push(epoch, [], [create(0, 0, 9.0)]), number)
+        part = steps[last][i * piece : (i + 1) * piece]
+        cut = run(last, last, 0, part, flags=END, piece=i, piece_count=piece_count)
+        pieces += session.pushed(20 + i, push(epoch, [cut], []), number)[0]
+    again = session.pushed(40, whole[0], number)[0][0]
+    _, made = session.pushed(41, push(epoch, [], [create(0, 0, 1.5)]), number)
+    _, repeated = session.pushed(42, push(epoch, [], [create(0, 0, 9.0)]), number)
     item_bytes = table["item_bytes"]
-    drawn = session.batch(1, sample(epoch, 4), number, 4, item_bytes)
-    same = session.batch(1, sample(epoch, 4), number, 4, item_bytes)
-    entries = [(drawn.items[0][0], 0.25), (first[0][0] + 2, 1.0)]
+    drawn = session.batch(1, sample(epoch, 4, budget=2), number, 4, item_bytes)
+    same = session.batch(1, sample(epoch, 4, budget=2), number, 4, item_bytes)
+    entries = [(drawn.items[0][0], 0.25), (first[1][0], 1.0)]
     rest = session.ask(UPDATE, 1, update(epoch, entries), number).rest
     later = session.batch(2, sample(epoch, 1), number, 1, item_bytes)
     session.close()
     return {
-        "first": first, "pieces": answers, "again": again, "made": list(made),
+        "first": first, "pieces": pieces, "again": again, "made": list(made),
         "repeated": list(repeated), "drawn": drawn, "same": same, "steps": steps, "table": table,
         "updated": struct.unpack_from("<III", rest), "later": later,
     }  # fmt: skip

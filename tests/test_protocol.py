@@ -8,8 +8,11 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import protocol_client
 import pytest
+
+from replay_server import Column, NStep, Prioritized, Server, Spec, Table
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = (ROOT / "PROTOCOL.md").read_text()
@@ -84,3 +87,75 @@ def test_a_flipped_bit_is_refused_at_every_place():
         bad[bit // 8] ^= 1 << bit % 8
         with pytest.raises(ValueError):
             protocol_client.parse(bytes(bad))
+
+
+# -- the conversation ----------------------------------------------------------------------------
+
+SPEC = Spec(
+    (
+        Column("observation", np.dtype(np.float32), (200,)),
+        Column("action", np.dtype(np.int64)),
+        Column("reward", np.dtype(np.float32)),
+        Column("terminated", np.dtype(np.bool_)),
+    )
+)
+CAPACITY, ONE = 1024, 1 << 26
+
+
+@pytest.fixture(scope="module")
+def told():
+    """(what came back to the plain client, the server's counters) of one whole conversation."""
+    table = Table("main", step=SPEC, plan=NStep(2), capacity=CAPACITY, sampler=Prioritized(1.0))
+    with Server([table], "udp://127.0.0.1:0", seed=9) as server:
+        host, port = server.address.removeprefix("udp://").split(":")
+        heard = protocol_client.converse(host, int(port), "main")
+        yield heard, server.counters()
+
+
+def item_bytes_of(steps):
+    """The item at step 0 by PROTOCOL.md's order: column by column, offset by offset."""
+    offsets = {"observation": (0, 2), "action": (0,), "reward": (0, 1), "terminated": (0, 1)}
+    item = b"".join(
+        steps[step][SPEC.offsets[column.name] : SPEC.offsets[column.name] + column.size]
+        for column in SPEC
+        for step in offsets[column.name]
+    )
+    return item + bytes(-len(item) % 8)
+
+
+def test_a_client_of_the_document_alone_stores_steps_exactly_once(told):
+    """Given three whole steps, one in pieces, and the first again. Expect one key each, the fourth
+    committed with its last piece, and the repeat told apart from a second storing."""
+    heard, counters = told
+    assert (heard["table"]["ahead"], heard["table"]["head"]) == (2, CAPACITY)
+    assert heard["first"] == [(CAPACITY + k, 1, 0) for k in range(3)]
+    assert heard["pieces"] == [(CAPACITY + 3, 0, 0), (CAPACITY + 3, 1, 0)], "a step in pieces"
+    assert heard["again"] == (CAPACITY, 1, 0)
+    assert (counters["steps_committed"], counters["pushes_repeated"]) == (4, 1)
+
+
+def test_a_client_of_the_document_alone_draws_what_it_stored(told):
+    """Given one item of priority 1.5, created twice, the second time with 9. Expect EXISTS and the
+    first priority; the same batch for the same id; its bytes, some of them pulled."""
+    heard, counters = told
+    assert (heard["made"], heard["repeated"]) == ([protocol_client.OK], [protocol_client.EXISTS])
+    item = (CAPACITY, ONE * 3 // 2, 0, 2, item_bytes_of(heard["steps"]))
+    for batch in (heard["drawn"], heard["same"]):
+        assert (batch.epoch, batch.drawable) == (heard["table"]["epoch"], 1)
+        assert batch.total == ONE * 3 // 2, "the repeated create left the priority alone"
+        assert batch.items == [item] * 4
+        assert batch.datagrams > 2, "a batch of several datagrams"
+    assert (counters["items_created"], counters["items_existed"]) == (1, 1)
+    assert counters["pulls"] >= 2 and counters["samples_repeated"] >= 1
+    assert (counters["samples"], counters["items_sampled"]) == (2, 5)
+
+
+def test_a_client_of_the_document_alone_sets_a_priority(told):
+    """Given a priority for the item, and one for a step that is none. Expect applied and unknown,
+    and the new mass at the next draw."""
+    heard, counters = told
+    assert heard["updated"] == (1, 0, 1)
+    assert heard["later"].total == ONE // 4
+    assert [entry[:2] for entry in heard["later"].items] == [(CAPACITY, ONE // 4)]
+    assert (counters["priorities_applied"], counters["priorities_unknown"]) == (1, 1)
+    assert (counters["sessions_opened"], counters["sessions_closed"]) == (1, 1)
