@@ -92,7 +92,6 @@ def equal_batches(batch, expected, which):
 def test_batches_and_losses_are_those_of_a_replay_in_this_process():
     """Given the same seed, a ring that goes around and a beta that rises. Expect each batch and
     each loss to be equal, and the two nets at the end."""
-    torch.set_num_threads(1)
     with InTurn(SETTINGS, seed=11) as parts:
         spec = parts.actor.spec
         replay = Replay(
@@ -115,7 +114,6 @@ def test_batches_and_losses_are_those_of_a_replay_in_this_process():
 
 def weights_after(seed, updates):
     """SHA-256 of the online net after so many updates in turn."""
-    torch.set_num_threads(1)
     with InTurn(SETTINGS, seed=seed) as parts:
         for turn in parts.turns():
             if parts.learner.step == updates:

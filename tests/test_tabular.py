@@ -24,7 +24,7 @@ from deploy.sync import InTurn
 from learner.presets import CARTPOLE, changed
 from replay_server import NStep, Prioritized, Table, spec_from
 
-CALLS, UPDATES, RATE = 500, 800, 3.0
+CALLS, UPDATES, RATE = 500, 1600, 3.0
 
 
 def parts_for(actions, n):
@@ -75,7 +75,6 @@ def learned(parts):
 @pytest.mark.parametrize(("actions", "n"), [(2, 1), (1, 3)], ids=["q-n1", "process-n3"])
 def test_through_the_server_a_linear_net_reaches_the_solved_values(actions, n):
     """Given a recorded trace. Expect every step of it to be an item, and the solved values."""
-    torch.set_num_threads(1)
     parts, trace = parts_for(actions, n)
     with parts:
         for _ in range(CALLS):
