@@ -21,7 +21,7 @@ RANKS = [
     {"site", "status", "config", "random", "power", "power_kernel", "power_tables"},
     {"crc32c", "crc32c_kernel", "siphash", "wire", "sum_tree", "sum_tree_kernel"},
     {"intent"},
-    {"store", "table", "writer", "limiter", "table_state", "draw"},
+    {"plan", "store", "table", "writer", "limiter", "table_state", "draw"},
     {"flow", "transport"},
 ]
 LEAVES = RANKS[0] | RANKS[1] | RANKS[2]
