@@ -30,8 +30,8 @@ int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t s
     return number;
 }
 
-/* Begins anew at the next sending, after `wait_ns`: under the same id, which the server knows as the
- * same publication, so that an answer that comes late cannot make two versions of it. */
+/* Begins anew at the next sending, after `wait_ns`: under the same id, which the server knows as
+ * the same publication, so that an answer that comes late cannot make two versions of it. */
 static void begin_anew(struct rp_client *client, struct client_ticket *ticket, uint64_t wait_ns) {
     rp_client_flights_end(client, &ticket->flights);
     ticket->flight_count = 0;
