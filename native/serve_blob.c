@@ -1,8 +1,8 @@
 /* BLOB: a table's spec or a weights version as datagrams, straight from where it lies.
  *
  * A weights blob is asked for first as version 0 at datagram 0; the answer says which version
- * that was, and the rest is asked for by that number. Each answer keeps the version's slot from
- * being assembled into for a while.
+ * that was, and the rest is asked for by that number. A session that has begun to pull a version
+ * and not yet asked for its end keeps the version's slot from being assembled into for a while.
  */
 #include <string.h>
 
@@ -13,7 +13,7 @@ struct blob {
     uint64_t size;
     uint64_t version;
     uint32_t crc;
-    uint64_t *pulled_ns; /* null: never goes away */
+    uint32_t goes_away; /* 1: weights, which newer ones replace */
 };
 
 static int find_spec(const struct rp_call *call, const struct rp_blob_request *request,
@@ -50,7 +50,7 @@ static int find_weights(const struct rp_call *call, const struct rp_blob_request
         const struct rp_weights_slot *slot = &weights->slot[i];
         if (slot->version == version) {
             *blob = (struct blob){server->weights_bytes + i * server->weights_stride, slot->size,
-                                  version, (uint32_t)slot->crc, &server->weights_pulled_ns[i]};
+                                  version, (uint32_t)slot->crc, 1};
             return 0;
         }
     }
@@ -111,8 +111,10 @@ int rp_serve_blob(struct rp_call *call) {
         rp_server_count(call->server, RP_COUNT_drop_no_room);
         return RP_SERVED;
     }
-    if (blob.pulled_ns != NULL) {
-        *blob.pulled_ns = call->server->now_ns;
+    if (blob.goes_away) {
+        struct rp_line *line = &call->server->lines[call->session];
+        line->pull_version = request->first + count < datagrams ? blob.version : 0;
+        line->pull_ns = call->server->now_ns;
     }
     struct rp_blob_datagram shape = {.version = blob.version, .size = blob.size, .crc = blob.crc,
                                      .datagram = request->first, .datagram_count = datagrams,

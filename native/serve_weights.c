@@ -70,6 +70,17 @@ static uint64_t oldest_slot(const struct rp_weights *weights) {
     return oldest;
 }
 
+/* Is some session in the middle of pulling this version? */
+static int being_pulled(const struct rp_server *server, uint64_t version) {
+    for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
+        const struct rp_line *line = &server->lines[i];
+        if (line->pull_version == version && rests(server, line->pull_ns, RP_PIN_MS)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Nobody's first, then the slot's version gone, then its bits cleared (nothing reads them), then
  * somebody's. */
 static int begin(struct rp_server *server, uint64_t session, uint64_t id,
@@ -77,8 +88,7 @@ static int begin(struct rp_server *server, uint64_t session, uint64_t id,
     struct rp_weights *weights = server->weights;
     struct rp_intent *intent = &server->intent;
     uint64_t slot = oldest_slot(weights);
-    if (weights->slot[slot].version != 0
-        && rests(server, server->weights_pulled_ns[slot], RP_PIN_MS)) {
+    if (weights->slot[slot].version != 0 && being_pulled(server, weights->slot[slot].version)) {
         return -RP_BUSY;
     }
     uint64_t pieces = pieces_of(publish->size, publish->piece);
@@ -144,7 +154,6 @@ static void finish(struct rp_server *server) {
     rp_intent_set(intent, &words->id, weights->id);
     rp_intent_set(intent, &words->version, version);
     rp_intent_set(intent, &weights->newest, version);
-    server->weights_pulled_ns[weights->into] = 0;
     rp_server_count(server, RP_COUNT_weights_published);
 }
 

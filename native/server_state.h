@@ -25,7 +25,7 @@ enum rp_server_limits {
     RP_WEIGHTS_SLOTS = 3,       /* two complete versions and one being assembled */
     /* publications whose pieces are answered after they were complete */
     RP_PUBLISHED_KEPT = 4,
-    RP_PIN_MS = 200,       /* a version stays so long after its last pull; a publication waits for that */
+    RP_PIN_MS = 2000,      /* a version whose pull was begun stays so long after its last request */
     RP_ASSEMBLY_MS = 2000, /* another publisher waits so long after an assembly's last piece */
     RP_COOKIE_PERIOD_S = 64,
 };
@@ -120,7 +120,6 @@ struct rp_server {
     uint64_t *weights_bitmap;
     uint8_t *weights_bytes;
     uint64_t weights_stride;
-    uint64_t weights_pulled_ns[RP_WEIGHTS_SLOTS]; /* 0 = not since this process started */
     uint64_t weights_piece_ns;
 
     struct rp_line *lines;

@@ -62,6 +62,8 @@ struct rp_line { /* volatile: one session's, while this process lives */
     uint32_t previous;   /* neighbours in the list of grants, oldest first; RP_NOBODY at its ends */
     uint32_t next;
     uint32_t granted;    /* 1: in that list */
+    uint64_t pull_version; /* weights it is in the middle of pulling; 0 = none */
+    uint64_t pull_ns;      /* when it last asked for some of them */
     uint64_t turn;       /* the turn it was last answered in, and with how many datagrams */
     uint32_t turn_sent;
     uint16_t want;       /* of its last request */

@@ -110,7 +110,8 @@ static void situation_publish(void)
     check_group("1 pieces in any order");
 }
 
-/* 2. Given four versions. Expect the last two always there, an older one gone, its number told. */
+/* 2. Given four versions, each read to its end, and one begun anew. Expect the last two always
+ *    there, an older one gone, its number told; the one begun held for two seconds, no longer. */
 static void situation_gone(void)
 {
     fresh();
@@ -122,9 +123,10 @@ static void situation_gone(void)
     for (uint8_t version = 2; version <= 4; version++) {
         read_back(version, version, version);
     }
+    CHECK_STATUS(ask_blob(2, 0, 1), RP_OK); /* in the middle of version 2: it stays a while */
     make_blob(5);
     CHECK_STATUS(piece(&client, 5, 0), RP_BUSY);
-    script_later(&script, 200);
+    script_later(&script, 2000);
     CHECK(version_of(piece(&client, 5, 0)) == 0);
     CHECK_STATUS(ask_blob(2, 0, 1), RP_GONE);
     read_back(3, 3, 3);
