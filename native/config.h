@@ -1,5 +1,6 @@
-/* What a server is told at open: its tables and its limits. All of it is copied into the region; the caller keeps
- * ownership of everything pointed to. rp_server_bytes checks it and says in a sentence what is wrong and what would do.
+/* What a server is told at open: its tables and its limits. All of it is copied into the region;
+ * the caller keeps ownership of everything pointed to. rp_server_bytes checks it and says in a
+ * sentence what is wrong and what would do.
  */
 #ifndef RP_CONFIG_H
 #define RP_CONFIG_H
@@ -10,7 +11,8 @@
 struct rp_column {     /* one field of a step's record */
     uint32_t offset;   /* bytes from the record's start */
     uint32_t size;     /* bytes, > 0 */
-    uint32_t pad_first; /* behind the episode's start: 1 = repeat the episode's first row, 0 = zeros */
+    /* behind the episode's start: 1 = repeat the episode's first row, 0 = zeros */
+    uint32_t pad_first;
 };
 
 struct rp_pick {       /* one copy of a plan: this column of the step at anchor + offset */
@@ -18,7 +20,8 @@ struct rp_pick {       /* one copy of a plan: this column of the step at anchor 
     int16_t offset;
 };
 
-struct rp_plan {       /* what one sampled item holds: its picks back to back, padded with zeros to 8 bytes */
+/* what one sampled item holds: its picks back to back, padded with zeros to 8 bytes */
+struct rp_plan {
     char name[32];
     const struct rp_pick *picks;
     uint32_t pick_count;
@@ -27,7 +30,8 @@ struct rp_plan {       /* what one sampled item holds: its picks back to back, p
 struct rp_table_config {
     char name[32];
     uint32_t capacity;      /* steps */
-    uint32_t step_bytes;    /* of one record, a multiple of 8; columns must not overlap or leave it */
+    /* of one record, a multiple of 8; columns must not overlap or leave it */
+    uint32_t step_bytes;
     const struct rp_column *columns;
     uint32_t column_count;
     const struct rp_plan *plans;
@@ -39,7 +43,8 @@ struct rp_table_config {
     double error_max;
     uint32_t writers_max;
     uint32_t streams_max;   /* of one writer */
-    uint32_t window;        /* sequences one writer may have unanswered; window * writers_max <= capacity / 16 */
+    /* sequences one writer may have unanswered; window * writers_max <= capacity / 16 */
+    uint32_t window;
     uint32_t pieces_max;
     const void *spec;       /* the column spec as the client library reads it back; opaque here */
     uint32_t spec_bytes;
@@ -52,7 +57,8 @@ struct rp_server_config {
     uint32_t batch_max;      /* items of one batch */
     uint32_t records;        /* sample records a session keeps */
     uint32_t mtu;            /* the largest datagram this server's port can take */
-    uint32_t receive_budget; /* full datagrams that may be in flight towards it, all sessions together */
+    /* full datagrams that may be in flight towards it, all sessions together */
+    uint32_t receive_budget;
     uint32_t idle_ms;        /* silence after which a session may be replaced */
     uint32_t lapse_ms;       /* life of a granted credit */
     uint64_t weights_max;    /* bytes; 0 = no weights are kept */

@@ -1,7 +1,7 @@
 /* crc32c.h: the CRC-32C (Castagnoli) checksum of RFC 3720, section 12.1.
  *
  * Polynomial 0x1edc6f41, reflected in and out, initial value and final exclusive-or 0xffffffff. The
- * path is chosen at run time (SSE4.2 instruction, or eight tables of 256 words elsewhere); the
+ * path is chosen while running (SSE4.2 instruction, or eight tables of 256 words elsewhere); the
  * answer is the same on both. Calls chain: rp_crc32c(rp_crc32c(0, a, n), b, m) is the checksum of
  * a followed by b.
  */

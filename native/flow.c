@@ -1,5 +1,6 @@
-/* Sealing, opening, replay window: see flow.h. Without a key the tag holds a CRC-32C over the whole datagram, computed
- * with the tag zero: it finds what a damaged cable or a forgetful NIC lets through, not an attacker. */
+/* Sealing, opening, replay window: see flow.h. Without a key the tag holds a CRC-32C over the whole
+ * datagram, computed with the tag zero: it finds what a damaged cable or a forgetful NIC lets
+ * through, not an attacker. */
 #include "flow.h"
 
 #include <string.h>
@@ -60,8 +61,8 @@ int rp_packet_open(const uint8_t *data, uint32_t size, uint32_t mtu, struct rp_v
     return 0;
 }
 
-uint32_t rp_packet_seal(uint8_t *data, const struct rp_message *message, uint32_t body_size, uint64_t connection,
-                        uint64_t packet) {
+uint32_t rp_packet_seal(uint8_t *data, const struct rp_message *message, uint32_t body_size,
+                        uint64_t connection, uint64_t packet) {
     uint32_t size = RP_HEADER_BYTES + body_size;
     struct rp_outer outer = {.magic = RP_MAGIC, .version = RP_VERSION_MAX, .connection = connection,
                              .packet = packet};

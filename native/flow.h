@@ -1,7 +1,8 @@
 /* Datagrams as such: sealing, opening, and the replay window. Knows headers, no operations.
  *
- * rp_packet_open is the one function that maps (bytes, length) to accepted headers or a reason; nobody else looks at
- * raw lengths. Order of its checks: length, magic, version, checksum, reserved fields, size, operation.
+ * rp_packet_open is the one function that maps (bytes, length) to accepted headers or a reason;
+ * nobody else looks at raw lengths. Order of its checks: length, magic, version, checksum, reserved
+ * fields, size, operation.
  */
 #ifndef RP_FLOW_H
 #define RP_FLOW_H
@@ -16,13 +17,14 @@ struct rp_view { /* an accepted datagram, in place */
     const uint8_t *body; /* message->size bytes, 8-byte aligned */
 };
 
-/* 0, or -RP_BAD_SIZE, _BAD_MAGIC, _BAD_VERSION, _BAD_CHECKSUM, _BAD_RESERVED, _BAD_OP. data is 8-byte aligned. */
+/* 0, or -RP_BAD_SIZE, _BAD_MAGIC, _BAD_VERSION, _BAD_CHECKSUM, _BAD_RESERVED, _BAD_OP. data is
+ * 8-byte aligned. */
 int rp_packet_open(const uint8_t *data, uint32_t size, uint32_t mtu, struct rp_view *view);
 
-/* Writes both headers for a body of `body_size` bytes that already lies behind them, and the checksum. Returns the
- * datagram's size. data is 8-byte aligned and has room. */
-uint32_t rp_packet_seal(uint8_t *data, const struct rp_message *message, uint32_t body_size, uint64_t connection,
-                        uint64_t packet);
+/* Writes both headers for a body of `body_size` bytes that already lies behind them, and the
+ * checksum. Returns the datagram's size. data is 8-byte aligned and has room. */
+uint32_t rp_packet_seal(uint8_t *data, const struct rp_message *message, uint32_t body_size,
+                        uint64_t connection, uint64_t packet);
 
 static inline uint8_t *rp_packet_body(uint8_t *data) { return data + RP_HEADER_BYTES; }
 

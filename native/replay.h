@@ -145,7 +145,8 @@ int rp_link_table_number(struct rp_link *link, uint16_t table, struct rp_table_i
                          uint64_t timeout_ns);
 int rp_link_writer(struct rp_link *link, const struct rp_table_info *info, uint16_t streams,
                    struct rp_writer_granted *granted, uint64_t timeout_ns);
-/* timeout_ns 0: one answer is waited for; where the limiter holds the batch back it ends BLOCKED at once. */
+/* timeout_ns 0: one answer is waited for; where the limiter holds the batch back it ends BLOCKED at
+ * once. */
 int rp_link_sample(struct rp_link *link, uint16_t table, const struct rp_sample *request,
                    const uint64_t *keys, const struct rp_landing *landing, uint64_t timeout_ns);
 int rp_link_update(struct rp_link *link, uint16_t table, uint64_t epoch, const uint64_t *keys,

@@ -115,7 +115,8 @@ static int same_blob(const struct rp_weights *weights, const struct rp_publish *
 
 static int busy(const struct rp_server *server, uint64_t session) {
     uint64_t owner = server->weights->session;
-    return owner != 0 && owner != session && rests(server, server->weights_piece_ns, RP_ASSEMBLY_MS);
+    return owner != 0 && owner != session
+           && rests(server, server->weights_piece_ns, RP_ASSEMBLY_MS);
 }
 
 /* Makes the publication the one being assembled, where it may be. 0 or -status. */

@@ -1,8 +1,10 @@
-/* Every way an operation can end, and every early exit that is counted: two macro tables, one place per name.
+/* Every way an operation can end, and every early exit that is counted: two macro tables, one place
+ * per name.
  *
- * A status travels on the wire as an unsigned 16-bit number; C functions return it negated (>= 0 is success, a count
- * where that is useful). A counter is a 64-bit number in the server's or client's volatile memory, read with STATS.
- * Numbers are part of the protocol: append, never renumber. PROTOCOL.md repeats both tables and a test compares them.
+ * A status travels on the wire as an unsigned 16-bit number; C functions return it negated (>= 0 is
+ * success, a count where that is useful). A counter is a 64-bit number in the server's or client's
+ * volatile memory, read with STATS. Numbers are part of the protocol: append, never renumber.
+ * PROTOCOL.md repeats both tables and a test compares them.
  */
 #ifndef RP_STATUS_H
 #define RP_STATUS_H
@@ -17,9 +19,9 @@
     X(BAD_OP,                5, "the operation is not one this end knows") \
     X(BAD_RESERVED,          6, "a reserved field is not zero") \
     X(BAD_COOKIE,            7, "the cookie is wrong or has expired: say HELLO again") \
-    X(UNKNOWN_SESSION,       8, "the server does not know this session: it restarted, or the session expired") \
-    X(NO_SESSION_FREE,       9, "every session is taken and none has been idle long enough to be replaced") \
-    X(ADDRESS_CHANGED,      10, "the session is bound to another address: echo the cookie to move it") \
+    X(UNKNOWN_SESSION,       8, "the server does not know this session: it restarted or expired") \
+    X(NO_SESSION_FREE,       9, "every session is taken and none was idle long enough") \
+    X(ADDRESS_CHANGED,      10, "the session is bound to another address: echo the cookie") \
     X(UNKNOWN_TABLE,        11, "no table has this name or number") \
     X(UNKNOWN_PLAN,         12, "the table has no plan with this number") \
     X(STALE_EPOCH,          13, "the table was created anew since: its old keys mean nothing") \
@@ -34,7 +36,7 @@
     X(NOTHING_DRAWABLE,     22, "no item in the table has a positive priority") \
     X(BLOCKED,              23, "the rate limiter or the minimum size holds this back") \
     X(NEVER_FITS,           24, "the rate limiter can never admit this many at once") \
-    X(FORGOTTEN,            25, "the record of this request is gone: it was applied, or skipped, long ago") \
+    X(FORGOTTEN,            25, "the record of this request is gone: it is too old") \
     X(EARLY,                26, "an earlier update has not arrived yet: send that one first") \
     X(RETRY,                27, "what held the request back is gone: send it again") \
     X(GONE,                 28, "this version of the blob is no longer kept") \
@@ -43,7 +45,7 @@
     X(BAD_HASH,             31, "the assembled blob does not match its hash") \
     X(NO_WEIGHTS,           32, "no weights have been published yet") \
     X(BAD_ARGUMENT,         33, "an argument is out of range") \
-    X(NOT_YET,              34, "the item's window is not stored yet and its episode is still open") \
+    X(NOT_YET,              34, "the window is not stored yet and the episode is open") \
     X(EXISTS,               35, "the item was created before: its priority is left alone") \
     X(OVERWRITTEN,          36, "the step, or one its window needs, has been overwritten") \
     X(CLOSING_ROW,          37, "the row only closes an episode: it cannot anchor an item") \
@@ -73,7 +75,7 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(bytes_in,                  "bytes received, headers included") \
     X(bytes_out,                 "bytes sent, headers included") \
     X(turns,                     "turns of the loop that found at least one datagram") \
-    X(drop_size,                 "dropped: shorter than the headers, longer than the mtu, or sizes that disagree") \
+    X(drop_size,                 "dropped: too short or long, or sizes that disagree") \
     X(drop_magic,                "dropped: not this protocol's magic") \
     X(drop_version,              "dropped: a protocol version not spoken here") \
     X(drop_checksum,             "dropped: damaged on the way") \
@@ -85,7 +87,7 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(hellos,                    "cookies handed out") \
     X(cookie_refused,            "refused: a wrong or expired cookie") \
     X(unknown_session,           "refused: a session the server does not know") \
-    X(address_changed,           "a session spoke from a new address and was asked to echo a cookie") \
+    X(address_changed,           "a session spoke from a new address: asked to echo a cookie") \
     X(sessions_opened,           "sessions opened") \
     X(sessions_closed,           "sessions closed by their client") \
     X(sessions_expired,          "sessions given up after too long a silence") \
@@ -146,7 +148,8 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
 #define RP_COUNTER_ENUM(name, sentence) RP_COUNT_##name,
 enum rp_counter { RP_COUNTERS(RP_COUNTER_ENUM) RP_COUNTER_COUNT };
 
-/* The sentence of a status (of its absolute value); "unknown status" for a number that is none. Never null. */
+/* The sentence of a status (of its absolute value); "unknown status" for a number that is none.
+ * Never null. */
 const char *rp_status_sentence(int status);
 /* The name of a status, as in RP_STATUSES, in capitals. */
 const char *rp_status_name(int status);

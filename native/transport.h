@@ -1,15 +1,17 @@
-/* The burst interface: how datagrams get in and out. A transport knows wire limits and addresses, no operations.
+/* The burst interface: how datagrams get in and out. A transport knows wire limits and addresses,
+ * no operations.
  *
- * Receive lends: rx_burst fills packets whose bytes stay valid and unmoved, 8-byte aligned, until rx_release; the
- * engine may release in any order but releases everything it was lent. Transmit lends too: tx_lease hands out empty
- * packets (8-byte aligned, at least mtu bytes), the engine writes each whole and gives them back with tx_send in
- * the order they are to leave; a leased packet that is not sent goes back with size 0. Room is asked before a turn
- * begins: tx_lease may lend fewer than asked, never blocks, and a send is not refused afterwards: what the network
- * does not take is lost and counted by the transport, as on any network.
+ * Receive lends: rx_burst fills packets whose bytes stay valid and unmoved, 8-byte aligned, until
+ * rx_release; the engine may release in any order but releases everything it was lent. Transmit
+ * lends too: tx_lease hands out empty packets (8-byte aligned, at least mtu bytes), the engine
+ * writes each whole and gives them back with tx_send in the order they are to leave; a leased
+ * packet that is not sent goes back with size 0. Room is asked before a turn begins: tx_lease may
+ * lend fewer than asked, never blocks, and a send is not refused afterwards: what the network does
+ * not take is lost and counted by the transport, as on any network.
  *
- * Consecutive packets to one peer, of mtu bytes but the last, may leave as one train (kernel GSO). By-reference
- * segments are appended to the packet's own bytes, in order; only transports that set `by_reference` accept them, and
- * call released(token) once the memory is no longer read.
+ * Consecutive packets to one peer, of mtu bytes but the last, may leave as one train (kernel GSO).
+ * By-reference segments are appended to the packet's own bytes, in order; only transports that set
+ * `by_reference` accept them, and call released(token) once the memory is no longer read.
  *
  * One thread at a time uses a port, all but wait and wake. Nothing here allocates after open.
  */
@@ -18,7 +20,8 @@
 
 #include "wire.h"
 
-struct rp_peer { /* an address, opaque to all but its transport; zero-padded so that bytes compare */
+/* an address, opaque to all but its transport; zero-padded so that bytes compare */
+struct rp_peer {
     uint32_t size;
     uint8_t bytes[RP_PEER_BYTES];
 };
@@ -38,7 +41,8 @@ struct rp_packet {
     uint32_t segment_count;
     uint32_t reserved;
     struct rp_segment segments[RP_SEGMENTS_MAX];
-    uint64_t token;    /* the transport's own on receive; the engine's release token where segments are used */
+    /* the transport's own on receive; the engine's release token where segments are used */
+    uint64_t token;
 };
 
 struct rp_port; /* a transport's own state; its first member is struct rp_port_base */
@@ -52,13 +56,16 @@ struct rp_transport {
     uint32_t (*tx_lease)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
     /* Takes back exactly the packets of the last lease, in order; sends those with size > 0. */
     void (*tx_send)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
-    /* Sleeps until something can be received, at most timeout_ns; returns 1 if so, 0 if not. Changes nothing a
-     * burst uses: another thread may run bursts, under the driver's lock, meanwhile. The drivers spin before it. */
+    /* Sleeps until something can be received, at most timeout_ns; returns 1 if so, 0 if not.
+     * Changes nothing a burst uses: another thread may run bursts, under the driver's lock,
+     * meanwhile. The drivers spin before it. */
     int (*wait)(struct rp_port *port, uint64_t timeout_ns);
     void (*close)(struct rp_port *port);
-    /* Makes a wait under way, or the next one, return at once; from any thread. Null: its waits are short. */
+    /* Makes a wait under way, or the next one, return at once; from any thread. Null: its waits are
+     * short. */
     void (*wake)(struct rp_port *port);
-    /* The time of a transport that has its own (loopback with a virtual clock); null or 0: the system's. */
+    /* The time of a transport that has its own (loopback with a virtual clock); null or 0: the
+     * system's. */
     uint64_t (*now)(struct rp_port *port);
 };
 

@@ -1,15 +1,19 @@
-/* The wire: every message layout and every limit, on one page. PROTOCOL.md tells the same in prose, with hex.
+/* The wire: every message layout and every limit, on one page. PROTOCOL.md tells the same in prose,
+ * with hex.
  *
- * A datagram is    outer header (40) | message header (16) | body
- * an answer's body  answer header (24) | operation's own answer
- * All numbers are little-endian; every struct is naturally aligned, has no implicit padding and a size that is a
- * multiple of 8; reserved fields are zero and checked. The outer header's tag is a CRC-32C without a key (four bytes,
- * then twelve zeros) and the AEAD's tag with one, so that no size here depends on whether there is a key.
+ *     a datagram         outer header (40) | message header (16) | body
+ *     an answer's body   answer header (24) | the operation's own answer
  *
- * Requests have operation numbers below 0x80; the answer to operation x is x | RP_ANSWER. `id` names the request
- * inside its session and operation; an answer repeats it. Structs are read and written in place on little-endian
- * machines, from buffers aligned to 8 bytes; a big-endian build is refused below. What stands between the marks
- * [cffi] and [/cffi] is read by the Python binding's compiler too.
+ * All numbers are little-endian; every struct is naturally aligned, has no implicit padding and a
+ * size that is a multiple of 8; reserved fields are zero and checked. The outer header's tag is a
+ * CRC-32C without a key (four bytes, then twelve zeros) and the AEAD's tag with one, so that no
+ * size here depends on whether there is a key.
+ *
+ * Requests have operation numbers below 0x80; the answer to operation x is x | RP_ANSWER. `id`
+ * names the request inside its session and operation; an answer repeats it. Structs are read and
+ * written in place on little-endian machines, from buffers aligned to 8 bytes; a big-endian build
+ * is refused below. What stands between the marks [cffi] and [/cffi] is read by the Python
+ * binding's compiler too.
  */
 #ifndef RP_WIRE_H
 #define RP_WIRE_H
@@ -70,15 +74,17 @@ enum rp_op {
     RP_ANSWER = 0x80,
 };
 
-/* ---- headers ---------------------------------------------------------------------------------------------- */
+/* ---- headers ---- */
 
 struct rp_outer {
     uint32_t magic;      /* RP_MAGIC */
     uint8_t version;
     uint8_t reserved[3];
     uint64_t connection; /* the session; 0 in HELLO, OPEN and their refusals */
-    uint64_t packet;     /* new for every transmission, retransmissions too; starts at 1, per direction */
-    uint8_t tag[16];     /* CRC-32C of the whole datagram with this field zero, then 12 zero bytes */
+    /* new for every transmission, retransmissions too; starts at 1, per direction */
+    uint64_t packet;
+    /* CRC-32C of the whole datagram with this field zero, then 12 zero bytes */
+    uint8_t tag[16];
 };
 
 struct rp_message {
@@ -91,16 +97,19 @@ struct rp_message {
 };
 
 struct rp_answer {
-    uint64_t incarnation;     /* the server's; new when it starts empty, kept when it attaches to its region */
+    /* the server's; new when it starts empty, kept when it attaches to its region */
+    uint64_t incarnation;
     uint64_t weights_version; /* newest complete one; 0 = none */
     uint16_t status;          /* enum rp_status */
     uint16_t credit;          /* full datagrams the session may have in flight from now on */
-    uint32_t lapse_us;        /* the credit ends this long after this answer was sent; then it is 1 small datagram */
+    /* the credit ends this long after this answer was sent; then it is 1 small datagram */
+    uint32_t lapse_us;
 };
 
-/* ---- sessions --------------------------------------------------------------------------------------------- */
+/* ---- sessions ---- */
 
-struct rp_hello { /* id = a nonce of the client's; the body is padded with zeros to RP_HELLO_BYTES */
+/* id = a nonce of the client's; the body is padded with zeros to RP_HELLO_BYTES */
+struct rp_hello {
     uint16_t version_min;
     uint16_t version_max;
     uint32_t mtu; /* the largest datagram the client can send and receive */
@@ -108,13 +117,15 @@ struct rp_hello { /* id = a nonce of the client's; the body is padded with zeros
 };
 
 struct rp_cookie {
-    uint64_t cookie; /* SipHash-2-4 of (address, nonce, period) under a secret that dies with the process */
+    /* SipHash-2-4 of (address, nonce, period) under a secret that dies with the process */
+    uint64_t cookie;
     uint16_t version; /* the one both speak */
     uint16_t reserved;
     uint32_t mtu;     /* the smaller of both */
 };
 
-struct rp_open { /* id = the nonce of HELLO; a repeat with the same nonce and address finds the same session */
+/* id = the nonce of HELLO; a repeat with the same nonce and address finds the same session */
+struct rp_open {
     uint64_t cookie;
     uint32_t mtu;
     uint16_t version;
@@ -130,16 +141,18 @@ struct rp_opened { /* connection in the outer header = the new session */
     uint16_t records;       /* sample records kept: keep fewer requests than this under way */
     uint16_t update_records;
     uint16_t table_count;
-    uint16_t train_max;     /* datagrams of one train: the most a SAMPLE, PULL or BLOB is answered with at once */
+    /* datagrams of one train: the most a SAMPLE, PULL or BLOB is answered with at once */
+    uint16_t train_max;
     uint32_t weights_max;   /* bytes of the largest weights */
 };
 /* [/cffi] */
 
-struct rp_echo { /* connection = the session; the cookie came in an ADDRESS_CHANGED answer (struct rp_cookie) */
+/* connection = the session; the cookie came in an ADDRESS_CHANGED answer (struct rp_cookie) */
+struct rp_echo {
     uint64_t cookie;
 };
 
-/* ---- tables ----------------------------------------------------------------------------------------------- */
+/* ---- tables ---- */
 
 struct rp_table_request {
     uint8_t name[RP_NAME_BYTES]; /* all zero: the table of the message header's number */
@@ -155,7 +168,8 @@ struct rp_table_info {
     uint64_t sampled;   /* items ever drawn, as the limiter counts them */
     uint64_t min_size;  /* items before the first draw */
     double samples_per_insert; /* 0 = no limiter */
-    double error_min;   /* Reverb's rule: error_min <= inserted * samples_per_insert - sampled <= error_max */
+    /* Reverb's rule: error_min <= inserted * samples_per_insert - sampled <= error_max */
+    double error_min;
     double error_max;
     double alpha;
     uint32_t capacity;
@@ -183,17 +197,21 @@ struct rp_writer_granted {
     uint64_t next_sequence; /* 0 for a new writer */
     uint32_t window;        /* sequences that may be unanswered */
     uint16_t streams;
-    uint16_t pieces_max;    /* a step of more pieces than this at the session's mtu cannot be stored */
+    /* a step of more pieces than this at the session's mtu cannot be stored */
+    uint16_t pieces_max;
 };
 /* [/cffi] */
 
-/* ---- push ------------------------------------------------------------------------------------------------- */
+/* ---- push ---- */
 
 /* [cffi] */
 enum rp_run_flags {
-    RP_RUN_END = 1,      /* the run's last step is the observation-only row that closes its episode */
-    RP_RUN_ITEM = 2,     /* every step is also an item: its window is complete at once (plain rows) */
-    RP_RUN_PRIORITY = 4, /* with RP_RUN_ITEM: count float64 priorities precede the steps; without: running maximum */
+    /* the run's last step is the observation-only row that closes its episode */
+    RP_RUN_END = 1,
+    /* every step is also an item: its window is complete at once (plain rows) */
+    RP_RUN_ITEM = 2,
+    /* with RP_RUN_ITEM: count float64 priorities precede the steps; without: running maximum */
+    RP_RUN_PRIORITY = 4,
     RP_RUN_FLAGS = 7,
 };
 /* [/cffi] */
@@ -212,8 +230,9 @@ struct rp_run { /* consecutive steps of one stream, or one piece of one step */
     uint16_t flags;
     uint16_t count;        /* steps; 1 where the step is in pieces */
     uint16_t piece;        /* 0 for whole steps */
-    uint16_t piece_count;  /* 1 for whole steps; piece i covers bytes [i*b, min((i+1)*b, step_bytes)),
-                              b = step_bytes / piece_count rounded up to a multiple of 8 */
+    /* 1 for whole steps; piece i covers bytes [i*b, min((i+1)*b, step_bytes)), b = step_bytes /
+     * piece_count rounded up to a multiple of 8 */
+    uint16_t piece_count;
     uint16_t reserved;
     uint32_t size;         /* bytes that follow: priorities if any, then steps or the piece */
 };
@@ -239,30 +258,35 @@ struct rp_pushed {
     uint16_t run_count;
     uint16_t create_count;
     uint32_t reserved;
-}; /* then run_count rp_run_done, then create_count bytes of enum rp_status, padded with zeros to 8 */
+/* then run_count rp_run_done, then create_count bytes of enum rp_status, padded with zeros to 8 */
+};
 
 struct rp_run_done {
-    uint64_t key;       /* of the run's first step; the others follow by one; 0 = not known any more */
+    /* of the run's first step; the others follow by one; 0 = not known any more */
+    uint64_t key;
     uint16_t committed; /* so many of the run's first steps are stored: acknowledged */
-    uint16_t lost;      /* so many of its last steps lost their place: send them again under new sequences */
+    /* so many of its last steps lost their place: send them again under new sequences */
+    uint16_t lost;
     uint32_t reserved;
 };
 
 /* [cffi] */
 struct rp_blocked { /* the answer's body where status is BLOCKED, in answers to PUSH and SAMPLE */
     uint32_t by_size;   /* 1: the minimum size holds it back; 0: the limiter */
-    uint32_t noted;     /* 1: noted, an answer follows on release; 0: another request of the session is noted already */
+    /* 1: noted, an answer follows on release; 0: another request of the session is noted already */
+    uint32_t noted;
     uint64_t need;      /* items to be created (SAMPLE) or to be drawn (PUSH) before it can go on */
 };
 /* [/cffi] */
 
-/* ---- sample ----------------------------------------------------------------------------------------------- */
+/* ---- sample ---- */
 
 /* [cffi] */
 enum rp_sample_mode {
     RP_SAMPLE_INDEPENDENT = 0,
     RP_SAMPLE_STRATIFIED = 1,
-    RP_SAMPLE_KEYS = 2, /* no draw: the keys follow the struct; uncharged; a dead key comes back overwritten */
+    /* no draw: the keys follow the struct; uncharged; a dead key comes back overwritten */
+    RP_SAMPLE_KEYS = 2,
     RP_SAMPLE_MODES = 3,
 };
 /* [/cffi] */
@@ -281,7 +305,8 @@ struct rp_sample {
 /* [/cffi] */ /* RP_SAMPLE_KEYS: then count uint64 keys */
 
 /* A batch is one byte stream, cut into datagrams of equal payload but the last:
- *     rp_batch | count x rp_batch_item | count x item (item_bytes each, columns in the plan's order)
+ *     rp_batch | count x rp_batch_item | count x item (item_bytes each, columns in the plan's
+ *         order)
  * Its length follows from the request: 48 + count * (24 + item_bytes). */
 struct rp_batch {
     uint64_t epoch;
@@ -305,9 +330,11 @@ struct rp_batch_item {
 struct rp_batch_datagram { /* then RP_OVERWRITTEN_WORDS 64-bit words, then payload */
     uint32_t datagram;
     uint32_t datagram_count;
-    uint32_t payload; /* bytes of payload in all but the last datagram: this one covers [datagram*payload, ...) */
-    uint32_t words;   /* bit i of the words: item (first item whose body starts in or before this payload) + i
-                         was overwritten; its bytes here are zero. All zero where the payload holds no item bodies. */
+    /* bytes of payload in all but the last datagram: this one covers [datagram*payload, ...) */
+    uint32_t payload;
+    /* bit i of the words: item (first item whose body starts in or before this payload) + i was
+     * overwritten; its bytes here are zero. All zero where the payload holds no item bodies. */
+    uint32_t words;
 };
 
 struct rp_pull { /* id = a new one; the datagrams come back with the batch's id and op SAMPLE */
@@ -316,7 +343,7 @@ struct rp_pull { /* id = a new one; the datagrams come back with the batch's id 
     uint32_t count; /* at most train_max */
 };
 
-/* ---- update, reset ---------------------------------------------------------------------------------------- */
+/* ---- update, reset ---- */
 
 struct rp_update { /* ids of one session count 1, 2, 3 ...: applied in that order, each once */
     uint64_t epoch;
@@ -346,7 +373,7 @@ struct rp_reset_done {
     uint64_t epoch; /* the new one */
 };
 
-/* ---- weights, blobs, stats -------------------------------------------------------------------------------- */
+/* ---- weights, blobs, stats ---- */
 
 struct rp_publish { /* id names the publication: all its pieces carry the same */
     uint64_t size;   /* of the whole blob */
@@ -393,19 +420,21 @@ struct rp_stats { /* then count uint64 counters */
     uint32_t sessions;
 };
 
-/* ---- derived sizes ---------------------------------------------------------------------------------------- */
+/* ---- derived sizes ---- */
 
 enum rp_wire_sizes {
     RP_HEADER_BYTES = sizeof(struct rp_outer) + sizeof(struct rp_message),
     RP_ANSWER_BYTES = RP_HEADER_BYTES + sizeof(struct rp_answer),
     RP_HELLO_BYTES = 64,
-    /* A request's body is zero-padded to at least this, so that no refusal to a stranger is larger than its request:
-     * body size = max(RP_REQUEST_BODY_MIN, what the operation's structs need, rounded up to 8), the rest zero. */
+    /* A request's body is zero-padded to at least this, so that no refusal to a stranger is larger
+     * than its request: body size = max(RP_REQUEST_BODY_MIN, what the operation's structs need,
+     * rounded up to 8), the rest zero. */
     RP_REQUEST_BODY_MIN = 40,
 };
 
-/* Words of the overwritten bitmap: enough for every item a payload can touch (two cut ones at its ends). Both ends
- * compute it from mtu and item size; it and the payload below depend on each other only through mtu. */
+/* Words of the overwritten bitmap: enough for every item a payload can touch (two cut ones at its
+ * ends). Both ends compute it from mtu and item size; it and the payload below depend on each other
+ * only through mtu. */
 static inline uint32_t rp_overwritten_words(uint32_t mtu, uint32_t item_bytes) {
     return (mtu / item_bytes + 2 + 63) / 64;
 }
@@ -428,19 +457,22 @@ static inline uint32_t rp_publish_piece(uint32_t mtu) {
     return (mtu - RP_HEADER_BYTES - (uint32_t)sizeof(struct rp_publish)) & ~7u;
 }
 
-/* Bytes of one piece of a step cut into piece_count; the last may be shorter, and none may be empty. */
+/* Bytes of one piece of a step cut into piece_count; the last may be shorter, and none may be
+ * empty. */
 static inline uint32_t rp_piece_bytes(uint32_t step_bytes, uint32_t piece_count) {
     return ((step_bytes + piece_count - 1) / piece_count + 7) & ~7u;
 }
 
-/* Datagrams (so pieces) one step of this size needs at this mtu, a piece beside one run header and no creates. */
+/* Datagrams (so pieces) one step of this size needs at this mtu, a piece beside one run header and
+ * no creates. */
 static inline uint32_t rp_piece_count(uint32_t step_bytes, uint32_t mtu) {
     uint32_t room = (mtu - RP_HEADER_BYTES - (uint32_t)sizeof(struct rp_push)
                      - (uint32_t)sizeof(struct rp_run)) & ~7u;
     return (step_bytes + room - 1) / room;
 }
 
-#define RP_LAYOUT(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type " has padding or moved")
+#define RP_LAYOUT(type, bytes) \
+    _Static_assert(sizeof(struct type) == (bytes), #type " has padding or moved")
 #define RP_FIELD(type, field, offset) \
     _Static_assert(offsetof(struct type, field) == (offset), #type "." #field " moved")
 RP_LAYOUT(rp_outer, 40);
@@ -460,7 +492,8 @@ RP_FIELD(rp_answer, lapse_us, 20);
 RP_LAYOUT(rp_hello, RP_HELLO_BYTES);
 RP_FIELD(rp_hello, mtu, 4);
 RP_LAYOUT(rp_cookie, 16);
-_Static_assert(sizeof(struct rp_answer) + sizeof(struct rp_cookie) <= RP_REQUEST_BODY_MIN, "a refusal amplifies");
+_Static_assert(sizeof(struct rp_answer) + sizeof(struct rp_cookie) <= RP_REQUEST_BODY_MIN,
+               "a refusal amplifies");
 RP_FIELD(rp_cookie, version, 8);
 RP_FIELD(rp_cookie, mtu, 12);
 RP_LAYOUT(rp_open, 16);

@@ -1,5 +1,6 @@
-/* The worked examples of PROTOCOL.md, built by the compiler's layouts and sealed by the product's own function. Prints
- * one line each, `name hex`; tests/test_protocol.py compares them with the document's and the plain-Python client's.
+/* The worked examples of PROTOCOL.md, built by the compiler's layouts and sealed by the product's
+ * own function. Prints one line each, `name hex`; tests/test_protocol.py compares them with the
+ * document's and the plain-Python client's.
  */
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +8,8 @@
 #include "flow.h"
 
 enum { SESSION_TABLE = 0, BUFFER = 2048 };
-static const uint64_t session = 0x1122334455667001, epoch = 0x5151515151515151, nonce = 0x0102030405060708;
+static const uint64_t session = 0x1122334455667001, epoch = 0x5151515151515151;
+static const uint64_t nonce = 0x0102030405060708;
 static const uint64_t cookie = 0xC0C1C2C3C4C5C6C7;
 
 static _Alignas(8) uint8_t datagram[BUFFER];
@@ -23,7 +25,8 @@ static void add(const void *bytes, size_t size) {
     filled += (uint32_t)size;
 }
 
-static void finish(const char *name, uint8_t op, uint64_t id, uint64_t connection, uint64_t packet, uint16_t want) {
+static void finish(const char *name, uint8_t op, uint64_t id, uint64_t connection, uint64_t packet,
+                   uint16_t want) {
     uint32_t body = (filled + 7) & ~7u;
     if (body < RP_REQUEST_BODY_MIN) {
         body = RP_REQUEST_BODY_MIN;
@@ -46,7 +49,8 @@ static void add_step(unsigned first, unsigned count) {
 }
 
 static void handshake(void) {
-    add(&(struct rp_hello){.version_min = 1, .version_max = 1, .mtu = 1400}, sizeof(struct rp_hello));
+    struct rp_hello hello = {.version_min = 1, .version_max = 1, .mtu = 1400};
+    add(&hello, sizeof hello);
     finish("hello", RP_OP_HELLO, nonce, 0, 1, 1);
     add(&(struct rp_open){.cookie = cookie, .mtu = 1400, .version = 1, .receive_budget = 64},
         sizeof(struct rp_open));
@@ -61,7 +65,8 @@ static void handshake(void) {
 }
 
 static void pushes(void) {
-    add(&(struct rp_push){.epoch = epoch, .run_count = 1, .create_count = 1}, sizeof(struct rp_push));
+    struct rp_push whole = {.epoch = epoch, .run_count = 1, .create_count = 1};
+    add(&whole, sizeof whole);
     add(&(struct rp_run){.count = 2, .piece_count = 1, .size = 32}, sizeof(struct rp_run));
     add_step(0, 32);
     add(&(struct rp_create){.step = 0, .priority = 0.5}, sizeof(struct rp_create));
@@ -70,8 +75,9 @@ static void pushes(void) {
         char name[16];
         snprintf(name, sizeof name, "push_piece_%u", i);
         add(&(struct rp_push){.epoch = epoch, .run_count = 1}, sizeof(struct rp_push));
-        add(&(struct rp_run){.sequence = 2, .step = 2, .count = 1, .piece = (uint16_t)i, .piece_count = 2, .size = 8},
-            sizeof(struct rp_run));
+        struct rp_run piece = {.sequence = 2, .step = 2, .count = 1, .piece = (uint16_t)i,
+                               .piece_count = 2, .size = 8};
+        add(&piece, sizeof piece);
         add_step(32 + 8 * i, 8);
         finish(name, RP_OP_PUSH, 2 + i, session, 8 + i, 1);
     }
@@ -94,10 +100,12 @@ static void draws(void) {
 static void blobs(void) {
     static const char weights[] = "sixteen bytes ok";
     /* The CRC-32C of those sixteen bytes, as any published implementation gives it. */
-    add(&(struct rp_publish){.size = 16, .piece = 16, .crc = 0x8a11fe48}, sizeof(struct rp_publish));
+    struct rp_publish publish = {.size = 16, .piece = 16, .crc = 0x8a11fe48};
+    add(&publish, sizeof publish);
     add(weights, 16);
     finish("publish", RP_OP_PUBLISH, 1, session, 14, 1);
-    add(&(struct rp_blob_request){.count = 1, .kind = RP_BLOB_WEIGHTS}, sizeof(struct rp_blob_request));
+    struct rp_blob_request blob = {.count = 1, .kind = RP_BLOB_WEIGHTS};
+    add(&blob, sizeof blob);
     finish("blob", RP_OP_BLOB, 1, session, 15, 1);
     add(&(struct rp_stats_request){.count = 16}, sizeof(struct rp_stats_request));
     finish("stats", RP_OP_STATS, 1, session, 16, 1);

@@ -1,6 +1,6 @@
 /* Driving: services turned by threads, by hand and by waiting clients; links driven by callers, by
- * several at once, and by pumps that come and go. The same conversation is held each time, and every
- * row that comes back is checked by itself. Nothing here measures time.
+ * several at once, and by pumps that come and go. The same conversation is held each time, and
+ * every row that comes back is checked by itself. Nothing here measures time.
  */
 #include <pthread.h>
 #include <stdlib.h>
