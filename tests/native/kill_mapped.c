@@ -270,12 +270,13 @@ static void world_open(struct stage *stage, uint64_t seed) {
         .lose = 50, .repeat = 50, .late = 50, .delay_ns = 1000, .late_ns = SIM_MS};
     world->remote = 1;
     time_now(world);
+    world->writer_count = 3;
     sim_tables_make(world);
     world->server.port =
         sim_port_open(&world->net, world->mtu, world->server.config.receive_budget);
     world->vandal = sim_port_open(&world->net, world->mtu, 16);
     server_create(stage);
-    sim_actors_add(world, 3, 2);
+    sim_actors_add(world, world->writer_count, 2);
     for (uint32_t i = 0; i < 3; i++) {
         world->actors[i].as.writer.goal = UINT32_MAX;
     }

@@ -60,6 +60,7 @@ static struct sim_world *world_open(uint64_t seed, struct sim_totals *totals) {
     world->net.snoop = sim_snoop;
     world->net.pause = pause_here;
     world->net.context = world;
+    world->writer_count = 2 + below(world, 3);
     sim_tables_make(world);
     faults_make(world);
     world->server.port =
@@ -67,8 +68,7 @@ static struct sim_world *world_open(uint64_t seed, struct sim_totals *totals) {
     world->vandal = sim_port_open(&world->net, world->mtu, 16);
     world->vandal_nonce = rp_random_next(&world->random);
     sim_server_start(world);
-    uint32_t writers = 2 + below(world, 3), learners = 1 + below(world, 2);
-    sim_actors_add(world, writers, learners);
+    sim_actors_add(world, world->writer_count, 1 + below(world, 2));
     return world;
 }
 
@@ -129,19 +129,35 @@ static void step(struct sim_world *world) {
     }
 }
 
+/* Cuts a writer off just when a step it sent is missing before later ones, for so long that the ring
+ * may come round: then that step has lost its place. */
+static int cut_off_with_hole(struct sim_world *world) {
+    for (uint32_t i = 0; i < world->actor_count; i++) {
+        struct sim_actor *actor = &world->actors[i];
+        if (actor->port->partitioned_until < world->now && sim_has_hole(world, actor)) {
+            actor->port->partitioned_until = world->now + rp_random_below(&world->random, 5 * SIM_S);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* What happens to clients now and then: cut off for a while, moved to another address, killed and
  * started anew. */
 static void mishap(struct sim_world *world) {
     struct sim_actor *actor = &world->actors[below(world, world->actor_count)];
     uint32_t what = below(world, 100);
-    if (what < 50) {
-        uint64_t length = rp_random_below(&world->random, what < 5 ? 4 * SIM_S : SIM_S / 4);
-        struct sim_port *port = what < 8 ? world->server.port : actor->port;
+    if (what < 30 && cut_off_with_hole(world)) {
+        return;
+    }
+    if (what < 60) {
+        uint64_t length = rp_random_below(&world->random, what < 5 ? 3 * SIM_S : SIM_S / 8);
+        struct sim_port *port = what < 33 ? world->server.port : actor->port;
         port->partitioned_until = world->now + length;
-    } else if (what < 65) {
+    } else if (what < 75) {
         sim_port_move(actor->port);
-    } else if (what < 80) {
-        sim_actor_close(world, actor, what < 72);
+    } else if (what < 85) {
+        sim_actor_close(world, actor, what < 80);
         sim_actor_open(world, actor);
         world->totals->client_restarts++;
     }
@@ -189,13 +205,13 @@ static void unfinished(const struct sim_world *world) {
 /* Returns the digest of all datagrams sent. */
 static uint64_t seed_run(uint64_t seed, struct sim_totals *totals) {
     struct sim_world *world = world_open(seed, totals);
-    uint64_t limit = world->now + 6 * SIM_S;
+    uint64_t limit = world->now + 10 * SIM_S;
     for (uint64_t steps = 1; world->now < limit && !writers_have_pushed(world); steps++) {
         step(world);
         if (steps % 1024 == 0) {
             sim_audit(world);
         }
-        if (below(world, 400) == 0) {
+        if (below(world, 500) == 0) {
             mishap(world);
         }
     }

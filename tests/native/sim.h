@@ -255,7 +255,7 @@ struct sim_world {
     struct sim_table tables[SIM_TABLES];
     struct sim_server server;
     struct sim_actor actors[SIM_ACTORS_MAX];
-    uint32_t actor_count, learner_count;
+    uint32_t actor_count, writer_count, learner_count;
     uint32_t mtu, restart_permille, reset_permille;
     struct sim_oracle oracle;
     struct sim_totals *totals;
@@ -316,6 +316,8 @@ void sim_oracle_close(struct sim_world *world);
 
 /* ---- sim_audit.c ---- */
 void sim_audit(struct sim_world *world);
+/* Whether the server waits for a sequence of this writer before later ones that are there. */
+int sim_has_hole(const struct sim_world *world, const struct sim_actor *actor);
 void sim_audit_end(struct sim_world *world); /* everything has finished: sums must be exact */
 
 /* ---- actors ---- */

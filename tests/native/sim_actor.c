@@ -91,8 +91,11 @@ void sim_actor_act(struct sim_world *world, struct sim_actor *actor) {
               "state %d", state);
         sim_actor_close(world, actor, 1);
         sim_actor_open(world, actor);
+        actor->turn_at = actor->next_at = world->now + rp_random_below(&world->random, SIM_S / 4);
+        return;
     }
-    actor->next_at = world->now + SIM_MS / 4 + rp_random_below(&world->random, 4 * SIM_MS);
+    uint64_t most = actor->kind == SIM_WRITER ? 1 : 4;
+    actor->next_at = world->now + SIM_MS / 4 + rp_random_below(&world->random, most * SIM_MS);
     behaviours[actor->kind].act(world, actor);
     actor->turn_at = world->now; /* what was posted may leave */
 }
@@ -122,7 +125,7 @@ static void actor_add(struct sim_world *world, enum sim_kind kind) {
     actor->index = world->actor_count++;
     actor->port = sim_port_open(&world->net, world->mtu, 64);
     if (kind == SIM_WRITER) {
-        actor->as.writer.goal = 100 + (uint32_t)rp_random_below(&world->random, 400);
+        actor->as.writer.goal = 200 + (uint32_t)rp_random_below(&world->random, 600);
     } else if (kind == SIM_LEARNER) {
         actor->as.learner.index = world->learner_count++;
     }

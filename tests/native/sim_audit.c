@@ -168,6 +168,18 @@ void sim_audit(struct sim_world *world) {
     CHECK(sim_process_allocations() == 0, "the engine allocated memory after open");
 }
 
+int sim_has_hole(const struct sim_world *world, const struct sim_actor *actor) {
+    const struct sim_life *life = actor->as.writer.life;
+    if (actor->kind != SIM_WRITER || !life || life->over) {
+        return 0;
+    }
+    const struct rp_table *table = rp_server_table(world->server.server, life->table);
+    int writer = rp_writer_find(table, life->session);
+    return writer >= 0
+           && table->private->done_through[writer]
+                  < rp_writer_at(table->private, (uint32_t)writer)->next_sequence;
+}
+
 void sim_audit_end(struct sim_world *world) {
     sim_audit(world);
     for (uint32_t number = 0; number < SIM_TABLES; number++) {

@@ -88,11 +88,11 @@ static void table_make(struct sim_world *world, uint32_t number) {
     limiter_make(world, config);
     config->alpha = alphas[below(world, 4)];
     CHECK(rp_power_exponent(config->alpha, &table->power) == 0);
-    config->writers_max = 4 + below(world, 2);
+    config->writers_max = world->writer_count + 1 + below(world, 2); /* one for the vandal */
     config->streams_max = SIM_STREAMS_MAX;
-    config->window = 2 + below(world, 7);
+    config->window = 2 + below(world, below(world, 2) == 0 ? 2 : 8);
     config->pieces_max = 16;
-    config->capacity = 16 * config->window * config->writers_max + below(world, 100);
+    config->capacity = 16 * config->window * config->writers_max + below(world, 20);
     memcpy(table->spec, "columns of the simulated table", 31);
     config->spec = table->spec;
     config->spec_bytes = sizeof table->spec;
@@ -113,7 +113,7 @@ void sim_tables_make(struct sim_world *world) {
                                         .records = 4 + below(world, 5),
                                         .mtu = world->mtu,
                                         .receive_budget = 64 + below(world, 64),
-                                        .idle_ms = 2000,
+                                        .idle_ms = below(world, 2) == 0 ? 1500 : 6000,
                                         .lapse_ms = 20 + below(world, 200),
                                         .weights_max = SIM_BLOB_MAX,
                                         .seed = rp_random_next(&world->random)};

@@ -8,7 +8,7 @@
 #include "flow.h"
 #include "sim.h"
 
-enum { BODY_MAX = 256 };
+enum { BODY_MAX = 4096, GARBAGE_MAX = 256 };
 
 struct letter { /* a request put together by hand */
     struct rp_message message;
@@ -71,16 +71,16 @@ static void garbage(struct sim_world *world) {
 static void stranger(struct sim_world *world) {
     struct letter letter =
         letter_to(world, (uint8_t)(1 + below(world, 20)), next(world), next(world));
-    for (uint32_t i = 0; i < BODY_MAX / 8; i++) {
+    for (uint32_t i = 0; i < GARBAGE_MAX / 8; i++) {
         letter.as.words[i] = next(world);
     }
-    letter.size = below(world, BODY_MAX + 1);
+    letter.size = below(world, GARBAGE_MAX + 1);
     if (letter.message.op == RP_OP_OPEN || letter.message.op == RP_OP_HELLO) {
         letter.connection = 0;
     }
     letter.message.reserved = below(world, 8) == 0;
     letter.size = letter.message.op == RP_OP_OPEN ? 16 : letter.size;
-    memset(letter.as.body + letter.size, 0, BODY_MAX - letter.size);
+    memset(letter.as.body + letter.size, 0, GARBAGE_MAX - letter.size);
     post(world, &letter);
 }
 
@@ -120,25 +120,36 @@ static void answered(struct sim_world *world, const struct rp_packet *packet) {
     }
 }
 
+/* A push that would be right but for one thing. */
 static void bad_push(struct sim_world *world) {
+    static const uint64_t zeros[SIM_BLOB_MAX / 8];
     struct letter letter = letter_to(world, RP_OP_PUSH, world->vandal_session, next(world));
-    uint64_t epoch = rp_table_epoch(rp_server_table(world->server.server, letter.message.table));
+    uint16_t number = letter.message.table;
+    uint64_t epoch = rp_table_epoch(rp_server_table(world->server.server, number));
+    uint32_t bytes = world->tables[number].config.step_bytes;
+    uint16_t pieces = (uint16_t)rp_piece_count(bytes, world->mtu);
     struct rp_push push = {.epoch = epoch, .run_count = 1};
-    struct rp_run run = {.count = 1, .piece_count = 1, .size = 8};
+    struct rp_run run = {.count = 1, .piece_count = pieces, .size = bytes};
+    run.size = pieces > 1 ? rp_piece_bytes(bytes, pieces) : bytes;
+    uint32_t size = run.size;
     struct rp_create create = {.priority = NAN};
-    switch (below(world, 7)) {
+    switch (below(world, 8)) {
     case 0: run.stream = 60; break;
     case 1: run.sequence = (uint64_t)1 << 40; break;
-    case 2: run.piece = 3; break;
+    case 2: run.piece = pieces; break;
     case 3: run.size = 5000; break;
     case 4: push.epoch ^= 1; break;
     case 5: run.flags = 64; break;
-    default: push.run_count = 0; push.create_count = 1;
+    case 6: run.step = 100000; break;
+    default:
+        push.run_count = 0;
+        push.create_count = 1;
+        create.stream = below(world, 2) ? 60 : 0;
     }
     put(&letter, &push, sizeof push);
     if (push.run_count) {
         put(&letter, &run, sizeof run);
-        put(&letter, &epoch, 8);
+        put(&letter, zeros, size);
     } else {
         put(&letter, &create, sizeof create);
     }

@@ -13,8 +13,9 @@ static uint32_t below(struct sim_world *world, uint32_t bound) {
     return (uint32_t)rp_random_below(&world->random, bound);
 }
 
-static uint32_t table_of(const struct sim_actor *actor) {
-    return actor->index % SIM_TABLES;
+/* One seed in three has all its writers on one table. */
+static uint32_t table_of(const struct sim_world *world, const struct sim_actor *actor) {
+    return (uint32_t)(world->seed % 3 == 0 ? world->seed / 3 : actor->index) % SIM_TABLES;
 }
 
 /* ---- what it was told ---- */
@@ -218,7 +219,7 @@ static void begin(struct sim_world *world, struct sim_actor *actor) {
     /* An earlier request, given up, may have got a larger place: what was asked for last counts. */
     uint32_t streams = writer->granted.streams;
     streams = streams < writer->streams ? streams : writer->streams;
-    writer->life = sim_life_begin(world, table_of(actor), writer->granted.epoch, streams);
+    writer->life = sim_life_begin(world, table_of(world, actor), writer->granted.epoch, streams);
     writer->life->session = rp_client_session(actor->client);
     memset(writer->anchors, 0, sizeof writer->anchors);
     CHECK(writer->granted.next_sequence == 0, "a new writer starts at sequence %" PRIu64,
@@ -231,7 +232,7 @@ void sim_writer_act(struct sim_world *world, struct sim_actor *actor) {
     int status = 0;
     switch (writer->phase) {
     case ASK_TABLE:
-        writer->ticket = rp_client_table(actor->client, world->tables[table_of(actor)].config.name,
+        writer->ticket = rp_client_table(actor->client, world->tables[table_of(world, actor)].config.name,
                                          &writer->info, world->now + SIM_S);
         writer->phase = writer->ticket > 0 ? WAIT_TABLE : ASK_TABLE;
         break;
