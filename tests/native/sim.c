@@ -35,6 +35,7 @@ static void pause_here(void *context, const struct sim_port *port) {
 }
 
 static void faults_make(struct sim_world *world) {
+    static const uint64_t late_ns[] = {SIM_MS / 5, SIM_MS, 5 * SIM_MS, 20 * SIM_MS};
     world->net.faults = (struct sim_faults){.lose = 200 + below(world, 100),
                                             .repeat = 200 + below(world, 100),
                                             .late = 250 + below(world, 150),
@@ -42,7 +43,7 @@ static void faults_make(struct sim_world *world) {
                                             .flip = 20,
                                             .short_lease = 100,
                                             .delay_ns = 30000 + below(world, 100000),
-                                            .late_ns = (1 + below(world, 20)) * SIM_MS};
+                                            .late_ns = late_ns[below(world, 4)]};
     world->restart_permille = below(world, 3) == 0 ? 150 : 0;
     world->reset_permille = below(world, 4) == 0 ? 40 : 0;
     world->server.kills_left = 4 + below(world, 16);

@@ -108,7 +108,7 @@ void sim_tables_make(struct sim_world *world) {
     }
     *config = (struct rp_server_config){.tables = world->server.table_configs,
                                         .table_count = SIM_TABLES,
-                                        .sessions_max = 8 + below(world, 8),
+                                        .sessions_max = 8 + below(world, below(world, 2) == 0 ? 4 : 32),
                                         .batch_max = SIM_BATCH_MAX,
                                         .records = 4 + below(world, 5),
                                         .mtu = world->mtu,
