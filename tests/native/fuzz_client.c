@@ -56,9 +56,10 @@ static struct {
     struct rp_writer_granted granted;
 } world;
 
-static struct { /* where answers land */
-    uint8_t *items, *blob, *weights;
+struct place { /* where one ticket's answers land, unmoved while it is under way */
+    uint8_t *items, *blob;
     struct rp_landing_column column;
+    struct rp_landing landing;
     uint64_t keys[ITEMS], masses[ITEMS], totals[ITEMS], ages[ITEMS], asked[ITEMS];
     uint16_t behind[ITEMS], ahead[ITEMS];
     uint32_t drawables[ITEMS];
@@ -67,7 +68,11 @@ static struct { /* where answers land */
     uint32_t sessions;
     struct rp_updated updated;
     struct rp_table_info info;
-} land;
+    struct rp_writer_granted granted;
+};
+
+static struct place places[TICKETS];
+static uint8_t weights[BLOB_BYTES];
 
 static void client_sent(const struct rp_packet *packet, const struct rp_view *view) {
     struct rp_peer peer = fuzz_peer(1);
@@ -200,12 +205,14 @@ static void open_once(void) {
         until_ended(rp_client_table(world.client, names[i], &world.info[i], 9 * SECOND));
         until_ended(rp_client_writer(world.client, &world.info[i], 2, &world.granted, 9 * SECOND));
     }
-    land.items = malloc((size_t)ITEMS * STEP_BYTES * 2);
-    land.blob = malloc(BLOB_BYTES);
-    land.weights = calloc(1, BLOB_BYTES);
+    for (uint32_t i = 0; i < TICKETS; i++) {
+        places[i].items = malloc((size_t)ITEMS * STEP_BYTES * 2);
+        places[i].blob = malloc(BLOB_BYTES);
+        CHECK(places[i].items && places[i].blob);
+    }
     world.client_copy = malloc(world.client_bytes);
     world.region_copy = malloc(world.region_bytes);
-    CHECK(land.items && land.blob && land.weights && world.client_copy && world.region_copy);
+    CHECK(world.client_copy && world.region_copy);
     memcpy(world.client_copy, world.client_memory, world.client_bytes);
     memcpy(world.region_copy, world.region, world.region_bytes);
     world.start = world.now;
@@ -213,57 +220,65 @@ static void open_once(void) {
 
 /* ---- requests ---- */
 
-static int post_sample(struct fuzz_input *input, uint64_t deadline) {
+static int post_sample(struct fuzz_input *input, struct place *land, uint64_t deadline) {
     uint32_t table = (uint32_t)fuzz_take(input, 1) % 2, count = 1 + fuzz_take(input, 1) % ITEMS;
     uint32_t item_bytes = world.info[table].item_bytes[0];
     struct rp_sample request = {.epoch = world.info[table].epoch,
                                 .count = count,
                                 .budget = 4,
                                 .mode = (uint8_t)(fuzz_take(input, 1) % RP_SAMPLE_MODES)};
-    land.column = (struct rp_landing_column){land.items, item_bytes, 0, item_bytes};
-    struct rp_landing landing = {&land.column,   1,           item_bytes, land.keys,
-                                 land.masses,    land.behind, land.ahead, land.totals,
-                                 land.drawables, land.ages,   land.valid};
+    land->column = (struct rp_landing_column){land->items, item_bytes, 0, item_bytes};
+    land->landing = (struct rp_landing){.columns = &land->column,
+                                        .column_count = 1,
+                                        .item_bytes = item_bytes,
+                                        .keys = land->keys,
+                                        .masses = land->masses,
+                                        .behind = land->behind,
+                                        .ahead = land->ahead,
+                                        .totals = land->totals,
+                                        .drawables = land->drawables,
+                                        .ages = land->ages,
+                                        .valid = land->valid};
     for (uint32_t i = 0; i < ITEMS; i++) {
-        land.asked[i] = world.info[table].capacity + i;
+        land->asked[i] = world.info[table].capacity + i;
     }
     CHECK(item_bytes <= 2 * STEP_BYTES);
     return rp_client_sample(world.client, (uint16_t)table, &request,
-                            request.mode == RP_SAMPLE_KEYS ? land.asked : NULL, &landing, deadline);
+                            request.mode == RP_SAMPLE_KEYS ? land->asked : NULL, &land->landing, deadline);
 }
 
-static int post_update(struct fuzz_input *input, uint64_t deadline) {
+static int post_update(struct fuzz_input *input, struct place *land, uint64_t deadline) {
     double priorities[ITEMS] = {1, 2, 3};
     uint32_t table = (uint32_t)fuzz_take(input, 1) % 2;
     for (uint32_t i = 0; i < ITEMS; i++) {
-        land.asked[i] = world.info[table].capacity + i / 2;
+        land->asked[i] = world.info[table].capacity + i / 2;
     }
-    return rp_client_update(world.client, (uint16_t)table, world.info[table].epoch, land.asked,
-                            priorities, ITEMS, &land.updated, deadline);
+    return rp_client_update(world.client, (uint16_t)table, world.info[table].epoch, land->asked,
+                            priorities, ITEMS, &land->updated, deadline);
 }
 
-static int post_request(struct fuzz_input *input) {
+static int post_request(struct fuzz_input *input, struct place *land) {
     uint64_t deadline = world.now + SECOND / 1000 * fuzz_take(input, 1);
     uint32_t what = (uint32_t)fuzz_take(input, 1) % 12, table = what % 2;
     switch (what) {
     case 0:
-    case 1: return post_sample(input, deadline);
-    case 2: return post_update(input, deadline);
+    case 1: return post_sample(input, land, deadline);
+    case 2: return post_update(input, land, deadline);
     case 3:
-        return rp_client_publish(world.client, land.weights, 1 + fuzz_take(input, 2) % BLOB_BYTES,
-                                 &land.published, deadline);
+        return rp_client_publish(world.client, weights, 1 + fuzz_take(input, 2) % BLOB_BYTES,
+                                 &land->published, deadline);
     case 4:
-        return rp_client_blob(world.client, RP_BLOB_WEIGHTS, 0, fuzz_take(input, 1) % 3, land.blob,
-                              BLOB_BYTES, &land.size, &land.version, deadline);
+        return rp_client_blob(world.client, RP_BLOB_WEIGHTS, 0, fuzz_take(input, 1) % 3, land->blob,
+                              BLOB_BYTES, &land->size, &land->version, deadline);
     case 5:
-        return rp_client_blob(world.client, RP_BLOB_SPEC, 0, 0, land.blob, BLOB_BYTES, &land.size,
-                              &land.version, deadline);
-    case 6: return rp_client_stats(world.client, land.counters, &land.sessions, deadline);
+        return rp_client_blob(world.client, RP_BLOB_SPEC, 0, 0, land->blob, BLOB_BYTES, &land->size,
+                              &land->version, deadline);
+    case 6: return rp_client_stats(world.client, land->counters, &land->sessions, deadline);
     case 7:
-        return rp_client_reset(world.client, (uint16_t)table, world.info[table].epoch, &land.epoch,
+        return rp_client_reset(world.client, (uint16_t)table, world.info[table].epoch, &land->epoch,
                                deadline);
-    case 8: return rp_client_table_number(world.client, (uint16_t)table, &land.info, deadline);
-    case 9: return rp_client_writer(world.client, &world.info[table], 2, &world.granted, deadline);
+    case 8: return rp_client_table_number(world.client, (uint16_t)table, &land->info, deadline);
+    case 9: return rp_client_writer(world.client, &world.info[table], 2, &land->granted, deadline);
     case 10: return rp_client_close(world.client, deadline);
     default: return rp_client_ping(world.client, deadline);
     }
@@ -275,7 +290,7 @@ static void post(struct fuzz_input *input) {
     if (world.tickets[place] > 0) {
         rp_client_take(world.client, world.tickets[place]);
     }
-    world.tickets[place] = post_request(input);
+    world.tickets[place] = post_request(input, &places[place]);
 }
 
 static void push(struct fuzz_input *input) {

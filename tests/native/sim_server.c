@@ -221,6 +221,7 @@ static void server_died(struct sim_world *world) {
     }
     CHECK(rp_server_incarnation(server->server) == server->incarnation,
           "an attach keeps the incarnation");
+    sim_rings_note(world); /* it may have ended a reset */
     sim_audit(world);
 }
 

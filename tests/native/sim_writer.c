@@ -41,6 +41,9 @@ static void life_over(struct sim_world *world, struct sim_actor *actor, int told
     struct sim_life *life = writer->life;
     if (life && !life->over) {
         uint64_t stored, in_doubt, lost;
+        struct rp_push_state state;
+        rp_client_push_state(actor->client, (uint16_t)life->table, &state);
+        life->items_posted = state.items_posted; /* what was posted since may leave with a farewell */
         rp_client_loss(actor->client, (uint16_t)life->table, &stored, &in_doubt, &lost);
         if (told) {
             CHECK(stored == life->acked, "loss says %" PRIu64 " stored, the ledger %" PRIu64,
