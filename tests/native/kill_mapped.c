@@ -101,8 +101,8 @@ static const struct rp_transport pipe_transport = {
 
 /* Maps the file anew, so at another address than the server before, takes it over, and serves until
  * killed. */
-__attribute__((noreturn)) static void child(const char *path, size_t bytes, uint32_t mtu,
-                                            int socket) {
+__attribute__((noreturn)) static void child(const char *path, size_t bytes, uint32_t mtu, int socket,
+                  volatile int *in_turn) {
     static struct pipe_port port;
     char error[256] = "";
     uint8_t entropy[32];
@@ -119,8 +119,11 @@ __attribute__((noreturn)) static void child(const char *path, size_t bytes, uint
     port.socket = socket;
     for (;;) {
         struct pollfd ready = {.fd = socket, .events = POLLIN};
-        poll(&ready, 1, 1);
-        rp_server_turn(server, (struct rp_port *)(void *)&port, clock_ns());
+        if (poll(&ready, 1, 0) > 0) { /* asks all the time: no time to wake up before a kill */
+            *in_turn = 1;
+            rp_server_turn(server, (struct rp_port *)(void *)&port, clock_ns());
+            *in_turn = 0;
+        }
     }
 }
 
@@ -132,7 +135,8 @@ struct stage {
     int sockets[2]; /* the parent's end, the child's */
     pid_t child;
     uint8_t *copy;
-    uint32_t kills, inside; /* kills, and those inside a committed transaction */
+    volatile int *in_turn; /* shared: the child is between the begin and the end of a turn */
+    uint32_t kills, turns, inside; /* kills, those in a turn, and in a transaction */
     struct rp_random chance;
 };
 
@@ -143,7 +147,8 @@ static void child_start(struct stage *stage) {
     CHECK(stage->child >= 0);
     if (stage->child == 0) {
         close(stage->sockets[0]);
-        child(stage->path, stage->world->server.bytes, stage->world->mtu, stage->sockets[1]);
+        child(stage->path, stage->world->server.bytes, stage->world->mtu, stage->sockets[1],
+              stage->in_turn);
     }
     close(stage->sockets[1]);
 }
@@ -181,10 +186,26 @@ static void tell(struct stage *stage) {
     rp_port_transport(port)->rx_release(port, packets, count);
 }
 
+static void time_now(struct sim_world *world) {
+    world->now = clock_ns();
+    world->net.now = world->now;
+}
+
+/* Kills in the middle of the work: what the clients say is held back until there is a good deal of it, sent at once,
+ * and at some instant of the turn that follows the child is gone. */
 static void child_kill(struct stage *stage) {
+    struct sim_world *world = stage->world;
     int status;
-    uint64_t until = clock_ns() + rp_random_below(&stage->chance, 200000);
-    while (clock_ns() < until) {}
+    for (uint64_t limit = clock_ns() + 20 * SIM_MS; clock_ns() < limit && world->server.port->inbox_count < 24;) {
+        time_now(world);
+        hear(stage);
+        sim_actors_step(world);
+    }
+    time_now(world);
+    tell(stage);
+    uint64_t instant = clock_ns() + rp_random_below(&stage->chance, (uint64_t)1024 << rp_random_below(&stage->chance, 7));
+    while (clock_ns() < instant) {
+    }
     kill(stage->child, SIGKILL);
     CHECK(waitpid(stage->child, &status, 0) == stage->child);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "the server ended by itself: %x",
@@ -192,6 +213,8 @@ static void child_kill(struct stage *stage) {
     hear(stage);
     close(stage->sockets[0]);
     stage->kills++;
+    stage->turns += *stage->in_turn != 0;
+    *stage->in_turn = 0;
 }
 
 /* Attaches to a copy of what the dead server left and compares it with the oracle. */
@@ -209,11 +232,6 @@ static void look(struct stage *stage) {
     CHECK(rp_server_incarnation(server->server) == server->incarnation,
           "an attach keeps the incarnation");
     sim_audit(stage->world);
-}
-
-static void time_now(struct sim_world *world) {
-    world->now = clock_ns();
-    world->net.now = world->now;
 }
 
 static void until(struct stage *stage, uint64_t instant) {
@@ -258,6 +276,9 @@ static void world_open(struct stage *stage, uint64_t seed) {
     struct sim_world *world = calloc(1, sizeof *world);
     CHECK(world != NULL);
     stage->world = world;
+    stage->in_turn =
+        mmap(NULL, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK((void *)stage->in_turn != MAP_FAILED);
     world->seed = seed;
     world->totals = &totals;
     rp_random_seed(&world->random, seed);
@@ -315,9 +336,8 @@ int main(int argc, char **argv) {
     for (uint32_t i = 0; i < world->oracle.life_count; i++) {
         stored += world->oracle.lives[i]->acked;
     }
-    printf("  %u kills, %u of them inside a committed transaction; %" PRIu64
-           " steps acknowledged, %" PRIu64 " batches, %" PRIu64
-           " priorities: none lost, none twice\n",
-           stage.kills, stage.inside, stored, world->totals->samples, world->totals->updates);
+    printf("  %u kills, %u of them in a turn, %u in a committed transaction; %" PRIu64
+           " steps acknowledged, %" PRIu64 " batches, %" PRIu64 " priorities: none lost, none twice\n",
+           stage.kills, stage.turns, stage.inside, stored, world->totals->samples, world->totals->updates);
     return check_done("kill_mapped");
 }
