@@ -58,8 +58,13 @@ engine: $(ENGINE)            ## compile the core for Python, in place, with .ven
 
 setup: $(VENV)/.packages     ## make .venv: this package, its compiled core, what training and tests need
 	$(Q)$(MAKE) -s --no-print-directory engine
-test: setup native native-san ## every test, the C ones twice: plain and under sanitizers
-	$(Q)$(VENV)/bin/pytest -q
+test: setup     ## every test, the C ones twice: plain and under sanitizers; a short simulation
+	$(Q)$(MAKE) -s --no-print-directory -j2 $(PROGRAMS) $(PROGRAMS_SAN) $(REPLAYS_SAN) $(BUILD)/simulate/sim
+	$(Q)$(MAKE) -s --no-print-directory native
+	$(Q)$(MAKE) -s --no-print-directory native-san fuzz-replay
+	$(Q)$(MAKE) -s --no-print-directory sim SEEDS=50
+	$(Q)echo "native tests: $(words $(PROGRAMS)) programs passed, then again under address and undefined-behaviour sanitizers"
+	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q
 
 include tests/proof.mk
 
