@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deploy.table import server_toml
+from learner.presets import preset
 from replay_server import (
     Column,
     ConfigError,
@@ -180,3 +182,12 @@ def test_the_core_is_told_columns_picks_and_document():
     assert (told.error_min, told.error_max) == (12.0, 28.0)
     assert bytes(ffi.buffer(told.spec, told.spec_bytes)) == table.layout.document()
     assert (raw.seed, raw.table_count) == (5, 1)
+
+
+def test_the_committed_cartpole_table_is_the_presets():
+    """Given deploy/cartpole.toml, which the README serves. Expect what the demo would write."""
+    written = (ROOT / "deploy" / "cartpole.toml").read_text()
+    made = server_toml(preset("cartpole"), url="udp://127.0.0.1:7400", seed=1)
+    assert [line for line in written.splitlines() if not line.startswith("#")][1:] == (
+        made.splitlines()
+    )
