@@ -33,6 +33,13 @@ static uint64_t stratum_target(const struct strata *s, struct rp_random *random,
     return low + rp_random_below(random, high - low);
 }
 
+static void prefetch_slots(const struct rp_table_private *p, const uint32_t *slots,
+                           uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        __builtin_prefetch(&p->slots[slots[i]]);
+    }
+}
+
 /* Slots of items [first, first + count) of a draw without a uniform part. */
 static void draw_mass(struct rp_table *table, const struct rp_sample *request,
                       struct rp_random *random, uint32_t first, uint32_t count) {
@@ -48,7 +55,11 @@ static void draw_mass(struct rp_table *table, const struct rp_sample *request,
             p->targets[i] = rp_random_below(random, total);
         }
     }
-    rp_tree_draw(&table->tree, p->targets, p->slots_drawn, count);
+    for (uint32_t i = 0; i < count; i += RP_TREE_GROUP) {
+        uint32_t some = count - i < RP_TREE_GROUP ? count - i : RP_TREE_GROUP;
+        rp_tree_draw(&table->tree, p->targets + i, p->slots_drawn + i, some);
+        prefetch_slots(p, p->slots_drawn + i, some);
+    }
 }
 
 /* The same with one: targets from the front, ranks from the back of a chunk, then put where they
@@ -78,13 +89,11 @@ static void draw_mixed(struct rp_table *table, uint32_t uniform, struct rp_rando
     for (uint32_t i = 0; i < count; i++) {
         p->slots_drawn[i] = by_rank[i] ? by_count[ranks++] : by_mass[targets++];
     }
+    prefetch_slots(p, p->slots_drawn, count);
 }
 
 static void fill_items(const struct rp_table_private *p, struct rp_batch_item *items,
                        uint32_t count) {
-    for (uint32_t i = 0; i < count; i++) {
-        __builtin_prefetch(&p->slots[p->slots_drawn[i]]);
-    }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t slot = p->slots_drawn[i];
         uint64_t item = p->slots[slot].item;
@@ -166,10 +175,17 @@ int rp_table_lookup(const struct rp_table *table, const struct rp_sample *reques
 
 /* ---- updating ---- */
 
-/* The item's slot, or the sentence that its key cannot be updated: -1 stale, -2 unknown. */
+/* The item's slot, or the sentence that its key cannot be updated: -1 stale, -2 unknown.
+ *
+ * Keys are given to slots in turn, so the slot of a key of the last lap was last given to that very
+ * key; and a positive leaf is a committed item that was not evicted (table.h). So mostly the leaf
+ * answers alone, which the update is about to change anyway, and the slot's words stay unread. */
 static int64_t item_slot(const struct rp_table_private *p, uint64_t key) {
     if (key >= p->head || key < p->capacity) {
         return -2;
+    }
+    if (p->head - 1 - key < p->capacity && p->leaves[rp_slot_of(p, key)] != 0) {
+        return rp_slot_of(p, key);
     }
     const struct rp_slot *slot = rp_alive(p, key);
     if (!slot) {
@@ -181,14 +197,12 @@ static int64_t item_slot(const struct rp_table_private *p, uint64_t key) {
     return rp_item_flags(slot->item) & RP_STEP_ITEM ? -1 : -2;
 }
 
-static void prefetch_items(const struct rp_table_private *p, const struct rp_update_entry *entries,
-                           uint32_t count) {
-    for (uint32_t i = 0; i < count; i++) {
-        if (p->head - 1 - entries[i].key < p->capacity) {
-            uint32_t slot = rp_slot_of(p, entries[i].key);
-            __builtin_prefetch(&p->slots[slot]);
-            __builtin_prefetch(&p->leaves[slot], 1);
-        }
+/* Asks for the leaves and sums that a key's update reads and changes. Leaves lie outside the second
+ * cache, so what a batch costs is how many of them are under way at once. */
+static void prefetch_item(const struct rp_table *table, uint64_t key) {
+    const struct rp_table_private *p = table->private;
+    if (p->head - 1 - key < p->capacity) {
+        rp_tree_prefetch(&table->tree, rp_slot_of(p, key));
     }
 }
 
@@ -199,8 +213,13 @@ void rp_table_update(struct rp_table *table, const struct rp_update_entry *entri
     uint32_t applied = 0;
     assert(count <= RP_UPDATE_MAX);
     memset(result, 0, sizeof *result);
-    prefetch_items(p, entries, count);
+    for (uint32_t i = 0; i < count && i < RP_UPDATE_AHEAD; i++) {
+        prefetch_item(table, entries[i].key);
+    }
     for (uint32_t i = 0; i < count; i++) {
+        if (i + RP_UPDATE_AHEAD < count) {
+            prefetch_item(table, entries[i + RP_UPDATE_AHEAD].key);
+        }
         int64_t slot = item_slot(p, entries[i].key);
         if (slot >= 0) {
             p->update_slots[applied] = (uint32_t)slot;

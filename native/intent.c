@@ -29,13 +29,6 @@ uint64_t rp_intent_room(const struct rp_intent *intent) {
     return RP_INTENT_WORDS - intent->count;
 }
 
-void(rp_intent_set)(struct rp_intent *intent, uint64_t *word, uint64_t value) {
-    uint64_t offset = (uint64_t)((uint8_t *)word - intent->region);
-    assert(intent->count < RP_INTENT_WORDS);
-    assert(offset % 8 == 0 && offset < intent->region_bytes);
-    intent->log->after[intent->count++] = (struct rp_after){offset, value};
-}
-
 static void apply(const struct rp_intent *intent) {
     const struct rp_intent_log *log = intent->log;
     for (uint64_t i = 0; i < log->count; i++) {

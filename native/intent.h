@@ -13,6 +13,7 @@
 #ifndef RP_INTENT_H
 #define RP_INTENT_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,7 +46,12 @@ void rp_intent_open(struct rp_intent *intent, void *region, size_t region_bytes,
 uint64_t rp_intent_room(const struct rp_intent *intent);
 /* Adds one after-image; the word keeps its old value until commit. Asserts room: callers bound
  * their changes. */
-void rp_intent_set(struct rp_intent *intent, uint64_t *word, uint64_t value);
+static inline void rp_intent_set(struct rp_intent *intent, uint64_t *word, uint64_t value) {
+    uint64_t offset = (uint64_t)((uint8_t *)word - intent->region);
+    assert(intent->count < RP_INTENT_WORDS);
+    assert(offset % 8 == 0 && offset < intent->region_bytes);
+    intent->log->after[intent->count++] = (struct rp_after){offset, value};
+}
 /* Commits, applies, clears. Afterwards the change is done and the log empty. */
 void rp_intent_commit(struct rp_intent *intent);
 /* At attach: redoes a committed change, drops an uncommitted one. 1 = redone, 0 = dropped or none,

@@ -17,6 +17,7 @@
 #ifndef RP_RANDOM_H
 #define RP_RANDOM_H
 
+#include <assert.h>
 #include <stdint.h>
 
 struct rp_random {
@@ -26,10 +27,39 @@ struct rp_random {
 /* Start the generator: the same seed gives the same outputs on every machine. */
 void rp_random_seed(struct rp_random *random, uint64_t seed);
 
+static inline uint64_t rp_random_rotate(uint64_t x, int by)
+{
+    return x << by | x >> (64 - by);
+}
+
 /* The next 64-bit output. */
-uint64_t rp_random_next(struct rp_random *random);
+static inline uint64_t rp_random_next(struct rp_random *random)
+{
+    uint64_t *s = random->s;
+    uint64_t output = rp_random_rotate(s[0] + s[3], 23) + s[0];
+    uint64_t shifted = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= shifted;
+    s[3] = rp_random_rotate(s[3], 45);
+    return output;
+}
 
 /* A uniform integer in [0, bound). bound >= 1, asserted. */
-uint64_t rp_random_below(struct rp_random *random, uint64_t bound);
+static inline uint64_t rp_random_below(struct rp_random *random, uint64_t bound)
+{
+    assert(bound >= 1);
+    unsigned __int128 product = (unsigned __int128)rp_random_next(random) * bound;
+    if ((uint64_t)product < bound) {
+        /* Only here may a value be one output too likely: the division is almost never paid. */
+        uint64_t surplus = -bound % bound; /* 2^64 mod bound */
+        while ((uint64_t)product < surplus) {
+            product = (unsigned __int128)rp_random_next(random) * bound;
+        }
+    }
+    return (uint64_t)(product >> 64);
+}
 
 #endif

@@ -158,6 +158,7 @@ enum rp_store_limits {
     RP_WALK_MAX = 4096, /* links a create follows at most to find its anchor */
 
     RP_UPDATE_MAX = RP_MTU_MAX / 16, /* entries of one update */
+    RP_UPDATE_AHEAD = 32, /* keys of an update whose words are on their way */
     RP_DRAW_CHUNK = 256,
     RP_COMMIT_CHUNK = 2048,
 };

@@ -34,29 +34,15 @@ extern const struct rp_tree_kernel rp_tree_kernel_portable;
 const struct rp_tree_kernel *rp_tree_kernel_avx512(void);
 
 enum {
-    RP_TREE_MASS_BYTES = RP_TREE_FANOUT * sizeof(uint64_t),  /* a group of masses */
-    RP_TREE_COUNT_BYTES = RP_TREE_FANOUT * sizeof(uint32_t), /* a group of counts */
     RP_TREE_PREFETCH_AHEAD = 16, /* changed leaves whose groups are on their way */
 };
 
-/* Fetch group `at` of a level whose groups have `bytes` bytes, one line or two. */
-static inline void rp_tree_prefetch_group(const void *level, uint32_t at, size_t bytes)
+/* What a group's entries before `chosen` hold. The load is made either way, so that no branch is
+ * guessed: one target in sixteen chooses the first entry. */
+static inline uint64_t rp_tree_mass_before(const uint64_t *sums, uint32_t chosen)
 {
-    const char *group = (const char *)level + at * bytes;
-    __builtin_prefetch(group);
-    __builtin_prefetch(group + bytes - 64);
-}
-
-/* Fetch what the climb from `slot` will touch outside the first cache. */
-static inline void rp_tree_prefetch_climb(const struct rp_tree *t, uint32_t slot)
-{
-    uint32_t group = slot / RP_TREE_FANOUT;
-    rp_tree_prefetch_group(t->mass[0], group, RP_TREE_MASS_BYTES);
-    if (t->top > 0) {
-        uint32_t above = group / RP_TREE_FANOUT;
-        rp_tree_prefetch_group(t->mass[1], above, RP_TREE_MASS_BYTES);
-        __builtin_prefetch(t->count[1] + above * RP_TREE_FANOUT);
-    }
+    uint64_t before = sums[chosen - (chosen > 0)];
+    return chosen > 0 ? before : 0;
 }
 
 /* What an entry itself weighs, out of the running sums of its group. */

@@ -26,7 +26,7 @@ static void draw_level(const uint64_t *mass, const uint64_t *next, uint64_t *lef
         const uint64_t *sums = mass + (size_t)at[i] * RP_TREE_FANOUT;
         uint32_t chosen = choose(sums, left[i]);
         assert(left[i] < sums[chosen]); /* else a node holds more than its children */
-        left[i] -= chosen ? sums[chosen - 1] : 0;
+        left[i] -= rp_tree_mass_before(sums, chosen);
         at[i] = at[i] * RP_TREE_FANOUT + chosen;
         rp_tree_prefetch_group(next, at[i], RP_TREE_MASS_BYTES);
     }
@@ -96,7 +96,7 @@ static void climb(struct rp_tree *t, const uint32_t *slots, size_t n, uint32_t t
     uint32_t last = UINT32_MAX;
     for (size_t i = 0; i < n; i++) {
         if (i + RP_TREE_PREFETCH_AHEAD < n) {
-            rp_tree_prefetch_climb(t, slots[i + RP_TREE_PREFETCH_AHEAD]);
+            rp_tree_prefetch(t, slots[i + RP_TREE_PREFETCH_AHEAD]);
         }
         uint32_t group = slots[i] / RP_TREE_FANOUT;
         assert(slots[i] < t->capacity);
