@@ -124,18 +124,26 @@ class Demo:
         learner = next((m for m in reversed(self.metrics("learner")) if "beta" in m), {})
         elapsed = time.monotonic() - self.begin
         shown = actor.get("charts/episodic_return")
+        left = self.seconds_left(elapsed, actor)
         print(
-            f"{elapsed:5.0f} s of {self.args.minutes * 60:.0f}"
-            f" | in {actor.get('perf/env_sps', 0):6.0f} steps/s"
-            f" | out {learner.get('perf/learner_sps', 0):5.0f} batches/s"
+            f"{elapsed:4.0f} s, at most {left:3.0f} s more"
+            f" | in {actor.get('perf/env_sps', 0):5.0f} steps/s"
+            f" | out {learner.get('perf/learner_sps', 0):4.0f} batches/s"
             f" | return {'-' if shown is None else format(shown, '.1f'):>5}"
             f" | epsilon {actor.get('charts/epsilon', 0):.3f}"
             f" | replay {learner.get('replay/size', 0):6}"
             f" | {learner.get('replay/ratio', 0):4.1f} samples/insert"
-            f" | weights v{learner.get('weights/version', 0)}"
-            f" | ends by step {self.settings.env_steps}, now {actor.get('steps/env', 0)}",
+            f" | weights v{learner.get('weights/version', 0)}",
             flush=True,
         )
+
+    def seconds_left(self, elapsed: float, actor: Mapping[str, Any]) -> float:
+        """Until time or environment steps are used up; solved may come any time before."""
+        left = max(self.args.minutes * 60 - elapsed, 0.0)
+        rate = actor.get("perf/env_sps", 0)
+        if rate <= 0:
+            return left
+        return min(left, (self.settings.env_steps - actor["steps/env"]) / rate)
 
     def summary(self, solved: Mapping[str, Any] | None) -> dict[str, Any]:
         """What happened, from the programs' metrics and the server's own counters."""
