@@ -108,7 +108,7 @@ class ChainEnv(gymnasium.Env):
     STATES = 6
     LIFE_AT = 3
 
-    def __init__(self, actions: int = 2, time_limit: int = 6) -> None:
+    def __init__(self, actions: int = 2, time_limit: int = 3) -> None:
         self.observation_space = spaces.Discrete(self.STATES)
         self.action_space = spaces.Discrete(actions)
         self.time_limit = time_limit
@@ -124,7 +124,7 @@ class ChainEnv(gymnasium.Env):
         right = 0.6 if self.action_space.n == 1 else (0.2, 0.8)[int(action)]
         before = self.state
         self.state += 1 if self.np_random.random() < right else -1
-        reward = -0.05
+        reward = 0.1
         if self.state == 0:
             reward = 0.3
         elif self.state == self.STATES - 1:

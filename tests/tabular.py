@@ -125,7 +125,7 @@ class Average:
 
 
 def train(
-    replay: Any, actions: int, n: int, updates: int, batch: int = 256, rate: float = 3.0
+    replay: Any, actions: int, n: int, updates: int, batch: int = 256, rate: float = 6.0
 ) -> np.ndarray:
     """Q float64 [states, actions] after training on batches drawn with beta = 1."""
     spec = spec_from(ChainEnv(actions))

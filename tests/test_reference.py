@@ -178,6 +178,6 @@ def test_a_linear_net_reaches_the_solved_values(actions, n):
     expected, visits = solve(episodes, ChainEnv.STATES, actions, GAMMA, n)
     assert int(visits.sum()) == len(replay), "every recorded step is an item, and no other"
     assert (visits[1:-1] > 100).all()
-    got = train(replay, actions, n, updates=800)
+    got = train(replay, actions, n, updates=1600)
     error = np.abs(got - expected)[visits > 0].max()
     assert error < TOLERANCE, f"tabular error {error:.4f}, expected\n{expected}\ngot\n{got}"

@@ -24,7 +24,7 @@ from deploy.sync import InTurn
 from learner.presets import CARTPOLE, changed
 from replay_server import NStep, Prioritized, Table, spec_from
 
-CALLS, UPDATES, RATE = 500, 1600, 3.0
+CALLS, UPDATES, RATE = 500, 2400, 6.0
 
 
 def parts_for(actions, n):
