@@ -1,11 +1,15 @@
-/* What the server itself costs: datagrams handed over in memory, no network, one core. Prints ns
- * and millions per second, best of several rounds; the copies the script's port makes are left
- * out. */
-#include <time.h>
-
+/* bench_server.c: what the server itself costs: datagrams handed over in memory, no network, one
+ * core.
+ *
+ *     bench_server [bursts of a round, default 100]
+ *
+ * A burst is one turn's worth of requests of 48-byte steps; making them and the copies of a port
+ * are left out of the time.
+ */
+#include "bench.h"
 #include "script.h"
 
-enum { ROUNDS = 5, BURST = 32, CAPACITY = 1 << 17, WINDOW = 1 << 12, STEP = 48 };
+enum { ROUNDS = 40, BURST = 32, CAPACITY = 1 << 17, WINDOW = 1 << 12, STEP = 48 };
 
 /* ---- a port that costs nothing: prepared datagrams in, answers dropped ---- */
 
@@ -75,13 +79,6 @@ static struct bench_port port;
 static uint8_t datagrams[BURST][2048] __attribute__((aligned(64)));
 static uint64_t next_step;
 
-static double now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
-}
-
 static void put(uint32_t index, uint8_t op, const void *body, uint32_t size)
 {
     static uint64_t next_id[RP_OP_COUNT]; /* ids count by operation, from 1 */
@@ -112,9 +109,9 @@ static void open_all(void)
 
 static double turn(void)
 {
-    double start = now_ns();
+    double start = bench_ns();
     rp_server_turn(script.server, (struct rp_port *)&port, script.now_ns += 1000);
-    return now_ns() - start;
+    return bench_ns() - start;
 }
 
 /* ---- what is measured ---- */
@@ -174,30 +171,32 @@ static void put_update(uint32_t index)
     put(index, RP_OP_UPDATE, &body, sizeof body);
 }
 
-static void measure(const char *what, void (*make)(uint32_t), uint32_t burst, uint32_t turns,
-                    double items)
+/* `items` of a request; the time is that of the turns alone. */
+static void measure(const char *name, void (*make)(uint32_t), uint32_t burst, uint32_t turns,
+                    uint32_t items)
 {
-    double best = 1e30;
-    uint64_t sent = 0;
+    static struct bench_rounds rounds;
+    char workload[64];
+    struct bench_row row = {name, "memory", workload, items};
+    snprintf(workload, sizeof workload, "48 B steps, bursts of %u", burst);
+    rounds.count = 0;
     for (int round = 0; round < ROUNDS; round++) {
         double spent = 0;
-        sent = port.sent;
         for (uint32_t i = 0; i < turns; i++) {
             for (uint32_t j = 0; j < burst; j++) {
                 make(j);
             }
             spent += turn();
         }
-        sent = port.sent - sent;
-        best = spent < best ? spent : best;
+        bench_keep(&rounds, (double)turns * burst * items * 1e3 / spent);
     }
-    double each = best / (turns * burst);
-    printf("  %-34s burst %2u: %8.0f ns a request, %6.1f ns an item, %7.2f M items/s, %u out\n",
-           what, burst, each, each / items, items * 1e3 / each, (unsigned)(sent / turns / burst));
+    bench_rate(&row, &rounds, "M/s");
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
+    uint32_t turns = count > 1 ? (uint32_t)atoi(arguments[1]) : 100;
+    CHECK(turns >= 1);
     open_all();
     for (uint32_t i = 0; i < CAPACITY / (16 * BURST) + 8; i++) {
         for (uint32_t j = 0; j < BURST; j++) {
@@ -207,18 +206,17 @@ int main(void)
     }
     CHECK(script_counter(&script, RP_COUNT_steps_committed) == next_step);
     for (uint32_t burst = 1; burst <= BURST; burst += BURST - 1) {
-        uint32_t turns = 4000 / burst;
-        measure("PING", put_ping, burst, turns, 1);
+        measure("server_ping", put_ping, burst, turns, 1);
         sample_count = 32;
-        measure("SAMPLE of 32 x 48 B", put_sample, burst, turns, 32);
+        measure("server_sample", put_sample, burst, turns, 32);
         sample_count = 512;
-        measure("SAMPLE of 512 x 48 B", put_sample, burst, turns / 4 + 1, 512);
-        measure("PUSH, one run of 27 x 48 B", put_run, burst, turns, 27);
-        measure("UPDATE of 80", put_update, burst, turns, 80);
+        measure("server_sample", put_sample, burst, turns / 4 + 1, 512);
+        measure("server_push", put_run, burst, turns, 27);
+        measure("server_update", put_update, burst, turns, 80);
     }
     CHECK(script_counter(&script, RP_COUNT_drop_size) == 0);
     CHECK(script_counter(&script, RP_COUNT_samples_forgotten) == 0);
     CHECK(script_counter(&script, RP_COUNT_pushes_repeated) == 0);
-    printf("bench_server: ok\n");
-    return 0;
+    CHECK(port.sent > 0);
+    return check_done("bench_server");
 }

@@ -1,271 +1,276 @@
-/* bench_table.c: how fast a table is on one core, intents, powers and tree included.
+/* bench_table.c: what a table does on one core, without a network: redo log, powers and tree
+ * included.
  *
- * `bench_table [items] [rounds]`, by default 1,000,000 items of 48 bytes and 5 rounds.
- * Priorities are random over six decades, updates go to keys drawn before. A row is the median
- * of its rounds, then the slowest and the fastest. Everything runs twice from the same seed,
- * with this processor's kernels and with the portable ones; the answers are hashed, and
- * different hashes end the program with status 1.
+ *     bench_table [items, default 1,000,000] [passes over the work, default 3]
+ *
+ * The table is full; every row of 48 bytes is an item with a random priority over six decades. A
+ * draw is all that answers a SAMPLE but the bytes; an update is all that an UPDATE does, of random
+ * keys to random priorities. This processor's kernels and the portable ones take the same steps
+ * from the same seed; their answers are hashed, and different hashes end the program with status
+ * 1. A table of frames is gathered a datagram at a time. Last comes what a step of a plain table
+ * costs in memory beyond its bytes and the tree.
  */
-#include <string.h>
-#include <time.h>
+#include <math.h>
 
-#include "check.h"
-#include "crc32c.h"
-#include "store.h"
+#include "bench.h"
+#include "siphash.h"
+#include "table.h"
 
 enum {
-    BATCH = 512,
-    RUN = 29,
     STEP = 48,
+    RUN = 29,
     WORK = 1 << 19,
-    ROUNDS_MAX = 101,
+    ROUND = 1 << 15,
+    BATCH_LARGE = 4080,
+    WINDOW = 1024,
     FRAME = 7056,
-    FRAMES = 4096
+    FRAMES = 1024,
 };
 
 struct bench {
+    struct rp_table_config config;
     struct rp_table table;
     struct rp_intent intent;
     struct rp_random random;
     uint64_t counters[RP_COUNTER_COUNT];
-    uint32_t items;
-    int rounds;
-    int portable;
-    uint64_t step;
-    uint32_t hash;
-    struct rp_batch_item *drawn; /* WORK of them */
-    struct rp_update_entry *updates;
     uint64_t body[RUN + RUN * STEP / 8];
+    uint64_t step;
+    uint64_t hash;
+    struct rp_batch_item items[ROUND];
+    struct rp_update_entry entries[WORK];
 };
 
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+static struct bench bench;
+static char workload[96];
+static int passes;
+
+static double random_priority(void)
+{
+    double share = (double)rp_random_below(&bench.random, 1 << 30) / (1 << 30);
+    return exp(share * log(1e6)) * 1e-3;
 }
 
-static int compare(const void *left, const void *right) {
-    double a = *(const double *)left;
-    double b = *(const double *)right;
-    return (a > b) - (a < b);
+static void mix(const void *bytes, size_t size)
+{
+    static const uint8_t key[16];
+    uint64_t pair[2] = {bench.hash, rp_siphash(key, bytes, size)};
+    bench.hash = rp_siphash(key, pair, sizeof pair);
 }
 
-static void *memory(size_t bytes) {
-    void *result = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    CHECK(result, "no memory");
-    return memset(result, 0, bytes);
-}
+/* ---- work: each does one round and returns millions a second ---- */
 
-static double six_decades(struct rp_random *random) {
-    static const double decade[] = {1e-3, 1e-2, 1e-1, 1, 10, 100};
-    uint64_t bits = rp_random_next(random);
-    return decade[bits % 6] * (1 + (double)(bits >> 40) / (1 << 24));
-}
+struct work {
+    struct rp_sample request;
+    uint32_t batch;
+    uint32_t round;
+};
 
-static void row(struct bench *b, const char *what, const char *unit, double units,
-                void (*work)(struct bench *)) {
-    double rate[ROUNDS_MAX];
-    for (int i = -1; i < b->rounds; i++) { /* the first one warms */
-        double start = seconds();
-        work(b);
-        rate[i < 0 ? 0 : i] = units / (seconds() - start);
-    }
-    qsort(rate, (size_t)b->rounds, sizeof rate[0], compare);
-    printf("  %-34s %9.2f %s   %.2f to %.2f\n", what, rate[b->rounds / 2], unit, rate[0],
-           rate[b->rounds - 1]);
-}
-
-static void hash(struct bench *b, const void *bytes, size_t size) {
-    b->hash = rp_crc32c(b->hash, bytes, size);
-}
-
-/* ---- work ---- */
-
-static void push_run(struct bench *b) {
-    struct rp_run run = {b->step, b->step,         0, RP_RUN_ITEM | RP_RUN_PRIORITY, RUN, 0, 1,
-                         0,       RUN * (8 + STEP)};
+static double push(struct work *work)
+{
+    struct rp_run run = {.flags = RP_RUN_ITEM | RP_RUN_PRIORITY, .count = RUN, .piece_count = 1,
+                         .size = RUN * (sizeof(double) + STEP)};
     struct rp_run_done done;
-    b->body[RUN + b->step % (RUN * STEP / 8)] = b->step;
-    CHECK(rp_writer_check(&b->table, 0, &run, (const uint8_t *)b->body) == 0);
-    rp_writer_run(&b->table, 0, &run, (const uint8_t *)b->body, &done);
-    CHECK(done.committed == RUN);
-    b->step += RUN;
-}
-
-static void work_push(struct bench *b) {
-    for (uint32_t i = 0; i < WORK / RUN; i++) {
-        push_run(b);
+    const uint8_t *bytes = (const uint8_t *)bench.body;
+    double start = bench_ns();
+    for (uint32_t i = 0; i < work->round / RUN; i++) {
+        run.sequence = run.step = bench.step;
+        bench.body[RUN + bench.step % (RUN * STEP / 8)] = bench.step;
+        CHECK(rp_writer_check(&bench.table, 0, &run, bytes) == 0);
+        rp_writer_run(&bench.table, 0, &run, bytes, &done);
+        CHECK(done.committed == RUN);
+        bench.step += RUN;
     }
+    return work->round / RUN * RUN * 1e3 / (bench_ns() - start);
 }
 
-static void draw(struct bench *b, const struct rp_sample *request) {
+static double draw(struct work *work)
+{
     struct rp_batch head;
-    for (uint32_t i = 0; i < WORK; i += BATCH) {
-        CHECK(rp_table_draw(&b->table, request, &head, b->drawn + i) == RP_OK);
-        rp_intent_commit(&b->intent);
-        rp_table_settle(&b->table);
+    double start = bench_ns();
+    for (uint32_t i = 0; i + work->batch <= ROUND; i += work->batch) {
+        CHECK(rp_table_draw(&bench.table, &work->request, &head, bench.items + i) == RP_OK);
+        rp_intent_commit(&bench.intent);
+        rp_table_settle(&bench.table);
     }
+    double spent = bench_ns() - start;
+    uint32_t drawn = ROUND / work->batch * work->batch;
+    mix(bench.items, drawn * sizeof bench.items[0]);
+    return drawn * 1e3 / spent;
 }
 
-static void work_independent(struct bench *b) {
-    struct rp_sample request = {.count = BATCH};
-    draw(b, &request);
-}
-
-static void work_stratified(struct bench *b) {
-    struct rp_sample request = {.count = BATCH, .mode = RP_SAMPLE_STRATIFIED};
-    draw(b, &request);
-}
-
-static void work_mixed(struct bench *b) {
-    struct rp_sample request = {.count = BATCH, .uniform = 1u << 31};
-    draw(b, &request);
-}
-
-static void work_update(struct bench *b) {
+static double update(struct work *work)
+{
+    const struct rp_update_entry *entries = bench.entries + work->round % (WORK / ROUND) * ROUND;
     struct rp_updated result;
-    for (uint32_t i = 0; i < WORK; i += BATCH) {
-        rp_table_update(&b->table, b->updates + i, BATCH, &result);
-        rp_intent_commit(&b->intent);
-        rp_table_settle(&b->table);
-        CHECK(result.applied == BATCH);
+    double start = bench_ns();
+    for (uint32_t i = 0; i + work->batch <= ROUND; i += work->batch) {
+        rp_table_update(&bench.table, entries + i, work->batch, &result);
+        rp_intent_commit(&bench.intent);
+        rp_table_settle(&bench.table);
+        CHECK(result.applied == work->batch);
     }
+    double spent = bench_ns() - start;
+    work->round++;
+    mix(&bench.table.tree.total, sizeof bench.table.tree.total);
+    return ROUND / work->batch * work->batch * 1e3 / spent;
 }
 
-static void work_gather(struct bench *b) {
-    uint64_t item[STEP / 8];
-    for (uint32_t i = 0; i < WORK; i++) {
-        rp_table_gather(&b->table, 0, &b->drawn[i], 0, STEP, (uint8_t *)item);
-    }
-}
-
-static void prepare_updates(struct bench *b) {
-    for (uint32_t i = 0; i < WORK; i++) {
-        b->updates[i] = (struct rp_update_entry){b->drawn[i].key, six_decades(&b->random)};
-    }
-}
-
-/* ---- the two tables ---- */
-
-static void open_table(struct bench *b, const struct rp_table_config *config) {
-    char error[256] = "";
-    size_t bytes = rp_table_bytes(config, error);
-    CHECK(bytes > 0, "%s", error);
-    size_t log = (sizeof(struct rp_intent_log) + 63) & ~(size_t)63;
-    uint8_t *region = memory(log + bytes);
-    rp_intent_open(&b->intent, region, log + bytes, (struct rp_intent_log *)(void *)region);
-    CHECK(rp_table_create(&b->table, region + log, config, 0, 1, 1, &b->intent, b->counters, error)
-          == 0);
-    CHECK(rp_writer_open(&b->table, 1, 1) == 0);
-    if (b->portable) {
-        rp_tree_use_portable(&b->table.tree);
-        rp_power_use_portable(&b->table.power);
-    }
-}
-
-static void bench_rows(struct bench *b) {
-    static const struct rp_column columns[] = {{0, 16, 0}, {16, 32, 0}};
-    static const struct rp_pick picks[] = {{0, 0}, {1, 0}};
-    static const struct rp_plan plans[] = {{"row", picks, 2}};
-    struct rp_table_config config = {.name = "rows",
-                                     .capacity = b->items,
-                                     .step_bytes = STEP,
-                                     .columns = columns,
-                                     .column_count = 2,
-                                     .plans = plans,
-                                     .plan_count = 1,
-                                     .alpha = 0.6,
-                                     .writers_max = 1,
-                                     .streams_max = 1,
-                                     .window = 1024,
-                                     .pieces_max = 1};
-    open_table(b, &config);
-    rp_random_seed(&b->random, 5);
-    for (int i = 0; i < RUN; i++) {
-        ((double *)b->body)[i] = six_decades(&b->random);
-    }
-    while (b->step < (uint64_t)b->items + RUN) {
-        push_run(b);
-    }
-    row(b, "steps pushed, runs of 29 x 48 B", "M/s ", WORK / RUN * RUN / 1e6, work_push);
-    work_independent(b);
-    prepare_updates(b);
-    row(b, "updates, 512 keys a call", "M/s ", WORK / 1e6, work_update);
-    row(b, "draws, independent, 512 a batch", "M/s ", WORK / 1e6, work_independent);
-    hash(b, b->drawn, WORK * sizeof *b->drawn);
-    row(b, "draws, stratified", "M/s ", WORK / 1e6, work_stratified);
-    hash(b, b->drawn, WORK * sizeof *b->drawn);
-    row(b, "draws, half uniform", "M/s ", WORK / 1e6, work_mixed);
-    hash(b, b->drawn, WORK * sizeof *b->drawn);
-    row(b, "gather, 48 B rows", "GB/s", (double)WORK * STEP / 1e9, work_gather);
-    hash(b, b->table.private->leaves, b->items * sizeof(uint64_t));
-    free(b->intent.region);
-}
-
-static void work_frames(struct bench *b) {
+/* The request.count items drawn last, in turn; gigabytes a second. */
+static double gather(struct work *work)
+{
     static uint8_t part[1344];
-    uint32_t bytes = rp_table_item_bytes(&b->table, 0);
-    for (uint32_t i = 0; i < BATCH; i++) {
+    uint32_t bytes = rp_table_item_bytes(&bench.table, 0);
+    double start = bench_ns();
+    for (uint32_t i = 0; i < work->batch; i++) {
+        const struct rp_batch_item *item = &bench.items[work->round++ % work->request.count];
         for (uint32_t first = 0; first < bytes; first += sizeof part) {
             uint32_t size = bytes - first < sizeof part ? bytes - first : sizeof part;
-            rp_table_gather(&b->table, 0, &b->drawn[i], first, size, part);
+            rp_table_gather(&bench.table, 0, item, first, size, part);
         }
+    }
+    return (double)work->batch * bytes / (bench_ns() - start);
+}
+
+static void rows(const char *name, uint32_t batch, struct work work, const char *unit,
+                 double (*round)(struct work *))
+{
+    static struct bench_rounds rounds;
+    struct bench_row row = {name, "engine", workload, batch};
+    rounds.count = 0;
+    for (int i = 0; i < passes * (WORK / ROUND); i++) {
+        bench_keep(&rounds, round(&work));
+    }
+    bench_rate(&row, &rounds, unit);
+}
+
+/* ---- the tables ---- */
+
+static void *open_table(const struct rp_table_config *config, int portable)
+{
+    char error[256] = "";
+    bench.config = *config;
+    size_t bytes = rp_table_bytes(config, error);
+    CHECK(bytes > 0, "%s", error);
+    size_t log = (sizeof(struct rp_intent_log) + 63) / 64 * 64;
+    uint8_t *region = bench_memory(log + bytes);
+    rp_intent_open(&bench.intent, region, log + bytes, (struct rp_intent_log *)(void *)region);
+    CHECK(rp_table_create(&bench.table, region + log, config, 0, 1, 1, &bench.intent,
+                          bench.counters, error) == 0, "%s", error);
+    CHECK(rp_writer_open(&bench.table, 1, 1) == 0);
+    if (portable) {
+        rp_tree_use_portable(&bench.table.tree);
+        rp_power_use_portable(&bench.table.power);
+    }
+    rp_random_seed(&bench.random, 5);
+    bench.step = 0;
+    return region;
+}
+
+static const struct rp_column row_columns[] = {{0, 16, 0}, {16, STEP - 16, 0}};
+static const struct rp_pick row_picks[] = {{0, 0}, {1, 0}};
+static const struct rp_plan row_plans[] = {{"row", row_picks, 2}};
+static struct rp_table_config row_config = {
+    .name = "rows", .step_bytes = STEP, .columns = row_columns, .column_count = 2,
+    .plans = row_plans, .plan_count = 1, .alpha = 0.6, .writers_max = 1, .streams_max = 1,
+    .window = WINDOW, .pieces_max = 1};
+
+static void fill_rows(void)
+{
+    struct work one = {.round = RUN};
+    while (bench.step < row_config.capacity) {
+        for (int i = 0; i < RUN; i++) {
+            ((double *)bench.body)[i] = random_priority();
+        }
+        push(&one);
+    }
+    uint64_t head = row_config.capacity + bench.step; /* keys start at the capacity */
+    for (uint32_t i = 0; i < WORK; i++) {
+        bench.entries[i] = (struct rp_update_entry){
+            head - 1 - rp_random_below(&bench.random, row_config.capacity), random_priority()};
     }
 }
 
-/* 4 stacked frames and 3 steps: 7 frames of 7056 bytes an item, gathered a datagram at a time. */
-static void bench_frames(struct bench *b) {
+static void bench_rows_table(int portable)
+{
+    void *region = open_table(&row_config, portable);
+    struct work mixed = {.request = {.count = 512, .uniform = 1u << 31}, .batch = 512};
+    struct work strata = {.request = {.count = 512, .mode = RP_SAMPLE_STRATIFIED}, .batch = 512};
+    snprintf(workload, sizeof workload, "%u items, %s", row_config.capacity,
+             bench.table.power.wide ? "avx512" : "portable");
+    fill_rows();
+    rows("table_draw", 32, (struct work){{.count = 32}, 32, 0}, "M/s", draw);
+    rows("table_draw", 512, (struct work){{.count = 512}, 512, 0}, "M/s", draw);
+    rows("table_draw_stratified", 512, strata, "M/s", draw);
+    rows("table_draw_half_uniform", 512, mixed, "M/s", draw);
+    rows("table_gather_rows", 512, (struct work){{.count = ROUND}, 512, 0}, "GB/s", gather);
+    uint32_t batches[] = {80, 512, BATCH_LARGE};
+    for (int i = 0; i < 3; i++) {
+        rows("table_update", batches[i], (struct work){.batch = batches[i]}, "M/s", update);
+    }
+    rows("table_push", RUN, (struct work){.round = ROUND}, "M/s", push);
+    mix(bench.table.tree.mass[0], row_config.capacity * sizeof(uint64_t));
+    free(region);
+}
+
+static void bench_frames(int portable)
+{
     static const struct rp_column columns[] = {{0, FRAME, 0}, {FRAME, 8, 0}};
     static const struct rp_pick picks[] = {{0, -3}, {0, -2}, {0, -1}, {0, 0}, {0, 1},
                                            {0, 2},  {0, 3},  {1, 0},  {1, 1}, {1, 2}};
     static const struct rp_plan plans[] = {{"frames", picks, 10}};
-    struct rp_table_config config = {.name = "frames",
-                                     .capacity = FRAMES,
-                                     .step_bytes = FRAME + 8,
-                                     .columns = columns,
-                                     .column_count = 2,
-                                     .plans = plans,
-                                     .plan_count = 1,
-                                     .alpha = 0.6,
-                                     .writers_max = 1,
-                                     .streams_max = 1,
-                                     .window = 64,
-                                     .pieces_max = 1};
+    static const struct rp_table_config config = {
+        .name = "frames", .capacity = FRAMES, .step_bytes = FRAME + 8, .columns = columns,
+        .column_count = 2, .plans = plans, .plan_count = 1, .alpha = 0.6, .writers_max = 1,
+        .streams_max = 1, .window = 64, .pieces_max = 1};
     static uint64_t frame[(FRAME + 8) / 8];
-    open_table(b, &config);
+    void *region = open_table(&config, portable);
+    struct work whole = {.request = {.count = 512}, .batch = 512};
     for (uint64_t step = 0; step < FRAMES; step++) {
-        struct rp_run run = {step, step, 0, 0, 1, 0, 1, 0, FRAME + 8};
-        struct rp_run_done done;
+        struct rp_run run = {.sequence = step, .step = step, .count = 1, .piece_count = 1,
+                             .size = FRAME + 8};
         struct rp_create create = {.step = step >= 3 ? step - 3 : 0,
-                                   .priority = six_decades(&b->random)};
-        rp_writer_run(&b->table, 0, &run, (const uint8_t *)frame, &done);
-        rp_writer_create(&b->table, 0, &create);
+                                   .priority = random_priority()};
+        struct rp_run_done done;
+        rp_writer_run(&bench.table, 0, &run, (const uint8_t *)frame, &done);
+        rp_writer_create(&bench.table, 0, &create);
     }
-    work_independent(b);
-    row(b, "gather, 7 frames of 84 x 84", "GB/s",
-        (double)BATCH * rp_table_item_bytes(&b->table, 0) / 1e9, work_frames);
-    hash(b, b->drawn, WORK * sizeof *b->drawn);
-    free(b->intent.region);
+    draw(&whole);
+    snprintf(workload, sizeof workload, "7 frames of 84 x 84");
+    rows("table_gather_frames", 64, (struct work){{.count = 512}, 64, 0}, "GB/s", gather);
+    free(region);
 }
 
-int main(int count, char **arguments) {
-    static struct bench fast;
-    fast.items = count > 1 ? (uint32_t)atoi(arguments[1]) : 1000000;
-    fast.rounds = count > 2 ? atoi(arguments[2]) : 5;
-    CHECK(fast.items >= 16384 && fast.rounds >= 1 && fast.rounds <= ROUNDS_MAX);
-    fast.drawn = memory(WORK * sizeof *fast.drawn);
-    fast.updates = memory(WORK * sizeof *fast.updates);
-    static struct bench portable;
-    portable = fast;
-    portable.portable = 1;
-    struct bench *both[] = {&fast, &portable};
-    for (int i = 0; i < 2; i++) {
-        printf("%s, %u items, median of %d rounds (slowest to fastest)\n",
-               i ? "portable" : "this processor", fast.items, fast.rounds);
-        bench_rows(both[i]);
-        bench_frames(both[i]);
-        printf("  answers %08x\n", both[i]->hash);
-    }
-    CHECK(fast.hash == portable.hash, "the kernels' answers differ");
+/* ---- the program ---- */
+
+static uint64_t kernel(int portable)
+{
+    bench.hash = 0;
+    bench_rows_table(portable);
+    struct bench_row row = {"table_answers", "engine", workload, 0};
+    bench_hash(&row, bench.hash);
+    return bench.hash;
+}
+
+static void memory_rows(void)
+{
+    char error[256];
+    uint32_t items = row_config.capacity;
+    struct bench_row row = {"table_memory", "engine", "plain rows", 0};
+    uint64_t tree = rp_tree_leaf_count(items) * sizeof(uint64_t) + rp_tree_bytes(items);
+    uint64_t own = rp_table_bytes(&row_config, error) - (uint64_t)items * STEP - tree;
+    bench_number(&row, "bookkeeping", (double)own / items, "B/step");
+    bench_number(&row, "leaf and tree", (double)tree / items, "B/step");
+}
+
+int main(int count, char **arguments)
+{
+    row_config.capacity = count > 1 ? (uint32_t)strtoul(arguments[1], NULL, 0) : 1000000;
+    passes = count > 2 ? atoi(arguments[2]) : 3;
+    CHECK(row_config.capacity >= 16 * WINDOW && passes >= 1, "at least %d items", 16 * WINDOW);
+    uint64_t wide = kernel(0);
+    uint64_t narrow = kernel(1);
+    CHECK(wide == narrow, "the kernels' answers differ");
+    bench_frames(0);
+    memory_rows();
     return check_done("bench_table");
 }
