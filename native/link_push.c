@@ -20,8 +20,9 @@ struct rows { /* what one call pushes or creates, and how far it has got */
     uint32_t taken;
 };
 
-/* Inside the gate: takes what there is room for. Returns the number taken in all so far, or, where
- * that is none, RP_PENDING or a negative status. */
+/* Inside the gate: takes what there is room for and counts it in rows->taken. Returns 0 where the
+ * call is done, RP_PENDING, or, where nothing was taken, a negative status. Never the count itself:
+ * RP_PENDING is a number too. */
 typedef int take_rows(struct rp_client *client, struct rows *rows);
 
 struct push_wait {
@@ -33,7 +34,8 @@ static int take_run(struct rp_client *client, struct rows *rows)
 {
     int taken = rp_client_push(client, rows->table, rows->stream, rows->bytes, rows->count,
                                rows->run_flags, rows->priorities);
-    return taken == 0 || taken == -RP_FULL ? RP_PENDING : taken;
+    rows->taken = taken > 0 ? (uint32_t)taken : 0;
+    return taken > 0 ? 0 : taken == 0 || taken == -RP_FULL ? RP_PENDING : taken;
 }
 
 /* Whether the loop over single rows goes on behind this answer of the client's. */
@@ -42,8 +44,7 @@ static int row_result(const struct rows *rows, int status)
     if (status < 0 && status != -RP_FULL && rows->taken == 0) {
         return status;
     }
-    return rows->taken == rows->count || (status < 0 && status != -RP_FULL) ? (int)rows->taken
-                                                                            : RP_PENDING;
+    return rows->taken == rows->count || (status < 0 && status != -RP_FULL) ? 0 : RP_PENDING;
 }
 
 static int take_single(struct rp_client *client, struct rows *rows)
@@ -85,7 +86,7 @@ static int take_all(struct rp_link *link, struct rows *rows, take_rows *take, ui
 {
     struct push_wait wait = {rows, take};
     int result = rp_link_until(link, try_take, &wait, timeout_ns);
-    return result == RP_PENDING ? (int)rows->taken : result;
+    return result < 0 ? result : (int)rows->taken;
 }
 
 int rp_link_push(struct rp_link *link, uint16_t table, uint16_t stream, const uint8_t *steps,

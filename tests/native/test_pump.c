@@ -62,6 +62,39 @@ static void check_counts(struct rp_service *service, struct rp_link *link, uint6
     CHECK(rp_link_incarnation(link) == rp_service_incarnation(service));
 }
 
+/* Given pushes of every length up to 100, RP_PENDING's number among them. Expect each to say what
+ * it took, and no step to be stored twice. */
+static void check_push_lengths(void)
+{
+    struct rp_service_options serve = {0};
+    struct rp_link_options options = {0};
+    struct rp_service *service = open_service("loopback://lengths", &serve);
+    struct rp_link *link = drive_link(rp_service_address(service), &options);
+    struct rp_table_info info = drive_info(link);
+    struct rp_push_state state;
+    static uint8_t rows[100 * ROW];
+    static uint16_t streams[100];
+    uint64_t pushed = 0;
+    drive_writer(link, &info);
+    for (uint32_t count = 1; count <= 100; count++) {
+        for (uint32_t i = 0; i < count; i++) {
+            drive_row(rows + i * (size_t)ROW, ROW, pushed + i);
+        }
+        int run = rp_link_push(link, 0, 0, rows, count, RP_RUN_ITEM, NULL, RP_SLICE_NS);
+        CHECK(run == (int)count, "a push of %u steps took %d", count, run);
+        int single = rp_link_push_rows(link, 0, streams, NULL, rows, ROW, count, RP_SLICE_NS);
+        CHECK(single == (int)count, "a push of %u rows took %d", count, single);
+        drive_settle(link);
+        pushed += 2 * count;
+        CHECK(rp_link_push_state(link, 0, &state) == 0 && state.steps_stored == pushed,
+              "after a push of %u: %" PRIu64 " of %" PRIu64 " stored", count, state.steps_stored,
+              pushed);
+    }
+    rp_link_close(link, DRIVE_TIMEOUT_NS);
+    rp_service_close(service);
+    check_group("pushes of every length are taken once");
+}
+
 /* Stopping and starting a server's thread, in the middle of a conversation: its client repeats. */
 static void *restart_service(void *argument)
 {
@@ -376,6 +409,7 @@ int main(void)
     check_conversation("loopback://talk", 1);
     check_conversation("udp://127.0.0.1:0", 1);
     check_conversation("udp://[::1]:0?mtu=512", 1);
+    check_push_lengths();
     check_threads("loopback://crowd");
     check_threads("udp://127.0.0.1:0");
     check_prefetch();
