@@ -27,6 +27,17 @@ static uint64_t oldest_alive(const struct audit *audit) {
 
 /* ---- steps ---- */
 
+/* The key under which this row's step is known; 0 = none, or no such step was ever posted. */
+static uint64_t key_of(const struct audit *audit, const struct sim_row *row) {
+    if (row->life >= audit->world->oracle.life_count) {
+        return 0;
+    }
+    const struct sim_life *life = audit->world->oracle.lives[row->life];
+    int posted = life->ring == audit->ring && row->stream < life->stream_count
+                 && row->step < life->streams[row->stream].count;
+    return posted ? life->streams[row->stream].steps[row->step].key : 0;
+}
+
 static void step_check(const struct audit *audit, uint64_t slot, uint64_t key) {
     static uint8_t expected[8192];
     const struct sim_table *table = &audit->world->tables[audit->ring->table];
@@ -36,6 +47,15 @@ static void step_check(const struct audit *audit, uint64_t slot, uint64_t key) {
     CHECK(key % audit->capacity == slot, "key %" PRIu64 " lies in slot %" PRIu64, key, slot);
     CHECK(key < audit->head && key >= oldest_alive(audit),
           "key %" PRIu64 " is alive, head %" PRIu64, key, audit->head);
+    uint64_t other = key_of(audit, &row);
+    CHECK(other == 0 || other == key || other < oldest_alive(audit),
+          "step %" PRIu64 " is stored twice: keys %" PRIu64 " and %" PRIu64, row.step, other, key);
+    const struct sim_key *known = sim_ring_key(audit->ring, key);
+    if (known->acked) {
+        sim_step_bytes(table, known->life - 1, known->stream, known->step, expected);
+        CHECK(memcmp(bytes, expected, table->config.step_bytes) == 0,
+              "key %" PRIu64 " was acknowledged and holds other bytes", key);
+    }
     sim_key_is(audit->world, audit->ring, key, row.life, row.stream, row.step);
     sim_step_bytes(table, row.life, row.stream, row.step, expected);
     CHECK(memcmp(bytes, expected, table->config.step_bytes) == 0,

@@ -107,12 +107,12 @@ void sim_key_is(struct sim_world *world, struct sim_ring *ring, uint64_t key, ui
           "key %" PRIu64 " holds step %" PRIu64 " that was never posted", key, step);
     struct sim_key *known = sim_ring_key(ring, key);
     struct sim_step *posted = &life->streams[stream].steps[step];
-    CHECK(known->life == 0
-              || (known->life == number + 1 && known->stream == stream && known->step == step),
-          "key %" PRIu64 " held step %" PRIu64 " and now %" PRIu64, key, known->step, step);
     CHECK(posted->key == 0 || posted->key == key,
           "step %" PRIu64 " is stored twice: keys %" PRIu64 " and %" PRIu64, step, posted->key,
           key);
+    CHECK(known->life == 0
+              || (known->life == number + 1 && known->stream == stream && known->step == step),
+          "key %" PRIu64 " held step %" PRIu64 " and now %" PRIu64, key, known->step, step);
     known->life = number + 1;
     known->stream = stream;
     known->step = step;
@@ -236,6 +236,11 @@ void sim_item_check(struct sim_world *world, struct sim_ring *ring, uint32_t pla
     CHECK(at <= sizeof expected);
     CHECK(row.hash == step_hash(row.life, row.stream, row.step),
           "key %" PRIu64 ": the anchor's row is damaged", key);
+    CHECK(known->life == 0
+              || (known->life == row.life + 1 && known->stream == row.stream
+                  && known->step == row.step),
+          "the batch mixes items: key %" PRIu64 " is step %" PRIu64 " and came with step %" PRIu64, key,
+          known->step, row.step);
     sim_key_is(world, ring, key, row.life, row.stream, row.step);
     known = sim_ring_key(ring, key);
     if (mass == 0 && behind == 0 && ahead == 0) { /* asked for by key, and no item: itself alone */
