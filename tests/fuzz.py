@@ -1,11 +1,12 @@
 """Fuzzes the validator, the server's turn and the client's turn; then shows that the net is tight.
 
-    python3 tests/fuzz.py [--seconds 300] [--build build/fuzz] [--keep]
+    python3 tests/fuzz.py [--seconds 300] [--build build/fuzz] [--keep] [--only TARGET]
 
 The time is split over the targets (tests/native/fuzz_*.c, libFuzzer with the address and
 undefined-behaviour sanitizers). Then the inputs found are replayed in a build that counts lines:
 wire, flow and server have to reach 90 %. Last, an overflow planted behind a valid session
-(tests/canaries/fuzz_overflow.diff) has to be found, from the same corpus, in a copy of the tree.
+(tests/canaries/fuzz_overflow.patch) has to be found, from the same corpus, in a copy of the tree.
+With --only TARGET that target alone is fuzzed, and nothing more is done.
 With --keep the corpus in tests/corpus is replaced by what now covers the same with fewer inputs.
 """
 
@@ -24,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARES = {"packet": 0.04, "server": 0.60, "client": 0.36}  # of the time
-PLANT = ROOT / "tests/canaries/fuzz_overflow.diff"
+PLANT = ROOT / "tests/canaries/fuzz_overflow.patch"
 PLANT_SECONDS = 120
 COVERED = re.compile(r"native/(wire\.h|flow\.c|(server|serve|session|credit|wait)\w*\.c)$")
 COVERAGE_MIN = 90.0
@@ -128,7 +129,7 @@ def keep(target: str, binary: Path, corpus: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         fewer = Path(scratch) / "fewer"
         fewer.mkdir()
-        command = [str(binary), "-merge=1", str(fewer), str(corpus), str(kept)]
+        command = [str(binary), "-merge=1", "-use_counters=0", str(fewer), str(corpus), str(kept)]
         subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(fewer, kept)
@@ -140,15 +141,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("--build", type=Path, default=ROOT / "build/fuzz")
     parser.add_argument("--keep", action="store_true", help="write what was found to tests/corpus")
+    parser.add_argument("--only", choices=SHARES, help="fuzz this target alone")
     args = parser.parse_args()
     args.build.mkdir(parents=True, exist_ok=True)
     good, total, corpora = True, 0, {}
-    for target, share in SHARES.items():
+    for target, share in {args.only: 1.0}.items() if args.only else SHARES.items():
         binary = args.build / f"fuzz_{target}"
         build(ROOT, target, FUZZER, binary, main=False)
         corpora[target] = args.build / f"corpus_{target}"
         corpora[target].mkdir(exist_ok=True)
         kept = ROOT / "tests/corpus" / target
+        kept.mkdir(parents=True, exist_ok=True)
         seconds = max(1, round(args.seconds * share))
         executed, code, log = fuzz(binary, [corpora[target], kept], seconds, args.build)
         total += executed
@@ -159,6 +162,8 @@ def main() -> int:
         elif args.keep:
             keep(target, binary, corpora[target])
     print(f"executions: {total}; found: {'nothing' if good else 'see above'}")
+    if args.only:
+        return 0 if good else 1
     rows = coverage(corpora, args.build)
     for name, covered, count in rows:
         print(f"  {name:24} {covered:5} of {count:5} lines  {100 * covered / count:5.1f} %")
