@@ -38,7 +38,7 @@ $(BUILD)/san/%: tests/native/%.c $(OBJECTS_SAN) $(HEADERS)
 
 native: $(PROGRAMS)          ## build the C core and run its own tests
 	$(Q)set -e; for p in $(PROGRAMS); do $$p; done
-native-san: $(PROGRAMS_SAN)  ## the same tests under the address and undefined-behaviour sanitizers
+native-san: $(PROGRAMS_SAN) fuzz-replay  ## the same tests under the address and undefined-behaviour sanitizers
 	$(Q)set -e; for p in $(PROGRAMS_SAN); do $$p; done
 native-tsan: $(BUILD)/tsan/test_pump ## the test of threads under the thread sanitizer
 	$(Q)$<
