@@ -9,7 +9,6 @@ no clock, thread or socket has a say; what is left is the seed.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -23,12 +22,11 @@ import torch
 from actor.actor import Actor
 from actor.envs import action_count, make_envs
 from deploy.table import TABLE, table_for
-from learner import checkpoint
 from learner.dqn import Update
-from learner.evaluate import Evaluation
 from learner.learner import Learner
 from learner.networks import network_from
 from learner.presets import Preset, changed, preset
+from learner.solved import Judge
 from replay_server import Batch, Client, Server, Table
 from replay_server.patience import Stop
 from replay_server.runs import Run, commit
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from deploy.demo import Args
 
 STEPS_PER_UPDATE = 16.0
-SELECT_EPISODES = 20
+EVALUATE_EVERY = 500
 
 
 @dataclass(frozen=True)
@@ -147,77 +145,55 @@ def in_turn(args: Args, folder: Path) -> dict[str, Any] | None:
     settings = changed(base, env=args.env) if args.env else base
     torch.set_num_threads(1)
     run = Run(folder, "learner", {"preset": dataclasses.asdict(settings), "seed": args.seed})
-    begin = line_at = time.monotonic()
-    solved: dict[str, Any] = {}
+    begin, solved = time.time(), None
     table = table_for(settings)
     with Stop() as stop, InTurn(settings, args.seed, table=table) as parts:
-        judge = Evaluation(settings.env, table.step, stack=settings.stack, episodes=SELECT_EPISODES)
+        judge = Judge(settings, table.step, mark=args.solve_at, seed=args.seed, run=run)
+        line_at = begin
         for turn in parts.turns():
-            if stop.asked or time.monotonic() - begin > args.minutes * 60:
+            now = time.time()
+            if stop.asked or now - begin > args.minutes * 60:
                 break
-            step = parts.learner.step
-            if time.monotonic() >= line_at:
-                returns = parts.actor.returns
-                shown = f"{np.mean(returns):.1f}" if returns else "-"
-                print(
-                    f"{time.monotonic() - begin:5.0f} s | {parts.actor.env_steps} steps"
-                    f" | {step} updates | return {shown} | td {turn.update.td.mean():.3f}",
-                    flush=True,
-                )
-                line_at += 1.0
-            if step % 500 == 0 and solves(parts.learner, judge, args, step // 500, run):
-                solved = verdict(parts, args, folder, time.monotonic() - begin)
-                break
+            if now >= line_at:
+                print_progress(parts, turn, now - begin)
+                line_at = now + 1.0
+            if parts.learner.step % EVALUATE_EVERY == 0:
+                solved = judge.solved(parts.learner)
+                if solved:
+                    break
         judge.close()
         run.close()
-        counters = parts.client.stats().counters
-        steps, updates = parts.actor.env_steps, parts.learner.step
         if stop.asked:
             return None
+        return summary_of(parts, args, solved or {}, begin)
+
+
+def print_progress(parts: InTurn, turn: Turn, elapsed: float) -> None:
+    """One line for the person watching."""
+    returns = parts.actor.returns
+    shown = f"{np.mean(returns):.1f}" if returns else "-"
+    print(
+        f"{elapsed:4.0f} s | {parts.actor.env_steps} steps | {parts.learner.step} updates"
+        f" | return {shown} | td {turn.update.td.mean():.3f}",
+        flush=True,
+    )
+
+
+def summary_of(parts: InTurn, args: Args, solved: dict[str, Any], begin: float) -> dict[str, Any]:
+    """The run's summary, with the server's own counters."""
     return {
         "seed": args.seed,
         "solved": bool(solved),
         "eval_return_mean": solved.get("eval_return_mean"),
+        "eval_return_min": solved.get("eval_return_min"),
         "eval_episodes": solved.get("eval_episodes", 0),
-        "train_seconds": solved.get("train_seconds"),
-        "env_steps": steps,
-        "learner_steps": updates,
-        "batch": settings.batch,
+        "train_seconds": solved["solved_at"] - begin if solved else None,
+        "env_steps": parts.actor.env_steps,
+        "learner_steps": parts.learner.step,
+        "batch": parts.settings.batch,
         "transport": "loopback",
         "checkpoint": solved.get("checkpoint"),
         "commit": commit(),
-        "settings": dataclasses.asdict(settings),
-        "server_counters": counters,
-    }
-
-
-def solves(learner: Learner, judge: Evaluation, args: Args, candidate: int, run: Run) -> bool:
-    """Twice 20 greedy episodes at or above the mark?"""
-    first = candidate * SELECT_EPISODES
-    chosen = judge.run(learner.online, "select", args.seed, first).mean
-    run.log(**{"steps/learner": learner.step, "charts/greedy_return": chosen})
-    if chosen < args.solve_at:
-        return False
-    return judge.run(learner.online, "confirm", args.seed, first).mean >= args.solve_at
-
-
-def verdict(parts: InTurn, args: Args, folder: Path, seconds: float) -> dict[str, Any]:
-    """The checkpoint of these weights, and what 100 greedy episodes say of it."""
-    from learner.__main__ import evaluate
-
-    tensors, state = parts.learner.state()
-    document = {
-        **state,
-        "preset": dataclasses.asdict(parts.settings),
-        "spec": json.loads(parts.actor.spec.to_json()),
-        "seed": args.seed,
-    }
-    name = f"solved-{parts.learner.step}"
-    path = checkpoint.save(folder / "checkpoints", name, tensors, document)
-    returns = evaluate(path, 100, args.seed)
-    return {
-        "eval_return_mean": float(returns.mean()),
-        "eval_episodes": len(returns),
-        "train_seconds": seconds,
-        "checkpoint": str(path),
+        "settings": dataclasses.asdict(parts.settings),
+        "server_counters": parts.client.stats().counters,
     }

@@ -24,9 +24,9 @@ import torch
 
 from actor.envs import action_count, make_env
 from learner import checkpoint
-from learner.evaluate import Evaluation
 from learner.learner import Learner
 from learner.presets import PRESETS, Preset, changed, preset
+from learner.solved import Judge, evaluate, save
 from learner.weights import WeightsError
 from replay_server import Client, ReplayError, Spec
 from replay_server.arguments import add_options, argument, document, option, parse
@@ -61,10 +61,6 @@ class Evaluate:
     seed: int = option("Seed of the episodes.", 1)
 
 
-SELECT_EPISODES = 20
-VERDICT_EPISODES = 100
-
-
 class Program:
     """The learner, its client, and what it does between updates."""
 
@@ -75,13 +71,12 @@ class Program:
         self.phases = Phases()
         self.client: Client | None = None
         self.learner: Learner | None = None
-        self.evaluation: Evaluation | None = None
+        self.judge: Judge | None = None
         self.solved: dict | None = None
         self.ages: list[float] = []
         self.applied = self.stale = 0
         self.published_at = self.saved_at = self.logged_at = time.monotonic()
         self.logged_step = 0
-        self.candidates = 0
 
     def connect(self) -> None:
         """A session; at the first one the nets, which need the table's spec."""
@@ -113,9 +108,8 @@ class Program:
         self.spec = spec
         self.logged_step = self.learner.step
         if self.args.solve_at is not None:
-            self.evaluation = Evaluation(
-                self.settings.env, spec, stack=self.settings.stack, episodes=SELECT_EPISODES
-            )
+            mark, seed = self.args.solve_at, self.args.seed
+            self.judge = Judge(self.settings, spec, mark=mark, seed=seed, run=self.run)
 
     def publish(self) -> None:
         """The online net as a new version; its number is the server's."""
@@ -165,53 +159,19 @@ class Program:
         if step % self.settings.publish_every == 0 or late:
             with self.phases("publish"):
                 self.publish()
-        if self.evaluation is not None and step % self.args.evaluate_every == 0:
+        if self.judge is not None and step % self.args.evaluate_every == 0:
             with self.phases("evaluate"):
-                self.try_candidate()
+                self.solved = self.judge.solved(self.learner)
         if now - self.saved_at >= self.args.checkpoint_seconds:
             with self.phases("checkpoint"):
                 self.save(f"step-{step:09d}")
         if now - self.logged_at >= 1.0:
             self.log(update)
 
-    def try_candidate(self) -> None:
-        """Are these weights a solution? Twice 20 episodes; then the verdict of 100, once."""
-        seed, first = self.args.seed, self.candidates * SELECT_EPISODES
-        self.candidates += 1
-        chosen = self.evaluation.run(self.learner.online, "select", seed, first)
-        self.run.log(**{"steps/learner": self.learner.step, "charts/greedy_return": chosen.mean})
-        if chosen.mean < self.args.solve_at:
-            return
-        again = self.evaluation.run(self.learner.online, "confirm", seed, first)
-        if again.mean < self.args.solve_at:
-            return
-        solved_at = time.time()
-        path = self.save(f"solved-{self.learner.step}")
-        verdict = evaluate(path, VERDICT_EPISODES, seed)
-        self.solved = {
-            "event": "solved",
-            "solved_at": solved_at,
-            "learner_step": self.learner.step,
-            "select_mean": chosen.mean,
-            "confirm_mean": again.mean,
-            "eval_return_mean": float(verdict.mean()),
-            "eval_return_min": float(verdict.min()),
-            "eval_episodes": VERDICT_EPISODES,
-            "checkpoint": str(path),
-        }
-        self.run.log(**self.solved)
-
-    def save(self, name: str) -> Path:
-        """A checkpoint that `--resume` and `evaluate` understand."""
-        tensors, state = self.learner.state()
-        arguments = {
-            "preset": dataclasses.asdict(self.settings),
-            "spec": json.loads(self.spec.to_json()),
-            "seed": self.args.seed,
-        }
-        path = checkpoint.save(self.args.run / "checkpoints", name, tensors, {**state, **arguments})
+    def save(self, name: str) -> None:
+        """A checkpoint of this moment."""
+        save(self.learner, self.spec, self.args.seed, self.args.run, name)
         self.saved_at = time.monotonic()
-        return path
 
     def log(self, update: object) -> None:
         """A line of metrics and a line for the person watching."""
@@ -270,28 +230,9 @@ class Program:
         if self.learner is not None and self.learner.step > 0:
             self.save(f"step-{self.learner.step:09d}")
         self.close_client()
-        if self.evaluation is not None:
-            self.evaluation.close()
+        if self.judge is not None:
+            self.judge.close()
         self.run.close()
-
-
-def evaluate(path: Path, episodes: int, seed: int) -> np.ndarray:
-    """Returns [episodes] of greedy episodes of the checkpoint's online net."""
-    tensors, state = checkpoint.load(path)
-    known = {field.name for field in dataclasses.fields(Preset)}
-    given = {name: value for name, value in state["preset"].items() if name in known}
-    given["hidden"] = tuple(given["hidden"])
-    settings = Preset(**given)
-    spec = Spec.from_json(json.dumps(state["spec"]))
-    env = make_env(settings.env)
-    learner = Learner(spec=spec, actions=action_count(env), preset=settings, seed=0)
-    env.close()
-    learner.restore(tensors, state)
-    evaluation = Evaluation(settings.env, spec, stack=settings.stack, episodes=episodes)
-    try:
-        return evaluation.run(learner.online, "evaluate", seed).returns
-    finally:
-        evaluation.close()
 
 
 def parse_train(argv: list[str]) -> tuple[Train, Preset]:

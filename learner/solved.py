@@ -1,0 +1,100 @@
+"""When is a run solved, and how well does it play then: one judge for every way of running.
+
+Frozen weights reach the mark over 20 greedy episodes ("select"), then over 20 others ("confirm").
+Then that checkpoint plays 100 more ("evaluate") once, whatever comes out. Each candidate meets
+episodes of its own; no purpose shares a start with another or with training (actor/envs.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from actor.envs import action_count, make_env
+from learner import checkpoint
+from learner.evaluate import Evaluation
+from learner.learner import Learner
+from learner.presets import Preset
+from replay_server.runs import Run
+from replay_server.spec import Spec
+
+SELECT_EPISODES = 20
+VERDICT_EPISODES = 100
+
+
+def save(learner: Learner, spec: Spec, seed: int, folder: Path, name: str) -> Path:
+    """A checkpoint that `evaluate` and `--resume` understand; the path of its JSON."""
+    tensors, state = learner.state()
+    document = {
+        **state,
+        "preset": dataclasses.asdict(learner.preset),
+        "spec": json.loads(spec.to_json()),
+        "seed": seed,
+    }
+    return checkpoint.save(folder / "checkpoints", name, tensors, document)
+
+
+def evaluate(path: Path, episodes: int, seed: int) -> np.ndarray:
+    """Returns [episodes] of greedy episodes of the checkpoint's online net."""
+    tensors, state = checkpoint.load(path)
+    known = {field.name for field in dataclasses.fields(Preset)}
+    given = {name: value for name, value in state["preset"].items() if name in known}
+    settings = Preset(**{**given, "hidden": tuple(given["hidden"])})
+    spec = Spec.from_json(json.dumps(state["spec"]))
+    env = make_env(settings.env)
+    learner = Learner(spec=spec, actions=action_count(env), preset=settings, seed=0)
+    env.close()
+    learner.restore(tensors, state)
+    evaluation = Evaluation(settings.env, spec, stack=settings.stack, episodes=episodes)
+    try:
+        return evaluation.run(learner.online, "evaluate", seed).returns
+    finally:
+        evaluation.close()
+
+
+class Judge:
+    """Tries candidates as training goes on; keeps its environments. Writes into `run`'s folder."""
+
+    def __init__(self, settings: Preset, spec: Spec, *, mark: float, seed: int, run: Run) -> None:
+        self.spec, self.mark, self.seed, self.run = spec, mark, seed, run
+        self.candidates = 0
+        self.evaluation = Evaluation(
+            settings.env, spec, stack=settings.stack, episodes=SELECT_EPISODES
+        )
+
+    def solved(self, learner: Learner) -> dict[str, Any] | None:
+        """What the run's summary tells if these weights solve it; else None."""
+        first = self.candidates * SELECT_EPISODES
+        self.candidates += 1
+        chosen = self.evaluation.run(learner.online, "select", self.seed, first).mean
+        self.run.log(**{"steps/learner": learner.step, "charts/greedy_return": chosen})
+        if chosen < self.mark:
+            return None
+        again = self.evaluation.run(learner.online, "confirm", self.seed, first).mean
+        if again < self.mark:
+            return None
+        solved_at = time.time()
+        path = save(learner, self.spec, self.seed, self.run.folder, f"solved-{learner.step}")
+        returns = evaluate(path, VERDICT_EPISODES, self.seed)
+        verdict = {
+            "event": "solved",
+            "solved_at": solved_at,
+            "learner_step": learner.step,
+            "select_mean": chosen,
+            "confirm_mean": again,
+            "eval_return_mean": float(returns.mean()),
+            "eval_return_min": float(returns.min()),
+            "eval_episodes": VERDICT_EPISODES,
+            "checkpoint": str(path),
+        }
+        self.run.log(**verdict)
+        return verdict
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self.evaluation.close()
