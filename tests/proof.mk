@@ -5,9 +5,9 @@ SECONDS     ?= 300
 SIM_CFLAGS  ?= -O2 -g
 COMMIT      := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 DRIVERS     := transport_% url% pump% service% link% wake% clock%
-ENGINE      := $(filter-out $(DRIVERS:%=native/%.c),$(NATIVE))
+SIM_CORE    := $(filter-out $(DRIVERS:%=native/%.c),$(NATIVE))
 SIM_FILES   := $(sort $(wildcard tests/native/sim*.c))
-OBJECTS_SIM := $(ENGINE:native/%.c=$(BUILD)/simulate/%.o) \
+OBJECTS_SIM := $(SIM_CORE:native/%.c=$(BUILD)/simulate/%.o) \
                $(SIM_FILES:tests/native/%.c=$(BUILD)/simulate/%.o)
 COUNTED     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 FUZZED      := packet server client
@@ -31,9 +31,9 @@ sim-canaries:   ## each planted bug of the simulator's properties, and what catc
 
 # The kill test is a program like the others, linked with that core; its own sites count too.
 KILL_TESTS  := test_intent
-$(KILL_TESTS:%=$(BUILD)/%): $(BUILD)/%: tests/native/%.c $(ENGINE:native/%.c=$(BUILD)/simulate/%.o)
+$(KILL_TESTS:%=$(BUILD)/%): $(BUILD)/%: tests/native/%.c $(SIM_CORE:native/%.c=$(BUILD)/simulate/%.o)
 	$(Q)$(CC) $(CSTD) $(WARN) $(SIM_CFLAGS) -DRP_SIMULATE -Inative $^ -o $@ -lm
-$(KILL_TESTS:%=$(BUILD)/san/%): $(BUILD)/san/%: tests/native/%.c $(ENGINE) $(HEADERS)
+$(KILL_TESTS:%=$(BUILD)/san/%): $(BUILD)/san/%: tests/native/%.c $(SIM_CORE) $(HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -DRP_SIMULATE -Inative $(filter %.c,$^) -o $@ -lm
 
 # The release build on a shared mapping, killed by its parent.
