@@ -279,9 +279,12 @@ static void totals_tell(const struct sim_totals *t) {
            ", weights %" PRIu64 " published and %" PRIu64 " pulled\n",
            t->pushes, t->steps, t->keyless, t->items, t->samples, t->updates, t->versions,
            t->pulls);
-    printf("datagrams %" PRIu64 ", lost %" PRIu64 ", repeated %" PRIu64 ", late %" PRIu64
-           ", damaged %" PRIu64 "\n",
-           t->datagrams, t->dropped, t->repeated, t->delayed, t->damaged);
+    double delivered = (double)(t->datagrams - t->dropped);
+    printf("datagrams %" PRIu64 ", lost %" PRIu64 " (%.0f %%), of the others repeated %" PRIu64
+           " (%.0f %%), late %" PRIu64 " (%.0f %%), damaged %" PRIu64 "\n",
+           t->datagrams, t->dropped, 100.0 * (double)t->dropped / (double)t->datagrams, t->repeated,
+           100.0 * (double)t->repeated / delivered, t->delayed,
+           100.0 * (double)t->delayed / (delivered + (double)t->repeated), t->damaged);
     printf("kills %" PRIu64 " (%u distinct sites of %u, %u reached), started empty %" PRIu64
            ", clients restarted %" PRIu64 ", tables reset %" PRIu64 ", audits %" PRIu64 "\n",
            t->kills, killed, all, hit, t->restarts, t->client_restarts, t->resets, t->audits);
