@@ -244,7 +244,8 @@ static int post_sample(struct fuzz_input *input, struct place *land, uint64_t de
     }
     CHECK(item_bytes <= 2 * STEP_BYTES);
     return rp_client_sample(world.client, (uint16_t)table, &request,
-                            request.mode == RP_SAMPLE_KEYS ? land->asked : NULL, &land->landing, deadline);
+                            request.mode == RP_SAMPLE_KEYS ? land->asked : NULL, &land->landing,
+                            deadline);
 }
 
 static int post_update(struct fuzz_input *input, struct place *land, uint64_t deadline) {

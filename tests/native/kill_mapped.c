@@ -101,8 +101,8 @@ static const struct rp_transport pipe_transport = {
 
 /* Maps the file anew, so at another address than the server before, takes it over, and serves until
  * killed. */
-__attribute__((noreturn)) static void child(const char *path, size_t bytes, uint32_t mtu, int socket,
-                  volatile int *in_turn) {
+__attribute__((noreturn)) static void child(const char *path, size_t bytes, uint32_t mtu,
+                                            int socket, volatile int *in_turn) {
     static struct pipe_port port;
     char error[256] = "";
     uint8_t entropy[32];
@@ -191,21 +191,23 @@ static void time_now(struct sim_world *world) {
     world->net.now = world->now;
 }
 
-/* Kills in the middle of the work: what the clients say is held back until there is a good deal of it, sent at once,
- * and at some instant of the turn that follows the child is gone. */
+/* Kills in the middle of the work: what the clients say is held back until there is a good deal of
+ * it, sent at once, and at some instant of the turn that follows the child is gone. */
 static void child_kill(struct stage *stage) {
     struct sim_world *world = stage->world;
     int status;
-    for (uint64_t limit = clock_ns() + 20 * SIM_MS; clock_ns() < limit && world->server.port->inbox_count < 24;) {
+    for (uint64_t limit = clock_ns() + 20 * SIM_MS;
+         clock_ns() < limit && world->server.port->inbox_count < 24;) {
         time_now(world);
         hear(stage);
         sim_actors_step(world);
     }
     time_now(world);
     tell(stage);
-    uint64_t instant = clock_ns() + rp_random_below(&stage->chance, (uint64_t)1024 << rp_random_below(&stage->chance, 7));
-    while (clock_ns() < instant) {
-    }
+    uint64_t instant =
+        clock_ns()
+        + rp_random_below(&stage->chance, (uint64_t)1024 << rp_random_below(&stage->chance, 7));
+    while (clock_ns() < instant) {}
     kill(stage->child, SIGKILL);
     CHECK(waitpid(stage->child, &status, 0) == stage->child);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "the server ended by itself: %x",
@@ -337,7 +339,9 @@ int main(int argc, char **argv) {
         stored += world->oracle.lives[i]->acked;
     }
     printf("  %u kills, %u of them in a turn, %u in a committed transaction; %" PRIu64
-           " steps acknowledged, %" PRIu64 " batches, %" PRIu64 " priorities: none lost, none twice\n",
-           stage.kills, stage.turns, stage.inside, stored, world->totals->samples, world->totals->updates);
+           " steps acknowledged, %" PRIu64 " batches, %" PRIu64
+           " priorities: none lost, none twice\n",
+           stage.kills, stage.turns, stage.inside, stored, world->totals->samples,
+           world->totals->updates);
     return check_done("kill_mapped");
 }

@@ -130,13 +130,14 @@ static void step(struct sim_world *world) {
     }
 }
 
-/* Cuts a writer off just when a step it sent is missing before later ones, for so long that the ring
- * may come round: then that step has lost its place. */
+/* Cuts a writer off just when a step it sent is missing before later ones, for so long that the
+ * ring may come round: then that step has lost its place. */
 static int cut_off_with_hole(struct sim_world *world) {
     for (uint32_t i = 0; i < world->actor_count; i++) {
         struct sim_actor *actor = &world->actors[i];
         if (actor->port->partitioned_until < world->now && sim_has_hole(world, actor)) {
-            actor->port->partitioned_until = world->now + rp_random_below(&world->random, 5 * SIM_S);
+            actor->port->partitioned_until =
+                world->now + rp_random_below(&world->random, 5 * SIM_S);
             return 1;
         }
     }

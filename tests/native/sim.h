@@ -151,7 +151,7 @@ struct sim_writer {
     struct sim_life *life;
     int ticket;
     uint32_t phase;
-    uint32_t streams; /* asked for */
+    uint32_t streams;                  /* asked for */
     uint32_t goal;                     /* steps still to be pushed */
     uint32_t anchors[SIM_STREAMS_MAX]; /* next step to be made an item */
     uint64_t blocked;
@@ -192,7 +192,7 @@ struct sim_learner {
 struct sim_weights {
     int publish, pull, other, spec;
     uint64_t session; /* in which it was published */
-    uint64_t number; /* of the blob being published */
+    uint64_t number;  /* of the blob being published */
     uint64_t published, size, version, pulled_size, pulled_version, known;
     uint64_t incarnation;
     uint64_t counters[RP_COUNTER_COUNT];

@@ -164,6 +164,6 @@ int sim_actors_done(const struct sim_world *world) {
 }
 
 int sim_status_of_loss(int status) {
-    return status == -RP_TIMEOUT || status == -RP_SERVER_RESTARTED
-           || status == -RP_SESSION_EXPIRED || status == -RP_NO_SESSION_FREE;
+    return status == -RP_TIMEOUT || status == -RP_SERVER_RESTARTED || status == -RP_SESSION_EXPIRED
+           || status == -RP_NO_SESSION_FREE;
 }

@@ -213,7 +213,8 @@ void sim_audit_end(struct sim_world *world) {
             if (life->ring != audit.ring) {
                 continue;
             }
-            /* A create whose answer was lost fails where its step is overwritten before the repeat. */
+            /* A create whose answer was lost fails where its step is overwritten before the repeat.
+             */
             in_doubt += life->items_failed;
             if (life->over) {
                 in_doubt += life->items_posted - life->items_created - life->items_failed;

@@ -166,8 +166,7 @@ static void update_end(struct sim_world *world, struct sim_actor *actor) {
         return;
     }
     if (status != 0) {
-        CHECK(sim_status_of_loss(status) || status == -RP_STALE_EPOCH,
-              "update: status %d", status);
+        CHECK(sim_status_of_loss(status) || status == -RP_STALE_EPOCH, "update: status %d", status);
         update_in_doubt(update);
         return;
     }

@@ -239,8 +239,8 @@ void sim_item_check(struct sim_world *world, struct sim_ring *ring, uint32_t pla
     CHECK(known->life == 0
               || (known->life == row.life + 1 && known->stream == row.stream
                   && known->step == row.step),
-          "the batch mixes items: key %" PRIu64 " is step %" PRIu64 " and came with step %" PRIu64, key,
-          known->step, row.step);
+          "the batch mixes items: key %" PRIu64 " is step %" PRIu64 " and came with step %" PRIu64,
+          key, known->step, row.step);
     sim_key_is(world, ring, key, row.life, row.stream, row.step);
     known = sim_ring_key(ring, key);
     if (mass == 0 && behind == 0 && ahead == 0) { /* asked for by key, and no item: itself alone */
@@ -345,8 +345,8 @@ void sim_version_is(struct sim_world *world, uint64_t incarnation, uint64_t vers
         }
     }
     if (!same) {
-        oracle->versions = realloc(oracle->versions,
-                                   (oracle->version_count + 1) * sizeof *oracle->versions);
+        oracle->versions =
+            realloc(oracle->versions, (oracle->version_count + 1) * sizeof *oracle->versions);
         CHECK(oracle->versions != NULL);
         oracle->versions[oracle->version_count++] =
             (struct sim_version){incarnation, version, number, sure};

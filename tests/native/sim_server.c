@@ -106,17 +106,18 @@ void sim_tables_make(struct sim_world *world) {
         table_make(world, i);
         world->server.table_configs[i] = world->tables[i].config;
     }
-    *config = (struct rp_server_config){.tables = world->server.table_configs,
-                                        .table_count = SIM_TABLES,
-                                        .sessions_max = 8 + below(world, below(world, 2) == 0 ? 4 : 32),
-                                        .batch_max = SIM_BATCH_MAX,
-                                        .records = 4 + below(world, 5),
-                                        .mtu = world->mtu,
-                                        .receive_budget = 64 + below(world, 64),
-                                        .idle_ms = below(world, 2) == 0 ? 1500 : 6000,
-                                        .lapse_ms = 20 + below(world, 200),
-                                        .weights_max = SIM_BLOB_MAX,
-                                        .seed = rp_random_next(&world->random)};
+    *config =
+        (struct rp_server_config){.tables = world->server.table_configs,
+                                  .table_count = SIM_TABLES,
+                                  .sessions_max = 8 + below(world, below(world, 2) == 0 ? 4 : 32),
+                                  .batch_max = SIM_BATCH_MAX,
+                                  .records = 4 + below(world, 5),
+                                  .mtu = world->mtu,
+                                  .receive_budget = 64 + below(world, 64),
+                                  .idle_ms = below(world, 2) == 0 ? 1500 : 6000,
+                                  .lapse_ms = 20 + below(world, 200),
+                                  .weights_max = SIM_BLOB_MAX,
+                                  .seed = rp_random_next(&world->random)};
 }
 
 /* ---- life ---- */

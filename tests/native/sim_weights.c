@@ -94,8 +94,7 @@ static void other(struct sim_world *world, struct sim_actor *actor) {
         if (!sim_ticket_ended(actor, &weights->other, &status)) {
             return;
         }
-        CHECK(status == 0 || sim_status_of_loss(status),
-              "request: status %d", status);
+        CHECK(status == 0 || sim_status_of_loss(status), "request: status %d", status);
     }
     if (world->draining) {
         return;

@@ -43,7 +43,8 @@ static void life_over(struct sim_world *world, struct sim_actor *actor, int told
         uint64_t stored, in_doubt, lost;
         struct rp_push_state state;
         rp_client_push_state(actor->client, (uint16_t)life->table, &state);
-        life->items_posted = state.items_posted; /* what was posted since may leave with a farewell */
+        life->items_posted =
+            state.items_posted; /* what was posted since may leave with a farewell */
         rp_client_loss(actor->client, (uint16_t)life->table, &stored, &in_doubt, &lost);
         if (told) {
             CHECK(stored == life->acked, "loss says %" PRIu64 " stored, the ledger %" PRIu64,
@@ -235,8 +236,9 @@ void sim_writer_act(struct sim_world *world, struct sim_actor *actor) {
     int status = 0;
     switch (writer->phase) {
     case ASK_TABLE:
-        writer->ticket = rp_client_table(actor->client, world->tables[table_of(world, actor)].config.name,
-                                         &writer->info, world->now + SIM_S);
+        writer->ticket =
+            rp_client_table(actor->client, world->tables[table_of(world, actor)].config.name,
+                            &writer->info, world->now + SIM_S);
         writer->phase = writer->ticket > 0 ? WAIT_TABLE : ASK_TABLE;
         break;
     case WAIT_TABLE:
