@@ -20,6 +20,7 @@ import torch
 from actor.actor import Actor
 from actor.envs import action_count, generator, make_envs
 from actor.ledger import Ledger
+from actor.patient import Patient
 from learner.networks import network_from
 from learner.presets import PRESETS, Preset, changed, preset
 from replay_server import Client, ReplayError
@@ -42,7 +43,7 @@ class Args:
     seed: int = option("Seed of environments and exploration.", 1)
     run: Path = option("Run folder: metrics go to actor-NUMBER.jsonl.", Path("runs/default"))
     ledger: bool = option("Write every acknowledged (key, hash of the row) to RUN.", False)
-    patience: float = option("Seconds to wait for a server that is gone.", 600.0)
+    patience: float = option("Seconds to wait for a server, or a learner, that is gone.", 600.0)
 
 
 def parse(argv: list[str] | None = None) -> tuple[Args, Preset]:
@@ -69,7 +70,7 @@ class Program:
     def __init__(self, args: Args, settings: Preset, stop: Stop) -> None:
         self.args, self.settings, self.stop = args, settings, stop
         name = f"actor-{args.number}"
-        self.run = Run(args.run, name, {**document(args), "preset": dataclasses.asdict(settings)})
+        self.run = Run(args.run, name, {**document(args), "settings": dataclasses.asdict(settings)})
         self.envs = make_envs(settings.env, settings.envs)
         self.ledger = Ledger(args.run / f"{name}.ledger") if args.ledger else None
         self.rng = generator("train", args.seed, PULL_INDEX + args.number)
@@ -85,6 +86,7 @@ class Program:
         self.client = connect(self.args.server, self.args.patience, self.stop)
         spec = self.client.table(self.args.table).spec
         writer = self.client.writer(self.args.table, self.settings.envs, autoreset=self.envs)
+        writer = Patient(writer, self.args.patience, lambda: self.stop.asked, self.say)
         if self.ledger:
             writer = self.ledger.watch(writer, spec)
         if self.actor is None:
@@ -133,6 +135,10 @@ class Program:
         """The newest version that any answer told of; costs no request."""
         return max(self.client.weights_version, self.actor.writer.weights_version)
 
+    def say(self, sentence: str) -> None:
+        """A line for the person watching."""
+        print(f"actor {self.args.number}: {sentence}", flush=True)
+
     def collect(self) -> None:
         """Steps until the run's share of steps is done or a signal comes."""
         share = self.settings.env_steps // self.settings.actors
@@ -166,10 +172,9 @@ class Program:
             **actor.phases.shares(),
         )
         shown = "no episode yet" if mean is None else f"return {mean:.1f}"
-        print(
-            f"actor {self.args.number}: {actor.env_steps} steps, {rate:.0f}/s, {shown}, "
-            f"weights {self.version} (learner step {actor.learner_step})",
-            flush=True,
+        self.say(
+            f"{actor.env_steps} steps, {rate:.0f}/s, {shown}, "
+            f"weights {self.version} (learner step {actor.learner_step})"
         )
         self.log_at, self.logged_steps = now + 1.0, actor.env_steps
 
@@ -183,7 +188,7 @@ class Program:
             except ReplayError as lost:
                 if not lost_contact(lost):
                     raise
-                print(f"actor {self.args.number}: {lost}", flush=True)
+                self.say(str(lost))
                 self.close_client()
 
     def close_client(self) -> None:

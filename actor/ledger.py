@@ -19,10 +19,10 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from actor.patient import Patient
 from replay_server import Client, ReplayError, Spec
 from replay_server.arguments import argument, option, parse
 from replay_server.autoreset import Rows
-from replay_server.writer import Ready, Writer
 
 READ_AT_ONCE = 256
 
@@ -42,7 +42,7 @@ class Ledger:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.file = open(path, "a", buffering=1)  # noqa: SIM115 (closed below)
 
-    def watch(self, writer: Writer, spec: Spec) -> Watched:
+    def watch(self, writer: Patient, spec: Spec) -> Watched:
         """`writer`, with every row it appends written down once it is acknowledged."""
         return Watched(writer, spec, self.file)
 
@@ -54,41 +54,41 @@ class Ledger:
 class Watched:
     """A writer that keeps the hash of each row until the server acknowledges the row."""
 
-    def __init__(self, writer: Writer, spec: Spec, file: TextIO) -> None:
+    def __init__(self, writer: Patient, spec: Spec, file: TextIO) -> None:
         self.writer, self.spec, self.file = writer, spec, file
         self.hashes: dict[tuple[int, int], str] = {}
         self.next_step = np.zeros(writer.streams, np.int64)
 
-    def append(self, rows: Rows) -> Ready:
-        """As Writer.append; closing rows are counted, not hashed."""
+    def append(self, rows: Rows) -> None:
+        """As Patient.append; closing rows are counted, not hashed."""
         for i, stream in enumerate(rows.streams.tolist()):
             place = stream, int(self.next_step[stream])
             self.hashes[place] = row_hash(self.spec, rows.columns, i)
         self.next_step[rows.streams] += 1
         self.next_step[rows.ended_streams] += 1
-        return self.writer.append(rows)
+        self.writer.append(rows)
 
     def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
-        """As Writer.create."""
+        """As Patient.create."""
         self.writer.create(streams, steps, priorities)
 
     def send(self) -> None:
-        """As Writer.send; then writes down what was acknowledged meanwhile."""
+        """As Patient.send; then writes down what was acknowledged meanwhile."""
         self.writer.send()
         self._write_down()
 
     def flush(self) -> None:
-        """As Writer.flush; then writes down what was acknowledged."""
+        """As Patient.flush; then writes down what was acknowledged."""
         self.writer.flush()
         self._write_down()
 
     @property
     def weights_version(self) -> int:
-        """As Writer.weights_version."""
+        """As Patient.weights_version."""
         return self.writer.weights_version
 
     def close(self, timeout: float | None = None) -> None:
-        """As Writer.close."""
+        """As Patient.close."""
         self.writer.close(timeout)
 
     def _write_down(self) -> None:

@@ -100,19 +100,25 @@ class Demo:
         while not stop.wait(0.1):
             for process in self.processes:
                 code = process.ended()
-                if code is not None and process.name != "learner":
+                if code or (code == 0 and process.name == "server"):
                     raise RuntimeError(f"{process.name} ended ({code}):\n{process.last_lines()}")
-                if code:
-                    raise RuntimeError(f"learner ended ({code}):\n{process.last_lines()}")
             solved = [m for m in self.metrics("learner") if m.get("event") == "solved"]
             if solved:
                 return solved[0]
-            if time.monotonic() - self.begin > self.args.minutes * 60:
+            if time.monotonic() - self.begin > self.args.minutes * 60 or self.used_up():
                 return None
             if time.monotonic() >= line_at:
                 self.print_progress()
                 line_at += LINE_S
         return None
+
+    def used_up(self) -> bool:
+        """Has the actor played all its steps, and the learner stopped learning from them?"""
+        actor = next(process for process in self.processes if process.name == "actor")
+        if actor.ended() is None:
+            return False
+        rates = [m.get("perf/learner_sps", 1) for m in self.metrics("learner")]
+        return bool(rates) and rates[-1] == 0
 
     def metrics(self, name: str) -> list[dict[str, Any]]:
         """What program `name` has logged so far."""

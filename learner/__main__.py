@@ -66,7 +66,7 @@ class Program:
 
     def __init__(self, args: Train, settings: Preset, stop: Stop) -> None:
         self.args, self.settings, self.stop = args, settings, stop
-        arguments = {**document(args), "preset": dataclasses.asdict(settings)}
+        arguments = {**document(args), "settings": dataclasses.asdict(settings)}
         self.run = Run(args.run, "learner", arguments)
         self.phases = Phases()
         self.client: Client | None = None
@@ -256,8 +256,8 @@ def parse_train(argv: list[str]) -> tuple[Train, Preset]:
     old |= {"run": Path(old["run"])} if "run" in old else {}
     args = Train(**{**old, **{name: value for name, value in given.items() if name in names}})
     base = preset(args.preset)
-    if "preset" in before:
-        base = changed(base, **before["preset"] | {"hidden": tuple(before["preset"]["hidden"])})
+    if "settings" in before:
+        base = changed(base, **before["settings"] | {"hidden": tuple(before["settings"]["hidden"])})
     try:
         return args, changed(base, **{k: v for k, v in given.items() if k not in names})
     except ValueError as wrong:

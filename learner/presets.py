@@ -95,7 +95,7 @@ CARTPOLE = Preset(
     envs=8,
     pull_every=400,
     publish_every=20,
-    env_steps=400_000,
+    env_steps=1_500_000,
 )
 
 ATARI = Preset(

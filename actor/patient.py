@@ -1,0 +1,93 @@
+"""A writer that waits where another gives up, and says so once.
+
+The table's limiter holds an actor back while no learner samples: that may last minutes, and a new
+session would not help. What was not taken stays in the writer, so waiting is sending again. A
+server that does not answer at all is given up after SILENCE_S, so that the caller can connect anew.
+Waits are cut into slices, between which a signal is noticed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from replay_server import LimiterBlocked, Timeout
+from replay_server.autoreset import Rows
+from replay_server.writer import Writer
+
+SLICE_S = 0.5
+SILENCE_S = 5.0
+
+
+class Patient:
+    """What an actor needs of a writer. `stopped` ends every wait, `say` gets one sentence each."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        patience_s: float,
+        stopped: Callable[[], bool],
+        say: Callable[[str], None],
+    ) -> None:
+        self.writer, self.patience_s, self.stopped, self.say = writer, patience_s, stopped, say
+        self.streams = writer.streams
+        writer.timeout = SLICE_S
+
+    def append(self, rows: Rows) -> None:
+        """As Writer.append, once everything before is taken."""
+        self._until_taken(lambda: self.writer.append(rows))
+
+    def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
+        """As Writer.create, once everything before is taken."""
+        self._until_taken(lambda: self.writer.create(streams, steps, priorities))
+
+    def send(self) -> None:
+        """As Writer.send."""
+        self._until_taken(self.writer.send)
+
+    def flush(self) -> None:
+        """As Writer.flush."""
+        self._repeat(self.writer.flush)
+
+    def ledger(self) -> Any:
+        """As Writer.ledger."""
+        return self.writer.ledger()
+
+    @property
+    def weights_version(self) -> int:
+        """As Writer.weights_version."""
+        return self.writer.weights_version
+
+    def close(self, timeout: float | None = None) -> None:
+        """As Writer.close."""
+        self.writer.close(timeout)
+
+    def _until_taken(self, call: Callable[[], Any]) -> None:
+        """`call`, which the writer accepts even where not all of it is taken; then the rest.
+
+        Every call leaves the writer empty, so a time-out can only be about this call's own rows.
+        """
+        try:
+            call()
+        except Timeout:
+            self._repeat(self.writer.send)
+
+    def _repeat(self, call: Callable[[], Any]) -> None:
+        """`call` again and again until it does not time out, or it is time to give up."""
+        begin = heard = time.monotonic()
+        said = False
+        while True:
+            try:
+                call()
+                return
+            except LimiterBlocked as held:
+                heard = time.monotonic()
+                if heard - begin >= self.patience_s or self.stopped():
+                    raise
+                if not said:
+                    self.say(f"waiting: {held}")
+                    said = True
+            except Timeout:
+                if time.monotonic() - heard >= SILENCE_S or self.stopped():
+                    raise
