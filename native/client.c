@@ -414,6 +414,11 @@ uint32_t rp_client_turn(struct rp_client *client, struct rp_port *port, uint64_t
     return received + rp_client_out_turn(client, port);
 }
 
+uint32_t rp_client_send(struct rp_client *client, struct rp_port *port, uint64_t now_ns) {
+    client->now_ns = now_ns;
+    return rp_client_out_turn(client, port);
+}
+
 uint64_t rp_client_deadline(const struct rp_client *client) {
     if (client->hungry) {
         return client->now_ns;

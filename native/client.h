@@ -95,6 +95,9 @@ int rp_client_open(struct rp_client **client, void *memory, size_t bytes,
 /* One turn: receives a burst, moves requests on, sends what is due. Returns datagrams received
  * plus sent. */
 uint32_t rp_client_turn(struct rp_client *client, struct rp_port *port, uint64_t now_ns);
+/* The sending half of a turn: what was just posted leaves without a look at what has come. Returns
+ * datagrams sent. */
+uint32_t rp_client_send(struct rp_client *client, struct rp_port *port, uint64_t now_ns);
 /* When the next timer is due (ns, the clock of the turns); UINT64_MAX if none. */
 uint64_t rp_client_deadline(const struct rp_client *client);
 /* 1 = session open, 0 = opening, negative = why not (TIMEOUT, NO_SESSION_FREE, BAD_VERSION,

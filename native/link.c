@@ -30,7 +30,11 @@
 #include "transport_loopback.h"
 #include "url.h"
 
-enum { SPIN_US_DEFAULT = 20, SLEEP_NS_MAX = 1000000000 };
+enum {
+    SPIN_US_DEFAULT = 20,
+    SLEEP_NS_MAX = 1000000000,
+    LOOK_NS = 20000, /* posts look at the port this often */
+};
 
 uint64_t rp_link_now(struct rp_link *link)
 {
@@ -61,6 +65,7 @@ static void tell_followers(struct rp_link *link)
 static uint32_t link_turn(struct rp_link *link)
 {
     uint64_t now = rp_link_now(link);
+    link->looked_ns = now;
     int due = rp_client_deadline(link->client) <= now;
     uint32_t moved = rp_client_turn(link->client, link->port, now);
     if (moved || due) {
@@ -69,12 +74,27 @@ static uint32_t link_turn(struct rp_link *link)
     return moved;
 }
 
+/* What was posted leaves. A look at the port in vain costs as much as a send, so it waits for its
+ * time; a caller that posts and never waits still hears its answers and repeats what was lost. */
+static uint32_t link_send(struct rp_link *link)
+{
+    uint64_t now = rp_link_now(link);
+    if (link->passive || now - link->looked_ns >= LOOK_NS) {
+        return link_turn(link);
+    }
+    uint32_t sent = rp_client_send(link->client, link->port, now);
+    if (sent) {
+        tell_followers(link);
+    }
+    return sent;
+}
+
 void rp_link_posted(struct rp_link *link)
 {
     if (link->driven && !link->asleep_until) {
         return;
     }
-    uint32_t moved = link_turn(link);
+    uint32_t moved = link_send(link);
     if (link->driven && (rp_client_deadline(link->client) < link->asleep_until
                          || (moved && (link->passive || !link->pumped)))) {
         rp_port_transport(link->port)->wake(link->port);

@@ -97,6 +97,7 @@ static struct rp_udp_port *make_port(uint32_t mtu)
     port->send.memory = aligned_alloc(64, (size_t)RP_BURST * port->send.stride);
     port->receive.memory = aligned_alloc(64, (size_t)RP_UDP_BUFFERS * RP_UDP_STRIDE);
     port->receive.free_count = RP_UDP_BUFFERS;
+    port->receive.ask = 1;
     for (uint32_t i = 0; i < RP_UDP_BUFFERS; i++) {
         port->receive.free[i] = (uint16_t)(RP_UDP_BUFFERS - 1 - i);
     }

@@ -57,6 +57,7 @@ struct rp_udp_receive {
     uint16_t holds[RP_UDP_BUFFERS]; /* slices of each buffer lent or to be lent */
     uint16_t free[RP_UDP_BUFFERS];
     uint32_t free_count;
+    uint32_t ask;   /* how many messages the next recvmmsg asks for, at least 1 */
     uint32_t first; /* arrivals[first .. first + waiting) are not lent yet */
     _Atomic uint32_t waiting;
     struct rp_udp_arrival arrivals[RP_UDP_RECEIVE_MAX];

@@ -4,6 +4,10 @@
  * every datagram of this protocol is a multiple of 8 long, and a train of other sizes, which only a
  * stranger sends, is spread out in its buffer, last datagram first. Buffers are taken from a stack,
  * so that a quiet port keeps to one that is in the cache.
+ *
+ * A call asks for as many messages as the last one lets expect: each one asked for costs some 30 ns
+ * even if it does not come, and the kernel looks once more in vain for the one that is missing.
+ * A port that polls for a single answer asks for one; under load it asks for twice as many as came.
  */
 #include <assert.h>
 #include <errno.h>
@@ -110,6 +114,7 @@ static void fill(struct rp_udp_port *port, uint32_t count)
     struct control controls[RP_UDP_RECEIVE_MAX];
     count = count < RP_UDP_RECEIVE_MAX ? count : RP_UDP_RECEIVE_MAX;
     count = count < receive->free_count ? count : receive->free_count;
+    count = count < receive->ask ? count : receive->ask;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t buffer = receive->free[receive->free_count - 1 - i];
         vectors[i].iov_base = buffer_at(port, buffer);
@@ -121,6 +126,7 @@ static void fill(struct rp_udp_port *port, uint32_t count)
             .msg_control = &controls[i], .msg_controllen = sizeof controls[i]};
     }
     int got = count ? receive_messages(port, messages, count) : 0;
+    receive->ask = got <= 0 ? 1 : 2 * (uint32_t)got;
     uint16_t filled[RP_UDP_RECEIVE_MAX];
     for (int i = 0; i < got; i++) {
         filled[i] = receive->free[--receive->free_count];
