@@ -16,7 +16,7 @@ VENV    ?= .venv
 ENGINE  := replay_server/_engine.abi3.so
 ENGINE_PYTHON = $(or $(wildcard $(VENV)/bin/python),python)
 
-.PHONY: help setup engine demo test test-plants native native-san native-tsan clean
+.PHONY: help setup engine demo bench test test-plants native native-san native-tsan clean
 
 help:           ## this list
 	$(Q)grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
@@ -73,6 +73,8 @@ SEED ?= 1
 demo: setup     ## the main job: CartPole learned through the server; SEED= ENV= TRANSPORT= RUN=
 	$(Q)$(VENV)/bin/python -m deploy demo --seed $(SEED) $(if $(ENV),--env $(ENV)) \
 	    $(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RUN),--run $(RUN))
+bench: engine   ## figures of this machine: JSON=file PARTS=tree,table,server,udp,loopback,python
+	$(Q)$(ENGINE_PYTHON) -m replay_server bench $(if $(JSON),--json $(JSON)) $(if $(PARTS),--parts $(PARTS))
 test-plants: setup native    ## plant each known bug in a copy of the tree: its named test has to catch it
 	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python tests/plants/run.py $(PLANT)
 

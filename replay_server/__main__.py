@@ -2,6 +2,7 @@
 
     serve [FILE]    serves what a server.toml describes; options on the command line win
     stats ADDRESS   prints the counters of a running server; --watch: again and again
+    bench           prints how fast all of this is on this machine; --json FILE: writes it too
 
 Exit codes: 0 stopped or done; 2 something about the request is wrong, told in one sentence.
 """
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from .arguments import add_options, option
@@ -25,6 +27,7 @@ EXAMPLES = """examples:
   python -m replay_server serve deploy/server.toml --url udp://127.0.0.1:7401 --seed 7
   python -m replay_server serve --env CartPole-v1 --n-step 3 --capacity 100000
   python -m replay_server stats udp://127.0.0.1:7400 --watch
+  python -m replay_server bench --json figures.json
 """
 
 
@@ -57,6 +60,17 @@ class StatsArgs:
     timeout: float = option("Seconds to wait for the server.", 5.0)
 
 
+@dataclass
+class BenchArgs:
+    """Options of `bench`."""
+
+    json: Path | None = option("File for the rows, as a JSON list.", None)
+    parts: str = option("Which: of tree,table,server,udp,loopback,python; empty means all.", "")
+    items: int = option("Items in the tree and the table of the engine's figures.", 1_000_000)
+    passes: int = option("How often the engine goes through its work.", 3)
+    seconds: float = option("Time for each figure of a client.", 1.0)
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
@@ -77,6 +91,8 @@ def parser() -> argparse.ArgumentParser:
     stats = commands.add_parser("stats", help="print the counters of a running server")
     stats.add_argument("address", metavar="ADDRESS", help="such as udp://127.0.0.1:7400")
     add_options(stats, StatsArgs)
+    bench = commands.add_parser("bench", help="print how fast all of this is on this machine")
+    add_options(bench, BenchArgs)
     return top
 
 
@@ -153,13 +169,21 @@ def stats(args: dict[str, Any]) -> int:
             print()
 
 
+def bench(args: dict[str, Any]) -> int:
+    """Measures this machine."""
+    from .bench import PARTS, bench
+
+    parts = tuple(part for part in args["parts"].split(",") if part) or PARTS
+    return bench(parts, args["items"], args["passes"], args["seconds"], args["json"])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; its exit code."""
     args = vars(parser().parse_args(argv))
     from .errors import ReplayError
     from .spec import SpecError
 
-    command = {"serve": serve, "stats": stats}[args.pop("command")]
+    command = {"serve": serve, "stats": stats, "bench": bench}[args.pop("command")]
     try:
         return command(args)
     except (ReplayError, SpecError) as error:
