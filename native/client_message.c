@@ -10,8 +10,7 @@
  * second one. Sequences are given at the first sending, in the order of the list, and never reach
  * done_through + window; nor the lowest sequence not finished + window, as the server forgets
  * what older ones have come to. A blocked writer sends nothing new: its oldest blocked message
- * probes, on RETRY or when the timer thinks the note was lost, and the others follow once that
- * one was taken.
+ * probes, on RETRY or when the timer thinks the note was lost; once it was taken the next one does.
  *
  *     unsent, flying, blocked_count, answered_open == messages of the list in that state
  */

@@ -284,21 +284,16 @@ static int blocked(struct rp_client *client, struct client_writer *writer, uint1
     return 1;
 }
 
-/* The probe was taken: the others may go again. */
+/* The probe was taken: the next one asks. One at a time, in order: what the limiter admits is often
+ * one message's worth, and all others sent along would only be refused again. */
 static void release(struct rp_client *client, struct client_writer *writer, uint16_t index) {
     if (!writer->blocked || writer->probe != index) {
         return;
     }
     writer->probe = CLIENT_NONE;
-    writer->blocked = 0;
-    writer->state.need = 0;
-    rp_client_timer_stop(client, &writer->timer);
-    for (uint16_t i = writer->first; i != CLIENT_NONE && writer->blocked_count > 0;
-         i = client->messages[i].next) {
-        if (client->messages[i].state == MESSAGE_BLOCKED) {
-            client->messages[i].tries = 0;
-            rp_client_message_state(client, i, MESSAGE_AGAIN);
-        }
+    rp_client_writer_probe(client, writer);
+    if (!writer->blocked) {
+        rp_client_timer_stop(client, &writer->timer);
     }
 }
 

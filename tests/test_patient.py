@@ -81,3 +81,23 @@ def test_it_gives_up_after_its_patience_or_at_a_signal(held, patience, stop):
     state = writer.state()
     assert state.steps_stored == state.steps_posted and state.items_created == state.items_posted
     writer.close()
+
+
+def test_a_release_lets_one_message_ask_and_not_all(held):
+    """Given many small messages that the limiter holds back. Expect each release to be followed
+    by few refusals: what is admitted is one message's worth, not all of them."""
+    writer = held.writer("main")
+    writer.timeout = 0.01
+    for number in range(200):
+        with contextlib.suppress(LimiterBlocked):
+            push(writer, number)
+            writer.send()
+    for _ in range(200 // 8):
+        with contextlib.suppress(LimiterBlocked):
+            held.sample("main", 8, timeout=0.01)
+            writer.flush(0.05)
+    writer.flush()
+    counters = held.stats().counters
+    assert counters["items_created"] == 199 and counters["releases"] > 10
+    assert counters["pushes_blocked"] < 4 * counters["releases"], counters
+    writer.close()
