@@ -78,6 +78,7 @@ class Demo:
         toml.write_text(server_toml(self.settings, url="udp://127.0.0.1:0", seed=self.args.seed))
         server = self.start("server", "replay_server", "serve", str(toml))
         self.address = self.wait_for_address(server)
+        print(f"serving at {self.address}; actor and learner are starting", flush=True)
         common = ["--server", self.address, "--run", str(self.folder), "--seed"]
         common += [str(self.args.seed), "--preset", self.args.preset, "--env", self.settings.env]
         self.start("learner", "learner", "train", "--solve-at", str(self.args.solve_at), *common)
@@ -126,20 +127,23 @@ class Demo:
 
     def print_progress(self) -> None:
         """One line: what goes in, what comes out, how well it plays."""
-        actor = next((m for m in reversed(self.metrics("actor-0")) if "steps/env" in m), {})
-        learner = next((m for m in reversed(self.metrics("learner")) if "beta" in m), {})
+        lines = self.metrics("learner")
+        actor = next((m for m in reversed(self.metrics("actor-0")) if "steps/env" in m), None)
+        learner = next((m for m in reversed(lines) if "beta" in m), {})
+        greedy = next((m for m in reversed(lines) if "charts/greedy_return" in m), {})
         elapsed = time.monotonic() - self.begin
-        shown = actor.get("charts/episodic_return")
-        left = self.seconds_left(elapsed, actor)
+        if actor is None:
+            return  # it has only just started
         print(
-            f"{elapsed:4.0f} s, at most {left:3.0f} s more"
-            f" | in {actor.get('perf/env_sps', 0):5.0f} steps/s"
-            f" | out {learner.get('perf/learner_sps', 0):4.0f} batches/s"
-            f" | return {'-' if shown is None else format(shown, '.1f'):>5}"
-            f" | epsilon {actor.get('charts/epsilon', 0):.3f}"
+            f"{elapsed:4.0f} s | in {actor['perf/env_sps']:5.0f} steps/s"
+            f", out {learner.get('perf/learner_sps', 0):4.0f} batches/s"
+            f" | return {_shown(actor['charts/episodic_return'])}"
+            f", greedy {_shown(greedy.get('charts/greedy_return'))}"
+            f" | epsilon {actor['charts/epsilon']:.3f}"
             f" | replay {learner.get('replay/size', 0):6}"
-            f" | {learner.get('replay/ratio', 0):4.1f} samples/insert"
-            f" | weights v{learner.get('weights/version', 0)}",
+            f", {learner.get('replay/ratio', 0):4.1f} samples/insert"
+            f" | weights v{learner.get('weights/version', 0)}"
+            f" | at most {self.seconds_left(elapsed, actor):.0f} s more",
             flush=True,
         )
 
@@ -183,6 +187,10 @@ class Demo:
         order = {"actor": 0, "learner": 1, "server": 2}
         for process in sorted(self.processes, key=lambda process: order[process.name]):
             process.end()
+
+
+def _shown(mean_return: float | None) -> str:
+    return "    -" if mean_return is None else f"{mean_return:5.1f}"
 
 
 def over_network(args: Args, folder: Path) -> dict[str, Any] | None:

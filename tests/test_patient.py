@@ -35,8 +35,9 @@ def push(writer, number):
 
 
 @pytest.fixture
-def held():
+def held(monkeypatch):
     """A table that admits some ten items more than were sampled, and a client of it."""
+    monkeypatch.setattr("actor.patient.SLICE_S", 0.05)
     limiter = SamplesPerInsert(1.0, min_size=4, error_buffer=(-8.0, 10.0))
     spec = spec_from(ChainEnv())
     table = Table("main", step=spec, plan=NStep(1), capacity=1024, limiter=limiter, streams=1)
