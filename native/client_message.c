@@ -147,7 +147,12 @@ void rp_client_message_free(struct rp_client *client, uint16_t index) {
 
 /* ---- timers ---- */
 
+/* A blocked writer whose questions nobody answers any more is not held back: nobody is there. */
 void rp_client_message_lost(struct rp_client *client, uint16_t index) {
+    struct client_writer *writer = writer_of(client, index);
+    if (writer->probe == index && client->messages[index].tries >= CLIENT_PROBES_SILENT) {
+        writer->state.need = 0;
+    }
     rp_client_message_state(client, index, MESSAGE_AGAIN);
 }
 

@@ -44,6 +44,7 @@ enum { CLIENT_NONE = 0xFFFF };
 #define CLIENT_MS 1000000ull
 #define CLIENT_REASK_NS (500 * CLIENT_MS) /* notes at the server can be lost with it */
 #define CLIENT_BUSY_NS (50 * CLIENT_MS)
+#define CLIENT_PROBES_SILENT 3 /* repeats without an answer after which nobody holds it back */
 #define CLIENT_UNASSIGNED UINT64_MAX /* a run that has no sequence yet */
 
 enum client_timer_kind {

@@ -91,6 +91,25 @@ def test_the_limiter_holds_inserts_back_until_something_is_drawn(place):
             client.sample("main", 500, timeout=0.1)
 
 
+@pytest.mark.parametrize("transport", OUTLIVES_ITS_SERVER)
+def test_a_blocked_writer_learns_that_the_server_is_gone(transport):
+    """Given a writer held back by a server that stops. Expect Timeout, no limiter any more."""
+    place = Place(transport)
+    limiter = SamplesPerInsert(2.0, min_size=4, error_buffer=8.0)
+    with place.pair(plain(limiter=limiter)) as (server, client):
+        client.extend("main", plain_rows(8))
+        with pytest.raises(LimiterBlocked):
+            client.extend("main", plain_rows(2), timeout=0.1)
+        server.close()
+        ends = []
+        while len(ends) < 40 and (not ends or ends[-1] is LimiterBlocked):
+            with pytest.raises(ReplayError) as held:
+                client.extend("main", plain_rows(2), timeout=0.25)
+            ends.append(type(held.value))
+        assert ends[-1] is Timeout
+        client.close(0.0)
+
+
 def test_a_blocked_writer_is_released_by_a_reader(place):
     """Given a writer that is held back. Expect it to go on once a batch is drawn, nothing lost."""
     limiter = SamplesPerInsert(1.0, min_size=4, error_buffer=8.0)
