@@ -1,12 +1,6 @@
 """Double DQN with n-step returns on whole batches: pure functions, and one update made of them.
 
-The target, once and for all (it is decided by two facts of an item: `terminated` and `ahead`):
-
-    m = min(n, ahead)                        rows that follow t in its episode, at most n
-    j = the first i < m with terminated[t+i]    a cut return: the end of a life or of the episode
-    G = sum of gamma^i r[t+i] over i <= min(j, m-1)
-    target = G                               if j exists
-           = G + gamma^m Q(o[t+m])           otherwise: also at a truncation, where m < n
+The target G + gamma^m Q(o[t+m]), and where it is cut, is `replay_server/returns.py`'s.
 
 Double Q: Q(o[t+m]) is the target net's value of the online net's best action. Importance weights
 multiply the loss and nothing else; the new priority of an item is its unweighted |TD|, before the
@@ -27,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from learner.presets import Preset
+from replay_server.returns import n_step_targets
 from replay_server.stacking import stacks_from_frames
 
 
@@ -89,25 +84,6 @@ def _tensor(array: Any, device: str | torch.device) -> Tensor:
     if isinstance(array, np.ndarray) and array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(np.int64)
     return torch.as_tensor(array, device=device)
-
-
-def n_step_targets(
-    reward: Tensor, terminated: Tensor, ahead: Tensor, gamma: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(G_t [B], discount_t [B], m [B]): the target is G_t + discount_t * Q(o_{t+m}).
-
-    reward float32 [B, n], terminated bool [B, n], ahead int64 [B] >= 1. discount_t is gamma^m, or 0
-    where the return was cut. What lies at or behind m in reward and terminated is not looked at.
-    """
-    n = reward.shape[1]
-    powers = torch.tensor([gamma**i for i in range(n + 1)], device=reward.device)
-    m = ahead.clamp(max=n)  # [B]
-    inside = torch.arange(n, device=reward.device) < m[:, None]  # [B, n]
-    cut = (terminated & inside).long()  # [B, n]
-    used = inside & (cut.cumsum(1) - cut == 0)  # [B, n]: no cut strictly before
-    return_t = torch.where(used, reward * powers[:n], 0.0).sum(1)
-    discount_t = torch.where(cut.any(1), 0.0, powers[m])
-    return return_t, discount_t, m
 
 
 def double_q_value(q_online: Tensor, q_target: Tensor) -> Tensor:

@@ -44,6 +44,7 @@ _HOMES = {
     ),
     "plans": ("NStep", "Offsets", "Plan", "Row", "Sequence"),
     "priorities": ("UpdateResult",),
+    "returns": ("Transitions", "n_step_targets"),
     "server": ("Server", "ServerOptions"),
     "spec": ("Column", "Spec", "SpecError", "spec_from"),
     "stacking": ("FrameStack", "stacks_from_frames"),

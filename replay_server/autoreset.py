@@ -123,6 +123,18 @@ class Autoreset:
         """
         self.made_up[slice(None) if mask is None else np.asarray(mask, np.bool_)] = False
 
+    def cut(self, mask: np.ndarray, final_observation: Any) -> Rows:
+        """Only closing rows: the open episodes of `mask` [B] end here, as truncated."""
+        none = np.zeros(self.count, np.bool_)
+        return Rows(
+            streams=np.zeros(0, np.int64),
+            columns={c.name: np.zeros((0, *c.shape), c.dtype) for c in self.spec},
+            ending=np.zeros(0, np.uint8),
+            ended_streams=np.flatnonzero(mask),
+            closing=self._closing(mask, none, None, None, final_observation),
+            started=mask,
+        )
+
     def rows(
         self,
         *,

@@ -22,6 +22,7 @@ import numpy as np
 
 from . import _native
 from .errors import ConfigError
+from .returns import Transitions, transitions_of
 from .table import PlanLayout
 
 ALIGNMENT = 64
@@ -91,6 +92,14 @@ class Batch:
 
     def __getitem__(self, column: str) -> Any:
         return self.data[column]
+
+    def transitions(self, gamma: float, device: Any = None) -> Transitions:
+        """Observations, actions, n-step returns, discounts: what an update is computed from.
+
+        For plans NStep(n). Arrays as the data is, views where they can be; torch tensors on
+        `device` where one is named. ConfigError where the plan holds no transitions.
+        """
+        return transitions_of(self, gamma, device)
 
     def arrived(self) -> Batch:
         """The items whose data is here, copied; fewer than were asked for."""

@@ -58,11 +58,12 @@ class RemoteTable:
         return self.layout.ahead
 
     def expect(self, spec: Spec) -> None:
-        """SpecMismatch, naming columns, where `spec` is not what the table stores."""
+        """SpecMismatch, naming the first column, where `spec` is not what the table stores."""
         if lines := spec.differences(self.spec):
+            more = f" (and {len(lines) - 1} more differ)" if len(lines) > 1 else ""
             raise SpecMismatch(
-                f"table {self.name!r} stores other columns ('theirs') than expected ('mine'): "
-                + "; ".join(lines)
+                f"table {self.name!r} stores other columns (theirs) than this spec (mine): "
+                f"{lines[0]}{more}; make both from the same environment"
             )
 
     def same(self, raw: Any, incarnation: int) -> bool:

@@ -21,6 +21,7 @@ Which steps of which column a sampled item contains is a plan's business: see pl
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -136,7 +137,7 @@ class Spec:
         for column in self.columns:
             if column.name == name:
                 return column
-        raise SpecError(f"no column {name!r}; there are {', '.join(self.names)}")
+        raise SpecError(no_column(name, self.names))
 
     def __hash__(self) -> int:
         return hash((self.columns, self.tuples))
@@ -175,7 +176,7 @@ class Spec:
         """
         unknown = [name for name in values if name not in self.offsets]
         if unknown:
-            raise SpecError(f"no column {unknown[0]!r}; there are {', '.join(self.names)}")
+            raise SpecError(no_column(unknown[0], self.names))
         records = np.zeros((count, self.record_size), np.uint8)
         fields = records.view(self.record_dtype())[:, 0]
         for column in self.columns:
@@ -208,7 +209,7 @@ class Spec:
                 raise SpecError(f"column {column_name!r} is missing; got {', '.join(flat)}")
         for column_name in flat:
             if column_name not in expected:
-                raise SpecError(f"no column {column_name!r}; there are {', '.join(expected)}")
+                raise SpecError(no_column(column_name, expected))
         return flat
 
     def unflatten(self, name: str, columns: Mapping[str, Any]) -> Any:
@@ -217,7 +218,7 @@ class Spec:
             return columns[name]
         keys = list(dict.fromkeys(c.name[len(name) + 1 :].split("/")[0] for c in self.group(name)))
         if not keys:
-            raise SpecError(f"no column {name!r}; there are {', '.join(self.names)}")
+            raise SpecError(no_column(name, self.names))
         entries = {key: self.unflatten(f"{name}/{key}", columns) for key in keys}
         return tuple(entries.values()) if name in self.tuples else entries
 
@@ -260,7 +261,10 @@ class Spec:
         theirs = {column.name: column for column in other}
         for column in self:
             if column.name not in theirs:
-                lines.append(f"{column.name}: mine {column.describe()}, theirs has no such column")
+                lines.append(
+                    f"{column.name}: mine {column.describe()}, theirs has no such column"
+                    + nearest(column.name, [name for name in theirs if name not in self.offsets])
+                )
             elif theirs[column.name] != column:
                 lines.append(
                     f"{column.name}: mine {column.describe()}, "
@@ -274,6 +278,18 @@ class Spec:
         if not lines and self.tuples != other.tuples:
             lines.append(f"tuples: mine {sorted(self.tuples)}; theirs {sorted(other.tuples)}")
         return lines
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """ ", nearest is 'reward'" where one of `names` looks like `name`; else nothing."""
+    found = difflib.get_close_matches(name, list(names), n=1)
+    return f", nearest is {found[0]!r}" if found else ""
+
+
+def no_column(name: str, names: Iterable[str]) -> str:
+    """The sentence for a column that is none of `names`."""
+    names = list(names)
+    return f"no column {name!r}{nearest(name, names)}; there are {', '.join(names)}"
 
 
 def fitted(column: Column, value: Any, count: int) -> np.ndarray:

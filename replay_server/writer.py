@@ -146,8 +146,49 @@ class Writer:
         self._drain(self.timeout)
         return ready
 
-    def restart(self, mask: np.ndarray | None = None) -> None:
-        """The environments (those in `mask`) were reset by hand; `Autoreset.restart`."""
+    def add_step(
+        self,
+        observation: Any,
+        action: Any,
+        next_observation: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        infos: Mapping[str, Any] | None = None,
+        **extras: Any,
+    ) -> Ready:
+        """`add_batch` in the order of Gymnasium: writer.add_step(obs, action, *env.step(action)).
+
+        With the leading axis of a vector environment; without it for a single one.
+        """
+        return self.add_batch(
+            observation=observation,
+            action=action,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            next_observation=next_observation,
+            infos=infos,
+            **extras,
+        )
+
+    def restart(self, mask: np.ndarray | None = None, final_observation: Any = None) -> None:
+        """The environments (those in `mask` [streams]) were reset by hand: their next step is real.
+
+        An episode that was open there ends, as truncated, at `final_observation`: the last one
+        that `step` returned, with the axes of `add_batch`; nothing would tell the two episodes
+        apart otherwise. Raises ConfigError where one is open and it is missing.
+        """
+        chosen = np.ones(self.streams, np.bool_) if mask is None else np.asarray(mask, np.bool_)
+        cut = chosen & (self._anchors.length > 0)
+        if cut.any() and final_observation is None:
+            raise ConfigError(
+                f"the episode of stream {np.argmax(cut)} is open: restart needs final_observation, "
+                "the last observation that step returned there"
+            )
+        if cut.any():
+            ready = self.append(self._rows.cut(cut, final_observation))
+            self._create(ready.streams, ready.steps, None)
         self._rows.restart(mask)
 
     # -- items -----------------------------------------------------------------------------------

@@ -114,6 +114,9 @@ def test_targets_and_stacks_at_every_edge(n, k):
             assert m[i].item() == steps
             assert batch.observation["observation"][i].numpy().tobytes() == obs.tobytes()
             assert batch.next_observation["observation"][i].numpy().tobytes() == next_obs.tobytes()
+        arrays = dqn.n_step_targets(data["reward"], data["terminated"], ahead, GAMMA)
+        for array, tensor in zip(arrays, (total, discount, m), strict=True):
+            assert array.tolist() == pytest.approx(tensor.tolist(), abs=1e-6)
         numpy_stacks = stacks_from_frames(data["observation"], ahead, n, k)
         assert np.array_equal(numpy_stacks[0], batch.observation["observation"])
         assert np.array_equal(numpy_stacks[1], batch.next_observation["observation"])

@@ -1,0 +1,123 @@
+"""From sampled windows to what an update needs: n-step returns, discounts and next observations.
+
+The target, once and for all (it is decided by two facts of an item: `terminated` and `ahead`):
+
+    m = min(n, ahead)                        rows that follow t in its episode, at most n
+    j = the first i < m with terminated[t+i]    a cut return: the end of a life or of the episode
+    G = sum of gamma^i r[t+i] over i <= min(j, m-1)
+    target = G                               if j exists
+           = G + gamma^m Q(o[t+m])           otherwise: also at a truncation, where m < n
+
+Works on NumPy arrays and on torch tensors alike, on the device they are on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import ConfigError
+from .stacking import stacks_from_frames
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """A batch whose targets are `rewards + discounts * Q(next_observations)`; B items.
+
+    observations, next_observations  [B, *shape] o_t and o_{t+m}; [B, k, *shape] where the plan
+                       stacks k frames; {entry: array} where the space is a Dict or a Tuple
+    actions            [B, *shape]; {entry: array} likewise
+    rewards            float32 [B]: the return G over the m steps
+    discounts          float32 [B]: gamma^m, or 0 where the return was cut by a termination
+    weights            float32 [B]: importance weights
+    """
+
+    observations: Any
+    actions: Any
+    rewards: Any
+    discounts: Any
+    next_observations: Any
+    weights: Any
+
+
+def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tuple[Any, Any, Any]:
+    """(G_t [B], discount_t [B], m [B]): the target is G_t + discount_t * Q(o_{t+m}).
+
+    reward float32 [B, n], terminated bool [B, n], ahead int64 [B] >= 1; all arrays or all tensors.
+    discount_t is gamma^m, or 0 where the return was cut. What lies at or behind m in reward and
+    terminated is not looked at.
+    """
+    n = reward.shape[1]
+    if isinstance(reward, np.ndarray):
+        library: Any = np
+        powers: Any = np.array([gamma**i for i in range(n + 1)], np.float32)
+        steps, m = np.arange(n), np.minimum(ahead, n).astype(np.int64)
+    else:
+        import torch
+
+        library = torch
+        powers = torch.tensor([gamma**i for i in range(n + 1)], device=reward.device)
+        steps, m = torch.arange(n, device=reward.device), ahead.clamp(max=n)
+    inside = steps < m[:, None]  # [B, n]
+    cut = terminated & inside  # [B, n]
+    used = inside & (cut.cumsum(1) == cut)  # [B, n]: no cut strictly before
+    return_t = library.where(used, reward * powers[:n], 0.0).sum(1)
+    discount_t = library.where(cut.any(1), 0.0, powers[m])
+    return return_t, discount_t, m
+
+
+def transitions_of(batch: Any, gamma: float, device: Any = None) -> Transitions:
+    """See `Batch.transitions`."""
+    data, ahead, weights = batch.data, batch.ahead.astype(np.int64), batch.weights
+    if device is not None or not all(isinstance(part, np.ndarray) for part in data.values()):
+        import torch
+
+        data = {name: torch.as_tensor(part, device=device) for name, part in data.items()}
+        on = next(iter(data.values())).device
+        ahead, weights = torch.as_tensor(ahead, device=on), torch.as_tensor(weights, device=on)
+    names = ("observation", "action", "reward", "terminated")
+    lacking = [name for name in names if not _group(data, name)]
+    steps = {part.shape[1] for part in _group(data, "observation").values()}
+    if lacking or 1 in steps:
+        raise ConfigError(
+            f"plan {batch.plan!r} of table {batch.table!r} holds no transitions: "
+            + (
+                f"there is no column {lacking[0]!r}"
+                if lacking
+                else "it has one observation an item"
+            )
+            + "; give the table plan=NStep(n)"
+        )
+    if bool((ahead < 1).any()):
+        raise ConfigError("an item with ahead = 0 has no next observation; was it read with get?")
+    rewards, discounts, _ = n_step_targets(data["reward"], data["terminated"], ahead, gamma)
+    observations, following = {}, {}
+    for name, frames in _group(data, "observation").items():
+        n = data["reward"].shape[1]
+        stack = 1 if frames.shape[1] == 2 else frames.shape[1] - n
+        pair = stacks_from_frames(frames, ahead, n, stack)
+        observations[name], following[name] = pair if stack > 1 else (p[:, 0] for p in pair)
+    actions = {name: part[:, 0] for name, part in _group(data, "action").items()}
+    return Transitions(
+        observations=_nested(observations),
+        actions=_nested(actions),
+        rewards=rewards,
+        discounts=discounts,
+        next_observations=_nested(following),
+        weights=weights,
+    )
+
+
+def _group(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """The columns of a group by what follows its name: {"": column} where it is one column."""
+    return {
+        column[len(name) + 1 :]: part
+        for column, part in data.items()
+        if column == name or column.startswith(name + "/")
+    }
+
+
+def _nested(entries: dict[str, Any]) -> Any:
+    return entries.get("", entries)

@@ -1,0 +1,188 @@
+"""What a training script of one's own uses: add_step, restart, transitions, and plain sentences.
+
+The script of `environments.py` is played through the writer; every sampled transition is found
+again by its observation, which no two steps share, and compared with the script.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from environments import SCRIPT, ScriptedEnv, frame, scripted_action
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from replay_server import (
+    Client,
+    Column,
+    ConfigError,
+    NStep,
+    Row,
+    Server,
+    Spec,
+    SpecError,
+    SpecMismatch,
+    Table,
+    spec_from,
+)
+
+GAMMA = 0.9
+names = itertools.count()
+
+
+@pytest.fixture
+def served():
+    """Makes (server, client) of one table; both are closed at the end."""
+    opened = []
+
+    def make(plan, spec=None, **options):
+        spec = spec_from(ScriptedEnv()) if spec is None else spec
+        table = Table("main", spec, plan, capacity=4096, **options)
+        server = Server([table], f"loopback://own-{next(names)}", seed=3, virtual_clock=True)
+        client = Client(server.address)
+        opened.extend([client, server])
+        return server, client
+
+    yield make
+    for part in opened:
+        part.close()
+
+
+def expected(who, episode, step, n):
+    """(G, discount, next frame) of one scripted step."""
+    played = SCRIPT[(who + episode) % len(SCRIPT)]
+    m, total = min(n, played.length - step), 0.0
+    for i in range(m):
+        total += GAMMA**i * (100.0 * episode + step + i)
+        if played.ending == "terminated" and step + i == played.length - 1:
+            return total, 0.0, frame(who, episode, step + m)
+    return total, GAMMA**m, frame(who, episode, step + m)
+
+
+def check_transitions(transitions, n):
+    seen = set()
+    for i, observation in enumerate(np.asarray(transitions.observations)):
+        who, episode, step = (int(part) - 1 for part in observation)
+        total, discount, following = expected(who, episode, step, n)
+        place = f"step {step} of episode {episode} of environment {who}"
+        assert int(transitions.actions[i]) == scripted_action(episode, step), place
+        assert float(transitions.rewards[i]) == pytest.approx(total, rel=1e-5), place
+        assert float(transitions.discounts[i]) == pytest.approx(discount, abs=1e-6), place
+        assert np.array_equal(transitions.next_observations[i], following), place
+        seen.add((who, episode, step))
+    return seen
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_single_environment_in_gymnasiums_order(served, n):
+    """Given add_step(obs, action, *env.step(action)) of a whole script. Expect every transition."""
+    _, client = served(NStep(n))
+    env, steps = ScriptedEnv(), sum(played.length for played in SCRIPT)
+    with client.writer("main") as writer:
+        for episode in range(len(SCRIPT)):
+            observation, over, step = env.reset()[0], False, 0
+            while not over:
+                action = scripted_action(episode, step)
+                result = env.step(action)
+                writer.add_step(observation, action, *result)
+                observation, over, step = result[0], result[2] or result[3], step + 1
+    batch = client.sample("main", 300)
+    assert len(check_transitions(batch.transitions(GAMMA), n)) == steps
+    tensors = batch.transitions(GAMMA, "cpu")
+    assert isinstance(tensors.rewards, torch.Tensor) and tensors.rewards.dtype == torch.float32
+    check_transitions(tensors, n)
+
+
+def test_vector_environment_in_gymnasiums_order(served):
+    """Given the same from a vector environment in same-step mode. Expect final observations."""
+    _, client = served(NStep(1))
+    envs = SyncVectorEnv(
+        [lambda who=who: ScriptedEnv(who) for who in range(2)],
+        autoreset_mode=AutoresetMode.SAME_STEP,
+    )
+    with client.writer("main", 2, autoreset=envs) as writer:
+        observation, _ = envs.reset()
+        for _ in range(30):
+            actions = np.array([scripted_action(int(o[1]) - 1, int(o[2]) - 1) for o in observation])
+            result = envs.step(actions)
+            writer.add_step(observation, actions, *result)
+            observation = result[0]
+    assert len(check_transitions(client.sample("main", 500).transitions(GAMMA), 1)) > 50
+
+
+def test_a_reset_in_mid_episode_ends_the_episode(served):
+    """Given a reset after two steps of five. Expect the cut episode to bootstrap from its last
+    observation, and nothing that leads from one episode into the other."""
+    server, client = served(NStep(3))
+    row = {"action": 0, "reward": 1.0, "terminated": False, "truncated": False}
+    with client.writer("main") as writer:
+        for episode, steps in ((0, 2), (1, 3)):
+            for step in range(steps):
+                at, to = frame(0, episode, step), frame(0, episode, step + 1)
+                writer.add(observation=at, next_observation=to, **row)
+            if episode == 0:
+                with pytest.raises(ConfigError, match="needs final_observation"):
+                    writer.restart()
+            writer.restart(final_observation=to)
+    assert server.counters()["episodes_cut"] == 0
+    batch = client.sample("main", 200)
+    found = batch.transitions(GAMMA)
+    lengths = {1: 2, 2: 3}
+    for observation, following, discount in zip(
+        found.observations, found.next_observations, found.discounts, strict=True
+    ):
+        episode, step = observation[1:] - 1
+        m = min(3, lengths[int(episode) + 1] - int(step))
+        assert following.tolist() == frame(0, int(episode), int(step) + m).tolist()
+        assert discount == pytest.approx(GAMMA**m)
+    assert len({tuple(row) for row in found.observations.tolist()}) == 5
+
+
+def test_a_batch_without_transitions_says_so(served):
+    """Given a table of plain rows. Expect one sentence with what to do."""
+    spec = spec_from(ScriptedEnv())
+    _, client = served(Row(), spec)
+    client.extend(
+        "main", {column.name: np.zeros((3, *column.shape), column.dtype) for column in spec}
+    )
+    with pytest.raises(ConfigError, match=r"one observation an item; give the table plan=NStep"):
+        client.sample("main", 2).transitions(GAMMA)
+
+
+def changed(spec, which, **changes):
+    """`spec` with column `which` changed."""
+    fields = ("name", "dtype", "shape", "pad")
+    return Spec(
+        tuple(
+            Column(**{f: changes.get(f, getattr(c, f)) for f in fields}) if c.name == which else c
+            for c in spec
+        )
+    )
+
+
+def test_a_spec_that_does_not_match_is_named_by_its_first_difference(served):
+    """Given dtype, shape, name, lack and order that differ. Expect one sentence each."""
+    spec = spec_from(ScriptedEnv())
+    _, client = served(NStep(1), spec)
+    told = {
+        changed(spec, "reward", dtype="float64"): "reward: mine float64[] pad=zero, theirs float32",
+        changed(spec, "observation", shape=(4,)): "observation: mine float32[4] pad=zero, theirs",
+        changed(spec, "reward", name="rewards"): "theirs has no such column, nearest is 'reward'",
+        Spec(spec.columns[:-1]): "terminated: theirs bool[] pad=zero, mine has no such column",
+        Spec(spec.columns[::-1]): "order: mine terminated, reward",
+    }
+    for wrong, sentence in told.items():
+        for ask in (
+            lambda: client.table("main", spec=wrong),  # noqa: B023
+            lambda: client.writer("main", spec=wrong),  # noqa: B023
+            lambda: Client(client.address, specs={"main": wrong}),  # noqa: B023
+        ):
+            with pytest.raises(SpecMismatch) as caught:
+                ask()
+            text = str(caught.value)
+            assert sentence in text and "\n" not in text and text.count("mine") <= 3, text
+    assert client.table("main", spec=spec).spec == spec
+    with pytest.raises(SpecError, match="no column 'rewrd', nearest is 'reward'"):
+        spec["rewrd"]
