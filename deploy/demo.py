@@ -1,8 +1,8 @@
 """The main job on one machine: CartPole learned through the replay server, in three programs.
 
     server    python -m replay_server serve RUN/server.toml
-    actor     python -m actor         one process, 8 environments
-    learner   python -m learner train until solved, then the verdict of 100 greedy episodes
+    actor     python -m replay_server actor           one process, 8 environments
+    learner   python -m replay_server learner train   until solved, then 100 greedy episodes
 
 All three write into one run folder; this program watches it, prints a line of progress a second,
 and ends them in order. What it learns of the run it writes to RUN/summary.json and names in its
@@ -67,7 +67,7 @@ class Demo:
 
     def start(self, name: str, *command: str) -> Process:
         """One more process, its output in RUN/NAME.log."""
-        full = [sys.executable, "-u", "-m", *command]
+        full = [sys.executable, "-u", "-m", "replay_server", *command]
         process = Process(name, full, self.folder / f"{name}.log")
         self.processes.append(process)
         return process
@@ -76,7 +76,7 @@ class Demo:
         """Server first: the others need its address, which it prints once it serves."""
         toml = self.folder / "server.toml"
         toml.write_text(server_toml(self.settings, url="udp://127.0.0.1:0", seed=self.args.seed))
-        server = self.start("server", "replay_server", "serve", str(toml))
+        server = self.start("server", "serve", str(toml))
         self.address = self.wait_for_address(server)
         print(f"serving at {self.address}; actor and learner are starting", flush=True)
         common = ["--server", self.address, "--run", str(self.folder), "--seed"]

@@ -1,8 +1,9 @@
-"""`python -m replay_server`: serve tables, or look at a server that does.
+"""`python -m replay_server`, or `replay-server`: serve tables, or look at a server that does.
 
     serve [FILE]    serves what a server.toml describes; options on the command line win
     stats ADDRESS   prints the counters of a running server; --watch: again and again
     bench           prints how fast all of this is on this machine; --json FILE: writes it too
+    demo, actor, learner    the training programs (programs.py); they need the extra [train]
 
 Exit codes: 0 stopped or done; 2 something about the request is wrong, told in one sentence.
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from .arguments import add_options, option
+from .programs import PROGRAMS, run_program
 
 EXIT_USAGE = 2
 EXAMPLES = """examples:
@@ -93,6 +95,8 @@ def parser() -> argparse.ArgumentParser:
     add_options(stats, StatsArgs)
     bench = commands.add_parser("bench", help="print how fast all of this is on this machine")
     add_options(bench, BenchArgs)
+    for name, program in PROGRAMS.items():
+        commands.add_parser(name, help=program.sentence, add_help=False)
     return top
 
 
@@ -179,12 +183,15 @@ def bench(args: dict[str, Any]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; its exit code."""
-    args = vars(parser().parse_args(argv))
+    argv = list(sys.argv[1:] if argv is None else argv)
     from .errors import ReplayError
     from .spec import SpecError
 
-    command = {"serve": serve, "stats": stats, "bench": bench}[args.pop("command")]
     try:
+        if argv and argv[0] in PROGRAMS:
+            return run_program(argv[0], argv[1:])
+        args = vars(parser().parse_args(argv))
+        command = {"serve": serve, "stats": stats, "bench": bench}[args.pop("command")]
         return command(args)
     except (ReplayError, SpecError) as error:
         print(f"replay_server: {error}", file=sys.stderr)

@@ -42,7 +42,7 @@ def builder() -> FFI:
         define_macros=[("_GNU_SOURCE", None)],
         # Python's own flags define NDEBUG: assertions are part of what this code promises.
         extra_compile_args=["-O2", "-std=c11", "-UNDEBUG", "-pthread", "-fvisibility=hidden"],
-        extra_link_args=["-pthread"],
+        extra_link_args=["-pthread", "-Wl,-z,relro,-z,now,-z,noexecstack"],
         py_limited_api=True,
     )
     return ffi
