@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "prefetch.h"
 #include "store.h"
 
 /* What a stratified draw needs to walk its bounds floor(i * total / count) without 128-bit
@@ -36,7 +37,7 @@ static uint64_t stratum_target(const struct strata *s, struct rp_random *random,
 static void prefetch_slots(const struct rp_table_private *p, const uint32_t *slots,
                            uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
-        __builtin_prefetch(&p->slots[slots[i]]);
+        rp_prefetch(&p->slots[slots[i]]);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "prefetch.h"
 #include "store.h"
 
 /* Rows behind (ahead of) the anchor up to `distance` are known afterwards. */
@@ -141,7 +142,7 @@ void rp_table_prefetch(const struct rp_table *table, const struct rp_batch_item 
     if (p->head - 1 - item->key < p->capacity) {
         const uint8_t *row = p->steps + (size_t)rp_slot_of(p, item->key) * p->step_bytes;
         for (uint32_t at = 0; at < p->step_bytes && at < LINES * LINE; at += LINE) {
-            __builtin_prefetch(row + at);
+            rp_prefetch(row + at);
         }
     }
 }

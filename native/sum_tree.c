@@ -5,7 +5,8 @@
  * descent never leaves its arrays, and a padding entry, having no mass, is never chosen.
  *
  * A draw goes down RP_TREE_GROUP targets at a time, level by level: the next group of each descent
- * is fetched while the others are decided, so the latency of the last two levels overlaps.
+ * is fetched while the others are decided, so the latency of the last two levels overlaps. A climb
+ * sums the groups of RP_TREE_CHUNK leaves before it tells the levels above of any.
  */
 #include "sum_tree.h"
 
@@ -129,14 +130,33 @@ void rp_tree_use_portable(struct rp_tree *t)
     t->kernel = &rp_tree_kernel_portable;
 }
 
+static void climb(struct rp_tree *t, const uint32_t *slots, size_t n, uint32_t top)
+{
+    struct rp_tree_sum sums[RP_TREE_CHUNK];
+    for (size_t i = 0; i < n && i < RP_TREE_CHUNK; i++) {
+        rp_tree_prefetch_group(t->mass[0], slots[i] / RP_TREE_FANOUT, RP_TREE_MASS_BYTES);
+    }
+    while (n > 0) {
+        size_t some = n < RP_TREE_CHUNK ? n : RP_TREE_CHUNK;
+        size_t next = n - some < RP_TREE_CHUNK ? n - some : RP_TREE_CHUNK;
+        size_t groups = t->kernel->sum_groups(t, slots, some, next, sums);
+        t->kernel->tell(t, sums, groups, top);
+        slots += some;
+        n -= some;
+    }
+}
+
 void rp_tree_refresh(struct rp_tree *t, const uint32_t *slots, size_t n)
 {
     uint32_t top = t->top;
+    for (size_t i = 0; i < n; i++) {
+        assert(slots[i] < t->capacity);
+    }
     while (top > 0 && group_total(t, top - 1) <= n) {
         top--; /* more changes than entries: cheaper made anew than told of each */
     }
     if (top > 0) {
-        t->kernel->climb(t, slots, n, top);
+        climb(t, slots, n, top);
     }
     build(t, top + 1);
     assert(t->total <= (uint64_t)1 << 63 && t->positive <= t->capacity);

@@ -33,6 +33,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "prefetch.h"
+
 enum {
     RP_TREE_FANOUT = 16,
     RP_TREE_LEVELS_MAX = 8, /* the leaves and seven levels above them: 16^8 > 2^31 */
@@ -78,8 +80,8 @@ void rp_tree_refresh(struct rp_tree *t, const uint32_t *slots, size_t n);
 static inline void rp_tree_prefetch_group(const void *level, uint32_t at, size_t bytes)
 {
     const char *group = (const char *)level + at * bytes;
-    __builtin_prefetch(group);
-    __builtin_prefetch(group + bytes - 64);
+    rp_prefetch(group);
+    rp_prefetch(group + bytes - 64);
 }
 
 /* Fetch what a refresh of `slot` touches outside the first cache: worth it some 16 slots before. */
@@ -90,7 +92,7 @@ static inline void rp_tree_prefetch(const struct rp_tree *t, uint32_t slot)
     if (t->top > 0) {
         uint32_t above = group / RP_TREE_FANOUT;
         rp_tree_prefetch_group(t->mass[1], above, RP_TREE_MASS_BYTES);
-        __builtin_prefetch(t->count[1] + above * RP_TREE_FANOUT);
+        rp_prefetch(t->count[1] + above * RP_TREE_FANOUT);
     }
 }
 

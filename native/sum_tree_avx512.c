@@ -114,13 +114,31 @@ WIDE static inline void add_masses(uint64_t *masses, uint32_t lanes, __m512i mor
     _mm512_store_si512(masses, _mm512_mask_add_epi64(old, (__mmask8)lanes, old, more));
 }
 
-/* The leaf group `group` now has `mass` in `positive` leaves: tell its ancestors up to `top`. An
- * update of priorities rarely makes a leaf appear or vanish: the counts are then left alone. */
-WIDE static inline void tell(struct rp_tree *t, uint32_t group, uint64_t mass, uint32_t positive,
-                             uint32_t top)
+WIDE static size_t sum_groups(const struct rp_tree *t, const uint32_t *slots, size_t n,
+                              size_t n_next, struct rp_tree_sum *sums)
 {
-    uint64_t more = mass - rp_tree_entry_mass(t->mass[1], group);
-    uint32_t more_positive = positive - rp_tree_entry_count(t->count[1], group);
+    uint32_t last = UINT32_MAX;
+    size_t groups = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t group = slots[i] / RP_TREE_FANOUT;
+        rp_tree_prefetch_climb(t, slots, i, n, n_next);
+        if (group == last) {
+            continue;
+        }
+        const uint64_t *masses = t->mass[0] + (size_t)group * RP_TREE_FANOUT;
+        __m512i low = _mm512_load_si512(masses);
+        __m512i high = _mm512_load_si512(masses + 8);
+        sums[groups].mass = sum_of(_mm512_add_epi64(low, high));
+        sums[groups].positive = (uint32_t)_mm_popcnt_u32(positive_mask(low, high));
+        sums[groups++].group = last = group;
+    }
+    return groups;
+}
+
+/* An update of priorities rarely makes a leaf appear or vanish: the counts are then left alone. */
+WIDE static inline void tell_one(struct rp_tree *t, uint32_t group, uint64_t more,
+                                 uint32_t more_positive, uint32_t top)
+{
     __m512i wide_more = _mm512_set1_epi64((long long)more);
     __m512i wide_positive = _mm512_set1_epi32((int)more_positive);
     for (uint32_t level = 1; level <= top; level++) {
@@ -138,24 +156,12 @@ WIDE static inline void tell(struct rp_tree *t, uint32_t group, uint64_t mass, u
     }
 }
 
-WIDE static void climb(struct rp_tree *t, const uint32_t *slots, size_t n, uint32_t top)
+WIDE static void tell(struct rp_tree *t, const struct rp_tree_sum *sums, size_t n, uint32_t top)
 {
-    uint32_t last = UINT32_MAX;
     for (size_t i = 0; i < n; i++) {
-        if (i + RP_TREE_PREFETCH_AHEAD < n) {
-            rp_tree_prefetch(t, slots[i + RP_TREE_PREFETCH_AHEAD]);
-        }
-        uint32_t group = slots[i] / RP_TREE_FANOUT;
-        assert(slots[i] < t->capacity);
-        if (group == last) {
-            continue; /* neighbours: the group was summed after all leaves were written */
-        }
-        const uint64_t *masses = t->mass[0] + (size_t)group * RP_TREE_FANOUT;
-        __m512i low = _mm512_load_si512(masses);
-        __m512i high = _mm512_load_si512(masses + 8);
-        uint32_t positive = (uint32_t)_mm_popcnt_u32(positive_mask(low, high));
-        tell(t, group, sum_of(_mm512_add_epi64(low, high)), positive, top);
-        last = group;
+        uint32_t group = sums[i].group;
+        tell_one(t, group, sums[i].mass - rp_tree_entry_mass(t->mass[1], group),
+                 sums[i].positive - rp_tree_entry_count(t->count[1], group), top);
     }
 }
 
@@ -166,7 +172,8 @@ const struct rp_tree_kernel *rp_tree_kernel_avx512(void)
         .draw_leaf = draw_leaf,
         .rank_level = rank_level,
         .rank_leaf = rank_leaf,
-        .climb = climb,
+        .sum_groups = sum_groups,
+        .tell = tell,
     };
     int able = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

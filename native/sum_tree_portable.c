@@ -76,42 +76,42 @@ static void rank_leaf(const uint64_t *leaf, const uint32_t *left, uint32_t *at, 
     }
 }
 
-/* The leaf group `group` now has `mass` in `positive` leaves: tell its ancestors up to `top`. */
-static void tell(struct rp_tree *t, uint32_t group, uint64_t mass, uint32_t positive, uint32_t top)
-{
-    uint64_t more = mass - rp_tree_entry_mass(t->mass[1], group);
-    uint32_t more_positive = positive - rp_tree_entry_count(t->count[1], group);
-    for (uint32_t level = 1; level <= top; level++) {
-        uint32_t end = (group | (RP_TREE_FANOUT - 1)) + 1;
-        for (uint32_t j = group; j < end; j++) {
-            t->mass[level][j] += more;
-            t->count[level][j] += more_positive;
-        }
-        group /= RP_TREE_FANOUT;
-    }
-}
-
-static void climb(struct rp_tree *t, const uint32_t *slots, size_t n, uint32_t top)
+static size_t sum_groups(const struct rp_tree *t, const uint32_t *slots, size_t n, size_t n_next,
+                         struct rp_tree_sum *sums)
 {
     uint32_t last = UINT32_MAX;
+    size_t groups = 0;
     for (size_t i = 0; i < n; i++) {
-        if (i + RP_TREE_PREFETCH_AHEAD < n) {
-            rp_tree_prefetch(t, slots[i + RP_TREE_PREFETCH_AHEAD]);
-        }
         uint32_t group = slots[i] / RP_TREE_FANOUT;
-        assert(slots[i] < t->capacity);
+        rp_tree_prefetch_climb(t, slots, i, n, n_next);
         if (group == last) {
-            continue; /* neighbours: the group was summed after all leaves were written */
+            continue;
         }
         const uint64_t *masses = t->mass[0] + (size_t)group * RP_TREE_FANOUT;
-        uint64_t mass = 0;
-        uint32_t positive = 0;
+        struct rp_tree_sum sum = {.group = last = group};
         for (int j = 0; j < RP_TREE_FANOUT; j++) {
-            mass += masses[j];
-            positive += masses[j] != 0;
+            sum.mass += masses[j];
+            sum.positive += masses[j] != 0;
         }
-        tell(t, group, mass, positive, top);
-        last = group;
+        sums[groups++] = sum;
+    }
+    return groups;
+}
+
+static void tell(struct rp_tree *t, const struct rp_tree_sum *sums, size_t n, uint32_t top)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t group = sums[i].group;
+        uint64_t more = sums[i].mass - rp_tree_entry_mass(t->mass[1], group);
+        uint32_t more_positive = sums[i].positive - rp_tree_entry_count(t->count[1], group);
+        for (uint32_t level = 1; level <= top; level++) {
+            uint32_t end = (group | (RP_TREE_FANOUT - 1)) + 1;
+            for (uint32_t j = group; j < end; j++) {
+                t->mass[level][j] += more;
+                t->count[level][j] += more_positive;
+            }
+            group /= RP_TREE_FANOUT;
+        }
     }
 }
 
@@ -120,5 +120,6 @@ const struct rp_tree_kernel rp_tree_kernel_portable = {
     .draw_leaf = draw_leaf,
     .rank_level = rank_level,
     .rank_leaf = rank_leaf,
-    .climb = climb,
+    .sum_groups = sum_groups,
+    .tell = tell,
 };
