@@ -1,12 +1,12 @@
 /* The public face of the core, for Python (cffi) and for C: a service drives a server, a link
  * drives a client.
  *
- * Read with the parts of wire.h, config.h, client.h and transport_zmq.h that stand between the same
- * marks: the binding's declarations are those five headers' marked parts, in that order. Everything
- * here may be called from any thread: each object has one lock, held for one turn or one post at a
- * time. Calls that wait return after RP_SLICE_NS at most, so that the caller can run its signal
- * handlers; how long a request may take is the request's own timeout_ns, counted from its post,
- * after which it ends by itself (TIMEOUT, or BLOCKED where the limiter held it back).
+ * Read with the parts of wire.h, config.h, meter.h, client.h and transport_zmq.h that stand between
+ * the same marks: the binding's declarations are those six headers' marked parts, in that order.
+ * Everything here may be called from any thread: each object has one lock, held for one turn or one
+ * post at a time. Calls that wait return after RP_SLICE_NS at most, so that the caller can run its
+ * signal handlers; how long a request may take is the request's own timeout_ns, counted from its
+ * post, after which it ends by itself (TIMEOUT, or BLOCKED where the limiter held it back).
  *
  * Statuses are 0 or negative (enum rp_status, negated); RP_PENDING is the one positive status. A
  * link or service in a forked child answers -RP_FORKED and does nothing; closing it there only
@@ -21,6 +21,7 @@
 #include "client.h"
 #include "config.h"
 #include "crc32c.h"
+#include "meter.h"
 #include "server.h"
 #include "status.h"
 #include "transport_zmq.h"
@@ -84,6 +85,8 @@ int rp_service_counters(struct rp_service *service, uint64_t *counters);
 uint32_t rp_service_sessions(struct rp_service *service);
 uint64_t rp_service_incarnation(struct rp_service *service);
 uint64_t rp_service_weights_version(struct rp_service *service);
+/* Everything measured so far, at one moment. 0 or -RP_FORKED. */
+int rp_service_measure(struct rp_service *service, struct rp_measures *told);
 uint64_t rp_service_dropped(struct rp_service *service); /* datagrams the network did not take */
 /* Datagrams dropped below the engine, where the transport can know. */
 uint64_t rp_service_dropped_in(struct rp_service *service);

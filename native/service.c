@@ -61,7 +61,11 @@ static uint32_t service_turn(void *owner)
     if (rp_gate_enter(&service->gate)) {
         return 0;
     }
-    uint32_t received = rp_server_turn(service->server, service->port, service_now(service));
+    uint64_t now = service_now(service);
+    uint32_t received = rp_server_turn(service->server, service->port, now);
+    if (received) {
+        rp_server_took(service->server, service_now(service) - now);
+    }
     rp_gate_yield(&service->gate);
     rp_gate_leave(&service->gate);
     return received;
@@ -181,6 +185,18 @@ uint64_t rp_service_dropped_in(struct rp_service *service)
         rp_gate_leave(&service->gate);
     }
     return dropped;
+}
+
+int rp_service_measure(struct rp_service *service, struct rp_measures *told)
+{
+    int status = rp_gate_enter(&service->gate);
+    if (!status) {
+        rp_server_measure(service->server, service_now(service), told);
+        told->dropped_in = rp_port_base(service->port)->dropped_in;
+        told->dropped_out = rp_port_base(service->port)->dropped_out;
+        rp_gate_leave(&service->gate);
+    }
+    return status;
 }
 
 /* ---- opening and closing ---- */

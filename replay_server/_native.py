@@ -29,6 +29,7 @@ def text(pointer: Any) -> str:
     return ffi.string(pointer).decode() if pointer else ""
 
 
+VERSION = text(lib.rp_version())
 STATUSES = tuple(text(lib.rp_status_name(i)) for i in range(lib.rp_status_count()))
 COUNTERS = tuple(text(lib.rp_counter_name(i)) for i in range(lib.rp_counter_count()))
 COUNTER_SENTENCES = {name: text(lib.rp_counter_sentence(i)) for i, name in enumerate(COUNTERS)}

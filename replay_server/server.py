@@ -20,6 +20,7 @@ from typing import Any
 from . import _native, zmq_transport
 from ._native import Service, ffi, lib
 from .errors import ConfigError
+from .measures import Measures, measures_of
 from .table import Table
 
 TABLES_MAX = 16
@@ -170,6 +171,10 @@ class Server:
         sessions, dropped = lib.rp_service_sessions(raw), lib.rp_service_dropped(raw)
         dropped_in = lib.rp_service_dropped_in(raw)
         return counters | {"sessions": sessions, "dropped": dropped, "dropped_in": dropped_in}
+
+    def measure(self) -> Measures:
+        """Counters, times, ages, tables and sessions, all of one moment."""
+        return measures_of(self._service)
 
     def turn(self) -> int:
         """One turn by hand, for loopback servers; how many datagrams it found."""
