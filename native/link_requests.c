@@ -120,13 +120,12 @@ static int has_ended(struct rp_link *link, void *argument)
 {
     const struct ticket_wait *wait = argument;
     int status = rp_client_poll(link->client, wait->ticket);
-    if (status == RP_PENDING) {
-        return status;
-    }
     if (wait->blocked) {
         rp_client_blocked(link->client, wait->ticket, wait->blocked);
     }
-    rp_client_take(link->client, wait->ticket);
+    if (status != RP_PENDING) {
+        rp_client_take(link->client, wait->ticket);
+    }
     return status;
 }
 

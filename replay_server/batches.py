@@ -18,6 +18,7 @@ of them in a row are an error. The iteration ends when it is closed, and goes on
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -50,6 +51,10 @@ class Batches:
     device     None: numpy arrays; else torch tensors there ("cpu": views of the landing)
     pin        land in page-locked memory, which copies to a GPU do without waiting
     timeout    seconds each next() waits at most
+
+    `waited` and `limited` count the seconds in which a caller had nothing to do but wait: for a
+    batch that the server was free to send, and for one that its limiter (or the table's minimum
+    size) held back. `short` counts batches that were asked for again.
     The rest is as in `Client.sample`.
     """
 
@@ -84,6 +89,7 @@ class Batches:
         self._pin = pin or (device is not None and str(device).startswith("cuda"))
         self._timeout = client.timeout if timeout is None else timeout
         self.taken = self.short = 0
+        self.waited = self.limited = 0.0
         self.closed = False
         client.sample_request(client.known(table, self._timeout), batch, **self._draw)
         self._flying = deque(self._flight(batch) for _ in range(prefetch))
@@ -149,7 +155,13 @@ class Batches:
         while True:
             if flight.ticket == 0:
                 self._post(flight, deadline.seconds() if ends else self._timeout)
+            begin = time.perf_counter()
             status, need, by = self._link.look(flight.ticket, deadline.left() + ends * GRACE_NS)
+            spent = time.perf_counter() - begin
+            if need > 0:
+                self.limited += spent
+            else:
+                self.waited += spent
             if status == _native.PENDING:
                 return None
             flight.ticket, name = 0, _native.STATUSES[-status]
