@@ -2,75 +2,43 @@
 
 Needs a server whose table holds this environment's steps; takes the newest weights from it whenever
 there are newer ones. When the server is gone it says so once, waits, and goes on when it is back.
+Its options are those of learner/options.py, on the command line or in the file that --config names.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import dataclasses
 import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from actor.actor import Actor
-from actor.envs import action_count, generator, make_envs
+from actor.envs import action_count, check_env, generator, make_envs
 from actor.ledger import Ledger
 from actor.patient import Patient
+from learner import options
 from learner.networks import network_from
-from learner.presets import PRESETS, Preset, changed, preset
+from learner.presets import Preset
 from replay_server import Client, ReplayError
-from replay_server.arguments import add_options, document, option
 from replay_server.patience import Stop, connect, lost_contact
-from replay_server.runs import Run
+from replay_server.progress import Progress, left
 
+COMMAND = "actor"
 PULL_INDEX = 1 << 23  # of the generator behind the jitter of pulls
 WEIGHTS_WAIT_S = 10.0
-
-
-@dataclass
-class Args:
-    """What this actor is; the preset's own settings are options too."""
-
-    server: str = option("Address of the replay server.", "udp://127.0.0.1:7400")
-    table: str = option("Table the steps go to.", "main")
-    preset: str = option(f"One of {', '.join(PRESETS)}.", "cartpole")
-    number: int = option("Which actor this is, from 0.", 0)
-    seed: int = option("Seed of environments and exploration.", 1)
-    run: Path = option("Run folder: metrics go to actor-NUMBER.jsonl.", Path("runs/default"))
-    ledger: bool = option("Write every acknowledged (key, hash of the row) to RUN.", False)
-    patience: float = option("Seconds to wait for a server, or a learner, that is gone.", 600.0)
-
-
-def parse(argv: list[str] | None = None) -> tuple[Args, Preset]:
-    """The command line as this program's arguments and the settings they start from."""
-    parser = argparse.ArgumentParser(
-        prog="python -m actor", description=__doc__.splitlines()[0], allow_abbrev=False
-    )
-    add_options(parser, Args)
-    settings = parser.add_argument_group("settings that replace the preset's")
-    add_options(settings, Preset, keep_unset=True)
-    given = vars(parser.parse_args(argv))
-    names = {field.name for field in dataclasses.fields(Args)}
-    args = Args(**{name: value for name, value in given.items() if name in names})
-    changes = {name: value for name, value in given.items() if name not in names}
-    try:
-        return args, changed(preset(args.preset), **changes)
-    except ValueError as wrong:
-        parser.error(str(wrong))
+LOG_S = 1.0
 
 
 class Program:
     """The actor, its client, and what it does between steps."""
 
-    def __init__(self, args: Args, settings: Preset, stop: Stop) -> None:
+    def __init__(self, args: options.Actor, settings: Preset, stop: Stop) -> None:
         self.args, self.settings, self.stop = args, settings, stop
-        name = f"actor-{args.number}"
-        self.run = Run(args.run, name, {**document(args), "settings": dataclasses.asdict(settings)})
+        self.name = name = f"actor-{args.number}"
+        self.run = options.begin_run(name, COMMAND, args, settings)
+        self.progress = Progress()
         self.envs = make_envs(settings.env, settings.envs)
         self.ledger = Ledger(args.run / f"{name}.ledger") if args.ledger else None
         self.rng = generator("train", args.seed, PULL_INDEX + args.number)
@@ -80,10 +48,11 @@ class Program:
         self.pull_at = self.flush_at = 0
         self.log_at = time.monotonic()
         self.logged_steps = 0
+        self.share = settings.env_steps // settings.actors
 
     def connect(self) -> None:
         """A session, a writer and an actor on it; environments restart with the session."""
-        self.client = connect(self.args.server, self.args.patience, self.stop)
+        self.client = connect(self.args.server, self.args.patience, self.stop, self.progress.say)
         spec = self.client.table(self.args.table).spec
         writer = self.client.writer(self.args.table, self.settings.envs, autoreset=self.envs)
         writer = Patient(writer, self.args.patience, lambda: self.stop.asked, self.say)
@@ -137,13 +106,12 @@ class Program:
 
     def say(self, sentence: str) -> None:
         """A line for the person watching."""
-        print(f"actor {self.args.number}: {sentence}", flush=True)
+        self.progress.say(f"actor {self.args.number}: {sentence}")
 
     def collect(self) -> None:
         """Steps until the run's share of steps is done or a signal comes."""
-        share = self.settings.env_steps // self.settings.actors
         actor = self.actor
-        while not self.stop.asked and actor.env_steps < share:
+        while not self.stop.asked and actor.env_steps < self.share:
             actor.step()
             if actor.env_steps >= self.flush_at:
                 self.flush_at = actor.env_steps + self.settings.push_batch
@@ -157,26 +125,28 @@ class Program:
     def log(self) -> None:
         """A line of metrics and a line for the person watching."""
         actor, now = self.actor, time.monotonic()
-        rate = (actor.env_steps - self.logged_steps) / max(now - self.log_at + 1.0, 1e-9)
+        rate = (actor.env_steps - self.logged_steps) / max(now - self.log_at + LOG_S, 1e-9)
         mean = float(np.mean(actor.returns)) if actor.returns else None
         self.run.log(
+            actor.env_steps,
             **{
-                "steps/env": actor.env_steps,
-                "perf/env_sps": rate,
                 "charts/episodic_return": mean,
+                "charts/episodic_length": float(np.mean(actor.lengths)) if actor.lengths else None,
                 "charts/episodes": actor.episodes,
                 "charts/epsilon": float(actor.epsilon.mean()),
+                "perf/env_sps": rate,
                 "weights/version": self.version,
                 "weights/learner_step": actor.learner_step,
             },
             **actor.phases.shares(),
         )
         shown = "no episode yet" if mean is None else f"return {mean:.1f}"
-        self.say(
-            f"{actor.env_steps} steps, {rate:.0f}/s, {shown}, "
-            f"weights {self.version} (learner step {actor.learner_step})"
+        self.progress.show(
+            f"actor {self.args.number}: {actor.env_steps} of {self.share} steps, {rate:.0f}/s, "
+            f"{left(self.share - actor.env_steps, rate)} | {shown} | "
+            f"weights {self.version} of learner step {actor.learner_step}"
         )
-        self.log_at, self.logged_steps = now + 1.0, actor.env_steps
+        self.log_at, self.logged_steps = now + LOG_S, actor.env_steps
 
     def main(self) -> None:
         """Connects and collects, again and again where the server goes and comes back."""
@@ -204,20 +174,27 @@ class Program:
         self.close_client()
         self.envs.close()
         self.run.close()
+        self.progress.close()
         if self.ledger:
             self.ledger.close()
 
 
 def main(argv: list[str] | None = None) -> int:
     """The program; returns its exit code."""
-    args, settings = parse(argv)
+    sentence = __doc__.splitlines()[0]
+    args, settings = options.parse(options.Actor, "actor", COMMAND, sentence, argv, check_env)
     torch.set_num_threads(1)
     print(f"actor {args.number}: seed {args.seed}, {settings.envs} x {settings.env}", flush=True)
     with Stop() as stop:
-        program = Program(args, settings, stop)
+        try:
+            program = Program(args, settings, stop)
+        except (ReplayError, OSError) as error:
+            print(f"actor {args.number}: {error}", file=sys.stderr)
+            return 2
         try:
             program.main()
         except ReplayError as error:
+            program.progress.close()
             print(f"actor {args.number}: {error}", file=sys.stderr)
             return 2
         finally:

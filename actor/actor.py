@@ -63,6 +63,7 @@ class Actor:
         self.episodes = 0
         self.learner_step = -1  # of the weights in use; -1 = its own first ones
         self.returns: deque[float] = deque(maxlen=RETURNS_KEPT)
+        self.lengths: deque[int] = deque(maxlen=RETURNS_KEPT)
         self.restart(writer)
 
     def restart(self, writer: Any) -> None:
@@ -75,6 +76,7 @@ class Actor:
         self.autoreset.restart()
         self._push_frames(self.observation, np.ones(self.count, np.bool_))
         self.episode_return = np.zeros(self.count)
+        self.episode_length = np.zeros(self.count, np.int64)
 
     def load(self, weights: bytes) -> None:
         """Takes published weights; priorities of what is held follow them."""
@@ -151,6 +153,9 @@ class Actor:
     def _count(self, rows: Rows, reward: np.ndarray) -> None:
         self.env_steps += len(rows.streams)
         self.episode_return[rows.streams] += reward[rows.streams]
+        self.episode_length[rows.streams] += 1
         self.returns.extend(self.episode_return[rows.ended_streams].tolist())
+        self.lengths.extend(self.episode_length[rows.ended_streams].tolist())
         self.episodes += len(rows.ended_streams)
         self.episode_return[rows.ended_streams] = 0.0
+        self.episode_length[rows.ended_streams] = 0

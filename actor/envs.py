@@ -15,6 +15,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
+from replay_server.arguments import nearest
+
 PURPOSES = ("train", "select", "confirm", "evaluate")
 SEED_MAX = (1 << 32) - 1
 INDEX_MAX = (1 << 24) - 1
@@ -47,14 +49,29 @@ class LifeLoss(gymnasium.Wrapper):
         return observation, reward, terminated, truncated, info
 
 
-def make_env(env_id: str) -> gymnasium.Env:
-    """One environment. ALE games get the usual 84x84 grey frames, four actions a step, lives."""
-    if not env_id.startswith("ALE/"):
-        return gymnasium.make(env_id)
-    import ale_py
+class EnvError(ValueError):
+    """An environment that is not to be had, and what to do about it, in one sentence."""
 
-    gymnasium.register_envs(ale_py)
-    game = gymnasium.make(env_id, frameskip=1)
+
+def check_env(env_id: str) -> None:
+    """EnvError where no environment has this id, with the nearest one that there is."""
+    if env_id.startswith("ALE/"):
+        try:
+            import ale_py
+        except ImportError as error:
+            raise EnvError(f"{env_id} needs ale-py: pip install ale-py") from error
+        gymnasium.register_envs(ale_py)
+    if env_id not in gymnasium.registry and ":" not in env_id:
+        close = nearest(env_id, gymnasium.registry)
+        raise EnvError(f"no environment {env_id!r}; the nearest is {close!r}")
+
+
+def make_env(env_id: str, render_mode: str | None = None) -> gymnasium.Env:
+    """One environment. ALE games get the usual 84x84 grey frames, four actions a step, lives."""
+    check_env(env_id)
+    if not env_id.startswith("ALE/"):
+        return gymnasium.make(env_id, render_mode=render_mode)
+    game = gymnasium.make(env_id, frameskip=1, render_mode=render_mode)
     return LifeLoss(gymnasium.wrappers.AtariPreprocessing(game))
 
 

@@ -6,6 +6,11 @@ from pathlib import Path
 
 from replay_server.runs import read_metrics
 
+SHOWN = (
+    ("charts/episodic_return", "all epsilons", "-"),
+    ("charts/greedy_return", "greedy, 20 episodes", "o-"),
+)
+
 
 def draw_curve(folder: Path) -> Path:
     """Draws RUN/learning-curve.png from the metrics there; returns its path."""
@@ -16,25 +21,13 @@ def draw_curve(folder: Path) -> Path:
 
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     begin = None
-    for path in sorted(folder.glob("actor-*.jsonl")):
-        points = [
-            (line["time"], line["charts/episodic_return"])
-            for line in read_metrics(path)
-            if line.get("charts/episodic_return") is not None
-        ]
-        if points:
-            begin = points[0][0] if begin is None else min(begin, points[0][0])
-            times, returns = zip(*points, strict=True)
-            axes.plot([t - begin for t in times], returns, label=f"{path.stem}, all epsilons")
-    greedy = [
-        (line["time"], line["charts/greedy_return"])
-        for line in read_metrics(folder / "learner.jsonl")
-        if "charts/greedy_return" in line
-    ]
-    if greedy:
-        begin = greedy[0][0] if begin is None else begin
-        times, returns = zip(*greedy, strict=True)
-        axes.plot([t - begin for t in times], returns, "o-", label="greedy, 20 episodes")
+    for program in sorted({line["program"] for line in read_metrics(folder)}):
+        for name, label, style in SHOWN:
+            lines = [line for line in read_metrics(folder, program) if line.get(name) is not None]
+            if lines:
+                begin = lines[0]["time"] if begin is None else begin
+                times = [line["time"] - begin for line in lines]
+                axes.plot(times, [line[name] for line in lines], style, label=f"{program}, {label}")
     axes.set_xlabel("seconds since the first episodes ended")
     axes.set_ylabel("mean return of an episode")
     axes.set_title(folder.name)

@@ -4,48 +4,41 @@
     actor     python -m replay_server actor           one process, 8 environments
     learner   python -m replay_server learner train   until solved, then 100 greedy episodes
 
-All three write into one run folder; this program watches it, prints a line of progress a second,
-and ends them in order. What it learns of the run it writes to RUN/summary.json and names in its
-last line. Not solved within --minutes: exit code 1.
+All three write into one run folder and take their options from its config.toml; this program
+watches their metrics, shows a line of progress, and ends them in order. What it learns of the run
+it writes to RUN/summary.json and names in its last line. Not solved within --minutes: exit code 1.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from actor.envs import check_env
 from deploy.curve import draw_curve
 from deploy.processes import Process
 from deploy.table import server_toml
-from learner.presets import PRESETS, changed, preset
-from replay_server import Client, ReplayError
-from replay_server.arguments import document, option, parse
+from learner import options
+from learner.presets import Preset
+from replay_server import Client, ReplayError, runfile
+from replay_server.arguments import nearest
 from replay_server.patience import Stop
-from replay_server.runs import commit, read_metrics, write_json
+from replay_server.progress import Progress, clock
+from replay_server.runs import METRICS, Metrics, commit, write_json
 
+COMMAND = "deploy demo"
+CONFIG = "config.toml"
+TRANSPORTS = ("udp", "loopback")
 START_S = 30.0
 LINE_S = 1.0
 
 
-@dataclass
-class Args:
-    """The demo's arguments."""
-
-    seed: int = option("Seed of everything the three programs draw.", 1)
-    env: str = option("Gymnasium id, or empty for the preset's.", "")
-    preset: str = option(f"One of {', '.join(PRESETS)}.", "cartpole")
-    transport: str = option("udp, or loopback: all in one process, in turn.", "udp")
-    solve_at: float = option("Mean greedy return over 20 and 20 episodes that is solved.", 490.0)
-    minutes: float = option("Longest training time.", 6.0)
-    run: Path = option("Run folder; a new one below runs/ where none is named.", Path())
-
-
-def run_folder(args: Args) -> Path:
+def run_folder(args: options.Demo) -> Path:
     """The folder named, or a new one."""
     if args.run != Path():
         return args.run
@@ -56,10 +49,10 @@ def run_folder(args: Args) -> Path:
 class Demo:
     """The three processes of a run, and what their metrics say."""
 
-    def __init__(self, args: Args, folder: Path) -> None:
-        self.args, self.folder = args, folder
-        settings = preset(args.preset)
-        self.settings = changed(settings, env=args.env) if args.env else settings
+    def __init__(self, args: options.Demo, settings: Preset, folder: Path) -> None:
+        self.args, self.settings, self.folder = args, settings, folder
+        self.metrics = Metrics(folder)
+        self.progress = Progress()
         self.processes: list[Process] = []
         self.address = ""
         self.begin = time.monotonic()
@@ -78,10 +71,10 @@ class Demo:
         toml.write_text(server_toml(self.settings, url="udp://127.0.0.1:0", seed=self.args.seed))
         server = self.start("server", "serve", str(toml))
         self.address = self.wait_for_address(server)
-        print(f"serving at {self.address}; actor and learner are starting", flush=True)
-        common = ["--server", self.address, "--run", str(self.folder), "--seed"]
-        common += [str(self.args.seed), "--preset", self.args.preset, "--env", self.settings.env]
-        self.start("learner", "learner", "train", "--solve-at", str(self.args.solve_at), *common)
+        self.progress.say(f"serving at {self.address}; actor and learner are starting")
+        common = ["--config", str(self.folder / CONFIG), "--server", self.address]
+        common += ["--run", str(self.folder)]
+        self.start("learner", "learner", "train", *common)
         self.start("actor", "actor", *common)
         self.client = Client(self.address)
 
@@ -103,13 +96,14 @@ class Demo:
                 code = process.ended()
                 if code or (code == 0 and process.name == "server"):
                     raise RuntimeError(f"{process.name} ended ({code}):\n{process.last_lines()}")
-            solved = [m for m in self.metrics("learner") if m.get("event") == "solved"]
+            lines = self.metrics.read("learner")
+            solved = [line for line in lines if line.get("event") == "solved"]
             if solved:
                 return solved[0]
             if time.monotonic() - self.begin > self.args.minutes * 60 or self.used_up():
                 return None
             if time.monotonic() >= line_at:
-                self.print_progress()
+                self.show_progress()
                 line_at += LINE_S
         return None
 
@@ -118,33 +112,32 @@ class Demo:
         actor = next(process for process in self.processes if process.name == "actor")
         if actor.ended() is None:
             return False
-        rates = [m.get("perf/learner_sps", 1) for m in self.metrics("learner")]
-        return bool(rates) and rates[-1] == 0
+        return self.newest("learner", "perf/learner_sps").get("perf/learner_sps", 1) == 0
 
-    def metrics(self, name: str) -> list[dict[str, Any]]:
-        """What program `name` has logged so far."""
-        return read_metrics(self.folder / f"{name}.jsonl")
+    def newest(self, program: str, name: str) -> Mapping[str, Any]:
+        """The newest line in which the program logged this scalar; empty without one."""
+        lines = reversed(self.metrics.read(program))
+        return next((line for line in lines if name in line), {})
 
-    def print_progress(self) -> None:
+    def show_progress(self) -> None:
         """One line: what goes in, what comes out, how well it plays."""
-        lines = self.metrics("learner")
-        actor = next((m for m in reversed(self.metrics("actor-0")) if "steps/env" in m), None)
-        learner = next((m for m in reversed(lines) if "beta" in m), {})
-        greedy = next((m for m in reversed(lines) if "charts/greedy_return" in m), {})
+        actor = self.newest("actor-0", "perf/env_sps")
+        learner = self.newest("learner", "perf/learner_sps")
+        greedy = self.newest("learner", "charts/greedy_return")
         elapsed = time.monotonic() - self.begin
-        if actor is None:
+        if not actor:
             return  # it has only just started
-        print(
+        self.progress.show(
             f"{elapsed:4.0f} s | in {actor['perf/env_sps']:5.0f} steps/s"
             f", out {learner.get('perf/learner_sps', 0):4.0f} batches/s"
-            f" | return {_shown(actor['charts/episodic_return'])}"
+            f" | return {_shown(actor.get('charts/episodic_return'))}"
             f", greedy {_shown(greedy.get('charts/greedy_return'))}"
             f" | epsilon {actor['charts/epsilon']:.3f}"
-            f" | replay {learner.get('replay/size', 0):6}"
+            f" | replay {learner.get('replay/size', 0):6.0f}"
             f", {learner.get('replay/ratio', 0):4.1f} samples/insert"
-            f" | weights v{learner.get('weights/version', 0)}"
-            f" | at most {self.seconds_left(elapsed, actor):.0f} s more",
-            flush=True,
+            f" | weights v{learner.get('weights/version', 0):.0f}"
+            f" | waiting {learner.get('perf/wait_fraction', 0):.1%}"
+            f" | at most {clock(self.seconds_left(elapsed, actor))} more"
         )
 
     def seconds_left(self, elapsed: float, actor: Mapping[str, Any]) -> float:
@@ -153,16 +146,16 @@ class Demo:
         rate = actor.get("perf/env_sps", 0)
         if rate <= 0:
             return left
-        return min(left, (self.settings.env_steps - actor["steps/env"]) / rate)
+        return min(left, (self.settings.env_steps - actor["step"]) / rate)
 
     def summary(self, solved: Mapping[str, Any] | None) -> dict[str, Any]:
         """What happened, from the programs' metrics and the server's own counters."""
-        actor = [m for m in self.metrics("actor-0") if "steps/env" in m]
-        learner = [m for m in self.metrics("learner") if "steps/learner" in m]
+        actor = [line for line in self.metrics.read("actor-0") if "step" in line]
+        learner = [line for line in self.metrics.read("learner") if "step" in line]
         first = actor[0]["time"] - 1.0 if actor else None
         counters = self.client.stats().counters
         solved = solved or {}
-        learner_steps = solved.get("learner_step", learner[-1]["steps/learner"] if learner else 0)
+        learner_steps = solved.get("learner_step", learner[-1]["step"] if learner else 0)
         return {
             "seed": self.args.seed,
             "solved": bool(solved),
@@ -170,18 +163,19 @@ class Demo:
             "eval_return_min": solved.get("eval_return_min"),
             "eval_episodes": solved.get("eval_episodes", 0),
             "train_seconds": solved["solved_at"] - first if solved and first else None,
-            "env_steps": actor[-1]["steps/env"] if actor else 0,
+            "env_steps": actor[-1]["step"] if actor else 0,
             "learner_steps": learner_steps,
             "batch": self.settings.batch,
             "transport": self.args.transport,
             "checkpoint": solved.get("checkpoint"),
             "commit": commit(),
-            "settings": asdict(self.settings),
+            "settings": dataclasses.asdict(self.settings),
             "server_counters": counters,
         }
 
     def close(self) -> None:
         """Ends actor, learner and server, in that order, whatever state they are in."""
+        self.progress.close()
         if self.client is not None:
             self.client.close(timeout=0.2)
         order = {"actor": 0, "learner": 1, "server": 2}
@@ -193,10 +187,10 @@ def _shown(mean_return: float | None) -> str:
     return "    -" if mean_return is None else f"{mean_return:5.1f}"
 
 
-def over_network(args: Args, folder: Path) -> dict[str, Any] | None:
+def over_network(args: options.Demo, settings: Preset, folder: Path) -> dict[str, Any] | None:
     """The run as three programs; its summary, or None if it was interrupted."""
     with Stop() as stop:
-        demo = Demo(args, folder)
+        demo = Demo(args, settings, folder)
         try:
             demo.start_all()
             solved = demo.watch(stop)
@@ -205,20 +199,59 @@ def over_network(args: Args, folder: Path) -> dict[str, Any] | None:
             demo.close()
 
 
+def tables_of(
+    given: Mapping[str, Any], told: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """What only actor and learner have, and what the file says to them alone.
+
+    given: the demo's command line, which wins; told: what the file says to each program; values:
+    what stands in RUN/config.toml for all.
+    """
+    tables = {}
+    for name, cls in (("actor", options.Actor), ("learner", options.Train)):
+        said = told.get(name, {})
+        fields = {field.name for field in dataclasses.fields(cls)}
+        own = runfile.saved(cls(**{key: said[key] for key in said if key in fields}))
+        tables[name] = {key: own[key] for key in own if key not in {*values, "run", "server"}}
+        alone = {key for key in said if key in values and key not in given}
+        tables[name] |= {key: said[key] for key in alone if said[key] != values[key]}
+    return tables
+
+
+def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict[str, Any]]]:
+    """The demo's options and settings, and the tables of the programs it starts."""
+    parser = options.parser_of(options.Demo, COMMAND, __doc__.splitlines()[0])
+    given = vars(parser.parse_args(argv))
+    config = given.pop("config")
+    told = options.told(parser, config)
+    args, settings = options.checked(
+        options.Demo, parser, {**told.get("demo", {}), **given}, check_env
+    )
+    if (args.run / METRICS).exists():
+        parser.error(f"{args.run} holds a run already; name another folder with --run")
+    if args.transport not in TRANSPORTS:
+        close = nearest(args.transport, TRANSPORTS)
+        parser.error(f"no transport {args.transport!r}; the nearest is {close!r}")
+    values = {**runfile.saved(args), **dataclasses.asdict(settings)}
+    return args, settings, tables_of(given, told, values)
+
+
 def main(argv: list[str] | None = None) -> int:
     """The program; returns its exit code."""
-    args = parse(Args, __doc__.splitlines()[0], argv)
-    folder = run_folder(args)
+    args, settings, tables = parsed(argv)
+    folder = args.run = run_folder(args)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "args-demo.json", {**document(args), "commit": commit()})
+    values = {**runfile.saved(args), **dataclasses.asdict(settings)}
+    del values["run"]  # so that the file starts another run, not this one again
+    options.save(folder / CONFIG, COMMAND, values, **tables)
     print(f"demo: seed {args.seed}, transport {args.transport}, run folder {folder}", flush=True)
     try:
         if args.transport == "loopback":
             from deploy.sync import in_turn
 
-            summary = in_turn(args, folder)
+            summary = in_turn(args, settings)
         else:
-            summary = over_network(args, folder)
+            summary = over_network(args, settings, folder)
     except (RuntimeError, ReplayError, ValueError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2

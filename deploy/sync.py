@@ -9,11 +9,11 @@ no clock, thread or socket has a say; what is left is the seed.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,19 +25,22 @@ from deploy.table import TABLE, table_for
 from learner.dqn import Update
 from learner.learner import Learner
 from learner.networks import network_from
-from learner.presets import Preset, changed, preset
+from learner.options import begin_run
+from learner.presets import Preset
 from learner.solved import Judge
 from replay_server import Batch, Client, Server, Table
 from replay_server.patience import Stop
+from replay_server.progress import Progress, clock
 from replay_server.runs import Run, commit
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
 
-    from deploy.demo import Args
+    from learner.options import Demo
 
 STEPS_PER_UPDATE = 16.0
 EVALUATE_EVERY = 500
+LOG_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -139,24 +142,20 @@ class InTurn:
         self.close()
 
 
-def in_turn(args: Args, folder: Path) -> dict[str, Any] | None:
+def in_turn(args: Demo, settings: Preset) -> dict[str, Any] | None:
     """The demo in turn; its summary, or None if it was interrupted."""
-    base = preset(args.preset)
-    settings = changed(base, env=args.env) if args.env else base
     torch.set_num_threads(1)
-    run = Run(folder, "learner", {"preset": dataclasses.asdict(settings), "seed": args.seed})
+    run = begin_run("in-turn", "deploy demo", args, settings)
     begin, solved = time.time(), None
     table = table_for(settings)
-    with Stop() as stop, InTurn(settings, args.seed, table=table) as parts:
-        judge = Judge(settings, table.step, mark=args.solve_at, seed=args.seed, run=run)
-        line_at = begin
+    with Stop() as stop, Progress() as progress, InTurn(settings, args.seed, table=table) as parts:
+        mark = math.inf if args.solve_at is None else args.solve_at
+        judge = Judge(settings, table.step, mark=mark, seed=args.seed, run=run)
+        watch = Watch(parts, run, progress, args.minutes * 60.0)
         for turn in parts.turns():
-            now = time.time()
-            if stop.asked or now - begin > args.minutes * 60:
+            if stop.asked or time.time() - begin > args.minutes * 60:
                 break
-            if now >= line_at:
-                print_progress(parts, turn, now - begin)
-                line_at = now + 1.0
+            watch.look(turn)
             if parts.learner.step % EVALUATE_EVERY == 0:
                 solved = judge.solved(parts.learner)
                 if solved:
@@ -168,18 +167,49 @@ def in_turn(args: Args, folder: Path) -> dict[str, Any] | None:
         return summary_of(parts, args, solved or {}, begin)
 
 
-def print_progress(parts: InTurn, turn: Turn, elapsed: float) -> None:
-    """One line for the person watching."""
-    returns = parts.actor.returns
-    shown = f"{np.mean(returns):.1f}" if returns else "-"
-    print(
-        f"{elapsed:4.0f} s | {parts.actor.env_steps} steps | {parts.learner.step} updates"
-        f" | return {shown} | td {turn.update.td.mean():.3f}",
-        flush=True,
-    )
+class Watch:
+    """A line of metrics and one for the person watching, once a second."""
+
+    def __init__(self, parts: InTurn, run: Run, progress: Progress, limit_s: float) -> None:
+        self.parts, self.run, self.progress, self.limit_s = parts, run, progress, limit_s
+        self.begin = self.at = time.monotonic()
+        self.before = (0, 0)
+
+    def look(self, turn: Turn) -> None:
+        """After an update; most of the time there is nothing to do."""
+        now, actor = time.monotonic(), self.parts.actor
+        if now - self.at < LOG_S:
+            return
+        done = (actor.env_steps, self.parts.learner.step)
+        rates = [(d - b) / (now - self.at) for d, b in zip(done, self.before, strict=True)]
+        self.at, self.before = now, done
+        info = self.parts.client.table(TABLE)
+        mean = float(np.mean(actor.returns)) if actor.returns else None
+        self.run.log(
+            done[1],
+            **{
+                "charts/episodic_return": mean,
+                "charts/episodic_length": float(np.mean(actor.lengths)) if actor.lengths else None,
+                "charts/epsilon": float(actor.epsilon.mean()),
+                "losses/td": float(turn.update.td.mean()),
+                "losses/q_values": turn.update.q_mean,
+                "losses/grad_norm": turn.update.gradient_norm,
+                "replay/size": info.count,
+                "replay/ratio": info.sampled / max(info.inserted, 1),
+                "replay/age": float(turn.batch.ages.mean()),
+                "perf/env_sps": rates[0],
+                "perf/learner_sps": rates[1],
+            },
+        )
+        remaining = max(self.limit_s - (now - self.begin), 0.0)
+        shown = "-" if mean is None else f"{mean:.1f}"
+        self.progress.show(
+            f"{done[0]} steps, {rates[0]:.0f}/s | {done[1]} updates, {rates[1]:.0f}/s | "
+            f"return {shown} | at most {clock(remaining)} more"
+        )
 
 
-def summary_of(parts: InTurn, args: Args, solved: dict[str, Any], begin: float) -> dict[str, Any]:
+def summary_of(parts: InTurn, args: Demo, solved: dict[str, Any], begin: float) -> dict[str, Any]:
     """The run's summary, with the server's own counters."""
     return {
         "seed": args.seed,

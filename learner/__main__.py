@@ -1,8 +1,9 @@
 """`python -m learner train` pulls prioritized batches and learns; `evaluate` judges a checkpoint.
 
     python -m learner train --server udp://127.0.0.1:7400 --run runs/first
+    python -m learner train --config run.toml            options from a file (learner/options.py)
     python -m learner train --resume runs/first          goes on from its newest checkpoint
-    python -m learner evaluate runs/first/checkpoints/solved-12000.json --episodes 100 --seed 7
+    python -m learner evaluate runs/first --episodes 100 --seed 7 --video first.mp4
 
 Training ends when it is solved (--solve-at), at --updates, or at a signal. Solved means: frozen
 weights reach the mark over 20 greedy episodes and again over 20 others; then 100 more are played
@@ -11,76 +12,54 @@ and reported.
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-import json
 import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from actor.envs import action_count, make_env
-from learner import checkpoint
+from actor.envs import EnvError, action_count, check_env, make_env
+from learner import checkpoint, options
+from learner.dqn import Update
 from learner.learner import Learner
-from learner.presets import PRESETS, Preset, changed, preset
+from learner.presets import Preset
 from learner.solved import Judge, evaluate, save
+from learner.video import Film, VideoError
 from learner.weights import WeightsError
-from replay_server import Client, ReplayError, Spec
-from replay_server.arguments import add_options, argument, document, option, parse
+from replay_server import Batch, Batches, Client, ReplayError, Spec, runfile
+from replay_server.arguments import parse
+from replay_server.errors import ConfigError
 from replay_server.patience import Stop, connect, lost_contact
-from replay_server.runs import Phases, Run
+from replay_server.priorities import UpdateResult
+from replay_server.progress import Progress, left
+from replay_server.runs import Phases, fraction
 
-
-@dataclass
-class Train:
-    """What this learner is; the preset's own settings are options too."""
-
-    server: str = option("Address of the replay server.", "udp://127.0.0.1:7400")
-    table: str = option("Table the batches come from.", "main")
-    preset: str = option(f"One of {', '.join(PRESETS)}.", "cartpole")
-    seed: int = option("Seed of the first weights and of the evaluations.", 1)
-    run: Path = option("Run folder: metrics, checkpoints.", Path("runs/default"))
-    resume: Path | None = option("Run folder to go on from; its arguments are taken over.", None)
-    device: str = option("Where the nets live: cpu, or cuda.", "cpu")
-    updates: int = option("Learner steps after which training ends; 0 is no end.", 0)
-    solve_at: float | None = option("Mean greedy return that counts as solved.", None)
-    evaluate_every: int = option("Learner steps between candidates for solved.", 500)
-    checkpoint_seconds: float = option("Seconds between checkpoints.", 5.0)
-    patience: float = option("Seconds to wait for a server that is gone.", 600.0)
-
-
-@dataclass
-class Evaluate:
-    """Judging a checkpoint."""
-
-    checkpoint: Path = argument("The checkpoint's JSON file.")
-    episodes: int = option("Greedy episodes.", 100)
-    seed: int = option("Seed of the episodes.", 1)
+COMMAND = "learner train"
+NAME = "learner"
+LOG_S = 1.0
+STEP = ("wait", "fetch", "train", "update")  # the phases of a learner step
 
 
 class Program:
     """The learner, its client, and what it does between updates."""
 
-    def __init__(self, args: Train, settings: Preset, stop: Stop) -> None:
+    def __init__(self, args: options.Train, settings: Preset, stop: Stop) -> None:
         self.args, self.settings, self.stop = args, settings, stop
-        arguments = {**document(args), "settings": dataclasses.asdict(settings)}
-        self.run = Run(args.run, "learner", arguments)
+        self.run = options.begin_run(NAME, COMMAND, args, settings)
+        self.progress = Progress()
         self.phases = Phases()
         self.client: Client | None = None
         self.learner: Learner | None = None
         self.judge: Judge | None = None
         self.solved: dict | None = None
         self.ages: list[float] = []
-        self.applied = self.stale = 0
+        self.updated = UpdateResult()
         self.published_at = self.saved_at = self.logged_at = time.monotonic()
         self.logged_step = 0
 
     def connect(self) -> None:
         """A session; at the first one the nets, which need the table's spec."""
-        self.client = connect(self.args.server, self.args.patience, self.stop)
+        self.client = connect(self.args.server, self.args.patience, self.stop, self.progress.say)
         spec = self.client.table(self.args.table).spec
         if self.learner is None:
             self.build(spec)
@@ -101,10 +80,10 @@ class Program:
         if self.args.resume is not None:
             newest = checkpoint.latest(self.args.resume / "checkpoints")
             if newest is None:
-                print(f"no whole checkpoint in {self.args.resume}: starting at learner step 0")
+                self.progress.say(f"no whole checkpoint in {self.args.resume}: from learner step 0")
             else:
                 self.learner.restore(*checkpoint.load(newest))
-                print(f"resumed from {newest.name}: learner step {self.learner.step}", flush=True)
+                self.progress.say(f"resumed from {newest.name}: learner step {self.learner.step}")
         self.spec = spec
         self.logged_step = self.learner.step
         if self.args.solve_at is not None:
@@ -113,9 +92,8 @@ class Program:
 
     def publish(self) -> None:
         """The online net as a new version; its number is the server's."""
-        version = self.client.publish_weights(self.learner.weights())
+        self.client.publish_weights(self.learner.weights())
         self.published_at = time.monotonic()
-        self.run.log(event="published", version=version, learner_step=self.learner.step)
 
     def train(self) -> None:
         """Batches until the end; each phase under its name."""
@@ -127,8 +105,7 @@ class Program:
         )
         with batches:
             while not self.done():
-                with self.phases("wait"):
-                    batch = batches.get(timeout=0.25)
+                batch = self.next_batch(batches)
                 if batch is None:
                     self.idle()
                     continue
@@ -141,6 +118,21 @@ class Program:
                 self.ages.append(float(batch.ages.mean()))
                 self.between_updates(update)
 
+    def next_batch(self, batches: Batches) -> Batch | None:
+        """The next batch, or None for now; its time as `limited`, `wait` and `fetch`.
+
+        limited: the limiter held it back. wait: the server was free to send it, and it was not
+        here yet. fetch: our own work, landing it and asking for a further one.
+        """
+        waited, limited, begin = batches.waited, batches.limited, time.perf_counter()
+        batch = batches.get(timeout=0.25)
+        spent = time.perf_counter() - begin
+        waited, limited = batches.waited - waited, batches.limited - limited
+        self.phases.add("wait", waited)
+        self.phases.add("limited", limited)
+        self.phases.add("fetch", max(spent - waited - limited, 0.0))
+        return batch
+
     def done(self) -> bool:
         """Solved, at the end of --updates, or asked to stop."""
         limit = self.args.updates
@@ -149,7 +141,7 @@ class Program:
 
     def idle(self) -> None:
         """No batch yet: keep the log alive, so that whoever watches sees the wait."""
-        if time.monotonic() - self.logged_at >= 1.0:
+        if time.monotonic() - self.logged_at >= LOG_S:
             self.log(None)
 
     def between_updates(self, update: object) -> None:
@@ -165,7 +157,7 @@ class Program:
         if now - self.saved_at >= self.args.checkpoint_seconds:
             with self.phases("checkpoint"):
                 self.save(f"step-{step:09d}")
-        if now - self.logged_at >= 1.0:
+        if now - self.logged_at >= LOG_S:
             self.log(update)
 
     def save(self, name: str) -> None:
@@ -173,38 +165,48 @@ class Program:
         save(self.learner, self.spec, self.args.seed, self.args.run, name)
         self.saved_at = time.monotonic()
 
-    def log(self, update: object) -> None:
+    def log(self, update: Update | None) -> None:
         """A line of metrics and a line for the person watching."""
         now, step = time.monotonic(), self.learner.step
         rate = (step - self.logged_step) / max(now - self.logged_at, 1e-9)
         info = self.client.table(self.args.table)
+        self.updated += self.client.flush()
+        waiting = fraction(self.phases.seconds, "wait", STEP)
+        shares = self.phases.shares()
+        limited = shares.get("phase/limited", 0.0)
         values = {
-            "steps/learner": step,
-            "perf/learner_sps": rate,
+            "charts/beta": self.learner.beta(),
             "replay/size": info.count,
             "replay/inserted": info.inserted,
             "replay/ratio": info.sampled / max(info.inserted, 1),
             "replay/age": float(np.mean(self.ages)) if self.ages else None,
+            "replay/stale": self.updated.stale,
+            "perf/learner_sps": rate,
+            "perf/wait_fraction": waiting,
+            "perf/limited_fraction": limited,
             "weights/version": self.client.weights_version,
-            "beta": self.learner.beta(),
         }
         if update is not None:
             values |= {
                 "losses/td": float(update.td.mean()),
                 "losses/loss": update.loss,
-                "losses/q_mean": update.q_mean,
-                "losses/gradient_norm": update.gradient_norm,
+                "losses/q_values": update.q_mean,
+                "losses/grad_norm": update.gradient_norm,
             }
-        shares = self.phases.shares()
-        self.run.log(**values, **shares)
-        waiting = shares.get("phase/wait", 0.0)
-        print(
-            f"learner: step {step}, {rate:.0f}/s, replay {info.count} items, "
-            f"{values['replay/ratio']:.1f} samples per insert, waiting {waiting:.0%}",
-            flush=True,
+        self.run.log(step, **values, **shares)
+        self.progress.show(
+            f"learner: step {step}, {rate:.0f}/s, {self.what_is_left(rate)} | replay {info.count} "
+            f"items, {values['replay/ratio']:.1f} samples per insert | waiting {waiting:.1%}, "
+            f"held by the limiter {limited:.0%}"
         )
         self.logged_at, self.logged_step = now, step
         self.ages.clear()
+
+    def what_is_left(self, rate: float) -> str:
+        """Until --updates; a run without an end goes on until it is solved or stopped."""
+        if self.args.updates > 0:
+            return left(self.args.updates - self.learner.step, rate)
+        return "until solved" if self.judge is not None else "until stopped"
 
     def main(self) -> None:
         """Connects and trains, again and again where the server goes and comes back."""
@@ -216,7 +218,7 @@ class Program:
             except ReplayError as lost:
                 if not lost_contact(lost):
                     raise
-                print(f"learner: {lost}", flush=True)
+                self.progress.say(f"learner: {lost}")
                 self.close_client()
 
     def close_client(self) -> None:
@@ -226,42 +228,33 @@ class Program:
             self.client = None
 
     def close(self) -> None:
-        """A last checkpoint, then everything this program owns."""
+        """A last checkpoint, what the time went to, then everything this program owns."""
         if self.learner is not None and self.learner.step > 0:
             self.save(f"step-{self.learner.step:09d}")
+            waiting = fraction(self.phases.all, "wait", STEP)
+            self.progress.say(
+                f"learner: step {self.learner.step}; of its time {self.phases.told()}; "
+                f"its steps waited for replay {waiting:.2%} of theirs"
+            )
         self.close_client()
         if self.judge is not None:
             self.judge.close()
         self.run.close()
+        self.progress.close()
 
 
-def parse_train(argv: list[str]) -> tuple[Train, Preset]:
-    """`train`'s arguments; with --resume, those of the run it goes on from, unless given anew."""
-    parser = argparse.ArgumentParser(
-        prog="python -m learner train", description=__doc__.splitlines()[0], allow_abbrev=False
-    )
-    add_options(parser, Train, keep_unset=True)
-    settings = parser.add_argument_group("settings that replace the preset's")
-    add_options(settings, Preset, keep_unset=True)
-    given = vars(parser.parse_args(argv))
-    before: dict = {}
-    if "resume" in given:
+def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
+    """`train`'s options; with --resume, those of the run it goes on from, unless given anew."""
+    parser = options.parser_of(options.Train, COMMAND, __doc__.splitlines()[0])
+    given = options.given_to(NAME, parser, argv)
+    resume = given.get("resume")
+    if resume is not None:
         try:
-            before = json.loads((given["resume"] / "args-learner.json").read_text())
-        except (OSError, ValueError) as error:
-            parser.error(f"--resume {given['resume']}: no run to go on from ({error})")
-        given.setdefault("run", given["resume"])
-    names = {field.name for field in dataclasses.fields(Train)}
-    old = {name: before[name] for name in names - {"resume"} if before.get(name) is not None}
-    old |= {"run": Path(old["run"])} if "run" in old else {}
-    args = Train(**{**old, **{name: value for name, value in given.items() if name in names}})
-    base = preset(args.preset)
-    if "settings" in before:
-        base = changed(base, **before["settings"] | {"hidden": tuple(before["settings"]["hidden"])})
-    try:
-        return args, changed(base, **{k: v for k, v in given.items() if k not in names})
-    except ValueError as wrong:
-        parser.error(str(wrong))
+            before = runfile.load(resume / f"config-{NAME}.toml", options.PROGRAMS)[NAME]
+        except ConfigError as error:
+            parser.error(f"--resume {resume}: no run to go on from ({error})")
+        given = {**before, "run": resume, **given}
+    return options.checked(options.Train, parser, given, check_env)
 
 
 def train(argv: list[str]) -> int:
@@ -271,10 +264,15 @@ def train(argv: list[str]) -> int:
     torch.manual_seed(args.seed)
     print(f"learner: seed {args.seed}, preset {args.preset}, run {args.run}", flush=True)
     with Stop() as stop:
-        program = Program(args, settings, stop)
+        try:
+            program = Program(args, settings, stop)
+        except (ReplayError, OSError) as error:
+            print(f"learner: {error}", file=sys.stderr)
+            return 2
         try:
             program.main()
         except (ReplayError, WeightsError) as error:
+            program.progress.close()
             print(f"learner: {error}", file=sys.stderr)
             return 2
         finally:
@@ -286,17 +284,24 @@ def train(argv: list[str]) -> int:
 
 def judge(argv: list[str]) -> int:
     """The evaluation program; returns its exit code."""
-    args = parse(Evaluate, "Greedy episodes of a checkpoint's frozen weights.", argv)
+    args = parse(options.Evaluate, "Greedy episodes of a checkpoint's frozen weights.", argv)
     torch.set_num_threads(1)
-    try:
-        returns = evaluate(args.checkpoint, args.episodes, args.seed)
-    except WeightsError as error:
-        print(f"evaluate: {error}", file=sys.stderr)
-        return 2
+    with Progress() as progress:
+        try:
+            path = checkpoint.of(args.checkpoint)
+            film = None if args.video is None else Film(args.video)
+            verdict = evaluate(path, args.episodes, args.seed, film=film, show=progress.show)
+        except (WeightsError, VideoError, EnvError) as error:
+            progress.close()
+            print(f"evaluate: {error}", file=sys.stderr)
+            return 2
+    returns = verdict.returns
     print(
-        f"mean return {returns.mean():.1f}, least {returns.min():.0f}, "
+        f"{path.name}: mean return {returns.mean():.1f}, least {returns.min():.0f}, "
         f"{len(returns)} episodes, seed {args.seed}"
     )
+    if film is not None:
+        print(f"video: {film.path}: episode 0, return {returns[0]:.0f}, {film.frames} frames")
     return 0
 
 

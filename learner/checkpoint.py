@@ -60,16 +60,31 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise WeightsError(f"{document['tensors']}: {error}") from error
 
 
-def latest(folder: Path) -> Path | None:
+def latest(folder: Path, pattern: str = "*.json") -> Path | None:
     """The JSON of the whole checkpoint with the highest learner step in `folder`, or None."""
     found = []
-    for sidecar in folder.glob("*.json"):
+    for sidecar in folder.glob(pattern):
         try:
             _, document = load(sidecar)
             found.append((int(document["learner_step"]), sidecar))
         except (WeightsError, KeyError):
             continue
     return max(found)[1] if found else None
+
+
+def of(path: Path) -> Path:
+    """The checkpoint that `path` means: itself, or a run folder's newest solved one, or newest.
+
+    WeightsError where a run folder has none.
+    """
+    if not path.is_dir():
+        return path
+    folder = path / "checkpoints"
+    for pattern in ("solved-*.json", "*.json"):
+        found = latest(folder, pattern)
+        if found is not None:
+            return found
+    raise WeightsError(f"no whole checkpoint in {folder}; train first, or name a checkpoint's JSON")
 
 
 def training_tensors(

@@ -2,11 +2,14 @@
 
 Episode i of a purpose starts from the seed of (purpose, seed, i), so training ("train"), selection
 ("select", "confirm") and the final verdict ("evaluate") never share a start. All episodes run side
-by side, each in an environment of its own, with one pass of the network a step.
+by side, each in an environment of its own, with one pass of the network a step. The first one can
+be filmed.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +17,11 @@ import torch
 from gymnasium import Env
 
 from actor.envs import make_env, seed_for
+from learner.video import Film
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
+
+SHOW_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -34,35 +40,64 @@ class Verdict:
 class Evaluation:
     """Environments kept for several evaluations of one kind."""
 
-    def __init__(self, env_id: str, spec: Spec, *, stack: int, episodes: int) -> None:
-        self.spec = spec
+    def __init__(
+        self, env_id: str, spec: Spec, *, stack: int, episodes: int, film: Film | None = None
+    ) -> None:
+        self.spec, self.film = spec, film
         self.envs: list[Env] = [make_env(env_id) for _ in range(episodes)]
+        if film is not None:
+            self.envs[0].close()
+            self.envs[0] = make_env(env_id, render_mode="rgb_array")
         self.stacks = {
             column.name: FrameStack(column, stack, episodes) for column in spec.group("observation")
         }
 
-    def run(self, network: torch.nn.Module, purpose: str, seed: int, first: int = 0) -> Verdict:
-        """Episodes first, first + 1, ... of `purpose`, greedily, to their ends."""
+    def run(
+        self,
+        network: torch.nn.Module,
+        purpose: str,
+        seed: int,
+        first: int = 0,
+        show: Callable[[str], None] | None = None,
+    ) -> Verdict:
+        """Episodes first, first + 1, ... of `purpose`, greedily, to their ends.
+
+        show: is told now and then how far it is.
+        """
         count = len(self.envs)
         observations = [
             env.reset(seed=seed_for(purpose, seed, first + i))[0] for i, env in enumerate(self.envs)
         ]
         self._push(observations, np.arange(count), start=True)
+        self._look()
         returns, lengths = np.zeros(count), np.zeros(count, np.int64)
         alive = np.arange(count)
+        begin = shown = time.monotonic()
         while len(alive):
+            if show is not None and time.monotonic() - shown >= SHOW_S:
+                shown = time.monotonic()
+                show(
+                    f"evaluate: {count - len(alive)} of {count} episodes ended, step "
+                    f"{lengths.max()} of the others, {lengths.sum() / (shown - begin):.0f} steps/s"
+                )
             actions = self._greedy(network, alive)
             going, observations = [], []
             for i, action in zip(alive, actions, strict=True):
                 observation, reward, terminated, truncated, _ = self.envs[i].step(action)
                 returns[i] += float(reward)
                 lengths[i] += 1
+                self._look(i)
                 if not (terminated or truncated):
                     going.append(i)
                     observations.append(observation)
             alive = np.array(going, np.int64)
             self._push(observations, alive, start=False)
         return Verdict(returns, lengths)
+
+    def _look(self, episode: int = 0) -> None:
+        """One more frame of the film, where this is the episode that is filmed."""
+        if self.film is not None and episode == 0:
+            self.film.add(self.envs[0])
 
     def close(self) -> None:
         """Closes the environments."""

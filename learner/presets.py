@@ -14,11 +14,25 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from replay_server.arguments import nearest
+
 
 def _setting(sentence: str, default: Any = dataclasses.MISSING) -> Any:
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata={"help": sentence})
     return dataclasses.field(default=default, metadata={"help": sentence})
+
+
+COUNTS = (
+    *("stack", "n", "capacity", "min_size", "batch", "steps_ahead", "prefetch", "target_every"),
+    *("actors", "envs", "push_batch", "pull_every", "publish_every", "env_steps"),
+)
+SHARES = ("gamma", "beta_start", "beta_end", "rmsprop_decay", "epsilon_base", "pull_jitter")
+CHOICES = {
+    "network": ("mlp", "nature", "linear"),
+    "optimizer": ("adam", "rmsprop"),
+    "pad": ("zero", "first"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +83,18 @@ class Preset:
     publish_every: int = _setting("Updates between publications of the weights.")
     publish_seconds: float = _setting("Longest time between publications of the weights.", 1.0)
     env_steps: int = _setting("Environment steps of all actors after which a run ends.")
+
+    def __post_init__(self) -> None:
+        for name in COUNTS:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        for name in SHARES:
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 to 1")
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                close = nearest(getattr(self, name), known)
+                raise ValueError(f"no {name} {getattr(self, name)!r}; the nearest is {close!r}")
 
     @property
     def samples_per_insert(self) -> float | None:
@@ -163,7 +189,7 @@ PRESETS = {"cartpole": CARTPOLE, "atari": ATARI, "apex-paper": APEX_PAPER}
 def preset(name: str) -> Preset:
     """The preset `name`; ValueError that lists the others."""
     if name not in PRESETS:
-        raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}")
+        raise ValueError(f"no preset {name!r}; the nearest is {nearest(name, PRESETS)!r}")
     return PRESETS[name]
 
 
@@ -172,5 +198,5 @@ def changed(base: Preset, **changes: Any) -> Preset:
     names = {field.name for field in dataclasses.fields(base)}
     for name in changes:
         if name not in names:
-            raise ValueError(f"no setting {name!r}; there are {', '.join(sorted(names))}")
+            raise ValueError(f"no setting {name!r}; the nearest is {nearest(name, names)!r}")
     return dataclasses.replace(base, **changes)

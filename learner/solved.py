@@ -10,16 +10,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from actor.envs import action_count, make_env
 from learner import checkpoint
-from learner.evaluate import Evaluation
+from learner.evaluate import Evaluation, Verdict
 from learner.learner import Learner
 from learner.presets import Preset
+from learner.video import Film
 from replay_server.runs import Run
 from replay_server.spec import Spec
 
@@ -39,8 +39,15 @@ def save(learner: Learner, spec: Spec, seed: int, folder: Path, name: str) -> Pa
     return checkpoint.save(folder / "checkpoints", name, tensors, document)
 
 
-def evaluate(path: Path, episodes: int, seed: int) -> np.ndarray:
-    """Returns [episodes] of greedy episodes of the checkpoint's online net."""
+def evaluate(
+    path: Path,
+    episodes: int,
+    seed: int,
+    *,
+    film: Film | None = None,
+    show: Callable[[str], None] | None = None,
+) -> Verdict:
+    """Greedy episodes of the checkpoint's online net; `film` takes the first of them."""
     tensors, state = checkpoint.load(path)
     known = {field.name for field in dataclasses.fields(Preset)}
     given = {name: value for name, value in state["preset"].items() if name in known}
@@ -50,11 +57,16 @@ def evaluate(path: Path, episodes: int, seed: int) -> np.ndarray:
     learner = Learner(spec=spec, actions=action_count(env), preset=settings, seed=0)
     env.close()
     learner.restore(tensors, state)
-    evaluation = Evaluation(settings.env, spec, stack=settings.stack, episodes=episodes)
+    evaluation = Evaluation(settings.env, spec, stack=settings.stack, episodes=episodes, film=film)
+    whole = False
     try:
-        return evaluation.run(learner.online, "evaluate", seed).returns
+        verdict = evaluation.run(learner.online, "evaluate", seed, show=show)
+        whole = True
+        return verdict
     finally:
         evaluation.close()
+        if film is not None:
+            film.close(whole)
 
 
 class Judge:
@@ -72,7 +84,7 @@ class Judge:
         first = self.candidates * SELECT_EPISODES
         self.candidates += 1
         chosen = self.evaluation.run(learner.online, "select", self.seed, first).mean
-        self.run.log(**{"steps/learner": learner.step, "charts/greedy_return": chosen})
+        self.run.log(learner.step, **{"charts/greedy_return": chosen})
         if chosen < self.mark:
             return None
         again = self.evaluation.run(learner.online, "confirm", self.seed, first).mean
@@ -80,7 +92,7 @@ class Judge:
             return None
         solved_at = time.time()
         path = save(learner, self.spec, self.seed, self.run.folder, f"solved-{learner.step}")
-        returns = evaluate(path, VERDICT_EPISODES, self.seed)
+        returns = evaluate(path, VERDICT_EPISODES, self.seed).returns
         verdict = {
             "event": "solved",
             "solved_at": solved_at,
@@ -92,7 +104,7 @@ class Judge:
             "eval_episodes": VERDICT_EPISODES,
             "checkpoint": str(path),
         }
-        self.run.log(**verdict)
+        self.run.event(**verdict)
         return verdict
 
     def close(self) -> None:

@@ -7,76 +7,126 @@
     args = parse(Args, "what the program does", argv)
 
 Types understood: str, int, float, bool (--flag / --no-flag), Path, tuples of int (1,2,3), each
-also with `| None`. A field without a default is required. `document(args)` is plain JSON.
+also with `| None`, written "none". A field without a default is required. A mistake is told in one
+sentence that names the nearest option. runfile.py reads the same fields from a file.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import types
 import typing
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn, TypeVar
 
 Arguments = TypeVar("Arguments")
+NONE = "none"
 
 
-def option(sentence: str, default: Any = dataclasses.MISSING) -> Any:
-    """A dataclass field with its sentence for --help."""
+def option(sentence: str, default: Any = dataclasses.MISSING, *, saved: bool = True) -> Any:
+    """A dataclass field with its sentence for --help. Not `saved`: a flag only, in no file."""
+    metadata = {"help": sentence, "saved": saved}
     if default is dataclasses.MISSING:
-        return dataclasses.field(metadata={"help": sentence})
-    return dataclasses.field(default=default, metadata={"help": sentence})
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def argument(sentence: str) -> Any:
     """A required field given by its place in the command line, not by a name."""
-    return dataclasses.field(metadata={"help": sentence, "positional": True})
+    return dataclasses.field(metadata={"help": sentence, "positional": True, "saved": False})
+
+
+def nearest(wrong: str, names: Iterable[str]) -> str:
+    """The one of `names` that is written most like `wrong`."""
+    return difflib.get_close_matches(wrong, sorted(names), n=1, cutoff=0.0)[0]
+
+
+def kind_of(annotation: Any) -> tuple[Any, bool]:
+    """(the type, may it be none): the part beside None of an optional type."""
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        parts = typing.get_args(annotation)
+        return next(part for part in parts if part is not type(None)), type(None) in parts
+    return annotation, False
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, whose mistakes are one sentence; options are never guessed from their beginning."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """One sentence and exit code 2."""
+        self.exit(2, f"{self.prog}: {message}; --help lists every option\n")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, with the nearest option named where one is not known."""
+        found, unknown = self.parse_known_args(args, namespace)
+        for word in unknown:
+            if word.startswith("--"):
+                name = word.split("=")[0]
+                options = [o for o in self._option_string_actions if o.startswith("--")]
+                self.error(f"no option {name}; the nearest is {nearest(name, options)}")
+        if unknown:
+            self.error(f"{unknown[0]!r} is not expected here")
+        return found
 
 
 def _integers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
-def _converter(kind: Any) -> Any:
-    """What turns an option's text into `kind`; the part beside None of an optional type."""
-    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
-        kind = next(part for part in typing.get_args(kind) if part is not type(None))
-    if typing.get_origin(kind) is tuple:
-        return _integers
-    return kind
+def _converter(annotation: Any) -> Any:
+    """What turns an option's text into a value of this type."""
+    kind, optional = kind_of(annotation)
+    convert = _integers if typing.get_origin(kind) is tuple else kind
+    if not optional:
+        return convert
+
+    def convert_or_none(text: str) -> Any:
+        return None if text == NONE else convert(text)
+
+    convert_or_none.__name__ = getattr(convert, "__name__", "value")
+    return convert_or_none
 
 
-def add_options(parser: argparse.ArgumentParser, cls: type, *, keep_unset: bool = False) -> None:
+def add_options(
+    parser: Any, cls: type, *, keep_unset: bool = False, show_defaults: bool | None = None
+) -> None:
     """One option for each field of `cls`; with keep_unset, what is not given is not set at all."""
+    show_defaults = not keep_unset if show_defaults is None else show_defaults
     kinds = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
-        kind = _converter(kinds[field.name])
         if field.metadata.get("positional"):
+            kind = _converter(kinds[field.name])
             parser.add_argument(field.name, type=kind, help=field.metadata["help"])
             continue
-        required = field.default is dataclasses.MISSING and not keep_unset
+        has_default = field.default is not dataclasses.MISSING
+        required = not has_default and not keep_unset
         sentence = field.metadata.get("help", "")
-        shown = "" if required or keep_unset else f" [{field.default}]"
+        shown = f" [{_text(field.default)}]" if has_default and show_defaults else ""
         settings: dict[str, Any] = {"help": (sentence + shown).replace("%", "%%")}
-        if kind is bool:
+        if kind_of(kinds[field.name])[0] is bool:
             settings["action"] = argparse.BooleanOptionalAction
         else:
+            kind = _converter(kinds[field.name])
             settings |= {"type": kind, "metavar": getattr(kind, "__name__", "VALUE").strip("_")}
         default = argparse.SUPPRESS if keep_unset or required else field.default
         name = "--" + field.name.replace("_", "-")
         parser.add_argument(name, dest=field.name, default=default, required=required, **settings)
 
 
+def _text(default: Any) -> str:
+    """A default as a person would type it."""
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
+    return NONE if default is None else str(default)
+
+
 def parse(cls: type[Arguments], sentence: str, argv: Sequence[str] | None = None) -> Arguments:
     """`argv` (default: the process's) as an instance of `cls`; --help and mistakes exit."""
-    parser = argparse.ArgumentParser(description=sentence, allow_abbrev=False)
+    parser = Parser(description=sentence)
     add_options(parser, cls)
     return cls(**vars(parser.parse_args(argv)))
-
-
-def document(args: Any) -> dict[str, Any]:
-    """The arguments as plain JSON, paths as text."""
-    fields = dataclasses.asdict(args)
-    return {name: str(v) if isinstance(v, Path) else v for name, v in fields.items()}

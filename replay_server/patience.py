@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType, TracebackType
 
 from .client import Client
@@ -59,7 +60,9 @@ def lost_contact(error: ReplayError) -> bool:
     return isinstance(error, Timeout | ServerRestarted | SessionExpired)
 
 
-def connect(address: str, patience_s: float, stop: Stop) -> Client:
+def connect(
+    address: str, patience_s: float, stop: Stop, say: Callable[[str], None] = print
+) -> Client:
     """A client of the server at `address`, tried for `patience_s`; Timeout after that."""
     until = time.monotonic() + patience_s
     said = False
@@ -70,5 +73,5 @@ def connect(address: str, patience_s: float, stop: Stop) -> Client:
             if not lost_contact(error) or time.monotonic() >= until or stop.asked:
                 raise
         if not said:
-            print(f"no server answers at {address}; waiting up to {patience_s:.0f} s", flush=True)
+            say(f"no server answers at {address}; waiting up to {patience_s:.0f} s")
             said = True

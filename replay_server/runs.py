@@ -1,16 +1,20 @@
-"""A run's folder, its metrics, and how long each phase of a loop takes.
+"""A run's folder: what its programs were told, what they measured, and how long each phase took.
 
-    RUN/args-NAME.json      the resolved arguments of program NAME, seed and commit included
-    RUN/NAME.jsonl          its metrics: one JSON object a line, "time" in seconds since 1970
+    RUN/config-NAME.toml    every option of program NAME as it was resolved (runfile.py)
+    RUN/metrics.jsonl       one JSON object a line, of all programs, flushed as it is written:
+                            "time" in seconds since 1970, "program", "step", scalars by name
+    RUN/tensorboard/NAME/   the same scalars as event files, for TensorBoard
     RUN/checkpoints/        the learner's
     RUN/summary.json        written by whoever judges the run
 
-Several programs share one folder; each writes only files that carry its own name.
+A line is one write to a file opened for appending, so lines of several programs never mix on a
+local disk. What the names mean stands in scalars.py.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import time
@@ -18,6 +22,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from . import scalars
+from .event_file import EventFile
+from .wandb_run import WandbRun
+
+METRICS = "metrics.jsonl"
 
 
 def commit() -> str:
@@ -36,45 +46,107 @@ def commit() -> str:
     return done.stdout.strip() if done.returncode == 0 else "unknown"
 
 
-def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """The whole document under `path`, or nothing: written beside it and renamed."""
+def replace_text(path: Path, text: str) -> None:
+    """The whole text under `path`, or nothing: written beside it and renamed."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+    beside.write_text(text)
     os.replace(beside, path)
 
 
-class Run:
-    """One program's part of a run folder. Lines are flushed as they are written."""
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """The document as JSON, whole or not at all."""
+    replace_text(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
 
-    def __init__(self, folder: Path, name: str, arguments: Mapping[str, Any]) -> None:
+
+class Run:
+    """One program's part of a run folder; `arguments` are what wandb shows of the run."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        tensorboard: bool = True,
+        wandb: bool = False,
+    ) -> None:
         self.folder, self.name = folder, name
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / f"args-{name}.json", {**arguments, "commit": commit()})
-        self.file = open(folder / f"{name}.jsonl", "a", buffering=1)  # noqa: SIM115 (closed below)
+        self.wandb = WandbRun(folder, name, arguments) if wandb else None
+        self.events = EventFile(folder / "tensorboard" / name) if tensorboard else None
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self.file = os.open(folder / METRICS, flags, 0o644)
 
-    def log(self, **values: Any) -> None:
-        """One line of metrics."""
-        self.file.write(json.dumps({"time": time.time(), **values}) + "\n")
+    def log(self, step: int, **values: float | None) -> None:
+        """A line of scalars at this step of the program; None means there is none yet."""
+        found = {name: float(value) for name, value in values.items() if value is not None}
+        for name in found:
+            assert scalars.known(name), f"{name!r} is not one of the names in scalars.py"
+        now = time.time()
+        self._write(now, {"step": step, **found})
+        if self.events:
+            self.events.write(now, step, found)
+        if self.wandb:
+            self.wandb.log(step, found)
+
+    def event(self, **facts: Any) -> None:
+        """A line of facts that happened once; "event" says which."""
+        self._write(time.time(), facts)
+
+    def _write(self, now: float, values: Mapping[str, Any]) -> None:
+        shown = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in values.items()
+        }
+        line = json.dumps({"time": now, "program": self.name, **shown}) + "\n"
+        os.write(self.file, line.encode())
 
     def close(self) -> None:
-        """Closes the metrics file."""
-        self.file.close()
+        """Closes every file."""
+        os.close(self.file)
+        if self.events:
+            self.events.close()
+        if self.wandb:
+            self.wandb.close()
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a metrics file; a last line cut short by a kill is left out."""
-    if not path.exists():
-        return []
-    lines = path.read_text().splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+class Metrics:
+    """The lines of a run folder's metrics, read as they grow: each line is parsed once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.offset = folder / METRICS, 0
+        self.lines: list[dict[str, Any]] = []
+
+    def read(self, program: str | None = None) -> list[dict[str, Any]]:
+        """The whole lines so far, of one program or of all; what a kill cut short is left out."""
+        if self.path.exists():
+            with open(self.path, "rb") as file:
+                file.seek(self.offset)
+                whole, end, _ = file.read().rpartition(b"\n")
+            self.offset += len(whole) + len(end)
+            self.lines += [line for line in map(_decoded, whole.splitlines()) if line]
+        return [line for line in self.lines if program in (None, line["program"])]
+
+
+def _decoded(line: bytes) -> dict[str, Any] | None:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None  # cut short by a kill or a full disk
+
+
+def read_metrics(folder: Path, program: str | None = None) -> list[dict[str, Any]]:
+    """The same, once."""
+    return Metrics(folder).read(program)
 
 
 class Phases:
-    """Seconds and times each phase of a loop took: `with phases("sample"): ...`."""
+    """Seconds that each phase of a loop took: `with phases("sample"): ...`."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.begin = time.perf_counter()
+        self.seconds: dict[str, float] = {}  # since the last call of `shares`
+        self.all: dict[str, float] = {}  # since the beginning
+        self.begin = self.first = time.perf_counter()
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -82,13 +154,29 @@ class Phases:
         try:
             yield
         finally:
-            spent = time.perf_counter() - begin
-            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+            self.add(name, time.perf_counter() - begin)
+
+    def add(self, name: str, seconds: float) -> None:
+        """Time that was measured elsewhere."""
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        self.all[name] = self.all.get(name, 0.0) + seconds
 
     def shares(self) -> dict[str, float]:
         """{"phase/NAME": share of the time since the last call}; starts anew."""
         now = time.perf_counter()
         whole = max(now - self.begin, 1e-9)
-        shares = {f"phase/{name}": spent / whole for name, spent in self.seconds.items()}
+        shares = {f"{scalars.PHASES}{name}": spent / whole for name, spent in self.seconds.items()}
         self.seconds, self.begin = {}, now
         return shares
+
+    def told(self) -> str:
+        """What share of all the time each phase took, for a person."""
+        whole = max(time.perf_counter() - self.first, 1e-9)
+        shares = sorted(((spent / whole, name) for name, spent in self.all.items()), reverse=True)
+        return ", ".join(f"{name} {share:.1%}" for share, name in shares)
+
+
+def fraction(seconds: Mapping[str, float], name: str, among: tuple[str, ...]) -> float:
+    """The seconds of one phase as a share of those of all phases in `among`; 0 without any."""
+    whole = sum(seconds.get(part, 0.0) for part in among)
+    return seconds.get(name, 0.0) / whole if whole > 0.0 else 0.0

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import pytest
+from test_runs import PROMISED, series
 
 from deploy.processes import Process
 from deploy.table import server_toml
@@ -82,7 +83,7 @@ class Programs:
 
     def values(self, name: str, field: str) -> list:
         """What a program logged under this name, over all its starts."""
-        lines = read_metrics(self.folder / f"{name}.jsonl")
+        lines = read_metrics(self.folder, name)
         return [line[field] for line in lines if field in line]
 
     def said(self, name: str) -> str:
@@ -131,23 +132,23 @@ def test_three_programs_survive_each_other(programs):
     programs.start_server()
     programs.start_learner("--run", str(programs.folder))
     programs.start_actor()
-    programs.grow("actor-0", "steps/env", by=300)
-    programs.grow("learner", "steps/learner", by=20)
+    programs.grow("actor-0", "step", by=300)
+    programs.grow("learner", "step", by=20)
 
     programs.kill("actor")
     before = programs.counters()
     programs.start_actor()
-    programs.grow("actor-0", "steps/env", by=300)
+    programs.grow("actor-0", "step", by=300)
     assert programs.counters()["steps_committed"] > before["steps_committed"]
 
     checkpoints = programs.folder / "checkpoints"
     programs.until(lambda: list(checkpoints.glob("*.json")), "a checkpoint")
     programs.kill("learner")
     programs.start_learner("--resume", str(programs.folder))
-    programs.grow("learner", "steps/learner", by=20)
+    programs.grow("learner", "step", by=20)
     resumed = re.search(r"resumed from \S+: learner step (\d+)", programs.said("learner"))
     assert resumed and int(resumed[1]) > 0, programs.said("learner")
-    programs.grow("actor-0", "steps/env", by=300)
+    programs.grow("actor-0", "step", by=300)
 
     for name in ("actor-0", "learner"):
         versions = programs.values(name, "weights/version")
@@ -155,6 +156,20 @@ def test_three_programs_survive_each_other(programs):
     code, counts = ledger_of(programs)
     assert (code, counts["missing"], counts["different"]) == (0, 0, 0), counts
     assert counts["equal"] > 600 and counts["equal"] == counts["acknowledged"], counts
+
+
+def test_tensorboard_reads_what_they_logged(programs):
+    """Given the run so far. Expect every name that people build on in some program's event files,
+    as TensorBoard's own reader finds them, with the values of metrics.jsonl."""
+    found: dict[str, list] = {}
+    for name in ("actor-0", "learner"):
+        read = series(programs.folder / "tensorboard" / name)
+        for tag, points in read.items():
+            assert [value for _, value in points] == pytest.approx(
+                programs.values(name, tag)[: len(points)], rel=1e-6
+            ), tag
+        found |= read
+    assert found.keys() >= PROMISED
 
 
 def test_a_server_that_stops_is_waited_for(programs):
@@ -168,8 +183,8 @@ def test_a_server_that_stops_is_waited_for(programs):
     assert programs.running["actor"].ended() is None
     assert programs.running["learner"].ended() is None
     programs.start_server()
-    programs.grow("actor-0", "steps/env", by=300)
-    programs.grow("learner", "steps/learner", by=20)
+    programs.grow("actor-0", "step", by=300)
+    programs.grow("learner", "step", by=20)
     for name in ("actor", "learner"):
         process = programs.running[name]
         process.child.terminate()
@@ -197,7 +212,7 @@ def started(run: Path) -> bool:
 
 def learning(run: Path) -> bool:
     """The learner has learned from a batch."""
-    return any(line.get("steps/learner", 0) > 0 for line in read_metrics(run / "learner.jsonl"))
+    return any(line.get("step", 0) > 0 for line in read_metrics(run, "learner"))
 
 
 @pytest.mark.parametrize("moment", [started, learning])
@@ -206,8 +221,8 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, moment):
     run = tmp_path / "run"
     command = [sys.executable, "-u", "-m", "deploy", "demo", "--run", str(run)]
     demo = Process("demo", command, tmp_path / "demo.log")
-    until(lambda: moment(run), moment.__doc__, [demo])
-    assert len(processes_with(str(run))) >= (4 if moment is learning else 2)
+    least = 4 if moment is learning else 2
+    until(lambda: moment(run) and len(processes_with(str(run))) >= least, moment.__doc__, [demo])
     demo.child.send_signal(signal.SIGINT)
     assert demo.child.wait(BOUND_S) == 130, demo.last_lines()
     assert processes_with(str(run)) == []

@@ -1,0 +1,176 @@
+"""Every option of a run's programs, in one place: their flags, and the keys of run.toml.
+
+What all have in common, then actor, learner and demo; each has the preset's settings (presets.py)
+as options too. Knows neither torch nor a loop, so that every program can read the whole file and
+name what none of them has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from learner.presets import PRESETS, Preset, changed, preset
+from replay_server import runfile
+from replay_server.arguments import Parser, add_options, argument, option
+from replay_server.errors import ConfigError
+from replay_server.runs import Run, commit
+from replay_server.wandb_run import require_wandb
+
+
+@dataclass
+class Common:
+    """What every program of a run has."""
+
+    preset: str = option(f"One of {', '.join(PRESETS)}.", "cartpole")
+    seed: int = option("Seed of everything this program draws.", 1)
+    run: Path = option("Run folder.", Path("runs/default"))
+    tensorboard: bool = option("Write event files to RUN/tensorboard.", True)
+    wandb: bool = option("Send metrics to wandb; WANDB_MODE=offline needs no network.", False)
+
+
+@dataclass
+class Actor(Common):
+    """What an actor is."""
+
+    server: str = option("Address of the replay server.", "udp://127.0.0.1:7400")
+    table: str = option("Table the steps go to.", "main")
+    number: int = option("Which actor this is, from 0.", 0)
+    ledger: bool = option("Write every acknowledged (key, hash of the row) to RUN.", False)
+    patience: float = option("Seconds to wait for a server, or a learner, that is gone.", 600.0)
+
+
+@dataclass
+class Train(Common):
+    """What a learner is."""
+
+    server: str = option("Address of the replay server.", "udp://127.0.0.1:7400")
+    table: str = option("Table the batches come from.", "main")
+    resume: Path | None = option(
+        "Run folder to go on from; its options are taken over.", None, saved=False
+    )
+    device: str = option("Where the nets live: cpu, or cuda.", "cpu")
+    updates: int = option("Learner steps after which training ends; 0 is no end.", 0)
+    solve_at: float | None = option("Mean greedy return that counts as solved.", None)
+    evaluate_every: int = option("Learner steps between candidates for solved.", 500)
+    checkpoint_seconds: float = option("Seconds between checkpoints.", 5.0)
+    patience: float = option("Seconds to wait for a server that is gone.", 600.0)
+
+
+@dataclass
+class Demo(Common):
+    """What the demo is."""
+
+    run: Path = option("Run folder; a new one below runs/ where none is named.", Path())
+    transport: str = option("udp, or loopback: all in one process, in turn.", "udp")
+    solve_at: float | None = option(
+        "Mean greedy return over 20 and 20 episodes that is solved; none: until time is up.", 490.0
+    )
+    minutes: float = option("Longest training time.", 6.0)
+
+
+@dataclass
+class Evaluate:
+    """Judging a checkpoint; in no run.toml, since it is not part of a run."""
+
+    checkpoint: Path = argument("A checkpoint's JSON file, or a run folder: its newest, solved.")
+    episodes: int = option("Greedy episodes.", 100)
+    seed: int = option("Seed of the episodes.", 1)
+    video: Path | None = option("Film of the first episode: a file .mp4, or a folder.", None)
+
+
+PROGRAMS = {"actor": (Actor, Preset), "learner": (Train, Preset), "demo": (Demo, Preset)}
+Args = TypeVar("Args", bound=Common)
+
+
+def parser_of(cls: type, command: str, sentence: str) -> argparse.ArgumentParser:
+    """The command line of a program: its own options, the preset's settings, --config."""
+    parser = Parser(prog=f"python -m {command}", description=sentence)
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=(
+            "A run.toml with the same names; flags win over it. RUN/config-*.toml is such a file."
+        ),
+    )
+    add_options(parser, cls, keep_unset=True, show_defaults=True)
+    settings = parser.add_argument_group("settings that replace the preset's")
+    add_options(settings, Preset, keep_unset=True)
+    return parser
+
+
+def told(parser: argparse.ArgumentParser, path: Path | None) -> dict[str, dict[str, Any]]:
+    """What the file says to each program; nothing without one. A mistake ends the program."""
+    try:
+        return {} if path is None else runfile.load(path, PROGRAMS)
+    except ConfigError as error:
+        parser.error(str(error))
+
+
+def given_to(
+    program: str, parser: argparse.ArgumentParser, argv: Sequence[str] | None
+) -> dict[str, Any]:
+    """What the command line says, and the file it names; mistakes end the program."""
+    given = vars(parser.parse_args(argv))
+    return told(parser, given.pop("config")).get(program, {}) | given
+
+
+def resolved(cls: type[Args], values: Mapping[str, Any]) -> tuple[Args, Preset]:
+    """The program's options, and the preset with what replaces its settings.
+
+    ValueError or ConfigError, of one sentence, where they are not to be had.
+    """
+    names = {field.name for field in dataclasses.fields(cls)}
+    args = cls(**{name: value for name, value in values.items() if name in names})
+    if args.wandb:
+        require_wandb()
+    settings = {name: value for name, value in values.items() if name not in names}
+    return args, changed(preset(args.preset), **settings)
+
+
+def checked(
+    cls: type[Args],
+    parser: argparse.ArgumentParser,
+    values: Mapping[str, Any],
+    check_env: Callable[[str], None],
+) -> tuple[Args, Preset]:
+    """The same, where `check_env` finds the environment; a mistake ends the program."""
+    try:
+        args, settings = resolved(cls, values)
+        check_env(settings.env)
+        return args, settings
+    except (ValueError, ConfigError) as wrong:
+        parser.error(str(wrong))
+
+
+def parse(
+    cls: type[Args],
+    program: str,
+    command: str,
+    sentence: str,
+    argv: Sequence[str] | None,
+    check_env: Callable[[str], None],
+) -> tuple[Args, Preset]:
+    """The command line, and the file it names, as a program's options and settings."""
+    parser = parser_of(cls, command, sentence)
+    return checked(cls, parser, given_to(program, parser, argv), check_env)
+
+
+def begin_run(name: str, command: str, args: Common, settings: Preset) -> Run:
+    """The run folder of program `name`, with what was resolved in it."""
+    values = {**runfile.saved(args), **dataclasses.asdict(settings)}
+    shown = {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
+    run = Run(args.run, name, shown, tensorboard=args.tensorboard, wandb=args.wandb)
+    save(args.run / f"config-{name}.toml", command, values)
+    return run
+
+
+def save(path: Path, command: str, values: Mapping[str, Any], **tables: Mapping[str, Any]) -> None:
+    """A run.toml that starts `command` again."""
+    comment = f"python -m {command} --config {path}\ncommit {commit()}"
+    runfile.write(path, comment, values, **tables)
