@@ -1,12 +1,12 @@
 /* The public face of the core, for Python (cffi) and for C: a service drives a server, a link
  * drives a client.
  *
- * Read with the parts of wire.h, config.h and client.h that stand between the same marks: the
- * binding's declarations are those four headers' marked parts, in that order. Everything here may
- * be called from any thread: each object has one lock, held for one turn or one post at a time.
- * Calls that wait return after RP_SLICE_NS at most, so that the caller can run its signal handlers;
- * how long a request may take is the request's own timeout_ns, counted from its post, after which
- * it ends by itself (TIMEOUT, or BLOCKED where the limiter held it back).
+ * Read with the parts of wire.h, config.h, meter.h, client.h and transport_zmq.h that stand between
+ * the same marks: the binding's declarations are those six headers' marked parts, in that order.
+ * Everything here may be called from any thread: each object has one lock, held for one turn or one
+ * post at a time. Calls that wait return after RP_SLICE_NS at most, so that the caller can run its
+ * signal handlers; how long a request may take is the request's own timeout_ns, counted from its
+ * post, after which it ends by itself (TIMEOUT, or BLOCKED where the limiter held it back).
  *
  * Statuses are 0 or negative (enum rp_status, negated); RP_PENDING is the one positive status. A
  * link or service in a forked child answers -RP_FORKED and does nothing; closing it there only
@@ -21,8 +21,10 @@
 #include "client.h"
 #include "config.h"
 #include "crc32c.h"
+#include "meter.h"
 #include "server.h"
 #include "status.h"
+#include "transport_zmq.h"
 #include "wire.h"
 
 /* [cffi] */
@@ -58,13 +60,14 @@ struct rp_service_options {
     uint32_t send_bytes;
     /* loopback only: time is counted in turns, so that a run can be repeated bit by bit */
     uint32_t virtual_clock;
+    const struct rp_zmq_socket *zmq; /* zmq+tcp only: the bound ROUTER; it outlives the service */
 };
 
 /* Region bytes a service of this config takes; 0 with a sentence where it is impossible. mtu and
- * receive_budget may be 0: the url's mtu, or 1400, and what the port can take. */
+ * receive_budget may be 0: the url's mtu, or the transport's, and what the port can take. */
 uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url, char *error);
-/* loopback://NAME, udp://HOST:PORT[?mtu=N]; port 0 = any free one. Returns 0 or a negative
- * status with error. */
+/* loopback://NAME, udp://HOST:PORT[?mtu=N], zmq+tcp://HOST:PORT[?mtu=N]; port 0 = any free one.
+ * Returns 0 or a negative status with error. */
 int rp_service_open(struct rp_service **service, const struct rp_server_config *config,
                     const char *url, const struct rp_service_options *options, char *error);
 /* Its own thread from now on; a second start does nothing. */
@@ -82,12 +85,16 @@ int rp_service_counters(struct rp_service *service, uint64_t *counters);
 uint32_t rp_service_sessions(struct rp_service *service);
 uint64_t rp_service_incarnation(struct rp_service *service);
 uint64_t rp_service_weights_version(struct rp_service *service);
+/* Everything measured so far, at one moment. 0 or -RP_FORKED. */
+int rp_service_measure(struct rp_service *service, struct rp_measures *told);
 uint64_t rp_service_dropped(struct rp_service *service); /* datagrams the network did not take */
+/* Datagrams dropped below the engine, where the transport can know. */
+uint64_t rp_service_dropped_in(struct rp_service *service);
 void rp_service_close(struct rp_service *service);       /* stops, unmaps, frees; null is fine */
 
 /* ---- a link: port, client, and whoever drives it: the waiting caller, or its pump ---- */
 struct rp_link_options {
-    uint32_t mtu;             /* the url's, else 1400 */
+    uint32_t mtu;             /* the url's, else the transport's default */
     uint32_t busy_poll;       /* 1: waits never sleep */
     uint32_t spin_us;         /* how long a wait looks again before it sleeps; 20 */
     int32_t core;             /* 1 + the core the pump is pinned to; 0: not pinned */
@@ -101,6 +108,7 @@ struct rp_link_options {
     uint32_t retry_us_max;
     uint64_t connect_timeout_ns; /* 5 s */
     uint64_t seed;            /* of the retry jitter; 0: from the operating system */
+    const struct rp_zmq_socket *zmq; /* zmq+tcp only: the DEALER; it outlives the link */
 };
 
 /* Opens the port and begins to say HELLO; rp_link_connect drives it on. A wrong url, an unknown

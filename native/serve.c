@@ -202,6 +202,11 @@ void rp_serve_send(struct rp_call *call, uint32_t size) {
     turn->used++;
     rp_server_count(server, RP_COUNT_datagrams_out);
     server->counters[RP_COUNT_bytes_out] += packet->size;
+    if (call->session != RP_NOBODY) {
+        struct rp_session_meter *meter = rp_meter_session(&server->meters, call->session);
+        meter->answers++;
+        meter->bytes_out += packet->size;
+    }
 }
 
 /* ---- bodies ---- */
@@ -247,6 +252,9 @@ static void finish(struct rp_call *call, int result) {
         if (!call->counted) {
             rp_serve_count_refusal(call->server, result);
         }
+        if (call->session != RP_NOBODY) {
+            rp_meter_session(&call->server->meters, call->session)->refused++;
+        }
         call->status = (uint16_t)-result;
         result = 0;
     }
@@ -283,10 +291,14 @@ static int identify(struct rp_call *call, const struct operation *operation) {
         return address_changed(call);
     }
     struct rp_line *line = &server->lines[call->session];
+    struct rp_session_meter *meter = rp_meter_session(&server->meters, call->session);
     if (!rp_replay_accept(&line->replay, outer->packet)) {
         rp_server_count(server, RP_COUNT_drop_replayed);
+        meter->dropped++;
         return RP_SERVED;
     }
+    meter->requests++;
+    meter->bytes_in += RP_HEADER_BYTES + call->view.message->size;
     if (operation->needs == SESSION) {
         line->heard_ns = server->now_ns;
         line->want = call->view.message->want;
@@ -299,6 +311,7 @@ static void serve_opened(struct rp_call *call) {
     const struct operation *operation = &operations[message->op];
     call->message = (struct rp_message){
         .op = message->op | RP_ANSWER, .table = message->table, .id = message->id};
+    rp_meter_served(&call->server->meters, message->op);
     int result = identify(call, operation);
     if (result == 0) {
         result = check_body(&call->view, operation);

@@ -99,6 +99,7 @@ static int store(struct rp_call *call, struct rp_table *table, int writer,
     struct rp_run_done *done = (void *)(answer + sizeof(struct rp_pushed));
     uint8_t *statuses = (uint8_t *)(done + push->head->run_count);
     const uint8_t *at = push->runs;
+    uint64_t before = call->server->counters[RP_COUNT_steps_committed];
     for (uint32_t i = 0; i < push->head->run_count; i++, at = run_after(at)) {
         done[i] = (struct rp_run_done){0};
         rp_writer_run(table, writer, run_at(at), run_bytes(at), &done[i]);
@@ -113,6 +114,8 @@ static int store(struct rp_call *call, struct rp_table *table, int writer,
     rp_writer_progress(table, writer, &pushed);
     memcpy(answer, &pushed, sizeof pushed);
     rp_server_count(call->server, RP_COUNT_pushes);
+    rp_meter_session(&call->server->meters, call->session)->steps +=
+        call->server->counters[RP_COUNT_steps_committed] - before;
     return (int)(statuses + padded - answer);
 }
 

@@ -89,6 +89,10 @@ static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sa
     rp_table_settle(table);
     rp_server_count(server, RP_COUNT_samples);
     server->counters[RP_COUNT_items_sampled] += request->count;
+    rp_meter_session(&server->meters, call->session)->items += request->count;
+    if (keys == NULL) {
+        rp_meter_ages(&server->meters, table->number, &record->head, record->items);
+    }
     first_train(call, record, request->budget);
     return RP_SERVED;
 }
@@ -211,6 +215,7 @@ int rp_serve_pull(struct rp_call *call) {
     uint32_t count = pull->count < left ? pull->count : left;
     if (count > rp_serve_share(call) || !rp_serve_lease(call->turn, count)) {
         rp_server_count(call->server, RP_COUNT_drop_no_room);
+        rp_meter_session(&call->server->meters, call->session)->dropped++;
         return RP_SERVED;
     }
     call->message.op = RP_OP_SAMPLE | RP_ANSWER;

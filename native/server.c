@@ -167,6 +167,7 @@ static void begin_turn(struct rp_server *server, uint64_t now_ns) {
     server->turn++;
     server->turn_sessions_last = server->turn_sessions > 0 ? server->turn_sessions : 1;
     server->turn_sessions = 0;
+    server->meters.served_count = 0;
     rp_credit_lapse(server);
 }
 

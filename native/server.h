@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "config.h"
+#include "meter.h"
 #include "status.h"
 #include "transport.h"
 
@@ -36,6 +37,11 @@ int rp_server_attach(struct rp_server **server, void *region, size_t bytes,
 /* One turn: receives a burst, applies and answers each datagram, sends. Returns datagrams
  * received. */
 uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns);
+/* How long the last turn that received something took, transmission included: for the times of its
+ * requests. */
+void rp_server_took(struct rp_server *server, uint64_t elapsed_ns);
+/* Everything measured so far, as of now_ns; dropped_in and dropped_out are left as they are. */
+void rp_server_measure(const struct rp_server *server, uint64_t now_ns, struct rp_measures *told);
 const uint64_t *rp_server_counters(const struct rp_server *server); /* RP_COUNTER_COUNT numbers */
 uint32_t rp_server_sessions(const struct rp_server *server);       /* open now */
 /* for tests and in-process readers */

@@ -74,7 +74,7 @@ void rp_server_check(const struct rp_server *server) {
             assert(server->lines[i].credit == 0 && !server->lines[i].granted);
         }
     }
-    assert(open == server->open);
+    assert(open == server->open && server->meters.served_count <= RP_BURST);
     rp_credit_check(server);
     rp_wait_check(server);
     check_weights(server);

@@ -15,6 +15,7 @@
 #define RP_SERVER_STATE_H
 
 #include "intent.h"
+#include "meter.h"
 #include "server.h"
 #include "session.h"
 #include "table.h"
@@ -95,6 +96,7 @@ enum rp_wait_kind { RP_WAIT_SAMPLE, RP_WAIT_PUSH, RP_WAIT_KINDS };
 
 struct rp_note { /* volatile: the one request of a session, table and kind that waits */
     uint64_t id;
+    uint64_t since_ns; /* when it was noted */
     uint64_t items; /* PUSH: to be admitted */
     struct rp_sample request;
     uint32_t previous; /* neighbours in its queue; RP_NOBODY at the ends */
@@ -106,6 +108,8 @@ struct rp_note { /* volatile: the one request of a session, table and kind that 
 struct rp_queue { /* notes of one table and kind, oldest first: their places in server->notes */
     uint32_t first;
     uint32_t last;
+    uint32_t count;
+    uint32_t reserved;
 };
 
 struct rp_server {
@@ -142,6 +146,7 @@ struct rp_server {
     uint8_t id_key[16];  /* never stored elsewhere, renewed at attach */
     uint8_t cookie_key[16];
     uint64_t counters[RP_COUNTER_COUNT];
+    struct rp_meters meters;
 };
 
 static inline void rp_server_count(struct rp_server *server, enum rp_counter counter) {

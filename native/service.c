@@ -61,7 +61,11 @@ static uint32_t service_turn(void *owner)
     if (rp_gate_enter(&service->gate)) {
         return 0;
     }
-    uint32_t received = rp_server_turn(service->server, service->port, service_now(service));
+    uint64_t now = service_now(service);
+    uint32_t received = rp_server_turn(service->server, service->port, now);
+    if (received) {
+        rp_server_took(service->server, service_now(service) - now);
+    }
     rp_gate_yield(&service->gate);
     rp_gate_leave(&service->gate);
     return received;
@@ -173,6 +177,28 @@ uint64_t rp_service_dropped(struct rp_service *service)
     return dropped;
 }
 
+uint64_t rp_service_dropped_in(struct rp_service *service)
+{
+    uint64_t dropped = 0;
+    if (!rp_gate_enter(&service->gate)) {
+        dropped = rp_port_base(service->port)->dropped_in;
+        rp_gate_leave(&service->gate);
+    }
+    return dropped;
+}
+
+int rp_service_measure(struct rp_service *service, struct rp_measures *told)
+{
+    int status = rp_gate_enter(&service->gate);
+    if (!status) {
+        rp_server_measure(service->server, service_now(service), told);
+        told->dropped_in = rp_port_base(service->port)->dropped_in;
+        told->dropped_out = rp_port_base(service->port)->dropped_out;
+        rp_gate_leave(&service->gate);
+    }
+    return status;
+}
+
 /* ---- opening and closing ---- */
 
 uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url, char *error)
@@ -182,7 +208,7 @@ uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url
     if (rp_url_parse(&parsed, url, error)) {
         return 0;
     }
-    filled.mtu = parsed.mtu ? parsed.mtu : config->mtu ? config->mtu : RP_MTU_DEFAULT;
+    filled.mtu = parsed.mtu ? parsed.mtu : config->mtu ? config->mtu : parsed.mtu_default;
     filled.receive_budget = config->receive_budget ? config->receive_budget : UINT16_MAX;
     return rp_server_bytes(&filled, error);
 }
@@ -194,7 +220,8 @@ static int open_port(struct rp_service *service, struct rp_server_config *config
     struct rp_port_options wanted = {
         .serve = 1, .insecure = (int)options->insecure, .mtu = config->mtu,
         .virtual_clock = (int)options->virtual_clock,
-        .receive_bytes = options->receive_bytes, .send_bytes = options->send_bytes};
+        .receive_bytes = options->receive_bytes, .send_bytes = options->send_bytes,
+        .zmq = options->zmq};
     struct rp_peer own;
     int status = rp_port_open(&service->port, url, &wanted, &own, service->address, error);
     if (status) {

@@ -82,8 +82,8 @@ int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, int s
     snprintf(port, sizeof port, "%u", url->port);
     int failed = getaddrinfo(url->host, port, &hints, &found);
     if (failed) {
-        snprintf(error, RP_URL_ERROR_BYTES, "udp://%s:%u: no such host: %s", url->host, url->port,
-                 gai_strerror(failed));
+        snprintf(error, RP_URL_ERROR_BYTES, "%s://%s:%u: no such host: %s", url->scheme, url->host,
+                 url->port, gai_strerror(failed));
         return -RP_BAD_ARGUMENT;
     }
     /* IPv4 first: "localhost" must be the same address at both ends, whatever /etc/hosts says. */

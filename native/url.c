@@ -8,19 +8,22 @@
 #include "status.h"
 #include "transport_loopback.h"
 #include "transport_udp.h"
+#include "transport_zmq.h"
 
 struct scheme {
     const char *name;
     rp_port_opener *open; /* null: this build does not have it, and `without` says what to do */
     const char *without;
     int has_port;
+    uint32_t mtu;
 };
 
 static const struct scheme schemes[] = {
-    {"loopback", rp_loopback_open, NULL, 0},
-    {"udp", rp_udp_open, NULL, 1},
-    {"dpdk", NULL, "built without DPDK: install libdpdk-dev and build again, or use udp://", 0},
-    {"zmq+tcp", NULL, "built without the ZeroMQ transport: use udp://", 1},
+    {"loopback", rp_loopback_open, NULL, 0, RP_MTU_DEFAULT},
+    {"udp", rp_udp_open, NULL, 1, RP_MTU_DEFAULT},
+    {"zmq+tcp", rp_zmq_open, NULL, 1, RP_ZMQ_MTU},
+    {"dpdk", NULL, "built without DPDK: install libdpdk-dev and build again, or use udp://", 0,
+     RP_MTU_DEFAULT},
 };
 enum { SCHEMES = sizeof schemes / sizeof schemes[0] };
 
@@ -114,10 +117,13 @@ int rp_url_parse(struct rp_url *url, const char *text, char *error)
     }
     const char *colon = strstr(text, "://");
     if (!colon || !copy_span(url->scheme, sizeof url->scheme, text, colon)) {
-        return refuse(error, text, "not a url: udp://HOST:PORT or loopback://NAME is expected");
+        return refuse(error, text,
+                      "not a url: udp://HOST:PORT, zmq+tcp://HOST:PORT or loopback://NAME is "
+                      "expected");
     }
     const char *at = colon + 3;
     const struct scheme *scheme = find_scheme(url->scheme);
+    url->mtu_default = scheme ? scheme->mtu : RP_MTU_DEFAULT;
     if (scheme && scheme->has_port) {
         at = read_host_port(url, at);
         if (!at) {
@@ -142,7 +148,8 @@ static int refuse_scheme(const char *text, const struct scheme *scheme, char *er
         snprintf(error, RP_URL_ERROR_BYTES, "%.100s: %s", text, scheme->without);
     } else {
         snprintf(error, RP_URL_ERROR_BYTES,
-                 "%.100s: no such transport; this build has loopback:// and udp://", text);
+                 "%.100s: no such transport; this build has loopback://, udp:// and zmq+tcp://",
+                 text);
     }
     return -RP_NO_TRANSPORT;
 }
@@ -161,7 +168,7 @@ int rp_port_open(struct rp_port **port, const char *text, const struct rp_port_o
         return refuse_scheme(text, scheme, error);
     }
     struct rp_port_options filled = *options;
-    filled.mtu = url.mtu ? url.mtu : options->mtu ? options->mtu : RP_MTU_DEFAULT;
+    filled.mtu = url.mtu ? url.mtu : options->mtu ? options->mtu : url.mtu_default;
     if (filled.mtu < RP_MTU_MIN || filled.mtu > RP_MTU_MAX || filled.mtu % 8 != 0) {
         return refuse(error, text, "the mtu is 512 to 65504 bytes, a multiple of 8");
     }

@@ -2,6 +2,7 @@
  *
  *     loopback://NAME[?mtu=N]        in this process
  *     udp://HOST:PORT[?mtu=N]        kernel UDP; HOST a name, an IPv4 address, an IPv6 one in []
+ *     zmq+tcp://HOST:PORT[?mtu=N]    ZeroMQ over TCP, through a socket that Python opened
  *
  * A scheme this build does not have is a typed error whose sentence names those it has and, for
  * dpdk, how to get it. Ports are allocated here, at open, and freed by their transport's close.
@@ -24,16 +25,20 @@ struct rp_url {
     char scheme[RP_URL_SCHEME_BYTES];
     char host[RP_URL_HOST_BYTES]; /* without brackets */
     uint32_t mtu;                 /* 0: not said */
+    uint32_t mtu_default;         /* of this scheme's transport */
     uint16_t port;
 };
+
+struct rp_zmq_socket; /* transport_zmq.h */
 
 struct rp_port_options {
     int serve;              /* 1: bind the address; 0: speak to it */
     int insecure;           /* 1: may bind an address that other hosts can reach */
     int virtual_clock;      /* loopback, serve: time counts turns */
-    uint32_t mtu;           /* where the url says none; 0: RP_MTU_DEFAULT */
+    uint32_t mtu;           /* where the url says none; 0: the transport's default */
     uint32_t receive_bytes; /* socket buffers to ask for; 0: 8 MiB */
     uint32_t send_bytes;
+    const struct rp_zmq_socket *zmq; /* zmq+tcp: what Python opened; null: there is none */
 };
 
 /* What a transport brings: opens a port for a parsed url; options->mtu is filled in and legal.

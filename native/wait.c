@@ -32,6 +32,7 @@ void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t sess
     struct rp_note *note = &server->notes[place];
     assert(!note->waiting);
     note->waiting = 1;
+    note->since_ns = server->now_ns;
     note->previous = queue->last;
     note->next = RP_NOBODY;
     if (queue->last == RP_NOBODY) {
@@ -40,6 +41,7 @@ void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t sess
         server->notes[queue->last].next = place;
     }
     queue->last = place;
+    queue->count++;
 }
 
 void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
@@ -48,6 +50,8 @@ void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t s
     struct rp_note *note = rp_wait_note(server, kind, session, table);
     assert(note->waiting);
     note->waiting = 0;
+    queue->count--;
+    rp_histogram_add(&server->meters.waited[kind], server->now_ns - note->since_ns);
     if (note->previous == RP_NOBODY) {
         queue->first = note->next;
     } else {
@@ -92,7 +96,7 @@ static void check_queue(const struct rp_server *server, enum rp_wait_kind kind, 
         count++;
         assert(count <= server->limits.sessions_max);
     }
-    assert(queue->last == before);
+    assert(queue->last == before && queue->count == count);
 }
 
 void rp_wait_check(const struct rp_server *server) {

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ EXAMPLES = """examples:
   python -m replay_server serve deploy/server.toml
   python -m replay_server serve deploy/server.toml --url udp://127.0.0.1:7401 --seed 7
   python -m replay_server serve --env CartPole-v1 --n-step 3 --capacity 100000
+  python -m replay_server serve deploy/server.toml --metrics 127.0.0.1:9464
   python -m replay_server stats udp://127.0.0.1:7400 --watch
   python -m replay_server bench --json figures.json
 """
@@ -45,6 +47,8 @@ class ServeArgs:
     core: int = option("Core that the server's thread is pinned to.", 0)
     region: str = option("File for the memory; taken over if it exists.", "")
     sessions: int = option("Clients at once; every writer is one.", 0)
+    metrics: str = option("HOST:PORT of an OpenMetrics endpoint, such as 127.0.0.1:9464.", "")
+    metrics_insecure: bool = option("Serve the metrics beyond this machine, to anybody.", False)
     env: str = option("Without a file: one table `main` with this environment's columns.", "")
     n_step: int = option("With --env: items are n-step transitions.", 3)
     stack: int = option("With --env: frames in a stack.", 1)
@@ -103,6 +107,7 @@ def parser() -> argparse.ArgumentParser:
 def serve(given: dict[str, Any]) -> int:
     """Serves until a signal; prints what and how much first."""
     from . import config
+    from .metrics import Endpoint
     from .server import Server, memory_of
 
     file = given.pop("file")
@@ -119,12 +124,19 @@ def serve(given: dict[str, Any]) -> int:
         )
     print(f"taking {memory / 2**20:,.1f} MiB for {options.url}", flush=True)
     stop = threading.Event()
-    with Server(loaded.tables, options=options) as server:
+    watched = replace(loaded.metrics, **_metrics(given))
+    with (
+        Endpoint(watched) if watched.address else nullcontext() as endpoint,
+        Server(loaded.tables, options=options) as server,
+    ):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
         if server.attached:
             print(f"took over {options.region}: its tables are as they were", flush=True)
         print(f"serving at {server.address} (seed {server.seed})", flush=True)
+        if endpoint:
+            endpoint.show(server)
+            print(f"metrics at {endpoint.url}", flush=True)
         while not stop.wait(3600.0):
             continue
         counters = server.counters()
@@ -135,6 +147,12 @@ def serve(given: dict[str, Any]) -> int:
         flush=True,
     )
     return 0
+
+
+def _metrics(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of MetricsOptions among the options given."""
+    names = {"metrics": "address", "metrics_insecure": "insecure"}
+    return {field: given[name] for name, field in names.items() if name in given}
 
 
 def _from_options(given: dict[str, Any]) -> Any:

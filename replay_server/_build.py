@@ -14,7 +14,7 @@ from pathlib import Path
 from cffi import FFI
 
 ROOT = Path(__file__).resolve().parent.parent
-HEADERS = ("wire.h", "config.h", "client.h", "replay.h")
+HEADERS = ("wire.h", "config.h", "meter.h", "client.h", "transport_zmq.h", "replay.h")
 MARKED = re.compile(r"/\* \[cffi\] \*/(.*?)/\* \[/cffi\] \*/", re.DOTALL)
 
 

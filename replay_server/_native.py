@@ -29,6 +29,7 @@ def text(pointer: Any) -> str:
     return ffi.string(pointer).decode() if pointer else ""
 
 
+VERSION = text(lib.rp_version())
 STATUSES = tuple(text(lib.rp_status_name(i)) for i in range(lib.rp_status_count()))
 COUNTERS = tuple(text(lib.rp_counter_name(i)) for i in range(lib.rp_counter_count()))
 COUNTER_SENTENCES = {name: text(lib.rp_counter_sentence(i)) for i, name in enumerate(COUNTERS)}
@@ -112,13 +113,18 @@ class Deadline:
 
 
 class Owned:
-    """A C object that one process opened and that is closed once."""
+    """A C object that one process opened and that is closed once.
+
+    carrier: a socket made in Python (zmq_transport.Carrier) that the C object uses; closed after
+    it, and where it could not be opened.
+    """
 
     kind = ""
 
-    def __init__(self) -> None:
+    def __init__(self, carrier: Any = None) -> None:
         self._pointer: Any = None
         self._process = os.getpid()
+        self._carrier = carrier
 
     @property
     def closed(self) -> bool:
@@ -141,20 +147,26 @@ class Owned:
         taken, self._pointer = self._pointer, None
         return taken
 
+    def drop_carrier(self) -> None:
+        """After the C object has gone, or never came to be."""
+        if self._carrier is not None:
+            self._carrier.close()
+
 
 class Link(Owned):
     """A session of a client: requests go out, answers land; the caller or a pump drives it."""
 
     kind = "client"
 
-    def __init__(self, url: str, timeout: float, **options: int) -> None:
-        super().__init__()
+    def __init__(self, url: str, timeout: float, carrier: Any = None, **options: Any) -> None:
+        super().__init__(carrier)
         link, sentence = ffi.new("struct rp_link **"), error_text()
         chosen = ffi.new("struct rp_link_options *", options)
         chosen.connect_timeout_ns = nanoseconds(timeout)
-        opened(
-            lib.rp_link_open(link, url.encode(), chosen, sentence), sentence, f"connecting to {url}"
-        )
+        status = lib.rp_link_open(link, url.encode(), chosen, sentence)
+        if status < 0:
+            self.drop_carrier()
+        opened(status, sentence, f"connecting to {url}")
         self._pointer = link[0]
         self._pumping = 0
         self.url = url
@@ -231,6 +243,7 @@ class Link(Owned):
         """Ends the session; in a forked child only its copy is freed. Twice is fine."""
         if taken := self.release():
             lib.rp_link_close(taken, nanoseconds(timeout))
+            self.drop_carrier()
 
     def __del__(self) -> None:
         if getattr(self, "_pointer", None) is not None:
@@ -242,11 +255,13 @@ class Service(Owned):
 
     kind = "server"
 
-    def __init__(self, config: Any, url: str, **options: Any) -> None:
-        super().__init__()
+    def __init__(self, config: Any, url: str, carrier: Any = None, **options: Any) -> None:
+        super().__init__(carrier)
         service, sentence = ffi.new("struct rp_service **"), error_text()
         chosen = ffi.new("struct rp_service_options *", options)
         status = lib.rp_service_open(service, config, url.encode(), chosen, sentence)
+        if status < 0:
+            self.drop_carrier()
         opened(status, sentence, f"serving on {url}")
         self._pointer = service[0]
 
@@ -254,6 +269,7 @@ class Service(Owned):
         """Stops the thread, closes the port, frees the memory. Twice is fine."""
         if taken := self.release():
             lib.rp_service_close(taken)
+            self.drop_carrier()
 
     def __del__(self) -> None:
         if getattr(self, "_pointer", None) is not None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _native
+from . import _native, zmq_transport
 from ._native import Deadline, Link, ffi, lib
 from .batch import Batch, Keys, Landing, keys_of
 from .batches import Batches
@@ -48,9 +48,12 @@ class Client:
     """One session with the server at `address`, such as "udp://127.0.0.1:7400".
 
     timeout    seconds any call waits by default; connect_timeout: connecting, if other
-    mtu        the largest datagram; the url's (?mtu=N) or 1400 where it is 0
+    mtu        the largest datagram; where it is 0 the url's (?mtu=N), else the transport's own
     busy_poll  waits never sleep: lower latency for one whole core
     specs      {table: Spec} to be compared with what the server stores, at once
+    curve_server_key, curve_secret_key
+               zmq+tcp: key files, the server's public and this client's secret one; from the
+               environment (REPLAY_CURVE_SERVER_KEY, REPLAY_CURVE_SECRET_KEY) where not given
 
     Raises Timeout where nobody answers, SpecMismatch where the columns differ.
     """
@@ -65,9 +68,12 @@ class Client:
         busy_poll: bool = False,
         specs: Mapping[str, Spec] | None = None,
         batch_max: int = 0,
+        curve_server_key: str | None = None,
+        curve_secret_key: str | None = None,
     ) -> None:
         self.address, self.timeout = str(address), float(timeout)
         self._options = {"mtu": mtu, "busy_poll": busy_poll, "batch_max": batch_max}
+        self._keys = {"curve_server_key": curve_server_key, "curve_secret_key": curve_secret_key}
         self._connect_timeout = self.timeout if connect_timeout is None else float(connect_timeout)
         self._lock = threading.RLock()
         self._tables: dict[str, RemoteTable] = {}
@@ -85,6 +91,12 @@ class Client:
 
     def _open_link(self) -> Link:
         options = {name: int(value) for name, value in self._options.items()}
+        if zmq_transport.is_url(self.address):
+            return zmq_transport.open_link(
+                self.address, self._connect_timeout, *self._keys.values(), **options
+            )
+        if any(self._keys.values()):
+            raise ConfigError(f"CURVE keys are for zmq+tcp:// addresses, not {self.address}")
         return Link(self.address, self._connect_timeout, **options)
 
     # -- tables ----------------------------------------------------------------------------------
@@ -535,7 +547,7 @@ class Client:
             self.close()
 
     def __reduce__(self) -> tuple:
-        return _reopened, (self.address, self.timeout, self._options)
+        return _reopened, (self.address, self.timeout, {**self._options, **self._keys})
 
     def __repr__(self) -> str:
         return f"Client({self.address!r}{', closed' if self.closed else ''})"

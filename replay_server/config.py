@@ -3,6 +3,9 @@
     [server]                       any field of ServerOptions
     url = "udp://127.0.0.1:7400"
 
+    [metrics]                      optional: metrics.py tells its fields
+    address = "127.0.0.1:9464"
+
     [[table]]                      one section a table
     name = "main"
     capacity = 1_000_000
@@ -26,17 +29,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .errors import ConfigError, ReplayError
+from .metrics import MetricsOptions
 from .plans import NStep, Plan, Row, Sequence
 from .server import ServerOptions
 from .spec import Column, Spec, SpecError, spec_from
 from .table import MinSize, Prioritized, SamplesPerInsert, Table, Uniform
 from .toml import parsed
 
+Options = TypeVar("Options", ServerOptions, MetricsOptions)
 TABLE_FIELDS = (
     *("name", "capacity", "env", "columns", "pad", "plan", "plans"),
     *("sampler", "alpha", "min_size", "samples_per_insert", "error_buffer"),
@@ -46,10 +51,11 @@ TABLE_FIELDS = (
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What a file says: the tables, and the server around them."""
+    """What a file says: the tables, the server around them, where it is watched."""
 
     tables: tuple[Table, ...]
     options: ServerOptions
+    metrics: MetricsOptions
 
 
 def load(path: str | Path) -> ServerConfig:
@@ -62,15 +68,19 @@ def load(path: str | Path) -> ServerConfig:
 
 def from_document(document: Mapping[str, Any]) -> ServerConfig:
     """The same from what a TOML parser returns."""
-    unknown = [name for name in document if name not in ("server", "table")]
+    unknown = [name for name in document if name not in ("server", "metrics", "table")]
     if unknown:
-        raise ConfigError(f"unknown section [{unknown[0]}]; expected [server] and [[table]]")
-    options = _options(_section(document.get("server", {}), "[server]"))
+        raise ConfigError(
+            f"unknown section [{unknown[0]}]; expected [server], [metrics] and [[table]]"
+        )
+    options = _options(document, "server", ServerOptions)
+    metrics = _options(document, "metrics", MetricsOptions)
     tables = document.get("table", [])
     if not isinstance(tables, list) or not tables:
         raise ConfigError("no [[table]] section; a server needs at least one")
     sections = (_section(entry, "[[table]]") for entry in tables)
-    return ServerConfig(tuple(_table(entry, i) for i, entry in enumerate(sections)), options)
+    read = tuple(_table(entry, i) for i, entry in enumerate(sections))
+    return ServerConfig(read, options, metrics)
 
 
 def _section(value: Any, name: str) -> dict[str, Any]:
@@ -79,15 +89,17 @@ def _section(value: Any, name: str) -> dict[str, Any]:
     return dict(value)
 
 
-def _options(section: dict[str, Any]) -> ServerOptions:
-    known = {field.name: str(field.type) for field in fields(ServerOptions)}
-    for name, value in section.items():
-        if name not in known:
-            raise ConfigError(f"[server] has no field {name!r}; there are {', '.join(known)}")
-        kind = {"b": bool, "i": int, "s": str}[known[name][0]]
-        if type(value) is not kind:
-            raise ConfigError(f"[server] {name} is {value!r}; expected {kind.__name__}")
-    return ServerOptions(**section)
+def _options(document: Mapping[str, Any], name: str, kind: type[Options]) -> Options:
+    """The section [name] as the dataclass `kind`, each field of its type."""
+    section = _section(document.get(name, {}), f"[{name}]")
+    known = {field.name: str(field.type) for field in fields(kind)}
+    for field, value in section.items():
+        if field not in known:
+            raise ConfigError(f"[{name}] has no field {field!r}; there are {', '.join(known)}")
+        wanted = {"b": bool, "i": int, "s": str}[known[field][0]]
+        if type(value) is not wanted:
+            raise ConfigError(f"[{name}] {field} is {value!r}; expected {wanted.__name__}")
+    return kind(**section)
 
 
 def _table(section: dict[str, Any], number: int) -> Table:

@@ -213,7 +213,7 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "BAD_REGION": (EngineError, "start with a new region"),
     "PENDING": (EngineError, ""),
     "INSECURE": (Insecure, "serve on 127.0.0.1, or say --insecure (insecure=True)"),
-    "NO_TRANSPORT": (TransportError, "addresses are loopback://NAME or udp://HOST:PORT"),
+    "NO_TRANSPORT": (TransportError, "addresses are udp://, zmq+tcp:// or loopback://"),
     "FORKED": (ForkedError, "open a new client in this process: Client(client.address)"),
     "SHORT_BATCH": (ShortBatch, ""),
     "LOST_PLACE": (EngineError, ""),

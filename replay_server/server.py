@@ -17,9 +17,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from . import _native
+from . import _native, zmq_transport
 from ._native import Service, ffi, lib
 from .errors import ConfigError
+from .measures import Measures, measures_of
 from .table import Table
 
 TABLES_MAX = 16
@@ -30,10 +31,13 @@ _names = itertools.count(1)
 class ServerOptions:
     """Everything about a server but its tables. Zero means the default of the core or the url.
 
-    url           loopback://NAME or udp://HOST:PORT[?mtu=N]; port 0 takes any free one
+    url           loopback://NAME, udp://HOST:PORT[?mtu=N] or zmq+tcp://HOST:PORT[?mtu=N]; port 0
+                  takes any free one
     seed          of the draws; drawn by the operating system, and told, where it is None
     insecure      serve beyond this machine without a key
     mtu           the largest datagram in bytes
+    curve_secret_key  zmq+tcp only: file with the server's secret key
+    curve_clients     and the folder of the public keys that are let in; nobody else is
     busy_poll     the server's thread never sleeps
     core          the core its thread is pinned to; None: not pinned
     virtual_clock loopback only: time is counted in turns
@@ -50,6 +54,8 @@ class ServerOptions:
     seed: int | None = None
     insecure: bool = False
     mtu: int = 0
+    curve_secret_key: str = ""
+    curve_clients: str = ""
     busy_poll: bool = False
     core: int | None = None
     virtual_clock: bool = False
@@ -74,6 +80,10 @@ class ServerOptions:
             )
         if self.virtual_clock and not self.url.startswith("loopback:"):
             raise ConfigError(f"virtual_clock=True is for loopback:// servers, not {self.url}")
+        if self.curve_secret_key or self.curve_clients:
+            if not zmq_transport.is_url(self.url):
+                raise ConfigError(f"CURVE keys are for zmq+tcp:// addresses, not {self.url}")
+            zmq_transport.server_keys(self.curve_secret_key, self.curve_clients)
 
 
 class Server:
@@ -96,9 +106,12 @@ class Server:
         self.seed = secrets.randbits(63) if options.seed is None else options.seed
         config = Config(self.tables, options, self.seed)
         url = with_name(options.url)
+        carrier = self._carrier(url)
         self._service = Service(
             config.raw,
             url,
+            carrier,
+            zmq=ffi.NULL if carrier is None else carrier.raw,
             region_path=config.keep(ffi.new("char[]", str(options.region).encode()))
             if options.region
             else ffi.NULL,
@@ -114,6 +127,14 @@ class Server:
             except BaseException:
                 self._service.close()
                 raise
+
+    def _carrier(self, url: str) -> zmq_transport.Carrier | None:
+        """The socket of a zmq+tcp server; other transports open their own."""
+        if not zmq_transport.is_url(url):
+            return None
+        options = self.options
+        keys = zmq_transport.server_keys(options.curve_secret_key, options.curve_clients)
+        return zmq_transport.bind(url, insecure=options.insecure, keys=keys)
 
     @property
     def address(self) -> str:
@@ -140,11 +161,20 @@ class Server:
         return lib.rp_service_weights_version(self._service.raw)
 
     def counters(self) -> dict[str, int]:
-        """{name: value} of every counter, `sessions` open now, and `dropped` by the port."""
+        """{name: value} of every counter, and of what is no counter of the engine's:
+
+        sessions  open now
+        dropped   datagrams the network did not take; dropped_in: dropped below the engine
+        """
         raw = self._service.raw
         counters = _native.counters_of(lambda numbers: lib.rp_service_counters(raw, numbers))
         sessions, dropped = lib.rp_service_sessions(raw), lib.rp_service_dropped(raw)
-        return counters | {"sessions": sessions, "dropped": dropped}
+        dropped_in = lib.rp_service_dropped_in(raw)
+        return counters | {"sessions": sessions, "dropped": dropped, "dropped_in": dropped_in}
+
+    def measure(self) -> Measures:
+        """Counters, times, ages, tables and sessions, all of one moment."""
+        return measures_of(self._service)
 
     def turn(self) -> int:
         """One turn by hand, for loopback servers; how many datagrams it found."""

@@ -18,8 +18,8 @@ from reference import Replay, power_constants
 from replay_server import Client, Column, NStep, Plan, Server, Spec, Table
 from replay_server.autoreset import Rows
 
-TRANSPORTS = {"loopback": "loopback://", "udp": "udp://127.0.0.1:0"}
-OUTLIVES_ITS_SERVER = ("udp",)  # transports on which a client can meet the server's successor
+TRANSPORTS = {"loopback": "loopback://", "udp": "udp://127.0.0.1:0", "zmq": "zmq+tcp://127.0.0.1:0"}
+OUTLIVES_ITS_SERVER = ("udp", "zmq")  # transports on which a client can meet the server's successor
 CONSTANTS = power_constants(Path(__file__).parents[1] / "native" / "power_tables.h")
 SEED = 7
 _numbers = itertools.count(1)

@@ -399,7 +399,7 @@ static void check_refusals(void)
         {"udp://[::]:0", 1, RP_INSECURE, "insecure"},
         {"udp://127.0.0.1:0", 0, RP_BAD_ARGUMENT, "needs the server's port"},
         {"dpdk://0", 1, RP_NO_TRANSPORT, "built without DPDK"},
-        {"zmq+tcp://127.0.0.1:1", 1, RP_NO_TRANSPORT, "without the ZeroMQ"},
+        {"zmq+tcp://127.0.0.1:1", 1, RP_NO_TRANSPORT, "opened by the Python"},
         {"tcp://127.0.0.1:1", 1, RP_NO_TRANSPORT, "no such transport"},
         {"loopback://", 1, RP_BAD_ARGUMENT, "a name"},
         {"loopback://nobody", 0, RP_SYSTEM, "nobody serves"},

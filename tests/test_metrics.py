@@ -1,0 +1,236 @@
+"""The metrics endpoint: what it tells agrees with the server, is bounded, and is opened with care.
+
+Scrapes go over real sockets and are read by prometheus-client's own strict parser.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conformance import plain, plain_rows
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from protocol_client import PING, Session
+
+from replay_server import Client, ConfigError, Insecure, MinSize, Server
+from replay_server.__main__ import EXIT_USAGE, main
+from replay_server._native import COUNTER_SENTENCES
+from replay_server.measures import SESSIONS_METERED
+from replay_server.metrics import Endpoint, MetricsOptions
+
+ROOT = Path(__file__).resolve().parents[1]
+OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
+CONFIG = """
+[server]
+url = "udp://127.0.0.1:0"
+weights_max = 1_000_000
+
+[metrics]
+address = "127.0.0.1:0"
+
+[[table]]
+name = "main"
+capacity = 4096
+columns = [{ name = "x", dtype = "float32", shape = [4] }]
+"""
+
+
+def scrape(url: str) -> dict:
+    """{family's name: family} of one scrape."""
+    asked = urllib.request.Request(url, headers=OPENMETRICS)
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        return {f.name: f for f in text_string_to_metric_families(answer.read().decode())}
+
+
+def values(families: dict, name: str, **labels: str) -> dict[str, float]:
+    """{sample's name: value} of a family, where the labels are these (le excepted)."""
+    return {
+        sample.name: sample.value
+        for sample in families[name].samples
+        if {k: v for k, v in sample.labels.items() if k != "le"} == labels
+    }
+
+
+@contextmanager
+def watched(*tables, url="udp://127.0.0.1:0", **options):
+    """(server, url of its metrics)."""
+    options = {"weights_max": 1 << 20, **options}
+    with (
+        Endpoint(MetricsOptions("127.0.0.1:0")) as endpoint,
+        Server(tables or [plain()], url, **options) as server,
+    ):
+        endpoint.show(server)
+        yield server, endpoint.url
+
+
+def test_counters_are_the_servers_own():
+    """Given traffic. Expect every counter, its sentence, sizes and drops as the server has them."""
+    with watched() as (server, url), Client(server.address) as client:
+        keys = client.extend("main", plain_rows(300))
+        client.sample("main", 64)
+        client.update_priorities("main", keys, np.ones(300))
+        client.publish_weights(b"weights")
+        told = client.stats().counters
+        families, counted = scrape(url), server.counters()
+    for name, sentence in COUNTER_SENTENCES.items():
+        family = families["replay_" + name]
+        assert family.type == "counter" and family.documentation == sentence
+        assert values(families, "replay_" + name)[f"replay_{name}_total"] == counted[name], name
+    assert told["steps_committed"] == counted["steps_committed"] == 300
+    assert counted["priorities_applied"] == 300 and counted["items_sampled"] == 64
+    assert values(families, "replay_weights_version")["replay_weights_version"] == 1
+    assert values(families, "replay_sessions_open")["replay_sessions_open"] == counted["sessions"]
+    items = values(families, "replay_table_items", table="main")
+    assert items == {"replay_table_items": 300}
+    ratio = values(families, "replay_table_samples_per_insert", table="main")
+    assert ratio["replay_table_samples_per_insert"] == pytest.approx(64 / 300)
+    assert families["replay_server"].samples[0].labels["address"].startswith("udp://127.0.0.1:")
+
+
+def test_each_request_is_in_one_bucket():
+    """Given requests of known number. Expect as many in each operation's histogram; in all of them
+    as many as datagrams came in; times that add up to less than the test took; no bucket below
+    the one before."""
+    with watched() as (server, url), Client(server.address) as client:
+        for i in range(50):
+            client.extend("main", plain_rows(4, seed=i))
+        for _ in range(30):
+            client.sample("main", 8)
+        families, counted = scrape(url), server.counters()
+    sums = {
+        sample.labels["operation"]: sample.value
+        for sample in families["replay_operation_seconds"].samples
+        if sample.name.endswith("_count")
+    }
+    assert sums["push"] == counted["pushes"] + counted["pushes_blocked"] >= 50
+    assert sums["sample"] == counted["samples"] + counted["samples_repeated"] >= 30
+    assert sum(sums.values()) == counted["datagrams_in"]
+    for name in ("replay_operation_seconds", "replay_wait_seconds", "replay_sample_age_steps"):
+        before = {}
+        for sample in families[name].samples:
+            if sample.name.endswith("_bucket"):
+                kind = tuple(v for k, v in sample.labels.items() if k != "le")
+                assert sample.value >= before.get(kind, 0.0)
+                before[kind] = sample.value
+    ages = values(families, "replay_sample_age_steps", table="main")
+    assert ages["replay_sample_age_steps_count"] == 30 * 2  # the first and fifth of eight
+    assert 0 <= ages["replay_sample_age_steps_sum"] <= 60 * 199
+
+
+def test_who_is_held_back_shows():
+    """Given a request that waits for the minimum size. Expect it waiting; then one wait told."""
+    with watched(plain(limiter=MinSize(10))) as (server, url), Client(server.address) as client:
+        client.extend("main", plain_rows(5))
+        pending = iter(client.batches("main", 4, prefetch=1))
+        for _ in range(2000):
+            if server.counters()["samples_blocked"]:
+                break
+            threading.Event().wait(0.005)
+        families = scrape(url)
+        sides = {"table": "main", "operation": "sample"}
+        assert values(families, "replay_table_waiting", **sides)["replay_table_waiting"] == 1
+        holds = values(families, "replay_table_limiter_holds", **sides)
+        assert holds["replay_table_limiter_holds"] == 1
+        client.extend("main", plain_rows(10, seed=1))
+        next(pending)
+        waited = values(scrape(url), "replay_wait_seconds", operation="sample")
+        assert waited["replay_wait_seconds_count"] == 1 and waited["replay_wait_seconds_sum"] > 0
+
+
+def test_a_thousand_sessions_are_no_more_series_than_a_hundred():
+    """Given 100 sessions, then 1000, then others in their places. Expect the same label values:
+    the places with numbers of their own, and "other", which has what the rest did."""
+
+    def meet(count):
+        for _ in range(count):
+            session = Session("127.0.0.1", port)
+            session.ask(PING, 1, b"")
+            session.socket.close()  # without a word: the server keeps it until the place is needed
+
+    def labels(families):
+        samples = families["replay_session_requests"].samples
+        return {sample.labels["session"] for sample in samples}
+
+    few_options = {"batch_max": 16, "records": 1, "idle_ms": 1}
+    with watched(sessions=1000, receive_budget=4096, **few_options) as (server, url):
+        port = int(server.address.rsplit(":", 1)[1])
+        meet(100)
+        few = scrape(url)
+        meet(900)
+        many = scrape(url)
+        meet(200)
+        recycled, counted = scrape(url), server.counters()
+    assert counted["sessions"] == 1000 and counted["sessions_opened"] == 1200
+    expected = {str(place) for place in range(SESSIONS_METERED)} | {"other"}
+    assert labels(many) == labels(recycled) == expected == labels(few)
+    sizes = [sum(len(f.samples) for f in look.values()) for look in (few, many, recycled)]
+    assert sizes[0] == sizes[1] == sizes[2] < 2500
+    requests = {
+        sample.labels["session"]: sample.value
+        for sample in recycled["replay_session_requests"].samples
+    }
+    assert sum(requests.values()) == 1200 and requests["other"] >= 1000 - SESSIONS_METERED
+
+
+def test_addresses_are_opened_with_care():
+    """Given an address others reach, a busy one, ones that are none. Expect one sentence each."""
+    for address in ("0.0.0.0:0", "[::]:0"):
+        with pytest.raises(Insecure, match="--metrics-insecure"):
+            Endpoint(MetricsOptions(address))
+    with Endpoint(MetricsOptions("0.0.0.0:0", insecure=True)) as endpoint:
+        assert endpoint.url.startswith("http://0.0.0.0:")
+        port = endpoint.url.split(":")[2].split("/")[0]
+        with pytest.raises(ConfigError, match=port):
+            Endpoint(MetricsOptions(f"127.0.0.1:{port}"))
+    for address in ("9464", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", "no.host.invalid:1"):
+        with pytest.raises(ConfigError) as told:
+            Endpoint(MetricsOptions(address))
+        assert "\n" not in str(told.value) and address.split(":")[0] in str(told.value)
+
+
+def test_without_the_package_nothing_starts(tmp_path, monkeypatch, capsys):
+    """Given no prometheus-client. Expect one sentence with the remedy, and no region made."""
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    (tmp_path / "server.toml").write_text(CONFIG)
+    region = tmp_path / "region"
+    arguments = ["serve", str(tmp_path / "server.toml"), "--region", str(region)]
+    assert main(arguments) == EXIT_USAGE
+    said = capsys.readouterr().err
+    assert "pip install 'replay-server[metrics]'" in said and len(said.splitlines()) == 1
+    assert not region.exists()
+
+
+def test_serve_has_the_endpoint_and_stops(tmp_path):
+    """Given [metrics] in the file. Expect its url in a line, an answer there, a clean end."""
+    (tmp_path / "server.toml").write_text(CONFIG)
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "replay_server", "serve", str(tmp_path / "server.toml")],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        line = next(line for line in process.stdout if line.startswith("metrics at "))
+        families = scrape(line.split()[2])
+        assert "replay_steps_committed" in families and "process_resident_memory_bytes" in families
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+
+
+def test_a_typo_in_the_section_is_told(tmp_path, capsys):
+    """Given [metrics] with an unknown field, one of another kind. Expect it to be named."""
+    for wrong, said in (("adress = 'x'", "adress"), ("insecure = 'no'", "insecure")):
+        path = tmp_path / "server.toml"
+        path.write_text(CONFIG.replace('address = "127.0.0.1:0"', wrong))
+        assert main(["serve", str(path)]) == EXIT_USAGE
+        assert said in capsys.readouterr().err
