@@ -1,7 +1,7 @@
 """`python -m replay_server`, or `replay-server`: serve tables, or look at a server that does.
 
     serve [FILE]    serves what a server.toml describes; options on the command line win
-    stats ADDRESS   prints the counters of a running server; --watch: again and again
+    stats ADDRESS   prints the counters of a running server; --watch: a live view of it
     bench           prints how fast all of this is on this machine; --json FILE: writes it too
     demo, actor, learner    the training programs (programs.py); they need the extra [train]
 
@@ -14,7 +14,6 @@ import argparse
 import signal
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
@@ -31,6 +30,7 @@ EXAMPLES = """examples:
   python -m replay_server serve --env CartPole-v1 --n-step 3 --capacity 100000
   python -m replay_server serve deploy/server.toml --metrics 127.0.0.1:9464
   python -m replay_server stats udp://127.0.0.1:7400 --watch
+  python -m replay_server stats http://127.0.0.1:9464/metrics --watch --interval 2
   python -m replay_server bench --json figures.json
 """
 
@@ -61,8 +61,8 @@ class ServeArgs:
 class StatsArgs:
     """Options of `stats`."""
 
-    watch: bool = option("Print again and again, with rates, until Ctrl-C.", False)
-    every: float = option("Seconds between two prints.", 1.0)
+    watch: bool = option("A live view with rates, until Ctrl-C; a line a look if piped.", False)
+    interval: float = option("Seconds between two looks.", 1.0)
     timeout: float = option("Seconds to wait for the server.", 5.0)
 
 
@@ -94,8 +94,17 @@ def parser() -> argparse.ArgumentParser:
     )
     serve.add_argument("file", nargs="?", metavar="FILE", help="a server.toml")
     add_options(serve, ServeArgs, keep_unset=True)
-    stats = commands.add_parser("stats", help="print the counters of a running server")
-    stats.add_argument("address", metavar="ADDRESS", help="such as udp://127.0.0.1:7400")
+    stats = commands.add_parser(
+        "stats",
+        help="print the counters of a running server, or watch it",
+        description="Asked at its own address a server tells counters and tables; at its metrics "
+        "endpoint (serve --metrics) also times, waits, ages, and what each session does.",
+    )
+    stats.add_argument(
+        "address",
+        metavar="ADDRESS",
+        help="such as udp://127.0.0.1:7400 or http://127.0.0.1:9464/metrics",
+    )
     add_options(stats, StatsArgs)
     bench = commands.add_parser("bench", help="print how fast all of this is on this machine")
     add_options(bench, BenchArgs)
@@ -175,20 +184,20 @@ def _from_options(given: dict[str, Any]) -> Any:
 
 
 def stats(args: dict[str, Any]) -> int:
-    """Prints the counters of a server once, or until Ctrl-C."""
-    from .client import Client
+    """Prints the counters of a server once, or watches it until Ctrl-C."""
+    from .errors import ConfigError
+    from .looks import source_of
     from .stats import lines
+    from .watch import watch
 
-    before, at = None, 0.0
-    with Client(args["address"], timeout=args["timeout"]) as client:
-        while True:
-            counters, now = client.stats().counters, time.monotonic()
-            print("\n".join(lines(counters, before, now - at)), flush=True)
-            if not args["watch"]:
-                return 0
-            before, at = counters, now
-            time.sleep(args["every"])
-            print()
+    if not 0.1 <= args["interval"] <= 3600.0:
+        raise ConfigError(f"--interval is {args['interval']:g}; expected 0.1 to 3600 seconds")
+    source = source_of(args["address"], args["timeout"])
+    if args["watch"]:
+        return watch(source, args["interval"])
+    print("\n".join(lines(source.look().counters)), flush=True)
+    source.close()
+    return 0
 
 
 def bench(args: dict[str, Any]) -> int:

@@ -145,6 +145,19 @@ class Client:
         self._link.wait(ticket, f"looking up table {name!r}", timeout)
         return raw
 
+    def table_infos(self, most: int, timeout: float | None = None) -> list[Any]:
+        """What the server tells of its first `most` tables: a struct rp_table_info by number."""
+        timeout, infos = self.timeout if timeout is None else timeout, []
+        while len(infos) < most:
+            raw = ffi.new("struct rp_table_info *")
+            ticket = self._link.post(lib.rp_link_table_number, len(infos), raw, timeout=timeout)
+            try:
+                self._link.wait(ticket, f"looking up table {len(infos)}", timeout)
+            except UnknownTable:
+                break
+            infos.append(raw)
+        return infos
+
     def _on(self, name: str, timeout: float, act: Callable[[RemoteTable, float], Any]) -> Any:
         """act(table, seconds left), once more with the table looked up again if it was another."""
         deadline = Deadline(timeout)

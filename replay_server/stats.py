@@ -1,4 +1,4 @@
-"""Counters as text: what moved, how fast, and in words what each one counts."""
+"""Counters as text: what moved, and in words what each one counts."""
 
 from __future__ import annotations
 
@@ -18,18 +18,11 @@ class Stats:
     weights_version: int
 
 
-def lines(
-    counters: Mapping[str, int], before: Mapping[str, int] | None = None, seconds: float = 0.0
-) -> list[str]:
-    """One line for each counter that is not zero; with `before`, how fast it moved since."""
+def lines(counters: Mapping[str, float]) -> list[str]:
+    """One line for each counter that is not zero."""
     width = max((len(name) for name in counters), default=0)
-    text = []
-    for name, value in counters.items():
-        if value == 0:
-            continue
-        rate = ""
-        if before is not None and seconds > 0.0:
-            rate = f"{(value - before.get(name, 0)) / seconds:>14,.0f}/s"
-        sentence = _native.COUNTER_SENTENCES.get(name, "")
-        text.append(f"{name:<{width}} {value:>20,}{rate}  {sentence}".rstrip())
-    return text
+    return [
+        f"{name:<{width}} {value:>20,.0f}  {_native.COUNTER_SENTENCES.get(name, '')}".rstrip()
+        for name, value in counters.items()
+        if value
+    ]
