@@ -39,7 +39,7 @@ class Program:
         self.name = name = f"actor-{args.number}"
         self.run = options.begin_run(name, COMMAND, args, settings)
         self.progress = Progress()
-        self.envs = make_envs(settings.env, settings.envs)
+        self.envs = make_envs(settings.env, settings.envs, protocol=settings.protocol)
         self.ledger = Ledger(args.run / f"{name}.ledger") if args.ledger else None
         self.rng = generator("train", args.seed, PULL_INDEX + args.number)
         self.client: Client | None = None

@@ -1,14 +1,13 @@
-"""Environments by name: vectors for acting, seeds that never meet, lives lost made visible.
+"""Environments by name: vectors for acting, and seeds that never meet.
 
 Seeds are built from (purpose, seed, index) in disjoint bit fields, so training, selection and the
-final evaluation can never play the same episode start, whatever --seed was given:
+final evaluation can never play the same episode start, whatever --seed was given (but for Atari,
+where a hash of 31 bits is left of them: two starts meet with probability 2^-31):
 
     bit 56..   purpose      bit 24..55  seed      bit 0..23  environment or episode index
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -29,54 +28,45 @@ def seed_for(purpose: str, seed: int, index: int = 0) -> int:
     return PURPOSES.index(purpose) << 56 | seed << 24 | index
 
 
-class LifeLoss(gymnasium.Wrapper):
-    """info["life_lost"]: True at a step after which info["lives"] is lower than before."""
-
-    def __init__(self, env: gymnasium.Env) -> None:
-        super().__init__(env)
-        self.lives = 0
-
-    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(**arguments)
-        self.lives = int(info.get("lives", 0))
-        return observation, {**info, "life_lost": False}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        lives = int(info.get("lives", self.lives))
-        info = {**info, "life_lost": lives < self.lives}
-        self.lives = lives
-        return observation, reward, terminated, truncated, info
-
-
 class EnvError(ValueError):
     """An environment that is not to be had, and what to do about it, in one sentence."""
 
 
+def is_atari(env_id: str) -> bool:
+    """True for ids of ale-py's games, the old ones included, so that those are told the new id."""
+    return env_id.startswith("ALE/") or "NoFrameskip" in env_id or "Deterministic-" in env_id
+
+
 def check_env(env_id: str) -> None:
     """EnvError where no environment has this id, with the nearest one that there is."""
-    if env_id.startswith("ALE/"):
-        try:
-            import ale_py
-        except ImportError as error:
-            raise EnvError(f"{env_id} needs ale-py: pip install ale-py") from error
-        gymnasium.register_envs(ale_py)
-    if env_id not in gymnasium.registry and ":" not in env_id:
+    if is_atari(env_id):
+        from actor.atari import rom_of
+
+        rom_of(env_id)
+    elif env_id not in gymnasium.registry and ":" not in env_id:
         close = nearest(env_id, gymnasium.registry)
         raise EnvError(f"no environment {env_id!r}; the nearest is {close!r}")
 
 
-def make_env(env_id: str, render_mode: str | None = None) -> gymnasium.Env:
-    """One environment. ALE games get the usual 84x84 grey frames, four actions a step, lives."""
+def make_env(
+    env_id: str, render_mode: str | None = None, *, protocol: str = "sticky"
+) -> gymnasium.Env:
+    """One environment, or EnvError. `protocol` is for Atari, see actor/atari.py."""
     check_env(env_id)
-    if not env_id.startswith("ALE/"):
-        return gymnasium.make(env_id, render_mode=render_mode)
-    game = gymnasium.make(env_id, frameskip=1, render_mode=render_mode)
-    return LifeLoss(gymnasium.wrappers.AtariPreprocessing(game))
+    if is_atari(env_id):
+        from actor.atari import AtariGame
+
+        return AtariGame(env_id, protocol=protocol)
+    return gymnasium.make(env_id, render_mode=render_mode)
 
 
-def make_envs(env_id: str, count: int) -> VectorEnv:
-    """`count` environments stepped in turn in this process, in Gymnasium's next-step mode."""
+def make_envs(env_id: str, count: int, *, protocol: str = "sticky") -> VectorEnv:
+    """`count` environments stepped in this process, in Gymnasium's next-step mode; or EnvError."""
+    check_env(env_id)
+    if is_atari(env_id):
+        from actor.atari import AtariFrames
+
+        return AtariFrames(env_id, count, protocol=protocol)
     return SyncVectorEnv([lambda: make_env(env_id) for _ in range(count)])
 
 

@@ -227,6 +227,8 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
     args, settings = options.checked(
         options.Demo, parser, {**told.get("demo", {}), **given}, check_env
     )
+    if args.solve_at is None:
+        args.solve_at = settings.mark
     if (args.run / METRICS).exists():
         parser.error(f"{args.run} holds a run already; name another folder with --run")
     if args.transport not in TRANSPORTS:

@@ -65,7 +65,11 @@ class InTurn:
     ) -> None:
         torch.manual_seed(seed)
         self.settings = settings
-        self.envs = envs if envs is not None else make_envs(settings.env, settings.envs)
+        self.envs = (
+            envs
+            if envs is not None
+            else make_envs(settings.env, settings.envs, protocol=settings.protocol)
+        )
         table = table if table is not None else table_for(settings)
         name = f"loopback://in-turn-{os.getpid()}-{id(self)}"
         self.server = Server([table], name, seed=seed, virtual_clock=True)

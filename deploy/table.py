@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from learner.presets import Preset
-from replay_server import MinSize, NStep, Prioritized, SamplesPerInsert, Table, spec_from
+from replay_server import (
+    MinSize,
+    NStep,
+    Prioritized,
+    SamplesPerInsert,
+    ServerOptions,
+    Table,
+    spec_from,
+)
 
 TABLE = "main"
 
@@ -36,7 +44,10 @@ def table_for(settings: Preset) -> Table:
 def server_toml(settings: Preset, *, url: str, seed: int) -> str:
     """The same as a configuration file of `python -m replay_server serve`."""
     table = table_for(settings)
-    lines = ["[server]", f'url = "{url}"', f"seed = {seed}", "", "[[table]]"]
+    lines = ["[server]", f'url = "{url}"', f"seed = {seed}"]
+    needed = {"sessions": 2 * settings.actors + 8, "records": settings.prefetch + 1}
+    lines += [f"{k} = {v}" for k, v in needed.items() if v > getattr(ServerOptions, k)]
+    lines += ["", "[[table]]"]
     lines += [f'name = "{TABLE}"', f'env = "{settings.env}"', f'pad = "{settings.pad}"']
     lines += [f"capacity = {settings.capacity}", f"alpha = {settings.alpha}"]
     lines += [f"plan = {{ n_step = {settings.n}, stack = {settings.stack} }}"]

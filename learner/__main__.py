@@ -18,9 +18,11 @@ import time
 import numpy as np
 import torch
 
-from actor.envs import EnvError, action_count, check_env, make_env
+from actor.envs import EnvError, check_env
 from learner import checkpoint, options
+from learner.device import DeviceError, device_from
 from learner.dqn import Update
+from learner.evaluate import actions_of
 from learner.learner import Learner
 from learner.presets import Preset
 from learner.solved import Judge, evaluate, save
@@ -45,6 +47,7 @@ class Program:
 
     def __init__(self, args: options.Train, settings: Preset, stop: Stop) -> None:
         self.args, self.settings, self.stop = args, settings, stop
+        self.device = device_from(args.device)
         self.run = options.begin_run(NAME, COMMAND, args, settings)
         self.progress = Progress()
         self.phases = Phases()
@@ -67,15 +70,12 @@ class Program:
 
     def build(self, spec: Spec) -> None:
         """Nets, and what --resume found; the environment is asked only for its actions."""
-        env = make_env(self.settings.env)
-        actions = action_count(env)
-        env.close()
         self.learner = Learner(
             spec=spec,
-            actions=actions,
+            actions=actions_of(self.settings),
             preset=self.settings,
             seed=self.args.seed,
-            device=self.args.device,
+            device=self.device,
         )
         if self.args.resume is not None:
             newest = checkpoint.latest(self.args.resume / "checkpoints")
@@ -102,6 +102,7 @@ class Program:
             self.settings.batch,
             beta=lambda: self.learner.beta(),
             prefetch=self.settings.prefetch,
+            device=self.device,
         )
         with batches:
             while not self.done():
@@ -266,7 +267,7 @@ def train(argv: list[str]) -> int:
     with Stop() as stop:
         try:
             program = Program(args, settings, stop)
-        except (ReplayError, OSError) as error:
+        except (ReplayError, DeviceError, OSError) as error:
             print(f"learner: {error}", file=sys.stderr)
             return 2
         try:

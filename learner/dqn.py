@@ -59,7 +59,7 @@ def transitions_from(
     Shares memory with `data` where device and dtype allow it. ValueError where `ahead` is below 1:
     such an item has no next observation and should never have been created.
     """
-    ahead = _tensor(ahead, device).long()
+    ahead = _tensor(ahead, "cpu").long()
     if bool((ahead < 1).any()):
         raise ValueError("an item with ahead = 0 has no next observation")
     observation, next_observation = {}, {}
@@ -73,7 +73,7 @@ def transitions_from(
         action=_tensor(data["action"], device)[:, 0].long(),
         reward=_tensor(data["reward"], device).float(),
         terminated=_tensor(data["terminated"], device).bool(),
-        ahead=ahead,
+        ahead=ahead.to(device),
         next_observation=next_observation,
         weights=_tensor(weights, device).float(),
     )

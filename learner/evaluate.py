@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from gymnasium import Env
 
-from actor.envs import make_env, seed_for
+from actor.envs import action_count, make_env, seed_for
+from learner.presets import Preset
 from learner.video import Film
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
@@ -37,19 +38,29 @@ class Verdict:
         return float(self.returns.mean())
 
 
+def actions_of(settings: Preset) -> int:
+    """How many actions the environment has."""
+    env = make_env(settings.env, protocol=settings.protocol)
+    actions = action_count(env)
+    env.close()
+    return actions
+
+
 class Evaluation:
     """Environments kept for several evaluations of one kind."""
 
     def __init__(
-        self, env_id: str, spec: Spec, *, stack: int, episodes: int, film: Film | None = None
+        self, settings: Preset, spec: Spec, *, episodes: int, film: Film | None = None
     ) -> None:
         self.spec, self.film = spec, film
-        self.envs: list[Env] = [make_env(env_id) for _ in range(episodes)]
+        name, protocol = settings.env, settings.protocol
+        self.envs: list[Env] = [make_env(name, protocol=protocol) for _ in range(episodes)]
         if film is not None:
             self.envs[0].close()
-            self.envs[0] = make_env(env_id, render_mode="rgb_array")
+            self.envs[0] = make_env(name, "rgb_array", protocol=protocol)
         self.stacks = {
-            column.name: FrameStack(column, stack, episodes) for column in spec.group("observation")
+            column.name: FrameStack(column, settings.stack, episodes)
+            for column in spec.group("observation")
         }
 
     def run(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from learner.presets import PRESETS, Preset, changed, preset
+from learner.presets import PRESETS, Preset, changed, preset, preset_for
 from replay_server import runfile
 from replay_server.arguments import Parser, add_options, argument, option
 from replay_server.errors import ConfigError
@@ -26,7 +26,7 @@ from replay_server.wandb_run import require_wandb
 class Common:
     """What every program of a run has."""
 
-    preset: str = option(f"One of {', '.join(PRESETS)}.", "cartpole")
+    preset: str = option(f"One of {', '.join(PRESETS)}; empty: the one for --env.", "")
     seed: int = option("Seed of everything this program draws.", 1)
     run: Path = option("Run folder.", Path("runs/default"))
     tensorboard: bool = option("Write event files to RUN/tensorboard.", True)
@@ -53,7 +53,7 @@ class Train(Common):
     resume: Path | None = option(
         "Run folder to go on from; its options are taken over.", None, saved=False
     )
-    device: str = option("Where the nets live: cpu, or cuda.", "cpu")
+    device: str = option("Where the nets live: cpu, cuda, or auto: a GPU if there is one.", "auto")
     updates: int = option("Learner steps after which training ends; 0 is no end.", 0)
     solve_at: float | None = option("Mean greedy return that counts as solved.", None)
     evaluate_every: int = option("Learner steps between candidates for solved.", 500)
@@ -68,7 +68,8 @@ class Demo(Common):
     run: Path = option("Run folder; a new one below runs/ where none is named.", Path())
     transport: str = option("udp, or loopback: all in one process, in turn.", "udp")
     solve_at: float | None = option(
-        "Mean greedy return over 20 and 20 episodes that is solved; none: until time is up.", 490.0
+        "Mean greedy return over 20 and 20 episodes that is solved; not given: the preset's mark.",
+        None,
     )
     minutes: float = option("Longest training time.", 6.0)
 
@@ -127,6 +128,7 @@ def resolved(cls: type[Args], values: Mapping[str, Any]) -> tuple[Args, Preset]:
     """
     names = {field.name for field in dataclasses.fields(cls)}
     args = cls(**{name: value for name, value in values.items() if name in names})
+    args.preset = preset_for(args.preset, str(values.get("env", "")))
     if args.wandb:
         require_wandb()
     settings = {name: value for name, value in values.items() if name not in names}

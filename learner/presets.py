@@ -32,6 +32,7 @@ CHOICES = {
     "network": ("mlp", "nature", "linear"),
     "optimizer": ("adam", "rmsprop"),
     "pad": ("zero", "first"),
+    "protocol": ("sticky", "apex"),
 }
 
 
@@ -45,6 +46,9 @@ class Preset:
     states: int = _setting("Number of states, for the linear network only.", 0)
     stack: int = _setting("Frames in a stack.", 1)
     pad: str = _setting("What stands before an episode's first frame: zero or first.", "zero")
+    protocol: str = _setting(
+        "Atari: sticky (an action is repeated with probability 0.25) or apex (never).", "sticky"
+    )
 
     n: int = _setting("Steps of the n-step return.", 3)
     gamma: float = _setting("Discount of one step.", 0.99)
@@ -83,6 +87,7 @@ class Preset:
     publish_every: int = _setting("Updates between publications of the weights.")
     publish_seconds: float = _setting("Longest time between publications of the weights.", 1.0)
     env_steps: int = _setting("Environment steps of all actors after which a run ends.")
+    mark: float | None = _setting("Mean greedy return that the demo calls solved.", None)
 
     def __post_init__(self) -> None:
         for name in COUNTS:
@@ -122,6 +127,7 @@ CARTPOLE = Preset(
     pull_every=400,
     publish_every=20,
     env_steps=1_500_000,
+    mark=490.0,
 )
 
 ATARI = Preset(
@@ -149,9 +155,10 @@ ATARI = Preset(
 # Horgan et al. 2018, DQN on Atari. 400 frames between pulls are 100 steps at an action repeat of 4.
 # The paper drops the excess over 2 M every 100 learner steps; here the ring drops the oldest step
 # at every insert. Reward clipping is the DQN convention that the paper builds on; pad, publication
-# and the length of a run are ours.
+# and the length of a run are ours, and so is that a lost life cuts no return.
 APEX_PAPER = Preset(
     env="ALE/Pong-v5",
+    protocol="apex",
     network="nature",
     hidden=(512,),
     stack=4,
@@ -184,6 +191,11 @@ APEX_PAPER = Preset(
 )
 
 PRESETS = {"cartpole": CARTPOLE, "atari": ATARI, "apex-paper": APEX_PAPER}
+
+
+def preset_for(name: str, env: str) -> str:
+    """`name`; where it is empty, the preset that suits `env` (which may be empty too)."""
+    return name or ("atari" if env.startswith("ALE/") else "cartpole")
 
 
 def preset(name: str) -> Preset:

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from actor.envs import action_count, make_env
 from learner import checkpoint
-from learner.evaluate import Evaluation, Verdict
+from learner.evaluate import Evaluation, Verdict, actions_of
 from learner.learner import Learner
 from learner.presets import Preset
 from learner.video import Film
@@ -53,11 +52,9 @@ def evaluate(
     given = {name: value for name, value in state["preset"].items() if name in known}
     settings = Preset(**{**given, "hidden": tuple(given["hidden"])})
     spec = Spec.from_json(json.dumps(state["spec"]))
-    env = make_env(settings.env)
-    learner = Learner(spec=spec, actions=action_count(env), preset=settings, seed=0)
-    env.close()
+    learner = Learner(spec=spec, actions=actions_of(settings), preset=settings, seed=0)
     learner.restore(tensors, state)
-    evaluation = Evaluation(settings.env, spec, stack=settings.stack, episodes=episodes, film=film)
+    evaluation = Evaluation(settings, spec, episodes=episodes, film=film)
     whole = False
     try:
         verdict = evaluation.run(learner.online, "evaluate", seed, show=show)
@@ -75,9 +72,7 @@ class Judge:
     def __init__(self, settings: Preset, spec: Spec, *, mark: float, seed: int, run: Run) -> None:
         self.spec, self.mark, self.seed, self.run = spec, mark, seed, run
         self.candidates = 0
-        self.evaluation = Evaluation(
-            settings.env, spec, stack=settings.stack, episodes=SELECT_EPISODES
-        )
+        self.evaluation = Evaluation(settings, spec, episodes=SELECT_EPISODES)
 
     def solved(self, learner: Learner) -> dict[str, Any] | None:
         """What the run's summary tells if these weights solve it; else None."""

@@ -1,7 +1,7 @@
 """From what an environment returns to the rows that are stored, for every autoreset mode.
 
 Gymnasium's vector environments end an episode in one of three ways, and say which in
-`metadata["autoreset_mode"]`. What `step` returns for an environment that just ended:
+`autoreset_mode`, their own or their metadata's. What `step` returns for one that just ended:
 
     mode        observation      final observation        the next call of step
     next-step   the final one    the observation itself   ignores the action, returns the reset's
@@ -66,7 +66,9 @@ def mode_of(env: Any) -> str:
     """The mode of a Gymnasium Env or VectorEnv; SpecError where a VectorEnv does not say."""
     if not hasattr(env, "single_observation_space"):
         return "single"
-    stated = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
+    # The environment's own word first: ale-py writes metadata into a dict that all vectors share.
+    stated = getattr(getattr(env, "unwrapped", env), "autoreset_mode", None)
+    stated = stated or (getattr(env, "metadata", None) or {}).get("autoreset_mode")
     name = str(getattr(stated, "value", stated))
     modes = {"NextStep": "next-step", "SameStep": "same-step", "Disabled": "disabled"}
     if name not in modes:

@@ -9,7 +9,8 @@
     [[table]]                      one section a table
     name = "main"
     capacity = 1_000_000
-    env = "CartPole-v1"            the columns of a Gymnasium environment, or written out:
+    env = "CartPole-v1"            the columns of a Gymnasium environment ("ALE/Pong-v5": of any
+                                   Atari game, without ale-py), or written out:
     columns = [{ name = "observation", dtype = "float32", shape = [4], pad = "zero" }, ...]
     plan = { n_step = 3, stack = 1 }             or { sequence = 80, n_step = 5, state = ["h"] }
     sampler = "prioritized"        by priority ** alpha; or "uniform"
@@ -146,7 +147,16 @@ def _spec(section: Mapping[str, Any], where: str) -> Spec:
     return Spec(tuple(columns))
 
 
+def atari_spec(pad: str = "zero") -> Spec:
+    """The columns of any ALE game, as actor/atari.py plays it: one new frame a step."""
+    frame = Column("observation", np.dtype(np.uint8), (84, 84), pad)
+    facts = {"action": np.int64, "reward": np.float32, "terminated": np.bool_}
+    return Spec((frame, *(Column(name, np.dtype(kind)) for name, kind in facts.items())))
+
+
 def _spec_of_env(name: str, pad: str, where: str) -> Spec:
+    if name.startswith("ALE/"):
+        return atari_spec(pad)
     try:
         import gymnasium
     except ImportError as error:

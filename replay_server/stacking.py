@@ -34,7 +34,7 @@ def stacks_from_frames(frames: Any, ahead: Any, n: int, stack: int) -> tuple[Any
     """(obs, next_obs), each [B, k, *shape], of one sampled observation column.
 
     frames: [B, k + n, *shape] (stack=k > 1) or [B, 2, *shape] (stack=1), array or tensor.
-    ahead: integers [B], of the same kind as frames; rows after t in the episode.
+    ahead: integers [B], rows after t in the episode; on the host, so that no GPU is waited for.
     obs is always a view of frames; next_obs is one where every item has ahead >= n, else a copy.
     Raises SpecError when frames has another number of steps.
     """
@@ -46,18 +46,15 @@ def stacks_from_frames(frames: Any, ahead: Any, n: int, stack: int) -> tuple[Any
     if stack == 1:
         return frames[:, :1], frames[:, 1:]
     obs = frames[:, :stack]
-    if not bool((ahead < n).any()):
+    m = np.minimum(np.asarray(ahead), n).astype(np.int64)
+    if not len(m) or m.min() == n:
         return obs, frames[:, n:]
-    if isinstance(frames, np.ndarray):
-        rows, window = np.arange(len(frames)), np.arange(stack)
-        m = np.minimum(ahead, n).astype(np.int64)
-    else:
+    rows, steps = np.arange(len(m))[:, None], m[:, None] + np.arange(stack)
+    if not isinstance(frames, np.ndarray):
         import torch
 
-        rows = torch.arange(len(frames), device=frames.device)
-        window = torch.arange(stack, device=frames.device)
-        m = ahead.clamp(max=n).long()
-    return obs, frames[rows[:, None], m[:, None] + window]
+        rows, steps = (torch.from_numpy(index).to(frames.device) for index in (rows, steps))
+    return obs, frames[rows, steps]
 
 
 class FrameStack:

@@ -224,7 +224,7 @@ def test_extra_columns_travel_and_wrong_input_names_the_column():
 
 def test_a_vector_environment_that_does_not_say_its_mode_is_refused():
     envs = SyncVectorEnv([lambda: ScriptedEnv()])
-    envs.metadata = {}
+    envs.metadata, envs.autoreset_mode = {}, None
     with pytest.raises(SpecError, match="autoreset_mode"):
         mode_of(envs)
     envs.close()

@@ -8,7 +8,7 @@ from environments import ScriptedEnv
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from actor.envs import LifeLoss, action_count, make_envs, seed_for, train_seeds
+from actor.envs import action_count, make_envs, seed_for, train_seeds
 from actor.exploration import EpsilonGreedy, epsilons, epsilons_of
 from actor.window import Window
 from learner import dqn
@@ -77,32 +77,6 @@ def test_actions_that_are_not_discrete_are_refused():
         env.action_space = space
         with pytest.raises(ValueError, match="Discrete"):
             action_count(env)
-
-
-class Lives(ScriptedEnv):
-    """Reports lives in place of lives lost, as ALE does."""
-
-    def reset(self, **arguments):
-        observation, _ = super().reset(**arguments)
-        self.lives = 5
-        return observation, {"lives": 5}
-
-    def step(self, action):
-        *result, info = super().step(action)
-        self.lives -= int(info["life_lost"])
-        return *result, {"lives": self.lives}
-
-
-def test_lives_become_flags():
-    plain, wrapped = ScriptedEnv(2), LifeLoss(Lives(2))
-    for _ in range(8):
-        plain.reset()
-        assert wrapped.reset()[1]["life_lost"] is False
-        over = False
-        while not over:
-            *_, terminated, truncated, info = plain.step(0)
-            assert wrapped.step(0)[4]["life_lost"] == info["life_lost"]
-            over = terminated or truncated
 
 
 def table_q(stacks, scale):

@@ -1,0 +1,30 @@
+"""Where the learner's nets live. One path for CPU and GPU: only this name differs.
+
+On a GPU, batches land in page-locked memory and are copied from there without waiting
+(replay_server/batches.py); on the CPU the tensors are views of the landing.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+class DeviceError(ValueError):
+    """A device that is not there, in one sentence."""
+
+
+def device_from(name: str) -> str:
+    """ "cpu" or "cuda" (or "cuda:1"): `name`, or for "auto" a GPU where torch sees one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda"):
+        raise DeviceError(f"device {name!r}; expected auto, cpu or cuda")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise DeviceError(
+            f"device {name!r}: torch {torch.__version__} sees no GPU here; take --device cpu"
+        )
+    return name
