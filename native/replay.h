@@ -184,6 +184,35 @@ int rp_link_push(struct rp_link *link, uint16_t table, uint16_t stream, const ui
 int rp_link_push_rows(struct rp_link *link, uint16_t table, const uint16_t *streams,
                       const uint32_t *flags, const uint8_t *rows, uint32_t step_bytes,
                       uint32_t count, uint64_t timeout_ns);
+/* Some steps of all streams, in the caller's memory. A step's rows go first, by stream; then its
+ * closing rows; then, where items[step] is set, items at the running maximum for the anchors whose
+ * window is complete: `reach` rows follow, or the episode has ended. Lengths and numbers begin as 0
+ * with the writer and, like the place reached, are kept here by the calls. */
+enum rp_block_marks {
+    RP_BLOCK_ROW = 1, /* this stream took a step */
+    RP_BLOCK_END = 2, /* its episode ended, behind that: the next of the closing rows is its */
+};
+struct rp_block {
+    const uint8_t *rows;     /* [steps][streams][step_bytes] */
+    const uint8_t *closings; /* [E][step_bytes], in the order of the marks */
+    const uint8_t *marks;    /* [steps][streams] */
+    const uint8_t *items;    /* [steps] */
+    uint64_t *next_steps;    /* [streams] number of the next row, closing rows included */
+    uint32_t *lengths;       /* [streams] rows of the open episode */
+    uint32_t streams;
+    uint32_t step_bytes;
+    uint32_t reach;
+    uint32_t steps;    /* how many there are */
+    uint32_t finished; /* items of the steps before this one are posted */
+    uint32_t step;     /* the place reached, 0 at first */
+    uint32_t stream;
+    uint32_t phase;    /* 0 rows, 1 closing rows, 2 items */
+    uint32_t closing;
+    uint32_t item;
+};
+/* Takes what there is room for; 0: all of it, RP_PENDING: call again, or a negative status. */
+int rp_link_push_block(struct rp_link *link, uint16_t table, struct rp_block *block,
+                       uint64_t timeout_ns);
 /* An item at step steps[i] of stream streams[i]; priorities null: the table's running maximum. */
 int rp_link_create(struct rp_link *link, uint16_t table, const uint16_t *streams,
                    const uint64_t *steps, const double *priorities, uint32_t count,

@@ -17,6 +17,7 @@ from typing import Any
 
 _HOMES = {
     "autoreset": ("Autoreset", "Rows", "mode_of"),
+    "anchors": ("Ready",),
     "batch": ("Batch", "Keys", "importance_weights", "priority_from_td"),
     "batches": ("Batches",),
     "client": ("Client",),
@@ -49,7 +50,7 @@ _HOMES = {
     "spec": ("Column", "Spec", "SpecError", "spec_from"),
     "stacking": ("FrameStack", "stacks_from_frames"),
     "table": ("MinSize", "Prioritized", "SamplesPerInsert", "Table", "Uniform"),
-    "writer": ("Ready", "Writer"),
+    "writer": ("Writer",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME_OF)

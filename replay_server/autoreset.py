@@ -117,6 +117,7 @@ class Autoreset:
             and c not in spec.group("action")
         )
         self.made_up = np.zeros(count, np.bool_)
+        self.any_made_up = False
 
     def restart(self, mask: np.ndarray | None = None) -> None:
         """The caller has called `reset` (on those in `mask`): their next step is real.
@@ -124,6 +125,7 @@ class Autoreset:
         An episode that was open there has no closing row from here; the writer cuts it.
         """
         self.made_up[slice(None) if mask is None else np.asarray(mask, np.bool_)] = False
+        self.any_made_up = bool(self.made_up.any())
 
     def cut(self, mask: np.ndarray, final_observation: Any) -> Rows:
         """Only closing rows: the open episodes of `mask` [B] end here, as truncated."""
@@ -167,22 +169,39 @@ class Autoreset:
         given |= self._columns("observation", observation)
         given |= self._columns("action", action)
 
-        real = ~self.made_up
-        ended = (terminated | truncated) & real
-        columns = {c.name: fitted(c, given[c.name], self.count)[real] for c in self.spec}
-        closing = self._closing(ended, terminated, next_observation, infos, final_observation)
-        started = self.made_up if self.mode == "next-step" else ended
-        if self.mode == "next-step":
-            self.made_up = ended
+        columns = {c.name: fitted(c, given[c.name], self.count) for c in self.spec}
+        real, ended, closing = self.ends(
+            terminated, truncated, next_observation, infos, final_observation
+        )
         ending = np.where(terminated, TERMINATED, np.where(truncated, TRUNCATED, OPEN))
         return Rows(
             streams=np.flatnonzero(real),
-            columns=columns,
+            columns={name: column[real] for name, column in columns.items()},
             ending=ending[real].astype(np.uint8),
             ended_streams=np.flatnonzero(ended),
             closing=closing,
-            started=started,
+            started=~real if self.mode == "next-step" else ended,
         )
+
+    def ends(
+        self,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        next_observation: Any,
+        infos: Mapping[str, Any] | None,
+        final_observation: Any,
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Of flags bool [B]: whose step is real, whose episode ended, {column: [E, *shape]}.
+
+        The one place that changes what the next call is; SpecError before it does.
+        """
+        real = ~self.made_up
+        ended = (terminated | truncated) & real
+        closing = self._closing(ended, terminated, next_observation, infos, final_observation)
+        if self.mode == "next-step":
+            self.made_up = ended
+            self.any_made_up = True in ended.tolist()
+        return real, ended, closing
 
     def _batched(self, value: Any) -> np.ndarray:
         array = np.asarray(value)

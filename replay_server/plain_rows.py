@@ -49,12 +49,13 @@ def ask_for_place(link: Link, table: RemoteTable, streams: int, timeout: float) 
     return int(granted.window)
 
 
-def writer_error(link: Link, table: RemoteTable, status: int) -> ReplayError:
-    """The error that ended a writer, with what it lost."""
+def writer_error(link: Link, table: RemoteTable, status: int, waiting: int = 0) -> ReplayError:
+    """The error that ended a writer, with what it lost; `waiting` rows never reached the link."""
     counts = ffi.new("uint64_t[3]")
     lib.rp_link_loss(link.raw, table.number, counts, counts + 1, counts + 2)
     what = f"writing to table {table.name!r}"
-    return _native.error(_native.STATUSES[-status], what, loss=tuple(ffi.unpack(counts, 3)))
+    stored, in_doubt, lost = ffi.unpack(counts, 3)
+    return _native.error(_native.STATUSES[-status], what, loss=(stored, in_doubt, lost + waiting))
 
 
 def packed(table: RemoteTable, columns: Mapping[str, Any]) -> np.ndarray:

@@ -13,42 +13,36 @@ An anchor is ready once as many rows follow it as the table's plans reach ahead,
 ended. Anchors that `add` returned and that nobody created by the next `add`, `flush` or `close`
 are created then, with the running maximum: whoever has no priorities need not care.
 
-Rows that the server does not take in time (a limiter holds them back) stay here and go first with
-the next call: an exception loses nothing and nothing is sent twice. Closing the writer ends its
-session: open episodes are cut at their last stored row.
+What `add` takes waits here, some dozens of rows or HOLD_S at most, and is handed to the link in one
+call (block.py); the link sends full datagrams at once. `send` hands over and sends what there is,
+`flush` waits until it is stored: acknowledged is what the server acknowledged, never what `add`
+returned from. Rows that the server does not take in time (a limiter holds them back) stay here and
+go first with the next call: an exception loses nothing and nothing is sent twice. Closing the
+writer ends its session: open episodes are cut at their last stored row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from . import _native
 from ._native import Deadline, Link, ffi, lib
+from .anchors import Anchors, Ready
 from .autoreset import MODES, Autoreset, Rows, mode_of
+from .block import Block
 from .errors import ClosedError, ConfigError, ReplayError
+from .laying import NOT_LAID, QUIET, Laying
 from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import checked_priorities
 from .remote import RemoteTable
-from .spec import SpecError
 
-
-@dataclass(frozen=True)
-class Ready:
-    """Anchors whose window is complete, sorted by (stream, step); int64 [K] each.
-
-    `ahead`: rows that follow the anchor in its episode, at most the table's reach.
-    """
-
-    streams: np.ndarray
-    steps: np.ndarray
-    ahead: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.streams)
+HOLD_S = 0.001
 
 
 @dataclass(frozen=True)
@@ -83,10 +77,13 @@ class Writer:
             raise ConfigError(f"autoreset {mode!r}; expected an environment or one of {MODES}")
         self._rows = Autoreset(self.spec, mode, streams)
         self._anchors = Anchors(streams, table.ahead)
-        self._pending: Ready | None = None
         self.window = ask_for_place(link, table, streams, timeout)
-        self._buffer = _Rows(self.spec, streams)
+        self._block = Block(self.spec, streams, table.ahead)
+        self._laying = Laying(self._block, mode == "single")
+        self._lay = self._laying.single if mode == "single" else self._laying.batch
         self._creates = _Creates()
+        self._held = False  # the last hand-over was not taken whole
+        self._due = 0.0  # when the block is handed over, full or not
 
     # -- adding ----------------------------------------------------------------------------------
 
@@ -120,29 +117,47 @@ class Writer:
         columns. Returns the anchors that became ready. Raises SpecError naming column, expected
         and got, before anything is stored.
         """
-        self._finish_pending()
-        self._drain(self.timeout)
-        rows = self._rows.rows(
-            observation=observation,
-            action=action,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            next_observation=next_observation,
-            final_observation=final_observation,
-            infos=infos,
-            life_lost=life_lost,
-            extras=extras,
-        )
-        self._pending = self._accept(rows)
-        self._drain(self.timeout)
-        return self._pending
+        block, autoreset = self._block, self._rows
+        if self._held or block.steps == block.steps_max:
+            self._drain(self.timeout)
+        laid = NOT_LAID
+        if self._laying.usable and life_lost is None and not extras:
+            laid = self._lay(observation, action, reward, terminated, truncated)
+        if laid == QUIET and not autoreset.any_made_up:
+            block.steps += 1
+            ready = self._anchors.advance_all()
+        elif laid == NOT_LAID:
+            ready = self._accept(
+                autoreset.rows(
+                    observation=observation,
+                    action=action,
+                    reward=reward,
+                    terminated=terminated,
+                    truncated=truncated,
+                    next_observation=next_observation,
+                    final_observation=final_observation,
+                    infos=infos,
+                    life_lost=life_lost,
+                    extras=extras,
+                )
+            )
+        else:
+            real, ended, closing = autoreset.ends(
+                terminated, truncated, next_observation, infos, final_observation
+            )
+            block.mark(real, ended, closing)
+            ready = self._anchors.advance(np.flatnonzero(real), np.flatnonzero(ended))
+        block.pending = True
+        if block.steps == block.steps_max or monotonic() >= self._due:
+            self._drain(self.timeout)
+        return ready
 
     def append(self, rows: Rows) -> Ready:
         """Rows made elsewhere, their items the caller's to create; what became ready."""
         self._finish_pending()
         self._drain(self.timeout)
         ready = self._accept(rows)
+        self._block.items[self._block.steps - 1] = 0
         self._drain(self.timeout)
         return ready
 
@@ -198,11 +213,13 @@ class Writer:
         self.create(ready.streams, ready.steps, priorities)
 
     def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
-        """Items at rows (stream, step), each once; without priorities: the running maximum."""
-        self._pending = None
-        self._create(streams, steps, priorities)
+        """Items at rows (stream, step), each once; without priorities: the running maximum.
 
-    def _create(self, streams: Any, steps: Any, priorities: Any) -> None:
+        Those that the last `add` returned are the caller's then, and not created any more.
+        """
+        if self._block.pending:
+            self._block.items[self._block.steps - 1] = 0
+            self._block.pending = False
         streams, steps = np.asarray(streams), np.asarray(steps)
         count = len(steps)
         if streams.shape != (count,) or steps.shape != (count,):
@@ -219,31 +236,33 @@ class Writer:
         self._drain(self.timeout)
 
     def _finish_pending(self) -> None:
-        """Creates what the last `add` returned and nobody created."""
-        ready, self._pending = self._pending, None
-        if ready is not None and len(ready):
-            self._create(ready.streams, ready.steps, None)
+        """What the last `add` returned and nobody created becomes items with the next hand-over."""
+        self._block.pending = False
 
     # -- sending ---------------------------------------------------------------------------------
 
     def _accept(self, rows: Rows) -> Ready:
-        self._buffer.fill(rows)
+        self._block.lay(rows)
         return self._anchors.advance(rows.streams, rows.ended_streams)
 
     def _drain(self, timeout: float) -> None:
         """Hands rows, then creates, to the link; what is not taken in time stays for next time."""
         link, wait = self.link.raw, min(_native.nanoseconds(timeout), lib.RP_SLICE_NS)
-        buffer, creates, deadline = self._buffer, self._creates, None
-        while buffer.begin < buffer.end or creates.begin < creates.end:
+        block, creates, deadline = self._block, self._creates, None
+        self._held = True
+        while True:
+            status = self._checked(block.push(link, self.table.number, wait))
+            if status == 0 and creates.begin < creates.end:
+                creates.begin += self._checked(creates.push(link, self.table.number, wait))
+            if status == 0 and creates.begin == creates.end:
+                break
             if deadline is None:
                 deadline = Deadline(timeout)
             elif not deadline.left():
                 raise self._held_back("adding (what was not taken is kept and goes first)")
-            if buffer.begin < buffer.end:
-                buffer.begin += self._checked(buffer.push(link, self.table.number, wait))
-            else:
-                creates.begin += self._checked(creates.push(link, self.table.number, wait))
             wait = min(deadline.left(), lib.RP_SLICE_NS)
+        self._held = False
+        self._due = monotonic() + HOLD_S
 
     def send(self) -> None:
         """Lets what was added leave now, full datagram or not; does not wait for answers."""
@@ -269,6 +288,7 @@ class Writer:
 
     def state(self) -> WriterState:
         """Rows and items posted, stored, refused so far."""
+        self._block.push(self.link.raw, self.table.number, 0)
         raw = self._raw_state()
         return WriterState(**{name: getattr(raw, name) for name in WriterState.__annotations__})
 
@@ -306,7 +326,9 @@ class Writer:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is None:
             self.close()
-        else:
+        elif not self.closed:
+            with suppress(ReplayError):
+                self._block.push(self.link.raw, self.table.number, 0)
             self.link.close(self.timeout)
 
     # -- errors ----------------------------------------------------------------------------------
@@ -321,89 +343,12 @@ class Writer:
     def _checked(self, status: int) -> int:
         """`status` if it is none; the writer's error with its losses otherwise."""
         if status < 0:
-            raise writer_error(self.link, self.table, status)
+            raise writer_error(self.link, self.table, status, self._block.left)
         return status
 
     def _held_back(self, what: str) -> ReplayError:
         need = self._raw_state().need
         return _native.held_back(need, f"table {self.table.name!r}: {what}")
-
-
-class Anchors:
-    """Which rows of B streams have a complete window: counts, no rows. See `Ready`."""
-
-    def __init__(self, streams: int, reach: int) -> None:
-        self.reach = reach
-        self.next_step = np.zeros(streams, np.int64)  # closing rows included
-        self.length = np.zeros(streams, np.int64)  # rows of the open episode
-
-    def advance(self, streams: np.ndarray, ended: np.ndarray) -> Ready:
-        """One more row in each of `streams`, then a closing row in each of `ended`."""
-        self.next_step[streams] += 1
-        self.length[streams] += 1
-        full = streams[self.length[streams] > self.reach]
-        steps = self.next_step[full] - 1 - self.reach
-        if not len(ended):
-            return Ready(full, steps, np.full(len(full), self.reach))
-        held = np.minimum(self.length[ended], self.reach)
-        ended_streams = np.repeat(ended, held)
-        ahead = np.concatenate([np.arange(n, 0, -1) for n in held]) if held.sum() else held[:0]
-        ended_steps = self.next_step[ended_streams] - ahead
-        self.next_step[ended] += 1
-        self.length[ended] = 0
-        every = np.concatenate([full, ended_streams])
-        steps = np.concatenate([steps, ended_steps])
-        ahead = np.concatenate([np.full(len(full), self.reach), ahead])
-        order = np.lexsort((steps, every))
-        return Ready(every[order], steps[order], ahead[order])
-
-
-class _Rows:
-    """Room for one call's rows, laid out as they are sent: steps first, then closing rows."""
-
-    def __init__(self, spec: Any, streams: int) -> None:
-        self.spec = spec
-        self.records = np.zeros((2 * streams, spec.record_size), np.uint8)
-        fields = self.records.view(spec.record_dtype())[:, 0]
-        self.columns = {name: fields[name] for name in spec.names}
-        self.streams = np.zeros(2 * streams, np.uint16)
-        self.flags = np.zeros(2 * streams, np.uint32)
-        self.raw_records = ffi.from_buffer("uint8_t[]", self.records.reshape(-1))
-        self.raw_streams = ffi.from_buffer("uint16_t[]", self.streams)
-        self.raw_flags = ffi.from_buffer("uint32_t[]", self.flags)
-        self.begin = self.end = 0
-
-    def fill(self, rows: Rows) -> None:
-        """Takes `rows` in; the room must be empty."""
-        assert self.begin == self.end
-        steps, closing = len(rows.streams), len(rows.ended_streams)
-        if set(rows.columns) != set(self.columns):
-            raise SpecError(f"rows have columns {list(rows.columns)}, not {list(self.columns)}")
-        for name, column in rows.columns.items():
-            self.columns[name][:steps] = column
-        self.streams[:steps] = rows.streams
-        self.flags[:steps] = 0
-        if closing:
-            end = steps + closing
-            self.records[steps:end] = 0
-            for name, column in rows.closing.items():
-                self.columns[name][steps:end] = column
-            self.streams[steps:end] = rows.ended_streams
-            self.flags[steps:end] = lib.RP_RUN_END
-        self.begin, self.end = 0, steps + closing
-
-    def push(self, link: Any, table: int, timeout_ns: int) -> int:
-        """Posts what is left; how many rows were taken, or a status."""
-        return lib.rp_link_push_rows(
-            link,
-            table,
-            self.raw_streams + self.begin,
-            self.raw_flags + self.begin,
-            self.raw_records + self.begin * self.spec.record_size,
-            self.spec.record_size,
-            self.end - self.begin,
-            timeout_ns,
-        )
 
 
 class _Creates:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from replay_server import Column, ConfigError, Spec, SpecError
-from replay_server._native import lib
+from replay_server.anchors import Anchors
 from replay_server.autoreset import Autoreset
+from replay_server.block import END, ROW, Block
 from replay_server.priorities import checked_priorities
-from replay_server.writer import Anchors, _Rows
 
 SPEC = Spec(
     (
@@ -73,9 +73,9 @@ def test_anchors_are_ready_when_their_window_is_complete(reach):
 
 
 def test_rows_are_laid_out_as_they_are_sent():
-    """Given a step in which one of two episodes ends. Expect records, streams and end flags."""
-    autoreset, room = Autoreset(SPEC, "disabled", 2), _Rows(SPEC, 2)
-    room.records[:] = 255
+    """Given a step in which one of two episodes ends. Expect records, marks and closing rows."""
+    autoreset, room = Autoreset(SPEC, "disabled", 2), Block(SPEC, 2, 0)
+    room.closings[:] = 255
     rows = autoreset.rows(
         observation=np.array([[1, 2], [3, 4]], np.float32),
         action=np.array([5, 6]),
@@ -84,15 +84,17 @@ def test_rows_are_laid_out_as_they_are_sent():
         truncated=np.array([False, False]),
         next_observation=np.array([[7, 8], [9, 10]], np.float32),
     )
-    room.fill(rows)
-    assert (room.begin, room.end) == (0, 3)
-    assert room.streams[:3].tolist() == [0, 1, 1]
-    assert room.flags[:3].tolist() == [0, 0, lib.RP_RUN_END]
-    stored = SPEC.unpack(room.records[:3])
-    assert stored["observation"].tolist() == [[1, 2], [3, 4], [9, 10]]
-    assert stored["action"].tolist() == [5, 6, 0]
-    assert stored["reward"].tolist() == [0.5, 1.5, 0.0]
-    assert stored["terminated"].tolist() == [False, True, False]
+    room.lay(rows)
+    assert (room.steps, room.closing, room.left) == (1, 1, 3)
+    assert room.marks[0].tolist() == [ROW, ROW | END]
+    stored = SPEC.unpack(room.records[0])
+    assert stored["observation"].tolist() == [[1, 2], [3, 4]]
+    assert stored["action"].tolist() == [5, 6]
+    assert stored["reward"].tolist() == [0.5, 1.5]
+    assert stored["terminated"].tolist() == [False, True]
+    closing = SPEC.unpack(room.closings[:1])
+    assert closing["observation"].tolist() == [[9, 10]]
+    assert [closing[name].tolist() for name in SPEC.names[1:]] == [[0], [0.0], [False]]
 
 
 def test_rows_of_another_spec_are_refused():
@@ -105,10 +107,10 @@ def test_rows_of_another_spec_are_refused():
         truncated=False,
         next_observation=np.zeros(2, np.float32),
     )
-    room = _Rows(Spec(SPEC.columns[:3]), 1)
+    room = Block(Spec(SPEC.columns[:3]), 1, 0)
     with pytest.raises(SpecError, match=r"'terminated'\], not \['observation'"):
-        room.fill(rows)
-    assert room.begin == room.end
+        room.lay(rows)
+    assert room.steps == 0
 
 
 def test_priorities_are_checked_before_anything_is_sent():

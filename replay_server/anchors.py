@@ -1,0 +1,108 @@
+"""Which rows have a complete window: counts, no rows.
+
+An anchor is ready once `reach` rows follow it in its episode, or the episode has ended. What became
+ready by a step is a `Ready`; it is worked out when somebody looks, because most callers do not: the
+core creates the items by the same rule (native/link_block.c).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class Ready:
+    """Anchors whose window is complete, sorted by (stream, step); int64 [K] each.
+
+    `ahead`: rows that follow the anchor in its episode, at most the table's reach.
+    """
+
+    __slots__ = ("_counts", "_more", "_told")
+
+    def __init__(self, counts: tuple, more: int = 0) -> None:
+        """`counts`: (streams, ended, next_step, length, reach) as `_anchors` has them; `more` rows
+        came in every stream since then."""
+        self._counts, self._more, self._told = counts, more, None
+
+    def _tell(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if self._told is None:
+            streams, ended, next_step, length, reach = self._counts
+            self._told = _anchors(
+                streams, ended, next_step + self._more, length + self._more, reach
+            )
+            self._counts = None
+        return self._told
+
+    @property
+    def streams(self) -> np.ndarray:
+        return self._tell()[0]
+
+    @property
+    def steps(self) -> np.ndarray:
+        return self._tell()[1]
+
+    @property
+    def ahead(self) -> np.ndarray:
+        return self._tell()[2]
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    def __repr__(self) -> str:
+        return f"Ready(streams={self.streams}, steps={self.steps}, ahead={self.ahead})"
+
+
+class Anchors:
+    """Rows counted along each of B streams."""
+
+    def __init__(self, streams: int, reach: int) -> None:
+        self.reach = reach
+        self._every, self._none = np.arange(streams), np.zeros(0, np.int64)
+        self._more = 0  # rows of every stream since these two, which are replaced, never changed
+        self._next_step = np.zeros(streams, np.int64)
+        self._length = np.zeros(streams, np.int64)
+        self._counts = self._as_counts()
+
+    def _as_counts(self) -> tuple:
+        return self._every, self._none, self._next_step, self._length, self.reach
+
+    @property
+    def next_step(self) -> np.ndarray:
+        """int64 [B], closing rows included."""
+        return self._next_step + self._more
+
+    def advance_all(self) -> Ready:
+        """One more row in every stream."""
+        self._more += 1
+        return Ready(self._counts, self._more)
+
+    def advance(self, streams: np.ndarray, ended: np.ndarray) -> Ready:
+        """One more row in each of `streams`, then a closing row in each of `ended`."""
+        next_step, length = self._next_step + self._more, self._length + self._more
+        next_step[streams] += 1
+        length[streams] += 1
+        counts = (streams.copy(), ended.copy(), next_step.copy(), length.copy(), self.reach)
+        next_step[ended] += 1
+        length[ended] = 0
+        self._next_step, self._length, self._more = next_step, length, 0
+        self._counts = self._as_counts()
+        return Ready(counts)
+
+
+def _anchors(
+    streams: np.ndarray, ended: np.ndarray, next_step: np.ndarray, length: np.ndarray, reach: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(streams, steps, ahead) of what `streams` made ready by a row, counts behind it, and `ended`
+    by their end."""
+    full = streams[length[streams] > reach]
+    steps = next_step[full] - 1 - reach
+    if not len(ended):
+        return full, steps, np.full(len(full), reach)
+    held = np.minimum(length[ended], reach)
+    ended_streams = np.repeat(ended, held)
+    ahead = np.concatenate([np.arange(n, 0, -1) for n in held]) if held.sum() else held[:0]
+    ended_steps = next_step[ended_streams] - ahead
+    every = np.concatenate([full, ended_streams])
+    steps = np.concatenate([steps, ended_steps])
+    ahead = np.concatenate([np.full(len(full), reach), ahead])
+    order = np.lexsort((steps, every))
+    return every[order], steps[order], ahead[order]

@@ -1,0 +1,140 @@
+"""Where a writer's rows wait for the core: some steps of all environments, as they are sent.
+
+    records   uint8 [K, B, record_size]   step k of environment b; `columns` are views of it
+    marks     uint8 [K, B]                ROW: it took the step; END: and its episode ended
+    closings  uint8 [K * B, record_size]  the closing rows, in the order of the END marks
+    items     uint8 [K]                   whether the step's ready anchors become items
+
+`begin` gives the index of the next step, at which the caller lays the rows down; `end` counts it.
+One call of the core takes everything (native/link_block.c). The items of the newest step may be
+held back (`pending`), because the caller may still want to create them itself; then that step's
+marks move to the front and the block is empty otherwise.
+
+A block holds ROWS_MAX rows or BYTES_MAX bytes at most, and one step at least: frames are handed
+over at once, small rows some dozens at a time, so that one call costs little a row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._native import ffi, lib
+from .autoreset import Rows
+from .spec import Spec, SpecError
+
+ROW, END = lib.RP_BLOCK_ROW, lib.RP_BLOCK_END
+ROWS_MAX = 64
+BYTES_MAX = 1 << 14
+
+
+class Block:
+    """Room for `steps_max` steps of `streams` environments; `reach` as the table's plans have it."""
+
+    def __init__(self, spec: Spec, streams: int, reach: int) -> None:
+        room = min(ROWS_MAX // streams, BYTES_MAX // (streams * spec.record_size))
+        self.steps_max = max(1, room) + 1  # and one whose items are pending
+        self.spec, self.streams = spec, streams
+        shape = (self.steps_max, streams)
+        self.records = np.zeros((*shape, spec.record_size), np.uint8)
+        self.columns = self._views(self.records)
+        self.closings = np.zeros((self.steps_max * streams, spec.record_size), np.uint8)
+        self.closing_columns = self._views(self.closings)
+        self.marks = np.full(shape, ROW, np.uint8)
+        self.items = np.ones(self.steps_max, np.uint8)
+        self.next_steps = np.zeros(streams, np.uint64)
+        self.lengths = np.zeros(streams, np.uint32)
+        self.steps = self.closing = 0
+        self.pending = False
+        self._describe(reach)
+
+    def _views(self, records: np.ndarray) -> dict[str, np.ndarray]:
+        fields = records.view(self.spec.record_dtype())[..., 0]
+        return {name: fields[name] for name in self.spec.names}
+
+    def _describe(self, reach: int) -> None:
+        """The core's description of the memory above; `held` keeps its pointers valid."""
+        raw: Any = ffi.new("struct rp_block *")
+        raw.streams, raw.step_bytes, raw.reach = self.streams, self.spec.record_size, reach
+        arrays = {
+            "rows": self.records.reshape(-1),
+            "closings": self.closings.reshape(-1),
+            "marks": self.marks.reshape(-1),
+            "items": self.items,
+            "next_steps": self.next_steps,
+            "lengths": self.lengths,
+        }
+        self.held = []
+        for name, array in arrays.items():
+            memory = _native.pointer(f"uint{8 * array.itemsize}_t[]", array)
+            self.held.append(memory)
+            setattr(raw, name, memory)
+        self.raw = raw
+
+    @property
+    def full(self) -> bool:
+        return self.steps == self.steps_max
+
+    def lay(self, rows: Rows) -> None:
+        """One more step; the block must not be full. SpecError where the columns are not its own."""
+        at = self.steps
+        if set(rows.columns) != set(self.columns):
+            raise SpecError(f"rows have columns {list(rows.columns)}, not {list(self.columns)}")
+        whole = len(rows.streams) == self.streams
+        for name, column in rows.columns.items():
+            self.columns[name][at, slice(None) if whole else rows.streams] = column
+        self.marks[at] = 0
+        self.marks[at, rows.streams] = ROW
+        if len(rows.ended_streams):
+            self.marks[at, rows.ended_streams] |= END
+            self.lay_closing(rows.closing, self.closing + len(rows.ended_streams))
+        self.steps = at + 1
+
+    def mark(self, real: np.ndarray, ended: np.ndarray, closing: dict[str, np.ndarray]) -> None:
+        """Counts the step whose columns were laid down; bool [B]: who took it, whose episode ended.
+
+        closing {observation column: [E, *shape]}.
+        """
+        self.marks[self.steps] = real * ROW + ended * END
+        self.lay_closing(closing, self.closing + np.count_nonzero(ended))
+        self.steps += 1
+
+    def lay_closing(self, closing: dict[str, np.ndarray], end: int) -> None:
+        """The closing rows up to number `end`: observation columns, everything else zero."""
+        self.closings[self.closing : end] = 0
+        for name, column in closing.items():
+            self.closing_columns[name][self.closing : end] = column
+        self.closing = end
+
+    def push(self, link: Any, table: int, timeout_ns: int) -> int:
+        """Hands over what is left: 0 all of it, PENDING: call again, or a status."""
+        raw = self.raw
+        raw.steps, raw.finished = self.steps, self.steps - self.pending
+        status = lib.rp_link_push_block(link, table, raw, timeout_ns)
+        if status == 0:
+            self._restart()
+        return status
+
+    def _restart(self) -> None:
+        """Empty again, but for the items that are held back."""
+        raw, kept = self.raw, int(self.pending)
+        if kept:
+            self.marks[0], self.items[0] = self.marks[self.steps - 1], self.items[self.steps - 1]
+        self.marks[kept : self.steps] = ROW
+        self.items[kept : self.steps] = 1
+        self.steps, self.closing = kept, 0
+        raw.step = raw.closing = 0
+        raw.phase = 2 if kept else 0
+
+    @property
+    def left(self) -> int:
+        """Rows that the core has not taken yet."""
+        step, stream, phase = self.raw.step, self.raw.stream, self.raw.phase
+        marks = self.marks[step : self.steps].copy()
+        if len(marks) and phase:
+            marks[0] &= END if phase == 1 else 0
+        if len(marks):
+            marks[0, :stream] &= END if phase == 0 else 0
+        return int(np.count_nonzero(marks & ROW) + np.count_nonzero(marks & END))

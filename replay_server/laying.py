@@ -1,0 +1,137 @@
+"""The quick way into a block: arrays that already are what the columns hold are laid down as given.
+
+Most calls of an actor's loop look alike: one array a column, of the column's dtype and shape, and
+no episode ends. For these a check of identity and one assignment a column is all there is to do.
+Whatever else comes, such as lists, other dtypes, nested observations or extra columns, is NOT_LAID
+and goes through Autoreset.rows, which converts it or says what is wrong with it. So this file may
+refuse anything, and must never take what Autoreset.rows would store differently; tests/test_block.py
+compares the two.
+
+Casts that are allowed here are those of `spec.fitted` that cannot fail: a float64 reward in a
+float32 column, and for one environment Python's own numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .block import Block
+
+NOT_LAID, QUIET, ENDED = range(3)
+PLAIN = ("observation", "action", "reward", "terminated")
+BOOL = np.dtype(np.bool_)
+FLAGS = frozenset((bool, np.bool_))
+FLOATS = tuple(map(np.dtype, (np.float32, np.float64)))
+
+
+class Laying:
+    """Lays single steps down at the block's next place, without counting them."""
+
+    __slots__ = (
+        *("block", "usable", "quiet", "observation", "action", "reward", "terminated"),
+        *("observation_dtype", "action_dtype", "reward_dtype", "reward_other"),
+        *("observation_shape", "action_shape", "flags_shape", "action_types", "reward_types"),
+    )
+
+    def __init__(self, block: Block, single: bool) -> None:
+        """`single`: steps come without the leading axis of environments."""
+        spec, lead = block.spec, () if single else (block.streams,)
+        self.block = block
+        self.usable = set(spec.names) == set(PLAIN) and spec["terminated"].dtype == BOOL
+        if not self.usable:
+            return
+        for name in PLAIN:
+            column = block.columns[name]
+            setattr(self, name, column[:, 0] if single else column)
+        # the one object that numpy has for each dtype, so that `is` finds it
+        self.observation_dtype = np.dtype(spec["observation"].dtype.str)
+        self.action_dtype = np.dtype(spec["action"].dtype.str)
+        self.reward_dtype = self.reward_other = np.dtype(spec["reward"].dtype.str)
+        if self.reward_dtype in FLOATS:
+            self.reward_other = np.dtype(np.float64)
+        self.observation_shape = (*lead, *spec["observation"].shape)
+        self.action_shape = (*lead, *spec["action"].shape)
+        self.flags_shape = lead
+        self.quiet = bytes(block.streams)
+        self.action_types = self._scalar_types(spec["action"])
+        self.reward_types = self._scalar_types(spec["reward"])
+
+    def _scalar_types(self, column: Any) -> frozenset[type]:
+        """Types of Python and numpy scalars that this column holds as they are."""
+        if column.shape:
+            return frozenset()
+        types = {column.dtype.type}
+        if column.dtype in FLOATS:
+            types |= {float, np.float64}
+        if column.dtype == np.int64:
+            types.add(int)
+        return frozenset(types)
+
+    def batch(
+        self, observation: Any, action: Any, reward: Any, terminated: Any, truncated: Any
+    ) -> int:
+        """One step of all environments: QUIET, or ENDED where some flag is set, or NOT_LAID."""
+        array = np.ndarray
+        if not (
+            type(observation) is array
+            and type(action) is array
+            and type(reward) is array
+            and type(terminated) is array
+            and type(truncated) is array
+            and observation.dtype is self.observation_dtype
+            and action.dtype is self.action_dtype
+            and (reward.dtype is self.reward_dtype or reward.dtype is self.reward_other)
+            and terminated.dtype is truncated.dtype is BOOL
+            and observation.shape == self.observation_shape
+            and action.shape == self.action_shape
+            and reward.shape == terminated.shape == truncated.shape == self.flags_shape
+        ):
+            return NOT_LAID
+        at = self.block.steps
+        self.observation[at] = observation
+        self.action[at] = action
+        self.reward[at] = reward
+        self.terminated[at] = terminated
+        quiet = self.quiet
+        return QUIET if terminated.tobytes() == quiet == truncated.tobytes() else ENDED
+
+    def single(
+        self, observation: Any, action: Any, reward: Any, terminated: Any, truncated: Any
+    ) -> int:
+        """One step of one environment without leading axis: QUIET, or NOT_LAID as above.
+
+        The end of an episode is NOT_LAID too.
+        """
+        if terminated or truncated:
+            return NOT_LAID
+        if not (
+            type(observation) is np.ndarray
+            and observation.dtype is self.observation_dtype
+            and observation.shape == self.observation_shape
+            and type(reward) in self.reward_types
+            and type(terminated) in FLAGS
+            and type(truncated) in FLAGS
+        ):
+            return NOT_LAID
+        at = self.block.steps
+        try:
+            if type(action) in self.action_types:
+                self.action[at] = action
+            elif (
+                type(action) is np.ndarray
+                and action.dtype is self.action_dtype
+                and action.shape == self.action_shape
+            ):
+                self.action[at] = action
+            else:
+                return NOT_LAID
+        except OverflowError:  # a Python int that int64 does not hold
+            return NOT_LAID
+        self.observation[at] = observation
+        self.reward[at] = reward
+        self.terminated[at] = False
+        return QUIET
+
+
