@@ -70,6 +70,11 @@ class Anchors:
         """int64 [B], closing rows included."""
         return self._next_step + self._more
 
+    @property
+    def length(self) -> np.ndarray:
+        """int64 [B]: rows of the open episode."""
+        return self._length + self._more
+
     def advance_all(self) -> Ready:
         """One more row in every stream."""
         self._more += 1

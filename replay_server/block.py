@@ -26,7 +26,7 @@ from .autoreset import Rows
 from .spec import Spec, SpecError
 
 ROW, END = lib.RP_BLOCK_ROW, lib.RP_BLOCK_END
-ROWS_MAX = 64
+ROWS_MAX = 128
 BYTES_MAX = 1 << 14
 
 

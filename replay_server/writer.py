@@ -202,8 +202,10 @@ class Writer:
                 "the last observation that step returned there"
             )
         if cut.any():
-            ready = self.append(self._rows.cut(cut, final_observation))
-            self._create(ready.streams, ready.steps, None)
+            self._finish_pending()
+            self._drain(self.timeout)
+            self._accept(self._rows.cut(cut, final_observation))
+            self._drain(self.timeout)
         self._rows.restart(mask)
 
     # -- items -----------------------------------------------------------------------------------
