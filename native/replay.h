@@ -172,6 +172,16 @@ int rp_link_reset(struct rp_link *link, uint16_t table, uint64_t epoch, uint64_t
                   uint64_t timeout_ns);
 int rp_link_ping(struct rp_link *link, uint64_t timeout_ns);
 
+/* ---- what a batch that has landed weighs; its landing has all arrays ---- */
+struct rp_weighing { /* [count] each */
+    double *probabilities; /* (1-u) mass/total + u/N; 0 where the item is not valid */
+    double *odds;          /* N times that, 1 where it is 0; the caller raises them to -beta */
+    float *weights;        /* the powers over the largest; 0 where the probability is 0 */
+};
+void rp_importance_odds(const struct rp_landing *landing, const struct rp_weighing *weighing,
+                        uint32_t count, double uniform);
+void rp_importance_weights(const struct rp_weighing *weighing, uint32_t count);
+
 /* ---- pushing: no tickets ----
  * Each returns how many were taken, all copied: at least one, but perhaps not all, where the queue
  * has little room; 0 where it stayed full for timeout_ns (RP_SLICE_NS at most). Call again with the

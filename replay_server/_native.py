@@ -34,7 +34,7 @@ STATUSES = tuple(text(lib.rp_status_name(i)) for i in range(lib.rp_status_count(
 COUNTERS = tuple(text(lib.rp_counter_name(i)) for i in range(lib.rp_counter_count()))
 COUNTER_SENTENCES = {name: text(lib.rp_counter_sentence(i)) for i, name in enumerate(COUNTERS)}
 NUMBERS = {name: i for i, name in enumerate(STATUSES)}
-PENDING = NUMBERS["PENDING"]
+PENDING, FULL = NUMBERS["PENDING"], -NUMBERS["FULL"]
 if unmapped := set(STATUSES) - STATUS_NAMES - {"OK"}:
     raise ImportError(f"errors.py has no error for {', '.join(sorted(unmapped))}")
 
@@ -112,6 +112,17 @@ class Deadline:
         return self.left() / NS
 
 
+_forks = 0  # that lie behind this process; asking the system each time would cost a call of it
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
 class Owned:
     """A C object that one process opened and that is closed once.
 
@@ -123,7 +134,7 @@ class Owned:
 
     def __init__(self, carrier: Any = None) -> None:
         self._pointer: Any = None
-        self._process = os.getpid()
+        self._process, self._forks = os.getpid(), _forks
         self._carrier = carrier
 
     @property
@@ -135,7 +146,7 @@ class Owned:
         """The C pointer; ClosedError or ForkedError where there is none to use."""
         if self._pointer is None:
             raise ClosedError(f"this {self.kind} is closed; open another one")
-        if os.getpid() != self._process:
+        if self._forks != _forks:
             raise ForkedError(
                 f"this {self.kind} was opened in process {self._process} and does not work in a "
                 f"forked child; open one here: Client(client.address)"
@@ -196,12 +207,13 @@ class Link(Owned):
         """
         if ticket < 0:
             return ticket, 0, BY_INSERTS
-        blocked, until = ffi.new("struct rp_blocked *"), time.monotonic_ns() + timeout_ns
-        while True:
-            left = max(0, until - time.monotonic_ns())
-            status = lib.rp_link_wait(self.raw, ticket, min(left, lib.RP_SLICE_NS), blocked)
-            if status != PENDING or left == 0:
-                return status, blocked.need, BY_INSERTS
+        raw, blocked = self.raw, ffi.new("struct rp_blocked *")
+        status = lib.rp_link_wait(raw, ticket, min(timeout_ns, lib.RP_SLICE_NS), blocked)
+        if status == PENDING and timeout_ns:
+            until = time.monotonic_ns() + timeout_ns
+            while status == PENDING and (left := until - time.monotonic_ns()) > 0:
+                status = lib.rp_link_wait(self.raw, ticket, min(left, lib.RP_SLICE_NS), blocked)
+        return status, blocked.need, BY_INSERTS
 
     def outcome(self, ticket: int, what: str, timeout: float) -> tuple[int, int, str]:
         """The same, with (status, need, by) instead of an error. A negative ticket is a status."""
@@ -218,12 +230,14 @@ class Link(Owned):
 
     def post(self, call: Any, *arguments: Any, timeout: float) -> int:
         """Posts a request, waiting for room where the queue is full; a ticket, or a status."""
+        ticket = call(self.raw, *arguments, nanoseconds(timeout))
+        if ticket != FULL:
+            return ticket
         deadline = Deadline(timeout)
-        while True:
-            ticket = call(self.raw, *arguments, deadline.left())
-            if ticket != -NUMBERS["FULL"] or not deadline.left():
-                return ticket
+        while ticket == FULL and deadline.left():
             lib.rp_link_drive(self.raw, min(deadline.left(), 1_000_000))
+            ticket = call(self.raw, *arguments, deadline.left())
+        return ticket
 
     def start_pump(self) -> None:
         """A thread of the core drives this link until as many stops as starts were called."""

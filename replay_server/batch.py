@@ -15,6 +15,8 @@ total are those of the item's own draw. They multiply the loss, never the new pr
 
 from __future__ import annotations
 
+import math
+import struct
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +28,12 @@ from .returns import Transitions, transitions_of
 from .table import PlanLayout
 
 ALIGNMENT = 64
+FACTS = {  # what the core tells of each item, in the order of struct rp_landing
+    **{"keys": np.uint64, "masses": np.uint64, "behind": np.uint16, "ahead": np.uint16},
+    **{"totals": np.uint64, "drawables": np.uint32, "ages": np.uint64, "valid": np.uint8},
+}
+WEIGHED = {"probabilities": np.float64, "odds": np.float64, "weights": np.float32}
+BATCH_PARTS = (*FACTS, "probabilities", "weights")
 
 
 class Keys(np.ndarray):
@@ -104,10 +112,15 @@ class Batch:
     def arrived(self) -> Batch:
         """The items whose data is here, copied; fewer than were asked for."""
         rows = self.valid
-        parts = ("weights", "keys", "probabilities", "masses", "totals", "drawables")
-        parts += ("ages", "behind", "ahead", "valid")
+        parts = {name: getattr(self, name)[rows] for name in BATCH_PARTS}
         data = {name: array[rows] for name, array in self.data.items()}
-        return replace(self, data=data, **{name: getattr(self, name)[rows] for name in parts})
+        return replace(self, data=data, **parts)
+
+    def copied(self) -> Batch:
+        """The same in memory of its own: stays valid whatever becomes of the landing."""
+        parts = {name: getattr(self, name).copy() for name in BATCH_PARTS}
+        data = {name: array.copy() for name, array in self.data.items()}
+        return replace(self, data=data, **parts)
 
     @property
     def epoch(self) -> int:
@@ -131,84 +144,124 @@ def priority_from_td(td: Any, epsilon: float = 1e-6) -> np.ndarray:
     return np.abs(np.asarray(td, dtype=np.float64)) + epsilon
 
 
-def aligned(size: int, pin: bool = False) -> np.ndarray:
-    """uint8 [size], zero, starting at a multiple of ALIGNMENT; `pin`: in page-locked memory."""
+def zeros(size: int, pin: bool = False) -> np.ndarray:
+    """uint8 [size]; `pin`: in page-locked memory."""
     if pin:
         import torch
 
-        memory = torch.zeros(size + ALIGNMENT, dtype=torch.uint8, pin_memory=True).numpy()
-    else:
-        memory = np.zeros(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size]
+        return torch.zeros(size, dtype=torch.uint8, pin_memory=True).numpy()
+    return np.zeros(size, np.uint8)
+
+
+class LandingShape:
+    """Where everything lies in the landings of one plan and batch, worked out once.
+
+    `record` is one structured dtype: a field for each column, "0", "1", ... in the plan's order,
+    and one for each of FACTS and WEIGHED, all at multiples of ALIGNMENT. Behind it lies what the
+    core is told: the columns, struct rp_landing and struct rp_weighing, as words of which some are
+    addresses.
+    """
+
+    def __init__(self, layout: PlanLayout, spec: Any, count: int) -> None:
+        if count < 1:
+            raise ConfigError(f"a batch of {count} items; expected at least 1")
+        self.layout, self.count = layout, count
+        fields: dict[str, tuple[Any, tuple[int, ...]]] = {}
+        for i, (name, steps, _, _) in enumerate(layout.parts):
+            fields[str(i)] = (spec[name].dtype, (count, steps, *spec[name].shape))
+        for name, kind in {**FACTS, **WEIGHED}.items():
+            fields[name] = (np.dtype(kind), (count,))
+        offsets, end = {}, 0
+        for name, (dtype, shape) in fields.items():
+            offsets[name] = end
+            end += -(-dtype.itemsize * math.prod(shape) // ALIGNMENT) * ALIGNMENT
+        formats, places = list(fields.values()), list(offsets.values())
+        self.record = np.dtype(
+            {"names": list(fields), "formats": formats, "offsets": places, "itemsize": end}
+        )
+        self.columns = {name: str(i) for i, (name, *_) in enumerate(layout.parts)}
+        self._describe(offsets, end)
+
+    def _describe(self, offsets: dict[str, int], end: int) -> None:
+        ffi, parts = _native.ffi, self.layout.parts
+        self._words: list[int] = []
+        for i, (_, _, item_offset, size) in enumerate(parts):
+            self._words += (offsets[str(i)], size, item_offset, size)
+        self._addresses = [4 * i for i in range(len(parts))]
+        begin = len(self._words)
+        self._words += (end, len(parts), self.layout.item_bytes)
+        self._words += [offsets[name] for name in (*FACTS, *WEIGHED)]
+        self._addresses += [begin, *range(begin + 3, len(self._words))]
+        self._pack = struct.Struct(
+            "@" + "PQII" * len(parts) + "PII" + "P" * len(FACTS) + "P" * len(WEIGHED)
+        )
+        self.told = end  # where the description begins
+        self.landing = end + len(parts) * ffi.sizeof("struct rp_landing_column")
+        self.weighing = self.landing + ffi.sizeof("struct rp_landing")
+        self.size = end + self._pack.size
+
+    def describe(self, memory: np.ndarray, start: int, address: int) -> None:
+        """Writes the description for a record that lies at `start` of memory, and at `address`."""
+        words = self._words.copy()
+        for i in self._addresses:
+            words[i] += address
+        self._pack.pack_into(memory, start + self.told, *words)
 
 
 class Landing:
     """Where a batch of `count` items of a plan lands; the caller's until its request was posted."""
 
-    def __init__(self, layout: PlanLayout, spec: Any, count: int, pin: bool = False) -> None:
-        if count < 1:
-            raise ConfigError(f"a batch of {count} items; expected at least 1")
+    def __init__(
+        self,
+        layout: PlanLayout,
+        spec: Any,
+        count: int,
+        pin: bool = False,
+        shape: LandingShape | None = None,
+    ) -> None:
+        shape = LandingShape(layout, spec, count) if shape is None else shape
+        cast = _native.ffi.cast
         self.layout, self.count = layout, count
-        starts, end = {}, 0
-        for name, _, _, size in layout.parts:
-            starts[name] = end
-            end += -(-size * count // ALIGNMENT) * ALIGNMENT
-        self.slab = aligned(end, pin)
-        self.data: dict[str, np.ndarray] = {}
-        for name, steps, _, size in layout.parts:
-            column = self.slab[starts[name] : starts[name] + size * count]
-            shape = (count, steps, *spec[name].shape)
-            self.data[name] = column.view(spec[name].dtype).reshape(shape)
-        self.keys = np.zeros(count, np.uint64)
-        self.masses = np.zeros(count, np.uint64)
-        self.behind = np.zeros(count, np.uint16)
-        self.ahead = np.zeros(count, np.uint16)
-        self.totals = np.zeros(count, np.uint64)
-        self.drawables = np.zeros(count, np.uint32)
-        self.ages = np.zeros(count, np.uint64)
-        self.valid = np.zeros(count, np.uint8)
-        self._describe()
-
-    def _describe(self) -> None:
-        """The core's description of the memory above; its pointers keep the arrays alive."""
-        ffi = _native.ffi
-        parts = self.layout.parts
-        self.columns = ffi.new("struct rp_landing_column[]", len(parts))
-        self.held = [_native.pointer("uint8_t[]", self.slab)]
-        for column, (name, _, offset, size) in zip(self.columns, parts, strict=True):
-            begin = self.data[name].ctypes.data - self.slab.ctypes.data
-            column.target = self.held[0] + begin
-            column.stride, column.item_offset, column.size = size, offset, size
-        self.raw = ffi.new("struct rp_landing *")
-        self.raw.columns, self.raw.column_count = self.columns, len(parts)
-        self.raw.item_bytes = self.layout.item_bytes
-        for name in ("keys", "masses", "behind", "ahead", "totals", "drawables", "ages", "valid"):
-            array = getattr(self, name)
-            held = _native.pointer(f"uint{8 * array.itemsize}_t[]", array)
-            self.held.append(held)
-            setattr(self.raw, name, held)
+        memory = zeros(shape.size + ALIGNMENT, pin)
+        self._held = _native.ffi.from_buffer(memory)  # keeps it where it is
+        address = int(cast("uintptr_t", self._held))
+        start = -address % ALIGNMENT
+        record = np.ndarray((), shape.record, memory, start)
+        shape.describe(memory, start, address + start)
+        self.raw = cast("struct rp_landing *", address + start + shape.landing)
+        self.weighing = cast("struct rp_weighing *", address + start + shape.weighing)
+        self.data = {name: record[field] for name, field in shape.columns.items()}
+        self.keys, self.masses = record["keys"], record["masses"]
+        self.behind, self.ahead = record["behind"], record["ahead"]
+        self.totals, self.drawables = record["totals"], record["drawables"]
+        self.ages, self.valid = record["ages"], record["valid"]
+        self.probabilities, self.odds = record["probabilities"], record["odds"]
+        self.weights = record["weights"]
+        self.request: Any = None  # of the last draw into this landing, and what it was made of
+        self.drawn: tuple = ()
 
     def batch(self, table: str, epoch: int, beta: float, uniform: float, copy: bool) -> Batch:
-        """What has landed. Without `copy` data and keys are this landing's own memory."""
-        total = np.maximum(self.totals, 1).astype(np.float64)
-        drawable = np.maximum(self.drawables, 1).astype(np.float64)
-        probabilities = (1.0 - uniform) * (self.masses / total) + uniform / drawable
-        valid = self.valid.view(np.bool_)
-        probabilities[~valid] = 0.0
-        own = (lambda array: array.copy()) if copy else (lambda array: array)
-        return Batch(
-            data={name: own(array) for name, array in self.data.items()},
-            weights=importance_weights(probabilities, drawable, beta),
-            keys=keys_of(self.keys.copy(), epoch),
-            probabilities=probabilities,
-            masses=self.masses.copy(),
-            totals=self.totals.copy(),
-            drawables=self.drawables.copy(),
-            ages=self.ages.copy(),
-            behind=self.behind.copy(),
-            ahead=self.ahead.copy(),
-            valid=valid.copy(),
+        """What has landed. Without `copy` all but the keys is this landing's own memory."""
+        lib, odds = _native.lib, self.odds
+        lib.rp_importance_odds(self.raw, self.weighing, self.count, uniform)
+        odds **= -beta
+        lib.rp_importance_weights(self.weighing, self.count)
+        keys = self.keys.copy().view(Keys)
+        keys.epoch = epoch
+        batch = object.__new__(Batch)  # its own __init__ would set what is frozen one by one
+        batch.__dict__.update(
+            data=dict(self.data),
+            weights=self.weights,
+            keys=keys,
+            probabilities=self.probabilities,
+            masses=self.masses,
+            totals=self.totals,
+            drawables=self.drawables,
+            ages=self.ages,
+            behind=self.behind,
+            ahead=self.ahead,
+            valid=self.valid.view(np.bool_),
             table=table,
             plan=self.layout.name,
         )
+        return batch.copied() if copy else batch

@@ -109,9 +109,7 @@ class Batches:
         if flight.copied is not None:
             flight.copied.synchronize()
         flight.remote = self._client.known(self.name, timeout)
-        flight.request = self._client.sample_request(
-            flight.remote, flight.landing.count, **self._draw
-        )
+        flight.request = self._client.request_for(flight.landing, flight.remote, **self._draw)
         flight.ticket = self._client.post_sample(
             flight.remote, flight.request, flight.landing, timeout
         )

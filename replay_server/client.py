@@ -21,7 +21,7 @@ import numpy as np
 
 from . import _native, zmq_transport
 from ._native import Deadline, Link, ffi, lib
-from .batch import Batch, Keys, Landing, keys_of
+from .batch import Batch, Keys, Landing, LandingShape, keys_of
 from .batches import Batches
 from .errors import (
     ConfigError,
@@ -37,10 +37,11 @@ from .priorities import UpdateResult, Updates, checked_priorities
 from .remote import RemoteTable, document_of
 from .spec import Spec
 from .stats import Stats
-from .table import layout_of
+from .table import PlanLayout, layout_of
 from .writer import Writer
 
 WEIGHTS_FIRST_BYTES = 1 << 20
+SHAPES_MAX = 64
 MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
 
 
@@ -77,6 +78,7 @@ class Client:
         self._connect_timeout = self.timeout if connect_timeout is None else float(connect_timeout)
         self._lock = threading.RLock()
         self._tables: dict[str, RemoteTable] = {}
+        self._shapes: dict[int, LandingShape] = {}
         self._plain: dict[str, PlainRows] = {}
         self._writers: weakref.WeakSet[Writer] = weakref.WeakSet()
         self._weights_bytes = WEIGHTS_FIRST_BYTES
@@ -115,8 +117,7 @@ class Client:
 
     def known(self, name: str, timeout: float) -> RemoteTable:
         """The same as it was when last looked up; asked for anew where the server is another."""
-        with self._lock:
-            table = self._tables.get(name)
+        table = self._tables.get(name)
         if table is None or table.incarnation != lib.rp_link_incarnation(self._link.raw):
             table = self.look_up(name, timeout)
         return table
@@ -264,7 +265,19 @@ class Client:
     def landing(self, table: str, batch: int, plan: int | str = 0, *, pin: bool = False) -> Landing:
         """Memory for batches of this shape, to be given as `out` again and again."""
         remote = self.known(table, self.timeout)
-        return Landing(remote.layout.plans[remote.layout.index(plan)], remote.spec, batch, pin)
+        return self._new_landing(remote, remote.layout.plans[remote.layout.index(plan)], batch, pin)
+
+    def _new_landing(
+        self, remote: RemoteTable, layout: PlanLayout, count: int, pin: bool = False
+    ) -> Landing:
+        """Memory of its own in a shape that is worked out once."""
+        shape = self._shapes.get(count)
+        if shape is None or shape.layout is not layout:
+            shape = LandingShape(layout, remote.spec, count)
+            if len(self._shapes) >= SHAPES_MAX:
+                self._shapes.clear()
+            self._shapes[count] = shape
+        return Landing(layout, remote.spec, count, pin, shape)
 
     def sample(
         self,
@@ -289,15 +302,13 @@ class Client:
 
         def act(remote: RemoteTable, left: float) -> Batch:
             landing = self._landing(remote, batch, plan, out)
-            request = self.sample_request(
-                remote, batch, plan=plan, stratified=stratified, uniform=uniform
-            )
+            request = self.request_for(landing, remote, plan, stratified, uniform)
             ticket = self.post_sample(remote, request, landing, left)
             what = f"sampling {batch} items of table {table!r}"
             status, need, by = self._link.outcome(ticket, what, left)
-            uniform_part = self.uniform_of(request)
-            landed = landing.batch(table, remote.epoch, beta, uniform_part, copy=False)
-            return self.landed(status, landed, what, (need, by))
+            part = self.uniform_of(request)
+            landed = landing.batch(table, remote.epoch, beta, part, copy=False)
+            return self.landed(status, landed, what, (need, by)) if status else landed
 
         return self._on(table, timeout, act)
 
@@ -306,8 +317,8 @@ class Client:
     ) -> Landing:
         layout = remote.layout.plans[remote.layout.index(plan)]
         if out is None:
-            return Landing(layout, remote.spec, count)
-        if out.count != count or out.layout != layout:
+            return self._new_landing(remote, layout, count)
+        if out.count != count or (out.layout is not layout and out.layout != layout):
             raise ConfigError(
                 f"out holds {out.count} items of plan {out.layout.name!r}; "
                 f"{count} of {layout.name!r} are asked for"
@@ -334,6 +345,23 @@ class Client:
         request.plan = remote.layout.index(plan)
         request.mode = getattr(lib, MODES[bool(stratified)])
         return request
+
+    def request_for(
+        self,
+        landing: Landing,
+        remote: RemoteTable,
+        plan: int | str,
+        stratified: bool,
+        uniform: float,
+    ) -> Any:
+        """The request of a landing: the one it was posted with before, if that was the same."""
+        drawn = (remote.epoch, plan, stratified, uniform)
+        if landing.drawn != drawn:
+            landing.request = self.sample_request(
+                remote, landing.count, plan=plan, stratified=stratified, uniform=uniform
+            )
+            landing.drawn = drawn
+        return landing.request
 
     def uniform_of(self, request: Any) -> float:
         """The uniform part of a request as the server draws it."""

@@ -130,11 +130,11 @@ class Layout:
 
     def index(self, plan: int | str) -> int:
         """The number of a plan given by number or name; ConfigError lists the names."""
+        if type(plan) is int and 0 <= plan < len(self.plans):
+            return plan
         names = [layout.name for layout in self.plans]
         if isinstance(plan, str) and plan in names:
             return names.index(plan)
-        if isinstance(plan, int) and not isinstance(plan, bool) and 0 <= plan < len(names):
-            return plan
         raise ConfigError(f"no plan {plan!r}; the table has {', '.join(names)}")
 
     def document(self) -> bytes:
