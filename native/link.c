@@ -16,6 +16,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -247,12 +248,20 @@ static void hand_back(struct rp_link *link)
     }
 }
 
+/* A pump that spins needs a core beside those on which its caller and perhaps a server spin. */
+static int has_core_to_spin(void)
+{
+    cpu_set_t cores;
+    return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) > 2;
+}
+
 int rp_link_start_pump(struct rp_link *link)
 {
     const struct rp_link_options *options = &link->options;
     struct rp_pump_job job = {.turn = pump_turn, .sleep = pump_sleep, .wake = pump_wake,
                               .owner = link, .spin_ns = link->spin_ns,
-                              .busy_poll = options->busy_poll && !link->passive,
+                              .busy_poll = options->busy_poll && !link->passive
+                                           && has_core_to_spin(),
                               .core = options->core};
     int status = RP_PENDING;
     if (!rp_gate_forked(&link->gate) && link->pump.running) {

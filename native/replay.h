@@ -95,7 +95,7 @@ void rp_service_close(struct rp_service *service);       /* stops, unmaps, frees
 /* ---- a link: port, client, and whoever drives it: the waiting caller, or its pump ---- */
 struct rp_link_options {
     uint32_t mtu;             /* the url's, else the transport's default */
-    uint32_t busy_poll;       /* 1: waits never sleep */
+    uint32_t busy_poll;       /* 1: waits never sleep; nor does the pump, with three cores or more */
     uint32_t spin_us;         /* how long a wait looks again before it sleeps; 20 */
     int32_t core;             /* 1 + the core the pump is pinned to; 0: not pinned */
     uint32_t receive_bytes;   /* socket buffers asked for; 8 MiB each */

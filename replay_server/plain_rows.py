@@ -20,7 +20,7 @@ from .errors import ConfigError, EngineError, OverBudget, ReplayError
 from .remote import RemoteTable
 
 ROWS_AT_ONCE = 1024
-LEDGER_ROWS = 1024
+LEDGER_ROWS = 4096
 LEDGER_DTYPE = np.dtype(
     [("step", np.uint64), ("key", np.uint64), ("stream", np.uint32), ("table", np.uint32)]
 )
@@ -30,10 +30,10 @@ def take_ledger(link: Link) -> np.ndarray:
     """The acknowledged rows nobody took yet: structured [N] of step, key, stream, table."""
     parts: list[np.ndarray] = []
     while not parts or len(parts[-1]) == LEDGER_ROWS:
-        rows = np.zeros(LEDGER_ROWS, LEDGER_DTYPE)
+        rows = np.empty(LEDGER_ROWS, LEDGER_DTYPE)
         raw = ffi.from_buffer("struct rp_push_key[]", rows, require_writable=True)
         parts.append(rows[: lib.rp_link_ledger(link.raw, raw, LEDGER_ROWS)])
-    return np.concatenate(parts)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def ask_for_place(link: Link, table: RemoteTable, streams: int, timeout: float) -> int:
@@ -91,11 +91,17 @@ class PlainRows:
             if done < len(records) and not until.left():
                 raise self._held_back(f"storing rows ({len(records) - done} not taken)")
         self._settle(until)
-        rows = np.concatenate([*ledger, take_ledger(self.link)])
-        rows = rows[rows["table"] == self.table.number]
-        if len(rows) != len(records):
-            raise EngineError(f"{len(records)} rows were stored, {len(rows)} keys came back")
-        return keys_of(rows["key"][np.argsort(rows["step"])], self.table.epoch)
+        return self._keys(np.concatenate([*ledger, take_ledger(self.link)]), len(records))
+
+    def _keys(self, ledger: np.ndarray, count: int) -> Keys:
+        """The keys of the `count` rows just stored, in the order of their steps."""
+        rows = ledger[ledger["table"] == self.table.number]
+        steps = rows["step"] - rows["step"].min(initial=np.iinfo(np.uint64).max)
+        if len(rows) != count or steps.max(initial=0) >= count:
+            raise EngineError(f"{count} rows were stored, {len(rows)} keys came back")
+        keys = np.zeros(count, np.uint64)
+        keys[steps] = rows["key"]
+        return keys_of(keys, self.table.epoch)
 
     def _push(
         self, records: np.ndarray, priorities: np.ndarray | None, done: int, until: Deadline

@@ -106,6 +106,7 @@ class Spec:
     tuples: frozenset[str] = frozenset()
     offsets: dict[str, int] = field(init=False, compare=False, repr=False)
     record_size: int = field(init=False, compare=False)
+    _record: np.dtype = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         columns = tuple(self.columns)
@@ -129,6 +130,13 @@ class Spec:
         object.__setattr__(self, "tuples", frozenset(self.tuples))
         object.__setattr__(self, "offsets", offsets)
         object.__setattr__(self, "record_size", _round_up(end, RECORD_ALIGNMENT))
+        record = {
+            "names": list(offsets),
+            "formats": [(column.dtype, column.shape) for column in columns],
+            "offsets": list(offsets.values()),
+            "itemsize": self.record_size,
+        }
+        object.__setattr__(self, "_record", np.dtype(record))
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self.columns)
@@ -159,14 +167,7 @@ class Spec:
 
     def record_dtype(self) -> np.dtype:
         """The record as a NumPy structured dtype: same names, offsets and size as on the wire."""
-        return np.dtype(
-            {
-                "names": list(self.names),
-                "formats": [(c.dtype, c.shape) for c in self.columns],
-                "offsets": [self.offsets[c.name] for c in self.columns],
-                "itemsize": self.record_size,
-            }
-        )
+        return self._record
 
     def pack(self, values: Mapping[str, Any], count: int, *, partial: bool = False) -> np.ndarray:
         """Columns of [count, *shape] -> records, uint8 [count, record_size], gaps zero.
