@@ -234,6 +234,10 @@ int rp_link_flush(struct rp_link *link, uint16_t table);
 int rp_link_settle(struct rp_link *link, uint16_t table, uint64_t timeout_ns);
 int rp_link_push_state(struct rp_link *link, uint16_t table, struct rp_push_state *state);
 uint32_t rp_link_ledger(struct rp_link *link, struct rp_push_key *keys, uint32_t count);
+/* Empties the ledger: the keys of the table's steps first .. first + count - 1, of one stream, go to
+ * keys[step - first]; the rest is let go. Returns how many were written. */
+uint32_t rp_link_keys(struct rp_link *link, uint16_t table, uint64_t first, uint64_t *keys,
+                      uint32_t count);
 int rp_link_loss(struct rp_link *link, uint16_t table, uint64_t *stored_through,
                  uint64_t *in_doubt, uint64_t *lost);
 /* [/cffi] */

@@ -83,25 +83,24 @@ class PlainRows:
             return self._extend(records, priorities, Deadline(timeout))
 
     def _extend(self, records: np.ndarray, priorities: np.ndarray | None, until: Deadline) -> Keys:
-        take_ledger(self.link)
-        ledger, done = [], 0
-        while done < len(records):
-            done += self._push(records, priorities, done, until)
-            ledger.append(take_ledger(self.link))
-            if done < len(records) and not until.left():
-                raise self._held_back(f"storing rows ({len(records) - done} not taken)")
-        self._settle(until)
-        return self._keys(np.concatenate([*ledger, take_ledger(self.link)]), len(records))
-
-    def _keys(self, ledger: np.ndarray, count: int) -> Keys:
-        """The keys of the `count` rows just stored, in the order of their steps."""
-        rows = ledger[ledger["table"] == self.table.number]
-        steps = rows["step"] - rows["step"].min(initial=np.iinfo(np.uint64).max)
-        if len(rows) != count or steps.max(initial=0) >= count:
-            raise EngineError(f"{count} rows were stored, {len(rows)} keys came back")
+        count, done, stored = len(records), 0, 0
         keys = np.zeros(count, np.uint64)
-        keys[steps] = rows["key"]
+        raw = ffi.from_buffer("uint64_t[]", keys)
+        first = self._state().steps_posted
+        while done < count:
+            done += self._push(records, priorities, done, until)
+            stored += self._take_keys(first, raw)
+            if done < count and not until.left():
+                raise self._held_back(f"storing rows ({count - done} not taken)")
+        self._settle(until)
+        stored += self._take_keys(first, raw)
+        if stored != count:
+            raise EngineError(f"{count} rows were stored, {stored} keys came back")
         return keys_of(keys, self.table.epoch)
+
+    def _take_keys(self, first: int, keys: Any) -> int:
+        """Keys that have come of the rows from step `first` on; how many."""
+        return lib.rp_link_keys(self.link.raw, self.table.number, first, keys, len(keys))
 
     def _push(
         self, records: np.ndarray, priorities: np.ndarray | None, done: int, until: Deadline
@@ -140,6 +139,9 @@ class PlainRows:
         return status
 
     def _held_back(self, what: str) -> ReplayError:
+        return _native.held_back(self._state().need, f"table {self.table.name!r}: {what}")
+
+    def _state(self) -> Any:
         state: Any = ffi.new("struct rp_push_state *")
         lib.rp_link_push_state(self.link.raw, self.table.number, state)
-        return _native.held_back(state.need, f"table {self.table.name!r}: {what}")
+        return state
