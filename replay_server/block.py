@@ -31,7 +31,7 @@ BYTES_MAX = 1 << 14
 
 
 class Block:
-    """Room for `steps_max` steps of `streams` environments; `reach` as the table's plans have it."""
+    """Room for `steps_max` steps of `streams` environments; `reach`: that of the table's plans."""
 
     def __init__(self, spec: Spec, streams: int, reach: int) -> None:
         room = min(ROWS_MAX // streams, BYTES_MAX // (streams * spec.record_size))
@@ -78,7 +78,7 @@ class Block:
         return self.steps == self.steps_max
 
     def lay(self, rows: Rows) -> None:
-        """One more step; the block must not be full. SpecError where the columns are not its own."""
+        """One more step; the block is not full. SpecError where the columns are not its own."""
         at = self.steps
         if set(rows.columns) != set(self.columns):
             raise SpecError(f"rows have columns {list(rows.columns)}, not {list(self.columns)}")

@@ -4,8 +4,8 @@ Most calls of an actor's loop look alike: one array a column, of the column's dt
 no episode ends. For these a check of identity and one assignment a column is all there is to do.
 Whatever else comes, such as lists, other dtypes, nested observations or extra columns, is NOT_LAID
 and goes through Autoreset.rows, which converts it or says what is wrong with it. So this file may
-refuse anything, and must never take what Autoreset.rows would store differently; tests/test_block.py
-compares the two.
+refuse anything, and must never take what Autoreset.rows would store differently: compared by
+tests/test_block.py.
 
 Casts that are allowed here are those of `spec.fitted` that cannot fail: a float64 reward in a
 float32 column, and for one environment Python's own numbers.
@@ -104,22 +104,19 @@ class Laying:
 
         The end of an episode is NOT_LAID too.
         """
-        if terminated or truncated:
-            return NOT_LAID
         if not (
-            type(observation) is np.ndarray
+            type(terminated) in FLAGS
+            and type(truncated) in FLAGS
+            and not (terminated or truncated)
+            and type(reward) in self.reward_types
+            and type(observation) is np.ndarray
             and observation.dtype is self.observation_dtype
             and observation.shape == self.observation_shape
-            and type(reward) in self.reward_types
-            and type(terminated) in FLAGS
-            and type(truncated) in FLAGS
         ):
             return NOT_LAID
         at = self.block.steps
         try:
-            if type(action) in self.action_types:
-                self.action[at] = action
-            elif (
+            if type(action) in self.action_types or (
                 type(action) is np.ndarray
                 and action.dtype is self.action_dtype
                 and action.shape == self.action_shape
@@ -133,5 +130,3 @@ class Laying:
         self.reward[at] = reward
         self.terminated[at] = False
         return QUIET
-
-
