@@ -7,8 +7,8 @@
  *
  * An anchor's window is complete once `reach` rows follow it, or its episode has ended. With L rows
  * in the open episode of a stream that is the row `reach` before the newest one, if L > reach; and
- * at the end every row that was not told before: the last min(L, reach + 1). replay_server/writer.py
- * tells the caller the same anchors; tests/test_block.py holds the two against each other.
+ * at the end every row that was not told before: the last min(L, reach + 1).
+ * replay_server/anchors.py tells the caller the same; tests/test_block.py compares the two.
  */
 #include <stddef.h>
 

@@ -95,7 +95,7 @@ void rp_service_close(struct rp_service *service);       /* stops, unmaps, frees
 /* ---- a link: port, client, and whoever drives it: the waiting caller, or its pump ---- */
 struct rp_link_options {
     uint32_t mtu;             /* the url's, else the transport's default */
-    uint32_t busy_poll;       /* 1: waits never sleep; nor does the pump, with three cores or more */
+    uint32_t busy_poll;       /* 1: waits never sleep, nor the pump where there are 3 cores */
     uint32_t spin_us;         /* how long a wait looks again before it sleeps; 20 */
     int32_t core;             /* 1 + the core the pump is pinned to; 0: not pinned */
     uint32_t receive_bytes;   /* socket buffers asked for; 8 MiB each */
@@ -234,7 +234,7 @@ int rp_link_flush(struct rp_link *link, uint16_t table);
 int rp_link_settle(struct rp_link *link, uint16_t table, uint64_t timeout_ns);
 int rp_link_push_state(struct rp_link *link, uint16_t table, struct rp_push_state *state);
 uint32_t rp_link_ledger(struct rp_link *link, struct rp_push_key *keys, uint32_t count);
-/* Empties the ledger: the keys of the table's steps first .. first + count - 1, of one stream, go to
+/* Empties the ledger: keys of the table's steps first .. first + count - 1, of one stream, go to
  * keys[step - first]; the rest is let go. Returns how many were written. */
 uint32_t rp_link_keys(struct rp_link *link, uint16_t table, uint64_t first, uint64_t *keys,
                       uint32_t count);
