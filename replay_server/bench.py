@@ -11,6 +11,7 @@ nothing else runs on it. Latencies are p50 and p99 over all calls. A hash's valu
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 import os
@@ -229,6 +230,12 @@ class PythonRows:
 # ---- all of it ----
 
 
+def python_urls() -> list[str]:
+    """What the Python client is measured on; ZeroMQ where its package is installed."""
+    zmq = ["zmq+tcp://127.0.0.1:0"] if importlib.util.find_spec("zmq") else []
+    return ["udp://127.0.0.1:0", *zmq, "loopback://"]
+
+
 def measure(
     parts: tuple[str, ...], items: int, passes: int, seconds: float
 ) -> Iterator[tuple[str, list[Row]]]:
@@ -236,7 +243,7 @@ def measure(
     where, without = machine(), missing()
     for part in parts:
         if part == "python":
-            for url in ("udp://127.0.0.1:0", "loopback://"):
+            for url in python_urls():
                 yield part, list(PythonRows(url, seconds, where).measure())
         elif without is None:
             yield part, native(part, items, passes, seconds, where)

@@ -111,7 +111,7 @@ class Server:
             config.raw,
             url,
             carrier,
-            zmq=ffi.NULL if carrier is None else carrier.raw,
+            **({} if carrier is None else {"zmq": carrier.raw, "spin_us": zmq_transport.SPIN_US}),
             region_path=config.keep(ffi.new("char[]", str(options.region).encode()))
             if options.region
             else ffi.NULL,

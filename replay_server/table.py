@@ -27,7 +27,7 @@ NAME_BYTES_MAX = 31
 PLANS_MAX = 8
 PIECES_MAX = 1024
 PIECE_BYTES_MIN = 408  # what the smallest mtu (512) leaves for a piece
-WINDOW_DEFAULT = 256
+WINDOW_DEFAULT = 8192
 RESERVED_SHARE = 16  # window * writers may not exceed capacity / RESERVED_SHARE
 DEFAULT_PLAN = "default"
 
@@ -182,7 +182,7 @@ class Table:
     sampler   Prioritized(alpha) or Uniform()
     limiter   MinSize(n) or SamplesPerInsert(ratio, min_size, error_buffer)
     writers   writers at once; streams: episodes open at once in one writer
-    window    steps one writer may have unanswered; the largest legal up to 256 by default.
+    window    steps one writer may have unanswered; the largest legal up to 8192 by default.
               window * writers may not exceed capacity / 16
     """
 

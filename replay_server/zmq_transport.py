@@ -31,7 +31,12 @@ RECONNECT_MS, RECONNECT_MAX_MS = 50, 1000
 HEARTBEAT_MS, SILENCE_MS = 2000, 10_000
 HANDSHAKE_MS = 10_000
 LEAST_S = 0.05  # for the session, however long the connection took
-MESSAGES_MAX = 64  # pushes unanswered; each is a datagram of the largest size
+SPIN_US = 1  # an answer comes through threads of libzmq's, which want the core
+LINK = {
+    "messages_max": 64,  # pushes unanswered; each has the memory of a largest datagram
+    "spin_us": SPIN_US,
+    "retry_us_min": 200_000,  # TCP repeats what the network lost; this is for reconnections
+}
 CALLS = (
     *("msg_init", "msg_init_size", "msg_data", "msg_size", "msg_more"),
     *("msg_recv", "msg_send", "msg_close", "getsockopt"),
@@ -297,7 +302,7 @@ def open_link(
     carrier = connect(url, timeout, client_keys(server_key, secret_key))
     left = max(deadline.seconds(), LEAST_S)
     try:
-        return Link(url, left, carrier, zmq=carrier.raw, messages_max=MESSAGES_MAX, **options)
+        return Link(url, left, carrier, zmq=carrier.raw, **LINK, **options)
     except Timeout as error:
         raise Timeout(
             f"connecting to {url}: what listens there speaks ZeroMQ but does not answer; is it a "

@@ -24,7 +24,7 @@ EXPECTED = {
     "push_acknowledged": "udp",
     "sample": "udp",
     "client.sample": "udp",
-    "client.extend": "udp",
+    "client.extend": "zmq+tcp",
     "client.update_priorities": "loopback",
     "writer.add_batch": "loopback",
 }

@@ -130,12 +130,12 @@ def test_a_missing_file_is_one_sentence(tmp_path):
 
 
 def test_windows_are_the_largest_legal_ones():
-    """Given capacities. Expect window * writers within capacity / 16, at most 256 by default."""
+    """Given capacities. Expect window * writers within capacity / 16, at most 8192 by default."""
     for capacity, writers in ((64, 4), (1000, 3), (20_000, 4), (10**6, 1)):
         table = Table("t", step=SPEC, capacity=capacity, writers=writers)
         window = table.resolved_window()
         assert window * writers <= capacity / 16
-        assert window == 256 or (window + 1) * writers > capacity / 16
+        assert window == 8192 or (window + 1) * writers > capacity / 16
     with pytest.raises(ConfigError, match="smallest legal capacity is 1600"):
         Table("t", step=SPEC, capacity=1599, writers=1, window=100)
 
