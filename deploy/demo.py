@@ -33,7 +33,8 @@ from replay_server.runs import METRICS, Metrics, commit, write_json
 
 COMMAND = "deploy demo"
 CONFIG = "config.toml"
-TRANSPORTS = ("udp", "loopback")
+TRANSPORTS = ("udp", "zmq", "loopback")
+SERVED = {"udp": "udp://127.0.0.1:0", "zmq": "zmq+tcp://127.0.0.1:0"}
 START_S = 30.0
 LINE_S = 1.0
 
@@ -68,7 +69,8 @@ class Demo:
     def start_all(self) -> None:
         """Server first: the others need its address, which it prints once it serves."""
         toml = self.folder / "server.toml"
-        toml.write_text(server_toml(self.settings, url="udp://127.0.0.1:0", seed=self.args.seed))
+        url = SERVED[self.args.transport]
+        toml.write_text(server_toml(self.settings, url=url, seed=self.args.seed))
         server = self.start("server", "serve", str(toml))
         self.address = self.wait_for_address(server)
         self.progress.say(f"serving at {self.address}; actor and learner are starting")

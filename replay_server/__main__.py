@@ -3,6 +3,7 @@
     serve [FILE]    serves what a server.toml describes; options on the command line win
     stats ADDRESS   prints the counters of a running server; --watch: a live view of it
     bench           prints how fast all of this is on this machine; --json FILE: writes it too
+    keygen FOLDER   makes the key files with which zmq+tcp:// servers know their clients
     demo, actor, learner    the training programs (programs.py); they need the extra [train]
 
 Exit codes: 0 stopped or done; 2 something about the request is wrong, told in one sentence.
@@ -32,6 +33,9 @@ EXAMPLES = """examples:
   python -m replay_server stats udp://127.0.0.1:7400 --watch
   python -m replay_server stats http://127.0.0.1:9464/metrics --watch --interval 2
   python -m replay_server bench --json figures.json
+  python -m replay_server keygen keys --clients actor,learner
+  python -m replay_server serve deploy/server.toml --url zmq+tcp://0.0.0.0:7400 \\
+      --curve-secret-key keys/server.key_secret --curve-clients keys/clients
 """
 
 
@@ -39,10 +43,14 @@ EXAMPLES = """examples:
 class ServeArgs:
     """Options of `serve`; those not given leave what the file says, or the default."""
 
-    url: str = option("Where to serve: udp://HOST:PORT; port 0 takes any free one.", "")
+    url: str = option(
+        "Where to serve: udp://HOST:PORT or zmq+tcp://HOST:PORT; port 0 takes any free one.", ""
+    )
     seed: int = option("Seed of the draws; from the operating system if neither says one.", 0)
     insecure: bool = option("Serve beyond this machine without a key.", False)
     mtu: int = option("Largest datagram in bytes.", 0)
+    curve_secret_key: str = option("zmq+tcp: file with the server's secret key.", "")
+    curve_clients: str = option("zmq+tcp: folder of the public keys that are let in.", "")
     busy_poll: bool = option("The server's thread never sleeps.", False)
     core: int = option("Core that the server's thread is pinned to.", 0)
     region: str = option("File for the memory; taken over if it exists.", "")
@@ -77,6 +85,13 @@ class BenchArgs:
     seconds: float = option("Time for each figure of a client.", 1.0)
 
 
+@dataclass
+class KeygenArgs:
+    """Options of `keygen`."""
+
+    clients: str = option("Names of the clients, separated by commas.", "client")
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(
@@ -108,6 +123,14 @@ def parser() -> argparse.ArgumentParser:
     add_options(stats, StatsArgs)
     bench = commands.add_parser("bench", help="print how fast all of this is on this machine")
     add_options(bench, BenchArgs)
+    keygen = commands.add_parser(
+        "keygen",
+        help="make the keys of a zmq+tcp:// server and its clients",
+        description="Writes FOLDER/server.key_secret and FOLDER/clients/ (for serve), and for "
+        "each client FOLDER/server.key and FOLDER/NAME.key_secret.",
+    )
+    keygen.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
+    add_options(keygen, KeygenArgs)
     for name, program in PROGRAMS.items():
         commands.add_parser(name, help=program.sentence, add_help=False)
     return top
@@ -200,6 +223,23 @@ def stats(args: dict[str, Any]) -> int:
     return 0
 
 
+def keygen(args: dict[str, Any]) -> int:
+    """Writes key files; says which goes where."""
+    from .zmq_transport import SECRET_KEY, SERVER_KEY, keygen
+
+    folder, names = args["folder"], [name for name in args["clients"].split(",") if name]
+    keygen(folder, names)
+    print(
+        f"serve --curve-secret-key {folder}/server.key_secret --curve-clients {folder}/clients\n"
+        + "\n".join(
+            f"client {name}: {SERVER_KEY}={folder}/server.key "
+            f"{SECRET_KEY}={folder}/{name}.key_secret"
+            for name in names
+        )
+    )
+    return 0
+
+
 def bench(args: dict[str, Any]) -> int:
     """Measures this machine."""
     from .bench import PARTS, bench
@@ -218,7 +258,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv and argv[0] in PROGRAMS:
             return run_program(argv[0], argv[1:])
         args = vars(parser().parse_args(argv))
-        command = {"serve": serve, "stats": stats, "bench": bench}[args.pop("command")]
+        command = {"serve": serve, "stats": stats, "bench": bench, "keygen": keygen}[
+            args.pop("command")
+        ]
         return command(args)
     except (ReplayError, SpecError) as error:
         print(f"replay_server: {error}", file=sys.stderr)

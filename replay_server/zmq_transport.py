@@ -267,7 +267,7 @@ def _await_connection(
             return
         if monitor in ready:
             seen.add(recv_monitor_message(monitor)["event"])
-        if not deadline.left():
+        if not deadline.left() or zmq.Event.HANDSHAKE_FAILED_AUTH in seen:
             raise _no_connection(zmq, carrier.url, seen, keys)
 
 
@@ -279,18 +279,26 @@ def _no_connection(zmq: Any, url: str, seen: Iterable[int], keys: ClientKeys | N
             f"{what}: the server does not know this client's key: put its public key into the "
             "server's curve_clients folder and restart the server"
         )
-    if zmq.Event.CONNECTED not in seen:
-        return Timeout(
-            f"{what}: nobody accepts connections there; is the server running at this address?"
-        )
-    if keys is not None:
+    if keys is not None and seen & {
+        zmq.Event.HANDSHAKE_FAILED_NO_DETAIL,
+        zmq.Event.HANDSHAKE_FAILED_PROTOCOL,
+    }:
         return NotAuthorised(
             f"{what}: the handshake failed: is {keys.server} this server's public key, and does "
             "it serve with keys at all (curve_secret_key)?"
         )
-    return NotAuthorised(
-        f"{what}: what listens there refused the handshake: a replay server that wants keys "
-        "(curve_server_key, curve_secret_key), or no replay server on zmq+tcp://"
+    if zmq.Event.HANDSHAKE_FAILED_PROTOCOL in seen:
+        return NotAuthorised(
+            f"{what}: the server wants keys: give curve_server_key and curve_secret_key, or set "
+            f"{SERVER_KEY} and {SECRET_KEY}"
+        )
+    if zmq.Event.CONNECTED in seen:
+        return Timeout(
+            f"{what}: what listens there did not finish the handshake: it is no replay server on "
+            "zmq+tcp://, or it is far away, or it wants keys (curve_server_key)"
+        )
+    return Timeout(
+        f"{what}: nobody accepts connections there; is the server running at this address?"
     )
 
 
@@ -305,8 +313,8 @@ def open_link(
         return Link(url, left, carrier, zmq=carrier.raw, **LINK, **options)
     except Timeout as error:
         raise Timeout(
-            f"connecting to {url}: what listens there speaks ZeroMQ but does not answer; is it a "
-            "replay server?"
+            f"connecting to {url}: what listens there takes connections but does not answer; is "
+            "it a replay server on zmq+tcp://?"
         ) from error
 
 
@@ -335,6 +343,7 @@ def keygen(folder: Path, clients: Iterable[str]) -> list[Path]:
             public = Path(create_certificates(folder, name)[0])
             if name != "server":
                 public = public.replace(folder / "clients" / public.name)
+            public.chmod(0o644)
             made += [path, public]
     finally:
         os.umask(before)

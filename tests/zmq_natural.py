@@ -1,10 +1,10 @@
 """What people write when they need a replay server: pickle over ZeroMQ in front of a buffer.
 
-`python tests/zmq_natural.py` measures it beside this package over zmq+tcp, column by column, in one
-run: both servers are processes of their own, both clients this one, and short rounds take turns, so
-that what else the machine does falls on both. Told are the medians of the rounds, and the best ones,
-which are what the machine gives when nothing else runs on it. The buffer is cpprb's where that is
-installed, else plain numpy.
+`python tests/zmq_natural.py` measures it beside this package over zmq+tcp, column by column, in
+one run: both servers are processes of their own, both clients this one, and short rounds take
+turns, so that what else the machine does falls on both. Told are the medians of the rounds, and the
+best ones, which are what the machine gives when nothing else runs on it. The buffer is cpprb's
+where that is installed, else plain numpy.
 
 Rows are the bench's small ones: 4 float32 observation (twice at the natural program, which stores
 transitions), action, reward, terminated; priorities to the power 0.6.
@@ -271,9 +271,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     with served("natural") as theirs, served("ours") as address, Client(address) as client:
         natural, ours = natural_jobs(Natural(theirs)), our_jobs(client)
-        print(
-            f"{'a second':26} {'median: ours':>13} {'natural':>12} {'best: ours':>20} {'natural':>12}"
-        )
+        print(f"{'a second':26} {'ours':>13} {'natural':>12}  ratio  best: ours      natural")
         for name in natural:
             pairs = [
                 (rate(ours[name], args.seconds), rate(natural[name], args.seconds))
