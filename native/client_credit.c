@@ -68,7 +68,7 @@ uint64_t rp_client_credit_timeout(struct rp_client *client, uint32_t tries) {
     uint64_t wait = least;
     if (credit->srtt_ns > 0) {
         wait = credit->srtt_ns + 4 * credit->rttvar_ns;
-        wait = wait > least / 10 ? wait : least / 10;
+        wait = wait > least / 2 ? wait : least / 2;
     }
     for (uint32_t i = 0; i < tries && wait < most; i++) {
         wait *= 2;

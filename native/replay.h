@@ -94,7 +94,8 @@ void rp_service_close(struct rp_service *service);       /* stops, unmaps, frees
 
 /* ---- a link: port, client, and whoever drives it: the waiting caller, or its pump ---- */
 struct rp_link_options {
-    uint32_t mtu;             /* the url's, else the transport's default */
+    uint32_t mtu;             /* where the url says none; 0: 8960 within this host, else
+                                 1400; zmq+tcp: 65504 */
     uint32_t busy_poll;       /* 1: waits never sleep, nor the pump where there are 3 cores */
     uint32_t spin_us;         /* how long a wait looks again before it sleeps; 20 */
     int32_t core;             /* 1 + the core the pump is pinned to; 0: not pinned */

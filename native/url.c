@@ -19,7 +19,7 @@ struct scheme {
 };
 
 static const struct scheme schemes[] = {
-    {"loopback", rp_loopback_open, NULL, 0, RP_MTU_DEFAULT},
+    {"loopback", rp_loopback_open, NULL, 0, RP_MTU_HOST},
     {"udp", rp_udp_open, NULL, 1, RP_MTU_DEFAULT},
     {"zmq+tcp", rp_zmq_open, NULL, 1, RP_ZMQ_MTU},
     {"dpdk", NULL, "built without DPDK: install libdpdk-dev and build again, or use udp://", 0,
@@ -109,6 +109,13 @@ static int read_options(struct rp_url *url, const char *at)
     return 1;
 }
 
+/* A name is not resolved for this: only those that are this host by themselves count. */
+static int within_host(const struct rp_url *url)
+{
+    return strcmp(url->host, "localhost") == 0 || strcmp(url->host, "::1") == 0
+           || strncmp(url->host, "127.", 4) == 0;
+}
+
 int rp_url_parse(struct rp_url *url, const char *text, char *error)
 {
     memset(url, 0, sizeof *url);
@@ -128,6 +135,9 @@ int rp_url_parse(struct rp_url *url, const char *text, char *error)
         at = read_host_port(url, at);
         if (!at) {
             return refuse(error, text, "HOST:PORT is expected behind ://, IPv6 in brackets");
+        }
+        if (url->mtu_default < RP_MTU_HOST && within_host(url)) {
+            url->mtu_default = RP_MTU_HOST;
         }
     } else {
         const char *end = at + strcspn(at, "?");

@@ -25,7 +25,8 @@ struct rp_url {
     char scheme[RP_URL_SCHEME_BYTES];
     char host[RP_URL_HOST_BYTES]; /* without brackets */
     uint32_t mtu;                 /* 0: not said */
-    uint32_t mtu_default;         /* of this scheme's transport */
+    uint32_t mtu_default;         /* its transport's; RP_MTU_HOST where that is larger and the
+                                     host is this one */
     uint16_t port;
 };
 

@@ -31,7 +31,8 @@ enum rp_wire_limits {
     RP_VERSION_MIN = 1,
     RP_VERSION_MAX = 1,
     RP_MTU_MIN = 512,      /* bytes of one datagram, all headers included */
-    RP_MTU_DEFAULT = 1400,
+    RP_MTU_DEFAULT = 1400, /* passes any Ethernet, a tunnel's headers included */
+    RP_MTU_HOST = 8960,    /* within one host: two pages and a bit less, headers included */
     RP_MTU_MAX = 65504,    /* fits a UDP datagram; a multiple of 8 */
     RP_NAME_BYTES = 32,    /* a table's or plan's name, zero-padded, at least one zero */
     RP_TABLES_MAX = 16,

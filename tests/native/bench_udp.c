@@ -7,13 +7,15 @@
  * item is one transition, 48 bytes: the observation before and after, action, reward, flags. Over
  * UDP the server's thread and the client have a core each, where there are two, and the rows come
  * in three modes: busy polling; spinning for 20 us before sleeping, as is the default; sleeping at
- * once. Over loopback the client turns the server itself. A push is one step and the item it
- * completes, waited for until both are acknowledged. All that comes back is checked and hashed.
+ * once. Over loopback the client turns the server itself. An acknowledged push is one step, or one
+ * step and the item it completes, waited for. All that comes back is checked and hashed. The first
+ * row is the bare round trip of two sockets, in the same run, since machines are noisy.
  */
 #include <sched.h>
 #include <unistd.h>
 
 #include "bench.h"
+#include "bench_bare.h"
 #include "drive.h"
 
 enum { CAPACITY = 1 << 17, FILL = 1 << 16, LATENCIES_MAX = 1 << 20, PREFETCH = 8, UPDATES = 80 };
@@ -137,18 +139,24 @@ static void push_many(struct rp_link *link)
     bench_number(&row, "steps", (double)(next_step - first) * 1e9 / (bench_ns() - start), "1/s");
 }
 
-static void push_one(struct rp_link *link)
+static void push_one(struct rp_link *link, int with_item)
 {
     size_t count = 0;
     double start = bench_ns(), before = start;
     while (before - start < row_ns && count < LATENCIES_MAX) {
-        push(link, 1);
+        if (with_item) {
+            push(link, 1);
+        } else {
+            struct step step = step_of(next_step++);
+            int got = rp_link_push(link, 0, 0, (const uint8_t *)&step, 1, 0, NULL, RP_SLICE_NS);
+            CHECK(got == 1, "push: %s", rp_status_name(got));
+        }
         drive_settle(link);
         double after = bench_ns();
         latencies[count++] = (after - before) / 1e3;
         before = after;
     }
-    row.name = "push_acknowledged";
+    row.name = with_item ? "push_with_item_acknowledged" : "push_acknowledged";
     row.batch = 1;
     bench_latency(&row, latencies, count);
 }
@@ -281,7 +289,8 @@ static void run_mode(const char *url, const struct mode *mode, int own, int thre
     row = (struct bench_row){NULL, strncmp(url, "udp", 3) ? "loopback" : "udp", mode->workload, 0};
     drive_writer(link, &info);
     push_many(link);
-    push_one(link);
+    push_one(link, 0);
+    push_one(link, 1);
     sample_one(link, 32);
     sample_one(link, 512);
     sample_many(link, 512);
@@ -307,6 +316,8 @@ int main(int argc, char **argv)
     int own = strcmp(where, "udp") == 0;
     if (own && cores > 1) {
         pin_client();
+        row = (struct bench_row){"bare_round_trip", "udp", "96 bytes out, 1400 back, polling", 1};
+        bench_bare(&row, 96, 1400, row_ns, 2, latencies, LATENCIES_MAX);
     }
     for (int i = cores > 1 ? 0 : 1; i < 3; i++) { /* one core cannot poll at both ends */
         run_mode(own ? "udp://127.0.0.1:0" : where, &modes[i], own, cores > 1 ? 2 : 1);

@@ -357,7 +357,7 @@ static void check_region_file(void)
     }
     CHECK(rp_service_open(&second, &made.config, "loopback://b?mtu=512", &serve, error)
           == -RP_BAD_REGION);
-    CHECK(strstr(error, "?mtu=1400"), "%s", error);
+    CHECK(strstr(error, "?mtu=8960"), "%s", error);
     drive_config(&made, 2 * CAPACITY, ROW);
     CHECK(rp_service_open(&second, &made.config, "loopback://b", &serve, error) == -RP_BAD_REGION);
     CHECK(strstr(error, "this configuration takes"), "%s", error);

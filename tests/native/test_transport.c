@@ -429,7 +429,7 @@ static void check_names(void)
     CHECK(rp_port_base(server)->mtu == 2048);
     snprintf(url, sizeof url, "udp://localhost:%d", atoi(bound + 16));
     CHECK(rp_port_open(&client, url, &speak, &peer, NULL, error) == 0, "%s", error);
-    CHECK(rp_port_base(client)->mtu == RP_MTU_DEFAULT);
+    CHECK(rp_port_base(client)->mtu == RP_MTU_HOST);
     rp_port_close(client);
     rp_port_close(server);
     CHECK(rp_port_open(&server, "loopback://a", &serve, &peer, bound, error) == 0, "%s", error);
