@@ -9,6 +9,8 @@ where a hash of 31 bits is left of them: two starts meet with probability 2^-31)
 
 from __future__ import annotations
 
+import importlib
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -43,8 +45,15 @@ def check_env(env_id: str) -> None:
         from actor.atari import rom_of
 
         rom_of(env_id)
-    elif env_id not in gymnasium.registry and ":" not in env_id:
-        close = nearest(env_id, gymnasium.registry)
+        return
+    module, _, name = env_id.rpartition(":")  # "module:Name-v0" registers itself when imported
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise EnvError(f"environment {env_id!r}: no module to import ({error})") from error
+    if name not in gymnasium.registry:
+        close = nearest(name, gymnasium.registry)
         raise EnvError(f"no environment {env_id!r}; the nearest is {close!r}")
 
 

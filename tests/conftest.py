@@ -38,7 +38,7 @@ def proof_of(nodeid: str) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """A line for each proof: how many tests passed, failed, were skipped."""
+    """A line for each proof: how many tests passed, failed, were skipped; then why skipped."""
     counts: dict[str, Counter] = {}
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in terminalreporter.stats.get(outcome, []):
@@ -47,3 +47,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for name in sorted(counts):
         said = ", ".join(f"{count} {outcome}" for outcome, count in counts[name].items())
         terminalreporter.write_line(f"{name}: {said}")
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        terminalreporter.write_line(f"{report.nodeid}: {reason}")
