@@ -6,7 +6,8 @@
 
 All three write into one run folder and take their options from its config.toml; this program
 watches their metrics, shows a line of progress, and ends them in order. What it learns of the run
-it writes to RUN/summary.json and names in its last line. Not solved within --minutes: exit code 1.
+it writes to RUN/summary.json and names in its last line. Not solved within --minutes: exit code 1,
+unless there is no mark to reach (as for Atari).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from deploy.curve import draw_curve
 from deploy.processes import Process
 from deploy.table import server_toml
 from learner import options
-from learner.presets import Preset
+from learner.presets import Preset, changed
 from replay_server import Client, ReplayError, runfile
 from replay_server.arguments import nearest
 from replay_server.patience import Stop
@@ -229,6 +230,7 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
     args, settings = options.checked(
         options.Demo, parser, {**told.get("demo", {}), **given}, check_env
     )
+    settings = changed(settings, actors=1)  # as many as are started here: the ladder is theirs
     if args.solve_at is None:
         args.solve_at = settings.mark
     if (args.run / METRICS).exists():
@@ -264,6 +266,10 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     draw_curve(folder)
     write_json(folder / "summary.json", summary)
+    if args.solve_at is None and summary["learner_steps"]:
+        print(f"learned for {args.minutes:g} minutes; there was no --solve-at to reach")
+        print(f"summary: {folder / 'summary.json'}")
+        return 0
     said = "solved" if summary["solved"] else f"not solved in {args.minutes:g} minutes"
     print(
         f"{said}: mean greedy return {summary['eval_return_mean']}, "
