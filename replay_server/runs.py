@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from . import scalars
-from .event_file import EventFile
 from .wandb_run import WandbRun
 
 METRICS = "metrics.jsonl"
@@ -73,7 +72,11 @@ class Run:
         self.folder, self.name = folder, name
         folder.mkdir(parents=True, exist_ok=True)
         self.wandb = WandbRun(folder, name, arguments) if wandb else None
-        self.events = EventFile(folder / "tensorboard" / name) if tensorboard else None
+        self.events = None
+        if tensorboard:
+            from .event_file import EventFile  # here, since it needs the compiled core
+
+            self.events = EventFile(folder / "tensorboard" / name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         self.file = os.open(folder / METRICS, flags, 0o644)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from learner import options
-from learner.__main__ import parse_train
 from learner.presets import PRESETS
 from replay_server import ConfigError, runfile
 
@@ -83,6 +82,8 @@ def test_the_resolved_copy_says_the_same(file, tmp_path):
     for name in (*runfile.saved(first[0]), *vars(first[1])):
         assert f"\n{name} = " in text, f"{name} is not in the copy"
     assert "python -m learner train --config" in text and "commit " in text
+    from learner.__main__ import parse_train  # here: all else does without the compiled core
+
     again, settings = parse_train(["--resume", str(tmp_path / "run"), "--n", "5"])
     assert (settings.n, settings.batch, again.updates) == (5, 16, 20_000)
     assert again.run == again.resume == tmp_path / "run"
