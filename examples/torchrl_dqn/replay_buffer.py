@@ -1,0 +1,115 @@
+"""TorchRL's replay buffer, as far as a DQN loop asks of one, with its transitions in a server.
+
+    buffer = ReplayServerBuffer(env, 20_000, batch_size=128, alpha=0.6)
+
+starts a server inside the program; address="udp://127.0.0.1:7400" makes it a client of the server
+there, whose table must have the columns `columns_of(env)`. alpha=None draws uniformly.
+
+A collector's TensorDict is [time], or [environments, time]; its ("next", "observation") is the
+last observation of an episode where one ended, so every row says by itself what it leads to:
+terminated returns end, truncated ones bootstrap from that last observation.
+
+A sampled TensorDict [B] has what TorchRL's losses look for: the observation, the action, "next"
+(observation, reward, terminated, done), "priority_weight", "key", and for n_steps > 1
+"steps_to_next_obs". ("next", "done") is ("next", "terminated"): a window does not tell the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from replay_server import Client, Column, NStep, Prioritized, Server, Spec, Table, Uniform
+
+TABLE = "main"
+
+
+def columns_of(env: Any, observation: str = "observation") -> Spec:
+    """The columns of one step of a TorchRL environment."""
+
+    def column(name: str, of: Any) -> Column:
+        shape = of.shape[len(env.batch_size) :]
+        return Column(name, torch.empty(0, dtype=of.dtype).numpy().dtype, tuple(shape))
+
+    seen = column("observation", env.observation_spec[observation])
+    rest = (Column("reward", np.float32), Column("terminated", np.bool_))
+    return Spec((seen, column("action", env.action_spec), *rest))
+
+
+class ReplayServerBuffer:
+    """`extend`, `sample` and `update_tensordict_priority` of one environment's steps."""
+
+    def __init__(
+        self,
+        env: Any,
+        capacity: int,
+        *,
+        batch_size: int,
+        alpha: float | None = None,
+        beta: float = 0.4,
+        n_steps: int = 1,
+        gamma: float = 0.99,
+        address: str | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.batch_size, self.beta, self.gamma = batch_size, beta, gamma
+        self.streams = env.batch_size.numel()
+        spec = columns_of(env)
+        self.server: Server | None = None
+        if address is None:
+            sampler = Uniform() if alpha is None else Prioritized(alpha)
+            table = Table(TABLE, spec, NStep(n_steps), capacity, sampler, streams=self.streams)
+            self.server = Server([table], seed=seed)
+            address = self.server.address
+        self.client = Client(address, specs={TABLE: spec})
+        self.writer = self.client.writer(TABLE, self.streams, autoreset="disabled")
+
+    def extend(self, steps: TensorDict) -> None:
+        """Stores what a collector returned, [time] or [environments, time], in its order."""
+        steps = steps.reshape(self.streams, -1).cpu()  # [E, T]
+        following = steps["next"]
+        flags = {name: following[name][..., 0].numpy() for name in ("terminated", "truncated")}
+        rows = {
+            "observation": steps["observation"].numpy(),
+            "action": steps["action"].numpy(),
+            "next_observation": following["observation"].numpy(),
+            "reward": following["reward"][..., 0].numpy(),
+            **flags,
+        }
+        for t in range(steps.shape[1]):
+            self.writer.add_batch(**{name: row[:, t] for name, row in rows.items()})
+        self.writer.flush()
+
+    def sample(self) -> TensorDict:
+        """A TensorDict of `batch_size` transitions; see the file's first lines."""
+        batch = self.client.sample(TABLE, self.batch_size, beta=self.beta)
+        found = batch.transitions(self.gamma, "cpu")
+        terminated = (found.discounts == 0.0)[:, None]
+        sample = TensorDict(
+            {
+                "observation": found.observations,
+                "action": found.actions,
+                "next": {
+                    "observation": found.next_observations,
+                    "reward": found.rewards[:, None],
+                    "terminated": terminated,
+                    "done": terminated,
+                },
+                "priority_weight": found.weights,
+                "key": torch.from_numpy(batch.keys.astype(np.int64)),
+            },
+            [self.batch_size],
+        )
+        n = batch["reward"].shape[1]
+        if n > 1:
+            ahead = np.minimum(batch.ahead, n).astype(np.int64)
+            sample["steps_to_next_obs"] = torch.from_numpy(ahead)[:, None]
+        return sample
+
+    def update_tensordict_priority(self, sample: TensorDict) -> None:
+        """New priorities: what the loss wrote as "td_error" (DQNLoss writes its square)."""
+        priorities = sample["td_error"].reshape(-1).double().numpy() + 1e-6
+        self.client.update_priorities(TABLE, sample["key"].numpy(), priorities, wait=False)
