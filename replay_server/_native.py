@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from .errors import STATUS_NAMES, ClosedError, ForkedError, ReplayError, error_f
 
 BY_INSERTS, BY_SAMPLES = "inserts", "samples"
 NS = 1_000_000_000
+MEANWHILE_NS = 2_000_000
 
 
 def text(pointer: Any) -> str:
@@ -215,14 +217,24 @@ class Link(Owned):
                 status = lib.rp_link_wait(self.raw, ticket, min(left, lib.RP_SLICE_NS), blocked)
         return status, blocked.need, BY_INSERTS
 
-    def outcome(self, ticket: int, what: str, timeout: float) -> tuple[int, int, str]:
-        """The same, with (status, need, by) instead of an error. A negative ticket is a status."""
-        overtime = nanoseconds(timeout + 5.0)  # a request ends itself; this is for a broken driver
+    def outcome(
+        self, ticket: int, what: str, timeout: float, meanwhile: Callable[[], None] | None = None
+    ) -> tuple[int, int, str]:
+        """The same, with (status, need, by) instead of an error. A negative ticket is a status.
+
+        `meanwhile` is called every MEANWHILE_NS in which the request has not ended.
+        """
+        # A request ends itself in time; five seconds more are for a broken driver.
+        deadline, pause = Deadline(timeout + 5.0), MEANWHILE_NS if meanwhile else 1 << 63
         try:
-            status, need, by = self.look(ticket, overtime)
-            if status == PENDING:
-                raise error("TIMEOUT", what)
-            return status, need, by
+            while True:
+                status, need, by = self.look(ticket, min(deadline.left(), pause))
+                if status != PENDING:
+                    return status, need, by
+                if not deadline.left():
+                    raise error("TIMEOUT", what)
+                if meanwhile:
+                    meanwhile()
         except BaseException:
             if ticket > 0 and not self.closed:
                 lib.rp_link_take(self._pointer, ticket)

@@ -272,6 +272,10 @@ class Writer:
         self._drain(self.timeout)
         self._checked(lib.rp_link_flush(self.link.raw, self.table.number))
 
+    def go_on(self) -> None:
+        """One turn of the writer's session, from any thread: what was posted leaves or repeats."""
+        lib.rp_link_settle(self.link.raw, self.table.number, 0)
+
     def flush(self, timeout: float | None = None) -> WriterState:
         """Waits until every row and item so far is acknowledged: stored. Raises if not in time."""
         timeout = self.timeout if timeout is None else timeout
