@@ -12,10 +12,10 @@ table up again and goes on. Writers are told (`ServerRestarted`): what they had 
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from ._native import Deadline, Link, ffi, lib
 from .batch import Batch, Keys, Landing, LandingShape, keys_of
 from .batches import Batches
 from .errors import (
-    ClosedError,
     ConfigError,
     OverBudget,
     ServerRestarted,
@@ -40,7 +39,7 @@ from .remote import RemoteTable, document_of
 from .spec import Spec
 from .stats import Stats
 from .table import PlanLayout, layout_of
-from .writer import Writer
+from .writer import Writer, let_go_on
 
 WEIGHTS_FIRST_BYTES = 1 << 20
 SHAPES_MAX = 64
@@ -307,19 +306,12 @@ class Client:
             request = self.request_for(landing, remote, plan, stratified, uniform)
             ticket = self.post_sample(remote, request, landing, left)
             what = f"sampling {batch} items of table {table!r}"
-            others = self._writers_go_on if self._writers else None
+            others = partial(let_go_on, self._writers) if self._writers else None
             status, need, by = self._link.outcome(ticket, what, left, others)
-            part = self.uniform_of(request)
-            landed = landing.batch(table, remote.epoch, beta, part, copy=False)
+            landed = landing.batch(table, remote.epoch, beta, self.uniform_of(request), copy=False)
             return self.landed(status, landed, what, (need, by)) if status else landed
 
         return self._on(table, timeout, act)
-
-    def _writers_go_on(self) -> None:
-        """A sample may wait for what this client's own writers hold; nobody else would send it."""
-        for writer in list(self._writers):
-            with contextlib.suppress(ClosedError):
-                writer.go_on()
 
     def _landing(
         self, remote: RemoteTable, count: int, plan: int | str, out: Landing | None

@@ -23,9 +23,10 @@ writer ends its session: open episodes are cut at their last stored row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import get_ident
 from time import monotonic
 from typing import Any
 
@@ -84,6 +85,7 @@ class Writer:
         self._creates = _Creates()
         self._held = False  # the last hand-over was not taken whole
         self._due = 0.0  # when the block is handed over, full or not
+        self._owner: int | None = None  # the thread of the last hand-over
 
     # -- adding ----------------------------------------------------------------------------------
 
@@ -251,7 +253,7 @@ class Writer:
         """Hands rows, then creates, to the link; what is not taken in time stays for next time."""
         link, wait = self.link.raw, min(_native.nanoseconds(timeout), lib.RP_SLICE_NS)
         block, creates, deadline = self._block, self._creates, None
-        self._held = True
+        self._held, self._owner = True, get_ident()
         while True:
             status = self._checked(block.push(link, self.table.number, wait))
             if status == 0 and creates.begin < creates.end:
@@ -273,7 +275,13 @@ class Writer:
         self._checked(lib.rp_link_flush(self.link.raw, self.table.number))
 
     def go_on(self) -> None:
-        """One turn of the writer's session, from any thread: what was posted leaves or repeats."""
+        """Hands over what `add` took, in the thread that adds, and takes one turn of the session.
+
+        What does not work stays, and is told by the writer's own next call.
+        """
+        if self._owner == get_ident():
+            with suppress(ReplayError):
+                self._drain(0.0)
         lib.rp_link_settle(self.link.raw, self.table.number, 0)
 
     def flush(self, timeout: float | None = None) -> WriterState:
@@ -355,6 +363,13 @@ class Writer:
     def _held_back(self, what: str) -> ReplayError:
         need = self._raw_state().need
         return _native.held_back(need, f"table {self.table.name!r}: {what}")
+
+
+def let_go_on(writers: Iterable[Writer]) -> None:
+    """For a sample that waits: what it waits for may lie here, and nobody else would send it."""
+    for writer in list(writers):
+        with suppress(ClosedError):
+            writer.go_on()
 
 
 class _Creates:
