@@ -68,6 +68,27 @@ uint32_t rp_crc32c_portable(uint32_t crc, const void *data, size_t size)
     return ~state;
 }
 
+/* a * b modulo the polynomial; bit 31 is x^0, as everywhere with reflected bits. */
+static uint32_t multiply(uint32_t a, uint32_t b)
+{
+    uint32_t product = 0;
+    for (uint32_t bit = (uint32_t)1 << 31; bit != 0; bit >>= 1) {
+        product ^= a & bit ? b : 0;
+        b = b >> 1 ^ (b & 1 ? table[0][0x80] : 0);
+    }
+    return product;
+}
+
+uint32_t rp_crc32c_share(uint32_t crc, uint64_t behind)
+{
+    uint32_t factor = (uint32_t)1 << 23; /* x^8: one zero byte; squared: two; and so on */
+    for (; behind > 0; behind >>= 1) {
+        crc = behind & 1 ? multiply(factor, crc) : crc;
+        factor = multiply(factor, factor);
+    }
+    return crc;
+}
+
 uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size)
 {
     if (rp_crc32c_sse42_able()) {

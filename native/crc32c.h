@@ -14,7 +14,11 @@
 /* Checksum of `size` bytes at `data` after bytes whose checksum is `crc` (0 at the start). */
 uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size);
 
-/* The same by tables only: for other machines, and for the test that both agree. */
+/* What bytes of checksum `crc` add to a whole in which `behind` more bytes follow them: the
+ * checksum of a whole is the exclusive-or of this over its pieces, in any order. A microsecond. */
+uint32_t rp_crc32c_share(uint32_t crc, uint64_t behind);
+
+/* rp_crc32c by tables only: for other machines, and for the test that both agree. */
 uint32_t rp_crc32c_portable(uint32_t crc, const void *data, size_t size);
 
 #endif

@@ -1,13 +1,13 @@
 /* PUBLISH: pieces of a weights version, assembled in a slot nothing names, numbered when whole.
  *
  * Three slots: the two newest versions are always kept; the third is the oldest version until an
- * assembly takes it. A piece's bytes are copied first, its bit and the count of missing pieces
- * change in one intent; the last one's intent also makes the version visible. The checksum over
- * a whole blob is taken in one go at its last piece: some milliseconds for tens of megabytes,
- * during which the server answers nobody.
+ * assembly takes it. A piece's bytes are copied first, its bit, the count of missing pieces and the
+ * sum of their checksums change in one intent; the last one's intent also makes the version
+ * visible. The checksum of a whole is a sum over its pieces in any order (rp_crc32c_share), so no
+ * turn of the server hashes more than one piece.
  *
  *     session != 0  =>  slot[into].version == 0 and missing == clear bits among the assembly's
- *     pieces > 0
+ *     pieces > 0 and sum == the exclusive-or of the shares of the pieces that are there
  */
 #include <string.h>
 
@@ -103,6 +103,7 @@ static int begin(struct rp_server *server, uint64_t session, uint64_t id,
     rp_intent_set(intent, &weights->piece, publish->piece);
     rp_intent_set(intent, &weights->crc, publish->crc);
     rp_intent_set(intent, &weights->missing, pieces);
+    rp_intent_set(intent, &weights->sum, 0);
     return 0; /* take_assembly adds the id and commits */
 }
 
@@ -171,17 +172,19 @@ static int64_t store(struct rp_server *server, const struct rp_publish *publish)
         return 0;
     }
     uint64_t left = publish->size - publish->offset;
-    uint8_t *bytes = slot_bytes(server, weights->into);
-    rp_region_copy(bytes + publish->offset, publish + 1,
-                   left < publish->piece ? left : publish->piece);
+    uint64_t size = left < publish->piece ? left : publish->piece;
+    uint8_t *bytes = slot_bytes(server, weights->into) + publish->offset;
+    rp_region_copy(bytes, publish + 1, size);
+    uint64_t sum = weights->sum ^ rp_crc32c_share(rp_crc32c(0, bytes, size), left - size);
     rp_server_count(server, RP_COUNT_weights_pieces);
     if (weights->missing > 1) {
         rp_intent_set(intent, word, *word | bit);
         rp_intent_set(intent, &weights->missing, weights->missing - 1);
+        rp_intent_set(intent, &weights->sum, sum);
         rp_intent_commit(intent);
         return 0;
     }
-    int good = rp_crc32c(0, bytes, weights->size) == weights->crc;
+    int good = sum == weights->crc;
     if (good) {
         finish(server);
     }

@@ -2,6 +2,7 @@
  * and fuzzers. */
 #include <assert.h>
 
+#include "crc32c.h"
 #include "server_state.h"
 
 static void check_records(const struct rp_server *server, uint32_t index) {
@@ -38,12 +39,19 @@ static void check_session(const struct rp_server *server, uint32_t index) {
 static void check_assembly(const struct rp_server *server) {
     const struct rp_weights *weights = server->weights;
     uint64_t pieces = (weights->size + weights->piece - 1) / weights->piece;
-    uint64_t missing = 0;
+    const uint8_t *bytes = server->weights_bytes + weights->into * server->weights_stride;
+    uint64_t missing = 0, sum = 0;
     assert(weights->into < RP_WEIGHTS_SLOTS && weights->slot[weights->into].version == 0);
     for (uint64_t i = 0; i < pieces; i++) {
-        missing += !(server->weights_bitmap[i / 64] >> (i % 64) & 1);
+        uint64_t left = weights->size - i * weights->piece;
+        uint64_t size = left < weights->piece ? left : weights->piece;
+        if (server->weights_bitmap[i / 64] >> (i % 64) & 1) {
+            sum ^= rp_crc32c_share(rp_crc32c(0, bytes + i * weights->piece, size), left - size);
+        } else {
+            missing++;
+        }
     }
-    assert(missing == weights->missing && missing > 0);
+    assert(missing == weights->missing && missing > 0 && sum == weights->sum);
 }
 
 static void check_weights(const struct rp_server *server) {

@@ -12,7 +12,7 @@
 #include "server_state.h"
 #include "siphash.h"
 
-enum { ALIGN = 64, LAYOUT_VERSION = 1 };
+enum { ALIGN = 64, LAYOUT_VERSION = 2 };
 
 static int refuse(char error[256], const char *format, ...) {
     va_list arguments;

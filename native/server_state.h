@@ -90,6 +90,7 @@ struct rp_weights { /* in the region; then the assembly's bitmap, then the slots
     uint64_t piece;
     uint64_t crc;
     uint64_t missing; /* pieces */
+    uint64_t sum; /* exclusive-or of what each piece that is there adds to crc */
 };
 
 enum rp_wait_kind { RP_WAIT_SAMPLE, RP_WAIT_PUSH, RP_WAIT_KINDS };

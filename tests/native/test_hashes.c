@@ -111,6 +111,47 @@ static void crc_paths_agree(uint64_t seed)
     }
 }
 
+/* Given a whole cut into pieces of one size. Expect the sum of their shares, taken from any piece
+ * on, to be the whole's checksum, and the sum with one bit changed not to be. */
+static void shares_add_up(uint64_t seed)
+{
+    enum { SIZE_MAX_TRIED = 3000 };
+    static uint8_t bytes[SIZE_MAX_TRIED];
+    struct rp_random random;
+    rp_random_seed(&random, seed);
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = (uint8_t)rp_random_next(&random);
+    }
+    for (int round = 0; round < 2000; round++) {
+        uint64_t size = 1 + rp_random_below(&random, SIZE_MAX_TRIED);
+        uint64_t piece = 1 + rp_random_below(&random, size), pieces = (size + piece - 1) / piece;
+        uint64_t first = rp_random_below(&random, pieces);
+        uint32_t sum = 0;
+        for (uint64_t i = 0; i < pieces; i++) {
+            uint64_t at = (first + i) % pieces * piece;
+            uint64_t here = size - at < piece ? size - at : piece;
+            sum ^= rp_crc32c_share(rp_crc32c(0, bytes + at, here), size - at - here);
+        }
+        CHECK(sum == crc_by_bits(bytes, size), "%d bytes by %d", (int)size, (int)piece);
+        uint64_t changed = rp_random_below(&random, size);
+        bytes[changed] ^= 1;
+        CHECK(sum != rp_crc32c(0, bytes, size));
+    }
+}
+
+/* Given an end of zeros as long as weights may be. Expect the same as by hashing them. */
+static void shares_reach_far(void)
+{
+    enum { ZEROS = 1 << 20, TIMES = 37 };
+    static const uint8_t zeros[ZEROS];
+    uint32_t head = rp_crc32c(0, "weights", 7), whole = head, tail = 0;
+    for (int i = 0; i < TIMES; i++) {
+        whole = rp_crc32c(whole, zeros, ZEROS);
+        tail = rp_crc32c(tail, zeros, ZEROS);
+    }
+    CHECK((rp_crc32c_share(head, (uint64_t)ZEROS * TIMES) ^ tail) == whole);
+}
+
 int main(void)
 {
     siphash_vectors();
@@ -119,5 +160,8 @@ int main(void)
     check_group("crc32c: RFC 3720 vectors on both paths");
     crc_paths_agree(check_seed(31));
     check_group("crc32c: every length to 1500, any alignment and cut, as by single bits");
+    shares_add_up(check_seed(32));
+    shares_reach_far();
+    check_group("crc32c: the shares of pieces add up to the whole's");
     return check_done("test_hashes");
 }
