@@ -1,6 +1,6 @@
 """What a freshly installed replay_server has to do, with nothing beside it but its dependencies.
 
-    python -I tests/packaging/smoke.py
+    python -I tests/package/smoke.py
 
 Imports the client and looks at what came along; pushes, samples and updates through a server on
 each transport; runs the command line, a real `serve` and `stats` included. Prints a line for each
