@@ -13,6 +13,7 @@ table up again and goes on. Writers are told (`ServerRestarted`): what they had 
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from . import _native, zmq_transport
-from ._native import Deadline, Link, ffi, lib
+from ._native import Link, ffi, lib
 from .batch import Batch, Keys, Landing, LandingShape, keys_of
 from .batches import Batches
 from .errors import (
@@ -162,11 +163,11 @@ class Client:
 
     def _on(self, name: str, timeout: float, act: Callable[[RemoteTable, float], Any]) -> Any:
         """act(table, seconds left), once more with the table looked up again if it was another."""
-        deadline = Deadline(timeout)
+        begin = time.monotonic()
         try:
             return act(self.known(name, timeout), timeout)
         except (StaleEpoch, UnknownTable):
-            left = max(deadline.left() / _native.NS, 0.05)
+            left = max(timeout - (time.monotonic() - begin), 0.05)
             return act(self.look_up(name, left), left)
 
     def size(self, table: str) -> int:

@@ -89,13 +89,30 @@ class Writer:
 
     # -- adding ----------------------------------------------------------------------------------
 
-    def add(self, **step: Any) -> Ready:
+    def add(
+        self,
+        *,
+        observation: Any = None,
+        action: Any = None,
+        reward: Any = None,
+        terminated: Any = None,
+        truncated: Any = None,
+        next_observation: Any = None,
+        final_observation: Any = None,
+        infos: Mapping[str, Any] | None = None,
+        life_lost: Any = None,
+        **extras: Any,
+    ) -> Ready:
         """One step of a single environment: as `add_batch`, without the leading axis."""
         if self.streams != 1:
             raise ConfigError(f"add is for one stream, this writer has {self.streams}: add_batch")
-        if self._rows.mode != "single":
-            step = _with_axis(step)
-        return self.add_batch(**step)
+        axis = _with_axis if self._rows.mode != "single" else None
+        told = (observation, action, reward, terminated, truncated)
+        last = (next_observation, final_observation)
+        if axis is not None:
+            told, last, extras = axis(told), axis(last), axis(extras)
+            life_lost = axis(life_lost)
+        return self._add(*told, *last, infos, life_lost, extras)
 
     def add_batch(
         self,
@@ -119,6 +136,32 @@ class Writer:
         columns. Returns the anchors that became ready. Raises SpecError naming column, expected
         and got, before anything is stored.
         """
+        return self._add(
+            observation,
+            action,
+            reward,
+            terminated,
+            truncated,
+            next_observation,
+            final_observation,
+            infos,
+            life_lost,
+            extras,
+        )
+
+    def _add(
+        self,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        next_observation: Any,
+        final_observation: Any,
+        infos: Mapping[str, Any] | None,
+        life_lost: Any,
+        extras: dict[str, Any],
+    ) -> Ready:
         block, autoreset = self._block, self._rows
         if self._held or block.steps == block.steps_max:
             self._drain(self.timeout)
@@ -396,14 +439,10 @@ class _Creates:
         return lib.rp_link_create(link, table, streams, steps, given, self.end - begin, timeout_ns)
 
 
-def _with_axis(step: Mapping[str, Any]) -> dict[str, Any]:
+def _with_axis(value: Any) -> Any:
     """A leading axis of one on every leaf."""
-
-    def widened(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: widened(entry) for key, entry in value.items()}
-        if isinstance(value, tuple):
-            return tuple(widened(entry) for entry in value)
-        return None if value is None else np.asarray(value)[None]
-
-    return {name: value if name == "infos" else widened(value) for name, value in step.items()}
+    if isinstance(value, Mapping):
+        return {key: _with_axis(entry) for key, entry in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_with_axis(entry) for entry in value)
+    return None if value is None else np.asarray(value)[None]
