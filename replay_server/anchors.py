@@ -19,16 +19,15 @@ class Ready:
     __slots__ = ("_counts", "_more", "_told")
 
     def __init__(self, counts: tuple, more: int = 0) -> None:
-        """`counts`: (streams, ended, next_step, length, reach) as `_anchors` has them; `more` rows
+        """`counts`: (real, ended, next_step, length, reach) as `_anchors` has them; `more` rows
         came in every stream since then."""
         self._counts, self._more, self._told = counts, more, None
 
     def _tell(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if self._told is None:
-            streams, ended, next_step, length, reach = self._counts
-            self._told = _anchors(
-                streams, ended, next_step + self._more, length + self._more, reach
-            )
+            real, ended, next_step, length, reach = self._counts
+            more = self._more
+            self._told = _anchors(real, ended, next_step + more, length + more, reach)
             self._counts = None
         return self._told
 
@@ -56,7 +55,7 @@ class Anchors:
 
     def __init__(self, streams: int, reach: int) -> None:
         self.reach = reach
-        self._every, self._none = np.arange(streams), np.zeros(0, np.int64)
+        self._every, self._none = np.ones(streams, np.bool_), np.zeros(streams, np.bool_)
         self._more = 0  # rows of every stream since these two, which are replaced, never changed
         self._next_step = np.zeros(streams, np.int64)
         self._length = np.zeros(streams, np.int64)
@@ -82,22 +81,27 @@ class Anchors:
 
     def advance(self, streams: np.ndarray, ended: np.ndarray) -> Ready:
         """One more row in each of `streams`, then a closing row in each of `ended`."""
+        masks = np.zeros((2, len(self._length)), np.bool_)
+        masks[0, streams] = masks[1, ended] = True
+        return self.advance_some(*masks)
+
+    def advance_some(self, real: np.ndarray, ended: np.ndarray) -> Ready:
+        """The same, bool [B] each; they are kept."""
         next_step, length = self._next_step + self._more, self._length + self._more
-        next_step[streams] += 1
-        length[streams] += 1
-        counts = (streams.copy(), ended.copy(), next_step.copy(), length.copy(), self.reach)
-        next_step[ended] += 1
-        length[ended] = 0
-        self._next_step, self._length, self._more = next_step, length, 0
+        next_step += real
+        length += real
+        ready = Ready((real, ended, next_step, length, self.reach))
+        self._next_step, self._length, self._more = next_step + ended, length * ~ended, 0
         self._counts = self._as_counts()
-        return Ready(counts)
+        return ready
 
 
 def _anchors(
-    streams: np.ndarray, ended: np.ndarray, next_step: np.ndarray, length: np.ndarray, reach: int
+    real: np.ndarray, ended: np.ndarray, next_step: np.ndarray, length: np.ndarray, reach: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(streams, steps, ahead) of what `streams` made ready by a row, counts behind it, and `ended`
-    by their end."""
+    """(streams, steps, ahead) of what the streams in `real` made ready by a row, counts behind it,
+    and those in `ended` by their end; bool [B] each."""
+    streams, ended = np.flatnonzero(real), np.flatnonzero(ended)
     full = streams[length[streams] > reach]
     steps = next_step[full] - 1 - reach
     if not len(ended):

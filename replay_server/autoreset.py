@@ -124,8 +124,11 @@ class Autoreset:
 
         An episode that was open there has no closing row from here; the writer cuts it.
         """
-        self.made_up[slice(None) if mask is None else np.asarray(mask, np.bool_)] = False
-        self.any_made_up = bool(self.made_up.any())
+        still = np.zeros_like(self.made_up)
+        if mask is not None:
+            still = self.made_up & ~np.asarray(mask, np.bool_)
+        self.made_up = still  # a new array: the old one was handed out
+        self.any_made_up = bool(still.any())
 
     def cut(self, mask: np.ndarray, final_observation: Any) -> Rows:
         """Only closing rows: the open episodes of `mask` [B] end here, as truncated."""

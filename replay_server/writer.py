@@ -191,7 +191,7 @@ class Writer:
                 terminated, truncated, next_observation, infos, final_observation
             )
             block.mark(real, ended, closing)
-            ready = self._anchors.advance(np.flatnonzero(real), np.flatnonzero(ended))
+            ready = self._anchors.advance_some(real, ended)
         block.pending = True
         if block.steps == block.steps_max or monotonic() >= self._due:
             self._drain(self.timeout)

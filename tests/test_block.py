@@ -338,6 +338,27 @@ def test_what_the_limiter_holds_back_is_kept_and_goes_first():
         writer.close(1.0)
 
 
+def test_what_became_ready_stays_what_it_was():
+    """Given episodes that end, a restart, more steps. Expect the anchors of that step, looked at
+    late."""
+    table = [Table("main", step=FLAT, plan=NStep(2), capacity=1 << 10)]
+    ended = np.array([True, False])
+    with (
+        Server(table, f"loopback://block-{next(numbers)}") as server,
+        Client(server.address) as client,
+        client.writer("main", 2, autoreset="next-step") as writer,
+    ):
+        writer.add_batch(**calm())
+        ready = writer.add_batch(
+            **calm() | {"truncated": ended, "next_observation": np.ones((2, 3))}
+        )
+        writer.restart(ended)
+        for _ in range(5):
+            writer.add_batch(**calm())
+        assert [ready.streams.tolist(), ready.steps.tolist()] == [[0, 0], [0, 1]]
+        assert ready.ahead.tolist() == [2, 1]
+
+
 def test_rows_that_wait_are_counted():
     """Given marks of three steps and places reached in them. Expect `left` to count the rest."""
     block = Block(FLAT, 2, 1)
