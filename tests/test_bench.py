@@ -27,6 +27,8 @@ EXPECTED = {
     "client.extend": "zmq+tcp",
     "client.update_priorities": "loopback",
     "writer.add_batch": "loopback",
+    "writer.add": "udp",
+    "client.batches": "udp",
 }
 
 
