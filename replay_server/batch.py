@@ -28,6 +28,7 @@ from .returns import Transitions, transitions_of
 from .table import PlanLayout
 
 ALIGNMENT = 64
+SHAPES_MAX = 64
 FACTS = {  # what the core tells of each item, in the order of struct rp_landing
     **{"keys": np.uint64, "masses": np.uint64, "behind": np.uint16, "ahead": np.uint16},
     **{"totals": np.uint64, "drawables": np.uint32, "ages": np.uint64, "valid": np.uint8},
@@ -265,3 +266,20 @@ class Landing:
             plan=self.layout.name,
         )
         return batch.copied() if copy else batch
+
+
+class Shapes:
+    """The shapes of one client's landings, each worked out once; SHAPES_MAX are kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, LandingShape] = {}
+
+    def landing(self, layout: PlanLayout, spec: Any, count: int, pin: bool = False) -> Landing:
+        """Memory of its own."""
+        shape = self._known.get(count)
+        if shape is None or shape.layout is not layout:
+            shape = LandingShape(layout, spec, count)
+            if len(self._known) >= SHAPES_MAX:
+                self._known.clear()
+            self._known[count] = shape
+        return Landing(layout, spec, count, pin, shape)

@@ -23,7 +23,7 @@ import numpy as np
 
 from . import _native, zmq_transport
 from ._native import Link, ffi, lib
-from .batch import Batch, Keys, Landing, LandingShape, keys_of
+from .batch import Batch, Keys, Landing, Shapes, keys_of
 from .batches import Batches
 from .errors import (
     ConfigError,
@@ -39,11 +39,10 @@ from .priorities import UpdateResult, Updates, checked_priorities
 from .remote import RemoteTable, document_of
 from .spec import Spec
 from .stats import Stats
-from .table import PlanLayout, layout_of
+from .table import layout_of
 from .writer import Writer, let_go_on
 
 WEIGHTS_FIRST_BYTES = 1 << 20
-SHAPES_MAX = 64
 MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
 
 
@@ -80,7 +79,7 @@ class Client:
         self._connect_timeout = self.timeout if connect_timeout is None else float(connect_timeout)
         self._lock = threading.RLock()
         self._tables: dict[str, RemoteTable] = {}
-        self._shapes: dict[int, LandingShape] = {}
+        self._shapes = Shapes()
         self._plain: dict[str, PlainRows] = {}
         self._writers: weakref.WeakSet[Writer] = weakref.WeakSet()
         self._weights_bytes = WEIGHTS_FIRST_BYTES
@@ -267,19 +266,8 @@ class Client:
     def landing(self, table: str, batch: int, plan: int | str = 0, *, pin: bool = False) -> Landing:
         """Memory for batches of this shape, to be given as `out` again and again."""
         remote = self.known(table, self.timeout)
-        return self._new_landing(remote, remote.layout.plans[remote.layout.index(plan)], batch, pin)
-
-    def _new_landing(
-        self, remote: RemoteTable, layout: PlanLayout, count: int, pin: bool = False
-    ) -> Landing:
-        """Memory of its own in a shape that is worked out once."""
-        shape = self._shapes.get(count)
-        if shape is None or shape.layout is not layout:
-            shape = LandingShape(layout, remote.spec, count)
-            if len(self._shapes) >= SHAPES_MAX:
-                self._shapes.clear()
-            self._shapes[count] = shape
-        return Landing(layout, remote.spec, count, pin, shape)
+        layout = remote.layout.plans[remote.layout.index(plan)]
+        return self._shapes.landing(layout, remote.spec, batch, pin)
 
     def sample(
         self,
@@ -319,7 +307,7 @@ class Client:
     ) -> Landing:
         layout = remote.layout.plans[remote.layout.index(plan)]
         if out is None:
-            return self._new_landing(remote, layout, count)
+            return self._shapes.landing(layout, remote.spec, count)
         if out.count != count or (out.layout is not layout and out.layout != layout):
             raise ConfigError(
                 f"out holds {out.count} items of plan {out.layout.name!r}; "
