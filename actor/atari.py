@@ -135,6 +135,8 @@ class AtariFrames(VectorEnv):
 class AtariGame(gymnasium.Env):
     """One such game as a plain environment: for judging, where each game starts from its seed."""
 
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012 (as Gymnasium's)
+
     def __init__(self, env_id: str, *, protocol: str = "sticky") -> None:
         self.frames = AtariFrames(env_id, 1, protocol=protocol)
         self.observation_space = self.frames.single_observation_space

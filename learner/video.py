@@ -46,12 +46,13 @@ class Film:
         """What the environment, made with render_mode "rgb_array", shows now."""
         import av
 
+        name = env.spec.id if env.spec else type(env).__name__
         try:
             picture = env.render()  # [height, width, 3] uint8
         except gymnasium.error.DependencyNotInstalled as error:
-            raise VideoError(f"rendering {env.spec.id} needs a package: {error}") from error
+            raise VideoError(f"rendering {name} needs a package: {error}") from error
         if not isinstance(picture, np.ndarray) or picture.ndim != 3:
-            raise VideoError(f"{env.spec.id} renders no pictures, so it cannot be filmed")
+            raise VideoError(f"{name} renders no pictures, so it cannot be filmed")
         even = np.pad(picture, [(0, side % 2) for side in picture.shape[:2]] + [(0, 0)], "edge")
         if self.container is None:
             self._open(even, float(env.metadata.get("render_fps") or FPS))

@@ -40,6 +40,7 @@ class WandbRun:
                 job_type=name,
                 config=dict(arguments),
                 dir=str(folder),
+                settings={"console": "off"},  # the output stays the terminal's
             )
         except wandb.Error as error:
             said = str(error).strip().splitlines()[0]
@@ -53,4 +54,4 @@ class WandbRun:
 
     def close(self) -> None:
         """Ends the run there."""
-        self.run.finish(quiet=True)
+        self.run.finish()

@@ -155,7 +155,7 @@ WANDB = """
     class Run:
         def __init__(self, file): self.file = file
         def log(self, values, step): print(json.dumps([step, values]), file=self.file, flush=True)
-        def finish(self, quiet): self.file.close()
+        def finish(self): self.file.close()
     def init(**given):
         if given["config"].get("seed") == 13: raise Error("no API key\\nlog in first")
         file = open(given["dir"] + "/wandb.jsonl", "w")

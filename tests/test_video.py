@@ -88,6 +88,7 @@ def test_pictures_with_odd_sides_are_filmed_whole(tmp_path):
     that is not whole is taken away."""
 
     class Env:
+        spec = None
         metadata = {"render_fps": 10}  # noqa: RUF012
 
         def render(self) -> np.ndarray:
