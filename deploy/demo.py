@@ -72,7 +72,8 @@ class Demo:
         toml = self.folder / "server.toml"
         url = SERVED[self.args.transport]
         toml.write_text(server_toml(self.settings, url=url, seed=self.args.seed))
-        server = self.start("server", "serve", str(toml))
+        metrics = ["--metrics", self.args.metrics] if self.args.metrics else []
+        server = self.start("server", "serve", str(toml), *metrics)
         self.address = self.wait_for_address(server)
         self.progress.say(f"serving at {self.address}; actor and learner are starting")
         common = ["--config", str(self.folder / CONFIG), "--server", self.address]
@@ -238,6 +239,8 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
     if args.transport not in TRANSPORTS:
         close = nearest(args.transport, TRANSPORTS)
         parser.error(f"no transport {args.transport!r}; the nearest is {close!r}")
+    if args.metrics and args.transport == "loopback":
+        parser.error("--metrics is for a server of its own; say --transport udp or zmq")
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}
     return args, settings, tables_of(given, told, values)
 

@@ -72,6 +72,7 @@ class Demo(Common):
         None,
     )
     minutes: float = option("Longest training time.", 6.0)
+    metrics: str = option("HOST:PORT where its server tells OpenMetrics; empty: nowhere.", "")
 
 
 @dataclass

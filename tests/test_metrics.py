@@ -5,6 +5,7 @@ Scrapes go over real sockets and are read by prometheus-client's own strict pars
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -16,10 +17,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conformance import plain, plain_rows
+from dashboards import DEPLOY, alert_queries, dashboard_queries, metric_names
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from protocol_client import PING, Session
 
-from replay_server import Client, ConfigError, Insecure, MinSize, Server
+from replay_server import Client, ConfigError, Insecure, MinSize, SamplesPerInsert, Server
 from replay_server.__main__ import EXIT_USAGE, main
 from replay_server._native import COUNTER_SENTENCES
 from replay_server.measures import SESSIONS_METERED
@@ -234,3 +236,27 @@ def test_a_typo_in_the_section_is_told(tmp_path, capsys):
         path.write_text(CONFIG.replace('address = "127.0.0.1:0"', wrong))
         assert main(["serve", str(path)]) == EXIT_USAGE
         assert said in capsys.readouterr().err
+
+
+def test_the_dashboard_and_the_alerts_ask_for_what_is_told():
+    """Given every query of deploy/. Expect only metrics and labels that the endpoint has, and each
+    alert told in the rules' own test."""
+    table = plain(limiter=SamplesPerInsert(4.0, 10, 2000.0))
+    with watched(table) as (server, url), Client(server.address) as client:
+        client.extend("main", plain_rows(20))
+        families = scrape(url)
+    labels: dict[str, set[str]] = {}
+    for family in families.values():
+        for sample in family.samples:
+            labels.setdefault(sample.name, {"instance"}).update(sample.labels)
+    assert len(dashboard_queries()) > 50 and len(alert_queries()) == 6
+    for panel, query, legend in dashboard_queries():
+        names = metric_names(query)
+        assert names and names <= labels.keys(), f"{panel}: {sorted(names - labels.keys())}"
+        for label in re.findall(r"\{\{(\w+)\}\}", legend):
+            assert all(label in labels[name] for name in names), f"{panel}: {label} of {query}"
+    told = (DEPLOY / "prometheus_alerts_test.yml").read_text()
+    for alert, query in alert_queries():
+        names = metric_names(query)
+        assert names <= labels.keys() and (names or query.startswith("up{")), alert
+        assert told.count(alert) == 2
