@@ -29,9 +29,16 @@ uint64_t rp_histogram_bound(int bucket) {
 
 void rp_meter_ages(struct rp_meters *meters, uint32_t table, const struct rp_batch *head,
                    const struct rp_batch_item *items) {
-    for (uint32_t i = 0; i < head->count; i += RP_AGES_EVERY) {
-        rp_histogram_add(&meters->ages[table], head->head - 1 - items[i].key);
+    struct rp_histogram *ages = &meters->ages[table];
+    uint64_t newest = head->head - 1;
+    uint64_t sum = 0;
+    uint32_t count = head->count;
+    for (uint32_t i = 0; i < count; i += RP_AGES_EVERY) {
+        uint64_t age = newest - items[i].key;
+        ages->counts[rp_histogram_bucket(age)]++;
+        sum += age;
     }
+    ages->sum += sum;
 }
 
 void rp_server_took(struct rp_server *server, uint64_t elapsed_ns) {

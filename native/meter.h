@@ -88,7 +88,7 @@ static inline uint32_t rp_histogram_bucket(uint64_t value) {
     if (value < 2) {
         return (uint32_t)value;
     }
-    uint32_t octave = 63 - (uint32_t)__builtin_clzll(value);
+    uint32_t octave = 63 ^ (uint32_t)__builtin_clzll(value); /* 63 less it, in one instruction */
     return 2 * octave + (uint32_t)(value >> (octave - 1) & 1);
 }
 
