@@ -1,7 +1,8 @@
 """Runs the training loops of examples/ in their own environments, and counts what they changed.
 
 For each NAME: prints the diff from original.py to replay.py, which may add and remove at most
-CHANGED_MAX lines; runs both in build/examples/NAME (made by `make test-examples`); and checks that
+CHANGED_MAX lines; runs tests/check_NAME.py where there is one, and both scripts, in
+build/examples/NAME (made by `make test-examples`); and checks that
 
     both learned        the greedy return of each is LEARNED times that of a random policy
     alike               neither return is more than APART times the other
@@ -78,24 +79,31 @@ def run_script(script: str, steps: int, seed: int) -> None:
     print(MARK + json.dumps(result), flush=True)
 
 
-def result_of(name: str, script: str, steps: int, seed: int) -> dict[str, Any]:
-    """Runs a script of an example in the example's environment; SystemExit where it fails."""
+def output_of(name: str, *command: Any) -> str:
+    """What a Python program prints in an example's environment; SystemExit where it fails."""
     python = ROOT / "build" / "examples" / name / "bin" / "python"
     if not python.exists():
         raise SystemExit(f"{name} has no environment in {python.parents[1]}: make test-examples")
-    path = ROOT / "examples" / name / script
     done = subprocess.run(
-        [python, __file__, "--script", path, "--steps", str(steps), "--seed", str(seed)],
+        [python, *map(str, command)],
         env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         timeout=TIMEOUT_S,
     )
-    found = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
-    if done.returncode or not found:
-        raise SystemExit(f"{name}/{script} ended with {done.returncode}:\n{done.stdout[-4000:]}")
-    return json.loads(found[-1].removeprefix(MARK))
+    if done.returncode:
+        what = f"{name}: {Path(str(command[0])).name} ended with {done.returncode}"
+        raise SystemExit(f"{what}:\n{done.stdout[-4000:]}")
+    return done.stdout
+
+
+def result_of(name: str, script: str, steps: int, seed: int) -> dict[str, Any]:
+    """What one script of an example left behind; see `run_script`."""
+    path = ROOT / "examples" / name / script
+    told = output_of(name, __file__, "--script", path, "--steps", steps, "--seed", seed)
+    (found,) = (line for line in told.splitlines() if line.startswith(MARK))
+    return json.loads(found.removeprefix(MARK))
 
 
 def wrong(original: dict[str, Any], replay: dict[str, Any], steps: int) -> list[str]:
@@ -127,6 +135,9 @@ def check(name: str, steps: int, seed: int, diff_only: bool) -> list[str]:
         return [f"{name}: the diff is larger than {CHANGED_MAX} lines"]
     if diff_only:
         return []
+    extra = ROOT / "tests" / f"check_{name}.py"
+    if extra.exists():
+        print(output_of(name, extra).splitlines()[-1])
     original = result_of(name, "original.py", steps, seed)
     replay = result_of(name, "replay.py", steps, seed)
     counters = replay["counters"]
