@@ -59,10 +59,11 @@ class Network(torch.nn.Module):
 
 def main(steps=6000, seed=1):
     """{what: number} of one run."""
+    torch.set_num_threads(1)  # the nets are small
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     env, online, target = Lamps(), Network(), Network()
-    optimizer = torch.optim.Adam(online.parameters(), lr=2e-3)
+    optimizer = torch.optim.Adam(online.parameters(), lr=2e-3, foreach=True)
     table = Table("main", spec_from(env), NStep(2), 10_000, Prioritized(0.6))
     found = []
     with Server([table], seed=seed) as server, Client(server.address) as client:

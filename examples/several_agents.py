@@ -52,12 +52,13 @@ class Ring:
 
 def main(steps=5000, seed=1):
     """{what: number} of one run of `steps` steps of both agents."""
+    torch.set_num_threads(1)  # the nets are small
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     layers = [torch.nn.Linear(SPEC["observation"].shape[0], 64), torch.nn.ReLU()]
     online = torch.nn.Sequential(*layers, torch.nn.Linear(64, 3))
     target = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 3))
-    optimizer = torch.optim.Adam(online.parameters(), lr=2e-3)
+    optimizer = torch.optim.Adam(online.parameters(), lr=2e-3, foreach=True)
     ring, who, met = Ring(rng), np.arange(AGENTS), []
     table = Table("main", SPEC, NStep(2), 10_000, Prioritized(0.6))
     with Server([table], seed=seed) as server, Client(server.address) as client:
