@@ -201,40 +201,38 @@ class Link(Owned):
         status, need, by = self.outcome(ticket, what, timeout)
         check(status, what, blocked=(need, by), **details)
 
-    def look(self, ticket: int, timeout_ns: int) -> tuple[int, int, str]:
+    def look(
+        self, ticket: int, timeout_ns: int, meanwhile: Callable[[], None] | None = None
+    ) -> tuple[int, int, str]:
         """(status, need, by) of a request, PENDING where it has not ended in time: look again.
 
         need: items the limiter wanted when it last held the request back; 0: it never did. A
-        negative ticket is a status. Once it has ended the ticket is gone.
+        negative ticket is a status. Once it has ended the ticket is gone. `meanwhile` is called
+        every MEANWHILE_NS of waiting.
         """
         if ticket < 0:
             return ticket, 0, BY_INSERTS
+        slice_ns = MEANWHILE_NS if meanwhile else lib.RP_SLICE_NS
         raw, blocked = self.raw, ffi.new("struct rp_blocked *")
-        status = lib.rp_link_wait(raw, ticket, min(timeout_ns, lib.RP_SLICE_NS), blocked)
+        status = lib.rp_link_wait(raw, ticket, min(timeout_ns, slice_ns), blocked)
         if status == PENDING and timeout_ns:
             until = time.monotonic_ns() + timeout_ns
             while status == PENDING and (left := until - time.monotonic_ns()) > 0:
-                status = lib.rp_link_wait(self.raw, ticket, min(left, lib.RP_SLICE_NS), blocked)
+                if meanwhile:
+                    meanwhile()
+                status = lib.rp_link_wait(self.raw, ticket, min(left, slice_ns), blocked)
         return status, blocked.need, BY_INSERTS
 
     def outcome(
         self, ticket: int, what: str, timeout: float, meanwhile: Callable[[], None] | None = None
     ) -> tuple[int, int, str]:
-        """The same, with (status, need, by) instead of an error. A negative ticket is a status.
-
-        `meanwhile` is called every MEANWHILE_NS in which the request has not ended.
-        """
-        # A request ends itself in time; five seconds more are for a broken driver.
-        deadline, pause = Deadline(timeout + 5.0), MEANWHILE_NS if meanwhile else 1 << 63
+        """The same, with (status, need, by) instead of an error. A negative ticket is a status."""
+        overtime = nanoseconds(timeout + 5.0)  # a request ends itself; this is for a broken driver
         try:
-            while True:
-                status, need, by = self.look(ticket, min(deadline.left(), pause))
-                if status != PENDING:
-                    return status, need, by
-                if not deadline.left():
-                    raise error("TIMEOUT", what)
-                if meanwhile:
-                    meanwhile()
+            status, need, by = self.look(ticket, overtime, meanwhile)
+            if status == PENDING:
+                raise error("TIMEOUT", what)
+            return status, need, by
         except BaseException:
             if ticket > 0 and not self.closed:
                 lib.rp_link_take(self._pointer, ticket)

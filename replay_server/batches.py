@@ -154,7 +154,8 @@ class Batches:
             if flight.ticket == 0:
                 self._post(flight, deadline.seconds() if ends else self._timeout)
             begin = time.perf_counter()
-            status, need, by = self._link.look(flight.ticket, deadline.left() + ends * GRACE_NS)
+            wait = deadline.left() + ends * GRACE_NS
+            status, need, by = self._link.look(flight.ticket, wait, self._client.others())
             spent = time.perf_counter() - begin
             if need > 0:
                 self.limited += spent

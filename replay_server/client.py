@@ -295,12 +295,15 @@ class Client:
             request = self.request_for(landing, remote, plan, stratified, uniform)
             ticket = self.post_sample(remote, request, landing, left)
             what = f"sampling {batch} items of table {table!r}"
-            others = partial(let_go_on, self._writers) if self._writers else None
-            status, need, by = self._link.outcome(ticket, what, left, others)
+            status, need, by = self._link.outcome(ticket, what, left, self.others())
             landed = landing.batch(table, remote.epoch, beta, self.uniform_of(request), copy=False)
             return self.landed(status, landed, what, (need, by)) if status else landed
 
         return self._on(table, timeout, act)
+
+    def others(self) -> Callable[[], None] | None:
+        """What a sample does while it waits: this client's writers go on, if there are any."""
+        return partial(let_go_on, self._writers) if self._writers else None
 
     def _landing(
         self, remote: RemoteTable, count: int, plan: int | str, out: Landing | None
