@@ -26,8 +26,8 @@
 /* [cffi] */
 enum rp_zmq_limits {
     RP_ZMQ_MTU = 65504,           /* the default on this transport: the largest there is */
-    RP_ZMQ_QUEUE_MAX = 1024,      /* messages a peer's queue holds, each way */
-    RP_ZMQ_RECEIVE_BUDGET = 1024, /* full datagrams in flight towards a port */
+    RP_ZMQ_QUEUE_MAX = 256,       /* messages a peer's queue holds, each way: 16 MiB at most */
+    RP_ZMQ_RECEIVE_BUDGET = 8192, /* full datagrams in flight towards a port, of all its peers */
     RP_ZMQ_ENDPOINT_BYTES = 100,
 };
 

@@ -13,7 +13,10 @@ COUNTED     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 FUZZED      := packet server client
 REPLAYS_SAN := $(FUZZED:%=$(BUILD)/san/replay_%)
 
-.PHONY: sim sim-san sim-canaries kill-mapped fuzz fuzz-replay
+natural: engine ## pickle over zmq in front of a buffer, beside zmq+tcp: ratios of one run
+	$(Q)PYTHONPATH=. $(ENGINE_PYTHON) tests/zmq_natural.py
+
+.PHONY: natural sim sim-san sim-canaries kill-mapped fuzz fuzz-replay
 
 # The core with its kill sites armed (native/site.h) and its allocations counted.
 $(BUILD)/simulate/%.o: native/%.c $(HEADERS)

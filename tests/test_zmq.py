@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zmq
+import zmq_natural
 from conformance import Place, plain, plain_rows
 
 from replay_server import (
@@ -328,6 +329,13 @@ def test_addresses_beyond_this_machine_need_keys(keys):
         assert server.address.startswith("zmq+tcp://0.0.0.0:")
 
 
+def test_ipv6():
+    """Given [::1]. Expect the same service there."""
+    with PLACE.pair(plain(), url="zmq+tcp://[::1]:0") as (server, client):
+        assert server.address.startswith("zmq+tcp://[::1]:")
+        assert len(client.extend("main", plain_rows(10))) == 10
+
+
 def test_wrong_addresses_are_sentences():
     """Given urls that cannot be. Expect one sentence, nothing left open."""
     with PLACE.served(plain()) as server:
@@ -434,6 +442,37 @@ def test_a_program_may_just_end():
     assert (done.returncode, done.stdout, done.stderr) == (0, "bye\n", "")
 
 
+SERVED = """
+[server]
+url = "zmq+tcp://127.0.0.1:0"
+curve_secret_key = "{keys}/server.key_secret"
+curve_clients = "{keys}/clients"
+
+[[table]]
+name = "main"
+capacity = 4096
+columns = [{{ name = "x", dtype = "float64", shape = [4] }}]
+"""
+
+
+def test_serve_takes_keys_from_its_file_and_ends_by_a_signal(keys, tmp_path):
+    """Given a server.toml with keys, then SIGINT. Expect rows in, exit code 0, a last line."""
+    (tmp_path / "server.toml").write_text(SERVED.format(keys=keys))
+    command = [sys.executable, "-m", "replay_server", "serve", str(tmp_path / "server.toml")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
+        try:
+            lines = iter(process.stdout.readline, "")
+            address = next(line.split()[2] for line in lines if line.startswith("serving at"))
+            with Client(address, **mine(keys)) as client:
+                assert len(client.extend("main", {"x": np.zeros((7, 4))})) == 7
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=20)[0]
+        finally:
+            process.kill()
+    assert process.returncode == 0 and "7 steps stored" in said
+
+
 def test_ctrl_c_ends_connecting():
     """Given SIGINT while nobody answers. Expect KeyboardInterrupt, nothing left open."""
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
@@ -455,3 +494,33 @@ def test_large_batches_and_weights_cross_whole():
         assert batch.valid.all() and np.array_equal(batch["x"][:, 0], rows["x"][::37])
         version = client.publish_weights(weights, timeout=20.0)
         assert client.pull_weights(timeout=20.0) == (version, weights)
+
+
+# -- the natural program -------------------------------------------------------------------------
+
+
+def test_the_natural_program_is_a_replay(monkeypatch):
+    """Given rows and priorities. Expect its tree to hold them, and draws in proportion."""
+    monkeypatch.setitem(sys.modules, "cpprb", None)
+    replay = zmq_natural.new_buffer()
+    for count in (1000, 700):
+        replay.add(**zmq_natural.transitions(count))
+    priorities = np.arange(1700) / 100.0
+    replay.update_priorities(np.arange(1700), priorities)
+    assert np.isclose(replay.tree[1], (priorities**0.6).sum())
+    batch = replay.sample(20_000, 0.4)
+    assert batch["indexes"].min() > 0 and batch["indexes"].max() < 1700
+    drawn = np.bincount(batch["indexes"] // 170, minlength=10) / 20_000
+    share = (priorities**0.6).reshape(10, 170).sum(1) / (priorities**0.6).sum()
+    assert np.abs(drawn - share).max() < 0.02
+    assert batch["observation"].shape == (20_000, 4) and batch["weights"].max() == 1.0
+
+
+def test_both_programs_are_measured_side_by_side(capfd):
+    """Given a moment for each column. Expect a row of four numbers above zero for all six."""
+    assert zmq_natural.main(["--rounds", "1", "--seconds", "0.001"]) == 0
+    rows = [line for line in capfd.readouterr().out.splitlines() if re.search(r"\d\.\d\d", line)]
+    assert len(rows) == 6
+    for row in rows:
+        numbers = re.findall(r"[\d,]+\.?\d*", row[26:])
+        assert len(numbers) == 6 and all(float(n.replace(",", "")) > 0 for n in numbers[:2])

@@ -25,7 +25,7 @@ import numpy as np
 import zmq
 
 from replay_server import Client, NStep, Server, Table
-from replay_server.bench import SMALL
+from replay_server.bench_python import SMALL
 
 CAPACITY, FILL, ROWS, IN_FLIGHT = 1 << 17, 60_000, 1000, 8
 URL = "zmq+tcp://127.0.0.1:0"
