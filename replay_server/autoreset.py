@@ -116,6 +116,7 @@ class Autoreset:
             and c not in spec.group("observation")
             and c not in spec.group("action")
         )
+        self._observations = spec.group("observation")
         self.made_up = np.zeros(count, np.bool_)
         self.any_made_up = False
 
@@ -238,27 +239,24 @@ class Autoreset:
         final_observation: Any,
     ) -> dict[str, np.ndarray]:
         """{observation column: [E, *shape]} of the environments in `ended`."""
-        if not ended.any():
-            return {
-                c.name: np.zeros((0, *c.shape), c.dtype) for c in self.spec.group("observation")
-            }
+        if True not in ended.tolist():
+            return {c.name: np.zeros((0, *c.shape), c.dtype) for c in self._observations}
         if final_observation is None and self.mode == "same-step":
             final_observation = (infos or {}).get("final_obs")
         elif final_observation is None:
             final_observation = next_observation
         if not _is_per_environment(final_observation):
             flat = self._columns("observation", final_observation)
-            columns = self.spec.group("observation")
-            return {c.name: fitted(c, flat[c.name], self.count)[ended] for c in columns}
+            return {c.name: fitted(c, flat[c.name], self.count)[ended] for c in self._observations}
         return self._closing_one_by_one(ended, terminated, final_observation)
 
     def _closing_one_by_one(
         self, ended: np.ndarray, terminated: np.ndarray, finals: Any
     ) -> dict[str, np.ndarray]:
         """The same from a sequence with one nested observation, or None, for each environment."""
-        columns = self.spec.group("observation")
-        closing = {c.name: np.zeros((int(ended.sum()), *c.shape), c.dtype) for c in columns}
-        for row, i in enumerate(np.flatnonzero(ended)):
+        columns, which = self._observations, ended.nonzero()[0].tolist()
+        closing = {c.name: np.zeros((len(which), *c.shape), c.dtype) for c in columns}
+        for row, i in enumerate(which):
             final = None if finals is None else finals[i]
             if final is None and not terminated[i]:
                 raise SpecError(

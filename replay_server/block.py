@@ -97,16 +97,19 @@ class Block:
 
         closing {observation column: [E, *shape]}.
         """
-        self.marks[self.steps] = real * ROW + ended * END
-        self.lay_closing(closing, self.closing + np.count_nonzero(ended))
+        marks = self.marks[self.steps]
+        marks[:] = real  # ROW is 1
+        marks[ended] |= END
+        self.lay_closing(closing, self.closing + len(next(iter(closing.values()))))
         self.steps += 1
 
     def lay_closing(self, closing: dict[str, np.ndarray], end: int) -> None:
         """The closing rows up to number `end`: observation columns, everything else zero."""
-        self.closings[self.closing : end] = 0
-        for name, column in closing.items():
-            self.closing_columns[name][self.closing : end] = column
-        self.closing = end
+        if end > self.closing:
+            self.closings[self.closing : end] = 0
+            for name, column in closing.items():
+                self.closing_columns[name][self.closing : end] = column
+            self.closing = end
 
     def push(self, link: Any, table: int, timeout_ns: int) -> int:
         """Hands over what is left: 0 all of it, PENDING: call again, or a status."""
