@@ -11,12 +11,10 @@ enum { LEDGER_AT_ONCE = 128 };
 struct rows { /* what one call pushes or creates, and how far it has got */
     uint16_t table;
     uint16_t stream; /* of a run of steps */
-    const uint16_t *streams; /* of single rows and creates */
-    const uint32_t *flags;
+    const uint16_t *streams; /* of creates */
     const uint64_t *numbers;
     const double *priorities;
     const uint8_t *bytes;
-    uint32_t step_bytes;
     uint32_t run_flags;
     uint32_t count;
     uint32_t taken;
@@ -40,26 +38,13 @@ static int take_run(struct rp_client *client, struct rows *rows)
     return taken > 0 ? 0 : taken == 0 || taken == -RP_FULL ? RP_PENDING : taken;
 }
 
-/* Whether the loop over single rows goes on behind this answer of the client's. */
+/* Whether the loop over creates goes on behind this answer of the client's. */
 static int row_result(const struct rows *rows, int status)
 {
     if (status < 0 && status != -RP_FULL && rows->taken == 0) {
         return status;
     }
     return rows->taken == rows->count || (status < 0 && status != -RP_FULL) ? 0 : RP_PENDING;
-}
-
-static int take_single(struct rp_client *client, struct rows *rows)
-{
-    int status = 1;
-    while (rows->taken < rows->count && status > 0) {
-        uint32_t i = rows->taken;
-        status = rp_client_push(client, rows->table, rows->streams[i],
-                                rows->bytes + (size_t)i * rows->step_bytes, 1,
-                                rows->flags ? rows->flags[i] : 0, NULL);
-        rows->taken += status > 0;
-    }
-    return row_result(rows, status);
 }
 
 static int take_creates(struct rp_client *client, struct rows *rows)
@@ -97,15 +82,6 @@ int rp_link_push(struct rp_link *link, uint16_t table, uint16_t stream, const ui
     struct rows rows = {.table = table, .stream = stream, .bytes = steps, .count = count,
                         .run_flags = flags, .priorities = priorities};
     return count ? take_all(link, &rows, take_run, timeout_ns) : 0;
-}
-
-int rp_link_push_rows(struct rp_link *link, uint16_t table, const uint16_t *streams,
-                      const uint32_t *flags, const uint8_t *bytes, uint32_t step_bytes,
-                      uint32_t count, uint64_t timeout_ns)
-{
-    struct rows rows = {.table = table, .streams = streams, .flags = flags, .bytes = bytes,
-                        .step_bytes = step_bytes, .count = count};
-    return count ? take_all(link, &rows, take_single, timeout_ns) : 0;
 }
 
 int rp_link_create(struct rp_link *link, uint16_t table, const uint16_t *streams,

@@ -190,11 +190,6 @@ void rp_importance_weights(const struct rp_weighing *weighing, uint32_t count);
  * with rp_link_flush or when they fill. */
 int rp_link_push(struct rp_link *link, uint16_t table, uint16_t stream, const uint8_t *steps,
                  uint32_t count, uint32_t flags, const double *priorities, uint64_t timeout_ns);
-/* Row i is one step of stream streams[i], flags[i] its RP_RUN_* flags (null: none); rows lie
- * step_bytes apart. */
-int rp_link_push_rows(struct rp_link *link, uint16_t table, const uint16_t *streams,
-                      const uint32_t *flags, const uint8_t *rows, uint32_t step_bytes,
-                      uint32_t count, uint64_t timeout_ns);
 /* Some steps of all streams, in the caller's memory. A step's rows go first, by stream; then its
  * closing rows; then, where items[step] is set, items at the running maximum for the anchors whose
  * window is complete: `reach` rows follow, or the episode has ended. Lengths and numbers begin as 0

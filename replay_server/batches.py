@@ -26,7 +26,7 @@ from typing import Any
 
 from . import _native
 from ._native import Deadline, lib
-from .batch import Batch, Landing
+from .batch import BATCH_PARTS, Batch, Landing
 from .errors import ClosedError, ConfigError, ShortBatch, StaleEpoch, UnknownTable
 
 SHORT_IN_A_ROW = 10
@@ -195,6 +195,8 @@ class Batches:
         if device.type != "cpu":
             data = {name: part.to(device, non_blocking=True) for name, part in data.items()}
             weights = weights.to(device)
+            facts = {name: getattr(batch, name).copy() for name in BATCH_PARTS}
+            batch = replace(batch, **facts)  # like the data, no memory of the landing's any more
             if device.type == "cuda":
                 flight.copied = torch.cuda.Event()
                 flight.copied.record(torch.cuda.current_stream(device))

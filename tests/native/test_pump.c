@@ -73,8 +73,12 @@ static void check_push_lengths(void)
     struct rp_table_info info = drive_info(link);
     struct rp_push_state state;
     static uint8_t rows[100 * ROW];
-    static uint16_t streams[100];
-    uint64_t pushed = 0;
+    static uint8_t marks[100], items[100];
+    uint64_t pushed = 0, next_step = 0;
+    uint32_t length = 0;
+    struct rp_block block = {.rows = rows, .marks = marks, .items = items, .streams = 1,
+                             .step_bytes = ROW, .next_steps = &next_step, .lengths = &length};
+    memset(marks, RP_BLOCK_ROW, sizeof marks);
     drive_writer(link, &info);
     for (uint32_t count = 1; count <= 100; count++) {
         for (uint32_t i = 0; i < count; i++) {
@@ -82,8 +86,10 @@ static void check_push_lengths(void)
         }
         int run = rp_link_push(link, 0, 0, rows, count, RP_RUN_ITEM, NULL, RP_SLICE_NS);
         CHECK(run == (int)count, "a push of %u steps took %d", count, run);
-        int single = rp_link_push_rows(link, 0, streams, NULL, rows, ROW, count, RP_SLICE_NS);
-        CHECK(single == (int)count, "a push of %u rows took %d", count, single);
+        block.steps = block.finished = count;
+        block.step = 0;
+        CHECK(rp_link_push_block(link, 0, &block, RP_SLICE_NS) == 0, "a block of %u rows", count);
+        CHECK(block.step == count && next_step == pushed / 2 + count, "it took %u", block.step);
         drive_settle(link);
         pushed += 2 * count;
         CHECK(rp_link_push_state(link, 0, &state) == 0 && state.steps_stored == pushed,
