@@ -481,6 +481,51 @@ static void situation_moved(void)
     check_group("11 a new address");
 }
 
+/* Flushes and turns for `duration_ns`: no turn may leave the client due at once, and the turns
+ * there are must be those of datagrams and of timers that grow, not of a client that spins. */
+static void flushed_rests(struct world *world, uint64_t duration_ns, uint32_t turns_max)
+{
+    uint32_t turns = 0;
+    for (uint64_t end = world->now_ns + duration_ns; world->now_ns < end; turns++) {
+        rp_client_flush(world->client, 1);
+        world_turn(world);
+        CHECK(rp_client_deadline(world->client) > world->now_ns, "due at once after a turn");
+        world_advance(world, end - world->now_ns);
+    }
+    CHECK(turns <= turns_max, "%u turns", turns);
+}
+
+/* 12. Given a writer that is flushed again and again: with a partial message and no answer, with
+ *     nothing to send, and held back by its limiter. Expect the client to sleep between timers. */
+static void situation_flushed(void)
+{
+    script_tables(tables);
+    config = script_config(tables);
+    struct world *world = world_open(&config, 12);
+    struct writer writer;
+    struct rp_push_state state;
+    world_connect(world);
+    writer_open(world, &writer, "rows");
+    world->deaf = 1;
+    push(world, &writer, 0, 5, RP_RUN_ITEM);
+    flushed_rests(world, 1000 * WORLD_MS, 50);
+    push(world, &writer, 0, 3, RP_RUN_ITEM);
+    flushed_rests(world, 1000 * WORLD_MS, 50);
+    world->deaf = 0;
+    settle(world, &writer);
+    flushed_rests(world, 10000 * WORLD_MS, 20);
+    for (uint32_t i = 0; i < 25; i++) {
+        push(world, &writer, 0, 4, RP_RUN_ITEM);
+        rp_client_flush(world->client, 1);
+        world_run(world, 2 * WORLD_MS);
+    }
+    rp_client_push_state(world->client, 1, &state);
+    CHECK(state.need > 0 && state.messages_open > 0);
+    flushed_rests(world, 10000 * WORLD_MS, 200);
+    world_close(world);
+    check_group("12 a flushed writer rests");
+}
+
 static void shaken(const char *what, void (*situation)(uint64_t, uint32_t), uint64_t seed)
 {
     situation(seed, 0);
@@ -504,5 +549,6 @@ int main(void)
     situation_restart();
     situation_idle();
     situation_moved();
+    situation_flushed();
     return check_done("test_client");
 }
