@@ -22,6 +22,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from actor.atari import AtariFrames, AtariGame, seed_of
 from actor.envs import EnvError, make_env, make_envs
+from deploy.demo import parsed
 from deploy.table import server_toml, table_for
 from learner.dqn import n_step_targets
 from learner.presets import preset, preset_for
@@ -373,6 +374,9 @@ def test_presets_fit_their_environments_and_the_server(tmp_path):
     server.toml that can be read, without ale-py, as the same table."""
     assert preset_for("", "ALE/Breakout-v5") == "atari" and preset_for("", "") == "cartpole"
     assert preset_for("apex-paper", "ALE/Pong-v5") == "apex-paper"
+    args, settings, _ = parsed(["--env", "ALE/Breakout-v5"])
+    assert (args.preset, args.solve_at, settings.stack, settings.actors) == ("atari", None, 4, 1)
+    assert parsed([])[0].solve_at == 490.0, "only CartPole has a mark to reach"
     for name in ("atari", "apex-paper"):
         settings = preset(name)
         (tmp_path / "server.toml").write_text(server_toml(settings, url="udp://[::1]:0", seed=1))
