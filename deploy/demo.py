@@ -267,17 +267,17 @@ def main(argv: list[str] | None = None) -> int:
     if summary is None:
         print("interrupted: nothing is left running")
         return 130
-    draw_curve(folder)
+    print(f"learning curve: {draw_curve(folder)}")
     write_json(folder / "summary.json", summary)
-    if args.solve_at is None and summary["learner_steps"]:
+    aimless = args.solve_at is None and summary["learner_steps"] > 0
+    if aimless:
         print(f"learned for {args.minutes:g} minutes; there was no --solve-at to reach")
-        print(f"summary: {folder / 'summary.json'}")
-        return 0
-    said = "solved" if summary["solved"] else f"not solved in {args.minutes:g} minutes"
-    print(
-        f"{said}: mean greedy return {summary['eval_return_mean']}, "
-        f"{summary['env_steps']} steps, {summary['learner_steps']} updates, "
-        f"{json.dumps(summary['train_seconds'])} s"
-    )
+    else:
+        said = "solved" if summary["solved"] else f"not solved in {args.minutes:g} minutes"
+        print(
+            f"{said}: mean greedy return {summary['eval_return_mean']}, "
+            f"{summary['env_steps']} steps, {summary['learner_steps']} updates, "
+            f"{json.dumps(summary['train_seconds'])} s"
+        )
     print(f"summary: {folder / 'summary.json'}")
-    return 0 if summary["solved"] else 1
+    return 0 if summary["solved"] or aimless else 1

@@ -18,12 +18,15 @@ def device_from(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        kind = torch.device(name).type
+        device = torch.device(name)
     except RuntimeError:
-        kind = ""
-    if kind not in ("cpu", "cuda"):
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
         raise DeviceError(f"device {name!r}; expected auto, cpu or cuda")
-    if kind == "cuda" and not torch.cuda.is_available():
+    count = torch.cuda.device_count()
+    if device.type == "cuda" and 0 < count <= (device.index or 0):
+        raise DeviceError(f"device {name!r}: there are {count} GPUs, the last is cuda:{count - 1}")
+    if device.type == "cuda" and not torch.cuda.is_available():
         raise DeviceError(
             f"device {name!r}: torch {torch.__version__} sees no GPU here; take --device cpu"
         )
