@@ -27,6 +27,6 @@ def in_sdist() -> set[str]:
     """All that building takes, and the documents."""
     wanted = files("native", "*.c", "*.h", "*.py") | files("replay_server", "**/*.py", "py.typed")
     wanted |= {name for folder in PROGRAMS for name in files(folder, "**/*.py")}
-    wanted |= files("deploy", "*.toml", "*.json") | files(".", "*.md")
+    wanted |= files("deploy", "**/*.toml", "**/*.json", "**/*.yml") | files(".", "*.md")
     built = {"setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt", "LICENSE"}
     return wanted | built
