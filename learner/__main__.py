@@ -296,6 +296,9 @@ def judge(argv: list[str]) -> int:
             progress.close()
             print(f"evaluate: {error}", file=sys.stderr)
             return 2
+        except KeyboardInterrupt:
+            progress.say("interrupted: nothing was judged, and no film is left")
+            return 130
     returns = verdict.returns
     print(
         f"{path.name}: mean return {returns.mean():.1f}, least {returns.min():.0f}, "

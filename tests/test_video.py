@@ -83,6 +83,22 @@ def test_what_cannot_be_filmed_is_one_sentence(run, tmp_path, capsys, monkeypatc
     assert os.listdir(tmp_path) == []
 
 
+def test_an_interrupted_film_is_taken_away(run, tmp_path, capsys, monkeypatch):
+    """Given Ctrl-C at the third picture. Expect a sentence, code 130 and an empty folder."""
+    whole, shown = Film.add, []
+
+    def add(film: Film, env: object) -> None:
+        shown.append(env)
+        if len(shown) == 3:
+            raise KeyboardInterrupt
+        whole(film, env)
+
+    monkeypatch.setattr(Film, "add", add)
+    path = str(tmp_path / "film.mp4")
+    assert main(["evaluate", str(run), "--episodes", "1", "--video", path]) == 130
+    assert "interrupted" in capsys.readouterr().out and os.listdir(tmp_path) == []
+
+
 def test_pictures_with_odd_sides_are_filmed_whole(tmp_path):
     """Given 5 x 7 pictures, and one that does not follow. Expect 6 x 8, nothing cut off; a film
     that is not whole is taken away."""
