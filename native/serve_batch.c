@@ -64,13 +64,12 @@ static uint32_t gather_range(const struct cut *cut, uint64_t start, uint64_t end
                              uint8_t *to) {
     uint32_t overwritten = 0;
     uint64_t first = start / cut->item_bytes;
-    for (uint64_t item = first; start == 0 && item < AHEAD; item++) {
-        prefetch(cut, item);
+    uint64_t item = first;
+    uint32_t offset = (uint32_t)(start % cut->item_bytes);
+    for (uint64_t ahead = first; start == 0 && ahead < AHEAD; ahead++) {
+        prefetch(cut, ahead);
     }
-    for (uint64_t at = start; at < end;) {
-        uint64_t item = at / cut->item_bytes;
-        uint32_t offset = (uint32_t)(at % cut->item_bytes);
-        uint64_t left = end - at;
+    for (uint64_t left = end - start; left > 0; item++, offset = 0) {
         uint32_t size = cut->item_bytes - offset;
         size = size < left ? size : (uint32_t)left;
         prefetch(cut, item + AHEAD);
@@ -78,7 +77,7 @@ static uint32_t gather_range(const struct cut *cut, uint64_t start, uint64_t end
             words[(item - first) / 64] |= 1ull << ((item - first) % 64);
             overwritten++;
         }
-        at += size;
+        left -= size;
         to += size;
     }
     return overwritten;
