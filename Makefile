@@ -66,7 +66,7 @@ test: setup     ## every test, the C ones twice: plain and under sanitizers; a s
 	$(Q)echo "native tests: $(words $(PROGRAMS)) programs passed, then again under address and undefined-behaviour sanitizers"
 	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q
 
-include tests/proof.mk tests/atari.mk tests/examples.mk tests/package.mk tests/runs.mk
+include tests/dpdk.mk tests/proof.mk tests/atari.mk tests/examples.mk tests/package.mk tests/runs.mk
 
 # make demo SEED=7 ENV=CartPole-v1 TRANSPORT=loopback MINUTES=6
 SEED ?= 1

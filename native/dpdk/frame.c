@@ -1,0 +1,292 @@
+/* Offsets are written out: a frame is read where it lies, at any alignment. One's complement sums
+ * do not depend on byte order (RFC 1071), so they are taken and stored in this machine's. */
+#include "frame.h"
+
+#include <string.h>
+
+enum offsets { /* in the frame; IPv4 without options */
+    ETHER_TO = 0, ETHER_FROM = 6, ETHER_TYPE = 12,
+    ARP_FIXED = 14, ARP_OPERATION = 20, ARP_FROM_MAC = 22, ARP_FROM_IP = 28, ARP_TO_MAC = 32,
+    ARP_TO_IP = 38, ARP_END = 42,
+    IP = 14, IP_TOTAL = 16, IP_FRAGMENT = 20, IP_TTL = 22, IP_PROTOCOL = 23, IP_CHECKSUM = 24,
+    IP_FROM = 26, IP_TO = 30, IP_END = 34,
+    ICMP = 34, ICMP_CHECKSUM = 36,
+    UDP = 34, UDP_TO = 36, UDP_SIZE = 38, UDP_CHECKSUM = 40, UDP_END = 42,
+};
+enum values {
+    TYPE_IP = 0x0800, TYPE_ARP = 0x0806, TYPE_VLAN = 0x8100, TYPE_VLAN_OUTER = 0x88a8,
+    PROTOCOL_ICMP = 1, PROTOCOL_UDP = 17, ECHO_REQUEST = 8, IP_HEADER = 20, ICMP_HEADER = 8,
+    UDP_HEADER = 8, DO_NOT_FRAGMENT = 0x4000, MORE_OR_OFFSET = 0x3fff, HOPS = 64,
+};
+
+/* Ethernet and IPv4, sizes 6 and 4, ask and answer come behind them */
+static const uint8_t arp_fixed[6] = {0, 1, 8, 0, RP_FRAME_MAC, RP_FRAME_IP};
+static const uint8_t everyone[RP_FRAME_MAC] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+
+static uint16_t read16(const uint8_t *at)
+{
+    return (uint16_t)(at[0] << 8 | at[1]);
+}
+
+static void write16(uint8_t *at, uint32_t value)
+{
+    at[0] = (uint8_t)(value >> 8);
+    at[1] = (uint8_t)value;
+}
+
+/* Adds 16-bit words; `size` may be odd only for the last part of a sum. Below 4 GiB no overflow. */
+static uint64_t add(uint64_t sum, const uint8_t *bytes, uint32_t size)
+{
+    uint64_t low = 0, high = 0;
+    for (; size >= 8; size -= 8, bytes += 8) {
+        uint64_t word;
+        memcpy(&word, bytes, 8);
+        low += (uint32_t)word;
+        high += word >> 32;
+    }
+    uint64_t rest = 0;
+    memcpy(&rest, bytes, size);
+    return sum + low + high + (uint32_t)rest + (rest >> 32);
+}
+
+static uint16_t fold(uint64_t sum)
+{
+    while (sum >> 16) {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    return (uint16_t)sum;
+}
+
+static void put_checksum(uint8_t *at, uint64_t sum)
+{
+    uint16_t checksum = (uint16_t)~fold(sum);
+    memcpy(at, &checksum, sizeof checksum);
+}
+
+/* The addresses, the protocol and the size, as a UDP checksum begins (RFC 768). */
+static uint64_t pseudo_header(const uint8_t *frame, uint32_t size)
+{
+    uint8_t tail[4] = {0, PROTOCOL_UDP, (uint8_t)(size >> 8), (uint8_t)size};
+    return add(add(0, frame + IP_FROM, 2 * RP_FRAME_IP), tail, sizeof tail);
+}
+
+/* ---- reading ---- */
+
+static int may_send(const uint8_t *mac, const uint8_t *ip, const struct rp_frame_host *host)
+{
+    int nobody = ip[0] == 0 || ip[0] >= 224; /* this network; multicast, reserved, broadcast */
+    return !(mac[0] & 1) && !nobody && memcmp(ip, host->ip, RP_FRAME_IP) != 0;
+}
+
+static enum rp_frame_kind read_arp(const uint8_t *frame, uint32_t size,
+                                   const struct rp_frame_host *host, struct rp_frame_view *view)
+{
+    if (size < ARP_END) {
+        return RP_FRAME_DROP_runt;
+    }
+    int operation = read16(frame + ARP_OPERATION);
+    if (memcmp(frame + ARP_FIXED, arp_fixed, sizeof arp_fixed) != 0
+        || memcmp(frame + ARP_TO_IP, host->ip, RP_FRAME_IP) != 0 || operation < 1
+        || operation > 2) {
+        return RP_FRAME_DROP_arp;
+    }
+    if (!may_send(frame + ARP_FROM_MAC, frame + ARP_FROM_IP, host)
+        || memcmp(frame + ARP_FROM_MAC, frame + ETHER_FROM, RP_FRAME_MAC) != 0) {
+        return RP_FRAME_DROP_source;
+    }
+    if (operation == 1) {
+        return RP_FRAME_ARP_ASKED;
+    }
+    if (memcmp(frame + ETHER_TO, host->mac, RP_FRAME_MAC) != 0) {
+        return RP_FRAME_DROP_arp; /* an answer nobody can have asked for */
+    }
+    memcpy(view->from.mac, frame + ARP_FROM_MAC, RP_FRAME_MAC);
+    memcpy(view->from.ip, frame + ARP_FROM_IP, RP_FRAME_IP);
+    return RP_FRAME_ARP_ANSWER;
+}
+
+/* `size` is that of the IP packet from here on, its own header behind it left out. */
+static enum rp_frame_kind read_udp(const uint8_t *frame, uint32_t size,
+                                   const struct rp_frame_host *host, struct rp_frame_view *view)
+{
+    if (size <= UDP_HEADER || read16(frame + UDP_SIZE) != size) {
+        return RP_FRAME_DROP_udp_length;
+    }
+    int summed = frame[UDP_CHECKSUM] || frame[UDP_CHECKSUM + 1]; /* 0: its sender computed none */
+    if (summed && fold(add(pseudo_header(frame, size), frame + UDP, size)) != 0xffff) {
+        return RP_FRAME_DROP_udp_checksum;
+    }
+    if (read16(frame + UDP_TO) != host->port) {
+        return RP_FRAME_DROP_closed_port;
+    }
+    memcpy(view->from.mac, frame + ETHER_FROM, RP_FRAME_MAC);
+    memcpy(view->from.ip, frame + IP_FROM, RP_FRAME_IP);
+    view->from.port = read16(frame + UDP);
+    view->offset = UDP_END;
+    view->size = size - UDP_HEADER;
+    return RP_FRAME_DATAGRAM;
+}
+
+static enum rp_frame_kind read_icmp(const uint8_t *frame, uint32_t size)
+{
+    if (size < ICMP_HEADER || frame[ICMP] != ECHO_REQUEST || frame[ICMP + 1] != 0
+        || fold(add(0, frame + ICMP, size)) != 0xffff) {
+        return RP_FRAME_DROP_icmp;
+    }
+    return RP_FRAME_ECHO_ASKED;
+}
+
+static enum rp_frame_kind read_ip(const uint8_t *frame, uint32_t size,
+                                  const struct rp_frame_host *host, struct rp_frame_view *view)
+{
+    if (size < IP_END) {
+        return RP_FRAME_DROP_runt;
+    }
+    uint32_t total = read16(frame + IP_TOTAL);
+    if (frame[IP] != 0x45) {
+        return RP_FRAME_DROP_ip_version;
+    }
+    if (total < IP_HEADER || total > size - RP_FRAME_ETHERNET) {
+        return RP_FRAME_DROP_ip_length; /* what lies behind `total` is Ethernet's padding */
+    }
+    if (fold(add(0, frame + IP, IP_HEADER)) != 0xffff) {
+        return RP_FRAME_DROP_ip_checksum;
+    }
+    if (read16(frame + IP_FRAGMENT) & MORE_OR_OFFSET) {
+        return RP_FRAME_DROP_fragment;
+    }
+    if (memcmp(frame + IP_TO, host->ip, RP_FRAME_IP) != 0) {
+        return RP_FRAME_DROP_foreign_ip;
+    }
+    if (!may_send(frame + ETHER_FROM, frame + IP_FROM, host)) {
+        return RP_FRAME_DROP_source;
+    }
+    switch (frame[IP_PROTOCOL]) {
+    case PROTOCOL_UDP:
+        return read_udp(frame, total - IP_HEADER, host, view);
+    case PROTOCOL_ICMP:
+        return read_icmp(frame, total - IP_HEADER);
+    default:
+        return RP_FRAME_DROP_protocol;
+    }
+}
+
+enum rp_frame_kind rp_frame_read(const uint8_t *frame, uint32_t size,
+                                 const struct rp_frame_host *host, struct rp_frame_view *view)
+{
+    if (size < RP_FRAME_ETHERNET) {
+        return RP_FRAME_DROP_runt;
+    }
+    int type = read16(frame + ETHER_TYPE);
+    int to_us = memcmp(frame + ETHER_TO, host->mac, RP_FRAME_MAC) == 0;
+    if (type == TYPE_VLAN || type == TYPE_VLAN_OUTER) {
+        return RP_FRAME_DROP_vlan;
+    }
+    if (type != TYPE_ARP && type != TYPE_IP) {
+        return RP_FRAME_DROP_ethertype;
+    }
+    if (!to_us && (type == TYPE_IP || memcmp(frame + ETHER_TO, everyone, RP_FRAME_MAC) != 0)) {
+        return RP_FRAME_DROP_foreign_mac;
+    }
+    return type == TYPE_ARP ? read_arp(frame, size, host, view) : read_ip(frame, size, host, view);
+}
+
+/* ---- writing ---- */
+
+static void write_ethernet(uint8_t *frame, const uint8_t *to, const struct rp_frame_host *from,
+                           uint32_t type)
+{
+    memcpy(frame + ETHER_TO, to, RP_FRAME_MAC);
+    memcpy(frame + ETHER_FROM, from->mac, RP_FRAME_MAC);
+    write16(frame + ETHER_TYPE, type);
+}
+
+void rp_frame_write(uint8_t *datagram, uint32_t size, const struct rp_frame_host *from,
+                    const struct rp_frame_host *to)
+{
+    uint8_t *frame = datagram - RP_FRAME_HEADERS;
+    write_ethernet(frame, to->mac, from, TYPE_IP);
+    memset(frame + IP, 0, UDP_END - IP);
+    frame[IP] = 0x45;
+    write16(frame + IP_TOTAL, IP_HEADER + UDP_HEADER + size);
+    write16(frame + IP_FRAGMENT, DO_NOT_FRAGMENT); /* so its identification may be 0 (RFC 6864) */
+    frame[IP_TTL] = HOPS;
+    frame[IP_PROTOCOL] = PROTOCOL_UDP;
+    memcpy(frame + IP_FROM, from->ip, RP_FRAME_IP);
+    memcpy(frame + IP_TO, to->ip, RP_FRAME_IP);
+    put_checksum(frame + IP_CHECKSUM, add(0, frame + IP, IP_HEADER));
+    write16(frame + UDP, from->port);
+    write16(frame + UDP_TO, to->port);
+    write16(frame + UDP_SIZE, UDP_HEADER + size);
+    put_checksum(frame + UDP_CHECKSUM,
+                 add(pseudo_header(frame, UDP_HEADER + size), frame + UDP, UDP_HEADER + size));
+    if (!frame[UDP_CHECKSUM] && !frame[UDP_CHECKSUM + 1]) {
+        memset(frame + UDP_CHECKSUM, 0xff, 2); /* 0 would say that none was computed */
+    }
+}
+
+static uint32_t write_arp(uint8_t *frame, const struct rp_frame_host *host, int operation,
+                          const uint8_t *mac, const uint8_t *ip)
+{
+    static const uint8_t unknown[RP_FRAME_MAC];
+    write_ethernet(frame, mac ? mac : everyone, host, TYPE_ARP);
+    memcpy(frame + ARP_FIXED, arp_fixed, sizeof arp_fixed);
+    write16(frame + ARP_OPERATION, (uint32_t)operation);
+    memcpy(frame + ARP_FROM_MAC, host->mac, RP_FRAME_MAC);
+    memcpy(frame + ARP_FROM_IP, host->ip, RP_FRAME_IP);
+    memcpy(frame + ARP_TO_MAC, mac ? mac : unknown, RP_FRAME_MAC);
+    memcpy(frame + ARP_TO_IP, ip, RP_FRAME_IP);
+    memset(frame + ARP_END, 0, RP_FRAME_SHORTEST - ARP_END);
+    return RP_FRAME_SHORTEST;
+}
+
+uint32_t rp_frame_ask(uint8_t *frame, const struct rp_frame_host *host, const uint8_t *ip)
+{
+    return write_arp(frame, host, 1, NULL, ip);
+}
+
+uint32_t rp_frame_answer_arp(uint8_t *frame, const struct rp_frame_host *host)
+{
+    uint8_t mac[RP_FRAME_MAC], ip[RP_FRAME_IP];
+    memcpy(mac, frame + ARP_FROM_MAC, sizeof mac);
+    memcpy(ip, frame + ARP_FROM_IP, sizeof ip);
+    return write_arp(frame, host, 2, mac, ip);
+}
+
+uint32_t rp_frame_answer_echo(uint8_t *frame, const struct rp_frame_host *host)
+{
+    uint32_t total = read16(frame + IP_TOTAL), size = RP_FRAME_ETHERNET + total;
+    uint8_t mac[RP_FRAME_MAC];
+    memcpy(mac, frame + ETHER_FROM, sizeof mac);
+    write_ethernet(frame, mac, host, TYPE_IP);
+    memcpy(frame + IP_TO, frame + IP_FROM, RP_FRAME_IP);
+    memcpy(frame + IP_FROM, host->ip, RP_FRAME_IP);
+    frame[IP_TTL] = HOPS;
+    memset(frame + IP_CHECKSUM, 0, 2);
+    put_checksum(frame + IP_CHECKSUM, add(0, frame + IP, IP_HEADER));
+    frame[ICMP] = 0;
+    memset(frame + ICMP_CHECKSUM, 0, 2);
+    put_checksum(frame + ICMP_CHECKSUM, add(0, frame + ICMP, total - IP_HEADER));
+    if (size < RP_FRAME_SHORTEST) {
+        memset(frame + size, 0, RP_FRAME_SHORTEST - size);
+        size = RP_FRAME_SHORTEST;
+    }
+    return size;
+}
+
+/* ---- names ---- */
+
+#define DROP_NAME(name, sentence) [RP_FRAME_DROP_##name] = #name,
+#define DROP_SENTENCE(name, sentence) [RP_FRAME_DROP_##name] = sentence,
+static const char *const names[RP_FRAME_KINDS] = {RP_FRAME_DROPS(DROP_NAME)};
+static const char *const sentences[RP_FRAME_KINDS] = {RP_FRAME_DROPS(DROP_SENTENCE)};
+
+const char *rp_frame_name(int kind)
+{
+    return kind >= 0 && kind < RP_FRAME_KINDS ? names[kind] : NULL;
+}
+
+const char *rp_frame_sentence(int kind)
+{
+    return kind >= 0 && kind < RP_FRAME_KINDS ? sentences[kind] : NULL;
+}

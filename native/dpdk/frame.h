@@ -1,0 +1,84 @@
+/* The frames of a host on its network, as pure functions over bytes: Ethernet, ARP, IPv4, ICMP echo
+ * and UDP. No device, no clock, no memory of its own; every frame that is not for this host's one
+ * UDP port, its ARP or its echo is a drop with a reason.
+ *
+ * Learning addresses is not done here: a datagram's sender, its MAC included, is part of the peer
+ * its port shows, so a session is bound to it by the engine's cookie and no ARP frame can move it.
+ */
+#ifndef RP_FRAME_H
+#define RP_FRAME_H
+
+#include <stdint.h>
+
+enum rp_frame_sizes {
+    RP_FRAME_MAC = 6,
+    RP_FRAME_IP = 4,
+    RP_FRAME_ETHERNET = 14,
+    RP_FRAME_HEADERS = 42, /* Ethernet, IPv4 without options, UDP */
+    RP_FRAME_SHORTEST = 60, /* what Ethernet carries at least; shorter ones are padded */
+};
+
+/* Why a frame is dropped. */
+#define RP_FRAME_DROPS(X) \
+    X(runt,           "shorter than the headers it needs") \
+    X(foreign_mac,    "not sent to this host's MAC address") \
+    X(vlan,           "a VLAN tag where none is expected") \
+    X(ethertype,      "neither ARP nor IPv4") \
+    X(arp,            "ARP that is malformed, about another host, or not asked for") \
+    X(source,         "a source address no host may have, or this host's own") \
+    X(ip_version,     "not IPv4, or with header options") \
+    X(ip_length,      "an IP length that does not fit its frame") \
+    X(ip_checksum,    "a wrong IP header checksum") \
+    X(fragment,       "a fragment") \
+    X(foreign_ip,     "not sent to this host's IP address") \
+    X(protocol,       "neither UDP nor ICMP") \
+    X(icmp,           "ICMP other than an echo request that checks") \
+    X(udp_length,     "a UDP length that does not fit its packet, or no bytes in it") \
+    X(udp_checksum,   "a wrong UDP checksum") \
+    X(closed_port,    "a UDP port nobody listens on") \
+    X(oversized,      "a datagram larger than the mtu, or a frame in several pieces") \
+    X(stranger,       "a datagram to a client that its server did not send")
+
+#define RP_FRAME_DROP_ENUM(name, sentence) RP_FRAME_DROP_##name,
+enum rp_frame_kind {
+    RP_FRAME_DATAGRAM,
+    RP_FRAME_ARP_ASKED,  /* who has this host's address: rp_frame_answer_arp */
+    RP_FRAME_ARP_ANSWER, /* view: whose address is where */
+    RP_FRAME_ECHO_ASKED, /* rp_frame_answer_echo */
+    RP_FRAME_DROPS(RP_FRAME_DROP_ENUM)
+    RP_FRAME_KINDS
+};
+
+struct rp_frame_host {
+    uint8_t mac[RP_FRAME_MAC];
+    uint8_t ip[RP_FRAME_IP];
+    uint16_t port; /* in this machine's byte order */
+};
+
+struct rp_frame_view {
+    struct rp_frame_host from;
+    uint32_t offset; /* a datagram's bytes in its frame */
+    uint32_t size;
+};
+
+/* What `size` bytes at `frame` are to `host`. *view is written for datagrams and ARP answers. */
+enum rp_frame_kind rp_frame_read(const uint8_t *frame, uint32_t size,
+                                 const struct rp_frame_host *host, struct rp_frame_view *view);
+
+/* Write the RP_FRAME_HEADERS bytes in front of a datagram of `size` bytes, all checksums computed. */
+void rp_frame_write(uint8_t *datagram, uint32_t size, const struct rp_frame_host *from,
+                    const struct rp_frame_host *to);
+
+/* Write the question who has `ip`. Returns its size; `frame` has room for RP_FRAME_SHORTEST. */
+uint32_t rp_frame_ask(uint8_t *frame, const struct rp_frame_host *host, const uint8_t *ip);
+
+/* Turn a frame that rp_frame_read called ARP_ASKED or ECHO_ASKED into its answer, in place. Return
+ * the answer's size; `frame` has room for RP_FRAME_SHORTEST. */
+uint32_t rp_frame_answer_arp(uint8_t *frame, const struct rp_frame_host *host);
+uint32_t rp_frame_answer_echo(uint8_t *frame, const struct rp_frame_host *host);
+
+/* The name and sentence of a drop; null for kinds that are none. */
+const char *rp_frame_name(int kind);
+const char *rp_frame_sentence(int kind);
+
+#endif
