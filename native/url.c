@@ -6,24 +6,24 @@
 #include <string.h>
 
 #include "status.h"
+#include "transport_dpdk.h"
 #include "transport_loopback.h"
 #include "transport_udp.h"
 #include "transport_zmq.h"
 
 struct scheme {
     const char *name;
-    rp_port_opener *open; /* null: this build does not have it, and `without` says what to do */
-    const char *without;
+    rp_port_opener *open;
     int has_port;
+    int has_options; /* beside ?mtu=, which all have */
     uint32_t mtu;
 };
 
 static const struct scheme schemes[] = {
-    {"loopback", rp_loopback_open, NULL, 0, RP_MTU_HOST},
-    {"udp", rp_udp_open, NULL, 1, RP_MTU_DEFAULT},
-    {"zmq+tcp", rp_zmq_open, NULL, 1, RP_ZMQ_MTU},
-    {"dpdk", NULL, "built without DPDK: install libdpdk-dev and build again, or use udp://", 0,
-     RP_MTU_DEFAULT},
+    {"loopback", rp_loopback_open, 0, 0, RP_MTU_HOST},
+    {"udp", rp_udp_open, 1, 0, RP_MTU_DEFAULT},
+    {"zmq+tcp", rp_zmq_open, 1, 0, RP_ZMQ_MTU},
+    {"dpdk", rp_dpdk_open, 1, 1, RP_MTU_DEFAULT},
 };
 enum { SCHEMES = sizeof schemes / sizeof schemes[0] };
 
@@ -91,18 +91,28 @@ static const char *read_host_port(struct rp_url *url, const char *at)
     return at;
 }
 
-/* ?mtu=N, or nothing. 1 where the rest of the url is one of them. */
-static int read_options(struct rp_url *url, const char *at)
+/* ?mtu=N, or nothing; ?NAME=VALUE&... where the scheme has options. 1 where the rest of the url is
+ * one of them. */
+static int read_options(struct rp_url *url, const char *at, int has_options)
 {
     if (*at == 0) {
         return 1;
     }
-    if (strncmp(at, "?mtu=", 5) != 0) {
+    if (has_options && *at == '?') {
+        snprintf(url->options, sizeof url->options, "%s", at + 1);
+        const char *mtu = strstr(at, "mtu=");
+        if (!mtu || (mtu[-1] != '?' && mtu[-1] != '&')) {
+            return 1;
+        }
+        at = mtu;
+    } else if (strncmp(at, "?mtu=", 5) == 0) {
+        at++;
+    } else {
         return 0;
     }
-    at += 5;
+    at += 4;
     int64_t mtu = read_number(&at, RP_MTU_MAX);
-    if (mtu < RP_MTU_MIN || mtu % 8 != 0 || *at != 0) {
+    if (mtu < RP_MTU_MIN || mtu % 8 != 0 || (*at != 0 && !(has_options && *at == '&'))) {
         return 0;
     }
     url->mtu = (uint32_t)mtu;
@@ -120,7 +130,7 @@ int rp_url_parse(struct rp_url *url, const char *text, char *error)
 {
     memset(url, 0, sizeof *url);
     if (strlen(text) >= RP_URL_TEXT_BYTES) {
-        return refuse(error, text, "a url has fewer than 128 bytes");
+        return refuse(error, text, "a url has fewer than 256 bytes");
     }
     const char *colon = strstr(text, "://");
     if (!colon || !copy_span(url->scheme, sizeof url->scheme, text, colon)) {
@@ -146,22 +156,13 @@ int rp_url_parse(struct rp_url *url, const char *text, char *error)
         }
         at = end;
     }
-    if (!read_options(url, at)) {
-        return refuse(error, text, "?mtu=N is the only option: 512 to 65504, a multiple of 8");
+    int has_options = scheme && scheme->has_options;
+    if (!read_options(url, at, has_options)) {
+        return refuse(error, text,
+                      has_options ? "options begin with ?; mtu=N is 512 to 65504, a multiple of 8"
+                      : "?mtu=N is the only option: 512 to 65504, a multiple of 8");
     }
     return 0;
-}
-
-static int refuse_scheme(const char *text, const struct scheme *scheme, char *error)
-{
-    if (scheme) {
-        snprintf(error, RP_URL_ERROR_BYTES, "%.100s: %s", text, scheme->without);
-    } else {
-        snprintf(error, RP_URL_ERROR_BYTES,
-                 "%.100s: no such transport; this build has loopback://, udp:// and zmq+tcp://",
-                 text);
-    }
-    return -RP_NO_TRANSPORT;
 }
 
 int rp_port_open(struct rp_port **port, const char *text, const struct rp_port_options *options,
@@ -174,8 +175,11 @@ int rp_port_open(struct rp_port **port, const char *text, const struct rp_port_o
     if (status) {
         return status;
     }
-    if (!scheme || !scheme->open) {
-        return refuse_scheme(text, scheme, error);
+    if (!scheme) {
+        snprintf(error, RP_URL_ERROR_BYTES,
+                 "%.100s: no such transport; this build has loopback://, udp://, zmq+tcp:// and "
+                 "dpdk://", text);
+        return -RP_NO_TRANSPORT;
     }
     struct rp_port_options filled = *options;
     filled.mtu = url.mtu ? url.mtu : options->mtu ? options->mtu : url.mtu_default;
@@ -186,7 +190,8 @@ int rp_port_open(struct rp_port **port, const char *text, const struct rp_port_o
     status = scheme->open(port, &url, &filled, server, bound ? bound : address, error);
     if (!status && bound && url.mtu) { /* clients are to take the mtu with the url */
         size_t size = strlen(bound);
-        snprintf(bound + size, RP_URL_TEXT_BYTES - size, "?mtu=%u", url.mtu);
+        snprintf(bound + size, RP_URL_TEXT_BYTES - size, "%cmtu=%u",
+                 strchr(bound, '?') ? '&' : '?', url.mtu);
     }
     return status;
 }

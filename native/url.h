@@ -3,9 +3,10 @@
  *     loopback://NAME[?mtu=N]        in this process
  *     udp://HOST:PORT[?mtu=N]        kernel UDP; HOST a name, an IPv4 address, an IPv6 one in []
  *     zmq+tcp://HOST:PORT[?mtu=N]    ZeroMQ over TCP, through a socket that Python opened
+ *     dpdk://HOST:PORT?vdev=...      past the kernel; its options are told in transport_dpdk.h
  *
- * A scheme this build does not have is a typed error whose sentence names those it has and, for
- * dpdk, how to get it. Ports are allocated here, at open, and freed by their transport's close.
+ * A scheme this build does not have is a typed error whose sentence names those it has, or how to
+ * get it. Ports are allocated here, at open, and freed by their transport's close.
  */
 #ifndef RP_URL_H
 #define RP_URL_H
@@ -17,7 +18,7 @@
 enum rp_url_limits {
     RP_URL_SCHEME_BYTES = 16,
     RP_URL_HOST_BYTES = 64, /* a host, or a loopback name */
-    RP_URL_TEXT_BYTES = 128,
+    RP_URL_TEXT_BYTES = 256,
     RP_URL_ERROR_BYTES = 256,
 };
 
@@ -28,6 +29,8 @@ struct rp_url {
     uint32_t mtu_default;         /* its transport's; RP_MTU_HOST where that is larger and the
                                      host is this one */
     uint16_t port;
+    char options[RP_URL_TEXT_BYTES]; /* NAME=VALUE&..., for schemes that have options of their own;
+                                        mtu is read already */
 };
 
 struct rp_zmq_socket; /* transport_zmq.h */

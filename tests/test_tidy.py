@@ -33,7 +33,7 @@ ENGINE_FORBIDDEN = {
     "threads": r"<pthread\.h>|<threads\.h>",
     "allocation": r"\b(malloc|calloc|realloc|free|alloca)\s*\(",
 }
-DRIVERS = ("transport_", "service", "link", "pump", "url", "clock", "wake")
+DRIVERS = ("transport_", "dpdk_", "service", "link", "pump", "url", "clock", "wake")
 LEFTOVERS = r"\b(TODO|FIXME|XXX|HACK)\b"
 
 

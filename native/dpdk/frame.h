@@ -65,7 +65,7 @@ struct rp_frame_view {
 enum rp_frame_kind rp_frame_read(const uint8_t *frame, uint32_t size,
                                  const struct rp_frame_host *host, struct rp_frame_view *view);
 
-/* Write the RP_FRAME_HEADERS bytes in front of a datagram of `size` bytes, all checksums computed. */
+/* Write the RP_FRAME_HEADERS bytes in front of a datagram of `size` bytes, checksums computed. */
 void rp_frame_write(uint8_t *datagram, uint32_t size, const struct rp_frame_host *from,
                     const struct rp_frame_host *to);
 

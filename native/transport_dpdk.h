@@ -1,0 +1,47 @@
+/* dpdk://: what the core knows of it. The transport itself is a second shared object, the only code
+ * that includes rte_*; it is looked for and opened at the first dpdk:// URL.
+ *
+ *     dpdk://HOST:PORT?vdev=net_ring                               within one process
+ *     dpdk://HOST:PORT?vdev=net_memif,role=server,socket=PATH      between two, role=client there
+ *
+ * HOST:PORT is the server's IPv4 address on its own network and its UDP port, in a client's URL
+ * too. Further options, after &: ip= (a client's own address), links= (how many memif clients a
+ * server takes), id= (which of its links a client takes), memory= (MiB for DPDK), mtu=.
+ *
+ * The object lies beside the library or program this file is in; REPLAY_DPDK names another place.
+ * It is never unloaded: DPDK cannot start twice in a process.
+ */
+#ifndef RP_TRANSPORT_DPDK_H
+#define RP_TRANSPORT_DPDK_H
+
+#include "url.h"
+
+#define RP_DPDK_OBJECT "_dpdk.so"
+#define RP_DPDK_SYMBOL "rp_dpdk_object"
+
+struct rp_dpdk_object {
+    uint32_t layout; /* rp_dpdk_layout() where the object was compiled */
+    uint32_t reserved;
+    rp_port_opener *open;
+    /* frames a port dropped for this reason (enum rp_frame_kind) */
+    uint64_t (*dropped)(struct rp_port *port, int kind);
+    /* mbufs of a port's pool that are not free */
+    uint32_t (*in_use)(struct rp_port *port);
+    /* mbufs that were still in use when their pool was to be freed, since this process began */
+    uint64_t (*leaked)(void);
+};
+
+/* Changes with every struct that crosses the border: object and core are built from one tree. */
+static inline uint32_t rp_dpdk_layout(void)
+{
+    return (uint32_t)(sizeof(struct rp_url) + 7 * sizeof(struct rp_port_options)
+                      + 49 * sizeof(struct rp_packet) + 343 * sizeof(struct rp_port_base)
+                      + 2401 * sizeof(struct rp_transport) + 16807 * sizeof(struct rp_dpdk_object));
+}
+
+rp_port_opener rp_dpdk_open;
+
+/* The object, loaded; null with a sentence in error[RP_URL_ERROR_BYTES]. */
+const struct rp_dpdk_object *rp_dpdk_load(char *error);
+
+#endif
