@@ -3,6 +3,7 @@
     serve [FILE]    serves what a server.toml describes; options on the command line win
     stats ADDRESS   prints the counters of a running server; --watch: a live view of it
     bench           prints how fast all of this is on this machine; --json FILE: writes it too
+    doctor          says what this host can carry the server over, and what it lacks; --json too
     keygen FOLDER   makes the key files with which zmq+tcp:// servers know their clients
     demo, actor, learner    the training programs (programs.py); they need the extra [train]
 
@@ -12,6 +13,7 @@ Exit codes: 0 stopped or done; 2 something about the request is wrong, told in o
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import threading
@@ -33,6 +35,7 @@ EXAMPLES = """examples:
   python -m replay_server stats udp://127.0.0.1:7400 --watch
   python -m replay_server stats http://127.0.0.1:9464/metrics --watch --interval 2
   python -m replay_server bench --json figures.json
+  python -m replay_server doctor
   python -m replay_server keygen keys --clients actor,learner
   python -m replay_server serve deploy/server.toml --url zmq+tcp://0.0.0.0:7400 \\
       --curve-secret-key keys/server.key_secret --curve-clients keys/clients
@@ -86,6 +89,17 @@ class BenchArgs:
 
 
 @dataclass
+class DoctorArgs:
+    """Options of `doctor`."""
+
+    json: bool = option("One JSON object instead of lines.", False)
+    root: Path = option("Where sys, proc, dev and usr of the host lie.", Path("/"))
+    package: Path | None = option("Folder of this package's compiled objects.", None)
+    drivers: Path | None = option("Folder of DPDK's librte_net_*.so; looked for if none.", None)
+    uid: int | None = option("Look with the rights of this user; who runs it if none.", None)
+
+
+@dataclass
 class KeygenArgs:
     """Options of `keygen`."""
 
@@ -123,6 +137,14 @@ def parser() -> argparse.ArgumentParser:
     add_options(stats, StatsArgs)
     bench = commands.add_parser("bench", help="print how fast all of this is on this machine")
     add_options(bench, BenchArgs)
+    doctor = commands.add_parser(
+        "doctor",
+        help="look at this host: what can carry the server, what is missing",
+        description="Looks at processors, hugepages, IOMMU and network cards, at DPDK's drivers "
+        "and at this build; says for each card what DPDK would need, and the best URL for serve "
+        "last. It changes nothing.",
+    )
+    add_options(doctor, DoctorArgs)
     keygen = commands.add_parser(
         "keygen",
         help="make the keys of a zmq+tcp:// server and its clients",
@@ -240,6 +262,17 @@ def keygen(args: dict[str, Any]) -> int:
     return 0
 
 
+def doctor(args: dict[str, Any]) -> int:
+    """Looks at this host."""
+    from .doctor import as_json, examine, lines
+
+    folders = None if args["drivers"] is None else [args["drivers"]]
+    uid = os.geteuid() if args["uid"] is None else args["uid"]
+    report = examine(args["root"], args["package"], folders, uid)
+    print(as_json(report) if args["json"] else "\n".join(lines(report)), flush=True)
+    return 0
+
+
 def bench(args: dict[str, Any]) -> int:
     """Measures this machine."""
     from .bench import PARTS, bench
@@ -258,9 +291,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv and argv[0] in PROGRAMS:
             return run_program(argv[0], argv[1:])
         args = vars(parser().parse_args(argv))
-        command = {"serve": serve, "stats": stats, "bench": bench, "keygen": keygen}[
-            args.pop("command")
-        ]
+        command = {
+            "serve": serve,
+            "stats": stats,
+            "bench": bench,
+            "doctor": doctor,
+            "keygen": keygen,
+        }[args.pop("command")]
         return command(args)
     except (ReplayError, SpecError) as error:
         print(f"replay_server: {error}", file=sys.stderr)

@@ -23,6 +23,7 @@ from replay_server.toml import tomllib
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = {"train": "torch", "atari": "ale-py", "zmq": "pyzmq", "metrics": "prometheus-client"}
+EXTRAS |= {"doctor": "pyelftools"}
 HEAVY = {"torch", "gymnasium", "zmq", "prometheus_client", "ale_py", "matplotlib"}
 PYTHON = sorted(path for path in ROOT.rglob("*.py") if not {".venv", "build"} & {*path.parts})
 

@@ -1,0 +1,403 @@
+"""`python -m replay_server doctor`: what this host can carry the server over, and what it lacks.
+
+It reads (host.py: sysfs and procfs; objects.py: DPDK's drivers and our own objects), matches, and
+ends in advice: for each network card whether DPDK can take it now, after which commands, or why
+not; last of all the best URL for `serve`. It changes nothing and runs nothing, so it is safe on a
+host that serves. dpdk:// is named only where this build has a data plane (`_dpdk*.so`) that can be
+loaded, and a card that is ready; udp:// is right everywhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import objects
+from .host import Host, Nic, read_host
+from .objects import Driver, Object
+from .programs import home
+
+PORT = 7400
+UDP_URL = f"udp://127.0.0.1:{PORT}"
+NOW, AFTER, NOT, UNKNOWN = "usable now", "usable after", "not usable", "not known"
+NO_PLANE = "this build has no DPDK data plane (no replay_server/_dpdk*.so)"
+INSTALL_DPDK = "apt-get install librte-meta-net"
+PAGES_WANTED = {2 << 20: 1024, 1 << 30: 2}  # of each size: 2 GiB
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of one card. `usable` counts this build in, `port` the host alone."""
+
+    address: str
+    usable: str
+    port: str
+    why: str = ""
+    commands: tuple[str, ...] = ()
+    driver: str = ""
+    core: int | None = None  # where the server's thread is best pinned
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that was seen, and what follows from it."""
+
+    host: Host
+    core: Object | None
+    plane: Object | None
+    dpdk: str  # release of the drivers found; "" where there are none
+    drivers: int
+    nics: tuple[Verdict, ...] = ()
+    advice: tuple[str, ...] = ()
+    url: str = UDP_URL
+
+
+@dataclass
+class Plan:
+    """What stands between a card and its use, as it is found."""
+
+    refusals: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+
+    def needs(self, reason: str, *commands: str) -> None:
+        """One thing that is missing, and what brings it."""
+        self.reasons.append(reason)
+        self.commands.extend(commands)
+
+
+def script() -> str:
+    """How to call deploy/nic.sh."""
+    return f"sh {home() / 'deploy' / 'nic.sh'}"
+
+
+def best_core(host: Host, node: int | None) -> int | None:
+    """An isolated CPU of the card's node, else its last, since CPU 0 has the most to do."""
+    here = host.nodes.get(node, ()) if node is not None else host.cpus
+    isolated = [cpu for cpu in here if cpu in host.isolated]
+    return (isolated or sorted(here, reverse=True) or [None])[0]
+
+
+def _pages(host: Host, nic: Nic, plan: Plan) -> None:
+    """Free hugepages where the card's memory has to lie."""
+    if not host.pages:
+        plan.refusals.append("this kernel has no hugepages")
+        return
+    foreign = nic.node is not None and len(host.nodes) > 1
+    if foreign:
+        free = sum(pages.free_on.get(nic.node or 0, 0) for pages in host.pages)
+    else:
+        free = sum(pages.free for pages in host.pages)
+    if free:
+        return
+    size = min(pages.size for pages in host.pages)
+    count = PAGES_WANTED.get(size, 2)
+    where = f" on NUMA node {nic.node}, the card's own" if foreign else ""
+    words = f" --node {nic.node}" if foreign else ""
+    kind = "1G" if size == 1 << 30 else f"{size >> 20}M"
+    plan.needs(f"no hugepage is free{where}", f"{script()} hugepages {count} --size {kind}{words}")
+
+
+def _unbound(host: Host, nic: Nic, driver: Driver, plan: Plan) -> None:
+    """The card has its kernel driver, or none: it has to change hands."""
+    if nic.default_route:
+        names = ", ".join(nic.interfaces)
+        plan.refusals.append(
+            f"{names} carries the default route, and binding it would cut this host off"
+        )
+        return
+    ready = host.modules | host.installable
+    wanted = [name for name in ("vfio-pci", "uio_pci_generic") if name in driver.modules]
+    module = next((name for name in wanted if name.replace("-", "_") in ready), None)
+    if module is None:
+        plan.refusals.append(
+            f"this kernel has none of the modules its driver wants ({', '.join(driver.modules)})"
+        )
+        return
+    protected = host.iommu or host.unsafe_no_iommu or module != "vfio-pci"
+    if not protected:
+        plan.needs(
+            "the IOMMU is off",
+            "# add `intel_iommu=on iommu=pt` (AMD: `iommu=pt`) to the kernel line and restart; "
+            "where there is no IOMMU, add --no-iommu to the next command: the card may then "
+            "write to any memory",
+        )
+    held = f"its driver is {nic.driver}" if nic.driver else "it has no driver"
+    option = "" if module == "vfio-pci" else f" --driver {module}"
+    plan.needs(f"{held}, not {module}", f"{script()} bind {nic.address}{option}")
+
+
+def _bound(host: Host, nic: Nic, uid: int, plan: Plan) -> None:
+    """The card is DPDK's already: may this user have it?"""
+    if nic.driver != "vfio-pci":
+        if uid != 0:
+            plan.needs(
+                f"{nic.driver} needs root",
+                f"{script()} unbind {nic.address}",
+                f"{script()} bind {nic.address}",
+            )
+        return
+    if not host.iommu and not host.unsafe_no_iommu:
+        plan.refusals.append("it is bound to vfio-pci, but the IOMMU is off")
+    if nic.group_others:
+        others = [other.split()[0] for other in nic.group_others]
+        plan.needs(
+            f"{', '.join(nic.group_others)} shares its IOMMU group {nic.iommu_group}",
+            *(f"{script()} bind {other}" for other in others),
+        )
+    if nic.iommu_group and host.iommu and not nic.vfio_writable:
+        plan.needs(
+            f"this user may not open /dev/vfio/{nic.iommu_group}",
+            f"chown {uid} /dev/vfio/{nic.iommu_group}",
+        )
+
+
+def judge(
+    host: Host, nic: Nic, known: list[Driver], plane: Object | None, unknown: str, uid: int = 0
+) -> Verdict:
+    """One card's verdict. `unknown`: why drivers could not be looked at, "" where they were."""
+    core = best_core(host, nic.node)
+    if unknown:
+        usable = UNKNOWN if ready(plane) else NOT
+        return Verdict(nic.address, usable, UNKNOWN, unknown, core=core)
+    fitting = [driver for driver in known if driver.takes(nic.ids)]
+    loadable = [d for d in fitting if plane is None or not plane.abi or d.abi == plane.abi]
+    plan, driver = Plan(), (loadable or fitting or [None])[0]
+    if driver is None:
+        plan.refusals.append(f"no DPDK driver on this host takes {nic.name}")
+    elif not loadable:
+        plan.refusals.append(
+            f"its driver is of DPDK {objects.release(driver.abi)}, and the data plane of "
+            f"{objects.release(plane.abi if plane else '')}"
+        )
+    else:
+        if driver.bifurcated:
+            absent = [m for m in driver.modules if m.replace("-", "_") not in host.modules]
+            if absent:
+                plan.needs(
+                    f"it stays with its kernel driver, and {', '.join(absent)} is not loaded",
+                    *(f"modprobe {module}" for module in absent),
+                )
+        elif nic.driver in driver.modules:
+            _bound(host, nic, uid, plan)
+        else:
+            _unbound(host, nic, driver, plan)
+        _pages(host, nic, plan)
+    port = NOT if plan.refusals else AFTER if plan.reasons else NOW
+    return Verdict(
+        address=nic.address,
+        usable=port if ready(plane) else NOT,
+        port=port,
+        why="; ".join(plan.refusals or plan.reasons),
+        commands=() if plan.refusals else tuple(plan.commands),
+        driver=driver.name if driver else "",
+        core=core,
+    )
+
+
+def ready(plane: Object | None) -> bool:
+    """Whether the data plane is there, has DPDK in it, and can be loaded."""
+    return plane is not None and plane.sound and bool(plane.dpdk)
+
+
+def _about_build(core: Object | None, plane: Object | None, readable: bool) -> list[str]:
+    """What our own objects lack."""
+    advice = []
+    if core is None:
+        advice.append("the compiled core is missing, and nothing serves without it: make engine")
+    for what in (core, plane):
+        if what is None or not readable:
+            continue
+        name = Path(what.path).name
+        if what.trouble:
+            advice.append(f"{name} cannot be read: {what.trouble}; build it anew: make engine")
+        elif what.missing:
+            advice.append(f"{name} cannot be loaded: no {', '.join(what.missing)} on this host")
+        if what.executable_stack:
+            advice.append(f"{name} asks for an executable stack: build it anew")
+    if plane is None:
+        advice.append(f"{NO_PLANE}: it does not serve dpdk://, and udp:// is its best")
+    elif readable and plane.sound and not plane.dpdk:
+        advice.append(f"{Path(plane.path).name} has no DPDK linked in: build it anew")
+    return advice
+
+
+def _about_host(host: Host, plane: Object | None, uid: int) -> list[str]:
+    """What makes any transport slower here, and what only DPDK cares for."""
+    advice = []
+    if host.governor not in ("", "performance"):
+        advice.append(
+            f"the frequency governor is {host.governor}: latency is better with `performance` "
+            f"(deploy/LATENCY.md)"
+        )
+    if len(host.cpus) > 1:
+        advice.append(
+            f"the lowest latency on this host: serve ... --busy-poll --core "
+            f"{best_core(host, None)}, which takes that CPU for itself"
+        )
+    if not ready(plane):
+        return advice
+    if not host.isolated:
+        advice.append("no CPU is isolated: deploy/LATENCY.md has the kernel line")
+    if uid and host.memlock is not None and host.memlock < 1 << 30:
+        advice.append(
+            f"this user may lock {host.memlock >> 20} MiB of memory, and vfio wants all that DPDK "
+            f"takes: ulimit -l unlimited, or LimitMEMLOCK=infinity in the service"
+        )
+    if host.mounts and not any(mount.writable for mount in host.mounts):
+        paths = ", ".join(mount.path for mount in host.mounts)
+        advice.append(f"this user may not write to {paths}: only DPDK's --in-memory works")
+    return advice
+
+
+def examine(
+    root: Path = Path("/"),
+    package: Path | None = None,
+    folders: list[Path] | None = None,
+    uid: int = 0,
+) -> Report:
+    """Looks at the host below `root` as user `uid`.
+
+    package: the folder of our objects (default: this package's); folders: of DPDK's drivers
+    (default: where distributions put them).
+    """
+    package = package or Path(__file__).resolve().parent
+    readable = objects.readable()
+    host = read_host(root, uid)
+    own: dict[str, Object] = {}
+    for kind, path in objects.own_objects(package):
+        seen = objects.look_at(path, root) if readable else Object(str(path))
+        own.setdefault(kind, seen)
+    core, plane = own.get("core"), own.get("data plane")
+    folders = objects.driver_folders(root) if folders is None else folders
+    files = objects.driver_files(folders)
+    if plane is not None and not plane.trouble:  # drivers may be linked into it
+        files.append(Path(plane.path))
+    known, unread = objects.drivers(files) if readable else ([], [])
+    unknown = ""
+    if not readable:
+        unknown = f"pyelftools is missing, which reads what DPDK's drivers take: {objects.INSTALL}"
+    elif not known:
+        unknown = f"DPDK's drivers are not installed here: {INSTALL_DPDK}"
+    nics = tuple(judge(host, nic, known, plane, unknown, uid) for nic in host.nics)
+    advice = [unknown] if unknown else []
+    advice += [f"not looked at: {what}" for what in unread]
+    advice += _about_build(core, plane, readable) + _about_host(host, plane, uid)
+    abis = sorted({driver.abi for driver in known} - {""})
+    report = Report(
+        host=host,
+        core=core,
+        plane=plane,
+        dpdk=", ".join(objects.release(abi) for abi in abis),
+        drivers=len(known),
+        nics=nics,
+    )
+    return _with_url(report, advice)
+
+
+def _with_url(report: Report, advice: list[str]) -> Report:
+    """The report with the best URL, and how others reach it."""
+    speed = {nic.address: nic.speed_mbps or 0 for nic in report.host.nics}
+    takers = [nic for nic in report.nics if nic.usable == NOW]
+    if not takers:
+        advice.append(
+            f"clients of other hosts: udp://0.0.0.0:{PORT} with --insecure on a network whose "
+            f"every host you trust, or zmq+tcp:// with keys"
+        )
+        return dataclasses.replace(report, advice=tuple(advice), url=UDP_URL)
+    best = max(takers, key=lambda nic: speed[nic.address])
+    pinned = "" if best.core is None else f", with --core {best.core}"
+    advice.append(
+        f"ADDRESS is the one that {best.address} shall answer at: the kernel's is not its{pinned}"
+    )
+    url = f"dpdk://ADDRESS:{PORT}?port={best.address}"
+    return dataclasses.replace(report, advice=tuple(advice), url=url)
+
+
+def _size(size: int) -> str:
+    """A hugepage's size as people say it."""
+    return f"{size >> 30} GiB" if size >= 1 << 30 else f"{size >> 20} MiB"
+
+
+def _told_host(host: Host) -> list[str]:
+    """The host in a few lines."""
+    count = len(host.nodes)
+    nodes = "; ".join(
+        f"node {node}: {len(cpus)} CPUs" if cpus else f"node {node}: no CPU"
+        for node, cpus in host.nodes.items()
+    )
+    told = [
+        f"host: {len(host.cpus)} CPUs{f' ({host.machine})' if host.machine else ''}, "
+        f"{count or 'no'} NUMA node{'' if count == 1 else 's'}"
+        + (f" ({nodes})" if count > 1 else "")
+        + f", {len(host.isolated) or 'none'} isolated"
+    ]
+    for pages in host.pages:
+        free = "".join(f", node {node}: {free}" for node, free in pages.free_on.items())
+        told.append(
+            f"hugepages of {_size(pages.size)}: {pages.free} free of {pages.total}"
+            + (free if len(pages.free_on) > 1 else "")
+        )
+    told += [] if host.pages else ["hugepages: none in this kernel"]
+    told += [
+        f"hugetlbfs at {mount.path}: {'' if mount.writable else 'not '}writable"
+        for mount in host.mounts
+    ] or ["hugetlbfs: not mounted"]
+    loaded = [name for name in ("vfio_pci", "uio_pci_generic", "igb_uio") if name in host.modules]
+    told.append(
+        f"IOMMU: {'on' if host.iommu else 'off'}"
+        f"{' (vfio without it is allowed)' if host.unsafe_no_iommu else ''}; "
+        f"loaded: {', '.join(loaded) or 'neither vfio-pci nor uio'}"
+    )
+    return told
+
+
+def _told_build(report: Report) -> list[str]:
+    """Our objects and DPDK's drivers in a line each."""
+    told = []
+    for what in (report.core, report.plane):
+        if what is None:
+            continue
+        linked = f"DPDK {objects.release(what.abi)} " if what.abi else "DPDK "
+        linked = f"{linked}linked in ({what.dpdk})" if what.dpdk else "no DPDK linked in"
+        state = "not looked at" if not what.needed and not what.trouble else linked
+        told.append(f"build: {Path(what.path).name}: {what.trouble or state}")
+    told += [] if report.plane else [f"build: {NO_PLANE}"]
+    found = f"{report.drivers} of DPDK {report.dpdk}" if report.drivers else "none found"
+    return [*told, f"DPDK's network drivers: {found}"]
+
+
+def _told_nic(nic: Nic, verdict: Verdict) -> list[str]:
+    """A card, and what becomes of it."""
+    speed = f"{nic.speed_mbps / 1000:g} Gbit/s" if nic.speed_mbps else "speed not known"
+    what = " ".join((*nic.interfaces, f"({nic.driver or 'no driver'})"))
+    node = "no NUMA node" if nic.node is None else f"NUMA node {nic.node}"
+    told = [f"nic {nic.address} {nic.name} {what}: {speed}, {node}"]
+    by = f" by {verdict.driver}" if verdict.driver else ""
+    port = f"{verdict.port}{by}" + (" these commands" if verdict.port == AFTER else "")
+    port += f": {verdict.why}" if verdict.why else ""
+    if verdict.usable != verdict.port:
+        port = f"{NOT} by this build, which has no working DPDK data plane; the port itself: {port}"
+    return [*told, f"    {port}", *(f"        {command}" for command in verdict.commands)]
+
+
+def lines(report: Report) -> list[str]:
+    """The report as text; the URL is the last word."""
+    told = _told_host(report.host) + _told_build(report)
+    for nic, verdict in zip(report.host.nics, report.nics, strict=True):
+        told += _told_nic(nic, verdict)
+    told += [] if report.nics else ["nic: no PCI network card"]
+    told += [f"advice: {sentence}" for sentence in report.advice]
+    return [*told, f"best URL for serve on this host: {report.url}"]
+
+
+def as_json(report: Report) -> str:
+    """The same as one JSON object."""
+
+    def plain(value: Any) -> Any:
+        return sorted(value) if isinstance(value, frozenset) else str(value)
+
+    return json.dumps(dataclasses.asdict(report), indent=2, default=plain)

@@ -1,0 +1,296 @@
+"""What a host's sysfs and procfs say: processors, hugepages, IOMMU, network cards. Read only.
+
+    host = read_host(Path("/"))
+
+Everything is read below a root, so a folder made by a test is a host too. What is not there is
+None, empty or 0, never an exception: a kernel without NUMA, a port without a link and a host
+without PCI are hosts like any other. No program is run, and nothing but the root is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+NETWORK_CLASS = "02"
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Hugepages of one size (bytes); `free_on` tells the free ones of each NUMA node."""
+
+    size: int
+    total: int
+    free: int
+    free_on: dict[int, int]
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A hugetlbfs mount: where, its page size in bytes (0: the default), may this user write."""
+
+    path: str
+    page_size: int
+    writable: bool
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A PCI function of the network class. ids: vendor, device, and the subsystem's two."""
+
+    address: str
+    ids: tuple[int, int, int, int]
+    driver: str
+    interfaces: tuple[str, ...]
+    speed_mbps: int | None
+    link: str
+    node: int | None
+    iommu_group: str
+    group_others: tuple[str, ...]  # "ADDRESS (DRIVER)" of the same group, held by the kernel
+    default_route: bool
+    vfio_writable: bool
+
+    @property
+    def name(self) -> str:
+        """Vendor and device as lspci -n writes them."""
+        return f"{self.ids[0]:04x}:{self.ids[1]:04x}"
+
+
+@dataclass(frozen=True)
+class Host:
+    """One look at a host; `nodes` has the CPUs of each NUMA node."""
+
+    machine: str = ""
+    cpus: tuple[int, ...] = ()
+    isolated: tuple[int, ...] = ()
+    nodes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    threads_share_cores: bool = False
+    governor: str = ""
+    command_line: str = ""
+    memlock: int | None = None  # bytes; None: no limit
+    pages: tuple[Pages, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    iommu: bool = False
+    unsafe_no_iommu: bool = False
+    modules: frozenset[str] = frozenset()
+    installable: frozenset[str] = frozenset()  # kernel modules that modprobe would find
+    nics: tuple[Nic, ...] = ()
+
+
+def text(path: Path) -> str:
+    """A small file's text, stripped; "" where it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def number(path: Path, base: int = 10) -> int | None:
+    """A file's number, or None."""
+    try:
+        return int(text(path), base)
+    except ValueError:
+        return None
+
+
+def cpu_list(words: str) -> tuple[int, ...]:
+    """The kernel's lists: "0-2,5" is (0, 1, 2, 5). What is no list is an empty one."""
+    found: list[int] = []
+    for part in words.split(","):
+        ends = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part.strip())
+        if ends:
+            found.extend(range(int(ends[1]), int(ends[2] or ends[1]) + 1))
+    return tuple(found)
+
+
+def names(folder: Path) -> list[str]:
+    """What lies in a folder, sorted; nothing where there is none."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def link_name(path: Path) -> str:
+    """The last part of what a link points to; "" where there is none."""
+    try:
+        return os.path.basename(os.readlink(path))
+    except OSError:
+        return ""
+
+
+def may_write(path: Path, uid: int, groups: frozenset[int]) -> bool:
+    """Whether the file's mode lets this user write; False where it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    if uid == 0:
+        return True
+    if found.st_uid == uid:
+        return bool(found.st_mode & 0o200)
+    return bool(found.st_mode & (0o020 if found.st_gid in groups else 0o002))
+
+
+def read_host(root: Path, uid: int | None = None) -> Host:
+    """Looks at the host below `root` with the eyes of user `uid` (default: who runs this)."""
+    mine = uid is None or uid == os.geteuid()
+    user = os.geteuid() if uid is None else uid
+    groups = frozenset(os.getgroups()) | {os.getegid()} if mine else frozenset[int]()
+    sys, proc = root / "sys", root / "proc"
+    cpu = sys / "devices/system/cpu"
+    return Host(
+        machine=_machine(proc),
+        cpus=cpu_list(text(cpu / "online")),
+        isolated=cpu_list(text(cpu / "isolated")),
+        nodes={
+            node: cpu_list(text(sys / f"devices/system/node/node{node}/cpulist"))
+            for node in _nodes(sys)
+        },
+        threads_share_cores=text(cpu / "smt/active") == "1",
+        governor=text(cpu / "cpu0/cpufreq/scaling_governor"),
+        command_line=text(proc / "cmdline"),
+        memlock=_memlock(proc),
+        pages=_pages(sys),
+        mounts=_mounts(root, user, groups),
+        iommu=bool(names(sys / "class/iommu") or names(sys / "kernel/iommu_groups")),
+        unsafe_no_iommu=text(sys / "module/vfio/parameters/enable_unsafe_noiommu_mode") == "Y",
+        modules=_modules(sys, proc),
+        installable=_installable(root),
+        nics=_nics(root, user, groups),
+    )
+
+
+def _machine(proc: Path) -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", text(proc / "cpuinfo"), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _nodes(sys: Path) -> list[int]:
+    found = (re.fullmatch(r"node(\d+)", name) for name in names(sys / "devices/system/node"))
+    return sorted(int(node[1]) for node in found if node)
+
+
+def _memlock(proc: Path) -> int | None:
+    """The soft limit of locked memory in bytes; None where there is none."""
+    found = re.search(r"^Max locked memory\s+(\d+)\s", text(proc / "self/limits"), re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def _pages(sys: Path) -> tuple[Pages, ...]:
+    found = []
+    for name in names(sys / "kernel/mm/hugepages"):
+        size = re.fullmatch(r"hugepages-(\d+)kB", name)
+        if not size:
+            continue
+        folder = sys / "kernel/mm/hugepages" / name
+        free_on = {}
+        for node in _nodes(sys):
+            here = sys / f"devices/system/node/node{node}/hugepages" / name / "free_hugepages"
+            free = number(here)
+            if free is not None:
+                free_on[node] = free
+        total, free = number(folder / "nr_hugepages") or 0, number(folder / "free_hugepages") or 0
+        found.append(Pages(int(size[1]) * KIB, total, free, free_on))
+    return tuple(sorted(found, key=lambda pages: pages.size))
+
+
+def _mounts(root: Path, uid: int, groups: frozenset[int]) -> tuple[Mount, ...]:
+    found = []
+    for line in text(root / "proc/mounts").splitlines():
+        words = line.split()
+        if len(words) < 4 or words[2] != "hugetlbfs":
+            continue
+        size = re.search(r"pagesize=(\d+)([KMG]?)", words[3])
+        scale = {"": 1, "K": KIB, "M": KIB**2, "G": KIB**3}
+        page_size = int(size[1]) * scale[size[2]] if size else 0
+        writable = may_write(root / words[1].lstrip("/"), uid, groups)
+        found.append(Mount(words[1], page_size, writable))
+    return tuple(found)
+
+
+def _modules(sys: Path, proc: Path) -> frozenset[str]:
+    """Loaded or built in, with dashes as the kernel writes them in neither place."""
+    loaded = {line.split()[0] for line in text(proc / "modules").splitlines() if line.split()}
+    return frozenset(loaded | set(names(sys / "module")))
+
+
+def _installable(root: Path) -> frozenset[str]:
+    """The modules that lie ready for the running kernel."""
+    release = text(root / "proc/sys/kernel/osrelease")
+    folder = root / "lib/modules" / release
+    listed = text(folder / "modules.dep") if release else ""
+    found = re.findall(r"([\w-]+)\.ko(?:\.\w+)?:", listed)
+    return frozenset(name.replace("-", "_") for name in found)
+
+
+def _routes(proc: Path) -> set[str]:
+    """Interfaces that an IPv4 or IPv6 default route leaves by."""
+    found = set()
+    for line in text(proc / "net/route").splitlines()[1:]:
+        words = line.split()
+        if len(words) > 7 and words[1] == "00000000" and words[7] == "00000000":
+            found.add(words[0])
+    for line in text(proc / "net/ipv6_route").splitlines():
+        words = line.split()
+        if len(words) > 9 and set(words[0]) == {"0"} and words[1] == "00":
+            found.add(words[9])
+    return found - {"lo"}
+
+
+def _carries(net: Path, interface: str, routes: set[str], seen: frozenset[str]) -> bool:
+    """Whether the interface, or a bond, bridge or VLAN that stands on it, has a default route."""
+    if interface in routes:
+        return True
+    upper = {name[6:] for name in names(net / interface) if name.startswith("upper_")}
+    return any(_carries(net, name, routes, seen | {interface}) for name in sorted(upper - seen))
+
+
+def _group(sys: Path, group: str, address: str) -> tuple[str, ...]:
+    """Other functions of an IOMMU group that a kernel driver holds; bridges do not matter."""
+    others = []
+    for name in names(sys / "kernel/iommu_groups" / group / "devices") if group else []:
+        device = sys / "bus/pci/devices" / name
+        driver = link_name(device / "driver")
+        bridge = text(device / "class").startswith("0x06")
+        if name != address and driver and not driver.startswith("vfio") and not bridge:
+            others.append(f"{name} ({driver})")
+    return tuple(others)
+
+
+def _nics(root: Path, uid: int, groups: frozenset[int]) -> tuple[Nic, ...]:
+    sys = root / "sys"
+    routes, net, found = _routes(root / "proc"), sys / "class/net", []
+    for address in names(sys / "bus/pci/devices"):
+        device = sys / "bus/pci/devices" / address
+        if not text(device / "class").startswith("0x" + NETWORK_CLASS):
+            continue
+        # A virtio card's interface hangs on the virtio device below the PCI one.
+        below = [device, *(device / name for name in names(device) if name.startswith("virtio"))]
+        interfaces = tuple(name for place in below for name in names(place / "net"))
+        speeds = [number(net / name / "speed") for name in interfaces]
+        group = link_name(device / "iommu_group")
+        ids = tuple(
+            number(device / name, 16) or 0
+            for name in ("vendor", "device", "subsystem_vendor", "subsystem_device")
+        )
+        node = number(device / "numa_node")
+        found.append(
+            Nic(
+                address=address,
+                ids=(ids[0], ids[1], ids[2], ids[3]),
+                driver=link_name(device / "driver"),
+                interfaces=interfaces,
+                speed_mbps=max((speed for speed in speeds if speed and speed > 0), default=None),
+                link=", ".join(text(net / name / "operstate") for name in interfaces),
+                node=node if node is not None and node >= 0 else None,
+                iommu_group=group,
+                group_others=_group(sys, group, address),
+                default_route=any(_carries(net, name, routes, frozenset()) for name in interfaces),
+                vfio_writable=may_write(root / "dev/vfio" / (group or "none"), uid, groups),
+            )
+        )
+    return tuple(found)

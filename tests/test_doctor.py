@@ -1,0 +1,334 @@
+"""doctor on hosts that differ, each a folder made here: verdicts on cards, and the last line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import hosts
+import pytest
+from hosts import MLX5, REALTEK, Tree
+
+from replay_server import objects
+from replay_server.__main__ import main
+from replay_server.doctor import AFTER, NOT, NOW, UDP_URL, UNKNOWN, as_json, examine, lines
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+DPDK_URL = "dpdk://ADDRESS:7400?port=0000:03:00.0"
+COMMAND = re.compile(r"^\s*(?:sh \S*nic\.sh|modprobe|chown|#) ?(.*)$")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """ELF files: a stub of EAL, two drivers, and data planes good and bad."""
+    folder = tmp_path_factory.mktemp("objects")
+    eal, other = hosts.compile_eal(folder), hosts.compile_eal(folder, 25)
+    gone = hosts.compile_object(folder / "libgone.so.1", "int gone;", "-Wl,-soname,libgone.so.1")
+    use, keep = "int rte_open; ", "-Wl,--no-as-needed"
+    shared = {name: hosts.compile_driver(folder, name, eal) for name in hosts.KMODS}
+    return shared | {
+        "eal": eal,
+        "core": hosts.compile_object(folder / "core.so", "int core;"),
+        "plane": hosts.compile_object(folder / "plane.so", use, keep, str(eal)),
+        "newer": hosts.compile_object(folder / "newer.so", use, keep, str(other)),
+        "newer eal": other,
+        "static": hosts.compile_object(folder / "static.so", "int rte_eal_init(void){return 0;}"),
+        "lacking": hosts.compile_object(folder / "lacking.so", use, keep, str(eal), str(gone)),
+        "without": hosts.compile_object(folder / "without.so", use),
+        "stack": hosts.compile_object(folder / "stack.so", use, "-Wl,-z,execstack"),
+    }
+
+
+@pytest.fixture
+def host(tmp_path, built):
+    """Makes a host: drivers of DPDK 22.11, and a package with this data plane ("" for none)."""
+
+    def make(plane: str = "plane", drivers: bool = True, **settings) -> Tree:
+        tree = Tree(tmp_path / "host", **settings)
+        for name in ("eal", "newer eal"):
+            tree.put(f"{LIBRARIES}/{built[name].name}").write_bytes(built[name].read_bytes())
+        for name in hosts.KMODS if drivers else ():
+            target = f"{LIBRARIES}/dpdk/pmds-23.0/{built[name].name}"
+            tree.put(target).write_bytes(built[name].read_bytes())
+        tree.put("package/_engine.abi3.so").write_bytes(built["core"].read_bytes())
+        if plane:
+            tree.put("package/_dpdk.abi3.so").write_bytes(built[plane].read_bytes())
+        return tree
+
+    return make
+
+
+def look(tree: Tree, uid: int = 0):
+    """The report, after its text and JSON were held against it."""
+    report = examine(tree.root, tree.root / "package", uid=uid)
+    told = lines(report)
+    assert told[-1] == f"best URL for serve on this host: {report.url}"
+    assert json.loads(as_json(report))["url"] == report.url
+    return report
+
+
+def commands(verdict) -> list[str]:
+    """Its commands without the script's place; every one of a known kind."""
+    found = [COMMAND.match(command) for command in verdict.commands]
+    assert all(found), verdict.commands
+    return [match[1] for match in found]
+
+
+def bound(tree: Tree, **settings) -> Tree:
+    """A card at vfio-pci with an IOMMU and hugepages: ready."""
+    tree.modules("vfio_pci")
+    tree.nic(**({"driver": "vfio-pci", "interface": "", "group": "7"} | settings))
+    tree.pages(2048, dict.fromkeys(tree.nodes, 512))
+    return tree
+
+
+def test_a_bound_card_is_usable_now(host):
+    """Given vfio-pci, an IOMMU, hugepages. Expect dpdk:// with the card's address, and a core."""
+    report = look(bound(host()))
+    (nic,) = report.nics
+    assert (nic.usable, nic.why, nic.driver, nic.core) == (NOW, "", "net_i40e", 1)
+    assert report.url == DPDK_URL
+    assert "DPDK 22.11 linked in (shared)" in "\n".join(lines(report))
+
+
+def test_the_same_host_without_a_data_plane_serves_udp(host):
+    """Given a ready card and no _dpdk*.so. Expect udp://, and plain words; with one, dpdk://."""
+    report = look(bound(host(plane="")))
+    (nic,) = report.nics
+    assert (nic.usable, nic.port) == (NOT, NOW)
+    assert report.url == UDP_URL
+    told = "\n".join(lines(report))
+    assert "has no DPDK data plane" in told and "udp:// is its best" in told
+    assert "dpdk://ADDRESS" not in told
+
+
+@pytest.mark.parametrize(
+    ("plane", "said"),
+    [
+        ("lacking", "no libgone.so.1 on this host"),
+        ("without", "no DPDK linked in"),
+        ("newer", "its driver is of DPDK 22.11, and the data plane of 24.11"),
+    ],
+)
+def test_a_data_plane_that_cannot_work_is_none(host, plane, said):
+    """Given a library missing, no DPDK in it, DPDK of another year. Expect udp:// and the cause."""
+    report = look(bound(host(plane=plane)))
+    assert report.url == UDP_URL and report.nics[0].usable == NOT
+    assert said in "\n".join(lines(report))
+
+
+def test_a_static_data_plane_and_an_executable_stack_are_seen(host, built):
+    """Given EAL inside our object, and a stack marked executable. Expect each told."""
+    report = look(bound(host(plane="static")))
+    assert (report.plane.dpdk, report.plane.abi, report.url) == ("static", "", DPDK_URL)
+    assert objects.look_at(built["stack"], Path("/")).executable_stack
+    assert not objects.look_at(built["plane"], Path("/")).executable_stack
+
+
+def test_no_hugepages(host):
+    """Given sizes but no pages. Expect the command for them; a kernel without: not usable."""
+    tree = host()
+    tree.modules("vfio_pci")
+    tree.nic(driver="vfio-pci", interface="", group="7")
+    tree.pages(2048, {0: 0})
+    (nic,) = look(tree).nics
+    assert (nic.usable, commands(nic)) == (AFTER, ["hugepages 1024 --size 2M"])
+    for path in (tree.root / "sys/kernel/mm").rglob("*_hugepages"):
+        path.unlink()
+    (tree.root / "sys/kernel/mm/hugepages/hugepages-2048kB").rmdir()
+    report = look(tree)
+    assert report.nics[0].usable == NOT and "no hugepages" in report.nics[0].why
+    assert report.url == UDP_URL
+
+
+def test_no_card(host):
+    """Given no PCI at all. Expect that said, and udp://."""
+    report = look(host())
+    assert report.nics == () and report.url == UDP_URL
+    assert "nic: no PCI network card" in lines(report)
+
+
+def test_a_card_with_its_kernel_driver_is_bound_first(host):
+    """Given i40e, vfio-pci not loaded but there. Expect one bind; without an IOMMU, first that."""
+    tree = host()
+    tree.installable("vfio-pci")
+    tree.nic(group="7")
+    tree.pages(2048, {0: 512})
+    report = look(tree)
+    assert (report.nics[0].usable, commands(report.nics[0])) == (AFTER, ["bind 0000:03:00.0"])
+    assert report.url == UDP_URL
+    (tree.root / "sys/kernel/iommu_groups/7/devices/0000:03:00.0").unlink()
+    (tree.root / "sys/kernel/iommu_groups/7/devices").rmdir()
+    (tree.root / "sys/kernel/iommu_groups/7").rmdir()
+    (nic,) = look(tree).nics
+    first, second = commands(nic)
+    assert "intel_iommu=on" in first and "--no-iommu" in first and second == "bind 0000:03:00.0"
+
+
+def test_a_kernel_without_the_modules(host):
+    """Given neither vfio-pci nor uio. Expect not usable; given uio alone, a bind to that."""
+    tree = host()
+    tree.nic()
+    tree.pages(2048, {0: 512})
+    (nic,) = look(tree).nics
+    assert nic.usable == NOT and "none of the modules" in nic.why
+    tree.installable("uio_pci_generic")
+    assert commands(look(tree).nics[0]) == ["bind 0000:03:00.0 --driver uio_pci_generic"]
+
+
+@pytest.mark.parametrize("over", [None, "bond0", "v6"])
+def test_a_card_with_the_default_route_is_left_alone(host, over):
+    """Given the default route on the card, on a bond above it, by IPv6. Expect a refusal."""
+    tree = host()
+    tree.installable("vfio-pci")
+    tree.nic(group="7")
+    tree.pages(2048, {0: 512})
+    assert look(tree).nics[0].usable == AFTER
+    if over == "v6":
+        zeros = "0" * 32
+        tree.put(
+            "proc/net/ipv6_route",
+            f"{zeros} 00 {zeros} 00 fd{'0' * 29}1 00000400 00000002 00000000 00000003 ens1\n",
+        )
+    else:
+        tree.default_route(over or "ens1")
+    if over == "bond0":
+        (tree.root / "sys/class/net/bond0").mkdir()
+        tree.link("sys/class/net/ens1/upper_bond0", "sys/class/net/bond0")
+    (nic,) = look(tree).nics
+    assert (nic.usable, nic.commands) == (NOT, ()) and "default route" in nic.why
+
+
+def test_mellanox_stays_with_its_kernel_driver(host):
+    """Given mlx5_core, even with the default route. Expect no bind, only the modules it lacks."""
+    tree = host()
+    tree.nic(ids=MLX5, driver="mlx5_core", interface="ens2")
+    tree.default_route("ens2")
+    tree.pages(2048, {0: 512})
+    tree.modules("mlx5_core", "ib_uverbs")
+    (nic,) = look(tree).nics
+    assert (nic.usable, commands(nic)) == (AFTER, ["mlx5_ib"])
+    tree.modules("mlx5_ib")
+    report = look(tree)
+    assert report.nics[0].usable == NOW and report.url == DPDK_URL
+
+
+def test_a_card_of_a_foreign_numa_node(host):
+    """Given pages on node 0, the card on node 1. Expect pages asked for there, and its core."""
+    tree = bound(host(nodes={0: "0-3", 1: "4-7"}), node=1)
+    tree.put("sys/devices/system/cpu/isolated", "2,5")
+    assert look(tree).nics[0].core == 5
+    tree.pages(2048, {0: 512, 1: 0})
+    report = look(tree)
+    assert commands(report.nics[0]) == ["hugepages 1024 --size 2M --node 1"]
+    assert "NUMA node 1, the card's own" in report.nics[0].why and report.url == UDP_URL
+
+
+def test_a_card_that_no_driver_takes(host):
+    """Given a Realtek card beside a ready one. Expect not usable, and the ready one's URL."""
+    tree = bound(host())
+    tree.nic("0000:05:00.0", ids=REALTEK, driver="r8169", interface="eth0")
+    report = look(tree)
+    assert [nic.usable for nic in report.nics] == [NOW, NOT]
+    assert "takes 10ec:8168" in report.nics[1].why and report.url == DPDK_URL
+
+
+def test_the_groups_other_card_and_the_users_rights(host):
+    """Given a shared IOMMU group, and a user who may not open it. Expect both, with commands."""
+    tree = bound(host())
+    tree.nic("0000:03:00.1", driver="i40e", interface="ens3", group="7")
+    nic = look(tree).nics[0]
+    assert nic.usable == AFTER and commands(nic) == ["bind 0000:03:00.1"]
+    tree = bound(Tree(tree.root.parent / "second"))
+    (tree.root / "dev/vfio/7").chmod(0o600)
+    os.chown(tree.root / "dev/vfio/7", os.geteuid(), -1)
+    report = examine(tree.root, tree.root, [], uid=os.geteuid() + 4242)
+    assert not report.host.nics[0].vfio_writable
+    assert examine(tree.root, tree.root, [], uid=os.geteuid()).host.nics[0].vfio_writable
+
+
+def test_what_drivers_are_missing_is_told(host):
+    """Given no DPDK on the host. Expect the package to install, cards not known, udp://."""
+    report = look(bound(host(drivers=False)))
+    assert report.nics[0].usable == UNKNOWN and report.url == UDP_URL
+    assert "apt-get install" in report.nics[0].why
+
+
+def test_without_pyelftools_the_rest_still_runs(host, monkeypatch):
+    """Given no pyelftools. Expect one sentence with the command, all else as before."""
+    tree = bound(host())
+    monkeypatch.setitem(sys.modules, "elftools", None)
+    report = look(tree)
+    told = lines(report)
+    assert sum("advice:" in line and "replay-server[doctor]" in line for line in told) == 1
+    assert report.nics[0].port == UNKNOWN and report.url == UDP_URL
+    assert any(line.startswith("hugepages of 2 MiB: 512 free") for line in told)
+
+
+def test_damaged_files_are_told_not_thrown(host, built, tmp_path):
+    """Given an object cut at every 97th byte, and noise. Expect a report each time."""
+    tree = bound(host())
+    whole = built["net_i40e"].read_bytes()
+    target = tree.root / f"{LIBRARIES}/dpdk/pmds-23.0/{built['net_i40e'].name}"
+    for length in range(0, len(whole), 97):
+        target.write_bytes(whole[:length])
+        report = examine(tree.root, tree.root / "package")
+        assert report.nics[0].usable in (NOW, NOT)
+        if length < 64:  # shorter than the header: no ELF file at all
+            assert any("not a sound ELF" in sentence for sentence in report.advice)
+    (tree.root / "package/_dpdk.abi3.so").write_bytes(whole[:300])
+    report = look(tree)
+    assert report.url == UDP_URL and any("_dpdk.abi3.so" in line for line in report.advice)
+
+
+def test_a_sysfs_full_of_nonsense_is_a_host(tmp_path):
+    """Given folders where files should be, and words where numbers should be. Expect a report."""
+    tree = Tree(tmp_path)
+    tree.nic()
+    for name in ("speed", "operstate"):
+        (tmp_path / "sys/class/net/ens1" / name).write_bytes(b"\xff\xfe\n")
+    tree.put("proc/mounts", "a\nhugetlbfs /x hugetlbfs pagesize=lots 0 0\n")
+    tree.put("proc/net/route", "\n\nens1\n")
+    tree.put("sys/devices/system/cpu/isolated", "one,2-")
+    (tmp_path / "sys/devices/system/cpu/smt/active").mkdir(parents=True)
+    (tmp_path / "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages").mkdir(parents=True)
+    assert look(tree).url == UDP_URL
+    assert look(Tree(tmp_path / "empty")).url == UDP_URL
+    assert examine(tmp_path / "not there", tmp_path).url == UDP_URL
+
+
+def test_records_as_debians_drivers_have_them():
+    """Given DPDK's own libraries. Expect every record that a search of the bytes finds."""
+    files = objects.driver_files(objects.driver_folders(Path("/")))
+    if not files:
+        pytest.skip("left out: no DPDK drivers here (apt-get install librte-meta-net)")
+    found, unread = objects.drivers(files)
+    expected = [
+        json.loads(text)
+        for path in files
+        for text in re.findall(rb"PMD_INFO_STRING= (\{[^\0]*\})\0", path.read_bytes())
+    ]
+    assert unread == [] and len(found) == len(expected) > 0
+    for driver, wanted in zip(found, expected, strict=True):
+        assert driver.name == wanted["name"] and driver.abi.isdigit()
+        assert [list(entry) for entry in driver.pci_ids] == wanted.get("pci_ids", [])
+
+
+def test_this_very_host_from_the_command_line(capsys):
+    """Given the machine that runs this. Expect code 0, advice, a URL last; JSON says the same."""
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1].startswith("best URL for serve on this host: ")
+    done = subprocess.run(
+        [sys.executable, "-m", "replay_server", "doctor", "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert json.loads(done.stdout)["url"] == told[-1].split()[-1], done.stderr
