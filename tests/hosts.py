@@ -1,4 +1,4 @@
-"""Made-up hosts for test_doctor.py: a sysfs, procfs and libraries in a folder.
+"""Made-up hosts for test_doctor.py and test_nic.py: a sysfs, procfs and libraries in a folder.
 
 The ELF files are real ones: gcc builds them, with the records that DPDK's drivers carry.
 """

@@ -271,11 +271,11 @@ def test_without_pyelftools_the_rest_still_runs(host, monkeypatch):
 
 
 def test_damaged_files_are_told_not_thrown(host, built, tmp_path):
-    """Given an object cut at every 97th byte, and noise. Expect a report each time."""
+    """Given an object cut at every 397th byte, and noise. Expect a report each time."""
     tree = bound(host())
     whole = built["net_i40e"].read_bytes()
     target = tree.root / f"{LIBRARIES}/dpdk/pmds-23.0/{built['net_i40e'].name}"
-    for length in range(0, len(whole), 97):
+    for length in range(0, len(whole), 397):
         target.write_bytes(whole[:length])
         report = examine(tree.root, tree.root / "package")
         assert report.nics[0].usable in (NOW, NOT)

@@ -19,14 +19,17 @@ def in_wheel() -> set[str]:
     """The package, its compiled core, and below it the programs with their configurations."""
     package = files("replay_server", "**/*.py", "py.typed") | {ENGINE}
     programs = {name for folder in PROGRAMS for name in files(folder, "**/*.py")}
-    programs |= files("deploy", "*.toml", "*.json")
+    programs |= files("deploy", "*.toml", "*.json", "*.sh")
     return package | {f"replay_server/_programs/{name}" for name in programs}
 
 
 def in_sdist() -> set[str]:
     """All that building takes, and the documents."""
-    wanted = files("native", "*.c", "*.h", "*.py") | files("replay_server", "**/*.py", "py.typed")
+    wanted = files("native", "**/*.c", "**/*.h", "*.py") | files(
+        "replay_server", "**/*.py", "py.typed"
+    )
     wanted |= {name for folder in PROGRAMS for name in files(folder, "**/*.py")}
     wanted |= files("deploy", "**/*.toml", "**/*.json", "**/*.yml") | files(".", "*.md")
+    wanted |= files("deploy", "*.sh", "*.service", "*.env", "*.md", "Containerfile")
     built = {"setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt", "LICENSE"}
     return wanted | built

@@ -1,0 +1,275 @@
+#!/bin/sh
+# Hands a network card to DPDK and back, and sets hugepages, on a host that has nothing but a
+# POSIX shell (busybox will do). Every step is printed before it is done, what is so already is
+# said and left, and what a step was for is looked at afterwards. `python -m replay_server doctor`
+# says which of these commands a host needs.
+#
+#   nic.sh [--dry-run] status
+#   nic.sh [--dry-run] hugepages COUNT [--size 2M|1G] [--node N]
+#   nic.sh [--dry-run] bind 0000:03:00.0 [--driver vfio-pci] [--no-iommu] [--user NAME]
+#   nic.sh [--dry-run] unbind 0000:03:00.0
+#
+# bind: loads the module and moves the card to it; --user then owns /dev/vfio/GROUP. unbind: gives
+# the card back to the kernel driver that knows it. A card that carries the default route, itself
+# or by a bond, bridge or VLAN above it, is never taken, nor what is no network card; a Mellanox
+# card works under its kernel driver and is left there.
+# --root DIR (tests): sys, proc and dev lie there. Exit codes: 0 done or nothing to do; 1 a step
+# did not do what it was for; 2 the request is wrong or refused; one sentence says which.
+set -u
+
+root=
+dry=
+driver=vfio-pci
+size=2M
+node=
+no_iommu=
+user=
+
+say() { printf '%s\n' "$*"; }
+refuse() { printf 'nic.sh: %s\n' "$*" >&2; exit 2; }
+fail() { printf 'nic.sh: %s\n' "$*" >&2; exit 1; }
+read_word() { cat "$1" 2>/dev/null || true; }
+link_name() { if [ -L "$1" ]; then basename "$(readlink "$1")"; fi; }
+
+# put VALUE FILE: one write to the kernel, shown first.
+put() {
+    say "+ echo $1 > $2"
+    [ -n "$dry" ] && return 0
+    { printf '%s\n' "$1" > "$2"; } 2>/dev/null || fail "$2 does not take $1: are you root?"
+}
+
+# do_it COMMAND...: a program, shown first.
+do_it() {
+    say "+ $*"
+    [ -n "$dry" ] && return 0
+    "$@" || fail "\`$*\` failed"
+}
+
+# wait_for PATTERN: until the card's driver is this ("" for none), a second at most.
+wait_for() {
+    [ -n "$dry" ] && return 0
+    tries=0
+    while :; do
+        # shellcheck disable=SC2254 # a pattern is wanted
+        case $(link_name "$device/driver") in $1) return 0 ;; esac
+        tries=$((tries + 1))
+        [ $tries -gt 20 ] && return 1
+        sleep 0.05 2>/dev/null || sleep 1
+    done
+}
+
+known_card() {
+    case $1 in
+    [0-9a-f][0-9a-f][0-9a-f][0-9a-f]:[0-9a-f][0-9a-f]:[0-9a-f][0-9a-f].[0-7]) ;;
+    *) refuse "\`$1\` is no PCI address; expected one such as 0000:03:00.0 (status lists them)" ;;
+    esac
+    card=$1
+    device=$root/sys/bus/pci/devices/$card
+    [ -d "$device" ] || refuse "there is no PCI device $card; status lists the network cards"
+    case $(read_word "$device/class") in
+    0x02*) ;;
+    *) refuse "$card is no network card: its class is $(read_word "$device/class")" ;;
+    esac
+}
+
+interfaces_of() {
+    for place in "$1"/net/* "$1"/virtio*/net/*; do
+        [ -e "$place" ] && basename "$place"
+    done
+}
+
+# has_default_route INTERFACE: itself, or what stands on it, four deep at most.
+has_default_route() {
+    if [ -r "$root/proc/net/route" ]; then
+        while read -r name to _ _ _ _ _ mask _; do
+            [ "$name $to $mask" = "$1 00000000 00000000" ] && return 0
+        done < "$root/proc/net/route"
+    fi
+    if [ -r "$root/proc/net/ipv6_route" ]; then
+        while read -r to length _ _ _ _ _ _ _ name; do
+            case $to in *[!0]*) continue ;; esac
+            [ "$length $name" = "00 $1" ] && return 0
+        done < "$root/proc/net/ipv6_route"
+    fi
+    [ "${2:-0}" -ge 4 ] && return 1
+    for upper in "$root/sys/class/net/$1"/upper_*; do
+        [ -e "$upper" ] || continue
+        has_default_route "$(basename "$upper" | cut -c7-)" $((${2:-0} + 1)) && return 0
+    done
+    return 1
+}
+
+load_module() {
+    underlined=$(printf '%s' "$1" | tr - _)
+    if [ -d "$root/sys/module/$underlined" ] || [ -d "$root/sys/bus/pci/drivers/$1" ]; then
+        say "= $1 is loaded"
+    else
+        do_it modprobe "$1"
+        [ -n "$dry" ] || [ -d "$root/sys/bus/pci/drivers/$1" ] \
+            || fail "$1 is loaded, but takes no PCI cards: $root/sys/bus/pci/drivers/$1 is missing"
+    fi
+}
+
+allow_no_iommu() {
+    [ -e "$device/iommu_group" ] && return 0
+    switch=$root/sys/module/vfio/parameters/enable_unsafe_noiommu_mode
+    [ "$(read_word "$switch")" = Y ] && return 0
+    [ -n "$no_iommu" ] || refuse "$card has no IOMMU group: add \`intel_iommu=on iommu=pt\` (AMD:" \
+        "\`iommu=pt\`) to the kernel line and restart, or say --no-iommu: the card may then" \
+        "write to any memory of this host"
+    load_module vfio
+    put Y "$switch"
+}
+
+tell_group() {
+    group=$(link_name "$device/iommu_group")
+    [ -n "$group" ] || return 0
+    for other in "$root/sys/kernel/iommu_groups/$group/devices"/*; do
+        held=$(link_name "$other/driver")
+        case $(basename "$other"):$held:$(read_word "$other/class") in
+        "$card":* | *:vfio*:* | *::* | *:0x06*) ;;
+        *) say "! $(basename "$other") ($held) shares IOMMU group $group: vfio gives the group to" \
+            "nobody until that is bound too" ;;
+        esac
+    done
+    [ -n "$user" ] || return 0
+    owned=$root/dev/vfio/$group
+    [ -e "$owned" ] || owned=$root/dev/vfio/noiommu-$group
+    if [ "$(stat -c %U "$owned" 2>/dev/null)" = "$user" ]; then
+        say "= $owned is $user's"
+    else
+        do_it chown "$user" "$owned"
+    fi
+}
+
+bind() {
+    now=$(link_name "$device/driver")
+    if [ "$now" = "$driver" ]; then
+        say "= $card is bound to $driver"
+        tell_group
+        return 0
+    fi
+    case $now in
+    mlx4_core | mlx5_core | mana)
+        refuse "$card works for DPDK under its kernel driver $now: nothing is to be bound" ;;
+    esac
+    for interface in $(interfaces_of "$device"); do
+        has_default_route "$interface" \
+            && refuse "$card ($interface) carries the default route: without it this host is cut off"
+    done
+    case $driver in vfio-pci) allow_no_iommu ;; esac
+    load_module "$driver"
+    put "$driver" "$device/driver_override"
+    if [ -n "$now" ]; then
+        put "$card" "$device/driver/unbind"
+        wait_for "" || fail "$now does not let go of $card"
+    fi
+    put "$card" "$root/sys/bus/pci/drivers_probe"
+    if ! wait_for "$driver"; then
+        put "" "$device/driver_override"
+        put "$card" "$root/sys/bus/pci/drivers_probe"
+        wait_for "?*"
+        fail "$driver did not take $card, which has $(link_name "$device/driver") again (dmesg" \
+            "says why)"
+    fi
+    tell_group
+    [ -n "$dry" ] || say "$card: ${now:-no driver} -> $driver"
+}
+
+unbind() {
+    now=$(link_name "$device/driver")
+    case $now in
+    vfio-pci | uio_pci_generic | igb_uio) ;;
+    "") ;;
+    *) say "= $card is with its kernel driver, $now"; return 0 ;;
+    esac
+    # No override: the kernel asks its own drivers again.
+    put "" "$device/driver_override"
+    if [ -n "$now" ]; then
+        put "$card" "$device/driver/unbind"
+        wait_for "" || fail "$now does not let go of $card: stop what uses it"
+    fi
+    put "$card" "$root/sys/bus/pci/drivers_probe"
+    [ -n "$dry" ] && return 0
+    wait_for "?*" || fail "$card has no driver now: none that is loaded knows it (modprobe one)"
+    say "$card: ${now:-no driver} -> $(link_name "$device/driver")"
+}
+
+mount_hugepages() {
+    while read -r _ place kind _; do
+        [ "$kind" = hugetlbfs ] && { say "= hugetlbfs is mounted at $place"; return 0; }
+    done < "$root/proc/mounts"
+    do_it mkdir -p "$root/dev/hugepages"
+    do_it mount -t hugetlbfs -o "pagesize=$size" hugetlbfs "$root/dev/hugepages"
+}
+
+hugepages() {
+    case $1 in "" | *[!0-9]*) refuse "\`$1\` is no count of hugepages" ;; esac
+    case $size in
+    2M) kind=hugepages-2048kB ;;
+    1G) kind=hugepages-1048576kB ;;
+    *) refuse "--size is $size; expected 2M or 1G" ;;
+    esac
+    place=$root/sys/kernel/mm/hugepages/$kind
+    [ -n "$node" ] && place=$root/sys/devices/system/node/node$node/hugepages/$kind
+    [ -d "$place" ] || refuse "$place is missing: no such NUMA node, or no pages of $size here"
+    if [ "$(read_word "$place/nr_hugepages")" = "$1" ]; then
+        say "= $1 hugepages of $size are set"
+    else
+        put "$1" "$place/nr_hugepages"
+        got=$(read_word "$place/nr_hugepages")
+        [ -n "$dry" ] || [ "$got" = "$1" ] || fail "the kernel gave ${got:-0} of $1 hugepages of" \
+            "$size: free memory is in pieces; ask after a restart, or on the kernel line" \
+            "(hugepagesz=$size hugepages=$1)"
+    fi
+    mount_hugepages
+}
+
+status() {
+    for place in "$root"/sys/kernel/mm/hugepages/*; do
+        [ -d "$place" ] && say "$(basename "$place"): $(read_word "$place/free_hugepages") free" \
+            "of $(read_word "$place/nr_hugepages")"
+    done
+    for device in "$root"/sys/bus/pci/devices/*; do
+        case $(read_word "$device/class") in
+        0x02*) say "$(basename "$device") driver=$(link_name "$device/driver")" \
+            "node=$(read_word "$device/numa_node") group=$(link_name "$device/iommu_group")" \
+            "interfaces=$(interfaces_of "$device" | tr '\n' ' ')" ;;
+        esac
+    done
+}
+
+usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; }
+
+command=
+what=
+need() { [ $# -ge 2 ] || refuse "$1 wants a value; nic.sh --help"; }
+while [ $# -gt 0 ]; do
+    case $1 in
+    -h | --help) usage; exit 0 ;;
+    --dry-run) dry=1 ;;
+    --no-iommu) no_iommu=1 ;;
+    --root) need "$@"; root=${2%/}; shift ;;
+    --driver) need "$@"; driver=$2; shift ;;
+    --size) need "$@"; size=$2; shift ;;
+    --node) need "$@"; node=$2; shift ;;
+    --user) need "$@"; user=$2; shift ;;
+    -*) refuse "no option $1; nic.sh --help" ;;
+    *) if [ -z "$command" ]; then command=$1; elif [ -z "$what" ]; then what=$1; else
+        refuse "\`$1\` is not expected here; nic.sh --help"; fi ;;
+    esac
+    shift
+done
+case $node in *[!0-9]*) refuse "--node is $node; expected a number" ;; esac
+case $driver in
+vfio-pci | uio_pci_generic | igb_uio) ;;
+*) refuse "--driver is $driver; expected vfio-pci, uio_pci_generic or igb_uio" ;;
+esac
+case $command in
+status) status ;;
+hugepages) hugepages "$what" ;;
+bind) known_card "$what"; bind ;;
+unbind) known_card "$what"; unbind ;;
+"") usage; exit 2 ;;
+*) refuse "no command \`$command\`: status, hugepages, bind or unbind" ;;
+esac

@@ -1,0 +1,271 @@
+"""deploy/nic.sh against a made-up sysfs with a kernel in it, and doctor's commands carried out."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import hosts
+import pytest
+from hosts import MLX5, Tree
+
+from replay_server.doctor import AFTER, NOW, examine
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "deploy" / "nic.sh"
+CARD = "0000:03:00.0"
+SHELLS = {"sh": ["sh"], "bash": ["bash", "--posix"], "busybox": ["busybox", "sh"]}
+MODPROBE = """#!/bin/sh
+echo "modprobe $*" >> {root}/programs
+mkdir -p {root}/sys/module/$(echo $1 | tr - _)/parameters {root}/sys/bus/pci/drivers/$1
+[ -p {root}/sys/bus/pci/drivers/$1/unbind ] || mkfifo {root}/sys/bus/pci/drivers/$1/unbind
+"""
+MOUNT = """#!/bin/sh
+echo "mount $*" >> {root}/programs
+echo "hugetlbfs /dev/hugepages hugetlbfs rw,pagesize=2M 0 0" >> {root}/proc/mounts
+"""
+
+
+class Kernel:
+    """What the kernel does when `unbind` and `drivers_probe` are written, in a thread.
+
+    Both are named pipes here. stubborn: drivers that take no card, whatever the override says.
+    """
+
+    def __init__(self, tree: Tree, native: str, stubborn: str = "") -> None:
+        self.root, self.native, self.stubborn = tree.root, native, stubborn
+        self.pipes: dict[Path, int] = {}
+        pci = tree.root / "sys/bus/pci"
+        for folder in (pci / "drivers").iterdir():
+            os.mkfifo(folder / "unbind")
+        os.mkfifo(pci / "drivers_probe")
+        self.programs = tree.root / "bin"
+        self.programs.mkdir()
+        for name, text in (("modprobe", MODPROBE), ("mount", MOUNT)):
+            (self.programs / name).write_text(text.format(root=tree.root))
+            (self.programs / name).chmod(0o755)
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._turn, daemon=True)
+
+    def __enter__(self) -> Kernel:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+        for pipe in self.pipes.values():
+            os.close(pipe)
+
+    def _turn(self) -> None:
+        pci = self.root / "sys/bus/pci"
+        while not self.ended.is_set():
+            for path in [*pci.glob("drivers/*/unbind"), pci / "drivers_probe"]:
+                if path not in self.pipes:
+                    self.pipes[path] = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+            ready, _, _ = select.select([*self.pipes.values()], [], [], 0.005)
+            for path, pipe in self.pipes.items():
+                if pipe in ready:
+                    for address in os.read(pipe, 4096).decode().split():
+                        self._change(address, path)
+
+    def _change(self, address: str, path: Path) -> None:
+        device = self.root / "sys/bus/pci/devices" / address
+        if path.name == "unbind":
+            assert os.readlink(device / "driver").endswith(path.parent.name)
+            (device / "driver").unlink()
+            return
+        asked = (device / "driver_override").read_text().strip().replace("(null)", "")
+        driver = asked or self.native
+        folder = self.root / "sys/bus/pci/drivers" / driver
+        if not (device / "driver").exists() and driver != self.stubborn and folder.is_dir():
+            target = os.path.relpath(folder, device)
+            (device / "driver").symlink_to(target)
+
+
+@pytest.fixture
+def tree(tmp_path) -> Tree:
+    """A host with one i40e card in an IOMMU group, vfio-pci not loaded, no hugepages."""
+    tree = Tree(tmp_path / "host", nodes={0: "0-1", 1: "2-3"})
+    tree.nic(group="7")
+    tree.installable("vfio-pci")
+    tree.pages(2048, {0: 0, 1: 0})
+    return tree
+
+
+def call(tree: Tree, *words: str, shell: str = "sh") -> subprocess.CompletedProcess:
+    """nic.sh with these words on this host, its modprobe and mount first."""
+    path = f"{tree.root / 'bin'}:{os.environ['PATH']}"
+    return subprocess.run(
+        [*SHELLS[shell], str(SCRIPT), *words, "--root", str(tree.root)],
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def driver(tree: Tree, card: str = CARD) -> str:
+    link = tree.root / "sys/bus/pci/devices" / card / "driver"
+    return os.path.basename(os.readlink(link)) if link.is_symlink() else ""
+
+
+def contents(tree: Tree) -> dict[str, str]:
+    """Every file and link below the root, pipes without their contents."""
+    found = {}
+    for path in sorted(tree.root.rglob("*")):
+        if path.is_symlink():
+            found[str(path)] = os.readlink(path)
+        elif path.is_file():
+            found[str(path)] = path.read_text()
+    return found
+
+
+def steps(done: subprocess.CompletedProcess) -> list[str]:
+    return [line for line in done.stdout.splitlines() if line.startswith("+")]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_bind_and_unbind_and_nothing_twice(tree, shell):
+    """Given a card, bound twice and unbound twice. Expect the driver each time, no second step."""
+    if not shutil.which(SHELLS[shell][0]):
+        pytest.skip(f"left out: no {shell} here")
+    with Kernel(tree, native="i40e"):
+        done = call(tree, "bind", CARD, shell=shell)
+        assert (done.returncode, driver(tree)) == (0, "vfio-pci"), done.stderr
+        assert done.stdout.splitlines()[-1] == f"{CARD}: i40e -> vfio-pci"
+        assert steps(done)[0] == "+ modprobe vfio-pci" and len(steps(done)) == 4
+        before = contents(tree)
+        done = call(tree, "bind", CARD, shell=shell)
+        assert (done.returncode, steps(done), contents(tree)) == (0, [], before)
+        done = call(tree, "unbind", CARD, shell=shell)
+        assert (done.returncode, driver(tree)) == (0, "i40e"), done.stderr
+        before = contents(tree)
+        done = call(tree, "unbind", CARD, shell=shell)
+        assert (done.returncode, steps(done), contents(tree)) == (0, [], before)
+
+
+def test_a_dry_run_shows_the_same_steps_and_changes_nothing(tree):
+    """Given --dry-run first. Expect the steps of the real run that follows, and no change."""
+    with Kernel(tree, native="i40e"):
+        for words in (["bind", CARD], ["hugepages", "8"], ["unbind", CARD]):
+            before = contents(tree)
+            dry = call(tree, *words, "--dry-run")
+            assert dry.returncode == 0 and contents(tree) == before, dry.stderr
+            real = call(tree, *words)
+            assert real.returncode == 0 and steps(dry) == steps(real) != [], real.stderr
+
+
+@pytest.mark.parametrize("over", [None, "bond0", "v6"])
+def test_the_default_route_is_not_taken_away(tree, over):
+    """Given the default route on the card, on a bond above it, by IPv6. Expect 2 and no change."""
+    if over == "v6":
+        zeros = "0" * 32
+        line = f"{zeros} 00 {zeros} 00 fd{'0' * 29}1 00000400 00000002 00000000 00000003 ens1\n"
+        tree.put("proc/net/ipv6_route", line)
+    else:
+        tree.default_route(over or "ens1")
+    if over == "bond0":
+        (tree.root / "sys/class/net/bond0").mkdir()
+        tree.link("sys/class/net/ens1/upper_bond0", "sys/class/net/bond0")
+    before = contents(tree)
+    done = call(tree, "bind", CARD)
+    assert done.returncode == 2 and contents(tree) == before
+    assert "(ens1) carries the default route" in done.stderr and steps(done) == []
+
+
+def test_what_is_refused_says_why(tree):
+    """Given no such card, a disk, Mellanox, no IOMMU, odd words. Expect a sentence, 2, no step."""
+    tree.nic("0000:04:00.0", kind="0x018000", driver="nvme", interface="")
+    tree.nic("0000:05:00.0", ids=MLX5, driver="mlx5_core", interface="ens5")
+    tree.nic("0000:06:00.0", interface="ens6")
+    wanted = {
+        ("bind", "3:0.0"): "is no PCI address",
+        ("bind", "0000:09:00.0"): "there is no PCI device",
+        ("bind", "0000:04:00.0"): "is no network card",
+        ("bind", "0000:05:00.0"): "under its kernel driver mlx5_core",
+        ("bind", "0000:06:00.0"): "intel_iommu=on",
+        ("bind", CARD, "--driver", "nvme"): "expected vfio-pci",
+        ("bind", CARD, "--forse"): "no option --forse",
+        ("hugepages", "many"): "is no count",
+        ("hugepages", "8", "--size", "4K"): "expected 2M or 1G",
+        ("hugepages", "8", "--node", "5"): "no such NUMA node",
+        ("bnd", CARD): "no command",
+    }
+    before = contents(tree)
+    for words, said in wanted.items():
+        done = call(tree, *words)
+        assert done.returncode == 2 and said in done.stderr, (words, done.stderr)
+        assert len(done.stderr.splitlines()) == 1 and steps(done) == []
+    assert contents(tree) == before
+
+
+def test_a_card_that_vfio_does_not_take_goes_back(tree):
+    """Given a vfio-pci that takes nothing. Expect 1, one sentence, and i40e again."""
+    with Kernel(tree, native="i40e", stubborn="vfio-pci"):
+        done = call(tree, "bind", CARD)
+        assert done.returncode == 1 and "which has i40e again" in done.stderr
+        assert len(done.stderr.splitlines()) == 1 and driver(tree) == "i40e"
+
+
+def test_hugepages_are_set_where_asked_and_counted(tree):
+    """Given a node, then a kernel that gives none. Expect pages there; then how many it gave."""
+    with Kernel(tree, native="i40e"):
+        assert call(tree, "hugepages", "16", "--node", "1").returncode == 0
+        place = "devices/system/node/node{}/hugepages/hugepages-2048kB/nr_hugepages"
+        counts = [(tree.root / "sys" / place.format(node)).read_text() for node in (0, 1)]
+        assert counts == ["0", "16\n"]
+        assert "mount -t hugetlbfs" in (tree.root / "programs").read_text()
+        before = contents(tree)
+        done = call(tree, "hugepages", "16", "--node", "1")
+        assert (steps(done), contents(tree)) == ([], before)
+        taken = tree.root / "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+        taken.unlink()
+        taken.symlink_to("/dev/null")
+        done = call(tree, "hugepages", "16")
+        assert done.returncode == 1 and "the kernel gave 0 of 16 hugepages" in done.stderr
+
+
+def test_without_an_iommu_only_when_told(tree):
+    """Given no IOMMU group and --no-iommu. Expect the kernel's switch set, then the bind."""
+    (tree.root / "sys/bus/pci/devices" / CARD / "iommu_group").unlink()
+    with Kernel(tree, native="i40e"):
+        done = call(tree, "bind", CARD, "--no-iommu")
+        assert (done.returncode, driver(tree)) == (0, "vfio-pci"), done.stderr
+    switch = tree.root / "sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
+    assert switch.read_text() == "Y\n"
+
+
+def test_a_groups_other_card_is_told(tree):
+    """Given a second function in the group, held by i40e. Expect it named, and the bind done."""
+    tree.nic("0000:03:00.1", interface="ens3", group="7")
+    with Kernel(tree, native="i40e"):
+        done = call(tree, "bind", CARD)
+    assert done.returncode == 0 and "0000:03:00.1 (i40e) shares IOMMU group 7" in done.stdout
+    assert driver(tree, "0000:03:00.1") == "i40e"
+
+
+def test_doctors_commands_make_the_card_usable(tree, tmp_path):
+    """Given a card that doctor calls usable after commands. Expect usable now, once they ran."""
+    eal = hosts.compile_eal(tree.root / "usr/lib")
+    folder = tree.root / "usr/lib/x/dpdk/pmds-23.0"
+    hosts.compile_driver(folder, "net_i40e", eal)
+    package = tmp_path / "package"
+    hosts.compile_object(package / "_dpdk.abi3.so", "int rte_open;", "-Wl,--no-as-needed", str(eal))
+    (nic,) = examine(tree.root, package).nics
+    assert (nic.usable, len(nic.commands)) == (AFTER, 2)
+    with Kernel(tree, native="i40e"):
+        for command in nic.commands:
+            shell, script, *words = command.split()
+            assert (shell, Path(script)) == ("sh", SCRIPT)
+            assert call(tree, *words).returncode == 0, command
+            for nr in tree.root.glob("sys/**/nr_hugepages"):  # the kernel frees what it sets
+                shutil.copy(nr, nr.with_name("free_hugepages"))
+    report = examine(tree.root, package)
+    assert report.nics[0].usable == NOW, report.nics[0].why
+    assert report.url == f"dpdk://ADDRESS:7400?port={CARD}"
