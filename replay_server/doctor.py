@@ -3,7 +3,7 @@
 It reads (host.py: sysfs and procfs; objects.py: DPDK's drivers and our own objects), matches, and
 ends in advice: for each network card whether DPDK can take it now, after which commands, or why
 not; last of all the best URL for `serve`. It changes nothing and runs nothing, so it is safe on a
-host that serves. dpdk:// is named only where this build has a data plane (`_dpdk*.so`) that can be
+host that serves. dpdk:// is named only where this build has a data plane (`_dpdk.so`) that can be
 loaded, and a card that is ready; udp:// is right everywhere else.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from .programs import home
 PORT = 7400
 UDP_URL = f"udp://127.0.0.1:{PORT}"
 NOW, AFTER, NOT, UNKNOWN = "usable now", "usable after", "not usable", "not known"
-NO_PLANE = "this build has no DPDK data plane (no replay_server/_dpdk*.so)"
+NO_PLANE = f"this build has no DPDK data plane (no replay_server/{objects.DATA_PLANE})"
 INSTALL_DPDK = "apt-get install librte-meta-net"
+SOCKET_BYTES = 8 << 20  # native/transport_udp.h
 PAGES_WANTED = {2 << 20: 1024, 1 << 30: 2}  # of each size: 2 GiB
 
 
@@ -200,7 +202,7 @@ def judge(
 
 def ready(plane: Object | None) -> bool:
     """Whether the data plane is there, has DPDK in it, and can be loaded."""
-    return plane is not None and plane.sound and bool(plane.dpdk)
+    return plane is not None and plane.sound and bool(plane.dpdk) and plane.transport
 
 
 def _about_build(core: Object | None, plane: Object | None, readable: bool) -> list[str]:
@@ -219,9 +221,13 @@ def _about_build(core: Object | None, plane: Object | None, readable: bool) -> l
         if what.executable_stack:
             advice.append(f"{name} asks for an executable stack: build it anew")
     if plane is None:
-        advice.append(f"{NO_PLANE}: it does not serve dpdk://, and udp:// is its best")
-    elif readable and plane.sound and not plane.dpdk:
-        advice.append(f"{Path(plane.path).name} has no DPDK linked in: build it anew")
+        advice.append(
+            f"{NO_PLANE}: it does not serve dpdk://, and udp:// is its best; one is built in a "
+            f"checkout: apt-get install libdpdk-dev, then make dpdk"
+        )
+    elif readable and plane.sound and not ready(plane):
+        lacks = "no DPDK linked in" if not plane.dpdk else f"no {objects.SYMBOL} in it"
+        advice.append(f"{Path(plane.path).name} has {lacks}: build it anew with make dpdk")
     return advice
 
 
@@ -238,6 +244,18 @@ def _about_host(host: Host, plane: Object | None, uid: int) -> list[str]:
             f"the lowest latency on this host: serve ... --busy-poll --core "
             f"{best_core(host, None)}, which takes that CPU for itself"
         )
+    if uid and host.socket_bytes is not None and host.socket_bytes < SOCKET_BYTES:
+        advice.append(
+            f"the kernel gives a UDP socket {host.socket_bytes >> 10} KiB, and the server asks for "
+            f"{SOCKET_BYTES >> 10}: sysctl -w net.core.rmem_max={SOCKET_BYTES} "
+            f"net.core.wmem_max={SOCKET_BYTES}, or longer bursts are dropped"
+        )
+    advice += [
+        f"{nic.address} has {nic.speed_mbps / 1000:g} Gbit/s behind a PCIe link of "
+        f"{nic.pcie_mbps / 1000:.0f} ({nic.pcie}): another slot"
+        for nic in host.nics
+        if nic.speed_mbps and nic.pcie_mbps and nic.pcie_mbps < nic.speed_mbps
+    ]
     if not ready(plane):
         return advice
     if not host.isolated:
@@ -264,13 +282,17 @@ def examine(
     package: the folder of our objects (default: this package's); folders: of DPDK's drivers
     (default: where distributions put them).
     """
+    named = os.environ.get(objects.VARIABLE) if package is None else None
     package = package or Path(__file__).resolve().parent
     readable = objects.readable()
     host = read_host(root, uid)
     own: dict[str, Object] = {}
-    for kind, path in objects.own_objects(package):
+    found = dict(objects.own_objects(package))
+    if named:
+        found["data plane"] = Path(named)
+    for kind, path in found.items():
         seen = objects.look_at(path, root) if readable else Object(str(path))
-        own.setdefault(kind, seen)
+        own[kind] = seen
     core, plane = own.get("core"), own.get("data plane")
     folders = objects.driver_folders(root) if folders is None else folders
     files = objects.driver_files(folders)

@@ -52,6 +52,8 @@ class Nic:
     group_others: tuple[str, ...]  # "ADDRESS (DRIVER)" of the same group, held by the kernel
     default_route: bool
     vfio_writable: bool
+    pcie: str = ""  # the link as it runs, such as "8.0 GT/s x8"
+    pcie_mbps: int | None = None  # what it carries one way, without its packets' own headers
 
     @property
     def name(self) -> str:
@@ -71,6 +73,7 @@ class Host:
     governor: str = ""
     command_line: str = ""
     memlock: int | None = None  # bytes; None: no limit
+    socket_bytes: int | None = None  # the largest buffer a socket may ask for, both ways
     pages: tuple[Pages, ...] = ()
     mounts: tuple[Mount, ...] = ()
     iommu: bool = False
@@ -154,6 +157,7 @@ def read_host(root: Path, uid: int | None = None) -> Host:
         governor=text(cpu / "cpu0/cpufreq/scaling_governor"),
         command_line=text(proc / "cmdline"),
         memlock=_memlock(proc),
+        socket_bytes=_socket_bytes(proc),
         pages=_pages(sys),
         mounts=_mounts(root, user, groups),
         iommu=bool(names(sys / "class/iommu") or names(sys / "kernel/iommu_groups")),
@@ -178,6 +182,21 @@ def _memlock(proc: Path) -> int | None:
     """The soft limit of locked memory in bytes; None where there is none."""
     found = re.search(r"^Max locked memory\s+(\d+)\s", text(proc / "self/limits"), re.MULTILINE)
     return int(found[1]) if found else None
+
+
+def _socket_bytes(proc: Path) -> int | None:
+    found = [number(proc / "sys/net/core" / name) for name in ("rmem_max", "wmem_max")]
+    return min((size for size in found if size is not None), default=None)
+
+
+def _pcie(device: Path) -> tuple[str, int | None]:
+    """The slot's link as it runs now, and its Mbit/s: below 8 GT/s a byte takes ten bits."""
+    rate = re.match(r"([\d.]{1,8}) GT/s", text(device / "current_link_speed"))
+    width = number(device / "current_link_width")
+    if not rate or not width or rate[1].count(".") > 1:
+        return "", None
+    per_lane = float(rate[1]) * (0.8 if float(rate[1]) < 8 else 128 / 130)
+    return f"{rate[1]} GT/s x{width}", int(per_lane * width * 1000)
 
 
 def _pages(sys: Path) -> tuple[Pages, ...]:
@@ -278,6 +297,7 @@ def _nics(root: Path, uid: int, groups: frozenset[int]) -> tuple[Nic, ...]:
             for name in ("vendor", "device", "subsystem_vendor", "subsystem_device")
         )
         node = number(device / "numa_node")
+        pcie, pcie_mbps = _pcie(device)
         found.append(
             Nic(
                 address=address,
@@ -291,6 +311,8 @@ def _nics(root: Path, uid: int, groups: frozenset[int]) -> tuple[Nic, ...]:
                 group_others=_group(sys, group, address),
                 default_route=any(_carries(net, name, routes, frozenset()) for name in interfaces),
                 vfio_writable=may_write(root / "dev/vfio" / (group or "none"), uid, groups),
+                pcie=pcie,
+                pcie_mbps=pcie_mbps,
             )
         )
     return tuple(found)

@@ -4,13 +4,15 @@ A DPDK driver carries records `PMD_INFO_STRING= {json}` in its read-only data: i
 ids it takes (vendor, device, subsystem's two; 65535 is any) and the kernel modules it wants:
 "* a | b" is one of them, "* a & b" all of them, the card staying with its kernel driver.
 
-Our objects are `_engine*.so` and, in a build with the DPDK data plane, `_dpdk*.so`. pyelftools (the
-extra [doctor]) reads both kinds. A file that is no ELF file is told as one, never an exception.
+Our objects are `_engine*.so` and, in a build with the DPDK data plane, `_dpdk.so`: where the core
+looks for it, and by the symbol it asks for (native/transport_dpdk.h). pyelftools (the extra
+[doctor]) reads both kinds. A file that is no ELF file is told as one, never an exception.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from typing import Any
 ANY_ID = 0xFFFF
 MARK = b"PMD_INFO_STRING= "
 ABI = re.compile(r"librte_\w+\.so\.(\d+)")
+DATA_PLANE, SYMBOL, VARIABLE = "_dpdk.so", "rp_dpdk_object", "REPLAY_DPDK"
 INSTALL = "pip install 'replay-server[doctor]'"
 DRIVER_FOLDERS = (
     "usr/lib/*/dpdk/pmds-*",
@@ -69,6 +72,7 @@ class Object:
     missing: tuple[str, ...] = ()  # libraries that no folder here has, its libraries' own too
     executable_stack: bool = False
     dpdk: str = ""  # "" where DPDK is not linked in; else "shared" or "static"
+    transport: bool = False  # it has what the core asks a data plane for
     abi: str = ""
 
     @property
@@ -144,8 +148,9 @@ def drivers_in(path: Path) -> list[Driver]:
 
 def driver_files(folders: list[Path]) -> list[Path]:
     """The network drivers' libraries in these folders, each once."""
-    found = {path.resolve() for folder in folders for path in folder.glob("librte_net_*.so*")}
-    return sorted(path for path in found if path.is_file())
+    paths = (path for folder in folders for path in folder.glob("librte_net_*.so*"))
+    # os.path, since Path raises where a link leads back to itself or a folder is closed to us.
+    return sorted({Path(os.path.realpath(path)) for path in paths if os.path.isfile(path)})
 
 
 def driver_folders(root: Path) -> list[Path]:
@@ -187,11 +192,11 @@ def _stack(elf: Any) -> bool:
     return not flags or bool(flags[0] & 1)
 
 
-def _has_eal(elf: Any) -> bool:
-    """Whether EAL's own code lies in it."""
-    for name in (".symtab", ".dynsym"):
+def _has(elf: Any, wanted: str, *tables: str) -> bool:
+    """Whether it defines this symbol."""
+    for name in tables:
         table = elf.get_section_by_name(name)
-        for symbol in (table.get_symbol_by_name("rte_eal_init") if table else None) or []:
+        for symbol in (table.get_symbol_by_name(wanted) if table else None) or []:
             if symbol["st_shndx"] != "SHN_UNDEF":
                 return True
     return False
@@ -216,7 +221,7 @@ def _wants(path: Path) -> tuple[tuple[str, ...], list[Path]]:
 
     def look(elf: Any) -> tuple[tuple[str, ...], list[Path]]:
         own = _dynamic(elf, "DT_RUNPATH") + _dynamic(elf, "DT_RPATH")
-        here = str(path.resolve().parent)
+        here = os.path.dirname(os.path.realpath(path))
         places = [part for words in own for part in words.split(":") if part]
         return _dynamic(elf, "DT_NEEDED"), [
             Path(part.replace("$ORIGIN", here).replace("${ORIGIN}", here)) for part in places
@@ -236,7 +241,7 @@ def _missing(path: Path, folders: list[Path]) -> tuple[str, ...]:
             if name in seen:
                 continue
             seen.add(name)
-            place = next((f / name for f in [*own, *folders] if (f / name).is_file()), None)
+            place = next((f / name for f in [*own, *folders] if os.path.isfile(f / name)), None)
             if place is None:
                 missing.append(name)
             else:
@@ -250,13 +255,14 @@ def look_at(path: Path, root: Path) -> Object:
     def look(elf: Any) -> Object:
         needed = _dynamic(elf, "DT_NEEDED")
         abi = _abi(needed)
-        static = _has_eal(elf)
+        static = _has(elf, "rte_eal_init", ".symtab", ".dynsym")
         return Object(
             str(path),
             needed=needed,
             missing=_missing(path, library_folders(root)),
             executable_stack=_stack(elf),
             dpdk="shared" if abi else "static" if static else "",
+            transport=_has(elf, SYMBOL, ".dynsym"),
             abi=abi,
         )
 
@@ -268,6 +274,6 @@ def look_at(path: Path, root: Path) -> Object:
 
 def own_objects(package: Path) -> Iterator[tuple[str, Path]]:
     """("core" or "data plane", path) of each of our objects in the package's folder."""
-    for kind, pattern in (("core", "_engine*.so"), ("data plane", "_dpdk*.so")):
+    for kind, pattern in (("core", "_engine*.so"), ("data plane", DATA_PLANE)):
         for path in sorted(package.glob(pattern)):
             yield kind, path

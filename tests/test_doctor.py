@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -15,7 +16,17 @@ from hosts import MLX5, REALTEK, Tree
 
 from replay_server import objects
 from replay_server.__main__ import main
-from replay_server.doctor import AFTER, NOT, NOW, UDP_URL, UNKNOWN, as_json, examine, lines
+from replay_server.doctor import (
+    AFTER,
+    NOT,
+    NOW,
+    SOCKET_BYTES,
+    UDP_URL,
+    UNKNOWN,
+    as_json,
+    examine,
+    lines,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
@@ -29,7 +40,7 @@ def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("objects")
     eal, other = hosts.compile_eal(folder), hosts.compile_eal(folder, 25)
     gone = hosts.compile_object(folder / "libgone.so.1", "int gone;", "-Wl,-soname,libgone.so.1")
-    use, keep = "int rte_open; ", "-Wl,--no-as-needed"
+    use, keep = "int rp_dpdk_object; ", "-Wl,--no-as-needed"
     shared = {name: hosts.compile_driver(folder, name, eal) for name in hosts.KMODS}
     return shared | {
         "eal": eal,
@@ -37,8 +48,11 @@ def built(tmp_path_factory):
         "plane": hosts.compile_object(folder / "plane.so", use, keep, str(eal)),
         "newer": hosts.compile_object(folder / "newer.so", use, keep, str(other)),
         "newer eal": other,
-        "static": hosts.compile_object(folder / "static.so", "int rte_eal_init(void){return 0;}"),
+        "static": hosts.compile_object(
+            folder / "static.so", use + "int rte_eal_init(void){return 0;}"
+        ),
         "lacking": hosts.compile_object(folder / "lacking.so", use, keep, str(eal), str(gone)),
+        "strange": hosts.compile_object(folder / "strange.so", "int other;", keep, str(eal)),
         "without": hosts.compile_object(folder / "without.so", use),
         "stack": hosts.compile_object(folder / "stack.so", use, "-Wl,-z,execstack"),
     }
@@ -57,7 +71,7 @@ def host(tmp_path, built):
             tree.put(target).write_bytes(built[name].read_bytes())
         tree.put("package/_engine.abi3.so").write_bytes(built["core"].read_bytes())
         if plane:
-            tree.put("package/_dpdk.abi3.so").write_bytes(built[plane].read_bytes())
+            tree.put("package/_dpdk.so").write_bytes(built[plane].read_bytes())
         return tree
 
     return make
@@ -97,7 +111,7 @@ def test_a_bound_card_is_usable_now(host):
 
 
 def test_the_same_host_without_a_data_plane_serves_udp(host):
-    """Given a ready card and no _dpdk*.so. Expect udp://, and plain words; with one, dpdk://."""
+    """Given a ready card and no _dpdk.so. Expect udp://, and plain words; with one, dpdk://."""
     report = look(bound(host(plane="")))
     (nic,) = report.nics
     assert (nic.usable, nic.port) == (NOT, NOW)
@@ -112,6 +126,7 @@ def test_the_same_host_without_a_data_plane_serves_udp(host):
     [
         ("lacking", "no libgone.so.1 on this host"),
         ("without", "no DPDK linked in"),
+        ("strange", "no rp_dpdk_object in it"),
         ("newer", "its driver is of DPDK 22.11, and the data plane of 24.11"),
     ],
 )
@@ -281,9 +296,9 @@ def test_damaged_files_are_told_not_thrown(host, built, tmp_path):
         assert report.nics[0].usable in (NOW, NOT)
         if length < 64:  # shorter than the header: no ELF file at all
             assert any("not a sound ELF" in sentence for sentence in report.advice)
-    (tree.root / "package/_dpdk.abi3.so").write_bytes(whole[:300])
+    (tree.root / "package/_dpdk.so").write_bytes(whole[:300])
     report = look(tree)
-    assert report.url == UDP_URL and any("_dpdk.abi3.so" in line for line in report.advice)
+    assert report.url == UDP_URL and any("_dpdk.so" in line for line in report.advice)
 
 
 def test_a_sysfs_full_of_nonsense_is_a_host(tmp_path):
@@ -300,6 +315,55 @@ def test_a_sysfs_full_of_nonsense_is_a_host(tmp_path):
     assert look(tree).url == UDP_URL
     assert look(Tree(tmp_path / "empty")).url == UDP_URL
     assert examine(tmp_path / "not there", tmp_path).url == UDP_URL
+
+
+def test_a_host_with_one_thing_wrong_is_a_host(host, tmp_path):
+    """Given each file of a ready host gone, noise, a folder, a circle. Expect a report each."""
+    tree, chance = bound(host()), random.Random(7)
+    files = sorted(path for path in tree.root.rglob("*") if path.is_file() or path.is_symlink())
+    kept, ends = tmp_path / "kept", set()
+    for path in files:
+        path.rename(kept)
+        for damage in ("gone", "noise", "folder", "circle"):
+            if damage == "noise":
+                path.write_bytes(chance.randbytes(200))
+            elif damage == "folder":
+                path.mkdir()
+            elif damage == "circle":
+                path.symlink_to(path.name)
+            report = examine(tree.root, tree.root / "package", uid=4242)
+            ends.add(lines(report)[-1].split()[-1])
+            if damage == "folder":
+                path.rmdir()
+            else:
+                path.unlink(missing_ok=True)
+        kept.rename(path)
+    assert ends == {UDP_URL, DPDK_URL} and look(tree).url == DPDK_URL
+
+
+def test_narrow_slots_and_small_buffers_are_told(host):
+    """Given PCIe 2.0 x8 and a small rmem_max. Expect both told, with figures; else neither."""
+    tree = bound(host(), interface="ens1")
+    device = tree.root / "sys/bus/pci/devices/0000:03:00.0"
+    for rate, width, buffer, told in (("5.0", 8, 212992, True), ("8.0", 8, 8 << 20, False)):
+        (device / "current_link_speed").write_text(f"{rate} GT/s PCIe\n")
+        (device / "current_link_width").write_text(f"{width}\n")
+        for name in ("rmem_max", "wmem_max"):
+            tree.put(f"proc/sys/net/core/{name}", f"{buffer}\n")
+        advice = "\n".join(look(tree, uid=4242).advice)
+        assert ("40 Gbit/s behind a PCIe link of 32 (5.0 GT/s x8)" in advice) is told
+        assert ("a UDP socket 208 KiB" in advice) is told
+
+
+def test_the_names_are_the_cores():
+    """Given the core's headers. Expect the object, symbol, variable and size that doctor knows."""
+    native = ROOT / "native"
+    told = "".join((native / name).read_text() for name in ("transport_dpdk.h", "transport_dpdk.c"))
+    for name in (objects.DATA_PLANE, objects.SYMBOL, objects.VARIABLE):
+        assert f'"{name}"' in told
+    sizes = "".join(path.read_text() for path in native.glob("transport_udp*.h"))
+    shift = re.search(r"RP_UDP_SOCKET_BYTES\D+(\d+)u? << (\d+)", sizes)
+    assert int(shift[1]) << int(shift[2]) == SOCKET_BYTES
 
 
 def test_records_as_debians_drivers_have_them():

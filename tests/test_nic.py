@@ -256,7 +256,9 @@ def test_doctors_commands_make_the_card_usable(tree, tmp_path):
     folder = tree.root / "usr/lib/x/dpdk/pmds-23.0"
     hosts.compile_driver(folder, "net_i40e", eal)
     package = tmp_path / "package"
-    hosts.compile_object(package / "_dpdk.abi3.so", "int rte_open;", "-Wl,--no-as-needed", str(eal))
+    hosts.compile_object(
+        package / "_dpdk.so", "int rp_dpdk_object;", "-Wl,--no-as-needed", str(eal)
+    )
     (nic,) = examine(tree.root, package).nics
     assert (nic.usable, len(nic.commands)) == (AFTER, 2)
     with Kernel(tree, native="i40e"):
