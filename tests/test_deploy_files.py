@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -34,6 +35,14 @@ def commands(unit: str) -> list[list[str]]:
         words = re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda m: given[m[1] or m[2]], line)
         found.append(words.split())
     return found
+
+
+def in_sdist() -> set[str]:
+    """What building takes, as tests/package says it."""
+    spec = importlib.util.spec_from_file_location("wanted", ROOT / "tests/package/wanted.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.in_sdist()
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -94,8 +103,11 @@ def test_only_a_build_with_a_data_plane_starts_on_dpdk():
 def test_the_containers_recipe_takes_what_is_there():
     """Given its COPY lines and its command. Expect files of the checkout, and words serve knows."""
     text = (DEPLOY / "Containerfile").read_text()
-    copied = re.findall(r"^COPY (?!--from)(\S+) (\S+)$", text, re.M)
-    assert copied and all((ROOT / source).exists() for source, _ in copied)
+    copied = [line.split() for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.M)]
+    assert copied and all(list(ROOT.glob(name)) for *names, _ in copied for name in names)
+    build = {name.split("/")[0] for *names, _ in copied for name in names}
+    needed = {name.split("/")[0] for name in in_sdist() if not name.endswith(".md")}
+    assert needed - build == {"constraints.txt"}
     words = re.findall(r'"([^"]*)"', re.search(r"^CMD (.*)$", text, re.M)[1])
-    assert vars(parser().parse_args(words))["file"] in {target for _, target in copied}
+    assert vars(parser().parse_args(words))["file"] in {words[-1] for words in copied}
     assert re.search(r"^USER replay-server$", text, re.M)

@@ -100,9 +100,23 @@ def tree(tmp_path) -> Tree:
 
 def call(tree: Tree, *words: str, shell: str = "sh") -> subprocess.CompletedProcess:
     """nic.sh with these words on this host, its modprobe and mount first."""
-    path = f"{tree.root / 'bin'}:{os.environ['PATH']}"
+    usual = os.environ["PATH"]
+    if shell == "busybox":  # and nothing but busybox, as on the barest host
+        applets = tree.root.parent / "applets"
+        if not applets.exists():
+            applets.mkdir()
+            subprocess.run(["busybox", "--install", "-s", str(applets)], check=True)
+        usual = str(applets)
+    path = f"{tree.root / 'bin'}:{usual}"
     return subprocess.run(
-        [*SHELLS[shell], str(SCRIPT), *words, "--root", str(tree.root)],
+        [
+            shutil.which(SHELLS[shell][0]),
+            *SHELLS[shell][1:],
+            str(SCRIPT),
+            *words,
+            "--root",
+            str(tree.root),
+        ],
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,
