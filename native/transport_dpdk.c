@@ -52,7 +52,7 @@ static const struct rp_dpdk_object *load(char *error)
                  "udp://", said ? said : "no reason was given");
         return NULL;
     }
-    if (object->layout != rp_dpdk_layout()) {
+    if (object->layout != RP_DPDK_LAYOUT) {
         snprintf(error, RP_URL_ERROR_BYTES,
                  "the DPDK transport was built from another version of this program: make dpdk "
                  "builds it anew, or use udp://");

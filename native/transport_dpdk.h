@@ -20,7 +20,7 @@
 #define RP_DPDK_SYMBOL "rp_dpdk_object"
 
 struct rp_dpdk_object {
-    uint32_t layout; /* rp_dpdk_layout() where the object was compiled */
+    uint32_t layout; /* RP_DPDK_LAYOUT where the object was compiled */
     uint32_t reserved;
     rp_port_opener *open;
     /* frames a port dropped for this reason (enum rp_frame_kind) */
@@ -32,12 +32,10 @@ struct rp_dpdk_object {
 };
 
 /* Changes with every struct that crosses the border: object and core are built from one tree. */
-static inline uint32_t rp_dpdk_layout(void)
-{
-    return (uint32_t)(sizeof(struct rp_url) + 7 * sizeof(struct rp_port_options)
-                      + 49 * sizeof(struct rp_packet) + 343 * sizeof(struct rp_port_base)
-                      + 2401 * sizeof(struct rp_transport) + 16807 * sizeof(struct rp_dpdk_object));
-}
+#define RP_DPDK_LAYOUT                                                                           \
+    ((uint32_t)(sizeof(struct rp_url) + 7 * sizeof(struct rp_port_options)                       \
+                + 49 * sizeof(struct rp_packet) + 343 * sizeof(struct rp_port_base)              \
+                + 2401 * sizeof(struct rp_transport) + 16807 * sizeof(struct rp_dpdk_object)))
 
 rp_port_opener rp_dpdk_open;
 

@@ -7,6 +7,8 @@ in TRANSPORTS; nothing in the tests knows which one they run on.
 from __future__ import annotations
 
 import itertools
+import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,12 @@ from replay_server.autoreset import Rows
 
 TRANSPORTS = {"loopback": "loopback://", "udp": "udp://127.0.0.1:0", "zmq": "zmq+tcp://127.0.0.1:0"}
 OUTLIVES_ITS_SERVER = ("udp", "zmq")  # transports on which a client can meet the server's successor
+if os.environ.get("CONFORMANCE") == "dpdk":  # make test-dpdk: what it builds is not there otherwise
+    TRANSPORTS = {
+        "dpdk-ring": "dpdk://10.0.0.1:0?vdev=net_ring",
+        "dpdk-memif": "dpdk://10.0.0.1:0?vdev=net_memif,role=server,links=6,socket=",
+    }
+    OUTLIVES_ITS_SERVER = ()
 CONSTANTS = power_constants(Path(__file__).parents[1] / "native" / "power_tables.h")
 SEED = 7
 _numbers = itertools.count(1)
@@ -46,7 +54,10 @@ class Place:
         """A new address."""
         if self.transport == "loopback":
             return f"loopback://conformance-{next(_numbers)}"
-        return TRANSPORTS[self.transport]
+        url = TRANSPORTS[self.transport]
+        if url.endswith("socket="):
+            return f"{url}{tempfile.gettempdir()}/conformance-{os.getpid()}-{next(_numbers)}"
+        return url
 
     @contextmanager
     def served(self, *tables: Table, url: str | None = None, **options: Any) -> Iterator[Server]:

@@ -1,2 +1,25 @@
-# The transport dpdk://: its frame parser is tested with everything else, the rest by `make test-dpdk`.
+# The transport dpdk://, a second shared object; its frame parser is tested with everything else, the
+# rest by `make test-dpdk`, which installs what it needs.
+DPDK_OBJECT  := replay_server/_dpdk.so
+DPDK_SOURCES := $(sort $(wildcard native/dpdk/*.c))
+DPDK_HEADERS := $(sort $(wildcard native/dpdk/*.h)) $(HEADERS)
+DPDK_LIBS    := -lrte_net_ring -lrte_bus_vdev -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_ring -lrte_eal
+DPDK_CFLAGS   = $(patsubst -I%,-isystem %,$(shell pkg-config --cflags libdpdk))
+HAVE_DPDK     = command -v pkg-config > /dev/null && pkg-config --exists libdpdk
+DPDK_NEEDS   := DPDK is missing here: apt-get install libdpdk-dev pkg-config (this does it where it runs as root)
+
+.PHONY: dpdk dpdk-packages test-dpdk
+
 $(BUILD)/test_frame $(BUILD)/san/test_frame: native/dpdk/frame.c native/dpdk/frame.h
+dpdk-packages:
+	$(Q)$(HAVE_DPDK) || { test "$$(id -u)" = 0 && apt-get install -y -q --no-install-recommends \
+	    libdpdk-dev pkg-config > /dev/null; } || { echo "$(DPDK_NEEDS)"; exit 1; }
+dpdk: dpdk-packages ## the transport dpdk://, replay_server/_dpdk.so; installs DPDK where it runs as root
+	$(Q)$(MAKE) -s --no-print-directory $(DPDK_OBJECT)
+$(DPDK_OBJECT): $(DPDK_SOURCES) $(DPDK_HEADERS)
+	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -fPIC -shared -fvisibility=hidden -Wl,-z,defs $(DPDK_CFLAGS) \
+	    -Inative -Inative/dpdk $(DPDK_SOURCES) -o $@ $(DPDK_LIBS) -lpthread
+test-dpdk: setup dpdk $(BUILD)/test_dpdk ## the transport dpdk:// over net_ring and memif: unprivileged, no hugepages
+	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_dpdk
+	$(Q)CONFORMANCE=dpdk PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests $(VENV)/bin/pytest -q \
+	    tests/test_conformance.py tests/test_conformance_life.py tests/dpdk_processes.py

@@ -2,6 +2,7 @@
  * host or over loopback.
  *
  *     bench_udp [seconds per row, default 1] [udp | loopback | URL of a server that runs elsewhere]
+ *     bench_udp 0 serve URL      that server, until its input ends
  *
  * A small step is an observation of four float32, an action, a reward and two flags, 32 bytes; an
  * item is one transition, 48 bytes: the observation before and after, action, reward, flags. Over
@@ -279,6 +280,17 @@ static void pin_client(void)
     CHECK(sched_setaffinity(0, sizeof first, &first) == 0);
 }
 
+static void serve(const char *url, int threads)
+{
+    static const struct mode polling = {"serving", 1, 0};
+    struct rp_service *service = open_server(url, &polling, threads);
+    printf("%s\n", rp_service_address(service));
+    fflush(stdout);
+    while (getchar() != EOF) {
+    }
+    rp_service_close(service);
+}
+
 static void run_mode(const char *url, const struct mode *mode, int own, int threads)
 {
     struct rp_service *service = own ? open_server(url, mode, threads) : NULL;
@@ -286,7 +298,9 @@ static void run_mode(const char *url, const struct mode *mode, int own, int thre
     struct rp_link *link = drive_link(service ? rp_service_address(service) : url, &options);
     struct rp_table_info info = drive_info(link);
     next_step = 0;
-    row = (struct bench_row){NULL, strncmp(url, "udp", 3) ? "loopback" : "udp", mode->workload, 0};
+    char scheme[16];
+    snprintf(scheme, sizeof scheme, "%.*s", (int)strcspn(url, ":"), url);
+    row = (struct bench_row){NULL, scheme, mode->workload, 0};
     drive_writer(link, &info);
     push_many(link);
     push_one(link, 0);
@@ -313,9 +327,15 @@ int main(int argc, char **argv)
         run_mode("loopback://bench", &alone, 1, 0);
         return check_done("bench_udp");
     }
+    if (strcmp(where, "serve") == 0) {
+        serve(argc > 3 ? argv[3] : "udp://127.0.0.1:0", cores > 1 ? 2 : 1);
+        return 0;
+    }
     int own = strcmp(where, "udp") == 0;
-    if (own && cores > 1) {
+    if (cores > 1) {
         pin_client();
+    }
+    if (own && cores > 1) {
         row = (struct bench_row){"bare_round_trip", "udp", "96 bytes out, 1400 back, polling", 1};
         bench_bare(&row, 96, 1400, row_ns, 2, latencies, LATENCIES_MAX);
     }

@@ -1,0 +1,101 @@
+/* Inside the DPDK object: what its files share. Not for others.
+ *
+ * A port is a host on a wire. A wire is a list of lanes, one for each client of a server and one
+ * for a client; a lane is a queue of a device, polled and written by the port's one thread.
+ */
+#ifndef RP_DPDK_PARTS_H
+#define RP_DPDK_PARTS_H
+
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+
+#include "frame.h"
+#include "transport_dpdk.h"
+
+enum rp_dpdk_limits {
+    RP_DPDK_LANES = 16, /* clients of one server; what net_ring has of queues */
+    RP_DPDK_LINKS = 4,  /* memif clients a server takes where its url says nothing */
+    RP_DPDK_RING = 1024, /* frames a lane holds in each direction */
+    RP_DPDK_BUDGET = RP_DPDK_RING / 2,
+    RP_DPDK_MBUFS = 4095,      /* of a memif port */
+    RP_DPDK_HUB_MBUFS = 16383, /* of a net_ring server and all its clients */
+    RP_DPDK_CACHE = 128, /* mbufs a thread keeps of each pool */
+    RP_DPDK_MEMORY = 512, /* MiB asked of the system at start; touched as pools are made */
+    RP_DPDK_MTU_MAX = RP_MTU_HOST,
+    /* a datagram is to lie 8-byte aligned behind its headers */
+    RP_DPDK_SHIFT = (8 - RP_FRAME_HEADERS % 8) % 8,
+};
+
+enum rp_vdev { RP_VDEV_RING, RP_VDEV_MEMIF };
+
+struct rp_dpdk_options { /* what stands behind ? in the url */
+    enum rp_vdev vdev;
+    char socket[108];
+    uint8_t ip[RP_FRAME_IP]; /* 0.0.0.0: not said */
+    uint32_t links;
+    uint32_t memory; /* 0: not said */
+    int32_t id;      /* -1: not said */
+};
+
+struct rp_lane {
+    uint16_t device;
+    uint16_t queue;
+};
+
+struct rp_hub; /* the rings of a net_ring server and its clients */
+
+struct rp_memif_link; /* a link this process is a client on */
+
+struct rp_wire {
+    struct rp_lane lanes[RP_DPDK_LANES];
+    uint32_t lane_count;
+    uint32_t slot; /* a client's place among its server's */
+    struct rte_mempool *pool;
+    struct rp_hub *hub;
+    struct rp_memif_link *link;
+    uint32_t device_count;
+    uint16_t devices[RP_DPDK_LANES];
+    char names[RP_DPDK_LANES][RTE_ETH_NAME_MAX_LEN];
+};
+
+/* Where a wire goes: the server's address on it. */
+struct rp_wire_place {
+    char host[RP_URL_HOST_BYTES];
+    uint16_t port;
+    int serve;
+    uint32_t mtu;
+};
+
+/* Starts DPDK, once per process, in a thread of its own; `memory` in MiB, 0 for what it has or by
+ * default. 0, or a negative status with a sentence in error[RP_URL_ERROR_BYTES]. */
+int rp_eal_start(uint32_t memory, char *error);
+/* DPDK's first error line since rp_eal_listen, or ""; in text[size]. */
+void rp_eal_said(char *text, size_t size);
+void rp_eal_listen(void);
+/* Gives the calling thread caches of its own; at its first call in each thread. */
+void rp_eal_greet(void);
+
+/* Opens the devices; closing brings back all there was, mbufs included. */
+int rp_wire_open(struct rp_wire *wire, const struct rp_wire_place *place,
+                 const struct rp_dpdk_options *options, char *error);
+void rp_wire_close(struct rp_wire *wire);
+
+/* For wires: a device configured and started with as many queues as pairs; a pool, and its end. */
+int rp_wire_start(struct rp_wire *wire, uint16_t device, const char *name, uint32_t queues);
+struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t mtu);
+uint32_t rp_pool_room(uint32_t mtu); /* bytes of a frame its mbufs hold */
+void rp_pool_close(struct rte_mempool *pool);
+uint64_t rp_pool_leaked(void);
+int rp_ring_open(struct rp_wire *wire, const struct rp_wire_place *place, char *error);
+void rp_ring_leave(struct rp_wire *wire);
+int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
+                  const struct rp_dpdk_options *options, char *error);
+void rp_wire_stop(struct rp_wire *wire); /* its devices */
+
+/* One sentence that ends in what DPDK said. Returns `status` negated. */
+int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what);
+
+int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *url, int serve,
+                         char *error);
+
+#endif

@@ -1,0 +1,485 @@
+/* A port: bursts between the engine and a wire.
+ *
+ * A peer is {IP, UDP port, MAC, lane}, as the frame that brought its datagram had them, and answers
+ * go back there; a session is bound to all four by the engine's cookie. A client has one peer, its
+ * server, whose MAC address is asked for at open, and again when many sends stay unanswered.
+ *
+ * Received bytes stay in their mbuf, moved by some bytes where headers left them unaligned. Sent
+ * ones are written in an mbuf, behind room for headers; leased mbufs that were not sent are kept for
+ * the next lease.
+ */
+#include <arpa/inet.h>
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "dpdk_parts.h"
+#include "status.h"
+
+enum {
+    PEER_PORT = 4, PEER_MAC = 6, PEER_LANE = 12, PEER_SIZE = 13, /* offsets behind the IP */
+    NAP_NS = 50000,       /* what a wait sleeps: devices here cannot wake anybody */
+    UNANSWERED_MAX = 16,  /* sends in vain before a client asks again where its server is */
+    ASK_TRIES = 50, ASK_LOOKS = 10, ASK_NAP_NS = 200000, /* at open: 100 ms */
+    PORT_FIRST = 49152, PORT_COUNT = 16384,
+    HEADROOM = RTE_PKTMBUF_HEADROOM + RP_DPDK_SHIFT,
+};
+
+struct port {
+    struct rp_port_base base;
+    struct rp_frame_host host;
+    struct rp_frame_host server; /* a client's; its MAC once resolved */
+    struct rp_peer server_peer;
+    struct rp_wire wire;
+    int is_client;
+    int resolved;
+    int asked; /* an ARP answer is awaited */
+    uint32_t unanswered;
+    uint32_t next_lane; /* where the next look begins, so that none starves */
+    uint32_t leased_count;
+    uint32_t kept_count;
+    struct rte_mbuf *leased[RP_BURST];
+    struct rte_mbuf *kept[RP_BURST];
+    uint64_t drops[RP_FRAME_KINDS];
+};
+
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct port *own(struct rp_port *port)
+{
+    return (struct port *)(void *)port;
+}
+
+/* ---- peers ---- */
+
+static void pack_peer(struct rp_peer *peer, const struct rp_frame_host *host, uint32_t lane)
+{
+    memset(peer, 0, sizeof *peer);
+    peer->size = PEER_SIZE;
+    memcpy(peer->bytes, host->ip, RP_FRAME_IP);
+    memcpy(peer->bytes + PEER_PORT, &host->port, sizeof host->port);
+    memcpy(peer->bytes + PEER_MAC, host->mac, RP_FRAME_MAC);
+    peer->bytes[PEER_LANE] = (uint8_t)lane;
+}
+
+static uint32_t unpack_peer(struct rp_frame_host *host, const struct rp_peer *peer)
+{
+    memcpy(host->ip, peer->bytes, RP_FRAME_IP);
+    memcpy(&host->port, peer->bytes + PEER_PORT, sizeof host->port);
+    memcpy(host->mac, peer->bytes + PEER_MAC, RP_FRAME_MAC);
+    return peer->bytes[PEER_LANE];
+}
+
+/* ---- frames of the host's own ---- */
+
+static void drop(struct port *port, struct rte_mbuf *mbuf, enum rp_frame_kind why)
+{
+    port->drops[why]++;
+    port->base.dropped_in++;
+    rte_pktmbuf_free(mbuf);
+}
+
+/* Sends one frame of `size` bytes that lies in `mbuf`. */
+static void send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, uint32_t lane)
+{
+    const struct rp_lane *to = &port->wire.lanes[lane];
+    mbuf->data_len = (uint16_t)size;
+    mbuf->pkt_len = size;
+    if (!rte_eth_tx_burst(to->device, to->queue, &mbuf, 1)) {
+        port->base.dropped_out++;
+        rte_pktmbuf_free(mbuf);
+    }
+}
+
+static void ask(struct port *port)
+{
+    struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->wire.pool);
+    if (mbuf) {
+        uint8_t *frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
+        port->asked = 1;
+        send_own(port, mbuf, rp_frame_ask(frame, &port->host, port->server.ip), 0);
+    }
+}
+
+/* Only what was asked for, and only the server's address. */
+static void learn(struct port *port, struct rte_mbuf *mbuf, const struct rp_frame_host *from)
+{
+    if (!port->is_client || !port->asked || memcmp(from->ip, port->server.ip, RP_FRAME_IP) != 0) {
+        drop(port, mbuf, RP_FRAME_DROP_arp);
+        return;
+    }
+    memcpy(port->server.mac, from->mac, RP_FRAME_MAC);
+    port->resolved = 1;
+    port->asked = 0;
+    rte_pktmbuf_free(mbuf);
+}
+
+/* ---- receiving ---- */
+
+static int is_server(const struct port *port, const struct rp_frame_host *from)
+{
+    return from->port == port->server.port
+           && memcmp(from->ip, port->server.ip, RP_FRAME_IP) == 0
+           && memcmp(from->mac, port->server.mac, RP_FRAME_MAC) == 0;
+}
+
+static uint32_t lend(struct port *port, struct rte_mbuf *mbuf, uint8_t *frame,
+                     const struct rp_frame_view *view, uint32_t lane, struct rp_packet *packet)
+{
+    uint8_t *data = frame + view->offset;
+    size_t shift = (uintptr_t)data % 8;
+    if (view->size > port->base.mtu) {
+        drop(port, mbuf, RP_FRAME_DROP_oversized);
+        return 0;
+    }
+    if (port->is_client && !is_server(port, &view->from)) {
+        drop(port, mbuf, RP_FRAME_DROP_stranger);
+        return 0;
+    }
+    if (shift) {
+        memmove(data - shift, data, view->size);
+    }
+    memset(packet, 0, sizeof *packet);
+    packet->data = data - shift;
+    packet->size = view->size;
+    packet->token = (uintptr_t)mbuf;
+    if (port->is_client) {
+        packet->peer = port->server_peer;
+        port->unanswered = 0;
+    } else {
+        pack_peer(&packet->peer, &view->from, lane);
+    }
+    return 1;
+}
+
+/* Returns how many packets were lent of it: 1 or 0. */
+static uint32_t take(struct port *port, struct rte_mbuf *mbuf, uint32_t lane,
+                     struct rp_packet *packet)
+{
+    struct rp_frame_view view;
+    uint8_t *frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
+    if (mbuf->nb_segs != 1) {
+        drop(port, mbuf, RP_FRAME_DROP_oversized);
+        return 0;
+    }
+    enum rp_frame_kind kind = rp_frame_read(frame, mbuf->data_len, &port->host, &view);
+    switch (kind) {
+    case RP_FRAME_DATAGRAM:
+        return lend(port, mbuf, frame, &view, lane, packet);
+    case RP_FRAME_ARP_ASKED:
+        send_own(port, mbuf, rp_frame_answer_arp(frame, &port->host), lane);
+        return 0;
+    case RP_FRAME_ECHO_ASKED:
+        send_own(port, mbuf, rp_frame_answer_echo(frame, &port->host), lane);
+        return 0;
+    case RP_FRAME_ARP_ANSWER:
+        learn(port, mbuf, &view.from);
+        return 0;
+    default:
+        drop(port, mbuf, kind);
+        return 0;
+    }
+}
+
+static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+{
+    struct port *port = own(opaque);
+    uint32_t lanes = port->wire.lane_count, lent = 0;
+    assert(count <= RP_BURST);
+    rp_eal_greet();
+    for (uint32_t i = 0; i < lanes && lent < count; i++) {
+        uint32_t lane = port->next_lane;
+        const struct rp_lane *from = &port->wire.lanes[lane];
+        struct rte_mbuf *mbufs[RP_BURST];
+        uint16_t got =
+            rte_eth_rx_burst(from->device, from->queue, mbufs, (uint16_t)(count - lent));
+        for (uint16_t k = 0; k < got; k++) {
+            lent += take(port, mbufs[k], lane, &packets[lent]);
+        }
+        port->next_lane = lane + 1 == lanes ? 0 : lane + 1;
+    }
+    return lent;
+}
+
+static void dpdk_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+{
+    (void)opaque;
+    for (uint32_t i = 0; i < count; i++) {
+        rte_pktmbuf_free((struct rte_mbuf *)(uintptr_t)packets[i].token);
+        packets[i].data = NULL;
+    }
+}
+
+/* ---- sending ---- */
+
+static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+{
+    struct port *port = own(opaque);
+    assert(port->leased_count == 0);
+    rp_eal_greet();
+    count = count < RP_BURST ? count : RP_BURST;
+    while (port->kept_count < count) {
+        struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->wire.pool);
+        if (!mbuf) {
+            count = port->kept_count;
+            break;
+        }
+        port->kept[port->kept_count++] = mbuf;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct rte_mbuf *mbuf = port->kept[--port->kept_count];
+        port->leased[i] = mbuf;
+        mbuf->data_off = HEADROOM;
+        packets[i].data = (uint8_t *)mbuf->buf_addr + HEADROOM + RP_FRAME_HEADERS;
+        packets[i].size = 0;
+        packets[i].capacity = port->base.mtu;
+        packets[i].segment_count = 0;
+        packets[i].reserved = 0;
+        packets[i].token = 0;
+    }
+    port->leased_count = count;
+    return count;
+}
+
+/* Writes the headers; returns the lane, or RP_DPDK_LANES where there is no way to its peer. */
+static uint32_t address(struct port *port, struct rte_mbuf *mbuf, const struct rp_packet *packet)
+{
+    struct rp_frame_host to;
+    uint32_t lane = port->is_client ? 0 : unpack_peer(&to, &packet->peer);
+    assert(packet->size <= packet->capacity && packet->segment_count == 0);
+    if (port->is_client ? !port->resolved : lane >= port->wire.lane_count) {
+        return RP_DPDK_LANES;
+    }
+    rp_frame_write(packet->data, packet->size, &port->host, port->is_client ? &port->server : &to);
+    mbuf->data_len = (uint16_t)(RP_FRAME_HEADERS + packet->size);
+    mbuf->pkt_len = mbuf->data_len;
+    return lane;
+}
+
+static void flush(struct port *port, struct rte_mbuf **mbufs, uint32_t count, uint32_t lane)
+{
+    const struct rp_lane *to = &port->wire.lanes[lane];
+    uint32_t sent = 0, last = 1;
+    while (sent < count && last) { /* a device may take its own burst's worth at a time */
+        last = rte_eth_tx_burst(to->device, to->queue, mbufs + sent, (uint16_t)(count - sent));
+        sent += last;
+    }
+    port->base.dropped_out += count - sent;
+    while (sent < count) {
+        rte_pktmbuf_free(mbufs[sent++]);
+    }
+}
+
+static void dpdk_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+{
+    struct port *port = own(opaque);
+    struct rte_mbuf *mbufs[RP_BURST];
+    uint32_t waiting = 0, lane = 0, sized = 0;
+    assert(count == port->leased_count);
+    port->leased_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t to = packets[i].size ? address(port, port->leased[i], &packets[i]) : RP_DPDK_LANES;
+        sized += packets[i].size != 0;
+        packets[i].data = NULL;
+        if (to == RP_DPDK_LANES) {
+            port->base.dropped_out += packets[i].size != 0;
+            port->kept[port->kept_count++] = port->leased[i];
+            continue;
+        }
+        if (waiting && to != lane) {
+            flush(port, mbufs, waiting, lane);
+            waiting = 0;
+        }
+        lane = to;
+        mbufs[waiting++] = port->leased[i];
+    }
+    if (waiting) {
+        flush(port, mbufs, waiting, lane);
+    }
+    if (port->is_client && sized && (!port->resolved || ++port->unanswered > UNANSWERED_MAX)) {
+        ask(port);
+    }
+}
+
+/* ---- life ---- */
+
+/* Polled devices wake nobody, so a wait is a nap; drivers spin before it while there is traffic. */
+static int dpdk_wait(struct rp_port *opaque, uint64_t timeout_ns)
+{
+    struct timespec nap = {0, timeout_ns < NAP_NS ? (long)timeout_ns : NAP_NS};
+    (void)opaque;
+    nanosleep(&nap, NULL);
+    return 0;
+}
+
+static void dpdk_wake(struct rp_port *opaque)
+{
+    (void)opaque; /* no nap is longer than NAP_NS */
+}
+
+static void dpdk_close(struct rp_port *opaque)
+{
+    struct port *port = own(opaque);
+    while (port->kept_count) {
+        rte_pktmbuf_free(port->kept[--port->kept_count]);
+    }
+    pthread_mutex_lock(&open_lock);
+    rp_wire_close(&port->wire);
+    pthread_mutex_unlock(&open_lock);
+    free(port);
+}
+
+static const struct rp_transport dpdk_transport = {
+    .name = "dpdk",
+    .rx_burst = dpdk_rx_burst,
+    .rx_release = dpdk_rx_release,
+    .tx_lease = dpdk_tx_lease,
+    .tx_send = dpdk_tx_send,
+    .wait = dpdk_wait,
+    .close = dpdk_close,
+    .wake = dpdk_wake,
+};
+
+/* A client's first question, while it has nothing else to do; without an answer its sends ask. */
+static void resolve(struct port *port)
+{
+    const struct timespec nap = {0, ASK_NAP_NS};
+    for (int i = 0; i < ASK_TRIES && !port->resolved; i++) {
+        struct rp_packet packets[RP_BURST];
+        if (i % ASK_LOOKS == 0) {
+            ask(port);
+        }
+        nanosleep(&nap, NULL);
+        dpdk_rx_release((struct rp_port *)port, packets,
+                        dpdk_rx_burst((struct rp_port *)port, packets, RP_BURST));
+    }
+}
+
+/* Locally administered, and one for each address of a network. */
+static void name_host(struct rp_frame_host *host)
+{
+    host->mac[0] = 0x02;
+    host->mac[1] = 0x52;
+    memcpy(host->mac + 2, host->ip, RP_FRAME_IP);
+}
+
+static uint16_t some_port(void)
+{
+    uint16_t random = 0;
+    (void)!getrandom(&random, sizeof random, 0);
+    return (uint16_t)(PORT_FIRST + random % PORT_COUNT);
+}
+
+/* Who this port is, and for a client who its server is. */
+static void settle(struct port *port, const struct rp_frame_host *at,
+                   const struct rp_dpdk_options *options)
+{
+    static const uint8_t unsaid[RP_FRAME_IP];
+    port->host = *at;
+    if (port->is_client) {
+        port->server = *at;
+        pack_peer(&port->server_peer, &port->server, 0);
+        port->host.port = some_port();
+        port->host.ip[3] = (uint8_t)((at->ip[3] + port->wire.slot) % 254 + 1);
+        if (memcmp(options->ip, unsaid, sizeof unsaid) != 0) {
+            memcpy(port->host.ip, options->ip, RP_FRAME_IP);
+        }
+    }
+    name_host(&port->host);
+    pack_peer(&port->base.address, &port->host, 0);
+}
+
+static void print_bound(char *bound, const struct rp_url *url, uint16_t port,
+                        const struct rp_dpdk_options *options)
+{
+    if (options->vdev == RP_VDEV_RING) {
+        snprintf(bound, RP_URL_TEXT_BYTES, "dpdk://%s:%u?vdev=net_ring", url->host, port);
+    } else {
+        snprintf(bound, RP_URL_TEXT_BYTES, "dpdk://%s:%u?vdev=net_memif,role=client,socket=%s",
+                 url->host, port, options->socket);
+    }
+}
+
+/* What can be refused before DPDK starts. */
+static int check_url(struct rp_frame_host *at, struct rp_dpdk_options *parsed,
+                     const struct rp_url *url, const struct rp_port_options *options, char *error)
+{
+    const char *wrong = NULL;
+    memset(at, 0, sizeof *at);
+    if (inet_pton(AF_INET, url->host, at->ip) != 1 || at->ip[0] == 0 || at->ip[0] >= 224) {
+        wrong = "HOST is the server's own IPv4 address on the DPDK network, such as 10.0.0.1";
+    } else if (!options->serve && !url->port) {
+        wrong = "a client needs the server's port";
+    } else if (options->mtu > RP_DPDK_MTU_MAX) {
+        wrong = "over dpdk:// the mtu is at most 8960 bytes";
+    }
+    if (wrong) {
+        snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.60s:%u: %.120s", url->host, url->port, wrong);
+        return -RP_BAD_ARGUMENT;
+    }
+    at->port = url->port ? url->port : some_port();
+    return rp_dpdk_read_options(parsed, url, options->serve, error);
+}
+
+static int open_port(struct rp_port **opened, const struct rp_url *url,
+                     const struct rp_port_options *options, struct rp_peer *server, char *bound,
+                     char *error)
+{
+    struct rp_dpdk_options parsed;
+    struct rp_frame_host at;
+    int status = check_url(&at, &parsed, url, options, error);
+    if (status) {
+        return status;
+    }
+    struct rp_wire_place place = {.port = at.port, .serve = options->serve, .mtu = options->mtu};
+    struct port *port = calloc(1, sizeof *port);
+    snprintf(place.host, sizeof place.host, "%s", url->host);
+    if (!port) {
+        return rp_dpdk_refuse(error, &place, RP_NO_MEMORY, "no memory for a port");
+    }
+    pthread_mutex_lock(&open_lock);
+    status = rp_eal_start(parsed.memory, error);
+    status = status ? status : rp_wire_open(&port->wire, &place, &parsed, error);
+    pthread_mutex_unlock(&open_lock);
+    if (status) {
+        free(port);
+        return status;
+    }
+    port->base = (struct rp_port_base){.transport = &dpdk_transport, .mtu = options->mtu,
+                                       .receive_budget = RP_DPDK_BUDGET};
+    port->is_client = !options->serve;
+    settle(port, &at, &parsed);
+    *server = port->is_client ? port->server_peer : port->base.address;
+    print_bound(bound, url, at.port, &parsed);
+    if (port->is_client) {
+        resolve(port);
+    }
+    *opened = (struct rp_port *)port;
+    return 0;
+}
+
+/* ---- the border ---- */
+
+static uint64_t dropped(struct rp_port *opaque, int kind)
+{
+    return kind >= 0 && kind < RP_FRAME_KINDS ? own(opaque)->drops[kind] : 0;
+}
+
+static uint32_t in_use(struct rp_port *opaque)
+{
+    return rte_mempool_in_use_count(own(opaque)->wire.pool);
+}
+
+#define SHOWN __attribute__((visibility("default")))
+extern const struct rp_dpdk_object rp_dpdk_object;
+SHOWN const struct rp_dpdk_object rp_dpdk_object = {
+    .layout = RP_DPDK_LAYOUT,
+    .open = open_port,
+    .dropped = dropped,
+    .in_use = in_use,
+    .leaked = rp_pool_leaked,
+};
