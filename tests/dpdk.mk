@@ -22,4 +22,6 @@ $(DPDK_OBJECT): $(DPDK_SOURCES) $(DPDK_HEADERS)
 test-dpdk: setup dpdk $(BUILD)/test_dpdk ## the transport dpdk:// over net_ring and memif: unprivileged, no hugepages
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_dpdk
 	$(Q)CONFORMANCE=dpdk PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests $(VENV)/bin/pytest -q \
-	    tests/test_conformance.py tests/test_conformance_life.py tests/dpdk_processes.py
+	    tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/processes.py
+$(BUILD)/test_dpdk: tests/dpdk/test_dpdk.c $(OBJECTS) $(HEADERS)
+	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm

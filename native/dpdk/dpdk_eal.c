@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "dpdk_parts.h"
 #include "status.h"
@@ -19,6 +20,7 @@ static struct {
     enum { EAL_NOT_STARTED, EAL_RUNNING, EAL_FAILED } state;
     uint32_t memory;
     int error;
+    pid_t process;
     char why[SAID_BYTES];
 } eal;
 
@@ -90,6 +92,7 @@ static int start_once(uint32_t memory)
     cookie_io_functions_t writes = {.write = keep_line};
     pthread_t thread;
     FILE *log = fopencookie(NULL, "w", writes);
+    eal.process = getpid();
     eal.memory = memory ? memory : RP_DPDK_MEMORY;
     rp_eal_listen();
     if (!log || rte_openlog_stream(log) || pthread_create(&thread, NULL, start, NULL)) {
@@ -108,7 +111,12 @@ int rp_eal_start(uint32_t memory, char *error)
     if (eal.state == EAL_NOT_STARTED) {
         eal.state = start_once(memory);
     }
-    if (eal.state == EAL_FAILED) {
+    if (eal.process != getpid()) {
+        snprintf(error, RP_URL_ERROR_BYTES,
+                 "DPDK was started in another process, from which this one was forked: use a new "
+                 "one (multiprocessing: spawn)");
+        status = -RP_FORKED;
+    } else if (eal.state == EAL_FAILED) {
         snprintf(error, RP_URL_ERROR_BYTES,
                  "DPDK did not start (%.100s: %.40s): it can be tried again in a new process, with "
                  "another memory=MIB", eal.why, strerror(eal.error));

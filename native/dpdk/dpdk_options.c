@@ -1,4 +1,4 @@
-/* What stands behind ? in a dpdk:// URL: NAME=VALUE, between & or, as DPDK writes devices, commas. */
+/* What stands behind ? in a dpdk:// URL: NAME=VALUE, between & or, as DPDK writes it, commas. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  * server, whose MAC address is asked for at open, and again when many sends stay unanswered.
  *
  * Received bytes stay in their mbuf, moved by some bytes where headers left them unaligned. Sent
- * ones are written in an mbuf, behind room for headers; leased mbufs that were not sent are kept for
- * the next lease.
+ * ones are written in an mbuf, behind room for headers; leased mbufs that were not sent are kept
+ * for the next lease.
  */
 #include <arpa/inet.h>
 #include <assert.h>

@@ -13,7 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "dpdk_parts.h"
 #include "status.h"
@@ -322,6 +325,22 @@ static int join_memif(struct rp_wire *wire, const struct rp_wire_place *place,
                           : "nobody serves at that socket");
 }
 
+/* A killed server leaves its socket's file, which would refuse the next. 1: a server is there. */
+static int clear_socket(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    int failed = file < 0 || connect(file, (struct sockaddr *)&address, sizeof address) != 0;
+    if (failed && errno == ECONNREFUSED) {
+        unlink(path); /* only a socket refuses */
+    }
+    if (file >= 0) {
+        close(file);
+    }
+    return !failed;
+}
+
 int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
                   const struct rp_dpdk_options *options, char *error)
 {
@@ -332,6 +351,9 @@ int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
     }
     if (!place->serve) {
         return join_memif(wire, place, options, error);
+    }
+    if (clear_socket(options->socket)) {
+        return rp_dpdk_refuse(error, place, RP_SYSTEM, "a server has that socket already");
     }
     for (uint32_t id = 0; id < options->links; id++) {
         if (start_memif(wire, place, options->socket, id)) {

@@ -1,0 +1,390 @@
+/* The transport dpdk://, unprivileged and without hugepages: net_ring within this process, memif
+ * with a child that is killed. Run by `make test-dpdk`; REPLAY_DPDK says where the object is.
+ *
+ * Each group runs in a child of its own, since DPDK starts once in a process. */
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "dpdk/frame.h"
+#include "status.h"
+#include "transport_dpdk.h"
+
+enum { TRIES = 100000, SECONDS = 60, ROUNDS = 300 };
+
+#define RING "dpdk://10.0.0.1:7400?vdev=net_ring"
+
+static const struct rp_dpdk_object *object;
+static char socket_path[64];
+
+static struct rp_port *open_port(const char *url, int serve, struct rp_peer *server)
+{
+    struct rp_port_options options = {.serve = serve};
+    struct rp_port *port = NULL;
+    char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
+    int status = rp_port_open(&port, url, &options, server, bound, error);
+    CHECK(status == 0, "%s", error);
+    object = rp_dpdk_load(error);
+    return port;
+}
+
+static const char *memif_url(char *url, int serve, const char *more)
+{
+    snprintf(url, RP_URL_TEXT_BYTES, "dpdk://10.0.0.1:7400?vdev=net_memif,role=%s,socket=%s%s",
+             serve ? "server" : "client", socket_path, more);
+    return url;
+}
+
+static uint8_t pattern(uint64_t number, uint32_t i)
+{
+    return (uint8_t)((number * 131 + i * 7) >> (i % 3));
+}
+
+/* Sends datagrams number .. number + count of `size` bytes. */
+static void send_some(struct rp_port *port, const struct rp_peer *to, uint64_t number,
+                      uint32_t count, uint32_t size)
+{
+    struct rp_packet packets[RP_BURST];
+    uint32_t lent = rp_port_transport(port)->tx_lease(port, packets, count);
+    CHECK(lent == count);
+    for (uint32_t i = 0; i < count; i++) {
+        CHECK((uintptr_t)packets[i].data % 8 == 0 && packets[i].capacity >= size);
+        packets[i].peer = *to;
+        packets[i].size = size;
+        for (uint32_t k = 0; k < size; k++) {
+            packets[i].data[k] = pattern(number + i, k);
+        }
+    }
+    rp_port_transport(port)->tx_send(port, packets, count);
+}
+
+/* Receives exactly `count`, in order; returns the last one's sender. */
+static struct rp_peer receive_some(struct rp_port *port, uint64_t number, uint32_t count,
+                                   uint32_t size)
+{
+    struct rp_packet packets[RP_BURST];
+    struct rp_peer from = {0};
+    uint32_t got = 0;
+    for (int tries = 0; got < count; tries++) {
+        CHECK(tries < TRIES, "%u of %u came", got, count);
+        uint32_t room = count - got < RP_BURST ? count - got : RP_BURST;
+        uint32_t lent = rp_port_transport(port)->rx_burst(port, packets, room);
+        for (uint32_t i = 0; i < lent; i++, got++) {
+            CHECK(packets[i].size == size && (uintptr_t)packets[i].data % 8 == 0);
+            for (uint32_t k = 0; k < size; k++) {
+                CHECK(packets[i].data[k] == pattern(number + got, k), "byte %u of %u", k, size);
+            }
+            from = packets[i].peer;
+        }
+        rp_port_transport(port)->rx_release(port, packets, lent);
+        if (!lent) {
+            rp_port_transport(port)->wait(port, 1000000);
+        }
+    }
+    return from;
+}
+
+static uint32_t look(struct rp_port *port)
+{
+    struct rp_packet packets[RP_BURST];
+    uint32_t lent = rp_port_transport(port)->rx_burst(port, packets, RP_BURST);
+    rp_port_transport(port)->rx_release(port, packets, lent);
+    return lent;
+}
+
+/* Until the client's datagrams reach the server: its first sends only ask for the address. */
+static void meet(struct rp_port *client, const struct rp_peer *server, struct rp_port *port)
+{
+    uint32_t came = 0;
+    for (int tries = 0; !came; tries++) {
+        CHECK(tries < 1000, "the address was never resolved");
+        send_some(client, server, 0, 1, 64);
+        came = look(port);
+        rp_port_transport(port)->wait(port, 1000000);
+        CHECK(look(client) == 0);
+    }
+    while (look(port)) {
+    }
+}
+
+/* ---- groups ---- */
+
+static void expect_refusal(const char *url, int status, const char *says)
+{
+    char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
+    struct rp_port_options options = {.serve = 1};
+    struct rp_port *port = NULL;
+    struct rp_peer peer;
+    int got = rp_port_open(&port, url, &options, &peer, bound, error);
+    CHECK(got == -status && !port && strstr(error, says), "%s: %d %s", url, got, error);
+}
+
+static void ring(void)
+{
+    cpu_set_t before, after;
+    struct rp_peer own, server, seen[2];
+    struct rp_port *clients[2];
+    CHECK(sched_getaffinity(0, sizeof before, &before) == 0);
+    struct rp_port *port = open_port(RING, 1, &own);
+    CHECK(sched_getaffinity(0, sizeof after, &after) == 0);
+    CHECK(CPU_EQUAL(&before, &after), "DPDK left its opener the CPUs it had");
+    send_some(port, &own, 0, 0, 0);
+    uint32_t start = object->in_use(port), mtu = rp_port_base(port)->mtu;
+    for (uint32_t round = 0; round < 3; round++) {
+        for (int i = 0; i < 2; i++) {
+            clients[i] = open_port(RING, 0, &server);
+            meet(clients[i], &server, port);
+        }
+        for (uint32_t size = 1; size <= mtu; size += size < 70 ? 3 : 133) {
+            for (int i = 0; i < 2; i++) {
+                send_some(clients[i], &server, size, RP_BURST, size);
+                seen[i] = receive_some(port, size, RP_BURST, size);
+                send_some(port, &seen[i], size + 9, RP_BURST, size);
+                struct rp_peer from = receive_some(clients[i], size + 9, RP_BURST, size);
+                CHECK(memcmp(&from, &server, sizeof from) == 0, "a client has one peer");
+            }
+            CHECK(memcmp(&seen[0], &seen[1], sizeof seen[0]) != 0, "clients are told apart");
+        }
+        rp_port_close(clients[0]);
+        rp_port_close(clients[1]);
+    }
+    look(port);
+    CHECK(object->in_use(port) <= start + RP_BURST, "%u mbufs, %u at the start",
+          object->in_use(port), start);
+    CHECK(rp_port_base(port)->dropped_in == 0);
+    rp_port_close(port);
+    CHECK(object->leaked() == 0, "%" PRIu64 " mbufs are not free", object->leaked());
+    rp_port_close(open_port(RING, 1, &own));
+    CHECK(object->leaked() == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        expect_refusal(RING, RP_FORKED, "started in another process");
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "a fork has no DPDK");
+    check_group("net_ring: two clients, every size, affinity, mbufs, an address free again");
+}
+
+/* Datagrams that their receiver must not take, each with its counter. */
+static void drops(void)
+{
+    char url[RP_URL_TEXT_BYTES];
+    struct rp_peer own, server;
+    struct rp_port *port = open_port(memif_url(url, 1, ""), 1, &own);
+    struct rp_port *client = open_port(memif_url(url, 0, ""), 0, &server);
+    meet(client, &server, port);
+    snprintf(url, sizeof url, "dpdk://10.0.0.1:7401?vdev=net_memif,socket=%s", socket_path);
+    struct rp_port *other = open_port(url, 0, &server);
+    for (uint32_t sent = 0; !object->dropped(port, RP_FRAME_DROP_closed_port); sent++) {
+        CHECK(sent < 1000);
+        send_some(other, &server, 1, 1, 64);
+        look(port);
+        rp_port_transport(port)->wait(port, 1000000);
+        look(other);
+    }
+    rp_port_close(other);
+    snprintf(url, sizeof url, "dpdk://10.0.0.9:7400?vdev=net_memif,socket=%s", socket_path);
+    other = open_port(url, 0, &server);
+    send_some(other, &server, 1, 3, 64);
+    CHECK(rp_port_base(other)->dropped_out >= 3, "nobody answers for that address");
+    for (int tries = 0; !object->dropped(port, RP_FRAME_DROP_arp); tries++) {
+        CHECK(tries < TRIES);
+        look(port);
+    }
+    rp_port_close(other);
+    CHECK(object->in_use(client) < 200);
+    rp_port_close(client);
+    rp_port_close(port);
+    CHECK(object->leaked() == 0);
+    check_group("drops below the engine: a closed port, ARP for another, an address nobody has");
+}
+
+struct refusal {
+    const char *url;
+    int serve;
+    int status;
+    const char *says;
+};
+
+static void refusals(void)
+{
+    static const struct refusal list[] = {
+        {"dpdk://10.0.0.1:7400", 1, RP_BAD_ARGUMENT, "?vdev=net_ring"},
+        {"dpdk://host:7400?vdev=net_ring", 1, RP_BAD_ARGUMENT, "IPv4 address"},
+        {"dpdk://10.0.0.1:7400?vdev=net_tap0", 1, RP_BAD_ARGUMENT, "net_ring or net_memif"},
+        {"dpdk://10.0.0.1:7400?vdev=net_ring&speed=9", 1, RP_BAD_ARGUMENT, "the options are"},
+        {"dpdk://10.0.0.1:7400?vdev", 1, RP_BAD_ARGUMENT, "NAME=VALUE"},
+        {"dpdk://10.0.0.1:7400?vdev=net_memif", 1, RP_BAD_ARGUMENT, "needs socket="},
+        {"dpdk://10.0.0.1:7400?vdev=net_memif,role=client,socket=/tmp/x", 1, RP_BAD_ARGUMENT,
+         "role=server is what serves"},
+        {"dpdk://10.0.0.1:7400?vdev=net_memif,links=17,socket=/tmp/x", 1, RP_BAD_ARGUMENT,
+         "1 to 16"},
+        {"dpdk://10.0.0.1:7400?vdev=net_ring,ip=10.0.0", 0, RP_BAD_ARGUMENT, "ip="},
+        {"dpdk://10.0.0.1:7400?vdev=net_ring&mtu=8968", 1, RP_BAD_ARGUMENT, "at most 8960"},
+        {"dpdk://10.0.0.1:0?vdev=net_ring", 0, RP_BAD_ARGUMENT, "server's port"},
+        {"dpdk://10.0.0.1:7400?vdev=net_ring", 0, RP_SYSTEM, "nobody serves there"},
+        {"dpdk://10.0.0.1:7400?vdev=net_ring,memory=64", 0, RP_BAD_ARGUMENT, "memory=512"},
+        {"dpdk://10.0.0.1:7400?vdev=net_memif,socket=/nowhere/x", 0, RP_SYSTEM, "nobody serves"},
+        {"dpdk://10.0.0.1:7400?vdev=net_memif,socket=/nowhere/x", 1, RP_SYSTEM, "memif"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
+        struct rp_port_options options = {.serve = list[i].serve};
+        struct rp_port *port = NULL;
+        struct rp_peer peer;
+        int status = rp_port_open(&port, list[i].url, &options, &peer, bound, error);
+        CHECK(status == -list[i].status && !port, "%s: %d %s", list[i].url, status, error);
+        CHECK(strstr(error, list[i].says), "%s: %s", list[i].url, error);
+    }
+    check_group("urls that are refused, each in a sentence");
+}
+
+static void cannot_start(void)
+{
+    struct rlimit limit = {(rlim_t)4 << 30, (rlim_t)4 << 30};
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    expect_refusal(RING ",memory=900000", RP_SYSTEM, "DPDK did not start (EAL: ");
+    expect_refusal(RING, RP_SYSTEM, "DPDK did not start (EAL: "); /* told again, not tried again */
+    check_group("DPDK that cannot start is a sentence, and its own words are in it");
+}
+
+static void too_little(void)
+{
+    expect_refusal(RING ",memory=1", RP_NO_MEMORY, "no memory for frames");
+    check_group("no memory for a pool is a sentence");
+}
+
+/* ---- two processes ---- */
+
+static void echo_for_ever(void)
+{
+    char url[RP_URL_TEXT_BYTES];
+    struct rp_peer own;
+    struct rp_port *port = open_port(memif_url(url, 1, ""), 1, &own);
+    alarm(SECONDS);
+    for (;;) {
+        struct rp_packet in[RP_BURST], out[RP_BURST];
+        uint32_t got = rp_port_transport(port)->rx_burst(port, in, RP_BURST);
+        if (got) {
+            CHECK(rp_port_transport(port)->tx_lease(port, out, got) == got);
+            for (uint32_t i = 0; i < got; i++) {
+                memcpy(out[i].data, in[i].data, in[i].size);
+                out[i].size = in[i].size;
+                out[i].peer = in[i].peer;
+            }
+            rp_port_transport(port)->tx_send(port, out, got);
+            rp_port_transport(port)->rx_release(port, in, got);
+        } else {
+            rp_port_transport(port)->wait(port, 1000000);
+        }
+    }
+}
+
+/* A server that begins when `begin` has a byte; forked before this process starts DPDK. */
+static pid_t fork_echo(int begin[2])
+{
+    char byte;
+    fflush(stdout);
+    CHECK(pipe(begin) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        close(begin[1]);
+        if (read(begin[0], &byte, 1) == 1) {
+            echo_for_ever();
+        }
+        _exit(1);
+    }
+    return child;
+}
+
+/* Lets it begin, and connects as soon as somebody serves there. */
+static struct rp_port *reach_echo(pid_t child, const int begin[2], struct rp_peer *server)
+{
+    char url[RP_URL_TEXT_BYTES], error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
+    struct rp_port_options options = {0};
+    struct rp_port *port = NULL;
+    memif_url(url, 0, "");
+    CHECK(write(begin[1], "", 1) == 1);
+    for (int tries = 0; rp_port_open(&port, url, &options, server, bound, error); tries++) {
+        CHECK(tries < 1000 && waitpid(child, NULL, WNOHANG) == 0, "%s", error);
+        usleep(10000);
+    }
+    object = rp_dpdk_load(error);
+    return port;
+}
+
+static void kill_echo(pid_t child)
+{
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+}
+
+static void two_processes(void)
+{
+    int begin[2][2];
+    pid_t children[2] = {fork_echo(begin[0]), fork_echo(begin[1])};
+    struct rp_peer server;
+    struct rp_port *port = reach_echo(children[0], begin[0], &server);
+    uint32_t mtu = rp_port_base(port)->mtu;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint32_t size = 40 + round * 131 % (mtu - 39), count = 1 + round % 32;
+        send_some(port, &server, round, count, size);
+        receive_some(port, round, count, size);
+    }
+    kill_echo(children[0]);
+    for (int i = 0; i < 100; i++) {
+        send_some(port, &server, 0, 4, 64); /* to nobody: lost, counted, and nothing breaks */
+        look(port);
+    }
+    CHECK(rp_port_base(port)->dropped_out > 0);
+    rp_port_close(port);
+    CHECK(object->leaked() == 0);
+    check_group("memif between two processes: every size; a killed peer leaves nothing behind");
+    /* The socket's file is still there: its next server needs no clean-up. */
+    CHECK(access(socket_path, F_OK) == 0);
+    port = reach_echo(children[1], begin[1], &server);
+    send_some(port, &server, 5, 8, 500);
+    receive_some(port, 5, 8, 500);
+    rp_port_close(port);
+    kill_echo(children[1]);
+    unlink(socket_path);
+    check_group("a killed server's successor, at the same socket, without clean-up");
+}
+
+static int run(void (*group)(void))
+{
+    int status;
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(SECONDS);
+        group();
+        fflush(stdout);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    if (WIFSIGNALED(status)) {
+        fprintf(stderr, "ended by signal %d\n", WTERMSIG(status));
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+int main(void)
+{
+    void (*const groups[])(void) = {ring, drops, refusals, cannot_start, too_little,
+                                    two_processes};
+    CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        snprintf(socket_path, sizeof socket_path, "/tmp/test_dpdk_%d_%zu", (int)getpid(), i);
+        CHECK(run(groups[i]), "group %zu", i);
+    }
+    return check_done("test_dpdk");
+}
