@@ -4,7 +4,7 @@ It reads (host.py: sysfs and procfs; objects.py: DPDK's drivers and our own obje
 ends in advice: for each network card whether DPDK can take it now, after which commands, or why
 not; last of all the best URL for `serve`. It changes nothing and runs nothing, so it is safe on a
 host that serves. dpdk:// is named only where this build has a data plane (`_dpdk.so`) that can be
-loaded, and a card that is ready; udp:// is right everywhere else.
+loaded and takes cards, and a card that is ready; udp:// is right everywhere else.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .programs import home
 
 PORT = 7400
 UDP_URL = f"udp://127.0.0.1:{PORT}"
+MEMIF_URL = f"dpdk://10.0.0.1:{PORT}?vdev=net_memif,role=server,socket=/run/replay.memif"
 NOW, AFTER, NOT, UNKNOWN = "usable now", "usable after", "not usable", "not known"
 NO_PLANE = f"this build has no DPDK data plane (no replay_server/{objects.DATA_PLANE})"
 INSTALL_DPDK = "apt-get install librte-meta-net"
@@ -163,7 +164,7 @@ def judge(
     """One card's verdict. `unknown`: why drivers could not be looked at, "" where they were."""
     core = best_core(host, nic.node)
     if unknown:
-        usable = UNKNOWN if ready(plane) else NOT
+        usable = UNKNOWN if takes_cards(plane) else NOT
         return Verdict(nic.address, usable, UNKNOWN, unknown, core=core)
     fitting = [driver for driver in known if driver.takes(nic.ids)]
     loadable = [d for d in fitting if plane is None or not plane.abi or d.abi == plane.abi]
@@ -191,7 +192,7 @@ def judge(
     port = NOT if plan.refusals else AFTER if plan.reasons else NOW
     return Verdict(
         address=nic.address,
-        usable=port if ready(plane) else NOT,
+        usable=port if takes_cards(plane) else NOT,
         port=port,
         why="; ".join(plan.refusals or plan.reasons),
         commands=() if plan.refusals else tuple(plan.commands),
@@ -203,6 +204,11 @@ def judge(
 def ready(plane: Object | None) -> bool:
     """Whether the data plane is there, has DPDK in it, and can be loaded."""
     return plane is not None and plane.sound and bool(plane.dpdk) and plane.transport
+
+
+def takes_cards(plane: Object | None) -> bool:
+    """Whether it is ready, and not for virtual devices alone."""
+    return plane is not None and ready(plane) and plane.cards
 
 
 def _about_build(core: Object | None, plane: Object | None, readable: bool) -> list[str]:
@@ -228,6 +234,11 @@ def _about_build(core: Object | None, plane: Object | None, readable: bool) -> l
     elif readable and plane.sound and not ready(plane):
         lacks = "no DPDK linked in" if not plane.dpdk else f"no {objects.SYMBOL} in it"
         advice.append(f"{Path(plane.path).name} has {lacks}: build it anew with make dpdk")
+    elif readable and ready(plane) and not plane.cards:
+        advice.append(
+            f"{Path(plane.path).name} takes virtual devices only, no card; past the kernel between "
+            f"processes of this host, each with a core of its own: {MEMIF_URL}"
+        )
     return advice
 
 
@@ -392,7 +403,7 @@ def _told_build(report: Report) -> list[str]:
     return [*told, f"DPDK's network drivers: {found}"]
 
 
-def _told_nic(nic: Nic, verdict: Verdict) -> list[str]:
+def _told_nic(nic: Nic, verdict: Verdict, plane: Object | None) -> list[str]:
     """A card, and what becomes of it."""
     speed = f"{nic.speed_mbps / 1000:g} Gbit/s" if nic.speed_mbps else "speed not known"
     what = " ".join((*nic.interfaces, f"({nic.driver or 'no driver'})"))
@@ -402,7 +413,8 @@ def _told_nic(nic: Nic, verdict: Verdict) -> list[str]:
     port = f"{verdict.port}{by}" + (" these commands" if verdict.port == AFTER else "")
     port += f": {verdict.why}" if verdict.why else ""
     if verdict.usable != verdict.port:
-        port = f"{NOT} by this build, which has no working DPDK data plane; the port itself: {port}"
+        lack = "which takes virtual devices only" if ready(plane) else "which has no data plane"
+        port = f"{NOT} by this build, {lack}; the port itself: {port}"
     return [*told, f"    {port}", *(f"        {command}" for command in verdict.commands)]
 
 
@@ -410,7 +422,7 @@ def lines(report: Report) -> list[str]:
     """The report as text; the URL is the last word."""
     told = _told_host(report.host) + _told_build(report)
     for nic, verdict in zip(report.host.nics, report.nics, strict=True):
-        told += _told_nic(nic, verdict)
+        told += _told_nic(nic, verdict, report.plane)
     told += [] if report.nics else ["nic: no PCI network card"]
     told += [f"advice: {sentence}" for sentence in report.advice]
     return [*told, f"best URL for serve on this host: {report.url}"]

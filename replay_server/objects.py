@@ -5,8 +5,9 @@ ids it takes (vendor, device, subsystem's two; 65535 is any) and the kernel modu
 "* a | b" is one of them, "* a & b" all of them, the card staying with its kernel driver.
 
 Our objects are `_engine*.so` and, in a build with the DPDK data plane, `_dpdk.so`: where the core
-looks for it, and by the symbol it asks for (native/transport_dpdk.h). pyelftools (the extra
-[doctor]) reads both kinds. A file that is no ELF file is told as one, never an exception.
+looks for it, and by the symbol it asks for (native/transport_dpdk.h). A data plane that takes
+cards (`port=`), and not virtual devices alone, exports `rp_dpdk_takes_cards` too. pyelftools (the
+extra [doctor]) reads both kinds. A file that is no ELF file is told as one, never an exception.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ ANY_ID = 0xFFFF
 MARK = b"PMD_INFO_STRING= "
 ABI = re.compile(r"librte_\w+\.so\.(\d+)")
 DATA_PLANE, SYMBOL, VARIABLE = "_dpdk.so", "rp_dpdk_object", "REPLAY_DPDK"
+CARDS = "rp_dpdk_takes_cards"
 INSTALL = "pip install 'replay-server[doctor]'"
 DRIVER_FOLDERS = (
     "usr/lib/*/dpdk/pmds-*",
@@ -73,6 +75,7 @@ class Object:
     executable_stack: bool = False
     dpdk: str = ""  # "" where DPDK is not linked in; else "shared" or "static"
     transport: bool = False  # it has what the core asks a data plane for
+    cards: bool = False  # it takes PCI cards
     abi: str = ""
 
     @property
@@ -263,6 +266,7 @@ def look_at(path: Path, root: Path) -> Object:
             executable_stack=_stack(elf),
             dpdk="shared" if abi else "static" if static else "",
             transport=_has(elf, SYMBOL, ".dynsym"),
+            cards=_has(elf, CARDS, ".dynsym"),
             abi=abi,
         )
 

@@ -40,12 +40,15 @@ def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("objects")
     eal, other = hosts.compile_eal(folder), hosts.compile_eal(folder, 25)
     gone = hosts.compile_object(folder / "libgone.so.1", "int gone;", "-Wl,-soname,libgone.so.1")
-    use, keep = "int rp_dpdk_object; ", "-Wl,--no-as-needed"
+    use, keep = "int rp_dpdk_object, rp_dpdk_takes_cards; ", "-Wl,--no-as-needed"
     shared = {name: hosts.compile_driver(folder, name, eal) for name in hosts.KMODS}
     return shared | {
         "eal": eal,
         "core": hosts.compile_object(folder / "core.so", "int core;"),
         "plane": hosts.compile_object(folder / "plane.so", use, keep, str(eal)),
+        "virtual": hosts.compile_object(
+            folder / "virtual.so", "int rp_dpdk_object;", keep, str(eal)
+        ),
         "newer": hosts.compile_object(folder / "newer.so", use, keep, str(other)),
         "newer eal": other,
         "static": hosts.compile_object(
@@ -126,6 +129,7 @@ def test_the_same_host_without_a_data_plane_serves_udp(host):
     [
         ("lacking", "no libgone.so.1 on this host"),
         ("without", "no DPDK linked in"),
+        ("virtual", "takes virtual devices only, no card"),
         ("strange", "no rp_dpdk_object in it"),
         ("newer", "its driver is of DPDK 22.11, and the data plane of 24.11"),
     ],

@@ -271,7 +271,10 @@ def test_doctors_commands_make_the_card_usable(tree, tmp_path):
     hosts.compile_driver(folder, "net_i40e", eal)
     package = tmp_path / "package"
     hosts.compile_object(
-        package / "_dpdk.so", "int rp_dpdk_object;", "-Wl,--no-as-needed", str(eal)
+        package / "_dpdk.so",
+        "int rp_dpdk_object, rp_dpdk_takes_cards;",
+        "-Wl,--no-as-needed",
+        str(eal),
     )
     (nic,) = examine(tree.root, package).nics
     assert (nic.usable, len(nic.commands)) == (AFTER, 2)
