@@ -8,6 +8,9 @@
  * too. Further options, after &: ip= (a client's own address), links= (how many memif clients a
  * server takes), id= (which of its links a client takes), memory= (MiB for DPDK), mtu=.
  *
+ * These are virtual devices. An object that takes PCI cards exports rp_dpdk_takes_cards as well:
+ * `replay_server doctor` names dpdk:// for a card only then.
+ *
  * The object lies beside the library or program this file is in; REPLAY_DPDK names another place.
  * It is never unloaded: DPDK cannot start twice in a process.
  */

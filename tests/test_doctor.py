@@ -365,6 +365,7 @@ def test_the_names_are_the_cores():
     told = "".join((native / name).read_text() for name in ("transport_dpdk.h", "transport_dpdk.c"))
     for name in (objects.DATA_PLANE, objects.SYMBOL, objects.VARIABLE):
         assert f'"{name}"' in told
+    assert objects.CARDS in told
     sizes = "".join(path.read_text() for path in native.glob("transport_udp*.h"))
     shift = re.search(r"RP_UDP_SOCKET_BYTES\D+(\d+)u? << (\d+)", sizes)
     assert int(shift[1]) << int(shift[2]) == SOCKET_BYTES
