@@ -222,7 +222,7 @@ hugepages() {
             "$size: free memory is in pieces; ask after a restart, or on the kernel line" \
             "(hugepagesz=$size hugepages=$1)"
     fi
-    mount_hugepages
+    [ "$1" -eq 0 ] || mount_hugepages
 }
 
 status() {

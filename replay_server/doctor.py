@@ -259,7 +259,7 @@ def _about_host(host: Host, plane: Object | None, uid: int) -> list[str]:
         advice.append(
             f"the kernel gives a UDP socket {host.socket_bytes >> 10} KiB, and the server asks for "
             f"{SOCKET_BYTES >> 10}: sysctl -w net.core.rmem_max={SOCKET_BYTES} "
-            f"net.core.wmem_max={SOCKET_BYTES}, or longer bursts are dropped"
+            f"net.core.wmem_max={SOCKET_BYTES}, else fewer datagrams may be on their way"
         )
     advice += [
         f"{nic.address} has {nic.speed_mbps / 1000:g} Gbit/s behind a PCIe link of "

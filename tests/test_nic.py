@@ -243,6 +243,8 @@ def test_hugepages_are_set_where_asked_and_counted(tree):
         taken.symlink_to("/dev/null")
         done = call(tree, "hugepages", "16")
         assert done.returncode == 1 and "the kernel gave 0 of 16 hugepages" in done.stderr
+        done = call(tree, "hugepages", "0", "--node", "1")
+        assert done.returncode == 0 and len(done.stdout.splitlines()) == 1
 
 
 def test_without_an_iommu_only_when_told(tree):
