@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "dpdk_parts.h"
 #include "status.h"
@@ -35,6 +36,7 @@ struct port {
     struct rp_frame_host server; /* a client's; its MAC once resolved */
     struct rp_peer server_peer;
     struct rp_wire wire;
+    pid_t process;
     int is_client;
     int resolved;
     int asked; /* an ARP answer is awaited */
@@ -324,6 +326,10 @@ static void dpdk_wake(struct rp_port *opaque)
 static void dpdk_close(struct rp_port *opaque)
 {
     struct port *port = own(opaque);
+    if (port->process != getpid()) { /* DPDK's memory is shared with the process that opened it */
+        free(port);
+        return;
+    }
     while (port->kept_count) {
         rte_pktmbuf_free(port->kept[--port->kept_count]);
     }
@@ -451,6 +457,7 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
     }
     port->base = (struct rp_port_base){.transport = &dpdk_transport, .mtu = options->mtu,
                                        .receive_budget = RP_DPDK_BUDGET};
+    port->process = getpid();
     port->is_client = !options->serve;
     settle(port, &at, &parsed);
     *server = port->is_client ? port->server_peer : port->base.address;

@@ -6,9 +6,11 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <rte_alarm.h>
 #include <rte_bus_vdev.h>
 #include <rte_errno.h>
 #include <rte_eth_ring.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,6 +55,36 @@ int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, c
     snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.40s:%u: %.80s%s%.100s", place->host, place->port,
              what, said[0] ? ": " : "", said);
     return -status;
+}
+
+/* ---- DPDK's interrupt thread ---- */
+
+/* The memif driver handles its peers' coming and going in that thread, without a lock that a
+ * device's start and end would take too (DPDK 22.11: two threads freed one control channel). So
+ * devices start and end there as well. */
+struct job {
+    void (*run)(void *argument);
+    void *argument;
+    sem_t done;
+};
+
+static void run_job(void *argument)
+{
+    struct job *job = argument;
+    job->run(job->argument);
+    sem_post(&job->done);
+}
+
+static void run_there(void (*run)(void *argument), void *argument)
+{
+    struct job job = {.run = run, .argument = argument};
+    sem_init(&job.done, 0, 0);
+    if (rte_eal_alarm_set(1, run_job, &job)) {
+        run_job(&job);
+    }
+    while (sem_wait(&job.done)) { /* a signal came */
+    }
+    sem_destroy(&job.done);
 }
 
 /* ---- pools and devices ---- */
@@ -104,8 +136,9 @@ int rp_wire_start(struct rp_wire *wire, uint16_t device, const char *name, uint3
     return failed ? failed : rte_eth_dev_start(device);
 }
 
-void rp_wire_stop(struct rp_wire *wire)
+static void stop_devices(void *argument)
 {
+    struct rp_wire *wire = argument;
     for (uint32_t i = 0; i < wire->device_count; i++) {
         (void)rte_eth_dev_stop(wire->devices[i]);
         (void)rte_eth_dev_close(wire->devices[i]);
@@ -113,6 +146,13 @@ void rp_wire_stop(struct rp_wire *wire)
     }
     wire->device_count = 0;
     wire->lane_count = 0;
+}
+
+void rp_wire_stop(struct rp_wire *wire)
+{
+    if (wire->device_count) {
+        run_there(stop_devices, wire);
+    }
 }
 
 /* ---- rings ---- */
@@ -258,15 +298,23 @@ static int is_up(uint16_t device)
     return rte_eth_link_get_nowait(device, &link) == 0 && link.link_status;
 }
 
-static int start_memif(struct rp_wire *wire, const struct rp_wire_place *place, const char *socket,
-                       uint32_t id)
+struct memif {
+    struct rp_wire *wire;
+    const struct rp_wire_place *place;
+    const char *socket;
+    uint32_t id;
+    int failed;
+};
+
+static int make_memif(const struct memif *memif)
 {
     char name[RTE_ETH_NAME_MAX_LEN], arguments[VDEV_ARGUMENTS];
     uint16_t device;
     snprintf(name, sizeof name, "net_memif%u", names++);
     snprintf(arguments, sizeof arguments,
              "role=%s,id=%u,socket=%s,socket-abstract=no,rsize=10,bsize=%u",
-             place->serve ? "server" : "client", id, socket, rp_pool_room(place->mtu));
+             memif->place->serve ? "server" : "client", memif->id, memif->socket,
+             rp_pool_room(memif->place->mtu));
     if (rte_vdev_init(name, arguments)) {
         return -1;
     }
@@ -274,7 +322,21 @@ static int start_memif(struct rp_wire *wire, const struct rp_wire_place *place, 
         (void)rte_vdev_uninit(name);
         return -1;
     }
-    return rp_wire_start(wire, device, name, 1);
+    return rp_wire_start(memif->wire, device, name, 1);
+}
+
+static void start_there(void *argument)
+{
+    struct memif *memif = argument;
+    memif->failed = make_memif(memif);
+}
+
+static int start_memif(struct rp_wire *wire, const struct rp_wire_place *place, const char *socket,
+                       uint32_t id)
+{
+    struct memif memif = {wire, place, socket, id, 0};
+    run_there(start_there, &memif);
+    return memif.failed;
 }
 
 /* A place in links[] for this link, or null: it is taken here. */
