@@ -81,6 +81,7 @@ class Client:
         self._tables: dict[str, RemoteTable] = {}
         self._shapes = Shapes()
         self._plain: dict[str, PlainRows] = {}
+        self._extending = threading.Lock()
         self._writers: weakref.WeakSet[Writer] = weakref.WeakSet()
         self._weights_bytes = WEIGHTS_FIRST_BYTES
         self._link = self._open_link()
@@ -252,7 +253,7 @@ class Client:
                 remote.epoch,
                 remote.number,
             ):
-                rows = self._plain[table] = PlainRows(self._link, remote, timeout)
+                rows = self._plain[table] = PlainRows(self._link, remote, self._extending, timeout)
         try:
             return rows.extend(records, checked, timeout)
         except (ServerRestarted, StaleEpoch):

@@ -16,7 +16,7 @@ import numpy as np
 from . import _native
 from ._native import Deadline, Link, ffi, lib
 from .batch import Keys, keys_of
-from .errors import ConfigError, EngineError, OverBudget, ReplayError
+from .errors import ConfigError, EngineError, OverBudget, ReplayError, Timeout
 from .remote import RemoteTable
 
 ROWS_AT_ONCE = 1024
@@ -70,17 +70,27 @@ def packed(table: RemoteTable, columns: Mapping[str, Any]) -> np.ndarray:
 
 
 class PlainRows:
-    """The writer place of one client on one table; several threads take turns."""
+    """The writer place of one client on one table. `turn`: the client's threads take turns, on
+    whatever table, since the ledger that tells their keys is the link's."""
 
-    def __init__(self, link: Link, table: RemoteTable, timeout: float) -> None:
-        self.link, self.table = link, table
-        self.lock = threading.Lock()
+    def __init__(
+        self, link: Link, table: RemoteTable, turn: threading.Lock, timeout: float
+    ) -> None:
+        self.link, self.table, self.turn = link, table, turn
         ask_for_place(link, table, 1, timeout)
 
     def extend(self, records: np.ndarray, priorities: np.ndarray | None, timeout: float) -> Keys:
         """Stores uint8 [N, record_size]; returns their keys when all are acknowledged."""
-        with self.lock:
-            return self._extend(records, priorities, Deadline(timeout))
+        until = Deadline(timeout)
+        if not self.turn.acquire(timeout=until.seconds()):
+            raise Timeout(
+                f"table {self.table.name!r}: another thread of this client was still storing rows "
+                f"after {timeout:g} s; give each thread a client of its own, or more time"
+            )
+        try:
+            return self._extend(records, priorities, until)
+        finally:
+            self.turn.release()
 
     def _extend(self, records: np.ndarray, priorities: np.ndarray | None, until: Deadline) -> Keys:
         count, done, stored = len(records), 0, 0

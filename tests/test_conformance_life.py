@@ -15,6 +15,7 @@ import pytest
 from conformance import (
     FRAMES,
     OUTLIVES_ITS_SERVER,
+    ROWS,
     SMALL,
     TRANSPORTS,
     Episodes,
@@ -44,6 +45,7 @@ from replay_server import (
     SpecError,
     SpecMismatch,
     StaleEpoch,
+    Table,
     Timeout,
     UnknownTable,
 )
@@ -234,6 +236,24 @@ def test_a_batch_of_many_trains(place):
             assert (batch["x"] == batch["x"][:, :, :1]).all()
         with pytest.raises(OverBudget):
             client.sample("main", client.limits["batch_max"] + 1)
+
+
+def test_threads_extend_two_tables_at_once(place):
+    """Given two threads of one client that extend a table each. Expect every call's own keys, in
+    order, and behind each key the row that was given."""
+    names = ("left", "right")
+    with place.pair(*(Table(name, ROWS, capacity=4096) for name in names)) as (_, client):
+
+        def extend(name: str) -> None:
+            for turn in range(30):
+                rows = plain_rows(60, seed=turn)
+                keys = client.extend(name, rows)
+                held = client.get(name, keys)
+                assert len(np.unique(keys)) == 60 and np.array_equal(held["x"][:, 0], rows["x"])
+
+        with ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(extend, name) for name in names]:
+                done.result(60)
 
 
 # -- weights -------------------------------------------------------------------------------------
