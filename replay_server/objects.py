@@ -92,7 +92,7 @@ def release(abi: str) -> str:
 def readable() -> bool:
     """Whether pyelftools is here."""
     try:
-        import elftools  # noqa: F401
+        import elftools  # noqa: F401 (asked is only whether it imports)
     except ImportError:
         return False
     return True

@@ -82,6 +82,7 @@ class PlainRows:
     def extend(self, records: np.ndarray, priorities: np.ndarray | None, timeout: float) -> Keys:
         """Stores uint8 [N, record_size]; returns their keys when all are acknowledged."""
         until = Deadline(timeout)
+        self._state()  # refuses in a forked child: its copy of the turn may be taken for ever
         if not self.turn.acquire(timeout=until.seconds()):
             raise Timeout(
                 f"table {self.table.name!r}: another thread of this client was still storing rows "

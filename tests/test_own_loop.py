@@ -195,9 +195,9 @@ def test_a_spec_that_does_not_match_is_named_by_its_first_difference(served):
     }
     for wrong, sentence in told.items():
         for ask in (
-            lambda: client.table("main", spec=wrong),  # noqa: B023
-            lambda: client.writer("main", spec=wrong),  # noqa: B023
-            lambda: Client(client.address, specs={"main": wrong}),  # noqa: B023
+            lambda: client.table("main", spec=wrong),  # noqa: B023 (called at once)
+            lambda: client.writer("main", spec=wrong),  # noqa: B023 (called at once)
+            lambda: Client(client.address, specs={"main": wrong}),  # noqa: B023 (called at once)
         ):
             with pytest.raises(SpecMismatch) as caught:
                 ask()
