@@ -90,7 +90,11 @@ int rp_ring_open(struct rp_wire *wire, const struct rp_wire_place *place, char *
 void rp_ring_leave(struct rp_wire *wire);
 int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
                   const struct rp_dpdk_options *options, char *error);
+void rp_memif_leave(struct rp_wire *wire);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */
+uint32_t rp_wire_number(void); /* for names: never the same twice */
+/* Runs it in DPDK's interrupt thread and waits until it has run. */
+void rp_wire_run(void (*run)(void *argument), void *argument);
 
 /* One sentence that ends in what DPDK said. Returns `status` negated. */
 int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what);

@@ -1,0 +1,161 @@
+/* A wire of shared memory between two processes of one host: DPDK's memif driver. */
+#include <errno.h>
+#include <rte_bus_vdev.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "dpdk_parts.h"
+#include "status.h"
+
+enum { LINK_TRIES = 60, LINK_NAP_NS = 5000000, VDEV_ARGUMENTS = 256 };
+
+/* The memif links this process is a client on. A second device on one of them would be refused by
+ * the driver, which then keeps its Ethernet port for ever (DPDK 22.11). */
+static struct rp_memif_link {
+    char socket[sizeof((struct rp_dpdk_options *)0)->socket];
+    uint32_t id;
+} links[RTE_MAX_ETHPORTS];
+
+static int is_up(uint16_t device)
+{
+    struct rte_eth_link link = {0};
+    return rte_eth_link_get_nowait(device, &link) == 0 && link.link_status;
+}
+
+struct memif {
+    struct rp_wire *wire;
+    const struct rp_wire_place *place;
+    const char *socket;
+    uint32_t id;
+    int failed;
+};
+
+static int make_memif(const struct memif *memif)
+{
+    char name[RTE_ETH_NAME_MAX_LEN], arguments[VDEV_ARGUMENTS];
+    uint16_t device;
+    snprintf(name, sizeof name, "net_memif%u", rp_wire_number());
+    snprintf(arguments, sizeof arguments,
+             "role=%s,id=%u,socket=%s,socket-abstract=no,rsize=10,bsize=%u",
+             memif->place->serve ? "server" : "client", memif->id, memif->socket,
+             rp_pool_room(memif->place->mtu));
+    if (rte_vdev_init(name, arguments)) {
+        return -1;
+    }
+    if (rte_eth_dev_get_port_by_name(name, &device)) {
+        (void)rte_vdev_uninit(name);
+        return -1;
+    }
+    return rp_wire_start(memif->wire, device, name, 1);
+}
+
+static void start_there(void *argument)
+{
+    struct memif *memif = argument;
+    memif->failed = make_memif(memif);
+}
+
+static int start_memif(struct rp_wire *wire, const struct rp_wire_place *place, const char *socket,
+                       uint32_t id)
+{
+    struct memif memif = {wire, place, socket, id, 0};
+    rp_wire_run(start_there, &memif);
+    return memif.failed;
+}
+
+/* A place in links[] for this link, or null: it is taken here. */
+static struct rp_memif_link *claim(const char *socket, uint32_t id)
+{
+    struct rp_memif_link *unused = NULL;
+    for (uint32_t i = 0; i < RTE_MAX_ETHPORTS; i++) {
+        if (!links[i].socket[0]) {
+            unused = &links[i];
+        } else if (links[i].id == id && strcmp(links[i].socket, socket) == 0) {
+            return NULL;
+        }
+    }
+    if (unused) {
+        snprintf(unused->socket, sizeof unused->socket, "%s", socket);
+        unused->id = id;
+    }
+    return unused;
+}
+
+/* The first of its server's links that takes this client. */
+static int join_memif(struct rp_wire *wire, const struct rp_wire_place *place,
+                      const struct rp_dpdk_options *options, char *error)
+{
+    const struct timespec nap = {0, LINK_NAP_NS};
+    uint32_t first = options->id < 0 ? 0 : (uint32_t)options->id;
+    uint32_t end = options->id < 0 ? RP_DPDK_LANES : first + 1;
+    int answered = 0;
+    for (uint32_t id = first; id < end; id++) {
+        struct rp_memif_link *link = claim(options->socket, id);
+        int started = link && start_memif(wire, place, options->socket, id) == 0;
+        answered = answered || !link || started;
+        for (int tries = 0; started && tries < LINK_TRIES; tries++) {
+            if (is_up(wire->devices[0])) {
+                wire->slot = id;
+                wire->link = link;
+                return 0;
+            }
+            nanosleep(&nap, NULL);
+        }
+        rp_wire_stop(wire);
+        if (link) {
+            link->socket[0] = 0;
+        }
+    }
+    return rp_dpdk_refuse(error, place, RP_SYSTEM,
+                          answered ? "no link is free: say links=N, up to 16, where it is served"
+                          : "nobody serves at that socket");
+}
+
+/* A killed server leaves its socket's file, which would refuse the next. 1: a server is there. */
+static int clear_socket(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    int failed = file < 0 || connect(file, (struct sockaddr *)&address, sizeof address) != 0;
+    if (failed && errno == ECONNREFUSED) {
+        unlink(path); /* only a socket refuses */
+    }
+    if (file >= 0) {
+        close(file);
+    }
+    return !failed;
+}
+
+int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
+                  const struct rp_dpdk_options *options, char *error)
+{
+    wire->pool = rp_pool_open(RP_DPDK_MBUFS, place->mtu);
+    if (!wire->pool) {
+        return rp_dpdk_refuse(error, place, RP_NO_MEMORY,
+                              "no memory for frames, say memory= in the first url");
+    }
+    if (!place->serve) {
+        return join_memif(wire, place, options, error);
+    }
+    if (clear_socket(options->socket)) {
+        return rp_dpdk_refuse(error, place, RP_SYSTEM, "a server has that socket already");
+    }
+    for (uint32_t id = 0; id < options->links; id++) {
+        if (start_memif(wire, place, options->socket, id)) {
+            return rp_dpdk_refuse(error, place, RP_SYSTEM, "no memif device at that socket");
+        }
+    }
+    return 0;
+}
+
+void rp_memif_leave(struct rp_wire *wire)
+{
+    if (wire->link) {
+        wire->link->socket[0] = 0;
+    }
+}
