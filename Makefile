@@ -65,6 +65,7 @@ test: setup     ## every test, the C ones twice: plain and under sanitizers; a s
 	$(Q)$(MAKE) -s --no-print-directory sim SEEDS=50
 	$(Q)echo "native tests: $(words $(PROGRAMS)) programs passed, then again under address and undefined-behaviour sanitizers"
 	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q
+	$(Q)$(MAKE) -s --no-print-directory test-dpdk-here
 
 include tests/dpdk.mk tests/proof.mk tests/atari.mk tests/examples.mk tests/package.mk tests/runs.mk
 

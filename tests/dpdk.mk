@@ -1,5 +1,5 @@
 # The transport dpdk://, a second shared object; its frame parser is tested with everything else, the
-# rest by `make test-dpdk`, which installs what it needs.
+# rest by `make test-dpdk`, which installs what it needs; `make test` ends in it.
 DPDK_OBJECT  := replay_server/_dpdk.so
 DPDK_SOURCES := $(sort $(wildcard native/dpdk/*.c))
 DPDK_HEADERS := $(sort $(wildcard native/dpdk/*.h)) $(HEADERS)
@@ -7,13 +7,15 @@ DPDK_LIBS    := -lrte_net_ring -lrte_bus_vdev -lrte_ethdev -lrte_mbuf -lrte_memp
 DPDK_CFLAGS   = $(patsubst -I%,-isystem %,$(shell pkg-config --cflags libdpdk))
 HAVE_DPDK     = command -v pkg-config > /dev/null && pkg-config --exists libdpdk
 DPDK_NEEDS   := DPDK is missing here: apt-get install libdpdk-dev pkg-config (this does it where it runs as root)
+DPDK_INSTALL  = apt-get install -y -q --no-install-recommends libdpdk-dev pkg-config
 
-.PHONY: dpdk dpdk-packages test-dpdk
+.PHONY: dpdk dpdk-packages test-dpdk test-dpdk-here
 
 $(BUILD)/test_frame $(BUILD)/san/test_frame: native/dpdk/frame.c native/dpdk/frame.h
 dpdk-packages:
-	$(Q)$(HAVE_DPDK) || { test "$$(id -u)" = 0 && apt-get install -y -q --no-install-recommends \
-	    libdpdk-dev pkg-config > /dev/null; } || { echo "$(DPDK_NEEDS)"; exit 1; }
+	$(Q)mkdir -p $(BUILD); $(HAVE_DPDK) || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null \
+	    && { $(DPDK_INSTALL) || { apt-get update -q && $(DPDK_INSTALL); }; } > $(BUILD)/dpdk-packages.log 2>&1; } \
+	    || { echo "$(DPDK_NEEDS)"; exit 1; }
 dpdk: dpdk-packages ## the transport dpdk://, replay_server/_dpdk.so; installs DPDK where it runs as root
 	$(Q)$(MAKE) -s --no-print-directory $(DPDK_OBJECT)
 $(DPDK_OBJECT): $(DPDK_SOURCES) $(DPDK_HEADERS)
@@ -23,5 +25,10 @@ test-dpdk: setup dpdk $(BUILD)/test_dpdk ## the transport dpdk:// over net_ring 
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_dpdk
 	$(Q)CONFORMANCE=dpdk PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests $(VENV)/bin/pytest -q \
 	    tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/processes.py
+# What `make test` runs of it: all, or one line that says what was left out and why; in CI it is there.
+test-dpdk-here:
+	$(Q)mkdir -p $(BUILD); if $(MAKE) -s --no-print-directory dpdk-packages > $(BUILD)/dpdk-packages.txt; then \
+	    $(MAKE) -s --no-print-directory test-dpdk; \
+	else echo "left out, dpdk://: $$(cat $(BUILD)/dpdk-packages.txt)"; test -z "$$CI"; fi
 $(BUILD)/test_dpdk: tests/dpdk/test_dpdk.c $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm
