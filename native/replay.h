@@ -183,6 +183,32 @@ void rp_importance_odds(const struct rp_landing *landing, const struct rp_weighi
                         uint32_t count, double uniform);
 void rp_importance_weights(const struct rp_weighing *weighing, uint32_t count);
 
+/* ---- measuring a link: the same work over any transport (`bench --ladder`) ----
+ * A put is `batch` steps pushed as items, in a table that holds steps of one column of `bytes`, its
+ * writer open with one stream; a get is a sample of `batch` such items. What comes back is checked:
+ * all of it, out of the time, where latency is measured; first and last word for a rate. */
+enum rp_probe_work { RP_PROBE_PUT = 1, RP_PROBE_GET = 2 };
+struct rp_probe {
+    uint32_t work;  /* enum rp_probe_work */
+    uint32_t bytes; /* of a step: a multiple of 8, at least 16 */
+    uint32_t batch; /* steps or items of one call */
+    uint32_t depth; /* gets under way at once for a rate, 8 at most */
+    uint16_t table;
+    uint16_t reserved;
+    uint64_t patience_ns; /* a call that takes longer ends the measurement with its status */
+    uint64_t next;        /* number of the next step; counts on from call to call */
+    uint8_t *memory;      /* the caller's: batch * bytes, times depth where gets make a rate */
+    uint64_t done;        /* told: steps stored or items landed */
+    uint64_t spent_ns;    /* told: in calls; for a rate, until the last answer */
+    uint64_t wrong;       /* told: items that were not a step that was put */
+};
+/* One call after the other until `count` were made or limit_ns passed; ns each in took_ns[count].
+ * Returns how many, or a negative status. Keeps its caller for limit_ns and one call. */
+int rp_link_probe_latency(struct rp_link *link, struct rp_probe *probe, uint32_t *took_ns,
+                          uint32_t count, uint64_t limit_ns);
+/* As much as the link takes for limit_ns, all of it answered at the end. 0 or a negative status. */
+int rp_link_probe_rate(struct rp_link *link, struct rp_probe *probe, uint64_t limit_ns);
+
 /* ---- pushing: no tickets ----
  * Each returns how many were taken, all copied: at least one, but perhaps not all, where the queue
  * has little room; 0 where it stayed full for timeout_ns (RP_SLICE_NS at most). Call again with the
