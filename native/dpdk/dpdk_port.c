@@ -8,48 +8,20 @@
  * ones are written in an mbuf, behind room for headers; leased mbufs that were not sent are kept
  * for the next lease.
  */
-#include <arpa/inet.h>
 #include <assert.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "dpdk_parts.h"
-#include "status.h"
+#include "dpdk_port.h"
 
 enum {
     PEER_PORT = 4, PEER_MAC = 6, PEER_LANE = 12, PEER_SIZE = 13, /* offsets behind the IP */
     NAP_NS = 50000,       /* what a wait sleeps: devices here cannot wake anybody */
     UNANSWERED_MAX = 16,  /* sends in vain before a client asks again where its server is */
-    ASK_TRIES = 50, ASK_LOOKS = 10, ASK_NAP_NS = 200000, /* at open: 100 ms */
-    PORT_FIRST = 49152, PORT_COUNT = 16384,
     HEADROOM = RTE_PKTMBUF_HEADROOM + RP_DPDK_SHIFT,
 };
-
-struct port {
-    struct rp_port_base base;
-    struct rp_frame_host host;
-    struct rp_frame_host server; /* a client's; its MAC once resolved */
-    struct rp_peer server_peer;
-    struct rp_wire wire;
-    pid_t process;
-    int is_client;
-    int resolved;
-    int asked; /* an ARP answer is awaited */
-    uint32_t unanswered;
-    uint32_t next_lane; /* where the next look begins, so that none starves */
-    uint32_t leased_count;
-    uint32_t kept_count;
-    struct rte_mbuf *leased[RP_BURST];
-    struct rte_mbuf *kept[RP_BURST];
-    uint64_t drops[RP_FRAME_KINDS];
-};
-
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct port *own(struct rp_port *port)
 {
@@ -58,7 +30,7 @@ static struct port *own(struct rp_port *port)
 
 /* ---- peers ---- */
 
-static void pack_peer(struct rp_peer *peer, const struct rp_frame_host *host, uint32_t lane)
+void rp_dpdk_pack(struct rp_peer *peer, const struct rp_frame_host *host, uint32_t lane)
 {
     memset(peer, 0, sizeof *peer);
     peer->size = PEER_SIZE;
@@ -97,20 +69,20 @@ static void send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, ui
     }
 }
 
-static void ask(struct port *port)
+void rp_dpdk_ask(struct port *port)
 {
     struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->wire.pool);
     if (mbuf) {
         uint8_t *frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
         port->asked = 1;
-        send_own(port, mbuf, rp_frame_ask(frame, &port->host, port->server.ip), 0);
+        send_own(port, mbuf, rp_frame_ask(frame, &port->host, port->hop), 0);
     }
 }
 
-/* Only what was asked for, and only the server's address. */
+/* Only what was asked for, and only the next hop's address. */
 static void learn(struct port *port, struct rte_mbuf *mbuf, const struct rp_frame_host *from)
 {
-    if (!port->is_client || !port->asked || memcmp(from->ip, port->server.ip, RP_FRAME_IP) != 0) {
+    if (!port->is_client || !port->asked || memcmp(from->ip, port->hop, RP_FRAME_IP) != 0) {
         drop(port, mbuf, RP_FRAME_DROP_arp);
         return;
     }
@@ -153,7 +125,7 @@ static uint32_t lend(struct port *port, struct rte_mbuf *mbuf, uint8_t *frame,
         packet->peer = port->server_peer;
         port->unanswered = 0;
     } else {
-        pack_peer(&packet->peer, &view->from, lane);
+        rp_dpdk_pack(&packet->peer, &view->from, lane);
     }
     return 1;
 }
@@ -303,7 +275,7 @@ static void dpdk_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint
         flush(port, mbufs, waiting, lane);
     }
     if (port->is_client && sized && (!port->resolved || ++port->unanswered > UNANSWERED_MAX)) {
-        ask(port);
+        rp_dpdk_ask(port);
     }
 }
 
@@ -333,13 +305,11 @@ static void dpdk_close(struct rp_port *opaque)
     while (port->kept_count) {
         rte_pktmbuf_free(port->kept[--port->kept_count]);
     }
-    pthread_mutex_lock(&open_lock);
     rp_wire_close(&port->wire);
-    pthread_mutex_unlock(&open_lock);
     free(port);
 }
 
-static const struct rp_transport dpdk_transport = {
+const struct rp_transport rp_dpdk_transport = {
     .name = "dpdk",
     .rx_burst = dpdk_rx_burst,
     .rx_release = dpdk_rx_release,
@@ -348,145 +318,4 @@ static const struct rp_transport dpdk_transport = {
     .wait = dpdk_wait,
     .close = dpdk_close,
     .wake = dpdk_wake,
-};
-
-/* A client's first question, while it has nothing else to do; without an answer its sends ask. */
-static void resolve(struct port *port)
-{
-    const struct timespec nap = {0, ASK_NAP_NS};
-    for (int i = 0; i < ASK_TRIES && !port->resolved; i++) {
-        struct rp_packet packets[RP_BURST];
-        if (i % ASK_LOOKS == 0) {
-            ask(port);
-        }
-        nanosleep(&nap, NULL);
-        dpdk_rx_release((struct rp_port *)port, packets,
-                        dpdk_rx_burst((struct rp_port *)port, packets, RP_BURST));
-    }
-}
-
-/* Locally administered, and one for each address of a network. */
-static void name_host(struct rp_frame_host *host)
-{
-    host->mac[0] = 0x02;
-    host->mac[1] = 0x52;
-    memcpy(host->mac + 2, host->ip, RP_FRAME_IP);
-}
-
-static uint16_t some_port(void)
-{
-    uint16_t random = 0;
-    (void)!getrandom(&random, sizeof random, 0);
-    return (uint16_t)(PORT_FIRST + random % PORT_COUNT);
-}
-
-/* Who this port is, and for a client who its server is. */
-static void settle(struct port *port, const struct rp_frame_host *at,
-                   const struct rp_dpdk_options *options)
-{
-    static const uint8_t unsaid[RP_FRAME_IP];
-    port->host = *at;
-    if (port->is_client) {
-        port->server = *at;
-        pack_peer(&port->server_peer, &port->server, 0);
-        port->host.port = some_port();
-        port->host.ip[3] = (uint8_t)((at->ip[3] + port->wire.slot) % 254 + 1);
-        if (memcmp(options->ip, unsaid, sizeof unsaid) != 0) {
-            memcpy(port->host.ip, options->ip, RP_FRAME_IP);
-        }
-    }
-    name_host(&port->host);
-    pack_peer(&port->base.address, &port->host, 0);
-}
-
-static void print_bound(char *bound, const struct rp_url *url, uint16_t port,
-                        const struct rp_dpdk_options *options)
-{
-    if (options->vdev == RP_VDEV_RING) {
-        snprintf(bound, RP_URL_TEXT_BYTES, "dpdk://%s:%u?vdev=net_ring", url->host, port);
-    } else {
-        snprintf(bound, RP_URL_TEXT_BYTES, "dpdk://%s:%u?vdev=net_memif,role=client,socket=%s",
-                 url->host, port, options->socket);
-    }
-}
-
-/* What can be refused before DPDK starts. */
-static int check_url(struct rp_frame_host *at, struct rp_dpdk_options *parsed,
-                     const struct rp_url *url, const struct rp_port_options *options, char *error)
-{
-    const char *wrong = NULL;
-    memset(at, 0, sizeof *at);
-    if (inet_pton(AF_INET, url->host, at->ip) != 1 || at->ip[0] == 0 || at->ip[0] >= 224) {
-        wrong = "HOST is the server's own IPv4 address on the DPDK network, such as 10.0.0.1";
-    } else if (!options->serve && !url->port) {
-        wrong = "a client needs the server's port";
-    } else if (options->mtu > RP_DPDK_MTU_MAX) {
-        wrong = "over dpdk:// the mtu is at most 8960 bytes";
-    }
-    if (wrong) {
-        snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.60s:%u: %.120s", url->host, url->port, wrong);
-        return -RP_BAD_ARGUMENT;
-    }
-    at->port = url->port ? url->port : some_port();
-    return rp_dpdk_read_options(parsed, url, options->serve, error);
-}
-
-static int open_port(struct rp_port **opened, const struct rp_url *url,
-                     const struct rp_port_options *options, struct rp_peer *server, char *bound,
-                     char *error)
-{
-    struct rp_dpdk_options parsed;
-    struct rp_frame_host at;
-    int status = check_url(&at, &parsed, url, options, error);
-    if (status) {
-        return status;
-    }
-    struct rp_wire_place place = {.port = at.port, .serve = options->serve, .mtu = options->mtu};
-    struct port *port = calloc(1, sizeof *port);
-    snprintf(place.host, sizeof place.host, "%s", url->host);
-    if (!port) {
-        return rp_dpdk_refuse(error, &place, RP_NO_MEMORY, "no memory for a port");
-    }
-    pthread_mutex_lock(&open_lock);
-    status = rp_eal_start(parsed.memory, error);
-    status = status ? status : rp_wire_open(&port->wire, &place, &parsed, error);
-    pthread_mutex_unlock(&open_lock);
-    if (status) {
-        free(port);
-        return status;
-    }
-    port->base = (struct rp_port_base){.transport = &dpdk_transport, .mtu = options->mtu,
-                                       .receive_budget = RP_DPDK_BUDGET};
-    port->process = getpid();
-    port->is_client = !options->serve;
-    settle(port, &at, &parsed);
-    *server = port->is_client ? port->server_peer : port->base.address;
-    print_bound(bound, url, at.port, &parsed);
-    if (port->is_client) {
-        resolve(port);
-    }
-    *opened = (struct rp_port *)port;
-    return 0;
-}
-
-/* ---- the border ---- */
-
-static uint64_t dropped(struct rp_port *opaque, int kind)
-{
-    return kind >= 0 && kind < RP_FRAME_KINDS ? own(opaque)->drops[kind] : 0;
-}
-
-static uint32_t in_use(struct rp_port *opaque)
-{
-    return rte_mempool_in_use_count(own(opaque)->wire.pool);
-}
-
-#define SHOWN __attribute__((visibility("default")))
-extern const struct rp_dpdk_object rp_dpdk_object;
-SHOWN const struct rp_dpdk_object rp_dpdk_object = {
-    .layout = RP_DPDK_LAYOUT,
-    .open = open_port,
-    .dropped = dropped,
-    .in_use = in_use,
-    .leaked = rp_pool_leaked,
 };

@@ -1,4 +1,5 @@
 /* Wires: devices, their pools, and DPDK's interrupt thread, in which they start and end. */
+#include <pthread.h>
 #include <rte_alarm.h>
 #include <rte_bus_vdev.h>
 #include <semaphore.h>
@@ -11,6 +12,7 @@
 
 static _Atomic uint32_t names; /* of rings, pools and devices: never twice */
 static _Atomic uint64_t leaked;
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* one wire at a time comes or goes */
 
 uint32_t rp_wire_number(void)
 {
@@ -124,21 +126,7 @@ void rp_wire_stop(struct rp_wire *wire)
 
 /* ---- both ---- */
 
-int rp_wire_open(struct rp_wire *wire, const struct rp_wire_place *place,
-                 const struct rp_dpdk_options *options, char *error)
-{
-    memset(wire, 0, sizeof *wire);
-    wire->slot = place->serve ? RP_DPDK_LANES : 0;
-    rp_eal_listen();
-    int status = options->vdev == RP_VDEV_RING ? rp_ring_open(wire, place, error)
-        : rp_memif_open(wire, place, options, error);
-    if (status) {
-        rp_wire_close(wire);
-    }
-    return status;
-}
-
-void rp_wire_close(struct rp_wire *wire)
+static void close_wire(struct rp_wire *wire)
 {
     rp_wire_stop(wire);
     if (wire->hub) {
@@ -148,4 +136,27 @@ void rp_wire_close(struct rp_wire *wire)
         rp_pool_close(wire->pool);
     }
     memset(wire, 0, sizeof *wire);
+}
+
+int rp_wire_open(struct rp_wire *wire, const struct rp_wire_place *place,
+                 const struct rp_dpdk_options *options, char *error)
+{
+    memset(wire, 0, sizeof *wire);
+    wire->slot = place->serve ? RP_DPDK_LANES : 0;
+    pthread_mutex_lock(&open_lock);
+    rp_eal_listen();
+    int status = options->vdev == RP_VDEV_RING ? rp_ring_open(wire, place, error)
+        : rp_memif_open(wire, place, options, error);
+    if (status) {
+        close_wire(wire);
+    }
+    pthread_mutex_unlock(&open_lock);
+    return status;
+}
+
+void rp_wire_close(struct rp_wire *wire)
+{
+    pthread_mutex_lock(&open_lock);
+    close_wire(wire);
+    pthread_mutex_unlock(&open_lock);
 }

@@ -1,0 +1,163 @@
+/* Opening a port: its url read, DPDK started, its wire laid, and who it is on that; and the border,
+ * the one symbol that the core looks up. */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "dpdk_port.h"
+#include "status.h"
+
+enum {
+    ASK_TRIES = 50, ASK_LOOKS = 10, ASK_NAP_NS = 200000, /* at open: 100 ms */
+    PORT_FIRST = 49152, PORT_COUNT = 16384,
+};
+
+static struct port *own(struct rp_port *port)
+{
+    return (struct port *)(void *)port;
+}
+
+/* A client's first question, while it has nothing else to do; without an answer its sends ask. */
+static void resolve(struct port *port)
+{
+    const struct timespec nap = {0, ASK_NAP_NS};
+    for (int i = 0; i < ASK_TRIES && !port->resolved; i++) {
+        struct rp_packet packets[RP_BURST];
+        if (i % ASK_LOOKS == 0) {
+            rp_dpdk_ask(port);
+        }
+        nanosleep(&nap, NULL);
+        rp_dpdk_transport.rx_release(
+            (struct rp_port *)port, packets,
+            rp_dpdk_transport.rx_burst((struct rp_port *)port, packets, RP_BURST));
+    }
+}
+
+/* Locally administered, and one for each address of a network. */
+static void name_host(struct rp_frame_host *host)
+{
+    host->mac[0] = 0x02;
+    host->mac[1] = 0x52;
+    memcpy(host->mac + 2, host->ip, RP_FRAME_IP);
+}
+
+static uint16_t some_port(void)
+{
+    uint16_t random = 0;
+    (void)!getrandom(&random, sizeof random, 0);
+    return (uint16_t)(PORT_FIRST + random % PORT_COUNT);
+}
+
+/* Who this port is, and for a client who its server is. */
+static void settle(struct port *port, const struct rp_frame_host *at,
+                   const struct rp_dpdk_options *options)
+{
+    static const uint8_t unsaid[RP_FRAME_IP];
+    port->host = *at;
+    if (port->is_client) {
+        port->server = *at;
+        memcpy(port->hop, at->ip, sizeof port->hop);
+        rp_dpdk_pack(&port->server_peer, &port->server, 0);
+        port->host.port = some_port();
+        port->host.ip[3] = (uint8_t)((at->ip[3] + port->wire.slot) % 254 + 1);
+        if (memcmp(options->ip, unsaid, sizeof unsaid) != 0) {
+            memcpy(port->host.ip, options->ip, RP_FRAME_IP);
+        }
+    }
+    name_host(&port->host);
+    rp_dpdk_pack(&port->base.address, &port->host, 0);
+}
+
+static void print_bound(char *bound, const struct rp_url *url, uint16_t port,
+                        const struct rp_dpdk_options *options)
+{
+    if (options->vdev == RP_VDEV_RING) {
+        snprintf(bound, RP_URL_TEXT_BYTES, "dpdk://%s:%u?vdev=net_ring", url->host, port);
+    } else {
+        snprintf(bound, RP_URL_TEXT_BYTES, "dpdk://%s:%u?vdev=net_memif,role=client,socket=%s",
+                 url->host, port, options->socket);
+    }
+}
+
+/* What can be refused before DPDK starts. */
+static int check_url(struct rp_frame_host *at, struct rp_dpdk_options *parsed,
+                     const struct rp_url *url, const struct rp_port_options *options, char *error)
+{
+    const char *wrong = NULL;
+    memset(at, 0, sizeof *at);
+    if (inet_pton(AF_INET, url->host, at->ip) != 1 || at->ip[0] == 0 || at->ip[0] >= 224) {
+        wrong = "HOST is the server's own IPv4 address on the DPDK network, such as 10.0.0.1";
+    } else if (!options->serve && !url->port) {
+        wrong = "a client needs the server's port";
+    } else if (options->mtu > RP_DPDK_MTU_MAX) {
+        wrong = "over dpdk:// the mtu is at most 8960 bytes";
+    }
+    if (wrong) {
+        snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.60s:%u: %.120s", url->host, url->port, wrong);
+        return -RP_BAD_ARGUMENT;
+    }
+    at->port = url->port ? url->port : some_port();
+    return rp_dpdk_read_options(parsed, url, options->serve, error);
+}
+
+static int open_port(struct rp_port **opened, const struct rp_url *url,
+                     const struct rp_port_options *options, struct rp_peer *server, char *bound,
+                     char *error)
+{
+    struct rp_dpdk_options parsed;
+    struct rp_frame_host at;
+    int status = check_url(&at, &parsed, url, options, error);
+    if (status) {
+        return status;
+    }
+    struct rp_wire_place place = {.port = at.port, .serve = options->serve, .mtu = options->mtu};
+    struct port *port = calloc(1, sizeof *port);
+    snprintf(place.host, sizeof place.host, "%s", url->host);
+    if (!port) {
+        return rp_dpdk_refuse(error, &place, RP_NO_MEMORY, "no memory for a port");
+    }
+    status = rp_eal_start(parsed.memory, error);
+    status = status ? status : rp_wire_open(&port->wire, &place, &parsed, error);
+    if (status) {
+        free(port);
+        return status;
+    }
+    port->base = (struct rp_port_base){.transport = &rp_dpdk_transport, .mtu = options->mtu,
+                                       .receive_budget = RP_DPDK_BUDGET};
+    port->process = getpid();
+    port->is_client = !options->serve;
+    settle(port, &at, &parsed);
+    *server = port->is_client ? port->server_peer : port->base.address;
+    print_bound(bound, url, at.port, &parsed);
+    if (port->is_client) {
+        resolve(port);
+    }
+    *opened = (struct rp_port *)port;
+    return 0;
+}
+
+/* ---- the border ---- */
+
+static uint64_t dropped(struct rp_port *opaque, int kind)
+{
+    return kind >= 0 && kind < RP_FRAME_KINDS ? own(opaque)->drops[kind] : 0;
+}
+
+static uint32_t in_use(struct rp_port *opaque)
+{
+    return rte_mempool_in_use_count(own(opaque)->wire.pool);
+}
+
+#define SHOWN __attribute__((visibility("default")))
+extern const struct rp_dpdk_object rp_dpdk_object;
+SHOWN const struct rp_dpdk_object rp_dpdk_object = {
+    .layout = RP_DPDK_LAYOUT,
+    .open = open_port,
+    .dropped = dropped,
+    .in_use = in_use,
+    .leaked = rp_pool_leaked,
+};
