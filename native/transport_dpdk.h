@@ -13,10 +13,6 @@
  *
  * The object lies beside the library or program this file is in; REPLAY_DPDK names another place.
  * It is never unloaded: DPDK cannot start twice in a process.
- *
- * Known: DPDK 22.11's memif driver unmaps a lost peer's memory in its interrupt thread, while a
- * burst may be reading it: a client killed under full traffic can take its server along (about one
- * kill in thirty here). A client that closes in quiet, and net_ring, are not concerned.
  */
 #ifndef RP_TRANSPORT_DPDK_H
 #define RP_TRANSPORT_DPDK_H
@@ -36,6 +32,8 @@ struct rp_dpdk_object {
     uint32_t (*in_use)(struct rp_port *port);
     /* mbufs that were still in use when their pool was to be freed, since this process began */
     uint64_t (*leaked)(void);
+    /* how often the memif driver waited for bursts, before it let go of what they read */
+    uint64_t (*waits)(void);
 };
 
 /* Changes with every struct that crosses the border: object and core are built from one tree. */

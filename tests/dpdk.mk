@@ -3,7 +3,10 @@
 DPDK_OBJECT  := replay_server/_dpdk.so
 DPDK_SOURCES := $(sort $(wildcard native/dpdk/*.c))
 DPDK_HEADERS := $(sort $(wildcard native/dpdk/*.h)) $(HEADERS)
-DPDK_LIBS    := -lrte_net_ring -lrte_bus_vdev -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_ring -lrte_eal
+# the memif driver is linked in, so that its close() and munmap() wait for bursts: dpdk_quiet.c
+DPDK_MEMIF   := -Wl,--wrap=close,--wrap=munmap,--exclude-libs,ALL -Wl,--whole-archive -l:librte_net_memif.a -Wl,--no-whole-archive
+DPDK_LIBS    := $(DPDK_MEMIF) -lrte_net_ring -lrte_bus_vdev -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_ring -lrte_eal \
+    -lrte_hash -lrte_kvargs -lrte_net -lbsd
 DPDK_CFLAGS   = $(patsubst -I%,-isystem %,$(shell pkg-config --cflags libdpdk))
 HAVE_DPDK     = command -v pkg-config > /dev/null && pkg-config --exists libdpdk
 DPDK_NEEDS   := DPDK is missing here: apt-get install libdpdk-dev pkg-config (this does it where it runs as root)

@@ -1,4 +1,5 @@
 /* A wire of shared memory between two processes of one host: DPDK's memif driver. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <rte_bus_vdev.h>
 #include <stdio.h>
@@ -34,6 +35,17 @@ struct memif {
     int failed;
 };
 
+/* EAL loads the driver as a plugin too, which would not wait for bursts: the one linked into this
+ * object registered first, and is to be the one that is used. */
+static int is_ours(uint16_t device)
+{
+    struct rte_eth_dev_info device_info;
+    Dl_info driver, here;
+    return rte_eth_dev_info_get(device, &device_info) == 0
+           && dladdr(device_info.driver_name, &driver) && dladdr(links, &here)
+           && driver.dli_fbase == here.dli_fbase;
+}
+
 static int make_memif(const struct memif *memif)
 {
     char name[RTE_ETH_NAME_MAX_LEN], arguments[VDEV_ARGUMENTS];
@@ -46,7 +58,7 @@ static int make_memif(const struct memif *memif)
     if (rte_vdev_init(name, arguments)) {
         return -1;
     }
-    if (rte_eth_dev_get_port_by_name(name, &device)) {
+    if (rte_eth_dev_get_port_by_name(name, &device) || !is_ours(device)) {
         (void)rte_vdev_uninit(name);
         return -1;
     }

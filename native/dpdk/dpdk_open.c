@@ -130,6 +130,7 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
                                        .receive_budget = RP_DPDK_BUDGET};
     port->process = getpid();
     port->is_client = !options->serve;
+    rp_bursts_open(&port->bursts);
     settle(port, &at, &parsed);
     *server = port->is_client ? port->server_peer : port->base.address;
     print_bound(bound, url, at.port, &parsed);
@@ -160,4 +161,5 @@ SHOWN const struct rp_dpdk_object rp_dpdk_object = {
     .dropped = dropped,
     .in_use = in_use,
     .leaked = rp_pool_leaked,
+    .waits = rp_bursts_waits,
 };

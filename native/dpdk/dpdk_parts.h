@@ -8,6 +8,7 @@
 
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
+#include <stdatomic.h>
 
 #include "frame.h"
 #include "transport_dpdk.h"
@@ -74,6 +75,40 @@ void rp_eal_said(char *text, size_t size);
 void rp_eal_listen(void);
 /* Gives the calling thread caches of its own; at its first call in each thread. */
 void rp_eal_greet(void);
+
+/* A port's bursts, counted at begin and end: odd within one. See dpdk_quiet.c. */
+struct rp_bursts {
+    _Atomic uint32_t count;
+    struct rp_bursts *next;
+};
+
+extern int rp_burst_fences; /* this kernel has no membarrier */
+
+static inline void rp_burst_mark(struct rp_bursts *bursts, memory_order order)
+{
+    uint32_t count = atomic_load_explicit(&bursts->count, memory_order_relaxed);
+    atomic_store_explicit(&bursts->count, count + 1, order);
+}
+
+static inline void rp_burst_begin(struct rp_bursts *bursts)
+{
+    rp_burst_mark(bursts, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (rp_burst_fences) {
+        atomic_thread_fence(memory_order_seq_cst);
+    }
+}
+
+static inline void rp_burst_end(struct rp_bursts *bursts)
+{
+    rp_burst_mark(bursts, memory_order_release);
+}
+
+/* A port's first and last: what it bursts between is waited for. */
+void rp_bursts_open(struct rp_bursts *bursts);
+void rp_bursts_close(struct rp_bursts *bursts);
+/* How often the memif driver waited, since this process began. */
+uint64_t rp_bursts_waits(void);
 
 /* Opens the devices; closing brings back all there was, mbufs included. */
 int rp_wire_open(struct rp_wire *wire, const struct rp_wire_place *place,

@@ -48,6 +48,34 @@ static uint32_t unpack_peer(struct rp_frame_host *host, const struct rp_peer *pe
     return peer->bytes[PEER_LANE];
 }
 
+/* ---- a lane ---- */
+
+static uint32_t receive(struct port *port, const struct rp_lane *from, struct rte_mbuf **mbufs,
+                        uint32_t count)
+{
+    rp_burst_begin(&port->bursts);
+    uint32_t got = rte_eth_rx_burst(from->device, from->queue, mbufs, (uint16_t)count);
+    rp_burst_end(&port->bursts);
+    return got;
+}
+
+/* Sends what the device takes; drops the rest. */
+static void transmit(struct port *port, struct rte_mbuf **mbufs, uint32_t count, uint32_t lane)
+{
+    const struct rp_lane *to = &port->wire.lanes[lane];
+    uint32_t sent = 0, last = 1;
+    rp_burst_begin(&port->bursts);
+    while (sent < count && last) { /* a device may take its own burst's worth at a time */
+        last = rte_eth_tx_burst(to->device, to->queue, mbufs + sent, (uint16_t)(count - sent));
+        sent += last;
+    }
+    rp_burst_end(&port->bursts);
+    port->base.dropped_out += count - sent;
+    while (sent < count) {
+        rte_pktmbuf_free(mbufs[sent++]);
+    }
+}
+
 /* ---- frames of the host's own ---- */
 
 static void drop(struct port *port, struct rte_mbuf *mbuf, enum rp_frame_kind why)
@@ -60,13 +88,9 @@ static void drop(struct port *port, struct rte_mbuf *mbuf, enum rp_frame_kind wh
 /* Sends one frame of `size` bytes that lies in `mbuf`. */
 static void send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, uint32_t lane)
 {
-    const struct rp_lane *to = &port->wire.lanes[lane];
     mbuf->data_len = (uint16_t)size;
     mbuf->pkt_len = size;
-    if (!rte_eth_tx_burst(to->device, to->queue, &mbuf, 1)) {
-        port->base.dropped_out++;
-        rte_pktmbuf_free(mbuf);
-    }
+    transmit(port, &mbuf, 1, lane);
 }
 
 void rp_dpdk_ask(struct port *port)
@@ -167,11 +191,9 @@ static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
     rp_eal_greet();
     for (uint32_t i = 0; i < lanes && lent < count; i++) {
         uint32_t lane = port->next_lane;
-        const struct rp_lane *from = &port->wire.lanes[lane];
         struct rte_mbuf *mbufs[RP_BURST];
-        uint16_t got =
-            rte_eth_rx_burst(from->device, from->queue, mbufs, (uint16_t)(count - lent));
-        for (uint16_t k = 0; k < got; k++) {
+        uint32_t got = receive(port, &port->wire.lanes[lane], mbufs, count - lent);
+        for (uint32_t k = 0; k < got; k++) {
             lent += take(port, mbufs[k], lane, &packets[lent]);
         }
         port->next_lane = lane + 1 == lanes ? 0 : lane + 1;
@@ -234,20 +256,6 @@ static uint32_t address(struct port *port, struct rte_mbuf *mbuf, const struct r
     return lane;
 }
 
-static void flush(struct port *port, struct rte_mbuf **mbufs, uint32_t count, uint32_t lane)
-{
-    const struct rp_lane *to = &port->wire.lanes[lane];
-    uint32_t sent = 0, last = 1;
-    while (sent < count && last) { /* a device may take its own burst's worth at a time */
-        last = rte_eth_tx_burst(to->device, to->queue, mbufs + sent, (uint16_t)(count - sent));
-        sent += last;
-    }
-    port->base.dropped_out += count - sent;
-    while (sent < count) {
-        rte_pktmbuf_free(mbufs[sent++]);
-    }
-}
-
 static void dpdk_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
 {
     struct port *port = own(opaque);
@@ -265,14 +273,14 @@ static void dpdk_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint
             continue;
         }
         if (waiting && to != lane) {
-            flush(port, mbufs, waiting, lane);
+            transmit(port, mbufs, waiting, lane);
             waiting = 0;
         }
         lane = to;
         mbufs[waiting++] = port->leased[i];
     }
     if (waiting) {
-        flush(port, mbufs, waiting, lane);
+        transmit(port, mbufs, waiting, lane);
     }
     if (port->is_client && sized && (!port->resolved || ++port->unanswered > UNANSWERED_MAX)) {
         rp_dpdk_ask(port);
@@ -305,6 +313,7 @@ static void dpdk_close(struct rp_port *opaque)
     while (port->kept_count) {
         rte_pktmbuf_free(port->kept[--port->kept_count]);
     }
+    rp_bursts_close(&port->bursts);
     rp_wire_close(&port->wire);
     free(port);
 }

@@ -13,6 +13,7 @@ struct port {
     struct rp_peer server_peer;
     uint8_t hop[RP_FRAME_IP]; /* a client's: who is asked for a MAC: its server, or its gateway */
     struct rp_wire wire;
+    struct rp_bursts bursts;
     pid_t process;
     int is_client;
     int resolved;

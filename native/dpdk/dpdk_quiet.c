@@ -1,0 +1,105 @@
+/* The memif driver loses peers in DPDK's interrupt thread: it marks the link as down, and then
+ * closes and unmaps what a burst that began before may still be reading (DPDK 22.11: one client in
+ * thirty that was killed under full traffic took its server along). A burst that begins later sees
+ * the mark and touches nothing. So it is enough that the driver waits, before it closes or unmaps
+ * anything, until every burst that runs has ended; no burst ever waits.
+ *
+ * The driver is linked into this object, where its close() and munmap() are these (-Wl,--wrap).
+ * Bursts count their begin and end in plain stores; the order between a begin and the look at the
+ * mark is enforced from the other side, by membarrier(2), or by fences where a kernel has none.
+ */
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "dpdk_parts.h"
+
+enum { SPINS = 1000, QUIET_NAP_NS = 20000 };
+
+int __real_close(int file);
+int __wrap_close(int file);
+int __real_munmap(void *address, size_t size);
+int __wrap_munmap(void *address, size_t size);
+
+int rp_burst_fences = 1;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct rp_bursts *ports;
+static _Atomic uint64_t waits;
+
+static int membarrier(int command)
+{
+    return (int)syscall(SYS_membarrier, command, 0, 0);
+}
+
+void rp_bursts_open(struct rp_bursts *bursts)
+{
+    pthread_mutex_lock(&lock);
+    rp_burst_fences = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0;
+    bursts->next = ports;
+    ports = bursts;
+    pthread_mutex_unlock(&lock);
+}
+
+void rp_bursts_close(struct rp_bursts *bursts)
+{
+    struct rp_bursts **at = &ports;
+    pthread_mutex_lock(&lock);
+    while (*at && *at != bursts) {
+        at = &(*at)->next;
+    }
+    if (*at) {
+        *at = bursts->next;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* A burst moves a bounded number of frames and waits for nothing, so it ends. */
+static void wait_for_end(const struct rp_bursts *bursts)
+{
+    const struct timespec nap = {0, QUIET_NAP_NS};
+    uint32_t begun = atomic_load_explicit(&bursts->count, memory_order_acquire);
+    for (uint32_t tries = 0; begun % 2 != 0; tries++) {
+        if (tries > SPINS) {
+            nanosleep(&nap, NULL);
+        }
+        if (atomic_load_explicit(&bursts->count, memory_order_acquire) != begun) {
+            return;
+        }
+    }
+}
+
+static void wait_for_bursts(void)
+{
+    waits++;
+    pthread_mutex_lock(&lock);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!rp_burst_fences) {
+        (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    }
+    for (const struct rp_bursts *bursts = ports; bursts; bursts = bursts->next) {
+        wait_for_end(bursts);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+int __wrap_close(int file)
+{
+    wait_for_bursts();
+    return __real_close(file);
+}
+
+int __wrap_munmap(void *address, size_t size)
+{
+    wait_for_bursts();
+    return __real_munmap(address, size);
+}
+
+uint64_t rp_bursts_waits(void)
+{
+    return waits;
+}
