@@ -12,7 +12,7 @@ HAVE_DPDK     = command -v pkg-config > /dev/null && pkg-config --exists libdpdk
 DPDK_NEEDS   := DPDK is missing here: apt-get install libdpdk-dev pkg-config (this does it where it runs as root)
 DPDK_INSTALL  = apt-get install -y -q --no-install-recommends libdpdk-dev pkg-config
 
-.PHONY: dpdk dpdk-packages test-dpdk test-dpdk-here
+.PHONY: dpdk dpdk-packages test-dpdk test-dpdk-here test-dpdk-long
 
 $(BUILD)/test_frame $(BUILD)/san/test_frame: native/dpdk/frame.c native/dpdk/frame.h
 dpdk-packages:
@@ -24,14 +24,17 @@ dpdk: dpdk-packages ## the transport dpdk://, replay_server/_dpdk.so; installs D
 $(DPDK_OBJECT): $(DPDK_SOURCES) $(DPDK_HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -fPIC -shared -fvisibility=hidden -Wl,-z,defs $(DPDK_CFLAGS) \
 	    -Inative -Inative/dpdk $(DPDK_SOURCES) -o $@ $(DPDK_LIBS) -lpthread
-test-dpdk: setup dpdk $(BUILD)/test_dpdk ## the transport dpdk:// over net_ring and memif: unprivileged, no hugepages
+test-dpdk: setup dpdk $(BUILD)/test_dpdk $(BUILD)/test_memif ## the transport dpdk:// over net_ring and memif: unprivileged, no hugepages
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_dpdk
+	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_memif
 	$(Q)CONFORMANCE=dpdk PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests $(VENV)/bin/pytest -q \
 	    tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/processes.py
+test-dpdk-long: dpdk $(BUILD)/test_memif ## memif clients killed under full traffic, a hundred rounds
+	$(Q)RP_KILL_ROUNDS=100 REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_memif
 # What `make test` runs of it: all, or one line that says what was left out and why; in CI it is there.
 test-dpdk-here:
 	$(Q)mkdir -p $(BUILD); if $(MAKE) -s --no-print-directory dpdk-packages > $(BUILD)/dpdk-packages.txt; then \
 	    $(MAKE) -s --no-print-directory test-dpdk; \
 	else echo "left out, dpdk://: $$(cat $(BUILD)/dpdk-packages.txt)"; test -z "$$CI"; fi
-$(BUILD)/test_dpdk: tests/dpdk/test_dpdk.c $(OBJECTS) $(HEADERS)
+$(BUILD)/test_dpdk $(BUILD)/test_memif: $(BUILD)/%: tests/dpdk/%.c $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm
