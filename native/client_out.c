@@ -102,7 +102,6 @@ void rp_client_out_seal(struct rp_client *client, uint8_t op, uint16_t table, ui
     uint64_t connection = op == RP_OP_HELLO || op == RP_OP_OPEN ? 0 : session->opened.session;
     packet->size = rp_packet_seal(packet->data, &message, padded, connection, session->packet++);
     packet->peer = session->server;
-    packet->segment_count = 0;
     out->used++;
     session->last_sent_ns = client->now_ns;
     rp_client_count(client, RP_COUNT_datagrams_out);

@@ -198,7 +198,6 @@ void rp_serve_send(struct rp_call *call, uint32_t size) {
     packet->size = rp_packet_seal(packet->data, &call->message, (uint32_t)sizeof answer + size,
                                   connection, next_packet(call));
     packet->peer = *call->peer;
-    packet->segment_count = 0;
     turn->used++;
     rp_server_count(server, RP_COUNT_datagrams_out);
     server->counters[RP_COUNT_bytes_out] += packet->size;

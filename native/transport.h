@@ -10,8 +10,8 @@
  * not take is lost and counted by the transport, as on any network.
  *
  * Consecutive packets to one peer, of mtu bytes but the last, may leave as one train (kernel GSO).
- * By-reference segments are appended to the packet's own bytes, in order; only transports that set
- * `by_reference` accept them, and call released(token) once the memory is no longer read.
+ * Sent bytes are the packet's own: sending rows of the ring by reference was measured, and costs
+ * more than copying them, since every datagram's CRC reads them anyway (ARCHITECTURE.md).
  *
  * One thread at a time uses a port, all but wait and wake. Nothing here allocates after open.
  */
@@ -26,23 +26,13 @@ struct rp_peer {
     uint8_t bytes[RP_PEER_BYTES];
 };
 
-enum rp_transport_limits { RP_SEGMENTS_MAX = 4 };
-
-struct rp_segment {
-    const void *data;
-    uint32_t size;
-};
-
 struct rp_packet {
     uint8_t *data;
     uint32_t size;     /* bytes at data: received, or to be sent; 0 = not sent */
     uint32_t capacity; /* transmit: bytes there is room for at data */
     struct rp_peer peer;
-    uint32_t segment_count;
-    uint32_t reserved;
-    struct rp_segment segments[RP_SEGMENTS_MAX];
-    /* the transport's own on receive; the engine's release token where segments are used */
-    uint64_t token;
+    uint64_t reserved;
+    uint64_t token; /* the transport's own, on receive */
 };
 
 struct rp_port; /* a transport's own state; its first member is struct rp_port_base */
@@ -73,8 +63,6 @@ struct rp_port_base {
     const struct rp_transport *transport;
     uint32_t mtu;            /* largest datagram, RP_MTU_MIN .. RP_MTU_MAX, a multiple of 8 */
     uint32_t receive_budget; /* full datagrams that may be in flight towards this port */
-    uint32_t by_reference;   /* 1: segments are accepted */
-    uint32_t reserved;
     struct rp_peer address;  /* where this port is reached, as its transport writes it */
     uint64_t dropped_out;    /* datagrams the network did not take */
     uint64_t dropped_in;     /* datagrams dropped below the engine, where the transport can know */

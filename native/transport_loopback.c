@@ -105,7 +105,6 @@ static uint32_t loopback_tx_lease(struct rp_port *opaque, struct rp_packet *pack
         packets[i].data = port->send + (size_t)i * port->stride;
         packets[i].size = 0;
         packets[i].capacity = port->base.mtu;
-        packets[i].segment_count = 0;
         packets[i].reserved = 0;
         packets[i].token = 0;
     }
@@ -151,7 +150,7 @@ static void loopback_tx_send(struct rp_port *opaque, struct rp_packet *packets, 
     pthread_mutex_lock(&port->hub->queue_lock);
     for (uint32_t i = 0; i < count; i++) {
         if (packets[i].size) {
-            assert(packets[i].size <= packets[i].capacity && packets[i].segment_count == 0);
+            assert(packets[i].size <= packets[i].capacity);
             port->base.dropped_out += !deliver(port, &packets[i]);
         }
         packets[i].data = NULL;

@@ -147,7 +147,6 @@ static void lend(struct rp_udp_port *port, struct rp_packet *packet)
     packet->size = size;
     packet->capacity = 0;
     packet->peer = arrival->peer;
-    packet->segment_count = 0;
     packet->reserved = 0;
     packet->token = arrival->buffer;
     arrival->offset += arrival->stride;

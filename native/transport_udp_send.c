@@ -33,7 +33,6 @@ uint32_t rp_udp_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint
         packets[i].data = port->send.memory + (size_t)i * port->send.stride;
         packets[i].size = 0;
         packets[i].capacity = port->base.mtu;
-        packets[i].segment_count = 0;
         packets[i].reserved = 0;
         packets[i].token = 0;
     }
@@ -83,7 +82,7 @@ static void add_message(const struct rp_udp_port *port, struct plan *plan, uint3
     struct msghdr *message = &plan->messages[index].msg_hdr;
     *message = (struct msghdr){.msg_iov = &plan->vectors[vector], .msg_iovlen = length};
     for (uint32_t i = 0; i < length; i++) {
-        assert(packets[i].size <= packets[i].capacity && packets[i].segment_count == 0);
+        assert(packets[i].size <= packets[i].capacity);
         plan->vectors[vector + i] =
             (struct iovec){.iov_base = packets[i].data, .iov_len = packets[i].size};
     }

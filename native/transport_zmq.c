@@ -133,7 +133,6 @@ static uint32_t zmq_tx_lease(struct rp_port *opaque, struct rp_packet *packets, 
         packets[i].data = port->send + (size_t)i * port->stride;
         packets[i].size = 0;
         packets[i].capacity = port->base.mtu;
-        packets[i].segment_count = 0;
         packets[i].reserved = 0;
         packets[i].token = 0;
     }
@@ -165,7 +164,7 @@ static void send_message(struct zmq_port *port, const struct rp_packet *packets,
     int begun = port->routes && taken;
     for (uint32_t i = 0; i < count; i++) {
         if (packets[i].size) {
-            assert(packets[i].size <= packets[i].capacity && packets[i].segment_count == 0);
+            assert(packets[i].size <= packets[i].capacity);
             taken = taken && send_frame(port, packets[i].data, packets[i].size, i + 1 < count);
             begun = begun || taken;
             port->base.dropped_out += !taken;

@@ -12,7 +12,7 @@ HAVE_DPDK     = command -v pkg-config > /dev/null && pkg-config --exists libdpdk
 DPDK_NEEDS   := DPDK is missing here: apt-get install libdpdk-dev pkg-config (this does it where it runs as root)
 DPDK_INSTALL  = apt-get install -y -q --no-install-recommends libdpdk-dev pkg-config
 
-.PHONY: dpdk dpdk-packages test-dpdk test-dpdk-here test-dpdk-long
+.PHONY: dpdk dpdk-packages test-dpdk test-dpdk-here test-dpdk-long bench-reference
 
 $(BUILD)/test_frame $(BUILD)/san/test_frame: native/dpdk/frame.c native/dpdk/frame.h
 dpdk-packages:
@@ -36,5 +36,10 @@ test-dpdk-here:
 	$(Q)mkdir -p $(BUILD); if $(MAKE) -s --no-print-directory dpdk-packages > $(BUILD)/dpdk-packages.txt; then \
 	    $(MAKE) -s --no-print-directory test-dpdk; \
 	else echo "left out, dpdk://: $$(cat $(BUILD)/dpdk-packages.txt)"; test -z "$$CI"; fi
+bench-reference: dpdk-packages $(BUILD)/bench_reference ## rows copied or referenced: what one datagram costs
+	$(Q)$(BUILD)/bench_reference
+$(BUILD)/bench_reference: tests/dpdk/bench_reference.c $(OBJECTS) $(HEADERS)
+	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ \
+	    -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_eal -lpthread -lm
 $(BUILD)/test_dpdk $(BUILD)/test_memif: $(BUILD)/%: tests/dpdk/%.c $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm

@@ -233,7 +233,6 @@ static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets,
         packets[i].data = (uint8_t *)mbuf->buf_addr + HEADROOM + RP_FRAME_HEADERS;
         packets[i].size = 0;
         packets[i].capacity = port->base.mtu;
-        packets[i].segment_count = 0;
         packets[i].reserved = 0;
         packets[i].token = 0;
     }
@@ -246,7 +245,7 @@ static uint32_t address(struct port *port, struct rte_mbuf *mbuf, const struct r
 {
     struct rp_frame_host to;
     uint32_t lane = port->is_client ? 0 : unpack_peer(&to, &packet->peer);
-    assert(packet->size <= packet->capacity && packet->segment_count == 0);
+    assert(packet->size <= packet->capacity);
     if (port->is_client ? !port->resolved : lane >= port->wire.lane_count) {
         return RP_DPDK_LANES;
     }

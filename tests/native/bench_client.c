@@ -40,7 +40,6 @@ static uint32_t bench_lease(struct rp_port *opaque, struct rp_packet *packets, u
         packets[i].data = port->buffers + (size_t)((port->next + i) % QUEUE) * port->base.mtu;
         packets[i].capacity = port->base.mtu;
         packets[i].size = 0;
-        packets[i].segment_count = 0;
     }
     return count;
 }

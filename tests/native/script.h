@@ -116,7 +116,7 @@ static void script_tx_send(struct rp_port *opaque, struct rp_packet *packets, ui
         if (packets[i].size == 0) {
             continue;
         }
-        CHECK(packets[i].size <= port->base.mtu && packets[i].segment_count == 0);
+        CHECK(packets[i].size <= port->base.mtu);
         CHECK(port->out_count < SCRIPT_OUT_MAX);
         struct script_datagram *out = &port->out[port->out_count++];
         out->data = malloc(packets[i].size);
