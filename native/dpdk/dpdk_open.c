@@ -12,7 +12,7 @@
 #include "status.h"
 
 enum {
-    ASK_TRIES = 50, ASK_LOOKS = 10, ASK_NAP_NS = 200000, /* at open: 100 ms */
+    ASK_TRIES = 500, ASK_LOOKS = 10, ASK_NAP_NS = 200000, /* at open: 1 s */
     PORT_FIRST = 49152, PORT_COUNT = 16384,
 };
 
