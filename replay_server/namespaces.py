@@ -22,6 +22,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
@@ -57,10 +58,11 @@ class End:
 class Pair:
     """Two namespaces, `server` and `client`; closed by `with` or `close`, twice is fine.
 
-    mtu: of the interfaces, in bytes of an IP packet.
+    mtu: of the interfaces, in bytes of an IP packet. What killed processes left behind goes first.
     """
 
     def __init__(self, mtu: int = 1500) -> None:
+        sweep()
         name = f"replay-{os.getpid()}-{id(self) & 0xFFFF:x}"
         self.server = End(f"{name}-s", "198.18.0.1")
         self.client = End(f"{name}-c", "198.18.0.2")
@@ -88,14 +90,26 @@ class Pair:
     def close(self) -> None:
         """Removes both, and with them the interfaces."""
         for end in self.ends:
-            command = ["ip", "netns", "del", end.namespace]
-            subprocess.run(command, capture_output=True, timeout=COMMAND_S, check=False)
+            _delete(end.namespace)
 
     def __enter__(self) -> Pair:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def sweep() -> None:
+    """Removes the namespaces of processes that ended without doing so."""
+    for path in Path("/run/netns").glob("replay-*-[sc]"):
+        process = path.name.split("-")[1]
+        if process.isdecimal() and not Path("/proc", process).exists():
+            _delete(path.name)
+
+
+def _delete(namespace: str) -> None:
+    command = ["ip", "netns", "del", namespace]
+    subprocess.run(command, capture_output=True, timeout=COMMAND_S, check=False)
 
 
 def _run(*command: str) -> None:

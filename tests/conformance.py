@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import namespaces
 import numpy as np
 from reference import Replay, power_constants
 
@@ -28,6 +29,12 @@ if os.environ.get("CONFORMANCE") == "dpdk":  # make test-dpdk: what it builds is
         "dpdk-memif": "dpdk://10.0.0.1:0?vdev=net_memif,role=server,links=6,socket=",
     }
     OUTLIVES_ITS_SERVER = ()
+if os.environ.get("CONFORMANCE") == "veth":  # past the kernel of another network namespace
+    TRANSPORTS = {
+        f"dpdk-{kind}": f"dpdk://{namespaces.SERVER}:0?vdev=net_{kind},iface={namespaces.INTERFACE}"
+        for kind in ("af_packet",)
+    }
+    OUTLIVES_ITS_SERVER = tuple(TRANSPORTS)
 CONSTANTS = power_constants(Path(__file__).parents[1] / "native" / "power_tables.h")
 SEED = 7
 _numbers = itertools.count(1)
@@ -63,8 +70,18 @@ class Place:
     def served(self, *tables: Table, url: str | None = None, **options: Any) -> Iterator[Server]:
         """A server of these tables."""
         options = {"seed": SEED, "sessions": 16, "weights_max": 1 << 20, **options}
-        with Server(tables, url or self.url(), **options) as server:
+        if self.transport.startswith("dpdk-af_"):
+            with namespaces.inside(namespaces.the_pair().server):
+                server = Server(tables, self.device(url), insecure=True, **options)
+        else:
+            server = Server(tables, url or self.url(), **options)
+        with server:
             yield server
+
+    def device(self, url: str | None) -> str:
+        """The URL of a server past the kernel, at the port of the one its clients were told."""
+        port = url.rpartition(":")[2] if url else "0"
+        return self.url().replace(":0?", f":{port}?")
 
     @contextmanager
     def pair(self, *tables: Table, **options: Any) -> Iterator[tuple[Server, Client]]:

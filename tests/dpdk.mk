@@ -43,3 +43,4 @@ $(BUILD)/bench_reference: tests/dpdk/bench_reference.c $(OBJECTS) $(HEADERS)
 	    -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_eal -lpthread -lm
 $(BUILD)/test_dpdk $(BUILD)/test_memif: $(BUILD)/%: tests/dpdk/%.c $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm
+include tests/dpdk/veth.mk

@@ -1,5 +1,8 @@
 /* Starting DPDK's environment: once, in a thread of its own, because it pins its caller to one CPU.
- * What it logs is kept, not printed: its first error line is the reason that is told. */
+ * What it logs is kept, not printed: its first error line is the reason that is told. The first
+ * dpdk:// url of a process decides how it starts; later ones agree with that, or say nothing of it.
+ */
+#include <ctype.h>
 #include <pthread.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -13,12 +16,12 @@
 #include "dpdk_parts.h"
 #include "status.h"
 
-enum { SAID_BYTES = 120, ARGUMENT_BYTES = 24 };
+enum { SAID_BYTES = 120, ARGUMENT_BYTES = 64, ARGUMENTS = 40 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     enum { EAL_NOT_STARTED, EAL_RUNNING, EAL_FAILED } state;
-    uint32_t memory;
+    struct rp_eal_options options;
     int error;
     pid_t process;
     char why[SAID_BYTES];
@@ -29,17 +32,24 @@ static char said[SAID_BYTES];
 
 /* ---- what it says ---- */
 
-static ssize_t keep_line(void *cookie, const char *text, size_t size)
+static void keep(const char *text, size_t size)
 {
-    (void)cookie;
     pthread_mutex_lock(&said_lock);
-    if (!said[0] && rte_log_cur_msg_loglevel() <= (int)RTE_LOG_ERR) {
+    if (!said[0] && size && isprint((unsigned char)*text)) {
         size_t length = strcspn(text, "\n");
         length = length < size ? length : size;
         snprintf(said, sizeof said, "%.*s", (int)(length < sizeof said ? length : sizeof said - 1),
                  text);
     }
     pthread_mutex_unlock(&said_lock);
+}
+
+static ssize_t keep_line(void *cookie, const char *text, size_t size)
+{
+    (void)cookie;
+    if (rte_log_cur_msg_loglevel() <= (int)RTE_LOG_ERR) {
+        keep(text, size);
+    }
     return (ssize_t)size;
 }
 
@@ -57,6 +67,34 @@ void rp_eal_said(char *text, size_t size)
     pthread_mutex_unlock(&said_lock);
 }
 
+/* DPDK writes what is fatal to stderr, and how it is used to stdout, past its own log. While it
+ * starts, these two streams lead here: what its thread writes is not printed, what others write
+ * meanwhile is. */
+static _Thread_local int starting;
+static const int files[2] = {STDOUT_FILENO, STDERR_FILENO};
+
+static ssize_t pass_by(void *cookie, const char *text, size_t size)
+{
+    return starting ? (ssize_t)size : write(*(const int *)cookie, text, size);
+}
+
+static void hush(FILE *before[2])
+{
+    static FILE *streams[2]; /* never closed: another thread may hold one */
+    const cookie_io_functions_t writes = {.write = pass_by};
+    for (int i = 0; i < 2; i++) {
+        int file = files[i];
+        void *cookie = (void *)(uintptr_t)&files[i];
+        streams[i] = streams[i] ? streams[i] : fopencookie(cookie, "w", writes);
+        before[i] = file == STDOUT_FILENO ? stdout : stderr;
+        if (streams[i]) {
+            setvbuf(streams[i], NULL, _IONBF, 0);
+        }
+    }
+    stdout = streams[0] ? streams[0] : stdout;
+    stderr = streams[1] ? streams[1] : stderr;
+}
+
 /* ---- starting ---- */
 
 static int first_cpu(void)
@@ -72,28 +110,82 @@ static int first_cpu(void)
     return 0;
 }
 
+struct arguments {
+    int count;
+    char *list[ARGUMENTS + 1];
+    char bytes[ARGUMENTS][ARGUMENT_BYTES];
+};
+
+static void add(struct arguments *arguments, const char *first, const char *second)
+{
+    const char *const both[2] = {first, second};
+    for (int i = 0; i < 2 && both[i] && arguments->count < ARGUMENTS; i++) {
+        char *to = arguments->bytes[arguments->count];
+        snprintf(to, ARGUMENT_BYTES, "%s", both[i]);
+        arguments->list[arguments->count++] = to;
+    }
+}
+
+static void compose(struct arguments *arguments, const struct rp_eal_options *options)
+{
+    char number[16], cores[ARGUMENT_BYTES], words[sizeof options->words], *rest = NULL;
+    add(arguments, "replay-server", "--no-telemetry");
+    if (options->huge) {
+        add(arguments, "--in-memory", NULL); /* nothing is left behind on a file system */
+    } else {
+        add(arguments, "--no-huge", "--no-shconf");
+    }
+    if (options->memory) {
+        snprintf(number, sizeof number, "%u", options->memory);
+        add(arguments, "-m", number);
+    }
+    if (options->card[0]) { /* where its memory lies for the card is then DPDK's to find out */
+        add(arguments, "-a", options->card);
+    } else {
+        add(arguments, "--no-pci", "--iova-mode=va");
+    }
+    if (options->cores[0]) {
+        snprintf(cores, sizeof cores, "0@(%s)", options->cores);
+    } else {
+        snprintf(cores, sizeof cores, "0@%d", first_cpu());
+    }
+    for (char *at = cores; *at; at++) {
+        *at = *at == ';' ? ',' : *at;
+    }
+    add(arguments, "--lcores", cores);
+    snprintf(words, sizeof words, "%s", options->words);
+    for (char *at = strtok_r(words, ";", &rest); at; at = strtok_r(NULL, ";", &rest)) {
+        add(arguments, at, NULL);
+    }
+}
+
 static void *start(void *argument)
 {
-    char memory[ARGUMENT_BYTES], core[ARGUMENT_BYTES];
-    char name[] = "replay-server", huge[] = "--no-huge", files[] = "--no-shconf",
-         pci[] = "--no-pci", telemetry[] = "--no-telemetry", iova[] = "--iova-mode=va",
-         memory_flag[] = "-m", core_flag[] = "--lcores";
-    char *arguments[] = {name, huge, files, pci, telemetry, iova, memory_flag, memory,
-                         core_flag, core, NULL};
+    static struct arguments arguments; /* DPDK keeps pointers to them */
+    FILE *before[2];
     (void)argument;
-    snprintf(memory, sizeof memory, "%u", eal.memory);
-    snprintf(core, sizeof core, "0@%d", first_cpu());
-    eal.error = rte_eal_init(10, arguments) < 0 ? rte_errno ? rte_errno : EINVAL : 0;
+    compose(&arguments, &eal.options);
+    hush(before);
+    starting = 1;
+    eal.error = rte_eal_init(arguments.count, arguments.list) < 0 ? rte_errno ? rte_errno : EINVAL
+        : 0;
+    starting = 0;
+    stdout = before[0];
+    stderr = before[1];
     return NULL;
 }
 
-static int start_once(uint32_t memory)
+static int start_once(const struct rp_eal_options *options)
 {
     cookie_io_functions_t writes = {.write = keep_line};
     pthread_t thread;
     FILE *log = fopencookie(NULL, "w", writes);
     eal.process = getpid();
-    eal.memory = memory ? memory : RP_DPDK_MEMORY;
+    eal.options = *options;
+    eal.options.huge = options->huge < 0 ? options->card[0] != 0 : options->huge;
+    if (!options->memory && !eal.options.huge) {
+        eal.options.memory = RP_DPDK_MEMORY;
+    }
     rp_eal_listen();
     if (!log || rte_openlog_stream(log) || pthread_create(&thread, NULL, start, NULL)) {
         eal.error = ENOMEM;
@@ -104,12 +196,31 @@ static int start_once(uint32_t memory)
     return eal.error ? EAL_FAILED : EAL_RUNNING;
 }
 
-int rp_eal_start(uint32_t memory, char *error)
+/* What a later url says of DPDK and the first one did not; 0: they agree. */
+static int disagrees(const struct rp_eal_options *said_later, char *how, size_t size)
 {
+    const struct rp_eal_options *first = &eal.options;
+    if (said_later->memory && said_later->memory != first->memory) {
+        snprintf(how, size, "memory=%u", first->memory);
+    } else if (said_later->huge >= 0 && said_later->huge != first->huge) {
+        snprintf(how, size, "huge=%s", first->huge ? "on" : "off");
+    } else if (said_later->cores[0] && strcmp(said_later->cores, first->cores) != 0) {
+        snprintf(how, size, "cores=%s", first->cores[0] ? first->cores : "(unsaid)");
+    } else if (said_later->words[0] && strcmp(said_later->words, first->words) != 0) {
+        snprintf(how, size, "eal=%.60s", first->words[0] ? first->words : "(unsaid)");
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+int rp_eal_start(const struct rp_eal_options *options, char *error)
+{
+    char how[80];
     int status = 0;
     pthread_mutex_lock(&lock);
     if (eal.state == EAL_NOT_STARTED) {
-        eal.state = start_once(memory);
+        eal.state = start_once(options);
     }
     if (eal.process != getpid()) {
         snprintf(error, RP_URL_ERROR_BYTES,
@@ -119,18 +230,23 @@ int rp_eal_start(uint32_t memory, char *error)
     } else if (eal.state == EAL_FAILED) {
         snprintf(error, RP_URL_ERROR_BYTES,
                  "DPDK did not start (%.100s: %.40s): it can be tried again in a new process, with "
-                 "another memory=MIB", eal.why, strerror(eal.error));
+                 "another memory=MIB%s", eal.why, strerror(eal.error),
+                 eal.options.words[0] ? " or eal=" : "");
         status = -RP_SYSTEM;
-    } else if (memory && memory != eal.memory) {
+    } else if (disagrees(options, how, sizeof how)) {
         snprintf(error, RP_URL_ERROR_BYTES,
-                 "DPDK runs in this process with memory=%u already and starts only once: say that, "
-                 "or nothing", eal.memory);
+                 "DPDK runs in this process with %.79s already and starts only once: say that, "
+                 "or nothing", how);
+        status = -RP_BAD_ARGUMENT;
+    } else if (options->card[0] && !eal.options.card[0]) {
+        snprintf(error, RP_URL_ERROR_BYTES,
+                 "DPDK runs in this process without PCI cards, as its first dpdk:// url had none: "
+                 "open the one with port= first");
         status = -RP_BAD_ARGUMENT;
     }
     pthread_mutex_unlock(&lock);
     return status;
 }
-
 /* ---- threads ---- */
 
 static pthread_key_t greeted_key;

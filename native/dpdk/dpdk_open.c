@@ -37,9 +37,14 @@ static void resolve(struct port *port)
     }
 }
 
-/* Locally administered, and one for each address of a network. */
-static void name_host(struct rp_frame_host *host)
+/* As its device is called; else locally administered, and one for each address of a network. */
+static void name_host(struct rp_frame_host *host, const uint8_t *mac)
 {
+    static const uint8_t none[RP_FRAME_MAC];
+    if (memcmp(mac, none, sizeof none) != 0) {
+        memcpy(host->mac, mac, sizeof host->mac);
+        return;
+    }
     host->mac[0] = 0x02;
     host->mac[1] = 0x52;
     memcpy(host->mac + 2, host->ip, RP_FRAME_IP);
@@ -68,14 +73,19 @@ static void settle(struct port *port, const struct rp_frame_host *at,
             memcpy(port->host.ip, options->ip, RP_FRAME_IP);
         }
     }
-    name_host(&port->host);
+    if (memcmp(options->gateway, unsaid, sizeof unsaid) != 0) {
+        memcpy(port->hop, options->gateway, sizeof port->hop);
+    }
+    name_host(&port->host, port->wire.mac);
     rp_dpdk_pack(&port->base.address, &port->host, 0);
 }
 
 static void print_bound(char *bound, const struct rp_url *url, uint16_t port,
                         const struct rp_dpdk_options *options)
 {
-    if (options->vdev == RP_VDEV_RING) {
+    if (options->vdev > RP_VDEV_MEMIF) { /* over whatever its clients have */
+        snprintf(bound, RP_URL_TEXT_BYTES, "udp://%s:%u", url->host, port);
+    } else if (options->vdev == RP_VDEV_RING) {
         snprintf(bound, RP_URL_TEXT_BYTES, "dpdk://%s:%u?vdev=net_ring", url->host, port);
     } else {
         snprintf(bound, RP_URL_TEXT_BYTES, "dpdk://%s:%u?vdev=net_memif,role=client,socket=%s",
@@ -104,6 +114,26 @@ static int check_url(struct rp_frame_host *at, struct rp_dpdk_options *parsed,
     return rp_dpdk_read_options(parsed, url, options->serve, error);
 }
 
+/* Protected mode, as over udp://; and what a device lacks. */
+static int check_device(const struct rp_dpdk_options *parsed, const struct rp_url *url,
+                        const struct rp_port_options *options, char *error)
+{
+    char why[RP_URL_ERROR_BYTES - 40];
+    int status = 0;
+    if (parsed->vdev > RP_VDEV_MEMIF && options->serve && !options->insecure) {
+        status = RP_INSECURE;
+        snprintf(why, sizeof why,
+                 "other hosts could reach it, and there is no key: take vdev=net_ring or "
+                 "net_memif, or say insecure (--insecure) if all who can reach it are trusted");
+    } else {
+        status = rp_card_check(parsed, why, sizeof why);
+    }
+    if (status) {
+        snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.20s:%u: %s", url->host, url->port, why);
+    }
+    return -status;
+}
+
 static int open_port(struct rp_port **opened, const struct rp_url *url,
                      const struct rp_port_options *options, struct rp_peer *server, char *bound,
                      char *error)
@@ -111,6 +141,7 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
     struct rp_dpdk_options parsed;
     struct rp_frame_host at;
     int status = check_url(&at, &parsed, url, options, error);
+    status = status ? status : check_device(&parsed, url, options, error);
     if (status) {
         return status;
     }
@@ -120,7 +151,7 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
     if (!port) {
         return rp_dpdk_refuse(error, &place, RP_NO_MEMORY, "no memory for a port");
     }
-    status = rp_eal_start(parsed.memory, error);
+    status = rp_eal_start(&parsed.eal, error);
     status = status ? status : rp_wire_open(&port->wire, &place, &parsed, error);
     if (status) {
         free(port);

@@ -1,5 +1,6 @@
 /* What stands behind ? in a dpdk:// URL: NAME=VALUE, between & or, as DPDK writes it, commas. */
 #include <arpa/inet.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "dpdk_parts.h"
 #include "status.h"
 
-enum { MEMORY_MAX = 1 << 20, VALUE_BYTES = 108, ROLE_BYTES = 8 };
+enum { MEMORY_MAX = 1 << 20, VALUE_BYTES = 108, ROLE_BYTES = 8, VLAN_MAX = 4094 };
 
 static int refuse(const struct rp_url *url, char *error, const char *what)
 {
@@ -15,69 +16,129 @@ static int refuse(const struct rp_url *url, char *error, const char *what)
     return -RP_BAD_ARGUMENT;
 }
 
-/* A number of at most `most`, or -1. */
-static int64_t read_number(const char *text, long most)
+#define AT(member) offsetof(struct rp_dpdk_options, member)
+#define TEXT(name, member) {name, AT(member), sizeof ((struct rp_dpdk_options *)0)->member}
+
+static const struct number {
+    const char *name;
+    size_t at; /* of an int32_t or uint32_t */
+    int32_t least, most;
+    const char *wrong;
+} numbers[] = {
+    {"links", AT(links), 1, RP_DPDK_LANES,
+     "links= is 1 to 16: how many clients can be there at once"},
+    {"id", AT(id), 0, RP_DPDK_LANES - 1, "id= is 0 to 15: which of the server's links"},
+    {"memory", AT(eal.memory), 1, MEMORY_MAX, "memory= is a number of MiB"},
+    {"vlan", AT(vlan), 1, VLAN_MAX, "vlan= is 1 to 4094: the tag of this network's frames"},
+};
+static const struct text {
+    const char *name;
+    size_t at, size;
+} texts[] = {
+    TEXT("socket", socket), TEXT("iface", iface), TEXT("port", eal.card),
+    TEXT("cores", eal.cores), TEXT("eal", eal.words),
+};
+static const struct text addresses[] = {TEXT("ip", ip), TEXT("gateway", gateway)};
+
+static const char *const vdevs[] = {
+    [RP_VDEV_RING] = "net_ring",
+    [RP_VDEV_MEMIF] = "net_memif",
+    [RP_VDEV_AF_PACKET] = "net_af_packet",
+    [RP_VDEV_AF_XDP] = "net_af_xdp",
+    [RP_VDEV_TAP] = "net_tap",
+};
+
+const char *rp_vdev_name(enum rp_vdev vdev)
 {
-    char *end;
-    long number = strtol(text, &end, 10);
-    return *text < '0' || *text > '9' || *end || number > most ? -1 : number;
+    return vdev < RP_VDEV_PCI ? vdevs[vdev] : "";
 }
 
-/* net_ring, net_memif, either with a number behind it. */
+/* A driver's name, with or without a number behind it. */
 static int read_vdev(struct rp_dpdk_options *options, const char *value)
 {
     size_t length = strcspn(value, "0123456789");
     if (value[length + strspn(value + length, "0123456789")]) {
         return 0;
     }
-    options->vdev = length == 9 ? RP_VDEV_MEMIF : RP_VDEV_RING;
-    return (length == 8 && strncmp(value, "net_ring", 8) == 0)
-           || (length == 9 && strncmp(value, "net_memif", 9) == 0);
+    for (enum rp_vdev vdev = RP_VDEV_RING; vdev < RP_VDEV_PCI; vdev++) {
+        if (strlen(vdevs[vdev]) == length && strncmp(value, vdevs[vdev], length) == 0) {
+            options->vdev = vdev;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static const char *read_number(void *at, const struct number *number, const char *value)
+{
+    char *end;
+    long read = strtol(value, &end, 10);
+    if (*value < '0' || *value > '9' || *end || read < number->least || read > number->most) {
+        return number->wrong;
+    }
+    int32_t narrow = (int32_t)read;
+    memcpy(at, &narrow, sizeof narrow);
+    return NULL;
 }
 
 /* Null, or what is wrong. */
 static const char *read_option(struct rp_dpdk_options *options, const char *name,
                                const char *value, char *role)
 {
-    int64_t number = -1;
+    char *base = (char *)options;
     if (strcmp(name, "vdev") == 0) {
-        return read_vdev(options, value) ? NULL : "vdev= is net_ring or net_memif here";
+        return read_vdev(options, value) ? NULL
+            : "vdev= is net_ring, net_memif, net_af_packet, net_af_xdp or net_tap here";
     }
     if (strcmp(name, "role") == 0) {
         snprintf(role, ROLE_BYTES, "%.7s", value);
         return NULL;
     }
-    if (strcmp(name, "socket") == 0) {
-        snprintf(options->socket, sizeof options->socket, "%s", value);
-        return NULL;
+    if (strcmp(name, "huge") == 0) {
+        options->eal.huge = strcmp(value, "on") == 0;
+        return options->eal.huge || strcmp(value, "off") == 0 ? NULL : "huge= is on or off";
     }
-    if (strcmp(name, "ip") == 0) {
-        return inet_pton(AF_INET, value, options->ip) == 1 ? NULL : "ip= is an IPv4 address";
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (strcmp(name, numbers[i].name) == 0) {
+            return read_number(base + numbers[i].at, &numbers[i], value);
+        }
     }
-    if (strcmp(name, "links") == 0) {
-        number = read_number(value, RP_DPDK_LANES);
-        options->links = (uint32_t)number;
-        return number > 0 ? NULL : "links= is 1 to 16: how many clients can be there at once";
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (strcmp(name, texts[i].name) == 0) {
+            size_t size = (size_t)snprintf(base + texts[i].at, texts[i].size, "%s", value);
+            return size < texts[i].size ? NULL : "iface=, port=, cores= or eal= is too long";
+        }
     }
-    if (strcmp(name, "id") == 0) {
-        number = read_number(value, RP_DPDK_LANES - 1);
-        options->id = (int32_t)number;
-        return number >= 0 ? NULL : "id= is 0 to 15: which of the server's links";
-    }
-    if (strcmp(name, "memory") == 0) {
-        number = read_number(value, MEMORY_MAX);
-        options->memory = (uint32_t)number;
-        return number > 0 ? NULL : "memory= is a number of MiB";
+    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
+        if (strcmp(name, addresses[i].name) == 0) {
+            return inet_pton(AF_INET, value, base + addresses[i].at) == 1 ? NULL
+                : "ip= and gateway= are IPv4 addresses: ip= this host's, gateway= its router's";
+        }
     }
     return strcmp(name, "mtu") == 0 ? NULL
-        : "the options are vdev, role, socket, ip, links, id, memory and mtu";
+        : "the options are vdev, port, iface, role, socket, ip, gateway, vlan, links, id, memory, "
+          "huge, cores, eal and mtu";
 }
 
-static const char *check(const struct rp_dpdk_options *options, const char *role, int serve)
+/* 3:0.0 and 0000:03:00.0 are one card; 1 where it is an address at all. */
+static int read_card(char *card, size_t size)
 {
-    if (options->vdev == RP_VDEV_RING) {
-        return options->socket[0] ? "socket= goes with vdev=net_memif" : NULL;
+    unsigned domain = 0, bus, device, function;
+    int end = 0;
+    if (sscanf(card, "%4x:%2x:%2x.%1u%n", &domain, &bus, &device, &function, &end) != 4
+        || card[end]) {
+        domain = end = 0;
+        if (sscanf(card, "%2x:%2x.%1u%n", &bus, &device, &function, &end) != 3 || card[end]) {
+            return 0;
+        }
     }
+    snprintf(card, size, "%04x:%02x:%02x.%u", domain & 0xffff, bus & 0xff, device & 0x1f,
+             function & 7);
+    return 1;
+}
+
+static const char *check_memif(const struct rp_dpdk_options *options, const char *role, int serve)
+{
     if (!options->socket[0]) {
         return "vdev=net_memif needs socket=, a path both processes can reach";
     }
@@ -88,15 +149,43 @@ static const char *check(const struct rp_dpdk_options *options, const char *role
     return NULL;
 }
 
+static const char *check(struct rp_dpdk_options *options, const char *role, int serve)
+{
+    static const uint8_t unsaid[RP_FRAME_IP];
+    int network = options->vdev > RP_VDEV_MEMIF, kernel = network && options->vdev != RP_VDEV_PCI;
+    if (options->socket[0] && options->vdev != RP_VDEV_MEMIF) {
+        return "socket= goes with vdev=net_memif";
+    }
+    if (kernel != (options->iface[0] != 0)) {
+        return kernel ? "this vdev= needs iface=, the name of a network interface"
+            : "iface= goes with vdev=net_af_packet, net_af_xdp and net_tap";
+    }
+    if (options->vdev == RP_VDEV_PCI && !read_card(options->eal.card, sizeof options->eal.card)) {
+        return "port= is a card's PCI address, such as 0000:03:00.0: python -m replay_server "
+               "doctor lists them";
+    }
+    if (strspn(options->eal.cores, "0123456789-;") != strlen(options->eal.cores)) {
+        return "cores= is a list of processors, such as 2 or 2-3 or 2;4";
+    }
+    if (!network && (options->vlan || memcmp(options->gateway, unsaid, sizeof unsaid) != 0)) {
+        return "vlan= and gateway= are for devices with a network behind them";
+    }
+    if (network && !serve && memcmp(options->ip, unsaid, sizeof unsaid) == 0) {
+        return "a client on a network of its own needs ip=, an address nobody else has there";
+    }
+    return options->vdev == RP_VDEV_MEMIF ? check_memif(options, role, serve) : NULL;
+}
+
 int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *url, int serve,
                          char *error)
 {
     char text[RP_URL_TEXT_BYTES], role[ROLE_BYTES] = "", *rest = NULL;
     const char *wrong = NULL;
-    int has_vdev = 0;
+    int devices = 0;
     memset(options, 0, sizeof *options);
     options->links = RP_DPDK_LINKS;
     options->id = -1;
+    options->eal.huge = -1;
     snprintf(text, sizeof text, "%s", url->options);
     for (char *at = strtok_r(text, "&,", &rest); at && !wrong; at = strtok_r(NULL, "&,", &rest)) {
         char *value = strchr(at, '=');
@@ -104,12 +193,15 @@ int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *u
             return refuse(url, error, "options are NAME=VALUE, a value under 108 bytes");
         }
         *value++ = 0;
-        has_vdev = has_vdev || strcmp(at, "vdev") == 0;
+        devices += strcmp(at, "vdev") == 0 || strcmp(at, "port") == 0;
         wrong = read_option(options, at, value, role);
     }
-    if (!wrong && !has_vdev) {
-        wrong = "say ?vdev=net_ring, or ?vdev=net_memif,role=server,socket=PATH";
+    if (!wrong && devices != 1) {
+        wrong = devices ? "vdev= or port=, one device"
+            : "say ?vdev=net_ring, or ?vdev=net_memif,role=server,socket=PATH, or "
+              "?vdev=net_af_xdp,iface=NAME, or ?port=PCI-ADDRESS";
     }
+    options->vdev = options->eal.card[0] ? RP_VDEV_PCI : options->vdev;
     wrong = wrong ? wrong : check(options, role, serve);
     return wrong ? refuse(url, error, wrong) : 0;
 }

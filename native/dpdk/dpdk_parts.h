@@ -27,15 +27,28 @@ enum rp_dpdk_limits {
     RP_DPDK_SHIFT = (8 - RP_FRAME_HEADERS % 8) % 8,
 };
 
-enum rp_vdev { RP_VDEV_RING, RP_VDEV_MEMIF };
+/* Those behind memif have a network behind them, which others reach too. */
+enum rp_vdev { RP_VDEV_RING, RP_VDEV_MEMIF, RP_VDEV_AF_PACKET, RP_VDEV_AF_XDP, RP_VDEV_TAP,
+               RP_VDEV_PCI };
+
+struct rp_eal_options { /* how DPDK starts, for all of a process */
+    uint32_t memory; /* MiB; 0: not said */
+    int32_t huge;    /* -1: not said: on for PCI cards */
+    char card[32];   /* a PCI address; "": none */
+    char cores[32];  /* where its main thread may run; "": not said */
+    char words[108]; /* more arguments, between ; */
+};
 
 struct rp_dpdk_options { /* what stands behind ? in the url */
     enum rp_vdev vdev;
+    struct rp_eal_options eal;
     char socket[108];
+    char iface[16];
     uint8_t ip[RP_FRAME_IP]; /* 0.0.0.0: not said */
+    uint8_t gateway[RP_FRAME_IP];
+    uint32_t vlan; /* 0: none */
     uint32_t links;
-    uint32_t memory; /* 0: not said */
-    int32_t id;      /* -1: not said */
+    int32_t id; /* -1: not said */
 };
 
 struct rp_lane {
@@ -47,6 +60,8 @@ struct rp_hub; /* the rings of a net_ring server and its clients */
 
 struct rp_memif_link; /* a link this process is a client on */
 
+struct rp_card; /* a device with a network behind it */
+
 struct rp_wire {
     struct rp_lane lanes[RP_DPDK_LANES];
     uint32_t lane_count;
@@ -54,6 +69,8 @@ struct rp_wire {
     struct rte_mempool *pool;
     struct rp_hub *hub;
     struct rp_memif_link *link;
+    struct rp_card *card;
+    uint8_t mac[RP_FRAME_MAC]; /* its device's own; zero: it has none to keep */
     uint32_t device_count;
     uint16_t devices[RP_DPDK_LANES];
     char names[RP_DPDK_LANES][RTE_ETH_NAME_MAX_LEN];
@@ -67,9 +84,9 @@ struct rp_wire_place {
     uint32_t mtu;
 };
 
-/* Starts DPDK, once per process, in a thread of its own; `memory` in MiB, 0 for what it has or by
- * default. 0, or a negative status with a sentence in error[RP_URL_ERROR_BYTES]. */
-int rp_eal_start(uint32_t memory, char *error);
+/* Starts DPDK, once per process, in a thread of its own; later calls have to agree with the first.
+ * 0, or a negative status with a sentence in error[RP_URL_ERROR_BYTES]. */
+int rp_eal_start(const struct rp_eal_options *options, char *error);
 /* DPDK's first error line since rp_eal_listen, or ""; in text[size]. */
 void rp_eal_said(char *text, size_t size);
 void rp_eal_listen(void);
@@ -117,8 +134,8 @@ void rp_wire_close(struct rp_wire *wire);
 
 /* For wires: a device configured and started with as many queues as pairs; a pool, and its end. */
 int rp_wire_start(struct rp_wire *wire, uint16_t device, const char *name, uint32_t queues);
-struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t mtu);
-uint32_t rp_pool_room(uint32_t mtu); /* bytes of a frame its mbufs hold */
+struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket);
+uint32_t rp_pool_room(uint32_t mtu); /* bytes of a frame its mbufs are to hold */
 void rp_pool_close(struct rte_mempool *pool);
 uint64_t rp_pool_leaked(void);
 int rp_ring_open(struct rp_wire *wire, const struct rp_wire_place *place, char *error);
@@ -126,6 +143,12 @@ void rp_ring_leave(struct rp_wire *wire);
 int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
                   const struct rp_dpdk_options *options, char *error);
 void rp_memif_leave(struct rp_wire *wire);
+int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
+                 const struct rp_dpdk_options *options, char *error);
+void rp_card_leave(struct rp_wire *wire);
+/* What can be refused of a device before DPDK starts: 0, or a status and a sentence in why. */
+int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size);
+const char *rp_vdev_name(enum rp_vdev vdev);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */
 uint32_t rp_wire_number(void); /* for names: never the same twice */
 /* Runs it in DPDK's interrupt thread and waits until it has run. */

@@ -68,7 +68,7 @@ static struct rp_hub *make_hub(const struct rp_wire_place *place)
     if (whole) {
         snprintf(hub->host, sizeof hub->host, "%s", place->host);
         hub->port = place->port;
-        hub->pool = rp_pool_open(RP_DPDK_HUB_MBUFS, place->mtu);
+        hub->pool = rp_pool_open(RP_DPDK_HUB_MBUFS, rp_pool_room(place->mtu), SOCKET_ID_ANY);
         whole = hub->pool != NULL;
         for (uint32_t i = 0; i < RP_DPDK_LANES; i++) {
             hub->up[i] = make_ring();

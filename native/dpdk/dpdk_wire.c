@@ -23,8 +23,12 @@ int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, c
 {
     char said[120];
     rp_eal_said(said, sizeof said);
-    snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.40s:%u: %.80s%s%.100s", place->host, place->port,
-             what, said[0] ? ": " : "", said);
+    int size = snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.15s:%u: %.180s", place->host,
+                        place->port, what);
+    if (said[0]) { /* what of it there is room for */
+        size_t room = RP_URL_ERROR_BYTES - (size_t)size;
+        snprintf(error + size, room, ": %.*s", (int)(room > 3 ? room - 3 : 0), said);
+    }
     return -status;
 }
 
@@ -64,13 +68,12 @@ uint32_t rp_pool_room(uint32_t mtu)
     return room < 2048 ? 2048 : room;
 }
 
-struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t mtu)
+struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket)
 {
     char name[RTE_MEMPOOL_NAMESIZE];
     snprintf(name, sizeof name, "rp_pool_%u", rp_wire_number());
     return rte_pktmbuf_pool_create(name, mbufs, RP_DPDK_CACHE, 0,
-                                   (uint16_t)(RTE_PKTMBUF_HEADROOM + rp_pool_room(mtu)),
-                                   SOCKET_ID_ANY);
+                                   (uint16_t)(RTE_PKTMBUF_HEADROOM + room), socket);
 }
 
 void rp_pool_close(struct rte_mempool *pool)
@@ -128,6 +131,11 @@ void rp_wire_stop(struct rp_wire *wire)
 
 static void close_wire(struct rp_wire *wire)
 {
+    if (wire->card) {
+        rp_card_leave(wire);
+        memset(wire, 0, sizeof *wire);
+        return;
+    }
     rp_wire_stop(wire);
     if (wire->hub) {
         rp_ring_leave(wire);
@@ -146,7 +154,8 @@ int rp_wire_open(struct rp_wire *wire, const struct rp_wire_place *place,
     pthread_mutex_lock(&open_lock);
     rp_eal_listen();
     int status = options->vdev == RP_VDEV_RING ? rp_ring_open(wire, place, error)
-        : rp_memif_open(wire, place, options, error);
+        : options->vdev == RP_VDEV_MEMIF ? rp_memif_open(wire, place, options, error)
+        : rp_card_open(wire, place, options, error);
     if (status) {
         close_wire(wire);
     }

@@ -218,7 +218,7 @@ static void refusals(void)
     static const struct refusal list[] = {
         {"dpdk://10.0.0.1:7400", 1, RP_BAD_ARGUMENT, "?vdev=net_ring"},
         {"dpdk://host:7400?vdev=net_ring", 1, RP_BAD_ARGUMENT, "IPv4 address"},
-        {"dpdk://10.0.0.1:7400?vdev=net_tap0", 1, RP_BAD_ARGUMENT, "net_ring or net_memif"},
+        {"dpdk://10.0.0.1:7400?vdev=net_bond0", 1, RP_BAD_ARGUMENT, "net_ring, net_memif"},
         {"dpdk://10.0.0.1:7400?vdev=net_ring&speed=9", 1, RP_BAD_ARGUMENT, "the options are"},
         {"dpdk://10.0.0.1:7400?vdev", 1, RP_BAD_ARGUMENT, "NAME=VALUE"},
         {"dpdk://10.0.0.1:7400?vdev=net_memif", 1, RP_BAD_ARGUMENT, "needs socket="},

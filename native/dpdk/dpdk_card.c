@@ -1,0 +1,391 @@
+/* Wires with a network behind them: an Ethernet device of DPDK's, found by name. A PCI card, or a
+ * virtual device on an interface of the kernel's: raw sockets, AF_XDP, a tap.
+ *
+ * Devices of the kernel's belong to the network namespace DPDK was started in: they are opened and
+ * closed in its interrupt thread, which stays where the first dpdk:// url was opened.
+ */
+#include <errno.h>
+#include <net/if.h>
+#include <rte_bus_vdev.h>
+#include <rte_dev.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "dpdk_parts.h"
+#include "status.h"
+
+enum {
+    IP_HEADERS = RP_FRAME_HEADERS - RP_FRAME_ETHERNET, /* what an interface's mtu counts beside */
+    PACKET_HEADER = 128,    /* what AF_PACKET writes ahead of a frame in its ring, and more */
+    PACKET_BLOCK = 1 << 16, /* bytes of its memory in one piece; no frame is larger */
+    PACKET_RING_BYTES = 1 << 21,
+    CARD_ROOM = 1024, /* cards take buffers in such steps */
+    VDEV_ARGUMENTS = 160, WHY_BYTES = 180, PATH_BYTES = 96,
+};
+
+struct rp_card { /* an open device; several ports may come to share it */
+    struct rp_card *next;
+    enum rp_vdev vdev;
+    char what[sizeof ((struct rp_dpdk_options *)0)->eal.card]; /* an interface or a PCI address */
+    char name[RTE_ETH_NAME_MAX_LEN]; /* DPDK's */
+    uint16_t device;
+    int is_probed;
+    int is_configured;
+    uint32_t members;
+    uint32_t queues;
+    uint8_t mac[RP_FRAME_MAC];
+    struct rte_mempool *pool;
+};
+
+struct opening {
+    struct rp_card *card;
+    const struct rp_dpdk_options *options;
+    uint32_t mtu;
+    int status;
+    char why[WHY_BYTES];
+};
+
+static struct rp_card *cards; /* within the lock of wires */
+
+static int fail(struct opening *opening, int status, const char *why, const char *what)
+{
+    snprintf(opening->why, sizeof opening->why, why, what);
+    return status;
+}
+
+/* The largest datagram, said where one is too large. */
+static int fail_mtu(struct opening *opening, uint32_t packet, const char *next)
+{
+    uint32_t largest = packet > IP_HEADERS ? (packet - IP_HEADERS) / 8 * 8 : 0;
+    snprintf(opening->why, sizeof opening->why, "mtu=%u is too large: %s carries at most mtu=%u%s",
+             opening->mtu, opening->card->what, largest, next);
+    return RP_BAD_ARGUMENT;
+}
+
+/* ---- interfaces of the kernel's ---- */
+
+static uint32_t frame_bytes(uint32_t mtu)
+{
+    uint32_t bytes = 2048;
+    while (bytes < mtu + RP_FRAME_HEADERS + PACKET_HEADER) {
+        bytes *= 2;
+    }
+    return bytes;
+}
+
+/* What an interface must be for a device on it, asked before its driver would. */
+static int check_interface(struct opening *opening)
+{
+    const char *name = opening->card->what;
+    struct ifreq asked = {0};
+    int file = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    snprintf(asked.ifr_name, sizeof asked.ifr_name, "%.15s", name);
+    int failed = file < 0 || ioctl(file, SIOCGIFMTU, &asked) != 0;
+    if (file >= 0) {
+        close(file);
+    }
+    if (failed) {
+        return fail(opening, RP_BAD_ARGUMENT, "there is no network interface %.16s here: `ip link` "
+                    "lists them, each network namespace has its own", name);
+    }
+    if ((uint32_t)asked.ifr_mtu < opening->mtu + IP_HEADERS) {
+        return fail_mtu(opening, (uint32_t)asked.ifr_mtu, ", until ip link set raises its own mtu");
+    }
+    return 0;
+}
+
+static int may_open_sockets(void)
+{
+    int file = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+    if (file >= 0) {
+        close(file);
+    }
+    return file >= 0 || errno != EPERM;
+}
+
+static int probe_vdev(struct opening *opening)
+{
+    struct rp_card *card = opening->card;
+    char arguments[VDEV_ARGUMENTS];
+    uint32_t frame = frame_bytes(opening->mtu);
+    int status = card->vdev == RP_VDEV_TAP ? 0 : check_interface(opening);
+    if (status) {
+        return status;
+    }
+    snprintf(card->name, sizeof card->name, "%s%u", rp_vdev_name(card->vdev), rp_wire_number());
+    if (card->vdev == RP_VDEV_AF_PACKET) {
+        snprintf(arguments, sizeof arguments, "iface=%s,blocksz=%u,framesz=%u,framecnt=%u",
+                 card->what, PACKET_BLOCK, frame, PACKET_RING_BYTES / frame);
+    } else {
+        snprintf(arguments, sizeof arguments, "iface=%s", card->what);
+    }
+    if (rte_vdev_init(card->name, arguments)) {
+        return may_open_sockets() ? fail(opening, RP_SYSTEM, "no device on the interface %.16s",
+                                         card->what)
+            : fail(opening, RP_SYSTEM, "the interface %.16s needs root, or CAP_NET_RAW (af_xdp: "
+                   "CAP_NET_ADMIN and CAP_BPF too; tap: CAP_NET_ADMIN)", card->what);
+    }
+    card->is_probed = 1;
+    return 0;
+}
+
+/* ---- PCI cards ---- */
+
+/* Which of the kernel's drivers has it: "" for none. */
+static void read_driver(char *driver, size_t size, const char *address)
+{
+    char path[PATH_BYTES], target[PATH_BYTES] = "";
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/driver", address);
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    target[length > 0 ? length : 0] = 0;
+    const char *slash = strrchr(target, '/');
+    snprintf(driver, size, "%.30s", slash ? slash + 1 : "");
+}
+
+static int is_for_dpdk(const char *driver)
+{
+    static const char *const those[] = {"vfio-pci", "uio_pci_generic", "igb_uio", "mlx4_core",
+                                        "mlx5_core"};
+    for (size_t i = 0; i < sizeof those / sizeof those[0]; i++) {
+        if (strcmp(driver, those[i]) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int has_hugepages(void)
+{
+    char line[128];
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "HugePages_Free: %lu", &pages) == 1) {
+            break;
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+    return pages > 0;
+}
+
+/* Null, or what keeps DPDK from this card; in why[size]. */
+static const char *card_lacks(const char *address, char *why, size_t size)
+{
+    char path[PATH_BYTES], driver[32];
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s", address);
+    if (access(path, F_OK) != 0) {
+        snprintf(why, size, "there is no PCI card %s: python -m replay_server doctor lists those "
+                 "there are", address);
+        return why;
+    }
+    read_driver(driver, sizeof driver, address);
+    if (!is_for_dpdk(driver)) {
+        snprintf(why, size, "the card %s is bound to %s, not to vfio-pci: deploy/nic.sh binds it, "
+                 "python -m replay_server doctor says what it needs", address,
+                 driver[0] ? driver : "no driver");
+        return why;
+    }
+    return NULL;
+}
+
+int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size)
+{
+    int huge = options->eal.huge < 0 ? options->eal.card[0] != 0 : options->eal.huge;
+    if (options->eal.card[0] && card_lacks(options->eal.card, why, size)) {
+        return RP_BAD_ARGUMENT;
+    }
+    if (huge && !has_hugepages()) {
+        snprintf(why, size, "no hugepage is free, and %s needs some: deploy/nic.sh sets them, or "
+                 "sysctl vm.nr_hugepages=512",
+                 options->eal.huge < 0 ? "a card (port=)" : "huge=on");
+        return RP_SYSTEM;
+    }
+    return 0;
+}
+
+static int probe_card(struct opening *opening)
+{
+    struct rp_card *card = opening->card;
+    snprintf(card->name, sizeof card->name, "%s", card->what);
+    if (rte_eth_dev_get_port_by_name(card->name, &card->device) && rte_dev_probe(card->name)) {
+        return fail(opening, RP_SYSTEM, "no driver of DPDK's takes the card %s: python -m "
+                    "replay_server doctor says why", card->name);
+    }
+    card->is_probed = 1;
+    return 0;
+}
+
+/* ---- both ---- */
+
+/* Bytes of a frame its mbufs must hold. */
+static uint32_t room(const struct opening *opening)
+{
+    uint32_t bytes = rp_pool_room(opening->mtu);
+    if (opening->card->vdev == RP_VDEV_AF_PACKET) { /* its driver copies what its ring holds */
+        uint32_t frame = frame_bytes(opening->mtu);
+        return bytes < frame ? frame : bytes;
+    }
+    return opening->card->vdev == RP_VDEV_PCI ? (bytes + CARD_ROOM - 1) / CARD_ROOM * CARD_ROOM
+        : bytes;
+}
+
+static int set_queues(struct rp_card *card, const struct rte_eth_conf *conf)
+{
+    uint16_t receive = RP_DPDK_RING, transmit = RP_DPDK_RING;
+    int socket = rte_eth_dev_socket_id(card->device);
+    int failed = rte_eth_dev_configure(card->device, (uint16_t)card->queues,
+                                       (uint16_t)card->queues, conf);
+    card->is_configured = !failed;
+    failed = failed ? failed
+        : rte_eth_dev_adjust_nb_rx_tx_desc(card->device, &receive, &transmit);
+    for (uint16_t queue = 0; queue < card->queues && !failed; queue++) {
+        failed = rte_eth_rx_queue_setup(card->device, queue, receive, (unsigned)socket, NULL,
+                                        card->pool);
+        failed = failed ? failed
+            : rte_eth_tx_queue_setup(card->device, queue, transmit, (unsigned)socket, NULL);
+    }
+    return failed ? failed : rte_eth_dev_start(card->device);
+}
+
+static int start_card(struct opening *opening)
+{
+    struct rp_card *card = opening->card;
+    struct rte_eth_dev_info info;
+    struct rte_eth_conf conf;
+    struct rte_ether_addr mac;
+    uint32_t packet = opening->mtu + IP_HEADERS;
+    memset(&conf, 0, sizeof conf);
+    if (rte_eth_dev_get_port_by_name(card->name, &card->device)
+        || rte_eth_dev_info_get(card->device, &info)) {
+        return fail(opening, RP_SYSTEM, "%.40s is no Ethernet device", card->what);
+    }
+    int is_bound = card->vdev == RP_VDEV_PCI || card->vdev == RP_VDEV_AF_XDP;
+    if (is_bound && packet > info.max_mtu) {
+        return fail_mtu(opening, info.max_mtu, "");
+    }
+    if (card->vdev == RP_VDEV_PCI && packet > RTE_ETHER_MTU) {
+        conf.rxmode.mtu = packet;
+    }
+    card->queues = 1;
+    card->pool = rp_pool_open(RP_DPDK_MBUFS, room(opening), rte_eth_dev_socket_id(card->device));
+    if (!card->pool) {
+        return fail(opening, RP_NO_MEMORY, "no memory for frames, say %s in the first url",
+                    "memory=");
+    }
+    if (set_queues(card, &conf) || rte_eth_macaddr_get(card->device, &mac)) {
+        return fail(opening, RP_SYSTEM, "the device on %.40s does not start", card->what);
+    }
+    memcpy(card->mac, mac.addr_bytes, sizeof card->mac);
+    return 0;
+}
+
+static void open_there(void *argument)
+{
+    struct opening *opening = argument;
+    opening->status = opening->card->vdev == RP_VDEV_PCI ? probe_card(opening)
+        : probe_vdev(opening);
+    if (!opening->status) {
+        opening->status = start_card(opening);
+    }
+}
+
+static void close_there(void *argument)
+{
+    struct rp_card *card = argument;
+    struct rte_eth_dev_info info = {0};
+    if (!card->is_probed) {
+        return;
+    }
+    (void)rte_eth_dev_info_get(card->device, &info);
+    if (card->is_configured) {
+        (void)rte_eth_dev_stop(card->device);
+    }
+    (void)rte_eth_dev_close(card->device);
+    if (card->vdev != RP_VDEV_PCI) {
+        (void)rte_vdev_uninit(card->name);
+    } else if (info.device) {
+        (void)rte_dev_remove(info.device);
+    }
+}
+
+/* A card's own threads may be waited for while it starts: not in one of them. */
+static void run_for(const struct rp_card *card, void (*run)(void *argument), void *argument)
+{
+    if (card->vdev == RP_VDEV_PCI) {
+        run(argument);
+    } else {
+        rp_wire_run(run, argument);
+    }
+}
+
+static struct rp_card *find_card(const char *what)
+{
+    struct rp_card *card = cards;
+    while (card && strcmp(card->what, what) != 0) {
+        card = card->next;
+    }
+    return card;
+}
+
+static void leave_card(struct rp_card *card)
+{
+    if (--card->members) {
+        return;
+    }
+    for (struct rp_card **at = &cards; *at; at = &(*at)->next) {
+        if (*at == card) {
+            *at = card->next;
+            break;
+        }
+    }
+    run_for(card, close_there, card);
+    rp_pool_close(card->pool);
+    free(card);
+}
+
+int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
+                 const struct rp_dpdk_options *options, char *error)
+{
+    const char *what = options->vdev == RP_VDEV_PCI ? options->eal.card : options->iface;
+    struct opening opening = {.options = options, .mtu = place->mtu};
+    if (find_card(what)) {
+        return rp_dpdk_refuse(error, place, RP_SYSTEM,
+                              "that device is open in this process already");
+    }
+    struct rp_card *card = calloc(1, sizeof *card);
+    if (!card) {
+        return rp_dpdk_refuse(error, place, RP_NO_MEMORY, "no memory for a card");
+    }
+    opening.card = card;
+    card->vdev = options->vdev;
+    card->members = 1;
+    snprintf(card->what, sizeof card->what, "%s", what);
+    card->next = cards;
+    cards = card;
+    run_for(card, open_there, &opening);
+    if (opening.status) {
+        leave_card(card);
+        return rp_dpdk_refuse(error, place, opening.status, opening.why);
+    }
+    wire->card = card;
+    wire->pool = card->pool;
+    wire->lanes[0] = (struct rp_lane){card->device, 0};
+    wire->lane_count = 1;
+    wire->devices[0] = card->device;
+    wire->device_count = 1;
+    if (card->vdev != RP_VDEV_TAP) { /* a tap's address is its kernel side's */
+        memcpy(wire->mac, card->mac, sizeof wire->mac);
+    }
+    return 0;
+}
+
+void rp_card_leave(struct rp_wire *wire)
+{
+    leave_card(wire->card);
+}
