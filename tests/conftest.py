@@ -7,12 +7,16 @@ busy machine make a test of two seconds one of a minute.
 from __future__ import annotations
 
 import re
+import signal
 from collections import Counter
 from typing import Any
 
 import torch
 
 torch.set_num_threads(1)
+# A shell starts background jobs with SIGINT ignored, and every program under test would inherit it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PROOFS = {
     "test_tabular": "tabular: values learned through the server",
