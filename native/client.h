@@ -157,6 +157,9 @@ int rp_client_blob(struct rp_client *client, uint16_t kind, uint16_t table, uint
 /* counters: RP_COUNTER_COUNT numbers of the server's, missing ones 0. */
 int rp_client_stats(struct rp_client *client, uint64_t *counters, uint32_t *sessions,
                     uint64_t deadline_ns);
+/* facts[RP_FACTS_MAX]: what the server's transport tells of itself, *count of them. */
+int rp_client_facts(struct rp_client *client, struct rp_fact *facts, uint32_t *count,
+                    uint64_t deadline_ns);
 int rp_client_reset(struct rp_client *client, uint16_t table, uint64_t epoch, uint64_t *new_epoch,
                     uint64_t deadline_ns);
 int rp_client_ping(struct rp_client *client, uint64_t deadline_ns);

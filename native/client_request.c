@@ -261,9 +261,22 @@ int rp_client_stats(struct rp_client *client, uint64_t *counters, uint32_t *sess
     int number = rp_client_ticket_new(client, RP_OP_STATS, 0, deadline_ns, 0);
     if (number > 0) {
         struct client_ticket *ticket = rp_client_ticket_at(client, number);
-        ticket->of.stats.counters = counters;
+        ticket->of.stats.target = (uint8_t *)counters;
         ticket->of.stats.sessions = sessions;
         memset(counters, 0, RP_COUNTER_COUNT * sizeof *counters);
+    }
+    return number;
+}
+
+int rp_client_facts(struct rp_client *client, struct rp_fact *facts, uint32_t *count,
+                    uint64_t deadline_ns) {
+    int number = rp_client_ticket_new(client, RP_OP_STATS, 0, deadline_ns, 0);
+    if (number > 0) {
+        struct client_ticket *ticket = rp_client_ticket_at(client, number);
+        ticket->of.stats.target = (uint8_t *)facts;
+        ticket->of.stats.told = count;
+        memset(facts, 0, RP_FACTS_MAX * sizeof *facts);
+        *count = 0;
     }
     return number;
 }
@@ -305,8 +318,15 @@ int rp_client_close(struct rp_client *client, uint64_t deadline_ns) {
 
 /* ---- sending ---- */
 
-static uint32_t stats_room(const struct rp_client *client) {
-    return (client->session.mtu - RP_ANSWER_BYTES - (uint32_t)sizeof(struct rp_stats)) / 8;
+static uint32_t stats_size(const struct client_ticket *ticket) {
+    return ticket->of.stats.told ? sizeof(struct rp_fact) : sizeof(uint64_t);
+}
+
+static struct rp_stats_request stats_request(const struct rp_client *client,
+                                             const struct client_ticket *ticket) {
+    uint32_t room = client->session.mtu - RP_ANSWER_BYTES - (uint32_t)sizeof(struct rp_stats);
+    uint32_t mark = ticket->of.stats.told ? RP_STATS_FACTS : 0;
+    return (struct rp_stats_request){ticket->of.stats.first | mark, room / stats_size(ticket)};
 }
 
 static uint32_t fill_body(const struct rp_client *client, const struct client_ticket *ticket,
@@ -321,7 +341,7 @@ static uint32_t fill_body(const struct rp_client *client, const struct client_ti
         return sizeof request;
     }
     case RP_OP_STATS: {
-        struct rp_stats_request request = {ticket->of.stats.first, stats_room(client)};
+        struct rp_stats_request request = stats_request(client, ticket);
         memcpy(body, &request, sizeof request);
         return sizeof request;
     }
@@ -411,27 +431,32 @@ static int writer_answered(struct rp_client *client, struct client_ticket *ticke
     return 1;
 }
 
-/* As many counters as fit; the rest is asked for next. 2 = not finished. */
+/* As many as fit; the rest is asked for next. 2 = not finished. */
 static int stats_answered(struct rp_client *client, struct client_ticket *ticket,
                           const uint8_t *body, uint32_t size) {
+    struct rp_stats_request asked = stats_request(client, ticket);
     struct rp_stats stats;
     if (size < sizeof stats) {
         return -RP_COUNT_drop_size;
     }
     memcpy(&stats, body, sizeof stats);
-    uint32_t first = ticket->of.stats.first;
-    if (stats.first != first || stats.count > stats_room(client)
-        || size != sizeof stats + 8ull * stats.count) {
+    uint32_t first = ticket->of.stats.first, each = stats_size(ticket);
+    uint32_t most = ticket->of.stats.told ? RP_FACTS_MAX : RP_COUNTER_COUNT;
+    if (stats.first != asked.first || stats.count > asked.count
+        || size != sizeof stats + (uint64_t)each * stats.count) {
         return -RP_COUNT_drop_size;
     }
-    for (uint32_t i = 0; i < stats.count && first + i < RP_COUNTER_COUNT; i++) {
-        memcpy(&ticket->of.stats.counters[first + i], body + sizeof stats + 8ull * i, 8);
-    }
+    uint32_t known = stats.count < most - first ? stats.count : most - first;
+    memcpy(ticket->of.stats.target + (size_t)each * first, body + sizeof stats,
+           (size_t)each * known);
     if (ticket->of.stats.sessions != NULL) {
         *ticket->of.stats.sessions = stats.sessions;
     }
-    first += stats.count;
-    if (stats.count == 0 || first >= stats.total || first >= RP_COUNTER_COUNT) {
+    first += known;
+    if (ticket->of.stats.told) {
+        *ticket->of.stats.told = first;
+    }
+    if (stats.count == 0 || first >= stats.total || first >= most) {
         return 1;
     }
     ticket->of.stats.first = first;

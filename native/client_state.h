@@ -191,8 +191,9 @@ struct client_ticket {
             int32_t failed;
         } update;
         struct {
-            uint64_t *counters;
+            uint8_t *target;  /* of counters, or of facts */
             uint32_t *sessions;
+            uint32_t *told;   /* facts: how many there are; null: counters are asked for */
             uint32_t first;
         } stats;
         struct {

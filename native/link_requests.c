@@ -75,6 +75,16 @@ uint32_t rp_link_mtu(struct rp_link *link)
     return (uint32_t)ask(link, widen_mtu);
 }
 
+uint32_t rp_link_told(struct rp_link *link, struct rp_fact *facts)
+{
+    uint32_t count = 0;
+    if (!rp_gate_enter(&link->gate)) {
+        count = rp_port_tell(link->port, facts);
+        rp_gate_leave(&link->gate);
+    }
+    return count;
+}
+
 uint64_t rp_link_dropped(struct rp_link *link)
 {
     uint64_t dropped = 0;
@@ -266,6 +276,17 @@ int rp_link_stats(struct rp_link *link, uint64_t *counters, uint32_t *sessions,
     }
     uint64_t deadline = rp_link_deadline(link, timeout_ns);
     return post_end(link, rp_client_stats(link->client, counters, sessions, deadline));
+}
+
+int rp_link_facts(struct rp_link *link, struct rp_fact *facts, uint32_t *count,
+                  uint64_t timeout_ns)
+{
+    int status = rp_gate_enter(&link->gate);
+    if (status) {
+        return status;
+    }
+    uint64_t deadline = rp_link_deadline(link, timeout_ns);
+    return post_end(link, rp_client_facts(link->client, facts, count, deadline));
 }
 
 int rp_link_reset(struct rp_link *link, uint16_t table, uint64_t epoch, uint64_t *new_epoch,

@@ -67,6 +67,7 @@ struct rp_measures { /* one consistent look at a server */
     uint64_t dropped_in;  /* datagrams lost below the server, where its port can know */
     uint64_t dropped_out; /* datagrams the network did not take */
     uint64_t table_count;
+    uint64_t fact_count;
     /* Requests by operation: from when they were received to when the turn that served them had
      * answered, in ns. How long a held-back one waited is not in here. */
     struct rp_histogram operations[RP_OPERATIONS];
@@ -76,6 +77,7 @@ struct rp_measures { /* one consistent look at a server */
     struct rp_session_meter meters[RP_SESSIONS_METERED + 1];
     struct rp_session_state states[RP_SESSIONS_METERED];
     struct rp_table_measures tables[RP_TABLES_MAX];
+    struct rp_fact facts[RP_FACTS_MAX]; /* of its transport; fact_count of them */
 };
 
 const char *rp_operation_name(int operation); /* "push", ...; null where there is none */

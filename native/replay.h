@@ -137,6 +137,8 @@ uint64_t rp_link_session(struct rp_link *link);
 uint64_t rp_link_weights_version(struct rp_link *link); /* newest any answer told of */
 uint32_t rp_link_mtu(struct rp_link *link);
 uint64_t rp_link_dropped(struct rp_link *link);         /* datagrams the network did not take */
+/* What this end's transport tells of itself: facts[RP_FACTS_MAX]; returns how many. */
+uint32_t rp_link_told(struct rp_link *link, struct rp_fact *facts);
 
 /* ---- tickets ----
  * RP_PENDING after timeout_ns (RP_SLICE_NS at most): call again. Else the request has ended: its
@@ -168,6 +170,9 @@ int rp_link_blob(struct rp_link *link, uint16_t kind, uint16_t table, uint64_t w
                  uint8_t *target, uint64_t capacity, uint64_t *size, uint64_t *version,
                  uint64_t timeout_ns);
 int rp_link_stats(struct rp_link *link, uint64_t *counters, uint32_t *sessions,
+                  uint64_t timeout_ns);
+/* What the server's transport tells of itself: facts[RP_FACTS_MAX], *count of them. */
+int rp_link_facts(struct rp_link *link, struct rp_fact *facts, uint32_t *count,
                   uint64_t timeout_ns);
 int rp_link_reset(struct rp_link *link, uint16_t table, uint64_t epoch, uint64_t *new_epoch,
                   uint64_t timeout_ns);

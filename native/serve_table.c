@@ -88,18 +88,23 @@ int rp_serve_reset(struct rp_call *call) {
 
 int rp_serve_stats(struct rp_call *call) {
     const struct rp_stats_request *request = (const void *)call->view.body;
-    struct rp_server *server = call->server;
-    if (request->first > RP_COUNTER_COUNT) {
+    const struct rp_server *server = call->server;
+    struct rp_fact facts[RP_FACTS_MAX];
+    int of_port = (request->first & RP_STATS_FACTS) != 0;
+    const uint8_t *all = of_port ? (const void *)facts : (const void *)server->counters;
+    uint32_t each = of_port ? sizeof facts[0] : sizeof server->counters[0];
+    uint32_t total = of_port ? rp_port_tell(call->turn->port, facts) : RP_COUNTER_COUNT;
+    uint32_t first = request->first & ~RP_STATS_FACTS;
+    if (first > total) {
         return -RP_BAD_ARGUMENT;
     }
-    uint32_t left = RP_COUNTER_COUNT - request->first;
-    uint32_t room = (rp_serve_room_bytes(call) - (uint32_t)sizeof(struct rp_stats)) / 8;
-    uint32_t count = request->count < left ? request->count : left;
+    uint32_t room = (rp_serve_room_bytes(call) - (uint32_t)sizeof(struct rp_stats)) / each;
+    uint32_t count = request->count < total - first ? request->count : total - first;
     count = count < room ? count : room;
-    struct rp_stats stats = {.first = request->first, .count = count, .total = RP_COUNTER_COUNT,
+    struct rp_stats stats = {.first = request->first, .count = count, .total = total,
                              .sessions = server->open};
     uint8_t *answer = rp_serve_room(call);
     memcpy(answer, &stats, sizeof stats);
-    memcpy(answer + sizeof stats, server->counters + request->first, 8ull * count);
-    return (int)(sizeof stats + 8 * count);
+    memcpy(answer + sizeof stats, all + (size_t)each * first, (size_t)each * count);
+    return (int)(sizeof stats + each * count);
 }

@@ -40,7 +40,8 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
 /* How long the last turn that received something took, transmission included: for the times of its
  * requests. */
 void rp_server_took(struct rp_server *server, uint64_t elapsed_ns);
-/* Everything measured so far, as of now_ns; dropped_in and dropped_out are left as they are. */
+/* Everything measured so far, as of now_ns; what its port tells (dropped_in,
+ * dropped_out, facts) is left as it is. */
 void rp_server_measure(const struct rp_server *server, uint64_t now_ns, struct rp_measures *told);
 const uint64_t *rp_server_counters(const struct rp_server *server); /* RP_COUNTER_COUNT numbers */
 uint32_t rp_server_sessions(const struct rp_server *server);       /* open now */

@@ -194,6 +194,7 @@ int rp_service_measure(struct rp_service *service, struct rp_measures *told)
         rp_server_measure(service->server, service_now(service), told);
         told->dropped_in = rp_port_base(service->port)->dropped_in;
         told->dropped_out = rp_port_base(service->port)->dropped_out;
+        told->fact_count = rp_port_tell(service->port, told->facts);
         rp_gate_leave(&service->gate);
     }
     return status;

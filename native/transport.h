@@ -18,6 +18,8 @@
 #ifndef RP_TRANSPORT_H
 #define RP_TRANSPORT_H
 
+#include <string.h>
+
 #include "wire.h"
 
 /* an address, opaque to all but its transport; zero-padded so that bytes compare */
@@ -57,6 +59,9 @@ struct rp_transport {
     /* The time of a transport that has its own (loopback with a virtual clock); null or 0: the
      * system's. */
     uint64_t (*now)(struct rp_port *port);
+    /* Writes what it counts of itself, every drop under its reason, and returns how many facts
+     * those are; changes nothing. Null: nothing. Use rp_port_tell. */
+    uint32_t (*tell)(struct rp_port *port, struct rp_fact facts[RP_FACTS_MAX]);
 };
 
 struct rp_port_base {
@@ -74,6 +79,24 @@ static inline struct rp_port_base *rp_port_base(struct rp_port *port) {
 
 static inline const struct rp_transport *rp_port_transport(struct rp_port *port) {
     return rp_port_base(port)->transport;
+}
+
+static inline uint32_t rp_port_tell(struct rp_port *port, struct rp_fact facts[RP_FACTS_MAX]) {
+    const struct rp_transport *transport = rp_port_transport(port);
+    return transport->tell ? transport->tell(port, facts) : 0;
+}
+
+/* For a transport's tell: appends a fact; one too many is left out, a text too long is cut. */
+static inline void rp_fact_add(struct rp_fact *facts, uint32_t *count, enum rp_fact_kind kind,
+                               const char *name, const char *sentence, uint64_t value) {
+    if (*count < RP_FACTS_MAX) {
+        struct rp_fact *fact = &facts[(*count)++];
+        memset(fact, 0, sizeof *fact);
+        memcpy(fact->name, name, strnlen(name, sizeof fact->name - 1));
+        memcpy(fact->sentence, sentence, strnlen(sentence, sizeof fact->sentence - 1));
+        fact->value = value;
+        fact->kind = kind;
+    }
 }
 
 #endif

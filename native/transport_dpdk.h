@@ -37,10 +37,11 @@ struct rp_dpdk_object {
 };
 
 /* Changes with every struct that crosses the border: object and core are built from one tree. */
-#define RP_DPDK_LAYOUT                                                                           \
-    ((uint32_t)(sizeof(struct rp_url) + 7 * sizeof(struct rp_port_options)                       \
-                + 49 * sizeof(struct rp_packet) + 343 * sizeof(struct rp_port_base)              \
-                + 2401 * sizeof(struct rp_transport) + 16807 * sizeof(struct rp_dpdk_object)))
+#define RP_DPDK_LAYOUT                                                                            \
+    ((uint32_t)(sizeof(struct rp_url) + 7 * sizeof(struct rp_port_options)                        \
+                + 49 * sizeof(struct rp_packet) + 343 * sizeof(struct rp_port_base)               \
+                + 2401 * sizeof(struct rp_transport) + 16807 * sizeof(struct rp_dpdk_object)      \
+                + RP_FACTS_MAX * sizeof(struct rp_fact)))
 
 rp_port_opener rp_dpdk_open;
 

@@ -266,6 +266,15 @@ static void loopback_close(struct rp_port *opaque)
     }
 }
 
+static uint32_t loopback_tell(struct rp_port *port, struct rp_fact *facts)
+{
+    uint32_t count = 0;
+    rp_fact_add(facts, &count, RP_FACT_OUT, "not_taken",
+                "datagrams to a port that has gone, or whose queue is full",
+                rp_port_base(port)->dropped_out);
+    return count;
+}
+
 static const struct rp_transport loopback_transport = {
     .name = "loopback",
     .rx_burst = loopback_rx_burst,
@@ -275,6 +284,7 @@ static const struct rp_transport loopback_transport = {
     .wait = loopback_wait,
     .close = loopback_close,
     .wake = loopback_wake,
+    .tell = loopback_tell,
     .now = loopback_now,
 };
 

@@ -43,6 +43,20 @@ static void udp_close(struct rp_port *opaque)
     free(port);
 }
 
+static uint32_t udp_tell(struct rp_port *opaque, struct rp_fact *facts)
+{
+    const struct rp_udp_port *port = own(opaque);
+    uint32_t count = 0;
+    rp_fact_add(facts, &count, RP_FACT_IN, "socket",
+                "dropped by the kernel at the socket: a full queue, or a wrong checksum",
+                port->base.dropped_in - port->unusable);
+    rp_fact_add(facts, &count, RP_FACT_IN, "unusable",
+                "empty, larger than the mtu, or a train that cannot be aligned", port->unusable);
+    rp_fact_add(facts, &count, RP_FACT_OUT, "not_taken", "datagrams the kernel did not take",
+                port->base.dropped_out);
+    return count;
+}
+
 static const struct rp_transport udp_transport = {
     .name = "udp",
     .rx_burst = rp_udp_rx_burst,
@@ -52,6 +66,7 @@ static const struct rp_transport udp_transport = {
     .wait = udp_wait,
     .close = udp_close,
     .wake = udp_wake,
+    .tell = udp_tell,
 };
 
 /* Asks for a buffer of that many bytes: past the system's bound where we may, else up to it. */

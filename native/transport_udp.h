@@ -78,6 +78,8 @@ struct rp_udp_port {
     struct rp_peer server; /* where it is connected to */
     int gso;
     int gro;
+    uint32_t kernel_dropped; /* what the kernel told last; it wraps */
+    uint64_t unusable;       /* of dropped_in, what the kernel did hand over */
     struct rp_udp_receive receive;
     struct rp_udp_send send;
 };

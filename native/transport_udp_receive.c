@@ -35,7 +35,8 @@ static uint32_t read_control(struct rp_udp_port *port, struct msghdr *message)
         } else if (at->cmsg_level == SOL_SOCKET && at->cmsg_type == SO_RXQ_OVFL) {
             uint32_t dropped;
             memcpy(&dropped, CMSG_DATA(at), sizeof dropped);
-            port->base.dropped_in = dropped;
+            port->base.dropped_in += dropped - port->kernel_dropped;
+            port->kernel_dropped = dropped;
         }
     }
     return segment > 0 ? (uint32_t)segment : 0;
@@ -79,6 +80,7 @@ static void note_arrival(struct rp_udp_port *port, struct mmsghdr *message, uint
         || (arrival->segment % 8 && arrival->size > arrival->segment
             && !spread(buffer_at(port, buffer), arrival))) {
         port->base.dropped_in++;
+        port->unusable++;
         free_buffer(receive, buffer);
         return;
     }

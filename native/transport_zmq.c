@@ -258,6 +258,18 @@ static void zmq_close(struct rp_port *opaque)
     free(port);
 }
 
+static uint32_t zmq_tell(struct rp_port *port, struct rp_fact *facts)
+{
+    uint32_t count = 0;
+    rp_fact_add(facts, &count, RP_FACT_IN, "unusable",
+                "frames that are empty, larger than the mtu, or of a nameless sender",
+                rp_port_base(port)->dropped_in);
+    rp_fact_add(facts, &count, RP_FACT_OUT, "not_taken",
+                "datagrams to a peer that has gone, or whose queue is full",
+                rp_port_base(port)->dropped_out);
+    return count;
+}
+
 static const struct rp_transport zmq_transport = {
     .name = "zmq",
     .rx_burst = zmq_rx_burst,
@@ -267,6 +279,7 @@ static const struct rp_transport zmq_transport = {
     .wait = zmq_wait,
     .close = zmq_close,
     .wake = zmq_wake,
+    .tell = zmq_tell,
 };
 
 static struct zmq_port *make_port(uint32_t mtu)

@@ -410,16 +410,41 @@ struct rp_blob_datagram { /* then payload */
 };
 
 struct rp_stats_request {
-    uint32_t first;
+    uint32_t first; /* with RP_STATS_FACTS: of the transport's facts */
     uint32_t count;
 };
 
-struct rp_stats { /* then count uint64 counters */
+struct rp_stats { /* then count uint64 counters, or count facts */
     uint32_t first;
     uint32_t count;
-    uint32_t total; /* how many counters there are */
+    uint32_t total; /* how many there are */
     uint32_t sessions;
 };
+
+#define RP_STATS_FACTS (1u << 31)
+
+/* [cffi] */
+enum rp_fact_kind {
+    RP_FACT_IN = 1,    /* what came in and was dropped, for the reason its name tells */
+    RP_FACT_OUT = 2,   /* what was to go out and did not */
+    RP_FACT_COUNT = 3, /* another count, no drop */
+    RP_FACT_LEVEL = 4, /* what there is now: rises and falls */
+};
+
+enum rp_fact_limits {
+    RP_FACTS_MAX = 48,
+    RP_FACT_NAME_BYTES = 32,
+    RP_FACT_SENTENCE_BYTES = 80,
+};
+
+struct rp_fact { /* a number that a transport counts of itself; texts zero-padded */
+    uint8_t name[32];     /* of a-z, 0-9 and _ */
+    uint8_t sentence[80]; /* what it counts */
+    uint64_t value;
+    uint32_t kind;
+    uint32_t reserved;
+};
+/* [/cffi] */
 
 /* ---- derived sizes ---- */
 
@@ -553,5 +578,7 @@ RP_LAYOUT(rp_blob_datagram, 32);
 RP_FIELD(rp_blob_datagram, crc, 16);
 RP_LAYOUT(rp_stats_request, 8);
 RP_LAYOUT(rp_stats, 16);
+RP_LAYOUT(rp_fact, 128);
+RP_FIELD(rp_fact, value, 112);
 
 #endif

@@ -240,7 +240,8 @@ def stats(args: dict[str, Any]) -> int:
     source = source_of(args["address"], args["timeout"])
     if args["watch"]:
         return watch(source, args["interval"])
-    print("\n".join(lines(source.look().counters)), flush=True)
+    look = source.look()
+    print("\n".join(lines(look.counters, look.facts)), flush=True)
     source.close()
     return 0
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,47 @@ def counters_of(fill: Any) -> dict[str, int]:
     numbers = ffi.new("uint64_t[]", len(COUNTERS))
     fill(numbers)
     return dict(zip(COUNTERS, ffi.unpack(numbers, len(COUNTERS)), strict=True))
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number that a transport counts of itself. kind: `in`, `out` (drops, by reason), `count` or
+    `level` (what there is now)."""
+
+    name: str
+    kind: str
+    value: int
+    sentence: str
+
+    @property
+    def is_drop(self) -> bool:
+        return self.kind in ("in", "out")
+
+    @property
+    def full_name(self) -> str:
+        """What it is called beside counters."""
+        return (f"dropped_{self.kind}_" if self.is_drop else "transport_") + self.name
+
+
+FACT_KINDS = {
+    lib.RP_FACT_IN: "in",
+    lib.RP_FACT_OUT: "out",
+    lib.RP_FACT_COUNT: "count",
+    lib.RP_FACT_LEVEL: "level",
+}
+
+
+def facts_of(raw: Any, count: int) -> tuple[Fact, ...]:
+    """The first `count` of a struct rp_fact[]; a kind not known here is left out."""
+
+    def words(field: Any) -> str:
+        return "".join(c if c.isprintable() else "?" for c in name_of(field))
+
+    return tuple(
+        Fact(words(fact.name), FACT_KINDS[fact.kind], fact.value, words(fact.sentence))
+        for fact in raw[0:count]
+        if fact.kind in FACT_KINDS
+    )
 
 
 def nanoseconds(seconds: float) -> int:
@@ -262,6 +304,11 @@ class Link(Owned):
     def counters(self) -> dict[str, int]:
         """The client's own counters by name."""
         return counters_of(lambda numbers: lib.rp_link_counters(self.raw, numbers))
+
+    def facts(self) -> tuple[Fact, ...]:
+        """What this end's transport counts."""
+        facts = ffi.new("struct rp_fact[]", lib.RP_FACTS_MAX)
+        return facts_of(facts, lib.rp_link_told(self.raw, facts))
 
     def close(self, timeout: float) -> None:
         """Ends the session; in a forked child only its copy is freed. Twice is fine."""

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from . import _native, zmq_transport
-from ._native import Link, ffi, lib
+from ._native import Fact, Link, ffi, lib
 from .batch import Batch, Keys, Landing, Shapes, keys_of
 from .batches import Batches
 from .errors import (
@@ -38,7 +38,7 @@ from .plain_rows import PlainRows, packed
 from .priorities import UpdateResult, Updates, checked_priorities
 from .remote import RemoteTable, document_of
 from .spec import Spec
-from .stats import Stats
+from .stats import Stats, stats_of
 from .table import layout_of
 from .writer import Writer, let_go_on
 
@@ -524,19 +524,17 @@ class Client:
     # -- the server ------------------------------------------------------------------------------
 
     def stats(self, timeout: float | None = None) -> Stats:
-        """The server's counters."""
+        """The server's counters, and what its transport counts."""
         timeout = self.timeout if timeout is None else timeout
-        numbers = ffi.new("uint64_t[]", len(_native.COUNTERS))
-        sessions = ffi.new("uint32_t *")
-        ticket = self._link.post(lib.rp_link_stats, numbers, sessions, timeout=timeout)
-        self._link.wait(ticket, "asking for the server's counters", timeout)
-        values = ffi.unpack(numbers, len(_native.COUNTERS))
-        counters = dict(zip(_native.COUNTERS, values, strict=True))
-        return Stats(counters, sessions[0], self.incarnation, self.weights_version)
+        return stats_of(self._link, timeout)
 
     def counters(self) -> dict[str, int]:
         """This session's own counters by name: retransmissions, time-outs, redraws, drops."""
         return self._link.counters()
+
+    def facts(self) -> tuple[Fact, ...]:
+        """What this client's own transport counts, every drop under its reason."""
+        return self._link.facts()
 
     def ping(self, timeout: float | None = None) -> None:
         """One round trip; keeps the session alive."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import _native
-from ._native import lib
+from ._native import Fact, lib
 from .errors import ConfigError, ReplayError
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -50,7 +50,7 @@ class Look:
     sessions_open: int
     weights_version: int
     tables: tuple[TableLook, ...]
-    lost: tuple[float, float] | None = None
+    facts: tuple[Fact, ...] = ()
     times: Mapping[str, Buckets] = field(default_factory=dict)
     waits: Mapping[str, Buckets] = field(default_factory=dict)
     sessions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -92,6 +92,7 @@ class ServerSource:
             sessions_open=stats.sessions,
             weights_version=stats.weights_version,
             tables=tables,
+            facts=stats.facts,
         )
 
     def close(self) -> None:
@@ -154,7 +155,6 @@ class EndpointSource:
             return {s.labels[label]: s.value for s in families[name].samples}
 
         facts = families["replay_server"].samples[0].labels
-        lost = by("replay_transport_dropped", "direction")
         return Look(
             at=time.monotonic(),
             server=facts["address"],
@@ -163,12 +163,27 @@ class EndpointSource:
             sessions_open=int(one("replay_sessions_open")),
             weights_version=int(one("replay_weights_version")),
             tables=_tables(families),
-            lost=(lost["in"], lost["out"]),
+            facts=_facts(families),
             times=_buckets(families["replay_operation_seconds"], "operation"),
             waits=_buckets(families["replay_wait_seconds"], "operation"),
             sessions=_sessions(families),
             silences=by("replay_session_silence_seconds", "session"),
         )
+
+
+def _facts(families: Mapping[str, Any]) -> tuple[Fact, ...]:
+    """What the transport counts; of its drops the endpoint tells the sentences all in one."""
+    told = []
+    for sample in families["replay_transport_dropped"].samples:
+        labels = sample.labels
+        told.append(Fact(labels["reason"], labels["direction"], int(sample.value), ""))
+    for name, family in families.items():
+        short = name.removeprefix("replay_transport_")
+        if short not in (name, "dropped"):
+            kind = "count" if family.type == "counter" else "level"
+            value = int(family.samples[0].value)
+            told.append(Fact(short, kind, value, family.documentation))
+    return tuple(told)
 
 
 def _tables(families: Mapping[str, Any]) -> tuple[TableLook, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from . import _native
-from ._native import NS, ffi, lib
+from ._native import NS, Fact, ffi, lib
 
 BOUNDS = tuple(lib.rp_histogram_bound(bucket) for bucket in range(lib.RP_BUCKETS))
 OPERATIONS = {
@@ -85,7 +85,7 @@ class TableMeasures:
 @dataclass(frozen=True)
 class Measures:
     """See above. meters: by place, the last one is all places beyond; silences: seconds, of open
-    sessions by place."""
+    sessions by place; facts: what the transport counts, every drop under its reason."""
 
     counters: dict[str, int]
     incarnation: int
@@ -99,6 +99,7 @@ class Measures:
     meters: dict[str, SessionMeter]
     silences: dict[str, float]
     tables: tuple[TableMeasures, ...]
+    facts: tuple[Fact, ...]
 
 
 def measures_of(service: Any) -> Measures:
@@ -122,6 +123,7 @@ def measures_of(service: Any) -> Measures:
         | {OTHER: _meter(told.meters[SESSIONS_METERED])},
         silences={str(place): told.states[place].silence_ns / NS for place in open_places},
         tables=tuple(_table(told.tables[i]) for i in range(told.table_count)),
+        facts=_native.facts_of(told.facts, told.fact_count),
     )
 
 

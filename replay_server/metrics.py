@@ -156,12 +156,22 @@ def _server(look: Measures, server: Any) -> Iterator[Any]:
         "incarnation": f"{look.incarnation:016x}",
     }
     yield InfoMetricFamily(PREFIX + "server", "Who answers", value=facts)
-    drops = [(("in",), look.dropped_in), (("out",), look.dropped_out)]
-    sentence = "Datagrams the network lost: in, below the server, where known; out, not taken"
-    yield _counter("transport_dropped", sentence, drops, ("direction",))
+    yield from _transport(look)
     yield _gauge("sessions_open", "Sessions open now", [((), look.sessions)])
     yield _gauge("weights_version", "The newest complete weights", [((), look.weights_version)])
     yield _gauge("region_bytes", "Memory of the tables and all else", [((), server.memory)])
+
+
+def _transport(look: Measures) -> Iterator[Any]:
+    drops = [fact for fact in look.facts if fact.is_drop]
+    reasons = "; ".join(f"{fact.name}: {fact.sentence}" for fact in drops)
+    sentence = f"Lost by the network or dropped below the server, by reason: {reasons}"
+    values = [((fact.kind, fact.name), fact.value) for fact in drops]
+    yield _counter("transport_dropped", sentence, values, ("direction", "reason"))
+    for fact in look.facts:
+        if not fact.is_drop:
+            family = _counter if fact.kind == "count" else _gauge
+            yield family("transport_" + fact.name, fact.sentence, [((), fact.value)])
 
 
 def _times(look: Measures) -> Iterator[Any]:

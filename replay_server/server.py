@@ -21,6 +21,7 @@ from . import _native, zmq_transport
 from ._native import Service, ffi, lib
 from .errors import ConfigError
 from .measures import Measures, measures_of
+from .stats import Stats
 from .table import Table
 
 TABLES_MAX = 16
@@ -171,6 +172,13 @@ class Server:
         sessions, dropped = lib.rp_service_sessions(raw), lib.rp_service_dropped(raw)
         dropped_in = lib.rp_service_dropped_in(raw)
         return counters | {"sessions": sessions, "dropped": dropped, "dropped_in": dropped_in}
+
+    def stats(self) -> Stats:
+        """What `Client.stats` tells: counters, who is there, and what the transport counts."""
+        look = self.measure()
+        return Stats(
+            look.counters, look.sessions, look.incarnation, look.weights_version, look.facts
+        )
 
     def measure(self) -> Measures:
         """Counters, times, ages, tables and sessions, all of one moment."""

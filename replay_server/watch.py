@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import TextIO
 
+from ._native import Fact
 from .errors import ReplayError
 from .looks import Buckets, EndpointSource, Look, ServerSource, TableLook
 
@@ -46,6 +47,11 @@ class Between:
         """The same of a session's number."""
         was = self.before and self.before.sessions.get(place, {})
         return self._per_second(self.look.sessions[place], was, name)
+
+    def fact_rate(self, fact: Fact) -> float:
+        """The same of what the transport counts."""
+        was = self.before and {old.full_name: old.value for old in self.before.facts}
+        return self._per_second({fact.full_name: fact.value}, was, fact.full_name)
 
     def _per_second(
         self, now: Mapping[str, float], was: Mapping[str, float] | None, name: str
@@ -205,10 +211,15 @@ def drops(between: Between) -> list[str]:
     for name, value in between.look.counters.items():
         if value and name.startswith(BAD):
             told.append(f"  {name} {number(value)} ({number(between.rate(name))}/s)")
-    lost = between.look.lost
-    if lost and any(lost):
-        told.append(f"  by the network: {number(lost[0])} in, {number(lost[1])} out")
-    return ["drops and refusals" if told else "drops and refusals: none", *told]
+    facts = between.look.facts
+    for fact in facts:
+        if fact.value and fact.kind != "level":
+            now = number(between.fact_rate(fact))
+            text = f"  {fact.full_name} {number(fact.value)} ({now}/s)  {fact.sentence}"
+            told.append(text.rstrip())
+    levels = [f"{fact.name} {number(fact.value)}" for fact in facts if fact.kind == "level"]
+    now = [f"transport: {', '.join(levels)}"] if levels else []
+    return ["drops and refusals" if told else "drops and refusals: none", *told, *now]
 
 
 def table_lines(between: Between, table: TableLook) -> list[str]:
@@ -273,6 +284,7 @@ def line(look: Look, before: Look | None) -> str:
     """One look as one line, for logs."""
     between = Between(look, before)
     bad = sum(value for name, value in look.counters.items() if name.startswith(BAD))
+    bad += sum(fact.value for fact in look.facts if fact.is_drop)
     tables = "; ".join(
         f"{t.name} {t.items:,.0f}/{t.capacity:,.0f} {ratio_text(between, t)}" for t in look.tables
     )

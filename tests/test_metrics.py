@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -24,8 +25,10 @@ from protocol_client import PING, Session
 from replay_server import Client, ConfigError, Insecure, MinSize, SamplesPerInsert, Server
 from replay_server.__main__ import EXIT_USAGE, main
 from replay_server._native import COUNTER_SENTENCES
+from replay_server.looks import source_of
 from replay_server.measures import SESSIONS_METERED
 from replay_server.metrics import Endpoint, MetricsOptions
+from replay_server.watch import view
 
 ROOT = Path(__file__).resolve().parents[1]
 OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
@@ -58,6 +61,15 @@ def values(families: dict, name: str, **labels: str) -> dict[str, float]:
         for sample in families[name].samples
         if {k: v for k, v in sample.labels.items() if k != "le"} == labels
     }
+
+
+def until(condition) -> None:
+    """Waits until it is true; a bound far beyond what it takes."""
+    for _ in range(20_000):
+        if condition():
+            return
+        threading.Event().wait(0.001)
+    raise AssertionError("this never came true")
 
 
 @contextmanager
@@ -94,6 +106,38 @@ def test_counters_are_the_servers_own():
     ratio = values(families, "replay_table_samples_per_insert", table="main")
     assert ratio["replay_table_samples_per_insert"] == pytest.approx(64 / 300)
     assert families["replay_server"].samples[0].labels["address"].startswith("udp://127.0.0.1:")
+
+
+def test_drops_of_the_transport_are_told_by_reason_everywhere(capsys):
+    """Given three empty datagrams. Expect 3 under their reason at the server, at a client, at the
+    endpoint, in `stats` at both and in the view; no other drop; and their sentence."""
+    with watched() as (server, url), Client(server.address) as client:
+        host, port = server.address.removeprefix("udp://").split(":")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for _ in range(3):
+                sender.sendto(b"", (host, int(port)))
+        until(lambda: server.counters()["dropped_in"] == 3)
+        here, there, families = server.stats(), client.stats(), scrape(url)
+        views = [view(source_of(at, 5.0).look(), None) for at in (server.address, url)]
+        for address in (server.address, url):
+            assert main(["stats", address]) == 0
+            assert re.search(r"^dropped_in_unusable +3", capsys.readouterr().out, re.MULTILINE)
+        client.ping()
+        own = client.facts()
+    assert here.facts == there.facts and not any(fact.value for fact in own)
+    assert {fact.full_name: fact.value for fact in here.facts if fact.value} == {
+        "dropped_in_unusable": 3
+    }
+    family = families["replay_transport_dropped"]
+    assert {tuple(sample.labels.values()): sample.value for sample in family.samples} == {
+        ("in", "socket"): 0,
+        ("in", "unusable"): 3,
+        ("out", "not_taken"): 0,
+    }
+    (sentence,) = [fact.sentence for fact in here.facts if fact.value]
+    assert f"unusable: {sentence}" in family.documentation and "empty" in sentence
+    for lines in views:
+        assert any(line.startswith("  dropped_in_unusable 3 (0/s)") for line in lines)
 
 
 def test_each_request_is_in_one_bucket():

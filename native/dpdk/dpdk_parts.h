@@ -131,6 +131,8 @@ uint64_t rp_bursts_waits(void);
 int rp_wire_open(struct rp_wire *wire, const struct rp_wire_place *place,
                  const struct rp_dpdk_options *options, char *error);
 void rp_wire_close(struct rp_wire *wire);
+/* What its devices dropped, and where its mbufs are. */
+void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *count);
 
 /* For wires: a device configured and started with as many queues as pairs; a pool, and its end. */
 int rp_wire_start(struct rp_wire *wire, uint16_t device, const char *name, uint32_t queues);

@@ -222,6 +222,7 @@ static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets,
         struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->wire.pool);
         if (!mbuf) {
             count = port->kept_count;
+            port->lacked++;
             break;
         }
         port->kept[port->kept_count++] = mbuf;
@@ -268,6 +269,7 @@ static void dpdk_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint
         packets[i].data = NULL;
         if (to == RP_DPDK_LANES) {
             port->base.dropped_out += packets[i].size != 0;
+            port->no_way += packets[i].size != 0;
             port->kept[port->kept_count++] = port->leased[i];
             continue;
         }
@@ -302,6 +304,30 @@ static void dpdk_wake(struct rp_port *opaque)
     (void)opaque; /* no nap is longer than NAP_NS */
 }
 
+static uint32_t dpdk_tell(struct rp_port *opaque, struct rp_fact *facts)
+{
+    struct port *port = own(opaque);
+    uint32_t count = 0;
+    for (int kind = 0; kind < RP_FRAME_KINDS; kind++) {
+        if (rp_frame_name(kind)) {
+            rp_fact_add(facts, &count, RP_FACT_IN, rp_frame_name(kind), rp_frame_sentence(kind),
+                        port->drops[kind]);
+        }
+    }
+    rp_fact_add(facts, &count, RP_FACT_OUT, "no_way",
+                "datagrams to a peer that no lane reaches, or whose MAC is not known",
+                port->no_way);
+    rp_fact_add(facts, &count, RP_FACT_OUT, "not_taken",
+                "frames the device did not take: its ring is full, or its link down",
+                port->base.dropped_out - port->no_way);
+    rp_fact_add(facts, &count, RP_FACT_COUNT, "mbufs_lacked",
+                "times no mbuf was free for a datagram to be sent", port->lacked);
+    rp_burst_begin(&port->bursts);
+    rp_wire_tell(&port->wire, facts, &count);
+    rp_burst_end(&port->bursts);
+    return count;
+}
+
 static void dpdk_close(struct rp_port *opaque)
 {
     struct port *port = own(opaque);
@@ -326,4 +352,5 @@ const struct rp_transport rp_dpdk_transport = {
     .wait = dpdk_wait,
     .close = dpdk_close,
     .wake = dpdk_wake,
+    .tell = dpdk_tell,
 };

@@ -25,6 +25,8 @@ struct port {
     struct rte_mbuf *leased[RP_BURST];
     struct rte_mbuf *kept[RP_BURST];
     uint64_t drops[RP_FRAME_KINDS];
+    uint64_t no_way; /* of dropped_out: to nobody a frame could reach */
+    uint64_t lacked; /* leases that ended for want of an mbuf */
 };
 
 extern const struct rp_transport rp_dpdk_transport;

@@ -169,3 +169,25 @@ void rp_wire_close(struct rp_wire *wire)
     close_wire(wire);
     pthread_mutex_unlock(&open_lock);
 }
+
+void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *count)
+{
+    struct rte_eth_stats all = {0}, one;
+    for (uint32_t i = 0; i < wire->device_count; i++) {
+        if (rte_eth_stats_get(wire->devices[i], &one) == 0) {
+            all.imissed += one.imissed;
+            all.ierrors += one.ierrors;
+            all.rx_nombuf += one.rx_nombuf;
+        }
+    }
+    rp_fact_add(facts, count, RP_FACT_IN, "device_missed",
+                "frames that came while the device's ring was full", all.imissed);
+    rp_fact_add(facts, count, RP_FACT_IN, "device_errors", "frames the device found damaged",
+                all.ierrors);
+    rp_fact_add(facts, count, RP_FACT_IN, "device_no_mbufs", "frames no mbuf was free for",
+                all.rx_nombuf);
+    rp_fact_add(facts, count, RP_FACT_LEVEL, "mbufs_in_use", "mbufs of its pool that are not free",
+                rte_mempool_in_use_count(wire->pool));
+    rp_fact_add(facts, count, RP_FACT_LEVEL, "mbufs_free", "mbufs of its pool that are free",
+                rte_mempool_avail_count(wire->pool));
+}

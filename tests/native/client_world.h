@@ -128,11 +128,22 @@ static void world_send(struct rp_port *opaque, struct rp_packet *packets, uint32
     }
 }
 
+static uint32_t world_tell(struct rp_port *port, struct rp_fact *facts)
+{
+    uint32_t count = 0;
+    (void)port;
+    while (count < RP_FACTS_MAX) {
+        rp_fact_add(facts, &count, RP_FACT_OUT, "fact", "", count + 1);
+    }
+    return count;
+}
+
 static const struct rp_transport world_transport = {.name = "world",
                                                     .rx_burst = world_rx,
                                                     .rx_release = world_release,
                                                     .tx_lease = world_lease,
-                                                    .tx_send = world_send};
+                                                    .tx_send = world_send,
+                                                    .tell = world_tell};
 
 static void world_port_open(struct world *world, uint32_t index, uint32_t mtu, uint32_t budget)
 {

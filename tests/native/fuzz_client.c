@@ -65,6 +65,8 @@ struct place { /* where one ticket's answers land, unmoved while it is under way
     uint32_t drawables[ITEMS];
     uint8_t valid[ITEMS];
     uint64_t size, version, published, epoch, counters[RP_COUNTER_COUNT];
+    struct rp_fact facts[RP_FACTS_MAX];
+    uint32_t fact_count;
     uint32_t sessions;
     struct rp_updated updated;
     struct rp_table_info info;
@@ -281,7 +283,10 @@ static int post_request(struct fuzz_input *input, struct place *land) {
     case 8: return rp_client_table_number(world.client, (uint16_t)table, &land->info, deadline);
     case 9: return rp_client_writer(world.client, &world.info[table], 2, &land->granted, deadline);
     case 10: return rp_client_close(world.client, deadline);
-    default: return rp_client_ping(world.client, deadline);
+    default:
+        return fuzz_take(input, 1) & 1
+            ? rp_client_facts(world.client, land->facts, &land->fact_count, deadline)
+            : rp_client_ping(world.client, deadline);
     }
 }
 

@@ -61,12 +61,20 @@ static void port_close(struct rp_port *face) {
     (void)face;
 }
 
+static uint32_t tell(struct rp_port *face, struct rp_fact *facts) {
+    uint32_t count = 0;
+    (void)face;
+    rp_fact_add(facts, &count, RP_FACT_OUT, "fact", "what it counts", 7);
+    return count;
+}
+
 static const struct rp_transport fuzz_transport = {
     .name = "fuzzed",
     .rx_burst = rx_burst,
     .rx_release = rx_release,
     .tx_lease = tx_lease,
     .tx_send = tx_send,
+    .tell = tell,
     .wait = port_wait,
     .close = port_close,
 };

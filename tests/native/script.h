@@ -127,12 +127,25 @@ static void script_tx_send(struct rp_port *opaque, struct rp_packet *packets, ui
     }
 }
 
+/* Fact i counts i + 1; one more than there is room for. */
+static inline uint32_t script_tell(struct rp_port *port, struct rp_fact *facts) {
+    uint32_t count = 0;
+    (void)port;
+    for (uint32_t i = 0; i <= RP_FACTS_MAX; i++) {
+        char name[RP_FACT_NAME_BYTES];
+        snprintf(name, sizeof name, "fact_%u", i);
+        rp_fact_add(facts, &count, RP_FACT_IN, name, "a sentence", i + 1);
+    }
+    return count;
+}
+
 static const struct rp_transport script_transport = {
     .name = "script",
     .rx_burst = script_rx_burst,
     .rx_release = script_rx_release,
     .tx_lease = script_tx_lease,
     .tx_send = script_tx_send,
+    .tell = script_tell,
 };
 
 /* ---- the server ---- */

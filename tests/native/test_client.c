@@ -149,7 +149,8 @@ static void situation_open(void)
     struct rp_opened limits;
     struct rp_table_info info;
     uint64_t counters[RP_COUNTER_COUNT];
-    uint32_t sessions;
+    uint32_t sessions, told = 9;
+    struct rp_fact facts[RP_FACTS_MAX];
     CHECK(rp_client_state(world->client) == 0 && rp_client_mtu(world->client) == 0);
     world_connect(world);
     rp_client_limits(world->client, &limits);
@@ -165,6 +166,12 @@ static void situation_open(void)
     CHECK(world_wait(world, rp_client_ping(world->client, later)) == 0);
     CHECK(world_wait(world, rp_client_stats(world->client, counters, &sessions, later)) == 0);
     CHECK(sessions == 1 && counters[RP_COUNT_sessions_opened] == 1);
+    CHECK(world_wait(world, rp_client_facts(world->client, facts, &told, later)) == 0);
+    CHECK(told == RP_FACTS_MAX, "all of them, some a datagram: %u", told);
+    for (uint32_t i = 0; i < told; i++) {
+        CHECK(facts[i].value == i + 1 && facts[i].kind == RP_FACT_OUT);
+        CHECK(strcmp((const char *)facts[i].name, "fact") == 0);
+    }
     int ticket = rp_client_ping(world->client, later);
     CHECK(world_wait(world, ticket) == 0 && rp_client_poll(world->client, ticket) < 0);
     CHECK(world_wait(world, rp_client_close(world->client, later)) == 0);

@@ -293,6 +293,15 @@ static void situation_stats(void)
     request.first++;
     answer = script_ask(&script, &client, RP_OP_STATS, 0, 3, &request, sizeof request);
     CHECK_STATUS(answer, RP_BAD_ARGUMENT);
+    request = (struct rp_stats_request){.first = RP_STATS_FACTS | (RP_FACTS_MAX - 2), .count = 9};
+    answer = script_ask(&script, &client, RP_OP_STATS, 0, 4, &request, sizeof request);
+    CHECK_STATUS(answer, RP_OK);
+    memcpy(&stats, answer.rest, sizeof stats);
+    CHECK(stats.first == request.first && stats.count == 2 && stats.total == RP_FACTS_MAX);
+    const struct rp_fact *facts = (const void *)(answer.rest + sizeof stats);
+    CHECK(answer.size == sizeof stats + 2 * sizeof *facts);
+    CHECK(facts[1].value == RP_FACTS_MAX && facts[1].kind == RP_FACT_IN);
+    CHECK(strcmp((const char *)facts[1].name, "fact_47") == 0);
     script_close(&script);
     check_group("9 counters");
 }

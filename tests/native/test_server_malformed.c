@@ -191,7 +191,9 @@ static const struct bad {
      RP_COUNT_drop_reserved},
     {"reset of no table", good_reset, 42, 2, 2, 0, SEALED, RP_UNKNOWN_TABLE,
      RP_COUNT_refused_table},
-    {"stats beyond the end", good_stats, BODY, 4, 1u << 31, 0, SEALED, RP_BAD_ARGUMENT,
+    {"stats beyond the end", good_stats, BODY, 4, 1u << 30, 0, SEALED, RP_BAD_ARGUMENT,
+     RP_COUNT_refused_argument},
+    {"facts beyond the end", good_stats, BODY, 4, RP_STATS_FACTS | 49, 0, SEALED, RP_BAD_ARGUMENT,
      RP_COUNT_refused_argument},
     /* push */
     {"push epoch", good_push, BODY, 8, 1, 0, SEALED, RP_STALE_EPOCH, RP_COUNT_refused_epoch},

@@ -477,6 +477,75 @@ static void check_budget(void)
     check_group("udp: the receive budget is what the socket holds");
 }
 
+static uint64_t fact(struct rp_port *port, const char *name, enum rp_fact_kind kind)
+{
+    struct rp_fact facts[RP_FACTS_MAX];
+    uint32_t count = rp_port_tell(port, facts);
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp((const char *)facts[i].name, name) == 0 && facts[i].kind == kind) {
+            return facts[i].value;
+        }
+    }
+    CHECK(0, "nothing is told of %s", name);
+    return 0;
+}
+
+/* Sends `count` datagrams to a port that does not look meanwhile; returns how many it finds. */
+static uint32_t flood(struct bench *bench, uint32_t count)
+{
+    uint32_t size = mtu_of(bench), got = 0;
+    struct rp_packet packets[RP_BURST];
+    for (uint32_t i = 0; i < count; i++) {
+        send_sizes(bench, bench->client, &bench->server_address, &size, 1);
+    }
+    for (int empty = 0; empty < 2;) { /* a burst that finds but what it drops is empty too */
+        struct rp_port *port = bench->server;
+        uint32_t lent = rp_port_transport(port)->rx_burst(port, packets, RP_BURST);
+        release(port, packets, lent);
+        got += lent;
+        empty = lent ? 0 : empty + 1;
+    }
+    return got;
+}
+
+/* The kernel tells its drops with what comes next: one datagram more, and every one is accounted
+ * for, with drops of the port's own before and behind them. */
+static void check_drops(void)
+{
+    struct bench bench;
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct rp_port_options options = {.serve = 1, .receive_bytes = 65536};
+    char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
+    struct rp_peer own;
+    uint64_t sent = 0, got = 0;
+    int stranger = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(stranger >= 0);
+    CHECK(rp_port_open(&bench.server, "udp://127.0.0.1:0?mtu=1400", &options, &own, bound, error)
+          == 0, "%s", error);
+    options.serve = 0;
+    CHECK(rp_port_open(&bench.client, bound, &options, &bench.server_address, NULL, error) == 0);
+    rp_udp_plain(bench.server);
+    rp_udp_plain(bench.client);
+    bench.next = 1;
+    to.sin_port = htons((uint16_t)atoi(strrchr(bound, ':') + 1));
+    for (uint64_t round = 1; round <= 3; round++) {
+        CHECK(sendto(stranger, "", 0, 0, (struct sockaddr *)&to, sizeof to) == 0);
+        got += flood(&bench, 400);
+        got += flood(&bench, 1);
+        sent += 401;
+        CHECK(fact(bench.server, "unusable", RP_FACT_IN) == round, "an empty one a round");
+        CHECK(sent > got && fact(bench.server, "socket", RP_FACT_IN) == sent - got,
+              "%" PRIu64 " sent, %" PRIu64 " came, %" PRIu64 " dropped", sent, got,
+              fact(bench.server, "socket", RP_FACT_IN));
+        CHECK(rp_port_base(bench.server)->dropped_in == sent - got + round);
+        CHECK(fact(bench.client, "not_taken", RP_FACT_OUT) == 0);
+    }
+    rp_port_close(bench.client);
+    rp_port_close(bench.server);
+    close(stranger);
+    check_group("udp: every datagram came, or is counted under its reason");
+}
+
 int main(void)
 {
     struct rp_random random;
@@ -504,5 +573,6 @@ int main(void)
     check_refusals();
     check_names();
     check_budget();
+    check_drops();
     return check_done("test_transport");
 }
