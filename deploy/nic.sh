@@ -110,6 +110,15 @@ load_module() {
     fi
 }
 
+# vfio asks this one for the IOMMU, and only kmod's modprobe, not busybox's, brings it along.
+load_iommu() {
+    if [ -d "$root/sys/module/vfio_iommu_type1" ]; then
+        say "= vfio_iommu_type1 is loaded"
+    else
+        do_it modprobe vfio_iommu_type1
+    fi
+}
+
 allow_no_iommu() {
     [ -e "$device/iommu_group" ] && return 0
     switch=$root/sys/module/vfio/parameters/enable_unsafe_noiommu_mode
@@ -157,7 +166,7 @@ bind() {
         has_default_route "$interface" \
             && refuse "$card ($interface) carries the default route: without it this host is cut off"
     done
-    case $driver in vfio-pci) allow_no_iommu ;; esac
+    case $driver in vfio-pci) allow_no_iommu; load_iommu ;; esac
     load_module "$driver"
     put "$driver" "$device/driver_override"
     if [ -n "$now" ]; then
