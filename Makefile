@@ -67,7 +67,7 @@ test: setup     ## every test, the C ones twice: plain and under sanitizers; a s
 	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q
 	$(Q)$(MAKE) -s --no-print-directory test-dpdk-here
 
-include tests/dpdk.mk tests/proof.mk tests/atari.mk tests/examples.mk tests/package.mk tests/runs.mk
+include tests/dpdk.mk tests/nic.mk tests/proof.mk tests/atari.mk tests/examples.mk tests/package.mk tests/runs.mk
 
 # make demo SEED=7 ENV=CartPole-v1 TRANSPORT=loopback MINUTES=6
 SEED ?= 1

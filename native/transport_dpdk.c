@@ -20,6 +20,7 @@ static const struct rp_dpdk_object *loaded;
 static int find_object(char *path, size_t capacity)
 {
     const char *named = getenv("REPLAY_DPDK");
+    char program[PATH_BYTES] = "";
     Dl_info here;
     if (named && *named) {
         return snprintf(path, capacity, "%s", named) < (int)capacity;
@@ -28,10 +29,14 @@ static int find_object(char *path, size_t capacity)
         return 0;
     }
     const char *slash = strrchr(here.dli_fname, '/');
+    if (!slash) { /* a program found in PATH: its name is all that is told */
+        ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
+        here.dli_fname = program;
+        slash = size > 0 ? strrchr(program, '/') : NULL;
+    }
     int folder = slash ? (int)(slash + 1 - here.dli_fname) : 0;
-    const char *dot = folder ? "" : "./"; /* without a slash the system's folders were searched */
-    return snprintf(path, capacity, "%s%.*s" RP_DPDK_OBJECT, dot, folder, here.dli_fname)
-           < (int)capacity;
+    return folder && snprintf(path, capacity, "%.*s" RP_DPDK_OBJECT, folder, here.dli_fname)
+                     < (int)capacity;
 }
 
 static const struct rp_dpdk_object *load(char *error)

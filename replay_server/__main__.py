@@ -57,6 +57,7 @@ class ServeArgs:
     busy_poll: bool = option("The server's thread never sleeps.", False)
     core: int = option("Core that the server's thread is pinned to.", 0)
     region: str = option("File for the memory; taken over if it exists.", "")
+    compile: Path | None = option("Serve nothing: write the tables for replay-serve there.", None)
     sessions: int = option("Clients at once; every writer is one.", 0)
     metrics: str = option("HOST:PORT of an OpenMetrics endpoint, such as 127.0.0.1:9464.", "")
     metrics_insecure: bool = option("Serve the metrics beyond this machine, to anybody.", False)
@@ -169,6 +170,8 @@ def serve(given: dict[str, Any]) -> int:
     named = {field.name for field in fields(loaded.options)}
     chosen = {name: value for name, value in given.items() if name in named}
     options = replace(loaded.options, **chosen)
+    if given.get("compile"):
+        return _compile(given["compile"], loaded.tables, options)
     memory = memory_of(loaded.tables, options)
     for table in loaded.tables:
         plans = ", ".join(f"{plan.name} {plan.plan}" for plan in table.layout.plans)
@@ -200,6 +203,20 @@ def serve(given: dict[str, Any]) -> int:
         f"{counters['items_sampled']:,} items sampled",
         flush=True,
     )
+    return 0
+
+
+def _compile(path: Path, tables: Any, options: Any) -> int:
+    """Writes what replay-serve, the program without Python, serves."""
+    from .compiled import compile_tables
+    from .errors import ConfigError
+
+    made = compile_tables(tables, options)
+    try:
+        path.write_bytes(made)
+    except OSError as error:
+        raise ConfigError(f"--compile {path}: {error.strerror}") from error
+    print(f"wrote {path} ({len(made):,} bytes): replay-serve {path} {options.url}", flush=True)
     return 0
 
 

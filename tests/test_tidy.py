@@ -62,6 +62,8 @@ def places(paths: list[Path], pattern: str, but: tuple[str, ...] = ()) -> list[s
 
 
 def is_engine(path: Path) -> bool:
+    if path.parent.name == "appliance":
+        return False
     return not path.stem.startswith(DRIVERS) and path.stem != "replay"
 
 
