@@ -2,7 +2,8 @@
 
     serve [FILE]    serves what a server.toml describes; options on the command line win
     stats ADDRESS   prints the counters of a running server; --watch: a live view of it
-    bench           prints how fast all of this is on this machine; --json FILE: writes it too
+    bench           prints how fast all of this is on this machine; --json FILE: writes it too;
+                    --ladder: the same work over every transport, beside the paper's result T1
     doctor          says what this host can carry the server over, and what it lacks; --json too
     keygen FOLDER   makes the key files with which zmq+tcp:// servers know their clients
     demo, actor, learner    the training programs (programs.py); they need the extra [train]
@@ -35,6 +36,7 @@ EXAMPLES = """examples:
   python -m replay_server stats udp://127.0.0.1:7400 --watch
   python -m replay_server stats http://127.0.0.1:9464/metrics --watch --interval 2
   python -m replay_server bench --json figures.json
+  python -m replay_server bench --ladder --quick --json ladder.json --plot ladder.png
   python -m replay_server doctor
   python -m replay_server keygen keys --clients actor,learner
   python -m replay_server serve deploy/server.toml --url zmq+tcp://0.0.0.0:7400 \\
@@ -87,6 +89,14 @@ class BenchArgs:
     items: int = option("Items in the tree and the table of the engine's figures.", 1_000_000)
     passes: int = option("How often the engine goes through its work.", 3)
     seconds: float = option("Time for each figure of a client.", 1.0)
+    ladder: bool = option("Instead of all that: the same client work over every transport.", False)
+    quick: bool = option("With --ladder: four sizes, frames of 1400 B, about a minute.", False)
+    rungs: str = option(
+        "With --ladder: which of zmq,udp-sleep,udp,veth-udp,af_packet,af_xdp,memif; empty: all.", ""
+    )
+    budget: float = option("With --ladder: seconds it measures; 0: 360, or 48 if quick.", 0.0)
+    seed: int = option("With --ladder: seed of the order of turns.", 1)
+    plot: Path | None = option("With --ladder: the picture, or none.", Path("ladder.png"))
 
 
 @dataclass
@@ -295,6 +305,11 @@ def bench(args: dict[str, Any]) -> int:
     """Measures this machine."""
     from .bench import PARTS, bench
 
+    if args["ladder"]:
+        from .ladder import course_of, ladder
+
+        course = course_of(args["quick"], args["rungs"], args["budget"], args["seed"])
+        return ladder(course, args["json"], args["plot"])
     parts = tuple(part for part in args["parts"].split(",") if part) or PARTS
     return bench(parts, args["items"], args["passes"], args["seconds"], args["json"])
 

@@ -13,6 +13,7 @@ that.
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import shutil
 import socket
@@ -31,6 +32,7 @@ INTERFACE = "replay0"
 SIOCETHTOOL = 0x8946
 OFFLOADS = {"checksums": 0x17, "segments": 0x1F, "generic segments": 0x24}  # ETHTOOL_S...
 COMMAND_S = 20
+_numbers = itertools.count(1)
 
 
 def missing() -> str | None:
@@ -63,7 +65,7 @@ class Pair:
 
     def __init__(self, mtu: int = 1500) -> None:
         sweep()
-        name = f"replay-{os.getpid()}-{id(self) & 0xFFFF:x}"
+        name = f"replay-{os.getpid()}-{next(_numbers)}"
         self.server = End(f"{name}-s", "198.18.0.1")
         self.client = End(f"{name}-c", "198.18.0.2")
         try:
