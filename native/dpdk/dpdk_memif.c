@@ -12,7 +12,8 @@
 #include "dpdk_parts.h"
 #include "status.h"
 
-enum { LINK_TRIES = 60, LINK_NAP_NS = 5000000, VDEV_ARGUMENTS = 256 };
+/* Where the server is slow, each link is tried a second time, for longer. */
+enum { LINK_TRIES = 60, LINK_TRIES_LONG = 400, LINK_NAP_NS = 5000000, VDEV_ARGUMENTS = 256 };
 
 /* The memif links this process is a client on. A second device on one of them would be refused by
  * the driver, which then keeps its Ethernet port for ever (DPDK 22.11). */
@@ -97,34 +98,55 @@ static struct rp_memif_link *claim(const char *socket, uint32_t id)
     return unused;
 }
 
+/* 1: joined, 0: not, -1: nobody serves at that socket. */
+static int join_link(struct rp_wire *wire, const struct rp_wire_place *place, const char *socket,
+                     uint32_t id, int tries)
+{
+    const struct timespec nap = {0, LINK_NAP_NS};
+    struct rp_memif_link *link = claim(socket, id);
+    uint64_t waits = rp_bursts_waits();
+    int started = link && start_memif(wire, place, socket, id) == 0;
+    for (int i = 0; started && i < tries; i++) {
+        if (is_up(wire->devices[0])) {
+            wire->slot = id;
+            wire->link = link;
+            return 1;
+        }
+        if (i > 0 && rp_bursts_waits() != waits) {
+            break; /* the driver closed something: most likely this link, which was refused */
+        }
+        nanosleep(&nap, NULL);
+    }
+    rp_wire_stop(wire);
+    if (link) {
+        link->socket[0] = 0;
+    }
+    return !link || started ? 0 : -1;
+}
+
 /* The first of its server's links that takes this client. */
 static int join_memif(struct rp_wire *wire, const struct rp_wire_place *place,
                       const struct rp_dpdk_options *options, char *error)
 {
-    const struct timespec nap = {0, LINK_NAP_NS};
+    static const int tries[] = {LINK_TRIES, LINK_TRIES_LONG};
     uint32_t first = options->id < 0 ? 0 : (uint32_t)options->id;
     uint32_t end = options->id < 0 ? RP_DPDK_LANES : first + 1;
-    int answered = 0;
-    for (uint32_t id = first; id < end; id++) {
-        struct rp_memif_link *link = claim(options->socket, id);
-        int started = link && start_memif(wire, place, options->socket, id) == 0;
-        answered = answered || !link || started;
-        for (int tries = 0; started && tries < LINK_TRIES; tries++) {
-            if (is_up(wire->devices[0])) {
-                wire->slot = id;
-                wire->link = link;
-                return 0;
+    int joined = -1;
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t id = first; id < end; id++) {
+            joined = join_link(wire, place, options->socket, id, tries[pass]);
+            if (joined != 0) {
+                break;
             }
-            nanosleep(&nap, NULL);
         }
-        rp_wire_stop(wire);
-        if (link) {
-            link->socket[0] = 0;
+        if (joined != 0) {
+            break;
         }
     }
-    return rp_dpdk_refuse(error, place, RP_SYSTEM,
-                          answered ? "no link is free: say links=N, up to 16, where it is served"
-                          : "nobody serves at that socket");
+    return joined > 0 ? 0 : rp_dpdk_refuse(error, place, RP_SYSTEM,
+                                           joined == 0 ? "no link is free: say links=N, up to 16, "
+                                           "where it is served"
+                                           : "nobody serves at that socket");
 }
 
 /* A killed server leaves its socket's file, which would refuse the next. 1: a server is there. */

@@ -9,7 +9,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,7 +25,8 @@
 
 enum {
     CLIENTS = 2, ROW = 256, CAPACITY = 1 << 14, STEPS = 1024, BATCH = 128, SECONDS = 60,
-    ROUNDS_DEFAULT = 12, LINKS = 4, PLACES = 4, STOP_EVERY_NS = 311000, STOPPED_NS = 200000,
+    ROUNDS_DEFAULT = 12, LINKS = 4, KNOCKS = 200, PLACES = 4,
+    STOP_EVERY_NS = 311000, STOPPED_NS = 200000,
 };
 
 struct told { /* by clients, to who kills them */
@@ -106,7 +109,8 @@ static struct rp_link *connect_link(struct rp_table_info *info)
     int status = -1;
     for (int tries = 0; status; tries++) { /* links of the killed are free after a moment */
         status = rp_link_open(&link, url(text, 0), &options, error);
-        CHECK(status == 0 || tries < 200, "%s", error);
+        CHECK(status == 0 || tries < 500, "%s", error);
+        usleep(status ? 20000 : 0);
     }
     while ((status = rp_link_connect(link, RP_SLICE_NS)) == RP_PENDING) {
     }
@@ -158,6 +162,19 @@ static void look_back(uint64_t acknowledged)
           acknowledged);
     drive_sample(link, &batch, ROW, BATCH);
     rp_link_close(link, DRIVE_TIMEOUT_NS);
+}
+
+/* Knocks and is gone before anybody opens. */
+static void knock(uint32_t times)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
+    for (uint32_t i = 0; i < times; i++) {
+        int file = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+        CHECK(file >= 0 && connect(file, (struct sockaddr *)&address, sizeof address) == 0,
+              "the server died of clients that were gone again");
+        close(file);
+    }
 }
 
 /* ---- rounds ---- */
@@ -226,8 +243,10 @@ int main(void)
     CHECK(told != MAP_FAILED);
     pid_t server = start(-1, 0);
     kill_some(rounds, server, &acknowledged);
+    knock(KNOCKS);
     pid_t last = start(CLIENTS, acknowledged);
     CHECK(waitpid(last, &status, 0) == last && status == 0, "the last client");
+    CHECK(waitpid(server, NULL, WNOHANG) == 0, "the server died of clients that were gone again");
     CHECK(kill(server, SIGTERM) == 0 && waitpid(server, &status, 0) == server);
     CHECK(status == 0, "the server ended with %d", status);
     printf("  %u rounds, two clients killed at work in each; %" PRIu64 " steps acknowledged, all "
