@@ -168,11 +168,12 @@ static int clear_socket(const char *path)
 int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
                   const struct rp_dpdk_options *options, char *error)
 {
-    wire->pool = rp_pool_open(RP_DPDK_MBUFS, rp_pool_room(place->mtu), SOCKET_ID_ANY);
+    wire->pool = rp_pool_open_shifted(RP_DPDK_MBUFS, place->mtu);
     if (!wire->pool) {
         return rp_dpdk_refuse(error, place, RP_NO_MEMORY,
                               "no memory for frames, say memory= in the first url");
     }
+    wire->in_memory = 1;
     if (!place->serve) {
         return join_memif(wire, place, options, error);
     }

@@ -66,6 +66,9 @@ struct rp_wire {
     struct rp_lane lanes[RP_DPDK_LANES];
     uint32_t lane_count;
     uint32_t slot; /* a client's place among its server's */
+    /* Frames never leave this host's memory, which damages none: they carry no UDP checksum, and
+     * the datagrams have their own. Their pools are shifted. */
+    int in_memory;
     struct rte_mempool *pool;
     struct rp_hub *hub;
     struct rp_memif_link *link;
@@ -137,6 +140,9 @@ void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *c
 /* For wires: a device configured and started with as many queues as pairs; a pool, and its end. */
 int rp_wire_start(struct rp_wire *wire, uint16_t device, const char *name, uint32_t queues);
 struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket);
+/* For wires in memory: what is received into its mbufs has its datagram aligned, since their
+ * buffers begin RP_DPDK_SHIFT bytes later; some devices want buffers where they were made. */
+struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t mtu);
 uint32_t rp_pool_room(uint32_t mtu); /* bytes of a frame its mbufs are to hold */
 void rp_pool_close(struct rte_mempool *pool);
 uint64_t rp_pool_leaked(void);

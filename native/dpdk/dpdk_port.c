@@ -141,9 +141,10 @@ static uint32_t lend(struct port *port, struct rte_mbuf *mbuf, uint8_t *frame,
     if (shift) {
         memmove(data - shift, data, view->size);
     }
-    memset(packet, 0, sizeof *packet);
     packet->data = data - shift;
     packet->size = view->size;
+    packet->capacity = 0;
+    packet->reserved = 0;
     packet->token = (uintptr_t)mbuf;
     if (port->is_client) {
         packet->peer = port->server_peer;
@@ -203,11 +204,14 @@ static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
 
 static void dpdk_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
 {
+    struct rte_mbuf *mbufs[RP_BURST];
     (void)opaque;
+    assert(count <= RP_BURST);
     for (uint32_t i = 0; i < count; i++) {
-        rte_pktmbuf_free((struct rte_mbuf *)(uintptr_t)packets[i].token);
+        mbufs[i] = (struct rte_mbuf *)(uintptr_t)packets[i].token;
         packets[i].data = NULL;
     }
+    rte_pktmbuf_free_bulk(mbufs, count);
 }
 
 /* ---- sending ---- */
@@ -215,23 +219,28 @@ static void dpdk_rx_release(struct rp_port *opaque, struct rp_packet *packets, u
 static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
 {
     struct port *port = own(opaque);
+    uint16_t headroom = port->wire.in_memory ? RTE_PKTMBUF_HEADROOM : HEADROOM;
     assert(port->leased_count == 0);
     rp_eal_greet();
     count = count < RP_BURST ? count : RP_BURST;
-    while (port->kept_count < count) {
-        struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->wire.pool);
-        if (!mbuf) {
-            count = port->kept_count;
+    if (port->kept_count < count) {
+        uint32_t more = count - port->kept_count;
+        if (rte_pktmbuf_alloc_bulk(port->wire.pool, port->kept + port->kept_count, more) == 0) {
+            port->kept_count = count;
+        } else {
             port->lacked++;
-            break;
         }
-        port->kept[port->kept_count++] = mbuf;
+        if (port->kept_count == 0) { /* one answer at a time is an end to being short */
+            port->kept[0] = rte_pktmbuf_alloc(port->wire.pool);
+            port->kept_count = port->kept[0] != NULL;
+        }
     }
+    count = count < port->kept_count ? count : port->kept_count;
     for (uint32_t i = 0; i < count; i++) {
         struct rte_mbuf *mbuf = port->kept[--port->kept_count];
         port->leased[i] = mbuf;
-        mbuf->data_off = HEADROOM;
-        packets[i].data = (uint8_t *)mbuf->buf_addr + HEADROOM + RP_FRAME_HEADERS;
+        mbuf->data_off = headroom;
+        packets[i].data = (uint8_t *)mbuf->buf_addr + headroom + RP_FRAME_HEADERS;
         packets[i].size = 0;
         packets[i].capacity = port->base.mtu;
         packets[i].reserved = 0;
@@ -250,7 +259,8 @@ static uint32_t address(struct port *port, struct rte_mbuf *mbuf, const struct r
     if (port->is_client ? !port->resolved : lane >= port->wire.lane_count) {
         return RP_DPDK_LANES;
     }
-    rp_frame_write(packet->data, packet->size, &port->host, port->is_client ? &port->server : &to);
+    rp_frame_write(packet->data, packet->size, &port->host, port->is_client ? &port->server : &to,
+                   !port->wire.in_memory);
     mbuf->data_len = (uint16_t)(RP_FRAME_HEADERS + packet->size);
     mbuf->pkt_len = mbuf->data_len;
     return lane;

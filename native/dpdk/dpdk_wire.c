@@ -10,6 +10,8 @@
 #include "dpdk_parts.h"
 #include "status.h"
 
+enum { SPARE = 8 }; /* bytes of a buffer that a shift may use up */
+
 static _Atomic uint32_t names; /* of rings, pools and devices: never twice */
 static _Atomic uint64_t leaked;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* one wire at a time comes or goes */
@@ -74,6 +76,26 @@ struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket)
     snprintf(name, sizeof name, "rp_pool_%u", rp_wire_number());
     return rte_pktmbuf_pool_create(name, mbufs, RP_DPDK_CACHE, 0,
                                    (uint16_t)(RTE_PKTMBUF_HEADROOM + room), socket);
+}
+
+static void shift_mbuf(struct rte_mempool *pool, void *argument, void *object, unsigned int index)
+{
+    struct rte_mbuf *mbuf = object;
+    (void)pool, (void)argument, (void)index;
+    mbuf->buf_addr = (uint8_t *)mbuf->buf_addr + RP_DPDK_SHIFT;
+    mbuf->buf_iova += RP_DPDK_SHIFT;
+    mbuf->buf_len = (uint16_t)(mbuf->buf_len - SPARE);
+}
+
+struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t mtu)
+{
+    struct rte_mempool *pool = rp_pool_open(mbufs, rp_pool_room(mtu) + SPARE, SOCKET_ID_ANY);
+    if (pool) {
+        struct rte_pktmbuf_pool_private *told = rte_mempool_get_priv(pool);
+        told->mbuf_data_room_size = (uint16_t)(told->mbuf_data_room_size - SPARE);
+        rte_mempool_obj_iter(pool, shift_mbuf, NULL);
+    }
+    return pool;
 }
 
 void rp_pool_close(struct rte_mempool *pool)

@@ -8,15 +8,16 @@ enum offsets { /* in the frame; IPv4 without options */
     ETHER_TO = 0, ETHER_FROM = 6, ETHER_TYPE = 12,
     ARP_FIXED = 14, ARP_OPERATION = 20, ARP_FROM_MAC = 22, ARP_FROM_IP = 28, ARP_TO_MAC = 32,
     ARP_TO_IP = 38, ARP_END = 42,
-    IP = 14, IP_TOTAL = 16, IP_FRAGMENT = 20, IP_TTL = 22, IP_PROTOCOL = 23, IP_CHECKSUM = 24,
-    IP_FROM = 26, IP_TO = 30, IP_END = 34,
+    IP = 14, IP_TOTAL = 16, IP_IDENTIFICATION = 18, IP_FRAGMENT = 20, IP_TTL = 22,
+    IP_PROTOCOL = 23, IP_CHECKSUM = 24, IP_FROM = 26, IP_TO = 30, IP_END = 34,
     ICMP = 34, ICMP_CHECKSUM = 36,
     UDP = 34, UDP_TO = 36, UDP_SIZE = 38, UDP_CHECKSUM = 40, UDP_END = 42,
 };
 enum values {
     TYPE_IP = 0x0800, TYPE_ARP = 0x0806, TYPE_VLAN = 0x8100, TYPE_VLAN_OUTER = 0x88a8,
     PROTOCOL_ICMP = 1, PROTOCOL_UDP = 17, ECHO_REQUEST = 8, IP_HEADER = 20, ICMP_HEADER = 8,
-    UDP_HEADER = 8, DO_NOT_FRAGMENT = 0x4000, MORE_OR_OFFSET = 0x3fff, HOPS = 64,
+    UDP_HEADER = 8, VERSION_AND_SIZE = 0x4500, DO_NOT_FRAGMENT = 0x4000, MORE_OR_OFFSET = 0x3fff,
+    HOPS = 64,
 };
 
 /* Ethernet and IPv4, sizes 6 and 4, ask and answer come behind them */
@@ -201,27 +202,39 @@ static void write_ethernet(uint8_t *frame, const uint8_t *to, const struct rp_fr
     write16(frame + ETHER_TYPE, type);
 }
 
+/* The sum of a header's words is taken from their values: what was just written narrow is slow to
+ * read wide. */
+static uint32_t sum_addresses(const uint8_t *from, const uint8_t *to)
+{
+    return (uint32_t)read16(from) + read16(from + 2) + read16(to) + read16(to + 2);
+}
+
 void rp_frame_write(uint8_t *datagram, uint32_t size, const struct rp_frame_host *from,
-                    const struct rp_frame_host *to)
+                    const struct rp_frame_host *to, int summed)
 {
     uint8_t *frame = datagram - RP_FRAME_HEADERS;
+    uint32_t total = IP_HEADER + UDP_HEADER + size, addresses = sum_addresses(from->ip, to->ip);
     write_ethernet(frame, to->mac, from, TYPE_IP);
-    memset(frame + IP, 0, UDP_END - IP);
-    frame[IP] = 0x45;
-    write16(frame + IP_TOTAL, IP_HEADER + UDP_HEADER + size);
-    write16(frame + IP_FRAGMENT, DO_NOT_FRAGMENT); /* so its identification may be 0 (RFC 6864) */
-    frame[IP_TTL] = HOPS;
-    frame[IP_PROTOCOL] = PROTOCOL_UDP;
+    write16(frame + IP, VERSION_AND_SIZE);
+    write16(frame + IP_TOTAL, total);
+    write16(frame + IP_IDENTIFICATION, 0); /* it may be 0 where nobody fragments (RFC 6864) */
+    write16(frame + IP_FRAGMENT, DO_NOT_FRAGMENT);
+    write16(frame + IP_TTL, HOPS << 8 | PROTOCOL_UDP);
+    write16(frame + IP_CHECKSUM,
+            (uint16_t)~fold(VERSION_AND_SIZE + (uint64_t)total + DO_NOT_FRAGMENT
+                            + (HOPS << 8 | PROTOCOL_UDP) + addresses));
     memcpy(frame + IP_FROM, from->ip, RP_FRAME_IP);
     memcpy(frame + IP_TO, to->ip, RP_FRAME_IP);
-    put_checksum(frame + IP_CHECKSUM, add(0, frame + IP, IP_HEADER));
     write16(frame + UDP, from->port);
     write16(frame + UDP_TO, to->port);
     write16(frame + UDP_SIZE, UDP_HEADER + size);
-    put_checksum(frame + UDP_CHECKSUM,
-                 add(pseudo_header(frame, UDP_HEADER + size), frame + UDP, UDP_HEADER + size));
-    if (!frame[UDP_CHECKSUM] && !frame[UDP_CHECKSUM + 1]) {
-        memset(frame + UDP_CHECKSUM, 0xff, 2); /* 0 would say that none was computed */
+    write16(frame + UDP_CHECKSUM, 0);
+    if (summed) {
+        put_checksum(frame + UDP_CHECKSUM, add(pseudo_header(frame, UDP_HEADER + size), frame + UDP,
+                                               UDP_HEADER + size));
+        if (!frame[UDP_CHECKSUM] && !frame[UDP_CHECKSUM + 1]) {
+            memset(frame + UDP_CHECKSUM, 0xff, 2); /* 0 would say that none was computed */
+        }
     }
 }
 

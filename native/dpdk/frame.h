@@ -65,9 +65,10 @@ struct rp_frame_view {
 enum rp_frame_kind rp_frame_read(const uint8_t *frame, uint32_t size,
                                  const struct rp_frame_host *host, struct rp_frame_view *view);
 
-/* Write the RP_FRAME_HEADERS bytes in front of a datagram of `size` bytes, checksums computed. */
+/* Write the RP_FRAME_HEADERS bytes in front of a datagram of `size` bytes. Not summed: its UDP
+ * checksum is 0, which says that none was computed (RFC 768). */
 void rp_frame_write(uint8_t *datagram, uint32_t size, const struct rp_frame_host *from,
-                    const struct rp_frame_host *to);
+                    const struct rp_frame_host *to, int summed);
 
 /* Write the question who has `ip`. Returns its size; `frame` has room for RP_FRAME_SHORTEST. */
 uint32_t rp_frame_ask(uint8_t *frame, const struct rp_frame_host *host, const uint8_t *ip);

@@ -70,7 +70,7 @@ static void check_golden(void)
     CHECK(memcmp(&view.from, &client, sizeof client) == 0 && view.from.port == 50000);
     uint8_t built[64] = {0};
     memcpy(built + 42, "replay!", 7);
-    rp_frame_write(built + 42, 7, &client, &server);
+    rp_frame_write(built + 42, 7, &client, &server, 1);
     CHECK(memcmp(built, datagram, sizeof datagram) == 0, "written as the golden frame");
 
     uint8_t asked[RP_FRAME_SHORTEST], answer[RP_FRAME_SHORTEST];
@@ -103,17 +103,20 @@ static void check_checksums(struct rp_random *random)
         for (uint32_t i = 0; i < size; i++) {
             frame[42 + i] = (uint8_t)rp_random_next(random);
         }
-        rp_frame_write(frame + 42, size, &client, &server);
+        rp_frame_write(frame + 42, size, &client, &server, 1);
         uint32_t sum = sum_by_the_book(17 + 8 + size, frame + 26, 8);
         CHECK(sum_by_the_book(sum, frame + 34, 8 + size) == 0xffff, "size %u", size);
         CHECK(rp_frame_read(frame, 42 + size, &server, &view) == RP_FRAME_DATAGRAM);
         CHECK(view.size == size);
+        rp_frame_write(frame + 42, size, &client, &server, 0);
+        CHECK(frame[40] == 0 && frame[41] == 0 && sum_by_the_book(0, frame + 14, 20) == 0xffff);
+        CHECK(rp_frame_read(frame, 42 + size, &server, &view) == RP_FRAME_DATAGRAM);
     }
     /* The datagram whose sum is 0: written as 0xffff, since 0 says that there is none. */
     memset(frame + 42, 0, 2);
-    rp_frame_write(frame + 42, 2, &client, &server);
+    rp_frame_write(frame + 42, 2, &client, &server, 1);
     memcpy(frame + 42, frame + 40, 2);
-    rp_frame_write(frame + 42, 2, &client, &server);
+    rp_frame_write(frame + 42, 2, &client, &server, 1);
     CHECK(frame[40] == 0xff && frame[41] == 0xff);
     CHECK(rp_frame_read(frame, 44, &server, &view) == RP_FRAME_DATAGRAM);
     memset(frame + 40, 0, 2);
