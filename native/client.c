@@ -221,6 +221,7 @@ int rp_client_open(struct rp_client **client_out, void *memory, size_t bytes,
     rp_random_seed(&client->random, settled.seed);
     client->session.server = *server;
     client->session.packet = 1;
+    client->session.rebound = 1;
     rp_client_session_begin(client);
     rp_client_update_reset(client);
     rp_client_credit_init(client);
@@ -285,6 +286,9 @@ static int session_refused(struct rp_client *client, const struct rp_view *view)
 static int dispatch(struct rp_client *client, const struct rp_view *view) {
     uint8_t op = view->message->op & (uint8_t)~RP_ANSWER;
     uint16_t status = rp_client_answer_status(view);
+    if (status == RP_WRONG_QUEUE) {
+        return rp_client_session_misdirected(client, view);
+    }
     if ((status == RP_UNKNOWN_SESSION || status == RP_ADDRESS_CHANGED) && op > RP_OP_ECHO) {
         return session_refused(client, view);
     }
@@ -314,6 +318,7 @@ static int check_session(struct rp_client *client, const struct rp_view *view) {
     if (connection == 0) {
         uint16_t status = rp_client_answer_status(view);
         return status == RP_UNKNOWN_SESSION || status == RP_ADDRESS_CHANGED
+                       || status == RP_WRONG_QUEUE
                    ? 1
                    : -RP_COUNT_drop_unsolicited;
     }
@@ -358,6 +363,10 @@ static void receive_one(struct rp_client *client, const struct rp_packet *packet
     }
     struct rp_answer answer;
     memcpy(&answer, view.body, sizeof answer);
+    if (answer.status == RP_WRONG_QUEUE) { /* another shard's: nothing of it is this session's */
+        return;
+    }
+    client->session.moves = 0;
     if (client->session.state == SESSION_OPEN
         && answer.incarnation == client->session.incarnation) {
         rp_client_credit_granted(client, &answer);
@@ -375,6 +384,9 @@ static uint32_t receive(struct rp_client *client, struct rp_port *port) {
     if (count > 0) {
         rp_port_transport(port)->rx_release(port, client->packets, count);
         rp_client_count(client, RP_COUNT_turns);
+    }
+    if (client->session.wrong_queue) {
+        rp_client_session_rebind(client, port);
     }
     return count;
 }

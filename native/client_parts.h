@@ -54,6 +54,9 @@ int rp_client_session_answer(struct rp_client *client, const struct rp_view *vie
 void rp_client_session_lost(struct rp_client *client, uint64_t incarnation);
 void rp_client_session_end(struct rp_client *client, int status);
 int rp_client_session_moved(struct rp_client *client, const struct rp_view *view);
+int rp_client_session_misdirected(struct rp_client *client, const struct rp_view *view);
+/* Goes on from the local port that was told. */
+void rp_client_session_rebind(struct rp_client *client, struct rp_port *port);
 void rp_client_session_ponged(struct rp_client *client);
 
 /* ---- client_request.c ---- */

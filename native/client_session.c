@@ -28,6 +28,7 @@ void rp_client_session_begin(struct rp_client *client) {
     session->nonce = next_nonce(client);
     session->tries = 0;
     session->echoing = 0;
+    session->moves = 0;
     session->due = DUE_HANDSHAKE;
     rp_client_timer_stop(client, &session->keepalive);
     if (!session->opened_before) {
@@ -242,6 +243,14 @@ static int open_answered(struct rp_client *client, const struct rp_view *view) {
     return 1;
 }
 
+static void repeat_flights(struct rp_client *client) {
+    for (uint32_t i = 0; i < client->flights_max; i++) {
+        if (client->flights[i].used) {
+            rp_client_timer_set(client, &client->flights[i].timer, client->now_ns);
+        }
+    }
+}
+
 /* Our new address was echoed: everything that was refused is due again now. */
 static int echo_answered(struct rp_client *client, const struct rp_view *view) {
     struct client_session *session = &client->session;
@@ -259,11 +268,7 @@ static int echo_answered(struct rp_client *client, const struct rp_view *view) {
     session->due &= (uint8_t)~DUE_ECHO;
     rp_client_timer_stop(client, &session->handshake);
     if (status == RP_OK) {
-        for (uint32_t i = 0; i < client->flights_max; i++) {
-            if (client->flights[i].used) {
-                rp_client_timer_set(client, &client->flights[i].timer, client->now_ns);
-            }
-        }
+        repeat_flights(client);
     }
     return 1;
 }
@@ -292,6 +297,59 @@ int rp_client_session_moved(struct rp_client *client, const struct rp_view *view
         session->due |= DUE_ECHO;
     }
     return 1;
+}
+
+/* WRONG_QUEUE: only who saw a datagram of ours, sent from the present port, knows what it names. */
+int rp_client_session_misdirected(struct rp_client *client, const struct rp_view *view) {
+    struct client_session *session = &client->session;
+    struct rp_wrong_queue wrong;
+    int opening = session->state == SESSION_HELLO || session->state == SESSION_OPENING;
+    if (view->message->size != sizeof(struct rp_answer) + sizeof wrong) {
+        return -RP_COUNT_drop_size;
+    }
+    memcpy(&wrong, view->body + sizeof(struct rp_answer), sizeof wrong);
+    uint32_t age = (uint32_t)session->packet - wrong.packet;
+    if (age == 0 || age > session->packet - session->rebound || view->outer->connection != 0
+        || session->state == SESSION_ENDED
+        || wrong.connection != (opening ? 0 : session->opened.session)
+        || (opening && view->message->id != session->nonce)) {
+        return -RP_COUNT_drop_unsolicited;
+    }
+    if (wrong.reserved != 0) {
+        return -RP_COUNT_drop_reserved;
+    }
+    session->wrong_queue = 1;
+    session->local_port = wrong.port;
+    return 1;
+}
+
+/* Where the port told cannot be had, the next datagram, sent from where we are, is answered with
+ * another one. */
+void rp_client_session_rebind(struct rp_client *client, struct rp_port *port) {
+    struct client_session *session = &client->session;
+    const struct rp_transport *transport = rp_port_transport(port);
+    session->wrong_queue = 0;
+    if (session->state == SESSION_ENDED) {
+        return;
+    }
+    if (transport->rebind == NULL || ++session->moves > CLIENT_MOVES_MAX) {
+        rp_client_session_end(client, -RP_WRONG_QUEUE);
+        return;
+    }
+    if (transport->rebind(port, session->local_port) == 0) {
+        rp_client_count(client, RP_COUNT_rebinds);
+    }
+    session->rebound = session->packet;
+    if (session->state != SESSION_OPEN) {
+        session->tries = 0;
+        session->due |= DUE_HANDSHAKE;
+    } else if (session->echoing) {
+        session->tries = 0;
+        session->due |= DUE_ECHO;
+    } else if (session->ping_tries > 0) {
+        session->due |= DUE_PING;
+    }
+    repeat_flights(client);
 }
 
 /* The server does not know us: a new session. What changes nothing goes on in it. */

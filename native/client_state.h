@@ -37,6 +37,7 @@ enum client_limits {
     CLIENT_FETCHES_MAX = 64,        /* batches and blobs under way */
     CLIENT_RESTARTS_MAX = 3,        /* a batch forgotten, a blob gone: begun again so often */
     CLIENT_REDRAWS_MAX = 2,         /* rounds for items that were overwritten on their way */
+    CLIENT_MOVES_MAX = 128,         /* local ports tried in a row; with 16 queues 1 in 4000 fails */
     CLIENT_RANGES_MAX = 256,        /* runs of one datagram the ledger has room for */
     CLIENT_WANT_MIN = 16,
 };
@@ -370,6 +371,7 @@ struct client_session {
     uint64_t reopen_count;
     uint64_t keepalive_ns;
     uint64_t sent_ns; /* of the last HELLO, for its round trip */
+    uint64_t rebound; /* the first packet sent from the present local port */
     int32_t status;
     uint32_t mtu; /* agreed; the port's before */
     uint16_t version;
@@ -379,6 +381,9 @@ struct client_session {
     uint8_t ping_tries;
     uint8_t opened_before;
     uint8_t echoing;
+    uint8_t wrong_queue; /* at the end of this look at the port: go on from local_port */
+    uint8_t moves;       /* in a row, without an answer in between */
+    uint16_t local_port; /* 0: any other one */
 };
 
 struct client_credit {

@@ -69,6 +69,7 @@ static const uint8_t refusal_counter[RP_STATUS_COUNT] = {
     [RP_BAD_HASH] = RP_COUNT_refused_hash,
     [RP_NO_WEIGHTS] = RP_COUNT_refused_blob,
     [RP_BAD_ARGUMENT] = RP_COUNT_refused_argument,
+    [RP_WRONG_QUEUE] = RP_COUNT_wrong_queue,
 };
 
 /* Statuses that are absent here (BLOCKED, FORGOTTEN, EARLY) are counted where they arise, by
@@ -305,11 +306,22 @@ static int identify(struct rp_call *call, const struct operation *operation) {
     return 0;
 }
 
+/* For another shard, which alone knows its session: nothing is looked up, nothing forwarded. */
+static void send_elsewhere(struct rp_call *call, uint16_t use_port) {
+    struct rp_wrong_queue wrong = {
+        .connection = call->view.outer->connection,
+        .packet = (uint32_t)call->view.outer->packet,
+        .port = use_port,
+    };
+    memcpy(rp_serve_room(call), &wrong, sizeof wrong);
+    call->status = RP_WRONG_QUEUE;
+    rp_serve_count_refusal(call->server, -RP_WRONG_QUEUE);
+    rp_serve_send(call, sizeof wrong);
+}
+
 static void serve_opened(struct rp_call *call) {
     const struct rp_message *message = call->view.message;
     const struct operation *operation = &operations[message->op];
-    call->message = (struct rp_message){
-        .op = message->op | RP_ANSWER, .table = message->table, .id = message->id};
     rp_meter_served(&call->server->meters, message->op);
     int result = identify(call, operation);
     if (result == 0) {
@@ -333,6 +345,13 @@ void rp_serve_datagram(struct rp_turn *turn, const struct rp_packet *packet) {
     } else if (!rp_serve_lease(turn, 1)) {
         rp_server_count(server, RP_COUNT_drop_no_room);
     } else {
-        serve_opened(&call);
+        const struct rp_message *message = call.view.message;
+        call.message = (struct rp_message){
+            .op = message->op | RP_ANSWER, .table = message->table, .id = message->id};
+        if (packet->misdirected) {
+            send_elsewhere(&call, packet->use_port);
+        } else {
+            serve_opened(&call);
+        }
     }
 }

@@ -63,7 +63,8 @@
     X(NO_TRANSPORT,         49, "this build has no such transport") \
     X(FORKED,               50, "the client was opened in another process: open one here") \
     X(SHORT_BATCH,          51, "part of the batch was overwritten before it arrived") \
-    X(LOST_PLACE,           52, "the step's slot was overwritten before the step was complete")
+    X(LOST_PLACE,           52, "the step's slot was overwritten before the step was complete") \
+    X(WRONG_QUEUE,          53, "the network card gave this to another shard: use the port told")
 
 #define RP_STATUS_ENUM(name, number, sentence) RP_##name = number,
 enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
@@ -143,7 +144,9 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(timeouts,                  "client: requests given up") \
     X(losses_seen,               "client: times the window was halved") \
     X(reconnects,                "client: sessions opened again") \
-    X(redraws,                   "client: items asked for again because they were overwritten")
+    X(redraws,                   "client: items asked for again because they were overwritten") \
+    X(wrong_queue,               "refused: came to another shard's queue, told which port to use") \
+    X(rebinds,                   "client: times it was told to send from another port, and did")
 
 #define RP_COUNTER_ENUM(name, sentence) RP_COUNT_##name,
 enum rp_counter { RP_COUNTERS(RP_COUNTER_ENUM) RP_COUNTER_COUNT };

@@ -33,7 +33,9 @@ struct rp_packet {
     uint32_t size;     /* bytes at data: received, or to be sent; 0 = not sent */
     uint32_t capacity; /* transmit: bytes there is room for at data */
     struct rp_peer peer;
-    uint64_t reserved;
+    uint16_t misdirected; /* receive: 1 = it came to a queue that another shard polls */
+    uint16_t use_port;    /* then: the port that would bring it there; 0: nobody knows */
+    uint32_t reserved;
     uint64_t token; /* the transport's own, on receive */
 };
 
@@ -56,6 +58,9 @@ struct rp_transport {
     /* Makes a wait under way, or the next one, return at once; from any thread. Null: its waits are
      * short. */
     void (*wake)(struct rp_port *port);
+    /* A client's: sends from UDP port `local` from now on, 0: from any other one. Between bursts,
+     * nothing lent or leased. 0, or a negative status: nothing has changed. Null: it cannot. */
+    int (*rebind)(struct rp_port *port, uint16_t local);
     /* The time of a transport that has its own (loopback with a virtual clock); null or 0: the
      * system's. */
     uint64_t (*now)(struct rp_port *port);

@@ -2,6 +2,7 @@
 #include "transport_udp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/udp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,18 +58,6 @@ static uint32_t udp_tell(struct rp_port *opaque, struct rp_fact *facts)
     return count;
 }
 
-static const struct rp_transport udp_transport = {
-    .name = "udp",
-    .rx_burst = rp_udp_rx_burst,
-    .rx_release = rp_udp_rx_release,
-    .tx_lease = rp_udp_tx_lease,
-    .tx_send = rp_udp_tx_send,
-    .wait = udp_wait,
-    .close = udp_close,
-    .wake = udp_wake,
-    .tell = udp_tell,
-};
-
 /* Asks for a buffer of that many bytes: past the system's bound where we may, else up to it. */
 static void ask_buffer(int socket, int forced, int plain, uint32_t bytes)
 {
@@ -78,14 +67,12 @@ static void ask_buffer(int socket, int forced, int plain, uint32_t bytes)
     }
 }
 
-static void set_options(struct rp_udp_port *port, const struct rp_port_options *options)
+static void set_options(struct rp_udp_port *port)
 {
     int on = 1, off = 0, size = 0;
     socklen_t length = sizeof size;
-    uint32_t receive = options->receive_bytes ? options->receive_bytes : RP_UDP_SOCKET_BYTES;
-    uint32_t send = options->send_bytes ? options->send_bytes : RP_UDP_SOCKET_BYTES;
-    ask_buffer(port->socket, SO_RCVBUFFORCE, SO_RCVBUF, receive);
-    ask_buffer(port->socket, SO_SNDBUFFORCE, SO_SNDBUF, send);
+    ask_buffer(port->socket, SO_RCVBUFFORCE, SO_RCVBUF, port->receive_bytes);
+    ask_buffer(port->socket, SO_SNDBUFFORCE, SO_SNDBUF, port->send_bytes);
     if (getsockopt(port->socket, SOL_SOCKET, SO_RCVBUF, &size, &length) < 0) {
         size = 0;
     }
@@ -97,6 +84,68 @@ static void set_options(struct rp_udp_port *port, const struct rp_port_options *
     port->gro = setsockopt(port->socket, SOL_UDP, UDP_GRO, &on, sizeof on) == 0;
     port->gso = setsockopt(port->socket, SOL_UDP, UDP_SEGMENT, &off, sizeof off) == 0;
 }
+
+/* A socket at another local port, connected like the present one; -1 with errno. */
+static int socket_at(const struct rp_udp_port *port, uint16_t local)
+{
+    struct sockaddr_in6 from, to;
+    socklen_t size = sizeof from;
+    socklen_t to_size = rp_udp_peer_unpack(&port->server, port->family, &to);
+    int made = socket(port->family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (made < 0) {
+        return -1;
+    }
+    if (getsockname(port->socket, (struct sockaddr *)(void *)&from, &size) == 0) {
+        from.sin6_port = htons(local); /* of both families, at the same place */
+        if (bind(made, (struct sockaddr *)(void *)&from, size) == 0
+            && connect(made, (struct sockaddr *)(void *)&to, to_size) == 0) {
+            return made;
+        }
+    }
+    close(made);
+    return -1;
+}
+
+/* The descriptor stays what it is, so that a thread that waits need not be told; it is woken,
+ * because it sleeps on the socket that is gone. */
+static int udp_rebind(struct rp_port *opaque, uint16_t local)
+{
+    struct rp_udp_port *port = own(opaque);
+    struct sockaddr_in6 address;
+    socklen_t size = sizeof address;
+    int made = port->connected ? socket_at(port, local) : -1;
+    if (made < 0) {
+        return -RP_SYSTEM;
+    }
+    int moved = dup3(made, port->socket, O_CLOEXEC) >= 0, gso = port->gso, gro = port->gro;
+    close(made);
+    if (!moved) {
+        return -RP_SYSTEM;
+    }
+    port->kernel_dropped = 0; /* the new socket counts from there */
+    set_options(port);
+    if (!gro) {
+        rp_udp_plain(opaque);
+    }
+    port->gso = gso;
+    getsockname(port->socket, (struct sockaddr *)(void *)&address, &size);
+    rp_udp_peer_pack(&port->base.address, &address);
+    rp_wake_set(port->wake);
+    return 0;
+}
+
+static const struct rp_transport udp_transport = {
+    .name = "udp",
+    .rx_burst = rp_udp_rx_burst,
+    .rx_release = rp_udp_rx_release,
+    .tx_lease = rp_udp_tx_lease,
+    .tx_send = rp_udp_tx_send,
+    .wait = udp_wait,
+    .close = udp_close,
+    .wake = udp_wake,
+    .rebind = udp_rebind,
+    .tell = udp_tell,
+};
 
 static struct rp_udp_port *make_port(uint32_t mtu)
 {
@@ -169,11 +218,13 @@ static int open_socket(struct rp_udp_port *port, const struct sockaddr_in6 *addr
                        const struct rp_port_options *options, const char *text, char *error)
 {
     port->family = address->sin6_family;
+    port->receive_bytes = options->receive_bytes ? options->receive_bytes : RP_UDP_SOCKET_BYTES;
+    port->send_bytes = options->send_bytes ? options->send_bytes : RP_UDP_SOCKET_BYTES;
     port->socket = socket(port->family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (port->socket < 0) {
         return system_error("cannot open a socket", text, error);
     }
-    set_options(port, options);
+    set_options(port);
     return options->serve ? bind_server(port, address, text, error)
                           : connect_client(port, address, text, error);
 }

@@ -80,6 +80,8 @@ struct rp_udp_port {
     int gro;
     uint32_t kernel_dropped; /* what the kernel told last; it wraps */
     uint64_t unusable;       /* of dropped_in, what the kernel did hand over */
+    uint32_t receive_bytes; /* socket buffers asked for */
+    uint32_t send_bytes;
     struct rp_udp_receive receive;
     struct rp_udp_send send;
 };

@@ -149,7 +149,7 @@ static void lend(struct rp_udp_port *port, struct rp_packet *packet)
     packet->size = size;
     packet->capacity = 0;
     packet->peer = arrival->peer;
-    packet->reserved = 0;
+    packet->misdirected = 0;
     packet->token = arrival->buffer;
     arrival->offset += arrival->stride;
     arrival->size -= size;

@@ -33,7 +33,6 @@ uint32_t rp_udp_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint
         packets[i].data = port->send.memory + (size_t)i * port->send.stride;
         packets[i].size = 0;
         packets[i].capacity = port->base.mtu;
-        packets[i].reserved = 0;
         packets[i].token = 0;
     }
     port->send.leased = count;

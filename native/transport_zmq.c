@@ -133,7 +133,6 @@ static uint32_t zmq_tx_lease(struct rp_port *opaque, struct rp_packet *packets, 
         packets[i].data = port->send + (size_t)i * port->stride;
         packets[i].size = 0;
         packets[i].capacity = port->base.mtu;
-        packets[i].reserved = 0;
         packets[i].token = 0;
     }
     port->leased = count;

@@ -153,6 +153,16 @@ struct rp_echo {
     uint64_t cookie;
 };
 
+/* The answer's body where status is WRONG_QUEUE, whatever the operation; connection in the outer
+ * header = 0. The first two fields name what is refused, so that only who saw it can have sent
+ * this. */
+struct rp_wrong_queue {
+    uint64_t connection; /* of the refused datagram's outer header */
+    uint32_t packet;     /* the low half of its packet number */
+    uint16_t port;       /* send from this UDP port; 0: from any other one */
+    uint16_t reserved;
+};
+
 /* ---- tables ---- */
 
 struct rp_table_request {
@@ -522,6 +532,11 @@ _Static_assert(sizeof(struct rp_answer) + sizeof(struct rp_cookie) <= RP_REQUEST
                "a refusal amplifies");
 RP_FIELD(rp_cookie, version, 8);
 RP_FIELD(rp_cookie, mtu, 12);
+RP_LAYOUT(rp_wrong_queue, 16);
+RP_FIELD(rp_wrong_queue, packet, 8);
+RP_FIELD(rp_wrong_queue, port, 12);
+_Static_assert(sizeof(struct rp_answer) + sizeof(struct rp_wrong_queue) <= RP_REQUEST_BODY_MIN,
+               "a refusal amplifies");
 RP_LAYOUT(rp_open, 16);
 RP_FIELD(rp_open, mtu, 8);
 RP_FIELD(rp_open, receive_budget, 14);

@@ -217,6 +217,7 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "FORKED": (ForkedError, "open a new client in this process: Client(client.address)"),
     "SHORT_BATCH": (ShortBatch, ""),
     "LOST_PLACE": (EngineError, ""),
+    "WRONG_QUEUE": (TransportError, "serve with one queue, or let the client choose its port"),
 }
 
 STATUS_NAMES = frozenset(_KINDS)

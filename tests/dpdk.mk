@@ -15,6 +15,7 @@ DPDK_INSTALL  = apt-get install -y -q --no-install-recommends libdpdk-dev pkg-co
 .PHONY: dpdk dpdk-packages test-dpdk test-dpdk-here test-dpdk-long bench-reference
 
 $(BUILD)/test_frame $(BUILD)/san/test_frame: native/dpdk/frame.c native/dpdk/frame.h
+$(BUILD)/test_steer $(BUILD)/san/test_steer $(BUILD)/test_misdirected $(BUILD)/san/test_misdirected: native/dpdk/steer.c native/dpdk/steer.h
 dpdk-packages:
 	$(Q)mkdir -p $(BUILD); $(HAVE_DPDK) || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null \
 	    && { $(DPDK_INSTALL) || { apt-get update -q && $(DPDK_INSTALL); }; } > $(BUILD)/dpdk-packages.log 2>&1; } \

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 MAGIC, VERSION, ANSWER = 0x314C5052, 1, 0x80
 HELLO, OPEN, ECHO, CLOSE, PING, TABLE, WRITER, PUSH = range(1, 9)
 SAMPLE, PULL, UPDATE, PUBLISH, BLOB, STATS, RESET = range(9, 16)
-OK, EXISTS = 0, 35
+OK, EXISTS, WRONG_QUEUE = 0, 35, 53
 END, ITEM, PRIORITY = 1, 2, 4
 TRIES, TIMEOUT_S = 20, 0.5
 
@@ -133,6 +133,12 @@ def blob_request(kind: int, version=0, first=0, count=1) -> bytes:
     return struct.pack("<QIIH6x", version, first, count, kind)
 
 
+def wrong_queue(incarnation: int, connection: int, packet: int, port: int) -> bytes:
+    """The body of a WRONG_QUEUE answer: which datagram is refused, where to send from."""
+    answer = struct.pack("<QQHHI", incarnation, 0, WRONG_QUEUE, 1, 100000)
+    return answer + struct.pack("<QIHH", connection, packet, port, 0)
+
+
 def examples() -> list[tuple[str, bytes]]:
     """The worked examples of PROTOCOL.md, section 11."""
     session, epoch = 0x1122334455667001, 0x5151515151515151
@@ -143,6 +149,7 @@ def examples() -> list[tuple[str, bytes]]:
     def of_session(op: int, id_: int, body: bytes, packet: int, want: int = 1) -> bytes:
         return datagram(op, id_, body, session, packet, want=want)
 
+    refused = wrong_queue(0xD0D1D2D3D4D5D6D7, session, 4, 50001)
     whole = run(0, 0, 0, steps[0] + steps[1], count=2)
     pieces = [run(2, 2, 0, steps[2][8 * i : 8 * i + 8], piece=i, piece_count=2) for i in (0, 1)]
     return [
@@ -164,6 +171,7 @@ def examples() -> list[tuple[str, bytes]]:
         ("stats", of_session(STATS, 1, struct.pack("<II", 0, 16), 16)),
         ("reset", of_session(RESET, 1, struct.pack("<Q", epoch), 17)),
         ("close", of_session(CLOSE, 3, b"", 18)),
+        ("wrong_queue", datagram(PING | ANSWER, 2, refused, 0, 0xE0E1E2E3E4E5, want=0)),
     ]
 
 

@@ -243,7 +243,6 @@ static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets,
         packets[i].data = (uint8_t *)mbuf->buf_addr + headroom + RP_FRAME_HEADERS;
         packets[i].size = 0;
         packets[i].capacity = port->base.mtu;
-        packets[i].reserved = 0;
         packets[i].token = 0;
     }
     port->leased_count = count;

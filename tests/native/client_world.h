@@ -46,11 +46,38 @@ struct world {
     uint64_t now_ns;
     uint32_t lose, repeat, late; /* of a thousand */
     int deaf; /* 1: the server gets no turns */
+    uint32_t queues; /* of the server's card: multiples of it land on its own; 0: one queue */
+    int names_port;  /* 1: the card's hash is known */
+    int stuck;       /* 1: the client cannot move */
 };
 
 static inline uint32_t world_dice(struct world *world, uint32_t permille)
 {
     return rp_random_below(&world->random, 1000) < permille;
+}
+
+/* What a card with several queues does: the world's one server is the shard asked for and the one
+ * it was not meant for. */
+static void world_misdirect(struct world_port *port, struct rp_packet *packet)
+{
+    struct world *world = port->world;
+    uint8_t at = packet->peer.bytes[0];
+    if (port == &world->ports[0] && world->queues && at % world->queues) {
+        packet->misdirected = 1;
+        packet->use_port =
+            (uint16_t)(world->names_port ? at - at % world->queues + world->queues : 0);
+    }
+}
+
+static int world_rebind(struct rp_port *opaque, uint16_t local)
+{
+    struct world_port *port = (void *)opaque;
+    CHECK(port->leased == 0 && port->lent_count == 0, "between bursts");
+    if (port->world->stuck) {
+        return -RP_SYSTEM;
+    }
+    memset(port->base.address.bytes, local ? local : port->base.address.bytes[0] + 1, 4);
+    return 0;
 }
 
 static uint32_t world_rx(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
@@ -66,6 +93,7 @@ static uint32_t world_rx(struct rp_port *opaque, struct rp_packet *packets, uint
         port->lent[lent] = *datagram;
         packets[lent] = (struct rp_packet){
             .data = datagram->data, .size = datagram->size, .peer = datagram->from};
+        world_misdirect(port, &packets[lent]);
         lent++;
     }
     port->count = kept;
@@ -143,7 +171,8 @@ static const struct rp_transport world_transport = {.name = "world",
                                                     .rx_release = world_release,
                                                     .tx_lease = world_lease,
                                                     .tx_send = world_send,
-                                                    .tell = world_tell};
+                                                    .tell = world_tell,
+                                                    .rebind = world_rebind};
 
 static void world_port_open(struct world *world, uint32_t index, uint32_t mtu, uint32_t budget)
 {

@@ -45,7 +45,7 @@ static struct {
     uint8_t *client_memory, *client_copy, *region, *region_copy;
     size_t client_bytes, region_bytes;
     struct fuzz_port client_port, server_port;
-    uint64_t now, start, packet, session, incarnation, ids[RP_OP_COUNT];
+    uint64_t now, start, packet, sent, session, incarnation, ids[RP_OP_COUNT];
     struct {
         uint8_t data[MTU];
         uint32_t size;
@@ -80,6 +80,7 @@ static void client_sent(const struct rp_packet *packet, const struct rp_view *vi
     struct rp_peer peer = fuzz_peer(1);
     CHECK(!(view->message->op & RP_ANSWER), "the client answers");
     world.ids[view->message->op] = view->message->id;
+    world.sent = view->outer->packet;
     world.session = view->outer->connection ? view->outer->connection : world.session;
     fuzz_port_feed(&world.server_port, packet->data, packet->size, &peer);
 }
@@ -341,6 +342,16 @@ static void forge(struct fuzz_input *input) {
     uint32_t most = MTU - RP_ANSWER_BYTES, size = (uint32_t)fuzz_take(input, 2) % (most + 1);
     memcpy(body, &answer, sizeof answer);
     fuzz_take_bytes(input, body + sizeof answer, size);
+    if (how & 64) { /* as who saw the client's last datagram could say it, but for one byte */
+        struct rp_wrong_queue wrong = {.connection = world.session, .packet = (uint32_t)world.sent,
+                                       .port = answer.credit};
+        memcpy(body + sizeof answer, &wrong, sizeof wrong);
+        answer.status = RP_WRONG_QUEUE;
+        memcpy(body, &answer, sizeof answer);
+        body[sizeof answer + answer.weights_version % sizeof wrong] ^= (uint8_t)(size >> 2 & 1);
+        deliver((uint8_t *)data, &message, sizeof answer + sizeof wrong, 0, ++world.packet);
+        return;
+    }
     size = how & 16 ? size / 4 : sizeof answer + (size & ~7u);
     deliver((uint8_t *)data, &message, size & ~7u, how & 32 ? 0 : world.session, ++world.packet);
 }

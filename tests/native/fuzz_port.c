@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "status.h"
 
 static struct fuzz_port *port_of(struct rp_port *face) {
     return (struct fuzz_port *)(void *)face;
@@ -68,6 +69,11 @@ static uint32_t tell(struct rp_port *face, struct rp_fact *facts) {
     return count;
 }
 
+static int port_rebind(struct rp_port *face, uint16_t local) {
+    (void)face;
+    return local % 2 ? -RP_SYSTEM : 0;
+}
+
 static const struct rp_transport fuzz_transport = {
     .name = "fuzzed",
     .rx_burst = rx_burst,
@@ -77,6 +83,7 @@ static const struct rp_transport fuzz_transport = {
     .tell = tell,
     .wait = port_wait,
     .close = port_close,
+    .rebind = port_rebind,
 };
 
 struct rp_peer fuzz_peer(uint8_t number) {

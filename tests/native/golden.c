@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "flow.h"
+#include "status.h"
 
 enum { SESSION_TABLE = 0, BUFFER = 2048 };
 static const uint64_t session = 0x1122334455667001, epoch = 0x5151515151515151;
@@ -39,6 +40,15 @@ static void finish(const char *name, uint8_t op, uint64_t id, uint64_t connectio
     }
     printf("\n");
     begin();
+}
+
+static void wrong_queue(void) {
+    struct rp_answer answer = {.incarnation = 0xD0D1D2D3D4D5D6D7, .status = RP_WRONG_QUEUE,
+                               .credit = 1, .lapse_us = 100000};
+    add(&answer, sizeof answer);
+    add(&(struct rp_wrong_queue){.connection = session, .packet = 4, .port = 50001},
+        sizeof(struct rp_wrong_queue));
+    finish("wrong_queue", RP_OP_PING | RP_ANSWER, 2, 0, 0xE0E1E2E3E4E5, 0);
 }
 
 static void add_step(unsigned first, unsigned count) {
@@ -120,5 +130,6 @@ int main(void) {
     pushes();
     draws();
     blobs();
+    wrong_queue();
     return 0;
 }

@@ -533,6 +533,36 @@ static void situation_flushed(void)
     check_group("12 a flushed writer rests");
 }
 
+/* 13. Given a card with several queues, whose hash is known or not, and a client that begins at a
+ *     wrong one and whose address then changes twice. Expect it to move and to go on in the same
+ *     session; where it cannot move at all, to give up in so many words. */
+static void situation_misdirected(uint64_t seed, uint32_t permille)
+{
+    struct world *world = fresh(seed);
+    struct writer writer;
+    world->lose = world->late = world->repeat = permille;
+    world->queues = 7;
+    world->names_port = permille == 0 || permille % 2;
+    world_connect(world);
+    writer_open(world, &writer, "rows");
+    for (uint32_t i = 0; i < 3; i++) {
+        push(world, &writer, 0, 30, RP_RUN_ITEM);
+        memset(world->ports[1].base.address.bytes, (int)(3 + 40 * i), 4);
+        settle(world, &writer);
+    }
+    const uint64_t *counters = rp_client_counters(world->client);
+    CHECK(world->ports[1].base.address.bytes[0] % 7 == 0);
+    CHECK(counters[RP_COUNT_reconnects] == 0 && counters[RP_COUNT_rebinds] >= 4);
+    CHECK(permille > 0 || counters[RP_COUNT_rebinds] == 4);
+    CHECK(rp_server_counters(world->server)[RP_COUNT_wrong_queue] >= counters[RP_COUNT_rebinds]);
+    world->stuck = 1;
+    memset(world->ports[1].base.address.bytes, 1, 4);
+    int ticket = rp_client_ping(world->client, world_later(world, 60000));
+    CHECK(world_wait(world, ticket) == -RP_WRONG_QUEUE);
+    CHECK(rp_client_state(world->client) == -RP_WRONG_QUEUE);
+    world_close(world);
+}
+
 static void shaken(const char *what, void (*situation)(uint64_t, uint32_t), uint64_t seed)
 {
     situation(seed, 0);
@@ -557,5 +587,6 @@ int main(void)
     situation_idle();
     situation_moved();
     situation_flushed();
+    shaken("13 a card with several queues", situation_misdirected, seed + 6);
     return check_done("test_client");
 }
