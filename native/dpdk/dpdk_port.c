@@ -144,7 +144,7 @@ static uint32_t lend(struct port *port, struct rte_mbuf *mbuf, uint8_t *frame,
     packet->data = data - shift;
     packet->size = view->size;
     packet->capacity = 0;
-    packet->reserved = 0;
+    packet->misdirected = 0;
     packet->token = (uintptr_t)mbuf;
     if (port->is_client) {
         packet->peer = port->server_peer;
