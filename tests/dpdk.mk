@@ -4,7 +4,7 @@ DPDK_OBJECT  := replay_server/_dpdk.so
 DPDK_SOURCES := $(sort $(wildcard native/dpdk/*.c))
 DPDK_HEADERS := $(sort $(wildcard native/dpdk/*.h)) $(HEADERS)
 # the memif driver is linked in, so that its system calls are ours: dpdk_quiet.c, dpdk_gone.c
-DPDK_MEMIF   := -Wl,--wrap=close,--wrap=munmap,--wrap=sendmsg,--exclude-libs,ALL -Wl,--whole-archive -l:librte_net_memif.a -Wl,--no-whole-archive
+DPDK_MEMIF   := -Wl,--wrap=close,--wrap=munmap,--wrap=sendmsg,--wrap=connect,--exclude-libs,ALL -Wl,--whole-archive -l:librte_net_memif.a -Wl,--no-whole-archive
 DPDK_LIBS    := $(DPDK_MEMIF) -lrte_net_ring -lrte_bus_vdev -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_ring -lrte_eal \
     -lrte_hash -lrte_kvargs -lrte_net -lbsd
 DPDK_CFLAGS   = $(patsubst -I%,-isystem %,$(shell pkg-config --cflags libdpdk))

@@ -4,11 +4,19 @@
  * MSG_NOSIGNAL the send itself could. So what nobody is there to read counts as sent here: the next
  * receive says the same, and that path cleans up after itself.
  *
- * The driver is linked into this object, where its sendmsg() is this one (-Wl,--wrap).
+ * And a server that does not open: connect() would wait for it without end once two clients stand
+ * before this one (it listens with a backlog of 1), and DPDK's interrupt thread with it.
+ *
+ * The driver is linked into this object, where its system calls are these (-Wl,--wrap).
  */
 #include <errno.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
+enum { CONNECT_SECONDS = 1 };
+
+int __real_connect(int file, const struct sockaddr *address, socklen_t size);
+int __wrap_connect(int file, const struct sockaddr *address, socklen_t size);
 ssize_t __real_sendmsg(int file, const struct msghdr *message, int flags);
 ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags);
 
@@ -22,4 +30,11 @@ ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags)
         }
     }
     return sent;
+}
+
+int __wrap_connect(int file, const struct sockaddr *address, socklen_t size)
+{
+    const struct timeval bound = {CONNECT_SECONDS, 0};
+    (void)setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
+    return __real_connect(file, address, size);
 }

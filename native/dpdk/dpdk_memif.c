@@ -13,10 +13,16 @@
 #include "status.h"
 
 /* Where the server is slow, each link is tried a second time, for longer. */
-enum { LINK_TRIES = 60, LINK_TRIES_LONG = 400, LINK_NAP_NS = 5000000, VDEV_ARGUMENTS = 256 };
+enum {
+    LINK_TRIES = 60, LINK_TRIES_LONG = 400, LINK_NAP_NS = 5000000, MEND_NS = 200000000,
+    VDEV_ARGUMENTS = 256,
+    SERVER = UINT16_MAX, /* in place of a link's number */
+};
 
-/* The memif links this process is a client on. A second device on one of them would be refused by
- * the driver, which then keeps its Ethernet port for ever (DPDK 22.11). */
+/* The memif links this process is a client on, and the sockets it serves. A second device on one of
+ * them would be refused by the driver, which then keeps its Ethernet port for ever (DPDK 22.11).
+ * The driver goes on listening while a client of this process is on the socket: that listener is
+ * no other server. */
 static struct rp_memif_link {
     char socket[sizeof((struct rp_dpdk_options *)0)->socket];
     uint32_t id;
@@ -149,20 +155,46 @@ static int join_memif(struct rp_wire *wire, const struct rp_wire_place *place,
                                            : "nobody serves at that socket");
 }
 
-/* A killed server leaves its socket's file, which would refuse the next. 1: a server is there. */
-static int clear_socket(const char *path)
+/* Who listens at that socket: a process, 0 for nobody. A killed server leaves its socket's file,
+ * which would refuse the next: it is removed. */
+static pid_t find_listener(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct ucred who = {0};
+    socklen_t size = sizeof who;
     int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
     int failed = file < 0 || connect(file, (struct sockaddr *)&address, sizeof address) != 0;
     if (failed && errno == ECONNREFUSED) {
         unlink(path); /* only a socket refuses */
     }
+    if (!failed) {
+        (void)getsockopt(file, SOL_SOCKET, SO_PEERCRED, &who, &size);
+    }
     if (file >= 0) {
         close(file);
     }
-    return !failed;
+    return failed ? 0 : who.pid;
+}
+
+static int serve_memif(struct rp_wire *wire, const struct rp_wire_place *place,
+                       const struct rp_dpdk_options *options, char *error)
+{
+    pid_t listener = find_listener(options->socket);
+    wire->link = claim(options->socket, SERVER);
+    if (!wire->link || (listener && listener != getpid())) {
+        return rp_dpdk_refuse(error, place, RP_SYSTEM, "a server has that socket already");
+    }
+    for (uint32_t id = 0; id < options->links; id++) {
+        if (start_memif(wire, place, options->socket, id)) {
+            return rp_dpdk_refuse(error, place, RP_SYSTEM, "no memif device at that socket");
+        }
+    }
+    if (!find_listener(options->socket)) { /* the driver's client was first, and shares with it */
+        return rp_dpdk_refuse(error, place, RP_SYSTEM,
+                              "a client of that socket is in this process: serve in another");
+    }
+    return 0;
 }
 
 int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
@@ -177,15 +209,32 @@ int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
     if (!place->serve) {
         return join_memif(wire, place, options, error);
     }
-    if (clear_socket(options->socket)) {
-        return rp_dpdk_refuse(error, place, RP_SYSTEM, "a server has that socket already");
+    return serve_memif(wire, place, options, error);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void restart_there(void *argument)
+{
+    struct rp_wire *wire = argument;
+    (void)rte_eth_dev_stop(wire->devices[0]);
+    wire->down = rte_eth_dev_start(wire->devices[0]) != 0;
+}
+
+/* The driver's client gives up when its server goes; that one's successor is at the same socket. */
+void rp_memif_mend(struct rp_wire *wire)
+{
+    uint64_t now = now_ns();
+    if (now - wire->mended_ns < MEND_NS || (!wire->down && is_up(wire->devices[0]))) {
+        return;
     }
-    for (uint32_t id = 0; id < options->links; id++) {
-        if (start_memif(wire, place, options->socket, id)) {
-            return rp_dpdk_refuse(error, place, RP_SYSTEM, "no memif device at that socket");
-        }
-    }
-    return 0;
+    rp_wire_run(restart_there, wire);
+    wire->mended_ns = now_ns();
 }
 
 void rp_memif_leave(struct rp_wire *wire)

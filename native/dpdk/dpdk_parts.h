@@ -58,7 +58,7 @@ struct rp_lane {
 
 struct rp_hub; /* the rings of a net_ring server and its clients */
 
-struct rp_memif_link; /* a link this process is a client on */
+struct rp_memif_link; /* a link this process is a client on, or a socket it serves */
 
 struct rp_card; /* a device with a network behind it */
 
@@ -74,6 +74,8 @@ struct rp_wire {
     struct rp_memif_link *link;
     struct rp_card *card;
     uint8_t mac[RP_FRAME_MAC]; /* its device's own; zero: it has none to keep */
+    int down;           /* a client's device could not be started again: not to be called */
+    uint64_t mended_ns; /* when that was last tried */
     uint32_t device_count;
     uint16_t devices[RP_DPDK_LANES];
     char names[RP_DPDK_LANES][RTE_ETH_NAME_MAX_LEN];
@@ -157,6 +159,8 @@ void rp_card_leave(struct rp_wire *wire);
 /* What can be refused of a device before DPDK starts: 0, or a status and a sentence in why. */
 int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size);
 const char *rp_vdev_name(enum rp_vdev vdev);
+/* A client that cannot send: connects again where its link is down, but not all the time. */
+void rp_memif_mend(struct rp_wire *wire);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */
 uint32_t rp_wire_number(void); /* for names: never the same twice */
 /* Runs it in DPDK's interrupt thread and waits until it has run. */

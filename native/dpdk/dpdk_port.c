@@ -53,6 +53,9 @@ static uint32_t unpack_peer(struct rp_frame_host *host, const struct rp_peer *pe
 static uint32_t receive(struct port *port, const struct rp_lane *from, struct rte_mbuf **mbufs,
                         uint32_t count)
 {
+    if (port->wire.down) {
+        return 0;
+    }
     rp_burst_begin(&port->bursts);
     uint32_t got = rte_eth_rx_burst(from->device, from->queue, mbufs, (uint16_t)count);
     rp_burst_end(&port->bursts);
@@ -63,7 +66,7 @@ static uint32_t receive(struct port *port, const struct rp_lane *from, struct rt
 static void transmit(struct port *port, struct rte_mbuf **mbufs, uint32_t count, uint32_t lane)
 {
     const struct rp_lane *to = &port->wire.lanes[lane];
-    uint32_t sent = 0, last = 1;
+    uint32_t sent = 0, last = !port->wire.down;
     rp_burst_begin(&port->bursts);
     while (sent < count && last) { /* a device may take its own burst's worth at a time */
         last = rte_eth_tx_burst(to->device, to->queue, mbufs + sent, (uint16_t)(count - sent));
@@ -71,6 +74,10 @@ static void transmit(struct port *port, struct rte_mbuf **mbufs, uint32_t count,
     }
     rp_burst_end(&port->bursts);
     port->base.dropped_out += count - sent;
+    if (sent == 0 && port->is_client && port->wire.link) {
+        rp_memif_mend(&port->wire);
+        port->unanswered = UNANSWERED_MAX; /* asks anew where the server is */
+    }
     while (sent < count) {
         rte_pktmbuf_free(mbufs[sent++]);
     }
