@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,8 +35,10 @@ from replay_server.runs import METRICS, Metrics, commit, write_json
 
 COMMAND = "deploy demo"
 CONFIG = "config.toml"
-TRANSPORTS = ("udp", "zmq", "loopback")
+TRANSPORTS = ("udp", "zmq", "dpdk", "loopback")
 SERVED = {"udp": "udp://127.0.0.1:0", "zmq": "zmq+tcp://127.0.0.1:0"}
+MEMIF = "dpdk://10.0.0.1:7400?vdev=net_memif,role=server,links=8,socket="  # unprivileged, no card
+TOLD = {"dpdk": "dpdk (memif)"}
 START_S = 30.0
 LINE_S = 1.0
 
@@ -59,6 +62,11 @@ class Demo:
         self.address = ""
         self.begin = time.monotonic()
         self.client: Client | None = None
+        self.sockets = tempfile.TemporaryDirectory(prefix="demo-")  # a socket's path is short
+
+    def url(self) -> str:
+        """Where this run's server serves."""
+        return SERVED.get(self.args.transport) or f"{MEMIF}{self.sockets.name}/memif"
 
     def start(self, name: str, *command: str) -> Process:
         """One more process, its output in RUN/NAME.log."""
@@ -70,8 +78,7 @@ class Demo:
     def start_all(self) -> None:
         """Server first: the others need its address, which it prints once it serves."""
         toml = self.folder / "server.toml"
-        url = SERVED[self.args.transport]
-        toml.write_text(server_toml(self.settings, url=url, seed=self.args.seed))
+        toml.write_text(server_toml(self.settings, url=self.url(), seed=self.args.seed))
         metrics = ["--metrics", self.args.metrics] if self.args.metrics else []
         server = self.start("server", "serve", str(toml), *metrics)
         self.address = self.wait_for_address(server)
@@ -170,7 +177,7 @@ class Demo:
             "env_steps": actor[-1]["step"] if actor else 0,
             "learner_steps": learner_steps,
             "batch": self.settings.batch,
-            "transport": self.args.transport,
+            "transport": TOLD.get(self.args.transport, self.args.transport),
             "checkpoint": solved.get("checkpoint"),
             "commit": commit(),
             "settings": dataclasses.asdict(self.settings),
@@ -185,6 +192,7 @@ class Demo:
         order = {"actor": 0, "learner": 1, "server": 2}
         for process in sorted(self.processes, key=lambda process: order[process.name]):
             process.end()
+        self.sockets.cleanup()
 
 
 def _shown(mean_return: float | None) -> str:
@@ -240,7 +248,7 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
         close = nearest(args.transport, TRANSPORTS)
         parser.error(f"no transport {args.transport!r}; the nearest is {close!r}")
     if args.metrics and args.transport == "loopback":
-        parser.error("--metrics is for a server of its own; say --transport udp or zmq")
+        parser.error("--metrics is for a server of its own; say --transport udp, zmq or dpdk")
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}
     return args, settings, tables_of(given, told, values)
 
