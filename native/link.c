@@ -134,10 +134,14 @@ static void lead(struct rp_link *link, struct wait_state *state)
         rp_gate_yield(&link->gate);
         return;
     }
+    if (link->options.busy_poll && !link->passive) { /* asking the time costs as much as a look */
+        rp_gate_yield(&link->gate);
+        rp_pump_relax();
+        return;
+    }
     uint64_t now = rp_link_now(link);
     state->idle_since = state->idle_since ? state->idle_since : now;
-    if (!link->passive
-        && (link->options.busy_poll || now - state->idle_since < link->spin_ns)) {
+    if (!link->passive && now - state->idle_since < link->spin_ns) {
         rp_gate_yield(&link->gate);
         rp_pump_relax();
     } else {
@@ -178,7 +182,8 @@ int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint
     state.start = rp_link_now(link);
     result = done(link, argument);
     for (int steps = 0; result == RP_PENDING; steps++) {
-        if (steps > 1 && rp_link_now(link) - state.start >= state.timeout) {
+        uint64_t now = state.leads && !link->passive ? link->looked_ns : rp_link_now(link);
+        if (steps > 1 && now - state.start >= state.timeout) {
             break; /* not before a turn was taken behind a look at the port */
         }
         if (!state.leads && !link->driven) {

@@ -22,9 +22,13 @@ static void *run(void *argument)
             idle_since = 0;
             continue;
         }
+        if (job->busy_poll) { /* asks for no time: that costs as much as a look */
+            rp_pump_relax();
+            continue;
+        }
         uint64_t now = rp_clock_ns();
         idle_since = idle_since ? idle_since : now;
-        if (job->busy_poll || now - idle_since < job->spin_ns) {
+        if (now - idle_since < job->spin_ns) {
             rp_pump_relax();
         } else {
             job->sleep(job->owner);

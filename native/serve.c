@@ -127,6 +127,15 @@ int rp_serve_lease(struct rp_turn *turn, uint32_t count) {
     return turn->leased >= count;
 }
 
+void rp_serve_early(struct rp_turn *turn) {
+    uint64_t early = rp_port_base(turn->port)->early;
+    uint32_t left = turn->leased - turn->used;
+    if (early != 0 && turn->used >= early && left > 0) {
+        flush(turn);
+        lease(turn, left);
+    }
+}
+
 void rp_serve_end(struct rp_turn *turn) {
     flush(turn);
     turn->server->turn_sent = turn->sent;

@@ -40,6 +40,8 @@ int rp_serve_begin(struct rp_turn *turn, struct rp_server *server, struct rp_por
 /* Makes sure that `count` (at most RP_BURST) packets are leased and unused; sends what is full.
  * 1 or 0. */
 int rp_serve_lease(struct rp_turn *turn, uint32_t count);
+/* In a train, behind each datagram: sends what is written so far where that gains something. */
+void rp_serve_early(struct rp_turn *turn);
 /* Gives everything back: what was written is sent. */
 void rp_serve_end(struct rp_turn *turn);
 /* Serves one received datagram. */

@@ -112,5 +112,6 @@ void rp_serve_batch(struct rp_call *call, const struct rp_record *record, uint32
     uint32_t end = count < cut.datagrams - first ? first + count : cut.datagrams;
     for (uint32_t i = first; i < end && rp_serve_lease(call->turn, 1); i++) {
         rp_serve_send(call, write_datagram(call, &cut, i));
+        rp_serve_early(call->turn);
     }
 }

@@ -74,6 +74,10 @@ struct rp_port_base {
     uint32_t mtu;            /* largest datagram, RP_MTU_MIN .. RP_MTU_MAX, a multiple of 8 */
     uint32_t receive_budget; /* full datagrams that may be in flight towards this port */
     struct rp_peer address;  /* where this port is reached, as its transport writes it */
+    /* datagrams after which a train is sent on while the rest is written, so that both ends work at
+     * once; 0: a train leaves whole. Where it is not 0, what comes back unsent should be there to
+     * be leased again: else the rest of the train is lost, and asked for anew. */
+    uint64_t early;
     uint64_t dropped_out;    /* datagrams the network did not take */
     uint64_t dropped_in;     /* datagrams dropped below the engine, where the transport can know */
 };

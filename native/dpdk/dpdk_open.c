@@ -14,6 +14,7 @@
 enum {
     ASK_TRIES = 500, ASK_LOOKS = 10, ASK_NAP_NS = 200000, /* at open: 1 s */
     PORT_FIRST = 49152, PORT_COUNT = 16384,
+    EARLY = 8, /* a burst on shared memory is cheap, and its reader waits for it */
 };
 
 static struct port *own(struct rp_port *port)
@@ -158,7 +159,8 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
         return status;
     }
     port->base = (struct rp_port_base){.transport = &rp_dpdk_transport, .mtu = options->mtu,
-                                       .receive_budget = RP_DPDK_BUDGET};
+                                       .receive_budget = RP_DPDK_BUDGET,
+                                       .early = port->wire.in_memory ? EARLY : 0};
     port->process = getpid();
     port->is_client = !options->serve;
     rp_bursts_open(&port->bursts);

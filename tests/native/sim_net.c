@@ -250,6 +250,7 @@ struct sim_port *sim_port_open(struct sim_net *net, uint32_t mtu, uint32_t recei
     port->base.transport = &sim_transport;
     port->base.mtu = mtu;
     port->base.receive_budget = receive_budget;
+    port->base.early = mtu > 4000 ? 2 : 0;
     port->base.address = address(port->number, 0);
     for (uint32_t i = 0; i < RP_BURST; i++) {
         port->leased[i] = malloc(mtu);
