@@ -223,7 +223,10 @@ def _about_build(core: Object | None, plane: Object | None, readable: bool) -> l
         if what.trouble:
             advice.append(f"{name} cannot be read: {what.trouble}; build it anew: make engine")
         elif what.missing:
-            advice.append(f"{name} cannot be loaded: no {', '.join(what.missing)} on this host")
+            brings = ": apt-get install libdpdk-dev" if what is plane else ""
+            advice.append(
+                f"{name} cannot be loaded: no {', '.join(what.missing)} on this host{brings}"
+            )
         if what.executable_stack:
             advice.append(f"{name} asks for an executable stack: build it anew")
     if plane is None:
@@ -234,10 +237,12 @@ def _about_build(core: Object | None, plane: Object | None, readable: bool) -> l
     elif readable and plane.sound and not ready(plane):
         lacks = "no DPDK linked in" if not plane.dpdk else f"no {objects.SYMBOL} in it"
         advice.append(f"{Path(plane.path).name} has {lacks}: build it anew with make dpdk")
-    elif readable and ready(plane) and not plane.cards:
+    elif readable and ready(plane):
+        if not plane.cards:
+            advice.append(f"{Path(plane.path).name} takes virtual devices only, no card")
         advice.append(
-            f"{Path(plane.path).name} takes virtual devices only, no card; past the kernel between "
-            f"processes of this host, each with a core of its own: {MEMIF_URL}"
+            f"past the kernel between processes of this host, each with a core of its own: "
+            f"{MEMIF_URL}"
         )
     return advice
 
@@ -313,7 +318,7 @@ def examine(
     unknown = ""
     if not readable:
         unknown = f"pyelftools is missing, which reads what DPDK's drivers take: {objects.INSTALL}"
-    elif not known:
+    elif not any(driver.pci_ids for driver in known):  # those linked in may be virtual ones
         unknown = f"DPDK's drivers are not installed here: {INSTALL_DPDK}"
     nics = tuple(judge(host, nic, known, plane, unknown, uid) for nic in host.nics)
     advice = [unknown] if unknown else []
