@@ -127,8 +127,8 @@ def plant_found(target: str, corpus: Path, seconds: int) -> bool:
         found = code != 0 and "AddressSanitizer" in log
         kind = re.search(r"ERROR: AddressSanitizer: (\S+)", log)
         print(
-            f"planted overflow in {target}: {'found' if found else 'NOT FOUND'} after {executed} executions"
-            f" ({kind.group(1) if kind else 'no report'})"
+            f"planted overflow in {target}: {'found' if found else 'NOT FOUND'} after {executed} "
+            f"executions ({kind.group(1) if kind else 'no report'})"
         )
         return found
 
