@@ -337,8 +337,8 @@ def introduction(course: Course) -> Iterator[str]:
         f"servers on core {server}, clients on core {client}, seed {course.seed}"
     )
     yield (
-        f"measures for {course.seconds:.0f} s; with starting and stopping "
-        f"{(course.seconds + 15 * len(course.mtus)) / 60:.0f} min at most, or a round longer"
+        f"takes {course.seconds:.0f} s, starting and stopping included, and a round more at most; "
+        "--budget SECONDS says otherwise"
     )
     for rung in course.rungs:
         yield f"{rung.key:10}{rung.title}: {rung.proves}; not: {rung.leaves}"

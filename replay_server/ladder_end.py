@@ -27,7 +27,7 @@ from .spec import Column, Spec
 from .table import Table
 
 CONNECT_S = 20.0
-PATIENCE_S = 5.0
+PATIENCE_S = 10.0
 TABLE_BYTES = 4 << 20
 STEPS_MIN, WINDOW_MAX = 512, 8192
 BATCH_BYTES = 1 << 16

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .bench import Row
-from .ladder_rungs import Rung
+from .ladder_rungs import NIC, Rung
 
 WORKS = ("put", "get")
 PAPER = (0.327, 0.589)
@@ -151,10 +151,11 @@ def latency_table(figures: Figures, mtu: int, work: str) -> list[str]:
         "put": "put: one step of S bytes pushed, until it is acknowledged as stored",
         "get": "get: SAMPLE of one item of S bytes, until it has landed",
     }[work]
-    calls = [figures.calls(r.key, (mtu, work, figures.sizes[0])) for r in measured(figures, mtu)]
+    cells = [(mtu, work, size) for size in figures.sizes]
+    calls = [figures.calls(rung.key, cell) for rung in measured(figures, mtu) for cell in cells]
     return [
-        f"{what}; one outstanding, us; frames of {mtu} B; {min(calls, default=0):,} calls or more "
-        "in a cell",
+        f"{what}; one outstanding, us; frames of {mtu} B; {min(calls, default=0):,} to "
+        f"{max(calls, default=0):,} calls in a cell",
         *grid(["", "", *map(size_text, figures.sizes)], rows),
     ]
 
@@ -194,7 +195,7 @@ def lower_table(figures: Figures, mtu: int) -> list[str]:
     ]
 
 
-def verdict_line(judged: Verdict, mtu_text: str = "") -> str:
+def verdict_line(judged: Verdict) -> str:
     """One sentence: the target, whether it is met, and where it is closest."""
     target = judged.target
     line = (
@@ -202,9 +203,9 @@ def verdict_line(judged: Verdict, mtu_text: str = "") -> str:
         f"at least {100 * target.least:.1f} % lower: {judged.word}"
     )
     if judged.worst is None:
-        return line + mtu_text
+        return line
     share, work, size = judged.worst
-    return f"{line} ({100 * share:.1f} % at the least, {work} of {size_text(size)}){mtu_text}"
+    return f"{line} ({100 * share:.1f} % at the least, {work} of {size_text(size)})"
 
 
 def measured(figures: Figures, mtu: int) -> list[Rung]:
@@ -223,6 +224,7 @@ def lines(figures: Figures, mtu: int) -> Iterator[str]:
     yield from ("", *lower_table(figures, mtu), "")
     for target in TARGETS:
         yield verdict_line(verdict(figures, target, mtu))
+    yield NIC
     for (where, key), count in figures.repeats.items():
         if where == mtu and count:
             yield f"{key}: {count:,} datagrams were sent again"
@@ -244,6 +246,7 @@ def rows_of(figures: Figures, where: str) -> list[Row]:
         for rung in figures.rungs:
             state = figures.reasons.get((mtu, rung.key), "measured")
             add("rung", rung.key, (mtu, "", 0), "state", state, "")
+        add("rung", "nic", (mtu, "", 0), "state", "unmeasured", "")
         for rung in measured(figures, mtu):
             for work in WORKS:
                 for size in figures.sizes:

@@ -16,8 +16,8 @@ from .errors import ConfigError
 LOCAL, VETH = "host", "veth"
 HEADERS = 28  # IPv4 and UDP
 NIC = (
-    "dpdk on a network card: unmeasured: every device here is a virtual one; with a card on two "
-    "hosts the same client work is `serve dpdk://ADDRESS:PORT?port=PCI` and this ladder's client"
+    "nic       DPDK on a network card: unmeasured: there is none here that DPDK drives, and all "
+    "devices above are virtual"
 )
 
 

@@ -52,7 +52,7 @@ def expect_whole(rows, names):
         assert list(row) == FIELDS and row["machine"]
         assert isinstance(row["batch"], int) and isinstance(row["value"], str | int | float)
     states = {row["transport"]: row["value"] for row in rows if row["name"] == "ladder.rung"}
-    assert states == dict.fromkeys(names, "measured")
+    assert states == dict.fromkeys(names, "measured") | {"nic": "unmeasured"}
     found = Counter((r["name"], r["transport"], r["batch"], r["metric"]) for r in rows)
     for name in names:
         for work in WORKS:
@@ -133,7 +133,12 @@ def test_without_all_sizes_there_is_no_verdict():
     assert [figures.verdict(found, t, MTU).word for t in figures.TARGETS] == ["unmeasured"] * 2
     nothing = Figures(ladder.SIZES, ladder.RATE_SIZES, (MTU,), rungs.chosen("udp"))
     assert figures.verdict(nothing, figures.TARGETS[0], MTU).met is None
-    assert [row.metric for row in figures.rows_of(nothing, "here")].count("state") == 1
+    assert [row.transport for row in figures.rows_of(nothing, "here")] == [
+        "udp",
+        "nic",
+        "memif",
+        "memif",
+    ]
 
 
 def test_tables_tell_medians_and_reductions():
