@@ -1,7 +1,13 @@
 # A dpdk:// server in one network namespace, clients of the kernel's in another: root only.
-.PHONY: test-dpdk-veth
+VETH_INSTALL := apt-get install -y -q --no-install-recommends iproute2 iputils-ping
+
+.PHONY: test-dpdk-veth veth-packages
 test-dpdk: test-dpdk-veth
-test-dpdk-veth: setup dpdk
+veth-packages:
+	$(Q)mkdir -p $(BUILD); test "$$(id -u)" != 0 || type -P ip tc ping > /dev/null \
+	    || { $(VETH_INSTALL) || { apt-get update -q && $(VETH_INSTALL); }; } > $(BUILD)/veth-packages.log 2>&1 \
+	    || { echo "network namespaces need ip, tc and ping: apt-get install iproute2 iputils-ping"; exit 1; }
+test-dpdk-veth: setup dpdk veth-packages
 	$(Q)if test "$$(id -u)" = 0; then CONFORMANCE=veth PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests \
 	    $(VENV)/bin/pytest -q tests/test_conformance.py tests/test_conformance_life.py; \
 	else echo "left out, dpdk:// over af_packet and af_xdp: network namespaces need root"; fi
