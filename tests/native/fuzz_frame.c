@@ -250,10 +250,12 @@ static void write_again(const uint8_t *frame, const struct rp_frame_view *view)
     uint8_t *copy = malloc(size);
     CHECK(copy != NULL);
     memcpy(copy + RP_FRAME_HEADERS, frame + view->offset, view->size);
-    rp_frame_write(copy + RP_FRAME_HEADERS, view->size, &view->from, &server);
-    CHECK(read_both(copy, size, &server, &again) == RP_FRAME_DATAGRAM);
-    CHECK(again.size == view->size && memcmp(&again.from, &view->from, sizeof again.from) == 0);
-    CHECK(copy[40] || copy[41], "written with a checksum");
+    for (int summed = 0; summed < 2; summed++) {
+        rp_frame_write(copy + RP_FRAME_HEADERS, view->size, &view->from, &server, summed);
+        CHECK(read_both(copy, size, &server, &again) == RP_FRAME_DATAGRAM);
+        CHECK(again.size == view->size && memcmp(&again.from, &view->from, sizeof again.from) == 0);
+        CHECK((copy[40] || copy[41]) == summed, "0 says that no checksum was computed");
+    }
     free(copy);
 }
 
@@ -306,7 +308,7 @@ static uint32_t build(struct fuzz_input *input, uint8_t *frame)
     for (uint32_t i = 0; i < size; i++) {
         payload[i] = seeds ? seed[i % seeds] : (uint8_t)i;
     }
-    rp_frame_write(payload, size, &peer, &server);
+    rp_frame_write(payload, size, &peer, &server, 1);
     if (kind == ECHO) {
         frame[23] = 1;
         memcpy(frame + 34, "\x08\0\0\0\x12\x34\0\x01", 8);
