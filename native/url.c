@@ -91,8 +91,8 @@ static const char *read_host_port(struct rp_url *url, const char *at)
     return at;
 }
 
-/* ?mtu=N, or nothing; ?NAME=VALUE&... where the scheme has options. 1 where the rest of the url is
- * one of them. */
+/* ?mtu=N, or nothing; where the scheme has options ?NAME=VALUE&..., or commas. 1 where the rest
+ * of the url is one of them. */
 static int read_options(struct rp_url *url, const char *at, int has_options)
 {
     if (*at == 0) {
@@ -101,7 +101,7 @@ static int read_options(struct rp_url *url, const char *at, int has_options)
     if (has_options && *at == '?') {
         snprintf(url->options, sizeof url->options, "%s", at + 1);
         const char *mtu = strstr(at, "mtu=");
-        if (!mtu || (mtu[-1] != '?' && mtu[-1] != '&')) {
+        if (!mtu || !strchr("?&,", mtu[-1])) {
             return 1;
         }
         at = mtu;
@@ -112,7 +112,8 @@ static int read_options(struct rp_url *url, const char *at, int has_options)
     }
     at += 4;
     int64_t mtu = read_number(&at, RP_MTU_MAX);
-    if (mtu < RP_MTU_MIN || mtu % 8 != 0 || (*at != 0 && !(has_options && *at == '&'))) {
+    int ended = *at == 0 || (has_options && (*at == '&' || *at == ','));
+    if (mtu < RP_MTU_MIN || mtu % 8 != 0 || !ended) {
         return 0;
     }
     url->mtu = (uint32_t)mtu;

@@ -27,7 +27,9 @@ enum {
     VDEV_ARGUMENTS = 160, WHY_BYTES = 180, PATH_BYTES = 96,
 };
 
-struct rp_card { /* an open device; several ports may come to share it */
+/* An open device. The first server's port on it is its shard 0's; those of the other shards, which
+ * poll its other queues, join it. */
+struct rp_card {
     struct rp_card *next;
     enum rp_vdev vdev;
     char what[sizeof ((struct rp_dpdk_options *)0)->eal.card]; /* an interface or a PCI address */
@@ -36,7 +38,10 @@ struct rp_card { /* an open device; several ports may come to share it */
     int is_probed;
     int is_configured;
     uint32_t members;
-    uint32_t queues;
+    uint32_t taken; /* bit i: shard i is here */
+    uint32_t mtu;
+    char host[RP_URL_HOST_BYTES];
+    struct rp_queues queues;
     uint8_t mac[RP_FRAME_MAC];
     struct rte_mempool *pool;
 };
@@ -118,8 +123,12 @@ static int probe_vdev(struct opening *opening)
     }
     snprintf(card->name, sizeof card->name, "%s%u", rp_vdev_name(card->vdev), rp_wire_number());
     if (card->vdev == RP_VDEV_AF_PACKET) {
-        snprintf(arguments, sizeof arguments, "iface=%s,blocksz=%u,framesz=%u,framecnt=%u",
-                 card->what, PACKET_BLOCK, frame, PACKET_RING_BYTES / frame);
+        snprintf(arguments, sizeof arguments,
+                 "iface=%s,qpairs=%u,blocksz=%u,framesz=%u,framecnt=%u", card->what,
+                 card->queues.count, PACKET_BLOCK, frame, PACKET_RING_BYTES / frame);
+    } else if (card->vdev == RP_VDEV_AF_XDP) {
+        snprintf(arguments, sizeof arguments, "iface=%s,queue_count=%u", card->what,
+                 card->queues.count);
     } else {
         snprintf(arguments, sizeof arguments, "iface=%s", card->what);
     }
@@ -239,12 +248,12 @@ static int set_queues(struct rp_card *card, const struct rte_eth_conf *conf)
 {
     uint16_t receive = RP_DPDK_RING, transmit = RP_DPDK_RING;
     int socket = rte_eth_dev_socket_id(card->device);
-    int failed = rte_eth_dev_configure(card->device, (uint16_t)card->queues,
-                                       (uint16_t)card->queues, conf);
+    uint16_t queues = (uint16_t)card->queues.count;
+    int failed = rte_eth_dev_configure(card->device, queues, queues, conf);
     card->is_configured = !failed;
     failed = failed ? failed
         : rte_eth_dev_adjust_nb_rx_tx_desc(card->device, &receive, &transmit);
-    for (uint16_t queue = 0; queue < card->queues && !failed; queue++) {
+    for (uint16_t queue = 0; queue < queues && !failed; queue++) {
         failed = rte_eth_rx_queue_setup(card->device, queue, receive, (unsigned)socket, NULL,
                                         card->pool);
         failed = failed ? failed
@@ -272,8 +281,17 @@ static int start_card(struct opening *opening)
     if (card->vdev == RP_VDEV_PCI && packet > RTE_ETHER_MTU) {
         conf.rxmode.mtu = packet;
     }
-    card->queues = 1;
-    card->pool = rp_pool_open(RP_DPDK_MBUFS, room(opening), rte_eth_dev_socket_id(card->device));
+    uint32_t most = info.max_rx_queues < info.max_tx_queues ? info.max_rx_queues
+        : info.max_tx_queues, mbufs = card->queues.count * (RP_DPDK_MBUFS + 1) - 1;
+    if (card->queues.count > most) {
+        snprintf(opening->why, sizeof opening->why, "queues=%u is too many: %.40s has %u",
+                 card->queues.count, card->what, most);
+        return RP_BAD_ARGUMENT;
+    }
+    if (card->queues.count > 1) {
+        rp_queues_ask(&conf, &info);
+    }
+    card->pool = rp_pool_open(mbufs, room(opening), rte_eth_dev_socket_id(card->device));
     if (!card->pool) {
         return fail(opening, RP_NO_MEMORY, "no memory for frames, say %s in the first url",
                     "memory=");
@@ -282,6 +300,9 @@ static int start_card(struct opening *opening)
         return fail(opening, RP_SYSTEM, "the device on %.40s does not start", card->what);
     }
     memcpy(card->mac, mac.addr_bytes, sizeof card->mac);
+    if (card->queues.count > 1) {
+        rp_queues_settle(&card->queues, card->device, &info);
+    }
     return 0;
 }
 
@@ -333,8 +354,105 @@ static struct rp_card *find_card(const char *what)
     return card;
 }
 
-static void leave_card(struct rp_card *card)
+static void end_card(struct rp_card *card)
 {
+    run_for(card, close_there, card);
+    rp_pool_close(card->pool);
+    free(card);
+}
+
+/* Null, or why this port is none of the card's next shards. */
+static const char *check_shard(const struct rp_card *card, const struct rp_wire_place *place,
+                               const struct rp_dpdk_options *options, char *why, size_t size)
+{
+    uint32_t count = card->queues.count, first = card->queues.first_port;
+    uint32_t shard = (uint32_t)place->port - first;
+    if (count == 1 && options->queues == 1) {
+        snprintf(why, size, "that device is open in this process already");
+    } else if (options->queues != count || place->mtu != card->mtu || !place->serve
+               || strcmp(place->host, card->host) != 0) {
+        snprintf(why, size, "that device is open here already, for shards at %.20s, with queues=%u "
+                 "and mtu=%u: say the same", card->host, count, card->mtu);
+    } else if (shard >= count) {
+        snprintf(why, size, "the shards of that device are at ports %u to %u", first,
+                 first + count - 1);
+    } else if (card->taken >> shard & 1) {
+        snprintf(why, size, "the shard at that port is served already");
+    } else {
+        return NULL;
+    }
+    return why;
+}
+
+/* A port's part of the card: a queue. */
+static void join_card(struct rp_wire *wire, struct rp_card *card, uint32_t shard)
+{
+    card->members++;
+    card->taken |= 1u << shard;
+    wire->card = card;
+    wire->pool = card->pool;
+    wire->queues = card->queues.count > 1 ? &card->queues : NULL;
+    wire->lanes[0] = (struct rp_lane){card->device, (uint16_t)shard};
+    wire->lane_count = 1;
+    wire->devices[0] = card->device;
+    wire->device_count = 1;
+    if (card->vdev != RP_VDEV_TAP) { /* a tap's address is its kernel side's */
+        memcpy(wire->mac, card->mac, sizeof wire->mac);
+    }
+}
+
+static struct rp_card *new_card(const char *what, const struct rp_wire_place *place,
+                                const struct rp_dpdk_options *options)
+{
+    struct rp_card *card = calloc(1, sizeof *card);
+    if (card) {
+        card->vdev = options->vdev;
+        card->mtu = place->mtu;
+        card->queues.count = options->queues;
+        card->queues.first_port = place->port;
+        snprintf(card->host, sizeof card->host, "%s", place->host);
+        snprintf(card->what, sizeof card->what, "%s", what);
+    }
+    return card;
+}
+
+int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
+                 const struct rp_dpdk_options *options, char *error)
+{
+    const char *what = options->vdev == RP_VDEV_PCI ? options->eal.card : options->iface;
+    struct opening opening = {.options = options, .mtu = place->mtu};
+    struct rp_card *card = find_card(what);
+    if (card) {
+        if (check_shard(card, place, options, opening.why, sizeof opening.why)) {
+            return rp_dpdk_refuse(error, place, RP_BAD_ARGUMENT, opening.why);
+        }
+        join_card(wire, card, (uint32_t)place->port - card->queues.first_port);
+        return 0;
+    }
+    if (place->port + options->queues - 1 > UINT16_MAX) {
+        return rp_dpdk_refuse(error, place, RP_BAD_ARGUMENT,
+                              "its shards take so many ports from this one on, up to 65535");
+    }
+    card = new_card(what, place, options);
+    if (!card) {
+        return rp_dpdk_refuse(error, place, RP_NO_MEMORY, "no memory for a card");
+    }
+    opening.card = card;
+    run_for(card, open_there, &opening);
+    if (opening.status) {
+        end_card(card);
+        return rp_dpdk_refuse(error, place, opening.status, opening.why);
+    }
+    card->next = cards;
+    cards = card;
+    join_card(wire, card, 0);
+    return 0;
+}
+
+void rp_card_leave(struct rp_wire *wire)
+{
+    struct rp_card *card = wire->card;
+    card->taken &= ~(1u << wire->lanes[0].queue);
     if (--card->members) {
         return;
     }
@@ -344,48 +462,5 @@ static void leave_card(struct rp_card *card)
             break;
         }
     }
-    run_for(card, close_there, card);
-    rp_pool_close(card->pool);
-    free(card);
-}
-
-int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
-                 const struct rp_dpdk_options *options, char *error)
-{
-    const char *what = options->vdev == RP_VDEV_PCI ? options->eal.card : options->iface;
-    struct opening opening = {.options = options, .mtu = place->mtu};
-    if (find_card(what)) {
-        return rp_dpdk_refuse(error, place, RP_SYSTEM,
-                              "that device is open in this process already");
-    }
-    struct rp_card *card = calloc(1, sizeof *card);
-    if (!card) {
-        return rp_dpdk_refuse(error, place, RP_NO_MEMORY, "no memory for a card");
-    }
-    opening.card = card;
-    card->vdev = options->vdev;
-    card->members = 1;
-    snprintf(card->what, sizeof card->what, "%s", what);
-    card->next = cards;
-    cards = card;
-    run_for(card, open_there, &opening);
-    if (opening.status) {
-        leave_card(card);
-        return rp_dpdk_refuse(error, place, opening.status, opening.why);
-    }
-    wire->card = card;
-    wire->pool = card->pool;
-    wire->lanes[0] = (struct rp_lane){card->device, 0};
-    wire->lane_count = 1;
-    wire->devices[0] = card->device;
-    wire->device_count = 1;
-    if (card->vdev != RP_VDEV_TAP) { /* a tap's address is its kernel side's */
-        memcpy(wire->mac, card->mac, sizeof wire->mac);
-    }
-    return 0;
-}
-
-void rp_card_leave(struct rp_wire *wire)
-{
-    leave_card(wire->card);
+    end_card(card);
 }

@@ -51,7 +51,7 @@ static void name_host(struct rp_frame_host *host, const uint8_t *mac)
     memcpy(host->mac + 2, host->ip, RP_FRAME_IP);
 }
 
-static uint16_t some_port(void)
+uint16_t rp_dpdk_some_port(void)
 {
     uint16_t random = 0;
     (void)!getrandom(&random, sizeof random, 0);
@@ -68,7 +68,7 @@ static void settle(struct port *port, const struct rp_frame_host *at,
         port->server = *at;
         memcpy(port->hop, at->ip, sizeof port->hop);
         rp_dpdk_pack(&port->server_peer, &port->server, 0);
-        port->host.port = some_port();
+        port->host.port = rp_dpdk_some_port();
         port->host.ip[3] = (uint8_t)((at->ip[3] + port->wire.slot) % 254 + 1);
         if (memcmp(options->ip, unsaid, sizeof unsaid) != 0) {
             memcpy(port->host.ip, options->ip, RP_FRAME_IP);
@@ -76,6 +76,10 @@ static void settle(struct port *port, const struct rp_frame_host *at,
     }
     if (memcmp(options->gateway, unsaid, sizeof unsaid) != 0) {
         memcpy(port->hop, options->gateway, sizeof port->hop);
+    }
+    if (port->wire.queues) {
+        port->host.first_port = port->wire.queues->first_port;
+        port->host.port_count = (uint16_t)port->wire.queues->count;
     }
     name_host(&port->host, port->wire.mac);
     rp_dpdk_pack(&port->base.address, &port->host, 0);
@@ -111,7 +115,7 @@ static int check_url(struct rp_frame_host *at, struct rp_dpdk_options *parsed,
         snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.60s:%u: %.120s", url->host, url->port, wrong);
         return -RP_BAD_ARGUMENT;
     }
-    at->port = url->port ? url->port : some_port();
+    at->port = url->port ? url->port : rp_dpdk_some_port();
     return rp_dpdk_read_options(parsed, url, options->serve, error);
 }
 

@@ -27,6 +27,8 @@ static const struct number {
 } numbers[] = {
     {"links", AT(links), 1, RP_DPDK_LANES,
      "links= is 1 to 16: how many clients can be there at once"},
+    {"queues", AT(queues), 1, RP_DPDK_LANES,
+     "queues= is 1 to 16: one for each shard of a card, at this port and those behind it"},
     {"id", AT(id), 0, RP_DPDK_LANES - 1, "id= is 0 to 15: which of the server's links"},
     {"memory", AT(eal.memory), 1, MEMORY_MAX, "memory= is a number of MiB"},
     {"vlan", AT(vlan), 1, VLAN_MAX, "vlan= is 1 to 4094: the tag of this network's frames"},
@@ -116,8 +118,8 @@ static const char *read_option(struct rp_dpdk_options *options, const char *name
         }
     }
     return strcmp(name, "mtu") == 0 ? NULL
-        : "the options are vdev, port, iface, role, socket, ip, gateway, vlan, links, id, memory, "
-          "huge, cores, eal and mtu";
+        : "the options are vdev, port, iface, role, socket, ip, gateway, vlan, links, queues, id, "
+          "memory, huge, cores, eal and mtu";
 }
 
 /* 3:0.0 and 0000:03:00.0 are one card; 1 where it is an address at all. */
@@ -170,6 +172,10 @@ static const char *check(struct rp_dpdk_options *options, const char *role, int 
     if (!network && (options->vlan || memcmp(options->gateway, unsaid, sizeof unsaid) != 0)) {
         return "vlan= and gateway= are for devices with a network behind them";
     }
+    if (options->queues > 1 && (!network || !serve)) {
+        return serve ? "queues= is for devices with a network behind them"
+            : "queues= is for the server: a client has one";
+    }
     if (network && !serve && memcmp(options->ip, unsaid, sizeof unsaid) == 0) {
         return "a client on a network of its own needs ip=, an address nobody else has there";
     }
@@ -184,6 +190,7 @@ int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *u
     int devices = 0;
     memset(options, 0, sizeof *options);
     options->links = RP_DPDK_LINKS;
+    options->queues = 1;
     options->id = -1;
     options->eal.huge = -1;
     snprintf(text, sizeof text, "%s", url->options);

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "frame.h"
+#include "steer.h"
 #include "transport_dpdk.h"
 
 enum rp_dpdk_limits {
@@ -48,6 +49,7 @@ struct rp_dpdk_options { /* what stands behind ? in the url */
     uint8_t gateway[RP_FRAME_IP];
     uint32_t vlan; /* 0: none */
     uint32_t links;
+    uint32_t queues;
     int32_t id; /* -1: not said */
 };
 
@@ -62,6 +64,13 @@ struct rp_memif_link; /* a link this process is a client on, or a socket it serv
 
 struct rp_card; /* a device with a network behind it */
 
+struct rp_queues { /* of a card: one for each shard of its host, at ports that follow each other */
+    uint32_t count;
+    uint16_t first_port;
+    enum { RP_QUEUES_UNKNOWN, RP_QUEUES_HASH, RP_QUEUES_RULES } how;
+    struct rp_steer steer; /* HASH */
+};
+
 struct rp_wire {
     struct rp_lane lanes[RP_DPDK_LANES];
     uint32_t lane_count;
@@ -73,6 +82,7 @@ struct rp_wire {
     struct rp_hub *hub;
     struct rp_memif_link *link;
     struct rp_card *card;
+    const struct rp_queues *queues; /* of a card with several; null: there is one */
     uint8_t mac[RP_FRAME_MAC]; /* its device's own; zero: it has none to keep */
     int down;           /* a client's device could not be started again: not to be called */
     uint64_t mended_ns; /* when that was last tried */
@@ -156,6 +166,13 @@ void rp_memif_leave(struct rp_wire *wire);
 int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
                  const struct rp_dpdk_options *options, char *error);
 void rp_card_leave(struct rp_wire *wire);
+/* For a card with several queues: what its configuration asks for; how it spreads, once started;
+ * and the port a sender is to use whose datagram came to another queue than its shard's, 0: any. */
+void rp_queues_ask(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info);
+void rp_queues_settle(struct rp_queues *queues, uint16_t device,
+                      const struct rte_eth_dev_info *info);
+uint16_t rp_queues_port(const struct rp_queues *queues, const struct rp_frame_view *view,
+                        const uint8_t *ip, uint32_t attempt);
 /* What can be refused of a device before DPDK starts: 0, or a status and a sentence in why. */
 int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size);
 const char *rp_vdev_name(enum rp_vdev vdev);

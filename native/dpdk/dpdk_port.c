@@ -2,7 +2,8 @@
  *
  * A peer is {IP, UDP port, MAC, lane}, as the frame that brought its datagram had them, and answers
  * go back there; a session is bound to all four by the engine's cookie. A client has one peer, its
- * server, whose MAC address is asked for at open, and again when many sends stay unanswered.
+ * server, whose MAC address is asked for at open, and again when many sends stay unanswered. Where
+ * a datagram came to the wrong queue of a card, the peer is also at which port it was sent to.
  *
  * Received bytes stay in their mbuf, moved by some bytes where headers left them unaligned. Sent
  * ones are written in an mbuf, behind room for headers; leased mbufs that were not sent are kept
@@ -15,9 +16,11 @@
 #include <unistd.h>
 
 #include "dpdk_port.h"
+#include "status.h"
 
 enum {
-    PEER_PORT = 4, PEER_MAC = 6, PEER_LANE = 12, PEER_SIZE = 13, /* offsets behind the IP */
+    PEER_PORT = 4, PEER_MAC = 6, PEER_LANE = 12, PEER_TO = 13, PEER_SIZE = 15,
+    /* offsets behind the IP */
     NAP_NS = 50000,       /* what a wait sleeps: devices here cannot wake anybody */
     UNANSWERED_MAX = 16,  /* sends in vain before a client asks again where its server is */
     HEADROOM = RTE_PKTMBUF_HEADROOM + RP_DPDK_SHIFT,
@@ -40,8 +43,13 @@ void rp_dpdk_pack(struct rp_peer *peer, const struct rp_frame_host *host, uint32
     peer->bytes[PEER_LANE] = (uint8_t)lane;
 }
 
-static uint32_t unpack_peer(struct rp_frame_host *host, const struct rp_peer *peer)
+static uint32_t unpack_peer(struct rp_frame_host *host, const struct rp_peer *peer,
+                            uint16_t *spoken_to)
 {
+    uint16_t port;
+    memcpy(&port, peer->bytes + PEER_TO, sizeof port);
+    *spoken_to = port ? port : *spoken_to;
+    host->first_port = host->port_count = 0;
     memcpy(host->ip, peer->bytes, RP_FRAME_IP);
     memcpy(&host->port, peer->bytes + PEER_PORT, sizeof host->port);
     memcpy(host->mac, peer->bytes + PEER_MAC, RP_FRAME_MAC);
@@ -132,6 +140,15 @@ static int is_server(const struct port *port, const struct rp_frame_host *from)
            && memcmp(from->mac, port->server.mac, RP_FRAME_MAC) == 0;
 }
 
+/* It is for another shard of this host. */
+static void misdirect(struct port *port, const struct rp_frame_view *view,
+                      struct rp_packet *packet)
+{
+    packet->misdirected = 1;
+    packet->use_port = rp_queues_port(port->wire.queues, view, port->host.ip, port->named++);
+    memcpy(packet->peer.bytes + PEER_TO, &view->to_port, sizeof view->to_port);
+}
+
 static uint32_t lend(struct port *port, struct rte_mbuf *mbuf, uint8_t *frame,
                      const struct rp_frame_view *view, uint32_t lane, struct rp_packet *packet)
 {
@@ -158,6 +175,9 @@ static uint32_t lend(struct port *port, struct rte_mbuf *mbuf, uint8_t *frame,
         port->unanswered = 0;
     } else {
         rp_dpdk_pack(&packet->peer, &view->from, lane);
+    }
+    if (view->to_port != port->host.port) {
+        misdirect(port, view, packet);
     }
     return 1;
 }
@@ -259,13 +279,13 @@ static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets,
 /* Writes the headers; returns the lane, or RP_DPDK_LANES where there is no way to its peer. */
 static uint32_t address(struct port *port, struct rte_mbuf *mbuf, const struct rp_packet *packet)
 {
-    struct rp_frame_host to;
-    uint32_t lane = port->is_client ? 0 : unpack_peer(&to, &packet->peer);
+    struct rp_frame_host to, from = port->host;
+    uint32_t lane = port->is_client ? 0 : unpack_peer(&to, &packet->peer, &from.port);
     assert(packet->size <= packet->capacity);
     if (port->is_client ? !port->resolved : lane >= port->wire.lane_count) {
         return RP_DPDK_LANES;
     }
-    rp_frame_write(packet->data, packet->size, &port->host, port->is_client ? &port->server : &to,
+    rp_frame_write(packet->data, packet->size, &from, port->is_client ? &port->server : &to,
                    !port->wire.in_memory);
     mbuf->data_len = (uint16_t)(RP_FRAME_HEADERS + packet->size);
     mbuf->pkt_len = mbuf->data_len;
@@ -320,6 +340,21 @@ static void dpdk_wake(struct rp_port *opaque)
     (void)opaque; /* no nap is longer than NAP_NS */
 }
 
+static int dpdk_rebind(struct rp_port *opaque, uint16_t local)
+{
+    struct port *port = own(opaque);
+    uint16_t before = port->host.port;
+    if (!port->is_client) {
+        return -RP_BAD_ARGUMENT;
+    }
+    port->host.port = local;
+    while (!port->host.port || port->host.port == before) {
+        port->host.port = rp_dpdk_some_port();
+    }
+    rp_dpdk_pack(&port->base.address, &port->host, 0);
+    return 0;
+}
+
 static uint32_t dpdk_tell(struct rp_port *opaque, struct rp_fact *facts)
 {
     struct port *port = own(opaque);
@@ -368,5 +403,6 @@ const struct rp_transport rp_dpdk_transport = {
     .wait = dpdk_wait,
     .close = dpdk_close,
     .wake = dpdk_wake,
+    .rebind = dpdk_rebind,
     .tell = dpdk_tell,
 };

@@ -19,6 +19,7 @@ struct port {
     int resolved;
     int asked; /* an ARP answer is awaited */
     uint32_t unanswered;
+    uint32_t named; /* ports told to senders whose datagrams came to the wrong queue */
     uint32_t next_lane; /* where the next look begins, so that none starves */
     uint32_t leased_count;
     uint32_t kept_count;
@@ -33,6 +34,7 @@ extern const struct rp_transport rp_dpdk_transport;
 
 /* As a peer, of a frame that came on this lane. */
 void rp_dpdk_pack(struct rp_peer *peer, const struct rp_frame_host *host, uint32_t lane);
+uint16_t rp_dpdk_some_port(void);
 /* Asks who has the address of the next hop; a burst that brings the answer notes it. */
 void rp_dpdk_ask(struct port *port);
 

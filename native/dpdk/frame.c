@@ -117,12 +117,14 @@ static enum rp_frame_kind read_udp(const uint8_t *frame, uint32_t size,
     if (summed && fold(add(pseudo_header(frame, size), frame + UDP, size)) != 0xffff) {
         return RP_FRAME_DROP_udp_checksum;
     }
-    if (read16(frame + UDP_TO) != host->port) {
+    uint16_t to = read16(frame + UDP_TO);
+    if (to != host->port && (uint16_t)(to - host->first_port) >= host->port_count) {
         return RP_FRAME_DROP_closed_port;
     }
+    view->from = (struct rp_frame_host){.port = read16(frame + UDP)};
+    view->to_port = to;
     memcpy(view->from.mac, frame + ETHER_FROM, RP_FRAME_MAC);
     memcpy(view->from.ip, frame + IP_FROM, RP_FRAME_IP);
-    view->from.port = read16(frame + UDP);
     view->offset = UDP_END;
     view->size = size - UDP_HEADER;
     return RP_FRAME_DATAGRAM;

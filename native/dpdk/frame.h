@@ -53,10 +53,13 @@ struct rp_frame_host {
     uint8_t mac[RP_FRAME_MAC];
     uint8_t ip[RP_FRAME_IP];
     uint16_t port; /* in this machine's byte order */
+    uint16_t first_port; /* a host of several shards: datagrams to port_count ports from here on */
+    uint16_t port_count; /* are its own as well; 0: to `port` alone */
 };
 
 struct rp_frame_view {
     struct rp_frame_host from;
+    uint16_t to_port;
     uint32_t offset; /* a datagram's bytes in its frame */
     uint32_t size;
 };

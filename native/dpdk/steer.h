@@ -13,7 +13,8 @@
 
 enum rp_steer_limits {
     RP_STEER_INPUT = 12,      /* IPv4: both addresses, both ports */
-    RP_STEER_KEY = 40,        /* bytes a key has; an input of n bytes is under its first n + 4 */
+    RP_STEER_KEY = 40,        /* bytes of a key; an input of n bytes is under its first n + 4 */
+    RP_STEER_KEY_MAX = 64,    /* some cards have longer ones, for longer addresses */
     RP_STEER_TABLE = 512,     /* entries a card's table has at most, a power of two */
     RP_STEER_PORT = 49152,    /* ports named to clients: those no service is registered for */
     RP_STEER_PORTS = 16384,

@@ -22,8 +22,8 @@
 enum { RAW = 1, SUMS = 2, PADDED = 4, SHIFTED = 8, OTHER_HOST = 16, EDITS_MAX = 8 };
 enum { DATAGRAM, ECHO, ASK, ANSWER, ROOM = 9100 };
 
-static struct rp_frame_host server = {{2, 10, 0, 0, 0, 1}, {10, 0, 0, 1}, 7400};
-static struct rp_frame_host peer = {{2, 10, 0, 0, 0, 2}, {10, 0, 0, 2}, 50000};
+static struct rp_frame_host server = {{2, 10, 0, 0, 0, 1}, {10, 0, 0, 1}, 7400, 7399, 3};
+static struct rp_frame_host peer = {{2, 10, 0, 0, 0, 2}, {10, 0, 0, 2}, 50000, 0, 0};
 
 /* ---- the slow reader ---- */
 
@@ -119,7 +119,10 @@ static void slow_udp(struct slow *slow, uint32_t size)
     uint32_t pseudo = word_sum(slow, 26, 8, 17 + size);
     unless(slow, pair(slow, 40) == 0 || word_sum(slow, 34, size, pseudo) == 0xffff,
            RP_FRAME_DROP_udp_checksum);
-    unless(slow, pair(slow, 36) == slow->host->port, RP_FRAME_DROP_closed_port);
+    uint32_t to = pair(slow, 36), first = slow->host->first_port;
+    unless(slow, to == slow->host->port || (to >= first && to < first + slow->host->port_count),
+           RP_FRAME_DROP_closed_port);
+    slow->view.to_port = (uint16_t)to;
     slow->kind = RP_FRAME_DATAGRAM;
     slow_sender(slow, 26);
     slow->view.from.port = (uint16_t)pair(slow, 34);
@@ -198,6 +201,7 @@ static enum rp_frame_kind read_both(const uint8_t *frame, uint32_t size,
     }
     if (kind == RP_FRAME_DATAGRAM) {
         CHECK(view->offset == slow.view.offset && view->size == slow.view.size);
+        CHECK(view->to_port == slow.view.to_port);
         CHECK(view->size > 0 && view->offset + view->size <= size, "outside its frame");
     }
     return kind;

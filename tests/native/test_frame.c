@@ -6,8 +6,8 @@
 #include "dpdk/frame.c"
 #include "random.h"
 
-static const struct rp_frame_host server = {{2, 10, 0, 0, 0, 1}, {10, 0, 0, 1}, 7400};
-static const struct rp_frame_host client = {{2, 10, 0, 0, 0, 2}, {10, 0, 0, 2}, 50000};
+static const struct rp_frame_host server = {{2, 10, 0, 0, 0, 1}, {10, 0, 0, 1}, 7400, 0, 0};
+static const struct rp_frame_host client = {{2, 10, 0, 0, 0, 2}, {10, 0, 0, 2}, 50000, 0, 0};
 
 /* "replay!" from client to server; an echo request of 9 bytes; who has 10.0.0.1 */
 static const uint8_t datagram[] = {
@@ -92,6 +92,27 @@ static void check_golden(void)
     CHECK(sum_by_the_book(0, answer + 14, 20) == 0xffff);
     CHECK(sum_by_the_book(0, answer + 34, 17) == 0xffff);
     check_group("golden datagram, ARP and echo");
+}
+
+/* A host of three shards, at ports 7399 to 7401, the second of which looks at the frame. */
+static void check_shards(void)
+{
+    static const struct { uint16_t port; int taken; } sent[] = {
+        {7398, 0}, {7399, 1}, {7400, 1}, {7401, 1}, {7402, 0}, {0, 0}, {65535, 0}};
+    struct rp_frame_host shard = server, to = server;
+    struct rp_frame_view view;
+    uint8_t frame[RP_FRAME_HEADERS + 8] = {0};
+    shard.first_port = 7399;
+    shard.port_count = 3;
+    for (size_t i = 0; i < sizeof sent / sizeof sent[0]; i++) {
+        to.port = sent[i].port;
+        rp_frame_write(frame + RP_FRAME_HEADERS, 8, &client, &to, 1);
+        enum rp_frame_kind kind = rp_frame_read(frame, sizeof frame, &shard, &view);
+        CHECK(kind == (sent[i].taken ? RP_FRAME_DATAGRAM : RP_FRAME_DROP_closed_port), "port %u",
+              to.port);
+        CHECK(!sent[i].taken || view.to_port == to.port, "to port %u", view.to_port);
+    }
+    check_group("the ports of a host of several shards");
 }
 
 /* Every size, against the sum by the book; the far end takes what this end wrote. */
@@ -247,6 +268,7 @@ int main(void)
     struct rp_random random;
     rp_random_seed(&random, check_seed(11));
     check_golden();
+    check_shards();
     check_checksums(&random);
     check_reasons();
     check_cut_and_padded();

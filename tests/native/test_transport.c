@@ -400,6 +400,7 @@ static void check_refusals(void)
         {"udp://127.0.0.1:0", 0, RP_BAD_ARGUMENT, "needs the server's port"},
         {"dpdk://10.0.0.1", 1, RP_BAD_ARGUMENT, "HOST:PORT"},
         {"dpdk://10.0.0.1:7400?vdev=net_ring&mtu=511", 1, RP_BAD_ARGUMENT, "mtu=N"},
+        {"dpdk://10.0.0.1:7400?vdev=net_ring,mtu=511", 1, RP_BAD_ARGUMENT, "mtu=N"},
         {"dpdk://10.0.0.1:7400&vdev=net_ring", 1, RP_BAD_ARGUMENT, "begin with ?"},
         {"dpdk://10.0.0.1:7400?vdev=net_ring", 1, RP_NO_TRANSPORT, "apt-get install libdpdk-dev"},
         {"zmq+tcp://127.0.0.1:1", 1, RP_NO_TRANSPORT, "opened by the Python"},

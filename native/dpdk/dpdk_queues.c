@@ -1,0 +1,93 @@
+/* How a card with several queues is made to spread what comes: by rules on the destination port
+ * where it takes them, which is exact; else by its hash, whose key and table are read back, so that
+ * a client can be told a port that lands right; else nobody knows how. */
+#include <arpa/inet.h>
+#include <rte_flow.h>
+#include <string.h>
+
+#include "dpdk_parts.h"
+
+void rp_queues_ask(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info)
+{
+    uint64_t types = info->flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_UDP;
+    if (types) {
+        conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+        conf->rx_adv_conf.rss_conf.rss_hf = types;
+    }
+}
+
+static struct rte_flow *make_rule(uint16_t device, uint16_t port, uint16_t queue)
+{
+    struct rte_flow_attr way = {.ingress = 1};
+    struct rte_flow_item_udp to = {.hdr.dst_port = htons(port)};
+    struct rte_flow_item_udp all = {.hdr.dst_port = 0xffff};
+    struct rte_flow_item pattern[] = {
+        {.type = RTE_FLOW_ITEM_TYPE_ETH}, {.type = RTE_FLOW_ITEM_TYPE_IPV4},
+        {.type = RTE_FLOW_ITEM_TYPE_UDP, .spec = &to, .mask = &all},
+        {.type = RTE_FLOW_ITEM_TYPE_END}};
+    struct rte_flow_action_queue there = {.index = queue};
+    struct rte_flow_action actions[] = {{.type = RTE_FLOW_ACTION_TYPE_QUEUE, .conf = &there},
+                                        {.type = RTE_FLOW_ACTION_TYPE_END}};
+    struct rte_flow_error error;
+    return rte_flow_create(device, &way, pattern, actions, &error);
+}
+
+static int set_rules(const struct rp_queues *queues, uint16_t device)
+{
+    struct rte_flow_error error;
+    for (uint16_t queue = 0; queue < queues->count; queue++) {
+        if (!make_rule(device, (uint16_t)(queues->first_port + queue), queue)) {
+            (void)rte_flow_flush(device, &error);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int read_hash(struct rp_steer *steer, uint16_t device, const struct rte_eth_dev_info *info)
+{
+    struct rte_eth_rss_reta_entry64 entries[RP_STEER_TABLE / RTE_ETH_RETA_GROUP_SIZE];
+    uint8_t key[RP_STEER_KEY_MAX] = {0};
+    struct rte_eth_rss_conf hash = {.rss_key = key, .rss_key_len = sizeof key};
+    uint32_t size = info->reta_size;
+    if (!size || size > RP_STEER_TABLE || (size & (size - 1))
+        || info->hash_key_size < RP_STEER_KEY || info->hash_key_size > sizeof key
+        || rte_eth_dev_rss_hash_conf_get(device, &hash)
+        || !(hash.rss_hf & RTE_ETH_RSS_NONFRAG_IPV4_UDP)) {
+        return 0;
+    }
+    memset(entries, 0, sizeof entries);
+    for (uint32_t i = 0; i < size; i++) {
+        entries[i / RTE_ETH_RETA_GROUP_SIZE].mask |= 1ull << i % RTE_ETH_RETA_GROUP_SIZE;
+    }
+    if (rte_eth_dev_rss_reta_query(device, entries, (uint16_t)size)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        steer->table[i] =
+            entries[i / RTE_ETH_RETA_GROUP_SIZE].reta[i % RTE_ETH_RETA_GROUP_SIZE];
+    }
+    memcpy(steer->key, key, sizeof steer->key);
+    steer->table_size = size;
+    return 1;
+}
+
+void rp_queues_settle(struct rp_queues *queues, uint16_t device,
+                      const struct rte_eth_dev_info *info)
+{
+    queues->how = set_rules(queues, device) ? RP_QUEUES_RULES
+        : read_hash(&queues->steer, device, info) ? RP_QUEUES_HASH : RP_QUEUES_UNKNOWN;
+}
+
+uint16_t rp_queues_port(const struct rp_queues *queues, const struct rp_frame_view *view,
+                        const uint8_t *ip, uint32_t attempt)
+{
+    struct rp_steer_flow flow = {.from_port = view->from.port, .to_port = view->to_port};
+    if (queues->how != RP_QUEUES_HASH) {
+        return 0;
+    }
+    memcpy(flow.from, view->from.ip, sizeof flow.from);
+    memcpy(flow.to, ip, sizeof flow.to);
+    return rp_steer_port(&queues->steer, &flow, (uint16_t)(view->to_port - queues->first_port),
+                         attempt);
+}
