@@ -255,12 +255,15 @@ class Rounds:
         self.say(f"{key}, frames of {mtu} B: {why}")
 
     def _take(self, mtu: int, standing: dict[str, Standing], order: str, end: float) -> None:
-        """Rounds of one kind, at least one, until `end`."""
+        """Rounds of one kind until `end`: one whole one at least, the last cut between cells."""
         sizes = self.course.sizes if order == "latency" else self.course.rate_sizes
-        number = 0
+        number, cell = 0, None
         while standing and (number == 0 or time.monotonic() < end):
             number += 1
             for work, size, key in turns(self.random, sizes, tuple(standing)):
+                if number > 1 and (work, size) != cell and time.monotonic() >= end:
+                    break
+                cell = work, size
                 if key not in standing:
                     continue
                 try:
@@ -337,8 +340,8 @@ def introduction(course: Course) -> Iterator[str]:
         f"servers on core {server}, clients on core {client}, seed {course.seed}"
     )
     yield (
-        f"takes {course.seconds:.0f} s, starting and stopping included, and a round more at most; "
-        "--budget SECONDS says otherwise"
+        f"takes about {course.seconds:.0f} s, starting included, or a whole round where that takes "
+        "longer; --budget SECONDS says otherwise"
     )
     for rung in course.rungs:
         yield f"{rung.key:10}{rung.title}: {rung.proves}; not: {rung.leaves}"

@@ -103,9 +103,9 @@ def _lower(axis: Any, figures: Figures, where: tuple[int, str]) -> None:
     """By how much the median of each rung past the kernel is lower than its kernel one's."""
     low, high = (100 * share for share in PAPER)
     axis.axhspan(low, high, color="#F0E442", alpha=0.35, linewidth=0)
-    axis.text(
-        *(figures.sizes[-1], low + 1, "the paper's range"), fontsize=9, va="bottom", ha="right"
-    )
+    place = (figures.sizes[-1], low + 2, "the paper's range")
+    behind = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 1.5}
+    axis.text(*place, fontsize=9, va="bottom", ha="right", bbox=behind, zorder=3)
     for target in TARGETS:
         colour, _ = LOOKS[target.rung]
         reach = (figures.sizes[0], target.bytes_max)

@@ -179,7 +179,7 @@ class FakeRung:
 
 def test_a_rung_that_fails_is_told_and_the_others_go_on(monkeypatch):
     """Given a rung that fails in its third turn. Expect its reason, as many turns for the others as
-    for each other, equal calls in all their cells, and everything closed."""
+    for each other, equal calls in their cells but for a round, everything closed."""
     fake = type("Fake", (FakeRung,), {"fails": ("udp", 3), "standing": []})
     monkeypatch.setattr(ladder, "Standing", fake)
     said = []
@@ -191,8 +191,9 @@ def test_a_rung_that_fails_is_told_and_the_others_go_on(monkeypatch):
     assert found.reasons == {(MTU, "udp"): "failed in round 1: planted"}
     assert any("planted" in line for line in said)
     for key in ("zmq", "udp-sleep"):
-        calls = {found.calls(key, (MTU, work, size)) for work in WORKS for size in (64, 128)}
-        assert len(calls) == 1 and calls.pop() % 3 == 0
+        calls = [found.calls(key, (MTU, work, size)) for work in WORKS for size in (64, 128)]
+        assert calls == [found.calls("zmq", (MTU, w, s)) for w in WORKS for s in (64, 128)]
+        assert min(calls) >= 3 and max(calls) - min(calls) <= 3
         assert found.rate(key, (MTU, "put", 64)) == (5e6, 5e6)
     assert all(one.closed for one in fake.standing)
 
