@@ -223,6 +223,8 @@ class Rounds:
         for i, mtu in enumerate(mtus):
             with ExitStack() as stack:
                 standing = self._stand(mtu, stack)
+                names = ", ".join(standing) or "none"
+                self.say(f"{self._passed()} frames of {mtu} B, rungs that stand: {names}")
                 share = self.course.seconds / len(mtus)
                 end = self.begin + (i + 1) * share
                 if standing:

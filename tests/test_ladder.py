@@ -329,7 +329,10 @@ def test_a_stopped_ladder_leaves_nothing(number, tmp_path):
         text=True,
     )
     try:
-        wait_until(lambda: len(marked(mark)) >= (5 if veth else 3))
+        assert any(
+            "rungs that stand: " + names.replace(",", ", ") in said for said in process.stdout
+        )
+        assert len(marked(mark)) == (5 if veth else 3)
         process.send_signal(number)
         printed, _ = process.communicate(timeout=60)
     finally:
