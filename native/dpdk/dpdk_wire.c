@@ -195,8 +195,9 @@ void rp_wire_close(struct rp_wire *wire)
 void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *count)
 {
     struct rte_eth_stats all = {0}, one;
-    for (uint32_t i = 0; i < wire->device_count; i++) {
-        if (rte_eth_stats_get(wire->devices[i], &one) == 0) {
+    for (uint32_t i = 0; i < wire->lane_count; i++) { /* a device's lanes are neighbours */
+        int told = i && wire->lanes[i].device == wire->lanes[i - 1].device;
+        if (!told && rte_eth_stats_get(wire->lanes[i].device, &one) == 0) {
             all.imissed += one.imissed;
             all.ierrors += one.ierrors;
             all.rx_nombuf += one.rx_nombuf;

@@ -9,5 +9,6 @@ veth-packages:
 	    || { echo "network namespaces need ip, tc and ping: apt-get install iproute2 iputils-ping"; exit 1; }
 test-dpdk-veth: setup dpdk veth-packages
 	$(Q)if test "$$(id -u)" = 0; then CONFORMANCE=veth PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests \
-	    $(VENV)/bin/pytest -q tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/shards.py; \
+	    $(VENV)/bin/pytest -q tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/shards.py \
+	        tests/dpdk/reasons.py; \
 	else echo "left out, dpdk:// over af_packet and af_xdp: network namespaces need root"; fi
