@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ EXAMPLES = """examples:
   python -m replay_server serve deploy/server.toml
   python -m replay_server serve deploy/server.toml --url udp://127.0.0.1:7401 --seed 7
   python -m replay_server serve --env CartPole-v1 --n-step 3 --capacity 100000
+  python -m replay_server serve deploy/server.toml --url udp://127.0.0.1:7400 --shards 2
   python -m replay_server serve deploy/server.toml --metrics 127.0.0.1:9464
   python -m replay_server stats udp://127.0.0.1:7400 --watch
   python -m replay_server stats http://127.0.0.1:9464/metrics --watch --interval 2
@@ -58,6 +59,7 @@ class ServeArgs:
     curve_clients: str = option("zmq+tcp: folder of the public keys that are let in.", "")
     busy_poll: bool = option("The server's thread never sleeps.", False)
     core: int = option("Core that the server's thread is pinned to.", 0)
+    shards: int = option("Servers beside each other, at this port and the next ones.", 1)
     region: str = option("File for the memory; taken over if it exists.", "")
     compile: Path | None = option("Serve nothing: write the tables for replay-serve there.", None)
     sessions: int = option("Clients at once; every writer is one.", 0)
@@ -172,8 +174,10 @@ def parser() -> argparse.ArgumentParser:
 def serve(given: dict[str, Any]) -> int:
     """Serves until a signal; prints what and how much first."""
     from . import config
+    from .errors import ConfigError
     from .metrics import Endpoint
     from .server import Server, memory_of
+    from .shards import shard_options
 
     file = given.pop("file")
     loaded = config.load(file) if file else _from_options(given)
@@ -182,7 +186,8 @@ def serve(given: dict[str, Any]) -> int:
     options = replace(loaded.options, **chosen)
     if given.get("compile"):
         return _compile(given["compile"], loaded.tables, options)
-    memory = memory_of(loaded.tables, options)
+    options, *others = shard_options(options, given.get("shards", 1))
+    memory = memory_of(loaded.tables, options) * (1 + len(others))
     for table in loaded.tables:
         plans = ", ".join(f"{plan.name} {plan.plan}" for plan in table.layout.plans)
         print(
@@ -192,28 +197,39 @@ def serve(given: dict[str, Any]) -> int:
     print(f"taking {memory / 2**20:,.1f} MiB for {options.url}", flush=True)
     stop = threading.Event()
     watched = replace(loaded.metrics, **_metrics(given))
+    if watched.address and others:
+        raise ConfigError("--metrics shows one server: start one program for each shard")
     with (
         Endpoint(watched) if watched.address else nullcontext() as endpoint,
         Server(loaded.tables, options=options) as server,
+        ExitStack() as shards,
     ):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
         if server.attached:
             print(f"took over {options.region}: its tables are as they were", flush=True)
         print(f"serving at {server.address} (seed {server.seed})", flush=True)
+        for each in others:
+            shard = shards.enter_context(Server(loaded.tables, options=each))
+            shards.callback(_tell_end, shard)
+            print(f"serving at {shard.address} (seed {shard.seed})", flush=True)
         if endpoint:
             endpoint.show(server)
             print(f"metrics at {endpoint.url}", flush=True)
         while not stop.wait(3600.0):
             continue
-        counters = server.counters()
-        address = server.address
+        _tell_end(server)
+    return 0
+
+
+def _tell_end(server: Any) -> None:
+    """What it did, in its last moment."""
+    counters = server.counters()
     print(
-        f"stopped {address}: {counters['steps_committed']:,} steps stored, "
+        f"stopped {server.address}: {counters['steps_committed']:,} steps stored, "
         f"{counters['items_sampled']:,} items sampled",
         flush=True,
     )
-    return 0
 
 
 def _compile(path: Path, tables: Any, options: Any) -> int:
