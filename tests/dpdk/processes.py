@@ -72,3 +72,65 @@ def test_rows_pass_between_two_processes_and_a_killed_server_is_followed(tmp_pat
     assert os.sched_getaffinity(0) == cores
     with serving(socket) as (_, address):
         played(address)
+
+
+TOML = """
+[server]
+url = "dpdk://10.0.0.1:7400?vdev=net_memif,role=server,socket={folder}/memif"
+region = "{folder}/region"
+sessions = 8
+[[table]]
+name = "main"
+capacity = 4096
+columns = [
+    {{ name = "x", dtype = "float64", shape = [4] }},
+    {{ name = "label", dtype = "int32" }},
+    {{ name = "flag", dtype = "bool" }},
+]
+"""
+KEEPERS = ("/dev/hugepages", "/run/dpdk")  # where DPDK could leave things
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[subprocess.Popen, str]]:
+    """`serve` as it is started by hand, and the URL it told."""
+    command = [sys.executable, "-m", "replay_server", "serve", str(folder / "server.toml")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        address = ""
+        while not address:
+            line = process.stdout.readline()
+            assert line, "the server did not come up"
+            address = line.split()[2] if line.startswith("serving at ") else ""
+        yield process, address
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+        process.stdout.close()
+
+
+def left_behind() -> dict[str, list[str]]:
+    """What lies where DPDK could leave something."""
+    return {place: sorted(os.listdir(place)) for place in KEEPERS if Path(place).is_dir()}
+
+
+def test_kill_9_of_serve_needs_no_clean_up(tmp_path):
+    """Given `serve` killed at work and started again. Expect its client to go on by itself, all it
+    was told of to be there, and nothing left that a hand would have to remove."""
+    (tmp_path / "server.toml").write_text(TOML.format(folder=tmp_path))
+    before, known, client = left_behind(), set(), None
+    for round_ in range(4):
+        with served(tmp_path) as (process, address):
+            client = client or Client(address, timeout=30.0)
+            rows = plain_rows(256, seed=round_)
+            known |= {row.tobytes() for row in rows["x"]}
+            client.extend("main", rows)
+            assert client.size("main") == len(known) == 256 * (round_ + 1)
+            batch = client.sample("main", 256)
+            assert all(np.asarray(row).tobytes() in known for row in batch.data["x"])
+            if round_ < 3:
+                process.send_signal(signal.SIGKILL)
+                process.wait(timeout=30)
+    client.close(timeout=0.1)
+    assert left_behind() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["region", "server.toml"]
