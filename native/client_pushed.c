@@ -235,9 +235,11 @@ static void acknowledge_all(struct rp_client *client, struct client_writer *writ
  * acknowledges, the next one may have waited for. */
 static void pass_answered(struct rp_client *client, struct client_writer *writer) {
     uint16_t next;
-    for (uint16_t i = writer->first; i != CLIENT_NONE && writer->answered_open > 0; i = next) {
+    uint32_t left = writer->answered_open; /* none is added here; most are at the front */
+    for (uint16_t i = writer->first; i != CLIENT_NONE && left > 0; i = next) {
         struct client_message *message = &client->messages[i];
         next = message->next;
+        left -= message->state == MESSAGE_ANSWERED;
         if (message->state != MESSAGE_ANSWERED || message->run_count == 0) {
             continue;
         }

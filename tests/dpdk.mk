@@ -12,7 +12,7 @@ HAVE_DPDK     = command -v pkg-config > /dev/null && pkg-config --exists libdpdk
 DPDK_NEEDS   := DPDK is missing here: apt-get install libdpdk-dev pkg-config (this does it where it runs as root)
 DPDK_INSTALL  = apt-get install -y -q --no-install-recommends libdpdk-dev pkg-config
 
-.PHONY: dpdk dpdk-packages test-dpdk test-dpdk-here test-dpdk-long bench-reference
+.PHONY: dpdk dpdk-packages test-dpdk test-dpdk-here test-dpdk-long bench-reference bench-dpdk
 
 $(BUILD)/test_frame $(BUILD)/san/test_frame: native/dpdk/frame.c native/dpdk/frame.h
 $(BUILD)/test_steer $(BUILD)/san/test_steer $(BUILD)/test_misdirected $(BUILD)/san/test_misdirected: native/dpdk/steer.c native/dpdk/steer.h
@@ -37,11 +37,14 @@ test-dpdk-here:
 	$(Q)mkdir -p $(BUILD); if $(MAKE) -s --no-print-directory dpdk-packages > $(BUILD)/dpdk-packages.txt; then \
 	    $(MAKE) -s --no-print-directory test-dpdk; \
 	else echo "left out, dpdk://: $$(cat $(BUILD)/dpdk-packages.txt)"; test -z "$$CI"; fi
+bench-dpdk: dpdk $(BUILD)/bench_dpdk ## instructions of a datagram and an item, and the share of 40 GbE on paper; needs valgrind
+	$(Q)command -v valgrind > /dev/null || { echo "valgrind is missing here: apt-get install valgrind"; exit 1; }
+	$(Q)$(PYTHON) tests/dpdk/cost.py $(BUILD)/bench_dpdk
 bench-reference: dpdk-packages $(BUILD)/bench_reference ## rows copied or referenced: what one datagram costs
 	$(Q)$(BUILD)/bench_reference
 $(BUILD)/bench_reference: tests/dpdk/bench_reference.c $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ \
 	    -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_eal -lpthread -lm
-$(BUILD)/test_dpdk $(BUILD)/test_memif: $(BUILD)/%: tests/dpdk/%.c $(OBJECTS) $(HEADERS)
+$(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm
 include tests/dpdk/veth.mk

@@ -74,6 +74,7 @@ struct rp_queues { /* of a card: one for each shard of its host, at ports that f
 struct rp_wire {
     struct rp_lane lanes[RP_DPDK_LANES];
     uint32_t lane_count;
+    const _Atomic uint32_t *used; /* lanes worth a look, where that changes; null: all */
     uint32_t slot; /* a client's place among its server's */
     /* Frames never leave this host's memory, which damages none: they carry no UDP checksum, and
      * the datagrams have their own. Their pools are shifted. */

@@ -216,6 +216,9 @@ static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
     struct port *port = own(opaque);
     uint32_t lanes = port->wire.lane_count, lent = 0;
     assert(count <= RP_BURST);
+    if (port->wire.used) {
+        lanes = atomic_load_explicit(port->wire.used, memory_order_acquire);
+    }
     rp_eal_greet();
     for (uint32_t i = 0; i < lanes && lent < count; i++) {
         uint32_t lane = port->next_lane;
@@ -224,7 +227,7 @@ static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
         for (uint32_t k = 0; k < got; k++) {
             lent += take(port, mbufs[k], lane, &packets[lent]);
         }
-        port->next_lane = lane + 1 == lanes ? 0 : lane + 1;
+        port->next_lane = lane + 1 >= lanes ? 0 : lane + 1;
     }
     return lent;
 }

@@ -20,6 +20,7 @@ struct rp_hub {
     struct rte_ring *up[RP_DPDK_LANES];   /* to the server */
     struct rte_ring *down[RP_DPDK_LANES]; /* to a client */
     uint8_t taken[RP_DPDK_LANES];
+    _Atomic uint32_t used; /* lanes that ever had a client: the first ones */
 };
 
 static pthread_mutex_t hubs_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -107,9 +108,11 @@ static int join_hub(struct rp_wire *wire, const struct rp_wire_place *place, cha
                                   : "nobody serves there in this process");
         }
         hub->taken[wire->slot] = 1;
+        hub->used = hub->used > wire->slot ? hub->used : wire->slot + 1;
     }
     hub->members++;
     wire->hub = hub;
+    wire->used = place->serve ? &hub->used : NULL;
     wire->in_memory = 1;
     wire->pool = hub->pool;
     return 0;
