@@ -31,6 +31,7 @@ PATIENCE_S = 10.0
 TABLE_BYTES = 4 << 20
 STEPS_MIN, WINDOW_MAX = 512, 8192
 BATCH_BYTES = 1 << 16
+FILL_STEPS, FILL_BYTES, FILL_NS = 64, 8192, 10_000_000
 DRAWS_UNDER_WAY = 8
 SLEEPING_SPIN_US = 1
 
@@ -119,9 +120,11 @@ class Asking:
         probe.bytes, probe.table = size, info.number
         probe.patience_ns = _native.nanoseconds(PATIENCE_S)
         probe.memory = _native.pointer("uint8_t[]", self.memory)
-        self._set(probe, "put", at_once("put", size))
-        while probe.next < info.capacity:
-            _native.check(lib.rp_link_probe_rate(raw, probe, 1_000_000), what)
+        self._set(probe, "put", max(1, min(FILL_STEPS, FILL_BYTES // size)))
+        took, count = _native.pointer("uint32_t[]", self.took), len(self.took)
+        while probe.next < info.capacity:  # one push after the other: no flood before its time
+            made = lib.rp_link_probe_latency(raw, probe, took, count, FILL_NS)
+            _native.check(made, what)
         return probe
 
     def _set(self, probe: Any, work: str, batch: int) -> None:
