@@ -36,6 +36,8 @@ EXAMPLES = """examples:
   python -m replay_server serve deploy/server.toml --metrics 127.0.0.1:9464
   python -m replay_server stats udp://127.0.0.1:7400 --watch
   python -m replay_server stats http://127.0.0.1:9464/metrics --watch --interval 2
+  python -m replay_server serve deploy/server.toml \\
+      --url 'dpdk://10.0.0.1:7400?vdev=net_memif,role=server,socket=/run/replay.memif'
   python -m replay_server bench --json figures.json
   python -m replay_server bench --ladder --quick --json ladder.json --plot ladder.png
   python -m replay_server doctor
@@ -50,7 +52,9 @@ class ServeArgs:
     """Options of `serve`; those not given leave what the file says, or the default."""
 
     url: str = option(
-        "Where to serve: udp://HOST:PORT or zmq+tcp://HOST:PORT; port 0 takes any free one.", ""
+        "Where to serve: udp://HOST:PORT, zmq+tcp://HOST:PORT or dpdk://IP:PORT?vdev=... (past the "
+        "kernel; `doctor` names the best for this host); port 0 takes any free one.",
+        "",
     )
     seed: int = option("Seed of the draws; from the operating system if neither says one.", 0)
     insecure: bool = option("Serve beyond this machine without a key.", False)

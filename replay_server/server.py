@@ -32,8 +32,8 @@ _names = itertools.count(1)
 class ServerOptions:
     """Everything about a server but its tables. Zero means the default of the core or the url.
 
-    url           loopback://NAME, udp://HOST:PORT[?mtu=N] or zmq+tcp://HOST:PORT[?mtu=N]; port 0
-                  takes any free one
+    url           loopback://NAME, udp://HOST:PORT[?mtu=N], zmq+tcp://HOST:PORT[?mtu=N] or
+                  dpdk://IP:PORT?vdev=...[,mtu=N]; port 0 takes any free one
     seed          of the draws; drawn by the operating system, and told, where it is None
     insecure      serve beyond this machine without a key
     mtu           the largest datagram in bytes

@@ -94,7 +94,8 @@ static const char *read_option(struct rp_dpdk_options *options, const char *name
     }
     if (strcmp(name, "role") == 0) {
         snprintf(role, ROLE_BYTES, "%.7s", value);
-        return NULL;
+        return strcmp(value, "server") == 0 || strcmp(value, "client") == 0 ? NULL
+            : "role= is server or client";
     }
     if (strcmp(name, "huge") == 0) {
         options->eal.huge = strcmp(value, "on") == 0;
@@ -134,15 +135,18 @@ static int read_card(char *card, size_t size)
             return 0;
         }
     }
-    snprintf(card, size, "%04x:%02x:%02x.%u", domain & 0xffff, bus & 0xff, device & 0x1f,
-             function & 7);
-    return 1;
+    snprintf(card, size, "%04x:%02x:%02x.%u", domain & 0xffff, bus & 0xff, device & 0xff,
+             function & 0xf);
+    return device < 32 && function < 8;
 }
 
 static const char *check_memif(const struct rp_dpdk_options *options, const char *role, int serve)
 {
     if (!options->socket[0]) {
         return "vdev=net_memif needs socket=, a path both processes can reach";
+    }
+    if (options->socket[0] != '/') {
+        return "socket= is a whole path in a folder that is there, such as /run/replay.memif";
     }
     if (role[0] && strcmp(role, serve ? "server" : "client") != 0) {
         return serve ? "role=server is what serves; role=client is for its clients"
