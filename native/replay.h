@@ -90,6 +90,9 @@ int rp_service_measure(struct rp_service *service, struct rp_measures *told);
 uint64_t rp_service_dropped(struct rp_service *service); /* datagrams the network did not take */
 /* Datagrams dropped below the engine, where the transport can know. */
 uint64_t rp_service_dropped_in(struct rp_service *service);
+/* Null, or why nobody will reach this service again: its network card was taken away. Close it. The
+ * sentence is the service's. */
+const char *rp_service_lost(const struct rp_service *service);
 void rp_service_close(struct rp_service *service);       /* stops, unmaps, frees; null is fine */
 
 /* ---- a link: port, client, and whoever drives it: the waiting caller, or its pump ---- */

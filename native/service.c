@@ -200,6 +200,12 @@ int rp_service_measure(struct rp_service *service, struct rp_measures *told)
     return status;
 }
 
+const char *rp_service_lost(const struct rp_service *service)
+{
+    const struct rp_transport *transport = rp_port_transport(service->port);
+    return transport->lost ? transport->lost(service->port) : NULL;
+}
+
 /* ---- opening and closing ---- */
 
 uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url, char *error)

@@ -67,6 +67,9 @@ struct rp_transport {
     /* Writes what it counts of itself, every drop under its reason, and returns how many facts
      * those are; changes nothing. Null: nothing. Use rp_port_tell. */
     uint32_t (*tell)(struct rp_port *port, struct rp_fact facts[RP_FACTS_MAX]);
+    /* A sentence once the device is taken away: nothing comes or goes any more, close the port.
+     * From any thread. Null, or null returned: not so. */
+    const char *(*lost)(struct rp_port *port);
 };
 
 struct rp_port_base {

@@ -8,7 +8,8 @@
     keygen FOLDER   makes the key files with which zmq+tcp:// servers know their clients
     demo, actor, learner    the training programs (programs.py); they need the extra [train]
 
-Exit codes: 0 stopped or done; 2 something about the request is wrong, told in one sentence.
+Exit codes: 0 stopped or done; 1 the network card was taken away; 2 something about the request is
+wrong, told in one sentence.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 from .arguments import add_options, option
 from .programs import PROGRAMS, run_program
 
-EXIT_USAGE = 2
+EXIT_LOST, EXIT_USAGE = 1, 2
 EXAMPLES = """examples:
   python -m replay_server serve deploy/server.toml
   python -m replay_server serve deploy/server.toml --url udp://127.0.0.1:7401 --seed 7
@@ -220,10 +221,13 @@ def serve(given: dict[str, Any]) -> int:
         if endpoint:
             endpoint.show(server)
             print(f"metrics at {endpoint.url}", flush=True)
-        while not stop.wait(3600.0):
+        while not stop.wait(0.5) and not server.lost:
             continue
+        lost = server.lost
         _tell_end(server)
-    return 0
+    if lost:
+        print(f"replay_server: {lost}", file=sys.stderr)
+    return EXIT_LOST if lost else 0
 
 
 def _tell_end(server: Any) -> None:

@@ -184,6 +184,11 @@ class Server:
         """Counters, times, ages, tables and sessions, all of one moment."""
         return measures_of(self._service)
 
+    @property
+    def lost(self) -> str:
+        """Why nobody will reach this server again, its network card being gone; "" if they can."""
+        return _native.text(lib.rp_service_lost(self._service.raw))
+
     def turn(self) -> int:
         """One turn by hand, for loopback servers; how many datagrams it found."""
         return _native.check(lib.rp_service_turn(self._service.raw), "turning the server")

@@ -58,8 +58,8 @@ class Serving:
         """Its counters, from the line that begins like this to the last of them."""
         assert (line := self.line()).startswith(begin), line
         numbers = {}
-        while "dropped_in" not in numbers:
-            name, number, *sentence = self.line().split()
+        while not (line := self.line()).startswith("told udp://"):
+            name, number, *sentence = line.split()
             assert sentence
             numbers[name] = int(number)
         return numbers

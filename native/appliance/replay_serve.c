@@ -10,12 +10,14 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "compiled.h"
 #include "replay.h"
 
-enum { SERVICES_MAX = 16, EXIT_WRONG = 2, CORES_MAX = 1024 };
+enum { SERVICES_MAX = 16, EXIT_LOST = 1, EXIT_WRONG = 2, CORES_MAX = 1024,
+       LOOK_NS = 200000000 };
 
 static const char help[] =
     "replay-serve [OPTIONS] CONFIG URL...\n"
@@ -36,7 +38,8 @@ static const char help[] =
     "  replay-serve --insecure tables.bin 'dpdk://10.0.0.1:7400?port=0000:03:00.0'\n"
     "\n"
     "A dpdk:// URL needs _dpdk.so (make dpdk) beside this program, or its path in REPLAY_DPDK.\n"
-    "Exit codes: 0 stopped; 2 something about the request is wrong, told in one sentence.\n";
+    "Exit codes: 0 stopped; 1 its network card was taken away;\n"
+    "2 something about the request is wrong, told in one sentence.\n";
 
 struct request {
     struct rp_service_options options;
@@ -129,6 +132,7 @@ static void tell(const char *name, uint64_t number, const char *sentence)
 /* One line that says where and how much, then every counter that moved. */
 static void tell_counters(struct rp_service *service, const char *what)
 {
+    static struct rp_measures measures; /* one thread asks; it is large */
     uint64_t counters[RP_COUNTER_COUNT] = {0};
     (void)rp_service_counters(service, counters);
     printf("%s %s: %llu steps stored, %llu items sampled\n", what, rp_service_address(service),
@@ -143,6 +147,12 @@ static void tell_counters(struct rp_service *service, const char *what)
     tell("weights_version", rp_service_weights_version(service), "the newest weights; 0: none");
     tell("dropped", rp_service_dropped(service), "datagrams the network did not take");
     tell("dropped_in", rp_service_dropped_in(service), "dropped below the engine");
+    (void)rp_service_measure(service, &measures);
+    for (uint64_t i = 0; i < measures.fact_count; i++) {
+        const struct rp_fact *fact = &measures.facts[i];
+        tell((const char *)fact->name, fact->value, (const char *)fact->sentence);
+    }
+    printf("told %s\n", rp_service_address(service));
     fflush(stdout);
 }
 
@@ -243,16 +253,32 @@ static int reload(struct rp_service **services, const struct request *request)
     return code;
 }
 
-/* Until a signal that ends, or a restart that fails. */
+/* EXIT_LOST once one of them cannot be reached any more. */
+static int look_after(struct rp_service **services, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const char *why = rp_service_lost(services[i]);
+        if (why) {
+            (void)refuse(rp_service_address(services[i]), why);
+            return EXIT_LOST;
+        }
+    }
+    return 0;
+}
+
+/* Until a signal that ends, a restart that fails, or a card that is taken away. */
 static int attend(struct rp_service **services, const struct request *request,
                   const sigset_t *signals)
 {
+    const struct timespec look = {0, LOOK_NS};
     int number = 0, code = 0;
-    while (!code && sigwait(signals, &number) == 0 && (number == SIGUSR1 || number == SIGHUP)) {
+    while (!code && number != SIGINT && number != SIGTERM) {
+        number = sigtimedwait(signals, NULL, &look);
         for (int i = 0; i < request->url_count && number == SIGUSR1; i++) {
             tell_counters(services[i], "serving");
         }
-        code = number == SIGHUP ? reload(services, request) : 0;
+        code = number == SIGHUP ? reload(services, request)
+            : look_after(services, request->url_count);
     }
     return code;
 }
@@ -270,7 +296,7 @@ static int serve(const struct request *request, const struct rp_compiled *compil
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     int code = open_all(services, request, compiled);
     code = code ? code : attend(services, request, &signals);
-    close_all(services, request->url_count, !code);
+    close_all(services, request->url_count, code != EXIT_WRONG);
     return code;
 }
 

@@ -4,10 +4,12 @@
  * Devices of the kernel's belong to the network namespace DPDK was started in: they are opened and
  * closed in its interrupt thread, which stays where the first dpdk:// url was opened.
  */
+#define ALLOW_EXPERIMENTAL_API /* to hear that a card is unbound; so it is named in 22.11 still */
 #include <errno.h>
 #include <net/if.h>
 #include <rte_bus_vdev.h>
 #include <rte_dev.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +46,8 @@ struct rp_card {
     struct rp_queues queues;
     uint8_t mac[RP_FRAME_MAC];
     struct rte_mempool *pool;
+    atomic_int is_asked_back; /* the kernel waits until it is closed */
+    char lost[96];
 };
 
 struct opening {
@@ -218,6 +222,21 @@ int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size)
     return 0;
 }
 
+/* In DPDK's interrupt thread: somebody unbinds the card. Its owner closes it, not this thread. */
+static void hear(const char *name, enum rte_dev_event_type event, void *argument)
+{
+    struct rp_card *card = argument;
+    (void)name;
+    if (event == RTE_DEV_EVENT_REMOVE) {
+        atomic_store(&card->is_asked_back, 1);
+    }
+}
+
+const char *rp_card_lost(const struct rp_card *card)
+{
+    return atomic_load(&card->is_asked_back) ? card->lost : NULL;
+}
+
 static int probe_card(struct opening *opening)
 {
     struct rp_card *card = opening->card;
@@ -227,6 +246,9 @@ static int probe_card(struct opening *opening)
                     "replay_server doctor says why", card->name);
     }
     card->is_probed = 1;
+    snprintf(card->lost, sizeof card->lost, "the card %.20s is taken away: it was unbound from its "
+             "driver", card->what);
+    (void)rte_dev_event_callback_register(card->name, hear, card);
     return 0;
 }
 
@@ -331,6 +353,9 @@ static void close_there(void *argument)
     if (card->vdev != RP_VDEV_PCI) {
         (void)rte_vdev_uninit(card->name);
     } else if (info.device) {
+        while (rte_dev_event_callback_unregister(card->name, hear, card) == -EAGAIN) {
+            /* it runs; it waits for nothing */
+        }
         (void)rte_dev_remove(info.device);
     }
 }

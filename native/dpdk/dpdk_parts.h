@@ -174,6 +174,8 @@ void rp_queues_settle(struct rp_queues *queues, uint16_t device,
                       const struct rte_eth_dev_info *info);
 uint16_t rp_queues_port(const struct rp_queues *queues, const struct rp_frame_view *view,
                         const uint8_t *ip, uint32_t attempt);
+/* A sentence once the kernel asked for it back, else null; from any thread. */
+const char *rp_card_lost(const struct rp_card *card);
 /* What can be refused of a device before DPDK starts: 0, or a status and a sentence in why. */
 int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size);
 const char *rp_vdev_name(enum rp_vdev vdev);

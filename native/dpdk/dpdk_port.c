@@ -397,6 +397,12 @@ static void dpdk_close(struct rp_port *opaque)
     free(port);
 }
 
+static const char *dpdk_lost(struct rp_port *opaque)
+{
+    const struct rp_wire *wire = &own(opaque)->wire;
+    return wire->card ? rp_card_lost(wire->card) : NULL;
+}
+
 const struct rp_transport rp_dpdk_transport = {
     .name = "dpdk",
     .rx_burst = dpdk_rx_burst,
@@ -408,4 +414,5 @@ const struct rp_transport rp_dpdk_transport = {
     .wake = dpdk_wake,
     .rebind = dpdk_rebind,
     .tell = dpdk_tell,
+    .lost = dpdk_lost,
 };
