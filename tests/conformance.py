@@ -35,6 +35,7 @@ if os.environ.get("CONFORMANCE") == "veth":  # past the kernel of another networ
         for kind in ("af_packet",)
     }
     OUTLIVES_ITS_SERVER = tuple(TRANSPORTS)
+SERVERS: dict[str, Any] = {}  # what makes the servers of a transport that are not in this process
 CONSTANTS = power_constants(Path(__file__).parents[1] / "native" / "power_tables.h")
 SEED = 7
 _numbers = itertools.count(1)
@@ -75,7 +76,7 @@ class Place:
                 server = Server(tables, self.device(url), insecure=True, **options)
         else:
             url = (url or self.url()).replace("role=client", "role=server,links=6")
-            server = Server(tables, url, **options)
+            server = SERVERS.get(self.transport, Server)(tables, url, **options)
         with server:
             yield server
 

@@ -33,7 +33,7 @@ def proof_of(nodeid: str) -> str:
     """Which line of the summary a test counts for."""
     file = nodeid.split("::", 1)[0].rsplit("/", 1)[-1].removesuffix(".py")
     if file.startswith("test_conformance"):
-        transport = re.search(r"\[(loopback|udp|zmq|dpdk-[a-z_]+)", nodeid)
+        transport = re.search(r"\[(loopback|udp|zmq|dpdk-[a-z0-9_]+)", nodeid)
         return f"conformance on {transport.group(1)}" if transport else "conformance"
     for prefix, name in PROOFS.items():
         if file.startswith(prefix):

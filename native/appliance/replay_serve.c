@@ -202,7 +202,8 @@ static int open_all(struct rp_service **services, const struct request *request,
             && getrandom(&config.seed, sizeof config.seed, 0) != sizeof config.seed) {
             return refuse("seed", strerror(errno));
         }
-        config.seed >>= !compiled->seeded; /* as Python draws them: 63 bits */
+        /* as Python has them: 63 bits drawn, or a seed of its own for each server */
+        config.seed = compiled->seeded ? config.seed + (uint64_t)i : config.seed >> 1;
         int status = rp_service_open(&services[i], &config, request->urls[i], &options, error);
         if (status) {
             return refuse(request->urls[i], error[0] ? error : rp_status_sentence(status));
