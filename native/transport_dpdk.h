@@ -3,13 +3,25 @@
  *
  *     dpdk://HOST:PORT?vdev=net_ring                               within one process
  *     dpdk://HOST:PORT?vdev=net_memif,role=server,socket=PATH      between two, role=client there
+ *     dpdk://HOST:PORT?vdev=net_af_xdp,iface=NAME                  on an interface of the kernel's
+ *     dpdk://HOST:PORT?vdev=net_af_packet,iface=NAME               the same, by raw sockets
+ *     dpdk://HOST:PORT?vdev=net_tap,iface=NAME                     on one that it makes
+ *     dpdk://HOST:PORT?port=0000:03:00.0                           on a PCI card
  *
  * HOST:PORT is the server's IPv4 address on its own network and its UDP port, in a client's URL
- * too. Further options, after &: ip= (a client's own address), links= (how many memif clients a
- * server takes), id= (which of its links a client takes), memory= (MiB for DPDK), mtu=.
+ * too; no kernel has that address. Further options, after & or commas: ip= (a client's own address;
+ * behind the last four it must be said), gateway= (a client's router), vlan= (the tag of all
+ * frames), links= (how many memif clients a server takes), id= (which of its links a client takes),
+ * mbufs= (frames a card has room for), mtu=.
+ * memory= (MiB), huge=on|off (a card needs on), cores= (of DPDK's main thread; 2-3 or 2;4) and eal=
+ * (more of DPDK's own arguments, between ;) are the whole process's: its first dpdk:// URL decides.
  *
- * These are virtual devices. An object that takes PCI cards exports rp_dpdk_takes_cards as well:
- * `replay_server doctor` names dpdk:// for a card only then.
+ * The last four are networks that others reach: without a key a server there needs `insecure`. What
+ * they serve is a udp:// address to clients of any kind. Interfaces are those of the network
+ * namespace in which the first dpdk:// URL was opened.
+ *
+ * The object exports rp_dpdk_takes_cards too: `replay_server doctor` names dpdk:// for cards where
+ * it does.
  *
  * The object lies beside the library or program this file is in; REPLAY_DPDK names another place.
  * It is never unloaded: DPDK cannot start twice in a process.

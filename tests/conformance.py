@@ -32,7 +32,7 @@ if os.environ.get("CONFORMANCE") == "dpdk":  # make test-dpdk: what it builds is
 if os.environ.get("CONFORMANCE") == "veth":  # past the kernel of another network namespace
     TRANSPORTS = {
         f"dpdk-{kind}": f"dpdk://{namespaces.SERVER}:0?vdev=net_{kind},iface={namespaces.INTERFACE}"
-        for kind in ("af_packet",)
+        for kind in ("af_packet", "af_xdp")
     }
     OUTLIVES_ITS_SERVER = tuple(TRANSPORTS)
 SERVERS: dict[str, Any] = {}  # what makes the servers of a transport that are not in this process
@@ -79,6 +79,8 @@ class Place:
             server = SERVERS.get(self.transport, Server)(tables, url, **options)
         with server:
             yield server
+        if self.transport.startswith("dpdk-af_"):
+            assert namespaces.leaked_mbufs() == 0, "every mbuf is back"
 
     def device(self, url: str | None) -> str:
         """The URL of a server past the kernel, at the port of the one its clients were told."""

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import replay_server
 from replay_server.namespaces import INTERFACE, End, Pair, missing
 
-__all__ = ["INTERFACE", "SERVER", "inside", "the_pair"]
+__all__ = ["INTERFACE", "SERVER", "inside", "leaked_mbufs", "the_pair"]
 
 CLONE_NEWNET = 0x40000000
 NAMESPACES = Path("/run/netns")
@@ -45,6 +46,20 @@ def inside(end: End) -> Iterator[None]:
     finally:
         os.close(here)
         os.close(there)
+
+
+def leaked_mbufs() -> int:
+    """Mbufs that were in use when their pool was to be freed, since this process began."""
+
+    class Object(ctypes.Structure):  # struct rp_dpdk_object of native/transport_dpdk.h
+        _fields_ = (
+            *((name, ctypes.c_uint32) for name in ("layout", "reserved")),
+            *((name, ctypes.c_void_p) for name in ("open", "dropped", "in_use")),
+            ("leaked", ctypes.CFUNCTYPE(ctypes.c_uint64)),
+        )
+
+    path = os.environ.get("REPLAY_DPDK") or Path(replay_server.__file__).with_name("_dpdk.so")
+    return Object.in_dll(ctypes.CDLL(os.fspath(path)), "rp_dpdk_object").leaked()
 
 
 @functools.cache

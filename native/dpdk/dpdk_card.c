@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "dpdk_parts.h"
@@ -26,8 +27,11 @@ enum {
     PACKET_BLOCK = 1 << 16, /* bytes of its memory in one piece; no frame is larger */
     PACKET_RING_BYTES = 1 << 21,
     CARD_ROOM = 1024, /* cards take buffers in such steps */
+    REAP_TRIES = 100, REAP_NAP_NS = 1000000,
     VDEV_ARGUMENTS = 160, WHY_BYTES = 180, PATH_BYTES = 96,
 };
+
+#define RX_SUMS ((uint64_t)RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM)
 
 /* An open device. The first server's port on it is its shard 0's; those of the other shards, which
  * poll its other queues, join it. */
@@ -42,12 +46,17 @@ struct rp_card {
     uint32_t members;
     uint32_t taken; /* bit i: shard i is here */
     uint32_t mtu;
+    uint32_t vlan;
     char host[RP_URL_HOST_BYTES];
     struct rp_queues queues;
     uint8_t mac[RP_FRAME_MAC];
     struct rte_mempool *pool;
     atomic_int is_asked_back; /* the kernel waits until it is closed */
     char lost[96];
+    uint32_t kept; /* mbufs of it that its driver takes at its start, and keeps at its end */
+    struct rp_xdp_sockets before, opened;
+    int reads_sums;
+    int writes_sums;
 };
 
 struct opening {
@@ -136,11 +145,14 @@ static int probe_vdev(struct opening *opening)
     } else {
         snprintf(arguments, sizeof arguments, "iface=%s", card->what);
     }
+    if (card->vdev != RP_VDEV_TAP && !may_open_sockets()) {
+        return fail(opening, RP_SYSTEM, "the interface %.16s needs root, or CAP_NET_RAW (AF_XDP: "
+                    "CAP_NET_ADMIN and CAP_BPF too)", card->what);
+    }
     if (rte_vdev_init(card->name, arguments)) {
-        return may_open_sockets() ? fail(opening, RP_SYSTEM, "no device on the interface %.16s",
-                                         card->what)
-            : fail(opening, RP_SYSTEM, "the interface %.16s needs root, or CAP_NET_RAW (af_xdp: "
-                   "CAP_NET_ADMIN and CAP_BPF too; tap: CAP_NET_ADMIN)", card->what);
+        return fail(opening, RP_SYSTEM, card->vdev == RP_VDEV_TAP
+                    ? "no tap %.16s: it needs root, or CAP_NET_ADMIN, and /dev/net/tun"
+                    : "no device on the interface %.16s", card->what);
     }
     card->is_probed = 1;
     return 0;
@@ -271,6 +283,8 @@ static int set_queues(struct rp_card *card, const struct rte_eth_conf *conf)
     uint16_t receive = RP_DPDK_RING, transmit = RP_DPDK_RING;
     int socket = rte_eth_dev_socket_id(card->device);
     uint16_t queues = (uint16_t)card->queues.count;
+    card->reads_sums = (conf->rxmode.offloads & RX_SUMS) != 0;
+    card->writes_sums = (conf->txmode.offloads & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0;
     int failed = rte_eth_dev_configure(card->device, queues, queues, conf);
     card->is_configured = !failed;
     failed = failed ? failed
@@ -304,7 +318,9 @@ static int start_card(struct opening *opening)
         conf.rxmode.mtu = packet;
     }
     uint32_t most = info.max_rx_queues < info.max_tx_queues ? info.max_rx_queues
-        : info.max_tx_queues, mbufs = card->queues.count * (RP_DPDK_MBUFS + 1) - 1;
+        : info.max_tx_queues;
+    uint32_t drivers = card->vdev == RP_VDEV_AF_XDP ? RP_DPDK_XDP_MBUFS : 0;
+    uint32_t mbufs = card->queues.count * (opening->options->mbufs + drivers + 1) - 1;
     if (card->queues.count > most) {
         snprintf(opening->why, sizeof opening->why, "queues=%u is too many: %.40s has %u",
                  card->queues.count, card->what, most);
@@ -313,39 +329,67 @@ static int start_card(struct opening *opening)
     if (card->queues.count > 1) {
         rp_queues_ask(&conf, &info);
     }
+    conf.rxmode.offloads |= info.rx_offload_capa & RX_SUMS;
+    conf.txmode.offloads |= info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
     card->pool = rp_pool_open(mbufs, room(opening), rte_eth_dev_socket_id(card->device));
     if (!card->pool) {
         return fail(opening, RP_NO_MEMORY, "no memory for frames, say %s in the first url",
                     "memory=");
     }
     if (set_queues(card, &conf) || rte_eth_macaddr_get(card->device, &mac)) {
-        return fail(opening, RP_SYSTEM, "the device on %.40s does not start", card->what);
+        return fail(opening, RP_SYSTEM, card->vdev == RP_VDEV_AF_XDP
+                    ? "AF_XDP does not start on %.40s (it needs root, or CAP_NET_RAW, "
+                      "CAP_NET_ADMIN and CAP_BPF; and a queue nobody else has)"
+                    : "the device on %.40s does not start", card->what);
     }
     memcpy(card->mac, mac.addr_bytes, sizeof card->mac);
     if (card->queues.count > 1) {
         rp_queues_settle(&card->queues, card->device, &info);
     }
+    card->kept = card->vdev == RP_VDEV_AF_XDP ? rte_mempool_in_use_count(card->pool) : 0;
     return 0;
 }
 
 static void open_there(void *argument)
 {
     struct opening *opening = argument;
-    opening->status = opening->card->vdev == RP_VDEV_PCI ? probe_card(opening)
-        : probe_vdev(opening);
+    struct rp_card *card = opening->card;
+    rp_eal_hush();
+    rp_xdp_list(&card->before);
+    opening->status = card->vdev == RP_VDEV_PCI ? probe_card(opening) : probe_vdev(opening);
     if (!opening->status) {
         opening->status = start_card(opening);
     }
+    rp_xdp_list(&card->opened);
+    rp_eal_unhush();
 }
 
-static void close_there(void *argument)
+/* What was sent and not yet returned: an AF_XDP device gives it back at its next burst, or never
+ * where its link is down. */
+static void reap(struct rp_card *card)
 {
-    struct rp_card *card = argument;
-    struct rte_eth_dev_info info = {0};
-    if (!card->is_probed) {
-        return;
+    const struct timespec nap = {0, REAP_NAP_NS};
+    struct rte_eth_link link = {0};
+    for (int i = 0; i < REAP_TRIES; i++) {
+        for (uint16_t queue = 0; queue < card->queues.count; queue++) {
+            (void)rte_eth_tx_burst(card->device, queue, NULL, 0);
+        }
+        if (rte_mempool_in_use_count(card->pool) <= card->kept) {
+            return;
+        }
+        nanosleep(&nap, NULL);
     }
+    (void)rte_eth_link_get_nowait(card->device, &link);
+    card->kept += link.link_status ? 0 : RP_DPDK_RING;
+}
+
+static void close_device(struct rp_card *card)
+{
+    struct rte_eth_dev_info info = {0};
     (void)rte_eth_dev_info_get(card->device, &info);
+    if (card->kept) {
+        reap(card);
+    }
     if (card->is_configured) {
         (void)rte_eth_dev_stop(card->device);
     }
@@ -358,6 +402,22 @@ static void close_there(void *argument)
         }
         (void)rte_dev_remove(info.device);
     }
+}
+
+static void close_there(void *argument)
+{
+    struct rp_card *card = argument;
+    rp_eal_hush();
+    if (card->is_probed) {
+        close_device(card);
+    }
+    if (card->is_probed && card->vdev == RP_VDEV_AF_XDP) {
+        rp_xdp_close(&card->before, &card->opened);
+        for (uint32_t queue = 0; queue < card->queues.count; queue++) {
+            rp_xdp_await(card->what, queue);
+        }
+    }
+    rp_eal_unhush();
 }
 
 /* A card's own threads may be waited for while it starts: not in one of them. */
@@ -382,7 +442,7 @@ static struct rp_card *find_card(const char *what)
 static void end_card(struct rp_card *card)
 {
     run_for(card, close_there, card);
-    rp_pool_close(card->pool);
+    rp_pool_close(card->pool, card->kept);
     free(card);
 }
 
@@ -394,7 +454,8 @@ static const char *check_shard(const struct rp_card *card, const struct rp_wire_
     uint32_t shard = (uint32_t)place->port - first;
     if (count == 1 && options->queues == 1) {
         snprintf(why, size, "that device is open in this process already");
-    } else if (options->queues != count || place->mtu != card->mtu || !place->serve
+    } else if (options->queues != count || place->mtu != card->mtu
+               || options->vlan != card->vlan || !place->serve
                || strcmp(place->host, card->host) != 0) {
         snprintf(why, size, "that device is open here already, for shards at %.20s, with queues=%u "
                  "and mtu=%u: say the same", card->host, count, card->mtu);
@@ -421,6 +482,10 @@ static void join_card(struct rp_wire *wire, struct rp_card *card, uint32_t shard
     wire->lane_count = 1;
     wire->devices[0] = card->device;
     wire->device_count = 1;
+    wire->vlan = card->vlan;
+    wire->reads_sums = card->reads_sums;
+    wire->sum = card->writes_sums ? RP_FRAME_SUM_BY_CARD : RP_FRAME_SUM_HERE;
+    wire->reaps = card->vdev == RP_VDEV_AF_XDP;
     if (card->vdev != RP_VDEV_TAP) { /* a tap's address is its kernel side's */
         memcpy(wire->mac, card->mac, sizeof wire->mac);
     }
@@ -432,6 +497,8 @@ static struct rp_card *new_card(const char *what, const struct rp_wire_place *pl
     struct rp_card *card = calloc(1, sizeof *card);
     if (card) {
         card->vdev = options->vdev;
+        card->device = RTE_MAX_ETHPORTS; /* none yet */
+        card->vlan = options->vlan;
         card->mtu = place->mtu;
         card->queues.count = options->queues;
         card->queues.first_port = place->port;

@@ -67,32 +67,40 @@ void rp_eal_said(char *text, size_t size)
     pthread_mutex_unlock(&said_lock);
 }
 
-/* DPDK writes what is fatal to stderr, and how it is used to stdout, past its own log. While it
- * starts, these two streams lead here: what its thread writes is not printed, what others write
- * meanwhile is. */
-static _Thread_local int starting;
-static const int files[2] = {STDOUT_FILENO, STDERR_FILENO};
+/* DPDK writes what is fatal to stderr, and how it is used to stdout, past its own log; so does the
+ * library under AF_XDP. While hushed, these two streams lead here: what the thread that hushed them
+ * writes is not printed, what others write meanwhile is. */
+static _Thread_local int hushed;
+static FILE *before_hush[2];
 
 static ssize_t pass_by(void *cookie, const char *text, size_t size)
 {
-    return starting ? (ssize_t)size : write(*(const int *)cookie, text, size);
+    return hushed ? (ssize_t)size : write(*(const int *)cookie, text, size);
 }
 
-static void hush(FILE *before[2])
+void rp_eal_hush(void)
 {
     static FILE *streams[2]; /* never closed: another thread may hold one */
+    static int files[2] = {STDOUT_FILENO, STDERR_FILENO};
     const cookie_io_functions_t writes = {.write = pass_by};
+    before_hush[0] = stdout;
+    before_hush[1] = stderr;
     for (int i = 0; i < 2; i++) {
-        int file = files[i];
-        void *cookie = (void *)(uintptr_t)&files[i];
-        streams[i] = streams[i] ? streams[i] : fopencookie(cookie, "w", writes);
-        before[i] = file == STDOUT_FILENO ? stdout : stderr;
+        streams[i] = streams[i] ? streams[i] : fopencookie(&files[i], "w", writes);
         if (streams[i]) {
             setvbuf(streams[i], NULL, _IONBF, 0);
         }
     }
+    hushed = 1;
     stdout = streams[0] ? streams[0] : stdout;
     stderr = streams[1] ? streams[1] : stderr;
+}
+
+void rp_eal_unhush(void)
+{
+    stdout = before_hush[0];
+    stderr = before_hush[1];
+    hushed = 0;
 }
 
 /* ---- starting ---- */
@@ -162,16 +170,12 @@ static void compose(struct arguments *arguments, const struct rp_eal_options *op
 static void *start(void *argument)
 {
     static struct arguments arguments; /* DPDK keeps pointers to them */
-    FILE *before[2];
     (void)argument;
     compose(&arguments, &eal.options);
-    hush(before);
-    starting = 1;
+    rp_eal_hush();
     eal.error = rte_eal_init(arguments.count, arguments.list) < 0 ? rte_errno ? rte_errno : EINVAL
         : 0;
-    starting = 0;
-    stdout = before[0];
-    stderr = before[1];
+    rp_eal_unhush();
     return NULL;
 }
 

@@ -191,6 +191,8 @@ static uint32_t in_use(struct rp_port *opaque)
 }
 
 #define SHOWN __attribute__((visibility("default")))
+extern const int rp_dpdk_takes_cards;
+SHOWN const int rp_dpdk_takes_cards = 1; /* port= works: for `replay_server doctor` */
 extern const struct rp_dpdk_object rp_dpdk_object;
 SHOWN const struct rp_dpdk_object rp_dpdk_object = {
     .layout = RP_DPDK_LAYOUT,

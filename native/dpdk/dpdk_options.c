@@ -8,7 +8,8 @@
 #include "dpdk_parts.h"
 #include "status.h"
 
-enum { MEMORY_MAX = 1 << 20, VALUE_BYTES = 108, ROLE_BYTES = 8, VLAN_MAX = 4094 };
+enum { MEMORY_MAX = 1 << 20,
+       MBUFS_MAX = 1 << 20, VALUE_BYTES = 108, ROLE_BYTES = 8, VLAN_MAX = 4094 };
 
 static int refuse(const struct rp_url *url, char *error, const char *what)
 {
@@ -31,6 +32,7 @@ static const struct number {
      "queues= is 1 to 16: one for each shard of a card, at this port and those behind it"},
     {"id", AT(id), 0, RP_DPDK_LANES - 1, "id= is 0 to 15: which of the server's links"},
     {"memory", AT(eal.memory), 1, MEMORY_MAX, "memory= is a number of MiB"},
+    {"mbufs", AT(mbufs), 1, MBUFS_MAX, "mbufs= is how many frames a card has room for"},
     {"vlan", AT(vlan), 1, VLAN_MAX, "vlan= is 1 to 4094: the tag of this network's frames"},
 };
 static const struct text {
@@ -119,8 +121,8 @@ static const char *read_option(struct rp_dpdk_options *options, const char *name
         }
     }
     return strcmp(name, "mtu") == 0 ? NULL
-        : "the options are vdev, port, iface, role, socket, ip, gateway, vlan, links, queues, id, "
-          "memory, huge, cores, eal and mtu";
+        : "the options are vdev, port, iface, role, socket, ip, gateway, vlan, mbufs, links, "
+          "queues, id, memory, huge, cores, eal and mtu";
 }
 
 /* 3:0.0 and 0000:03:00.0 are one card; 1 where it is an address at all. */
@@ -194,6 +196,7 @@ int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *u
     int devices = 0;
     memset(options, 0, sizeof *options);
     options->links = RP_DPDK_LINKS;
+    options->mbufs = RP_DPDK_MBUFS;
     options->queues = 1;
     options->id = -1;
     options->eal.huge = -1;

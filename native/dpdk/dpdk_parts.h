@@ -19,7 +19,8 @@ enum rp_dpdk_limits {
     RP_DPDK_LINKS = 4,  /* memif clients a server takes where its url says nothing */
     RP_DPDK_RING = 1024, /* frames a lane holds in each direction */
     RP_DPDK_BUDGET = RP_DPDK_RING / 2,
-    RP_DPDK_MBUFS = 4095,      /* of a memif port */
+    RP_DPDK_MBUFS = 4095,      /* of a memif port, or a card */
+    RP_DPDK_XDP_MBUFS = 2048,  /* what an AF_XDP device's driver keeps of each queue */
     RP_DPDK_HUB_MBUFS = 16383, /* of a net_ring server and all its clients */
     RP_DPDK_CACHE = 128, /* mbufs a thread keeps of each pool */
     RP_DPDK_MEMORY = 512, /* MiB asked of the system at start; touched as pools are made */
@@ -48,6 +49,7 @@ struct rp_dpdk_options { /* what stands behind ? in the url */
     uint8_t ip[RP_FRAME_IP]; /* 0.0.0.0: not said */
     uint8_t gateway[RP_FRAME_IP];
     uint32_t vlan; /* 0: none */
+    uint32_t mbufs; /* a card's, for each queue, beside those its driver keeps */
     uint32_t links;
     uint32_t queues;
     int32_t id; /* -1: not said */
@@ -87,6 +89,10 @@ struct rp_wire {
     uint8_t mac[RP_FRAME_MAC]; /* its device's own; zero: it has none to keep */
     int down;           /* a client's device could not be started again: not to be called */
     uint64_t mended_ns; /* when that was last tried */
+    uint32_t vlan;             /* the tag of all frames; 0: none has one */
+    int32_t reads_sums;        /* its device looks at received checksums */
+    int32_t reaps;             /* its device returns what was sent when it is asked to send */
+    enum rp_frame_sum sum;     /* of sent ones */
     uint32_t device_count;
     uint16_t devices[RP_DPDK_LANES];
     char names[RP_DPDK_LANES][RTE_ETH_NAME_MAX_LEN];
@@ -106,6 +112,10 @@ int rp_eal_start(const struct rp_eal_options *options, char *error);
 /* DPDK's first error line since rp_eal_listen, or ""; in text[size]. */
 void rp_eal_said(char *text, size_t size);
 void rp_eal_listen(void);
+/* Between these two what the calling thread prints is not printed: DPDK and the libraries under it
+ * write to stdout and stderr. One thread at a time. */
+void rp_eal_hush(void);
+void rp_eal_unhush(void);
 /* Gives the calling thread caches of its own; at its first call in each thread. */
 void rp_eal_greet(void);
 
@@ -157,7 +167,8 @@ struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket);
  * buffers begin RP_DPDK_SHIFT bytes later; some devices want buffers where they were made. */
 struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t mtu);
 uint32_t rp_pool_room(uint32_t mtu); /* bytes of a frame its mbufs are to hold */
-void rp_pool_close(struct rte_mempool *pool);
+/* `kept`: mbufs its closed device keeps and nobody writes to any more. */
+void rp_pool_close(struct rte_mempool *pool, uint32_t kept);
 uint64_t rp_pool_leaked(void);
 int rp_ring_open(struct rp_wire *wire, const struct rp_wire_place *place, char *error);
 void rp_ring_leave(struct rp_wire *wire);
@@ -181,6 +192,18 @@ int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size)
 const char *rp_vdev_name(enum rp_vdev vdev);
 /* A client that cannot send: connects again where its link is down, but not all the time. */
 void rp_memif_mend(struct rp_wire *wire);
+/* Until the kernel lets the next AF_XDP socket have this queue; a second at most. */
+void rp_xdp_await(const char *interface, uint32_t queue);
+/* The AF_XDP sockets of this process; and closing those of `opened` that `before` had not and that
+ * are still open. */
+enum { RP_XDP_SOCKETS = 64 };
+struct rp_xdp_sockets {
+    uint32_t count;
+    int files[RP_XDP_SOCKETS];
+    uint64_t numbers[RP_XDP_SOCKETS];
+};
+void rp_xdp_list(struct rp_xdp_sockets *sockets);
+void rp_xdp_close(const struct rp_xdp_sockets *before, const struct rp_xdp_sockets *opened);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */
 uint32_t rp_wire_number(void); /* for names: never the same twice */
 /* Runs it in DPDK's interrupt thread and waits until it has run. */

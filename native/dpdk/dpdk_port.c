@@ -22,6 +22,7 @@ enum {
     PEER_PORT = 4, PEER_MAC = 6, PEER_LANE = 12, PEER_TO = 13, PEER_SIZE = 15,
     /* offsets behind the IP */
     NAP_NS = 50000,       /* what a wait sleeps: devices here cannot wake anybody */
+    REAP_EVERY = 16,      /* looks in vain between two reaps */
     UNANSWERED_MAX = 16,  /* sends in vain before a client asks again where its server is */
     HEADROOM = RTE_PKTMBUF_HEADROOM + RP_DPDK_SHIFT,
 };
@@ -100,11 +101,21 @@ static void drop(struct port *port, struct rte_mbuf *mbuf, enum rp_frame_kind wh
     rte_pktmbuf_free(mbuf);
 }
 
+static void tag(struct rte_mbuf *mbuf, uint32_t vlan)
+{
+    rp_frame_tag(rte_pktmbuf_mtod(mbuf, uint8_t *), vlan);
+    (void)rte_pktmbuf_prepend(mbuf, RP_FRAME_TAG);
+}
+
 /* Sends one frame of `size` bytes that lies in `mbuf`. */
 static void send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, uint32_t lane)
 {
     mbuf->data_len = (uint16_t)size;
     mbuf->pkt_len = size;
+    mbuf->ol_flags = 0;
+    if (port->wire.vlan) {
+        tag(mbuf, port->wire.vlan);
+    }
     transmit(port, &mbuf, 1, lane);
 }
 
@@ -182,17 +193,38 @@ static uint32_t lend(struct port *port, struct rte_mbuf *mbuf, uint8_t *frame,
     return 1;
 }
 
+/* What the device says of this frame's checksums. NONE of DPDK's: wrong there, and right for all
+ * that, as between virtual machines. */
+static uint32_t sums_of(const struct rte_mbuf *mbuf)
+{
+    uint64_t ip = mbuf->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
+    uint64_t udp = mbuf->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
+    uint32_t sums = ip == RTE_MBUF_F_RX_IP_CKSUM_BAD ? RP_FRAME_IP_BAD
+        : ip == RTE_MBUF_F_RX_IP_CKSUM_UNKNOWN ? 0 : RP_FRAME_IP_GOOD;
+    return sums | (udp == RTE_MBUF_F_RX_L4_CKSUM_BAD ? RP_FRAME_UDP_BAD
+                   : udp == RTE_MBUF_F_RX_L4_CKSUM_UNKNOWN ? 0u : RP_FRAME_UDP_GOOD);
+}
+
 /* Returns how many packets were lent of it: 1 or 0. */
 static uint32_t take(struct port *port, struct rte_mbuf *mbuf, uint32_t lane,
                      struct rp_packet *packet)
 {
     struct rp_frame_view view;
     uint8_t *frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
+    uint32_t sums = port->wire.reads_sums ? sums_of(mbuf) : RP_FRAME_SUMS_UNKNOWN;
     if (mbuf->nb_segs != 1) {
         drop(port, mbuf, RP_FRAME_DROP_oversized);
         return 0;
     }
-    enum rp_frame_kind kind = rp_frame_read(frame, mbuf->data_len, &port->host, &view);
+    if (port->wire.vlan) {
+        if (!rp_frame_untag(frame, mbuf->data_len, port->wire.vlan)) {
+            drop(port, mbuf, RP_FRAME_DROP_other_vlan);
+            return 0;
+        }
+        frame = (uint8_t *)rte_pktmbuf_adj(mbuf, RP_FRAME_TAG);
+    }
+    enum rp_frame_kind kind =
+        rp_frame_read_summed(frame, mbuf->data_len, sums, &port->host, &view);
     switch (kind) {
     case RP_FRAME_DATAGRAM:
         return lend(port, mbuf, frame, &view, lane, packet);
@@ -209,6 +241,18 @@ static uint32_t take(struct port *port, struct rte_mbuf *mbuf, uint32_t lane,
         drop(port, mbuf, kind);
         return 0;
     }
+}
+
+/* What was sent comes back from an AF_XDP device in its next send alone. Without one, a pool that
+ * ran dry would stay so: nothing could be received that is to be answered. */
+static void reap(struct port *port)
+{
+    rp_burst_begin(&port->bursts);
+    for (uint32_t lane = 0; lane < port->wire.lane_count; lane++) {
+        (void)rte_eth_tx_burst(port->wire.lanes[lane].device, port->wire.lanes[lane].queue, NULL,
+                               0);
+    }
+    rp_burst_end(&port->bursts);
 }
 
 static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
@@ -228,6 +272,9 @@ static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
             lent += take(port, mbufs[k], lane, &packets[lent]);
         }
         port->next_lane = lane + 1 >= lanes ? 0 : lane + 1;
+    }
+    if (!lent && port->wire.reaps && ++port->idle % REAP_EVERY == 0) {
+        reap(port);
     }
     return lent;
 }
@@ -289,9 +336,17 @@ static uint32_t address(struct port *port, struct rte_mbuf *mbuf, const struct r
         return RP_DPDK_LANES;
     }
     rp_frame_write(packet->data, packet->size, &from, port->is_client ? &port->server : &to,
-                   !port->wire.in_memory);
+                   port->wire.sum);
+    if (port->wire.sum == RP_FRAME_SUM_BY_CARD) {
+        mbuf->ol_flags = RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_UDP_CKSUM;
+        mbuf->l2_len = RP_FRAME_ETHERNET + (port->wire.vlan ? RP_FRAME_TAG : 0);
+        mbuf->l3_len = RP_FRAME_IP_HEADER;
+    }
     mbuf->data_len = (uint16_t)(RP_FRAME_HEADERS + packet->size);
     mbuf->pkt_len = mbuf->data_len;
+    if (port->wire.vlan) {
+        tag(mbuf, port->wire.vlan);
+    }
     return lane;
 }
 

@@ -51,7 +51,7 @@ static void free_hub(struct rp_hub *hub)
         rte_ring_free(hub->up[i]);
         rte_ring_free(hub->down[i]);
     }
-    rp_pool_close(hub->pool);
+    rp_pool_close(hub->pool, 0);
     free(hub);
 }
 

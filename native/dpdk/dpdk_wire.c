@@ -74,7 +74,8 @@ struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket)
 {
     char name[RTE_MEMPOOL_NAMESIZE];
     snprintf(name, sizeof name, "rp_pool_%u", rp_wire_number());
-    return rte_pktmbuf_pool_create(name, mbufs, RP_DPDK_CACHE, 0,
+    uint32_t cache = mbufs / 2 < RP_DPDK_CACHE ? mbufs / 2 : RP_DPDK_CACHE;
+    return rte_pktmbuf_pool_create(name, mbufs, cache, 0,
                                    (uint16_t)(RTE_PKTMBUF_HEADROOM + room), socket);
 }
 
@@ -98,9 +99,10 @@ struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t mtu)
     return pool;
 }
 
-void rp_pool_close(struct rte_mempool *pool)
+void rp_pool_close(struct rte_mempool *pool, uint32_t kept)
 {
-    uint32_t lost = pool ? rte_mempool_in_use_count(pool) : 0;
+    uint32_t used = pool ? rte_mempool_in_use_count(pool) : 0;
+    uint32_t lost = used > kept ? used - kept : 0;
     leaked += lost;
     if (!lost) { /* else somebody may still write there */
         rte_mempool_free(pool);
@@ -163,7 +165,7 @@ static void close_wire(struct rp_wire *wire)
         rp_ring_leave(wire);
     } else {
         rp_memif_leave(wire);
-        rp_pool_close(wire->pool);
+        rp_pool_close(wire->pool, 0);
     }
     memset(wire, 0, sizeof *wire);
 }

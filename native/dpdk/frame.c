@@ -15,6 +15,7 @@ enum offsets { /* in the frame; IPv4 without options */
 };
 enum values {
     TYPE_IP = 0x0800, TYPE_ARP = 0x0806, TYPE_VLAN = 0x8100, TYPE_VLAN_OUTER = 0x88a8,
+    VLAN_ID = 0xfff,
     PROTOCOL_ICMP = 1, PROTOCOL_UDP = 17, ECHO_REQUEST = 8, IP_HEADER = 20, ICMP_HEADER = 8,
     UDP_HEADER = 8, VERSION_AND_SIZE = 0x4500, DO_NOT_FRAGMENT = 0x4000, MORE_OR_OFFSET = 0x3fff,
     HOPS = 64,
@@ -107,14 +108,18 @@ static enum rp_frame_kind read_arp(const uint8_t *frame, uint32_t size,
 }
 
 /* `size` is that of the IP packet from here on, its own header behind it left out. */
-static enum rp_frame_kind read_udp(const uint8_t *frame, uint32_t size,
+static enum rp_frame_kind read_udp(const uint8_t *frame, uint32_t size, uint32_t sums,
                                    const struct rp_frame_host *host, struct rp_frame_view *view)
 {
     if (size <= UDP_HEADER || read16(frame + UDP_SIZE) != size) {
         return RP_FRAME_DROP_udp_length;
     }
     int summed = frame[UDP_CHECKSUM] || frame[UDP_CHECKSUM + 1]; /* 0: its sender computed none */
-    if (summed && fold(add(pseudo_header(frame, size), frame + UDP, size)) != 0xffff) {
+    if (summed && sums & RP_FRAME_UDP_BAD) {
+        return RP_FRAME_DROP_udp_checksum;
+    }
+    if (summed && !(sums & RP_FRAME_UDP_GOOD)
+        && fold(add(pseudo_header(frame, size), frame + UDP, size)) != 0xffff) {
         return RP_FRAME_DROP_udp_checksum;
     }
     uint16_t to = read16(frame + UDP_TO);
@@ -139,7 +144,7 @@ static enum rp_frame_kind read_icmp(const uint8_t *frame, uint32_t size)
     return RP_FRAME_ECHO_ASKED;
 }
 
-static enum rp_frame_kind read_ip(const uint8_t *frame, uint32_t size,
+static enum rp_frame_kind read_ip(const uint8_t *frame, uint32_t size, uint32_t sums,
                                   const struct rp_frame_host *host, struct rp_frame_view *view)
 {
     if (size < IP_END) {
@@ -152,7 +157,8 @@ static enum rp_frame_kind read_ip(const uint8_t *frame, uint32_t size,
     if (total < IP_HEADER || total > size - RP_FRAME_ETHERNET) {
         return RP_FRAME_DROP_ip_length; /* what lies behind `total` is Ethernet's padding */
     }
-    if (fold(add(0, frame + IP, IP_HEADER)) != 0xffff) {
+    if (sums & RP_FRAME_IP_BAD
+        || (!(sums & RP_FRAME_IP_GOOD) && fold(add(0, frame + IP, IP_HEADER)) != 0xffff)) {
         return RP_FRAME_DROP_ip_checksum;
     }
     if (read16(frame + IP_FRAGMENT) & MORE_OR_OFFSET) {
@@ -166,7 +172,7 @@ static enum rp_frame_kind read_ip(const uint8_t *frame, uint32_t size,
     }
     switch (frame[IP_PROTOCOL]) {
     case PROTOCOL_UDP:
-        return read_udp(frame, total - IP_HEADER, host, view);
+        return read_udp(frame, total - IP_HEADER, sums, host, view);
     case PROTOCOL_ICMP:
         return read_icmp(frame, total - IP_HEADER);
     default:
@@ -174,8 +180,9 @@ static enum rp_frame_kind read_ip(const uint8_t *frame, uint32_t size,
     }
 }
 
-enum rp_frame_kind rp_frame_read(const uint8_t *frame, uint32_t size,
-                                 const struct rp_frame_host *host, struct rp_frame_view *view)
+enum rp_frame_kind rp_frame_read_summed(const uint8_t *frame, uint32_t size, uint32_t sums,
+                                        const struct rp_frame_host *host,
+                                        struct rp_frame_view *view)
 {
     if (size < RP_FRAME_ETHERNET) {
         return RP_FRAME_DROP_runt;
@@ -191,7 +198,33 @@ enum rp_frame_kind rp_frame_read(const uint8_t *frame, uint32_t size,
     if (!to_us && (type == TYPE_IP || memcmp(frame + ETHER_TO, everyone, RP_FRAME_MAC) != 0)) {
         return RP_FRAME_DROP_foreign_mac;
     }
-    return type == TYPE_ARP ? read_arp(frame, size, host, view) : read_ip(frame, size, host, view);
+    return type == TYPE_ARP ? read_arp(frame, size, host, view)
+        : read_ip(frame, size, sums, host, view);
+}
+
+enum rp_frame_kind rp_frame_read(const uint8_t *frame, uint32_t size,
+                                 const struct rp_frame_host *host, struct rp_frame_view *view)
+{
+    return rp_frame_read_summed(frame, size, RP_FRAME_SUMS_UNKNOWN, host, view);
+}
+
+/* ---- VLAN ---- */
+
+int rp_frame_untag(uint8_t *frame, uint32_t size, uint32_t vlan)
+{
+    if (size < RP_FRAME_ETHERNET + RP_FRAME_TAG || read16(frame + ETHER_TYPE) != TYPE_VLAN
+        || (read16(frame + ETHER_TYPE + 2) & VLAN_ID) != vlan) {
+        return 0;
+    }
+    memmove(frame + RP_FRAME_TAG, frame, ETHER_TYPE);
+    return 1;
+}
+
+void rp_frame_tag(uint8_t *frame, uint32_t vlan)
+{
+    memmove(frame - RP_FRAME_TAG, frame, ETHER_TYPE);
+    write16(frame - RP_FRAME_TAG + ETHER_TYPE, TYPE_VLAN);
+    write16(frame - RP_FRAME_TAG + ETHER_TYPE + 2, vlan);
 }
 
 /* ---- writing ---- */
@@ -212,7 +245,7 @@ static uint32_t sum_addresses(const uint8_t *from, const uint8_t *to)
 }
 
 void rp_frame_write(uint8_t *datagram, uint32_t size, const struct rp_frame_host *from,
-                    const struct rp_frame_host *to, int summed)
+                    const struct rp_frame_host *to, enum rp_frame_sum sum)
 {
     uint8_t *frame = datagram - RP_FRAME_HEADERS;
     uint32_t total = IP_HEADER + UDP_HEADER + size, addresses = sum_addresses(from->ip, to->ip);
@@ -231,7 +264,10 @@ void rp_frame_write(uint8_t *datagram, uint32_t size, const struct rp_frame_host
     write16(frame + UDP_TO, to->port);
     write16(frame + UDP_SIZE, UDP_HEADER + size);
     write16(frame + UDP_CHECKSUM, 0);
-    if (summed) {
+    if (sum == RP_FRAME_SUM_BY_CARD) {
+        uint16_t begun = fold(pseudo_header(frame, UDP_HEADER + size));
+        memcpy(frame + UDP_CHECKSUM, &begun, sizeof begun);
+    } else if (sum == RP_FRAME_SUM_HERE) {
         put_checksum(frame + UDP_CHECKSUM, add(pseudo_header(frame, UDP_HEADER + size), frame + UDP,
                                                UDP_HEADER + size));
         if (!frame[UDP_CHECKSUM] && !frame[UDP_CHECKSUM + 1]) {

@@ -14,6 +14,8 @@ enum rp_frame_sizes {
     RP_FRAME_MAC = 6,
     RP_FRAME_IP = 4,
     RP_FRAME_ETHERNET = 14,
+    RP_FRAME_TAG = 4,      /* of a VLAN, behind the Ethernet addresses */
+    RP_FRAME_IP_HEADER = 20,
     RP_FRAME_HEADERS = 42, /* Ethernet, IPv4 without options, UDP */
     RP_FRAME_SHORTEST = 60, /* what Ethernet carries at least; shorter ones are padded */
 };
@@ -37,6 +39,7 @@ enum rp_frame_sizes {
     X(udp_checksum,   "a wrong UDP checksum") \
     X(closed_port,    "a UDP port nobody listens on") \
     X(oversized,      "a datagram larger than the mtu, or a frame in several pieces") \
+    X(other_vlan,     "no VLAN tag, or another one, where vlan= is expected") \
     X(stranger,       "a datagram to a client that its server did not send")
 
 #define RP_FRAME_DROP_ENUM(name, sentence) RP_FRAME_DROP_##name,
@@ -64,14 +67,39 @@ struct rp_frame_view {
     uint32_t size;
 };
 
+/* What a card found out of a frame's checksums; RP_FRAME_SUMS_UNKNOWN: they are computed here. */
+enum rp_frame_sums {
+    RP_FRAME_SUMS_UNKNOWN = 0,
+    RP_FRAME_IP_GOOD = 1,
+    RP_FRAME_UDP_GOOD = 2,
+    RP_FRAME_IP_BAD = 4,
+    RP_FRAME_UDP_BAD = 8,
+};
+
 /* What `size` bytes at `frame` are to `host`. *view is written for datagrams and ARP answers. */
 enum rp_frame_kind rp_frame_read(const uint8_t *frame, uint32_t size,
                                  const struct rp_frame_host *host, struct rp_frame_view *view);
 
-/* Write the RP_FRAME_HEADERS bytes in front of a datagram of `size` bytes. Not summed: its UDP
- * checksum is 0, which says that none was computed (RFC 768). */
+/* The same of a card that looked at checksums: `sums` are what it said of them. */
+enum rp_frame_kind rp_frame_read_summed(const uint8_t *frame, uint32_t size, uint32_t sums,
+                                        const struct rp_frame_host *host,
+                                        struct rp_frame_view *view);
+
+/* Takes off the tag of this VLAN: 1, and the frame begins RP_FRAME_TAG bytes later; 0 where it has
+ * none, or another one. */
+int rp_frame_untag(uint8_t *frame, uint32_t size, uint32_t vlan);
+/* Puts it in: the frame begins RP_FRAME_TAG bytes earlier. */
+void rp_frame_tag(uint8_t *frame, uint32_t vlan);
+
+enum rp_frame_sum {
+    RP_FRAME_NO_SUM,      /* 0, which says that none was computed (RFC 768) */
+    RP_FRAME_SUM_HERE,
+    RP_FRAME_SUM_BY_CARD, /* what a card begins from: the sum of the pseudo header */
+};
+
+/* Write the RP_FRAME_HEADERS bytes in front of a datagram of `size` bytes. */
 void rp_frame_write(uint8_t *datagram, uint32_t size, const struct rp_frame_host *from,
-                    const struct rp_frame_host *to, int summed);
+                    const struct rp_frame_host *to, enum rp_frame_sum sum);
 
 /* Write the question who has `ip`. Returns its size; `frame` has room for RP_FRAME_SHORTEST. */
 uint32_t rp_frame_ask(uint8_t *frame, const struct rp_frame_host *host, const uint8_t *ip);

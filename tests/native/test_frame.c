@@ -145,6 +145,58 @@ static void check_checksums(struct rp_random *random)
     check_group("checksums of every size, none, and zero");
 }
 
+/* What a card says of checksums is believed; what it does not say is computed. */
+static void check_summed_by_a_card(void)
+{
+    struct rp_frame_view view;
+    uint8_t frame[64], written[64] = {0};
+    memcpy(frame, datagram, sizeof datagram);
+    for (uint32_t sums = 0; sums < 16; sums++) {
+        enum rp_frame_kind expected = sums & RP_FRAME_IP_BAD ? RP_FRAME_DROP_ip_checksum
+            : sums & RP_FRAME_UDP_BAD ? RP_FRAME_DROP_udp_checksum : RP_FRAME_DATAGRAM;
+        CHECK(rp_frame_read_summed(frame, sizeof datagram, sums, &server, &view) == expected,
+              "the card said %u", sums);
+    }
+    frame[48] ^= 1;
+    CHECK(rp_frame_read_summed(frame, sizeof datagram, RP_FRAME_IP_GOOD, &server, &view)
+          == RP_FRAME_DROP_udp_checksum);
+    CHECK(rp_frame_read_summed(frame, sizeof datagram, RP_FRAME_UDP_GOOD, &server, &view)
+          == RP_FRAME_DATAGRAM);
+    frame[24] ^= 1;
+    CHECK(rp_frame_read_summed(frame, sizeof datagram, RP_FRAME_UDP_GOOD, &server, &view)
+          == RP_FRAME_DROP_ip_checksum);
+    memset(frame + 40, 0, 2); /* its sender computed none: a card has nothing to find wrong */
+    CHECK(rp_frame_read_summed(frame, sizeof datagram, RP_FRAME_IP_GOOD | RP_FRAME_UDP_BAD, &server,
+                               &view) == RP_FRAME_DATAGRAM);
+    /* what is written for a card: the pseudo header's sum, not inverted */
+    memcpy(written + 42, "replay!", 7);
+    rp_frame_write(written + 42, 7, &client, &server, RP_FRAME_SUM_BY_CARD);
+    CHECK(read16(written + 40) == sum_by_the_book(17 + 8 + 7, written + 26, 8));
+    memcpy(written + 40, datagram + 40, 2);
+    CHECK(memcmp(written, datagram, sizeof datagram) == 0, "but for it, the golden frame");
+    check_group("checksums a card found right, wrong, or did not look at");
+}
+
+/* A tagged frame is the plain one with four bytes more; no other tag is taken off. */
+static void check_tags(void)
+{
+    uint8_t frame[RP_FRAME_TAG + 64];
+    uint8_t *plain = frame + RP_FRAME_TAG;
+    const uint32_t size = sizeof datagram + RP_FRAME_TAG;
+    memcpy(plain, datagram, sizeof datagram);
+    rp_frame_tag(plain, 0x123);
+    CHECK(memcmp(frame, datagram, 12) == 0 && memcmp(frame + 16, datagram + 12, 37) == 0);
+    CHECK(frame[12] == 0x81 && frame[13] == 0 && frame[14] == 0x01 && frame[15] == 0x23);
+    CHECK(read_exact(frame, size) == RP_FRAME_DROP_vlan, "where none is expected");
+    CHECK(!rp_frame_untag(frame, size, 0x124), "another network's");
+    CHECK(!rp_frame_untag(frame, 17, 0x123), "cut");
+    frame[14] |= 0xe0; /* a priority is no part of it */
+    CHECK(rp_frame_untag(frame, size, 0x123));
+    CHECK(memcmp(plain, datagram, sizeof datagram) == 0, "as it was");
+    CHECK(!rp_frame_untag(plain, sizeof datagram, 0x123), "no tag");
+    check_group("VLAN tags put in and taken off, this one only");
+}
+
 struct change {
     const uint8_t *frame;
     uint32_t at;
@@ -270,6 +322,8 @@ int main(void)
     check_golden();
     check_shards();
     check_checksums(&random);
+    check_summed_by_a_card();
+    check_tags();
     check_reasons();
     check_cut_and_padded();
     check_flips();
