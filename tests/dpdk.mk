@@ -25,9 +25,10 @@ dpdk: dpdk-packages ## the transport dpdk://, replay_server/_dpdk.so; installs D
 $(DPDK_OBJECT): $(DPDK_SOURCES) $(DPDK_HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -fPIC -shared -fvisibility=hidden -Wl,-z,defs $(DPDK_CFLAGS) \
 	    -Inative -Inative/dpdk $(DPDK_SOURCES) -o $@ $(DPDK_LIBS) -lpthread
-test-dpdk: setup dpdk $(BUILD)/test_dpdk $(BUILD)/test_memif ## the transport dpdk:// over net_ring and memif: unprivileged, no hugepages
+test-dpdk: setup dpdk $(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults ## the transport dpdk:// over net_ring and memif: unprivileged, no hugepages
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_dpdk
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_memif
+	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_faults
 	$(Q)CONFORMANCE=dpdk PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests $(VENV)/bin/pytest -q \
 	    tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/processes.py tests/dpdk/without.py tests/dpdk/ladder.py
 test-dpdk-long: dpdk $(BUILD)/test_memif ## memif clients killed under full traffic, a hundred rounds
@@ -45,6 +46,6 @@ bench-reference: dpdk-packages $(BUILD)/bench_reference ## rows copied or refere
 $(BUILD)/bench_reference: tests/dpdk/bench_reference.c $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ \
 	    -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_eal -lpthread -lm
-$(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c $(OBJECTS) $(HEADERS)
+$(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm
 include tests/dpdk/veth.mk
