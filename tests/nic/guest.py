@@ -32,6 +32,7 @@ CARDS = {  # how QEMU makes it, the kernel's modules for it, and the driver that
         "virtio-pci",
     ),
 }
+CARDS["virtio-mq"] = (f"{CARDS['virtio'][0]},mq=on,rss=on,vectors=6", *CARDS["virtio"][1:])
 
 
 class GuestError(AssertionError):
@@ -43,23 +44,23 @@ class GuestGone(GuestError):
 
 
 class Guest:
-    """See above. `image`: where image.py made vmlinuz and initramfs; more: words for QEMU."""
+    """See above. `image`: where image.py made vmlinuz and initramfs; tap: the card
+    has two queues, on a TAP device of this name, which QEMU makes."""
 
-    def __init__(
-        self, card: str, folder: Path, image: Path, more: str = "", iommu: bool = True
-    ) -> None:
+    def __init__(self, card: str, folder: Path, image: Path, tap: str = "") -> None:
         self.card, self.folder = card, folder
         device, modules, _ = CARDS[card]
         kernel = "console=ttyS0 quiet panic=-1 no_timer_check"  # time stands still here at times
-        kernel += f" intel_iommu={'on' if iommu else 'off'}"
-        wire = "local.type=unix,local.path={0}/card,remote.type=unix,remote.path={0}/wire"
+        kernel += " intel_iommu=on"
+        wire = "dgram,local.type=unix,local.path={0}/card,remote.type=unix,remote.path={0}/wire"
+        if tap:
+            wire = f"tap,ifname={tap},queues=2,vnet_hdr=off,script=no,downscript=no"
         words = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none"]
         words += ["-no-reboot", "-machine", "q35", "-accel", "tcg,thread=single"]
         words += ["-cpu", "Nehalem", "-m", "640", "-kernel", f"{image}/vmlinuz"]
         words += ["-initrd", f"{image}/initramfs", "-append", f"{kernel} modules={modules}"]
-        words += ["-device", IOMMU] if iommu else []
-        words += ["-netdev", f"dgram,id=wire,{wire.format(folder)}"]
-        words += ["-device", f"{device},netdev=wire,addr=2,mac={MAC}{more}"]
+        words += ["-device", IOMMU, "-netdev", f"{wire.format(folder)},id=wire"]
+        words += ["-device", f"{device},netdev=wire,addr=2,mac={MAC}"]
         words += ["-serial", f"file:{folder}/console"]
         words += ["-chardev", f"socket,id=shell,path={folder}/shell,server=on,wait=off"]
         words += ["-serial", "chardev:shell"]

@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = ("tests/test_conformance.py", "tests/test_conformance_life.py", "tests/nic/cards.py")
 CARDS = {"e1000e": SUITE, "virtio": SUITE, "vmxnet3": SUITE[-1:]}
+CARDS["virtio-mq"] = ("tests/nic/queues.py",)
 AT_ONCE, SECONDS = 2, 400
 LEAVE = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
 # More than ten frames may wait in a unix socket, where that can be said.
