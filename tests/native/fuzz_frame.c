@@ -6,6 +6,7 @@
  *     else   kind (1) | payload size (2) | what it repeats (1 + n), then edits: where (2), xor (1)
  *     SUMS   the checksums are put right behind the edits
  *     PADDED zeros behind the packet up to Ethernet's least, SHIFTED memory at an odd address
+ *     TAGGED in a VLAN and out of it again; what a card said of the checksums is in its upper bits
  *
  * The slow reader collects every reason there is against a frame: the parser takes what has none
  * against it, and drops the rest for one of them. Then the answer is written in exactly the room
@@ -19,7 +20,8 @@
 #include "dpdk/frame.h"
 #include "fuzz_port.h"
 
-enum { RAW = 1, SUMS = 2, PADDED = 4, SHIFTED = 8, OTHER_HOST = 16, EDITS_MAX = 8 };
+enum { RAW = 1, SUMS = 2, PADDED = 4, SHIFTED = 8, OTHER_HOST = 16, TAGGED = 32 };
+enum { EDITS_MAX = 8, VLAN = 5 };
 enum { DATAGRAM, ECHO, ASK, ANSWER, ROOM = 9100 };
 
 static struct rp_frame_host server = {{2, 10, 0, 0, 0, 1}, {10, 0, 0, 1}, 7400, 7399, 3};
@@ -30,6 +32,7 @@ static struct rp_frame_host peer = {{2, 10, 0, 0, 0, 2}, {10, 0, 0, 2}, 50000, 0
 struct slow {
     const uint8_t *frame;
     uint32_t size;
+    uint32_t sums; /* what a card said of them: it is believed */
     const struct rp_frame_host *host;
     uint64_t reasons; /* bit i: rp_frame_kind i */
     enum rp_frame_kind kind; /* where there is no reason */
@@ -117,7 +120,8 @@ static void slow_udp(struct slow *slow, uint32_t size)
         return;
     }
     uint32_t pseudo = word_sum(slow, 26, 8, 17 + size);
-    unless(slow, pair(slow, 40) == 0 || word_sum(slow, 34, size, pseudo) == 0xffff,
+    int right = word_sum(slow, 34, size, pseudo) == 0xffff || slow->sums & RP_FRAME_UDP_GOOD;
+    unless(slow, pair(slow, 40) == 0 || (right && !(slow->sums & RP_FRAME_UDP_BAD)),
            RP_FRAME_DROP_udp_checksum);
     uint32_t to = pair(slow, 36), first = slow->host->first_port;
     unless(slow, to == slow->host->port || (to >= first && to < first + slow->host->port_count),
@@ -140,7 +144,8 @@ static void slow_ip(struct slow *slow, int to_us)
     }
     uint32_t total = pair(slow, 16), protocol = byte(slow, 23);
     unless(slow, byte(slow, 14) / 16 == 4 && byte(slow, 14) % 16 == 5, RP_FRAME_DROP_ip_version);
-    unless(slow, word_sum(slow, 14, 20, 0) == 0xffff, RP_FRAME_DROP_ip_checksum);
+    int right = word_sum(slow, 14, 20, 0) == 0xffff || slow->sums & RP_FRAME_IP_GOOD;
+    unless(slow, right && !(slow->sums & RP_FRAME_IP_BAD), RP_FRAME_DROP_ip_checksum);
     unless(slow, !(byte(slow, 20) & 0x20), RP_FRAME_DROP_fragment);
     unless(slow, pair(slow, 20) % 0x2000 == 0, RP_FRAME_DROP_fragment);
     unless(slow, same(slow, 30, slow->host->ip, 4), RP_FRAME_DROP_foreign_ip);
@@ -159,11 +164,11 @@ static void slow_ip(struct slow *slow, int to_us)
     }
 }
 
-static void slow_read(struct slow *slow, const uint8_t *frame, uint32_t size,
+static void slow_read(struct slow *slow, const uint8_t *frame, uint32_t size, uint32_t sums,
                       const struct rp_frame_host *host)
 {
     static const uint8_t everyone[6] = {255, 255, 255, 255, 255, 255};
-    *slow = (struct slow){.frame = frame, .size = size, .host = host};
+    *slow = (struct slow){.frame = frame, .size = size, .sums = sums, .host = host};
     unless(slow, size >= 14, RP_FRAME_DROP_runt);
     if (size < 14) {
         return;
@@ -182,13 +187,14 @@ static void slow_read(struct slow *slow, const uint8_t *frame, uint32_t size,
 }
 
 /* Both readers on one frame; they agree. */
-static enum rp_frame_kind read_both(const uint8_t *frame, uint32_t size,
+static enum rp_frame_kind read_both(const uint8_t *frame, uint32_t size, uint32_t sums,
                                     const struct rp_frame_host *host, struct rp_frame_view *view)
 {
     struct slow slow;
-    slow_read(&slow, frame, size, host);
+    slow_read(&slow, frame, size, sums, host);
     memset(view, 0, sizeof *view);
-    enum rp_frame_kind kind = rp_frame_read(frame, size, host, view);
+    enum rp_frame_kind kind = sums ? rp_frame_read_summed(frame, size, sums, host, view)
+        : rp_frame_read(frame, size, host, view);
     if (slow.reasons) {
         CHECK(kind < RP_FRAME_KINDS && slow.reasons >> kind & 1, "%u is none of %#" PRIx64, kind,
               slow.reasons);
@@ -239,7 +245,7 @@ static void answer(enum rp_frame_kind kind, const uint8_t *frame, uint32_t size)
         memcpy(asker.mac, frame + 22, 6);
         memcpy(asker.ip, frame + 28, 4);
         CHECK(rp_frame_answer_arp(copy, &server) == RP_FRAME_SHORTEST);
-        CHECK(read_both(copy, RP_FRAME_SHORTEST, &asker, &view) == RP_FRAME_ARP_ANSWER);
+        CHECK(read_both(copy, RP_FRAME_SHORTEST, 0, &asker, &view) == RP_FRAME_ARP_ANSWER);
         CHECK(memcmp(view.from.mac, server.mac, 6) == 0 && memcmp(view.from.ip, server.ip, 4) == 0);
         CHECK(copy[42] == 0 && memcmp(copy + 42, copy + 43, RP_FRAME_SHORTEST - 43) == 0);
     }
@@ -254,13 +260,46 @@ static void write_again(const uint8_t *frame, const struct rp_frame_view *view)
     uint8_t *copy = malloc(size);
     CHECK(copy != NULL);
     memcpy(copy + RP_FRAME_HEADERS, frame + view->offset, view->size);
+    struct slow slow = {.frame = copy, .size = size};
+    rp_frame_write(copy + RP_FRAME_HEADERS, view->size, &view->from, &server, RP_FRAME_SUM_BY_CARD);
+    CHECK(pair(&slow, 40) == word_sum(&slow, 26, 8, 17 + 8 + view->size), "a card goes on from it");
     for (int summed = 0; summed < 2; summed++) {
-        rp_frame_write(copy + RP_FRAME_HEADERS, view->size, &view->from, &server, summed);
-        CHECK(read_both(copy, size, &server, &again) == RP_FRAME_DATAGRAM);
+        rp_frame_write(copy + RP_FRAME_HEADERS, view->size, &view->from, &server,
+                       summed ? RP_FRAME_SUM_HERE : RP_FRAME_NO_SUM);
+        CHECK(read_both(copy, size, 0, &server, &again) == RP_FRAME_DATAGRAM);
         CHECK(again.size == view->size && memcmp(&again.from, &view->from, sizeof again.from) == 0);
         CHECK((copy[40] || copy[41]) == summed, "0 says that no checksum was computed");
     }
     free(copy);
+}
+
+/* IEEE 802.1Q: a tag of four bytes behind the addresses, its type first. Into the VLAN and out of
+ * it, in memory of exactly the tagged frame; out of others, or of what is too short, nothing. */
+static void check_tag(const uint8_t *frame, uint32_t size, uint32_t vlan)
+{
+    uint8_t *room = malloc(size + RP_FRAME_TAG), *whole = malloc(size ? size : 1);
+    struct slow slow = {.frame = frame, .size = size};
+    CHECK(room != NULL && whole != NULL);
+    memcpy(whole, frame, size);
+    int ours = size >= 18 && pair(&slow, 12) == 0x8100 && pair(&slow, 14) % 4096 == vlan;
+    CHECK(rp_frame_untag(whole, size, vlan) == ours);
+    if (ours) {
+        CHECK(memcmp(whole + 4, frame, 12) == 0 && memcmp(whole + 16, frame + 16, size - 16) == 0);
+    } else {
+        CHECK(memcmp(whole, frame, size) == 0, "what is not ours is left as it is");
+    }
+    if (size >= RP_FRAME_ETHERNET) {
+        memcpy(room + RP_FRAME_TAG, frame, size);
+        rp_frame_tag(room + RP_FRAME_TAG, vlan);
+        slow.frame = room;
+        slow.size = size + RP_FRAME_TAG;
+        CHECK(same(&slow, 0, frame, 12) && pair(&slow, 12) == 0x8100 && pair(&slow, 14) == vlan);
+        CHECK(memcmp(room + 16, frame + 12, size - 12) == 0);
+        CHECK(!rp_frame_untag(room, slow.size, vlan + 1));
+        CHECK(rp_frame_untag(room, slow.size, vlan) && memcmp(room + 4, frame, size) == 0);
+    }
+    free(whole);
+    free(room);
 }
 
 /* ---- frames ---- */
@@ -312,7 +351,7 @@ static uint32_t build(struct fuzz_input *input, uint8_t *frame)
     for (uint32_t i = 0; i < size; i++) {
         payload[i] = seeds ? seed[i % seeds] : (uint8_t)i;
     }
-    rp_frame_write(payload, size, &peer, &server, 1);
+    rp_frame_write(payload, size, &peer, &server, RP_FRAME_SUM_HERE);
     if (kind == ECHO) {
         frame[23] = 1;
         memcpy(frame + 34, "\x08\0\0\0\x12\x34\0\x01", 8);
@@ -338,10 +377,12 @@ static uint32_t edit(struct fuzz_input *input, uint8_t *frame, uint32_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static const uint32_t said[] = {RP_FRAME_SUMS_UNKNOWN, RP_FRAME_IP_GOOD | RP_FRAME_UDP_GOOD,
+                                    RP_FRAME_IP_BAD, RP_FRAME_IP_GOOD | RP_FRAME_UDP_BAD};
     static uint8_t room[ROOM];
     static uint32_t written; /* of it, by the input before */
     struct fuzz_input input = {data, size};
-    uint32_t how = (uint32_t)fuzz_take(&input, 1), length;
+    uint32_t how = (uint32_t)fuzz_take(&input, 1), sums = said[how >> 6], length;
     struct rp_frame_view view;
     memset(room, 0, written);
     server.ip[3] = how & OTHER_HOST ? 254 : 1;
@@ -363,7 +404,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(memory != NULL);
     uint8_t *frame = memory + shift;
     memcpy(frame, room, length);
-    enum rp_frame_kind kind = read_both(frame, length, &server, &view);
+    if (how & TAGGED) {
+        check_tag(frame, length, VLAN);
+    }
+    enum rp_frame_kind kind = read_both(frame, length, sums, &server, &view);
     CHECK(memcmp(frame, room, length) == 0, "reading changes nothing");
     if (kind == RP_FRAME_ARP_ASKED || kind == RP_FRAME_ECHO_ASKED) {
         answer(kind, frame, length);
