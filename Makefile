@@ -58,7 +58,7 @@ engine: $(ENGINE)            ## compile the core for Python, in place, with .ven
 
 setup: $(VENV)/.packages     ## make .venv: this package, its compiled core, what training and tests need
 	$(Q)$(MAKE) -s --no-print-directory engine
-test: setup     ## every test, the C ones twice: plain and under sanitizers; a short simulation
+test: setup veth-packages ## every test, the C ones twice: plain and under sanitizers; a short simulation
 	$(Q)$(MAKE) -s --no-print-directory -j2 $(PROGRAMS) $(PROGRAMS_SAN) $(if $(wildcard tests/corpus),$(REPLAYS_SAN)) $(BUILD)/simulate/sim
 	$(Q)$(MAKE) -s --no-print-directory native
 	$(Q)$(MAKE) -s --no-print-directory native-san $(if $(wildcard tests/corpus),fuzz-replay)
