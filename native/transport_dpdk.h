@@ -12,6 +12,7 @@
  * too; no kernel has that address. Further options, after & or commas: ip= (a client's own address;
  * behind the last four it must be said), gateway= (a client's router), vlan= (the tag of all
  * frames), links= (how many memif clients a server takes), id= (which of its links a client takes),
+ * queues= (shards on a card: shard i is served at PORT + i, with the same device and queues),
  * mbufs= (frames a card has room for), mtu=.
  * memory= (MiB), huge=on|off (a card needs on), cores= (of DPDK's main thread; 2-3 or 2;4) and eal=
  * (more of DPDK's own arguments, between ;) are the whole process's: its first dpdk:// URL decides.

@@ -7,6 +7,8 @@ Nobody here computes how raw sockets spread flows, so clients try ports until on
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import ExitStack
 
 import namespaces
@@ -57,6 +59,40 @@ def test_every_client_reaches_its_shard():
             counters = shard.counters()
             assert counters["sessions_opened"] == CLIENTS
             assert counters["steps_committed"] == 20 * CLIENTS
+
+
+VISITS = """
+import sys
+from replay_server import Client
+moved = 0
+for i in range(int(sys.argv[2])):
+    with Client(sys.argv[1]) as client:
+        assert client.stats().sessions == 1
+        moved += client.counters()["rebinds"]
+print("moved", moved)
+"""
+
+
+def test_a_client_past_its_own_kernel_moves_too():
+    """Given a dpdk:// client of raw sockets in the other namespace, ten times. Expect it served
+    each time, and to have sent from other ports where it was told to."""
+    device = f"vdev=net_af_packet,iface={namespaces.INTERFACE},ip=198.18.0.9"
+    with serve(0) as shard, serve(1) as other:
+        command = [
+            sys.executable,
+            "-c",
+            VISITS,
+            f"dpdk://{namespaces.SERVER}:{PORT}?{device}",
+            "10",
+        ]
+        done = subprocess.run(
+            namespaces.the_pair().client.inside(command), capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        moved = int(done.stdout.split()[1])
+        print("moves of ten clients past the kernel:", moved)
+        assert moved >= 1 and other.counters()["wrong_queue"] >= moved
+        assert shard.counters()["sessions_opened"] == 10
 
 
 def test_a_shard_that_does_not_fit_its_card_is_told_why():
