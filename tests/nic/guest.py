@@ -51,7 +51,7 @@ class Guest:
         self.card, self.folder = card, folder
         device, modules, _ = CARDS[card]
         kernel = "console=ttyS0 quiet panic=-1 no_timer_check"  # time stands still here at times
-        kernel += " intel_iommu=on"
+        kernel += " intel_iommu=on iommu=pt"
         wire = "dgram,local.type=unix,local.path={0}/card,remote.type=unix,remote.path={0}/wire"
         if tap:
             wire = f"tap,ifname={tap},queues=2,vnet_hdr=off,script=no,downscript=no"

@@ -70,7 +70,7 @@ class Wire:
         assert self.say(f"faults {seed} {loss} {reorder} {bent}") == ["done"]
 
     def counts(self) -> dict[str, int]:
-        names = ("inward", "outward", "lost", "moved", "bent")
+        names = ("inward", "outward", "lost", "moved", "bent_inward", "bent_outward")
         return dict(zip(names, map(int, self.say("counts")), strict=True))
 
     def close(self) -> None:

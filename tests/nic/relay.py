@@ -6,7 +6,8 @@ FOLDER/card and FOLDER/wire are the unix datagram sockets of QEMU's `-netdev dgr
 standard input are answered by a line each:
 
     faults SEED LOSS REORDER CORRUPT    shares of the IPv4 frames, both ways; all 0: none
-    counts                              frames to the card and from it, and those lost, moved, bent
+    counts                              frames to the card and from it; those lost and moved, both
+                                        ways; those bent to the card and from it
 
 Faults are drawn from SEED, a generator for each direction. A frame that is moved leaves behind the
 two that follow it. ARP is left alone: a bent answer would be believed.
@@ -120,7 +121,8 @@ class Relay:
             return "done"
         both = (self.inward, self.outward)
         told = [direction.frames for direction in both]
-        told += [sum(getattr(d, name) for d in both) for name in ("lost", "moved", "bent")]
+        told += [sum(getattr(d, name) for d in both) for name in ("lost", "moved")]
+        told += [direction.bent for direction in both]
         return " ".join(map(str, told))
 
     def run(self) -> None:
