@@ -47,6 +47,19 @@ print(len(client.sample("main", 64)), flush=True)
 client.close()
 """
 
+WAITER = """
+import sys
+from conformance import plain_rows
+from replay_server import Client
+client = Client(sys.argv[1], timeout=20.0)
+client.extend("main", plain_rows(200))
+print("pushed", flush=True)
+sys.stdin.readline()
+client.extend("main", plain_rows(200, 1))
+print(client.counters()["retransmissions"], flush=True)
+client.close()
+"""
+
 
 @contextmanager
 def serving(kind: str, more: str = "", interface: str = INTERFACE, ip: str = SERVER) -> Iterator:
@@ -121,9 +134,9 @@ def datagram(
     return bytearray(frame[:40] + struct.pack(">H", checksum) + frame[42:])
 
 
-def arp(operation: int, mac: bytes, address: str, to: bytes = b"\xff" * 6) -> bytes:
-    """ARP that says `address` is at `mac`."""
-    who, whom = socket.inet_aton(address), socket.inet_aton(SERVER)
+def arp(operation: int, mac: bytes, address: str, to: bytes, asked: str = SERVER) -> bytes:
+    """ARP to `asked` that says `address` is at `mac`."""
+    who, whom = socket.inet_aton(address), socket.inet_aton(asked)
     fixed = struct.pack(">HHBBH", 1, 0x0800, 6, 4, operation)
     return to + mac + b"\x08\x06" + fixed + mac + who + b"\0" * 6 + whom
 
@@ -291,6 +304,26 @@ def test_made_up_frames_move_nobody_and_are_counted(kind):
         assert client.counters()["retransmissions"] == sent, "its answers went to nobody else"
 
 
+def test_a_client_is_moved_by_no_answer_it_did_not_ask_for(kind):
+    """Given ARP that gives the server's address to another, sent to a client past the kernel.
+    Expect its next rows to go to the server, the first time."""
+    url = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE},ip=198.18.0.9"
+    command = the_pair().client.inside([sys.executable, "-c", WAITER, url])
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with serving(kind) as server, subprocess.Popen(command, **pipes) as client:
+        try:
+            assert client.stdout.readline().strip() == "pushed"
+            lie = arp(2, bytes.fromhex("02deadbeef01"), SERVER, mac_of(INTERFACE), "198.18.0.9")
+            with inside(the_pair().server), raw() as send:
+                for _ in range(5):
+                    send(lie)
+            told, _ = client.communicate("go on\n", timeout=WAIT_S)
+            assert told.strip() == "0", "retransmissions: it was moved"
+        finally:
+            client.kill()
+        assert server.counters()["steps_committed"] == 400
+
+
 def fragment(source: bytes, target: bytes) -> bytes:
     frame = datagram(source, target)
     frame[20:22] = b"\x20\x00"
@@ -359,11 +392,11 @@ def started() -> Iterator[None]:
 def test_a_device_is_opened_once_and_not_without_a_word():
     """Given a second server on a device, and none told that it is insecure. Expect refusals."""
     url = f"dpdk://{SERVER}:{PORT}?vdev=net_af_packet,iface={INTERFACE}"
-    with serving("af_packet"), inside(the_pair().server):
-        with pytest.raises(ReplayError, match="open in this process already"):
-            Server((plain(),), url, insecure=True)
+    with inside(the_pair().server):
         with pytest.raises(ReplayError, match=r"other hosts could reach it.*insecure"):
             Server((plain(),), url)
+        with serving("af_packet"), pytest.raises(ReplayError, match="open in this process already"):
+            Server((plain(),), url, insecure=True)
 
 
 def test_a_missing_permission_is_a_sentence_and_nothing_is_printed():
