@@ -58,7 +58,9 @@ engine: $(ENGINE)            ## compile the core for Python, in place, with .ven
 
 setup: $(VENV)/.packages     ## make .venv: this package, its compiled core, what training and tests need
 	$(Q)$(MAKE) -s --no-print-directory engine
+test: export SHOWN = $(abspath $(BUILD))/shown.txt
 test: setup veth-packages ## every test, the C ones twice: plain and under sanitizers; a short simulation
+	$(Q)mkdir -p $(BUILD) && rm -f $(SHOWN)
 	$(Q)$(MAKE) -s --no-print-directory -j2 $(PROGRAMS) $(PROGRAMS_SAN) $(if $(wildcard tests/corpus),$(REPLAYS_SAN)) $(BUILD)/simulate/sim
 	$(Q)$(MAKE) -s --no-print-directory native
 	$(Q)$(MAKE) -s --no-print-directory native-san $(if $(wildcard tests/corpus),fuzz-replay)
@@ -66,6 +68,7 @@ test: setup veth-packages ## every test, the C ones twice: plain and under sanit
 	$(Q)echo "native tests: $(words $(PROGRAMS)) programs passed, then again under address and undefined-behaviour sanitizers"
 	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q
 	$(Q)$(MAKE) -s --no-print-directory test-dpdk-here
+	$(Q)echo "one suite on every transport:" && sed 's/^/  /' $(SHOWN)
 
 include tests/dpdk.mk tests/nic.mk tests/proof.mk tests/atari.mk tests/examples.mk tests/package.mk tests/runs.mk
 
