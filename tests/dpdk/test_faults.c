@@ -19,7 +19,8 @@
 
 enum {
     ROW = 256, CAPACITY = 1 << 14, STEPS = 512, BATCH = 64, DOWNS = 5, DAMAGED_ROUNDS = 20,
-    HELD_MAX = 8192, TRIES = 200000, SECONDS = 60,
+    HELD_MAX = 8192, TRIES = 200000, SECONDS = 60, DAMAGE_BURST = 64,
+    DAMAGE_NAP_US = 20,
     RINGS_BYTES = 1 << 16, /* of a region, more than its rings: frames lie behind them */
 };
 
@@ -217,9 +218,13 @@ static void *damage(void *argument)
     uint8_t *region = map_region(&bytes);
     (void)argument;
     rp_random_seed(&random, 5);
-    while (damaging) {
-        uint64_t at = rp_random_below(&random, (bytes - RINGS_BYTES) / 2048);
-        region[RINGS_BYTES + at * 2048 + rp_random_below(&random, 2048)] ^= 0x10;
+    while (damaging) { /* without naps a quiet machine damages every frame */
+        for (int i = 0; i < DAMAGE_BURST; i++) {
+            uint64_t at = rp_random_below(&random, (bytes - RINGS_BYTES) / 2048);
+            uint64_t of = rp_random_below(&random, i % 2 ? 2048 : 64); /* headers as often as all */
+            region[RINGS_BYTES + at * 2048 + of] ^= 0x10;
+        }
+        usleep(DAMAGE_NAP_US);
     }
     CHECK(munmap(region, bytes) == 0);
     return NULL;
