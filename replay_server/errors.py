@@ -212,7 +212,7 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "SYSTEM": (TransportError, ""),
     "BAD_REGION": (EngineError, "start with a new region"),
     "PENDING": (EngineError, ""),
-    "INSECURE": (Insecure, "serve on 127.0.0.1, or say --insecure (insecure=True)"),
+    "INSECURE": (Insecure, "serve within this host, or say --insecure (insecure=True)"),
     "NO_TRANSPORT": (TransportError, "addresses are udp://, zmq+tcp:// or loopback://"),
     "FORKED": (ForkedError, "open a new client in this process: Client(client.address)"),
     "SHORT_BATCH": (ShortBatch, ""),
