@@ -46,6 +46,6 @@ bench-reference: dpdk-packages $(BUILD)/bench_reference ## rows copied or refere
 $(BUILD)/bench_reference: tests/dpdk/bench_reference.c $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ \
 	    -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_eal -lpthread -lm
-$(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c $(OBJECTS) $(HEADERS)
+$(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c tests/dpdk/open_port.h $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm
 include tests/dpdk/veth.mk

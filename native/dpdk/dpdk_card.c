@@ -385,6 +385,7 @@ static void reap(struct rp_card *card)
 
 static void close_device(struct rp_card *card)
 {
+    const struct timespec nap = {0, REAP_NAP_NS};
     struct rte_eth_dev_info info = {0};
     (void)rte_eth_dev_info_get(card->device, &info);
     if (card->kept) {
@@ -397,8 +398,11 @@ static void close_device(struct rp_card *card)
     if (card->vdev != RP_VDEV_PCI) {
         (void)rte_vdev_uninit(card->name);
     } else if (info.device) {
-        while (rte_dev_event_callback_unregister(card->name, hear, card) == -EAGAIN) {
-            /* it runs; it waits for nothing */
+        for (int i = 0; i < REAP_TRIES; i++) {
+            if (rte_dev_event_callback_unregister(card->name, hear, card) != -EAGAIN) {
+                break;
+            }
+            nanosleep(&nap, NULL); /* it runs, and waits for nothing */
         }
         (void)rte_dev_remove(info.device);
     }

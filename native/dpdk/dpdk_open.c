@@ -17,11 +17,6 @@ enum {
     EARLY = 8, /* a burst on shared memory is cheap, and its reader waits for it */
 };
 
-static struct port *own(struct rp_port *port)
-{
-    return (struct port *)(void *)port;
-}
-
 /* A client's first question, while it has nothing else to do; without an answer its sends ask. */
 static void resolve(struct port *port)
 {

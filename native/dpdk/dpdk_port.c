@@ -27,11 +27,6 @@ enum {
     HEADROOM = RTE_PKTMBUF_HEADROOM + RP_DPDK_SHIFT,
 };
 
-static struct port *own(struct rp_port *port)
-{
-    return (struct port *)(void *)port;
-}
-
 /* ---- peers ---- */
 
 void rp_dpdk_pack(struct rp_peer *peer, const struct rp_frame_host *host, uint32_t lane)

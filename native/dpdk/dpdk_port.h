@@ -31,6 +31,11 @@ struct port {
     uint64_t lacked; /* leases that ended for want of an mbuf */
 };
 
+static inline struct port *own(struct rp_port *port)
+{
+    return (struct port *)(void *)port;
+}
+
 extern const struct rp_transport rp_dpdk_transport;
 
 /* As a peer, of a frame that came on this lane. */

@@ -16,7 +16,7 @@
 
 #include "bench.h"
 #include "drive.h"
-#include "url.h"
+#include "open_port.h"
 
 enum {
     FRAME = 7064, SMALL = 40, FRAMES = 4096, SMALLS = 1 << 16, BLOCK = 8, BATCH = 32, PREFETCH = 4,
@@ -163,15 +163,6 @@ static void frames(const char *url, double seconds)
 }
 
 /* ---- the wire alone ---- */
-
-static struct rp_port *open_port(const char *url, int is_server, struct rp_peer *peer)
-{
-    struct rp_port_options options = {.serve = is_server};
-    struct rp_port *port = NULL;
-    char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
-    CHECK(rp_port_open(&port, url, &options, peer, bound, error) == 0, "%s", error);
-    return port;
-}
 
 static void send_full(struct rp_port *port, const struct rp_peer *to, uint32_t count)
 {

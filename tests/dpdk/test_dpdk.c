@@ -9,10 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
 #include "dpdk/frame.h"
+#include "open_port.h"
 #include "status.h"
-#include "transport_dpdk.h"
 
 enum { TRIES = 100000, SECONDS = 60, ROUNDS = 300 };
 
@@ -20,17 +19,6 @@ enum { TRIES = 100000, SECONDS = 60, ROUNDS = 300 };
 
 static const struct rp_dpdk_object *object;
 static char socket_path[64];
-
-static struct rp_port *open_port(const char *url, int serve, struct rp_peer *server)
-{
-    struct rp_port_options options = {.serve = serve};
-    struct rp_port *port = NULL;
-    char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
-    int status = rp_port_open(&port, url, &options, server, bound, error);
-    CHECK(status == 0, "%s", error);
-    object = rp_dpdk_load(error);
-    return port;
-}
 
 static const char *memif_url(char *url, int serve, const char *more)
 {
@@ -337,7 +325,6 @@ static struct rp_port *reach_echo(pid_t child, const int begin[2], struct rp_pee
         CHECK(tries < 1000 && waitpid(child, NULL, WNOHANG) == 0, "%s", error);
         usleep(10000);
     }
-    object = rp_dpdk_load(error);
     return port;
 }
 
@@ -403,6 +390,7 @@ int main(void)
     void (*const groups[])(void) = {ring, drops, refusals, cannot_start, too_little,
                                     two_processes};
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
+    object = loaded_object();
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
         snprintf(socket_path, sizeof socket_path, "/tmp/test_dpdk_%d_%zu", (int)getpid(), i);
         CHECK(run(groups[i]), "group %zu", i);

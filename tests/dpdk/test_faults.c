@@ -13,9 +13,8 @@
 #include <unistd.h>
 
 #include "drive.h"
+#include "open_port.h"
 #include "random.h"
-#include "transport_dpdk.h"
-#include "url.h"
 
 enum {
     ROW = 256, CAPACITY = 1 << 14, STEPS = 512, BATCH = 64, DOWNS = 5, DAMAGED_ROUNDS = 20,
@@ -36,16 +35,6 @@ static void name_socket(int number)
 }
 
 /* ---- a pool without a free mbuf ---- */
-
-static struct rp_port *open_port(int serve, struct rp_peer *peer)
-{
-    struct rp_port_options options = {.serve = serve};
-    struct rp_port *port = NULL;
-    char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
-    CHECK(rp_port_open(&port, server_url, &options, peer, bound, error) == 0, "%s", error);
-    object = rp_dpdk_load(error);
-    return port;
-}
 
 static uint32_t send_some(struct rp_port *port, const struct rp_peer *to, uint32_t count)
 {
@@ -84,9 +73,9 @@ static void exhausted(void)
     static struct rp_packet held[HELD_MAX];
     struct rp_peer own, server, peer;
     name_socket(1);
-    struct rp_port *port = open_port(1, &own), *client = NULL;
+    struct rp_port *port = open_port(server_url, 1, &own), *client = NULL;
     uint32_t start = object->in_use(port);
-    client = open_port(0, &server);
+    client = open_port(server_url, 0, &server);
     uint32_t count = hold_all(client, &server, port, held);
     peer = held[0].peer;
     CHECK(count > 2000 && send_some(port, &peer, 8) < 8, "%u held and there are mbufs", count);
@@ -271,6 +260,7 @@ static void give_up(int number)
 int main(void)
 {
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
+    object = loaded_object();
     signal(SIGALRM, give_up);
     alarm(SECONDS);
     exhausted();

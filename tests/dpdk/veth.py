@@ -192,7 +192,7 @@ def test_clients_past_the_kernel_too(kind):
             with raw() as send:
                 send(bytes(datagram(mac_of(INTERFACE), server_mac(), 9)))
             name = "other_vlan" if vlan else "closed_port"
-            until(lambda: facts(server)[name] > 0, name)  # noqa: B023
+            until(lambda: facts(server)[name] > 0, name)  # noqa: B023 (at once)
 
 
 def server_mac() -> bytes:
@@ -294,7 +294,7 @@ def test_made_up_frames_move_nobody_and_are_counted(kind):
         for frame in bad.values():
             send(frame)
         for name in bad:
-            until(lambda: facts(server)[name] > before[name], name)  # noqa: B023
+            until(lambda: facts(server)[name] > before[name], name)  # noqa: B023 (at once)
         sent = client.counters()["retransmissions"]
         flood = bytes(datagram(mine, its, 9))
         at = facts(server)["closed_port"]
@@ -302,7 +302,7 @@ def test_made_up_frames_move_nobody_and_are_counted(kind):
             for _ in range(200):
                 send(flood)
             at += 200
-            until(lambda: facts(server)["closed_port"] >= at, "all are counted")  # noqa: B023
+            until(lambda: facts(server)["closed_port"] >= at, "all")  # noqa: B023 (at once)
             assert all_there(client, keys, rows)
         assert facts(server)["closed_port"] == at and facts(server)["arp"] == 2
         assert client.counters()["retransmissions"] == sent, "its answers went to nobody else"
