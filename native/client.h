@@ -39,6 +39,8 @@ struct rp_client_options {
     uint64_t connect_timeout_ns; /* HELLO and OPEN give up after this */
     uint64_t nonce;              /* random; names the session while it opens */
     uint64_t seed;               /* jitter */
+    /* steps one table's writer may have taken beyond those stored; 2 * its window */
+    uint32_t unacknowledged_max;
 };
 
 struct rp_landing_column { /* where one pick of an item goes: target + item * stride */
@@ -84,6 +86,10 @@ struct rp_push_state { /* what a table's writer has done so far */
     uint64_t need;  /* items to be drawn before a blocked writer may go on; 0 = not blocked */
     int32_t status; /* 0, or the negative status that ended the writer */
     uint32_t window;
+    uint64_t unacknowledged;     /* steps_posted - steps_stored <= unacknowledged_max */
+    uint64_t unacknowledged_max; /* as chosen, or 2 * window */
+    uint32_t blocked;            /* 1: the limiter holds it back now: need > 0 */
+    uint32_t reserved;
 };
 /* [/cffi] */
 
@@ -170,8 +176,9 @@ int rp_client_close(struct rp_client *client,
 /* Appends `count` consecutive steps of a stream, step_bytes each, to the datagram being filled;
  * copied. Whole steps go into runs; a step larger than a datagram is cut into pieces. flags:
  * RP_RUN_END (the last one closes the episode), RP_RUN_ITEM, RP_RUN_PRIORITY with
- * priorities[count]. Returns how many steps were taken (fewer than count where the queue is full:
- * take turns, then go on with the rest; END is applied with the last) or a negative status. */
+ * priorities[count]. Returns how many steps were taken (fewer than count where the queue is full
+ * or unacknowledged_max reached: take turns, then go on with the rest; END is applied with the
+ * last) or a negative status. */
 int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
                    const uint8_t *steps, uint32_t count, uint32_t flags,
                    const double *priorities);

@@ -98,7 +98,10 @@ void rp_client_writer_begin(struct rp_client *client, const struct client_ticket
     writer->piece_count = rp_piece_count(writer->step_bytes, client->session.mtu);
     writer->steps_max = granted->window > 1 ? granted->window / 2 : 1;
     writer->stream_count = streams;
-    writer->state = (struct rp_push_state){.window = granted->window};
+    uint64_t most = client->options.unacknowledged_max;
+    writer->state = (struct rp_push_state){
+        .window = granted->window,
+        .unacknowledged_max = most > 0 ? most : 2 * (uint64_t)granted->window};
     if (writer->piece_count > 1
         && (writer->piece_count > granted->pieces_max
             || writer->piece_count > client->options.messages_max)) {
@@ -358,6 +361,18 @@ static uint32_t push_large(struct rp_client *client, struct client_writer *write
     return count;
 }
 
+/* How many of `count` steps may be taken; what is being filled waits for no more than those. */
+static uint32_t bound(struct client_writer *writer, uint32_t count) {
+    const struct rp_push_state *state = &writer->state;
+    uint64_t open = state->steps_posted - state->steps_stored;
+    uint64_t room = open < state->unacknowledged_max ? state->unacknowledged_max - open : 0;
+    if (count < room) {
+        return count;
+    }
+    writer->flush = 1;
+    return (uint32_t)room;
+}
+
 int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
                    const uint8_t *steps, uint32_t count, uint32_t flags,
                    const double *priorities) {
@@ -379,6 +394,9 @@ int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
     if (writer->piece_count == 0) {
         return -RP_BAD_PIECE;
     }
+    uint32_t asked = count;
+    count = bound(writer, count);
+    flags &= ~(count < asked ? (uint32_t)RP_RUN_END : 0);
     uint32_t taken = writer->piece_count > 1
                          ? push_large(client, writer, stream, steps, count, flags, priorities)
                          : push_whole(client, writer, stream, steps, count, flags, priorities);
@@ -436,6 +454,8 @@ void rp_client_push_state(const struct rp_client *client, uint16_t table,
                           struct rp_push_state *state) {
     const struct client_writer *writer = rp_client_writer_of(client, table);
     *state = writer != NULL ? writer->state : (struct rp_push_state){.status = -RP_NOT_A_WRITER};
+    state->unacknowledged = state->steps_posted - state->steps_stored;
+    state->blocked = state->need > 0;
 }
 
 void rp_client_loss(const struct rp_client *client, uint16_t table, uint64_t *stored_through,

@@ -330,7 +330,8 @@ static int fill_options(const struct rp_link *link, struct rp_client_options *fi
         .retry_us_max = or_default(options->retry_us_max, 1000000),
         .connect_timeout_ns =
             options->connect_timeout_ns ? options->connect_timeout_ns : 5000000000u,
-        .seed = options->seed};
+        .seed = options->seed,
+        .unacknowledged_max = options->unacknowledged_max};
     int status = draw_entropy(&filled->nonce, sizeof filled->nonce, error);
     if (!status && !filled->seed) {
         status = draw_entropy(&filled->seed, sizeof filled->seed, error);

@@ -1,0 +1,152 @@
+/* Goal: what a client has under way and takes from its caller stays inside its bounds. Situations
+ * read "Given ... Expect ...". */
+#include "client_world.h"
+
+enum { ROWS = 1, AT_ONCE = 16 };
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+
+struct writing {
+    struct rp_table_info info;
+    struct rp_writer_granted granted;
+    uint64_t pushed;
+};
+
+static struct world *fresh(uint64_t seed, const struct rp_client_options *options)
+{
+    script_tables(tables);
+    tables[1].samples_per_insert = 0;
+    config = script_config(tables);
+    struct world *world = world_open(&config, seed);
+    world_client(world, options);
+    world_connect(world);
+    return world;
+}
+
+static void writing_open(struct world *world, struct writing *writing)
+{
+    int ticket = rp_client_table(world->client, "rows", &writing->info, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    ticket = rp_client_writer(world->client, &writing->info, 1, &writing->granted,
+                              world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    writing->pushed = 0;
+}
+
+static uint32_t push(struct world *world, struct writing *writing, uint32_t count, uint32_t flags)
+{
+    uint64_t steps[2 * AT_ONCE];
+    CHECK(count <= AT_ONCE);
+    for (uint32_t i = 0; i < count; i++) {
+        steps[2 * i] = writing->pushed + i;
+        steps[2 * i + 1] = 0;
+    }
+    int taken = rp_client_push(world->client, ROWS, 0, (const uint8_t *)steps, count, flags, NULL);
+    CHECK(taken >= 0, "push: %d", taken);
+    writing->pushed += (uint32_t)taken;
+    return (uint32_t)taken;
+}
+
+static struct rp_push_state state_of(const struct world *world)
+{
+    struct rp_push_state state;
+    rp_client_push_state(world->client, ROWS, &state);
+    CHECK(state.status == 0, "the writer ended with %d", state.status);
+    CHECK(state.unacknowledged == state.steps_posted - state.steps_stored);
+    CHECK(state.unacknowledged <= state.unacknowledged_max);
+    CHECK(state.blocked == (state.need > 0));
+    return state;
+}
+
+/* Pushes and runs until nothing more is taken, for long. Returns how many are not acknowledged. */
+static uint64_t push_until_refused(struct world *world, struct writing *writing)
+{
+    for (uint32_t refused = 0; refused < 20;) {
+        refused = push(world, writing, 1, RP_RUN_ITEM) ? 0 : refused + 1;
+        world_run(world, WORLD_MS);
+        CHECK(writing->pushed < 100000, "it takes steps for ever");
+    }
+    return state_of(world).unacknowledged;
+}
+
+/* 1. Given a server that is silent, and an option or none. Expect no more steps to be taken than
+ *    the option says, or two windows; an end beyond that not to be applied; and, once the server is
+ *    back, all of them stored and as many more taken. */
+static void situation_silent(uint32_t chosen)
+{
+    struct rp_client_options options = world_options();
+    struct writing writing;
+    options.unacknowledged_max = chosen;
+    options.messages_max = 1024;
+    struct world *world = fresh(1, &options);
+    writing_open(world, &writing);
+    uint64_t most = chosen ? chosen : 2 * writing.granted.window;
+    world->deaf = 1;
+    CHECK(push_until_refused(world, &writing) == most, "%" PRIu64, writing.pushed);
+    CHECK(state_of(world).unacknowledged_max == most && !state_of(world).blocked);
+    CHECK(push(world, &writing, 3, RP_RUN_END) == 0);
+    world->deaf = 0;
+    world_run(world, 1000 * WORLD_MS);
+    CHECK(state_of(world).unacknowledged == 0 && state_of(world).steps_stored == most);
+    for (uint64_t taken = 0; taken < most; taken++) {
+        CHECK(push(world, &writing, 1, 0) == 1, "after %" PRIu64, taken);
+    }
+    CHECK(push(world, &writing, 1, 0) == 0);
+    rp_client_check(world->client);
+    world_close(world);
+}
+
+/* 2. Given room for two of three steps whose last one ends the episode. Expect two to be taken, the
+ *    second of them no closing row; then the third with its end. */
+static void situation_end(void)
+{
+    struct rp_client_options options = world_options();
+    struct writing writing;
+    options.unacknowledged_max = 2;
+    struct world *world = fresh(2, &options);
+    writing_open(world, &writing);
+    CHECK(push(world, &writing, 3, RP_RUN_END) == 2);
+    CHECK(rp_client_create(world->client, ROWS, 0, 1, 1.0, 0) == 0);
+    world_run(world, 50 * WORLD_MS);
+    CHECK(state_of(world).steps_stored == 2);
+    CHECK(state_of(world).items_created == 1 && state_of(world).items_failed == 0);
+    CHECK(push(world, &writing, 1, RP_RUN_END) == 1);
+    CHECK(rp_client_create(world->client, ROWS, 0, 2, 1.0, 0) == 0);
+    world_run(world, 50 * WORLD_MS);
+    CHECK(state_of(world).steps_stored == 3);
+    CHECK(state_of(world).items_created == 1 && state_of(world).items_failed == 1);
+    world_close(world);
+}
+
+/* 3. Given a limiter that admits few. Expect the writer to say that it is blocked, and the caller
+ *    to be ahead of what is stored by its bound at most. */
+static void situation_limited(void)
+{
+    struct rp_client_options options = world_options();
+    struct writing writing;
+    script_tables(tables);
+    config = script_config(tables);
+    options.unacknowledged_max = 6;
+    struct world *world = world_open(&config, 3);
+    world_client(world, &options);
+    world_connect(world);
+    writing_open(world, &writing);
+    CHECK(push_until_refused(world, &writing) == 6);
+    struct rp_push_state state = state_of(world);
+    CHECK(state.blocked && state.need > 0 && state.steps_stored < 100);
+    world_close(world);
+}
+
+int main(void)
+{
+    situation_silent(0);
+    situation_silent(1);
+    situation_silent(40);
+    check_group("1 steps not acknowledged");
+    situation_end();
+    check_group("2 an end that was not taken");
+    situation_limited();
+    check_group("3 blocked is seen");
+    return check_done("test_client_bounds");
+}
