@@ -52,7 +52,7 @@ static struct rp_slot *find_step(const struct rp_table_private *p, uint32_t writ
     }
     slot = walk(p, slot, step, wanted);
     if (slot) {
-        *hint = (struct rp_hint){wanted, rp_key_of(slot->key), hint->known};
+        *hint = (struct rp_hint){wanted, rp_key_at(p, slot), hint->known};
     }
     return slot;
 }
@@ -176,7 +176,7 @@ static int free_reserved(struct rp_table *table, uint32_t index) {
             return 0;
         }
         if (rp_place_held(p, entry)) {
-            rp_intent_set(table->intent, &p->slots[rp_slot_of(p, key)].key,
+            rp_intent_set(table->intent, &p->keys[rp_slot_of(p, key)],
                           rp_key_word(RP_SLOT_FREE, key));
         }
         p->waiting_items -= rp_state_of(entry->key) == RP_ENTRY_COMPLETE

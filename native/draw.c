@@ -37,6 +37,7 @@ static uint64_t stratum_target(const struct strata *s, struct rp_random *random,
 static void prefetch_slots(const struct rp_table_private *p, const uint32_t *slots,
                            uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
+        rp_prefetch(&p->keys[slots[i]]);
         rp_prefetch(&p->slots[slots[i]]);
     }
 }
@@ -98,7 +99,7 @@ static void fill_items(const struct rp_table_private *p, struct rp_batch_item *i
     for (uint32_t i = 0; i < count; i++) {
         uint32_t slot = p->slots_drawn[i];
         uint64_t item = p->slots[slot].item;
-        items[i] = (struct rp_batch_item){.key = rp_key_of(p->slots[slot].key),
+        items[i] = (struct rp_batch_item){.key = rp_key_of(p->keys[slot]),
                                           .mass = p->leaves[slot],
                                           .behind = rp_item_behind(item),
                                           .ahead = rp_item_ahead(item)};

@@ -206,6 +206,7 @@ void rp_layout_of(const struct rp_table_facts *f, struct rp_table_layout *layout
     layout->columns = place(&at, f->column_count * sizeof(struct rp_column));
     layout->picks = place(&at, f->pick_count * sizeof(struct rp_pick));
     layout->spec = place(&at, f->spec_bytes);
+    layout->keys = place(&at, f->capacity * sizeof(uint64_t));
     layout->slots = place(&at, f->capacity * sizeof(struct rp_slot));
     layout->leaves = place(&at, rp_tree_leaf_count(f->capacity) * sizeof(uint64_t));
     layout->steps = place(&at, (size_t)f->capacity * f->step_bytes);

@@ -61,13 +61,13 @@ static void evict_followers(struct rp_table *table, const struct rp_slot *oldest
 
 void rp_store_evict(struct rp_table *table, uint32_t slot) {
     struct rp_table_private *p = table->private;
-    const struct rp_slot *old = &p->slots[slot];
-    if (rp_state_of(old->key) != RP_SLOT_COMMITTED) {
-        table->counters[RP_COUNT_holes_overwritten] += old->key != 0;
+    uint64_t old = p->keys[slot];
+    if (rp_state_of(old) != RP_SLOT_COMMITTED) {
+        table->counters[RP_COUNT_holes_overwritten] += old != 0;
         return;
     }
     if (p->reach_behind > 0) {
-        evict_followers(table, old);
+        evict_followers(table, &p->slots[slot]);
     }
     if (p->leaves[slot] != 0) {
         rp_leaf_set(table, slot, 0);
@@ -90,7 +90,7 @@ void rp_store_reserve(struct rp_table *table, uint32_t index, uint64_t goal) {
         for (; sequence < goal && rp_intent_room(intent) >= words + 3; sequence++, key++) {
             uint32_t slot = rp_slot_of(p, key);
             rp_store_evict(table, slot);
-            rp_intent_set(intent, &p->slots[slot].key, rp_key_word(RP_SLOT_RESERVED, key));
+            rp_intent_set(intent, &p->keys[slot], rp_key_word(RP_SLOT_RESERVED, key));
             rp_intent_set(intent, &rp_entry_at(p, index, sequence)->key,
                           rp_key_word(RP_ENTRY_EMPTY, key));
         }
@@ -165,7 +165,7 @@ static void commit_chunk(struct rp_table *table, const struct rp_commit *commit,
     uint64_t depth = stream->depth;
     uint64_t flags = commit->flags & RP_RUN_ITEM ? RP_STEP_ITEM : 0;
     for (uint32_t i = 0; i < count; i++) {
-        struct rp_slot *slot = &p->slots[rp_slot_of(p, key)];
+        uint32_t slot = rp_slot_of(p, key);
         struct rp_entry *entry = rp_entry_at(p, commit->writer, sequence + i);
         uint64_t on = 0;
         if (i + 1 < count) {
@@ -174,10 +174,10 @@ static void commit_chunk(struct rp_table *table, const struct rp_commit *commit,
         if (commit->flags & RP_RUN_END && first + i + 1 == commit->count) {
             flags |= RP_STEP_END;
         }
-        assert(slot->key == rp_key_word(RP_SLOT_RESERVED, key));
-        rp_intent_set(intent, &slot->item, rp_item_word(depth, flags, 0, 0));
-        rp_intent_set(intent, &slot->links, rp_links_word(back, on));
-        rp_intent_set(intent, &slot->key, rp_key_word(RP_SLOT_COMMITTED, key));
+        assert(p->keys[slot] == rp_key_word(RP_SLOT_RESERVED, key));
+        rp_intent_set(intent, &p->slots[slot].item, rp_item_word(depth, flags, 0, 0));
+        rp_intent_set(intent, &p->slots[slot].links, rp_links_word(back, on));
+        rp_intent_set(intent, &p->keys[slot], rp_key_word(RP_SLOT_COMMITTED, key));
         rp_intent_set(intent, &entry->key, rp_key_word(RP_ENTRY_COMMITTED, key));
         depth = flags & RP_STEP_END ? 0 : depth < UINT16_MAX ? depth + 1 : depth;
         back = on;
@@ -206,7 +206,7 @@ void rp_store_item(struct rp_table *table, uint32_t slot, uint16_t behind, uint1
     struct rp_table_private *p = table->private;
     struct rp_table_header *header = table->header;
     struct rp_slot *at = &p->slots[slot];
-    assert(rp_state_of(at->key) == RP_SLOT_COMMITTED && table->intent->count == 0);
+    assert(rp_state_of(p->keys[slot]) == RP_SLOT_COMMITTED && table->intent->count == 0);
     uint64_t flags = rp_item_flags(at->item) | RP_STEP_ITEM;
     rp_intent_set(table->intent, &at->item,
                   rp_item_word(rp_item_depth(at->item), flags, behind, ahead));

@@ -1,9 +1,10 @@
 /* The store: how a table lies in memory, and the small words everything else reads and writes.
  *
- *     header | columns | picks | spec | slots | leaves | steps | writers | volatile part:
+ *     header | columns | picks | spec | keys | slots | leaves | steps | writers | volatile part:
  *     private, hints, nodes ...
  *
- * A slot is three words: key, item, links.
+ * A slot has three words. Its key lies in keys[], beside nothing else: keys and steps are the
+ * ring. Its item and links lie in slots[]: they are what is drawn from the ring.
  *     key    state in the top 12 bits, key in the other 52
  *     item   rows since the episode's start (16, saturating) | flags (16) | behind (16) |
  *            ahead (16)
@@ -43,7 +44,6 @@ enum rp_entry_state {
 #define RP_KEY_MASK (((uint64_t)1 << RP_KEY_BITS) - 1)
 
 struct rp_slot {
-    uint64_t key;
     uint64_t item;
     uint64_t links;
 };
@@ -123,6 +123,7 @@ struct rp_table_layout { /* offsets from the table's start */
     size_t columns;
     size_t picks;
     size_t spec;
+    size_t keys;
     size_t slots;
     size_t leaves;
     size_t steps;
@@ -164,6 +165,7 @@ enum rp_store_limits {
 };
 
 struct rp_table_private {
+    uint64_t *keys;
     struct rp_slot *slots;
     uint64_t *leaves;
     uint8_t *steps;
@@ -250,20 +252,23 @@ static inline struct rp_slot *rp_alive(const struct rp_table_private *p, uint64_
     if (p->head - 1 - key >= p->capacity) {
         return 0;
     }
-    struct rp_slot *slot = &p->slots[rp_slot_of(p, key)];
-    return slot->key == rp_key_word(RP_SLOT_COMMITTED, key) ? slot : 0;
+    uint32_t slot = rp_slot_of(p, key);
+    return p->keys[slot] == rp_key_word(RP_SLOT_COMMITTED, key) ? &p->slots[slot] : 0;
+}
+static inline uint64_t rp_key_at(const struct rp_table_private *p, const struct rp_slot *slot) {
+    return rp_key_of(p->keys[slot - p->slots]);
 }
 
 /* The stream's neighbours of a committed step, or null. */
 static inline struct rp_slot *rp_previous(const struct rp_table_private *p,
                                           const struct rp_slot *slot) {
     uint32_t distance = rp_link_previous(slot->links);
-    return distance ? rp_alive(p, rp_key_of(slot->key) - distance) : 0;
+    return distance ? rp_alive(p, rp_key_at(p, slot) - distance) : 0;
 }
 static inline struct rp_slot *rp_next(const struct rp_table_private *p,
                                       const struct rp_slot *slot) {
     uint32_t distance = rp_link_next(slot->links);
-    return distance ? rp_alive(p, rp_key_of(slot->key) + distance) : 0;
+    return distance ? rp_alive(p, rp_key_at(p, slot) + distance) : 0;
 }
 
 /* An item: created, and its window still stored. */

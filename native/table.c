@@ -13,7 +13,7 @@
 #include "crc32c.h"
 #include "store.h"
 
-#define TABLE_MAGIC UINT64_C(0x31656c6261747072) /* "rptable1" */
+#define TABLE_MAGIC UINT64_C(0x32656c6261747072) /* "rptable2" */
 
 size_t rp_table_bytes(const struct rp_table_config *config, char error[256]) {
     struct rp_table_facts facts;
@@ -96,6 +96,7 @@ static void open_private(struct rp_table *table, void *memory, uint32_t number,
     *table = (struct rp_table){
         .header = memory, .intent = intent, .counters = counters, .number = number, .private = p};
     memset(p, 0, sizeof *p);
+    p->keys = (uint64_t *)(base + layout->keys);
     p->slots = (struct rp_slot *)(base + layout->slots);
     p->leaves = (uint64_t *)(base + layout->leaves);
     p->steps = base + layout->steps;
@@ -154,6 +155,7 @@ int rp_table_create(struct rp_table *table, void *memory, const struct rp_table_
 static void clear_slots(struct rp_table *table) {
     struct rp_table_private *p = table->private;
     rp_region_clear(p->leaves, p->capacity * sizeof *p->leaves);
+    rp_region_clear(p->keys, p->capacity * sizeof *p->keys);
     rp_region_clear(p->slots, p->capacity * sizeof *p->slots);
     for (uint32_t i = 0; i < p->writers_max; i++) {
         struct rp_writer *writer = rp_writer_at(p, i);

@@ -2,7 +2,7 @@
  * limiter.
  *
  * Memory, all in the region and found by offsets from the table's start:
- *     header | columns, picks, spec | slots (key, item and links words) | leaf masses | steps |
+ *     header | columns, picks, spec | keys | slots (item and links words) | leaf masses | steps |
  *     writers | tree nodes
  * Slot = key mod capacity for step, words, leaf alike. A slot's key word holds its state in the
  * top 12 bits (free, reserved, committed) and its key in the other 52; generations start at 1,

@@ -63,8 +63,8 @@ static void check_links(const struct rp_table_private *p, const struct rp_slot *
 static void check_slot(const struct rp_table *table, uint32_t index) {
     const struct rp_table_private *p = table->private;
     const struct rp_slot *slot = &p->slots[index];
-    uint64_t key = rp_key_of(slot->key);
-    uint32_t state = rp_state_of(slot->key);
+    uint64_t key = rp_key_of(p->keys[index]);
+    uint32_t state = rp_state_of(p->keys[index]);
     int item = state == RP_SLOT_COMMITTED && rp_is_item(slot->item);
     assert(state <= RP_SLOT_COMMITTED);
     assert(key != 0 || state == RP_SLOT_FREE);
@@ -122,7 +122,7 @@ static uint64_t check_writer(const struct rp_table_private *p, uint32_t index, u
         assert(s >= p->done_through[index] || rp_entry_done(entry));
         assert(s != p->done_through[index] || !rp_entry_done(entry));
         if (!rp_entry_done(entry) && rp_place_held(p, entry)) {
-            assert(p->slots[rp_slot_of(p, key)].key == rp_key_word(RP_SLOT_RESERVED, key));
+            assert(p->keys[rp_slot_of(p, key)] == rp_key_word(RP_SLOT_RESERVED, key));
             reserved++;
         }
         *waiting += state == RP_ENTRY_COMPLETE && rp_entry_flags(entry) & RP_RUN_ITEM;
@@ -144,7 +144,7 @@ void rp_table_check(const struct rp_table *table) {
     rp_tree_check(&table->tree);
     for (uint32_t i = 0; i < p->capacity; i++) {
         check_slot(table, i);
-        reserved += rp_state_of(p->slots[i].key) == RP_SLOT_RESERVED;
+        reserved += rp_state_of(p->keys[i]) == RP_SLOT_RESERVED;
     }
     for (uint32_t i = 0; i < p->writers_max; i++) {
         if (rp_writer_at(p, i)->session != 0) {

@@ -92,8 +92,7 @@ static void lose(struct rp_table *table, uint32_t writer, struct rp_entry *entry
                             && rp_entry_flags(entry) & RP_RUN_ITEM;
     }
     if (rp_place_held(p, entry)) {
-        rp_intent_set(table->intent, &p->slots[rp_slot_of(p, key)].key,
-                      rp_key_word(RP_SLOT_FREE, key));
+        rp_intent_set(table->intent, &p->keys[rp_slot_of(p, key)], rp_key_word(RP_SLOT_FREE, key));
     }
     rp_intent_set(table->intent, &entry->key, rp_key_word(RP_ENTRY_LOST, key));
     table->counters[RP_COUNT_steps_lost_place]++;

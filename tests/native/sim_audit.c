@@ -64,7 +64,7 @@ static void step_check(const struct audit *audit, uint64_t slot, uint64_t key) {
 
 static void steps_check(const struct audit *audit) {
     for (uint64_t slot = 0; slot < audit->capacity; slot++) {
-        uint64_t word = audit->memory->slots[slot].key;
+        uint64_t word = audit->memory->keys[slot];
         if (rp_state_of(word) == RP_SLOT_COMMITTED) {
             step_check(audit, slot, rp_key_of(word));
         } else {
@@ -77,7 +77,7 @@ static void steps_check(const struct audit *audit) {
 static void acknowledged_check(const struct audit *audit) {
     for (uint64_t key = oldest_alive(audit); key < audit->ring->key_count; key++) {
         if (audit->ring->keys[key].acked) {
-            uint64_t word = audit->memory->slots[key % audit->capacity].key;
+            uint64_t word = audit->memory->keys[key % audit->capacity];
             CHECK(word == rp_key_word(RP_SLOT_COMMITTED, key),
                   "key %" PRIu64 " was acknowledged and is not stored, head %" PRIu64, key,
                   audit->head);
@@ -96,7 +96,7 @@ static uint64_t window_first(const struct audit *audit, const struct sim_key *ke
 
 static void item_check(const struct audit *audit, uint64_t slot) {
     const struct rp_slot *words = &audit->memory->slots[slot];
-    uint64_t key = rp_key_of(words->key), mass = audit->memory->leaves[slot];
+    uint64_t key = rp_key_at(audit->memory, words), mass = audit->memory->leaves[slot];
     uint16_t flags = rp_item_flags(words->item);
     struct sim_key *known = sim_ring_key(audit->ring, key);
     const struct sim_life *life = audit->world->oracle.lives[known->life - 1];
@@ -126,7 +126,7 @@ static void item_check(const struct audit *audit, uint64_t slot) {
 
 static void items_check(const struct audit *audit) {
     for (uint64_t slot = 0; slot < audit->capacity; slot++) {
-        if (rp_state_of(audit->memory->slots[slot].key) == RP_SLOT_COMMITTED) {
+        if (rp_state_of(audit->memory->keys[slot]) == RP_SLOT_COMMITTED) {
             item_check(audit, slot);
         }
     }

@@ -98,8 +98,8 @@ static uint32_t state_of(const struct fixture *t) {
                                  - offsetof(struct rp_table_header, epoch));
     crc = add_words(crc, p->leaves, p->capacity * 8);
     for (uint32_t slot = 0; slot < p->capacity; slot++) {
-        crc = add_words(crc, &p->slots[slot].key, 8);
-        if (rp_state_of(p->slots[slot].key) == RP_SLOT_COMMITTED) {
+        crc = add_words(crc, &p->keys[slot], 8);
+        if (rp_state_of(p->keys[slot]) == RP_SLOT_COMMITTED) {
             crc = add_words(crc, &p->slots[slot], sizeof p->slots[slot]);
             crc = add_words(crc, p->steps + slot * p->step_bytes, p->step_bytes);
         }
