@@ -2,7 +2,9 @@
  *
  * A weights blob is asked for first as version 0 at datagram 0; the answer says which version
  * that was, and the rest is asked for by that number. A session that has begun to pull a version
- * and not yet asked for its end keeps the version's slot from being assembled into for a while.
+ * and not yet asked for its end keeps the version's slot from being assembled into: as long as it
+ * asks for datagrams it has not asked for before, and never longer than rp_weights_hold_ns. Each
+ * session holds up each version once.
  */
 #include <string.h>
 
@@ -92,6 +94,25 @@ static int find(const struct rp_call *call, const struct rp_blob_request *reques
     }
 }
 
+/* Keeps the version for who pulls it up to datagram `next` now. */
+static void keep(struct rp_call *call, const struct blob *blob, uint32_t next, uint32_t datagrams) {
+    struct rp_line *line = &call->server->lines[call->session];
+    uint64_t now_ns = call->server->now_ns;
+    if (blob->version > line->pull_version) {
+        line->pull_version = blob->version;
+        line->pull_next = 0;
+        line->pull_end_ns = now_ns + rp_weights_hold_ns(blob->size);
+    }
+    if (blob->version < line->pull_version || next <= line->pull_next) {
+        return;
+    }
+    line->pull_next = next;
+    line->pull_ns = now_ns;
+    if (next == datagrams) {
+        line->pull_end_ns = now_ns;
+    }
+}
+
 int rp_serve_blob(struct rp_call *call) {
     const struct rp_blob_request *request = (const void *)call->view.body;
     struct blob blob;
@@ -112,9 +133,7 @@ int rp_serve_blob(struct rp_call *call) {
         return RP_SERVED;
     }
     if (blob.goes_away) {
-        struct rp_line *line = &call->server->lines[call->session];
-        line->pull_version = request->first + count < datagrams ? blob.version : 0;
-        line->pull_ns = call->server->now_ns;
+        keep(call, &blob, request->first + count, datagrams);
     }
     struct rp_blob_datagram shape = {.version = blob.version, .size = blob.size, .crc = blob.crc,
                                      .datagram = request->first, .datagram_count = datagrams,

@@ -27,29 +27,13 @@ static struct rp_record *find_record(const struct rp_call *call, uint64_t id) {
     return NULL;
 }
 
-/* Was this id drawn before, or is it too old to tell? */
+/* Was this id drawn or withdrawn before, or is it too old to tell? */
 static int seen(const struct rp_session *session, uint64_t id) {
-    if (id > session->sample_newest) {
-        return 0;
-    }
-    uint64_t behind = session->sample_newest - id;
-    return behind >= RP_SEEN_BITS || session->sample_seen >> behind & 1;
+    enum rp_once_state state = rp_once_look(&session->sample, id);
+    return state == RP_ONCE_DONE || state == RP_ONCE_OLD;
 }
 
 /* ---- drawing ---- */
-
-static void mark_seen(struct rp_server *server, struct rp_session *session, uint64_t id) {
-    uint64_t newest = session->sample_newest;
-    uint64_t bits = session->sample_seen;
-    if (id > newest) {
-        bits = id - newest < RP_SEEN_BITS ? bits << (id - newest) | 1 : 1;
-        newest = id;
-    } else if (newest - id < RP_SEEN_BITS) {
-        bits |= 1ull << (newest - id);
-    }
-    rp_intent_set(&server->intent, &session->sample_newest, newest);
-    rp_intent_set(&server->intent, &session->sample_seen, bits);
-}
 
 /* Adds the record's name to the intent, with the end of the oldest one's. */
 static void name_record(struct rp_server *server, struct rp_session *session, uint64_t id) {
@@ -57,7 +41,7 @@ static void name_record(struct rp_server *server, struct rp_session *session, ui
     rp_intent_set(&server->intent, &session->record_id[drawn % places(server)], id);
     rp_intent_set(&server->intent, &session->record_id[(drawn + 1) % places(server)], 0);
     rp_intent_set(&server->intent, &session->sample_drawn, drawn + 1);
-    mark_seen(server, session, id);
+    rp_once_take(&session->sample, &server->intent, id, 1);
 }
 
 static void first_train(struct rp_call *call, const struct rp_record *record, uint32_t budget) {

@@ -18,11 +18,7 @@ static int answer_with(struct rp_call *call, int status, const struct rp_updated
 
 static int answer_repeat(struct rp_call *call, uint64_t id) {
     const struct rp_session *session = rp_serve_session(call);
-    if (session->update_last - id >= RP_UPDATE_RECORDS) {
-        rp_server_count(call->server, RP_COUNT_updates_forgotten);
-        return -RP_FORGOTTEN;
-    }
-    const struct rp_update_words *words = &session->update[id % RP_UPDATE_RECORDS];
+    const struct rp_update_words *words = &session->updated[id % RP_UPDATE_RECORDS];
     struct rp_updated result = {
         .applied = (uint32_t)words->applied_stale,
         .stale = (uint32_t)(words->applied_stale >> 32),
@@ -53,14 +49,34 @@ static int check(const struct rp_table *table, const struct rp_update *update,
 static void record(struct rp_call *call, uint64_t id, int status, const struct rp_updated *result) {
     struct rp_session *session = rp_serve_session(call);
     struct rp_intent *intent = &call->server->intent;
-    struct rp_update_words *words = &session->update[id % RP_UPDATE_RECORDS];
+    struct rp_update_words *words = &session->updated[id % RP_UPDATE_RECORDS];
     rp_intent_set(intent, &words->applied_stale, result->applied | (uint64_t)result->stale << 32);
     rp_intent_set(intent, &words->unknown_status, result->unknown | (uint64_t)status << 32);
-    rp_intent_set(intent, &session->update_last, id);
+    rp_once_take(&session->update, intent, id, 1);
     rp_intent_commit(intent);
 }
 
+static int apply(struct rp_call *call, const struct rp_update *update,
+                 const struct rp_update_entry *entries) {
+    struct rp_table *table = rp_serve_table(call);
+    struct rp_updated result = {0};
+    int status = check(table, update, entries);
+    if (status == RP_OK) {
+        rp_table_update(table, entries, update->count, &result);
+    } else {
+        result.stale = status == RP_STALE_EPOCH ? update->count : 0;
+        rp_serve_count_refusal(call->server, -status);
+    }
+    record(call, call->view.message->id, status, &result);
+    if (status == RP_OK) {
+        rp_table_settle(table);
+        rp_server_count(call->server, RP_COUNT_updates);
+    }
+    return answer_with(call, status, &result);
+}
+
 int rp_serve_update(struct rp_call *call) {
+    const struct rp_once *once = &rp_serve_session(call)->update;
     const struct rp_update *update = (const void *)call->view.body;
     const struct rp_update_entry *entries = (const void *)(update + 1);
     uint64_t id = call->view.message->id;
@@ -75,26 +91,16 @@ int rp_serve_update(struct rp_call *call) {
     if (id == 0 || update->count == 0) {
         return -RP_BAD_ARGUMENT;
     }
-    if (id <= rp_serve_session(call)->update_last) {
-        return answer_repeat(call, id);
+    switch (rp_once_look(once, id)) {
+    case RP_ONCE_DONE: return answer_repeat(call, id);
+    case RP_ONCE_OLD:
+        rp_server_count(call->server, RP_COUNT_updates_forgotten);
+        return -RP_FORGOTTEN;
+    default: break;
     }
-    if (id != rp_serve_session(call)->update_last + 1) {
+    if (id != once->newest + 1) {
         rp_server_count(call->server, RP_COUNT_updates_early);
         return -RP_EARLY;
     }
-    struct rp_table *table = rp_serve_table(call);
-    struct rp_updated result = {0};
-    status = check(table, update, entries);
-    if (status == RP_OK) {
-        rp_table_update(table, entries, update->count, &result);
-    } else {
-        result.stale = status == RP_STALE_EPOCH ? update->count : 0;
-        rp_serve_count_refusal(call->server, -status);
-    }
-    record(call, id, status, &result);
-    if (status == RP_OK) {
-        rp_table_settle(table);
-        rp_server_count(call->server, RP_COUNT_updates);
-    }
-    return answer_with(call, status, &result);
+    return apply(call, update, entries);
 }

@@ -22,8 +22,9 @@ static uint8_t *slot_bytes(const struct rp_server *server, uint64_t slot) {
     return server->weights_bytes + slot * server->weights_stride;
 }
 
-static int rests(const struct rp_server *server, uint64_t since_ns, uint64_t rest_ms) {
-    return since_ns != 0 && server->now_ns - since_ns < rest_ms * 1000000;
+/* Does something whose last progress was then, and which ends then in any case, still go on? */
+static int goes_on(const struct rp_server *server, uint64_t since_ns, uint64_t end_ns) {
+    return server->now_ns - since_ns < RP_WEIGHTS_REST_MS * 1000000ull && server->now_ns < end_ns;
 }
 
 /* ---- checks ---- */
@@ -47,17 +48,6 @@ static int check(const struct rp_call *call, const struct rp_publish *publish) {
     return rp_serve_exact(&call->view, sizeof *publish + bytes);
 }
 
-/* The version a completed publication got; 0 = not one of the last few. */
-static uint64_t published_version(const struct rp_weights *weights, uint64_t session, uint64_t id) {
-    for (uint32_t i = 0; i < RP_PUBLISHED_KEPT; i++) {
-        const struct rp_published_words *words = &weights->published[i];
-        if (words->session == session && words->id == id) {
-            return words->version;
-        }
-    }
-    return 0;
-}
-
 /* ---- an assembly's beginning ---- */
 
 static uint64_t oldest_slot(const struct rp_weights *weights) {
@@ -74,7 +64,8 @@ static uint64_t oldest_slot(const struct rp_weights *weights) {
 static int being_pulled(const struct rp_server *server, uint64_t version) {
     for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
         const struct rp_line *line = &server->lines[i];
-        if (line->pull_version == version && rests(server, line->pull_ns, RP_PIN_MS)) {
+        if (server->sessions[i].connection != 0 && line->pull_version == version
+            && goes_on(server, line->pull_ns, line->pull_end_ns)) {
             return 1;
         }
     }
@@ -104,6 +95,7 @@ static int begin(struct rp_server *server, uint64_t session, uint64_t id,
     rp_intent_set(intent, &weights->crc, publish->crc);
     rp_intent_set(intent, &weights->missing, pieces);
     rp_intent_set(intent, &weights->sum, 0);
+    server->weights_end_ns = server->now_ns + rp_weights_hold_ns(publish->size);
     return 0; /* take_assembly adds the id and commits */
 }
 
@@ -117,7 +109,7 @@ static int same_blob(const struct rp_weights *weights, const struct rp_publish *
 static int busy(const struct rp_server *server, uint64_t session) {
     uint64_t owner = server->weights->session;
     return owner != 0 && owner != session
-           && rests(server, server->weights_piece_ns, RP_ASSEMBLY_MS);
+           && goes_on(server, server->weights_piece_ns, server->weights_end_ns);
 }
 
 /* Makes the publication the one being assembled, where it may be. 0 or -status. */
@@ -129,7 +121,7 @@ static int take_assembly(struct rp_call *call, const struct rp_publish *publish)
     if (weights->session == session->connection && weights->id == id) {
         return same_blob(weights, publish) ? 0 : -RP_BAD_ARGUMENT;
     }
-    if (id < session->publish_last) {
+    if (id < session->publish.newest) { /* and not done: a newer one took its place */
         return -RP_FORGOTTEN;
     }
     if (busy(server, session->connection)) {
@@ -137,40 +129,40 @@ static int take_assembly(struct rp_call *call, const struct rp_publish *publish)
     }
     int status = begin(server, session->connection, id, publish);
     if (status == 0) {
-        rp_intent_set(&server->intent, &session->publish_last, id);
+        rp_once_take(&session->publish, &server->intent, id, 0);
         rp_intent_commit(&server->intent);
     }
     return status;
 }
 
-static void finish(struct rp_server *server) {
+/* Adds to the intent: the assembly is the newest version, and its publication done. */
+static void finish(struct rp_server *server, struct rp_session *session) {
     struct rp_weights *weights = server->weights;
     struct rp_intent *intent = &server->intent;
     struct rp_weights_slot *slot = &weights->slot[weights->into];
     uint64_t version = weights->newest + 1;
-    struct rp_published_words *words = &weights->published[version % RP_PUBLISHED_KEPT];
     rp_intent_set(intent, &slot->version, version);
     rp_intent_set(intent, &slot->size, weights->size);
     rp_intent_set(intent, &slot->crc, weights->crc);
-    rp_intent_set(intent, &words->session, weights->session);
-    rp_intent_set(intent, &words->id, weights->id);
-    rp_intent_set(intent, &words->version, version);
+    rp_intent_set(intent, &session->published[weights->id % RP_PUBLISHED_KEPT], version);
+    rp_once_take(&session->publish, intent, weights->id, 1);
     rp_intent_set(intent, &weights->newest, version);
     rp_server_count(server, RP_COUNT_weights_published);
 }
 
 /* Stores a piece that is not there yet. Returns the version, 0 while pieces are missing, or
  * -RP_BAD_HASH. */
-static int64_t store(struct rp_server *server, const struct rp_publish *publish) {
+static int64_t store(struct rp_call *call, const struct rp_publish *publish) {
+    struct rp_server *server = call->server;
     struct rp_weights *weights = server->weights;
     struct rp_intent *intent = &server->intent;
     uint64_t piece = publish->offset / publish->piece;
     uint64_t *word = &server->weights_bitmap[piece / 64];
     uint64_t bit = 1ull << (piece % 64);
-    server->weights_piece_ns = server->now_ns;
     if (*word & bit) {
         return 0;
     }
+    server->weights_piece_ns = server->now_ns;
     uint64_t left = publish->size - publish->offset;
     uint64_t size = left < publish->piece ? left : publish->piece;
     uint8_t *bytes = slot_bytes(server, weights->into) + publish->offset;
@@ -186,31 +178,40 @@ static int64_t store(struct rp_server *server, const struct rp_publish *publish)
     }
     int good = sum == weights->crc;
     if (good) {
-        finish(server);
+        finish(server, rp_serve_session(call));
     }
     rp_intent_set(intent, &weights->session, 0);
     rp_intent_commit(intent);
     return good ? (int64_t)weights->newest : -RP_BAD_HASH;
 }
 
+/* A publication that is done is answered from the session's record, however late a piece comes: its
+ * bytes never become the newest version a second time. */
+static int64_t take_piece(struct rp_call *call, const struct rp_publish *publish) {
+    const struct rp_session *session = rp_serve_session(call);
+    uint64_t id = call->view.message->id;
+    enum rp_once_state state = rp_once_look(&session->publish, id);
+    if (state == RP_ONCE_DONE && session->publish.newest - id < RP_PUBLISHED_KEPT) {
+        return (int64_t)session->published[id % RP_PUBLISHED_KEPT];
+    }
+    if (state == RP_ONCE_DONE || state == RP_ONCE_OLD) {
+        return -RP_FORGOTTEN;
+    }
+    int status = take_assembly(call, publish);
+    return status < 0 ? status : store(call, publish);
+}
+
 int rp_serve_publish(struct rp_call *call) {
     const struct rp_publish *publish = (const void *)call->view.body;
-    struct rp_server *server = call->server;
     int status = check(call, publish);
     if (status < 0) {
         return status;
     }
-    uint64_t session = rp_serve_session(call)->connection;
-    uint64_t version = published_version(server->weights, session, call->view.message->id);
-    if (version == 0) {
-        status = take_assembly(call, publish);
-        int64_t stored = status < 0 ? status : store(server, publish);
-        if (stored < 0) {
-            return (int)stored;
-        }
-        version = (uint64_t)stored;
+    int64_t version = take_piece(call, publish);
+    if (version < 0) {
+        return (int)version;
     }
-    struct rp_published published = {.offset = publish->offset, .version = version};
+    struct rp_published published = {.offset = publish->offset, .version = (uint64_t)version};
     memcpy(rp_serve_room(call), &published, sizeof published);
     return sizeof published;
 }

@@ -101,6 +101,7 @@ static void attach_sessions(struct rp_server *server) {
         }
     }
     server->weights_piece_ns = server->now_ns;
+    server->weights_end_ns = server->now_ns + rp_weights_hold_ns(server->weights->size);
 }
 
 int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,

@@ -16,7 +16,7 @@ static void check_records(const struct rp_server *server, uint32_t index) {
             continue;
         }
         const struct rp_record *record = rp_region_record(server, index, i);
-        assert(id <= session->sample_newest);
+        assert(id <= session->sample.newest);
         assert((record->place & 0xFFFF) < server->limits.table_count && record->reserved == 0);
         assert(record->head.count >= 1 && record->head.count <= server->limits.batch_max);
         assert(record->head.item_bytes > 0 && record->head.item_bytes % 8 == 0);
@@ -26,13 +26,20 @@ static void check_records(const struct rp_server *server, uint32_t index) {
     }
 }
 
+/* Where ids are taken only when they are done, the newest one is done. */
+static void check_once(const struct rp_once *once, int at_once) {
+    assert(once->newest > 0 || once->done == 0);
+    assert(!at_once || once->newest == 0 || once->done & 1);
+}
+
 static void check_session(const struct rp_server *server, uint32_t index) {
     const struct rp_session *session = &server->sessions[index];
     uint32_t mtu = rp_session_mtu(session);
     assert((session->connection & (RP_SESSIONS_MAX - 1)) == index);
     assert(mtu >= RP_MTU_MIN && mtu <= server->limits.mtu && mtu % 8 == 0);
-    assert((session->sample_newest == 0) == (session->sample_seen == 0));
-    assert(session->sample_newest == 0 || session->sample_seen & 1);
+    check_once(&session->sample, 1);
+    check_once(&session->update, 1);
+    check_once(&session->publish, 0);
     check_records(server, index);
 }
 

@@ -24,10 +24,12 @@ enum rp_server_limits {
     RP_TRAIN_MAX = 32,          /* datagrams a SAMPLE, PULL or BLOB is answered with at once */
     RP_TURN_DATAGRAMS = 1024,   /* what the sessions of one turn share in transmit room */
     RP_WEIGHTS_SLOTS = 3,       /* two complete versions and one being assembled */
-    /* publications whose pieces are answered after they were complete */
-    RP_PUBLISHED_KEPT = 4,
-    RP_PIN_MS = 2000,      /* a version whose pull was begun stays so long after its last request */
-    RP_ASSEMBLY_MS = 2000, /* another publisher waits so long after an assembly's last piece */
+    /* A version that is being pulled stays so long after the last datagram that was asked for the
+     * first time; another publisher waits so long after the last piece that was new. */
+    RP_WEIGHTS_REST_MS = 2000,
+    /* And no longer in all, whatever is asked or sent, than that and this for each byte: a mebibyte
+     * a second. */
+    RP_WEIGHTS_BYTES_PER_MS = 1049,
     RP_COOKIE_PERIOD_S = 64,
 };
 
@@ -73,16 +75,9 @@ struct rp_weights_slot {
     uint64_t crc;
 };
 
-struct rp_published_words {
-    uint64_t session;
-    uint64_t id;
-    uint64_t version;
-};
-
 struct rp_weights { /* in the region; then the assembly's bitmap, then the slots' bytes */
     uint64_t newest;
     struct rp_weights_slot slot[RP_WEIGHTS_SLOTS];
-    struct rp_published_words published[RP_PUBLISHED_KEPT];
     uint64_t session; /* whose publication is being assembled; 0 = none */
     uint64_t id;
     uint64_t into; /* slot */
@@ -113,6 +108,11 @@ struct rp_queue { /* notes of one table and kind, oldest first: their places in 
     uint32_t reserved;
 };
 
+/* The most time that pulling or assembling a blob of this size may hold others up. */
+static inline uint64_t rp_weights_hold_ns(uint64_t size) {
+    return (RP_WEIGHTS_REST_MS + size / RP_WEIGHTS_BYTES_PER_MS) * 1000000ull;
+}
+
 struct rp_server {
     struct rp_region *region;
     struct rp_limits limits; /* a copy of the region's, which a peer's bytes never reach */
@@ -125,7 +125,8 @@ struct rp_server {
     uint64_t *weights_bitmap;
     uint8_t *weights_bytes;
     uint64_t weights_stride;
-    uint64_t weights_piece_ns;
+    uint64_t weights_piece_ns; /* of the assembly: when its last new piece came */
+    uint64_t weights_end_ns;   /* another publisher need not wait beyond this time */
 
     struct rp_line *lines;
     struct rp_note *notes;

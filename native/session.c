@@ -139,6 +139,7 @@ static void create(struct rp_server *server, uint32_t index, const struct rp_pee
                    uint64_t nonce, uint64_t agreed) {
     struct rp_session *session = &server->sessions[index];
     struct rp_intent *intent = &server->intent;
+    struct rp_once *once[] = {&session->sample, &session->update, &session->publish};
     uint64_t number;
     do {
         number = rp_session_random(server) >> RP_SESSION_INDEX_BITS;
@@ -146,11 +147,11 @@ static void create(struct rp_server *server, uint32_t index, const struct rp_pee
     rp_intent_set(intent, &session->connection, number << RP_SESSION_INDEX_BITS | index);
     rp_intent_set(intent, &session->nonce, nonce);
     rp_intent_set(intent, &session->agreed, agreed);
-    rp_intent_set(intent, &session->sample_newest, 0);
-    rp_intent_set(intent, &session->sample_seen, 0);
+    for (uint32_t i = 0; i < sizeof once / sizeof *once; i++) {
+        rp_intent_set(intent, &once[i]->newest, 0);
+        rp_intent_set(intent, &once[i]->done, 0);
+    }
     rp_intent_set(intent, &session->sample_drawn, 0);
-    rp_intent_set(intent, &session->update_last, 0);
-    rp_intent_set(intent, &session->publish_last, 0);
     for (uint32_t i = 0; i <= server->limits.records; i++) {
         rp_intent_set(intent, &session->record_id[i], 0);
     }

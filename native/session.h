@@ -9,7 +9,8 @@
  *     connection == 0 (free)  or  connection mod 4096 == the session's index
  *     record_id[sample_drawn mod (records + 1)] == 0: the spare place, which the next draw is
  *     written to
- *     update results of ids in (update_last - 64, update_last] are kept, at id mod 64
+ *     what an update was answered with is kept at id mod 64, a publication's version at id mod 8,
+ *     for ids no further than that below the newest of their kind
  *
  * Limits: RP_SESSIONS_MAX sessions; look-ups by connection cost one load, opening one pass over
  * all sessions.
@@ -20,6 +21,7 @@
 #include <stdint.h>
 
 #include "flow.h"
+#include "once.h"
 #include "transport.h"
 #include "wire.h"
 
@@ -27,7 +29,7 @@ struct rp_server;
 
 enum rp_session_limits {
     RP_SESSION_INDEX_BITS = 12, /* low bits of a connection: its index */
-    RP_SEEN_BITS = 64,          /* sample ids below the newest that are told apart */
+    RP_PUBLISHED_KEPT = 8,      /* publications of a session whose versions are remembered */
     RP_NOBODY = 0xFFFFFFFF,     /* no session, no note: ends a list */
 };
 
@@ -41,14 +43,16 @@ struct rp_session { /* in the region; every word changes through the server's in
     uint64_t nonce;
     uint64_t peer[sizeof(struct rp_peer) / 8];
     uint64_t agreed;        /* mtu | receive budget << 32 | version << 48 */
-    uint64_t sample_newest; /* newest sample id drawn; 0 = none */
-    uint64_t sample_seen;   /* bit i: id newest - i was drawn */
+    struct rp_once sample;  /* done: drawn, or withdrawn */
+    struct rp_once update;  /* done: applied, or refused for good */
+    struct rp_once publish; /* taken: a piece of it was accepted; done: it became a version */
     uint64_t sample_drawn;  /* records ever made */
     uint64_t record_id[RP_RECORDS_MAX + 1];
-    uint64_t update_last;   /* updates 1 .. last were applied */
-    struct rp_update_words update[RP_UPDATE_RECORDS];
-    uint64_t publish_last;  /* newest publication any piece of was accepted */
+    struct rp_update_words updated[RP_UPDATE_RECORDS];
+    uint64_t published[RP_PUBLISHED_KEPT];
 };
+_Static_assert((int)RP_UPDATE_RECORDS == (int)RP_ONCE_WINDOW,
+               "every update that is told apart has an answer");
 _Static_assert(sizeof(struct rp_peer) % 8 == 0, "a peer is stored in whole words");
 _Static_assert(RP_SESSIONS_MAX == 1 << RP_SESSION_INDEX_BITS,
                "an index fits the connection's low bits");
@@ -62,12 +66,15 @@ struct rp_line { /* volatile: one session's, while this process lives */
     uint32_t previous;   /* neighbours in the list of grants, oldest first; RP_NOBODY at its ends */
     uint32_t next;
     uint32_t granted;    /* 1: in that list */
-    uint64_t pull_version; /* weights it is in the middle of pulling; 0 = none */
-    uint64_t pull_ns;      /* when it last asked for some of them */
+    /* the newest weights version it ever began to pull: no older one is kept for it again */
+    uint64_t pull_version;
+    uint64_t pull_ns;      /* when it last asked for a datagram it had not asked for before */
+    uint64_t pull_end_ns;  /* the version is not kept for it beyond this time */
     uint64_t turn;       /* the turn it was last answered in, and with how many datagrams */
     uint32_t turn_sent;
+    uint32_t pull_next;  /* the first datagram of that version it has not asked for yet */
     uint16_t want;       /* of its last request */
-    uint16_t reserved;
+    uint16_t reserved[3];
 };
 
 static inline uint32_t rp_session_mtu(const struct rp_session *session) {

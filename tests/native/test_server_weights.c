@@ -57,11 +57,17 @@ static void publish(struct script_client *from, uint64_t id, uint8_t salt, uint6
     }
 }
 
-static struct script_answer ask_blob(uint64_t version, uint32_t first, uint32_t count)
+static struct script_answer pull(struct script_client *from, uint64_t version, uint32_t first,
+                                 uint32_t count)
 {
     struct rp_blob_request request = {
         .version = version, .first = first, .count = count, .kind = RP_BLOB_WEIGHTS};
-    return script_ask(&script, &client, RP_OP_BLOB, 0, 1, &request, sizeof request);
+    return script_ask(&script, from, RP_OP_BLOB, 0, 1, &request, sizeof request);
+}
+
+static struct script_answer ask_blob(uint64_t version, uint32_t first, uint32_t count)
+{
+    return pull(&client, version, first, count);
 }
 
 /* Reads a whole version, newest by 0, and compares it with that salt's bytes. */
@@ -123,7 +129,7 @@ static void situation_gone(void)
     for (uint8_t version = 2; version <= 4; version++) {
         read_back(version, version, version);
     }
-    CHECK_STATUS(ask_blob(2, 0, 1), RP_OK); /* in the middle of version 2: it stays a while */
+    CHECK_STATUS(pull(&other, 2, 0, 1), RP_OK); /* in the middle of version 2: it stays a while */
     make_blob(5);
     CHECK_STATUS(piece(&client, 5, 0), RP_BUSY);
     script_later(&script, 2000);
@@ -268,6 +274,97 @@ static void situation_spec(void)
     check_group("7 specs");
 }
 
+/* 8. Given a session that asks for the first datagram of the oldest version once a second, for an
+ *    hour. Expect a publisher held up by each version for two seconds, no longer, and by an older
+ *    version than one that was asked for not at all. */
+static void situation_held(void)
+{
+    fresh();
+    for (uint8_t version = 1; version <= 3; version++) {
+        publish(&client, version, version, version);
+    }
+    uint32_t in_a_row = 0;
+    for (uint32_t second = 0; second < 3600; second++) {
+        uint64_t newest = rp_server_weights_version(script.server);
+        CHECK_STATUS(pull(&other, newest - 2, 0, 1), RP_OK);
+        make_blob((uint8_t)newest);
+        uint16_t status = piece(&client, newest + 1, 0).status;
+        in_a_row = status == RP_BUSY ? in_a_row + 1 : 0;
+        CHECK(in_a_row <= 3, "second %u: a publisher was held up %u times in a row", second,
+              in_a_row);
+        for (uint32_t i = 1; i < PIECES && status == RP_OK; i++) {
+            CHECK_STATUS(piece(&client, newest + 1, i), RP_OK);
+        }
+        script_later(&script, 1000);
+    }
+    CHECK(rp_server_weights_version(script.server) >= 3600 / 4);
+    CHECK_STATUS(pull(&other, 0, 0, 1), RP_OK);
+    CHECK_STATUS(pull(&other, rp_server_weights_version(script.server) - 2, 0, 1), RP_OK);
+    uint64_t next = rp_server_weights_version(script.server) + 1;
+    make_blob((uint8_t)(next - 1));
+    CHECK_STATUS(piece(&client, next, 0), RP_OK);
+    script_close(&script);
+    check_group("8 a pull holds its version while it gets on, and once");
+}
+
+/* 9. Given a session that sends one piece of a publication again and again, and one that trickles.
+ *    Expect the next publisher held up for two seconds by the one, by the other for as long as its
+ *    bytes may take. */
+static void situation_trickle(void)
+{
+    fresh();
+    make_blob(1);
+    CHECK(version_of(piece(&other, 1, 0)) == 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK_STATUS(piece(&client, 1, 0), RP_BUSY);
+        script_later(&script, 1000);
+        CHECK(version_of(piece(&other, 1, 0)) == 0);
+    }
+    CHECK(version_of(piece(&client, 1, 0)) == 0, "a repeated piece is no progress");
+    script_close(&script);
+    fresh();
+    CHECK(version_of(piece(&other, 1, 0)) == 0);
+    script_later(&script, 1000);
+    CHECK(version_of(piece(&other, 1, 1)) == 0);
+    script_later(&script, 1000);
+    CHECK(version_of(piece(&other, 1, 2)) == 0);
+    CHECK_STATUS(piece(&client, 1, 0), RP_BUSY); /* 2 s and 3500 bytes at 1049 bytes a ms */
+    script_later(&script, 3);
+    CHECK(version_of(piece(&client, 1, 0)) == 0, "a trickle has an end");
+    script_close(&script);
+    check_group("9 an assembly gets on, and ends");
+}
+
+/* 10. Given a publication that is done and, after many others by another session, its pieces once
+ *     more. Expect its old version told, and nothing published again; after eight more of its own
+ *     session FORGOTTEN. */
+static void situation_late(void)
+{
+    fresh();
+    publish(&client, 1, 1, 1);
+    for (uint8_t i = 0; i < 9; i++) {
+        publish(&other, 1 + i, (uint8_t)(2 + i), 2 + i);
+    }
+    make_blob(1);
+    for (uint32_t i = 0; i < PIECES; i++) {
+        CHECK(version_of(piece(&client, 1, i)) == 1, "piece %u", i);
+    }
+    script_kill(&script);
+    CHECK(version_of(piece(&client, 1, 0)) == 1);
+    CHECK(rp_server_weights_version(script.server) == 10);
+    read_back(0, 10, 10);
+    for (uint8_t i = 0; i < 7; i++) {
+        publish(&client, 2 + i, 20, 11 + i);
+    }
+    make_blob(1);
+    CHECK(version_of(piece(&client, 1, 0)) == 1);
+    publish(&client, 9, 20, 18);
+    make_blob(1);
+    CHECK_STATUS(piece(&client, 1, 0), RP_FORGOTTEN);
+    script_close(&script);
+    check_group("10 a late piece publishes nothing again");
+}
+
 int main(void)
 {
     situation_publish();
@@ -277,5 +374,8 @@ int main(void)
     situation_refused();
     situation_kill();
     situation_spec();
+    situation_held();
+    situation_trickle();
+    situation_late();
     return check_done("test_server_weights");
 }
