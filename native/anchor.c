@@ -118,7 +118,7 @@ int rp_writer_check_create(const struct rp_table *table, int writer,
     if (create->stream >= rp_writer_at(table->private, (uint32_t)writer)->streams) {
         counter = RP_COUNT_refused_stream;
         status = -RP_BAD_STREAM;
-    } else if (create->flags & ~RP_CREATE_FLAGS || create->reserved != 0) {
+    } else if (create->flags & ~RP_CREATE_FLAGS || create->table != 0) {
         status = -RP_BAD_ARGUMENT;
     } else if (!rp_power_valid(create->priority)
                || (create->flags & RP_CREATE_MAXIMUM && create->priority != 0)) {

@@ -237,48 +237,14 @@ static int header_counter(int status) {
     case RP_BAD_VERSION: return RP_COUNT_drop_version;
     case RP_BAD_CHECKSUM: return RP_COUNT_drop_checksum;
     case RP_BAD_RESERVED: return RP_COUNT_drop_reserved;
-    case RP_BAD_OP: return RP_COUNT_drop_op;
     default: return RP_COUNT_drop_size;
     }
 }
 
-/* Is something under way that this may answer? What ends or moves a session must at least name
- * it. */
-static int was_asked(struct rp_client *client, const struct rp_view *view) {
-    uint8_t op = view->message->op & (uint8_t)~RP_ANSWER;
-    uint64_t id = view->message->id;
-    uint32_t index = id & 0xFFFF;
-    const struct client_updates *updates = &client->updates;
-    switch (op) {
-    case RP_OP_PUSH:
-        return index < client->options.messages_max && client->messages[index].id == id
-               && client->messages[index].state >= MESSAGE_FLYING;
-    case RP_OP_SAMPLE: return rp_client_sample_find(client, id) != NULL;
-    case RP_OP_PULL:
-        return rp_client_pull_find(client, id);
-    case RP_OP_UPDATE: return id >= updates->base_id && id < updates->next_id;
-    case RP_OP_PUBLISH:
-        return id != 0 && client->publisher != CLIENT_NONE
-               && client->tickets[client->publisher].id == id;
-    case RP_OP_PING:
-        return (client->session.ping_tries > 0 && client->session.ping_id == id)
-               || rp_client_ticket_find(client, op, id) != NULL;
-    default: return rp_client_ticket_find(client, op, id) != NULL;
-    }
-}
-
-/* UNKNOWN_SESSION and ADDRESS_CHANGED, whatever the operation they answer. */
-static int session_refused(struct rp_client *client, const struct rp_view *view) {
-    struct rp_answer answer;
-    if (client->session.state != SESSION_OPEN || !was_asked(client, view)) {
-        return -RP_COUNT_drop_unsolicited;
-    }
-    if (rp_client_answer_status(view) == RP_ADDRESS_CHANGED) {
-        return rp_client_session_moved(client, view);
-    }
-    memcpy(&answer, view->body, sizeof answer);
-    rp_client_session_lost(client, answer.incarnation);
-    return 1;
+/* Is it one of those that end or move a session, whatever the operation they answer? */
+static int refuses_session(uint16_t status) {
+    return status == RP_UNKNOWN_SESSION || status == RP_ADDRESS_CHANGED
+           || status == RP_WRONG_QUEUE;
 }
 
 /* Hands an answer to who asked. 1 = taken; or the negative counter of the drop:
@@ -286,11 +252,8 @@ static int session_refused(struct rp_client *client, const struct rp_view *view)
 static int dispatch(struct rp_client *client, const struct rp_view *view) {
     uint8_t op = view->message->op & (uint8_t)~RP_ANSWER;
     uint16_t status = rp_client_answer_status(view);
-    if (status == RP_WRONG_QUEUE) {
-        return rp_client_session_misdirected(client, view);
-    }
-    if ((status == RP_UNKNOWN_SESSION || status == RP_ADDRESS_CHANGED) && op > RP_OP_ECHO) {
-        return session_refused(client, view);
+    if (refuses_session(status)) {
+        return rp_client_session_refused(client, view);
     }
     switch (op) {
     case RP_OP_HELLO:
@@ -316,11 +279,7 @@ static int check_session(struct rp_client *client, const struct rp_view *view) {
         return op == RP_OP_HELLO || op == RP_OP_OPEN ? 1 : -RP_COUNT_drop_unsolicited;
     }
     if (connection == 0) {
-        uint16_t status = rp_client_answer_status(view);
-        return status == RP_UNKNOWN_SESSION || status == RP_ADDRESS_CHANGED
-                       || status == RP_WRONG_QUEUE
-                   ? 1
-                   : -RP_COUNT_drop_unsolicited;
+        return refuses_session(rp_client_answer_status(view)) ? 1 : -RP_COUNT_drop_unsolicited;
     }
     if (connection != session->opened.session) {
         return -RP_COUNT_drop_unsolicited;
@@ -333,7 +292,7 @@ static int check_session(struct rp_client *client, const struct rp_view *view) {
 }
 
 static int check_answer(const struct rp_view *view) {
-    if (!(view->message->op & RP_ANSWER)) {
+    if (!(view->message->op & RP_ANSWER) || !rp_op_known(view->message->op)) {
         return -RP_COUNT_drop_op;
     }
     if (view->message->size < sizeof(struct rp_answer)) {

@@ -53,8 +53,8 @@ void rp_client_session_timer(struct rp_client *client, struct client_timer *time
 int rp_client_session_answer(struct rp_client *client, const struct rp_view *view);
 void rp_client_session_lost(struct rp_client *client, uint64_t incarnation);
 void rp_client_session_end(struct rp_client *client, int status);
-int rp_client_session_moved(struct rp_client *client, const struct rp_view *view);
-int rp_client_session_misdirected(struct rp_client *client, const struct rp_view *view);
+/* UNKNOWN_SESSION, ADDRESS_CHANGED and WRONG_QUEUE, whatever the operation. */
+int rp_client_session_refused(struct rp_client *client, const struct rp_view *view);
 /* Goes on from the local port that was told. */
 void rp_client_session_rebind(struct rp_client *client, struct rp_port *port);
 void rp_client_session_ponged(struct rp_client *client);
@@ -96,8 +96,6 @@ void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket
 /* ---- client_sample.c, client_land.c ---- */
 enum client_sending rp_client_sample_send(struct rp_client *client, struct client_ticket *ticket);
 int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view);
-struct client_ticket *rp_client_sample_find(struct rp_client *client, uint64_t id);
-int rp_client_pull_find(const struct rp_client *client, uint64_t id);
 int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view);
 void rp_client_sample_round(struct rp_client *client, struct client_ticket *ticket);
 int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticket, int status);

@@ -29,7 +29,7 @@ static int request_valid(const struct rp_client *client, const struct rp_sample 
                          const uint64_t *keys, const struct rp_landing *landing) {
     int by_keys = request->mode == RP_SAMPLE_KEYS;
     return request->count > 0 && request->mode < RP_SAMPLE_MODES && request->reserved == 0
-           && request->reserved2 == 0 && request->plan < RP_PLANS_MAX && (keys != NULL || !by_keys)
+           && request->fields == 0 && request->plan < RP_PLANS_MAX && (keys != NULL || !by_keys)
            && (by_keys || request->count <= client->options.batch_max)
            && !(request->mode == RP_SAMPLE_STRATIFIED && request->uniform != 0)
            && landing->item_bytes > 0 && landing->item_bytes % 8 == 0;
@@ -278,7 +278,7 @@ enum client_sending rp_client_sample_send(struct rp_client *client,
 
 /* ---- answers ---- */
 
-struct client_ticket *rp_client_sample_find(struct rp_client *client, uint64_t id) {
+static struct client_ticket *sample_find(struct rp_client *client, uint64_t id) {
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
         if (client->tickets[i].id == id && id != 0) {
             return &client->tickets[i];
@@ -416,7 +416,7 @@ static int landed(struct rp_client *client, struct client_ticket *ticket,
 
 int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view) {
     uint16_t status = rp_client_answer_status(view);
-    struct client_ticket *ticket = rp_client_sample_find(client, view->message->id);
+    struct client_ticket *ticket = sample_find(client, view->message->id);
     if (ticket == NULL) {
         return -RP_COUNT_drop_unsolicited;
     }
@@ -432,7 +432,7 @@ int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view
 }
 
 /* Is a pull of this id under way? Flights of other requests have no id of their own. */
-int rp_client_pull_find(const struct rp_client *client, uint64_t id) {
+static int pull_find(const struct rp_client *client, uint64_t id) {
     uint32_t index = id & 0xFFFF;
     return id != 0 && index < client->flights_max && client->flights[index].used
            && client->flights[index].id == id;
@@ -442,7 +442,7 @@ int rp_client_pull_find(const struct rp_client *client, uint64_t id) {
 int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view) {
     uint32_t index = view->message->id & 0xFFFF;
     uint16_t status = rp_client_answer_status(view);
-    if (!rp_client_pull_find(client, view->message->id) || status == RP_OK) {
+    if (!pull_find(client, view->message->id) || status == RP_OK) {
         return -RP_COUNT_drop_unsolicited;
     }
     struct client_ticket *ticket = &client->tickets[client->flights[index].owner];

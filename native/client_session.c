@@ -62,7 +62,12 @@ void rp_client_session_end(struct rp_client *client, int status) {
 
 static void send_hello(struct rp_client *client) {
     struct rp_hello hello = {
-        .version_min = RP_VERSION_MIN, .version_max = RP_VERSION_MAX, .mtu = client->options.mtu};
+        .version_min = RP_VERSION_MIN,
+        .version_max = RP_VERSION_MAX,
+        .mtu = client->options.mtu,
+        .features = RP_FEATURES_SPOKEN,
+        .required = RP_FEATURES_REQUIRED,
+    };
     memcpy(rp_client_out_body(client), &hello, sizeof hello);
     rp_client_out_seal(client, RP_OP_HELLO, 0, client->session.nonce, sizeof hello);
 }
@@ -70,6 +75,8 @@ static void send_hello(struct rp_client *client) {
 static void send_open(struct rp_client *client) {
     struct client_session *session = &client->session;
     struct rp_open open = {.cookie = session->cookie,
+                           .features = RP_FEATURES_SPOKEN,
+                           .required = RP_FEATURES_REQUIRED,
                            .mtu = session->mtu,
                            .version = session->version,
                            .receive_budget = (uint16_t)client->options.receive_budget};
@@ -152,20 +159,24 @@ static int hello_answered(struct rp_client *client, const struct rp_view *view) 
         || view->outer->connection != 0) {
         return -RP_COUNT_drop_unsolicited;
     }
-    if (status != RP_OK) {
-        if (status != RP_BAD_VERSION) {
-            return -RP_COUNT_drop_unsolicited;
-        }
-        rp_client_session_end(client, -RP_BAD_VERSION);
+    if (status == RP_BAD_VERSION || status == RP_BAD_FEATURE) {
+        rp_client_session_end(client, -(int)status);
         return 1;
+    }
+    if (status != RP_OK) {
+        return -RP_COUNT_drop_unsolicited;
     }
     if (view->message->size != sizeof(struct rp_answer) + sizeof cookie) {
         return -RP_COUNT_drop_size;
     }
     memcpy(&cookie, view->body + sizeof(struct rp_answer), sizeof cookie);
-    if (cookie.reserved != 0 || cookie.version < RP_VERSION_MIN || cookie.version > RP_VERSION_MAX
-        || cookie.mtu < RP_MTU_MIN || cookie.mtu > client->options.mtu || cookie.mtu % 8 != 0) {
+    if (!rp_version_known(cookie.version) || cookie.mtu < RP_MTU_MIN
+        || cookie.mtu > client->options.mtu || cookie.mtu % 8 != 0) {
         return -RP_COUNT_drop_reserved;
+    }
+    if ((RP_FEATURES_REQUIRED & ~cookie.features) | (cookie.required & ~RP_FEATURES_SPOKEN)) {
+        rp_client_session_end(client, -RP_BAD_FEATURE);
+        return 1;
     }
     session->cookie = cookie.cookie;
     session->mtu = cookie.mtu;
@@ -182,7 +193,8 @@ static int opened_valid(const struct rp_client *client, const struct rp_opened *
            && opened->batch_max <= RP_BATCH_MAX && opened->records > 0
            && opened->records <= RP_RECORDS_MAX && opened->update_records >= CLIENT_UPDATES_MAX
            && opened->table_count <= RP_TABLES_MAX && opened->train_max > 0
-           && opened->weights_max <= RP_BLOB_BYTES_MAX;
+           && opened->weights_max <= RP_BLOB_BYTES_MAX
+           && (opened->features & RP_FEATURES_REQUIRED) == RP_FEATURES_REQUIRED;
 }
 
 static void opened_now(struct rp_client *client, const struct rp_opened *opened,
@@ -215,6 +227,7 @@ static int open_answered(struct rp_client *client, const struct rp_view *view) {
     }
     if (status == RP_BAD_COOKIE) { /* it took too long: a cookie lives two minutes */
         session->state = SESSION_HELLO;
+        session->nonce = next_nonce(client); /* or a session with this one was closed already */
         session->due |= DUE_HANDSHAKE;
         return 1;
     }
@@ -258,12 +271,6 @@ static int echo_answered(struct rp_client *client, const struct rp_view *view) {
         return -RP_COUNT_drop_unsolicited;
     }
     uint16_t status = rp_client_answer_status(view);
-    if (status == RP_UNKNOWN_SESSION) {
-        struct rp_answer answer;
-        memcpy(&answer, view->body, sizeof answer);
-        rp_client_session_lost(client, answer.incarnation);
-        return 1;
-    }
     session->echoing = 0;
     session->due &= (uint8_t)~DUE_ECHO;
     rp_client_timer_stop(client, &session->handshake);
@@ -281,17 +288,29 @@ int rp_client_session_answer(struct rp_client *client, const struct rp_view *vie
     }
 }
 
-/* ADDRESS_CHANGED, in answer to something we asked: its cookie is echoed once at a time. */
-int rp_client_session_moved(struct rp_client *client, const struct rp_view *view) {
+/* Is it a datagram of ours that left from the present port? The low half of its number tells. */
+static int sent_by_us(const struct client_session *session, uint32_t packet) {
+    uint32_t age = (uint32_t)session->packet - packet;
+    return age != 0 && age <= session->packet - session->rebound;
+}
+
+/* ADDRESS_CHANGED, which names a datagram of ours: its cookie is echoed, one at a time. */
+static int moved(struct rp_client *client, const struct rp_view *view) {
     struct client_session *session = &client->session;
-    struct rp_cookie cookie;
-    if (view->message->size != sizeof(struct rp_answer) + sizeof cookie) {
+    struct rp_address_changed changed;
+    if (view->message->size != sizeof(struct rp_answer) + sizeof changed) {
         return -RP_COUNT_drop_size;
     }
-    memcpy(&cookie, view->body + sizeof(struct rp_answer), sizeof cookie);
+    memcpy(&changed, view->body + sizeof(struct rp_answer), sizeof changed);
+    if (changed.reserved != 0) {
+        return -RP_COUNT_drop_reserved;
+    }
+    if (view->outer->connection == 0 || !sent_by_us(session, changed.packet)) {
+        return -RP_COUNT_drop_unsolicited;
+    }
     if (!session->echoing) {
         session->echoing = 1;
-        session->echo_cookie = cookie.cookie;
+        session->echo_cookie = changed.cookie;
         session->echo_id = rp_client_id(client, CLIENT_NONE);
         session->tries = 0;
         session->due |= DUE_ECHO;
@@ -299,28 +318,40 @@ int rp_client_session_moved(struct rp_client *client, const struct rp_view *view
     return 1;
 }
 
-/* WRONG_QUEUE: only who saw a datagram of ours, sent from the present port, knows what it names. */
-int rp_client_session_misdirected(struct rp_client *client, const struct rp_view *view) {
+/* UNKNOWN_SESSION or WRONG_QUEUE: only who saw a datagram of ours, of this session and sent from
+ * the present port, knows what it names. */
+static int refused(struct rp_client *client, const struct rp_view *view) {
     struct client_session *session = &client->session;
-    struct rp_wrong_queue wrong;
+    struct rp_answer answer;
+    struct rp_refused named;
     int opening = session->state == SESSION_HELLO || session->state == SESSION_OPENING;
-    if (view->message->size != sizeof(struct rp_answer) + sizeof wrong) {
+    if (view->message->size != sizeof answer + sizeof named) {
         return -RP_COUNT_drop_size;
     }
-    memcpy(&wrong, view->body + sizeof(struct rp_answer), sizeof wrong);
-    uint32_t age = (uint32_t)session->packet - wrong.packet;
-    if (age == 0 || age > session->packet - session->rebound || view->outer->connection != 0
+    memcpy(&answer, view->body, sizeof answer);
+    memcpy(&named, view->body + sizeof answer, sizeof named);
+    if (!sent_by_us(session, named.packet) || view->outer->connection != 0
         || session->state == SESSION_ENDED
-        || wrong.connection != (opening ? 0 : session->opened.session)
-        || (opening && view->message->id != session->nonce)) {
+        || named.connection != (opening ? 0 : session->opened.session)
+        || (opening && (view->message->id != session->nonce
+                        || answer.status == RP_UNKNOWN_SESSION))) {
         return -RP_COUNT_drop_unsolicited;
     }
-    if (wrong.reserved != 0) {
+    if (named.reserved != 0) {
         return -RP_COUNT_drop_reserved;
     }
-    session->wrong_queue = 1;
-    session->local_port = wrong.port;
+    if (answer.status == RP_UNKNOWN_SESSION) {
+        rp_client_session_lost(client, answer.incarnation);
+    } else {
+        session->wrong_queue = 1;
+        session->local_port = named.port;
+    }
     return 1;
+}
+
+int rp_client_session_refused(struct rp_client *client, const struct rp_view *view) {
+    return rp_client_answer_status(view) == RP_ADDRESS_CHANGED ? moved(client, view)
+                                                               : refused(client, view);
 }
 
 /* Where the port told cannot be had, the next datagram, sent from where we are, is answered with

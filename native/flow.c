@@ -26,11 +26,6 @@ static int reserved_zero(const struct rp_outer *outer, const struct rp_message *
     return sum == 0;
 }
 
-static int op_known(uint8_t op) {
-    uint8_t request = op & (uint8_t)~RP_ANSWER;
-    return request >= RP_OP_HELLO && request < RP_OP_COUNT;
-}
-
 int rp_packet_open(const uint8_t *data, uint32_t size, uint32_t mtu, struct rp_view *view) {
     if (size < RP_HEADER_BYTES || size > mtu || size % 8 != 0) {
         return -RP_BAD_SIZE;
@@ -40,7 +35,7 @@ int rp_packet_open(const uint8_t *data, uint32_t size, uint32_t mtu, struct rp_v
     if (outer->magic != RP_MAGIC) {
         return -RP_BAD_MAGIC;
     }
-    if (outer->version < RP_VERSION_MIN || outer->version > RP_VERSION_MAX) {
+    if (!rp_version_known(outer->version) && message->op != RP_OP_HELLO) {
         return -RP_BAD_VERSION;
     }
     uint32_t crc;
@@ -54,18 +49,15 @@ int rp_packet_open(const uint8_t *data, uint32_t size, uint32_t mtu, struct rp_v
     if (RP_HEADER_BYTES + (uint32_t)message->size != size) {
         return -RP_BAD_SIZE;
     }
-    if (!op_known(message->op)) {
-        return -RP_BAD_OP;
-    }
     *view = (struct rp_view){outer, message, data + RP_HEADER_BYTES};
     return 0;
 }
 
-uint32_t rp_packet_seal(uint8_t *data, const struct rp_message *message, uint32_t body_size,
-                        uint64_t connection, uint64_t packet) {
+uint32_t rp_packet_seal_as(uint8_t version, uint8_t *data, const struct rp_message *message,
+                           uint32_t body_size, uint64_t connection, uint64_t packet) {
     uint32_t size = RP_HEADER_BYTES + body_size;
-    struct rp_outer outer = {.magic = RP_MAGIC, .version = RP_VERSION_MAX, .connection = connection,
-                             .packet = packet};
+    struct rp_outer outer = {
+        .magic = RP_MAGIC, .version = version, .connection = connection, .packet = packet};
     struct rp_message sealed = *message;
     sealed.size = (uint16_t)body_size;
     memcpy(data, &outer, sizeof outer);
@@ -73,6 +65,11 @@ uint32_t rp_packet_seal(uint8_t *data, const struct rp_message *message, uint32_
     uint32_t crc = datagram_crc(data, size);
     memcpy(data + TAG_OFFSET, &crc, sizeof crc);
     return size;
+}
+
+uint32_t rp_packet_seal(uint8_t *data, const struct rp_message *message, uint32_t body_size,
+                        uint64_t connection, uint64_t packet) {
+    return rp_packet_seal_as(RP_VERSION_MAX, data, message, body_size, connection, packet);
 }
 
 int rp_replay_accept(struct rp_replay *replay, uint64_t packet) {

@@ -24,7 +24,7 @@ struct rp_server;
 enum rp_meter_limits {
     RP_BUCKETS = 128,         /* two for each of 64 bits: any value has one */
     RP_AGES_EVERY = 4,        /* of the items of a batch, the first of so many tells its age */
-    RP_OPERATIONS = 16,       /* numbers of operations are below this */
+    RP_OPERATIONS = 24,       /* numbers of operations are below this */
     RP_COUNTERS_MAX = 128,    /* and those of counters below this */
     RP_SESSIONS_METERED = 64, /* places with numbers of their own; those beyond share one */
 };

@@ -70,6 +70,8 @@ static const uint8_t refusal_counter[RP_STATUS_COUNT] = {
     [RP_NO_WEIGHTS] = RP_COUNT_refused_blob,
     [RP_BAD_ARGUMENT] = RP_COUNT_refused_argument,
     [RP_WRONG_QUEUE] = RP_COUNT_wrong_queue,
+    [RP_BAD_FEATURE] = RP_COUNT_refused_feature,
+    [RP_ADDRESS_FULL] = RP_COUNT_refused_address,
 };
 
 /* Statuses that are absent here (BLOCKED, FORGOTTEN, EARLY) are counted where they arise, by
@@ -205,8 +207,12 @@ void rp_serve_send(struct rp_call *call, uint32_t size) {
     };
     memcpy(rp_packet_body(packet->data), &answer, sizeof answer);
     uint64_t connection = call->session == RP_NOBODY ? 0 : rp_serve_session(call)->connection;
-    packet->size = rp_packet_seal(packet->data, &call->message, (uint32_t)sizeof answer + size,
-                                  connection, next_packet(call));
+    /* who said HELLO in another version reads the answer in that one */
+    uint8_t version = call->message.op == (RP_OP_HELLO | RP_ANSWER) ? call->view.outer->version
+                                                                    : RP_VERSION_MAX;
+    packet->size = rp_packet_seal_as(version, packet->data, &call->message,
+                                     (uint32_t)sizeof answer + size, connection,
+                                     next_packet(call));
     packet->peer = *call->peer;
     turn->used++;
     rp_server_count(server, RP_COUNT_datagrams_out);
@@ -273,15 +279,43 @@ static void finish(struct rp_call *call, int result) {
 /* A session heard from elsewhere: nothing is applied until that address has echoed this cookie. */
 static int address_changed(struct rp_call *call) {
     const struct rp_session *session = rp_serve_session(call);
-    struct rp_cookie cookie = {
+    struct rp_address_changed changed = {
         .cookie = rp_session_cookie(call->server, call->peer, session->connection),
-        .version = RP_VERSION_MAX,
-        .mtu = rp_session_mtu(session),
+        .packet = (uint32_t)call->view.outer->packet,
     };
-    memcpy(rp_serve_room(call), &cookie, sizeof cookie);
+    memcpy(rp_serve_room(call), &changed, sizeof changed);
     call->status = RP_ADDRESS_CHANGED;
     rp_server_count(call->server, RP_COUNT_address_changed);
-    return sizeof cookie;
+    return sizeof changed;
+}
+
+/* A refusal that ends or moves a session names what it refuses: a late copy ends nothing. */
+static int refuse_named(struct rp_call *call, enum rp_status status, uint16_t use_port) {
+    struct rp_refused refused = {
+        .connection = call->view.outer->connection,
+        .packet = (uint32_t)call->view.outer->packet,
+        .port = use_port,
+    };
+    memcpy(rp_serve_room(call), &refused, sizeof refused);
+    call->status = (uint16_t)status;
+    rp_serve_count_refusal(call->server, -(int)status);
+    return sizeof refused;
+}
+
+int rp_serve_accept(struct rp_call *call) {
+    struct rp_server *server = call->server;
+    struct rp_line *line = &server->lines[call->session];
+    struct rp_session_meter *meter = rp_meter_session(&server->meters, call->session);
+    if (!rp_replay_accept(&line->replay, call->view.outer->packet)) {
+        rp_server_count(server, RP_COUNT_drop_replayed);
+        meter->dropped++;
+        return RP_SERVED;
+    }
+    meter->requests++;
+    meter->bytes_in += RP_HEADER_BYTES + call->view.message->size;
+    line->heard_ns = server->now_ns;
+    line->want = call->view.message->want;
+    return 0;
 }
 
 /* Is the sender who the operation needs? 0; a refusal; or an answer's size, where it has been
@@ -294,42 +328,42 @@ static int identify(struct rp_call *call, const struct operation *operation) {
     }
     call->session = rp_session_find(server, outer->connection);
     if (call->session == RP_NOBODY) {
-        return -RP_UNKNOWN_SESSION;
+        return refuse_named(call, RP_UNKNOWN_SESSION, 0);
     }
-    if (operation->needs == SESSION && !rp_session_at(rp_serve_session(call), call->peer)) {
+    if (operation->needs == NEW_ADDRESS) {
+        return 0;
+    }
+    const struct rp_session *session = rp_serve_session(call);
+    if (!rp_session_at(session, call->peer)) {
         return address_changed(call);
     }
-    struct rp_line *line = &server->lines[call->session];
-    struct rp_session_meter *meter = rp_meter_session(&server->meters, call->session);
-    if (!rp_replay_accept(&line->replay, outer->packet)) {
-        rp_server_count(server, RP_COUNT_drop_replayed);
-        meter->dropped++;
-        return RP_SERVED;
+    int result = rp_serve_accept(call);
+    if (result != 0) {
+        return result;
     }
-    meter->requests++;
-    meter->bytes_in += RP_HEADER_BYTES + call->view.message->size;
-    if (operation->needs == SESSION) {
-        line->heard_ns = server->now_ns;
-        line->want = call->view.message->want;
-    }
-    return 0;
+    uint32_t size = RP_HEADER_BYTES + call->view.message->size;
+    return size <= rp_session_mtu(session) ? 0 : -RP_BAD_SIZE; /* more than was agreed on */
 }
 
-/* For another shard, which alone knows its session: nothing is looked up, nothing forwarded. */
-static void send_elsewhere(struct rp_call *call, uint16_t use_port) {
-    struct rp_wrong_queue wrong = {
-        .connection = call->view.outer->connection,
-        .packet = (uint32_t)call->view.outer->packet,
-        .port = use_port,
-    };
-    memcpy(rp_serve_room(call), &wrong, sizeof wrong);
-    call->status = RP_WRONG_QUEUE;
-    rp_serve_count_refusal(call->server, -RP_WRONG_QUEUE);
-    rp_serve_send(call, sizeof wrong);
+/* An operation of later versions, or of nobody: refused inside a session, dropped outside. */
+static void serve_unknown(struct rp_call *call) {
+    struct rp_server *server = call->server;
+    uint32_t session = rp_session_find(server, call->view.outer->connection);
+    if (session == RP_NOBODY || !rp_session_at(&server->sessions[session], call->peer)) {
+        rp_serve_count_refusal(server, -RP_BAD_OP);
+        return;
+    }
+    call->session = session;
+    int result = rp_serve_accept(call);
+    finish(call, result != 0 ? result : -RP_BAD_OP);
 }
 
 static void serve_opened(struct rp_call *call) {
     const struct rp_message *message = call->view.message;
+    if (!rp_op_known(message->op)) {
+        serve_unknown(call);
+        return;
+    }
     const struct operation *operation = &operations[message->op];
     rp_meter_served(&call->server->meters, message->op);
     int result = identify(call, operation);
@@ -351,14 +385,16 @@ void rp_serve_datagram(struct rp_turn *turn, const struct rp_packet *packet) {
         rp_serve_count_refusal(server, status);
     } else if (call.view.message->op & RP_ANSWER) {
         rp_server_count(server, RP_COUNT_drop_unsolicited);
+    } else if (call.view.message->size < RP_REQUEST_BODY_MIN) { /* its refusal would be larger */
+        rp_server_count(server, RP_COUNT_drop_size);
     } else if (!rp_serve_lease(turn, 1)) {
         rp_server_count(server, RP_COUNT_drop_no_room);
     } else {
         const struct rp_message *message = call.view.message;
         call.message = (struct rp_message){
             .op = message->op | RP_ANSWER, .table = message->table, .id = message->id};
-        if (packet->misdirected) {
-            send_elsewhere(&call, packet->use_port);
+        if (packet->misdirected) { /* another shard's, which alone knows its session */
+            rp_serve_send(&call, (uint32_t)refuse_named(&call, RP_WRONG_QUEUE, packet->use_port));
         } else {
             serve_opened(&call);
         }

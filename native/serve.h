@@ -64,6 +64,9 @@ struct rp_table *rp_serve_table(const struct rp_call *call);
 /* Does a body hold exactly `need` bytes, rounded up to 8 and to the least body, the rest zero? 0
  * or -status. */
 int rp_serve_exact(const struct rp_view *view, uint64_t need);
+/* Takes a request of a known session as coming from its client: 0, or RP_SERVED where its packet
+ * number was seen before. Nothing of the session moves before. */
+int rp_serve_accept(struct rp_call *call);
 /* Counts a refusal under its status. */
 void rp_serve_count_refusal(struct rp_server *server, int status);
 /* Answers BLOCKED; notes the request where the session has no other of this kind and table

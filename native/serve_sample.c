@@ -101,7 +101,10 @@ static int check(const struct rp_call *call, const struct rp_table *table,
     if (status < 0) {
         return status;
     }
-    if (request->reserved != 0 || request->reserved2 != 0) {
+    if (request->fields != 0) { /* no feature of this build */
+        return -RP_BAD_ARGUMENT;
+    }
+    if (request->reserved != 0) {
         return -RP_BAD_RESERVED;
     }
     if (request->mode >= RP_SAMPLE_MODES || request->count == 0 || call->view.message->id == 0) {

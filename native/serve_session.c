@@ -12,33 +12,62 @@ static uint32_t agreed_mtu(const struct rp_server *server, uint32_t mtu) {
     return (mtu < server->limits.mtu ? mtu : server->limits.mtu) & ~7u;
 }
 
-int rp_serve_hello(struct rp_call *call) {
-    const struct rp_hello *hello = (const void *)call->view.body;
-    for (size_t i = 0; i < sizeof hello->padding; i++) {
-        if (hello->padding[i] != 0) {
-            return -RP_BAD_RESERVED;
-        }
+static int all_zero(const uint8_t *bytes, size_t size) {
+    unsigned sum = 0;
+    for (size_t i = 0; i < size; i++) {
+        sum |= bytes[i];
     }
+    return sum == 0;
+}
+
+/* Does each end have what the other insists on? */
+static int features_meet(uint64_t features, uint64_t required) {
+    return (required & ~(uint64_t)RP_FEATURES_SPOKEN) == 0
+           && (RP_FEATURES_REQUIRED & ~features) == 0;
+}
+
+/* Why there can be no session with who says this, of the versions and features: RP_OK, ... */
+static enum rp_status hello_refused(const struct rp_hello *hello) {
     if (hello->version_min > RP_VERSION_MAX || hello->version_max < RP_VERSION_MIN
         || hello->version_min > hello->version_max) {
-        return -RP_BAD_VERSION;
+        return RP_BAD_VERSION;
     }
-    if (hello->mtu < RP_MTU_MIN) {
-        return -RP_BAD_ARGUMENT;
-    }
+    return features_meet(hello->features, hello->required) ? RP_OK : RP_BAD_FEATURE;
+}
+
+/* Both refusals say what is spoken here, in the layout of every version. */
+int rp_serve_hello(struct rp_call *call) {
+    const struct rp_hello *hello = (const void *)call->view.body;
     struct rp_cookie cookie = {
-        .cookie = rp_session_cookie(call->server, call->peer, call->view.message->id),
-        .version = hello->version_max < RP_VERSION_MAX ? hello->version_max : RP_VERSION_MAX,
-        .mtu = agreed_mtu(call->server, hello->mtu),
+        .version_min = RP_VERSION_MIN,
+        .version_max = RP_VERSION_MAX,
+        .features = RP_FEATURES_SPOKEN,
+        .required = RP_FEATURES_REQUIRED,
     };
+    if (rp_version_known(call->view.outer->version)
+        && !all_zero(hello->reserved, sizeof hello->reserved)) {
+        return -RP_BAD_RESERVED;
+    }
+    call->status = (uint16_t)hello_refused(hello);
+    if (call->status != RP_OK) {
+        rp_serve_count_refusal(call->server, -(int)call->status);
+    } else if (hello->mtu < RP_MTU_MIN || call->view.message->id == 0) {
+        return -RP_BAD_ARGUMENT;
+    } else {
+        cookie.cookie = rp_session_cookie(call->server, call->peer, call->view.message->id);
+        cookie.version =
+            hello->version_max < RP_VERSION_MAX ? hello->version_max : RP_VERSION_MAX;
+        cookie.mtu = agreed_mtu(call->server, hello->mtu);
+        rp_server_count(call->server, RP_COUNT_hellos);
+    }
     memcpy(rp_serve_room(call), &cookie, sizeof cookie);
-    rp_server_count(call->server, RP_COUNT_hellos);
     return sizeof cookie;
 }
 
 static int opened(struct rp_call *call) {
     const struct rp_limits *limits = &call->server->limits;
     const struct rp_session *session = rp_serve_session(call);
+    const struct rp_open *open = (const void *)call->view.body;
     struct rp_opened answer = {
         .session = session->connection,
         .mtu = rp_session_mtu(session),
@@ -49,20 +78,35 @@ static int opened(struct rp_call *call) {
         .table_count = (uint16_t)limits->table_count,
         .train_max = RP_TRAIN_MAX,
         .weights_max = (uint32_t)limits->weights_max,
+        .features = open->features & RP_FEATURES_SPOKEN,
     };
     memcpy(rp_serve_room(call), &answer, sizeof answer);
     return sizeof answer;
+}
+
+static int open_checked(const struct rp_open *open) {
+    if (!rp_version_known(open->version)) {
+        return -RP_BAD_VERSION;
+    }
+    if (!features_meet(open->features, open->required)) {
+        return -RP_BAD_FEATURE;
+    }
+    if (open->mtu < RP_MTU_MIN || open->receive_budget == 0) {
+        return -RP_BAD_ARGUMENT;
+    }
+    _Static_assert(offsetof(struct rp_open, key_id) + 80 == sizeof *open, "zero up to the end");
+    return all_zero(open->key_id, sizeof *open - offsetof(struct rp_open, key_id))
+               ? 0
+               : -RP_BAD_RESERVED;
 }
 
 int rp_serve_open(struct rp_call *call) {
     struct rp_server *server = call->server;
     const struct rp_open *open = (const void *)call->view.body;
     uint64_t nonce = call->view.message->id;
-    if (open->version < RP_VERSION_MIN || open->version > RP_VERSION_MAX) {
-        return -RP_BAD_VERSION;
-    }
-    if (open->mtu < RP_MTU_MIN || open->receive_budget == 0) {
-        return -RP_BAD_ARGUMENT;
+    int result = open_checked(open);
+    if (result < 0) {
+        return result;
     }
     if (!rp_session_cookie_good(server, call->peer, nonce, open->cookie)) {
         return -RP_BAD_COOKIE;
@@ -85,11 +129,11 @@ int rp_serve_echo(struct rp_call *call) {
     if (!rp_session_cookie_good(server, call->peer, session->connection, echo->cookie)) {
         return -RP_BAD_COOKIE;
     }
-    if (!rp_session_at(session, call->peer)) {
+    int result = rp_serve_accept(call);
+    if (result == 0 && !rp_session_at(session, call->peer)) {
         rp_session_move(server, call->session, call->peer);
     }
-    server->lines[call->session].heard_ns = server->now_ns;
-    return 0;
+    return result;
 }
 
 /* The answer is sealed while the session still exists; it leaves at the end of the turn. */

@@ -64,7 +64,11 @@
     X(FORKED,               50, "the client was opened in another process: open one here") \
     X(SHORT_BATCH,          51, "part of the batch was overwritten before it arrived") \
     X(LOST_PLACE,           52, "the step's slot was overwritten before the step was complete") \
-    X(WRONG_QUEUE,          53, "the network card gave this to another shard: use the port told")
+    X(WRONG_QUEUE,          53, "the network card gave this to another shard: use the port told") \
+    X(BAD_FEATURE,          54, "one end insists on a feature that the other does not have") \
+    X(TABLE_FULL,           55, "every place for a table is taken") \
+    X(NOT_AUTHORISED,       56, "this client may not do that") \
+    X(ADDRESS_FULL,         57, "this address holds its whole share of the sessions")
 
 #define RP_STATUS_ENUM(name, number, sentence) RP_##name = number,
 enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
@@ -146,7 +150,9 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(reconnects,                "client: sessions opened again") \
     X(redraws,                   "client: items asked for again because they were overwritten") \
     X(wrong_queue,               "refused: came to another shard's queue, told which port to use") \
-    X(rebinds,                   "client: times it was told to send from another port, and did")
+    X(rebinds,                   "client: times it was told to send from another port, and did") \
+    X(refused_feature,           "refused: a feature that one end insists on and the other lacks") \
+    X(refused_address,           "refused: the address holds its whole share of the sessions")
 
 #define RP_COUNTER_ENUM(name, sentence) RP_COUNT_##name,
 enum rp_counter { RP_COUNTERS(RP_COUNTER_ENUM) RP_COUNTER_COUNT };

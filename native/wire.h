@@ -28,8 +28,8 @@
 /* [cffi] */
 enum rp_wire_limits {
     RP_MAGIC = 0x314C5052, /* the bytes "RPL1" */
-    RP_VERSION_MIN = 1,
-    RP_VERSION_MAX = 1,
+    RP_VERSION_MIN = 2,
+    RP_VERSION_MAX = 2,
     RP_MTU_MIN = 512,      /* bytes of one datagram, all headers included */
     RP_MTU_DEFAULT = 1400, /* passes any Ethernet, a tunnel's headers included */
     RP_MTU_HOST = 8960,    /* within one host: two pages and a bit less, headers included */
@@ -71,9 +71,38 @@ enum rp_op {
     RP_OP_BLOB = 13,   /* asks for datagrams of a blob: a table's spec, or weights */
     RP_OP_STATS = 14,  /* the server's counters */
     RP_OP_RESET = 15,  /* empties a table: a new epoch */
-    RP_OP_COUNT = 16,
+    RP_OP_COUNT = 16,  /* the operations served here lie below this */
     RP_ANSWER = 0x80,
 };
+
+/* Numbers that are given away for good. Until one is served it is answered BAD_OP like any other
+ * number from RP_OP_COUNT to 127. */
+enum rp_op_reserved {
+    RP_OP_CANCEL = 16,     /* withdraws a request that waits: struct rp_cancel */
+    RP_OP_CHECKPOINT = 17, /* writes the tables to a file */
+    RP_OP_CREATE = 18,     /* makes a table */
+    RP_OP_DROP = 19,       /* removes a table */
+    RP_OP_RESIZE = 20,     /* changes a table's capacity */
+    RP_OP_LIMIT = 21,      /* changes a table's limiter */
+    RP_OP_FOLLOW = 22,     /* a mirror asks for a table's changes */
+    RP_OP_SEGMENT = 23,    /* names memory that client and server share */
+};
+
+/* [cffi] */
+/* What the two ends may agree on. Each tells what it can do and what it insists on; the agreed set
+ * is what both can do. Unknown bits are ignored among what can be done, refused among what is
+ * insisted on. */
+enum rp_feature {
+    RP_FEATURE_NO_INTEGRITY = 1,    /* nothing is checked: a link that checks by itself */
+    RP_FEATURE_DATAGRAM_CRC = 2,    /* the tag holds the datagram's CRC-32C */
+    RP_FEATURE_STEP_CHECKSUM = 4,   /* a checksum travels with each step */
+    RP_FEATURE_SEALED = 8,          /* the tag is an AEAD's, the bodies are encrypted */
+    RP_FEATURE_ITEM_FIELDS = 16,    /* enum rp_item_field may be asked for */
+    RP_FEATURES_KNOWN = 31,
+    RP_FEATURES_SPOKEN = RP_FEATURE_DATAGRAM_CRC,   /* by this build, at either end */
+    RP_FEATURES_REQUIRED = RP_FEATURE_DATAGRAM_CRC,
+};
+/* [/cffi] */
 
 /* ---- headers ---- */
 
@@ -109,28 +138,44 @@ struct rp_answer {
 
 /* ---- sessions ---- */
 
-/* id = a nonce of the client's; the body is padded with zeros to RP_HELLO_BYTES */
+/* HELLO and its answer keep these two layouts for ever, whatever the version, in datagrams whose
+ * headers and checksum are those of this page too: a server answers every version's, with the
+ * version of the HELLO in the outer header. id = a nonce of the client's. */
 struct rp_hello {
     uint16_t version_min;
     uint16_t version_max;
     uint32_t mtu; /* the largest datagram the client can send and receive */
-    uint8_t padding[56];
+    uint64_t features;
+    uint64_t required;
+    uint8_t reserved[40]; /* zero; a server checks it only in HELLOs of its own versions */
 };
 
-struct rp_cookie {
-    /* SipHash-2-4 of (address, nonce, period) under a secret that dies with the process */
+struct rp_cookie { /* the answer to HELLO, where status is OK, BAD_VERSION or BAD_FEATURE */
+    /* SipHash-2-4 of (address, nonce, period) under a secret that dies with the process; 0 in a
+     * refusal */
     uint64_t cookie;
-    uint16_t version; /* the one both speak */
-    uint16_t reserved;
-    uint32_t mtu;     /* the smaller of both */
+    uint32_t mtu;         /* the smaller of both; 0 in a refusal */
+    uint16_t version;     /* the newest both speak; 0 in a refusal */
+    uint16_t version_min; /* the versions the server speaks */
+    uint16_t version_max;
+    uint16_t reserved[3];
+    uint64_t features;    /* what the server can do, and what it insists on */
+    uint64_t required;
 };
 
 /* id = the nonce of HELLO; a repeat with the same nonce and address finds the same session */
 struct rp_open {
     uint64_t cookie;
+    uint64_t features;
+    uint64_t required;
     uint32_t mtu;
     uint16_t version;
     uint16_t receive_budget; /* datagrams of mtu bytes the client can take in one go */
+    uint8_t identity[16];    /* who the client says it is: any bytes */
+    uint8_t key_id[8];       /* which key it would seal with; zero: none */
+    uint8_t ephemeral[32];   /* its half of a key exchange, and the proof: zero */
+    uint8_t proof[16];
+    uint8_t reserved[24];    /* so that the answer is no larger */
 };
 
 /* [cffi] */
@@ -145,22 +190,39 @@ struct rp_opened { /* connection in the outer header = the new session */
     /* datagrams of one train: the most a SAMPLE, PULL or BLOB is answered with at once */
     uint16_t train_max;
     uint32_t weights_max;   /* bytes of the largest weights */
+    uint64_t features;      /* the agreed set */
+    uint8_t ephemeral[32];  /* the server's half of a key exchange, and the proof: zero */
+    uint8_t proof[16];
 };
 /* [/cffi] */
 
-/* connection = the session; the cookie came in an ADDRESS_CHANGED answer (struct rp_cookie) */
+/* connection = the session; the cookie came in an ADDRESS_CHANGED answer */
 struct rp_echo {
     uint64_t cookie;
 };
 
-/* The answer's body where status is WRONG_QUEUE, whatever the operation; connection in the outer
- * header = 0. The first two fields name what is refused, so that only who saw it can have sent
- * this. */
-struct rp_wrong_queue {
+/* The answer's body where status is ADDRESS_CHANGED, whatever the operation. */
+struct rp_address_changed {
+    uint64_t cookie;
+    uint32_t packet; /* as in struct rp_refused */
+    uint32_t reserved;
+};
+
+/* The answer's body where status is UNKNOWN_SESSION or WRONG_QUEUE, whatever the operation;
+ * connection in the outer header = 0. The first two fields name what is refused, so that only who
+ * saw it can have sent this, and a late copy of it ends nothing. */
+struct rp_refused {
     uint64_t connection; /* of the refused datagram's outer header */
     uint32_t packet;     /* the low half of its packet number */
-    uint16_t port;       /* send from this UDP port; 0: from any other one */
+    uint16_t port;       /* WRONG_QUEUE: send from this UDP port; 0: from any other one */
     uint16_t reserved;
+};
+
+/* Withdraws a request of this session that waits for the limiter. */
+struct rp_cancel {
+    uint64_t request; /* its id */
+    uint16_t op;      /* its operation */
+    uint16_t reserved[3];
 };
 
 /* ---- tables ---- */
@@ -260,7 +322,8 @@ struct rp_create {
     double priority;
     uint16_t stream;
     uint16_t flags;
-    uint32_t reserved;
+    uint16_t table; /* where the item goes: 0, the message's own; others are not served yet */
+    uint16_t reserved;
 };
 
 struct rp_pushed {
@@ -311,7 +374,14 @@ struct rp_sample {
     uint8_t mode;
     uint8_t reserved;
     uint16_t budget;  /* datagrams of the first train */
-    uint16_t reserved2;
+    uint16_t fields;  /* enum rp_item_field, where the feature was agreed on; else 0 */
+};
+
+enum rp_item_field { /* what an item may come with: defined, not served yet */
+    RP_ITEM_ROWS = 1,     /* the keys of its window's rows, in place of their bytes */
+    RP_ITEM_INSERTED = 2, /* its insertion number */
+    RP_ITEM_SAMPLED = 4,  /* how often it was drawn */
+    RP_ITEM_WEIGHTS = 8,  /* the weights version its step was written under */
 };
 /* [/cffi] */ /* RP_SAMPLE_KEYS: then count uint64 keys */
 
@@ -461,7 +531,7 @@ struct rp_fact { /* a number that a transport counts of itself; texts zero-padde
 enum rp_wire_sizes {
     RP_HEADER_BYTES = sizeof(struct rp_outer) + sizeof(struct rp_message),
     RP_ANSWER_BYTES = RP_HEADER_BYTES + sizeof(struct rp_answer),
-    RP_HELLO_BYTES = 64,
+    RP_HELLO_BYTES = sizeof(struct rp_hello),
     /* A request's body is zero-padded to at least this, so that no refusal to a stranger is larger
      * than its request: body size = max(RP_REQUEST_BODY_MIN, what the operation's structs need,
      * rounded up to 8), the rest zero. */
@@ -506,94 +576,5 @@ static inline uint32_t rp_piece_count(uint32_t step_bytes, uint32_t mtu) {
                      - (uint32_t)sizeof(struct rp_run)) & ~7u;
     return (step_bytes + room - 1) / room;
 }
-
-#define RP_LAYOUT(type, bytes) \
-    _Static_assert(sizeof(struct type) == (bytes), #type " has padding or moved")
-#define RP_FIELD(type, field, offset) \
-    _Static_assert(offsetof(struct type, field) == (offset), #type "." #field " moved")
-RP_LAYOUT(rp_outer, 40);
-RP_FIELD(rp_outer, connection, 8);
-RP_FIELD(rp_outer, packet, 16);
-RP_FIELD(rp_outer, tag, 24);
-RP_LAYOUT(rp_message, 16);
-RP_FIELD(rp_message, table, 2);
-RP_FIELD(rp_message, size, 4);
-RP_FIELD(rp_message, want, 6);
-RP_FIELD(rp_message, id, 8);
-RP_LAYOUT(rp_answer, 24);
-RP_FIELD(rp_answer, weights_version, 8);
-RP_FIELD(rp_answer, status, 16);
-RP_FIELD(rp_answer, credit, 18);
-RP_FIELD(rp_answer, lapse_us, 20);
-RP_LAYOUT(rp_hello, RP_HELLO_BYTES);
-RP_FIELD(rp_hello, mtu, 4);
-RP_LAYOUT(rp_cookie, 16);
-_Static_assert(sizeof(struct rp_answer) + sizeof(struct rp_cookie) <= RP_REQUEST_BODY_MIN,
-               "a refusal amplifies");
-RP_FIELD(rp_cookie, version, 8);
-RP_FIELD(rp_cookie, mtu, 12);
-RP_LAYOUT(rp_wrong_queue, 16);
-RP_FIELD(rp_wrong_queue, packet, 8);
-RP_FIELD(rp_wrong_queue, port, 12);
-_Static_assert(sizeof(struct rp_answer) + sizeof(struct rp_wrong_queue) <= RP_REQUEST_BODY_MIN,
-               "a refusal amplifies");
-RP_LAYOUT(rp_open, 16);
-RP_FIELD(rp_open, mtu, 8);
-RP_FIELD(rp_open, receive_budget, 14);
-RP_LAYOUT(rp_opened, 32);
-RP_FIELD(rp_opened, batch_max, 16);
-RP_FIELD(rp_opened, records, 20);
-RP_FIELD(rp_opened, train_max, 26);
-RP_LAYOUT(rp_echo, 8);
-RP_LAYOUT(rp_table_request, 32);
-RP_LAYOUT(rp_table_info, 176);
-RP_FIELD(rp_table_info, epoch, 32);
-RP_FIELD(rp_table_info, samples_per_insert, 80);
-RP_FIELD(rp_table_info, alpha, 104);
-RP_FIELD(rp_table_info, capacity, 112);
-RP_FIELD(rp_table_info, number, 136);
-RP_FIELD(rp_table_info, item_bytes, 144);
-RP_LAYOUT(rp_writer_request, 8);
-RP_LAYOUT(rp_writer_granted, 24);
-RP_FIELD(rp_writer_granted, window, 16);
-RP_LAYOUT(rp_push, 16);
-RP_FIELD(rp_push, run_count, 8);
-RP_LAYOUT(rp_run, 32);
-RP_FIELD(rp_run, stream, 16);
-RP_FIELD(rp_run, piece_count, 24);
-RP_FIELD(rp_run, size, 28);
-RP_LAYOUT(rp_create, 24);
-RP_FIELD(rp_create, stream, 16);
-RP_LAYOUT(rp_pushed, 24);
-RP_FIELD(rp_pushed, run_count, 16);
-RP_LAYOUT(rp_run_done, 16);
-RP_FIELD(rp_run_done, committed, 8);
-RP_LAYOUT(rp_blocked, 16);
-RP_LAYOUT(rp_sample, 24);
-RP_FIELD(rp_sample, plan, 16);
-RP_FIELD(rp_sample, budget, 20);
-RP_LAYOUT(rp_batch, 48);
-RP_FIELD(rp_batch, drawable, 24);
-RP_FIELD(rp_batch, capacity, 40);
-RP_LAYOUT(rp_batch_item, 24);
-RP_FIELD(rp_batch_item, behind, 16);
-RP_LAYOUT(rp_batch_datagram, 16);
-RP_LAYOUT(rp_pull, 16);
-RP_LAYOUT(rp_update, 16);
-RP_LAYOUT(rp_update_entry, 16);
-RP_LAYOUT(rp_updated, 16);
-RP_LAYOUT(rp_reset, 8);
-RP_LAYOUT(rp_reset_done, 8);
-RP_LAYOUT(rp_publish, 24);
-RP_FIELD(rp_publish, piece, 16);
-RP_LAYOUT(rp_published, 16);
-RP_LAYOUT(rp_blob_request, 24);
-RP_FIELD(rp_blob_request, kind, 16);
-RP_LAYOUT(rp_blob_datagram, 32);
-RP_FIELD(rp_blob_datagram, crc, 16);
-RP_LAYOUT(rp_stats_request, 8);
-RP_LAYOUT(rp_stats, 16);
-RP_LAYOUT(rp_fact, 128);
-RP_FIELD(rp_fact, value, 112);
 
 #endif

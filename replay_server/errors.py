@@ -217,6 +217,10 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "FORKED": (ForkedError, "open a new client in this process: Client(client.address)"),
     "SHORT_BATCH": (ShortBatch, ""),
     "LOST_PLACE": (EngineError, ""),
+    "BAD_FEATURE": (EngineError, "install the same release at both ends"),
+    "TABLE_FULL": (NoRoom, "drop a table, or serve with room for more"),
+    "NOT_AUTHORISED": (NotAuthorised, "ask who runs the server for a key that may"),
+    "ADDRESS_FULL": (NoRoom, "close a client, or serve with more `sessions_per_address`"),
     "WRONG_QUEUE": (TransportError, "serve with one queue, or let the client choose its port"),
 }
 

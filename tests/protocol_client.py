@@ -17,7 +17,7 @@ import socket
 import struct
 from dataclasses import dataclass, field
 
-MAGIC, VERSION, ANSWER = 0x314C5052, 1, 0x80
+MAGIC, VERSION, ANSWER, CHECKSUMS = 0x314C5052, 2, 0x80, 2
 HELLO, OPEN, ECHO, CLOSE, PING, TABLE, WRITER, PUSH = range(1, 9)
 SAMPLE, PULL, UPDATE, PUBLISH, BLOB, STATS, RESET = range(9, 16)
 OK, EXISTS, WRONG_QUEUE = 0, 35, 53
@@ -67,13 +67,14 @@ def round_up(size: int) -> int:
 
 
 def hello(mtu: int) -> bytes:
-    """HELLO's body: versions 1 to 1."""
-    return struct.pack("<HHI56x", 1, 1, mtu)
+    """HELLO's body: version 2 alone, with checksums."""
+    return struct.pack("<HHIQQ40x", VERSION, VERSION, mtu, CHECKSUMS, CHECKSUMS)
 
 
-def open_session(cookie: int, mtu: int, budget: int) -> bytes:
-    """OPEN's body."""
-    return struct.pack("<QIHH", cookie, mtu, 1, budget)
+def open_session(cookie: int, mtu: int, budget: int, identity: bytes = b"") -> bytes:
+    """OPEN's body: no key, so zeros from there on."""
+    head = struct.pack("<QQQIHH", cookie, CHECKSUMS, CHECKSUMS, mtu, VERSION, budget)
+    return head + struct.pack("<16s80x", identity)
 
 
 def table_request(name: str) -> bytes:
@@ -96,7 +97,7 @@ def run(sequence, step, stream, data: bytes, flags=0, count=1, piece=0, piece_co
 
 def create(step: int, stream: int, priority: float, flags=0) -> bytes:
     """One create of an item."""
-    return struct.pack("<QdHHI", step, priority, stream, flags, 0)
+    return struct.pack("<QdHHHH", step, priority, stream, flags, 0, 0)
 
 
 def push(epoch: int, runs: list[bytes], creates: list[bytes]) -> bytes:
@@ -150,11 +151,12 @@ def examples() -> list[tuple[str, bytes]]:
         return datagram(op, id_, body, session, packet, want=want)
 
     refused = wrong_queue(0xD0D1D2D3D4D5D6D7, session, 4, 50001)
+    opening = open_session(0xC0C1C2C3C4C5C6C7, 1400, 64, b"actor 7")
     whole = run(0, 0, 0, steps[0] + steps[1], count=2)
     pieces = [run(2, 2, 0, steps[2][8 * i : 8 * i + 8], piece=i, piece_count=2) for i in (0, 1)]
     return [
         ("hello", datagram(HELLO, nonce, hello(1400))),
-        ("open", datagram(OPEN, nonce, open_session(0xC0C1C2C3C4C5C6C7, 1400, 64), packet=2)),
+        ("open", datagram(OPEN, nonce, opening, packet=2)),
         ("echo", of_session(ECHO, 1, struct.pack("<Q", 0xC0C1C2C3C4C5C6C7), 3)),
         ("ping", of_session(PING, 2, b"", 4)),
         ("table", of_session(TABLE, 1, table_request("main"), 5)),
@@ -228,7 +230,7 @@ class Session:
         self.mtu, self.connection, self.packet = mtu, 0, 0
         nonce = secrets.randbits(63) | 1
         answer = self.ask(HELLO, nonce, hello(mtu))
-        cookie, _version, self.mtu = struct.unpack("<QHxxI", answer.rest)
+        cookie, self.mtu = struct.unpack_from("<QI", answer.rest)
         answer = self.ask(OPEN, nonce, open_session(cookie, self.mtu, 64))
         self.connection = struct.unpack_from("<Q", answer.rest)[0]
 

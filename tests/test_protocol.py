@@ -18,6 +18,32 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = (ROOT / "PROTOCOL.md").read_text()
 BYTES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "f64": 8}
 
+# In order of their numbers; a release appends its new ones here, and nothing else ever changes.
+STATUSES = """
+OK BAD_MAGIC BAD_VERSION BAD_SIZE BAD_CHECKSUM BAD_OP BAD_RESERVED BAD_COOKIE UNKNOWN_SESSION
+NO_SESSION_FREE ADDRESS_CHANGED UNKNOWN_TABLE UNKNOWN_PLAN STALE_EPOCH NO_WRITER_FREE
+NOT_A_WRITER BAD_STREAM BAD_SEQUENCE BAD_STEP BAD_PIECE BAD_PRIORITY BATCH_TOO_LARGE
+NOTHING_DRAWABLE BLOCKED NEVER_FITS FORGOTTEN EARLY RETRY GONE TOO_LARGE BUSY BAD_HASH
+NO_WEIGHTS BAD_ARGUMENT NOT_YET EXISTS OVERWRITTEN CLOSING_ROW UNKNOWN_STEP TIMEOUT CLOSED FULL
+SERVER_RESTARTED SESSION_EXPIRED NO_MEMORY SYSTEM BAD_REGION PENDING INSECURE NO_TRANSPORT
+FORKED SHORT_BATCH LOST_PLACE WRONG_QUEUE BAD_FEATURE TABLE_FULL NOT_AUTHORISED ADDRESS_FULL
+""".split()
+COUNTERS = """
+datagrams_in datagrams_out bytes_in bytes_out turns drop_size drop_magic drop_version
+drop_checksum drop_reserved drop_op drop_replayed drop_no_room drop_unsolicited hellos
+cookie_refused unknown_session address_changed sessions_opened sessions_closed sessions_expired
+sessions_refused refused_table refused_plan refused_epoch refused_writer refused_stream
+refused_sequence refused_step refused_piece refused_priority refused_batch refused_argument
+refused_never_fits refused_hash refused_blob pushes pushes_repeated steps_committed
+steps_lost_place holes_overwritten episodes_cut items_created items_existed items_overwritten
+items_not_yet items_refused items_evicted masses_saturated samples samples_repeated
+samples_forgotten samples_empty samples_blocked items_sampled items_served_overwritten pulls
+pushes_blocked releases updates updates_repeated updates_forgotten updates_early
+priorities_applied priorities_stale priorities_unknown weights_published weights_pieces
+blob_datagrams retransmissions timeouts losses_seen reconnects redraws wrong_queue rebinds
+refused_feature refused_address
+""".split()
+
 
 def blocks(kind: str) -> list[tuple[list[str], str]]:
     """The document's fenced blocks of one kind: (words behind the kind, text)."""
@@ -66,6 +92,17 @@ def test_the_documents_statuses_and_counters_are_the_headers():
     counters = re.findall(r'X\((\w+),\s+"(.*?)"\)', header[header.index("RP_COUNTERS(X)") :])
     rows = [[str(i), name, text] for i, (name, text) in enumerate(counters)]
     assert table_rows("Counters") == rows
+
+
+def test_no_status_and_no_counter_is_renumbered():
+    """Given every status and counter that was ever released. Expect its number to be what it was:
+    both lists grow at their ends."""
+    header = (ROOT / "native" / "status.h").read_text()
+    statuses = re.findall(r'X\((\w+),\s+(\d+), "', header)
+    counters = re.findall(r'X\((\w+),\s+"', header[header.index("RP_COUNTERS(X)") :])
+    assert [int(number) for _, number in statuses] == list(range(len(statuses)))
+    assert [name for name, _ in statuses][: len(STATUSES)] == STATUSES
+    assert counters[: len(COUNTERS)] == COUNTERS
 
 
 def test_the_documents_hex_is_the_golden_bytes():

@@ -343,10 +343,10 @@ static void forge(struct fuzz_input *input) {
     memcpy(body, &answer, sizeof answer);
     fuzz_take_bytes(input, body + sizeof answer, size);
     if (how & 64) { /* as who saw the client's last datagram could say it, but for one byte */
-        struct rp_wrong_queue wrong = {.connection = world.session, .packet = (uint32_t)world.sent,
-                                       .port = answer.credit};
+        struct rp_refused wrong = {.connection = world.session, .packet = (uint32_t)world.sent,
+                                   .port = answer.credit};
         memcpy(body + sizeof answer, &wrong, sizeof wrong);
-        answer.status = RP_WRONG_QUEUE;
+        answer.status = how & 8 ? RP_UNKNOWN_SESSION : RP_WRONG_QUEUE;
         memcpy(body, &answer, sizeof answer);
         body[sizeof answer + answer.weights_version % sizeof wrong] ^= (uint8_t)(size >> 2 & 1);
         deliver((uint8_t *)data, &message, sizeof answer + sizeof wrong, 0, ++world.packet);

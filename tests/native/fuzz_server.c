@@ -45,7 +45,7 @@ static void sent(const struct rp_packet *packet, const struct rp_view *view) {
     } else if (view->message->op == (RP_OP_OPEN | RP_ANSWER) && extra) {
         world.session = ((const struct rp_opened *)(const void *)(answer + 1))->session;
     } else if (answer->status == RP_ADDRESS_CHANGED) {
-        world.cookie = ((const struct rp_cookie *)(const void *)(answer + 1))->cookie;
+        world.cookie = ((const struct rp_address_changed *)(const void *)(answer + 1))->cookie;
     }
 }
 
@@ -172,8 +172,10 @@ static void push_steps(uint16_t table) {
 }
 
 static void session_open(void) {
-    struct rp_hello hello = {.version_min = 1, .version_max = 1, .mtu = MTU};
-    struct rp_open open = {.mtu = MTU, .version = 1, .receive_budget = 16};
+    struct rp_hello hello = {.version_min = RP_VERSION_MIN, .version_max = RP_VERSION_MAX,
+                             .mtu = MTU, .features = RP_FEATURES_SPOKEN};
+    struct rp_open open = {.features = RP_FEATURES_SPOKEN, .mtu = MTU, .version = RP_VERSION_MAX,
+                           .receive_budget = 16};
     struct rp_writer_request writer = {.streams = 2};
     send_now(RP_OP_HELLO, 0, 77, &hello, sizeof hello);
     send_now(RP_OP_OPEN, 0, 77, &open, sizeof open);

@@ -46,8 +46,8 @@ static void wrong_queue(void) {
     struct rp_answer answer = {.incarnation = 0xD0D1D2D3D4D5D6D7, .status = RP_WRONG_QUEUE,
                                .credit = 1, .lapse_us = 100000};
     add(&answer, sizeof answer);
-    add(&(struct rp_wrong_queue){.connection = session, .packet = 4, .port = 50001},
-        sizeof(struct rp_wrong_queue));
+    add(&(struct rp_refused){.connection = session, .packet = 4, .port = 50001},
+        sizeof(struct rp_refused));
     finish("wrong_queue", RP_OP_PING | RP_ANSWER, 2, 0, 0xE0E1E2E3E4E5, 0);
 }
 
@@ -59,11 +59,15 @@ static void add_step(unsigned first, unsigned count) {
 }
 
 static void handshake(void) {
-    struct rp_hello hello = {.version_min = 1, .version_max = 1, .mtu = 1400};
+    struct rp_hello hello = {.version_min = 2, .version_max = 2, .mtu = 1400,
+                             .features = RP_FEATURE_DATAGRAM_CRC,
+                             .required = RP_FEATURE_DATAGRAM_CRC};
     add(&hello, sizeof hello);
     finish("hello", RP_OP_HELLO, nonce, 0, 1, 1);
-    add(&(struct rp_open){.cookie = cookie, .mtu = 1400, .version = 1, .receive_budget = 64},
-        sizeof(struct rp_open));
+    struct rp_open open = {.cookie = cookie, .features = RP_FEATURE_DATAGRAM_CRC,
+                           .required = RP_FEATURE_DATAGRAM_CRC, .mtu = 1400, .version = 2,
+                           .receive_budget = 64, .identity = "actor 7"};
+    add(&open, sizeof open);
     finish("open", RP_OP_OPEN, nonce, 0, 2, 1);
     add(&(struct rp_echo){.cookie = cookie}, sizeof(struct rp_echo));
     finish("echo", RP_OP_ECHO, 1, session, 3, 1);

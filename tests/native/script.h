@@ -352,7 +352,9 @@ static inline void script_check_size(uint32_t seen, size_t expected, int line)
 SCRIPT_UNUSED static struct script_answer script_hello(struct script *script,
                                                        struct script_client *client)
 {
-    struct rp_hello hello = {.version_min = 1, .version_max = 1, .mtu = client->mtu};
+    struct rp_hello hello = {.version_min = RP_VERSION_MIN, .version_max = RP_VERSION_MAX,
+                             .mtu = client->mtu, .features = RP_FEATURES_SPOKEN,
+                             .required = RP_FEATURES_REQUIRED};
     uint64_t connection = client->connection;
     client->connection = 0;
     struct script_answer answer =
@@ -365,8 +367,8 @@ SCRIPT_UNUSED static struct script_answer script_say_open(struct script *script,
                                                           struct script_client *client,
                                                           uint64_t cookie)
 {
-    struct rp_open open = {.cookie = cookie, .mtu = client->mtu, .version = 1,
-                           .receive_budget = 64};
+    struct rp_open open = {.cookie = cookie, .features = RP_FEATURES_SPOKEN, .mtu = client->mtu,
+                           .version = RP_VERSION_MAX, .receive_budget = 64};
     client->connection = 0;
     return script_ask(script, client, RP_OP_OPEN, 0, client->nonce, &open, sizeof open);
 }

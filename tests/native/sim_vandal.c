@@ -79,7 +79,7 @@ static void stranger(struct sim_world *world) {
         letter.connection = 0;
     }
     letter.message.reserved = below(world, 8) == 0;
-    letter.size = letter.message.op == RP_OP_OPEN ? 16 : letter.size;
+    letter.size = letter.message.op == RP_OP_OPEN ? sizeof(struct rp_open) : letter.size;
     memset(letter.as.body + letter.size, 0, GARBAGE_MAX - letter.size);
     post(world, &letter);
 }
@@ -87,10 +87,10 @@ static void stranger(struct sim_world *world) {
 /* ---- a session of its own ---- */
 
 static void hello(struct sim_world *world) {
-    struct rp_hello hello = {.version_min = 1, .version_max = 1, .mtu = world->mtu};
+    struct rp_hello hello = {.mtu = world->mtu, .features = RP_FEATURES_SPOKEN};
     struct letter letter = letter_to(world, RP_OP_HELLO, 0, world->vandal_nonce);
     letter.message.table = 0;
-    hello.version_min = hello.version_max = below(world, 10) == 0 ? 9 : 1;
+    hello.version_min = hello.version_max = below(world, 10) == 0 ? 9 : RP_VERSION_MAX;
     put(&letter, &hello, sizeof hello);
     post(world, &letter);
 }
@@ -106,7 +106,8 @@ static void answered(struct sim_world *world, const struct rp_packet *packet) {
         world->vandal_nonce = next(world);
     } else if (view.message->op == (RP_OP_HELLO | RP_ANSWER) && answer->status == RP_OK) {
         const struct rp_cookie *cookie = (const void *)(answer + 1);
-        struct rp_open open = {cookie->cookie, world->mtu, 1, 8};
+        struct rp_open open = {.cookie = cookie->cookie, .features = RP_FEATURES_SPOKEN,
+                               .mtu = world->mtu, .version = RP_VERSION_MAX, .receive_budget = 8};
         struct letter letter = letter_to(world, RP_OP_OPEN, 0, world->vandal_nonce);
         letter.message.table = 0;
         put(&letter, &open, sizeof open);

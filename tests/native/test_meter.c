@@ -218,7 +218,7 @@ static void situation_sessions(void)
     CHECK(reader->requests == 2 && reader->items == 5 && reader->steps == 0);
     CHECK(reader->refused == 1 && reader->dropped == 1 && writer->dropped + writer->refused == 0);
     uint64_t strangers = 2 * (RP_HEADER_BYTES + sizeof(struct rp_hello))
-                         + 2 * (RP_HEADER_BYTES + RP_REQUEST_BODY_MIN);
+                         + 2 * (RP_HEADER_BYTES + sizeof(struct rp_open));
     uint64_t repeated = RP_HEADER_BYTES + RP_REQUEST_BODY_MIN;
     CHECK(writer->bytes_in + reader->bytes_in + strangers + repeated
           == script_counter(&script, RP_COUNT_bytes_in));

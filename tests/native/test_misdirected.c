@@ -447,9 +447,9 @@ static void send_lie(struct card *card, const struct visitor *visitor, const str
 {
     _Alignas(8) uint8_t data[256];
     struct rp_answer answer = {.status = RP_WRONG_QUEUE, .credit = 1};
-    struct rp_wrong_queue wrong = {.connection = session + lie->connection,
-                                   .packet = packet + lie->packet,
-                                   .reserved = lie->reserved};
+    struct rp_refused wrong = {.connection = session + lie->connection,
+                               .packet = packet + lie->packet,
+                               .reserved = lie->reserved};
     struct rp_message message = {.op = (session ? RP_OP_PING : RP_OP_HELLO) | RP_ANSWER,
                                  .id = nonce + lie->nonce};
     memcpy(data + RP_HEADER_BYTES, &answer, sizeof answer);

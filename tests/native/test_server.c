@@ -22,7 +22,7 @@ static void situation_handshake(void)
     struct script_answer answer = script_hello(&script, &client);
     struct rp_cookie cookie = SCRIPT_READ(answer, struct rp_cookie);
     CHECK(answer.view.outer->connection == 0);
-    CHECK(cookie.version == 1 && cookie.mtu == 1000, "mtu %u", cookie.mtu);
+    CHECK(cookie.version == RP_VERSION_MAX && cookie.mtu == 1000, "mtu %u", cookie.mtu);
     CHECK(answer.head.incarnation == rp_server_incarnation(script.server));
     CHECK(answer.head.incarnation != 0 && rp_server_sessions(script.server) == 0);
     answer = script_hello(&script, &client);
@@ -89,7 +89,8 @@ static void situation_address(void)
         script_ask(&script, &client, RP_OP_WRITER, 0, 1, &writer, sizeof writer);
     CHECK_STATUS(answer, RP_ADDRESS_CHANGED);
     CHECK(answer.view.outer->connection == client.connection);
-    struct rp_cookie cookie = SCRIPT_READ(answer, struct rp_cookie);
+    struct rp_address_changed cookie = SCRIPT_READ(answer, struct rp_address_changed);
+    CHECK(cookie.packet == (uint32_t)client.packet && cookie.reserved == 0);
     CHECK(script_counter(&script, RP_COUNT_address_changed) == 1);
     CHECK(rp_writer_find(rp_server_table(script.server, 0), client.connection) < 0);
 
@@ -137,7 +138,10 @@ static void situation_replacement(void)
     CHECK(rp_writer_find(rp_server_table(script.server, 0), clients[0].connection) < 0);
     answer = script_ask(&script, &clients[0], RP_OP_PING, 0, 1, NULL, 0);
     CHECK_STATUS(answer, RP_UNKNOWN_SESSION);
-    CHECK(answer.view.outer->connection == 0 && answer.size == 0);
+    CHECK(answer.view.outer->connection == 0);
+    struct rp_refused refused = SCRIPT_READ(answer, struct rp_refused);
+    CHECK(refused.connection == clients[0].connection && refused.reserved == 0);
+    CHECK(refused.packet == (uint32_t)clients[0].packet && refused.port == 0);
     CHECK(script_counter(&script, RP_COUNT_unknown_session) == 1);
     script_close(&script);
     check_group("4 idle sessions are replaced");
@@ -397,13 +401,85 @@ static void situation_room(void)
     script_put(&script, &client, RP_OP_PING, 0, 1, NULL, 0);
     script.port.room_left = 1;
     struct script_client other = script_client(2);
-    struct rp_hello hello = {.version_min = 1, .version_max = 1, .mtu = 1400};
+    struct rp_hello hello = {.version_min = RP_VERSION_MIN, .version_max = RP_VERSION_MAX,
+                             .mtu = 1400, .features = RP_FEATURES_SPOKEN};
     script_put(&script, &other, RP_OP_HELLO, 0, 1, &hello, sizeof hello);
     CHECK(script_turn(&script) == 1 && script.port.in_count == 0);
     CHECK(script_counter(&script, RP_COUNT_drop_no_room) == 2);
     CHECK(rp_server_sessions(script.server) == 0 && script_counter(&script, RP_COUNT_hellos) == 1);
     script_close(&script);
     check_group("13 transmit room");
+}
+
+/* 14. Given a session that agreed on mtu 512. Expect a datagram of more refused before anything of
+ *     it is applied, though it fits the server's mtu: a PUSH of runs whose answer would not fit. */
+static void situation_mtu(void)
+{
+    static struct script_push push;
+    struct script script;
+    fresh(&script);
+    struct script_client client = script_client(1);
+    client.mtu = 512;
+    script_connect(&script, &client);
+    uint64_t epoch = script_writer(&script, &client, 0, 1).epoch;
+    script_push_begin(&push, epoch);
+    for (uint64_t i = 0; i < 26; i++) {
+        script_push_run(&push, 0, i % 4, i % 4, 1, 0);
+    }
+    CHECK(push.size > 512 && RP_HEADER_BYTES + push.size <= 1400);
+    CHECK_STATUS(script_push(&script, &client, 0, 1, &push), RP_BAD_SIZE);
+    CHECK(script_counter(&script, RP_COUNT_drop_size) == 1);
+    CHECK(script_counter(&script, RP_COUNT_steps_committed) == 0);
+    CHECK_STATUS(script_ask(&script, &client, RP_OP_PING, 0, 1, NULL, 0), RP_OK);
+    script_close(&script);
+    check_group("14 no more than the session's mtu");
+}
+
+/* A HELLO as a client of another version sends it; the answer as that client reads it. */
+static struct rp_cookie hello_of(struct script *script, uint8_t outer, uint16_t min, uint16_t max,
+                                 uint16_t *status)
+{
+    _Alignas(8) uint8_t data[RP_HEADER_BYTES + RP_HELLO_BYTES] = {0};
+    struct rp_hello hello = {.version_min = min, .version_max = max, .mtu = 1400,
+                             .features = RP_FEATURES_SPOKEN};
+    struct rp_message message = {.op = RP_OP_HELLO, .id = 7};
+    struct rp_peer peer = script_client(9).peer;
+    hello.reserved[39] = outer != RP_VERSION_MAX; /* what another version may say there */
+    memcpy(rp_packet_body(data), &hello, sizeof hello);
+    uint32_t size = rp_packet_seal_as(outer, data, &message, sizeof hello, 0, 1);
+    script_put_raw(script, &peer, data, size);
+    CHECK(script_turn(script) == 1, "version %u is not answered", outer);
+    const struct script_datagram *out = &script->port.out[0];
+    const struct rp_outer *head = (const void *)out->data;
+    CHECK(head->version == outer && out->size <= size);
+    struct rp_answer answer;
+    struct rp_cookie cookie;
+    CHECK(out->size == RP_ANSWER_BYTES + sizeof cookie);
+    memcpy(&answer, out->data + RP_HEADER_BYTES, sizeof answer);
+    *status = answer.status;
+    memcpy(&cookie, out->data + RP_ANSWER_BYTES, sizeof cookie);
+    CHECK(cookie.version_min == RP_VERSION_MIN && cookie.version_max == RP_VERSION_MAX);
+    CHECK(cookie.features == RP_FEATURES_SPOKEN && cookie.required == RP_FEATURES_REQUIRED);
+    return cookie;
+}
+
+/* 15. Given HELLOs of other versions. Expect each answered in its own version, in the one layout:
+ *     with a cookie where a version is spoken by both, else with the versions that are spoken. */
+static void situation_versions(void)
+{
+    struct script script;
+    uint16_t status;
+    fresh(&script);
+    for (uint32_t outer = 0; outer < 256; outer++) {
+        struct rp_cookie cookie = hello_of(&script, (uint8_t)outer, 3, 9, &status);
+        CHECK(status == RP_BAD_VERSION && cookie.cookie == 0 && cookie.version == 0);
+        cookie = hello_of(&script, (uint8_t)outer, 1, 3, &status);
+        CHECK(status == RP_OK && cookie.cookie != 0 && cookie.version == 2 && cookie.mtu == 1400);
+    }
+    CHECK(script_counter(&script, RP_COUNT_drop_version) == 256);
+    CHECK(script_counter(&script, RP_COUNT_hellos) == 256);
+    script_close(&script);
+    check_group("15 HELLO of every version is answered");
 }
 
 int main(void)
@@ -421,5 +497,7 @@ int main(void)
     situation_attach();
     situation_refusals();
     situation_room();
+    situation_mtu();
+    situation_versions();
     return check_done("test_server");
 }

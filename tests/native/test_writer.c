@@ -423,7 +423,7 @@ static void check_refusals(const struct rp_table_config *config) {
     }
     static const struct rp_create creates[] = {{.stream = 2},
                                                {.flags = 2},
-                                               {.reserved = 1},
+                                               {.table = 1},
                                                {.priority = -1.0},
                                                {.priority = 1.0, .flags = RP_CREATE_MAXIMUM}};
     static const int statuses[] = {RP_BAD_STREAM, RP_BAD_ARGUMENT, RP_BAD_ARGUMENT, RP_BAD_PRIORITY,
