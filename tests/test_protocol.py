@@ -27,7 +27,7 @@ NOTHING_DRAWABLE BLOCKED NEVER_FITS FORGOTTEN EARLY RETRY GONE TOO_LARGE BUSY BA
 NO_WEIGHTS BAD_ARGUMENT NOT_YET EXISTS OVERWRITTEN CLOSING_ROW UNKNOWN_STEP TIMEOUT CLOSED FULL
 SERVER_RESTARTED SESSION_EXPIRED NO_MEMORY SYSTEM BAD_REGION PENDING INSECURE NO_TRANSPORT
 FORKED SHORT_BATCH LOST_PLACE WRONG_QUEUE BAD_FEATURE TABLE_FULL NOT_AUTHORISED ADDRESS_FULL
-""".split()
+"""
 COUNTERS = """
 datagrams_in datagrams_out bytes_in bytes_out turns drop_size drop_magic drop_version
 drop_checksum drop_reserved drop_op drop_replayed drop_no_room drop_unsolicited hellos
@@ -42,7 +42,7 @@ pushes_blocked releases updates updates_repeated updates_forgotten updates_early
 priorities_applied priorities_stale priorities_unknown weights_published weights_pieces
 blob_datagrams retransmissions timeouts losses_seen reconnects redraws wrong_queue rebinds
 refused_feature refused_address
-""".split()
+"""
 
 
 def blocks(kind: str) -> list[tuple[list[str], str]]:
@@ -101,8 +101,9 @@ def test_no_status_and_no_counter_is_renumbered():
     statuses = re.findall(r'X\((\w+),\s+(\d+), "', header)
     counters = re.findall(r'X\((\w+),\s+"', header[header.index("RP_COUNTERS(X)") :])
     assert [int(number) for _, number in statuses] == list(range(len(statuses)))
-    assert [name for name, _ in statuses][: len(STATUSES)] == STATUSES
-    assert counters[: len(COUNTERS)] == COUNTERS
+    pinned = STATUSES.split(), COUNTERS.split()
+    assert [name for name, _ in statuses][: len(pinned[0])] == pinned[0]
+    assert counters[: len(pinned[1])] == pinned[1]
 
 
 def test_the_documents_hex_is_the_golden_bytes():
