@@ -1,0 +1,63 @@
+"""What the mutants' machine changes in a C file, what it leaves alone, how it names them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tree_sitter_c", reason="pip install -e '.[mutants]'")
+sys.path.insert(0, str(Path(__file__).resolve().parent / "mutants"))
+
+from mutate import mutants_of
+
+SOURCE = """\
+int clamp(int value, int bound) {
+    assert(bound > 0);
+    if (value < bound && value != 3) {
+        note(value,
+             bound);
+        return value + 1;
+    }
+    char text[8] = "a < b";
+    return bound;
+}
+"""
+
+
+@pytest.fixture
+def changes(tmp_path: Path) -> list[tuple[int, str, str]]:
+    """(line, kind, the changed line) of every mutant of SOURCE."""
+    (tmp_path / "clamp.c").write_text(SOURCE)
+    found = mutants_of(tmp_path, "clamp.c")
+    assert len({mutant.name for mutant in found}) == len(found)
+    return [(m.line, m.kind, m.changed(SOURCE.encode())[1]) for m in found]
+
+
+def test_each_kind_of_mutant_is_made(changes):
+    """Given operators, a constant, a call, returns. Expect each changed, one place at a time."""
+    assert {
+        (3, "operator", "if (value <= bound && value != 3) {"),
+        (3, "operator", "if (value < bound || value != 3) {"),
+        (3, "operator", "if (value < bound && value == 3) {"),
+        (3, "constant", "if (value < bound && value != (3 - 1)) {"),
+        (3, "condition", "if (!(value < bound && value != 3)) {"),
+        (4, "arguments", "note(bound, value);"),
+        (6, "operator", "return value - 1;"),
+        (9, "returned", "return 0;"),
+    } <= set(changes)
+
+
+def test_assertions_texts_and_sizes_stay(changes):
+    """Given an assertion, a text and an array's size. Expect no mutant of their lines."""
+    assert not [change for change in changes if change[0] in (2, 8)]
+
+
+def test_the_lines_behind_a_mutant_keep_their_numbers(tmp_path):
+    """Given a call over two lines. Expect its dropped form to leave as many lines."""
+    (tmp_path / "clamp.c").write_text(SOURCE)
+    dropped = [m for m in mutants_of(tmp_path, "clamp.c") if (m.line, m.kind) == (4, "dropped")]
+    assert len(dropped) == 1
+    after = dropped[0].applied(SOURCE.encode())
+    assert after.count(b"\n") == SOURCE.count("\n") and b"note" not in after
