@@ -56,6 +56,15 @@ static uint32_t seen_places(const struct rp_client_options *options) {
     return places;
 }
 
+/* Packets whose time of sending is kept: those of all flights, and as many repeats of theirs. */
+static uint32_t sent_places(uint32_t flights_max) {
+    uint32_t places = 16;
+    while (places < 2 * flights_max && places < 1 << 16) {
+        places *= 2;
+    }
+    return places;
+}
+
 static void carve_requests(struct rp_client *client, struct carver *carver) {
     const struct rp_client_options *options = &client->options;
     client->tickets = carve(carver, options->requests_max, sizeof *client->tickets);
@@ -112,6 +121,9 @@ static size_t lay_out(struct rp_client *client, uint8_t *base) {
         * (client->runs_max < CLIENT_RANGES_MAX ? client->runs_max : CLIENT_RANGES_MAX);
     client->heap = carve(&carver, client->heap_max + 1, sizeof *client->heap);
     client->flights = carve(&carver, client->flights_max, sizeof *client->flights);
+    client->credit.sent_mask = sent_places(client->flights_max) - 1;
+    client->credit.sent_ns =
+        carve(&carver, client->credit.sent_mask + 1, sizeof *client->credit.sent_ns);
     client->writers = carve(&carver, options->tables_max, sizeof *client->writers);
     client->streams = carve(&carver, RP_STREAMS_MAX, sizeof *client->streams);
     client->ledger = carve(&carver, client->ledger_max, sizeof *client->ledger);
@@ -298,7 +310,7 @@ static int check_answer(const struct rp_view *view) {
     if (view->message->size < sizeof(struct rp_answer)) {
         return -RP_COUNT_drop_size;
     }
-    if (view->message->want != 0 || rp_client_answer_status(view) >= RP_STATUS_COUNT) {
+    if (rp_client_answer_status(view) >= RP_STATUS_COUNT) {
         return -RP_COUNT_drop_reserved;
     }
     return 1;
@@ -326,6 +338,7 @@ static void receive_one(struct rp_client *client, const struct rp_packet *packet
         return;
     }
     client->session.moves = 0;
+    rp_client_credit_echoed(client, view.message->want);
     if (client->session.state == SESSION_OPEN
         && answer.incarnation == client->session.incarnation) {
         rp_client_credit_granted(client, &answer);
@@ -354,7 +367,7 @@ static uint32_t receive(struct rp_client *client, struct rp_port *port) {
 
 static void flight_lost(struct rp_client *client, uint16_t index) {
     struct client_flight *flight = &client->flights[index];
-    rp_client_credit_lost(client, flight);
+    rp_client_credit_timed_out(client, flight);
     switch (flight->kind) {
     case OWNER_TICKET:
         rp_client_ticket_lost(client, &client->tickets[flight->owner], index);

@@ -6,8 +6,11 @@
  * answered, half after a loss, at most once per round trip. Towards us: expected <= pull_window
  * <= the port's receive budget, with the same rule.
  *
- * Round trips: RFC 6298, section 2, in nanoseconds; a datagram sent twice is not measured
- * (section 3). Back-off doubles per try up to retry_us_max, plus a seeded eighth of jitter.
+ * Round trips: RFC 6298, section 2, in nanoseconds. Every answer echoes the packet number of the
+ * transmission it answers, so repeats are measured too (section 3 need not be: it is always known
+ * which one was answered), also those that came too late to be waited for. Each time-out doubles
+ * the next one, of this request or another, until a round trip was measured (section 5), up to
+ * retry_us_max, plus a seeded eighth of jitter.
  */
 #include "client_parts.h"
 
@@ -45,20 +48,43 @@ void rp_client_credit_granted(struct rp_client *client, const struct rp_answer *
     }
 }
 
-/* RFC 6298, (2.2) and (2.3): alpha 1/8, beta 1/4. */
-void rp_client_credit_measured(struct rp_client *client, uint64_t rtt_ns) {
-    struct client_credit *credit = &client->credit;
-    rtt_ns = rtt_ns > 0 ? rtt_ns : 1;
+/* ---- round trips ---- */
+
+void rp_client_credit_sent(struct rp_client *client, uint64_t packet) {
+    client->credit.sent_ns[packet & client->credit.sent_mask] = client->now_ns;
+}
+
+/* RFC 6298, (2.2) and (2.3): alpha 1/8, beta 1/4; a smaller error counts a quarter of that, as
+ * many answers of one quiet moment would else make the next busy one look like a loss. */
+static void measured(struct client_credit *credit, uint64_t trip_ns) {
+    trip_ns = trip_ns > 0 ? trip_ns : 1;
     if (credit->srtt_ns == 0) {
-        credit->srtt_ns = rtt_ns;
-        credit->rttvar_ns = rtt_ns / 2;
+        credit->srtt_ns = trip_ns;
+        credit->rttvar_ns = trip_ns / 2;
         return;
     }
     uint64_t error =
-        rtt_ns > credit->srtt_ns ? rtt_ns - credit->srtt_ns : credit->srtt_ns - rtt_ns;
-    credit->rttvar_ns = credit->rttvar_ns - credit->rttvar_ns / 4 + error / 4;
-    credit->srtt_ns = credit->srtt_ns - credit->srtt_ns / 8 + rtt_ns / 8;
+        trip_ns > credit->srtt_ns ? trip_ns - credit->srtt_ns : credit->srtt_ns - trip_ns;
+    uint32_t share = error > credit->rttvar_ns ? 4 : 16;
+    credit->rttvar_ns = credit->rttvar_ns - credit->rttvar_ns / share + error / share;
+    credit->srtt_ns = credit->srtt_ns - credit->srtt_ns / 8 + trip_ns / 8;
     credit->srtt_ns = credit->srtt_ns > 0 ? credit->srtt_ns : 1;
+}
+
+/* Of several answers to one packet the first is measured. */
+void rp_client_credit_echoed(struct rp_client *client, uint16_t echo) {
+    struct client_credit *credit = &client->credit;
+    uint64_t next = client->session.packet;
+    uint64_t age = (uint16_t)((uint16_t)next - echo);
+    if (echo == 0 || age == 0 || age > credit->sent_mask || age >= next) {
+        return;
+    }
+    uint64_t *sent_ns = &credit->sent_ns[(next - age) & credit->sent_mask];
+    if (*sent_ns != 0) {
+        measured(credit, client->now_ns - *sent_ns);
+        *sent_ns = 0;
+        credit->back_off = 0;
+    }
 }
 
 uint64_t rp_client_credit_timeout(struct rp_client *client, uint32_t tries) {
@@ -67,15 +93,18 @@ uint64_t rp_client_credit_timeout(struct rp_client *client, uint32_t tries) {
     uint64_t most = (uint64_t)client->options.retry_us_max * 1000;
     uint64_t wait = least;
     if (credit->srtt_ns > 0) {
-        wait = credit->srtt_ns + 4 * credit->rttvar_ns;
-        wait = wait > least / 2 ? wait : least / 2;
+        uint64_t spread = 4 * credit->rttvar_ns;
+        wait = credit->srtt_ns + (spread > least / 2 ? spread : least / 2);
     }
+    tries = tries > credit->back_off ? tries : credit->back_off;
     for (uint32_t i = 0; i < tries && wait < most; i++) {
         wait *= 2;
     }
     wait = wait < most ? wait : most;
     return wait + rp_random_below(&client->random, wait / 8 + 1);
 }
+
+/* ---- losses ---- */
 
 /* A loss halves the window; those of the same round trip were one event. */
 void rp_client_credit_lost(struct rp_client *client, const struct client_flight *flight) {
@@ -93,6 +122,17 @@ void rp_client_credit_lost(struct rp_client *client, const struct client_flight 
         credit->halved_ns = client->now_ns;
         rp_client_count(client, RP_COUNT_losses_seen);
     }
+}
+
+/* RFC 6298, (5.5): the doubled time-out is that of later requests too, until a round trip was
+ * measured. Flights that were under way together are one time-out. */
+void rp_client_credit_timed_out(struct rp_client *client, const struct client_flight *flight) {
+    struct client_credit *credit = &client->credit;
+    if (flight->sent_ns >= credit->backed_off_ns) {
+        credit->back_off += credit->back_off < 32;
+        credit->backed_off_ns = client->now_ns;
+    }
+    rp_client_credit_lost(client, flight);
 }
 
 /* A whole train came: one datagram more, up to two trains of the server's. */

@@ -103,7 +103,6 @@ void rp_client_fetch_arrived(struct rp_client *client, struct client_ticket *tic
         if (datagram - flight->first >= flight->count) {
             continue;
         }
-        rp_client_flight_heard(client, i);
         flight->left--;
         client->credit.expected--;
         if (flight->left > 0) {

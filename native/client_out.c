@@ -99,6 +99,7 @@ void rp_client_out_seal(struct rp_client *client, uint8_t op, uint16_t table, ui
     assert(RP_HEADER_BYTES + padded <= client->options.mtu);
     memset(rp_packet_body(packet->data) + size, 0, padded - size);
     struct rp_message message = {.op = op, .table = table, .want = want(client), .id = id};
+    rp_client_credit_sent(client, session->packet);
     uint64_t connection = op == RP_OP_HELLO || op == RP_OP_OPEN ? 0 : session->opened.session;
     packet->size = rp_packet_seal(packet->data, &message, padded, connection, session->packet++);
     packet->peer = session->server;

@@ -19,8 +19,6 @@ uint16_t rp_client_flight_start(struct rp_client *client, uint8_t kind, uint16_t
                                 uint16_t *list, uint8_t tries);
 void rp_client_flight_expect(struct rp_client *client, uint16_t flight, uint32_t first,
                              uint32_t count);
-/* An answer (or one of them) has come: measures the round trip, restarts the timer. */
-void rp_client_flight_heard(struct rp_client *client, uint16_t flight);
 void rp_client_flight_end(struct rp_client *client, uint16_t flight, uint16_t *list);
 void rp_client_flights_end(struct rp_client *client, uint16_t *list);
 
@@ -28,8 +26,13 @@ void rp_client_flights_end(struct rp_client *client, uint16_t *list);
 void rp_client_credit_init(struct rp_client *client);
 int rp_client_credit_room(const struct rp_client *client); /* datagrams that may be sent now */
 void rp_client_credit_granted(struct rp_client *client, const struct rp_answer *answer);
-void rp_client_credit_measured(struct rp_client *client, uint64_t rtt_ns);
+/* The packet numbered `packet` leaves now. */
+void rp_client_credit_sent(struct rp_client *client, uint64_t packet);
+/* An answer came whose header echoes these bits of a packet number: measures its round trip. */
+void rp_client_credit_echoed(struct rp_client *client, uint16_t echo);
 void rp_client_credit_lost(struct rp_client *client, const struct client_flight *flight);
+/* The same, where nothing came for as long as an answer may take. */
+void rp_client_credit_timed_out(struct rp_client *client, const struct client_flight *flight);
 void rp_client_credit_pulled(struct rp_client *client);
 uint64_t rp_client_credit_timeout(struct rp_client *client, uint32_t tries); /* ns, jittered */
 uint32_t rp_client_credit_expect(

@@ -309,9 +309,6 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
     if (result < 0) {
         return result;
     }
-    if (message->state == MESSAGE_FLYING) {
-        rp_client_flight_heard(client, message->flight);
-    }
     writer->done_through = told.head.done_through > writer->done_through ? told.head.done_through
                                                                          : writer->done_through;
     writer->lost_total =

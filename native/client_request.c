@@ -515,9 +515,6 @@ int rp_client_request_answer(struct rp_client *client, const struct rp_view *vie
             return result;
         }
     }
-    if (ticket->flights != CLIENT_NONE) {
-        rp_client_flight_heard(client, ticket->flights);
-    }
     rp_client_flights_end(client, &ticket->flights);
     if (result == 2) {
         ticket->id = 0;

@@ -301,9 +301,6 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     if (sample->drawn) { /* an old answer, overtaken by the batch */
         return 1;
     }
-    if (ticket->flights != CLIENT_NONE) {
-        rp_client_flight_heard(client, ticket->flights);
-    }
     rp_client_flights_end(client, &ticket->flights);
     ticket->flight_count = 0;
     ticket->tries = 0;
@@ -330,7 +327,6 @@ static void begin_landing(struct rp_client *client, struct client_ticket *ticket
     if (ticket->flights == CLIENT_NONE && client->flight_free != CLIENT_NONE
         && sample->first_budget > 0) {
         start_flight(client, ticket, 0, sample->first_budget, 0);
-        client->flights[ticket->flights].heard = 1;
     }
     rp_client_sender_add(client, &ticket->sender);
 }

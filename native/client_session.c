@@ -102,7 +102,6 @@ void rp_client_session_send(struct rp_client *client, uint8_t due) {
     } else if (session->state == SESSION_OPENING) {
         send_open(client);
     }
-    session->sent_ns = client->now_ns;
     rp_client_timer_set(client, &session->handshake,
                         client->now_ns + rp_client_credit_timeout(client, session->tries));
     if (session->tries > 0) {
@@ -247,9 +246,6 @@ static int open_answered(struct rp_client *client, const struct rp_view *view) {
     memcpy(&opened, view->body + sizeof answer, sizeof opened);
     if (!opened_valid(client, &opened) || view->outer->connection != opened.session) {
         return -RP_COUNT_drop_reserved;
-    }
-    if (session->tries == 1) {
-        rp_client_credit_measured(client, client->now_ns - session->sent_ns);
     }
     opened_now(client, &opened, answer.incarnation);
     (void)rp_replay_accept(&session->replay, view->outer->packet);

@@ -78,10 +78,7 @@ struct client_flight {
     uint16_t next;  /* of the same owner, or of the free list */
     uint16_t owner; /* index */
     uint8_t kind;   /* enum client_owner */
-    uint8_t
-        tries; /* transmissions of the same before this one: no round trip is measured (Karn) */
     uint8_t used;
-    uint8_t heard; /* the first of its answers has come */
 };
 
 enum client_sending { SEND_NOTHING, SEND_DONE, SEND_WAIT };
@@ -370,7 +367,6 @@ struct client_session {
     uint64_t last_sent_ns;
     uint64_t reopen_count;
     uint64_t keepalive_ns;
-    uint64_t sent_ns; /* of the last HELLO, for its round trip */
     uint64_t rebound; /* the first packet sent from the present local port */
     int32_t status;
     uint32_t mtu; /* agreed; the port's before */
@@ -392,6 +388,10 @@ struct client_credit {
     uint64_t rttvar_ns;
     uint64_t halved_ns;
     uint64_t pull_halved_ns;
+    uint64_t backed_off_ns; /* flights sent before were part of the time-outs already counted */
+    uint64_t *sent_ns;      /* ring by packet number: when it was sent; 0: measured, or never */
+    uint32_t sent_mask;
+    uint32_t back_off; /* time-outs since a round trip was measured: each doubles the next one */
     uint32_t credit;
     uint32_t window;      /* in 256ths of a datagram */
     uint32_t pull_window; /* datagrams that may be on their way here */

@@ -96,7 +96,6 @@ uint16_t rp_client_flight_start(struct rp_client *client, uint8_t kind, uint16_t
         .next = CLIENT_NONE,
         .owner = owner,
         .kind = kind,
-        .tries = tries,
         .used = 1,
     };
     if (list != NULL) {
@@ -119,16 +118,6 @@ void rp_client_flight_expect(struct rp_client *client, uint16_t index, uint32_t 
     flight->count = count;
     flight->left = count;
     client->credit.expected += count;
-}
-
-void rp_client_flight_heard(struct rp_client *client, uint16_t index) {
-    struct client_flight *flight = &client->flights[index];
-    if (!flight->heard) {
-        flight->heard = 1;
-        if (flight->tries == 0) {
-            rp_client_credit_measured(client, client->now_ns - flight->sent_ns);
-        }
-    }
 }
 
 void rp_client_flight_end(struct rp_client *client, uint16_t index, uint16_t *list) {

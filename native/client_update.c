@@ -199,7 +199,6 @@ enum client_sending rp_client_update_send(struct rp_client *client) {
 
 static void land(struct client_update *update, struct rp_client *client) {
     if (update->state == UPDATE_FLYING) {
-        rp_client_flight_heard(client, update->flight);
         rp_client_flight_end(client, update->flight, NULL);
     }
 }

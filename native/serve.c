@@ -392,7 +392,8 @@ void rp_serve_datagram(struct rp_turn *turn, const struct rp_packet *packet) {
     } else {
         const struct rp_message *message = call.view.message;
         call.message = (struct rp_message){
-            .op = message->op | RP_ANSWER, .table = message->table, .id = message->id};
+            .op = message->op | RP_ANSWER, .table = message->table, .id = message->id,
+            .want = (uint16_t)call.view.outer->packet};
         if (packet->misdirected) { /* another shard's, which alone knows its session */
             rp_serve_send(&call, (uint32_t)refuse_named(&call, RP_WRONG_QUEUE, packet->use_port));
         } else {

@@ -122,7 +122,10 @@ struct rp_message {
     uint8_t reserved;
     uint16_t table; /* table number; 0 where the operation has none */
     uint16_t size;  /* bytes that follow this header: datagram = 56 + size */
-    uint16_t want;  /* requests: datagrams the sender would like in flight; answers: 0 */
+    /* requests: datagrams the sender would like in flight; answers: the low 16 bits of the packet
+     * number of the datagram that is answered, so that every round trip can be measured; 0 where a
+     * request that waited is answered later */
+    uint16_t want;
     uint64_t id;    /* names the request */
 };
 

@@ -200,8 +200,8 @@ def parse(data: bytes) -> Answer:
         raise ValueError("version")
     if crc32c(data[:24] + bytes(16) + data[40:]) != crc:
         raise ValueError("checksum")
-    op, _, _table, size, want, id_ = struct.unpack_from("<BBHHHQ", data, 40)
-    if any(data[5:8]) or any(data[28:40]) or want:
+    op, _, _table, size, _echo, id_ = struct.unpack_from("<BBHHHQ", data, 40)
+    if any(data[5:8]) or any(data[28:40]):
         raise ValueError("reserved")
     if len(data) != 56 + size or not op & ANSWER:
         raise ValueError("size or operation")

@@ -45,6 +45,7 @@ struct world {
     struct rp_random random;
     uint64_t now_ns;
     uint32_t lose, repeat, late; /* of a thousand */
+    uint64_t delay_ns; /* of every datagram, beside the 20 us of this network */
     int deaf; /* 1: the server gets no turns */
     uint32_t queues; /* of the server's card: multiples of it land on its own; 0: one queue */
     int names_port;  /* 1: the card's hash is known */
@@ -136,7 +137,8 @@ static void world_put(struct world_port *from, const struct rp_packet *packet)
     uint8_t *data = malloc(packet->size);
     memcpy(data, packet->data, packet->size);
     to->queue[to->count++] = (struct world_datagram){data, packet->size,
-                                                     world->now_ns + 20000 + late_ns,
+                                                     world->now_ns + 20000 + world->delay_ns
+                                                         + late_ns,
                                                      from->base.address};
 }
 

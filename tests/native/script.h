@@ -310,7 +310,6 @@ SCRIPT_UNUSED static struct script_answer script_answer(const struct script *scr
     const struct script_datagram *out = &script->port.out[index];
     CHECK(rp_packet_open(out->data, out->size, RP_MTU_MAX, &answer.view) == 0);
     CHECK(answer.view.message->op & RP_ANSWER);
-    CHECK(answer.view.message->want == 0);
     CHECK(answer.view.message->size >= sizeof answer.head);
     memcpy(&answer.head, answer.view.body, sizeof answer.head);
     answer.rest = answer.view.body + sizeof answer.head;

@@ -22,7 +22,6 @@ static const struct wrong { /* `bytes` at `offset` of the answer to `op` are cha
     {"an operation that is none", RP_OP_TABLE, 40, 0x70, 0, RP_COUNT_drop_op},
     {"a request", RP_OP_TABLE, 40, 0x80, 0, RP_COUNT_drop_op},
     {"reserved in the message header", RP_OP_TABLE, 41, 1, 0, RP_COUNT_drop_reserved},
-    {"want in an answer", RP_OP_TABLE, 46, 1, 0, RP_COUNT_drop_reserved},
     {"another id", RP_OP_TABLE, 48, 1 << 20, 0, RP_COUNT_drop_unsolicited},
     {"another session", RP_OP_TABLE, 12, 1, 0, RP_COUNT_drop_unsolicited},
     {"no session", RP_OP_PING, 8, 0, 0, RP_COUNT_drop_unsolicited},
