@@ -16,7 +16,11 @@ enum {
     REPLAY_JUMP = 1 << 24
 }; /* a server that took its region over counts from somewhere else */
 
-/* ---- memory ---- */
+/* ---- memory ----
+ *
+ * What is laid out here is as large as the options may ever need; pages of it are touched when they
+ * are used first, so an idle client is small. Only what link_pools clears is ever read unwritten.
+ */
 
 struct carver {
     uint8_t *base; /* null: only measures */
@@ -48,9 +52,9 @@ static uint32_t update_entries(const struct rp_client_options *options) {
     return 4 * options->batch_max;
 }
 
-static uint32_t seen_places(const struct rp_client_options *options) {
+static uint32_t seen_places(uint32_t entries) {
     uint32_t places = 16;
-    while (places < 2 * update_entries(options)) {
+    while (places < 2 * entries) {
         places *= 2;
     }
     return places;
@@ -69,22 +73,13 @@ static void carve_requests(struct rp_client *client, struct carver *carver) {
     const struct rp_client_options *options = &client->options;
     client->tickets = carve(carver, options->requests_max, sizeof *client->tickets);
     client->slots = carve(carver, slots_max(options), sizeof *client->slots);
-    for (uint32_t i = 0; i < slots_max(options); i++) {
-        uint64_t *received = carve(carver, CLIENT_DATAGRAMS_MAX / 64, 8);
-        uint64_t *asked = carve(carver, CLIENT_DATAGRAMS_MAX / 64, 8);
-        uint64_t *holes = carve(carver, (options->batch_max + 63) / 64, 8);
-        uint32_t *map = carve(carver, options->batch_max, sizeof *map);
-        if (carver->base != NULL) {
-            client->slots[i].fetch.received = received;
-            client->slots[i].fetch.asked = asked;
-            client->slots[i].sample.holes = holes;
-            client->slots[i].sample.map = map;
-        }
-    }
+    client->slot_bytes = rp_client_slot_open(NULL, NULL, options->batch_max);
+    client->slot_memory = carve(carver, slots_max(options), client->slot_bytes);
     struct client_updates *updates = &client->updates;
     updates->entries = carve(carver, update_entries(options), sizeof *updates->entries);
-    updates->seen = carve(carver, seen_places(options), sizeof *updates->seen);
-    updates->seen_stamp = carve(carver, seen_places(options), sizeof *updates->seen_stamp);
+    uint32_t places = seen_places(update_entries(options));
+    updates->seen = carve(carver, places, sizeof *updates->seen);
+    updates->seen_stamp = carve(carver, places, sizeof *updates->seen_stamp);
     updates->segments = carve(carver, options->requests_max, sizeof *updates->segments);
 }
 
@@ -182,20 +177,25 @@ size_t rp_client_bytes(const struct rp_client_options *options, char error[256])
 
 static void link_pools(struct rp_client *client) {
     const struct rp_client_options *options = &client->options;
+    memset(client->flights, 0, client->flights_max * sizeof *client->flights);
+    memset(client->tickets, 0, options->requests_max * sizeof *client->tickets);
+    memset(client->writers, 0, options->tables_max * sizeof *client->writers);
+    memset(client->credit.sent_ns, 0,
+           ((size_t)client->credit.sent_mask + 1) * sizeof *client->credit.sent_ns);
     for (uint32_t i = 0; i < client->flights_max; i++) {
         client->flights[i].next = (uint16_t)(i + 1 < client->flights_max ? i + 1 : CLIENT_NONE);
     }
     for (uint32_t i = 0; i < options->requests_max; i++) {
         client->tickets[i].next = (uint16_t)(i + 1 < options->requests_max ? i + 1 : CLIENT_NONE);
     }
-    for (uint32_t i = 0; i < client->slots_max; i++) {
-        client->slots[i].next_free = (uint16_t)(i + 1 < client->slots_max ? i + 1 : CLIENT_NONE);
-    }
+    client->slot_free = CLIENT_NONE;
     for (uint32_t i = 0; i < options->messages_max; i++) {
-        client->messages[i].next =
-            (uint16_t)(i + 1 < options->messages_max ? i + 1 : CLIENT_NONE);
-        client->messages[i].timer =
-            (struct client_timer){.kind = TIMER_MESSAGE, .index = (uint16_t)i};
+        client->messages[i] = (struct client_message){
+            .timer = {.kind = TIMER_MESSAGE, .index = (uint16_t)i},
+            .body = client->messages[i].body,
+            .runs = client->messages[i].runs,
+            .created = client->messages[i].created,
+            .next = (uint16_t)(i + 1 < options->messages_max ? i + 1 : CLIENT_NONE)};
     }
     client->message_free_count = options->messages_max;
     client->sample_first = CLIENT_NONE;
@@ -220,14 +220,15 @@ int rp_client_open(struct rp_client **client_out, void *memory, size_t bytes,
         return refuse(
             error, "the block is smaller than rp_client_bytes says, or not aligned to 64 bytes");
     }
-    memset(memory, 0, bytes);
     struct rp_client *client = memory;
+    memset(client, 0, sizeof *client);
     client->options = settled;
     (void)lay_out(client, memory);
     link_pools(client);
     client->now_ns = now_ns;
     client->updates.capacity = update_entries(&settled);
-    client->updates.seen_mask = seen_places(&settled) - 1;
+    client->updates.seen_places = seen_places(update_entries(&settled));
+    client->updates.stamp = UINT32_MAX; /* the first post clears the stamps */
     client->updates.segments_max = settled.requests_max;
     client->updates.sender = (struct client_sender){.kind = SENDER_UPDATES};
     rp_random_seed(&client->random, settled.seed);

@@ -95,6 +95,7 @@ struct rp_push_state { /* what a table's writer has done so far */
 
 /* ---- life ---- */
 size_t rp_client_bytes(const struct rp_client_options *options, char error[256]);
+/* memory: of any content; most of it is not touched before it is used. */
 int rp_client_open(struct rp_client **client, void *memory, size_t bytes,
                    const struct rp_client_options *options, const struct rp_peer *server,
                    uint64_t now_ns, char error[256]);

@@ -63,6 +63,8 @@ void rp_client_session_rebind(struct rp_client *client, struct rp_port *port);
 void rp_client_session_ponged(struct rp_client *client);
 
 /* ---- client_request.c ---- */
+/* Points a slot at its part of the memory (null: only measures); returns how large that is. */
+size_t rp_client_slot_open(struct client_slot *slot, uint8_t *memory, uint32_t batch_max);
 int rp_client_ticket_new(struct rp_client *client, uint8_t op, uint16_t table,
                          uint64_t deadline_ns, int slot);
 struct client_ticket *rp_client_ticket_at(struct rp_client *client, int ticket);

@@ -23,13 +23,34 @@ uint16_t rp_client_ticket_index(const struct rp_client *client,
 
 /* ---- life of a ticket ---- */
 
-static int take_slot(struct rp_client *client, struct client_ticket *ticket) {
-    if (client->slot_free == CLIENT_NONE) {
-        return 0;
+size_t rp_client_slot_open(struct client_slot *slot, uint8_t *memory, uint32_t batch_max) {
+    size_t bitmap = CLIENT_DATAGRAMS_MAX / 8;
+    size_t holes = (batch_max + 63) / 64 * sizeof(uint64_t);
+    size_t map = (batch_max * sizeof(uint32_t) + 63) & ~(size_t)63;
+    if (slot != NULL) {
+        slot->fetch.received = (void *)memory;
+        slot->fetch.asked = (void *)(memory + bitmap);
+        slot->sample.map = (void *)(memory + 2 * bitmap);
+        slot->sample.holes = (void *)(memory + 2 * bitmap + map);
     }
-    ticket->slot = client->slot_free;
-    client->slot_free = client->slots[ticket->slot].next_free;
-    return 1;
+    return 2 * bitmap + map + holes;
+}
+
+static int slots_left(const struct rp_client *client) {
+    return client->slot_free != CLIENT_NONE || client->slots_used < client->slots_max;
+}
+
+/* The one freed last; one never taken where none is free. */
+static void take_slot(struct rp_client *client, struct client_ticket *ticket) {
+    if (client->slot_free != CLIENT_NONE) {
+        ticket->slot = client->slot_free;
+        client->slot_free = client->slots[ticket->slot].next_free;
+        return;
+    }
+    ticket->slot = (uint16_t)client->slots_used++;
+    (void)rp_client_slot_open(&client->slots[ticket->slot],
+                              client->slot_memory + ticket->slot * client->slot_bytes,
+                              client->options.batch_max);
 }
 
 static void free_slot(struct rp_client *client, struct client_ticket *ticket) {
@@ -47,7 +68,7 @@ int rp_client_ticket_new(struct rp_client *client, uint8_t op, uint16_t table,
     if (client->session.state == SESSION_ENDED || client->closing) {
         return client->closing ? -RP_CLOSED : client->session.status;
     }
-    if (index == CLIENT_NONE || (slot && client->slot_free == CLIENT_NONE)) {
+    if (index == CLIENT_NONE || (slot && !slots_left(client))) {
         return -RP_FULL;
     }
     struct client_ticket *ticket = &client->tickets[index];
@@ -67,7 +88,7 @@ int rp_client_ticket_new(struct rp_client *client, uint8_t op, uint16_t table,
         .op = op,
     };
     if (slot) {
-        (void)take_slot(client, ticket);
+        take_slot(client, ticket);
     }
     rp_client_timer_set(client, &ticket->deadline, deadline_ns);
     rp_client_sender_add(client, &ticket->sender);

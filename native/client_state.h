@@ -232,7 +232,7 @@ struct client_updates {
     uint32_t *seen;                  /* open addressing over the entries of one post */
     uint32_t *seen_stamp;
     uint32_t stamp;
-    uint32_t seen_mask;
+    uint32_t seen_places;
     uint32_t capacity;
     uint32_t fill; /* places in the ring: the next entry goes here */
     uint32_t cut;  /* the next datagram begins here */
@@ -433,7 +433,10 @@ struct rp_client {
     uint16_t sample_first; /* tickets of samples under way, in the order of posting */
     uint16_t publisher;    /* the ticket whose publication is under way: one at a time */
     struct client_slot *slots;
+    uint8_t *slot_memory; /* slot_bytes for each: bitmaps and map */
+    size_t slot_bytes;
     uint32_t slots_max;
+    uint32_t slots_used; /* those beyond were never taken, nor written */
     uint16_t slot_free;
     struct client_updates updates;
     struct client_message *messages;

@@ -41,14 +41,15 @@ static uint32_t hash(uint64_t key) {
  * entries added. */
 static uint32_t append(struct client_updates *updates, uint32_t count, uint64_t key,
                        double priority) {
-    uint32_t at = hash(key) & updates->seen_mask;
+    uint32_t mask = updates->seen_places - 1;
+    uint32_t at = hash(key) & mask;
     while (updates->seen_stamp[at] == updates->stamp) {
         struct rp_update_entry *entry = &updates->entries[updates->seen[at]];
         if (entry->key == key) {
             entry->priority = priority;
             return 0;
         }
-        at = (at + 1) & updates->seen_mask;
+        at = (at + 1) & mask;
     }
     uint32_t place = (updates->fill + count) % updates->capacity;
     updates->seen_stamp[at] = updates->stamp;
@@ -59,8 +60,7 @@ static uint32_t append(struct client_updates *updates, uint32_t count, uint64_t 
 
 static void next_stamp(struct client_updates *updates) {
     if (++updates->stamp == 0) {
-        memset(updates->seen_stamp, 0,
-               ((size_t)updates->seen_mask + 1) * sizeof *updates->seen_stamp);
+        memset(updates->seen_stamp, 0, updates->seen_places * sizeof *updates->seen_stamp);
         updates->stamp = 1;
     }
 }

@@ -211,6 +211,7 @@ SCRIPT_UNUSED static void world_client(struct world *world,
     CHECK(bytes > 0, "%s", error);
     free(world->memory);
     world->memory = aligned_alloc(64, bytes);
+    memset(world->memory, 0xA5, bytes);
     CHECK(rp_client_open(&world->client, world->memory, bytes, options,
                          &world->ports[0].base.address, world->now_ns, error) == 0, "%s", error);
 }
