@@ -132,8 +132,9 @@ static uint64_t next_sent(struct world *world)
     return world->now_ns;
 }
 
-/* 2. Given a path on which everything is lost. Expect repeats at distances that double; another request to
- *    begin with the time-out reached, not anew; and the short one back after one answer. */
+/* 2. Given a path on which everything is lost. Expect repeats at distances that double; another
+ *    request to begin with the time-out reached, not anew; and the short one back after an answer.
+ */
 static void situation_back_off(void)
 {
     struct world *world = fresh(2, 0);
