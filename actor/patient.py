@@ -1,7 +1,7 @@
 """A writer that waits where another gives up, and says so once.
 
 The table's limiter holds an actor back while no learner samples: that may last minutes, and a new
-session would not help. What was not taken stays in the writer, so waiting is sending again. A
+session would not help. A call that times out has taken nothing, so waiting is calling again. A
 server that does not answer at all is given up after SILENCE_S, so that the caller can connect anew.
 Waits are cut into slices, between which a signal is noticed.
 """
@@ -36,15 +36,15 @@ class Patient:
 
     def append(self, rows: Rows) -> None:
         """As Writer.append, once everything before is taken."""
-        self._until_taken(lambda: self.writer.append(rows))
+        self._repeat(lambda: self.writer.append(rows))
 
     def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
         """As Writer.create, once everything before is taken."""
-        self._until_taken(lambda: self.writer.create(streams, steps, priorities))
+        self._repeat(lambda: self.writer.create(streams, steps, priorities))
 
     def send(self) -> None:
         """As Writer.send."""
-        self._until_taken(self.writer.send)
+        self._repeat(self.writer.send)
 
     def flush(self) -> None:
         """As Writer.flush."""
@@ -63,18 +63,11 @@ class Patient:
         """As Writer.close."""
         self.writer.close(timeout)
 
-    def _until_taken(self, call: Callable[[], Any]) -> None:
-        """`call`, which the writer accepts even where not all of it is taken; then the rest.
-
-        Every call leaves the writer empty, so a time-out can only be about this call's own rows.
-        """
-        try:
-            call()
-        except Timeout:
-            self._repeat(self.writer.send)
-
     def _repeat(self, call: Callable[[], Any]) -> None:
-        """`call` again and again until it does not time out, or it is time to give up."""
+        """`call` again and again until it does not time out, or it is time to give up.
+
+        A call that times out has taken nothing, so repeating it does nothing twice.
+        """
         begin = heard = time.monotonic()
         said = False
         while True:

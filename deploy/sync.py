@@ -94,7 +94,7 @@ class InTurn:
             number=0,
             actors=1,
             seed=seed,
-            writer=self.actor_client.writer(TABLE, streams=self.envs.num_envs),
+            writer=self.actor_client.writer(TABLE, autoreset=self.envs),
         )
         self.owed = 0.0
         self.pull_at = 0

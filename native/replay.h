@@ -192,6 +192,22 @@ void rp_importance_odds(const struct rp_landing *landing, const struct rp_weighi
                         uint32_t count, double uniform);
 void rp_importance_weights(const struct rp_weighing *weighing, uint32_t count);
 
+/* ---- whether what is about to be written is finite ---- */
+struct rp_float_column { /* of a record */
+    uint32_t offset; /* bytes from the record's start */
+    uint32_t count;  /* numbers */
+    uint32_t width;  /* bytes of one: 2, 4 or 8 */
+};
+struct rp_floats { /* the caller's; records lie in groups, such as the streams of one step */
+    const uint8_t *records;
+    const struct rp_float_column *columns;
+    uint32_t record_bytes;
+    uint32_t group; /* records */
+    uint32_t column_count;
+};
+/* 1: the columns of all records of this group hold neither NaN nor infinity. */
+int rp_floats_finite(const struct rp_floats *floats, uint64_t group);
+
 /* ---- measuring a link: the same work over any transport (`bench --ladder`) ----
  * A put is `batch` steps pushed as items, in a table that holds steps of one column of `bytes`, its
  * writer open with one stream; a get is a sample of `batch` such items. What comes back is checked:

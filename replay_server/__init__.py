@@ -3,7 +3,7 @@
     spec = spec_from(env)
     table = Table("main", step=spec, plan=NStep(3), capacity=100_000)
     with Server([table], "udp://127.0.0.1:0", seed=1) as server, Client(server.address) as client:
-        with client.writer("main", streams=envs.num_envs, autoreset=envs) as writer: ...
+        with client.writer("main", autoreset=envs) as writer: ...
         batch = client.sample("main", 512, beta=0.4)
         client.update_priorities("main", batch, priority_from_td(td))
 

@@ -10,7 +10,12 @@ Gymnasium's vector environments end an episode in one of three ways, and say whi
     disabled    the final one    the observation itself   is an ordinary step; the caller has reset
                                                           that environment in between
 
-A single `Env` is "disabled" with one environment and no leading axis (mode "single").
+A single `Env` is "disabled" with one environment and no leading axis (mode "single"); inside
+`gymnasium.wrappers.Autoreset` it is "next-step", with one environment.
+
+A mode that is not the environment's joins the end of one episode to the start of the next, and the
+rows look right. So what contradicts the mode is an error: final observations in `infos` where the
+mode has none, none where it must have them, an episode that ends in a step that nobody took.
 
 Whatever the mode, what is stored is the same. An episode of T steps is T + 1 rows in one stream:
 
@@ -35,10 +40,12 @@ from typing import Any
 
 import numpy as np
 
-from .spec import Spec, SpecError, fitted
+from .spec import Column, Spec, SpecError, fitted, require_finite
 
 MODES = ("next-step", "same-step", "disabled", "single")
+FINALS = ("final_obs", "final_observation")  # in infos of same-step environments, by release
 OPEN, TERMINATED, TRUNCATED = 0, 1, 2
+WRAPPERS_MAX = 64
 
 
 @dataclass(frozen=True)
@@ -62,10 +69,33 @@ class Rows:
     started: np.ndarray
 
 
+def is_vector(env: Any) -> bool:
+    """Whether `env` is a Gymnasium VectorEnv; SpecError where it is no environment of Gymnasium."""
+    if hasattr(env, "single_observation_space"):
+        return True
+    if hasattr(env, "num_envs") or not hasattr(env, "step"):
+        raise SpecError(
+            f"autoreset={type(env).__name__} is neither a Gymnasium Env nor a VectorEnv; say how "
+            f"its episodes follow each other: one of {', '.join(MODES)}"
+        )
+    return False
+
+
+def resets_itself(env: Any) -> bool:
+    """Whether gymnasium.wrappers.Autoreset is among the wrappers of a single Env."""
+    layer, seen = env, 0
+    while layer is not None and seen < WRAPPERS_MAX:
+        for kind in type(layer).__mro__:
+            if kind.__name__ == "Autoreset" and kind.__module__.startswith("gymnasium."):
+                return True
+        layer, seen = getattr(layer, "env", None), seen + 1
+    return False
+
+
 def mode_of(env: Any) -> str:
     """The mode of a Gymnasium Env or VectorEnv; SpecError where a VectorEnv does not say."""
-    if not hasattr(env, "single_observation_space"):
-        return "single"
+    if not is_vector(env):
+        return "next-step" if resets_itself(env) else "single"
     # The environment's own word first: ale-py writes metadata into a dict that all vectors share.
     stated = getattr(getattr(env, "unwrapped", env), "autoreset_mode", None)
     stated = stated or (getattr(env, "metadata", None) or {}).get("autoreset_mode")
@@ -74,6 +104,12 @@ def mode_of(env: Any) -> str:
     if name not in modes:
         raise SpecError(
             f"metadata['autoreset_mode'] is {stated!r}; expected one of {', '.join(modes)}"
+        )
+    parts = getattr(getattr(env, "unwrapped", env), "envs", None) or ()
+    if name == "Disabled" and any(map(resets_itself, parts)):
+        raise SpecError(
+            "the vector environment leaves resets to its caller (autoreset_mode Disabled), but "
+            "gymnasium.wrappers.Autoreset inside it resets too: take the wrapper away"
         )
     return modes[name]
 
@@ -99,9 +135,14 @@ def _read_flags(flags: np.ndarray, name: str, infos: Mapping[str, Any]) -> None:
 
 
 class Autoreset:
-    """Turns calls of `step` into rows; one object per environment (vector), one owner."""
+    """Turns calls of `step` into rows; one object per environment (vector), one owner.
 
-    def __init__(self, spec: Spec, mode: str, count: int = 1) -> None:
+    finite_observations: NaN and infinities in observations are refused, as in rewards always.
+    """
+
+    def __init__(
+        self, spec: Spec, mode: str, count: int = 1, *, finite_observations: bool = True
+    ) -> None:
         if mode not in MODES:
             raise SpecError(f"autoreset mode {mode!r}; expected one of {MODES}")
         if count < 1 or (mode == "single" and count != 1):
@@ -117,6 +158,11 @@ class Autoreset:
             and c not in spec.group("action")
         )
         self._observations = spec.group("observation")
+        self.finite_observations = finite_observations
+        self.finite = ["reward"] if "reward" in spec.names else []
+        if finite_observations:
+            self.finite += [column.name for column in self._observations]
+        self.leading = mode != "single"  # callers give the axis of environments; for messages
         self.made_up = np.zeros(count, np.bool_)
         self.any_made_up = False
 
@@ -173,7 +219,10 @@ class Autoreset:
         given |= self._columns("observation", observation)
         given |= self._columns("action", action)
 
-        columns = {c.name: fitted(c, given[c.name], self.count) for c in self.spec}
+        columns = {c.name: self._fitted(c, given[c.name]) for c in self.spec}
+        for name in self.finite:
+            taken = columns[name][~self.made_up] if self.any_made_up else columns[name]
+            require_finite(name, taken)
         real, ended, closing = self.ends(
             terminated, truncated, next_observation, infos, final_observation
         )
@@ -200,12 +249,60 @@ class Autoreset:
         The one place that changes what the next call is; SpecError before it does.
         """
         real = ~self.made_up
-        ended = (terminated | truncated) & real
+        over = terminated | truncated
+        ended = over & real
+        if ended.any() or (over & self.made_up).any():
+            self._contradicted(ended, over & self.made_up, infos, final_observation)
         closing = self._closing(ended, terminated, next_observation, infos, final_observation)
         if self.mode == "next-step":
             self.made_up = ended
             self.any_made_up = True in ended.tolist()
         return real, ended, closing
+
+    def _contradicted(
+        self,
+        ended: np.ndarray,
+        ended_twice: np.ndarray,
+        infos: Mapping[str, Any] | None,
+        final_observation: Any,
+    ) -> None:
+        """SpecError where what `step` returned shows that the mode is not the environment's."""
+        given = next((name for name in FINALS if infos and name in infos), None)
+        wrong = ""
+        if ended_twice.any():
+            i = int(np.argmax(ended_twice))
+            wrong = f"environment {i} ended again in the step in which it should have been reset"
+        elif given and (
+            self.mode == "next-step" or (self.mode != "same-step" and final_observation is None)
+        ):
+            wrong = f"infos holds {given!r}, which only same-step environments give"
+        elif (
+            self.mode == "same-step"
+            and infos is not None
+            and final_observation is None
+            and "final_obs" not in infos
+        ):
+            i = int(np.argmax(ended))
+            wrong = f"environment {i} ended and infos holds no 'final_obs'"
+        if wrong:
+            raise SpecError(
+                f"{wrong}: the mode {self.mode!r} is not this environment's, and the items would "
+                "run from one episode into the next; hand the environment over "
+                "(client.writer(..., autoreset=envs)), or name its mode"
+            )
+
+    def _shown(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape as the caller gave it."""
+        return shape if self.leading else shape[1:]
+
+    def _fitted(self, column: Column, array: Any) -> np.ndarray:
+        expected, got = (self.count, *column.shape), np.shape(array)
+        if got != expected:
+            raise SpecError(
+                f"column {column.name!r}: expected shape {self._shown(expected)}, "
+                f"got {self._shown(got)}"
+            )
+        return fitted(column, array, self.count)
 
     def _batched(self, value: Any) -> np.ndarray:
         array = np.asarray(value)
@@ -215,7 +312,8 @@ class Autoreset:
         flags = self._batched(value)
         if flags.shape != (self.count,) or flags.dtype != np.bool_:
             raise SpecError(
-                f"{name}: expected bool {(self.count,)}, got {flags.dtype} {flags.shape}"
+                f"{name}: expected bool {self._shown((self.count,))}, "
+                f"got {flags.dtype} {self._shown(flags.shape)}"
             )
         return flags
 
@@ -245,10 +343,15 @@ class Autoreset:
             final_observation = (infos or {}).get("final_obs")
         elif final_observation is None:
             final_observation = next_observation
-        if not _is_per_environment(final_observation):
+        if _is_per_environment(final_observation):
+            closing = self._closing_one_by_one(ended, terminated, final_observation)
+        else:
             flat = self._columns("observation", final_observation)
-            return {c.name: fitted(c, flat[c.name], self.count)[ended] for c in self._observations}
-        return self._closing_one_by_one(ended, terminated, final_observation)
+            closing = {c.name: self._fitted(c, flat[c.name])[ended] for c in self._observations}
+        if self.finite_observations:
+            for name, rows in closing.items():
+                require_finite(name, rows)
+        return closing
 
     def _closing_one_by_one(
         self, ended: np.ndarray, terminated: np.ndarray, finals: Any
@@ -266,8 +369,15 @@ class Autoreset:
             if final is not None:
                 flat = self.spec.flatten("observation", final)
                 for c in columns:
-                    closing[c.name][row] = fitted(c, np.asarray(flat[c.name])[None], 1)[0]
+                    closing[c.name][row] = self._closing_of(c, flat[c.name])
         return closing
+
+    def _closing_of(self, column: Column, value: Any) -> np.ndarray:
+        if np.shape(value) != column.shape:
+            raise SpecError(
+                f"column {column.name!r}: expected shape {column.shape}, got {np.shape(value)}"
+            )
+        return fitted(column, np.asarray(value)[None], 1)[0]
 
 
 def _is_per_environment(final_observation: Any) -> bool:

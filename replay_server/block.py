@@ -73,10 +73,6 @@ class Block:
             setattr(raw, name, memory)
         self.raw = raw
 
-    @property
-    def full(self) -> bool:
-        return self.steps == self.steps_max
-
     def lay(self, rows: Rows) -> None:
         """One more step; the block is not full. SpecError where the columns are not its own."""
         at = self.steps
@@ -110,6 +106,23 @@ class Block:
             for name, column in closing.items():
                 self.closing_columns[name][self.closing : end] = column
             self.closing = end
+
+    def floats(self, names: list[str]) -> Any:
+        """What rp_floats_finite takes to look at one step: those of these columns that are floats;
+        None where none is."""
+        columns = [self.spec[name] for name in names if self.spec[name].dtype.kind == "f"]
+        if not columns:
+            return None
+        raw: Any = ffi.new("struct rp_floats *")
+        described = ffi.new("struct rp_float_column[]", len(columns))
+        for at, column in enumerate(columns):
+            described[at].offset = self.spec.offsets[column.name]
+            described[at].count = column.size // column.dtype.itemsize
+            described[at].width = column.dtype.itemsize
+        raw.records, raw.columns, raw.column_count = self.raw.rows, described, len(columns)
+        raw.record_bytes, raw.group = self.spec.record_size, self.streams
+        self.held.append(described)
+        return raw
 
     def push(self, link: Any, table: int, timeout_ns: int) -> int:
         """Hands over what is left: 0 all of it, PENDING: call again, or a status."""

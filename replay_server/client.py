@@ -27,12 +27,10 @@ from .batch import Batch, Keys, Landing, Shapes, keys_of
 from .batches import Batches
 from .errors import (
     ConfigError,
-    OverBudget,
     ServerRestarted,
     ShortBatch,
     StaleEpoch,
     UnknownTable,
-    WeightsGone,
 )
 from .plain_rows import PlainRows, packed
 from .priorities import UpdateResult, Updates, checked_priorities
@@ -40,9 +38,9 @@ from .remote import RemoteTable, document_of
 from .spec import Spec
 from .stats import Stats, stats_of
 from .table import layout_of
-from .writer import Writer, let_go_on
+from .weights import Weights
+from .writer import Writer, let_go_on, resolved_mode
 
-WEIGHTS_FIRST_BYTES = 1 << 20
 MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
 
 
@@ -83,8 +81,8 @@ class Client:
         self._plain: dict[str, PlainRows] = {}
         self._extending = threading.Lock()
         self._writers: weakref.WeakSet[Writer] = weakref.WeakSet()
-        self._weights_bytes = WEIGHTS_FIRST_BYTES
         self._link = self._open_link()
+        self._weights = Weights(self._link)
         self._updates = Updates(self._link)
         try:
             for name, spec in (specs or {}).items():
@@ -202,27 +200,42 @@ class Client:
     def writer(
         self,
         table: str,
-        streams: int = 1,
+        streams: int | None = None,
         *,
         autoreset: Any = None,
+        finite_observations: bool = True,
         spec: Spec | None = None,
         timeout: float | None = None,
     ) -> Writer:
         """A writer of `streams` environments, with a session of its own.
 
-        autoreset: the environment itself, or its mode: "next-step", "same-step", "disabled", or
-        "single". By default "single" for one stream and "next-step", Gymnasium's own default, for
-        more. Raises NoRoom where the table's writers are all taken.
+        streams    episodes open at once; by default those of the environment handed over, or one
+        autoreset  how an episode follows another: the environment itself (Env or VectorEnv), or
+                   the mode by name: "next-step", "same-step", "disabled", "single". One stream is
+                   "single" where nothing is said; several need it, since a wrong mode joins
+                   episodes silently
+        finite_observations  NaN and infinities in observations are refused, as in rewards always
+        spec       what the columns must be
+
+        Raises ConfigError where these contradict each other, NoRoom where the table's writers are
+        all taken.
         """
         timeout = self.timeout if timeout is None else timeout
-        if autoreset is None:
-            autoreset = "single" if streams == 1 else "next-step"
+        streams, mode, single = resolved_mode(streams, autoreset)
         remote = self.look_up(table, timeout)
         if spec is not None:
             remote.expect(spec)
         link = self._open_link()
         try:
-            writer = Writer(link, remote, streams, autoreset, timeout)
+            writer = Writer(
+                link,
+                remote,
+                streams,
+                mode,
+                timeout,
+                single=single,
+                finite_observations=finite_observations,
+            )
         except BaseException:
             link.close(0.0)
             raise
@@ -471,15 +484,7 @@ class Client:
 
     def publish_weights(self, weights: bytes, timeout: float | None = None) -> int:
         """Makes `weights` the newest version for everyone; the number the server gave it."""
-        timeout = self.timeout if timeout is None else timeout
-        if len(weights) == 0:
-            raise ConfigError("the weights are 0 bytes; expected at least 1")
-        memory, version = ffi.from_buffer("uint8_t[]", weights), ffi.new("uint64_t *")
-        ticket = self._link.post(
-            lib.rp_link_publish, memory, len(weights), version, timeout=timeout
-        )
-        self._link.wait(ticket, f"publishing {len(weights)} bytes of weights", timeout)
-        return version[0]
+        return self._weights.publish(weights, self.timeout if timeout is None else timeout)
 
     def pull_weights(
         self, newer_than: int = 0, timeout: float | None = None
@@ -490,36 +495,7 @@ class Client:
             self.ping(timeout)
             if self.weights_version <= newer_than:
                 return None
-        for _ in range(8):
-            status, version, weights = self._pull(timeout)
-            if status == 0:
-                return (version, weights) if version > newer_than else None
-            if status == -_native.NUMBERS["NO_WEIGHTS"]:
-                return None
-            if _native.STATUSES[-status] not in ("TOO_LARGE", "GONE"):
-                _native.check(status, "pulling weights")
-        raise WeightsGone("pulling weights: they changed faster than they could be fetched")
-
-    def _pull(self, timeout: float) -> tuple[int, int, bytes]:
-        target = np.empty(self._weights_bytes, np.uint8)
-        size, version = ffi.new("uint64_t *"), ffi.new("uint64_t *")
-        ticket = self._link.post(
-            lib.rp_link_blob,
-            lib.RP_BLOB_WEIGHTS,
-            0,
-            0,
-            _native.pointer("uint8_t[]", target),
-            len(target),
-            size,
-            version,
-            timeout=timeout,
-        )
-        status, _, _ = self._link.outcome(ticket, "pulling weights", timeout)
-        if status == -_native.NUMBERS["TOO_LARGE"]:
-            if size[0] > lib.RP_BLOB_BYTES_MAX:
-                raise OverBudget(f"the server's weights are {size[0]} bytes, beyond any limit")
-            self._weights_bytes = int(size[0])
-        return status, version[0], target[: size[0]].tobytes() if status == 0 else b""
+        return self._weights.pull(newer_than, timeout)
 
     # -- the server ------------------------------------------------------------------------------
 

@@ -155,6 +155,10 @@ class EngineError(ReplayError):
     """The server refused something the client library should not have sent; please report it."""
 
 
+class ItemsFailed(RuntimeWarning):
+    """Items that a writer asked for and that can never be drawn: told at its flush and close."""
+
+
 def _rebuilt(kind: type, arguments: tuple, attributes: dict) -> ReplayError:
     error = kind.__new__(kind, *arguments)
     error.args = arguments

@@ -8,17 +8,21 @@ refuse anything, and must never take what Autoreset.rows would store differently
 tests/test_block.py.
 
 Casts that are allowed here are those of `spec.fitted` that cannot fail: a float64 reward in a
-float32 column, and for one environment Python's own numbers.
+float32 column, and for one environment Python's own numbers. A step that holds a NaN or an infinity
+once it is laid down is NOT_LAID too: the slow way then says where.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from ._native import lib
 from .block import Block
 
+is_finite = lib.rp_floats_finite
 NOT_LAID, QUIET, ENDED = range(3)
 PLAIN = ("observation", "action", "reward", "terminated")
 BOOL = np.dtype(np.bool_)
@@ -33,10 +37,12 @@ class Laying:
         *("block", "usable", "quiet", "observation", "action", "reward", "terminated"),
         *("observation_dtype", "action_dtype", "reward_dtype", "reward_other"),
         *("observation_shape", "action_shape", "flags_shape", "action_types", "reward_types"),
+        *("floats", "reward_max"),
     )
 
-    def __init__(self, block: Block, single: bool) -> None:
-        """`single`: steps come without the leading axis of environments."""
+    def __init__(self, block: Block, single: bool, finite: list[str]) -> None:
+        """`single`: steps come without the leading axis of environments. `finite`: columns in which
+        NaN and infinities are refused."""
         spec, lead = block.spec, () if single else (block.streams,)
         self.block = block
         self.usable = set(spec.names) == set(PLAIN) and spec["terminated"].dtype == BOOL
@@ -54,6 +60,9 @@ class Laying:
         self.observation_shape = (*lead, *spec["observation"].shape)
         self.action_shape = (*lead, *spec["action"].shape)
         self.flags_shape = lead
+        floats = self.reward_dtype in FLOATS
+        self.reward_max = float(np.finfo(self.reward_dtype).max) if floats else math.inf
+        self.floats = block.floats([name for name in finite if name in PLAIN])
         self.quiet = bytes(block.streams)
         self.action_types = self._scalar_types(spec["action"])
         self.reward_types = self._scalar_types(spec["reward"])
@@ -92,8 +101,14 @@ class Laying:
         at = self.block.steps
         self.observation[at] = observation
         self.action[at] = action
-        self.reward[at] = reward
+        if reward.dtype is self.reward_dtype:
+            self.reward[at] = reward
+        else:
+            with np.errstate(over="ignore"):  # it is looked at once it lies there
+                self.reward[at] = reward
         self.terminated[at] = terminated
+        if self.floats is not None and not is_finite(self.floats, at):
+            return NOT_LAID
         quiet = self.quiet
         return QUIET if terminated.tobytes() == quiet == truncated.tobytes() else ENDED
 
@@ -109,6 +124,7 @@ class Laying:
             and type(truncated) in FLAGS
             and not (terminated or truncated)
             and type(reward) in self.reward_types
+            and -self.reward_max <= reward <= self.reward_max
             and type(observation) is np.ndarray
             and observation.dtype is self.observation_dtype
             and observation.shape == self.observation_shape
@@ -129,4 +145,6 @@ class Laying:
         self.observation[at] = observation
         self.reward[at] = reward
         self.terminated[at] = False
+        if self.floats is not None and not is_finite(self.floats, at):
+            return NOT_LAID
         return QUIET

@@ -323,7 +323,35 @@ def fitted(column: Column, value: Any, count: int) -> np.ndarray:
         raise SpecError(
             f"column {column.name!r}: expected dtype {column.dtype.name}, got {array.dtype.name}"
         )
-    return array.astype(column.dtype)
+    with np.errstate(over="ignore"):
+        cast = array.astype(column.dtype)
+    if column.dtype.kind == "f" and not widens:
+        lost = np.isinf(cast) & ~np.isinf(array)
+        if lost.any():
+            raise SpecError(
+                f"column {column.name!r}: {column.dtype.name} holds numbers up to "
+                f"{np.finfo(column.dtype).max:.3g}, got {array[lost][0]:.3g}"
+            )
+    return cast
+
+
+def require_finite(name: str, array: np.ndarray) -> None:
+    """SpecError that names the first NaN or infinity of column `name`; integers hold none."""
+    if array.dtype.kind != "f":
+        return
+    wrong = ~np.isfinite(array)
+    if wrong.any():
+        place = [int(i) for i in np.argwhere(wrong)[0]]
+        found = array[tuple(place)]
+        remedy = (
+            "; find where the environment makes it"
+            if name == "reward"
+            else "; find where the environment makes it, or say finite_observations=False"
+        )
+        raise SpecError(
+            f"column {name!r}: expected finite numbers, got {found} at {place}{remedy}: one such "
+            "number in a batch makes every weight of a learner NaN"
+        )
 
 
 def _flatten_into(flat: dict[str, Any], name: str, value: Any, leaves: Mapping[str, int]) -> None:

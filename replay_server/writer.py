@@ -16,13 +16,19 @@ are created then, with the running maximum: whoever has no priorities need not c
 What `add` takes waits here, some dozens of rows or HOLD_S at most, and is handed to the link in one
 call (block.py); the link sends full datagrams at once. `send` hands over and sends what there is,
 `flush` waits until it is stored: acknowledged is what the server acknowledged, never what `add`
-returned from. Rows that the server does not take in time (a limiter holds them back) stay here and
-go first with the next call: an exception loses nothing and nothing is sent twice. Closing the
-writer ends its session: open episodes are cut at their last stored row.
+returned from. What was taken and the server does not let in yet (a limiter holds it back) stays
+here and goes first; a call of `add`, `append` or `create` that raises Timeout or LimiterBlocked has
+taken nothing: call it again with the same step. Closing the writer ends its session: open episodes
+are cut at their last stored row.
+
+A thread owns the writer from its first `add` to its `flush`: two that add in turns would store
+episodes made of both. Numbers that are not finite are refused, in observations unless told not to.
 """
 
 from __future__ import annotations
 
+import threading
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,15 +41,18 @@ import numpy as np
 from . import _native
 from ._native import Deadline, Link, ffi, lib
 from .anchors import Anchors, Ready
-from .autoreset import MODES, Autoreset, Rows, mode_of
+from .autoreset import MODES, Autoreset, Rows, is_vector, mode_of
 from .block import Block
-from .errors import ClosedError, ConfigError, ReplayError
+from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError
 from .laying import NOT_LAID, QUIET, Laying
 from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import checked_priorities
 from .remote import RemoteTable
+from .spec import require_finite
 
 HOLD_S = 0.001
+NOT_TAKEN = "(nothing of this call was taken: call it again)"
+KEPT = "(what was added is kept and goes first)"
 
 
 @dataclass(frozen=True)
@@ -63,29 +72,35 @@ class WriterState:
 class Writer:
     """One place on a table. One thread owns it; `with` flushes at the end, and raises if it cannot.
 
-    Made by `Client.writer`. `link` is closed with the writer.
+    Made by `Client.writer`. `link` is closed with the writer. `single`: what steps in it is one
+    Env, whose values have no leading axis. `mode` is one of autoreset.MODES.
     """
 
     def __init__(
-        self, link: Link, table: RemoteTable, streams: int, autoreset: Any, timeout: float
+        self,
+        link: Link,
+        table: RemoteTable,
+        streams: int,
+        mode: str,
+        timeout: float,
+        *,
+        single: bool = False,
+        finite_observations: bool = True,
     ) -> None:
-        if not 1 <= streams <= lib.RP_STREAMS_MAX:
-            raise ConfigError(f"streams is {streams}; expected 1 to {lib.RP_STREAMS_MAX}")
         self.link, self.table, self.spec, self.timeout = link, table, table.spec, timeout
-        self.streams = streams
-        mode = autoreset if isinstance(autoreset, str) else mode_of(autoreset)
-        if mode not in MODES:
-            raise ConfigError(f"autoreset {mode!r}; expected an environment or one of {MODES}")
-        self._rows = Autoreset(self.spec, mode, streams)
+        self.streams, self._single = streams, single
+        self._rows = Autoreset(self.spec, mode, streams, finite_observations=finite_observations)
         self._anchors = Anchors(streams, table.ahead)
         self.window = ask_for_place(link, table, streams, timeout)
         self._block = Block(self.spec, streams, table.ahead)
-        self._laying = Laying(self._block, mode == "single")
+        self._laying = Laying(self._block, mode == "single", self._rows.finite)
         self._lay = self._laying.single if mode == "single" else self._laying.batch
         self._creates = _Creates()
         self._held = False  # the last hand-over was not taken whole
         self._due = 0.0  # when the block is handed over, full or not
-        self._owner: int | None = None  # the thread of the last hand-over
+        self._owner: int | None = None  # the thread that added since the last flush
+        self._owning = threading.Lock()
+        self._failed = 0  # items that failed, and were told
 
     # -- adding ----------------------------------------------------------------------------------
 
@@ -110,6 +125,7 @@ class Writer:
         told = (observation, action, reward, terminated, truncated)
         last = (next_observation, final_observation)
         if axis is not None:
+            self._rows.leading = False
             told, last, extras = axis(told), axis(last), axis(extras)
             life_lost = axis(life_lost)
         return self._add(*told, *last, infos, life_lost, extras)
@@ -134,7 +150,9 @@ class Writer:
         its last observation: in next_observation, in infos["final_obs"] (same-step mode), or in
         final_observation. `life_lost` cuts returns, not episodes; extras are the spec's own
         columns. Returns the anchors that became ready. Raises SpecError naming column, expected
-        and got, before anything is stored.
+        and got, or what contradicts the writer's autoreset mode; LimiterBlocked or Timeout where
+        what was added before is not let in within the writer's timeout. This step was not taken
+        then.
         """
         return self._add(
             observation,
@@ -163,8 +181,10 @@ class Writer:
         extras: dict[str, Any],
     ) -> Ready:
         block, autoreset = self._block, self._rows
+        if self._owner != get_ident():
+            self._take_over()
         if self._held or block.steps == block.steps_max:
-            self._drain(self.timeout)
+            self._drain(self.timeout, f"adding {NOT_TAKEN}")
         laid = NOT_LAID
         if self._laying.usable and life_lost is None and not extras:
             laid = self._lay(observation, action, reward, terminated, truncated)
@@ -194,16 +214,24 @@ class Writer:
             ready = self._anchors.advance_some(real, ended)
         block.pending = True
         if block.steps == block.steps_max or monotonic() >= self._due:
-            self._drain(self.timeout)
+            self._hand_over(0)
         return ready
 
     def append(self, rows: Rows) -> Ready:
-        """Rows made elsewhere, their items the caller's to create; what became ready."""
+        """Rows made elsewhere, their items the caller's to create; what became ready.
+
+        Raises as `add_batch` does, with nothing taken.
+        """
+        self._own()
+        for name in self._rows.finite:
+            require_finite(name, rows.columns[name])
+            if name in rows.closing:
+                require_finite(name, rows.closing[name])
         self._finish_pending()
-        self._drain(self.timeout)
+        self._drain(self.timeout, f"appending {NOT_TAKEN}")
         ready = self._accept(rows)
         self._block.items[self._block.steps - 1] = 0
-        self._drain(self.timeout)
+        self._hand_over(0)
         return ready
 
     def add_step(
@@ -221,7 +249,7 @@ class Writer:
 
         With the leading axis of a vector environment; without it for a single one.
         """
-        return self.add_batch(
+        return (self.add if self._single else self.add_batch)(
             observation=observation,
             action=action,
             reward=reward,
@@ -247,10 +275,12 @@ class Writer:
                 "the last observation that step returned there"
             )
         if cut.any():
+            self._own()
+            rows = self._rows.cut(cut, final_observation)
             self._finish_pending()
-            self._drain(self.timeout)
-            self._accept(self._rows.cut(cut, final_observation))
-            self._drain(self.timeout)
+            self._drain(self.timeout, f"ending episodes {NOT_TAKEN}")
+            self._accept(rows)
+            self._hand_over(0)
         self._rows.restart(mask)
 
     # -- items -----------------------------------------------------------------------------------
@@ -264,23 +294,24 @@ class Writer:
 
         Those that the last `add` returned are the caller's then, and not created any more.
         """
-        if self._block.pending:
-            self._block.items[self._block.steps - 1] = 0
-            self._block.pending = False
+        self._own()
         streams, steps = np.asarray(streams), np.asarray(steps)
         count = len(steps)
         if streams.shape != (count,) or steps.shape != (count,):
             raise ConfigError(f"streams {streams.shape} and steps {steps.shape} must be [K] alike")
-        if count == 0:
-            return
-        if streams.min() < 0 or streams.max() >= self.streams:
+        if count and (streams.min() < 0 or streams.max() >= self.streams):
             raise ConfigError(f"stream {streams.max()}: this writer has {self.streams}")
-        if (steps < 0).any() or (steps >= self._anchors.next_step[streams]).any():
+        if count and (steps.min() < 0 or (steps >= self._anchors.next_step[streams]).any()):
             raise ConfigError("an item can only be created at a step this writer has added")
         masses = None if priorities is None else checked_priorities(priorities, count)
-        self._drain(self.timeout)
+        if self._block.pending:
+            self._block.items[self._block.steps - 1] = 0
+            self._block.pending = False
+        if count == 0:
+            return
+        self._drain(self.timeout, f"creating items {NOT_TAKEN}")
         self._creates = _Creates(streams.astype(np.uint16), steps.astype(np.uint64), masses)
-        self._drain(self.timeout)
+        self._hand_over(0)
 
     def _finish_pending(self) -> None:
         """What the last `add` returned and nobody created becomes items with the next hand-over."""
@@ -292,29 +323,49 @@ class Writer:
         self._block.lay(rows)
         return self._anchors.advance(rows.streams, rows.ended_streams)
 
-    def _drain(self, timeout: float) -> None:
-        """Hands rows, then creates, to the link; what is not taken in time stays for next time."""
-        link, wait = self.link.raw, min(_native.nanoseconds(timeout), lib.RP_SLICE_NS)
-        block, creates, deadline = self._block, self._creates, None
-        self._held, self._owner = True, get_ident()
-        while True:
-            status = self._checked(block.push(link, self.table.number, wait))
-            if status == 0 and creates.begin < creates.end:
-                creates.begin += self._checked(creates.push(link, self.table.number, wait))
-            if status == 0 and creates.begin == creates.end:
-                break
+    def _own(self) -> None:
+        if self._owner != get_ident():
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """The writer is this thread's from here on; ConfigError where it is another's."""
+        with self._owning:
+            owners = [t.name for t in threading.enumerate() if t.ident == self._owner]
+            if self._owner is not None and owners:  # a thread being started has no ident either
+                raise ConfigError(
+                    f"this writer belongs to thread {owners[0]!r}, which has added steps and not "
+                    "flushed them: steps that two threads add in turns are no episodes; give each "
+                    "thread a writer of its own, or let that one call flush() first"
+                )
+            self._owner = get_ident()
+
+    def _hand_over(self, wait_ns: int) -> bool:
+        """Hands rows, then creates, to the link; True where it took all of them within wait_ns."""
+        block, creates, link = self._block, self._creates, self.link.raw
+        self._held = True
+        status = self._checked(block.push(link, self.table.number, wait_ns))
+        if status == 0 and creates.begin < creates.end:
+            creates.begin += self._checked(creates.push(link, self.table.number, wait_ns))
+        if status == 0 and creates.begin == creates.end:
+            self._held = False
+            self._due = monotonic() + HOLD_S
+        return not self._held
+
+    def _drain(self, timeout: float, what: str) -> None:
+        """Until the link has taken all that was added; what it does not take in time stays here."""
+        wait, deadline = min(_native.nanoseconds(timeout), lib.RP_SLICE_NS), None
+        while not self._hand_over(wait):
             if deadline is None:
                 deadline = Deadline(timeout)
             elif not deadline.left():
-                raise self._held_back("adding (what was not taken is kept and goes first)")
+                raise self._held_back(what)
             wait = min(deadline.left(), lib.RP_SLICE_NS)
-        self._held = False
-        self._due = monotonic() + HOLD_S
 
     def send(self) -> None:
         """Lets what was added leave now, full datagram or not; does not wait for answers."""
+        self._own()
         self._finish_pending()
-        self._drain(self.timeout)
+        self._drain(self.timeout, f"sending {KEPT}")
         self._checked(lib.rp_link_flush(self.link.raw, self.table.number))
 
     def go_on(self) -> None:
@@ -324,28 +375,49 @@ class Writer:
         """
         if self._owner == get_ident():
             with suppress(ReplayError):
-                self._drain(0.0)
+                self._hand_over(0)
         lib.rp_link_settle(self.link.raw, self.table.number, 0)
 
     def flush(self, timeout: float | None = None) -> WriterState:
-        """Waits until every row and item so far is acknowledged: stored. Raises if not in time."""
+        """Waits until every row and item so far is acknowledged: stored. Raises if not in time.
+
+        Warns (ItemsFailed) of items that were refused for good since the last flush. From here on
+        another thread may add.
+        """
         timeout = self.timeout if timeout is None else timeout
+        self._own()
         self._finish_pending()
-        self._drain(timeout)
+        self._drain(timeout, f"flushing {KEPT}")
         deadline = Deadline(timeout)
         while True:
             wait = min(deadline.left(), lib.RP_SLICE_NS)
             status = lib.rp_link_settle(self.link.raw, self.table.number, wait)
             if self._checked(status) != _native.PENDING:
-                return self.state()
+                state = self.state()
+                self._owner = None
+                self._tell_failed(state)
+                return state
             if not deadline.left():
-                raise self._held_back("flushing")
+                raise self._held_back(f"flushing {KEPT}")
+
+    def _tell_failed(self, state: WriterState) -> None:
+        failed, self._failed = state.items_failed - self._failed, state.items_failed
+        if failed > 0:
+            warnings.warn(
+                f"table {self.table.name!r}: {failed} items can never be drawn, of "
+                f"{state.items_posted} created so far: their steps were overwritten before their "
+                "windows were complete, or they name the row that closes an episode; give the "
+                "table more capacity, or fewer streams",
+                ItemsFailed,
+                stacklevel=3,
+            )
 
     # -- facts -----------------------------------------------------------------------------------
 
     def state(self) -> WriterState:
         """Rows and items posted, stored, refused so far."""
-        self._block.push(self.link.raw, self.table.number, 0)
+        if self._owner == get_ident():
+            self._block.push(self.link.raw, self.table.number, 0)
         raw = self._raw_state()
         return WriterState(**{name: getattr(raw, name) for name in WriterState.__annotations__})
 
@@ -385,7 +457,8 @@ class Writer:
             self.close()
         elif not self.closed:
             with suppress(ReplayError):
-                self._block.push(self.link.raw, self.table.number, 0)
+                if self._owner == get_ident():
+                    self._block.push(self.link.raw, self.table.number, 0)
             self.link.close(self.timeout)
 
     # -- errors ----------------------------------------------------------------------------------
@@ -406,6 +479,36 @@ class Writer:
     def _held_back(self, what: str) -> ReplayError:
         need = self._raw_state().need
         return _native.held_back(need, f"table {self.table.name!r}: {what}")
+
+
+def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool]:
+    """(streams, mode, whether it is one Env) of what a writer was asked for; ConfigError says what
+    contradicts."""
+    if autoreset is None or isinstance(autoreset, str):
+        streams = 1 if streams is None else streams
+        if autoreset is None and streams != 1:
+            raise ConfigError(
+                f"a writer of {streams} streams needs to know how their episodes follow each "
+                "other: hand the environment over (autoreset=envs), or name the mode, "
+                f"one of {', '.join(MODES)}"
+            )
+        mode, single = autoreset or "single", autoreset is None
+    else:
+        mode, single = mode_of(autoreset), not is_vector(autoreset)
+        count = 1 if single else int(autoreset.num_envs)
+        if streams not in (None, count):
+            raise ConfigError(
+                f"streams is {streams} and the environment handed over as autoreset has {count}: "
+                f"leave streams away, or say {count}"
+            )
+        streams = count
+    if mode not in MODES:
+        raise ConfigError(f"autoreset {mode!r}; expected an environment or one of {MODES}")
+    if not 1 <= streams <= lib.RP_STREAMS_MAX:
+        raise ConfigError(f"streams is {streams}; expected 1 to {lib.RP_STREAMS_MAX}")
+    if mode == "single" and streams != 1:
+        raise ConfigError(f"autoreset='single' is for one environment, not for {streams} streams")
+    return streams, mode, single or mode == "single"
 
 
 def let_go_on(writers: Iterable[Writer]) -> None:

@@ -181,7 +181,7 @@ def one_step(mode, count=2, **changes):
 
 
 def test_a_termination_without_final_observation_closes_with_zeros():
-    _, rows = one_step("same-step", infos={})
+    _, rows = one_step("same-step")
     assert rows.ended_streams.tolist() == [0] and not rows.closing["observation"].any()
     assert rows.ending.tolist() == [TERMINATED, OPEN]
 
@@ -189,7 +189,7 @@ def test_a_termination_without_final_observation_closes_with_zeros():
 def test_a_truncation_without_final_observation_is_refused():
     flags = {"terminated": np.zeros(2, np.bool_), "truncated": np.array([False, True])}
     with pytest.raises(SpecError, match="environment 1 was truncated and its final observation"):
-        one_step("same-step", infos={}, **flags)
+        one_step("same-step", **flags)
 
 
 def test_batched_final_observations_are_accepted():

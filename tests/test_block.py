@@ -87,6 +87,7 @@ class Calls:
     def __init__(self, spec, streams, mode, seed):
         self.spec, self.streams, self.mode = spec, streams, mode
         self.rng = np.random.default_rng(seed)
+        self.over = np.zeros(streams, np.bool_)  # of the step before: what a reset follows
 
     def observation(self):
         """Of all environments; now and then with odd strides, or as lists."""
@@ -111,6 +112,8 @@ class Calls:
 
     def flags(self, share):
         flags = self.rng.random(self.streams) < share
+        if self.mode == "next-step":
+            flags &= ~self.over
         return bool(flags[0]) if self.mode == "single" else flags
 
     def step(self):
@@ -134,6 +137,8 @@ class Calls:
             step["cost"] = rng.random(lead).astype(np.float32)
         if rng.random() < 0.1:
             step["life_lost"] = self.flags(0.3)
+        if self.mode == "next-step":
+            self.over = step["terminated"] | step["truncated"]
         if self.mode == "same-step" and rng.random() < 0.5:
             step["infos"] = {"final_obs": self.finals(step)}
         elif self.mode == "same-step":
@@ -260,7 +265,7 @@ def calm(single=False):
 def test_the_quick_way_is_for_what_fits_as_it_is():
     """Given calm steps and each near miss. Expect QUIET and ENDED, and NOT_LAID for the others."""
     block = Block(FLAT, 2, 1)
-    laying = Laying(block, single=False)
+    laying = Laying(block, False, ["reward", "observation"])
     assert laying.batch(**calm()) == QUIET and block.steps == 0
     assert FLAT.unpack(block.records[0])["action"].tolist() == [3, 4]
     assert laying.batch(**calm() | {"reward": np.ones(2)}) == QUIET
@@ -274,6 +279,9 @@ def test_the_quick_way_is_for_what_fits_as_it_is():
         {"action": np.array([3, 4], np.int32)},
         {"action": np.array([3])},
         {"reward": np.ones(2, np.int64)},
+        {"reward": np.array([1.0, np.nan])},
+        {"reward": np.array([1.0, 1e300])},
+        {"observation": np.full((2, 3), np.inf, np.float32)},
         {"terminated": np.zeros(2, np.uint8)},
         {"truncated": np.zeros((2, 1), np.bool_)},
         {"truncated": False},
@@ -284,7 +292,7 @@ def test_the_quick_way_is_for_what_fits_as_it_is():
 def test_the_quick_way_of_one_environment():
     """Given Python's and numpy's numbers. Expect QUIET where nothing is lost, else NOT_LAID."""
     block = Block(FLAT, 1, 1)
-    laying = Laying(block, single=True)
+    laying = Laying(block, True, ["reward", "observation"])
     for fits in ({}, {"action": np.array(3)}, {"action": 3}, {"truncated": np.False_}):
         assert laying.single(**calm(True) | fits) == QUIET, fits
     stored_row = FLAT.unpack(block.records[0])
@@ -295,6 +303,9 @@ def test_the_quick_way_of_one_environment():
         {"action": 3.0},
         {"reward": 1},
         {"reward": None},
+        {"reward": 1e39},
+        {"reward": np.nan},
+        {"observation": np.array([1.0, 1.0, np.nan], np.float32)},
         {"terminated": True},
         {"truncated": np.True_},
         {"terminated": np.zeros(2, np.bool_)},
@@ -318,8 +329,8 @@ def test_what_the_limiter_holds_back_is_kept_and_goes_first():
         with pytest.raises(Timeout):  # LimiterBlocked, once an answer has told it
             while steps < 2_000:
                 step = calm() | {"action": np.array([steps, -steps])}
-                steps += 1
                 writer.add_batch(**step)
+                steps += 1  # the one that raises was not taken
         told = writer.state()
         assert told.steps_stored < 2 * steps and writer._block.left > 0
         for _ in range(steps):

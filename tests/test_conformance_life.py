@@ -540,4 +540,4 @@ def test_wrong_items_are_refused(place):
             with pytest.raises(ConfigError, match="add_batch"):
                 writer.add(observation=np.zeros(3, np.float32))
         with pytest.raises(OverBudget):
-            client.writer("main", 65)
+            client.writer("main", 65, autoreset="disabled")

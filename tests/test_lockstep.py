@@ -176,7 +176,7 @@ class Late:
         self.server = Server([table], address, seed=seed, virtual_clock=True)
         self.client = Client(self.server.address)
         self.replay = Replay(96, plan.resolve(SPEC).offsets, {}, 0.7, seed, CONSTANTS)
-        self.writer = self.client.writer("main", streams=STREAMS)
+        self.writer = self.client.writer("main", streams=STREAMS, autoreset="next-step")
         self.both = Both(self.writer, self.replay)
         self.rng = np.random.default_rng(seed)
         self.waiting, self.results, self.number = [], np.zeros(3, int), 0

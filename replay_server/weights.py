@@ -1,0 +1,68 @@
+"""A network's weights through the server: published whole, pulled whole, with a number each.
+
+Memory for a pull grows to what the server tells: the first try has room for FIRST_BYTES, one that
+was too small says how much it takes. A version that was replaced while it was fetched is fetched
+anew, PULLS_MAX times at most.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import _native
+from ._native import Link, ffi, lib
+from .errors import ConfigError, OverBudget, WeightsGone
+
+FIRST_BYTES = 1 << 20
+PULLS_MAX = 8
+
+
+class Weights:
+    """The weights as one client's session sees them."""
+
+    def __init__(self, link: Link) -> None:
+        self._link, self._room = link, FIRST_BYTES
+
+    def publish(self, weights: bytes, timeout: float) -> int:
+        """Makes `weights` the newest version for everyone; the number the server gave it."""
+        if len(weights) == 0:
+            raise ConfigError("the weights are 0 bytes; expected at least 1")
+        memory, version = ffi.from_buffer("uint8_t[]", weights), ffi.new("uint64_t *")
+        ticket = self._link.post(
+            lib.rp_link_publish, memory, len(weights), version, timeout=timeout
+        )
+        self._link.wait(ticket, f"publishing {len(weights)} bytes of weights", timeout)
+        return version[0]
+
+    def pull(self, newer_than: int, timeout: float) -> tuple[int, bytes] | None:
+        """(version, bytes) of the newest weights; None where none is newer than `newer_than`."""
+        for _ in range(PULLS_MAX):
+            status, version, weights = self._fetch(timeout)
+            if status == 0:
+                return (version, weights) if version > newer_than else None
+            if status == -_native.NUMBERS["NO_WEIGHTS"]:
+                return None
+            if _native.STATUSES[-status] not in ("TOO_LARGE", "GONE"):
+                _native.check(status, "pulling weights")
+        raise WeightsGone("pulling weights: they changed faster than they could be fetched")
+
+    def _fetch(self, timeout: float) -> tuple[int, int, bytes]:
+        target = np.empty(self._room, np.uint8)
+        size, version = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        ticket = self._link.post(
+            lib.rp_link_blob,
+            lib.RP_BLOB_WEIGHTS,
+            0,
+            0,
+            _native.pointer("uint8_t[]", target),
+            len(target),
+            size,
+            version,
+            timeout=timeout,
+        )
+        status, _, _ = self._link.outcome(ticket, "pulling weights", timeout)
+        if status == -_native.NUMBERS["TOO_LARGE"]:
+            if size[0] > lib.RP_BLOB_BYTES_MAX:
+                raise OverBudget(f"the server's weights are {size[0]} bytes, beyond any limit")
+            self._room = int(size[0])
+        return status, version[0], target[: size[0]].tobytes() if status == 0 else b""
