@@ -230,6 +230,7 @@ int rp_client_open(struct rp_client **client_out, void *memory, size_t bytes,
     client->updates.seen_places = seen_places(update_entries(&settled));
     client->updates.stamp = UINT32_MAX; /* the first post clears the stamps */
     client->updates.segments_max = settled.requests_max;
+    client->updates.queued_max = settled.requests_max - settled.requests_max / 4;
     client->updates.sender = (struct client_sender){.kind = SENDER_UPDATES};
     rp_random_seed(&client->random, settled.seed);
     client->session.server = *server;

@@ -67,6 +67,17 @@ struct rp_landing {
         *valid; /* 0 where the item was overwritten and could not be drawn again (SHORT_BATCH) */
 };
 
+struct rp_update_state { /* what has become of queued updates since the client was opened */
+    uint64_t posted;   /* keys taken */
+    uint64_t finished; /* keys of requests that have ended, well or not */
+    uint64_t applied;
+    uint64_t stale;
+    uint64_t unknown;
+    uint64_t failed; /* keys of requests that ended with a status */
+    int32_t status;  /* of the first that did since it was last asked; 0: none */
+    uint32_t reserved;
+};
+
 struct rp_push_key { /* one acknowledged step, as it left the ledger */
     uint64_t step;
     uint64_t key;
@@ -152,6 +163,14 @@ int rp_client_update(struct rp_client *client, uint16_t table, uint64_t epoch,
                      const uint64_t *keys, const double *priorities, uint32_t count,
                      struct rp_updated *result, uint64_t deadline_ns);
 uint32_t rp_client_update_room(const struct rp_client *client);
+/* The same without a ticket: nobody waits for it by itself. Returns how many of the keys were
+ * taken, 0 where the queue is full (never more than three quarters of the tickets are theirs), or
+ * a negative status. */
+int rp_client_update_queue(struct rp_client *client, uint16_t table, uint64_t epoch,
+                           const uint64_t *keys, const double *priorities, uint32_t count,
+                           uint64_t deadline_ns);
+void rp_client_update_state(struct rp_client *client, struct rp_update_state *state);
+int rp_client_update_busy(const struct rp_client *client); /* 1: queued ones are under way */
 /* bytes stays the caller's, unmoved until the ticket has ended; *version is what the server gave
  * it. */
 int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t size,

@@ -115,6 +115,8 @@ void rp_client_land_totals(struct client_sample *sample);
 enum client_sending rp_client_update_send(struct rp_client *client);
 int rp_client_update_answer(struct rp_client *client, const struct rp_view *view);
 void rp_client_update_lost(struct rp_client *client, uint16_t flight);
+/* A queued update has ended: adds it up. */
+void rp_client_update_reaped(struct rp_client *client, const struct client_ticket *ticket);
 void rp_client_update_abandon(struct rp_client *client, uint16_t ticket);
 void rp_client_update_reset(struct rp_client *client);
 

@@ -115,6 +115,12 @@ static void unlist_sample(struct rp_client *client, const struct client_ticket *
     }
 }
 
+static void free_ticket(struct rp_client *client, struct client_ticket *ticket) {
+    ticket->used = 0;
+    ticket->next = client->ticket_free;
+    client->ticket_free = rp_client_ticket_index(client, ticket);
+}
+
 void rp_client_ticket_finish(struct rp_client *client, struct client_ticket *ticket, int status) {
     if (ticket->status != RP_PENDING) {
         return;
@@ -133,6 +139,10 @@ void rp_client_ticket_finish(struct rp_client *client, struct client_ticket *tic
     free_slot(client, ticket);
     if (ticket->op == RP_OP_CLOSE) {
         rp_client_session_end(client, -RP_CLOSED);
+    }
+    if (ticket->queued) {
+        rp_client_update_reaped(client, ticket);
+        free_ticket(client, ticket);
     }
 }
 
@@ -156,9 +166,7 @@ void rp_client_take(struct rp_client *client, int number) {
         rp_client_update_abandon(client, index);
     }
     rp_client_ticket_finish(client, ticket, -RP_CLOSED);
-    ticket->used = 0;
-    ticket->next = client->ticket_free;
-    client->ticket_free = index;
+    free_ticket(client, ticket);
 }
 
 void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer) {

@@ -169,6 +169,7 @@ struct client_ticket {
     uint8_t used;
     uint8_t op;
     uint8_t tries;
+    uint8_t queued;      /* an update that nobody holds the ticket of: freed when it ends */
     uint8_t once;        /* a sample that does not wait */
     uint8_t was_blocked; /* the last answer was BLOCKED */
     uint64_t connect_ns; /* once: how long an answer is waited for */
@@ -187,6 +188,7 @@ struct client_ticket {
             struct rp_updated *result;
             struct rp_updated sum;
             int32_t failed;
+            uint32_t count; /* keys posted */
         } update;
         struct {
             uint8_t *target;  /* of counters, or of facts */
@@ -244,6 +246,9 @@ struct client_updates {
     uint32_t segment_first;
     uint32_t segment_count;
     uint32_t segment_cut; /* how many of them, from the first, are cut wholly */
+    uint32_t queued_open; /* tickets of queued updates; at most queued_max */
+    uint32_t queued_max;
+    struct rp_update_state queued;
     struct client_update datagrams[CLIENT_UPDATES_MAX];
 };
 

@@ -77,21 +77,16 @@ static int check_post(const struct rp_client *client, const double *priorities, 
     return count > rp_client_update_room(client) ? -RP_FULL : 0;
 }
 
-int rp_client_update(struct rp_client *client, uint16_t table, uint64_t epoch,
-                     const uint64_t *keys, const double *priorities, uint32_t count,
-                     struct rp_updated *result, uint64_t deadline_ns) {
+static int post(struct rp_client *client, uint16_t table, uint64_t epoch, const uint64_t *keys,
+                const double *priorities, uint32_t count, uint64_t deadline_ns) {
     struct client_updates *updates = &client->updates;
-    int status = check_post(client, priorities, count);
-    if (status < 0) {
-        return status;
-    }
     int number = rp_client_ticket_new(client, RP_OP_UPDATE, table, deadline_ns, 0);
     if (number < 0) {
         return number;
     }
     struct client_ticket *ticket = rp_client_ticket_at(client, number);
     rp_client_sender_remove(client, &ticket->sender); /* the queue sends, not the ticket */
-    ticket->of.update.result = result;
+    ticket->of.update.count = count;
     next_stamp(updates);
     uint32_t added = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -106,6 +101,69 @@ int rp_client_update(struct rp_client *client, uint16_t table, uint64_t epoch,
     updates->used += added;
     rp_client_sender_add(client, &updates->sender);
     return number;
+}
+
+int rp_client_update(struct rp_client *client, uint16_t table, uint64_t epoch,
+                     const uint64_t *keys, const double *priorities, uint32_t count,
+                     struct rp_updated *result, uint64_t deadline_ns) {
+    int number = check_post(client, priorities, count);
+    if (number == 0) {
+        number = post(client, table, epoch, keys, priorities, count, deadline_ns);
+    }
+    if (number > 0) {
+        rp_client_ticket_at(client, number)->of.update.result = result;
+    }
+    return number;
+}
+
+/* Tickets are left for those who wait: a learner that queues updates still draws batches. */
+int rp_client_update_queue(struct rp_client *client, uint16_t table, uint64_t epoch,
+                           const uint64_t *keys, const double *priorities, uint32_t count,
+                           uint64_t deadline_ns) {
+    struct client_updates *updates = &client->updates;
+    uint32_t room =
+        updates->queued_open < updates->queued_max ? rp_client_update_room(client) : 0;
+    if (count > 0 && room == 0) {
+        return 0;
+    }
+    count = count < room ? count : room;
+    int status = check_post(client, priorities, count);
+    if (status < 0) {
+        return status;
+    }
+    int number = post(client, table, epoch, keys, priorities, count, deadline_ns);
+    if (number < 0) {
+        return number == -RP_FULL ? 0 : number;
+    }
+    rp_client_ticket_at(client, number)->queued = 1;
+    updates->queued_open++;
+    updates->queued.posted += count;
+    return (int)count;
+}
+
+void rp_client_update_reaped(struct rp_client *client, const struct client_ticket *ticket) {
+    struct client_updates *updates = &client->updates;
+    struct rp_update_state *state = &updates->queued;
+    updates->queued_open--;
+    state->finished += ticket->of.update.count;
+    state->applied += ticket->of.update.sum.applied;
+    state->stale += ticket->of.update.sum.stale;
+    state->unknown += ticket->of.update.sum.unknown;
+    if (ticket->status == -RP_UNKNOWN_TABLE) { /* as with an epoch that is gone */
+        state->stale += ticket->of.update.count;
+    } else if (ticket->status != RP_OK) {
+        state->failed += ticket->of.update.count;
+        state->status = state->status != 0 ? state->status : ticket->status;
+    }
+}
+
+void rp_client_update_state(struct rp_client *client, struct rp_update_state *state) {
+    *state = client->updates.queued;
+    client->updates.queued.status = 0;
+}
+
+int rp_client_update_busy(const struct rp_client *client) {
+    return client->updates.queued_open > 0;
 }
 
 /* ---- sending ---- */

@@ -243,6 +243,59 @@ uint32_t rp_link_update_room(struct rp_link *link)
     return (uint32_t)ask(link, widen_update_room);
 }
 
+struct queue_wait {
+    uint16_t table;
+    uint32_t count;
+    uint64_t epoch;
+    uint64_t timeout_ns;
+    const uint64_t *keys;
+    const double *priorities;
+    int taken;
+};
+
+static int try_queue(struct rp_link *link, void *argument)
+{
+    struct queue_wait *wait = argument;
+    wait->taken = rp_client_update_queue(link->client, wait->table, wait->epoch, wait->keys,
+                                         wait->priorities, wait->count,
+                                         rp_link_deadline(link, wait->timeout_ns));
+    if (wait->taken > 0) {
+        rp_link_posted(link);
+    }
+    return wait->taken == 0 ? RP_PENDING : 0;
+}
+
+int rp_link_update_queue(struct rp_link *link, uint16_t table, uint64_t epoch,
+                         const uint64_t *keys, const double *priorities, uint32_t count,
+                         uint64_t timeout_ns, uint64_t patience_ns)
+{
+    struct queue_wait wait = {.table = table, .count = count, .epoch = epoch,
+                              .timeout_ns = timeout_ns, .keys = keys, .priorities = priorities};
+    int result = count ? rp_link_until(link, try_queue, &wait, patience_ns) : 0;
+    return result < 0 ? result : wait.taken;
+}
+
+int rp_link_update_state(struct rp_link *link, struct rp_update_state *state)
+{
+    int status = rp_gate_enter(&link->gate);
+    if (!status) {
+        rp_client_update_state(link->client, state);
+        rp_gate_leave(&link->gate);
+    }
+    return status;
+}
+
+static int is_updated(struct rp_link *link, void *argument)
+{
+    (void)argument;
+    return rp_client_update_busy(link->client) ? RP_PENDING : 0;
+}
+
+int rp_link_update_settle(struct rp_link *link, uint64_t timeout_ns)
+{
+    return rp_link_until(link, is_updated, NULL, timeout_ns);
+}
+
 int rp_link_publish(struct rp_link *link, const uint8_t *bytes, uint64_t size, uint64_t *version,
                     uint64_t timeout_ns)
 {

@@ -168,6 +168,15 @@ int rp_link_update(struct rp_link *link, uint16_t table, uint64_t epoch, const u
                    const double *priorities, uint32_t count, struct rp_updated *result,
                    uint64_t timeout_ns);
 uint32_t rp_link_update_room(struct rp_link *link);
+/* Queues new priorities: no ticket, results add up in rp_link_update_state. Returns how many keys
+ * were taken; 0: the queue stayed full for patience_ns (RP_SLICE_NS at most), call again; or a
+ * negative status. Each request gives up timeout_ns after its post. */
+int rp_link_update_queue(struct rp_link *link, uint16_t table, uint64_t epoch,
+                         const uint64_t *keys, const double *priorities, uint32_t count,
+                         uint64_t timeout_ns, uint64_t patience_ns);
+int rp_link_update_state(struct rp_link *link, struct rp_update_state *state);
+/* Drives until no queued update is under way: 0, or RP_PENDING (call again). */
+int rp_link_update_settle(struct rp_link *link, uint64_t timeout_ns);
 int rp_link_publish(struct rp_link *link, const uint8_t *bytes, uint64_t size, uint64_t *version,
                     uint64_t timeout_ns);
 int rp_link_blob(struct rp_link *link, uint16_t kind, uint16_t table, uint64_t wanted,

@@ -460,8 +460,8 @@ class Client:
         """Sets priorities, float64 [N], of keys (or of a whole Batch). Of duplicates the last wins.
 
         Keys whose item is gone count as stale, which is normal life. wait=False queues the update
-        and returns zeros: results add up and errors are kept until `flush`; at most
-        QUEUED_UPDATES_MAX updates wait, then the oldest is waited for.
+        and returns zeros: results add up and the first error is kept until `flush`. Where the queue
+        is full it waits for room, `timeout` at most, then raises Full.
         """
         timeout = self.timeout if timeout is None else timeout
         wanted = keys.keys if isinstance(keys, Batch) else keys_of(keys)

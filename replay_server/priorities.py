@@ -1,27 +1,24 @@
 """New priorities for drawn items: cut into requests, waited for or queued, and what became of them.
 
 Requests of one session are applied in the order they were posted, each once; of keys that appear
-twice in one call the last wins. A queued request owns the memory its result lands in until it is
-reaped: by a later update, or by `flush`. The queue holds QUEUED_MAX requests; a further one waits
-for the oldest.
+twice in one call the last wins. Queued requests are the core's: it adds their results up, and takes
+no more of them than it has room for.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from . import _native
-from ._native import Deadline, Link, ffi, lib
+from ._native import PENDING, Deadline, Link, ffi, lib, nanoseconds
 from .batch import Keys
 from .errors import ConfigError
 from .remote import RemoteTable
 
-QUEUED_MAX = 256
 GONE = ("STALE_EPOCH", "UNKNOWN_TABLE")
 
 
@@ -36,6 +33,11 @@ class UpdateResult:
     def __add__(self, other: UpdateResult) -> UpdateResult:
         return UpdateResult(
             self.applied + other.applied, self.stale + other.stale, self.unknown + other.unknown
+        )
+
+    def __sub__(self, other: UpdateResult) -> UpdateResult:
+        return UpdateResult(
+            self.applied - other.applied, self.stale - other.stale, self.unknown - other.unknown
         )
 
 
@@ -55,29 +57,53 @@ class Updates:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._lock = threading.Lock()
-        self._queued: deque[_Posted] = deque()
-        self._reaped = UpdateResult()
+        self._flushed = UpdateResult()
 
     def update(
         self, table: RemoteTable, keys: Keys, priorities: np.ndarray, wait: bool, timeout: float
     ) -> UpdateResult:
         """Sets checked float64 [N] priorities of [N] keys; zeros where the update was queued."""
+        if not wait:
+            self._queue(table, keys, priorities, timeout)
+            return UpdateResult()
         posted = self._post(table, keys, priorities, timeout)
-        if wait:
-            return sum((self._ended(request, timeout) for request in posted), UpdateResult())
-        with self._lock:
-            self._queued.extend(posted)
-        self._reap(timeout)
-        return UpdateResult()
+        return sum((self._ended(request, timeout) for request in posted), UpdateResult())
 
     def flush(self, timeout: float) -> UpdateResult:
         """Waits for all that is queued; the sum since the last flush, or the first error."""
+        until, what = Deadline(timeout), "waiting for queued priorities"
+        while (status := lib.rp_link_update_settle(self._link.raw, until.left())) == PENDING:
+            if not until.left():
+                raise _native.error("TIMEOUT", what)
+        _native.check(status, what)
+        state = ffi.new("struct rp_update_state *")
         with self._lock:
-            waiting, self._queued = self._queued, deque()
-            done, self._reaped = self._reaped, UpdateResult()
-        while waiting:
-            done += self._ended(waiting.popleft(), timeout)
+            _native.check(lib.rp_link_update_state(self._link.raw, state), what)
+            total = UpdateResult(state.applied, state.stale, state.unknown)
+            done, self._flushed = total - self._flushed, total
+        _native.check(state.status, what)
         return done
+
+    def _queue(
+        self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float
+    ) -> None:
+        """All of them, waiting for room where there is none; else Full."""
+        begin, until, what = 0, Deadline(timeout), f"updating priorities of table {table.name!r}"
+        patience = nanoseconds(timeout)
+        while begin < len(keys):
+            taken = lib.rp_link_update_queue(
+                self._link.raw,
+                table.number,
+                keys.epoch or table.epoch,
+                ffi.from_buffer("uint64_t[]", keys[begin:]),
+                ffi.from_buffer("double[]", priorities[begin:]),
+                len(keys) - begin,
+                patience,
+                min(until.left(), lib.RP_SLICE_NS),
+            )
+            if taken == 0 and not until.left():
+                raise _native.error("FULL", what)
+            begin += _native.check(taken, what)
 
     def _post(
         self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float
@@ -115,23 +141,6 @@ class Updates:
         _native.check(status, what)
         result = request.result
         return UpdateResult(result.applied, result.stale, result.unknown)
-
-    def _reap(self, timeout: float) -> None:
-        """Takes the queued requests that have ended, and the oldest where there are too many."""
-        while True:
-            with self._lock:
-                if not self._queued:
-                    return
-                ticket = self._queued[0].ticket
-                pending = ticket > 0 and (
-                    lib.rp_link_poll(self._link.raw, ticket) == _native.PENDING
-                )
-                if pending and len(self._queued) <= QUEUED_MAX:
-                    return
-                oldest = self._queued.popleft()
-            result = self._ended(oldest, timeout)
-            with self._lock:
-                self._reaped += result
 
 
 def checked_priorities(priorities: Any, count: int) -> np.ndarray:

@@ -136,6 +136,21 @@ def test_queued_updates_are_told_by_flush(place):
         assert set(batch.masses.tolist()) == {int(batch.totals[0]) // 100}
 
 
+def test_small_queued_updates_never_stall(place):
+    """Given a thousand queued updates of 8 keys. Expect all taken, with batches in between."""
+    with place.pair(plain()) as (server, client):
+        keys = client.extend("main", plain_rows(64))
+        for round_ in range(1000):
+            part = keys[8 * (round_ % 8) :][:8]
+            client.update_priorities("main", part, np.full(8, 2.0), wait=False)
+            if round_ % 100 == 99:
+                assert len(client.sample("main", 8)) == 8
+        assert client.flush().applied == 8000
+        assert server.counters()["priorities_applied"] == 8000
+        client.update_priorities("main", keys, np.ones(64), wait=False)
+        assert client.flush().applied == 64
+
+
 def test_leaving_the_client_flushes_its_updates(place):
     """Given queued updates at the end of `with`. Expect the server to have them."""
     with place.served(plain()) as server:

@@ -138,6 +138,65 @@ static void situation_limited(void)
     world_close(world);
 }
 
+static int queue(struct world *world, uint64_t deadline_ns)
+{
+    static const uint64_t keys[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    static const double priorities[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    return rp_client_update_queue(world->client, ROWS, 1, keys, priorities, 8, deadline_ns);
+}
+
+static struct rp_update_state queued(struct world *world)
+{
+    struct rp_update_state state;
+    rp_client_update_state(world->client, &state);
+    return state;
+}
+
+/* 4. Given small updates that are queued, and a server that is silent, then there, then silent for
+ *    longer than they wait. Expect them to be taken up to their share of the tickets; others to get
+ *    one; each to be counted once, without anybody asking for it; and the first failure kept until
+ *    it is asked for. */
+static void situation_queued(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(4, &options);
+    struct writing writing;
+    uint64_t taken = 0;
+    writing_open(world, &writing);
+    push(world, &writing, 16, RP_RUN_ITEM);
+    world_run(world, 50 * WORLD_MS);
+    world->deaf = 1;
+    while (queue(world, world_later(world, 60000)) > 0) {
+        taken++;
+        world_run(world, WORLD_MS);
+    }
+    CHECK(taken == options.requests_max * 3 / 4 && rp_client_update_busy(world->client));
+    CHECK(queued(world).posted == 8 * taken && queued(world).finished == 0);
+    int ticket = rp_client_ping(world->client, world_later(world, 60000));
+    CHECK(ticket > 0, "no ticket is left");
+    world->deaf = 0;
+    CHECK(world_wait(world, ticket) == 0);
+    while (taken < 1000) {
+        int count = queue(world, world_later(world, 60000));
+        CHECK(count == 8 || count == 0);
+        taken += count > 0;
+        world_run(world, WORLD_MS / 10);
+    }
+    world_run(world, 1000 * WORLD_MS);
+    struct rp_update_state state = queued(world);
+    CHECK(!rp_client_update_busy(world->client) && state.posted == 8000);
+    CHECK(state.finished == 8000 && state.status == 0 && state.failed == 0);
+    CHECK(state.applied + state.stale + state.unknown == 8000);
+    world->deaf = 1;
+    CHECK(queue(world, world_later(world, 100)) == 8);
+    world_run(world, 200 * WORLD_MS);
+    state = queued(world);
+    CHECK(state.failed == 8 && state.finished == 8008 && state.status == -RP_TIMEOUT);
+    CHECK(queued(world).status == 0, "told once");
+    rp_client_check(world->client);
+    world_close(world);
+}
+
 int main(void)
 {
     situation_silent(0);
@@ -148,5 +207,7 @@ int main(void)
     check_group("2 an end that was not taken");
     situation_limited();
     check_group("3 blocked is seen");
+    situation_queued();
+    check_group("4 queued updates");
     return check_done("test_client_bounds");
 }
