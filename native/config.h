@@ -63,6 +63,7 @@ struct rp_server_config {
     uint32_t lapse_ms;       /* life of a granted credit */
     uint64_t weights_max;    /* bytes; 0 = no weights are kept */
     uint64_t seed;           /* of the draws; session ids and cookies never come from it */
+    uint32_t seed_drawn;     /* 1: nobody chose the seed; a region keeps the one it was made with */
 };
 /* [/cffi] */
 

@@ -206,16 +206,16 @@ void rp_layout_of(const struct rp_table_facts *f, struct rp_table_layout *layout
     layout->columns = place(&at, f->column_count * sizeof(struct rp_column));
     layout->picks = place(&at, f->pick_count * sizeof(struct rp_pick));
     layout->spec = place(&at, f->spec_bytes);
-    layout->keys = place(&at, f->capacity * sizeof(uint64_t));
     layout->slots = place(&at, f->capacity * sizeof(struct rp_slot));
     layout->leaves = place(&at, rp_tree_leaf_count(f->capacity) * sizeof(uint64_t));
-    layout->steps = place(&at, (size_t)f->capacity * f->step_bytes);
     layout->writers = place(&at, f->writers_max * layout->writer_bytes);
-    layout->persistent = at;
-    layout->private = place(&at, sizeof(struct rp_table_private));
-    layout->segments = place(&at, f->pick_count * sizeof(struct rp_plan_part));
+    layout->sizes.state = place(&at, 0);
+    layout->sizes.keys = (f->capacity * sizeof(uint64_t) + 63) & ~(size_t)63;
+    layout->sizes.steps = ((size_t)f->capacity * f->step_bytes + 63) & ~(size_t)63;
+    at = sizeof(struct rp_table_private);
+    layout->parts = place(&at, f->pick_count * sizeof(struct rp_plan_part));
     layout->hints = place(&at, (size_t)f->writers_max * f->streams_max * sizeof(struct rp_hint));
     layout->done = place(&at, f->writers_max * sizeof(uint64_t));
     layout->nodes = place(&at, rp_tree_bytes(f->capacity));
-    layout->bytes = (at + 63) & ~(size_t)63;
+    layout->sizes.local = place(&at, 0);
 }

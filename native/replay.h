@@ -50,7 +50,7 @@ uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size);
 
 /* ---- a service: region, port, server, and the thread that turns it ---- */
 struct rp_service_options {
-    /* null: anonymous memory. Else a file: taken over if it exists, made if not */
+    /* null: anonymous memory. Else a folder: taken over if it exists, made if not */
     const char *region_path;
     uint32_t insecure;        /* 1: may bind an address other hosts can reach, without a key */
     uint32_t busy_poll;       /* 1: its thread never sleeps */
@@ -77,9 +77,15 @@ int rp_service_stop(struct rp_service *service); /* joins the thread; the server
 int rp_service_turn(struct rp_service *service);
 /* The url clients use, port resolved. */
 const char *rp_service_address(const struct rp_service *service);
-uint64_t rp_service_memory(const struct rp_service *service);     /* bytes of the region */
-/* 1: the region was taken over from a file. */
+/* Bytes of the region, were all of it used: pages nobody wrote yet take no memory. */
+uint64_t rp_service_memory(const struct rp_service *service);
+/* 1: the region was taken over from a folder. */
 int rp_service_attached(const struct rp_service *service);
+/* What a region that was taken over got from this configuration, in words; "" if nothing
+ * differed. */
+const char *rp_service_changes(const struct rp_service *service);
+/* Of the draws: the configuration's, or the one the region was made with. */
+uint64_t rp_service_seed(const struct rp_service *service);
 /* Copies rp_counter_count() numbers. */
 int rp_service_counters(struct rp_service *service, uint64_t *counters);
 uint32_t rp_service_sessions(struct rp_service *service);

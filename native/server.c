@@ -1,9 +1,9 @@
 /* The server's life: create, attach, and the turn.
  *
  * Create lays the region out and writes the magic last, so that a process killed inside leaves a
- * region without one. Attach changes nothing before it knows the layout is its own; then it
- * redoes the intent, and everything derived or volatile is built as at create. A turn is at the
- * end of this file and fits a screen.
+ * region without one. Attach changes nothing before it knows that the region is its own and was
+ * made for this configuration; then it redoes the intent, and everything derived or volatile is
+ * built as at create. A turn is at the end of this file and fits a screen.
  */
 #include "server.h"
 
@@ -13,8 +13,6 @@
 
 #include "serve.h"
 #include "server_state.h"
-
-static const uint64_t region_magic = 0x6E6F696765525052; /* the bytes "RPRegion" */
 
 static int refuse(char error[256], int status, const char *why) {
     snprintf(error, 256, "%s", why);
@@ -50,10 +48,10 @@ int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
     region->incarnation = rp_session_random_id(server);
     region->attaches = 1;
     for (uint32_t i = 0; i < config->table_count; i++) {
+        struct rp_table_memory at = rp_region_table(memory, i);
         /* Table 0 draws by the seed itself, so that one table's draws can be repeated from the
          * seed alone. */
-        status = rp_table_create(&server->tables[i], (uint8_t *)memory + region->tables[i],
-                                 &config->tables[i], i, config->seed + i,
+        status = rp_table_create(&server->tables[i], &at, &config->tables[i], i, config->seed + i,
                                  rp_session_random_id(server), &server->intent, server->counters,
                                  error);
         if (status < 0) {
@@ -61,30 +59,17 @@ int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
         }
         remember_name(server, i);
     }
-    __atomic_store_n(&region->magic, region_magic, __ATOMIC_RELEASE);
+    region->sum = rp_region_sum(region);
+    __atomic_store_n(&region->magic, RP_REGION_MAGIC, __ATOMIC_RELEASE);
     *result = server;
-    return 0;
-}
-
-static int check_region(const struct rp_region *region, size_t bytes, char error[256]) {
-    if (bytes < sizeof *region || region->magic != region_magic) {
-        return refuse(error, RP_BAD_REGION, "the region holds no server");
-    }
-    if (region->layout != rp_region_hash(region)) {
-        return refuse(error, RP_BAD_REGION,
-                      "the region was laid out by another build or is damaged");
-    }
-    if (bytes < region->bytes) {
-        return refuse(error, RP_BAD_REGION, "the region is shorter than the one that was created");
-    }
     return 0;
 }
 
 static int attach_tables(struct rp_server *server, char error[256]) {
     for (uint32_t i = 0; i < server->limits.table_count; i++) {
-        void *at = (uint8_t *)server->region + server->region->tables[i];
-        int status = rp_table_attach(&server->tables[i], at, i, &server->intent, server->counters,
-                                     error);
+        struct rp_table_memory at = rp_region_table(server->region, i);
+        int status = rp_table_attach(&server->tables[i], &at, i, &server->intent,
+                                     server->counters, error);
         if (status < 0) {
             return status;
         }
@@ -105,11 +90,15 @@ static void attach_sessions(struct rp_server *server) {
 }
 
 int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
-                     const uint8_t entropy[32], uint64_t now_ns, char error[256]) {
-    error[0] = 0;
-    int status = check_region(memory, bytes, error);
+                     const struct rp_server_config *config, const uint8_t entropy[32],
+                     uint64_t now_ns, char error[256]) {
+    char changes[RP_COMPARE_BYTES];
+    int status = rp_region_compare(memory, bytes, config, changes, error);
     if (status < 0) {
         return status;
+    }
+    if (bytes < ((const struct rp_region *)memory)->bytes) {
+        return refuse(error, RP_BAD_REGION, "the region is shorter than the one that was created");
     }
     struct rp_server *server = rp_region_open(memory, entropy, now_ns);
     if (rp_intent_recover(&server->intent) < 0) {
@@ -119,6 +108,8 @@ int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
     if (status < 0) {
         return status;
     }
+    memcpy(server->changes, changes, sizeof changes);
+    rp_region_adopt(server, config);
     rp_intent_set(&server->intent, &server->region->attaches, server->region->attaches + 1);
     rp_intent_commit(&server->intent);
     attach_sessions(server);
@@ -151,6 +142,14 @@ uint64_t rp_server_incarnation(const struct rp_server *server) {
 
 uint64_t rp_server_weights_version(const struct rp_server *server) {
     return server->weights->newest;
+}
+
+uint64_t rp_server_seed(const struct rp_server *server) {
+    return server->region->seed;
+}
+
+const char *rp_server_changes(const struct rp_server *server) {
+    return server->changes;
 }
 
 uint32_t rp_server_mtu(const struct rp_server *server) {

@@ -1,11 +1,16 @@
 /* The server's state machine: datagrams and the time in, datagrams out. It keeps no timers and
  * retransmits nothing.
  *
- * The caller owns the region (64-byte aligned, zeroed for create) and the port. Region:
- *     header (magic, version, layout hash, incarnation) | intent log | tables | sessions |
- *     sample records | weights versions and assembly | volatile part
- * The volatile part (this struct, replay windows, credit, notes of the waiting) is rebuilt at
- * attach; everything else survives the process.
+ * The caller owns the region (page-aligned where it is mapped, zeroed for create) and the port.
+ * The region is one range of addresses, cut into segments at page boundaries; each may be a file:
+ *     state            header, intent log, sessions, sample records, weights' words, and of each
+ *                      table all but its ring: nobody else's business
+ *     tableN.keys      key words of the ring: a reader that maps the ring finds here what is stored
+ *     tableN.steps     the steps
+ *     weights          the bytes of the published versions
+ * Behind the last one lies memory of this process alone (this struct, replay windows, credit, notes
+ * of the waiting, trees). It is rebuilt at attach; the segments survive the process, and hold no
+ * pointer and no key that guards a cookie.
  */
 #ifndef RP_SERVER_H
 #define RP_SERVER_H
@@ -21,19 +26,52 @@
 struct rp_server;
 struct rp_table;
 
+enum rp_segment_limits {
+    RP_SEGMENTS_MAX = 2 + 2 * 16, /* state, weights, and two of each table */
+    RP_SEGMENT_NAME_BYTES = 24,
+    RP_PAGE_BYTES = 4096,
+};
+
+struct rp_segment {
+    char name[RP_SEGMENT_NAME_BYTES];
+    uint64_t offset; /* multiples of RP_PAGE_BYTES */
+    uint64_t bytes;
+    char what[72];    /* for people: what takes the room */
+    uint32_t at_need; /* 1: pages nobody wrote need no room yet */
+};
+
+struct rp_segments {
+    uint32_t count;
+    struct rp_segment segment[RP_SEGMENTS_MAX];
+    uint64_t bytes; /* of the whole range, what lies behind the segments included */
+};
+
 /* Region bytes for this config; 0 with a sentence in error where it is impossible. */
 size_t rp_server_bytes(const struct rp_server_config *config, char error[256]);
+/* The same, by segment: 0 or -status. */
+int rp_server_segments(const struct rp_server_config *config, struct rp_segments *segments,
+                       char error[256]);
+/* Compares a region with a configuration before it is mapped as a whole: `state` is that segment
+ * as it was found. 0, or -RP_BAD_REGION and a sentence that names the first difference and both
+ * values. Limits of time, mtu, receive budget and limiter may differ: attach takes the
+ * configuration's. */
+int rp_server_compare(const void *state, size_t bytes, const struct rp_server_config *config,
+                      char error[256]);
 /* `entropy`: 32 bytes from the operating system (the simulator's from its seed); incarnation,
  * session ids, cookies and table epochs come from it. Returns 0 or -status with error; *server
  * points into the region. */
 int rp_server_create(struct rp_server **server, void *region, size_t bytes,
                      const struct rp_server_config *config,
                      const uint8_t entropy[32], uint64_t now_ns, char error[256]);
-/* Takes over a region a dead server left: redoes its intent, checks it, rebuilds what is
- * derived. Incarnation, epochs, sessions, windows and records are as they were; credit and notes
- * start anew. */
+/* Takes over a region a dead server left: compares it with the configuration, redoes its intent,
+ * checks it, rebuilds what is derived. Incarnation, epochs, sessions, windows and records are as
+ * they were; credit and notes start anew. */
 int rp_server_attach(struct rp_server **server, void *region, size_t bytes,
-                     const uint8_t entropy[32], uint64_t now_ns, char error[256]);
+                     const struct rp_server_config *config, const uint8_t entropy[32],
+                     uint64_t now_ns, char error[256]);
+/* What attach took over from the configuration, in words; "" if nothing differed. */
+const char *rp_server_changes(const struct rp_server *server);
+uint64_t rp_server_seed(const struct rp_server *server);
 /* One turn: receives a burst, applies and answers each datagram, sends. Returns datagrams
  * received. */
 uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns);
@@ -50,7 +88,7 @@ struct rp_table *rp_server_table(struct rp_server *server, uint32_t number);
 uint32_t rp_server_table_count(const struct rp_server *server);
 uint64_t rp_server_incarnation(const struct rp_server *server);
 uint64_t rp_server_weights_version(const struct rp_server *server);
-/* What its config said; an attached server goes by what it was created with. */
+/* What its config said. */
 uint32_t rp_server_mtu(const struct rp_server *server);
 uint32_t rp_server_receive_budget(const struct rp_server *server);
 /* Every invariant of sessions, records and tables, asserted. */

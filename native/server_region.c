@@ -2,8 +2,9 @@
  * handle is built that points into them.
  *
  * The same function computes the layout for rp_server_bytes and for create, so the two cannot
- * differ. The header keeps all offsets; attach reads them back, and trusts them because their
- * hash covers them, the limits and the sizes of the structs of this build.
+ * differ. The header keeps all offsets; attach reads them back, and trusts them because a checksum
+ * covers them, the limits and the sizes of the structs of this build. An offset names a word of any
+ * segment: they lie in one range of addresses, each at a page of its own.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "server_state.h"
 #include "siphash.h"
 
-enum { ALIGN = 64, LAYOUT_VERSION = 2 };
+enum { ALIGN = 64 };
 
 static int refuse(char error[256], const char *format, ...) {
     va_list arguments;
@@ -86,6 +87,12 @@ static uint64_t place(struct rp_region *region, uint64_t bytes) {
     return at;
 }
 
+/* A segment ends, the next one begins: returns where. */
+static uint64_t turn_page(struct rp_region *region) {
+    region->bytes = (region->bytes + RP_PAGE_BYTES - 1) / RP_PAGE_BYTES * RP_PAGE_BYTES;
+    return region->bytes;
+}
+
 static uint64_t record_bytes(const struct rp_limits *limits) {
     return rounded(sizeof(struct rp_record)
                    + (uint64_t)limits->batch_max * sizeof(struct rp_batch_item));
@@ -100,8 +107,11 @@ static uint64_t bitmap_bytes(const struct rp_limits *limits) {
 }
 
 static uint64_t weights_bytes(const struct rp_limits *limits) {
-    return rounded(sizeof(struct rp_weights)) + bitmap_bytes(limits)
-           + RP_WEIGHTS_SLOTS * rounded(limits->weights_max);
+    return rounded(sizeof(struct rp_weights)) + bitmap_bytes(limits);
+}
+
+static uint64_t record_count(const struct rp_limits *limits) {
+    return (uint64_t)limits->sessions_max * (limits->records + 1);
 }
 
 static uint64_t note_count(const struct rp_limits *limits) {
@@ -115,7 +125,7 @@ static uint64_t volatile_bytes(const struct rp_limits *limits) {
            + rounded(note_count(limits) * sizeof(struct rp_note));
 }
 
-static struct rp_limits limits_of(const struct rp_server_config *config) {
+struct rp_limits rp_region_limits(const struct rp_server_config *config) {
     return (struct rp_limits){
         .table_count = config->table_count,
         .sessions_max = config->sessions_max,
@@ -129,43 +139,111 @@ static struct rp_limits limits_of(const struct rp_server_config *config) {
     };
 }
 
+/* The tables' sizes are known to be good by now. */
+static void place_rings(struct rp_region *region, const struct rp_table_sizes *sizes) {
+    region->state_bytes = turn_page(region);
+    for (uint32_t i = 0; i < region->limits.table_count; i++) {
+        region->keys[i] = place(region, sizes[i].keys);
+        region->steps[i] = turn_page(region);
+        place(region, sizes[i].steps);
+        turn_page(region);
+    }
+    region->blobs = place(region, RP_WEIGHTS_SLOTS * rounded(region->limits.weights_max));
+    turn_page(region);
+}
+
 int rp_region_layout(const struct rp_server_config *config, struct rp_region *region,
                      char error[256]) {
+    struct rp_table_sizes sizes[RP_TABLES_MAX];
     error[0] = 0;
     int status = check_numbers(config, error);
     status = status < 0 ? status : check_names(config, error);
+    for (uint32_t i = 0; status == 0 && i < config->table_count; i++) {
+        status = rp_table_sizes(&config->tables[i], &sizes[i], error);
+    }
     if (status < 0) {
         return status;
     }
-    *region = (struct rp_region){.version = LAYOUT_VERSION, .limits = limits_of(config)};
+    *region = (struct rp_region){
+        .version = RP_REGION_VERSION, .limits = rp_region_limits(config), .seed = config->seed};
     const struct rp_limits *limits = &region->limits;
     place(region, sizeof *region);
     region->log = place(region, sizeof(struct rp_intent_log));
     for (uint32_t i = 0; i < config->table_count; i++) {
-        size_t bytes = rp_table_bytes(&config->tables[i], error);
-        if (bytes == 0) {
-            return -RP_BAD_ARGUMENT;
-        }
-        region->tables[i] = place(region, bytes);
+        region->tables[i] = place(region, sizes[i].state);
     }
     region->sessions = place(region, limits->sessions_max * sizeof(struct rp_session));
-    region->records = place(region, (uint64_t)limits->sessions_max * (limits->records + 1)
-                                        * record_bytes(limits));
     region->weights = place(region, weights_bytes(limits));
+    region->records = place(region, record_count(limits) * record_bytes(limits));
+    place_rings(region, sizes);
     region->volatile_part = place(region, volatile_bytes(limits));
-    region->layout = rp_region_hash(region);
+    for (uint32_t i = 0; i < config->table_count; i++) {
+        region->locals[i] = place(region, sizes[i].local);
+    }
     return 0;
 }
 
-uint64_t rp_region_hash(const struct rp_region *region) {
+uint64_t rp_region_sum(const struct rp_region *region) {
     static const uint8_t key[16] = "replay region";
-    struct rp_region text = *region; /* without what changes while the region lives */
-    text.magic = text.layout = text.incarnation = text.attaches = 0;
+    struct rp_region text = *region; /* without what changes, or comes from each configuration */
+    text.magic = text.sum = text.attaches = 0;
+    text.limits.mtu = text.limits.receive_budget = 0;
+    text.limits.idle_ms = text.limits.lapse_ms = 0;
     uint64_t sizes[] = {sizeof(struct rp_region), sizeof(struct rp_intent_log),
                         sizeof(struct rp_session), sizeof(struct rp_record),
                         sizeof(struct rp_weights), sizeof(struct rp_server),
                         sizeof(struct rp_table), sizeof(struct rp_line), sizeof(struct rp_note)};
     return rp_siphash(key, &text, sizeof text) ^ rp_siphash(key, sizes, sizeof sizes);
+}
+
+/* ---- the segments ---- */
+
+static struct rp_segment *add_segment(struct rp_segments *segments, const char *name,
+                                      uint64_t offset, uint64_t end) {
+    struct rp_segment *segment = &segments->segment[segments->count++];
+    *segment = (struct rp_segment){.offset = offset, .bytes = end - offset};
+    snprintf(segment->name, sizeof segment->name, "%s", name);
+    snprintf(segment->what, sizeof segment->what, "%s", name);
+    return segment;
+}
+
+static void add_ring(struct rp_segments *segments, const struct rp_region *region, uint32_t table,
+                     const char *table_name) {
+    char name[RP_SEGMENT_NAME_BYTES];
+    uint64_t end = table + 1 < region->limits.table_count ? region->keys[table + 1]
+                                                          : region->blobs;
+    snprintf(name, sizeof name, "table%u.keys", table);
+    add_segment(segments, name, region->keys[table], region->steps[table]);
+    snprintf(name, sizeof name, "table%u.steps", table);
+    struct rp_segment *steps = add_segment(segments, name, region->steps[table], end);
+    snprintf(steps->what, sizeof steps->what, "the steps of table %s", table_name);
+}
+
+int rp_server_segments(const struct rp_server_config *config, struct rp_segments *segments,
+                       char error[256]) {
+    struct rp_region region;
+    int status = rp_region_layout(config, &region, error);
+    if (status < 0) {
+        return status;
+    }
+    uint64_t records = record_count(&region.limits) * record_bytes(&region.limits);
+    *segments = (struct rp_segments){.bytes = region.bytes};
+    struct rp_segment *state = add_segment(segments, "state", 0, region.state_bytes);
+    snprintf(state->what, sizeof state->what, "%s",
+             records > region.state_bytes / 2
+                 ? "sample records: sessions x (records + 1) x batch_max x 24 bytes"
+                 : "items and their priorities");
+    for (uint32_t i = 0; i < config->table_count; i++) {
+        add_ring(segments, &region, i, config->tables[i].name);
+    }
+    if (region.volatile_part > region.blobs) {
+        struct rp_segment *weights =
+            add_segment(segments, "weights", region.blobs, region.volatile_part);
+        snprintf(weights->what, sizeof weights->what, "weights: %d x weights_max",
+                 RP_WEIGHTS_SLOTS);
+        weights->at_need = 1;
+    }
+    return 0;
 }
 
 /* ---- the handle ---- */
@@ -179,6 +257,15 @@ static void open_lists(struct rp_server *server) {
         }
     }
     server->turn_sessions = 1;
+}
+
+struct rp_table_memory rp_region_table(void *memory, uint32_t table) {
+    const struct rp_region *region = memory;
+    uint8_t *base = memory;
+    return (struct rp_table_memory){.state = base + region->tables[table],
+                                    .keys = base + region->keys[table],
+                                    .steps = base + region->steps[table],
+                                    .local = base + region->locals[table]};
 }
 
 struct rp_server *rp_region_open(void *memory, const uint8_t entropy[32], uint64_t now_ns) {
@@ -204,9 +291,9 @@ struct rp_server *rp_region_open(void *memory, const uint8_t entropy[32], uint64
     server->record_bytes = record_bytes(limits);
     server->weights = (void *)(base + region->weights);
     server->weights_bitmap = (void *)(base + region->weights + rounded(sizeof(struct rp_weights)));
-    server->weights_bytes = (uint8_t *)server->weights_bitmap + bitmap_bytes(limits);
+    server->weights_bytes = base + region->blobs;
     server->weights_stride = rounded(limits->weights_max);
     open_lists(server);
-    rp_intent_open(&server->intent, memory, region->bytes, (void *)(base + region->log));
+    rp_intent_open(&server->intent, memory, region->volatile_part, (void *)(base + region->log));
     return server;
 }

@@ -1,11 +1,11 @@
 /* The server's insides, shared by its own files only (server*.c, serve*.c, session.c, credit.c,
  * wait.c).
  *
- * The region: struct rp_region | intent log | tables | sessions | sample records | weights |
- * volatile part. Every part starts at a multiple of 64. Persistent words change through
- * server->intent alone; bytes nothing names yet (a record's place before it is drawn, a weights
- * slot being assembled) are written first. struct rp_server and all it points to beyond the
- * region's persistent parts is volatile and built anew at attach.
+ * The region is one range of addresses in segments (server.h), so that one offset names a word of
+ * any of them. Every part starts at a multiple of 64, every segment at one of a page. Persistent
+ * words change through server->intent alone; bytes nothing names yet (a record's place before it
+ * is drawn, a weights slot being assembled) are written first. struct rp_server and all it points
+ * to beyond the region's persistent parts is volatile and built anew at attach.
  *
  *     weights: version of a slot == 0 while it is empty or being assembled; newest == the
  *     largest version
@@ -45,20 +45,31 @@ struct rp_limits { /* struct rp_server_config without its pointers; in the regio
     uint64_t weights_max;
 };
 
+#define RP_REGION_MAGIC UINT64_C(0x6E6F696765525052) /* the bytes "RPRegion" */
+enum rp_region_version { RP_REGION_VERSION = 3 };
+
+_Static_assert(sizeof(struct rp_limits) % 8 == 0, "limits are adopted in whole words");
+
 struct rp_region { /* the header, at the region's start */
     uint64_t magic; /* written last at create: a half-made region has none */
     uint64_t version;
-    uint64_t layout; /* hash of all that decides where things lie */
+    uint64_t sum; /* of all words of the header but these three and attaches, which change */
+    uint64_t attaches; /* times a process took the region over: the high bits of packet numbers */
     uint64_t bytes;
     uint64_t incarnation;
-    uint64_t attaches; /* times a process took the region over: the high bits of packet numbers */
+    uint64_t seed;
     struct rp_limits limits;
     uint64_t log; /* offsets of the parts from here on */
     uint64_t tables[RP_TABLES_MAX];
     uint64_t sessions;
     uint64_t records;
     uint64_t weights;
+    uint64_t state_bytes; /* the segment `state` ends here */
+    uint64_t keys[RP_TABLES_MAX];
+    uint64_t steps[RP_TABLES_MAX];
+    uint64_t blobs; /* the weights' bytes */
     uint64_t volatile_part;
+    uint64_t locals[RP_TABLES_MAX];
 };
 
 /* one drawn batch, immutable once named by its session's record_id; then batch_max items */
@@ -75,7 +86,7 @@ struct rp_weights_slot {
     uint64_t crc;
 };
 
-struct rp_weights { /* in the region; then the assembly's bitmap, then the slots' bytes */
+struct rp_weights { /* in the region; then the assembly's bitmap */
     uint64_t newest;
     struct rp_weights_slot slot[RP_WEIGHTS_SLOTS];
     uint64_t session; /* whose publication is being assembled; 0 = none */
@@ -131,6 +142,7 @@ struct rp_server {
     struct rp_line *lines;
     struct rp_note *notes;
     struct rp_queue waiting[RP_WAIT_KINDS][RP_TABLES_MAX];
+    char changes[256]; /* what an attach changed, in words */
     char names[RP_TABLES_MAX][RP_NAME_BYTES];
     uint32_t open; /* sessions */
     uint32_t granted_first; /* sessions with credit, oldest grant first */
@@ -161,8 +173,10 @@ int rp_region_layout(const struct rp_server_config *config, struct rp_region *re
                      char error[256]);
 /* Pieces an assembly's bitmap has bits for: as many as the smallest mtu makes. */
 uint64_t rp_weights_pieces_max(const struct rp_limits *limits);
-/* The hash of a header's own words and of the sizes this build would lay out by. */
-uint64_t rp_region_hash(const struct rp_region *region);
+/* The checksum of a header's constant words and of the sizes this build would lay out by. */
+uint64_t rp_region_sum(const struct rp_region *region);
+struct rp_table_memory rp_region_table(void *memory, uint32_t table);
+struct rp_limits rp_region_limits(const struct rp_server_config *config);
 /* Points a server's handle into the region and empties its volatile part. */
 struct rp_server *rp_region_open(void *memory, const uint8_t entropy[32], uint64_t now_ns);
 static inline struct rp_record *rp_region_record(const struct rp_server *server, uint32_t session,
@@ -170,6 +184,14 @@ static inline struct rp_record *rp_region_record(const struct rp_server *server,
     uint64_t at = (uint64_t)session * (server->limits.records + 1) + place;
     return (struct rp_record *)(void *)(server->records + at * server->record_bytes);
 }
+
+/* ---- server_adopt.c: a region and the configuration it is opened with ---- */
+/* 0; or -RP_BAD_REGION and the first difference that cannot be. What will be changed to the
+ * configuration's value is written to changes. */
+int rp_region_compare(const void *state, size_t bytes, const struct rp_server_config *config,
+                      char changes[256], char error[256]);
+/* Takes over, in one transaction, what may change. */
+void rp_region_adopt(struct rp_server *server, const struct rp_server_config *config);
 
 /* ---- credit.c: how many datagrams may be in flight towards the server ---- */
 /* Grants at most `want` datagrams (at least 1) and returns what is granted. */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -125,6 +126,16 @@ uint64_t rp_service_memory(const struct rp_service *service)
 int rp_service_attached(const struct rp_service *service)
 {
     return service->region.attached;
+}
+
+uint64_t rp_service_seed(const struct rp_service *service)
+{
+    return rp_server_seed(service->server);
+}
+
+const char *rp_service_changes(const struct rp_service *service)
+{
+    return rp_server_changes(service->server);
 }
 
 int rp_service_counters(struct rp_service *service, uint64_t *counters)
@@ -246,20 +257,18 @@ static int open_port(struct rp_service *service, struct rp_server_config *config
     return 0;
 }
 
-/* An attached server goes by the limits it was created with: this port has to take as much. */
-static int check_port(struct rp_service *service, char *error)
+/* Before a region is mapped: was it made for this configuration? */
+static int check_region(const struct rp_memory *region, const struct rp_server_config *config,
+                        char *error)
 {
-    const struct rp_port_base *base = rp_port_base(service->port);
-    uint32_t mtu = rp_server_mtu(service->server);
-    uint32_t budget = rp_server_receive_budget(service->server);
-    if (mtu <= base->mtu && budget <= base->receive_budget) {
-        return 0;
+    size_t bytes;
+    const void *state = rp_memory_state(region, &bytes, error);
+    if (!state) {
+        return -RP_BAD_REGION;
     }
-    snprintf(error, RP_ERROR_BYTES,
-             "the region was made for an mtu of %u and %u datagrams at once, this port takes %u "
-             "and %u: say ?mtu=%u, or ask for larger socket buffers",
-             mtu, budget, base->mtu, base->receive_budget, mtu);
-    return -RP_BAD_REGION;
+    int status = rp_server_compare(state, bytes, config, error);
+    munmap((void *)state, bytes);
+    return status;
 }
 
 static int open_server(struct rp_service *service, const struct rp_server_config *config,
@@ -267,24 +276,25 @@ static int open_server(struct rp_service *service, const struct rp_server_config
 {
     struct rp_memory *region = &service->region;
     const char *path = service->options.region_path;
+    struct rp_segments segments;
     uint8_t entropy[32];
-    size_t bytes = rp_server_bytes(config, error);
-    if (!bytes) {
-        return -RP_BAD_ARGUMENT;
+    int status = rp_server_segments(config, &segments, error);
+    if (status) {
+        return status;
     }
     if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy) {
         snprintf(error, RP_ERROR_BYTES, "no random bytes from the system: %s", strerror(errno));
         return -RP_SYSTEM;
     }
-    int status = rp_memory_open(region, path, bytes, error);
+    status = rp_memory_open(region, path, error);
+    status = status || !region->attached ? status : check_region(region, config, error);
+    status = status ? status : rp_memory_map(region, &segments, error);
     if (status) {
         return status;
     }
     uint64_t now = service_now(service);
-    status = region->attached
-        ? rp_server_attach(&service->server, region->base, bytes, entropy, now, error)
-        : rp_server_create(&service->server, region->base, bytes, config, entropy, now, error);
-    status = status ? status : check_port(service, error);
+    status = (region->attached ? rp_server_attach : rp_server_create)(
+        &service->server, region->base, region->bytes, config, entropy, now, error);
     return status ? status : rp_memory_keep(region, path, error);
 }
 
@@ -299,7 +309,7 @@ int rp_service_open(struct rp_service **opened, const struct rp_server_config *c
         return -RP_NO_MEMORY;
     }
     service->options = *options;
-    service->region.file = -1;
+    rp_memory_none(&service->region);
     rp_gate_open(&service->gate);
     int status = open_port(service, &filled, url, error);
     status = status ? status : open_server(service, &filled, error);
@@ -322,9 +332,7 @@ static void close_in_child(struct rp_service *service)
     if (!rp_loopback_is(service->port)) {
         rp_port_close(service->port);
     }
-    if (service->region.file >= 0) {
-        close(service->region.file);
-    }
+    rp_memory_forget(&service->region);
     free(service);
 }
 

@@ -1,12 +1,18 @@
-/* Mappings. Every page of a file is allocated before it is mapped: a full disk is a sentence at
- * open and not a SIGBUS in the middle of a push.
+/* Folders, locks and mappings: see service_memory.h.
+ *
+ * Two servers that start together meet at the lock of PATH.new: one makes the region, the other is
+ * told. Between opening a folder and locking it, its owner may have renamed or removed it; so
+ * who has the lock looks whether the folder still has the name it was opened by, and starts again
+ * where it has not. Each turn of that loop is another process's success, and they are counted.
  */
 #include "service_memory.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -15,7 +21,9 @@
 
 #include "status.h"
 
-enum { ERROR_BYTES = 256 };
+enum { ERROR_BYTES = 256, TRIES = 16, AGAIN = 1 };
+
+#define MIB(bytes) ((double)(bytes) / (1 << 20))
 
 static int refuse(char *error, const char *path, const char *why)
 {
@@ -23,105 +31,265 @@ static int refuse(char *error, const char *path, const char *why)
     return -RP_SYSTEM;
 }
 
-static int map(struct rp_memory *memory, char *error)
+void rp_memory_none(struct rp_memory *memory)
 {
-    int flags = memory->file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-    memory->base = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE, flags, memory->file, 0);
+    *memory = (struct rp_memory){.file = -1, .need_file = -1};
+}
+
+/* ---- the folder ---- */
+
+/* Locks the folder of this name: 0, AGAIN where the name went to another folder meanwhile, or a
+ * negative status. */
+static int lock_folder(struct rp_memory *memory, const char *name, const char *taken, char *error)
+{
+    struct stat own, named;
+    memory->file = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (memory->file < 0) {
+        return errno == ENOENT ? AGAIN
+            : refuse(error, name, errno == ENOTDIR ? "a file; a region is a folder: name another"
+                                                   : strerror(errno));
+    }
+    if (flock(memory->file, LOCK_EX | LOCK_NB) < 0) {
+        return refuse(error, name, errno == EWOULDBLOCK ? taken : strerror(errno));
+    }
+    int same = fstat(memory->file, &own) == 0 && stat(name, &named) == 0
+        && own.st_ino == named.st_ino && own.st_dev == named.st_dev;
+    return same ? 0 : AGAIN;
+}
+
+/* Removes what is in the folder: a start that died left it in PATH.new. */
+static void empty_folder(const struct rp_memory *memory)
+{
+    int file = openat(memory->file, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = file < 0 ? NULL : fdopendir(file);
+    if (!folder) {
+        return;
+    }
+    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            (void)unlinkat(memory->file, entry->d_name, 0);
+        }
+    }
+    closedir(folder);
+}
+
+static int make_folder(struct rp_memory *memory, const char *path, char *error)
+{
+    char name[PATH_MAX];
+    snprintf(name, sizeof name, "%s.new", path); /* it fitted at open */
+    if (mkdir(name, 0700) < 0 && errno != EEXIST) {
+        return refuse(error, name, strerror(errno));
+    }
+    int status = lock_folder(memory, name, "another server is making this region", error);
+    if (status) {
+        return status;
+    }
+    memory->made = 1;
+    memory->folder = strdup(name);
+    empty_folder(memory);
+    return memory->folder ? 0 : refuse(error, name, strerror(errno));
+}
+
+static int is_empty(const char *path)
+{
+    int entries = 0;
+    DIR *folder = opendir(path);
+    while (folder && entries < 3 && readdir(folder)) {
+        entries++;
+    }
+    if (folder) {
+        closedir(folder);
+    }
+    return folder && entries <= 2; /* itself and its parent */
+}
+
+/* A folder that holds a region is taken over; where there is none, or an empty one, PATH.new is
+ * made. AGAIN: another process was faster. */
+static int find_folder(struct rp_memory *memory, const char *path, char *error)
+{
+    char state[PATH_MAX];
+    snprintf(state, sizeof state, "%s/state", path); /* it fits, see rp_memory_open */
+    int status = lock_folder(memory, path, "another server uses this region", error);
+    if (status == 0 && access(state, F_OK) == 0) {
+        memory->attached = 1;
+        memory->folder = strdup(path);
+        return memory->folder ? 0 : refuse(error, path, strerror(errno));
+    }
+    if (status == 0 && !is_empty(path)) {
+        return refuse(error, path, "a folder that holds other things: name an empty or a new one");
+    }
+    if (status != 0 && status != AGAIN) {
+        return status;
+    }
+    rp_memory_close(memory);
+    status = make_folder(memory, path, error);
+    return status == 0 && access(state, F_OK) == 0 ? AGAIN : status;
+}
+
+int rp_memory_open(struct rp_memory *memory, const char *path, char *error)
+{
+    rp_memory_none(memory);
+    if (!path) {
+        return 0;
+    }
+    if (strlen(path) + sizeof ".new/table15.steps" > PATH_MAX) {
+        return refuse(error, path, "the path is too long");
+    }
+    for (int i = 0; i < TRIES; i++) {
+        int status = find_folder(memory, path, error);
+        if (status != AGAIN) {
+            if (status) {
+                rp_memory_close(memory);
+            }
+            return status;
+        }
+        rp_memory_close(memory);
+    }
+    return refuse(error, path, "other servers made and removed it all the time: try again");
+}
+
+const void *rp_memory_state(const struct rp_memory *memory, size_t *bytes, char *error)
+{
+    struct stat about;
+    void *state = MAP_FAILED;
+    int file = openat(memory->file, "state", O_RDONLY | O_CLOEXEC);
+    if (file >= 0 && fstat(file, &about) == 0 && about.st_size > 0) {
+        *bytes = (size_t)about.st_size;
+        state = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    }
+    if (state == MAP_FAILED) {
+        refuse(error, memory->folder, "its file \"state\" cannot be read");
+    }
+    if (file >= 0) {
+        close(file);
+    }
+    return state == MAP_FAILED ? NULL : state;
+}
+
+/* ---- the mapping ---- */
+
+static const struct rp_segment *largest(const struct rp_segments *segments)
+{
+    const struct rp_segment *found = &segments->segment[0];
+    for (uint32_t i = 1; i < segments->count; i++) {
+        if (segments->segment[i].bytes > found->bytes) {
+            found = &segments->segment[i];
+        }
+    }
+    return found;
+}
+
+static int no_room(char *error, const struct rp_segments *segments, const char *why)
+{
+    const struct rp_segment *term = largest(segments);
+    snprintf(error, ERROR_BYTES,
+             "the region takes %.1f MiB, %.1f MiB of them for %s; %.80s: take less of that",
+             MIB(segments->bytes), MIB(term->bytes), term->what, why);
+    return -RP_NO_MEMORY;
+}
+
+/* Room on the disk for the file's pages, then the pages over their part of the range. */
+static int map_file(struct rp_memory *memory, const struct rp_segments *segments,
+                    const struct rp_segment *segment, char *error)
+{
+    int flags = O_RDWR | O_CLOEXEC | (memory->made ? O_CREAT | O_EXCL : 0);
+    int file = openat(memory->file, segment->name, flags, 0600);
+    struct stat about;
+    if (file < 0 || fstat(file, &about) < 0) {
+        snprintf(error, ERROR_BYTES, "%.100s/%s: %.80s", memory->folder, segment->name,
+                 strerror(errno));
+        return -RP_SYSTEM;
+    }
+    int status = 0;
+    int failed = 0;
+    if (memory->attached && (uint64_t)about.st_size != segment->bytes) {
+        snprintf(error, ERROR_BYTES, "%.100s/%s: holds %lld bytes of %llu: name another region",
+                 memory->folder, segment->name, (long long)about.st_size,
+                 (unsigned long long)segment->bytes);
+        status = -RP_BAD_REGION;
+    } else if (segment->at_need) {
+        failed = ftruncate(file, (off_t)segment->bytes) < 0 ? errno : 0;
+    } else {
+        failed = posix_fallocate(file, 0, (off_t)segment->bytes);
+    }
+    if (failed) {
+        status = no_room(error, segments, strerror(failed));
+    }
+    uint8_t *at = (uint8_t *)memory->base + segment->offset;
+    if (!status && mmap(at, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0)
+            == MAP_FAILED) {
+        status = no_room(error, segments, strerror(errno));
+    }
+    if (!status && segment->at_need) {
+        memory->need_file = file;
+        memory->need_offset = segment->offset;
+    } else {
+        close(file);
+    }
+    return status;
+}
+
+/* Anonymous pages are there when they are first touched, and a host that has too few kills
+ * processes then; so more than all of its memory is refused now. */
+static int check_host(const struct rp_segments *segments, char *error)
+{
+    uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    char why[96];
+    snprintf(why, sizeof why, "this machine has %.1f MiB", MIB(host));
+    return segments->bytes > host ? no_room(error, segments, why) : 0;
+}
+
+int rp_memory_map(struct rp_memory *memory, const struct rp_segments *segments, char *error)
+{
+    int status = memory->folder ? 0 : check_host(segments, error);
+    if (status) {
+        return status;
+    }
+    memory->bytes = segments->bytes;
+    memory->base = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory->base == MAP_FAILED) {
         memory->base = NULL;
-        snprintf(error, ERROR_BYTES,
-                 "the system refused %.1f MiB of memory (%s): take smaller tables",
-                 (double)memory->bytes / (1 << 20), strerror(errno));
-        return -RP_NO_MEMORY;
+        return no_room(error, segments, strerror(errno));
+    }
+    for (uint32_t i = 0; memory->folder && !status && i < segments->count; i++) {
+        status = map_file(memory, segments, &segments->segment[i], error);
     }
     (void)madvise(memory->base, memory->bytes, MADV_HUGEPAGE); /* advice: without it, slower */
     (void)madvise(memory->base, memory->bytes, MADV_DONTFORK);
-    return 0;
-}
-
-static int lock(struct rp_memory *memory, const char *path, char *error)
-{
-    if (flock(memory->file, LOCK_EX | LOCK_NB) == 0) {
-        return 0;
-    }
-    return refuse(error, path, errno == EWOULDBLOCK ? "another server uses this region"
-                                                    : strerror(errno));
-}
-
-static int open_old(struct rp_memory *memory, const char *path, char *error)
-{
-    struct stat about;
-    int status = lock(memory, path, error);
-    if (status) {
-        return status;
-    }
-    if (fstat(memory->file, &about) < 0) {
-        return refuse(error, path, strerror(errno));
-    }
-    if ((size_t)about.st_size != memory->bytes) {
-        snprintf(error, ERROR_BYTES,
-                 "%.100s: holds %lld bytes, this configuration takes %zu: name another file, or "
-                 "remove it", path, (long long)about.st_size, memory->bytes);
-        return -RP_BAD_REGION;
-    }
-    memory->attached = 1;
-    return map(memory, error);
-}
-
-static int open_new(struct rp_memory *memory, const char *path, char *error)
-{
-    char name[PATH_MAX];
-    int length = snprintf(name, sizeof name, "%s.new", path);
-    if (length >= (int)sizeof name) {
-        return refuse(error, path, "the path is too long");
-    }
-    memory->file = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (memory->file < 0) {
-        return refuse(error, name, strerror(errno));
-    }
-    int status = lock(memory, name, error);
-    if (status) {
-        return status;
-    }
-    int failed = ftruncate(memory->file, 0) < 0 ? errno : 0; /* what a start that died left in it */
-    failed = failed ? failed : posix_fallocate(memory->file, 0, (off_t)memory->bytes);
-    if (failed) {
-        snprintf(error, ERROR_BYTES, "%.100s: no room for %.1f MiB (%s)", name,
-                 (double)memory->bytes / (1 << 20), strerror(failed));
-        return -RP_NO_MEMORY;
-    }
-    return map(memory, error);
-}
-
-int rp_memory_open(struct rp_memory *memory, const char *path, size_t bytes, char *error)
-{
-    *memory = (struct rp_memory){.bytes = bytes, .file = -1};
-    int status;
-    if (!path) {
-        status = map(memory, error);
-    } else {
-        memory->file = open(path, O_RDWR | O_CLOEXEC);
-        if (memory->file >= 0) {
-            status = open_old(memory, path, error);
-        } else {
-            status = errno == ENOENT ? open_new(memory, path, error)
-                                     : refuse(error, path, strerror(errno));
-        }
-    }
-    if (status) {
-        rp_memory_close(memory);
-    }
     return status;
 }
 
 int rp_memory_keep(struct rp_memory *memory, const char *path, char *error)
 {
-    char name[PATH_MAX];
-    if (memory->file < 0 || memory->attached) {
+    if (!memory->made) {
         return 0;
     }
-    snprintf(name, sizeof name, "%s.new", path); /* it fitted at open */
-    return rename(name, path) == 0 ? 0 : refuse(error, path, strerror(errno));
+    if (rename(memory->folder, path) < 0) {
+        return refuse(error, path, strerror(errno));
+    }
+    memory->made = 0;
+    return 0;
+}
+
+int rp_memory_allocate(void *owner, uint64_t offset, uint64_t bytes)
+{
+    const struct rp_memory *memory = owner;
+    return memory->need_file < 0
+        || posix_fallocate(memory->need_file, (off_t)(offset - memory->need_offset),
+                           (off_t)bytes) == 0;
+}
+
+void rp_memory_forget(struct rp_memory *memory)
+{
+    if (memory->file >= 0) {
+        close(memory->file);
+    }
+    if (memory->need_file >= 0) {
+        close(memory->need_file);
+    }
+    free(memory->folder);
+    rp_memory_none(memory);
 }
 
 void rp_memory_close(struct rp_memory *memory)
@@ -129,9 +297,9 @@ void rp_memory_close(struct rp_memory *memory)
     if (memory->base) {
         munmap(memory->base, memory->bytes);
     }
-    if (memory->file >= 0) {
-        close(memory->file);
+    if (memory->made) { /* under its lock: nobody else is in it */
+        empty_folder(memory);
+        (void)rmdir(memory->folder);
     }
-    memory->base = NULL;
-    memory->file = -1;
+    rp_memory_forget(memory);
 }

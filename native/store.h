@@ -1,7 +1,9 @@
 /* The store: how a table lies in memory, and the small words everything else reads and writes.
  *
- *     header | columns | picks | spec | keys | slots | leaves | steps | writers | volatile part:
- *     private, hints, nodes ...
+ *     state  header | columns | picks | spec | slots | leaves | writers
+ *     keys   keys
+ *     steps  steps
+ *     local  private, hints, nodes ...: of this process, rebuilt at attach
  *
  * A slot has three words. Its key lies in keys[], beside nothing else: keys and steps are the
  * ring. Its item and links lie in slots[]: they are what is drawn from the ring.
@@ -107,7 +109,7 @@ struct rp_table_facts { /* fixed for the table's life */
 
 struct rp_table_header {
     uint64_t magic;
-    uint64_t bytes; /* of the table's memory */
+    uint64_t bytes; /* of state, keys and steps */
     uint64_t facts_crc; /* of facts, columns and picks */
     uint64_t epoch;
     uint64_t resetting; /* the epoch a reset is on its way to; 0 = none */
@@ -119,22 +121,18 @@ struct rp_table_header {
     struct rp_table_facts facts;
 };
 
-struct rp_table_layout { /* offsets from the table's start */
-    size_t columns;
+struct rp_table_layout {
+    struct rp_table_sizes sizes;
+    size_t columns; /* offsets in the state */
     size_t picks;
     size_t spec;
-    size_t keys;
     size_t slots;
     size_t leaves;
-    size_t steps;
     size_t writers;
-    size_t persistent; /* bytes up to here survive the process */
-    size_t private;
-    size_t segments;
+    size_t parts; /* offsets in the local memory, which starts with the private struct */
     size_t hints;
     size_t done;
     size_t nodes;
-    size_t bytes;
     size_t writer_bytes;
     uint32_t bitmap_words;
 };
@@ -329,6 +327,11 @@ static inline uint16_t rp_entry_received(const struct rp_entry *entry) {
 int rp_facts_from(const struct rp_table_config *config, struct rp_table_facts *facts,
                   char error[256]);
 void rp_layout_of(const struct rp_table_facts *facts, struct rp_table_layout *layout);
+
+/* ---- table.c ---- */
+
+/* Is this the header of a table of this build, and undamaged? */
+int rp_table_sound(const struct rp_table_header *header, uint32_t number, char error[256]);
 
 /* ---- writer.c ---- */
 

@@ -15,24 +15,50 @@
 
 #define TABLE_MAGIC UINT64_C(0x32656c6261747072) /* "rptable2" */
 
-size_t rp_table_bytes(const struct rp_table_config *config, char error[256]) {
+int rp_table_sizes(const struct rp_table_config *config, struct rp_table_sizes *sizes,
+                   char error[256]) {
     struct rp_table_facts facts;
     struct rp_table_layout layout;
     if (rp_facts_from(config, &facts, error) < 0) {
-        return 0;
+        return -RP_BAD_ARGUMENT;
     }
     rp_layout_of(&facts, &layout);
-    return layout.bytes;
+    *sizes = layout.sizes;
+    return 0;
 }
 
-static uint32_t facts_crc(const void *memory, const struct rp_table_layout *layout) {
-    const struct rp_table_header *header = memory;
-    const uint8_t *base = memory;
-    const struct rp_table_facts *f = &header->facts;
-    uint32_t crc = rp_crc32c(0, f, sizeof *f);
-    crc = rp_crc32c(crc, base + layout->columns, f->column_count * sizeof(struct rp_column));
-    crc = rp_crc32c(crc, base + layout->picks, f->pick_count * sizeof(struct rp_pick));
-    return rp_crc32c(crc, base + layout->spec, f->spec_bytes);
+static uint64_t persistent_bytes(const struct rp_table_layout *layout) {
+    return layout->sizes.state + layout->sizes.keys + layout->sizes.steps;
+}
+
+/* Of all that never changes: an attach takes the limiter's numbers from its configuration. */
+static uint32_t facts_crc(const struct rp_table_header *header,
+                          const struct rp_table_layout *layout) {
+    const uint8_t *base = (const uint8_t *)header;
+    struct rp_table_facts f = header->facts;
+    f.samples_per_insert = f.error_min = f.error_max = 0;
+    f.min_size = 0;
+    uint32_t crc = rp_crc32c(0, &f, sizeof f);
+    crc = rp_crc32c(crc, base + layout->columns, f.column_count * sizeof(struct rp_column));
+    crc = rp_crc32c(crc, base + layout->picks, f.pick_count * sizeof(struct rp_pick));
+    return rp_crc32c(crc, base + layout->spec, f.spec_bytes);
+}
+
+int rp_table_sound(const struct rp_table_header *header, uint32_t number, char error[256]) {
+    struct rp_table_layout layout;
+    if (header->magic != TABLE_MAGIC) {
+        snprintf(error, 256, "table %u: its memory does not start as a table of this layout does",
+                 number);
+        return -RP_BAD_REGION;
+    }
+    rp_layout_of(&header->facts, &layout);
+    if (persistent_bytes(&layout) != header->bytes
+        || facts_crc(header, &layout) != header->facts_crc) {
+        snprintf(error, 256, "table %u: its header is damaged, or written by another version",
+                 number);
+        return -RP_BAD_REGION;
+    }
+    return 0;
 }
 
 /* The process-local side of a region that is whole: pointers, plans, tree, and what the writers'
@@ -59,14 +85,14 @@ static void derive_writer(struct rp_table *table, uint32_t index) {
 static void derive_plans(struct rp_table *table, const struct rp_table_layout *layout) {
     const uint8_t *base = (const uint8_t *)table->header;
     const struct rp_table_facts *f = &table->header->facts;
-    struct rp_plan_part *segments =
-        (struct rp_plan_part *)((uint8_t *)table->header + layout->segments);
+    struct rp_plan_part *parts =
+        (struct rp_plan_part *)((uint8_t *)table->private + layout->parts);
     const struct rp_pick *picks = (const struct rp_pick *)(base + layout->picks);
     for (uint32_t i = 0; i < f->plan_count; i++) {
         const struct rp_plan_facts *plan = &f->plans[i];
         rp_plan_resolve((const struct rp_column *)(base + layout->columns),
                         picks + plan->pick_first, plan->pick_count, plan->item_bytes,
-                        segments + plan->pick_first, &table->private->plans[i]);
+                        parts + plan->pick_first, &table->private->plans[i]);
     }
 }
 
@@ -87,22 +113,26 @@ static void derive(struct rp_table *table) {
     }
 }
 
-static void open_private(struct rp_table *table, void *memory, uint32_t number,
-                         struct rp_intent *intent, uint64_t *counters,
+static void open_private(struct rp_table *table, const struct rp_table_memory *memory,
+                         uint32_t number, struct rp_intent *intent, uint64_t *counters,
                          const struct rp_table_layout *layout) {
-    uint8_t *base = memory;
-    const struct rp_table_facts *f = &((struct rp_table_header *)memory)->facts;
-    struct rp_table_private *p = (struct rp_table_private *)(base + layout->private);
-    *table = (struct rp_table){
-        .header = memory, .intent = intent, .counters = counters, .number = number, .private = p};
+    uint8_t *state = memory->state;
+    uint8_t *local = memory->local;
+    const struct rp_table_facts *f = &((struct rp_table_header *)memory->state)->facts;
+    struct rp_table_private *p = memory->local;
+    *table = (struct rp_table){.header = memory->state,
+                               .intent = intent,
+                               .counters = counters,
+                               .number = number,
+                               .private = p};
     memset(p, 0, sizeof *p);
-    p->keys = (uint64_t *)(base + layout->keys);
-    p->slots = (struct rp_slot *)(base + layout->slots);
-    p->leaves = (uint64_t *)(base + layout->leaves);
-    p->steps = base + layout->steps;
-    p->writers = base + layout->writers;
-    p->hints = (struct rp_hint *)(base + layout->hints);
-    p->done_through = (uint64_t *)(base + layout->done);
+    p->keys = memory->keys;
+    p->slots = (struct rp_slot *)(state + layout->slots);
+    p->leaves = (uint64_t *)(state + layout->leaves);
+    p->steps = memory->steps;
+    p->writers = state + layout->writers;
+    p->hints = (struct rp_hint *)(local + layout->hints);
+    p->done_through = (uint64_t *)(local + layout->done);
     p->mass_max = rp_tree_mass_max(f->capacity);
     p->writer_bytes = layout->writer_bytes;
     p->capacity = f->capacity;
@@ -116,18 +146,24 @@ static void open_private(struct rp_table *table, void *memory, uint32_t number,
     p->reach_ahead = f->reach_ahead;
     int status = rp_power_exponent(f->alpha, &table->power);
     assert(status == 0);
-    rp_tree_open(&table->tree, p->leaves, base + layout->nodes, f->capacity);
+    rp_tree_open(&table->tree, p->leaves, local + layout->nodes, f->capacity);
     derive_plans(table, layout);
     derive(table);
 }
 
-int rp_table_create(struct rp_table *table, void *memory, const struct rp_table_config *config,
-                    uint32_t number, uint64_t seed, uint64_t epoch, struct rp_intent *intent,
-                    uint64_t *counters, char error[256]) {
-    struct rp_table_header *header = memory;
+static int is_aligned(const struct rp_table_memory *memory) {
+    return ((uintptr_t)memory->state | (uintptr_t)memory->keys | (uintptr_t)memory->steps
+            | (uintptr_t)memory->local) % 64 == 0;
+}
+
+int rp_table_create(struct rp_table *table, const struct rp_table_memory *memory,
+                    const struct rp_table_config *config, uint32_t number, uint64_t seed,
+                    uint64_t epoch, struct rp_intent *intent, uint64_t *counters,
+                    char error[256]) {
+    struct rp_table_header *header = memory->state;
     struct rp_table_layout layout;
-    uint8_t *base = memory;
-    assert((uintptr_t)memory % 64 == 0 && epoch != 0);
+    uint8_t *base = memory->state;
+    assert(is_aligned(memory) && epoch != 0);
     if (rp_facts_from(config, &header->facts, error) < 0) {
         return -RP_BAD_ARGUMENT;
     }
@@ -141,8 +177,8 @@ int rp_table_create(struct rp_table *table, void *memory, const struct rp_table_
     if (config->spec_bytes > 0) {
         memcpy(base + layout.spec, config->spec, config->spec_bytes);
     }
-    header->bytes = layout.bytes;
-    header->facts_crc = facts_crc(memory, &layout);
+    header->bytes = persistent_bytes(&layout);
+    header->facts_crc = facts_crc(header, &layout);
     header->epoch = epoch;
     header->head = header->facts.capacity;
     header->maximum = RP_POWER_ONE;
@@ -185,27 +221,21 @@ void rp_table_reset(struct rp_table *table, uint64_t epoch) {
     rp_intent_commit(table->intent);
     finish_reset(table);
     rp_layout_of(&header->facts, &layout);
-    rp_tree_open(&table->tree, table->private->leaves, (uint8_t *)header + layout.nodes,
+    rp_tree_open(&table->tree, table->private->leaves, (uint8_t *)table->private + layout.nodes,
                  table->private->capacity);
     derive(table);
 }
 
-int rp_table_attach(struct rp_table *table, void *memory, uint32_t number, struct rp_intent *intent,
-                    uint64_t *counters, char error[256]) {
-    struct rp_table_header *header = memory;
+int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory, uint32_t number,
+                    struct rp_intent *intent, uint64_t *counters, char error[256]) {
+    struct rp_table_header *header = memory->state;
     struct rp_table_layout layout;
-    assert((uintptr_t)memory % 64 == 0);
-    if (header->magic != TABLE_MAGIC) {
-        snprintf(error, 256, "table %u: its memory does not start as a table of this layout does",
-                 number);
-        return -RP_BAD_REGION;
+    assert(is_aligned(memory));
+    int status = rp_table_sound(header, number, error);
+    if (status < 0) {
+        return status;
     }
     rp_layout_of(&header->facts, &layout);
-    if (layout.bytes != header->bytes || facts_crc(memory, &layout) != header->facts_crc) {
-        snprintf(error, 256, "table %u: its header is damaged, or written by another version",
-                 number);
-        return -RP_BAD_REGION;
-    }
     open_private(table, memory, number, intent, counters, &layout);
     if (header->resetting != 0) {
         rp_table_reset(table, header->resetting);

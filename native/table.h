@@ -1,9 +1,11 @@
 /* A table: the ring of steps, who writes it, the items anchored in it, their exact tree, and the
  * limiter.
  *
- * Memory, all in the region and found by offsets from the table's start:
- *     header | columns, picks, spec | keys | slots (item and links words) | leaf masses | steps |
- *     writers | tree nodes
+ * Memory comes in four blocks, so that others may map the ring and nothing else:
+ *     state  header | columns, picks, spec | slots (item and links words) | leaf masses | writers
+ *     keys   and
+ *     steps  the ring
+ *     local  tree nodes and all else of this process; the other three hold no pointer
  * Slot = key mod capacity for step, words, leaf alike. A slot's key word holds its state in the
  * top 12 bits (free, reserved, committed) and its key in the other 52; generations start at 1,
  * so no key is 0. store.h has the words in detail.
@@ -24,6 +26,7 @@
 #ifndef RP_TABLE_H
 #define RP_TABLE_H
 
+#include "compare.h"
 #include "config.h"
 #include "intent.h"
 #include "power.h"
@@ -50,18 +53,38 @@ struct rp_table { /* process-local handle; lies in the region's volatile part, r
 
 /* ---- life ---- */
 
-/* Bytes of region the table needs; 0 with a sentence in error where the config is impossible (it
+struct rp_table_sizes { /* bytes of each block: multiples of 64 */
+    size_t state;
+    size_t keys;
+    size_t steps;
+    size_t local;
+};
+
+struct rp_table_memory { /* where they lie, 64-byte aligned; all but local outlive the process */
+    void *state;
+    void *keys;
+    void *steps;
+    void *local;
+};
+
+/* Bytes the table needs: 0, or -RP_BAD_ARGUMENT with a sentence where the config is impossible (it
  * names the smallest legal capacity where that is what is wrong). */
-size_t rp_table_bytes(const struct rp_table_config *config, char error[256]);
-/* Lays the table out in zeroed, 64-byte aligned memory. Epoch must not be 0. Returns 0 or -status
- * with error. */
-int rp_table_create(struct rp_table *table, void *memory, const struct rp_table_config *config,
+int rp_table_sizes(const struct rp_table_config *config, struct rp_table_sizes *sizes,
+                   char error[256]);
+/* Lays the table out in zeroed memory. Epoch must not be 0. Returns 0 or -status with error. */
+int rp_table_create(struct rp_table *table, const struct rp_table_memory *memory,
+                    const struct rp_table_config *config,
                     uint32_t number, uint64_t seed, uint64_t epoch, struct rp_intent *intent,
                     uint64_t *counters, char error[256]);
 /* After rp_intent_recover: checks the layout, rebuilds the tree from the leaves. -RP_BAD_REGION if
  * it is damaged. */
-int rp_table_attach(struct rp_table *table, void *memory, uint32_t number, struct rp_intent *intent,
-                    uint64_t *counters, char error[256]);
+int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory, uint32_t number,
+                    struct rp_intent *intent, uint64_t *counters, char error[256]);
+/* A stored table's state (whose header is sound) against a configuration. */
+int rp_table_compare(const void *state, uint32_t number, const struct rp_table_config *config,
+                     struct rp_comparison *comparison);
+/* Adds to the intent what may change and does: the limiter. The configuration was compared. */
+void rp_table_adopt(struct rp_table *table, const struct rp_table_config *config);
 /* Empties the table under a new epoch; writers keep their places but lose their streams (whole
  * transaction). */
 void rp_table_reset(struct rp_table *table, uint64_t epoch);

@@ -65,7 +65,7 @@ class ServeArgs:
     busy_poll: bool = option("The server's thread never sleeps.", False)
     core: int = option("Core that the server's thread is pinned to.", 0)
     shards: int = option("Servers beside each other, at this port and the next ones.", 1)
-    region: str = option("File for the memory; taken over if it exists.", "")
+    region: str = option("Folder for the memory; taken over if it exists.", "")
     compile: Path | None = option("Serve nothing: write the tables for replay-serve there.", None)
     sessions: int = option("Clients at once; every writer is one.", 0)
     metrics: str = option("HOST:PORT of an OpenMetrics endpoint, such as 127.0.0.1:9464.", "")
@@ -212,7 +212,8 @@ def serve(given: dict[str, Any]) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
         if server.attached:
-            print(f"took over {options.region}: its tables are as they were", flush=True)
+            changes = f"; changed: {server.changes}" if server.changes else ""
+            print(f"took over {options.region}: its tables are as they were{changes}", flush=True)
         print(f"serving at {server.address} (seed {server.seed})", flush=True)
         for each in others:
             shard = shards.enter_context(Server(loaded.tables, options=each))

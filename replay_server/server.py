@@ -42,7 +42,7 @@ class ServerOptions:
     busy_poll     the server's thread never sleeps
     core          the core its thread is pinned to; None: not pinned
     virtual_clock loopback only: time is counted in turns
-    region        file for the memory, taken over if it exists; None: memory that ends with this
+    region        folder for the memory, taken over if it exists; None: memory that ends with this
     sessions      clients at once (a writer is one)
     batch_max     items in one batch; records: sample requests a client may have under way
     idle_ms       silence after which a session may be replaced
@@ -121,6 +121,7 @@ class Server:
             core=0 if options.core is None else 1 + options.core,
             virtual_clock=int(options.virtual_clock),
         )
+        self.seed = lib.rp_service_seed(self._service.raw)  # a region keeps its own
         if not url.startswith("loopback:"):
             try:
                 started = lib.rp_service_start(self._service.raw)
@@ -144,13 +145,18 @@ class Server:
 
     @property
     def memory(self) -> int:
-        """Bytes of the server's region."""
+        """Bytes of the server's region, were all of it used: pages that nobody wrote take none."""
         return lib.rp_service_memory(self._service.raw)
 
     @property
     def attached(self) -> bool:
         """Whether the region was taken over from a server that died."""
         return bool(lib.rp_service_attached(self._service.raw))
+
+    @property
+    def changes(self) -> str:
+        """What a region that was taken over got from these options: "idle_ms 30000 -> 1000"."""
+        return _native.text(lib.rp_service_changes(self._service.raw))
 
     @property
     def incarnation(self) -> int:
@@ -232,6 +238,7 @@ class Config:
         self.raw.receive_budget = options.receive_budget
         self.raw.idle_ms, self.raw.lapse_ms = options.idle_ms, options.lapse_ms
         self.raw.weights_max, self.raw.seed = options.weights_max, seed % 2**64
+        self.raw.seed_drawn = options.seed is None
 
     def keep(self, value: Any) -> Any:
         """`value`, held for as long as this config."""

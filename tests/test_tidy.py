@@ -18,7 +18,8 @@ COLUMNS, FILE_LINES, FUNCTION_LINES = 100, 600, 70
 
 # The engine, lowest first: a file may include those at its own rank or below.
 RANKS = [
-    {"site", "prefetch", "status", "config", "random", "power", "power_kernel", "power_tables"},
+    {"site", "prefetch", "status", "config", "compare", "random"}
+    | {"power", "power_kernel", "power_tables"},
     {"crc32c", "crc32c_kernel", "siphash", "wire", "sum_tree", "sum_tree_kernel"},
     {"intent"},
     {"plan", "store", "table", "writer", "limiter", "table_state", "draw"},

@@ -30,7 +30,7 @@ static const char help[] =
     "  --busy         its threads never sleep\n"
     "  --core N       the core its thread is pinned to; that of the next URL follows\n"
     "  --insecure     serve beyond this machine without a key: anybody may read and write\n"
-    "  --region FILE  the memory, taken over if it exists; with one URL only\n"
+    "  --region FOLDER  the memory, taken over if it exists; with one URL only\n"
     "  --help         this\n"
     "\n"
     "examples:\n"
@@ -92,7 +92,7 @@ static int read_command(struct request *request, int count, char **words)
         return refuse("URL...", "at most 16 addresses");
     }
     return request->options.region_path && request->url_count > 1
-        ? refuse("--region", "one file is the memory of one server: start one program for each URL")
+        ? refuse("--region", "a folder is the memory of one server: start one program for each URL")
         : 0;
 }
 
@@ -203,6 +203,7 @@ static int open_all(struct rp_service **services, const struct request *request,
             return refuse("seed", strerror(errno));
         }
         /* as Python has them: 63 bits drawn, or a seed of its own for each server */
+        config.seed_drawn = !compiled->seeded;
         config.seed = compiled->seeded ? config.seed + (uint64_t)i : config.seed >> 1;
         int status = rp_service_open(&services[i], &config, request->urls[i], &options, error);
         if (status) {
@@ -214,7 +215,10 @@ static int open_all(struct rp_service **services, const struct request *request,
         }
         printf("%sserving at %s (seed %llu)\n",
                rp_service_attached(services[i]) ? "took over the region, " : "",
-               rp_service_address(services[i]), (unsigned long long)config.seed);
+               rp_service_address(services[i]), (unsigned long long)rp_service_seed(services[i]));
+        if (rp_service_changes(services[i])[0]) {
+            printf("changed in the region: %s\n", rp_service_changes(services[i]));
+        }
         fflush(stdout);
         options.core += options.core != 0;
     }
@@ -241,7 +245,7 @@ static int reload(struct rp_service **services, const struct request *request)
 {
     static struct loaded loaded;
     if (request->options.region_path) {
-        (void)refuse("SIGHUP", "the tables of --region FILE stay as they are; stop, and start "
+        (void)refuse("SIGHUP", "the tables of --region FOLDER stay as they are; stop, and start "
                      "anew with another file");
         return 0;
     }

@@ -14,7 +14,7 @@
 
 #include "bench.h"
 #include "siphash.h"
-#include "table.h"
+#include "table_memory.h"
 
 enum {
     STEP = 48,
@@ -151,12 +151,14 @@ static void *open_table(const struct rp_table_config *config, int portable)
 {
     char error[256] = "";
     bench.config = *config;
-    size_t bytes = rp_table_bytes(config, error);
-    CHECK(bytes > 0, "%s", error);
+    struct rp_table_sizes sizes;
+    CHECK(rp_table_sizes(config, &sizes, error) == 0, "%s", error);
+    size_t bytes = table_memory_bytes(&sizes);
     size_t log = (sizeof(struct rp_intent_log) + 63) / 64 * 64;
     uint8_t *region = bench_memory(log + bytes);
     rp_intent_open(&bench.intent, region, log + bytes, (struct rp_intent_log *)(void *)region);
-    CHECK(rp_table_create(&bench.table, region + log, config, 0, 1, 1, &bench.intent,
+    struct rp_table_memory memory = table_memory_at(region + log, &sizes);
+    CHECK(rp_table_create(&bench.table, &memory, config, 0, 1, 1, &bench.intent,
                           bench.counters, error) == 0, "%s", error);
     CHECK(rp_writer_open(&bench.table, 1, 1) == 0);
     if (portable) {
@@ -261,7 +263,9 @@ static void memory_rows(void)
     struct bench_row row = {"table_memory", "engine", "1000000 plain rows", 0};
     row_config.capacity = items;
     uint64_t tree = rp_tree_leaf_count(items) * sizeof(uint64_t) + rp_tree_bytes(items);
-    uint64_t own = rp_table_bytes(&row_config, error) - (uint64_t)items * STEP - tree;
+    struct rp_table_sizes sizes;
+    CHECK(rp_table_sizes(&row_config, &sizes, error) == 0, "%s", error);
+    uint64_t own = table_memory_bytes(&sizes) - (uint64_t)items * STEP - tree;
     bench_number(&row, "bookkeeping", (double)own / items, "B/step");
     bench_number(&row, "leaf and tree", (double)tree / items, "B/step");
 }

@@ -30,6 +30,7 @@ static struct {
     struct rp_server *server;
     uint8_t *region;
     size_t bytes;
+    struct rp_server_config config;
     uint8_t *fresh, *behind; /* the region as it is at the two starts */
     struct fuzz_port port;
     uint64_t now, packet, session, cookie, fresh_now;
@@ -82,7 +83,9 @@ static struct rp_table_config table_config(int windows) {
 }
 
 static void server_open(void) {
-    struct rp_table_config tables[] = {table_config(0), table_config(1)};
+    static struct rp_table_config tables[2];
+    tables[0] = table_config(0);
+    tables[1] = table_config(1);
     struct rp_server_config config = {.tables = tables,
                                       .table_count = 2,
                                       .sessions_max = 3,
@@ -96,6 +99,7 @@ static void server_open(void) {
                                       .seed = 7};
     char error[256] = "";
     uint8_t entropy[32] = {1, 2, 3};
+    world.config = config;
     world.now = 1000000000;
     world.bytes = rp_server_bytes(&config, error);
     CHECK(world.bytes > 0, "%s", error);
@@ -224,13 +228,15 @@ static void attach(uint64_t salt) {
         struct rp_server *none;
         CHECK(damaged != NULL);
         memcpy(damaged, world.region, world.bytes);
-        damaged[salt / 4 % 32] ^= 1;
-        int refused = rp_server_attach(&none, damaged, world.bytes, entropy, world.now, error);
+        damaged[salt / 4 % 24] ^= 1; /* magic, version, checksum */
+        int refused = rp_server_attach(&none, damaged, world.bytes, &world.config, entropy,
+                                       world.now, error);
         CHECK(refused == -RP_BAD_REGION && error[0], "a damaged header was taken: %d", refused);
         free(damaged);
     }
     int status =
-        rp_server_attach(&world.server, world.region, world.bytes, entropy, world.now, error);
+        rp_server_attach(&world.server, world.region, world.bytes, &world.config, entropy,
+                         world.now, error);
     CHECK(status == 0, "attach: %s", error);
 }
 

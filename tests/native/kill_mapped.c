@@ -101,7 +101,8 @@ static const struct rp_transport pipe_transport = {
 
 /* Maps the file anew, so at another address than the server before, takes it over, and serves until
  * killed. */
-__attribute__((noreturn)) static void child(const char *path, size_t bytes, uint32_t mtu,
+__attribute__((noreturn)) static void child(const char *path, size_t bytes,
+                                            const struct rp_server_config *config, uint32_t mtu,
                                             int socket, volatile int *in_turn) {
     static struct pipe_port port;
     char error[256] = "";
@@ -111,7 +112,7 @@ __attribute__((noreturn)) static void child(const char *path, size_t bytes, uint
     CHECK(file >= 0 && getentropy(entropy, sizeof entropy) == 0);
     void *region = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     CHECK(region != MAP_FAILED);
-    int status = rp_server_attach(&server, region, bytes, entropy, clock_ns(), error);
+    int status = rp_server_attach(&server, region, bytes, config, entropy, clock_ns(), error);
     CHECK(status == 0, "attach: %s (%d)", error, status);
     port.base.transport = &pipe_transport;
     port.base.mtu = mtu;
@@ -147,7 +148,8 @@ static void child_start(struct stage *stage) {
     CHECK(stage->child >= 0);
     if (stage->child == 0) {
         close(stage->sockets[0]);
-        child(stage->path, stage->world->server.bytes, stage->world->mtu, stage->sockets[1],
+        child(stage->path, stage->world->server.bytes, &stage->world->server.config,
+              stage->world->mtu, stage->sockets[1],
               stage->in_turn);
     }
     close(stage->sockets[1]);
@@ -229,7 +231,8 @@ static void look(struct stage *stage) {
     stage->inside +=
         ((const struct rp_intent_log *)(const void *)(stage->copy + header->log))->committed != 0;
     int status =
-        rp_server_attach(&server->server, stage->copy, server->bytes, entropy, clock_ns(), error);
+        rp_server_attach(&server->server, stage->copy, server->bytes, &server->config, entropy,
+                         clock_ns(), error);
     CHECK(status == 0, "attach: %s (%d)", error, status);
     CHECK(rp_server_incarnation(server->server) == server->incarnation,
           "an attach keeps the incarnation");

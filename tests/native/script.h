@@ -46,6 +46,7 @@ struct script {
     struct rp_server *server;
     uint8_t *region;
     size_t bytes;
+    struct rp_server_config config; /* its tables are the caller's, and live on */
     uint64_t now_ns;
     struct script_port port;
 };
@@ -198,6 +199,7 @@ SCRIPT_UNUSED static void script_open(struct script *script, const struct rp_ser
     char error[256];
     uint8_t entropy[32];
     memset(script, 0, sizeof *script);
+    script->config = *config;
     script_entropy(entropy, 1);
     script->bytes = rp_server_bytes(config, error);
     CHECK(script->bytes > 0, "%s", error);
@@ -223,8 +225,8 @@ SCRIPT_UNUSED static void script_kill(struct script *script)
     free(script->region);
     script->region = moved;
     script_entropy(entropy, ++salt);
-    CHECK(rp_server_attach(&script->server, moved, script->bytes, entropy, script->now_ns,
-                           error) == 0,
+    CHECK(rp_server_attach(&script->server, moved, script->bytes, &script->config, entropy,
+                           script->now_ns, error) == 0,
           "%s", error);
     rp_server_check(script->server);
 }

@@ -180,8 +180,8 @@ static void attach(void *context) {
     char error[256] = "";
     uint8_t entropy[32];
     sim_entropy(world, entropy);
-    int status = rp_server_attach(&server->server, server->region, server->bytes, entropy,
-                                  world->now, error);
+    int status = rp_server_attach(&server->server, server->region, server->bytes,
+                                  &server->config, entropy, world->now, error);
     CHECK(status == 0, "attach: %s (%d)", error, status);
 }
 

@@ -3,32 +3,37 @@
 #ifndef RP_TABLE_FIXTURE_H
 #define RP_TABLE_FIXTURE_H
 
+#include "table_memory.h"
 #include "table_model.h"
 
 struct fixture {
     uint8_t *region;
     size_t bytes;
-    size_t offset; /* of the table in the region */
+    size_t offset; /* of the table's state in the region */
+    struct rp_table_sizes sizes;
     struct rp_intent intent;
     struct rp_table table;
     uint64_t counters[RP_COUNTER_COUNT];
 };
 
+static inline struct rp_table_memory fixture_memory(const struct fixture *t) {
+    return table_memory_at(t->region + t->offset, &t->sizes);
+}
+
 static inline void fixture_open(struct fixture *t, const struct rp_table_config *config,
                                 uint64_t seed) {
     char error[256] = "";
-    size_t size = rp_table_bytes(config, error);
-    CHECK(size > 0, "%s", error);
     memset(t, 0, sizeof *t);
+    CHECK(rp_table_sizes(config, &t->sizes, error) == 0, "%s", error);
     t->offset = (sizeof(struct rp_intent_log) + 127) / 64
                 * 64; /* one spare word after the log, for tests */
-    t->bytes = t->offset + size;
+    t->bytes = t->offset + table_memory_bytes(&t->sizes);
     t->region = aligned_alloc(64, t->bytes);
     CHECK(t->region);
     memset(t->region, 0, t->bytes);
     rp_intent_open(&t->intent, t->region, t->bytes, (struct rp_intent_log *)(void *)t->region);
-    CHECK(rp_table_create(&t->table, t->region + t->offset, config, 3, seed, 1, &t->intent,
-                          t->counters, error)
+    struct rp_table_memory memory = fixture_memory(t);
+    CHECK(rp_table_create(&t->table, &memory, config, 3, seed, 1, &t->intent, t->counters, error)
               == 0,
           "%s", error);
 }
@@ -37,7 +42,8 @@ static inline void fixture_attach(struct fixture *t) {
     char error[256] = "";
     rp_intent_open(&t->intent, t->region, t->bytes, (struct rp_intent_log *)(void *)t->region);
     CHECK(rp_intent_recover(&t->intent) >= 0);
-    CHECK(rp_table_attach(&t->table, t->region + t->offset, 3, &t->intent, t->counters, error) == 0,
+    struct rp_table_memory memory = fixture_memory(t);
+    CHECK(rp_table_attach(&t->table, &memory, 3, &t->intent, t->counters, error) == 0,
           "%s", error);
 }
 

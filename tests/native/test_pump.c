@@ -330,47 +330,6 @@ static void check_fork(void)
     check_group("a forked child is refused, and its parent goes on");
 }
 
-static void check_region_file(void)
-{
-    static struct drive_batch batch;
-    char path[] = "/tmp/test_pump_XXXXXX", error[RP_ERROR_BYTES];
-    struct rp_link_options options = {0};
-    struct drive_table made;
-    struct rp_service *service, *second;
-    uint64_t incarnation = 0;
-    CHECK(mkdtemp(path) != NULL);
-    char file[64];
-    snprintf(file, sizeof file, "%s/region", path);
-    struct rp_service_options serve = {.region_path = file};
-    for (int time = 0; time < 2; time++) {
-        service = open_service("loopback://file", &serve);
-        CHECK(rp_service_attached(service) == time);
-        CHECK(time == 0 || rp_service_incarnation(service) == incarnation);
-        incarnation = rp_service_incarnation(service);
-        struct rp_link *link = drive_link("loopback://file", &options);
-        if (time == 0) {
-            struct rp_table_info info = drive_info(link);
-            drive_writer(link, &info);
-            drive_push(link, ROW, 0, 200);
-            drive_settle(link);
-        }
-        drive_sample(link, &batch, ROW, 64);
-        rp_link_close(link, DRIVE_TIMEOUT_NS);
-        drive_config(&made, CAPACITY, ROW);
-        CHECK(rp_service_open(&second, &made.config, "loopback://b", &serve, error) == -RP_SYSTEM);
-        CHECK(strstr(error, "another server uses"), "%s", error);
-        rp_service_close(service);
-    }
-    CHECK(rp_service_open(&second, &made.config, "loopback://b?mtu=512", &serve, error)
-          == -RP_BAD_REGION);
-    CHECK(strstr(error, "?mtu=8960"), "%s", error);
-    drive_config(&made, 2 * CAPACITY, ROW);
-    CHECK(rp_service_open(&second, &made.config, "loopback://b", &serve, error) == -RP_BAD_REGION);
-    CHECK(strstr(error, "this configuration takes"), "%s", error);
-    CHECK(unlink(file) == 0 && rmdir(path) == 0, "no other file is left");
-    check_group("a region in a file: made, taken over, in use, of another configuration");
-}
-
 static void check_refusals(void)
 {
     char error[RP_ERROR_BYTES];
@@ -422,7 +381,6 @@ int main(void)
     check_virtual();
     check_slices();
     check_fork();
-    check_region_file();
     check_refusals();
     return check_done("test_pump");
 }

@@ -374,14 +374,15 @@ static void situation_refusals(void)
 
     struct script script;
     fresh(&script);
-    script.region[40] ^= 1; /* attaches: may change */
-    CHECK(rp_server_attach(&server, script.region, script.bytes, entropy, 1, error) == 0);
+    script.region[24] ^= 1; /* attaches: may change */
+    CHECK(rp_server_attach(&server, script.region, script.bytes, &config, entropy, 1, error)
+          == 0);
     script.region[56] ^= 1;
-    CHECK(rp_server_attach(&server, script.region, script.bytes, entropy, 1, error)
+    CHECK(rp_server_attach(&server, script.region, script.bytes, &config, entropy, 1, error)
           == -RP_BAD_REGION);
     CHECK(strstr(error, "another build"), "%s", error);
     script.region[0] ^= 1;
-    CHECK(rp_server_attach(&server, script.region, script.bytes, entropy, 1, error)
+    CHECK(rp_server_attach(&server, script.region, script.bytes, &config, entropy, 1, error)
           == -RP_BAD_REGION);
     script_close(&script);
     check_group("12 refusals in sentences");

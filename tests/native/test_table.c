@@ -87,7 +87,9 @@ static void check_configs(void) {
     said[n++] = "below 2 * max";
     for (int i = 0; i < n; i++) {
         char error[256] = "";
-        CHECK(rp_table_bytes(&c[i], error) == 0 && strstr(error, said[i]), "case %d: \"%s\"", i,
+        struct rp_table_sizes sizes;
+        CHECK(rp_table_sizes(&c[i], &sizes, error) < 0 && strstr(error, said[i]),
+              "case %d: \"%s\"", i,
               error);
     }
     check_group("an impossible config is refused by a sentence");
@@ -100,7 +102,9 @@ static void check_cost(void) {
     struct rp_table_config config = plain_config(1 << 20);
     config.writers_max = 16;
     config.window = 1024;
-    size_t bytes = rp_table_bytes(&config, error);
+    struct rp_table_sizes sizes;
+    CHECK(rp_table_sizes(&config, &sizes, error) == 0);
+    size_t bytes = table_memory_bytes(&sizes);
     size_t tree = rp_tree_leaf_count(config.capacity) * 8 + rp_tree_bytes(config.capacity);
     double each = (double)(bytes - tree - (size_t)config.capacity * config.step_bytes)
                   / config.capacity;
@@ -318,7 +322,8 @@ static void check_facts(void) {
     CHECK(rp_table_epoch(&t.table) == 55);
     for (size_t at = 0; at < 24; at += 8) { /* magic, size, checksum */
         t.region[t.offset + at] ^= 1;
-        CHECK(rp_table_attach(&t.table, t.region + t.offset, 3, &t.intent, t.counters, error)
+        struct rp_table_memory memory = fixture_memory(&t);
+        CHECK(rp_table_attach(&t.table, &memory, 3, &t.intent, t.counters, error)
               == -RP_BAD_REGION);
         CHECK(strstr(error, "table 3"));
         t.region[t.offset + at] ^= 1;
