@@ -59,7 +59,7 @@ struct rp_server_config {
     uint32_t mtu;            /* the largest datagram this server's port can take */
     /* full datagrams that may be in flight towards it, all sessions together */
     uint32_t receive_budget;
-    uint32_t idle_ms;        /* silence after which a session may be replaced */
+    uint32_t idle_ms;        /* silence after which a session is given up */
     uint32_t lapse_ms;       /* life of a granted credit */
     uint64_t weights_max;    /* bytes; 0 = no weights are kept */
     uint64_t seed;           /* of the draws; session ids and cookies never come from it */

@@ -34,6 +34,11 @@ struct rp_call {
     struct rp_message message;  /* of the answer */
 };
 
+struct rp_asked { /* what is to be admitted */
+    uint64_t items; /* to be drawn, or to be created */
+    struct rp_sample request; /* SAMPLE */
+};
+
 /* ---- turn room ---- */
 /* Leases about what the last turn needed; 0 where the port has no room at all. */
 int rp_serve_begin(struct rp_turn *turn, struct rp_server *server, struct rp_port *port);
@@ -69,10 +74,11 @@ int rp_serve_exact(const struct rp_view *view, uint64_t need);
 int rp_serve_accept(struct rp_call *call);
 /* Counts a refusal under its status. */
 void rp_serve_count_refusal(struct rp_server *server, int status);
-/* Answers BLOCKED; notes the request where the session has no other of this kind and table
- * waiting. */
-int rp_serve_blocked(struct rp_call *call, enum rp_wait_kind kind, uint64_t need, uint32_t by_size,
-                     uint64_t items, const struct rp_sample *request);
+/* May this request go on now? 0: yes, and its place in the queue, if it had one, is given up.
+ * -status: never. Else it is held back: the bytes of its BLOCKED answer, which is written; it
+ * stands in the queue unless an older request of its session does. */
+int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
+                   const struct rp_asked *asked);
 
 /* ---- handlers, one per operation ---- */
 int rp_serve_hello(struct rp_call *call);

@@ -120,8 +120,8 @@ static int store(struct rp_call *call, struct rp_table *table, int writer,
 }
 
 static void forget_note(struct rp_call *call, const struct rp_table *table) {
-    struct rp_note *note = rp_wait_note(call->server, RP_WAIT_PUSH, call->session, table->number);
-    if (note->waiting && note->id == call->view.message->id) {
+    if (rp_wait_find(call->server, RP_WAIT_PUSH, call->session, table->number,
+                     call->view.message->id)) {
         rp_wait_remove(call->server, RP_WAIT_PUSH, call->session, table->number);
     }
 }
@@ -152,12 +152,11 @@ int rp_serve_push(struct rp_call *call) {
         call->counted = 1;
         return status;
     }
-    uint64_t need = 0;
-    uint64_t items = new_items(table, writer, &push);
-    int admitted = items == 0 ? 1 : rp_limiter_may_insert(table, items, &need);
-    if (admitted == 0) {
-        return rp_serve_blocked(call, RP_WAIT_PUSH, need, 0, items, NULL);
+    struct rp_asked asked = {.items = new_items(table, writer, &push)};
+    if (asked.items > 0) { /* what creates nothing is held back by nobody */
+        int held_back = rp_serve_admit(call, RP_WAIT_PUSH, table, &asked);
+        return held_back != 0 ? held_back : store(call, table, writer, &push);
     }
     forget_note(call, table);
-    return admitted < 0 ? admitted : store(call, table, writer, &push);
+    return store(call, table, writer, &push);
 }

@@ -6,8 +6,7 @@
  * generator's and the limiter's words. So a kill leaves either the draw with its record or
  * neither.
  *
- * Requests that must wait stand in one queue per table; a new request goes on at once only where
- * nobody of another session stands before it.
+ * Whether it goes on at once or waits is decided in serve_wait.c.
  */
 #include <string.h>
 
@@ -125,34 +124,15 @@ static int check(const struct rp_call *call, const struct rp_table *table,
 /* A request for an id that was never drawn: draws, or waits its turn. */
 static int serve_new(struct rp_call *call, struct rp_table *table,
                      const struct rp_sample *request) {
-    struct rp_server *server = call->server;
-    uint32_t by_size = 0;
-    uint64_t need = 0;
+    struct rp_asked asked = {.items = request->count, .request = *request};
     if (request->epoch != 0 && request->epoch != rp_table_epoch(table)) {
         return -RP_STALE_EPOCH;
     }
     if (request->mode == RP_SAMPLE_KEYS) {
         return draw(call, table, request, (const uint64_t *)(const void *)(request + 1));
     }
-    int admitted = rp_limiter_may_sample(table, request->count, &need, &by_size);
-    if (admitted < 0) {
-        return admitted;
-    }
-    uint32_t first = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
-    if (admitted == 0 || (first != RP_NOBODY && first != call->session)) {
-        return rp_serve_blocked(call, RP_WAIT_SAMPLE, need, by_size, 0, request);
-    }
-    struct rp_note *note = rp_wait_note(server, RP_WAIT_SAMPLE, call->session, table->number);
-    if (note->waiting && note->id == call->view.message->id) {
-        rp_wait_remove(server, RP_WAIT_SAMPLE, call->session, table->number);
-    }
-    return draw(call, table, request, NULL);
-}
-
-static int is_noted(struct rp_call *call, const struct rp_table *table, uint64_t id) {
-    const struct rp_note *note =
-        rp_wait_note(call->server, RP_WAIT_SAMPLE, call->session, table->number);
-    return note->waiting && note->id == id;
+    int held_back = rp_serve_admit(call, RP_WAIT_SAMPLE, table, &asked);
+    return held_back != 0 ? held_back : draw(call, table, request, NULL);
 }
 
 static int forgotten(struct rp_call *call) {
@@ -178,7 +158,8 @@ int rp_serve_sample(struct rp_call *call) {
         first_train(call, record, request->budget);
         return RP_SERVED;
     }
-    if (seen(rp_serve_session(call), id) && !is_noted(call, table, id)) {
+    if (seen(rp_serve_session(call), id)
+        && !rp_wait_find(call->server, RP_WAIT_SAMPLE, call->session, table->number, id)) {
         return forgotten(call);
     }
     return serve_new(call, table, request);

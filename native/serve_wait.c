@@ -1,35 +1,111 @@
-/* Holding back and releasing: BLOCKED answers, and what the end of a turn owes to those who
- * wait.
+/* Who may go on now, who waits, and what the end of a turn owes to those who wait.
+ *
+ * Samples and pushes are admitted by one function, first come first served: the queue of a table
+ * and kind holds one place per session, and a request goes on only where the limiter admits it and
+ * nobody stands before it, its own session's older request neither. So nothing is overtaken for
+ * ever by what is smaller.
  *
  * A waiting SAMPLE is drawn and answered with its first train, as if it had just come. A waiting
- * PUSH is only told to send again, as its datagram was not kept. What is promised to pushes in
- * one pass adds up, so that one freed place is not offered to all of them; a promise is not kept
- * beyond the turn, so another writer may be faster (the push is then noted again, at the end of
- * the queue).
+ * PUSH is only told to send again, as its datagram was not kept; the items it was told about stay
+ * free for it until it comes or its place lapses.
+ *
+ * Two firsts may hold each other up for ever: a push that is too large until something is drawn, a
+ * sample that is too large until something is created. Only then smaller pushes overtake.
  */
 #include <string.h>
 
 #include "serve.h"
 
-int rp_serve_blocked(struct rp_call *call, enum rp_wait_kind kind, uint64_t need, uint32_t by_size,
-                     uint64_t items, const struct rp_sample *request) {
+/* ---- admission ---- */
+
+/* The limiter's answer for both kinds: 1, 0 with what is missing, or -status. */
+static int limiter_may(const struct rp_table *table, enum rp_wait_kind kind, uint64_t items,
+                       struct rp_blocked *blocked) {
+    *blocked = (struct rp_blocked){0};
+    return kind == RP_WAIT_PUSH
+               ? rp_limiter_may_insert(table, items, &blocked->need)
+               : rp_limiter_may_sample(table, (uint32_t)items, &blocked->need, &blocked->by_size);
+}
+
+/* Does the first waiting sample wait for items to be created? */
+static int sample_hungry(struct rp_server *server, const struct rp_table *table) {
+    struct rp_blocked blocked;
+    uint32_t first = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
+    return first != RP_NOBODY
+           && limiter_may(table, RP_WAIT_SAMPLE,
+                          rp_wait_note(server, RP_WAIT_SAMPLE, first, table->number)->items,
+                          &blocked) == 0;
+}
+
+/* The session's own place: refreshed by being asked for, and taken over by an older request. */
+static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
+                                 const struct rp_asked *asked) {
     struct rp_server *server = call->server;
-    uint32_t table = call->view.message->table;
     struct rp_note *note = rp_wait_note(server, kind, call->session, table);
+    uint64_t id = call->view.message->id;
+    if (!note->waiting || note->id < id) {
+        return NULL;
+    }
+    if (note->id > id) {
+        rp_wait_replace(server, kind, call->session, table, id, asked->items);
+        note->request = asked->request;
+    }
+    note->lapse_ns = server->now_ns + RP_NOTE_MS * 1000000ull;
+    return note;
+}
+
+/* May it go on? 1, 0 with what it waits for, or -status. */
+static int admitted(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
+                    const struct rp_note *own, uint64_t items, struct rp_blocked *blocked) {
+    struct rp_server *server = call->server;
+    uint64_t promised = server->waiting[kind][table->number].promised;
+    uint32_t first = rp_wait_first(server, kind, table->number);
+    int alone = limiter_may(table, kind, items, blocked);
+    if (alone < 0 || (own != NULL && own->promised)) {
+        return alone;
+    }
+    if (promised > 0 && alone == 1) {
+        alone = limiter_may(table, kind, promised + items, blocked) == 1;
+    }
+    int in_turn = first == RP_NOBODY || (own != NULL && first == call->session);
+    if (alone == 1
+        && (in_turn || (kind == RP_WAIT_PUSH && sample_hungry(server, table)))) {
+        return 1;
+    }
+    blocked->need = blocked->need > 0 ? blocked->need : 1; /* others come first */
+    return 0;
+}
+
+int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
+                   const struct rp_asked *asked) {
+    struct rp_server *server = call->server;
+    struct rp_blocked blocked;
+    uint32_t number = table->number;
+    struct rp_note *own = own_place(call, kind, number, asked);
+    rp_wait_lapse(server, kind, number);
+    int result = admitted(call, kind, table, own, asked->items, &blocked);
+    if (result != 0) {
+        if (own != NULL) {
+            rp_wait_remove(server, kind, call->session, number);
+        }
+        return result < 0 ? result : 0;
+    }
+    struct rp_note *note = rp_wait_note(server, kind, call->session, number);
     if (!note->waiting) {
         note->id = call->view.message->id;
-        note->items = items;
-        note->request = request != NULL ? *request : (struct rp_sample){0};
-        rp_wait_add(server, kind, call->session, table);
+        note->items = asked->items;
+        note->request = asked->request;
+        rp_wait_add(server, kind, call->session, number);
     }
-    struct rp_blocked blocked = {
-        .by_size = by_size, .noted = note->id == call->view.message->id, .need = need};
+    blocked.noted = note->id == call->view.message->id;
     memcpy(rp_serve_room(call), &blocked, sizeof blocked);
     call->status = RP_BLOCKED;
     rp_server_count(server, kind == RP_WAIT_PUSH ? RP_COUNT_pushes_blocked
                                                  : RP_COUNT_samples_blocked);
     return sizeof blocked;
 }
+
+/* ---- release ---- */
 
 /* A call that no datagram started: the answer goes where the session is. */
 static struct rp_call call_for(struct rp_turn *turn, uint32_t session, struct rp_peer *peer,
@@ -55,21 +131,21 @@ static void answer(struct rp_call *call, int result) {
 }
 
 /* May the oldest waiting SAMPLE go on? 1, 0, or the refusal it has become. */
-static int sample_ready(struct rp_table *table, const struct rp_sample *request) {
-    uint64_t need;
-    uint32_t by_size;
-    if (request->epoch != 0 && request->epoch != rp_table_epoch(table)) {
+static int sample_ready(struct rp_table *table, const struct rp_note *note) {
+    struct rp_blocked blocked;
+    if (note->request.epoch != 0 && note->request.epoch != rp_table_epoch(table)) {
         return -RP_STALE_EPOCH;
     }
-    return rp_limiter_may_sample(table, request->count, &need, &by_size);
+    return limiter_may(table, RP_WAIT_SAMPLE, note->items, &blocked);
 }
 
 static void release_samples(struct rp_turn *turn, struct rp_table *table) {
     struct rp_server *server = turn->server;
     uint32_t session;
+    rp_wait_lapse(server, RP_WAIT_SAMPLE, table->number);
     while ((session = rp_wait_first(server, RP_WAIT_SAMPLE, table->number)) != RP_NOBODY) {
         struct rp_note note = *rp_wait_note(server, RP_WAIT_SAMPLE, session, table->number);
-        int ready = sample_ready(table, &note.request);
+        int ready = sample_ready(table, &note);
         if (ready == 0 || !rp_serve_lease(turn, 1)) {
             return;
         }
@@ -77,24 +153,28 @@ static void release_samples(struct rp_turn *turn, struct rp_table *table) {
         struct rp_call call = call_for(turn, session, &peer, RP_OP_SAMPLE, table->number, note.id);
         rp_wait_remove(server, RP_WAIT_SAMPLE, session, table->number);
         answer(&call, ready < 0 ? ready : rp_serve_draw(&call, table, &note.request));
+        rp_wait_lapse(server, RP_WAIT_SAMPLE, table->number);
     }
 }
 
+/* What is promised adds up, so that one freed place is not offered twice. */
 static void release_pushes(struct rp_turn *turn, struct rp_table *table) {
     struct rp_server *server = turn->server;
-    uint64_t promised = 0;
+    const struct rp_queue *queue = &server->waiting[RP_WAIT_PUSH][table->number];
     uint32_t session;
+    rp_wait_lapse(server, RP_WAIT_PUSH, table->number);
     while ((session = rp_wait_first(server, RP_WAIT_PUSH, table->number)) != RP_NOBODY) {
-        struct rp_note note = *rp_wait_note(server, RP_WAIT_PUSH, session, table->number);
-        uint64_t need;
-        promised += note.items;
-        if (rp_limiter_may_insert(table, promised, &need) != 1 || !rp_serve_lease(turn, 1)) {
+        const struct rp_note *note = rp_wait_note(server, RP_WAIT_PUSH, session, table->number);
+        struct rp_blocked blocked;
+        if (limiter_may(table, RP_WAIT_PUSH, queue->promised + note->items, &blocked) != 1
+            || !rp_serve_lease(turn, 1)) {
             return;
         }
         struct rp_peer peer;
-        struct rp_call call = call_for(turn, session, &peer, RP_OP_PUSH, table->number, note.id);
-        rp_wait_remove(server, RP_WAIT_PUSH, session, table->number);
+        struct rp_call call = call_for(turn, session, &peer, RP_OP_PUSH, table->number, note->id);
+        rp_wait_promise(server, RP_WAIT_PUSH, table->number);
         answer(&call, -RP_RETRY);
+        rp_wait_lapse(server, RP_WAIT_PUSH, table->number);
     }
 }
 

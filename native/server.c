@@ -171,25 +171,53 @@ static void begin_turn(struct rp_server *server, uint64_t now_ns) {
     rp_credit_lapse(server);
 }
 
+/* What no datagram asks for: who was silent for too long is given up, with all that it holds. At
+ * most RP_TICK_SESSIONS looks and RP_EXPIRED_MAX closes; lapsed credit was taken back as the turn
+ * began, and lapsed places go when those who wait are looked at. Pins and assemblies of weights
+ * hold nobody up beyond their time and need no visit. */
+static void tick(struct rp_server *server) {
+    server->tick_ns = server->now_ns + RP_TICK_MS * 1000000ull;
+    server->tick_bursts = 0;
+    rp_session_expire(server, RP_TICK_SESSIONS);
+}
+
+static int tick_due(struct rp_server *server, uint64_t now_ns, uint32_t received) {
+    if (now_ns < server->tick_ns) {
+        return 0;
+    }
+    return received < RP_BURST || ++server->tick_bursts > RP_TICK_BURSTS;
+}
+
+/* Receives, serves and answers a burst; then does what time asks for, also where nothing came. */
+static uint32_t take_turn(struct rp_turn *turn, uint64_t now_ns) {
+    struct rp_server *server = turn->server;
+    const struct rp_transport *transport = rp_port_transport(turn->port);
+    struct rp_packet received[RP_BURST];
+    uint32_t count = transport->rx_burst(turn->port, received, RP_BURST);
+    int due = tick_due(server, now_ns, count);
+    if (count > 0 || due) {
+        begin_turn(server, now_ns);
+    }
+    server->counters[RP_COUNT_turns] += count > 0;
+    for (uint32_t i = 0; i < count; i++) {
+        rp_serve_datagram(turn, &received[i]);
+    }
+    transport->rx_release(turn->port, received, count);
+    if (due) {
+        tick(server);
+    }
+    if (count > 0 || due) {
+        rp_serve_waiting(turn);
+    }
+    return count;
+}
+
 uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns) {
-    const struct rp_transport *transport = rp_port_transport(port);
     struct rp_turn turn;
     if (!rp_serve_begin(&turn, server, port)) {
         return 0; /* no room for a single answer: what waits to be received goes on waiting */
     }
-    struct rp_packet received[RP_BURST];
-    uint32_t count = transport->rx_burst(port, received, RP_BURST);
-    if (count > 0) {
-        begin_turn(server, now_ns);
-        rp_server_count(server, RP_COUNT_turns);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        rp_serve_datagram(&turn, &received[i]);
-    }
-    transport->rx_release(port, received, count);
-    if (count > 0) {
-        rp_serve_waiting(&turn);
-    }
+    uint32_t count = take_turn(&turn, now_ns);
     rp_serve_end(&turn);
     return count;
 }

@@ -31,6 +31,14 @@ enum rp_server_limits {
      * a second. */
     RP_WEIGHTS_BYTES_PER_MS = 1049,
     RP_COOKIE_PERIOD_S = 64,
+    RP_NOTE_MS = 3000,    /* a waiting request not asked for again for so long loses its place */
+    RP_PROMISE_MS = 1000, /* and so does one that was told to come again, at the earliest */
+    /* Time's own work is due so often. It is put off by full bursts, so many at most: who spoke
+     * while the server stood still is heard before anybody is given up. */
+    RP_TICK_MS = 100,
+    RP_TICK_BURSTS = 64,
+    RP_TICK_SESSIONS = 256, /* sessions it looks at */
+    RP_EXPIRED_MAX = 8,     /* sessions given up at once */
 };
 
 struct rp_limits { /* struct rp_server_config without its pointers; in the region */
@@ -101,22 +109,24 @@ struct rp_weights { /* in the region; then the assembly's bitmap */
 
 enum rp_wait_kind { RP_WAIT_SAMPLE, RP_WAIT_PUSH, RP_WAIT_KINDS };
 
-struct rp_note { /* volatile: the one request of a session, table and kind that waits */
-    uint64_t id;
-    uint64_t since_ns; /* when it was noted */
-    uint64_t items; /* PUSH: to be admitted */
+struct rp_note { /* volatile: the place in a queue of one session, table and kind */
+    uint64_t id;       /* the request that stands there: the oldest the session asked for */
+    uint64_t since_ns; /* when the place was taken */
+    uint64_t lapse_ns; /* when it is given up, unless it is asked for again */
+    uint64_t items;    /* SAMPLE: to be drawn; PUSH: to be created */
     struct rp_sample request;
     uint32_t previous; /* neighbours in its queue; RP_NOBODY at the ends */
     uint32_t next;
     uint32_t waiting;
-    uint32_t reserved;
+    uint32_t promised; /* PUSH: told to come again, its items are kept free until it lapses */
 };
 
 struct rp_queue { /* notes of one table and kind, oldest first: their places in server->notes */
-    uint32_t first;
+    uint32_t first;    /* the promised ones come first */
     uint32_t last;
+    uint32_t unpromised; /* the first that is not promised, or RP_NOBODY */
     uint32_t count;
-    uint32_t reserved;
+    uint64_t promised;   /* items of the promised ones together */
 };
 
 /* The most time that pulling or assembling a blob of this size may hold others up. */
@@ -151,6 +161,9 @@ struct rp_server {
     uint32_t granted_sum;
 
     uint64_t now_ns;
+    uint64_t tick_ns;    /* when time's own work is due again */
+    uint32_t tick_next;  /* the session it looks at next */
+    uint32_t tick_bursts; /* that have put it off */
     uint64_t turn;
     uint32_t turn_sessions;      /* answered in this turn, and in the one before */
     uint32_t turn_sessions_last;
@@ -204,17 +217,24 @@ void rp_credit_check(const struct rp_server *server);
 /* ---- wait.c: requests that are held back ---- */
 struct rp_note *rp_wait_note(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
                              uint32_t table);
+/* The note of a request that stands in the queue with this id, or null. */
+struct rp_note *rp_wait_find(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
+                             uint32_t table, uint64_t id);
 /* Appends the note to its queue. */
 void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
                  uint32_t table);
 void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
                     uint32_t table);
 void rp_wait_drop(struct rp_server *server, uint32_t session);
-/* The session of the oldest note, or RP_NOBODY. */
+/* Promises the first note that is not promised. */
+void rp_wait_promise(struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
+/* Another request of the session takes over its place. */
+void rp_wait_replace(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
+                     uint32_t table, uint64_t id, uint64_t items);
+/* Removes what has lapsed by now and stands first, among all or among those not promised. */
+void rp_wait_lapse(struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
+/* The session of the oldest note that is not promised, or RP_NOBODY. */
 uint32_t rp_wait_first(const struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
-/* The session of the note behind this one, or RP_NOBODY. */
-uint32_t rp_wait_next(const struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
-                      uint32_t table);
 void rp_wait_check(const struct rp_server *server);
 
 #endif

@@ -20,7 +20,8 @@
 #include "transport_loopback.h"
 #include "url.h"
 
-enum { SPIN_US_DEFAULT = 20, SLEEP_NS_MAX = 1000000000 };
+/* A sleeping server wakes this often: time's own work is due every 100 ms (RP_TICK_MS). */
+enum { SPIN_US_DEFAULT = 20, SLEEP_NS_MAX = 100000000 };
 
 struct rp_service {
     struct rp_gate gate;

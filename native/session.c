@@ -100,17 +100,6 @@ static int idle_too_long(const struct rp_server *server, uint32_t index) {
            && silence_ns > (uint64_t)server->limits.idle_ms * 1000000;
 }
 
-static uint32_t find_longest_idle(const struct rp_server *server) {
-    uint32_t found = RP_NOBODY;
-    for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
-        if (idle_too_long(server, i)
-            && (found == RP_NOBODY || server->lines[i].heard_ns < server->lines[found].heard_ns)) {
-            found = i;
-        }
-    }
-    return found;
-}
-
 /* ---- life ---- */
 
 void rp_session_line(struct rp_server *server, uint32_t index) {
@@ -168,13 +157,11 @@ uint32_t rp_session_open(struct rp_server *server, const struct rp_peer *peer, u
         return index;
     }
     index = find_free(server);
+    if (index == RP_NOBODY && rp_session_expire(server, server->limits.sessions_max) > 0) {
+        index = find_free(server);
+    }
     if (index == RP_NOBODY) {
-        index = find_longest_idle(server);
-        if (index == RP_NOBODY) {
-            return RP_NOBODY;
-        }
-        rp_session_close(server, index);
-        rp_server_count(server, RP_COUNT_sessions_expired);
+        return RP_NOBODY;
     }
     create(server, index, peer, nonce, agreed);
     rp_server_count(server, RP_COUNT_sessions_opened);
@@ -206,11 +193,14 @@ void rp_session_close(struct rp_server *server, uint32_t index) {
     server->open--;
 }
 
-uint32_t rp_session_expire(struct rp_server *server) {
+uint32_t rp_session_expire(struct rp_server *server, uint32_t looks) {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
-        if (idle_too_long(server, i)) {
-            rp_session_close(server, i);
+    looks = looks < server->limits.sessions_max ? looks : server->limits.sessions_max;
+    for (uint32_t i = 0; i < looks && count < RP_EXPIRED_MAX; i++) {
+        uint32_t index = server->tick_next;
+        server->tick_next = index + 1 < server->limits.sessions_max ? index + 1 : 0;
+        if (idle_too_long(server, index)) {
+            rp_session_close(server, index);
             rp_server_count(server, RP_COUNT_sessions_expired);
             count++;
         }

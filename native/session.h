@@ -99,8 +99,8 @@ int rp_session_cookie_good(const struct rp_server *server, const struct rp_peer 
 
 /* The index of the session with this connection, or RP_NOBODY. */
 uint32_t rp_session_find(const struct rp_server *server, uint64_t connection);
-/* Opens one, or finds the one this nonce and address opened before; expires an idle one where
- * none is free. Returns its index or RP_NOBODY. */
+/* Opens one, or finds the one this nonce and address opened before; where none is free, the silent
+ * are given up first. Returns its index or RP_NOBODY. */
 uint32_t rp_session_open(struct rp_server *server, const struct rp_peer *peer, uint64_t nonce,
                          uint64_t agreed);
 int rp_session_at(const struct rp_session *session, const struct rp_peer *peer);
@@ -108,8 +108,9 @@ void rp_session_peer(const struct rp_session *session, struct rp_peer *peer);
 void rp_session_move(struct rp_server *server, uint32_t index, const struct rp_peer *peer);
 /* Closes its writers, drops its notes and credit, and frees it. */
 void rp_session_close(struct rp_server *server, uint32_t index);
-/* Closes every session that has been silent longer than idle_ms; returns how many. */
-uint32_t rp_session_expire(struct rp_server *server);
+/* Looks at `looks` sessions, from where the last call ended, and closes those that have been silent
+ * longer than idle_ms, RP_EXPIRED_MAX at most. Returns how many. */
+uint32_t rp_session_expire(struct rp_server *server, uint32_t looks);
 /* A fresh volatile half, at open and at attach. */
 void rp_session_line(struct rp_server *server, uint32_t index);
 

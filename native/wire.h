@@ -185,7 +185,7 @@ struct rp_open {
 struct rp_opened { /* connection in the outer header = the new session */
     uint64_t session;
     uint32_t mtu;
-    uint32_t idle_ms;       /* the session may be given up after this silence */
+    uint32_t idle_ms;       /* the session is given up after this silence */
     uint32_t batch_max;     /* items in one batch */
     uint16_t records;       /* sample records kept: keep fewer requests than this under way */
     uint16_t update_records;

@@ -45,7 +45,7 @@ class ServerOptions:
     region        folder for the memory, taken over if it exists; None: memory that ends with this
     sessions      clients at once (a writer is one)
     batch_max     items in one batch; records: sample requests a client may have under way
-    idle_ms       silence after which a session may be replaced
+    idle_ms       silence after which a session is given up
     lapse_ms      how long granted credit lasts
     weights_max   bytes of the largest weights; 0: none are kept
     receive_budget  datagrams that may be in flight towards the server; 0: what the port can take

@@ -110,7 +110,7 @@ static void situation_address(void)
 }
 
 /* 4. Given all sessions taken. Expect NO_SESSION_FREE until one has been silent for idle_ms; then
- *    the longest silent one is replaced, its writer freed, and its connection unknown. */
+ *    that one is given up, its writer freed, and its connection unknown. */
 static void situation_replacement(void)
 {
     struct script script;
@@ -127,11 +127,11 @@ static void situation_replacement(void)
     uint64_t cookie = SCRIPT_READ(answer, struct rp_cookie).cookie;
     CHECK_STATUS(script_say_open(&script, &late, cookie), RP_NO_SESSION_FREE);
     CHECK(script_counter(&script, RP_COUNT_sessions_refused) == 1);
-    script_later(&script, 30000);
+    script_later(&script, 29990);
     for (uint8_t i = 1; i < 4; i++) {
         CHECK_STATUS(script_ask(&script, &clients[i], RP_OP_PING, 0, 1, NULL, 0), RP_OK);
     }
-    script_later(&script, 1);
+    script_later(&script, 11);
     script_connect(&script, &late);
     CHECK(script_counter(&script, RP_COUNT_sessions_expired) == 1);
     CHECK(rp_server_sessions(script.server) == 4);

@@ -1,0 +1,364 @@
+/* Goal: time alone ends what the silent hold, and those who wait are served in order, whatever
+ * sizes others ask for. Hours are virtual: nobody sleeps. Situations read "Given ... Expect ...".
+ */
+#include "script.h"
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+static struct script_push push;
+
+struct room { /* a server with a writer and others */
+    struct script script;
+    struct script_client writer, other, third;
+    uint64_t epoch;
+    uint64_t sequence;
+    uint64_t id;
+};
+
+/* Table "rows": 0 <= items created - items drawn <= 20. */
+static void fresh(struct room *room)
+{
+    script_tables(tables);
+    tables[1].min_size = 1;
+    config = script_config(tables);
+    script_open(&room->script, &config);
+    room->writer = script_client(1);
+    room->other = script_client(2);
+    room->third = script_client(3);
+    script_connect(&room->script, &room->writer);
+    script_connect(&room->script, &room->other);
+    script_connect(&room->script, &room->third);
+    room->epoch = script_writer(&room->script, &room->writer, 1, 2).epoch;
+    room->sequence = 0;
+    room->id = 100;
+}
+
+static struct script_answer ask_sample(struct room *room, struct script_client *client, uint64_t id,
+                                       uint32_t count)
+{
+    struct rp_sample request = script_sample(count);
+    return script_ask(&room->script, client, RP_OP_SAMPLE, 1, id, &request, sizeof request);
+}
+
+static uint16_t sample(struct room *room, struct script_client *client, uint64_t id, uint32_t count)
+{
+    return ask_sample(room, client, id, count).status;
+}
+
+/* Rows that are items, from one writer's own sequence. */
+static uint16_t push_rows(struct room *room, struct script_client *client, uint64_t *sequence,
+                          uint64_t id, uint16_t count)
+{
+    script_push_begin(&push, room->epoch);
+    script_push_run(&push, 0, *sequence, *sequence, count, RP_RUN_ITEM);
+    uint16_t status = script_push(&room->script, client, 1, id, &push).status;
+    *sequence += status == RP_OK ? count : 0;
+    return status;
+}
+
+/* By the first writer: under one id until it is stored, as a client repeats it. */
+static uint16_t fill(struct room *room, uint16_t count)
+{
+    uint16_t status = push_rows(room, &room->writer, &room->sequence, room->id, count);
+    room->id += status == RP_OK;
+    return status;
+}
+
+static void pings(struct room *room, struct script_client *client)
+{
+    CHECK_STATUS(script_ask(&room->script, client, RP_OP_PING, 0, 1, NULL, 0), RP_OK);
+}
+
+static struct rp_table_info info(struct room *room)
+{
+    return script_info(&room->script, &room->writer, 1);
+}
+
+/* Is there an answer of this operation and status to this session among what was sent last? */
+static int answered(const struct room *room, const struct script_client *client, uint8_t op,
+                    uint64_t id, uint16_t status)
+{
+    for (uint32_t i = 0; i < room->script.port.out_count; i++) {
+        struct script_answer answer = script_answer(&room->script, i);
+        if (answer.view.outer->connection == client->connection
+            && answer.view.message->op == (op | RP_ANSWER) && answer.view.message->id == id
+            && answer.status == status) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* 1. Given a learner that waits for more than there is, dies, and another that asks for what there
+ *    is, for an hour. Expect the other held back for three seconds, no longer, and the dead one
+ *    neither drawn for nor charged. */
+static void situation_dead_learner(void)
+{
+    struct room room;
+    fresh(&room);
+    CHECK(fill(&room, 5) == RP_OK);
+    CHECK(sample(&room, &room.other, 1, 6) == RP_BLOCKED);
+    uint32_t held_back = 0;
+    for (uint32_t second = 0; second < 3600; second++) {
+        uint16_t status = sample(&room, &room.third, 1 + second - held_back, 4);
+        CHECK(status == RP_OK || status == RP_BLOCKED, "%s", rp_status_name(status));
+        held_back += status == RP_BLOCKED;
+        CHECK(status == RP_OK || second <= 3, "second %u: still behind the dead", second);
+        if (status == RP_OK) {
+            CHECK(fill(&room, 4) == RP_OK);
+        }
+        script_later(&room.script, 1000);
+    }
+    CHECK(held_back == 3 || held_back == 4, "%u", held_back);
+    CHECK(info(&room).sampled == 4ull * (3600 - held_back));
+    CHECK(script_counter(&room.script, RP_COUNT_waits_lapsed) == 1);
+    CHECK(script_counter(&room.script, RP_COUNT_sessions_expired) == 1);
+    CHECK(rp_server_sessions(room.script.server) == 2);
+    script_close(&room.script);
+    check_group("1 a dead learner's place lapses, nothing is drawn for it");
+}
+
+/* 2. Given a waiting sample that is asked for again each half second. Expect its place kept for an
+ *    hour, against another that asks for less all the time. */
+static void situation_place_kept(void)
+{
+    struct room room;
+    fresh(&room);
+    CHECK(sample(&room, &room.other, 1, 10) == RP_BLOCKED);
+    for (uint32_t half = 0; half < 7200; half++) {
+        CHECK(sample(&room, &room.third, 1, 1) == RP_BLOCKED, "overtaken");
+        CHECK(sample(&room, &room.other, 1, 10) == RP_BLOCKED);
+        pings(&room, &room.writer);
+        if (half % 800 == 799) {
+            CHECK(fill(&room, 1) == RP_OK);
+        }
+        script_later(&room.script, 500);
+    }
+    CHECK(info(&room).sampled == 0 && info(&room).inserted == 9);
+    CHECK(fill(&room, 1) == RP_OK);
+    CHECK(answered(&room, &room.other, RP_OP_SAMPLE, 1, RP_OK), "ten at last");
+    script_close(&room.script);
+    check_group("2 a larger sample keeps its place");
+}
+
+/* 3. Given a session whose larger sample waits. Expect its own later, smaller ones behind it; an
+ *    older one of its own takes the place over. */
+static void situation_own_order(void)
+{
+    struct room room;
+    fresh(&room);
+    CHECK(fill(&room, 5) == RP_OK);
+    struct script_answer answer = ask_sample(&room, &room.other, 7, 8);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 1);
+    answer = ask_sample(&room, &room.other, 8, 1);
+    CHECK_STATUS(answer, RP_BLOCKED);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 0);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).need == 1);
+    answer = ask_sample(&room, &room.other, 6, 7);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 1);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).need == 2);
+    CHECK(fill(&room, 2) == RP_OK);
+    CHECK(answered(&room, &room.other, RP_OP_SAMPLE, 6, RP_OK));
+    CHECK(sample(&room, &room.other, 8, 1) == RP_BLOCKED, "there is no room left");
+    CHECK(fill(&room, 1) == RP_OK);
+    CHECK(answered(&room, &room.other, RP_OP_SAMPLE, 8, RP_OK));
+    script_close(&room.script);
+    check_group("3 a session's samples go in order");
+}
+
+/* 4. Given a push of 6 that waits, and 10 000 pushes of 1 by another, while one item a second is
+ *    drawn. Expect the 6 in as soon as there is room for six, and the small ones behind it. */
+static void situation_large_push(void)
+{
+    struct room room;
+    uint64_t other_sequence = 0, id = 1;
+    fresh(&room);
+    script_writer(&room.script, &room.other, 1, 1);
+    CHECK(fill(&room, 10) == RP_OK && fill(&room, 10) == RP_OK);
+    CHECK(push_rows(&room, &room.other, &other_sequence, 1, 6) == RP_BLOCKED);
+    uint32_t small = 0, large = 0;
+    for (uint32_t i = 0; i < 10000; i++) {
+        small += fill(&room, 1) == RP_OK;
+        if (i % 10 == 9) {
+            CHECK(sample(&room, &room.third, id++, 1) == RP_OK);
+        }
+        if (i % 5 == 4) {
+            uint16_t status = push_rows(&room, &room.other, &other_sequence, 1 + large, 6);
+            CHECK(status == RP_OK || status == RP_BLOCKED);
+            large += status == RP_OK;
+        }
+        script_later(&room.script, 100);
+    }
+    CHECK(large >= 70, "%u pushes of six among %u of one", large, small);
+    CHECK(small >= 70, "%u", small);
+    script_close(&room.script);
+    check_group("4 a larger push is not starved");
+}
+
+/* 5. Given two pushes of 6 that wait, and room for seven. Expect one told to come again, and its
+ *    six kept free for it: a push of 2 waits, its own is stored; the other is told when six are
+ *    free. */
+static void situation_promise(void)
+{
+    struct room room;
+    uint64_t sequence[2] = {0, 0};
+    fresh(&room);
+    tables[1].writers_max = 3;
+    tables[1].window = 10;
+    config = script_config(tables);
+    script_close(&room.script);
+    script_open(&room.script, &config);
+    struct script_client *clients[] = {&room.writer, &room.other, &room.third};
+    for (uint32_t i = 0; i < 3; i++) {
+        *clients[i] = script_client((uint8_t)(i + 1));
+        script_connect(&room.script, clients[i]);
+        room.epoch = script_writer(&room.script, clients[i], 1, 1).epoch;
+    }
+    room.sequence = 0;
+    CHECK(fill(&room, 10) == RP_OK && fill(&room, 10) == RP_OK);
+    CHECK(push_rows(&room, &room.other, &sequence[0], 1, 6) == RP_BLOCKED);
+    CHECK(push_rows(&room, &room.third, &sequence[1], 1, 6) == RP_BLOCKED);
+    CHECK(sample(&room, &room.writer, 1, 7) == RP_OK);
+    CHECK(answered(&room, &room.other, RP_OP_PUSH, 1, RP_RETRY));
+    CHECK(!answered(&room, &room.third, RP_OP_PUSH, 1, RP_RETRY), "seven are not twelve");
+    CHECK(fill(&room, 2) == RP_BLOCKED, "one is free, and a push stands before it");
+    CHECK(push_rows(&room, &room.other, &sequence[0], 1, 6) == RP_OK);
+    CHECK(sample(&room, &room.writer, 2, 5) == RP_OK);
+    CHECK(answered(&room, &room.third, RP_OP_PUSH, 1, RP_RETRY));
+    script_later(&room.script, 2999);
+    script_turn(&room.script);
+    CHECK(fill(&room, 2) == RP_BLOCKED, "kept free");
+    script_later(&room.script, 1);
+    script_turn(&room.script);
+    CHECK(fill(&room, 2) == RP_OK, "a promise lapses with its place");
+    CHECK(push_rows(&room, &room.third, &sequence[1], 1, 6) == RP_BLOCKED);
+    CHECK(script_counter(&room.script, RP_COUNT_waits_lapsed) == 1);
+    script_close(&room.script);
+    check_group("5 what is promised adds up and lapses");
+}
+
+/* 6. Given a first push that needs draws and a first sample that needs items: both would wait for
+ *    ever. Expect a smaller push to go before, then the sample, then the larger push. */
+static void situation_stuck(void)
+{
+    struct room room;
+    uint64_t other_sequence = 0;
+    fresh(&room);
+    script_writer(&room.script, &room.other, 1, 1);
+    CHECK(fill(&room, 10) == RP_OK);
+    CHECK(push_rows(&room, &room.other, &other_sequence, 1, 12) == RP_BLOCKED);
+    CHECK(fill(&room, 5) == RP_BLOCKED, "nobody is stuck yet");
+    CHECK(sample(&room, &room.third, 1, 15) == RP_BLOCKED);
+    CHECK(fill(&room, 5) == RP_OK, "both firsts are stuck");
+    CHECK(answered(&room, &room.third, RP_OP_SAMPLE, 1, RP_OK));
+    CHECK(answered(&room, &room.other, RP_OP_PUSH, 1, RP_RETRY));
+    CHECK(push_rows(&room, &room.other, &other_sequence, 1, 12) == RP_OK);
+    script_close(&room.script);
+    check_group("6 two firsts that wait for each other do not hold up the rest");
+}
+
+/* 7. Given a session that falls silent with an open episode, a place in a queue and credit, and
+ *    nobody who asks for anything. Expect all of it gone idle_ms later, by turns that receive
+ *    nothing. */
+static void situation_silence(void)
+{
+    struct room room;
+    fresh(&room);
+    CHECK(sample(&room, &room.other, 1, 6) == RP_BLOCKED);
+    script_push_begin(&push, room.epoch);
+    script_push_run(&push, 0, 0, 0, 3, 0);
+    CHECK_STATUS(script_push(&room.script, &room.writer, 1, 1, &push), RP_OK);
+    script_later(&room.script, 20000);
+    pings(&room, &room.third);
+    script_later(&room.script, 10001);
+    CHECK(rp_server_sessions(room.script.server) == 3);
+    CHECK(script_turn(&room.script) == 0);
+    rp_server_check(room.script.server);
+    CHECK(rp_server_sessions(room.script.server) == 1);
+    CHECK(script_counter(&room.script, RP_COUNT_sessions_expired) == 2);
+    CHECK(script_counter(&room.script, RP_COUNT_episodes_cut) == 1);
+    CHECK(rp_writer_find(rp_server_table(room.script.server, 1), room.writer.connection) < 0);
+    CHECK_STATUS(script_ask(&room.script, &room.other, RP_OP_PING, 0, 9, NULL, 0),
+                 RP_UNKNOWN_SESSION);
+    script_close(&room.script);
+    check_group("7 the silent are given up by time");
+}
+
+/* 8. Given 300 sessions that fall silent at once. Expect eight given up a tick, a tick each 100 ms,
+ *    and the one that still speaks kept. */
+static void situation_many(void)
+{
+    enum { MANY = 300 };
+    static struct script_client clients[MANY];
+    struct script script;
+    script_tables(tables);
+    config = script_config(tables);
+    config.sessions_max = MANY;
+    config.receive_budget = 1000;
+    script_open(&script, &config);
+    for (uint32_t i = 0; i < MANY; i++) {
+        clients[i] = script_client((uint8_t)(i % 200));
+        clients[i].nonce = 5000 + i;
+        script_connect(&script, &clients[i]);
+    }
+    uint32_t before = rp_server_sessions(script.server), turns = 0;
+    CHECK(before == MANY);
+    script_later(&script, 30001);
+    for (; before > 1; turns++) {
+        script_put(&script, &clients[7], RP_OP_PING, 0, turns, NULL, 0);
+        script_turn(&script);
+        uint32_t now = rp_server_sessions(script.server);
+        CHECK(before - now <= 8, "%u at once", before - now);
+        CHECK(turns < 60, "%u are left", now);
+        before = now;
+        script_later(&script, 100);
+    }
+    rp_server_check(script.server);
+    CHECK(script_counter(&script, RP_COUNT_sessions_expired) == MANY - 1);
+    CHECK_STATUS(script_ask(&script, &clients[7], RP_OP_PING, 0, 99, NULL, 0), RP_OK);
+    script_close(&script);
+    check_group("8 many silent sessions, a few at a time");
+}
+
+/* 9. Given a server that stood still for a minute while its sessions went on speaking: their
+ *    datagrams wait, more than one burst of them. Expect nobody given up who is heard in them; and
+ *    a server that never catches up to give up the silent after 64 bursts all the same. */
+static void situation_stood_still(void)
+{
+    struct room room;
+    fresh(&room);
+    script_later(&room.script, 60000);
+    for (uint32_t i = 0; i < RP_BURST + 1; i++) {
+        script_put(&room.script, i < RP_BURST ? &room.writer : &room.other, RP_OP_PING, 0, i, NULL,
+                   0);
+    }
+    script_turn(&room.script);
+    CHECK(rp_server_sessions(room.script.server) == 3, "not all was received yet");
+    script_turn(&room.script);
+    CHECK(rp_server_sessions(room.script.server) == 2, "the third is silent");
+    CHECK(script_counter(&room.script, RP_COUNT_sessions_expired) == 1);
+    script_later(&room.script, 30001);
+    for (uint32_t turn = 0; turn <= 64; turn++) {
+        for (uint32_t i = 0; i < RP_BURST; i++) {
+            script_put(&room.script, &room.writer, RP_OP_PING, 0, i, NULL, 0);
+        }
+        script_turn(&room.script);
+        CHECK(rp_server_sessions(room.script.server) == (turn < 64 ? 2 : 1), "turn %u", turn);
+    }
+    script_close(&room.script);
+    check_group("9 who is heard in what waits is not given up");
+}
+
+int main(void)
+{
+    situation_dead_learner();
+    situation_place_kept();
+    situation_own_order();
+    situation_large_push();
+    situation_promise();
+    situation_stuck();
+    situation_silence();
+    situation_many();
+    situation_stood_still();
+    return check_done("test_server_time");
+}
