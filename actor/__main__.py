@@ -15,13 +15,14 @@ import numpy as np
 import torch
 
 from actor.actor import Actor
-from actor.envs import action_count, check_env, generator, make_envs
+from actor.bounds import Ahead, ahead_of
+from actor.envs import action_count, check_playable, generator, make_envs
 from actor.ledger import Ledger
 from actor.patient import Patient
 from learner import options
 from learner.networks import network_from
 from learner.presets import Preset
-from replay_server import Client, ReplayError
+from replay_server import Client, ReplayError, SpecError
 from replay_server.patience import Stop, connect, lost_contact
 from replay_server.progress import Progress, left
 
@@ -49,12 +50,18 @@ class Program:
         self.log_at = time.monotonic()
         self.logged_steps = 0
         self.share = settings.env_steps // settings.actors
+        chosen = args.unacknowledged_max or max(settings.steps_ahead, 8 * settings.envs)
+        self.unacknowledged_max = chosen
 
     def connect(self) -> None:
         """A session, a writer and an actor on it; environments restart with the session."""
         self.client = connect(self.args.server, self.args.patience, self.stop, self.progress.say)
         spec = self.client.table(self.args.table).spec
-        writer = self.client.writer(self.args.table, self.settings.envs, autoreset=self.envs)
+        writer = self.client.writer(
+            self.args.table,
+            autoreset=self.envs,
+            unacknowledged_max=self.unacknowledged_max,
+        )
         writer = Patient(writer, self.args.patience, lambda: self.stop.asked, self.say)
         if self.ledger:
             writer = self.ledger.watch(writer, spec)
@@ -121,12 +128,21 @@ class Program:
             if time.monotonic() >= self.log_at:
                 self.log()
         actor.writer.flush()
+        self.log()
+
+    def ahead(self) -> Ahead:
+        """How far this actor is ahead of the server; ReplayError where that is too far."""
+        state = self.actor.writer.state()
+        ahead = ahead_of(state, self.client.table(self.args.table))
+        ahead.check()
+        return ahead
 
     def log(self) -> None:
         """A line of metrics and a line for the person watching."""
         actor, now = self.actor, time.monotonic()
         rate = (actor.env_steps - self.logged_steps) / max(now - self.log_at + LOG_S, 1e-9)
         mean = float(np.mean(actor.returns)) if actor.returns else None
+        failed, ahead = actor.writer.state().items_failed, self.ahead()
         self.run.log(
             actor.env_steps,
             **{
@@ -134,6 +150,9 @@ class Program:
                 "charts/episodic_length": float(np.mean(actor.lengths)) if actor.lengths else None,
                 "charts/episodes": actor.episodes,
                 "charts/epsilon": float(actor.epsilon.mean()),
+                "replay/unacknowledged": ahead.unacknowledged,
+                "replay/steps_ahead": ahead.steps,
+                "replay/items_failed": failed,
                 "perf/env_sps": rate,
                 "weights/version": self.version,
                 "weights/learner_step": actor.learner_step,
@@ -144,7 +163,9 @@ class Program:
         self.progress.show(
             f"actor {self.args.number}: {actor.env_steps} of {self.share} steps, {rate:.0f}/s, "
             f"{left(self.share - actor.env_steps, rate)} | {shown} | "
-            f"weights {self.version} of learner step {actor.learner_step}"
+            f"weights {self.version} of learner step {actor.learner_step} | "
+            f"{ahead.unacknowledged} unacknowledged"
+            + (f", {ahead.steps:.0f} ahead" if ahead.steps is not None else "")
         )
         self.log_at, self.logged_steps = now + LOG_S, actor.env_steps
 
@@ -182,8 +203,15 @@ class Program:
 def main(argv: list[str] | None = None) -> int:
     """The program; returns its exit code."""
     sentence = __doc__.splitlines()[0]
-    args, settings = options.parse(options.Actor, "actor", COMMAND, sentence, argv, check_env)
+    args, settings = options.parse(options.Actor, "actor", COMMAND, sentence, argv, check_playable)
     torch.set_num_threads(1)
+    if not 0 <= args.number < settings.actors:
+        print(
+            f"actor {args.number}: there are {settings.actors} actors, numbered from 0: say "
+            f"--actors {args.number + 1} or more to every one of them",
+            file=sys.stderr,
+        )
+        return 2
     print(f"actor {args.number}: seed {args.seed}, {settings.envs} x {settings.env}", flush=True)
     with Stop() as stop:
         try:
@@ -192,13 +220,14 @@ def main(argv: list[str] | None = None) -> int:
             print(f"actor {args.number}: {error}", file=sys.stderr)
             return 2
         try:
-            program.main()
-        except ReplayError as error:
+            try:
+                program.main()
+            finally:
+                program.close()
+        except (ReplayError, SpecError, OSError) as error:
             program.progress.close()
             print(f"actor {args.number}: {error}", file=sys.stderr)
             return 2
-        finally:
-            program.close()
     return 0
 
 

@@ -57,6 +57,23 @@ def check_env(env_id: str) -> None:
         raise EnvError(f"no environment {env_id!r}; the nearest is {close!r}")
 
 
+def check_playable(env_id: str) -> None:
+    """EnvError where there is no such environment, or none whose actions DQN can choose from."""
+    check_env(env_id)
+    if is_atari(env_id):
+        return
+    try:
+        env = gymnasium.make(env_id)
+    except gymnasium.error.Error as error:
+        raise EnvError(f"environment {env_id!r}: {error}") from error
+    try:
+        action_count(env)
+    except ValueError as error:
+        raise EnvError(f"environment {env_id!r}: {error}") from error
+    finally:
+        env.close()
+
+
 def make_env(
     env_id: str, render_mode: str | None = None, *, protocol: str = "sticky"
 ) -> gymnasium.Env:

@@ -77,6 +77,10 @@ class Watched:
         self.writer.send()
         self._write_down()
 
+    def state(self) -> Any:
+        """As Patient.state."""
+        return self.writer.state()
+
     def flush(self) -> None:
         """As Patient.flush; then writes down what was acknowledged."""
         self.writer.flush()

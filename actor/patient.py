@@ -2,8 +2,9 @@
 
 The table's limiter holds an actor back while no learner samples: that may last minutes, and a new
 session would not help. A call that times out has taken nothing, so waiting is calling again. A
-server that does not answer at all is given up after SILENCE_S, so that the caller can connect anew.
-Waits are cut into slices, between which a signal is noticed.
+server that acknowledges nothing is told of after QUIET_S and given up after SILENCE_S, whether the
+writer still takes rows or not, so that the caller can connect anew. Waits are cut into slices,
+between which a signal is noticed.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any
 
 from replay_server import LimiterBlocked, Timeout
 from replay_server.autoreset import Rows
-from replay_server.writer import Writer
+from replay_server.writer import Writer, WriterState
 
 SLICE_S = 0.5
+QUIET_S = 1.0
 SILENCE_S = 5.0
 
 
@@ -33,6 +35,7 @@ class Patient:
         self.writer, self.patience_s, self.stopped, self.say = writer, patience_s, stopped, say
         self.streams = writer.streams
         writer.timeout = SLICE_S
+        self.heard, self.heard_at, self.said_quiet = (0, 0), time.monotonic(), False
 
     def append(self, rows: Rows) -> None:
         """As Writer.append, once everything before is taken."""
@@ -43,12 +46,17 @@ class Patient:
         self._repeat(lambda: self.writer.create(streams, steps, priorities))
 
     def send(self) -> None:
-        """As Writer.send."""
+        """As Writer.send; Timeout where nothing is acknowledged any more."""
         self._repeat(self.writer.send)
+        self._listen()
 
     def flush(self) -> None:
         """As Writer.flush."""
         self._repeat(self.writer.flush)
+
+    def state(self) -> WriterState:
+        """As Writer.state."""
+        return self.writer.state()
 
     def ledger(self) -> Any:
         """As Writer.ledger."""
@@ -62,6 +70,21 @@ class Patient:
     def close(self, timeout: float | None = None) -> None:
         """As Writer.close."""
         self.writer.close(timeout)
+
+    def _listen(self) -> None:
+        """Notices that acknowledgements have stopped, long before the writer takes no more."""
+        state, now = self.writer.state(), time.monotonic()
+        heard = state.steps_stored, state.items_created
+        if heard != self.heard or state.need or not state.unacknowledged:
+            self.heard, self.heard_at, self.said_quiet = heard, now, False
+            return
+        silence = now - self.heard_at
+        told = f"{state.unacknowledged} steps are not acknowledged, none for {silence:.1f} s"
+        if silence >= SILENCE_S:
+            raise Timeout(f"{told}: is the server running?")
+        if silence >= QUIET_S and not self.said_quiet:
+            self.say(f"the server is silent: {told}")
+            self.said_quiet = True
 
     def _repeat(self, call: Callable[[], Any]) -> None:
         """`call` again and again until it does not time out, or it is time to give up.

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from actor.envs import check_env
+from actor.envs import check_playable
 from deploy.curve import draw_curve
 from deploy.processes import Process
 from deploy.table import server_toml
@@ -175,6 +175,8 @@ class Demo:
             "eval_episodes": solved.get("eval_episodes", 0),
             "train_seconds": solved["solved_at"] - first if solved and first else None,
             "env_steps": actor[-1]["step"] if actor else 0,
+            "unacknowledged_most": _most(actor, "replay/unacknowledged"),
+            "steps_ahead_most": _most(actor, "replay/steps_ahead"),
             "learner_steps": learner_steps,
             "batch": self.settings.batch,
             "transport": TOLD.get(self.args.transport, self.args.transport),
@@ -197,6 +199,11 @@ class Demo:
 
 def _shown(mean_return: float | None) -> str:
     return "    -" if mean_return is None else f"{mean_return:5.1f}"
+
+
+def _most(lines: list[dict[str, Any]], name: str) -> float | None:
+    """The largest value that was logged under this name."""
+    return max((line[name] for line in lines if line.get(name) is not None), default=None)
 
 
 def over_network(args: options.Demo, settings: Preset, folder: Path) -> dict[str, Any] | None:
@@ -237,7 +244,7 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
     config = given.pop("config")
     told = options.told(parser, config)
     args, settings = options.checked(
-        options.Demo, parser, {**told.get("demo", {}), **given}, check_env
+        options.Demo, parser, {**told.get("demo", {}), **given}, check_playable
     )
     settings = changed(settings, actors=1)  # as many as are started here: the ladder is theirs
     if args.solve_at is None:

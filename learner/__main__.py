@@ -18,7 +18,7 @@ import time
 import numpy as np
 import torch
 
-from actor.envs import EnvError, check_env
+from actor.envs import EnvError, check_playable
 from learner import checkpoint, options
 from learner.device import DeviceError, device_from
 from learner.dqn import Update
@@ -255,7 +255,7 @@ def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
         except ConfigError as error:
             parser.error(f"--resume {resume}: no run to go on from ({error})")
         given = {**before, "run": resume, **given}
-    return options.checked(options.Train, parser, given, check_env)
+    return options.checked(options.Train, parser, given, check_playable)
 
 
 def train(argv: list[str]) -> int:

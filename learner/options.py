@@ -40,6 +40,9 @@ class Actor(Common):
     server: str = option("Address of the replay server.", "udp://127.0.0.1:7400")
     table: str = option("Table the steps go to.", "main")
     number: int = option("Which actor this is, from 0.", 0)
+    unacknowledged_max: int = option(
+        "Steps this actor may be ahead of what the server acknowledged; 0: as --steps-ahead.", 0
+    )
     ledger: bool = option("Write every acknowledged (key, hash of the row) to RUN.", False)
     patience: float = option("Seconds to wait for a server, or a learner, that is gone.", 600.0)
 

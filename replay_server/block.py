@@ -23,6 +23,7 @@ import numpy as np
 from . import _native
 from ._native import ffi, lib
 from .autoreset import Rows
+from .errors import ConfigError
 from .spec import Spec, SpecError
 
 ROW, END = lib.RP_BLOCK_ROW, lib.RP_BLOCK_END
@@ -30,12 +31,30 @@ ROWS_MAX = 128
 BYTES_MAX = 1 << 14
 
 
+def steps_of(spec: Spec, streams: int, rows_max: int = ROWS_MAX) -> int:
+    """How many steps a block has room for: one more than is sent, whose items are pending."""
+    rows = min(rows_max, ROWS_MAX, BYTES_MAX // spec.record_size)
+    return max(1, rows // streams) + 1
+
+
+def shares_of(spec: Spec, streams: int, unacknowledged_max: int | None) -> tuple[int, int]:
+    """(rows gathered here, rows in the link) of a bound on both; 0 in the link is its default."""
+    if unacknowledged_max is None:
+        return ROWS_MAX, 0
+    if not 8 * streams <= unacknowledged_max < 1 << 32:
+        raise ConfigError(
+            f"unacknowledged_max is {unacknowledged_max}; expected at least {8 * streams}, eight "
+            f"rows for each of {streams} streams, and at most 2^32 - 1"
+        )
+    rows_max = max(1, unacknowledged_max // 8)
+    return rows_max, unacknowledged_max - 2 * steps_of(spec, streams, rows_max) * streams
+
+
 class Block:
     """Room for `steps_max` steps of `streams` environments; `reach`: that of the table's plans."""
 
-    def __init__(self, spec: Spec, streams: int, reach: int) -> None:
-        room = min(ROWS_MAX // streams, BYTES_MAX // (streams * spec.record_size))
-        self.steps_max = max(1, room) + 1  # and one whose items are pending
+    def __init__(self, spec: Spec, streams: int, reach: int, rows_max: int = ROWS_MAX) -> None:
+        self.steps_max = steps_of(spec, streams, rows_max)
         self.spec, self.streams = spec, streams
         shape = (self.steps_max, streams)
         self.records = np.zeros((*shape, spec.record_size), np.uint8)
@@ -143,6 +162,11 @@ class Block:
         self.steps, self.closing = kept, 0
         raw.step = raw.closing = 0
         raw.phase = 2 if kept else 0
+
+    @property
+    def rows_max(self) -> int:
+        """Rows that may lie here, closing rows included."""
+        return 2 * self.steps_max * self.streams
 
     @property
     def left(self) -> int:

@@ -25,6 +25,7 @@ from . import _native, zmq_transport
 from ._native import Fact, Link, ffi, lib
 from .batch import Batch, Keys, Landing, Shapes, keys_of
 from .batches import Batches
+from .block import shares_of
 from .errors import (
     ConfigError,
     ServerRestarted,
@@ -91,8 +92,8 @@ class Client:
             self.close(0.0)
             raise
 
-    def _open_link(self) -> Link:
-        options = {name: int(value) for name, value in self._options.items()}
+    def _open_link(self, **more: int) -> Link:
+        options = {name: int(value) for name, value in self._options.items()} | more
         if zmq_transport.is_url(self.address):
             return zmq_transport.open_link(
                 self.address, self._connect_timeout, *self._keys.values(), **options
@@ -203,6 +204,7 @@ class Client:
         streams: int | None = None,
         *,
         autoreset: Any = None,
+        unacknowledged_max: int | None = None,
         finite_observations: bool = True,
         spec: Spec | None = None,
         timeout: float | None = None,
@@ -214,6 +216,8 @@ class Client:
                    the mode by name: "next-step", "same-step", "disabled", "single". One stream is
                    "single" where nothing is said; several need it, since a wrong mode joins
                    episodes silently
+        unacknowledged_max  rows that may be taken and not yet acknowledged; then calls wait. By
+                   default twice the window that the server grants, and what is being gathered
         finite_observations  NaN and infinities in observations are refused, as in rewards always
         spec       what the columns must be
 
@@ -225,7 +229,8 @@ class Client:
         remote = self.look_up(table, timeout)
         if spec is not None:
             remote.expect(spec)
-        link = self._open_link()
+        rows_max, share = shares_of(remote.spec, streams, unacknowledged_max)
+        link = self._open_link(unacknowledged_max=share)
         try:
             writer = Writer(
                 link,
@@ -235,6 +240,7 @@ class Client:
                 timeout,
                 single=single,
                 finite_observations=finite_observations,
+                rows_max=rows_max,
             )
         except BaseException:
             link.close(0.0)

@@ -2,7 +2,8 @@
 
 `Stop` turns SIGINT and SIGTERM into a flag that loops look at, so that a program ends between two
 steps and not inside one; a second signal ends it at once. `connect` keeps trying for a bounded
-time. `lost_contact` tells errors that a reconnect mends from those that it does not.
+time, and then says NoServer, which no reconnect mends. `lost_contact` tells errors that a
+reconnect mends from those that it does not.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 
 from .client import Client
-from .errors import ReplayError, ServerRestarted, SessionExpired, Timeout
+from .errors import LimiterBlocked, ReplayError, ServerRestarted, SessionExpired, Timeout
 
 TRY_S = 2.0
+
+
+class NoServer(ReplayError):
+    """Nobody answered for as long as the program was told to wait."""
 
 
 class Stop:
@@ -56,22 +61,29 @@ class Stop:
 
 
 def lost_contact(error: ReplayError) -> bool:
-    """Would a new session mend this?"""
-    return isinstance(error, Timeout | ServerRestarted | SessionExpired)
+    """Would a new session mend this? Not where the limiter held a call back."""
+    return isinstance(error, Timeout | ServerRestarted | SessionExpired) and not isinstance(
+        error, LimiterBlocked
+    )
 
 
 def connect(
     address: str, patience_s: float, stop: Stop, say: Callable[[str], None] = print
 ) -> Client:
-    """A client of the server at `address`, tried for `patience_s`; Timeout after that."""
+    """A client of the server at `address`, tried for `patience_s`; NoServer after that."""
     until = time.monotonic() + patience_s
     said = False
     while True:
         try:
             return Client(address, connect_timeout=TRY_S)
         except ReplayError as error:
-            if not lost_contact(error) or time.monotonic() >= until or stop.asked:
+            if not lost_contact(error):
                 raise
+            if time.monotonic() >= until or stop.asked:
+                raise NoServer(
+                    f"no server answered at {address} within {patience_s:g} s: start one there, "
+                    "or wait longer (--patience)"
+                ) from error
         if not said:
             say(f"no server answers at {address}; waiting up to {patience_s:.0f} s")
             said = True

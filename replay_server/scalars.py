@@ -22,6 +22,9 @@ SCALARS = {
     "replay/ratio": "items drawn for each item created, since the table was made",
     "replay/age": "steps inserted from an item's own step to its draw, mean since the last line",
     "replay/stale": "new priorities refused because their item was gone, since the learner started",
+    "replay/unacknowledged": "rows this actor has handed over and the server has not acknowledged",
+    "replay/steps_ahead": "items beyond what the limiter aims at, with those this actor waits for",
+    "replay/items_failed": "items of this actor that were refused for good: overwritten too early",
     "perf/env_sps": "environment steps a second of this actor",
     "perf/learner_sps": "learner steps (updates) a second",
     "perf/wait_fraction": "share of the learner steps' time spent waiting for a batch that the "

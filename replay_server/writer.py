@@ -21,8 +21,10 @@ here and goes first; a call of `add`, `append` or `create` that raises Timeout o
 taken nothing: call it again with the same step. Closing the writer ends its session: open episodes
 are cut at their last stored row.
 
-A thread owns the writer from its first `add` to its `flush`: two that add in turns would store
-episodes made of both. Numbers that are not finite are refused, in observations unless told not to.
+What is taken and not acknowledged is bounded: a limiter that holds the writer back holds back who
+calls it. A thread owns the writer from its first `add` to its `flush`: two that add in turns would
+store episodes made of both. Numbers that are not finite are refused, in observations unless told
+not to.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from . import _native
 from ._native import Deadline, Link, ffi, lib
 from .anchors import Anchors, Ready
 from .autoreset import MODES, Autoreset, Rows, is_vector, mode_of
-from .block import Block
+from .block import ROWS_MAX, Block
 from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError
 from .laying import NOT_LAID, QUIET, Laying
 from .plain_rows import ask_for_place, take_ledger, writer_error
@@ -57,7 +59,17 @@ KEPT = "(what was added is kept and goes first)"
 
 @dataclass(frozen=True)
 class WriterState:
-    """What a writer has done so far, in rows and items."""
+    """What a writer has done so far, in rows (closing rows included) and items.
+
+    steps_posted, steps_stored    rows handed to the link, and acknowledged
+    items_posted, items_created   items asked for, and made; items_failed: refused for good
+    steps_resent                  rows that lost their place and were sent again
+    messages_open                 datagrams that no answer has finished
+    need                          items to be drawn before the limiter lets more in; 0: it does not
+                                  hold this writer back
+    unacknowledged                rows that calls took and the server has not acknowledged
+    unacknowledged_max            how many of them there may be; then a call waits
+    """
 
     steps_posted: int
     steps_stored: int
@@ -67,6 +79,8 @@ class WriterState:
     steps_resent: int
     messages_open: int
     need: int
+    unacknowledged: int
+    unacknowledged_max: int
 
 
 class Writer:
@@ -86,13 +100,14 @@ class Writer:
         *,
         single: bool = False,
         finite_observations: bool = True,
+        rows_max: int = ROWS_MAX,
     ) -> None:
         self.link, self.table, self.spec, self.timeout = link, table, table.spec, timeout
         self.streams, self._single = streams, single
         self._rows = Autoreset(self.spec, mode, streams, finite_observations=finite_observations)
         self._anchors = Anchors(streams, table.ahead)
         self.window = ask_for_place(link, table, streams, timeout)
-        self._block = Block(self.spec, streams, table.ahead)
+        self._block = Block(self.spec, streams, table.ahead, rows_max)
         self._laying = Laying(self._block, mode == "single", self._rows.finite)
         self._lay = self._laying.single if mode == "single" else self._laying.batch
         self._creates = _Creates()
@@ -418,8 +433,11 @@ class Writer:
         """Rows and items posted, stored, refused so far."""
         if self._owner == get_ident():
             self._block.push(self.link.raw, self.table.number, 0)
-        raw = self._raw_state()
-        return WriterState(**{name: getattr(raw, name) for name in WriterState.__annotations__})
+        raw, block = self._raw_state(), self._block
+        told = {name: getattr(raw, name) for name in WriterState.__annotations__}
+        told["unacknowledged"] += block.left
+        told["unacknowledged_max"] += block.rows_max
+        return WriterState(**told)
 
     def ledger(self) -> np.ndarray:
         """The acknowledged rows since the last call: structured [N] of step, key, stream, table.

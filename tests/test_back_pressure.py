@@ -1,0 +1,122 @@
+"""Back-pressure reaches whoever steps the environment: what a writer takes beyond what the server
+acknowledged is bounded, an actor says how far ahead it is, and ends where a bound is passed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from environments import ChainEnv
+from test_patient import push
+
+from actor.bounds import Ahead, ahead_of
+from actor.patient import Patient
+from replay_server import (
+    Client,
+    ConfigError,
+    LimiterBlocked,
+    NStep,
+    ReplayError,
+    SamplesPerInsert,
+    Server,
+    Table,
+    Timeout,
+    spec_from,
+)
+
+
+def table(limiter=None):
+    described = {"limiter": limiter} if limiter else {}
+    spec, plan = spec_from(ChainEnv()), NStep(1)
+    return Table("main", step=spec, plan=plan, capacity=100_000, streams=8, **described)
+
+
+def calm(streams):
+    """One step of `streams` environments."""
+    none = np.zeros(streams, np.bool_)
+    return {
+        "observation": np.ones(streams, np.int64),
+        "action": np.zeros(streams, np.int64),
+        "reward": np.ones(streams, np.float32),
+        "terminated": none,
+        "truncated": none,
+    }
+
+
+@pytest.mark.parametrize(("streams", "chosen"), [(8, None), (1, None), (8, 64), (1, 200)])
+@pytest.mark.parametrize("url", ["loopback://", "udp://127.0.0.1:0"])
+def test_a_limiter_that_blocks_blocks_who_adds(url, streams, chosen):
+    """Given a limiter that lets 2 000 items in, no learner, and a loop that adds for ever. Expect
+    it to stop within the bound, which is twice the window by default, and never to be past it."""
+    limiter = SamplesPerInsert(8.0, 1000, 8000.0)
+    with Server([table(limiter)], url) as server, Client(server.address) as client:
+        writer = client.writer(
+            "main", streams, autoreset="disabled", unacknowledged_max=chosen, timeout=10.0
+        )
+        writer.timeout, added, blocked = 0.2, 0, None
+        while blocked is None and added < 30_000:
+            try:
+                writer.add_batch(**calm(streams))
+            except LimiterBlocked as error:
+                blocked = error
+            except Timeout:
+                continue  # an answer that took its time: nothing was taken
+            else:
+                added += streams
+                if added % (50 * streams) == 0 or chosen:
+                    state = writer.state()
+                    assert state.unacknowledged <= state.unacknowledged_max
+        state = writer.state()
+        look = ahead_of(state, client.table("main"))
+        look.check()
+        assert "nothing of this call was taken" in str(blocked)
+        assert state.unacknowledged_max <= (2 * writer.window + 300 if chosen is None else chosen)
+        assert added <= 2_000 + 2 * streams + state.unacknowledged_max
+        assert added >= 2_000 and look.steps <= look.steps_max
+        writer.link.close(0.0)
+
+
+@pytest.mark.parametrize("wrong", [0, 15, 1 << 40])
+def test_a_bound_that_cannot_be_is_refused(wrong):
+    """Given a bound that holds not even a few steps of two environments. Expect ConfigError."""
+    with (
+        Server([table()]) as server,
+        Client(server.address) as client,
+        pytest.raises(ConfigError, match="expected at least 16"),
+    ):
+        client.writer("main", 2, autoreset="disabled", unacknowledged_max=wrong)
+
+
+def test_a_bound_past_is_a_sentence():
+    """Given numbers past each bound. Expect an error that names them."""
+    Ahead(64, 64, 10.0, 10.0).check()
+    Ahead(64, 64, None, None).check()
+    with pytest.raises(ReplayError, match="65 steps are not acknowledged and 64 may be"):
+        Ahead(65, 64, None, None).check()
+    with pytest.raises(ReplayError, match="11 steps ahead of the limiter and may be 10"):
+        Ahead(64, 64, 11.0, 10.0).check()
+
+
+def test_a_server_that_is_gone_is_noticed_while_rows_are_still_taken(monkeypatch):
+    """Given a server that stops, and a writer with room for a hundred thousand rows. Expect a
+    sentence and Timeout where acknowledgements stop, not where the room does."""
+    monkeypatch.setattr("actor.patient.QUIET_S", 0.1)
+    monkeypatch.setattr("actor.patient.SILENCE_S", 0.3)
+    said, number = [], 0
+    server = Server([table()], "udp://127.0.0.1:0")
+    client = Client(server.address)
+    writer = client.writer("main", 1, unacknowledged_max=100_000)
+    patient = Patient(writer, 60.0, stopped=lambda: False, say=said.append)
+    for number in range(100):
+        push(patient, number)
+    patient.flush()
+    server._service.close()  # as if killed: it says goodbye to nobody
+    with pytest.raises(Timeout, match=r"steps are not acknowledged, none for .* is the server"):
+        for number in range(100, 100_000):
+            push(patient, number)
+            if number % 10 == 0:
+                patient.send()
+    state = writer.state()
+    assert state.unacknowledged < state.unacknowledged_max // 2
+    assert any("the server is silent" in sentence for sentence in said)
+    writer.link.close(0.0)
+    client.close(0.0)
