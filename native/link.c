@@ -60,6 +60,16 @@ static void tell_followers(struct rp_link *link)
     }
 }
 
+/* A server of this process that has closed never answers: all that waits for it ends at once. */
+static void look_for_server(struct rp_link *link)
+{
+    if (!link->gone && rp_port_transport(link->port)->lost(link->port)) {
+        link->gone = 1;
+        (void)rp_client_close(link->client, 0); /* ends every request and writer */
+        tell_followers(link);
+    }
+}
+
 /* Inside the gate. Returns the datagrams that moved. A timer that was due may have ended a request,
  * so followers look again; a driver looks after each turn anyway, and must not take a client that
  * has something to do at once for one that did it: only waiting turns a loopback server. */
@@ -72,6 +82,20 @@ static uint32_t link_turn(struct rp_link *link)
     if (moved || due) {
         tell_followers(link);
     }
+    if (!moved && link->passive) {
+        look_for_server(link);
+    }
+    return moved;
+}
+
+/* Over loopback a server may have no thread: whoever posts and never waits turns it too, so that
+ * nothing is sent again for want of a turn. */
+static uint32_t turn_both(struct rp_link *link)
+{
+    uint32_t moved = link_turn(link);
+    if (moved && rp_loopback_turn(link->port)) {
+        moved += link_turn(link);
+    }
     return moved;
 }
 
@@ -80,7 +104,10 @@ static uint32_t link_turn(struct rp_link *link)
 static uint32_t link_send(struct rp_link *link)
 {
     uint64_t now = rp_link_now(link);
-    if (link->passive || now - link->looked_ns >= LOOK_NS) {
+    if (link->passive) {
+        return turn_both(link);
+    }
+    if (now - link->looked_ns >= LOOK_NS) {
         return link_turn(link);
     }
     uint32_t sent = rp_client_send(link->client, link->port, now);
@@ -110,10 +137,9 @@ static void sleep_outside(struct rp_link *link, uint64_t now, uint64_t until)
     until = deadline < until ? deadline : until;
     until = until < now ? now : until;
     link->asleep_until = until ? until : 1;
-    rp_gate_leave(&link->gate);
+    rp_gate_step_out(&link->gate);
     rp_port_transport(link->port)->wait(link->port, until - now);
-    int status = rp_gate_enter(&link->gate);
-    assert(!status); /* a fork leaves its child only the thread that forked */
+    rp_gate_step_in(&link->gate);
     link->asleep_until = 0;
 }
 
@@ -132,6 +158,9 @@ static void lead(struct rp_link *link, struct wait_state *state)
     if (link_turn(link)) {
         state->idle_since = 0;
         rp_gate_yield(&link->gate);
+        return;
+    }
+    if (link->gone) {
         return;
     }
     if (link->options.busy_poll && !link->passive) { /* asking the time costs as much as a look */
@@ -159,7 +188,7 @@ static void follow(struct rp_link *link, struct wait_state *state)
     struct timespec time = {.tv_sec = (time_t)(left / 1000000000u),
                             .tv_nsec = (long)(left % 1000000000u)};
     uint64_t spin = link->spin_ns < left ? link->spin_ns : left;
-    rp_gate_leave(&link->gate);
+    rp_gate_step_out(&link->gate);
     while (atomic_load(&link->progress) == seen && rp_clock_ns() - begin < spin) {
         rp_pump_relax();
     }
@@ -168,8 +197,7 @@ static void follow(struct rp_link *link, struct wait_state *state)
         syscall(SYS_futex, &link->progress, FUTEX_WAIT_PRIVATE, seen, &time, NULL, 0);
     }
     atomic_fetch_sub(&link->followers, 1);
-    int status = rp_gate_enter(&link->gate);
-    assert(!status);
+    rp_gate_step_in(&link->gate);
 }
 
 int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint64_t timeout_ns)
@@ -191,6 +219,9 @@ int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint
         }
         (state.leads ? lead : follow)(link, &state);
         result = done(link, argument);
+        if (result == RP_PENDING && (link->gone || rp_gate_closed(&link->gate))) {
+            result = -RP_CLOSED;
+        }
     }
     if (state.leads) {
         link->driven = 0;
@@ -205,10 +236,10 @@ int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint
 static uint32_t pump_turn(void *owner)
 {
     struct rp_link *link = owner;
-    int status = rp_gate_enter(&link->gate);
-    assert(!status && link->pumped);
+    if (rp_gate_enter(&link->gate)) {
+        return 0; /* closing: its end is near */
+    }
     uint32_t moved = link_turn(link);
-    rp_gate_yield(&link->gate);
     rp_gate_leave(&link->gate);
     return moved;
 }
@@ -218,8 +249,9 @@ static uint32_t pump_turn(void *owner)
 static void pump_sleep(void *owner)
 {
     struct rp_link *link = owner;
-    int status = rp_gate_enter(&link->gate);
-    assert(!status && link->pumped);
+    if (rp_gate_enter(&link->gate)) {
+        return;
+    }
     if (!link_turn(link)) {
         uint64_t now = rp_link_now(link);
         sleep_outside(link, now, now + SLEEP_NS_MAX);
@@ -233,31 +265,28 @@ static void pump_wake(void *owner)
     rp_port_transport(link->port)->wake(link->port);
 }
 
-/* Takes the driving over from a caller that waits: done when nobody drives. */
-static int take_over(struct rp_link *link, void *argument)
-{
-    (void)argument;
-    if (link->driven) {
-        return RP_PENDING;
-    }
-    link->driven = link->pumped = 1;
-    return 0;
-}
-
-static void hand_back(struct rp_link *link)
-{
-    if (!rp_gate_enter(&link->gate)) {
-        link->driven = link->pumped = 0;
-        tell_followers(link);
-        rp_gate_leave(&link->gate);
-    }
-}
-
 /* A pump that spins needs a core beside those on which its caller and perhaps a server spin. */
 static int has_core_to_spin(void)
 {
     cpu_set_t cores;
     return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) > 2;
+}
+
+/* Takes the driving over from a caller that waits: done when the pump drives. */
+static int take_over(struct rp_link *link, void *argument)
+{
+    if (rp_gate_closed(&link->gate)) {
+        return -RP_CLOSED;
+    }
+    if (link->pumped && link->pump.state == RP_PUMP_RUNS) {
+        return 0;
+    }
+    if (link->driven) {
+        return RP_PENDING;
+    }
+    int status = rp_pump_start(&link->pump, argument); /* its first turn waits at the gate */
+    link->driven = link->pumped = !status;
+    return status;
 }
 
 int rp_link_start_pump(struct rp_link *link)
@@ -269,35 +298,38 @@ int rp_link_start_pump(struct rp_link *link)
                                            && has_core_to_spin(),
                               .core = options->core};
     int status = RP_PENDING;
-    if (!rp_gate_forked(&link->gate) && link->pump.running) {
-        return 0;
-    }
-    if (rp_port_transport(link->port)->now && rp_port_transport(link->port)->now(link->port)) {
+    if (link->timed) {
         return -RP_BAD_ARGUMENT; /* a thread would pass virtual time as it pleases */
     }
     while (status == RP_PENDING) {
-        status = rp_link_until(link, take_over, NULL, RP_SLICE_NS);
-    }
-    if (status) {
-        return status;
-    }
-    status = rp_pump_start(&link->pump, &job);
-    if (status) {
-        hand_back(link);
+        status = rp_link_until(link, take_over, &job, RP_SLICE_NS);
     }
     return status;
 }
 
+/* From inside. */
+static void end_pump(struct rp_link *link)
+{
+    if (!link->pumped) {
+        return;
+    }
+    rp_gate_step_out(&link->gate);
+    rp_pump_stop(&link->pump);
+    rp_gate_step_in(&link->gate);
+    if (link->pumped && link->pump.state == RP_PUMP_NONE) { /* nobody started it again */
+        link->driven = link->pumped = 0;
+        tell_followers(link);
+    }
+}
+
 int rp_link_stop_pump(struct rp_link *link)
 {
-    if (rp_gate_forked(&link->gate)) {
-        return -RP_FORKED;
+    int status = rp_gate_enter(&link->gate);
+    if (!status) {
+        end_pump(link);
+        rp_gate_leave(&link->gate);
     }
-    if (link->pump.running) {
-        rp_pump_stop(&link->pump);
-        hand_back(link);
-    }
-    return 0;
+    return status;
 }
 
 /* ---- opening ---- */
@@ -362,14 +394,33 @@ static int open_client(struct rp_link *link, const struct rp_peer *server, char 
                           rp_link_now(link), error);
 }
 
-static void free_link(struct rp_link *link)
+/* All but the handle. */
+static void let_go(struct rp_link *link)
 {
     rp_port_close(link->port);
     if (link->memory) {
         munmap(link->memory, link->memory_bytes);
     }
-    rp_gate_close(&link->gate);
-    free(link);
+    link->port = NULL;
+    link->memory = NULL;
+}
+
+/* In a forked child: the parent's socket would outlive it here. A loopback port is left: its hub's
+ * locks may be held for ever. */
+static void leave_in_child(void *owner)
+{
+    struct rp_link *link = owner;
+    if (link->port && !rp_loopback_is(link->port)) {
+        let_go(link);
+    }
+}
+
+void rp_link_free(struct rp_link *link)
+{
+    if (link) {
+        rp_gate_free(&link->gate);
+        free(link);
+    }
 }
 
 int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_options *options,
@@ -385,7 +436,7 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
         snprintf(error, RP_ERROR_BYTES, "no memory for a link");
         return -RP_NO_MEMORY;
     }
-    rp_gate_open(&link->gate);
+    rp_gate_open(&link->gate, leave_in_child, link);
     link->options = *options;
     int status = rp_port_open(&link->port, url, &wanted, &server, NULL, error);
     if (!status) {
@@ -395,50 +446,48 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
         status = open_client(link, &server, error);
     }
     if (status) {
-        free_link(link);
+        let_go(link);
+        rp_link_free(link);
         return status;
     }
+    link->timed = link->passive && rp_port_transport(link->port)->now(link->port) != 0;
     *opened = link;
     return 0;
 }
 
 /* ---- closing ---- */
 
-static int has_closed(struct rp_link *link, void *argument)
+/* From inside, alone: drives until the server has heard of it, or the time is over. */
+static void say_close(struct rp_link *link, int ticket, uint64_t end)
 {
-    return rp_client_poll(link->client, *(int *)argument);
+    struct wait_state state = {.start = rp_link_now(link)};
+    state.timeout = end - state.start;
+    while (ticket > 0 && !link->gone && rp_client_poll(link->client, ticket) == RP_PENDING
+           && rp_link_now(link) < end) {
+        lead(link, &state);
+    }
 }
 
-static void say_close(struct rp_link *link, uint64_t timeout_ns)
+/* Ending all requests first: what they were to fill is its callers' again once they are told. */
+void rp_link_end(struct rp_link *link, uint64_t timeout_ns)
 {
-    int ticket = 0;
-    if (rp_gate_enter(&link->gate)) {
+    if (!link || rp_gate_close(&link->gate)) {
         return;
     }
-    uint64_t end = rp_link_deadline(link, timeout_ns);
-    if (timeout_ns && rp_client_state(link->client) == 1) {
-        ticket = rp_client_close(link->client, end);
-    }
+    int heard = timeout_ns && !link->gone && rp_client_state(link->client) == 1;
+    uint64_t end = rp_link_deadline(link, heard ? timeout_ns : 0);
+    int ticket = rp_client_close(link->client, end);
+    tell_followers(link);
+    rp_port_transport(link->port)->wake(link->port);
+    end_pump(link);
+    rp_gate_drain(&link->gate);
+    say_close(link, heard ? ticket : 0, end);
+    let_go(link);
     rp_gate_leave(&link->gate);
-    uint64_t now = rp_link_now(link);
-    while (ticket > 0 && now < end
-           && rp_link_until(link, has_closed, &ticket, end - now) == RP_PENDING) {
-        now = rp_link_now(link);
-    }
 }
 
 void rp_link_close(struct rp_link *link, uint64_t timeout_ns)
 {
-    if (!link) {
-        return;
-    }
-    if (rp_gate_forked(&link->gate)) { /* neither thread nor locks are this process's */
-        if (!link->passive) {
-            free_link(link);
-        }
-        return;
-    }
-    rp_link_stop_pump(link);
-    say_close(link, timeout_ns);
-    free_link(link);
+    rp_link_end(link, timeout_ns);
+    rp_link_free(link);
 }

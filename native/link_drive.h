@@ -7,7 +7,7 @@
 #include "replay.h"
 
 struct rp_link {
-    struct rp_gate gate;      /* all below, but for the two atomics, is touched inside it only */
+    struct rp_gate gate;      /* all below, but for what threads sleep on, is touched inside it */
     struct rp_client *client;
     struct rp_port *port;
     void *memory;             /* the client's */
@@ -22,13 +22,16 @@ struct rp_link {
     struct rp_link_options options;
     uint64_t spin_ns;
     int passive; /* loopback: waiting is the server's turn, spinning would be in vain */
+    int timed;   /* by a virtual clock */
+    int gone;    /* the server was in this process and has closed: nothing is waited for any more */
 };
 
 /* Inside the gate: whether what the caller waits for has come: RP_PENDING, or anything else. */
 typedef int rp_link_done(struct rp_link *link, void *argument);
 
 /* Drives, or follows another's driving, until done() is or the time is over (RP_SLICE_NS at most).
- * Enters and leaves the gate itself. Returns what done() said last, or -RP_FORKED. */
+ * Enters and leaves the gate itself. Returns what done() said last, -RP_FORKED, or -RP_CLOSED where
+ * the link or the server of this process closed meanwhile. */
 int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint64_t timeout_ns);
 
 /* The time by this link's clock, and a point in it; inside or outside the gate. */

@@ -129,23 +129,24 @@ int rp_link_push_state(struct rp_link *link, uint16_t table, struct rp_push_stat
     return status;
 }
 
-uint32_t rp_link_ledger(struct rp_link *link, struct rp_push_key *keys, uint32_t count)
+int rp_link_ledger(struct rp_link *link, struct rp_push_key *keys, uint32_t count)
 {
-    uint32_t taken = 0;
-    if (!rp_gate_enter(&link->gate)) {
-        taken = rp_client_ledger(link->client, keys, count);
+    int taken = rp_gate_enter(&link->gate);
+    if (!taken) {
+        taken = (int)rp_client_ledger(link->client, keys, count);
         rp_gate_leave(&link->gate);
     }
     return taken;
 }
 
-uint32_t rp_link_keys(struct rp_link *link, uint16_t table, uint64_t first, uint64_t *keys,
-                      uint32_t count)
+int rp_link_keys(struct rp_link *link, uint16_t table, uint64_t first, uint64_t *keys,
+                 uint32_t count)
 {
     struct rp_push_key taken[LEDGER_AT_ONCE];
-    uint32_t got = LEDGER_AT_ONCE, written = 0;
-    if (rp_gate_enter(&link->gate)) {
-        return 0;
+    uint32_t got = LEDGER_AT_ONCE;
+    int written = rp_gate_enter(&link->gate);
+    if (written) {
+        return written;
     }
     while (got == LEDGER_AT_ONCE) {
         got = rp_client_ledger(link->client, taken, LEDGER_AT_ONCE);

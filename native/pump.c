@@ -6,8 +6,14 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "clock.h"
 #include "status.h"
@@ -52,9 +58,10 @@ int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job)
 {
     pthread_attr_t attributes;
     int failed = 0;
-    if (pump->running) {
+    if (pump->state == RP_PUMP_RUNS) {
         return 0;
     }
+    assert(pump->state == RP_PUMP_NONE);
     pump->job = *job;
     pump->stop = 0;
     pthread_attr_init(&attributes);
@@ -68,18 +75,24 @@ int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job)
     }
     failed = failed ? failed : create(pump, &attributes);
     pthread_attr_destroy(&attributes);
-    pump->running = !failed;
+    pump->state = failed ? RP_PUMP_NONE : RP_PUMP_RUNS;
     return !failed ? 0 : failed == EINVAL ? -RP_BAD_ARGUMENT : -RP_SYSTEM;
 }
 
+/* The first to come ends it, the others wait until it has. */
 void rp_pump_stop(struct rp_pump *pump)
 {
-    if (!pump->running) {
+    uint32_t before = RP_PUMP_RUNS;
+    if (atomic_compare_exchange_strong(&pump->state, &before, RP_PUMP_ENDS)) {
+        pump->stop = 1;
+        pump->job.wake(pump->job.owner);
+        int failed = pthread_join(pump->thread, NULL);
+        assert(!failed);
+        atomic_store(&pump->state, RP_PUMP_NONE);
+        syscall(SYS_futex, &pump->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
         return;
     }
-    pump->stop = 1;
-    pump->job.wake(pump->job.owner);
-    int failed = pthread_join(pump->thread, NULL);
-    assert(!failed);
-    pump->running = 0;
+    while (atomic_load(&pump->state) == RP_PUMP_ENDS) {
+        syscall(SYS_futex, &pump->state, FUTEX_WAIT_PRIVATE, RP_PUMP_ENDS, NULL, NULL, 0);
+    }
 }

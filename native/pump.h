@@ -23,12 +23,16 @@ struct rp_pump {
     struct rp_pump_job job;
     pthread_t thread;
     _Atomic int stop;
-    int running; /* written by those who start and stop it: one thread at a time */
+    _Atomic uint32_t state; /* enum rp_pump_state; those who wait for the end sleep on it */
 };
 
-/* 0, -RP_BAD_ARGUMENT where the core cannot be had, -RP_SYSTEM. A running pump stays as it is. */
+enum rp_pump_state { RP_PUMP_NONE = 0, RP_PUMP_RUNS = 1, RP_PUMP_ENDS = 2 };
+
+/* 0, -RP_BAD_ARGUMENT where the core cannot be had, -RP_SYSTEM. A running pump stays as it is. One
+ * thread at a time starts, and none while the pump ends. */
 int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job);
-/* Joins the thread; does nothing where there is none. */
+/* Returns when the thread has gone, or where there was none. From any thread, but not while it
+ * holds what a turn waits for. */
 void rp_pump_stop(struct rp_pump *pump);
 
 /* What a loop that spins says to its core. */

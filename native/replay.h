@@ -9,9 +9,9 @@
  * post, after which it ends by itself (TIMEOUT, or BLOCKED where the limiter held it back).
  *
  * Statuses are 0 or negative (enum rp_status, negated); RP_PENDING is the one positive status. A
- * link or service in a forked child answers -RP_FORKED and does nothing; closing it there only
- * frees the child's copy. Errors at open are sentences in error[256]. Zero in any option means its
- * default.
+ * link or service in a forked child answers -RP_FORKED and does nothing: its sockets and files were
+ * closed in the child by the fork. One that was ended answers -RP_CLOSED. Errors at open are
+ * sentences in error[256]. Zero in any option means its default.
  */
 #ifndef RP_REPLAY_H
 #define RP_REPLAY_H
@@ -98,8 +98,12 @@ uint64_t rp_service_dropped(struct rp_service *service); /* datagrams the networ
 uint64_t rp_service_dropped_in(struct rp_service *service);
 /* Null, or why nobody will reach this service again: its network card was taken away. Close it. The
  * sentence is the service's. */
-const char *rp_service_lost(const struct rp_service *service);
-void rp_service_close(struct rp_service *service);       /* stops, unmaps, frees; null is fine */
+const char *rp_service_lost(struct rp_service *service);
+/* Ends it from any thread: other calls under way come to their end, all later ones are answered
+ * with -RP_CLOSED or 0; its thread, port and memory are gone when this returns. Twice is fine. */
+void rp_service_end(struct rp_service *service);
+void rp_service_free(struct rp_service *service);  /* the handle of an ended one: nobody has it */
+void rp_service_close(struct rp_service *service); /* both, for an only owner; null is fine */
 
 /* ---- a link: port, client, and whoever drives it: the waiting caller, or its pump ---- */
 struct rp_link_options {
@@ -135,9 +139,12 @@ int rp_link_stop_pump(struct rp_link *link);
 /* Turns once; where that moved nothing, waits for something to move, at most timeout_ns. 1:
  * something moved. */
 int rp_link_drive(struct rp_link *link, uint64_t timeout_ns);
-/* Tells the server, waiting at most timeout_ns for its answer; stops the pump; frees. Null is
- * fine. No landing, blob or result memory is touched afterwards. */
-void rp_link_close(struct rp_link *link, uint64_t timeout_ns);
+/* Ends it from any thread: other calls under way end with -RP_CLOSED, as all later ones will; tells
+ * the server, waiting at most timeout_ns for its answer; stops the pump. No landing, blob or result
+ * memory is touched once a call was answered so. Twice is fine. */
+void rp_link_end(struct rp_link *link, uint64_t timeout_ns);
+void rp_link_free(struct rp_link *link); /* the handle of an ended link: nobody has it any more */
+void rp_link_close(struct rp_link *link, uint64_t timeout_ns); /* both, for an only owner */
 
 int rp_link_state(struct rp_link *link); /* 1 open, 0 opening, negative: why not */
 int rp_link_counters(struct rp_link *link, uint64_t *counters);
@@ -295,11 +302,12 @@ int rp_link_flush(struct rp_link *link, uint16_t table);
  * or the status that ended the writer. */
 int rp_link_settle(struct rp_link *link, uint16_t table, uint64_t timeout_ns);
 int rp_link_push_state(struct rp_link *link, uint16_t table, struct rp_push_state *state);
-uint32_t rp_link_ledger(struct rp_link *link, struct rp_push_key *keys, uint32_t count);
+/* How many keys of acknowledged steps were taken, or a negative status. */
+int rp_link_ledger(struct rp_link *link, struct rp_push_key *keys, uint32_t count);
 /* Empties the ledger: keys of the table's steps first .. first + count - 1, of one stream, go to
- * keys[step - first]; the rest is let go. Returns how many were written. */
-uint32_t rp_link_keys(struct rp_link *link, uint16_t table, uint64_t first, uint64_t *keys,
-                      uint32_t count);
+ * keys[step - first]; the rest is let go. Returns how many were written, or a negative status. */
+int rp_link_keys(struct rp_link *link, uint16_t table, uint64_t first, uint64_t *keys,
+                 uint32_t count);
 int rp_link_loss(struct rp_link *link, uint16_t table, uint64_t *stored_through,
                  uint64_t *in_doubt, uint64_t *lost);
 /* [/cffi] */

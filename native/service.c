@@ -31,6 +31,7 @@ struct rp_service {
     struct rp_pump pump;
     struct rp_service_options options;
     char address[RP_URL_TEXT_BYTES];
+    char lost[RP_ERROR_BYTES]; /* why nobody will reach it again, once that is so */
 };
 
 const char *rp_version(void)
@@ -57,20 +58,20 @@ static uint64_t service_now(struct rp_service *service)
 
 /* ---- turning ---- */
 
-static uint32_t service_turn(void *owner)
+static uint32_t turn_inside(struct rp_service *service)
 {
-    struct rp_service *service = owner;
-    if (rp_gate_enter(&service->gate)) {
-        return 0;
-    }
     uint64_t now = service_now(service);
     uint32_t received = rp_server_turn(service->server, service->port, now);
     if (received) {
         rp_server_took(service->server, service_now(service) - now);
     }
-    rp_gate_yield(&service->gate);
-    rp_gate_leave(&service->gate);
     return received;
+}
+
+static uint32_t service_turn(void *owner)
+{
+    int received = rp_service_turn(owner);
+    return received > 0 ? (uint32_t)received : 0;
 }
 
 static void service_sleep(void *owner)
@@ -87,7 +88,12 @@ static void service_wake(void *owner)
 
 int rp_service_turn(struct rp_service *service)
 {
-    return rp_gate_forked(&service->gate) ? -RP_FORKED : (int)service_turn(service);
+    int status = rp_gate_enter(&service->gate);
+    if (!status) {
+        status = (int)turn_inside(service);
+        rp_gate_leave(&service->gate);
+    }
+    return status;
 }
 
 int rp_service_start(struct rp_service *service)
@@ -97,19 +103,33 @@ int rp_service_start(struct rp_service *service)
         .turn = service_turn, .sleep = service_sleep, .wake = service_wake, .owner = service,
         .spin_ns = 1000u * (uint64_t)(options->spin_us ? options->spin_us : SPIN_US_DEFAULT),
         .busy_poll = options->busy_poll, .core = options->core};
-    if (rp_gate_forked(&service->gate)) {
-        return -RP_FORKED;
+    int status = rp_gate_enter(&service->gate);
+    if (status) {
+        return status;
     }
-    return options->virtual_clock ? -RP_BAD_ARGUMENT : rp_pump_start(&service->pump, &job);
+    while (!status && service->pump.state == RP_PUMP_ENDS) {
+        rp_gate_step_out(&service->gate);
+        rp_pump_stop(&service->pump);
+        rp_gate_step_in(&service->gate);
+        status = rp_gate_closed(&service->gate) ? -RP_CLOSED : 0;
+    }
+    if (!status) {
+        status = options->virtual_clock ? -RP_BAD_ARGUMENT : rp_pump_start(&service->pump, &job);
+    }
+    rp_gate_leave(&service->gate);
+    return status;
 }
 
 int rp_service_stop(struct rp_service *service)
 {
-    if (rp_gate_forked(&service->gate)) {
-        return -RP_FORKED;
+    int status = rp_gate_enter(&service->gate);
+    if (!status) {
+        rp_gate_step_out(&service->gate);
+        rp_pump_stop(&service->pump);
+        rp_gate_step_in(&service->gate);
+        rp_gate_leave(&service->gate);
     }
-    rp_pump_stop(&service->pump);
-    return 0;
+    return status;
 }
 
 /* ---- telling ---- */
@@ -212,10 +232,17 @@ int rp_service_measure(struct rp_service *service, struct rp_measures *told)
     return status;
 }
 
-const char *rp_service_lost(const struct rp_service *service)
+const char *rp_service_lost(struct rp_service *service)
 {
-    const struct rp_transport *transport = rp_port_transport(service->port);
-    return transport->lost ? transport->lost(service->port) : NULL;
+    if (!rp_gate_enter(&service->gate)) {
+        const struct rp_transport *transport = rp_port_transport(service->port);
+        const char *why = transport->lost ? transport->lost(service->port) : NULL;
+        if (why && !service->lost[0]) {
+            snprintf(service->lost, sizeof service->lost, "%s", why);
+        }
+        rp_gate_leave(&service->gate);
+    }
+    return service->lost[0] ? service->lost : NULL;
 }
 
 /* ---- opening and closing ---- */
@@ -299,6 +326,18 @@ static int open_server(struct rp_service *service, const struct rp_server_config
     return status ? status : rp_memory_keep(region, path, error);
 }
 
+/* In a forked child: a socket or a locked file left here would outlive the server. A loopback port
+ * is left: its hub's locks may be held for ever. The child has no mapping to let go of. */
+static void leave_in_child(void *owner)
+{
+    struct rp_service *service = owner;
+    if (service->port && !rp_loopback_is(service->port)) {
+        rp_port_close(service->port);
+        service->port = NULL;
+    }
+    rp_memory_forget(&service->region);
+}
+
 int rp_service_open(struct rp_service **opened, const struct rp_server_config *config,
                     const char *url, const struct rp_service_options *options, char *error)
 {
@@ -311,7 +350,7 @@ int rp_service_open(struct rp_service **opened, const struct rp_server_config *c
     }
     service->options = *options;
     rp_memory_none(&service->region);
-    rp_gate_open(&service->gate);
+    rp_gate_open(&service->gate, leave_in_child, service);
     int status = open_port(service, &filled, url, error);
     status = status ? status : open_server(service, &filled, error);
     service->options.region_path = NULL; /* the caller's, and used up */
@@ -326,32 +365,34 @@ int rp_service_open(struct rp_service **opened, const struct rp_server_config *c
     return 0;
 }
 
-/* A forked child owns no thread, no mapping, and no lock it could trust: it lets go of descriptors
- * and of its copy of the struct. A loopback port is left: its hub's locks may be held for ever. */
-static void close_in_child(struct rp_service *service)
+void rp_service_end(struct rp_service *service)
 {
-    if (!rp_loopback_is(service->port)) {
-        rp_port_close(service->port);
-    }
-    rp_memory_forget(&service->region);
-    free(service);
-}
-
-void rp_service_close(struct rp_service *service)
-{
-    if (!service) {
+    if (!service || rp_gate_close(&service->gate)) {
         return;
     }
-    if (rp_gate_forked(&service->gate)) {
-        close_in_child(service);
-        return;
-    }
+    rp_gate_step_out(&service->gate);
     rp_pump_stop(&service->pump);
     if (service->port && rp_loopback_is(service->port)) {
         rp_loopback_attend(service->port, NULL, NULL);
     }
+    rp_gate_step_in(&service->gate);
+    rp_gate_drain(&service->gate);
     rp_port_close(service->port);
+    service->port = NULL;
     rp_memory_close(&service->region);
-    rp_gate_close(&service->gate);
-    free(service);
+    rp_gate_leave(&service->gate);
+}
+
+void rp_service_free(struct rp_service *service)
+{
+    if (service) {
+        rp_gate_free(&service->gate);
+        free(service);
+    }
+}
+
+void rp_service_close(struct rp_service *service)
+{
+    rp_service_end(service);
+    rp_service_free(service);
 }

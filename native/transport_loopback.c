@@ -55,6 +55,7 @@ struct loopback_port {
 };
 
 static pthread_mutex_t hubs_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct hub *hubs; /* those that can be found by name */
 
 static struct loopback_port *own(struct rp_port *port)
@@ -170,9 +171,9 @@ static int has_queued(struct loopback_port *port, int sleeping)
 
 /* A client's wait is the server's turn, where the server has given one to be run. Returns what it
  * received: 0 where there is nothing more to do. */
-static uint32_t run_turn(struct loopback_port *port)
+uint32_t rp_loopback_turn(struct rp_port *port)
 {
-    struct hub *hub = port->hub;
+    struct hub *hub = own(port)->hub;
     uint32_t received = 0;
     pthread_mutex_lock(&hub->turn_lock);
     if (hub->turn) {
@@ -189,7 +190,7 @@ static int loopback_wait(struct rp_port *opaque, uint64_t timeout_ns)
 {
     struct loopback_port *port = own(opaque);
     int some = has_queued(port, 0);
-    while (!some && port->index > 0 && run_turn(port)) {
+    while (!some && port->index > 0 && rp_loopback_turn(opaque)) {
         some = has_queued(port, 0);
     }
     if (port->hub->virtual_ns) {
@@ -234,6 +235,16 @@ static void unlist(struct hub *hub)
     }
 }
 
+/* The server has gone: whoever sleeps looks again. Under hubs_lock: no port closes meanwhile. */
+static void wake_all(struct hub *hub)
+{
+    for (uint32_t i = 0; i < RP_LOOPBACK_PORTS_MAX; i++) {
+        if (hub->ports[i]) {
+            rp_wake_set(hub->ports[i]->wake);
+        }
+    }
+}
+
 static void free_port(struct loopback_port *port)
 {
     if (port->wake >= 0) {
@@ -257,12 +268,22 @@ static void loopback_close(struct rp_port *opaque)
     pthread_mutex_unlock(&hub->queue_lock);
     if (port->index == 0) {
         unlist(hub);
+        wake_all(hub);
     }
     pthread_mutex_unlock(&hubs_lock);
     free_port(port);
     if (left == 0) {
         drop_hub(hub);
     }
+}
+
+static const char *loopback_lost(struct rp_port *opaque)
+{
+    struct hub *hub = own(opaque)->hub;
+    pthread_mutex_lock(&hub->queue_lock);
+    int gone = !hub->ports[0];
+    pthread_mutex_unlock(&hub->queue_lock);
+    return gone ? "the server of this process has closed" : NULL;
 }
 
 static uint32_t loopback_tell(struct rp_port *port, struct rp_fact *facts)
@@ -285,6 +306,7 @@ static const struct rp_transport loopback_transport = {
     .wake = loopback_wake,
     .tell = loopback_tell,
     .now = loopback_now,
+    .lost = loopback_lost,
 };
 
 static struct loopback_port *make_port(uint32_t mtu)
@@ -401,6 +423,19 @@ static int visit(struct loopback_port *port, const char *name, struct rp_peer *s
     return 0;
 }
 
+/* A child serves nothing, whatever its parent served; and the lock may be held for ever. */
+static void forget_hubs(void)
+{
+    pthread_mutex_init(&hubs_lock, NULL);
+    hubs = NULL;
+}
+
+static void watch_forks(void)
+{
+    int failed = pthread_atfork(NULL, NULL, forget_hubs);
+    assert(!failed);
+}
+
 int rp_loopback_open(struct rp_port **port, const struct rp_url *url,
                      const struct rp_port_options *options, struct rp_peer *server, char *bound,
                      char *error)
@@ -409,6 +444,7 @@ int rp_loopback_open(struct rp_port **port, const struct rp_url *url,
     if (!made) {
         return fail(NULL, RP_NO_MEMORY, error, "no memory for a port of loopback://%s", url->host);
     }
+    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&hubs_lock);
     int status = options->serve ? serve(made, url->host, options->virtual_clock, error)
                                 : visit(made, url->host, server, error);

@@ -6,7 +6,8 @@
  * an answer to a port that has gone never reaches the one that took its place.
  *
  * The server may have no thread: a client's wait runs the server's turn, through the function given
- * to rp_loopback_attend, under the hub's turn lock. With a virtual clock each such turn is a
+ * to rp_loopback_attend, under the hub's turn lock. Once the server's port has closed, its clients'
+ * ports are lost, and their waits end. With a virtual clock each such turn is a
  * microsecond and a wait that finds nothing lets its time-out pass at once: a run of one thread can
  * then be repeated bit by bit.
  *
@@ -38,5 +39,9 @@ int rp_loopback_is(struct rp_port *port);
 /* The server's port: waiting clients call turn(owner), which returns the datagrams it received,
  * from now on; null ends it, and once it has returned no call is under way. */
 void rp_loopback_attend(struct rp_port *port, uint32_t (*turn)(void *owner), void *owner);
+
+/* A client's port: one turn of the server, where it has given one to be run. Returns what it
+ * received. */
+uint32_t rp_loopback_turn(struct rp_port *port);
 
 #endif

@@ -5,6 +5,9 @@
 process that opened it), waiting in slices so that Ctrl-C works, and memory that outlives what the
 core still writes. Neither knows tables, columns or batches.
 
+Closing while other threads are inside a call is fine: the core ends those calls as closed, and a
+handle that a thread still holds stays valid, since its memory goes with the last reference to it.
+
 Ownership: memory handed to a request (landings, results, blobs) must stay alive and unmoved until
 its ticket has ended or was taken; `Link.wait` takes the ticket when it leaves by an exception.
 """
@@ -12,6 +15,7 @@ its ticket has ended or was taken; `Link.wait` takes the ticket when it leaves b
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -167,8 +171,41 @@ def _count_fork() -> None:
 os.register_at_fork(after_in_child=_count_fork)
 
 
+class Lock:
+    """A mutex that no forked child waits for: there, whoever held it is not, and ForkedError says
+    so. Threads of one process wait for each other as ever."""
+
+    def __init__(self) -> None:
+        self._lock, self._forks = threading.RLock(), _forks
+
+    def acquire(self, timeout: float = -1) -> bool:
+        if self._forks != _forks:
+            raise forked("client", None)
+        return self._lock.acquire(timeout=timeout)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
+
+
+def forked(kind: str, process: int | None) -> ForkedError:
+    """The error of something that a forked child inherited."""
+    where = "another process" if process is None else f"process {process}"
+    remedy = "open one here: Client(client.address)"
+    if kind == "server":
+        remedy = "its clients work here: Client(address), with an address noted before the fork"
+    return ForkedError(
+        f"this {kind} was opened in {where} and does not work in a forked child; {remedy}"
+    )
+
+
 class Owned:
-    """A C object that one process opened and that is closed once.
+    """A C object that one process opened and that is closed once, from any thread.
 
     carrier: a socket made in Python (zmq_transport.Carrier) that the C object uses; closed after
     it, and where it could not be opened.
@@ -180,6 +217,7 @@ class Owned:
         self._pointer: Any = None
         self._process, self._forks = os.getpid(), _forks
         self._carrier = carrier
+        self._ending = Lock()
 
     @property
     def closed(self) -> bool:
@@ -187,19 +225,23 @@ class Owned:
 
     @property
     def raw(self) -> Any:
-        """The C pointer; ClosedError or ForkedError where there is none to use."""
-        if self._pointer is None:
+        """The C handle; ClosedError or ForkedError where there is none to use. Whoever holds it may
+        call with it: closed meanwhile, it answers CLOSED."""
+        pointer = self._pointer
+        if pointer is None:
             raise ClosedError(f"this {self.kind} is closed; open another one")
         if self._forks != _forks:
-            raise ForkedError(
-                f"this {self.kind} was opened in process {self._process} and does not work in a "
-                f"forked child; open one here: Client(client.address)"
-            )
-        return self._pointer
+            raise forked(self.kind, self._process)
+        return pointer
 
     def release(self) -> Any:
-        """The pointer, once: from now on this object is closed. None where it was before."""
-        taken, self._pointer = self._pointer, None
+        """The handle, to one caller: from now on this object is closed. None where it was before,
+        and in a forked child, which has nothing to end."""
+        if self._forks != _forks:
+            self._pointer = None
+            return None
+        with self._ending:
+            taken, self._pointer = self._pointer, None
         return taken
 
     def drop_carrier(self) -> None:
@@ -222,8 +264,8 @@ class Link(Owned):
         if status < 0:
             self.drop_carrier()
         opened(status, sentence, f"connecting to {url}")
-        self._pointer = link[0]
-        self._pumping = 0
+        self._pointer = ffi.gc(link[0], lib.rp_link_free)
+        self._pumping, self._pump_lock = 0, Lock()
         self.url = url
         try:
             self._connect(timeout)
@@ -276,8 +318,8 @@ class Link(Owned):
                 raise error("TIMEOUT", what)
             return status, need, by
         except BaseException:
-            if ticket > 0 and not self.closed:
-                lib.rp_link_take(self._pointer, ticket)
+            if ticket > 0 and (pointer := self._pointer) is not None:
+                lib.rp_link_take(pointer, ticket)
             raise
 
     def post(self, call: Any, *arguments: Any, timeout: float) -> int:
@@ -293,13 +335,15 @@ class Link(Owned):
 
     def start_pump(self) -> None:
         """A thread of the core drives this link until as many stops as starts were called."""
-        check(lib.rp_link_start_pump(self.raw), "starting the link's thread")
-        self._pumping += 1
+        with self._pump_lock:
+            check(lib.rp_link_start_pump(self.raw), "starting the link's thread")
+            self._pumping += 1
 
     def stop_pump(self) -> None:
-        self._pumping -= 1
-        if self._pumping == 0:
-            check(lib.rp_link_stop_pump(self.raw), "stopping the link's thread")
+        with self._pump_lock:
+            self._pumping -= 1
+            if self._pumping == 0:
+                check(lib.rp_link_stop_pump(self.raw), "stopping the link's thread")
 
     def counters(self) -> dict[str, int]:
         """The client's own counters by name."""
@@ -311,9 +355,10 @@ class Link(Owned):
         return facts_of(facts, lib.rp_link_told(self.raw, facts))
 
     def close(self, timeout: float) -> None:
-        """Ends the session; in a forked child only its copy is freed. Twice is fine."""
+        """Ends the session, and calls of other threads that are under way, as closed. In a forked
+        child it does nothing. Twice is fine."""
         if taken := self.release():
-            lib.rp_link_close(taken, nanoseconds(timeout))
+            lib.rp_link_end(taken, nanoseconds(timeout))
             self.drop_carrier()
 
     def __del__(self) -> None:
@@ -334,12 +379,13 @@ class Service(Owned):
         if status < 0:
             self.drop_carrier()
         opened(status, sentence, f"serving on {url}")
-        self._pointer = service[0]
+        self._pointer = ffi.gc(service[0], lib.rp_service_free)
 
     def close(self) -> None:
-        """Stops the thread, closes the port, frees the memory. Twice is fine."""
+        """Stops the thread, closes the port, frees the memory; calls of other threads that are
+        under way end first, as closed. Twice is fine."""
         if taken := self.release():
-            lib.rp_service_close(taken)
+            lib.rp_service_end(taken)
             self.drop_carrier()
 
     def __del__(self) -> None:

@@ -18,6 +18,7 @@ of them in a row are an error. The iteration ends when it is closed, and goes on
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
@@ -207,14 +208,13 @@ class Batches:
         if self.closed:
             return
         self.closed = True
-        if self._link.closed:
-            return
-        for flight in self._flying:
-            if flight.ticket > 0:
-                lib.rp_link_take(self._link.raw, flight.ticket)
-                flight.ticket = 0
-        if self._pump:
-            self._link.stop_pump()
+        with contextlib.suppress(ClosedError):  # the client was closed, perhaps by another thread
+            for flight in self._flying:
+                if flight.ticket > 0:
+                    lib.rp_link_take(self._link.raw, flight.ticket)
+                    flight.ticket = 0
+            if self._pump:
+                self._link.stop_pump()
 
     def __enter__(self) -> Batches:
         return self

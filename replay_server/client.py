@@ -12,7 +12,6 @@ table up again and goes on. Writers are told (`ServerRestarted`): what they had 
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -76,11 +75,11 @@ class Client:
         self._options = {"mtu": mtu, "busy_poll": busy_poll, "batch_max": batch_max}
         self._keys = {"curve_server_key": curve_server_key, "curve_secret_key": curve_secret_key}
         self._connect_timeout = self.timeout if connect_timeout is None else float(connect_timeout)
-        self._lock = threading.RLock()
+        self._lock = _native.Lock()
         self._tables: dict[str, RemoteTable] = {}
         self._shapes = Shapes()
         self._plain: dict[str, PlainRows] = {}
-        self._extending = threading.Lock()
+        self._extending = _native.Lock()
         self._writers: weakref.WeakSet[Writer] = weakref.WeakSet()
         self._link = self._open_link()
         self._weights = Weights(self._link)

@@ -7,7 +7,6 @@ uses one writer place of the client's own session per table, which ends with the
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,7 +31,8 @@ def take_ledger(link: Link) -> np.ndarray:
     while not parts or len(parts[-1]) == LEDGER_ROWS:
         rows = np.empty(LEDGER_ROWS, LEDGER_DTYPE)
         raw = ffi.from_buffer("struct rp_push_key[]", rows, require_writable=True)
-        parts.append(rows[: lib.rp_link_ledger(link.raw, raw, LEDGER_ROWS)])
+        taken = lib.rp_link_ledger(link.raw, raw, LEDGER_ROWS)
+        parts.append(rows[: _native.check(taken, "taking keys")])
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
@@ -73,9 +73,7 @@ class PlainRows:
     """The writer place of one client on one table. `turn`: the client's threads take turns, on
     whatever table, since the ledger that tells their keys is the link's."""
 
-    def __init__(
-        self, link: Link, table: RemoteTable, turn: threading.Lock, timeout: float
-    ) -> None:
+    def __init__(self, link: Link, table: RemoteTable, turn: _native.Lock, timeout: float) -> None:
         self.link, self.table, self.turn = link, table, turn
         ask_for_place(link, table, 1, timeout)
 
@@ -111,7 +109,8 @@ class PlainRows:
 
     def _take_keys(self, first: int, keys: Any) -> int:
         """Keys that have come of the rows from step `first` on; how many."""
-        return lib.rp_link_keys(self.link.raw, self.table.number, first, keys, len(keys))
+        taken = lib.rp_link_keys(self.link.raw, self.table.number, first, keys, len(keys))
+        return _native.check(taken, "taking keys")
 
     def _push(
         self, records: np.ndarray, priorities: np.ndarray | None, done: int, until: Deadline

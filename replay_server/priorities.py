@@ -7,7 +7,6 @@ no more of them than it has room for.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +55,7 @@ class Updates:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._lock = threading.Lock()
+        self._lock = _native.Lock()
         self._flushed = UpdateResult()
 
     def update(

@@ -1,0 +1,238 @@
+"""Closing clients, servers and endpoints while other threads are inside their calls; forks.
+
+What goes wrong here takes the process along, so that each storm runs in a process of its own, whose
+exit code tells. A storm that fails names its seed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+from conformance import plain, plain_rows
+
+from replay_server import Client, Server
+from replay_server.errors import ClosedError, ForkedError
+
+STORM = """
+import random, sys, threading, time
+import numpy as np
+from conformance import plain, plain_rows
+from replay_server import Client, Server
+from replay_server.errors import ClosedError, Full, Timeout
+
+url, first_seed, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+sys.setswitchinterval(1e-5)
+wrong = []
+
+def until_closed(name, act, choice, begun):
+    def body():
+        try:
+            begun.release()
+            while True:
+                try:
+                    act()
+                except (Timeout, Full):
+                    pass
+                if choice.random() < 0.3:
+                    time.sleep(0)
+        except ClosedError:
+            pass
+        except BaseException as error:
+            wrong.append(f"{name}: {error!r}")
+    return threading.Thread(target=body, daemon=True)
+
+def play(seed):
+    choice, begun = random.Random(seed), threading.Semaphore(0)
+    server = Server([plain()], url)
+    clients = [Client(server.address, timeout=2.0) for _ in range(2)]
+    rows = plain_rows(8)
+    keys = clients[0].extend("main", rows)
+    acts = {
+        "sample": lambda: clients[0].sample("main", 4),
+        "stats": clients[0].stats,
+        "counters": clients[0].counters,
+        "extend": lambda: clients[0].extend("main", rows),
+        "update": lambda: clients[1].update_priorities("main", keys, np.ones(8)),
+        "size": lambda: clients[1].size("main"),
+        "publish": lambda: clients[1].publish_weights(b"x" * 3000),
+        "server": server.counters,
+        "measure": server.measure,
+        "look": lambda: (server.lost, server.memory, server.address),
+    }
+    threads = [until_closed(name, act, choice, begun) for name, act in acts.items()]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        begun.acquire()
+    time.sleep(choice.random() * 0.01)
+    ends = [clients[0].close, clients[1].close, server.close] * 2
+    choice.shuffle(ends)
+    closers = [threading.Thread(target=end, daemon=True) for end in ends]
+    for closer in closers:
+        closer.start()
+    for thread in closers + threads:
+        thread.join(60)
+        assert not thread.is_alive(), f"seed {seed}: a thread is still inside"
+    assert not wrong, f"seed {seed}: {wrong}"
+
+for seed in range(first_seed, first_seed + rounds):
+    play(seed)
+print("all closed")
+"""
+
+FORKED_SERVER = """
+import os, signal, sys
+from conformance import plain
+from replay_server import Server
+
+server = Server([plain()], sys.argv[1], region=sys.argv[2] or None)
+inner, outer = os.pipe()
+if os.fork() == 0:
+    os.write(outer, b"x")
+    sys.stdin.read()  # until the test lets go
+    os._exit(0)
+os.read(inner, 1)
+print(server.address, flush=True)
+signal.pause()
+"""
+
+
+def run_script(script: str, *arguments: str, **options) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
+    command = [sys.executable, "-X", "faulthandler", "-c", script, *arguments]
+    return subprocess.Popen(command, env=environment, text=True, **options)
+
+
+@pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "loopback://", "zmq+tcp://127.0.0.1:0"])
+def test_closing_under_calls_of_other_threads(url):
+    """Given ten threads in calls of two clients and a server, closed at random moments, each twice.
+    Expect every call to end as closed, and the process to live."""
+    if url.startswith("zmq"):
+        pytest.importorskip("zmq")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with run_script(STORM, url, "1", "12", **pipes) as storm:
+        said, error = storm.communicate(timeout=240)
+    assert (storm.returncode, said.strip()) == (0, "all closed"), error[-4000:]
+
+
+@pytest.mark.parametrize("url", ["loopback://"])
+def test_a_sample_ends_when_the_server_of_this_process_closes(url):
+    """Given a sample that would wait long for items, and its server closes. Expect ClosedError."""
+    server = Server([plain()], url)
+    client = Client(server.address)
+    ended: list[BaseException] = []
+
+    def sample() -> None:
+        try:
+            client.sample("main", 8, timeout=600.0)
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    while server.counters()["samples_blocked"] == 0:
+        continue
+    server.close()
+    thread.join(60)
+    assert not thread.is_alive() and isinstance(ended[0], ClosedError), ended
+    with pytest.raises(ClosedError):
+        client.stats()
+    client.close()
+
+
+def test_the_metrics_endpoint_is_looked_at_while_serve_ends():
+    """Given scrapes without a pause while `serve --metrics` is told to stop. Expect a clean end."""
+    for _ in range(3):
+        command = [sys.executable, "-m", "replay_server", "serve", "--env", "CartPole-v1"]
+        command += ["--url", "udp://127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, **pipes) as process:
+            lines = iter(process.stdout.readline, "")
+            url = next(re.search(r"http://\S+", line)[0] for line in lines if "metrics at" in line)
+            looked, over = threading.Semaphore(0), threading.Event()
+
+            def scrape(url=url, looked=looked, over=over) -> None:
+                while not over.is_set():
+                    try:
+                        with urllib.request.urlopen(url, timeout=30) as answer:
+                            assert answer.read()
+                        looked.release()
+                    except (OSError, urllib.error.URLError):
+                        pass
+
+            threads = [threading.Thread(target=scrape, daemon=True) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for _ in threads:
+                assert looked.acquire(timeout=60)
+            process.send_signal(signal.SIGTERM)
+            _, error = process.communicate(timeout=60)
+            over.set()
+            for thread in threads:
+                thread.join(60)
+        assert process.returncode == 0 and "Traceback" not in error, error
+
+
+@pytest.mark.parametrize("region", [False, True])
+def test_a_forked_worker_does_not_keep_what_its_killed_server_held(tmp_path, region):
+    """Given a worker forked by a server that was killed. Expect port and region to be free."""
+    path = str(tmp_path / "region") if region else ""
+    script = run_script(
+        FORKED_SERVER, "udp://127.0.0.1:0", path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with script as process:
+        try:
+            address = process.stdout.readline().strip()
+        finally:
+            process.kill()
+        process.wait(60)
+        with Server([plain()], address, region=path or None) as server:
+            assert server.attached == region
+        process.stdin.close()
+
+
+def test_a_forked_child_never_waits_for_a_lock_of_its_parents():
+    """Given a client whose locks are held by another thread during a fork. Expect ForkedError."""
+    with Server([plain()], "loopback://") as server, Client(server.address) as client:
+        client.extend("main", plain_rows(3))
+        keys = client.sample("main", 3).keys
+        held, done = threading.Barrier(2), threading.Event()
+
+        def hold() -> None:
+            with client._lock, client._extending, client._updates._lock:
+                held.wait()
+                done.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            refused = 0
+            for act in (
+                lambda: client.look_up("main"),
+                lambda: client.extend("main", plain_rows(1)),
+                lambda: client.update_priorities("main", keys, [1.0] * 3, wait=False),
+                client.flush,
+                lambda: client._lock.acquire(),
+            ):
+                try:
+                    act()
+                except ForkedError as error:
+                    refused += "Client(client.address)" in str(error)
+            client.close()
+            os._exit(refused)
+        done.set()
+        thread.join()
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 5
+        assert client.size("main") == 3
