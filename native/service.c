@@ -32,6 +32,9 @@ struct rp_service {
     struct rp_service_options options;
     char address[RP_URL_TEXT_BYTES];
     char lost[RP_ERROR_BYTES]; /* why nobody will reach it again, once that is so */
+    char changes[RP_ERROR_BYTES]; /* these three as they were when it opened */
+    uint64_t bytes;
+    int attached;
 };
 
 const char *rp_version(void)
@@ -141,12 +144,12 @@ const char *rp_service_address(const struct rp_service *service)
 
 uint64_t rp_service_memory(const struct rp_service *service)
 {
-    return service->region.bytes;
+    return service->bytes;
 }
 
 int rp_service_attached(const struct rp_service *service)
 {
-    return service->region.attached;
+    return service->attached;
 }
 
 uint64_t rp_service_seed(const struct rp_service *service)
@@ -156,7 +159,7 @@ uint64_t rp_service_seed(const struct rp_service *service)
 
 const char *rp_service_changes(const struct rp_service *service)
 {
-    return rp_server_changes(service->server);
+    return service->changes;
 }
 
 int rp_service_counters(struct rp_service *service, uint64_t *counters)
@@ -323,7 +326,14 @@ static int open_server(struct rp_service *service, const struct rp_server_config
     uint64_t now = service_now(service);
     status = (region->attached ? rp_server_attach : rp_server_create)(
         &service->server, region->base, region->bytes, config, entropy, now, error);
-    return status ? status : rp_memory_keep(region, path, error);
+    if (!status) {
+        service->bytes = region->bytes;
+        service->attached = region->attached;
+        snprintf(service->changes, sizeof service->changes, "%s",
+                 rp_server_changes(service->server));
+        status = rp_memory_keep(region, path, error);
+    }
+    return status;
 }
 
 /* In a forked child: a socket or a locked file left here would outlive the server. A loopback port

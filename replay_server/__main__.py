@@ -179,7 +179,6 @@ def parser() -> argparse.ArgumentParser:
 def serve(given: dict[str, Any]) -> int:
     """Serves until a signal; prints what and how much first."""
     from . import config
-    from .errors import ConfigError
     from .metrics import Endpoint
     from .server import Server, memory_of
     from .shards import shard_options
@@ -191,44 +190,46 @@ def serve(given: dict[str, Any]) -> int:
     options = replace(loaded.options, **chosen)
     if given.get("compile"):
         return _compile(given["compile"], loaded.tables, options)
-    options, *others = shard_options(options, given.get("shards", 1))
-    memory = memory_of(loaded.tables, options) * (1 + len(others))
+    shards = shard_options(options, given.get("shards", 1))
+    memory = memory_of(loaded.tables, shards[0]) * len(shards)
     for table in loaded.tables:
         plans = ", ".join(f"{plan.name} {plan.plan}" for plan in table.layout.plans)
         print(
             f"table {table.name!r}: {table.capacity:,} steps of {table.step.record_size:,} bytes "
             f"({', '.join(table.step.names)}); items {plans}; {table.sampler}; {table.limiter}"
         )
-    print(f"taking {memory / 2**20:,.1f} MiB for {options.url}", flush=True)
+    print(f"taking {memory / 2**20:,.1f} MiB for {shards[0].url}", flush=True)
     stop = threading.Event()
     watched = replace(loaded.metrics, **_metrics(given))
-    if watched.address and others:
-        raise ConfigError("--metrics shows one server: start one program for each shard")
-    with (
-        Endpoint(watched) if watched.address else nullcontext() as endpoint,
-        Server(loaded.tables, options=options) as server,
-        ExitStack() as shards,
-    ):
+    endpoint = Endpoint(watched) if watched.address else None
+    with endpoint or nullcontext(), ExitStack() as opened:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
-        if server.attached:
-            changes = f"; changed: {server.changes}" if server.changes else ""
-            print(f"took over {options.region}: its tables are as they were{changes}", flush=True)
-        print(f"serving at {server.address} (seed {server.seed})", flush=True)
-        for each in others:
-            shard = shards.enter_context(Server(loaded.tables, options=each))
-            shards.callback(_tell_end, shard)
-            print(f"serving at {shard.address} (seed {shard.seed})", flush=True)
+        servers = []
+        for each in shards:
+            server = opened.enter_context(Server(loaded.tables, options=each))
+            servers.append(server)
+            if server.attached:
+                changes = f"; changed: {server.changes}" if server.changes else ""
+                print(f"took over {each.region}: its tables are as they were{changes}", flush=True)
+            print(f"serving at {server.address} (seed {server.seed})", flush=True)
         if endpoint:
-            endpoint.show(server)
+            opened.enter_context(endpoint)  # closes before the servers, which it looks at
+            endpoint.show(*servers)
             print(f"metrics at {endpoint.url}", flush=True)
-        while not stop.wait(0.5) and not server.lost:
+        while not stop.wait(0.5) and not _lost(servers):
             continue
-        lost = server.lost
-        _tell_end(server)
+        lost = _lost(servers)
+        for server in servers:
+            _tell_end(server)
     if lost:
         print(f"replay_server: {lost}", file=sys.stderr)
     return EXIT_LOST if lost else 0
+
+
+def _lost(servers: Sequence[Any]) -> str:
+    """Why nobody will reach one of them again, its network card being gone; "" if they can."""
+    return next((server.lost for server in servers if server.lost), "")
 
 
 def _tell_end(server: Any) -> None:

@@ -21,6 +21,7 @@ from ._native import Fact, lib
 from .errors import ConfigError, ReplayError
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+LARGEST = ("replay_table_samples_per_insert_target", "replay_weights_version")
 Buckets = tuple[tuple[float, float], ...]  # (bound, how many values are at most that), rising
 
 
@@ -142,7 +143,7 @@ class EndpointSource:
             raise ReplayError(
                 f"{what}: this is no replay server's endpoint; serve --metrics has one"
             )
-        return self._read(families)
+        return self._read(together(families))
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -169,6 +170,28 @@ class EndpointSource:
             sessions=_sessions(families),
             silences=by("replay_session_silence_seconds", "session"),
         )
+
+
+def together(families: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The shards of one endpoint as one server: totals, levels and buckets are added up, targets
+    and versions are the largest, and a session is named SHARD/PLACE."""
+    shards = {sample.labels.get("shard") for sample in families["replay_sessions_open"].samples}
+    if len(shards) < 2:
+        return families
+    for name, family in families.items():
+        added: dict[tuple, Any] = {}
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            shard = labels.pop("shard", "")
+            if "session" in labels:
+                labels["session"] = f"{shard}/{labels['session']}"
+            kept = added.get(key := (sample.name, *sorted(labels.items())))
+            value = sample.value
+            if kept is not None:
+                value = max(value, kept.value) if name in LARGEST else value + kept.value
+            added[key] = sample._replace(labels=labels, value=value)
+        family.samples = list(added.values())
+    return families
 
 
 def _facts(families: Mapping[str, Any]) -> tuple[Fact, ...]:

@@ -13,6 +13,7 @@ tables and who may look at the numbers are two questions.
 How many series there are is bounded, whatever clients do: operations, counters and tables are
 fixed when the server opens, and a session's label is the place it took, recycled by the session
 that takes that place next. The first 64 places have labels; all beyond share "other".
+Several servers (`serve --shards`) are told at one endpoint, each series with a label `shard`.
 Every look is one struct filled under the server's lock, so the numbers of one scrape agree.
 """
 
@@ -20,12 +21,12 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from . import _native
-from .errors import ConfigError, Insecure
+from .errors import ClosedError, ConfigError, Insecure
 from .measures import BOUNDS, Histogram, Measures, SessionMeter
 
 PREFIX = "replay_"
@@ -92,12 +93,12 @@ class Endpoint:
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._http.server_port}/metrics"
 
-    def show(self, server: Any) -> None:
-        """Tells of this `Server` from now on; it has to stay open until `close`."""
-        self._registry.register(ServerCollector(server))
+    def show(self, *servers: Any) -> None:
+        """Tells of these `Server`s from now on, and nothing any more of one that has closed."""
+        self._registry.register(ServerCollector(servers))
 
     def close(self) -> None:
-        """Stops answering."""
+        """Stops answering. Twice is fine."""
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
@@ -127,19 +128,41 @@ def only_here(host: str) -> bool:
 
 
 class ServerCollector:
-    """What prometheus-client asks for each scrape."""
+    """What prometheus-client asks for each scrape. Of several servers every series has a label
+    `shard` with the number of the server it is of; a sum over it is the sum of them all."""
 
-    def __init__(self, server: Any) -> None:
-        self._server = server
+    def __init__(self, servers: Sequence[Any]) -> None:
+        self._servers = tuple(servers)
 
     def collect(self) -> Iterator[Any]:
-        """Every family of metrics, all of one look at the server."""
-        look = self._server.measure()
-        yield from _counters(look)
-        yield from _server(look, self._server)
-        yield from _times(look)
-        yield from _tables(look)
-        yield from _sessions(look)
+        """Every family of metrics, all of one look at each server."""
+        if len(self._servers) == 1:
+            return families_of(self._servers[0])
+        merged: dict[str, Any] = {}
+        for number, server in enumerate(self._servers):
+            for family in families_of(server):
+                family.samples = [
+                    sample._replace(labels={"shard": str(number), **sample.labels})
+                    for sample in family.samples
+                ]
+                if family.name in merged:
+                    merged[family.name].samples += family.samples
+                else:
+                    merged[family.name] = family
+        return iter(merged.values())
+
+
+def families_of(server: Any) -> Iterator[Any]:
+    """All families of one look at one server; none of one that has closed."""
+    try:
+        look, address, memory = server.measure(), server.address, server.memory
+    except ClosedError:
+        return
+    yield from _counters(look)
+    yield from _server(look, address, memory)
+    yield from _times(look)
+    yield from _tables(look)
+    yield from _sessions(look)
 
 
 def _counters(look: Measures) -> Iterator[Any]:
@@ -147,19 +170,19 @@ def _counters(look: Measures) -> Iterator[Any]:
         yield _counter(name, _native.COUNTER_SENTENCES[name], [((), value)])
 
 
-def _server(look: Measures, server: Any) -> Iterator[Any]:
+def _server(look: Measures, address: str, memory: int) -> Iterator[Any]:
     from prometheus_client.core import InfoMetricFamily
 
     facts = {
         "version": _native.VERSION,
-        "address": server.address,
+        "address": address,
         "incarnation": f"{look.incarnation:016x}",
     }
     yield InfoMetricFamily(PREFIX + "server", "Who answers", value=facts)
     yield from _transport(look)
     yield _gauge("sessions_open", "Sessions open now", [((), look.sessions)])
     yield _gauge("weights_version", "The newest complete weights", [((), look.weights_version)])
-    yield _gauge("region_bytes", "Memory of the tables and all else", [((), server.memory)])
+    yield _gauge("region_bytes", "Memory of the tables and all else", [((), memory)])
 
 
 def _transport(look: Measures) -> Iterator[Any]:

@@ -20,7 +20,7 @@ ON_A_NETWORK = re.compile(r"[?&,](?:port=|vdev=net_(?:af_packet|af_xdp|tap))")
 def shard_options(options: ServerOptions, count: int) -> tuple[ServerOptions, ...]:
     """The options of each of `count` servers; those of one are as they were.
 
-    Shard i has port PORT + i, and where they are said seed + i and core + i.
+    Shard i has port PORT + i, and where they are said seed + i, core + i and region FILE.i.
     """
     if not 1 <= count <= SHARDS_MAX:
         raise ConfigError(f"shards is {count}; expected 1 to {SHARDS_MAX}")
@@ -33,10 +33,6 @@ def shard_options(options: ServerOptions, count: int) -> tuple[ServerOptions, ..
             f"{count} shards at {options.url}: each has a port of its own, so the url says one, "
             f"from 1 to {65536 - count}, and they take that and those behind it"
         )
-    if options.region:
-        raise ConfigError(
-            f"{options.region} is the memory of one server: start one program for each shard"
-        )
     text = found["options"] or ""
     if ON_A_NETWORK.search(text) and not re.search(r"[?&,]queues=", text):
         text += f"&queues={count}"
@@ -46,6 +42,7 @@ def shard_options(options: ServerOptions, count: int) -> tuple[ServerOptions, ..
             url=f"{found['host']}:{port + i}{text}",
             seed=None if options.seed is None else options.seed + i,
             core=None if options.core is None else options.core + i,
+            region=f"{options.region}.{i}" if options.region else None,
         )
         for i in range(count)
     )

@@ -7,11 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
+from contextlib import ExitStack
 
 import pytest
 
 from replay_server import Client
 from replay_server.errors import ConfigError
+from replay_server.looks import EndpointSource
 from replay_server.server import ServerOptions
 from replay_server.shards import shard_options
 
@@ -43,8 +46,8 @@ def test_shards_need_ports(url):
         shard_options(ServerOptions(url=url), 2)
     with pytest.raises(ConfigError, match="expected 1 to 16"):
         shard_options(ServerOptions(url=url), 17)
-    with pytest.raises(ConfigError, match="memory of one server"):
-        shard_options(ServerOptions(url="udp://127.0.0.1:7400", region="a"), 2)
+    options = shard_options(ServerOptions(url="udp://127.0.0.1:7400", region="a"), 2)
+    assert [each.region for each in options] == ["a.0", "a.1"]
 
 
 def free_ports() -> int:
@@ -80,3 +83,37 @@ def test_serve_starts_both_and_stops_both():
         process.send_signal(signal.SIGTERM)
         stopped = [line.split(":", 1)[0] for line in lines if line.startswith("stopped")]
         assert len(stopped) == 2 and process.wait(20) == 0
+
+
+def test_shards_have_regions_and_one_metrics_endpoint(tmp_path):
+    """Given serve --shards 2 with regions and metrics, killed, started again. Expect regions taken
+    over, each series once for each shard, and `stats` at the endpoint to tell the sum."""
+    pytest.importorskip("prometheus_client")
+    port = free_ports()
+    command = [sys.executable, "-m", "replay_server", "serve", "--env", "CartPole-v1"]
+    command += ["--url", f"udp://127.0.0.1:{port}", "--shards", "2", "--seed", "3"]
+    command += ["--region", str(tmp_path / "region"), "--metrics", "127.0.0.1:0"]
+    for start in range(2):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            lines = iter(process.stdout.readline, "")
+            said = []
+            while not (said and said[-1].startswith("metrics at")):
+                said.append(next(lines))
+            took = [line for line in said if line.startswith("took over")]
+            assert len(took) == 2 * start, said
+            url = said[-1].split()[-1]
+            with ExitStack() as open_:
+                for number, count in enumerate((1, 2)):
+                    for _ in range(count):
+                        address = f"udp://127.0.0.1:{port + number}"
+                        open_.enter_context(Client(address)).ping()
+                text = urllib.request.urlopen(url, timeout=30).read().decode()
+                assert 'replay_sessions_open{shard="0"} 1.0' in text
+                assert 'replay_sessions_open{shard="1"} 2.0' in text
+                assert text.count("# TYPE replay_sessions_open ") == 1
+                look = EndpointSource(url, 30.0).look()
+                assert look.sessions_open == 3 and len(look.tables) == 1
+                assert set(look.sessions) == {"0/0", "1/0", "1/1"}
+                assert look.tables[0].capacity == 200_000
+                assert "dropped_in" not in look.times and look.times["ping"][-1][1] >= 3
+            process.kill()

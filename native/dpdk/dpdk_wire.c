@@ -194,12 +194,13 @@ void rp_wire_close(struct rp_wire *wire)
     pthread_mutex_unlock(&open_lock);
 }
 
+/* A card of several shards is told of by the first one alone: sums over shards are right then. */
 void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *count)
 {
     struct rte_eth_stats all = {0}, one;
+    int first = wire->lane_count == 0 || wire->lanes[0].queue == 0;
     for (uint32_t i = 0; i < wire->lane_count; i++) { /* a device's lanes are neighbours */
-        int told = i && wire->lanes[i].device == wire->lanes[i - 1].device;
-        if (!told && rte_eth_stats_get(wire->lanes[i].device, &one) == 0) {
+        if (wire->lanes[i].queue == 0 && rte_eth_stats_get(wire->lanes[i].device, &one) == 0) {
             all.imissed += one.imissed;
             all.ierrors += one.ierrors;
             all.rx_nombuf += one.rx_nombuf;
@@ -212,7 +213,7 @@ void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *c
     rp_fact_add(facts, count, RP_FACT_IN, "device_no_mbufs", "frames no mbuf was free for",
                 all.rx_nombuf);
     rp_fact_add(facts, count, RP_FACT_LEVEL, "mbufs_in_use", "mbufs of its pool that are not free",
-                rte_mempool_in_use_count(wire->pool));
+                first ? rte_mempool_in_use_count(wire->pool) : 0);
     rp_fact_add(facts, count, RP_FACT_LEVEL, "mbufs_free", "mbufs of its pool that are free",
-                rte_mempool_avail_count(wire->pool));
+                first ? rte_mempool_avail_count(wire->pool) : 0);
 }
