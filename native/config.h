@@ -37,7 +37,7 @@ struct rp_table_config {
     const struct rp_plan *plans;
     uint32_t plan_count;
     double alpha;           /* mass = priority^alpha; 0 makes every item equally likely */
-    uint64_t min_size;      /* drawable items before the first draw; at least 1 is taken */
+    uint64_t min_size;      /* items created before the first draw; at least 1 is taken */
     double samples_per_insert; /* 0 = no limiter; else Reverb's rule with the two bounds below */
     double error_min;
     double error_max;

@@ -3,10 +3,13 @@
  *
  *     error = inserted * samples_per_insert - sampled,    error_min <= error <= error_max
  *
- * Up to the minimum size creating is always allowed, since nothing may be drawn before. What
- * each side waits for is told as a number of items of the other side. A request is refused for
- * ever only where no order of the other side's doings could admit it; a group of n creates and a
- * batch of m both get on whatever happens if n * samples_per_insert + m <=
+ * Nothing is drawn before the minimum size, and up to it creating is always allowed. The minimum
+ * is reached once so many items were created since the table was last emptied, and stays reached:
+ * how many are there now may fall again, and then nobody could be let on.
+ *
+ * What each side waits for is told as a number of items of the other side. A request is refused
+ * for ever only where no order of the other side's doings could admit it; a group of n creates and
+ * a batch of m both get on whatever happens if n * samples_per_insert + m <=
  * error_max - error_min.
  *
  * Steps that wait for an earlier one count as inserted already: they were admitted when they
@@ -29,8 +32,8 @@ static uint64_t shortfall(double amount) {
 int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t *need) {
     const struct rp_table_facts *f = &table->header->facts;
     *need = 0;
-    uint64_t size = rp_tree_count(&table->tree) + table->private->waiting_items;
-    if (f->samples_per_insert == 0 || items == 0 || size + items <= f->min_size) {
+    uint64_t created = table->header->inserted + table->private->waiting_items;
+    if (f->samples_per_insert == 0 || items == 0 || created + items <= f->min_size) {
         return 1;
     }
     double over = error_now(table) + (double)items * f->samples_per_insert - f->error_max;
@@ -48,9 +51,9 @@ int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t
                           uint32_t *by_size) {
     const struct rp_table_facts *f = &table->header->facts;
     double rate = f->samples_per_insert;
-    double error = (double)table->header->inserted * rate - (double)table->header->sampled;
-    uint64_t size = rp_tree_count(&table->tree);
-    uint64_t missing = size < f->min_size ? f->min_size - size : 0;
+    uint64_t created = table->header->inserted;
+    double error = (double)created * rate - (double)table->header->sampled;
+    uint64_t missing = created < f->min_size ? f->min_size - created : 0;
     double short_by = rate == 0 ? 0 : f->error_min + count - error;
     *need = 0;
     *by_size = 0;
@@ -66,6 +69,9 @@ int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t
     if (missing > 0) {
         *by_size = 1;
         *need = missing > *need ? missing : *need;
+    }
+    if (*need == 0 && rp_tree_count(&table->tree) == 0) {
+        return -RP_NOTHING_DRAWABLE;
     }
     return *need == 0;
 }

@@ -148,7 +148,8 @@ void rp_writer_progress(const struct rp_table *table, int writer, struct rp_push
  */
 int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t *need);
 /* May a batch of `count` be drawn now? 1; 0 with how many items must be created first and whether
- * it is the minimum size that holds it back; -RP_NEVER_FITS. */
+ * it is the minimum size that holds it back; -RP_NEVER_FITS; -RP_NOTHING_DRAWABLE where the
+ * limiter would let it on and no item has a positive mass. */
 int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t *need,
                           uint32_t *by_size);
 

@@ -242,7 +242,7 @@ struct rp_table_info {
     uint64_t total;     /* mass of all drawable items */
     uint64_t inserted;  /* items ever created, as the limiter counts them */
     uint64_t sampled;   /* items ever drawn, as the limiter counts them */
-    uint64_t min_size;  /* items before the first draw */
+    uint64_t min_size;  /* items created before the first draw */
     double samples_per_insert; /* 0 = no limiter */
     /* Reverb's rule: error_min <= inserted * samples_per_insert - sampled <= error_max */
     double error_min;

@@ -219,7 +219,9 @@ def _limiter(section: Mapping[str, Any], where: str) -> MinSize | SamplesPerInse
             raise ConfigError(f"{where}: error_buffer needs samples_per_insert")
         return MinSize(size)
     ratio = _number(section["samples_per_insert"], "samples_per_insert", where)
-    buffer = section.get("error_buffer", max(2 * max(1.0, ratio), 0.1 * ratio * size))
+    buffer = section.get("error_buffer")
+    if buffer is None:
+        return SamplesPerInsert(ratio, size)
     if isinstance(buffer, list) and len(buffer) == 2:
         bounds = (_number(bound, "error_buffer", where) for bound in buffer)
         return SamplesPerInsert(ratio, size, tuple(bounds))

@@ -54,7 +54,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class MinSize:
-    """Nothing is drawn before the table has held `items` drawable items."""
+    """Nothing is drawn before `items` items were created since the table was last emptied."""
 
     items: int = 1
 
@@ -73,12 +73,13 @@ class SamplesPerInsert:
 
     Reverb's rule: error_min <= inserted * ratio - sampled <= error_max. An `error_buffer` e
     means ratio * min_size -+ e; a pair gives the two bounds themselves. It must leave room for one
-    insert and one draw: at least max(1, ratio) on either side.
+    insert and one draw: at least max(1, ratio) on either side. None: a tenth of ratio * min_size,
+    and no less than twice that least room.
     """
 
     ratio: float
     min_size: int = 1
-    error_buffer: float | tuple[float, float] = 0.0
+    error_buffer: float | tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not self.ratio > 0.0:
@@ -97,8 +98,10 @@ class SamplesPerInsert:
         if isinstance(self.error_buffer, tuple):
             low, high = self.error_buffer
         else:
-            middle = self.ratio * self.min_size
-            low, high = middle - self.error_buffer, middle + self.error_buffer
+            middle, buffer = self.ratio * self.min_size, self.error_buffer
+            if buffer is None:
+                buffer = max(2.0 * max(1.0, self.ratio), 0.1 * middle)
+            low, high = middle - buffer, middle + buffer
         return self.min_size, float(self.ratio), float(low), float(high)
 
 

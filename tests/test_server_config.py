@@ -167,6 +167,18 @@ def test_impossible_tables_say_so():
             make()
 
 
+@pytest.mark.parametrize("ratio", [0.25, 1.0, 8.0, 32.0])
+@pytest.mark.parametrize("min_size", [1, 1000])
+def test_a_limiter_is_legal_without_a_buffer(ratio: float, min_size: int):
+    """Goal: the default buffer leaves both sides room. Expect a batch once items may be drawn."""
+    limiter = SamplesPerInsert(ratio, min_size)
+    size, _, low, high = limiter.bounds()
+    middle = ratio * min_size
+    assert size == min_size and low == middle - (high - middle)
+    assert high - middle >= 2 * max(1.0, ratio) and high - middle >= 0.1 * middle
+    Table("t", step=SPEC, capacity=32768, limiter=limiter)
+
+
 def test_the_core_is_told_columns_picks_and_document():
     """Given a table with two plans. Expect its struct to hold what the table says."""
     plans = {"a": NStep(2), "b": Row()}

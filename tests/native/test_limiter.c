@@ -60,7 +60,7 @@ static void try_insert(uint64_t items) {
     struct rp_table_info now = info();
     uint64_t need = 77;
     int answer = rp_limiter_may_insert(&trial.fixture.table, items, &need);
-    int below_size = (int64_t)now.count + (int64_t)items <= trial.size;
+    int below_size = (int64_t)now.inserted + (int64_t)items <= trial.size;
     int fits = trial.rate == 0 || items == 0 || below_size
                || error_of(&now, (int64_t)items, 0) <= trial.high;
     CHECK((answer == 1) == fits, "insert %llu: %d", (unsigned long long)items, answer);
@@ -82,7 +82,7 @@ static void try_sample(uint32_t count) {
     uint64_t need = 77;
     uint32_t by_size = 77;
     int answer = rp_limiter_may_sample(&trial.fixture.table, count, &need, &by_size);
-    int64_t missing = trial.size - (int64_t)now.count;
+    int64_t missing = trial.size - (int64_t)now.inserted;
     int fits = missing <= 0 && (trial.rate == 0 || error_of(&now, 0, count) >= trial.low);
     CHECK((answer == 1) == fits, "sample %u: %d", count, answer);
     if (answer == 1) {
@@ -191,6 +191,15 @@ static void check_waiting(void) {
           "after an attach, too");
     rp_writer_run(&trial.fixture.table, 0, &first, bytes, &done);
     CHECK(info().inserted == 3 && rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 0);
+    fixture_close(&trial.fixture);
+    config.min_size = 5;
+    memset(&trial, 0, sizeof trial);
+    fixture_open(&trial.fixture, &config, 1);
+    CHECK(rp_writer_open(&trial.fixture.table, 1, 1) == 0);
+    rp_writer_run(&trial.fixture.table, 0, &early, bytes, &done);
+    CHECK(rp_limiter_may_insert(&trial.fixture.table, 3, &need) == 1, "two and three are five");
+    CHECK(rp_limiter_may_insert(&trial.fixture.table, 4, &need) == 0 && need == 3,
+          "below the minimum size, too");
     fixture_close(&trial.fixture);
     check_group("steps that wait for an earlier one count as inserted");
 }

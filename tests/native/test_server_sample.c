@@ -339,7 +339,8 @@ static void situation_kill(void)
     check_group("8 kill and attach");
 }
 
-/* 9. Given a table with items that are all of priority zero. Expect NOTHING_DRAWABLE or BLOCKED. */
+/* 9. Given a table with items that are all of priority zero. Expect NOTHING_DRAWABLE, also for a
+ *    request that waited for the limiter; and with one new item a batch. */
 static void situation_nothing(void)
 {
     struct drawer d;
@@ -357,8 +358,23 @@ static void situation_nothing(void)
     CHECK(SCRIPT_READ(answer, struct rp_updated).applied == 10);
     struct rp_sample request = script_sample(1);
     answer = ask(&d, 1, 1, &request);
-    CHECK(answer.status == RP_NOTHING_DRAWABLE || answer.status == RP_BLOCKED, "%s",
-          rp_status_name(answer.status));
+    CHECK_STATUS(answer, RP_NOTHING_DRAWABLE);
+    CHECK(script_counter(&d.script, RP_COUNT_samples_empty) == 1);
+    request.count = 11;
+    CHECK_STATUS(ask(&d, 1, 1, &request), RP_BLOCKED);
+    body.update.count = 1;
+    body.entries[0] = (struct rp_update_entry){SCRIPT_CAPACITY + 10, 0};
+    script_push_begin(&push, d.epoch[1]);
+    struct rp_run *run = script_push_run(&push, 0, 10, 10, 1, RP_RUN_ITEM | RP_RUN_PRIORITY);
+    *(double *)(void *)(run + 1) = 0;
+    CHECK_STATUS(script_push(&d.script, &d.client, 1, 9, &push), RP_OK);
+    CHECK(d.script.port.out_count == 2);
+    CHECK_STATUS(script_answer(&d.script, 1), RP_NOTHING_DRAWABLE);
+    script_push_begin(&push, d.epoch[1]);
+    script_push_run(&push, 0, 11, 11, 5, RP_RUN_ITEM);
+    CHECK_STATUS(script_push(&d.script, &d.client, 1, 10, &push), RP_OK);
+    draw(&d, 2, &request, &batch);
+    CHECK(batch.head.drawable == 5);
     script_close(&d.script);
     check_group("9 nothing drawable");
 }
@@ -417,6 +433,42 @@ static void situation_waiter_leaves(void)
     check_group("11 a waiter leaves");
 }
 
+/* 12. Given a minimum size of 400 items in a ring of 512 steps whose every second row only closes
+ *     an episode: 256 items are there at most. Expect a draw once 400 were created, for good;
+ *     after a reset the minimum is to be reached anew. */
+static void situation_min_size(void)
+{
+    struct drawer d;
+    fresh(&d);
+    script_close(&d.script);
+    tables[0].plan_count = 1;
+    tables[0].min_size = 400;
+    config = script_config(tables);
+    script_open(&d.script, &config);
+    script_connect(&d.script, &d.client);
+    d.epoch[0] = script_writer(&d.script, &d.client, 0, 2).epoch;
+    struct rp_sample request = script_sample(1);
+    for (uint64_t item = 0; item < 400; item++) {
+        struct script_answer answer = ask(&d, 0, 1, &request);
+        CHECK_STATUS(answer, RP_BLOCKED);
+        CHECK(SCRIPT_READ(answer, struct rp_blocked).need == 400 - item);
+        script_push_begin(&push, d.epoch[0]);
+        script_push_run(&push, 0, 2 * item, 2 * item, 1, RP_RUN_ITEM);
+        script_push_run(&push, 0, 2 * item + 1, 2 * item + 1, 1, RP_RUN_END);
+        CHECK_STATUS(script_push(&d.script, &d.client, 0, item + 1, &push), RP_OK);
+    }
+    CHECK(script_info(&d.script, &d.client, 0).count == SCRIPT_CAPACITY / 2);
+    CHECK_STATUS(ask(&d, 0, 1, &request), RP_OK);
+    CHECK_STATUS(ask(&d, 0, 2, &request), RP_OK);
+    script_kill(&d.script);
+    CHECK_STATUS(ask(&d, 0, 3, &request), RP_OK);
+    struct rp_reset reset = {.epoch = d.epoch[0]};
+    CHECK_STATUS(script_ask(&d.script, &d.client, RP_OP_RESET, 0, 1, &reset, sizeof reset), RP_OK);
+    CHECK_STATUS(ask(&d, 0, 4, &request), RP_BLOCKED);
+    script_close(&d.script);
+    check_group("12 a minimum size that was reached stays reached");
+}
+
 int main(void)
 {
     situation_repeat();
@@ -430,5 +482,6 @@ int main(void)
     situation_nothing();
     situation_room();
     situation_waiter_leaves();
+    situation_min_size();
     return check_done("test_server_sample");
 }
