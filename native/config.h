@@ -62,6 +62,10 @@ struct rp_server_config {
     uint32_t idle_ms;        /* silence after which a session is given up */
     uint32_t lapse_ms;       /* life of a granted credit */
     uint64_t weights_max;    /* bytes; 0 = no weights are kept */
+    /* of sessions_max, what one other host's addresses may have; 0 = all. Not of the region: each
+     * start says it anew */
+    uint32_t sessions_per_address;
+    uint32_t reserved;
     uint64_t seed;           /* of the draws; session ids and cookies never come from it */
     uint32_t seed_drawn;     /* 1: nobody chose the seed; a region keeps the one it was made with */
 };

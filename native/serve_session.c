@@ -111,6 +111,12 @@ int rp_serve_open(struct rp_call *call) {
     if (!rp_session_cookie_good(server, call->peer, nonce, open->cookie)) {
         return -RP_BAD_COOKIE;
     }
+    if (rp_session_closed(server, call->peer, nonce)) { /* a late copy: its session has ended */
+        return -RP_BAD_COOKIE;
+    }
+    if (rp_session_over_share(server, call->turn->port, call->peer, nonce)) {
+        return -RP_ADDRESS_FULL;
+    }
     uint64_t agreed = agreed_mtu(server, open->mtu) | (uint64_t)open->receive_budget << 32
                       | (uint64_t)open->version << 48;
     call->session = rp_session_open(server, call->peer, nonce, agreed);

@@ -45,6 +45,7 @@ int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
     struct rp_region *region = memory;
     *region = layout;
     struct rp_server *server = rp_region_open(memory, entropy, now_ns);
+    server->sessions_per_address = config->sessions_per_address;
     region->incarnation = rp_session_random_id(server);
     region->attaches = 1;
     for (uint32_t i = 0; i < config->table_count; i++) {
@@ -101,6 +102,7 @@ int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
         return refuse(error, RP_BAD_REGION, "the region is shorter than the one that was created");
     }
     struct rp_server *server = rp_region_open(memory, entropy, now_ns);
+    server->sessions_per_address = config->sessions_per_address;
     if (rp_intent_recover(&server->intent) < 0) {
         return refuse(error, RP_BAD_REGION, "the region's intent log is damaged");
     }

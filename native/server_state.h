@@ -168,7 +168,7 @@ struct rp_server {
     uint32_t turn_sessions;      /* answered in this turn, and in the one before */
     uint32_t turn_sessions_last;
     uint32_t turn_sent;          /* datagrams the last turn sent */
-    uint32_t reserved;
+    uint32_t sessions_per_address; /* of another host; 0: no bound */
     uint64_t drawn;      /* ids taken from the entropy so far */
     uint8_t id_key[16];  /* never stored elsewhere, renewed at attach */
     uint8_t cookie_key[16];

@@ -85,13 +85,48 @@ static uint32_t find_opened(const struct rp_server *server, const struct rp_peer
     return RP_NOBODY;
 }
 
+/* The place that was freed longest ago: closed sessions are remembered as long as can be. */
 static uint32_t find_free(const struct rp_server *server) {
+    uint32_t found = RP_NOBODY;
     for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
-        if (server->sessions[i].connection == 0) {
-            return i;
+        if (server->sessions[i].connection == 0
+            && (found == RP_NOBODY
+                || server->lines[i].closed_ns < server->lines[found].closed_ns)) {
+            found = i;
         }
     }
-    return RP_NOBODY;
+    return found;
+}
+
+int rp_session_closed(const struct rp_server *server, const struct rp_peer *peer, uint64_t nonce) {
+    uint64_t life_ns = 2 * RP_COOKIE_PERIOD_S * 1000000000ull;
+    for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
+        const struct rp_session *session = &server->sessions[i];
+        const struct rp_line *line = &server->lines[i];
+        if (session->connection == 0 && line->closed_ns != 0 && session->nonce == nonce
+            && server->now_ns - line->closed_ns < life_ns && rp_session_at(session, peer)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int rp_session_over_share(const struct rp_server *server, struct rp_port *port,
+                          const struct rp_peer *peer, uint64_t nonce) {
+    uint64_t (*host_of)(struct rp_port *, const struct rp_peer *) =
+        rp_port_transport(port)->host;
+    uint32_t share = server->sessions_per_address;
+    uint64_t host = host_of != NULL && share != 0 ? host_of(port, peer) : 0;
+    uint32_t count = 0;
+    if (host == 0 || find_opened(server, peer, nonce) != RP_NOBODY) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
+        struct rp_peer other;
+        rp_session_peer(&server->sessions[i], &other);
+        count += server->sessions[i].connection != 0 && host_of(port, &other) == host;
+    }
+    return count >= share;
 }
 
 static int idle_too_long(const struct rp_server *server, uint32_t index) {
@@ -190,6 +225,7 @@ void rp_session_close(struct rp_server *server, uint32_t index) {
     rp_intent_commit(&server->intent);
     rp_wait_drop(server, index);
     rp_credit_drop(server, index);
+    server->lines[index].closed_ns = server->now_ns;
     server->open--;
 }
 

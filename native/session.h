@@ -61,6 +61,7 @@ struct rp_line { /* volatile: one session's, while this process lives */
     struct rp_replay replay;
     uint64_t packet;     /* of the next answer */
     uint64_t heard_ns;   /* when its last accepted datagram came */
+    uint64_t closed_ns;  /* when the last session of this place was closed; 0: none was */
     uint64_t lapse_ns;   /* when the granted credit ends at the server */
     uint32_t credit;     /* granted beyond the one datagram every session has */
     uint32_t previous;   /* neighbours in the list of grants, oldest first; RP_NOBODY at its ends */
@@ -103,6 +104,12 @@ uint32_t rp_session_find(const struct rp_server *server, uint64_t connection);
  * are given up first. Returns its index or RP_NOBODY. */
 uint32_t rp_session_open(struct rp_server *server, const struct rp_peer *peer, uint64_t nonce,
                          uint64_t agreed);
+/* Was a session with this nonce and address closed while its cookie was good? As long as its place
+ * is free: the place that was freed longest ago is taken first. */
+int rp_session_closed(const struct rp_server *server, const struct rp_peer *peer, uint64_t nonce);
+/* Has the address's host its whole share of the sessions, this nonce's not counted? */
+int rp_session_over_share(const struct rp_server *server, struct rp_port *port,
+                          const struct rp_peer *peer, uint64_t nonce);
 int rp_session_at(const struct rp_session *session, const struct rp_peer *peer);
 void rp_session_peer(const struct rp_session *session, struct rp_peer *peer);
 void rp_session_move(struct rp_server *server, uint32_t index, const struct rp_peer *peer);

@@ -64,6 +64,10 @@ struct rp_transport {
     /* The time of a transport that has its own (loopback with a virtual clock); null or 0: the
      * system's. */
     uint64_t (*now)(struct rp_port *port);
+    /* Which host an address is on: the same number for all addresses of one host (of one /64, in
+     * IPv6), 0 for this machine's own. Cheap, and pure. Null: all are this machine's, or nobody
+     * knows. */
+    uint64_t (*host)(struct rp_port *port, const struct rp_peer *peer);
     /* Writes what it counts of itself, every drop under its reason, and returns how many facts
      * those are; changes nothing. Null: nothing. Use rp_port_tell. */
     uint32_t (*tell)(struct rp_port *port, struct rp_fact facts[RP_FACTS_MAX]);

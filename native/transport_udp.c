@@ -145,6 +145,7 @@ static const struct rp_transport udp_transport = {
     .wake = udp_wake,
     .rebind = udp_rebind,
     .tell = udp_tell,
+    .host = rp_udp_host,
 };
 
 static struct rp_udp_port *make_port(uint32_t mtu)
@@ -261,6 +262,9 @@ int rp_udp_open(struct rp_port **opened, const struct rp_url *url,
     getsockname(port->socket, (struct sockaddr *)(void *)&address, &size);
     rp_udp_peer_pack(&port->base.address, &address);
     rp_udp_print(bound, RP_URL_TEXT_BYTES, &address);
+    if (options->serve) {
+        rp_udp_own(port);
+    }
     *server = options->serve ? port->base.address : port->server;
     *opened = (struct rp_port *)(void *)port;
     return 0;

@@ -32,6 +32,7 @@ enum rp_udp_limits {
     RP_UDP_TRAIN_BYTES = 65000,
     RP_UDP_SOCKET_BYTES = 8 << 20, /* socket buffers asked for by default */
     RP_UDP_PEER_BYTES = 24,
+    RP_UDP_OWN_MAX = 64,          /* addresses of this machine's that are known */
 };
 
 rp_port_opener rp_udp_open;
@@ -79,6 +80,8 @@ struct rp_udp_port {
     int gso;
     int gro;
     uint32_t kernel_dropped; /* what the kernel told last; it wraps */
+    uint32_t own_count;
+    struct rp_peer own[RP_UDP_OWN_MAX]; /* this machine's addresses as they were at open */
     uint64_t unusable;       /* of dropped_in, what the kernel did hand over */
     uint32_t receive_bytes; /* socket buffers asked for */
     uint32_t send_bytes;
@@ -98,6 +101,9 @@ socklen_t rp_udp_peer_unpack(const struct rp_peer *peer, int family, struct sock
 int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, int serve, char *error);
 int rp_udp_is_loopback(const struct sockaddr_in6 *address);
 void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *address);
+/* Looks at the system's interfaces, for a server. */
+void rp_udp_own(struct rp_udp_port *port);
+uint64_t rp_udp_host(struct rp_port *port, const struct rp_peer *peer);
 /* Full datagrams a socket buffer of that many bytes holds, in the kernel's count. */
 uint32_t rp_udp_budget(uint32_t socket_bytes, uint32_t mtu);
 

@@ -5,6 +5,7 @@
  */
 #include <arpa/inet.h>
 #include <assert.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
@@ -118,6 +119,46 @@ void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *addres
         inet_ntop(AF_INET6, &address->sin6_addr, host, sizeof host);
         snprintf(text, capacity, "udp://[%s]:%u", host, ntohs(address->sin6_port));
     }
+}
+
+/* A system that tells none leaves the list empty: then only 127.0.0.0/8 and ::1 are its own. */
+void rp_udp_own(struct rp_udp_port *port)
+{
+    struct ifaddrs *found = NULL;
+    if (getifaddrs(&found) < 0) {
+        return;
+    }
+    for (const struct ifaddrs *at = found; at; at = at->ifa_next) {
+        int family = at->ifa_addr ? at->ifa_addr->sa_family : AF_UNSPEC;
+        if ((family == AF_INET || family == AF_INET6) && port->own_count < RP_UDP_OWN_MAX) {
+            struct sockaddr_in6 address = {0};
+            memcpy(&address, at->ifa_addr,
+                   family == AF_INET ? sizeof(struct sockaddr_in) : sizeof address);
+            rp_udp_peer_pack(&port->own[port->own_count++], &address);
+        }
+    }
+    freeifaddrs(found);
+}
+
+uint64_t rp_udp_host(struct rp_port *opaque, const struct rp_peer *peer)
+{
+    const struct rp_udp_port *port = (const struct rp_udp_port *)(const void *)opaque;
+    static const uint8_t local[16] = {[15] = 1}; /* ::1 */
+    const uint8_t *address = peer->bytes + 8;
+    uint16_t family;
+    uint64_t number = 0;
+    memcpy(&family, peer->bytes, 2);
+    if (family == AF_INET ? address[0] == 127 : memcmp(address, local, 16) == 0) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < port->own_count; i++) { /* family, and the address behind the scope */
+        if (memcmp(port->own[i].bytes, peer->bytes, 2) == 0
+            && memcmp(port->own[i].bytes + 8, address, 16) == 0) {
+            return 0;
+        }
+    }
+    memcpy(&number, address, family == AF_INET ? 4 : 8);
+    return family == AF_INET ? number | 1ull << 32 : number | 1ull << 63;
 }
 
 uint32_t rp_udp_budget(uint32_t socket_bytes, uint32_t mtu)

@@ -68,6 +68,9 @@ class ServeArgs:
     region: str = option("Folder for the memory; taken over if it exists.", "")
     compile: Path | None = option("Serve nothing: write the tables for replay-serve there.", None)
     sessions: int = option("Clients at once; every writer is one.", 0)
+    sessions_per_address: int = option(
+        "Of these, what one other machine may have; three quarters if neither says it.", 0
+    )
     metrics: str = option("HOST:PORT of an OpenMetrics endpoint, such as 127.0.0.1:9464.", "")
     metrics_insecure: bool = option("Serve the metrics beyond this machine, to anybody.", False)
     env: str = option("Without a file: one table `main` with this environment's columns.", "")

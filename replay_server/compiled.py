@@ -17,9 +17,9 @@ from ._native import ffi, lib
 from .server import Config, ServerOptions, with_name
 from .table import Table
 
-MAGIC, VERSION, SEEDED = b"RPTABLES", 1, 1
+MAGIC, VERSION, SEEDED = b"RPTABLES", 2, 1
 HEAD = struct.Struct("<8sIII")  # magic, version, bytes of the file, CRC-32C of what follows
-LIMITS = struct.Struct("<9I2Q")
+LIMITS = struct.Struct("<11I2Q")
 TABLE = struct.Struct("<32s10IdQ3d")
 COLUMN = struct.Struct("<3I")
 PLAN = struct.Struct("<32s2I")
@@ -38,7 +38,8 @@ def compile_tables(tables: Iterable[Table], options: ServerOptions) -> bytes:
     limits = LIMITS.pack(
         0 if options.seed is None else SEEDED,
         *(raw.table_count, raw.sessions_max, raw.batch_max, raw.records, raw.mtu),
-        *(raw.receive_budget, raw.idle_ms, raw.lapse_ms, raw.weights_max, raw.seed),
+        *(raw.receive_budget, raw.idle_ms, raw.lapse_ms, raw.sessions_per_address, 0),
+        *(raw.weights_max, raw.seed),
     )
     body = limits + b"".join(_table(raw.tables[i]) for i in range(raw.table_count))
     crc = lib.rp_crc32c(0, ffi.from_buffer(body), len(body))

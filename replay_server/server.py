@@ -44,6 +44,8 @@ class ServerOptions:
     virtual_clock loopback only: time is counted in turns
     region        folder for the memory, taken over if it exists; None: memory that ends with this
     sessions      clients at once (a writer is one)
+    sessions_per_address  of these, what the addresses of one other machine may have, over udp;
+                  0: three quarters. This machine's own may have all
     batch_max     items in one batch; records: sample requests a client may have under way
     idle_ms       silence after which a session is given up
     lapse_ms      how long granted credit lasts
@@ -62,6 +64,7 @@ class ServerOptions:
     virtual_clock: bool = False
     region: str | None = None
     sessions: int = 64
+    sessions_per_address: int = 0
     batch_max: int = 2048
     records: int = 8
     idle_ms: int = 30_000
@@ -75,6 +78,11 @@ class ServerOptions:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected 0 to 2^31 - 1")
         if not 1 <= self.sessions <= lib.RP_SESSIONS_MAX:
             raise ConfigError(f"sessions is {self.sessions}; expected 1 to {lib.RP_SESSIONS_MAX}")
+        if not 0 <= self.sessions_per_address <= self.sessions:
+            raise ConfigError(
+                f"sessions_per_address is {self.sessions_per_address}; expected 1 to sessions "
+                f"({self.sessions}), or 0 for three quarters of them"
+            )
         if not 0 <= self.weights_max <= lib.RP_BLOB_BYTES_MAX:
             raise ConfigError(
                 f"weights_max is {self.weights_max} bytes; expected at most {lib.RP_BLOB_BYTES_MAX}"
@@ -234,6 +242,8 @@ class Config:
         self.raw = ffi.new("struct rp_server_config *")
         self.raw.tables, self.raw.table_count = self._tables, len(tables)
         self.raw.sessions_max, self.raw.batch_max = options.sessions, options.batch_max
+        share = options.sessions_per_address or options.sessions - options.sessions // 4
+        self.raw.sessions_per_address = share
         self.raw.records, self.raw.mtu = options.records, options.mtu
         self.raw.receive_budget = options.receive_budget
         self.raw.idle_ms, self.raw.lapse_ms = options.idle_ms, options.lapse_ms

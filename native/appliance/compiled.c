@@ -9,7 +9,7 @@
 #include "crc32c.h"
 
 /* What is used in place has to lie in memory as in the file, and so does what is copied whole. */
-_Static_assert(sizeof(struct rp_compiled_head) == 72, "the head has no padding");
+_Static_assert(sizeof(struct rp_compiled_head) == 80, "the head has no padding");
 _Static_assert(sizeof(struct rp_compiled_table) == 112, "a table has no padding");
 _Static_assert(sizeof(struct rp_compiled_plan) == 40, "a plan has no padding");
 _Static_assert(sizeof(struct rp_column) == 12 && sizeof(struct rp_pick) == 4, "used in place");
@@ -143,6 +143,9 @@ static int check_head(const struct rp_compiled_head *head, const uint8_t *bytes,
         return refuse(error, "it is of version %u, this program reads %u: compile it anew",
                       head->version, RP_COMPILED_VERSION);
     }
+    if (head->reserved != 0) {
+        return refuse(error, "a reserved field of it is not 0: compile it anew");
+    }
     if (head->bytes != size) {
         return refuse(error, "it has %zu bytes, %u were written: copy it again", size, head->bytes);
     }
@@ -183,6 +186,7 @@ int rp_compiled_read(struct rp_compiled *compiled, const uint8_t *bytes, size_t 
         .tables = compiled->tables, .table_count = head.table_count,
         .sessions_max = head.sessions_max, .batch_max = head.batch_max, .records = head.records,
         .mtu = head.mtu, .receive_budget = head.receive_budget, .idle_ms = head.idle_ms,
-        .lapse_ms = head.lapse_ms, .weights_max = head.weights_max, .seed = head.seed};
+        .lapse_ms = head.lapse_ms, .sessions_per_address = head.sessions_per_address,
+        .weights_max = head.weights_max, .seed = head.seed};
     return 0;
 }

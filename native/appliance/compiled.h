@@ -27,7 +27,7 @@
 
 #define RP_COMPILED_MAGIC "RPTABLES"
 enum rp_compiled_limits {
-    RP_COMPILED_VERSION = 1,
+    RP_COMPILED_VERSION = 2,
     RP_COMPILED_SEEDED = 1, /* flag: the seed is the file's; else the program draws one */
     RP_COMPILED_BYTES_MAX = 8 << 20,
     RP_COMPILED_ERROR_BYTES = 256,
@@ -47,6 +47,8 @@ struct rp_compiled_head {
     uint32_t receive_budget;
     uint32_t idle_ms;
     uint32_t lapse_ms;
+    uint32_t sessions_per_address;
+    uint32_t reserved; /* 0 */
     uint64_t weights_max;
     uint64_t seed; /* 0 without the flag */
 };

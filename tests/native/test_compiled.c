@@ -28,9 +28,9 @@ static void seal(uint8_t *file, size_t size)
 static size_t write_file(uint8_t *file)
 {
     struct rp_compiled_head head = {
-        .magic = RP_COMPILED_MAGIC, .version = 1, .flags = RP_COMPILED_SEEDED, .table_count = 2,
-        .sessions_max = 4, .batch_max = 64, .records = 2, .mtu = 1400, .receive_budget = 64,
-        .idle_ms = 1000, .lapse_ms = 100, .weights_max = 4096, .seed = 77};
+        .magic = RP_COMPILED_MAGIC, .version = RP_COMPILED_VERSION, .flags = RP_COMPILED_SEEDED,
+        .table_count = 2, .sessions_max = 4, .batch_max = 64, .records = 2, .mtu = 1400,
+        .receive_budget = 64, .idle_ms = 1000, .lapse_ms = 100, .weights_max = 4096, .seed = 77};
     struct rp_column columns[COLUMNS] = {{0, 8, 1}, {8, 4, 0}};
     struct rp_pick picks[PICKS] = {{0, -1}, {1, 0}, {0, 2}};
     size_t at = append(file, 0, &head, sizeof head);

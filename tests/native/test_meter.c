@@ -224,15 +224,17 @@ static void situation_sessions(void)
           == script_counter(&script, RP_COUNT_bytes_in));
     CHECK(told.states[0].open && told.states[1].open && !told.states[2].open);
     CHECK(told.states[1].silence_ns == 40000000 && told.sessions == 2);
+    struct script_client third = script_client(3), more[] = {script_client(4), script_client(5)};
+    script_connect(&script, &more[0]); /* then the place that is closed is the only free one */
+    script_connect(&script, &more[1]);
     CHECK_STATUS(script_ask(&script, &second, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
-    struct script_client third = script_client(3);
     script_connect(&script, &third);
     script_ask(&script, &third, RP_OP_PING, 0, 1, NULL, 0);
     look();
     CHECK(told.meters[1].requests == 4 && told.meters[1].items == 5 && told.states[1].open);
     script_kill(&script);
     look();
-    CHECK(told.meters[0].requests == 0 && told.states[0].open && told.sessions == 2);
+    CHECK(told.meters[0].requests == 0 && told.states[0].open && told.sessions == 4);
     script_close(&script);
     check_group("5 sessions by place");
 }

@@ -412,77 +412,6 @@ static void situation_room(void)
     check_group("13 transmit room");
 }
 
-/* 14. Given a session that agreed on mtu 512. Expect a datagram of more refused before anything of
- *     it is applied, though it fits the server's mtu: a PUSH of runs whose answer would not fit. */
-static void situation_mtu(void)
-{
-    static struct script_push push;
-    struct script script;
-    fresh(&script);
-    struct script_client client = script_client(1);
-    client.mtu = 512;
-    script_connect(&script, &client);
-    uint64_t epoch = script_writer(&script, &client, 0, 1).epoch;
-    script_push_begin(&push, epoch);
-    for (uint64_t i = 0; i < 26; i++) {
-        script_push_run(&push, 0, i % 4, i % 4, 1, 0);
-    }
-    CHECK(push.size > 512 && RP_HEADER_BYTES + push.size <= 1400);
-    CHECK_STATUS(script_push(&script, &client, 0, 1, &push), RP_BAD_SIZE);
-    CHECK(script_counter(&script, RP_COUNT_drop_size) == 1);
-    CHECK(script_counter(&script, RP_COUNT_steps_committed) == 0);
-    CHECK_STATUS(script_ask(&script, &client, RP_OP_PING, 0, 1, NULL, 0), RP_OK);
-    script_close(&script);
-    check_group("14 no more than the session's mtu");
-}
-
-/* A HELLO as a client of another version sends it; the answer as that client reads it. */
-static struct rp_cookie hello_of(struct script *script, uint8_t outer, uint16_t min, uint16_t max,
-                                 uint16_t *status)
-{
-    _Alignas(8) uint8_t data[RP_HEADER_BYTES + RP_HELLO_BYTES] = {0};
-    struct rp_hello hello = {.version_min = min, .version_max = max, .mtu = 1400,
-                             .features = RP_FEATURES_SPOKEN};
-    struct rp_message message = {.op = RP_OP_HELLO, .id = 7};
-    struct rp_peer peer = script_client(9).peer;
-    hello.reserved[39] = outer != RP_VERSION_MAX; /* what another version may say there */
-    memcpy(rp_packet_body(data), &hello, sizeof hello);
-    uint32_t size = rp_packet_seal_as(outer, data, &message, sizeof hello, 0, 1);
-    script_put_raw(script, &peer, data, size);
-    CHECK(script_turn(script) == 1, "version %u is not answered", outer);
-    const struct script_datagram *out = &script->port.out[0];
-    const struct rp_outer *head = (const void *)out->data;
-    CHECK(head->version == outer && out->size <= size);
-    struct rp_answer answer;
-    struct rp_cookie cookie;
-    CHECK(out->size == RP_ANSWER_BYTES + sizeof cookie);
-    memcpy(&answer, out->data + RP_HEADER_BYTES, sizeof answer);
-    *status = answer.status;
-    memcpy(&cookie, out->data + RP_ANSWER_BYTES, sizeof cookie);
-    CHECK(cookie.version_min == RP_VERSION_MIN && cookie.version_max == RP_VERSION_MAX);
-    CHECK(cookie.features == RP_FEATURES_SPOKEN && cookie.required == RP_FEATURES_REQUIRED);
-    return cookie;
-}
-
-/* 15. Given HELLOs of other versions. Expect each answered in its own version, in the one layout:
- *     with a cookie where a version is spoken by both, else with the versions that are spoken. */
-static void situation_versions(void)
-{
-    struct script script;
-    uint16_t status;
-    fresh(&script);
-    for (uint32_t outer = 0; outer < 256; outer++) {
-        struct rp_cookie cookie = hello_of(&script, (uint8_t)outer, 3, 9, &status);
-        CHECK(status == RP_BAD_VERSION && cookie.cookie == 0 && cookie.version == 0);
-        cookie = hello_of(&script, (uint8_t)outer, 1, 3, &status);
-        CHECK(status == RP_OK && cookie.cookie != 0 && cookie.version == 2 && cookie.mtu == 1400);
-    }
-    CHECK(script_counter(&script, RP_COUNT_drop_version) == 256);
-    CHECK(script_counter(&script, RP_COUNT_hellos) == 256);
-    script_close(&script);
-    check_group("15 HELLO of every version is answered");
-}
-
 int main(void)
 {
     situation_handshake();
@@ -498,7 +427,5 @@ int main(void)
     situation_attach();
     situation_refusals();
     situation_room();
-    situation_mtu();
-    situation_versions();
     return check_done("test_server");
 }
