@@ -99,7 +99,7 @@ static void situation_open_again(void)
     CHECK_STATUS(script_ask(&script, &client, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
     CHECK_STATUS(script_say_open(&script, &client, cookie), RP_BAD_COOKIE);
     script_connect(&script, &other);
-    script_later(&script, 50000);
+    script_later(&script, 20000);
     CHECK_STATUS(script_say_open(&script, &client, cookie), RP_BAD_COOKIE);
     CHECK(rp_server_sessions(script.server) == 1);
     CHECK(script_counter(&script, RP_COUNT_cookie_refused) == 2);
