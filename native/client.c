@@ -33,16 +33,6 @@ static void *carve(struct carver *carver, size_t count, size_t size) {
     return memory;
 }
 
-static uint32_t runs_max(const struct rp_client_options *options) {
-    return (options->mtu - RP_HEADER_BYTES - (uint32_t)sizeof(struct rp_push))
-           / ((uint32_t)sizeof(struct rp_run) + 8);
-}
-
-static uint32_t creates_max(const struct rp_client_options *options) {
-    return (options->mtu - RP_HEADER_BYTES - (uint32_t)sizeof(struct rp_push))
-           / (uint32_t)sizeof(struct rp_create);
-}
-
 static uint32_t slots_max(const struct rp_client_options *options) {
     return options->requests_max < CLIENT_FETCHES_MAX ? options->requests_max
                                                       : CLIENT_FETCHES_MAX;
@@ -60,10 +50,11 @@ static uint32_t seen_places(uint32_t entries) {
     return places;
 }
 
-/* Packets whose time of sending is kept: those of all flights, and as many repeats of theirs. */
+/* Packets whose time of sending is kept: those of all flights, and as many repeats of theirs, but
+ * no more than a window holds. */
 static uint32_t sent_places(uint32_t flights_max) {
     uint32_t places = 16;
-    while (places < 2 * flights_max && places < 1 << 16) {
+    while (places < 2 * flights_max && places < 1 << 12) {
         places *= 2;
     }
     return places;
@@ -83,19 +74,19 @@ static void carve_requests(struct rp_client *client, struct carver *carver) {
     updates->segments = carve(carver, options->requests_max, sizeof *updates->segments);
 }
 
+/* By default as many as hold one largest step: most of them, and of memory in all, at the smallest
+ * mtu that may be agreed on. */
+static uint32_t messages_most(const struct rp_client_options *options) {
+    return options->messages_max > 0 ? options->messages_max
+                                     : rp_client_messages_default(RP_MTU_MIN);
+}
+
 static void carve_messages(struct rp_client *client, struct carver *carver) {
     const struct rp_client_options *options = &client->options;
-    client->messages = carve(carver, options->messages_max, sizeof *client->messages);
-    for (uint32_t i = 0; i < options->messages_max; i++) {
-        uint8_t *body = carve(carver, options->mtu - RP_HEADER_BYTES, 1);
-        struct client_run_state *runs = carve(carver, runs_max(options), sizeof *runs);
-        uint8_t *created = carve(carver, creates_max(options), 1);
-        if (carver->base != NULL) {
-            client->messages[i].body = body;
-            client->messages[i].runs = runs;
-            client->messages[i].created = created;
-        }
-    }
+    uint32_t mtu = options->messages_max > 0 ? options->mtu : RP_MTU_MIN;
+    client->messages = carve(carver, messages_most(options), sizeof *client->messages);
+    client->message_memory =
+        carve(carver, messages_most(options), rp_client_message_bytes(mtu));
     client->scratch = carve(carver, options->mtu - RP_HEADER_BYTES, 1);
 }
 
@@ -105,15 +96,13 @@ static size_t lay_out(struct rp_client *client, uint8_t *base) {
     struct carver carver = {base, 0};
     (void)carve(&carver, 1, sizeof *client);
     client->slots_max = slots_max(options);
-    client->runs_max = runs_max(options);
-    client->creates_max = creates_max(options);
-    client->flights_max = options->messages_max + 4 * options->requests_max + CLIENT_UPDATES_MAX
+    uint32_t messages = messages_most(options), runs = rp_client_runs_max(options->mtu);
+    client->flights_max = messages + 4 * options->requests_max + CLIENT_UPDATES_MAX
                           + 4 * CLIENT_PIECES_MAX;
-    client->heap_max = client->flights_max + 2 * options->requests_max + options->messages_max
+    client->heap_max = client->flights_max + 2 * options->requests_max + messages
                        + options->tables_max + 3;
     client->ledger_max =
-        options->messages_max
-        * (client->runs_max < CLIENT_RANGES_MAX ? client->runs_max : CLIENT_RANGES_MAX);
+        CLIENT_LEDGER_DATAGRAMS * (runs < CLIENT_RANGES_MAX ? runs : CLIENT_RANGES_MAX);
     client->heap = carve(&carver, client->heap_max + 1, sizeof *client->heap);
     client->flights = carve(&carver, client->flights_max, sizeof *client->flights);
     client->credit.sent_mask = sent_places(client->flights_max) - 1;
@@ -144,7 +133,6 @@ static int settle_options(struct rp_client_options *options, char error[256]) {
     set_default(&options->mtu, RP_MTU_DEFAULT);
     set_default(&options->receive_budget, 64);
     set_default(&options->requests_max, 64);
-    set_default(&options->messages_max, 256);
     set_default(&options->batch_max, 4096);
     set_default(&options->tables_max, RP_TABLES_MAX);
     set_default(&options->retry_us_min, 20000);
@@ -177,27 +165,14 @@ size_t rp_client_bytes(const struct rp_client_options *options, char error[256])
 
 static void link_pools(struct rp_client *client) {
     const struct rp_client_options *options = &client->options;
-    memset(client->flights, 0, client->flights_max * sizeof *client->flights);
     memset(client->tickets, 0, options->requests_max * sizeof *client->tickets);
     memset(client->writers, 0, options->tables_max * sizeof *client->writers);
-    memset(client->credit.sent_ns, 0,
-           ((size_t)client->credit.sent_mask + 1) * sizeof *client->credit.sent_ns);
-    for (uint32_t i = 0; i < client->flights_max; i++) {
-        client->flights[i].next = (uint16_t)(i + 1 < client->flights_max ? i + 1 : CLIENT_NONE);
-    }
     for (uint32_t i = 0; i < options->requests_max; i++) {
         client->tickets[i].next = (uint16_t)(i + 1 < options->requests_max ? i + 1 : CLIENT_NONE);
     }
     client->slot_free = CLIENT_NONE;
-    for (uint32_t i = 0; i < options->messages_max; i++) {
-        client->messages[i] = (struct client_message){
-            .timer = {.kind = TIMER_MESSAGE, .index = (uint16_t)i},
-            .body = client->messages[i].body,
-            .runs = client->messages[i].runs,
-            .created = client->messages[i].created,
-            .next = (uint16_t)(i + 1 < options->messages_max ? i + 1 : CLIENT_NONE)};
-    }
-    client->message_free_count = options->messages_max;
+    client->flight_free = CLIENT_NONE;
+    client->message_free = CLIENT_NONE;
     client->sample_first = CLIENT_NONE;
     client->publisher = CLIENT_NONE;
     for (uint32_t i = 0; i < options->tables_max; i++) {

@@ -31,7 +31,7 @@ struct rp_client_options {
     uint32_t mtu;                /* the port's */
     uint32_t receive_budget;     /* datagrams the port can take in one go */
     uint32_t requests_max;       /* tickets at once, pushes not counted; 64 */
-    uint32_t messages_max;       /* push datagrams unanswered, per client; 256 */
+    uint32_t messages_max; /* push datagrams unanswered; about 4 MiB: one largest step */
     uint32_t batch_max;          /* items of the largest batch this client will ask for; 4096 */
     uint32_t tables_max;         /* tables used at once; 16 */
     uint32_t retry_us_min;       /* first repeat before a round trip was measured; 20000 */
@@ -212,7 +212,7 @@ void rp_client_flush(struct rp_client *client, uint16_t table);
 void rp_client_push_state(const struct rp_client *client, uint16_t table,
                           struct rp_push_state *state);
 /* Takes up to `count` acknowledged (stream, step, key) triples, oldest first; the steps of one
- * stream in their order. The ledger keeps the newest messages_max datagrams' worth and forgets
+ * stream in their order. The ledger keeps the newest 256 datagrams' worth and forgets
  * older ones nobody took. */
 uint32_t rp_client_ledger(struct rp_client *client, struct rp_push_key *keys, uint32_t count);
 /* After SERVER_RESTARTED or SESSION_EXPIRED: steps surely stored, in doubt (sent, unanswered),

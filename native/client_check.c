@@ -16,7 +16,8 @@ static void check_flights(const struct rp_client *client) {
     uint32_t used = 0;
     uint32_t expected = 0;
     uint32_t unused = 0;
-    for (uint32_t i = 0; i < client->flights_max; i++) {
+    assert(client->flights_used <= client->flights_max);
+    for (uint32_t i = 0; i < client->flights_used; i++) {
         const struct client_flight *flight = &client->flights[i];
         assert(!flight->used || flight->timer.position > 0);
         assert(flight->used || (flight->timer.position == 0 && flight->left == 0));
@@ -27,7 +28,7 @@ static void check_flights(const struct rp_client *client) {
         unused++;
     }
     assert(used == client->credit.in_flight && expected == client->credit.expected);
-    assert(used + unused == client->flights_max);
+    assert(used + unused == client->flights_used);
 }
 
 static void check_fetch(const struct rp_client *client, const struct client_ticket *ticket) {

@@ -31,7 +31,7 @@ int rp_client_credit_room(const struct rp_client *client) {
     uint32_t window = credit->window / WINDOW_ONE;
     allowed = allowed < window ? allowed : window;
     allowed = allowed > 0 ? allowed : 1;
-    if (client->flight_free == CLIENT_NONE || credit->in_flight >= allowed) {
+    if (rp_client_flight_next(client) == CLIENT_NONE || credit->in_flight >= allowed) {
         return 0;
     }
     return (int)(allowed - credit->in_flight);

@@ -25,12 +25,66 @@ static struct client_writer *writer_of(struct rp_client *client, uint16_t messag
 
 /* ---- life ---- */
 
-uint16_t rp_client_message_new(struct rp_client *client, struct client_writer *writer) {
+uint32_t rp_client_runs_max(uint32_t mtu) {
+    return (mtu - RP_HEADER_BYTES - (uint32_t)sizeof(struct rp_push))
+           / ((uint32_t)sizeof(struct rp_run) + 8);
+}
+
+static size_t body_bytes(uint32_t mtu) {
+    return (mtu - RP_HEADER_BYTES + 7) & ~7u;
+}
+
+static size_t runs_bytes(uint32_t mtu) {
+    return rp_client_runs_max(mtu) * sizeof(struct client_run_state);
+}
+
+size_t rp_client_message_bytes(uint32_t mtu) {
+    size_t creates = body_bytes(mtu) / sizeof(struct rp_create);
+    return (body_bytes(mtu) + runs_bytes(mtu) + creates + 63) & ~(size_t)63;
+}
+
+uint32_t rp_client_messages_default(uint32_t mtu) {
+    return rp_piece_count(RP_STEP_BYTES_MAX, mtu) + 2;
+}
+
+void rp_client_messages_begin(struct rp_client *client) {
+    uint32_t most = client->options.messages_max;
+    assert(client->message_free_count == client->messages_max); /* its writers have ended */
+    client->messages_max = most > 0 ? most : rp_client_messages_default(client->session.mtu);
+    client->message_bytes = rp_client_message_bytes(client->session.mtu);
+    client->messages_used = 0;
+    client->message_free = CLIENT_NONE;
+    client->message_free_count = client->messages_max;
+}
+
+/* Points a message that is taken for the first time at its memory. */
+static void open_message(struct rp_client *client, uint16_t index) {
+    uint8_t *memory = client->message_memory + index * client->message_bytes;
+    uint8_t *runs = memory + body_bytes(client->session.mtu);
+    client->messages[index] =
+        (struct client_message){.timer = {.kind = TIMER_MESSAGE, .index = index},
+                                .body = memory,
+                                .runs = (void *)runs,
+                                .created = runs + runs_bytes(client->session.mtu)};
+}
+
+/* The one freed last, or one never filled. */
+static uint16_t take(struct rp_client *client) {
     uint16_t index = client->message_free;
-    assert(index != CLIENT_NONE);
-    struct client_message *message = &client->messages[index];
-    client->message_free = message->next;
+    assert(client->message_free_count > 0);
     client->message_free_count--;
+    if (index == CLIENT_NONE) {
+        index = (uint16_t)client->messages_used++;
+        open_message(client, index);
+    } else {
+        client->message_free = client->messages[index].next;
+    }
+    return index;
+}
+
+uint16_t rp_client_message_new(struct rp_client *client, struct client_writer *writer) {
+    uint16_t index = take(client);
+    struct client_message *message = &client->messages[index];
     message->writer = (uint16_t)(writer - client->writers);
     message->state = MESSAGE_FILLING;
     message->body_size = sizeof(struct rp_push);

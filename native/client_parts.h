@@ -13,6 +13,12 @@ void rp_client_timer_set(struct rp_client *client, struct client_timer *timer, u
 void rp_client_timer_stop(struct rp_client *client, struct client_timer *timer);
 /* The first timer that is due, stopped; or null. */
 struct client_timer *rp_client_timer_next(struct rp_client *client);
+/* The place the next flight takes: one that was freed, or one never used; CLIENT_NONE: none. */
+static inline uint16_t rp_client_flight_next(const struct rp_client *client) {
+    uint32_t fresh = client->flights_used < client->flights_max ? client->flights_used
+                                                                : CLIENT_NONE;
+    return client->flight_free != CLIENT_NONE ? client->flight_free : (uint16_t)fresh;
+}
 /* A flight for the datagram just sent; `list` is its owner's list (may be null). The pool has
  * room, asserted. */
 uint16_t rp_client_flight_start(struct rp_client *client, uint8_t kind, uint16_t owner,
@@ -133,8 +139,9 @@ void rp_client_publish_lost(struct rp_client *client, struct client_ticket *tick
 struct client_writer *rp_client_writer_of(const struct rp_client *client, uint16_t table);
 /* Keeps a place for a writer of this table and so many streams: 0 or -RP_FULL. */
 int rp_client_writer_reserve(struct rp_client *client, uint16_t table, uint16_t streams);
-void rp_client_writer_begin(struct rp_client *client, const struct client_ticket *ticket,
-                            const struct rp_writer_granted *granted);
+/* 0, or -RP_BAD_PIECE where a step needs more datagrams than the table or the queue takes. */
+int rp_client_writer_begin(struct rp_client *client, const struct client_ticket *ticket,
+                           const struct rp_writer_granted *granted);
 void rp_client_writer_end(struct rp_client *client, struct client_writer *writer, int status);
 /* The message being filled may leave: nothing is added to it any more. */
 void rp_client_message_close(struct rp_client *client, struct client_writer *writer);
@@ -148,6 +155,12 @@ static inline struct rp_run *rp_client_run_at(uint8_t *at) {
 static inline uint8_t *rp_client_run_after(uint8_t *at) {
     return at + sizeof(struct rp_run) + rp_client_run_at(at)->size;
 }
+/* Of a message at this mtu: runs, bytes of memory; and how many hold one largest step. */
+uint32_t rp_client_runs_max(uint32_t mtu);
+size_t rp_client_message_bytes(uint32_t mtu);
+uint32_t rp_client_messages_default(uint32_t mtu);
+/* A session has begun: its messages are cut for its mtu. */
+void rp_client_messages_begin(struct rp_client *client);
 uint16_t rp_client_message_new(struct rp_client *client, struct client_writer *writer);
 void rp_client_message_free(struct rp_client *client, uint16_t message);
 void rp_client_message_state(struct rp_client *client, uint16_t message,

@@ -71,17 +71,21 @@ static void begin_streams(struct client_writer *writer, uint32_t from, uint32_t 
     }
 }
 
-void rp_client_writer_begin(struct rp_client *client, const struct client_ticket *ticket,
-                            const struct rp_writer_granted *granted) {
+int rp_client_writer_begin(struct rp_client *client, const struct client_ticket *ticket,
+                           const struct rp_writer_granted *granted) {
     struct client_writer *writer = rp_client_writer_of(client, ticket->table);
     uint16_t streams = ticket->of.writer.streams;
+    uint32_t pieces = rp_piece_count(ticket->of.writer.step_bytes, client->session.mtu);
+    if (pieces > 1 && (pieces > granted->pieces_max || pieces >= client->messages_max)) {
+        return -RP_BAD_PIECE; /* such steps cannot be pushed through this mtu */
+    }
     streams = streams < granted->streams ? streams : granted->streams;
     if (writer->live && writer->epoch == granted->epoch) { /* asked again: it goes on */
         if (streams > writer->stream_count) {
             begin_streams(writer, writer->stream_count, streams);
             writer->stream_count = streams;
         }
-        return;
+        return 0;
     }
     if (writer->live) {
         rp_client_writer_end(client, writer, -RP_STALE_EPOCH);
@@ -95,19 +99,15 @@ void rp_client_writer_begin(struct rp_client *client, const struct client_ticket
     writer->never_sent = 0;
     writer->step_bytes = ticket->of.writer.step_bytes;
     writer->items_max = ticket->of.writer.items_max;
-    writer->piece_count = rp_piece_count(writer->step_bytes, client->session.mtu);
+    writer->piece_count = pieces;
     writer->steps_max = granted->window > 1 ? granted->window / 2 : 1;
     writer->stream_count = streams;
     uint64_t most = client->options.unacknowledged_max;
     writer->state = (struct rp_push_state){
         .window = granted->window,
         .unacknowledged_max = most > 0 ? most : 2 * (uint64_t)granted->window};
-    if (writer->piece_count > 1
-        && (writer->piece_count > granted->pieces_max
-            || writer->piece_count > client->options.messages_max)) {
-        writer->piece_count = 0; /* such steps cannot be pushed through this mtu */
-    }
     begin_streams(writer, 0, streams);
+    return 0;
 }
 
 /* Steps not acknowledged: those that were sent, and those that were not. */
@@ -154,7 +154,7 @@ void rp_client_writer_end(struct rp_client *client, struct client_writer *writer
 /* The message being filled, or a new one; null where none is free. */
 static struct client_message *filling(struct rp_client *client, struct client_writer *writer) {
     if (writer->filling == CLIENT_NONE) {
-        if (client->message_free == CLIENT_NONE) {
+        if (client->message_free_count == 0) {
             return NULL;
         }
         writer->filling = rp_client_message_new(client, writer);
@@ -391,9 +391,6 @@ int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
     if (priorities != NULL && !priorities_valid(priorities, count)) {
         return -RP_BAD_PRIORITY;
     }
-    if (writer->piece_count == 0) {
-        return -RP_BAD_PIECE;
-    }
     uint32_t asked = count;
     count = bound(writer, count);
     flags &= ~(count < asked ? (uint32_t)RP_RUN_END : 0);
@@ -512,6 +509,9 @@ uint32_t rp_client_ledger(struct rp_client *client, struct rp_push_key *keys, ui
             client->ledger_count--;
             client->ledger_taken = 0;
         }
+    }
+    if (client->ledger_count == 0) {
+        client->ledger_first = 0; /* the same few pages again */
     }
     return taken;
 }

@@ -253,10 +253,18 @@ static void pass_answered(struct rp_client *client, struct client_writer *writer
     }
 }
 
-/* Its timer: asked again, unless only earlier steps of its streams are waited for. */
+/* A piece that has arrived, of a step whose last piece will ask for all of them. */
+static int is_earlier_piece(const struct client_message *message) {
+    const struct rp_run *run = rp_client_run_at(message->body + sizeof(struct rp_push));
+    return message->run_count > 0 && run->piece + 1 < run->piece_count;
+}
+
+/* Its timer: asked again, unless only earlier steps of its streams are waited for, or others ask.
+ */
 void rp_client_message_timer(struct rp_client *client, uint16_t index) {
     const struct client_message *message = &client->messages[index];
     int waits = message->run_count > 0 && runs_told(message) && creates_final(message);
+    waits = waits || is_earlier_piece(message);
     rp_client_message_state(client, index, waits ? MESSAGE_ANSWERED : MESSAGE_AGAIN);
 }
 
@@ -309,6 +317,7 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
     if (result < 0) {
         return result;
     }
+    uint64_t progress = writer->done_through + writer->lost_total + writer->state.steps_stored;
     writer->done_through = told.head.done_through > writer->done_through ? told.head.done_through
                                                                          : writer->done_through;
     writer->lost_total =
@@ -319,7 +328,8 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
     apply_creates(client, writer, message, &told);
     release(client, writer, index);
     settle(client, index);
-    if (writer->answered_open > 0) {
+    progress -= writer->done_through + writer->lost_total + writer->state.steps_stored;
+    if (writer->answered_open > 0 && progress != 0) { /* else none of them can have changed */
         pass_answered(client, writer);
     }
     rp_client_sender_add(client, &writer->sender);
@@ -329,7 +339,7 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
 int rp_client_push_answer(struct rp_client *client, const struct rp_view *view) {
     uint32_t index = view->message->id & 0xFFFF;
     uint16_t status = rp_client_answer_status(view);
-    if (index >= client->options.messages_max || client->messages[index].state < MESSAGE_FLYING
+    if (index >= client->messages_used || client->messages[index].state < MESSAGE_FLYING
         || client->messages[index].id != view->message->id) {
         return -RP_COUNT_drop_unsolicited;
     }

@@ -447,7 +447,7 @@ static int table_answered(struct client_ticket *ticket, const uint8_t *body) {
 }
 
 static int writer_answered(struct rp_client *client, struct client_ticket *ticket,
-                           const uint8_t *body) {
+                           const uint8_t *body, int *ended) {
     struct rp_writer_granted granted;
     memcpy(&granted, body, sizeof granted);
     if (granted.epoch == 0 || granted.window == 0 || granted.window > RP_WINDOW_MAX
@@ -456,7 +456,7 @@ static int writer_answered(struct rp_client *client, struct client_ticket *ticke
         return -RP_COUNT_drop_reserved;
     }
     *ticket->of.writer.granted = granted;
-    rp_client_writer_begin(client, ticket, &granted);
+    *ended = rp_client_writer_begin(client, ticket, &granted);
     return 1;
 }
 
@@ -505,7 +505,7 @@ static int reset_answered(struct client_ticket *ticket, const uint8_t *body) {
 }
 
 static int answered_well(struct rp_client *client, struct client_ticket *ticket,
-                         const struct rp_view *view) {
+                         const struct rp_view *view, int *ended) {
     static const uint16_t sizes[RP_OP_COUNT] = {
         [RP_OP_TABLE] = sizeof(struct rp_table_info),
         [RP_OP_WRITER] = sizeof(struct rp_writer_granted),
@@ -518,7 +518,7 @@ static int answered_well(struct rp_client *client, struct client_ticket *ticket,
     }
     switch (ticket->op) {
     case RP_OP_TABLE: return table_answered(ticket, body);
-    case RP_OP_WRITER: return writer_answered(client, ticket, body);
+    case RP_OP_WRITER: return writer_answered(client, ticket, body, ended);
     case RP_OP_STATS: return stats_answered(client, ticket, body, size);
     case RP_OP_RESET: return reset_answered(ticket, body);
     default: return 1;
@@ -537,9 +537,9 @@ int rp_client_request_answer(struct rp_client *client, const struct rp_view *vie
     if (ticket == NULL) {
         return -RP_COUNT_drop_unsolicited;
     }
-    int result = 1;
+    int result = 1, ended = -(int)status;
     if (status == RP_OK) {
-        result = answered_well(client, ticket, view);
+        result = answered_well(client, ticket, view, &ended);
         if (result < 0) {
             return result;
         }
@@ -550,7 +550,7 @@ int rp_client_request_answer(struct rp_client *client, const struct rp_view *vie
         ticket->tries = 0;
         rp_client_sender_add(client, &ticket->sender);
     } else {
-        rp_client_ticket_finish(client, ticket, -(int)status);
+        rp_client_ticket_finish(client, ticket, ended);
     }
     return 1;
 }

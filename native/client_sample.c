@@ -253,7 +253,7 @@ static enum client_sending send_pull(struct rp_client *client, struct client_tic
     }
     struct rp_pull pull = {.batch = ticket->id, .first = first, .count = chunk};
     memcpy(rp_client_out_body(client), &pull, sizeof pull);
-    uint16_t flight = client->flight_free;
+    uint16_t flight = rp_client_flight_next(client);
     uint64_t id = rp_client_id(client, flight);
     rp_client_out_seal(client, RP_OP_PULL, ticket->table, id, sizeof pull);
     start_flight(client, ticket, first, chunk, ticket->tries);
@@ -324,7 +324,7 @@ static void begin_landing(struct rp_client *client, struct client_ticket *ticket
     sample->drawn = 1;
     ticket->was_blocked = 0;
     rp_client_timer_stop(client, &ticket->again);
-    if (ticket->flights == CLIENT_NONE && client->flight_free != CLIENT_NONE
+    if (ticket->flights == CLIENT_NONE && rp_client_flight_next(client) != CLIENT_NONE
         && sample->first_budget > 0) {
         start_flight(client, ticket, 0, sample->first_budget, 0);
     }
@@ -430,7 +430,7 @@ int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view
 /* Is a pull of this id under way? Flights of other requests have no id of their own. */
 static int pull_find(const struct rp_client *client, uint64_t id) {
     uint32_t index = id & 0xFFFF;
-    return id != 0 && index < client->flights_max && client->flights[index].used
+    return id != 0 && index < client->flights_used && client->flights[index].used
            && client->flights[index].id == id;
 }
 

@@ -214,6 +214,7 @@ static void opened_now(struct rp_client *client, const struct rp_opened *opened,
     rp_client_timer_stop(client, &session->connect);
     rp_client_timer_set(client, &session->keepalive, client->now_ns + session->keepalive_ns);
     rp_client_credit_init(client);
+    rp_client_messages_begin(client);
 }
 
 static int open_answered(struct rp_client *client, const struct rp_view *view) {
@@ -253,7 +254,7 @@ static int open_answered(struct rp_client *client, const struct rp_view *view) {
 }
 
 static void repeat_flights(struct rp_client *client) {
-    for (uint32_t i = 0; i < client->flights_max; i++) {
+    for (uint32_t i = 0; i < client->flights_used; i++) {
         if (client->flights[i].used) {
             rp_client_timer_set(client, &client->flights[i].timer, client->now_ns);
         }

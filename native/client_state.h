@@ -39,6 +39,7 @@ enum client_limits {
     CLIENT_REDRAWS_MAX = 2,         /* rounds for items that were overwritten on their way */
     CLIENT_MOVES_MAX = 128,         /* local ports tried in a row; with 16 queues 1 in 4000 fails */
     CLIENT_RANGES_MAX = 256,        /* runs of one datagram the ledger has room for */
+    CLIENT_LEDGER_DATAGRAMS = 256,  /* and so many datagrams' worth of them */
     CLIENT_WANT_MIN = 16,
 };
 enum { CLIENT_NONE = 0xFFFF };
@@ -394,7 +395,7 @@ struct client_credit {
     uint64_t halved_ns;
     uint64_t pull_halved_ns;
     uint64_t backed_off_ns; /* flights sent before were part of the time-outs already counted */
-    uint64_t *sent_ns;      /* ring by packet number: when it was sent; 0: measured, or never */
+    uint64_t *sent_ns;      /* ring by packet number: when it was sent; 0: measured */
     uint32_t sent_mask;
     uint32_t back_off; /* time-outs since a round trip was measured: each doubles the next one */
     uint32_t credit;
@@ -432,6 +433,7 @@ struct rp_client {
     uint32_t heap_max;
     struct client_flight *flights;
     uint32_t flights_max;
+    uint32_t flights_used; /* those beyond were never started, nor written */
     uint16_t flight_free;
     struct client_ticket *tickets;
     uint16_t ticket_free;
@@ -445,10 +447,12 @@ struct rp_client {
     uint16_t slot_free;
     struct client_updates updates;
     struct client_message *messages;
-    uint32_t runs_max; /* of one message */
-    uint32_t creates_max;
+    uint8_t *message_memory; /* message_bytes for each: body, run states, create states */
+    size_t message_bytes;
+    uint32_t messages_max;  /* as the option says, or by the agreed mtu */
+    uint32_t messages_used; /* those beyond were never filled, nor written */
     uint16_t message_free;
-    uint32_t message_free_count;
+    uint32_t message_free_count; /* those never filled among them */
     uint8_t *scratch; /* one body, for repairs */
     struct client_writer *writers;
     struct client_stream *streams;

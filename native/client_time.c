@@ -86,10 +86,14 @@ struct client_timer *rp_client_timer_next(struct rp_client *client) {
 
 uint16_t rp_client_flight_start(struct rp_client *client, uint8_t kind, uint16_t owner,
                                 uint16_t *list, uint8_t tries) {
-    uint16_t index = client->flight_free;
+    uint16_t index = rp_client_flight_next(client);
     assert(index != CLIENT_NONE);
     struct client_flight *flight = &client->flights[index];
-    client->flight_free = flight->next;
+    if (index == client->flights_used) {
+        client->flights_used++;
+    } else {
+        client->flight_free = flight->next;
+    }
     *flight = (struct client_flight){
         .timer = {.kind = TIMER_FLIGHT, .index = index},
         .sent_ns = client->now_ns,

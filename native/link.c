@@ -355,7 +355,7 @@ static int fill_options(const struct rp_link *link, struct rp_client_options *fi
         .mtu = rp_port_base(link->port)->mtu,
         .receive_budget = rp_port_base(link->port)->receive_budget,
         .requests_max = or_default(options->requests_max, 64),
-        .messages_max = or_default(options->messages_max, 256),
+        .messages_max = options->messages_max,
         .batch_max = or_default(options->batch_max, 4096),
         .tables_max = or_default(options->tables_max, RP_TABLES_MAX),
         .retry_us_min = or_default(options->retry_us_min, 20000),

@@ -41,7 +41,7 @@ enum rp_wire_limits {
     RP_COLUMNS_MAX = 64,
     RP_REACH_MAX = 1024,   /* steps behind or ahead of an anchor */
     RP_STEP_BYTES_MAX = 1 << 22,
-    RP_PIECES_MAX = 1024,  /* datagrams one step may be cut into */
+    RP_PIECES_MAX = 1 << 14, /* datagrams one step may be cut into: the largest at any mtu */
     RP_STREAMS_MAX = 4096, /* streams of one writer */
     RP_SESSIONS_MAX = 4096,
     RP_WINDOW_MAX = 1 << 16, /* sequences one writer may have unanswered */

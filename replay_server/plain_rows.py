@@ -40,7 +40,15 @@ def ask_for_place(link: Link, table: RemoteTable, streams: int, timeout: float) 
     """A writer place of the session on `table`; its window. NoRoom: all are taken."""
     granted = ffi.new("struct rp_writer_granted *")
     ticket = link.post(lib.rp_link_writer, table.raw, streams, granted, timeout=timeout)
-    link.wait(ticket, f"asking for a writer place on table {table.name!r}", timeout)
+    what = f"asking for a writer place on table {table.name!r}"
+    status, _, _ = link.outcome(ticket, what, timeout)
+    if status == -_native.NUMBERS["BAD_PIECE"]:
+        raise OverBudget(
+            f"a step of table {table.name!r} has {table.raw.step_bytes} bytes: at an mtu of "
+            f"{lib.rp_link_mtu(link.raw)} that is more datagrams than the table or this client's "
+            "queue takes; connect with a larger mtu (?mtu=8960 within one host)"
+        )
+    _native.check(status, what)
     if granted.streams < streams:
         raise OverBudget(
             f"a writer of {streams} streams: table {table.name!r} grants {granted.streams} at "

@@ -25,7 +25,7 @@ from .spec import Spec, SpecError
 
 NAME_BYTES_MAX = 31
 PLANS_MAX = 8
-PIECES_MAX = 1024
+PIECES_MAX = 16384
 PIECE_BYTES_MIN = 408  # what the smallest mtu (512) leaves for a piece
 WINDOW_DEFAULT = 8192
 RESERVED_SHARE = 16  # window * writers may not exceed capacity / RESERVED_SHARE

@@ -33,7 +33,6 @@ HANDSHAKE_MS = 10_000
 LEAST_S = 0.05  # for the session, however long the connection took
 SPIN_US = 1  # an answer comes through threads of libzmq's, which want the core
 LINK = {
-    "messages_max": 64,  # pushes unanswered; each has the memory of a largest datagram
     "spin_us": SPIN_US,
     "retry_us_min": 200_000,  # TCP repeats what the network lost; this is for reconnections
 }

@@ -25,9 +25,12 @@ from conformance import (
 
 from replay_server import (
     Client,
+    Column,
     NStep,
     Prioritized,
     Sequence,
+    Spec,
+    Table,
     Uniform,
 )
 from replay_server.autoreset import Autoreset
@@ -229,6 +232,22 @@ def test_frames_in_pieces_come_back_whole(place):
             known = stored.get((int(entry["stream"]), int(entry["step"])))
             assert known is None or np.array_equal(row, known)
         assert len(stored) == 40
+
+
+@pytest.mark.parametrize("mtu", [512, 1400, 8960])
+def test_large_images_are_stored_at_every_mtu(place, mtu):
+    """Given pictures of 480 x 640 x 3, 2 300 datagrams each at the least mtu. Expect them back."""
+    if not place.transport.startswith(("udp", "zmq", "loopback")):
+        pytest.skip("the mtu of a network card is its own")
+    picture = Spec((Column("observation", np.uint8, (480, 640, 3)),))
+    described = Table("main", step=picture, capacity=64, writers=1, window=4)
+    with place.served(described) as server:
+        rng = np.random.default_rng(mtu)
+        pictures = rng.integers(0, 255, (3, 480, 640, 3), dtype=np.uint8)
+        with Client(server.address, mtu=mtu, timeout=30.0) as client:
+            keys = client.extend("main", {"observation": pictures})
+            rows, valid = client.rows("main", keys)
+            assert valid.all() and np.array_equal(rows["observation"], pictures)
 
 
 def test_items_nobody_creates_are_created(place):

@@ -197,6 +197,73 @@ static void situation_queued(void)
     world_close(world);
 }
 
+enum { LARGE = 160000, LARGE_CAPACITY = 64 };
+
+static struct world *large_world(uint32_t pieces_max, struct writing *writing, int *status)
+{
+    struct rp_client_options options = world_options();
+    script_tables(tables);
+    tables[1].samples_per_insert = 0;
+    tables[1].step_bytes = LARGE;
+    tables[1].capacity = LARGE_CAPACITY;
+    tables[1].writers_max = 1;
+    tables[1].window = LARGE_CAPACITY / 16;
+    tables[1].pieces_max = pieces_max;
+    config = script_config(tables);
+    options.messages_max = 0; /* what one largest step needs */
+    struct world *world = world_open(&config, 5);
+    world_client(world, &options);
+    world_connect(world);
+    int ticket = rp_client_table(world->client, "rows", &writing->info, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    ticket = rp_client_writer(world->client, &writing->info, 1, &writing->granted,
+                              world_later(world, 5000));
+    *status = world_wait(world, ticket);
+    return world;
+}
+
+/* 5. Given steps of many datagrams, over a slow path, or one that loses. Expect all stored, a piece
+ *    that has arrived not to be sent again while others of its step are on their way, and a table
+ *    that takes fewer pieces to be refused when the writer is asked for. */
+static void situation_large(uint32_t lose, uint64_t delay_ns)
+{
+    static uint8_t step[LARGE];
+    struct writing writing;
+    int status;
+    struct world *world = large_world(RP_PIECES_MAX, &writing, &status);
+    CHECK(status == 0, "writer: %d", status);
+    world->lose = lose;
+    world->delay_ns = delay_ns;
+    uint64_t pieces = rp_piece_count(LARGE, WORLD_MTU), before = world->ports[1].sent;
+    for (uint32_t pushed = 0, i = 0; pushed < 6; i++) {
+        CHECK(i < 100000, "it is never taken");
+        int taken = rp_client_push(world->client, ROWS, 0, step, 1, RP_RUN_ITEM, NULL);
+        CHECK(taken == 0 || taken == 1, "push: %d", taken);
+        pushed += (uint32_t)taken;
+        world_run(world, WORLD_MS);
+    }
+    for (uint32_t i = 0; state_of(world).messages_open > 0; i++) {
+        CHECK(i < 100000, "pushes never settle");
+        rp_client_flush(world->client, ROWS);
+        world_run(world, WORLD_MS);
+    }
+    CHECK(state_of(world).steps_stored == 6 && state_of(world).items_created == 6);
+    uint64_t sent = world->ports[1].sent - before;
+    CHECK(lose || sent < 6 * pieces * 11 / 10 + 20, "%" PRIu64 " for %" PRIu64 " pieces", sent,
+          6 * pieces);
+    rp_server_check(world->server);
+    world_close(world);
+}
+
+static void situation_too_large(void)
+{
+    struct writing writing;
+    int status;
+    struct world *world = large_world(100, &writing, &status);
+    CHECK(status == -RP_BAD_PIECE, "writer: %d", status);
+    world_close(world);
+}
+
 int main(void)
 {
     situation_silent(0);
@@ -209,5 +276,10 @@ int main(void)
     check_group("3 blocked is seen");
     situation_queued();
     check_group("4 queued updates");
+    situation_large(0, 0);
+    situation_large(0, 20 * WORLD_MS);
+    situation_large(150, 0);
+    situation_too_large();
+    check_group("5 steps of many pieces");
     return check_done("test_client_bounds");
 }

@@ -74,8 +74,8 @@ static void check_configs(void) {
     said[n++] = "4097 streams";
     c[n].window = 0;
     said[n++] = "a window of 0";
-    c[n].pieces_max = 1025;
-    said[n++] = "1025 pieces";
+    c[n].pieces_max = RP_PIECES_MAX + 1;
+    said[n++] = "16385 pieces";
     c[n].spec_bytes = 65537;
     said[n++] = "a spec of 65537";
     c[n].min_size = 1000;
