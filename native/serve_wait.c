@@ -184,3 +184,19 @@ void rp_serve_waiting(struct rp_turn *turn) {
         release_pushes(turn, &turn->server->tables[i]);
     }
 }
+
+/* A waiting PUSH is not told: its client repeats it, perhaps to who takes the region over. */
+void rp_serve_farewell(struct rp_turn *turn) {
+    struct rp_server *server = turn->server;
+    for (uint32_t i = 0; i < server->limits.table_count; i++) {
+        uint32_t session;
+        while ((session = rp_wait_first(server, RP_WAIT_SAMPLE, i)) != RP_NOBODY
+               && rp_serve_lease(turn, 1)) {
+            uint64_t id = rp_wait_note(server, RP_WAIT_SAMPLE, session, i)->id;
+            struct rp_peer peer;
+            struct rp_call call = call_for(turn, session, &peer, RP_OP_SAMPLE, i, id);
+            rp_wait_remove(server, RP_WAIT_SAMPLE, session, i);
+            answer(&call, -RP_CLOSED);
+        }
+    }
+}

@@ -223,3 +223,12 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
     rp_serve_end(&turn);
     return count;
 }
+
+void rp_server_farewell(struct rp_server *server, struct rp_port *port, uint64_t now_ns) {
+    struct rp_turn turn;
+    if (rp_serve_begin(&turn, server, port)) {
+        begin_turn(server, now_ns);
+        rp_serve_farewell(&turn);
+        rp_serve_end(&turn);
+    }
+}

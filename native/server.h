@@ -75,6 +75,9 @@ uint64_t rp_server_seed(const struct rp_server *server);
 /* One turn: receives a burst, applies and answers each datagram, sends. Returns datagrams
  * received. */
 uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns);
+/* The last turn: tells those whose SAMPLE waits that the server closes, once, so far as the network
+ * takes it. */
+void rp_server_farewell(struct rp_server *server, struct rp_port *port, uint64_t now_ns);
 /* How long the last turn that received something took, transmission included: for the times of its
  * requests. */
 void rp_server_took(struct rp_server *server, uint64_t elapsed_ns);

@@ -32,8 +32,9 @@ struct rp_service {
     struct rp_service_options options;
     char address[RP_URL_TEXT_BYTES];
     char lost[RP_ERROR_BYTES]; /* why nobody will reach it again, once that is so */
-    char changes[RP_ERROR_BYTES]; /* these three as they were when it opened */
+    char changes[RP_ERROR_BYTES]; /* this and below: as it was when it opened */
     uint64_t bytes;
+    uint64_t seed;
     int attached;
 };
 
@@ -154,7 +155,7 @@ int rp_service_attached(const struct rp_service *service)
 
 uint64_t rp_service_seed(const struct rp_service *service)
 {
-    return rp_server_seed(service->server);
+    return service->seed;
 }
 
 const char *rp_service_changes(const struct rp_service *service)
@@ -329,6 +330,7 @@ static int open_server(struct rp_service *service, const struct rp_server_config
     if (!status) {
         service->bytes = region->bytes;
         service->attached = region->attached;
+        service->seed = rp_server_seed(service->server);
         snprintf(service->changes, sizeof service->changes, "%s",
                  rp_server_changes(service->server));
         status = rp_memory_keep(region, path, error);
@@ -387,6 +389,9 @@ void rp_service_end(struct rp_service *service)
     }
     rp_gate_step_in(&service->gate);
     rp_gate_drain(&service->gate);
+    if (service->server) {
+        rp_server_farewell(service->server, service->port, service_now(service));
+    }
     rp_port_close(service->port);
     service->port = NULL;
     rp_memory_close(&service->region);

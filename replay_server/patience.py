@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 
 from .client import Client
-from .errors import LimiterBlocked, ReplayError, ServerRestarted, SessionExpired, Timeout
+from .errors import ClosedError, LimiterBlocked, ReplayError, ServerRestarted, SessionExpired, Timeout
 
 TRY_S = 2.0
 
@@ -62,9 +62,8 @@ class Stop:
 
 def lost_contact(error: ReplayError) -> bool:
     """Would a new session mend this? Not where the limiter held a call back."""
-    return isinstance(error, Timeout | ServerRestarted | SessionExpired) and not isinstance(
-        error, LimiterBlocked
-    )
+    mended = (Timeout, ServerRestarted, SessionExpired, ClosedError)
+    return isinstance(error, mended) and not isinstance(error, LimiterBlocked)
 
 
 def connect(
