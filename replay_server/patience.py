@@ -15,7 +15,14 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 
 from .client import Client
-from .errors import ClosedError, LimiterBlocked, ReplayError, ServerRestarted, SessionExpired, Timeout
+from .errors import (
+    ClosedError,
+    LimiterBlocked,
+    ReplayError,
+    ServerRestarted,
+    SessionExpired,
+    Timeout,
+)
 
 TRY_S = 2.0
 
