@@ -1,10 +1,16 @@
 /* Creating items, and closing a writer: both walk the streams of what is stored.
  *
- * A create names its anchor by stream and step. Steps of a stream are linked and their numbers
- * follow by one, so the anchor is so many links from any known step: from the newest one, or
- * from where the last create of this stream found its own, which is usually one link away. A
- * walk is bounded by RP_WALK_MAX links: an anchor farther behind is answered as overwritten,
- * which only a writer meets that lets thousands of its steps pass before it makes an item.
+ * A create names its anchor by stream and step. Mostly it is a link or two from where the last
+ * create of this stream found its own. Else it is found from the stream's newest step backwards,
+ * in at most RP_WALK_MAX links and skips however far it is.
+ *
+ * Skips: a block is RP_SKIP_BLOCK steps of a stream. Its first step knows how far back an earlier
+ * block's first step lies, as Myers' random-access stack has it (1983): block b skips as many
+ * blocks as the smallest term says when b is written as a sum of 2^k - 1, largest terms first. So
+ * any earlier block is some 3 * log2(distance) moves away, by skips and by going one block back.
+ * For the latter the last step of a block knows where its first one lies. Keys rise along a
+ * stream, so what lies between two stored steps is stored; a distance of 0 says that the place
+ * is gone, and so is all before it.
  */
 #include <assert.h>
 
@@ -16,45 +22,125 @@ struct anchor {
     uint16_t ahead;
 };
 
-/* The step `wanted`, by links from a known step; null where one in between is gone, or it is too
- * far. */
-static struct rp_slot *walk(const struct rp_table_private *p, struct rp_slot *slot, uint64_t step,
-                            uint64_t wanted) {
-    for (uint32_t links = 0; slot && step != wanted; links++) {
-        if (links == RP_WALK_MAX) {
-            return 0;
-        }
-        slot = step > wanted ? rp_previous(p, slot) : rp_next(p, slot);
-        step += step > wanted ? (uint64_t)-1 : 1;
+/* ---- skips ---- */
+
+static uint64_t blocks_skipped(uint64_t block) {
+    uint64_t term = 0;
+    while (block > 0) {
+        term = ((uint64_t)1 << (63 - __builtin_clzll(block + 1))) - 1;
+        block -= term;
     }
-    return slot;
+    return term;
 }
 
-static uint64_t apart(uint64_t a, uint64_t b) {
-    return a > b ? a - b : b - a;
+/* Where a step's skip leads to: a key that is stored, or 0. */
+static uint64_t skip_of(const struct rp_table_private *p, uint64_t key) {
+    uint32_t distance = p->skips[rp_slot_of(p, key)];
+    return distance > 0 && rp_alive(p, key - distance) ? key - distance : 0;
+}
+
+/* The key of the step that this block's first one skips to, from the block before it. */
+static uint64_t skip_to(const struct rp_table_private *p, uint64_t block, uint64_t before) {
+    if (block == 0 || before == 0 || !rp_alive(p, before)) {
+        return 0;
+    }
+    if (blocks_skipped(block) == 1) {
+        return before;
+    }
+    before = skip_of(p, before);
+    return before != 0 ? skip_of(p, before) : 0;
+}
+
+void rp_skip_note(struct rp_table_private *p, uint32_t writer, uint32_t stream, uint64_t step,
+                  uint64_t key) {
+    struct rp_hint *hint = rp_hint_at(p, writer, stream);
+    int first = step % RP_SKIP_BLOCK == 0;
+    uint64_t to = first ? skip_to(p, step / RP_SKIP_BLOCK, hint->block) : hint->block;
+    to = to != 0 && rp_alive(p, to) ? to : 0;
+    p->skips[rp_slot_of(p, key)] = to != 0 ? (uint32_t)(key - to) : 0;
+    hint->block = first ? key : hint->block;
+}
+
+void rp_skip_derive(struct rp_table_private *p, uint32_t writer, uint32_t stream) {
+    const struct rp_stream *state = rp_stream_at(p, writer, stream);
+    struct rp_slot *slot = state->head ? rp_alive(p, state->head) : 0;
+    uint64_t step = state->next_step;
+    struct rp_slot *oldest = slot;
+    for (; slot; slot = rp_previous(p, slot)) {
+        oldest = slot;
+        step--;
+    }
+    for (slot = oldest; slot; slot = rp_next(p, slot), step++) {
+        if (rp_skip_wanted(step)) {
+            rp_skip_note(p, writer, stream, step, rp_key_at(p, slot));
+        }
+    }
+}
+
+/* ---- finding ---- */
+
+struct place {
+    uint64_t key; /* 0: gone */
+    uint64_t step;
+};
+
+static struct place link_back(const struct rp_table_private *p, struct place at) {
+    uint32_t distance = rp_link_previous(p->slots[rp_slot_of(p, at.key)].links);
+    uint64_t key = distance > 0 && rp_alive(p, at.key - distance) ? at.key - distance : 0;
+    return (struct place){key, at.step - 1};
+}
+
+/* One move from a stored step back towards an earlier one. */
+static struct place move_back(const struct rp_table_private *p, struct place at, uint64_t wanted) {
+    uint64_t last = at.step % RP_SKIP_BLOCK;
+    if (last == RP_SKIP_BLOCK - 1 && at.step - wanted >= last) {
+        return (struct place){skip_of(p, at.key), at.step - last};
+    }
+    if (last == 0 && at.step - wanted >= RP_SKIP_BLOCK) {
+        uint64_t steps = RP_SKIP_BLOCK * blocks_skipped(at.step / RP_SKIP_BLOCK);
+        if (steps <= at.step - wanted) {
+            return (struct place){skip_of(p, at.key), at.step - steps};
+        }
+    }
+    return link_back(p, at);
+}
+
+/* From where the stream's last create found its anchor, a few links either way; 0 = not there. */
+static uint64_t find_near(const struct rp_table_private *p, const struct rp_hint *hint,
+                          uint64_t wanted) {
+    const struct rp_slot *slot = hint->key != 0 ? rp_alive(p, hint->key) : 0;
+    uint64_t step = hint->step;
+    uint64_t apart = step > wanted ? step - wanted : wanted - step;
+    if (!slot || apart > RP_SKIP_BLOCK) {
+        return 0;
+    }
+    for (; slot && step != wanted; step += step > wanted ? (uint64_t)-1 : 1) {
+        slot = step > wanted ? rp_previous(p, slot) : rp_next(p, slot);
+    }
+    return slot ? rp_key_at(p, slot) : 0;
 }
 
 /* Finds the stored step `wanted` of a stream; null where it was overwritten. */
-static struct rp_slot *find_step(const struct rp_table_private *p, uint32_t writer, uint32_t stream,
+static struct rp_slot *find_step(struct rp_table_private *p, uint32_t writer, uint32_t stream,
                                  uint64_t wanted) {
     const struct rp_stream *state = rp_stream_at(p, writer, stream);
     struct rp_hint *hint = rp_hint_at(p, writer, stream);
-    struct rp_slot *slot = rp_alive(p, state->head);
-    uint64_t step = state->next_step - 1;
-    if (hint->key != 0 && apart(hint->step, wanted) < apart(step, wanted)) {
-        struct rp_slot *found = rp_alive(p, hint->key);
-        if (found) {
-            slot = found;
-            step = hint->step;
-        } else if (hint->step >= wanted) {
-            return 0; /* where that one is gone, so is all that came before it */
+    struct place at = {find_near(p, hint, wanted), wanted};
+    rp_work_add(p, RP_SKIP_BLOCK);
+    if (at.key == 0) {
+        at = (struct place){rp_alive(p, state->head) ? state->head : 0, state->next_step - 1};
+        for (uint32_t moves = 0; at.key != 0 && at.step != wanted; moves++) {
+            assert(moves < RP_WALK_MAX);
+            at = move_back(p, at, wanted);
+            rp_work_add(p, 1);
         }
     }
-    slot = walk(p, slot, step, wanted);
-    if (slot) {
-        *hint = (struct rp_hint){wanted, rp_key_at(p, slot), hint->known};
+    if (at.key == 0) {
+        return 0;
     }
-    return slot;
+    hint->step = wanted;
+    hint->key = at.key;
+    return rp_alive(p, at.key);
 }
 
 /* Rows behind that the window takes; -1 where one of them is gone. */
@@ -83,10 +169,10 @@ static int window_ahead(const struct rp_table_private *p, const struct rp_slot *
     return (int)ahead;
 }
 
-/* What a create would come to now, and for RP_OK its anchor. */
+/* What a create would come to now if its window is whole, and for RP_OK its anchor. */
 static int resolve(const struct rp_table *table, uint32_t writer, const struct rp_create *create,
-                   struct anchor *anchor) {
-    const struct rp_table_private *p = table->private;
+                   struct rp_slot **anchor) {
+    struct rp_table_private *p = table->private;
     if (create->stream >= rp_writer_at(p, writer)->streams) {
         return RP_UNKNOWN_STEP;
     }
@@ -95,19 +181,24 @@ static int resolve(const struct rp_table *table, uint32_t writer, const struct r
         return create->step - next < RP_STEPS_AHEAD * (uint64_t)p->window ? RP_NOT_YET
                                                                           : RP_UNKNOWN_STEP;
     }
+    if (!rp_work_left(p)) {
+        return RP_NOT_YET;
+    }
     struct rp_slot *slot = find_step(p, writer, create->stream, create->step);
-    if (!slot) {
-        return RP_OVERWRITTEN;
-    }
-    if (rp_item_flags(slot->item) & RP_STEP_ITEM) {
-        return RP_EXISTS;
-    }
-    if (rp_item_flags(slot->item) & RP_STEP_END) {
-        return RP_CLOSING_ROW;
-    }
-    int behind = window_behind(p, slot);
-    int ahead = window_ahead(p, slot);
-    *anchor = (struct anchor){slot, (uint16_t)behind, (uint16_t)ahead};
+    *anchor = slot;
+    return !slot                                         ? RP_OVERWRITTEN
+           : rp_item_flags(slot->item) & RP_STEP_ITEM ? RP_EXISTS
+           : rp_item_flags(slot->item) & RP_STEP_END  ? RP_CLOSING_ROW
+                                                      : RP_OK;
+}
+
+/* Completes an anchor that was found: RP_OK where the rows of its window are stored. */
+static int measure(struct rp_table_private *p, struct anchor *anchor) {
+    int behind = window_behind(p, anchor->slot);
+    int ahead = window_ahead(p, anchor->slot);
+    rp_work_add(p, p->reach_behind + p->reach_ahead);
+    anchor->behind = (uint16_t)behind;
+    anchor->ahead = (uint16_t)ahead;
     return behind < 0 ? RP_OVERWRITTEN : ahead < 0 ? RP_NOT_YET : RP_OK;
 }
 
@@ -115,6 +206,7 @@ int rp_writer_check_create(const struct rp_table *table, int writer,
                            const struct rp_create *create) {
     int counter = RP_COUNT_refused_argument;
     int status = 0;
+    table->private->work = 0;
     if (create->stream >= rp_writer_at(table->private, (uint32_t)writer)->streams) {
         counter = RP_COUNT_refused_stream;
         status = -RP_BAD_STREAM;
@@ -131,15 +223,19 @@ int rp_writer_check_create(const struct rp_table *table, int writer,
 
 uint32_t rp_writer_create_items(const struct rp_table *table, int writer,
                                 const struct rp_create *create) {
-    struct anchor anchor;
-    int status = resolve(table, (uint32_t)writer, create, &anchor);
+    struct rp_slot *slot;
+    if (table->header->facts.samples_per_insert == 0) {
+        return 1; /* there is no limiter: nobody needs to know, so nothing is looked up */
+    }
+    int status = resolve(table, (uint32_t)writer, create, &slot);
     return status == RP_OK || status == RP_NOT_YET;
 }
 
 int rp_writer_create(struct rp_table *table, int writer, const struct rp_create *create) {
     struct rp_table_private *p = table->private;
     struct anchor anchor;
-    int status = resolve(table, (uint32_t)writer, create, &anchor);
+    int status = resolve(table, (uint32_t)writer, create, &anchor.slot);
+    status = status == RP_OK ? measure(p, &anchor) : status;
     assert(table->intent->count == 0);
     if (status != RP_OK) {
         int counter = status == RP_EXISTS        ? RP_COUNT_items_existed
@@ -179,8 +275,9 @@ static int free_reserved(struct rp_table *table, uint32_t index) {
             rp_intent_set(table->intent, &p->keys[rp_slot_of(p, key)],
                           rp_key_word(RP_SLOT_FREE, key));
         }
-        p->waiting_items -= rp_state_of(entry->key) == RP_ENTRY_COMPLETE
-                            && rp_entry_flags(entry) & RP_RUN_ITEM;
+        if (rp_entry_known(entry)) {
+            rp_known_remove(p, index, sequence);
+        }
         rp_intent_set(table->intent, &entry->key, rp_key_word(RP_ENTRY_LOST, key));
     }
     rp_store_commit(table);

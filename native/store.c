@@ -94,9 +94,6 @@ void rp_store_reserve(struct rp_table *table, uint32_t index, uint64_t goal) {
             rp_intent_set(intent, &rp_entry_at(p, index, sequence)->key,
                           rp_key_word(RP_ENTRY_EMPTY, key));
         }
-        if (sequence < goal) {
-            rp_intent_set(intent, &writer->reserve_to, goal);
-        }
         rp_intent_set(intent, &table->header->head, key);
         rp_intent_set(intent, &writer->next_sequence, sequence);
         rp_store_commit(table);
@@ -154,6 +151,20 @@ static void add_items(struct rp_table *table, const struct rp_commit *commit, ui
     table->counters[RP_COUNT_items_created] += count;
 }
 
+/* Tells the skips of those steps of a chunk that have one. */
+static void note_skips(struct rp_table_private *p, const struct rp_commit *commit,
+                       uint64_t sequence, uint64_t step, uint32_t count) {
+    uint32_t i = (uint32_t)(RP_SKIP_BLOCK - 1 - step % RP_SKIP_BLOCK); /* to a block's last step */
+    if (step % RP_SKIP_BLOCK == 0) {
+        i = 0;
+    }
+    while (i < count) {
+        uint64_t key = rp_key_of(rp_entry_at(p, commit->writer, sequence + i)->key);
+        rp_skip_note(p, commit->writer, commit->stream, step + i, key);
+        i += (step + i) % RP_SKIP_BLOCK == 0 ? RP_SKIP_BLOCK - 1 : 1;
+    }
+}
+
 static void commit_chunk(struct rp_table *table, const struct rp_commit *commit, uint32_t first,
                          uint32_t count) {
     struct rp_table_private *p = table->private;
@@ -183,13 +194,15 @@ static void commit_chunk(struct rp_table *table, const struct rp_commit *commit,
         back = on;
         key += on;
     }
-    rp_intent_set(intent, &stream->next_step, stream->next_step + count);
+    uint64_t newest = stream->next_step + count - 1;
+    rp_intent_set(intent, &stream->next_step, newest + 1);
     rp_intent_set(intent, &stream->head, key);
     rp_intent_set(intent, &stream->depth, depth);
     if (commit->flags & RP_RUN_ITEM) {
         add_items(table, commit, first, count);
     }
     rp_store_commit(table);
+    note_skips(p, commit, sequence, newest + 1 - count, count);
     table->counters[RP_COUNT_steps_committed] += count;
 }
 

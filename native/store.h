@@ -3,7 +3,7 @@
  *     state  header | columns | picks | spec | slots | leaves | writers
  *     keys   keys
  *     steps  steps
- *     local  private, hints, nodes ...: of this process, rebuilt at attach
+ *     local  private, hints, skips, known, nodes ...: of this process, rebuilt at attach
  *
  * A slot has three words. Its key lies in keys[], beside nothing else: keys and steps are the
  * ring. Its item and links lie in slots[]: they are what is drawn from the ring.
@@ -23,8 +23,16 @@
  *
  *     a slot is reserved  <=>  one entry of one writer, empty, partial or complete, holds its key
  *
- * Volatile, rebuilt at attach: done_through, hints (where a create found its last anchor; known
- * uncommitted steps of a stream), items waiting for an earlier step, plan segments, scratch.
+ * Volatile, rebuilt at attach: done_through, hints (where a create found its last anchor; how many
+ * steps of a stream wait), skips (anchor.c), the index of steps that wait (known.c), items
+ * waiting for an earlier step, plan segments, scratch.
+ *
+ * The work of one datagram is bounded, whoever sent it. A unit is a link followed, or an entry or
+ * slot looked at. Beyond what it pays for itself (each of its steps and creates once), a PUSH
+ * spends at most RP_WORK_MAX units: then a create that would walk is answered NOT_YET, and steps
+ * that wait stay where they are until the next PUSH. Finding an anchor takes at most RP_WALK_MAX
+ * units, a look into the index RP_BUCKET_MAX. Opening and closing a writer looks at each entry of
+ * its window once.
  * Private to the table's files.
  */
 #ifndef RP_STORE_H
@@ -70,9 +78,8 @@ struct rp_writer { /* then `window` entries, then streams_max streams */
     uint64_t session; /* 0 = the place is free */
     uint64_t streams;
     uint64_t next_sequence; /* all below are reserved */
-    uint64_t reserve_to; /* where a reservation that needed several transactions has to go on to */
     uint64_t lost_total;
-    uint64_t reserved[3];
+    uint64_t reserved[4];
 };
 
 struct rp_plan_facts {
@@ -131,16 +138,21 @@ struct rp_table_layout {
     size_t writers;
     size_t parts; /* offsets in the local memory, which starts with the private struct */
     size_t hints;
+    size_t skips;
+    size_t known;
     size_t done;
     size_t nodes;
     size_t writer_bytes;
     uint32_t bitmap_words;
+    uint32_t known_words;
 };
 
 struct rp_hint { /* of one stream of one writer */
     uint64_t step; /* where the last create found its anchor: key 0 = nowhere yet */
     uint64_t key;
     uint64_t known; /* its partial and complete entries */
+    uint64_t waiting; /* of them, those counted in waiting_items */
+    uint64_t block; /* key of its newest step whose number is a multiple of RP_SKIP_BLOCK */
 };
 
 struct rp_rows { /* the window gather walked last: slots by distance from the anchor */
@@ -154,7 +166,11 @@ struct rp_rows { /* the window gather walked last: slots by distance from the an
 enum rp_store_limits {
     RP_STEPS_AHEAD =
         4, /* windows a step may lie ahead of its stream's newest one and still be believed */
-    RP_WALK_MAX = 4096, /* links a create follows at most to find its anchor */
+    RP_SKIP_BLOCK = 32, /* steps between two places of a stream that have a skip */
+    RP_WALK_MAX = 512, /* links and skips a create follows at most to find its anchor */
+    RP_BUCKET_MAX = 16, /* steps that wait under one hash; one more loses its place */
+    RP_WORK_MAX = 1 << 16, /* units a PUSH may spend on what is not its own: see above */
+    RP_WORK_COMMIT = 16, /* units that committing a step that waited, or losing it, counts for */
 
     RP_UPDATE_MAX = RP_MTU_MAX / 16, /* entries of one update */
     RP_UPDATE_AHEAD = 32, /* keys of an update whose words are on their way */
@@ -169,7 +185,12 @@ struct rp_table_private {
     uint8_t *steps;
     uint8_t *writers;
     struct rp_hint *hints; /* [writers_max][streams_max] */
+    uint32_t *skips; /* [capacity]: distances in keys, see anchor.c */
+    uint32_t *known; /* [writers_max][known_words]: see known.c */
     uint64_t *done_through; /* [writers_max]: the first sequence that is not done */
+    uint64_t salt; /* odd; what the index hashes with */
+    uint64_t work; /* units spent since the last check of a run or create */
+    uint64_t work_total; /* units ever spent: tests look at it */
     uint64_t mass_max;
     uint64_t head; /* of the header, as of the last settle */
     uint64_t waiting_items; /* steps that are complete and will be items once committed */
@@ -178,6 +199,8 @@ struct rp_table_private {
     uint32_t capacity;
     uint32_t step_bytes;
     uint32_t window;
+    uint32_t known_bits;
+    uint32_t known_words;
     uint32_t writers_max;
     uint32_t streams_max;
     uint32_t entry_words;
@@ -304,6 +327,13 @@ static inline int rp_entry_done(const struct rp_entry *entry) {
 static inline int rp_place_held(const struct rp_table_private *p, const struct rp_entry *entry) {
     return p->head - rp_key_of(entry->key) <= p->capacity;
 }
+static inline void rp_work_add(struct rp_table_private *p, uint64_t units) {
+    p->work += units;
+    p->work_total += units;
+}
+static inline int rp_work_left(const struct rp_table_private *p) {
+    return p->work < RP_WORK_MAX;
+}
 static inline uint64_t rp_entry_facts(uint64_t stream, uint64_t flags, uint64_t piece_count,
                                       uint64_t received) {
     return stream | flags << 16 | piece_count << 32 | received << 48;
@@ -335,9 +365,34 @@ int rp_table_sound(const struct rp_table_header *header, uint32_t number, char e
 
 /* ---- writer.c ---- */
 
-/* At attach: ends what a writer's interrupted run left between two transactions: a reservation, or
- * complete steps whose predecessor is stored. */
+/* At attach: ends what a writer's interrupted run left between two transactions: complete steps
+ * whose predecessor is stored. */
 void rp_writer_resume(struct rp_table *table, uint32_t writer);
+/* An entry that counts in waiting_items: complete, an item, and not abandoned. */
+int rp_entry_waits(const struct rp_table_private *p, uint32_t writer, uint64_t sequence);
+
+/* ---- known.c: by stream and step, the entries that are partial or complete ---- */
+
+uint32_t rp_known_bits(uint32_t window);
+/* Finds the entry that holds this step of the stream. 1 with its sequence; 0; -1 where there is
+ * none and no room for one either. */
+int rp_known_find(struct rp_table_private *p, uint32_t writer, uint32_t stream, uint64_t step,
+                  uint64_t *sequence);
+void rp_known_add(struct rp_table_private *p, uint32_t writer, uint64_t sequence);
+void rp_known_remove(struct rp_table_private *p, uint32_t writer, uint64_t sequence);
+/* The writer has none. */
+void rp_known_clear(struct rp_table_private *p, uint32_t writer);
+
+/* ---- anchor.c ---- */
+
+/* The stream's step of this number was committed under `key`. */
+void rp_skip_note(struct rp_table_private *p, uint32_t writer, uint32_t stream, uint64_t step,
+                  uint64_t key);
+static inline int rp_skip_wanted(uint64_t step) { /* a block's first step, or its last */
+    return (step + 1) % RP_SKIP_BLOCK <= 1;
+}
+/* At attach: the skips of a stream's steps that are stored. */
+void rp_skip_derive(struct rp_table_private *p, uint32_t writer, uint32_t stream);
 
 /* ---- store.c ---- */
 

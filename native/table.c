@@ -75,10 +75,11 @@ static void derive_writer(struct rp_table *table, uint32_t index) {
             p->done_through[index]++;
         }
         if (rp_entry_known(entry)) {
-            rp_hint_at(p, index, rp_entry_stream(entry))->known++;
+            rp_known_add(p, index, sequence);
         }
-        p->waiting_items += rp_state_of(entry->key) == RP_ENTRY_COMPLETE
-                            && rp_entry_flags(entry) & RP_RUN_ITEM;
+    }
+    for (uint32_t stream = 0; stream < writer->streams; stream++) {
+        rp_skip_derive(p, index, stream);
     }
 }
 
@@ -107,6 +108,7 @@ static void derive(struct rp_table *table) {
     memset(p->hints, 0, (size_t)p->writers_max * p->streams_max * sizeof *p->hints);
     memset(p->done_through, 0, p->writers_max * sizeof *p->done_through);
     for (uint32_t i = 0; i < p->writers_max; i++) {
+        rp_known_clear(p, i);
         if (rp_writer_at(p, i)->session != 0) {
             derive_writer(table, i);
         }
@@ -132,6 +134,11 @@ static void open_private(struct rp_table *table, const struct rp_table_memory *m
     p->steps = memory->steps;
     p->writers = state + layout->writers;
     p->hints = (struct rp_hint *)(local + layout->hints);
+    p->skips = (uint32_t *)(local + layout->skips);
+    p->known = (uint32_t *)(local + layout->known);
+    p->known_bits = rp_known_bits(f->window);
+    p->known_words = layout->known_words;
+    p->salt = UINT64_C(0x9E3779B97F4A7C15);
     p->done_through = (uint64_t *)(local + layout->done);
     p->mass_max = rp_tree_mass_max(f->capacity);
     p->writer_bytes = layout->writer_bytes;

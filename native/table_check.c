@@ -80,22 +80,24 @@ static void check_slot(const struct rp_table *table, uint32_t index) {
     }
 }
 
-/* Known entries of a stream: sequences, keys and steps rise together, beyond what is committed. */
-static void check_stream(const struct rp_table_private *p, uint32_t writer, uint32_t stream) {
+/* Known entries of a stream: each step once, none that is committed, and the index finds it. */
+static void check_stream(struct rp_table_private *p, uint32_t writer, uint32_t stream) {
     const struct rp_stream *state = rp_stream_at(p, writer, stream);
-    uint64_t step = state->next_step;
     uint64_t known = 0;
+    uint64_t waiting = 0;
+    uint64_t found;
     const struct rp_slot *last = state->head ? rp_alive(p, state->head) : 0;
     for (uint64_t s = p->done_through[writer]; s < rp_writer_at(p, writer)->next_sequence; s++) {
         const struct rp_entry *entry = rp_entry_at(p, writer, s);
         if (rp_entry_known(entry) && rp_entry_stream(entry) == stream) {
-            assert(entry->step >= step && rp_key_of(entry->key) > state->head);
-            assert(s >= state->abandoned);
-            step = entry->step + 1;
+            assert(entry->step >= state->next_step);
+            assert(rp_known_find(p, writer, stream, entry->step, &found) == 1 && found == s);
+            waiting += (uint64_t)rp_entry_waits(p, writer, s);
             known++;
         }
     }
     assert(known == rp_hint_at(p, writer, stream)->known);
+    assert(waiting == rp_hint_at(p, writer, stream)->waiting);
     if (last) {
         uint32_t depth = rp_item_depth(last->item);
         assert(state->depth
@@ -107,7 +109,7 @@ static void check_stream(const struct rp_table_private *p, uint32_t writer, uint
 }
 
 /* Returns how many slots the writer's entries hold reserved. */
-static uint64_t check_writer(const struct rp_table_private *p, uint32_t index, uint64_t *waiting) {
+static uint64_t check_writer(struct rp_table_private *p, uint32_t index, uint64_t *waiting) {
     const struct rp_writer *writer = rp_writer_at(p, index);
     uint64_t next = writer->next_sequence;
     uint64_t reserved = 0;
@@ -125,7 +127,7 @@ static uint64_t check_writer(const struct rp_table_private *p, uint32_t index, u
             assert(p->keys[rp_slot_of(p, key)] == rp_key_word(RP_SLOT_RESERVED, key));
             reserved++;
         }
-        *waiting += state == RP_ENTRY_COMPLETE && rp_entry_flags(entry) & RP_RUN_ITEM;
+        *waiting += (uint64_t)rp_entry_waits(p, index, s);
     }
     for (uint32_t stream = 0; stream < writer->streams; stream++) {
         check_stream(p, index, stream);
@@ -134,7 +136,7 @@ static uint64_t check_writer(const struct rp_table_private *p, uint32_t index, u
 }
 
 void rp_table_check(const struct rp_table *table) {
-    const struct rp_table_private *p = table->private;
+    struct rp_table_private *p = table->private;
     uint64_t held = 0;
     uint64_t waiting = 0;
     uint64_t reserved = 0;

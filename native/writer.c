@@ -6,15 +6,16 @@
  * common case, a run of whole steps that continues its stream, is one reservation, one copy and
  * one commit.
  *
- * Everything else goes step by step. Among the partial and complete entries of a stream,
- * sequences and steps rise together; a step that would break that was sent again under a newer
- * sequence, and the older one is done as lost:
+ * Everything else goes step by step. A step that cannot be committed yet waits: its entry is
+ * partial or complete, and known.c finds it again. At most one entry holds a step of a stream: a
+ * step sent again under a newer sequence makes the older one lost.
  *     a new arrival is lost  if its sequence was abandoned, its step is stored already, its slot
- *                            lies before the stream's newest step, or a newer sequence brought
- *                            the same or an earlier step
- *     it makes others lost   if they are older sequences with the same or a later step
- *     its slot is gone       it is lost, and so is every known later step of the stream; what was
- *                            reserved so far is abandoned
+ *                            lies before the stream's newest step, a newer sequence brought the
+ *                            same step, or the index has no room for it
+ *     its slot is gone       it is lost, and what was reserved so far for its stream is abandoned
+ *     it never can follow    it is lost when its turn comes to be committed and its slot lies
+ *                            before the stream's newest step; or when all sequences before it
+ *                            are done and it is not the stream's next step
  * A lost entry frees its slot at once, so reserved slots and entries under way stay one to one.
  */
 #include <assert.h>
@@ -42,6 +43,7 @@ int rp_writer_find(const struct rp_table *table, uint64_t session) {
 
 static void forget(struct rp_table_private *p, uint32_t writer) {
     memset(rp_hint_at(p, writer, 0), 0, p->streams_max * sizeof(struct rp_hint));
+    rp_known_clear(p, writer);
     p->done_through[writer] = 0;
 }
 
@@ -81,89 +83,79 @@ void rp_writer_progress(const struct rp_table *table, int index, struct rp_pushe
 
 /* ---- losing ---- */
 
-/* Adds to the intent that a sequence is done without having been stored. */
-static void lose(struct rp_table *table, uint32_t writer, struct rp_entry *entry) {
+int rp_entry_waits(const struct rp_table_private *p, uint32_t writer, uint64_t sequence) {
+    const struct rp_entry *entry = rp_entry_at(p, writer, sequence);
+    return rp_state_of(entry->key) == RP_ENTRY_COMPLETE && rp_entry_flags(entry) & RP_RUN_ITEM
+           && sequence >= rp_stream_at(p, writer, rp_entry_stream(entry))->abandoned;
+}
+
+/* A sequence that is not in the index is done without having been stored: one transaction, with
+ * what the intent holds. */
+static void lose_entry(struct rp_table *table, uint32_t index, uint64_t sequence) {
     struct rp_table_private *p = table->private;
+    struct rp_writer *writer = rp_writer_at(p, index);
+    struct rp_entry *entry = rp_entry_at(p, index, sequence);
     uint64_t key = rp_key_of(entry->key);
     assert(!rp_entry_done(entry));
-    if (rp_entry_known(entry)) {
-        rp_hint_at(p, writer, rp_entry_stream(entry))->known--;
-        p->waiting_items -= rp_state_of(entry->key) == RP_ENTRY_COMPLETE
-                            && rp_entry_flags(entry) & RP_RUN_ITEM;
-    }
     if (rp_place_held(p, entry)) {
         rp_intent_set(table->intent, &p->keys[rp_slot_of(p, key)], rp_key_word(RP_SLOT_FREE, key));
     }
     rp_intent_set(table->intent, &entry->key, rp_key_word(RP_ENTRY_LOST, key));
+    rp_intent_set(table->intent, &writer->lost_total, writer->lost_total + 1);
+    rp_store_commit(table);
+    rp_work_add(p, RP_WORK_COMMIT);
     table->counters[RP_COUNT_steps_lost_place]++;
 }
 
-static void lose_commit(struct rp_table *table, struct rp_writer *writer, uint64_t count) {
-    rp_intent_set(table->intent, &writer->lost_total, writer->lost_total + count);
-    rp_store_commit(table);
+static void lose(struct rp_table *table, uint32_t index, uint64_t sequence) {
+    if (rp_entry_known(rp_entry_at(table->private, index, sequence))) {
+        rp_known_remove(table->private, index, sequence);
+    }
+    lose_entry(table, index, sequence);
 }
 
-/* Loses the stream's known steps from `step` on among the sequences below `end`; several
- * transactions if many. */
-static void lose_known(struct rp_table *table, uint32_t index, uint32_t stream, uint64_t step,
-                       uint64_t end) {
+/* The slot of a step is gone: with it, what was reserved so far brings its stream nothing new. */
+static void lose_place(struct rp_table *table, uint32_t index, uint64_t sequence,
+                       uint32_t stream) {
     struct rp_table_private *p = table->private;
-    struct rp_writer *writer = rp_writer_at(p, index);
-    uint64_t count = 0;
-    if (rp_hint_at(p, index, stream)->known == 0) {
-        return;
+    struct rp_hint *hint = rp_hint_at(p, index, stream);
+    if (rp_entry_known(rp_entry_at(p, index, sequence))) {
+        rp_known_remove(p, index, sequence);
     }
-    for (uint64_t sequence = p->done_through[index]; sequence < end; sequence++) {
-        struct rp_entry *entry = rp_entry_at(p, index, sequence);
-        if (!rp_entry_known(entry) || rp_entry_stream(entry) != stream || entry->step < step) {
-            continue;
-        }
-        lose(table, index, entry);
-        count++;
-        if (rp_intent_room(table->intent) < 4) {
-            lose_commit(table, writer, count);
-            count = 0;
-        }
-    }
-    if (count > 0) {
-        lose_commit(table, writer, count);
-    }
+    rp_intent_set(table->intent, &rp_stream_at(p, index, stream)->abandoned,
+                  rp_writer_at(p, index)->next_sequence);
+    lose_entry(table, index, sequence);
+    p->waiting_items -= hint->waiting;
+    hint->waiting = 0;
 }
 
-/* The slot of `entry` is gone: with it go the stream's known later steps, and what was reserved for
- * more. */
-static void lose_place(struct rp_table *table, uint32_t index, struct rp_entry *entry,
-                       uint32_t stream, uint64_t step) {
-    struct rp_table_private *p = table->private;
-    struct rp_writer *writer = rp_writer_at(p, index);
-    lose_known(table, index, stream, step + 1, writer->next_sequence);
-    lose(table, index, entry);
-    rp_intent_set(table->intent, &rp_stream_at(p, index, stream)->abandoned, writer->next_sequence);
-    lose_commit(table, writer, 1);
+/* Nothing can make this entry a step of its stream any more: all sequences before it are done. */
+static int hopeless(const struct rp_table_private *p, uint32_t index,
+                    const struct rp_entry *entry) {
+    return !rp_place_held(p, entry)
+           || (rp_entry_known(entry)
+               && entry->step != rp_stream_at(p, index, rp_entry_stream(entry))->next_step);
 }
 
-/* Moves done_through on to the first entry that is not done. */
-static void pass_done(struct rp_table_private *p, uint32_t index) {
+/* Moves done_through on to the first entry that is not done; 0 = there is none. */
+static const struct rp_entry *pass_done(struct rp_table_private *p, uint32_t index) {
     uint64_t next = rp_writer_at(p, index)->next_sequence;
-    while (p->done_through[index] < next
-           && rp_entry_done(rp_entry_at(p, index, p->done_through[index]))) {
+    while (p->done_through[index] < next) {
+        const struct rp_entry *entry = rp_entry_at(p, index, p->done_through[index]);
+        if (!rp_entry_done(entry)) {
+            return entry;
+        }
         p->done_through[index]++;
     }
+    return 0;
 }
 
-/* The same, over entries whose slots are gone, too: nobody may ever send them again. */
+/* The same, over entries that cannot become steps any more. */
 static void advance(struct rp_table *table, uint32_t index) {
     struct rp_table_private *p = table->private;
-    struct rp_writer *writer = rp_writer_at(p, index);
-    pass_done(p, index);
-    while (p->done_through[index] < writer->next_sequence) {
-        struct rp_entry *entry = rp_entry_at(p, index, p->done_through[index]);
-        if (rp_place_held(p, entry)) {
-            return;
-        }
-        lose(table, index, entry);
-        lose_commit(table, writer, 1);
-        pass_done(p, index);
+    const struct rp_entry *entry;
+    while ((entry = pass_done(p, index)) && hopeless(p, index, entry) && rp_work_left(p)) {
+        lose(table, index, p->done_through[index]);
     }
 }
 
@@ -256,6 +248,7 @@ static int check_numbers(const struct rp_table *table, uint32_t index, const str
 int rp_writer_check(const struct rp_table *table, int index, const struct rp_run *run,
                     const uint8_t *bytes) {
     writer_of(table, index);
+    table->private->work = 0;
     int status = check_shape(table, run);
     status = status < 0 ? status : check_numbers(table, (uint32_t)index, run);
     if (status < 0 || !(run->flags & RP_RUN_PRIORITY)) {
@@ -332,53 +325,45 @@ static void store_in_order(struct rp_table *table, uint32_t index, const struct 
 }
 
 /* Commits the complete steps that follow the stream's newest one, as far as they are here. */
-static void commit_chain(struct rp_table *table, uint32_t index, uint32_t stream,
-                         uint64_t sequence) {
+static void commit_chain(struct rp_table *table, uint32_t index, uint32_t stream) {
     struct rp_table_private *p = table->private;
-    struct rp_hint *hint = rp_hint_at(p, index, stream);
     const struct rp_stream *state = rp_stream_at(p, index, stream);
-    for (; hint->known > 0 && sequence < rp_writer_at(p, index)->next_sequence; sequence++) {
+    uint64_t sequence;
+    while (rp_work_left(p) && rp_known_find(p, index, stream, state->next_step, &sequence) == 1) {
         struct rp_entry *entry = rp_entry_at(p, index, sequence);
-        if (!rp_entry_known(entry) || rp_entry_stream(entry) != stream) {
-            continue;
-        }
-        if (rp_state_of(entry->key) != RP_ENTRY_COMPLETE || entry->step != state->next_step) {
+        if (rp_state_of(entry->key) != RP_ENTRY_COMPLETE || !rp_place_held(p, entry)) {
             return;
         }
-        if (!rp_place_held(
-                p,
-                entry)) { /* only at attach: else the step before it held its place a moment ago */
+        if (rp_key_of(entry->key) < state->head) {
+            lose(table, index, sequence);
             return;
         }
         double priority;
         memcpy(&priority, &entry->priority, sizeof priority);
         struct rp_commit commit = {index, stream, sequence, 1, rp_entry_flags(entry), &priority};
-        hint->known--;
-        p->waiting_items -= (commit.flags & RP_RUN_ITEM) != 0;
+        rp_known_remove(p, index, sequence);
         rp_store_steps(table, &commit);
+        rp_work_add(p, RP_WORK_COMMIT);
     }
 }
 
-/* Whether an arrival for an empty entry comes too late; makes older ones lost that it replaces. */
+/* Whether an arrival for an empty entry comes too late; makes the older one lost that it replaces.
+ */
 static int superseded(struct rp_table *table, uint32_t index, uint32_t stream, uint64_t sequence,
                       uint64_t step) {
     struct rp_table_private *p = table->private;
     const struct rp_stream *state = rp_stream_at(p, index, stream);
     uint64_t key = rp_key_of(rp_entry_at(p, index, sequence)->key);
+    uint64_t other;
     if (sequence < state->abandoned || step < state->next_step || key < state->head) {
         return 1;
     }
-    if (rp_hint_at(p, index, stream)->known == 0) {
+    int found = rp_known_find(p, index, stream, step, &other);
+    if (found == 1 && other < sequence) {
+        lose(table, index, other);
         return 0;
     }
-    for (uint64_t newer = sequence + 1; newer < rp_writer_at(p, index)->next_sequence; newer++) {
-        const struct rp_entry *entry = rp_entry_at(p, index, newer);
-        if (rp_entry_known(entry) && rp_entry_stream(entry) == stream && entry->step <= step) {
-            return 1;
-        }
-    }
-    lose_known(table, index, stream, step, sequence);
-    return 0;
+    return found != 0;
 }
 
 /* One step, or one piece of one, whose entry is empty or partial and whose slot is there. */
@@ -386,7 +371,8 @@ static void store_piece(struct rp_table *table, uint32_t index, const struct rp_
                         uint32_t i, const uint8_t *bytes) {
     struct rp_table_private *p = table->private;
     struct rp_intent *intent = table->intent;
-    struct rp_entry *entry = rp_entry_at(p, index, run->sequence + i);
+    uint64_t sequence = run->sequence + i;
+    struct rp_entry *entry = rp_entry_at(p, index, sequence);
     uint64_t key = rp_key_of(entry->key);
     int fresh = rp_state_of(entry->key) == RP_ENTRY_EMPTY;
     uint32_t received = fresh ? 1 : rp_entry_received(entry) + 1u;
@@ -414,9 +400,11 @@ static void store_piece(struct rp_table *table, uint32_t index, const struct rp_
     rp_intent_set(intent, &entry->facts,
                   rp_entry_facts(run->stream, flags, run->piece_count, received));
     rp_intent_set(intent, &entry->key, rp_key_word(state, key));
+    if (!fresh) {
+        rp_known_remove(p, index, sequence);
+    }
     rp_store_commit(table);
-    rp_hint_at(p, index, run->stream)->known += (uint64_t)fresh;
-    p->waiting_items += state == RP_ENTRY_COMPLETE && flags & RP_RUN_ITEM;
+    rp_known_add(p, index, sequence);
 }
 
 static int piece_repeated(const struct rp_entry *entry, const struct rp_run *run) {
@@ -434,38 +422,44 @@ static void store_step(struct rp_table *table, uint32_t index, const struct rp_r
     if (forgotten(p, rp_writer_at(p, index), sequence) || rp_entry_done(entry)) {
         table->counters[RP_COUNT_pushes_repeated]++;
     } else if (!rp_place_held(p, entry)) {
-        lose_place(table, index, entry,
-                   rp_entry_known(entry) ? rp_entry_stream(entry) : run->stream,
-                   rp_entry_known(entry) ? entry->step : run->step + i);
+        lose_place(table, index, sequence,
+                   rp_entry_known(entry) ? rp_entry_stream(entry) : run->stream);
     } else if (piece_repeated(entry, run)) {
         table->counters[RP_COUNT_pushes_repeated]++;
     } else if (rp_state_of(entry->key) == RP_ENTRY_EMPTY
                && superseded(table, index, run->stream, sequence, run->step + i)) {
-        lose(table, index, entry);
-        lose_commit(table, rp_writer_at(p, index), 1);
+        lose(table, index, sequence);
     } else {
         store_piece(table, index, run, i, bytes);
-        commit_chain(table, index, run->stream, sequence);
+        commit_chain(table, index, run->stream);
     }
 }
 
-/* What the run's sequences have come to: its first steps stored, its last ones lost. */
+/* What the run's sequences have come to: its first steps stored, its last ones lost. Its key is
+ * told where the keys of all its steps are at hand and follow one another. They do not where
+ * another writer's step came between two reservations: then a client that counted on from the
+ * first key would name steps that are not its own. */
 static void answer_run(const struct rp_table_private *p, uint32_t index, const struct rp_run *run,
                        struct rp_run_done *done) {
     const struct rp_writer *writer = rp_writer_at(p, index);
     uint64_t end = run->sequence + run->count;
     uint64_t sequence = run->sequence;
+    uint64_t first = rp_entry_at(p, index, sequence)->key; /* state and key in one word */
+    int consecutive = !forgotten(p, writer, sequence);
     memset(done, 0, sizeof *done);
-    if (!forgotten(p, writer, sequence)) {
-        done->key = rp_key_of(rp_entry_at(p, index, sequence)->key);
-    }
-    for (; sequence < end; sequence++) {
-        const struct rp_entry *entry = rp_entry_at(p, index, sequence);
-        if (!forgotten(p, writer, sequence) && rp_state_of(entry->key) != RP_ENTRY_COMMITTED) {
+    for (uint64_t key = first; sequence < end; sequence++, key++) {
+        uint64_t word = rp_entry_at(p, index, sequence)->key;
+        if (rp_state_of(word) != RP_ENTRY_COMMITTED && !forgotten(p, writer, sequence)) {
             break;
         }
-        done->committed++;
+        consecutive &= word == key;
     }
+    done->committed = (uint16_t)(sequence - run->sequence);
+    for (uint64_t open = sequence; open < end; open++) {
+        uint64_t key = rp_key_of(first) + (open - run->sequence);
+        consecutive &= rp_key_of(rp_entry_at(p, index, open)->key) == key;
+    }
+    done->key = consecutive ? rp_key_of(first) : 0;
     for (; end > sequence; end--) {
         if (rp_state_of(rp_entry_at(p, index, end - 1)->key) != RP_ENTRY_LOST) {
             break;
@@ -476,12 +470,9 @@ static void answer_run(const struct rp_table_private *p, uint32_t index, const s
 
 void rp_writer_resume(struct rp_table *table, uint32_t index) {
     struct rp_table_private *p = table->private;
-    struct rp_writer *writer = rp_writer_at(p, index);
-    if (writer->next_sequence < writer->reserve_to) {
-        rp_store_reserve(table, index, writer->reserve_to);
-    }
-    for (uint32_t stream = 0; stream < writer->streams; stream++) {
-        commit_chain(table, index, stream, p->done_through[index]);
+    for (uint32_t stream = 0; stream < rp_writer_at(p, index)->streams; stream++) {
+        p->work = 0;
+        commit_chain(table, index, stream);
     }
     pass_done(p, index);
 }
@@ -501,6 +492,7 @@ void rp_writer_run(struct rp_table *table, int writer, const struct rp_run *run,
         for (uint32_t i = 0; i < run->count; i++) {
             store_step(table, index, run, i, bytes);
         }
+        commit_chain(table, index, run->stream); /* what an earlier datagram had to leave */
     }
     advance(table, index);
     answer_run(p, index, run, done);

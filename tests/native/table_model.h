@@ -161,15 +161,10 @@ static inline void model_lose(struct model_writer *w, struct model_sequence *s) 
     w->lost_total++;
 }
 
-/* The slot is gone: the step, and all known later ones of its stream. */
+/* The slot is gone: what was reserved so far brings its stream nothing new. */
 static inline void model_lose_place(struct model_writer *w, struct model_sequence *s,
-                                    uint32_t stream, uint64_t step) {
+                                    uint32_t stream) {
     model_lose(w, s);
-    for (uint64_t q = w->done_through; q < w->next_sequence; q++) {
-        if (model_known(&w->sequence[q], stream) && w->sequence[q].step > step) {
-            model_lose(w, &w->sequence[q]);
-        }
-    }
     w->stream[stream].abandoned = w->next_sequence;
 }
 
@@ -199,34 +194,35 @@ static inline void model_commit(struct model *m, uint32_t writer, struct model_s
     }
 }
 
+/* The one sequence that waits with this step of the stream; null = none. */
+static inline struct model_sequence *model_waits(struct model_writer *w, uint32_t stream,
+                                                 uint64_t step) {
+    for (uint64_t q = w->done_through; q < w->next_sequence; q++) {
+        if (model_known(&w->sequence[q], stream) && w->sequence[q].step == step) {
+            return &w->sequence[q];
+        }
+    }
+    return NULL;
+}
+
 static inline void model_chain(struct model *m, uint32_t writer, uint32_t stream) {
     struct model_writer *w = &m->writer[writer];
-    for (uint64_t q = w->done_through; q < w->next_sequence; q++) {
-        struct model_sequence *s = &w->sequence[q];
-        if (!model_known(s, stream) || s->state != MODEL_COMPLETE
-            || s->step != w->stream[stream].next_step) {
-            continue;
+    struct model_sequence *s;
+    while ((s = model_waits(w, stream, w->stream[stream].next_step)) != NULL
+           && s->state == MODEL_COMPLETE && model_held(m, s->key)) {
+        if (s->key < w->stream[stream].head) {
+            model_lose(w, s);
+        } else {
+            model_commit(m, writer, s);
         }
-        if (!model_held(m, s->key)) {
-            model_lose_place(w, s, stream, s->step);
-            return;
-        }
-        model_commit(m, writer, s);
     }
 }
 
-static inline int model_too_late(const struct model_writer *w, uint64_t q, uint32_t stream,
+static inline int model_too_late(struct model_writer *w, uint64_t q, uint32_t stream,
                                  uint64_t step) {
     const struct model_stream *state = &w->stream[stream];
-    if (q < state->abandoned || step < state->next_step || w->sequence[q].key < state->head) {
-        return 1;
-    }
-    for (uint64_t newer = q + 1; newer < w->next_sequence; newer++) {
-        if (model_known(&w->sequence[newer], stream) && w->sequence[newer].step <= step) {
-            return 1;
-        }
-    }
-    return 0;
+    return q < state->abandoned || step < state->next_step || w->sequence[q].key < state->head
+           || model_waits(w, stream, step) > &w->sequence[q];
 }
 
 static inline void model_arrive(struct model *m, uint32_t writer, const struct rp_run *run,
@@ -239,8 +235,7 @@ static inline void model_arrive(struct model *m, uint32_t writer, const struct r
         return;
     }
     if (!model_held(m, s->key)) {
-        int known = s->state != MODEL_EMPTY;
-        model_lose_place(w, s, known ? s->stream : run->stream, known ? s->step : step);
+        model_lose_place(w, s, s->state != MODEL_EMPTY ? s->stream : run->stream);
         return;
     }
     uint16_t flags = i + 1 < run->count ? run->flags & ~RP_RUN_END : run->flags;
@@ -249,10 +244,9 @@ static inline void model_arrive(struct model *m, uint32_t writer, const struct r
             model_lose(w, s);
             return;
         }
-        for (uint64_t older = w->done_through; older < q; older++) {
-            if (model_known(&w->sequence[older], run->stream) && w->sequence[older].step >= step) {
-                model_lose(w, &w->sequence[older]);
-            }
+        struct model_sequence *older = model_waits(w, run->stream, step);
+        if (older) {
+            model_lose(w, older);
         }
         *s = (struct model_sequence){.state = MODEL_PARTIAL,
                                      .stream = run->stream,
@@ -281,7 +275,9 @@ static inline void model_run(struct model *m, uint32_t writer, const struct rp_r
     }
     while (w->done_through < w->next_sequence) {
         struct model_sequence *s = &w->sequence[w->done_through];
-        if (s->state < MODEL_COMMITTED && model_held(m, s->key)) {
+        int never = !model_held(m, s->key)
+                    || (s->state != MODEL_EMPTY && s->step != w->stream[s->stream].next_step);
+        if (s->state < MODEL_COMMITTED && !never) {
             break;
         }
         if (s->state < MODEL_COMMITTED) {
@@ -312,6 +308,9 @@ static inline void model_answer(const struct model *m, uint32_t writer, const st
                                                            : 0;
     done->key = run->sequence < memory ? 0 : w->sequence[run->sequence].key;
     uint64_t q = run->sequence;
+    for (uint64_t i = 1; i < run->count; i++) { /* told only where it tells all keys */
+        done->key = w->sequence[q + i].key == w->sequence[q].key + i ? done->key : 0;
+    }
     for (;
          q < run->sequence + run->count && (q < memory || w->sequence[q].state == MODEL_COMMITTED);
          q++) {

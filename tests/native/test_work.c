@@ -1,0 +1,174 @@
+/* Goal: what one datagram of a writer may cost is bounded, whatever its numbers say.
+ *
+ * A large window and long streams, and the arrivals that are worst for them: creates near and far
+ * in turn, steps that arrive last first, an index filled with one hash. The table counts links
+ * followed and entries looked at (store.h says which); no wall time is measured.
+ */
+#include "check.h"
+#include "store.h"
+#define MODEL_KEYS 1
+#define MODEL_SEQUENCES 1
+#include "table_fixture.h"
+
+enum { WINDOW = 8192, CAPACITY = 1 << 19, STEP_BYTES = 8 };
+
+static const struct rp_column columns[] = {{0, 8, 0}};
+static const struct rp_pick ahead[] = {{0, 0}, {0, 3}};
+static const struct rp_pick row[] = {{0, 0}};
+static const struct rp_plan window_plan[] = {{"ahead", ahead, 2}};
+static const struct rp_plan row_plan[] = {{"row", row, 1}};
+
+static struct rp_table_config config_of(int windows) {
+    return (struct rp_table_config){.name = "work",
+                                    .capacity = CAPACITY,
+                                    .step_bytes = STEP_BYTES,
+                                    .columns = columns,
+                                    .column_count = 1,
+                                    .plans = windows ? window_plan : row_plan,
+                                    .plan_count = 1,
+                                    .alpha = 0.5,
+                                    .writers_max = 2,
+                                    .streams_max = 2,
+                                    .window = WINDOW,
+                                    .pieces_max = 1};
+}
+
+static struct fixture t;
+static uint64_t bytes[512];
+
+static struct rp_run_done send_run(int writer, uint64_t sequence, uint64_t step, uint16_t stream,
+                                   uint16_t count) {
+    struct rp_run_done done;
+    struct rp_run run = {sequence, step, stream, 0, count, 0, 1, 0, count * STEP_BYTES};
+    int status = rp_writer_check(&t.table, writer, &run, (const uint8_t *)bytes);
+    CHECK(status == 0, "%s", rp_status_name(status));
+    rp_writer_run(&t.table, writer, &run, (const uint8_t *)bytes, &done);
+    return done;
+}
+
+/* As a PUSH does: checked, counted for the limiter, then made. Returns the most units one took. */
+static uint64_t create(int writer, uint64_t step, int wanted) {
+    struct rp_create create = {.step = step, .priority = 1};
+    uint64_t before = t.table.private->work_total;
+    CHECK(rp_writer_check_create(&t.table, writer, &create) == 0);
+    rp_writer_create_items(&t.table, writer, &create);
+    int status = rp_writer_create(&t.table, writer, &create);
+    CHECK(status == wanted, "create of step %" PRIu64 ": %s", step, rp_status_name(status));
+    return t.table.private->work_total - before;
+}
+
+/* Every anchor that is stored is found, in few moves, wherever the last one was. */
+static void anchors_far_and_near(void) {
+    struct rp_table_config config = config_of(1);
+    uint64_t worst = 0;
+    fixture_open(&t, &config, 1);
+    int a = rp_writer_open(&t.table, 5, 2), b = rp_writer_open(&t.table, 6, 2);
+    uint64_t end = CAPACITY + CAPACITY / 2, step = 0;
+    for (; step < end; step += 16) { /* b's steps lie between, so that links have lengths */
+        send_run(a, step, step, 0, 16);
+        if (step / 16 % 3 == 0) {
+            send_run(b, step / 48, step / 48, 0, 1);
+        }
+    }
+    rp_table_check(&t.table);
+    uint64_t last = step - 1, oldest = last;
+    uint64_t stored = (uint64_t)CAPACITY * 48 / 49 - 64;
+    for (uint64_t far = stored, i = 0; far > 1000; far -= far / 64 + 1, i++) {
+        if (i == 100) {
+            fixture_attach(&t); /* skips are derived anew */
+        }
+        uint64_t near = create(a, last - 4 - i, RP_OK), back = create(a, last - far, RP_OK);
+        worst = near > worst ? near : worst;
+        worst = back > worst ? back : worst;
+        oldest = last - far < oldest ? last - far : oldest;
+    }
+    create(a, oldest, RP_EXISTS);
+    create(a, last - CAPACITY, RP_OVERWRITTEN);
+    create(a, last, RP_NOT_YET);
+    printf("  at most %" PRIu64 " units a create\n", worst);
+    CHECK(worst <= RP_WALK_MAX, "%" PRIu64 " units", worst);
+    rp_table_check(&t.table);
+    fixture_close(&t);
+    check_group("an anchor is found however far it is");
+}
+
+/* One datagram's creates, each as far as can be: past its budget they are put off, not refused. */
+static void creates_put_off(void) {
+    struct rp_table_config config = config_of(1);
+    struct rp_create far = {.step = 0, .priority = 1}, near = far;
+    uint64_t before, answers[RP_STATUS_COUNT] = {0};
+    fixture_open(&t, &config, 1);
+    int a = rp_writer_open(&t.table, 5, 2);
+    for (uint64_t step = 0; step < CAPACITY / 2; step += 16) {
+        send_run(a, step, step, 0, 16);
+    }
+    CHECK(rp_writer_check_create(&t.table, a, &far) == 0);
+    before = t.table.private->work_total;
+    for (uint64_t i = 0; i < RP_MTU_MAX / sizeof far; i++) {
+        far.step = i;
+        near.step = CAPACITY / 2 - 8 - i;
+        answers[rp_writer_create(&t.table, a, i % 2 ? &near : &far)]++;
+    }
+    uint64_t spent = t.table.private->work_total - before;
+    CHECK(spent < RP_WORK_MAX + RP_WALK_MAX + 4, "%" PRIu64 " units", spent);
+    CHECK(answers[RP_OK] + answers[RP_NOT_YET] == RP_MTU_MAX / sizeof far
+          && answers[RP_NOT_YET] > 0);
+    create(a, 2000, RP_OK); /* the next datagram has its own budget */
+    fixture_close(&t);
+    check_group("creates beyond a datagram's budget are put off");
+}
+
+/* Steps arrive last first, then the hole is filled: nothing is scanned, and what became ready goes
+ * in as the budget allows. */
+static void arrivals_backwards(void) {
+    struct rp_table_config config = config_of(0);
+    uint64_t worst = 0, budget = 0;
+    fixture_open(&t, &config, 1);
+    int a = rp_writer_open(&t.table, 5, 2);
+    send_run(a, 0, 0, 0, 1);
+    for (uint64_t i = WINDOW; i > 1; i--) {
+        uint64_t before = t.table.private->work_total;
+        send_run(a, i, i, 0, 1);
+        uint64_t spent = t.table.private->work_total - before;
+        worst = i < WINDOW && spent > worst ? spent : worst;
+    }
+    CHECK(worst <= 4 * RP_BUCKET_MAX, "an arrival cost %" PRIu64 " units", worst);
+    uint64_t before = t.table.private->work_total;
+    struct rp_run_done done = send_run(a, 1, 1, 0, 1);
+    budget = t.table.private->work_total - before;
+    CHECK(done.committed == 1 && budget >= RP_WORK_MAX
+              && budget < RP_WORK_MAX + 2 * RP_WORK_COMMIT,
+          "filling the hole cost %" PRIu64 " units", budget);
+    for (int repeat = 0; repeat < 3; repeat++) {
+        done = send_run(a, WINDOW, WINDOW, 0, 1);
+    }
+    CHECK(done.committed == 1, "a repeat goes on with what was left");
+    struct rp_pushed progress;
+    rp_writer_progress(&t.table, a, &progress);
+    CHECK(progress.done_through == WINDOW + 1 && progress.lost_total == 0);
+    rp_table_check(&t.table);
+    fixture_close(&t);
+    check_group("arrivals in the worst order are not scanned for");
+}
+
+/* Another writer's step lies between two of a run: no key is told that is not the run's. */
+static void keys_of_a_run_cut_anew(void) {
+    struct rp_table_config config = config_of(0);
+    fixture_open(&t, &config, 1);
+    int a = rp_writer_open(&t.table, 5, 1), b = rp_writer_open(&t.table, 6, 1);
+    struct rp_run_done one = send_run(a, 0, 0, 0, 1), other = send_run(b, 0, 0, 0, 1);
+    CHECK(one.key == CAPACITY && other.key == CAPACITY + 1);
+    struct rp_run_done whole = send_run(a, 0, 0, 0, 3), rest = send_run(a, 1, 1, 0, 2);
+    CHECK(whole.committed == 3 && whole.key == 0, "key %" PRIu64 " told", whole.key);
+    CHECK(rest.committed == 2 && rest.key == CAPACITY + 2, "key %" PRIu64 " told", rest.key);
+    fixture_close(&t);
+    check_group("a run is answered with keys that are its own");
+}
+
+int main(void) {
+    anchors_far_and_near();
+    creates_put_off();
+    arrivals_backwards();
+    keys_of_a_run_cut_anew();
+    return check_done("test_work");
+}
