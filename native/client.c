@@ -254,6 +254,7 @@ static int dispatch(struct rp_client *client, const struct rp_view *view) {
     case RP_OP_UPDATE: return rp_client_update_answer(client, view);
     case RP_OP_PUBLISH: return rp_client_publish_answer(client, view);
     case RP_OP_BLOB: return rp_client_blob_answer(client, view);
+    case RP_OP_CANCEL: return 1; /* whatever it says, nobody waits for it */
     default: return rp_client_request_answer(client, view);
     }
 }

@@ -146,6 +146,14 @@ static void send_session(struct rp_client *client) {
     }
 }
 
+/* Small and answered by a status alone: they need no credit. */
+static int send_cancels(struct rp_client *client) {
+    while (client->cancel_count > 0 && lease(client, 1)) {
+        rp_client_cancel_send(client);
+    }
+    return client->cancel_count > 0;
+}
+
 /* Asks each sender in turn until all have been refused in a row, or there is no room. Returns 1
  * where only packets were lacking. */
 static int send_requests(struct rp_client *client) {
@@ -175,7 +183,7 @@ uint32_t rp_client_out_turn(struct rp_client *client, struct rp_port *port) {
     send_session(client);
     int hungry = client->session.due != 0;
     if (client->session.state == SESSION_OPEN && !client->session.echoing) {
-        hungry |= send_requests(client);
+        hungry |= send_cancels(client) | send_requests(client);
     }
     client->hungry = (uint8_t)hungry;
     flush(client);

@@ -109,6 +109,10 @@ enum client_sending rp_client_sample_send(struct rp_client *client, struct clien
 int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view);
 int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view);
 void rp_client_sample_round(struct rp_client *client, struct client_ticket *ticket);
+/* Given up by this end before it was drawn: the server is told, at the next sending. */
+void rp_client_sample_withdraw(struct rp_client *client, const struct client_ticket *ticket);
+/* Sends one of these. */
+void rp_client_cancel_send(struct rp_client *client);
 int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticket, int status);
 int rp_client_land_columns(struct client_sample *sample);
 /* Scatters bytes [offset, offset + size) of the round's stream; 0 where they cannot be what was

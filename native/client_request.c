@@ -131,6 +131,7 @@ void rp_client_ticket_finish(struct rp_client *client, struct client_ticket *tic
     rp_client_timer_stop(client, &ticket->again);
     rp_client_sender_remove(client, &ticket->sender);
     if (ticket->op == RP_OP_SAMPLE) {
+        rp_client_sample_withdraw(client, ticket);
         unlist_sample(client, ticket);
     }
     if (client->publisher == rp_client_ticket_index(client, ticket)) {
@@ -333,6 +334,7 @@ int rp_client_close(struct rp_client *client, uint64_t deadline_ns) {
             rp_client_ticket_finish(client, &client->tickets[i], -RP_CLOSED);
         }
     }
+    client->cancel_count = 0; /* every place goes with the session */
     for (uint32_t i = 0; i < client->options.tables_max; i++) {
         rp_client_writer_end(client, &client->writers[i], -RP_CLOSED);
     }

@@ -92,6 +92,26 @@ void rp_client_sample_round(struct rp_client *client, struct client_ticket *tick
     rp_client_sender_add(client, &ticket->sender);
 }
 
+/* A refusal by the server needs no telling. The datagram is sent once: where it is lost, the wait
+ * ends by time, as it is not asked for again. */
+void rp_client_sample_withdraw(struct rp_client *client, const struct client_ticket *ticket) {
+    int by_us = ticket->status == -RP_BLOCKED || ticket->status == -RP_TIMEOUT
+                || ticket->status == -RP_CLOSED || ticket->status == -RP_SHORT_BATCH;
+    if (by_us && ticket->id != 0 && !sample_of(client, ticket)->drawn
+        && client->session.state == SESSION_OPEN && client->cancel_count < CLIENT_CANCELS_MAX) {
+        client->cancels[client->cancel_count++] =
+            (struct client_cancel){ticket->id, ticket->table};
+        client->hungry = 1;
+    }
+}
+
+void rp_client_cancel_send(struct rp_client *client) {
+    const struct client_cancel *last = &client->cancels[--client->cancel_count];
+    struct rp_cancel cancel = {.request = last->id, .op = RP_OP_SAMPLE};
+    memcpy(rp_client_out_body(client), &cancel, sizeof cancel);
+    rp_client_out_seal(client, RP_OP_CANCEL, last->table, last->id, sizeof cancel);
+}
+
 /* A redraw that cannot be had leaves the batch as it is, with its holes. */
 int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticket, int status) {
     const struct client_sample *sample = sample_of(client, ticket);

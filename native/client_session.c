@@ -210,6 +210,7 @@ static void opened_now(struct rp_client *client, const struct rp_opened *opened,
     session->opened_before = 1;
     client->sample_id = 0;
     client->publish_id = 0;
+    client->cancel_count = 0;
     rp_client_timer_stop(client, &session->handshake);
     rp_client_timer_stop(client, &session->connect);
     rp_client_timer_set(client, &session->keepalive, client->now_ns + session->keepalive_ns);

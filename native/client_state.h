@@ -44,6 +44,7 @@ enum client_limits {
 };
 enum { CLIENT_NONE = 0xFFFF };
 #define CLIENT_MS 1000000ull
+#define CLIENT_CANCELS_MAX 64 /* beyond these the server's time ends the wait */
 #define CLIENT_REASK_NS (500 * CLIENT_MS) /* notes at the server can be lost with it */
 #define CLIENT_BUSY_NS (50 * CLIENT_MS)
 #define CLIENT_PROBES_SILENT 3 /* repeats without an answer after which nobody holds it back */
@@ -438,6 +439,11 @@ struct rp_client {
     struct client_ticket *tickets;
     uint16_t ticket_free;
     uint16_t sample_first; /* tickets of samples under way, in the order of posting */
+    struct client_cancel { /* samples given up while they may wait at the server, to be withdrawn */
+        uint64_t id;
+        uint16_t table;
+    } cancels[CLIENT_CANCELS_MAX];
+    uint32_t cancel_count;
     uint16_t publisher;    /* the ticket whose publication is under way: one at a time */
     struct client_slot *slots;
     uint8_t *slot_memory; /* slot_bytes for each: bitmaps and map */

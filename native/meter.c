@@ -13,6 +13,7 @@ static const char *const names[RP_OP_COUNT] = {
     [RP_OP_WRITER] = "writer", [RP_OP_PUSH] = "push",     [RP_OP_SAMPLE] = "sample",
     [RP_OP_PULL] = "pull",     [RP_OP_UPDATE] = "update", [RP_OP_PUBLISH] = "publish",
     [RP_OP_BLOB] = "blob",     [RP_OP_STATS] = "stats",   [RP_OP_RESET] = "reset",
+    [RP_OP_CANCEL] = "cancel",
 };
 
 const char *rp_operation_name(int operation) {

@@ -35,6 +35,7 @@ static const struct operation {
     [RP_OP_BLOB] = {rp_serve_blob, sizeof(struct rp_blob_request), SESSION, 0, 1},
     [RP_OP_STATS] = {rp_serve_stats, sizeof(struct rp_stats_request), SESSION, 0, 0},
     [RP_OP_RESET] = {rp_serve_reset, sizeof(struct rp_reset), SESSION, 0, 1},
+    [RP_OP_CANCEL] = {rp_serve_cancel, sizeof(struct rp_cancel), SESSION, 0, 1},
 };
 
 /* ---- counting refusals ---- */

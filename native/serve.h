@@ -98,6 +98,7 @@ int rp_serve_publish(struct rp_call *call);
 int rp_serve_blob(struct rp_call *call);
 int rp_serve_stats(struct rp_call *call);
 int rp_serve_reset(struct rp_call *call);
+int rp_serve_cancel(struct rp_call *call);
 
 /* Draws for a request that may go on now and sends its first train: also for the waiting. */
 int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request);

@@ -105,6 +105,42 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
     return sizeof blocked;
 }
 
+/* ---- withdrawal ---- */
+
+/* A sample that was not drawn never will be: its id counts as done, so that a copy of the request
+ * that comes late is FORGOTTEN and takes no place. */
+static void use_up(struct rp_call *call, uint64_t id) {
+    struct rp_once *once = &rp_serve_session(call)->sample;
+    enum rp_once_state state = rp_once_look(once, id);
+    if (state == RP_ONCE_NEW || state == RP_ONCE_OPEN) {
+        rp_once_take(once, &call->server->intent, id, 1);
+        rp_intent_commit(&call->server->intent);
+    }
+}
+
+int rp_serve_cancel(struct rp_call *call) {
+    const struct rp_cancel *cancel = (const void *)call->view.body;
+    const struct rp_table *table = rp_serve_table(call);
+    if (table == NULL) {
+        return -RP_UNKNOWN_TABLE;
+    }
+    if (cancel->reserved[0] != 0 || cancel->reserved[1] != 0 || cancel->reserved[2] != 0) {
+        return -RP_BAD_RESERVED;
+    }
+    if ((cancel->op != RP_OP_SAMPLE && cancel->op != RP_OP_PUSH) || cancel->request == 0) {
+        return -RP_BAD_ARGUMENT;
+    }
+    enum rp_wait_kind kind = cancel->op == RP_OP_PUSH ? RP_WAIT_PUSH : RP_WAIT_SAMPLE;
+    if (rp_wait_find(call->server, kind, call->session, table->number, cancel->request)) {
+        rp_wait_remove(call->server, kind, call->session, table->number);
+        rp_server_count(call->server, RP_COUNT_waits_withdrawn);
+    }
+    if (kind == RP_WAIT_SAMPLE) {
+        use_up(call, cancel->request);
+    }
+    return 0;
+}
+
 /* ---- release ---- */
 
 /* A call that no datagram started: the answer goes where the session is. */

@@ -71,14 +71,14 @@ enum rp_op {
     RP_OP_BLOB = 13,   /* asks for datagrams of a blob: a table's spec, or weights */
     RP_OP_STATS = 14,  /* the server's counters */
     RP_OP_RESET = 15,  /* empties a table: a new epoch */
-    RP_OP_COUNT = 16,  /* the operations served here lie below this */
+    RP_OP_CANCEL = 16, /* withdraws a request that waits */
+    RP_OP_COUNT = 17,  /* the operations served here lie below this */
     RP_ANSWER = 0x80,
 };
 
 /* Numbers that are given away for good. Until one is served it is answered BAD_OP like any other
  * number from RP_OP_COUNT to 127. */
 enum rp_op_reserved {
-    RP_OP_CANCEL = 16,     /* withdraws a request that waits: struct rp_cancel */
     RP_OP_CHECKPOINT = 17, /* writes the tables to a file */
     RP_OP_CREATE = 18,     /* makes a table */
     RP_OP_DROP = 19,       /* removes a table */
@@ -221,7 +221,8 @@ struct rp_refused {
     uint16_t reserved;
 };
 
-/* Withdraws a request of this session that waits for the limiter. */
+/* Withdraws a SAMPLE or PUSH of this session that waits, from the queue of the header's table. A
+ * SAMPLE's id is used up by it. The answer is a status alone. */
 struct rp_cancel {
     uint64_t request; /* its id */
     uint16_t op;      /* its operation */

@@ -349,6 +349,56 @@ static void situation_stood_still(void)
     check_group("9 who is heard in what waits is not given up");
 }
 
+static struct script_answer cancel(struct room *room, struct script_client *client, uint16_t op,
+                                   uint64_t request, uint16_t table)
+{
+    struct rp_cancel body = {.request = request, .op = op};
+    return script_ask(&room->script, client, RP_OP_CANCEL, table, request, &body, sizeof body);
+}
+
+/* 10. Given a sample and a push that wait, and are withdrawn, once and again. Expect their places
+ *     gone, who stood behind served at once, a late copy of the sample FORGOTTEN, and nothing drawn
+ *     or charged; a sample that was drawn stays so; what makes no sense is refused. */
+static void situation_withdrawn(void)
+{
+    struct room room;
+    fresh(&room);
+    CHECK(fill(&room, 5) == RP_OK);
+    CHECK(sample(&room, &room.other, 3, 6) == RP_BLOCKED);
+    CHECK(sample(&room, &room.third, 1, 4) == RP_BLOCKED);
+    CHECK_STATUS(cancel(&room, &room.other, RP_OP_SAMPLE, 3, 1), RP_OK);
+    CHECK(answered(&room, &room.third, RP_OP_SAMPLE, 1, RP_OK), "in the same turn");
+    CHECK_STATUS(cancel(&room, &room.other, RP_OP_SAMPLE, 3, 1), RP_OK);
+    CHECK(sample(&room, &room.other, 3, 6) == RP_FORGOTTEN);
+    CHECK_STATUS(cancel(&room, &room.third, RP_OP_SAMPLE, 1, 1), RP_OK);
+    CHECK(sample(&room, &room.third, 1, 4) == RP_OK, "answered from its record");
+    CHECK(sample(&room, &room.other, 2, 1) == RP_OK);
+    CHECK(sample(&room, &room.other, 4, 1) == RP_BLOCKED);
+    script_kill(&room.script);
+    CHECK(sample(&room, &room.other, 3, 6) == RP_FORGOTTEN);
+    CHECK(info(&room).sampled == 5 && info(&room).inserted == 5);
+
+    uint64_t sequence = 0;
+    room.epoch = script_writer(&room.script, &room.third, 1, 1).epoch;
+    CHECK(fill(&room, 10) == RP_OK && fill(&room, 10) == RP_OK);
+    CHECK(push_rows(&room, &room.third, &sequence, 9, 6) == RP_BLOCKED);
+    CHECK(fill(&room, 1) == RP_BLOCKED);
+    CHECK(sample(&room, &room.other, 5, 1) == RP_OK);
+    CHECK(fill(&room, 1) == RP_BLOCKED, "six stand before it");
+    CHECK_STATUS(cancel(&room, &room.third, RP_OP_PUSH, 9, 1), RP_OK);
+    CHECK(answered(&room, &room.writer, RP_OP_PUSH, room.id, RP_RETRY));
+    CHECK(fill(&room, 1) == RP_OK);
+    CHECK(script_counter(&room.script, RP_COUNT_waits_withdrawn) == 1, "since the attach");
+    CHECK_STATUS(cancel(&room, &room.third, RP_OP_PULL, 9, 1), RP_BAD_ARGUMENT);
+    CHECK_STATUS(cancel(&room, &room.third, RP_OP_PUSH, 0, 1), RP_BAD_ARGUMENT);
+    CHECK_STATUS(cancel(&room, &room.third, RP_OP_PUSH, 9, 2), RP_UNKNOWN_TABLE);
+    struct rp_cancel reserved = {.request = 9, .op = RP_OP_PUSH, .reserved = {0, 1, 0}};
+    CHECK_STATUS(script_ask(&room.script, &room.third, RP_OP_CANCEL, 1, 9, &reserved,
+                            sizeof reserved), RP_BAD_RESERVED);
+    script_close(&room.script);
+    check_group("10 who gives up withdraws the place");
+}
+
 int main(void)
 {
     situation_dead_learner();
@@ -360,5 +410,6 @@ int main(void)
     situation_silence();
     situation_many();
     situation_stood_still();
+    situation_withdrawn();
     return check_done("test_server_time");
 }

@@ -1,0 +1,87 @@
+/* Goal: a client that gives up on a sample which waits at the server withdraws it there, so that
+ * nobody stands behind it. Situations read "Given ... Expect ...". */
+#include "client_world.h"
+
+enum { ITEM = 16, BATCH = 16 };
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+static uint8_t bytes[BATCH * ITEM];
+static struct rp_landing_column column = {bytes, ITEM, 0, ITEM};
+
+/* Table "rows" with five items and a limiter that lets five be drawn. */
+static struct world *five_items(uint64_t seed)
+{
+    script_tables(tables);
+    config = script_config(tables);
+    struct world *world = world_open(&config, seed);
+    struct rp_table_info info;
+    struct rp_writer_granted granted;
+    uint8_t rows[5 * ITEM] = {0};
+    uint64_t deadline = world_later(world, 5000);
+    world_connect(world);
+    CHECK(world_wait(world, rp_client_table(world->client, "rows", &info, deadline)) == 0);
+    CHECK(world_wait(world, rp_client_writer(world->client, &info, 1, &granted, deadline)) == 0);
+    CHECK(rp_client_push(world->client, 1, 0, rows, 5, RP_RUN_ITEM, NULL) == 5);
+    rp_client_flush(world->client, 1);
+    world_run(world, 100 * WORLD_MS);
+    return world;
+}
+
+static int post(struct world *world, uint32_t count, uint64_t deadline_ns)
+{
+    struct rp_sample request = {.count = count};
+    struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = ITEM};
+    return rp_client_sample(world->client, 1, &request, NULL, &landing, deadline_ns);
+}
+
+static uint64_t withdrawn(const struct world *world)
+{
+    return rp_server_counters(world->server)[RP_COUNT_waits_withdrawn];
+}
+
+/* 1. Given a sample that may not wait, one whose time is over, and one that its caller drops: each
+ *    larger than what may be drawn. Expect each withdrawn, and a smaller one served at once. */
+static void situation_given_up(void)
+{
+    struct world *world = five_items(1);
+    CHECK(world_wait(world, post(world, 6, 0)) == -RP_BLOCKED);
+    CHECK(world_wait(world, post(world, 1, 0)) == 0 && withdrawn(world) == 1);
+    CHECK(world_wait(world, post(world, 6, world_later(world, 100))) == -RP_BLOCKED);
+    CHECK(world_wait(world, post(world, 1, 0)) == 0 && withdrawn(world) == 2);
+    int ticket = post(world, 6, world_later(world, 60000));
+    world_run(world, 2000 * WORLD_MS);
+    CHECK(rp_client_poll(world->client, ticket) == RP_PENDING);
+    rp_client_take(world->client, ticket);
+    CHECK(world_wait(world, post(world, 1, 0)) == 0 && withdrawn(world) == 3);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_drop_unsolicited] == 0);
+    CHECK(rp_server_counters(world->server)[RP_COUNT_items_sampled] == 3);
+    rp_server_check(world->server);
+    world_close(world);
+    check_group("1 a sample that is given up is withdrawn");
+}
+
+/* 2. Given a withdrawal that is lost. Expect the place gone three seconds later. */
+static void situation_lost(void)
+{
+    struct world *world = five_items(2);
+    int ticket = post(world, 6, world_later(world, 60000));
+    world_run(world, 100 * WORLD_MS);
+    rp_client_take(world->client, ticket);
+    world->lose = 1000;
+    world_run(world, 10 * WORLD_MS);
+    world->lose = 0;
+    CHECK(world_wait(world, post(world, 1, 0)) == -RP_BLOCKED && withdrawn(world) == 0);
+    world_run(world, 3000 * WORLD_MS);
+    CHECK(world_wait(world, post(world, 1, 0)) == 0);
+    CHECK(rp_server_counters(world->server)[RP_COUNT_waits_lapsed] == 1);
+    world_close(world);
+    check_group("2 where the withdrawal is lost, time ends the wait");
+}
+
+int main(void)
+{
+    situation_given_up();
+    situation_lost();
+    return check_done("test_client_wait");
+}
