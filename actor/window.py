@@ -85,10 +85,6 @@ class Window:
         self.q_best[:] = q.max(1).reshape(self.q_best.shape)
         self.q_taken[:] = q[np.arange(rows), self.action.ravel()].reshape(self.q_taken.shape)
 
-    def cut(self, streams: np.ndarray) -> None:
-        """The open episodes of `streams` were cut elsewhere: forget their rows."""
-        self.length[streams] = 0
-
     def _store(self, rows: Rows, stacks: Mapping[str, np.ndarray], q: np.ndarray) -> None:
         s = rows.streams
         at = self.next_step[s] % (self.n + 1)

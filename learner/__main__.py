@@ -21,14 +21,14 @@ import torch
 from actor.envs import EnvError, check_playable
 from learner import checkpoint, options
 from learner.device import DeviceError, device_from
-from learner.dqn import Update
+from learner.dqn import NotFinite, Update
 from learner.evaluate import actions_of
 from learner.learner import Learner
 from learner.presets import Preset
 from learner.solved import Judge, evaluate, save
 from learner.video import Film, VideoError
 from learner.weights import WeightsError
-from replay_server import Batch, Batches, Client, ReplayError, Spec, runfile
+from replay_server import Batch, Batches, Client, ReplayError, Spec, SpecError, runfile
 from replay_server.arguments import parse
 from replay_server.errors import ConfigError
 from replay_server.patience import Stop, connect, lost_contact
@@ -164,6 +164,7 @@ class Program:
     def save(self, name: str) -> None:
         """A checkpoint of this moment."""
         save(self.learner, self.spec, self.args.seed, self.args.run, name)
+        checkpoint.prune(self.args.run / "checkpoints", self.args.checkpoints_keep)
         self.saved_at = time.monotonic()
 
     def log(self, update: Update | None) -> None:
@@ -231,7 +232,10 @@ class Program:
     def close(self) -> None:
         """A last checkpoint, what the time went to, then everything this program owns."""
         if self.learner is not None and self.learner.step > 0:
-            self.save(f"step-{self.learner.step:09d}")
+            try:
+                self.save(f"step-{self.learner.step:09d}")
+            except (OSError, WeightsError) as error:
+                self.progress.say(f"learner: no last checkpoint: {error}")
             waiting = fraction(self.phases.all, "wait", STEP)
             self.progress.say(
                 f"learner: step {self.learner.step}; of its time {self.phases.told()}; "
@@ -245,7 +249,10 @@ class Program:
 
 
 def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
-    """`train`'s options; with --resume, those of the run it goes on from, unless given anew."""
+    """`train`'s options; with --resume, those of the run it goes on from, unless given anew.
+
+    A run that a learner has begun is not begun again: its checkpoints would stand for another's.
+    """
     parser = options.parser_of(options.Train, COMMAND, __doc__.splitlines()[0])
     given = options.given_to(NAME, parser, argv)
     resume = given.get("resume")
@@ -255,7 +262,13 @@ def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
         except ConfigError as error:
             parser.error(f"--resume {resume}: no run to go on from ({error})")
         given = {**before, "run": resume, **given}
-    return options.checked(options.Train, parser, given, check_playable)
+    args, settings = options.checked(options.Train, parser, given, check_playable)
+    if resume is None and (args.run / f"config-{NAME}.toml").exists():
+        parser.error(
+            f"{args.run} holds a learner's run already: go on with --resume {args.run}, or name "
+            "another folder with --run"
+        )
+    return args, settings
 
 
 def train(argv: list[str]) -> int:
@@ -271,13 +284,14 @@ def train(argv: list[str]) -> int:
             print(f"learner: {error}", file=sys.stderr)
             return 2
         try:
-            program.main()
-        except (ReplayError, WeightsError) as error:
+            try:
+                program.main()
+            finally:
+                program.close()
+        except (ReplayError, WeightsError, SpecError, NotFinite, OSError) as error:
             program.progress.close()
             print(f"learner: {error}", file=sys.stderr)
             return 2
-        finally:
-            program.close()
     if program.solved is not None:
         print(f"solved: mean return {program.solved['eval_return_mean']:.1f} over 100 episodes")
     return 0

@@ -3,10 +3,11 @@
 The JSON is written last and names the tensors' SHA-256, so a checkpoint exists exactly when its
 JSON does: a process killed in between leaves a tensor file that nothing points to. Both are
 written under another name, flushed to disk, and renamed. Names hold the learner step, and files
-are never rewritten.
+are never rewritten; the oldest are deleted where a run keeps only some. What is not finite is not
+written, so that the newest checkpoint is always one to go on from.
 
     tensors   "online/..." and "target/..." state dicts, "optimizer/<i>/<name>", "generator/torch"
-    document  learner_step, counters, optimizer groups, generator states, whatever the run adds
+    document  learner_step, counters, optimizer groups, whatever the run adds
 
 No pickle: optimizer state is taken apart into tensors and numbers and put together again.
 """
@@ -20,7 +21,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
@@ -30,7 +30,14 @@ from learner.weights import WeightsError, load_into
 
 
 def save(folder: Path, name: str, tensors: Mapping[str, Tensor], document: dict[str, Any]) -> Path:
-    """Write both files; returns the path of the JSON. `document` must be plain JSON."""
+    """Write both files; returns the path of the JSON. `document` must be plain JSON.
+
+    WeightsError where a tensor holds a NaN or an infinity, OSError where the disk is full: what is
+    there already stays as it is.
+    """
+    for key, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise WeightsError(f"checkpoint {name} was not written: {key} is not finite")
     folder.mkdir(parents=True, exist_ok=True)
     whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
     data = safetensors.torch.save(whole)
@@ -58,6 +65,14 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return safetensors.torch.load(data), document
     except SafetensorError as error:
         raise WeightsError(f"{document['tensors']}: {error}") from error
+
+
+def prune(folder: Path, keep: int, pattern: str = "step-*.json") -> None:
+    """Deletes all but the `keep` newest, by name, that match; 0 keeps all. The JSON goes first."""
+    found = sorted(folder.glob(pattern))
+    for sidecar in found[:-keep] if keep else []:
+        sidecar.unlink(missing_ok=True)
+        sidecar.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
 def latest(folder: Path, pattern: str = "*.json") -> Path | None:
@@ -128,16 +143,6 @@ def part(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     return {k[len(name) + 1 :]: t for k, t in tensors.items() if k.startswith(name + "/")}
 
 
-def generator_state(rng: np.random.Generator) -> dict[str, Any]:
-    """A NumPy generator's state as plain JSON (it is integers and names)."""
-    return rng.bit_generator.state
-
-
-def restore_generator(rng: np.random.Generator, state: Mapping[str, Any]) -> None:
-    """The inverse of `generator_state`."""
-    rng.bit_generator.state = dict(state)
-
-
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
@@ -145,8 +150,12 @@ def _digest(data: bytes) -> str:
 def _write(path: Path, data: bytes) -> None:
     """All of `data` under `path`, or nothing."""
     part_path = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(part_path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part_path, path)
+    try:
+        with open(part_path, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part_path, path)
+    except OSError:
+        part_path.unlink(missing_ok=True)
+        raise

@@ -172,6 +172,14 @@ class Update:
     gradient_norm: float
 
 
+class NotFinite(ValueError):
+    """A loss or gradient that is NaN or infinite. `items`: which of the batch are, int64 [K]."""
+
+    def __init__(self, sentence: str, items: np.ndarray) -> None:
+        self.items = items
+        super().__init__(sentence)
+
+
 def update(
     online: nn.Module,
     target: nn.Module,
@@ -183,7 +191,11 @@ def update(
     clip_norm: float | None = 10.0,
     reward_clip: float | None = None,
 ) -> Update:
-    """One gradient step of `online`. The nets take {column: [B, k, *shape]} and give [B, A]."""
+    """One gradient step of `online`. The nets take {column: [B, k, *shape]} and give [B, A].
+
+    NotFinite where the loss or the gradient is: no weight and no state of the optimizer has been
+    touched then.
+    """
     with torch.no_grad():
         value = double_q_value(online(batch.next_observation), target(batch.next_observation))
         return_t, discount_t, _ = n_step_targets(
@@ -196,6 +208,11 @@ def update(
     loss.backward()
     limit = float("inf") if clip_norm is None else clip_norm
     norm = nn.utils.clip_grad_norm_(online.parameters(), limit)
+    if not torch.isfinite(loss.detach() + norm):
+        error = td.detach().abs() * batch.weights
+        items = (~torch.isfinite(error)).nonzero()[:, 0].cpu().numpy()
+        optimizer.zero_grad(set_to_none=True)
+        raise NotFinite(f"loss {loss.item()}, norm of the gradient {norm.item()}", items)
     optimizer.step()
     return Update(
         loss=loss.item(),

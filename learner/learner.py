@@ -18,6 +18,7 @@ import torch
 
 from learner import checkpoint
 from learner.dqn import (
+    NotFinite,
     Update,
     beta_at,
     optimizer_from,
@@ -29,6 +30,8 @@ from learner.networks import network_from
 from learner.presets import Preset
 from learner.weights import to_bytes
 from replay_server.spec import Spec
+
+KEYS_SHOWN = 8
 
 
 class Learner:
@@ -57,25 +60,46 @@ class Learner:
         return beta_at(self.step, p.beta_start, p.beta_end, p.beta_steps)
 
     def learn(self, batch: Any) -> tuple[Update, np.ndarray]:
-        """One update on a sampled batch; (what it reports, new priorities float64 [B])."""
+        """One update on a sampled batch; (what it reports, new priorities float64 [B]).
+
+        NotFinite, which names the batch, where loss or gradient are NaN or infinite: nothing has
+        changed then.
+        """
         p = self.preset
         transitions = transitions_from(
             batch.data, batch.ahead, batch.weights, n=p.n, stack=p.stack, device=self.device
         )
-        done = update(
-            self.online,
-            self.target,
-            self.optimizer,
-            transitions,
-            gamma=p.gamma,
-            huber_delta=p.huber_delta,
-            clip_norm=p.clip_norm,
-            reward_clip=p.reward_clip,
-        )
+        try:
+            done = update(
+                self.online,
+                self.target,
+                self.optimizer,
+                transitions,
+                gamma=p.gamma,
+                huber_delta=p.huber_delta,
+                clip_norm=p.clip_norm,
+                reward_clip=p.reward_clip,
+            )
+        except NotFinite as error:
+            raise NotFinite(self._named(error, batch), error.items) from error
         self.step += 1
         if target_is_due(self.step, p.target_every):
             self.target.load_state_dict(self.online.state_dict())
         return done, done.td.astype(np.float64) + p.priority_epsilon
+
+    def _named(self, error: NotFinite, batch: Any) -> str:
+        """What happened, in which batch, and what to look at."""
+        parts = {name: torch.as_tensor(part) for name, part in batch.data.items()}
+        wrong = [name for name, part in parts.items() if not torch.isfinite(part).all()]
+        chosen = error.items if len(error.items) else np.arange(len(batch.ahead))
+        keys = np.asarray(batch.keys)[chosen[:KEYS_SHOWN]].tolist()
+        more = f" and {len(chosen) - KEYS_SHOWN} more" if len(chosen) > KEYS_SHOWN else ""
+        found = f"columns {', '.join(wrong)} hold such numbers" if wrong else "its data is finite"
+        return (
+            f"learner step {self.step + 1}: {error}; nothing was learned from this batch: {found}; "
+            f"keys {keys}{more}, for client.get; where the data is finite, look at the learning "
+            "rate and the rewards' size, and go on from the newest checkpoint"
+        )
 
     def weights(self) -> bytes:
         """The online net and the learner step, as published."""

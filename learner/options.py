@@ -61,6 +61,7 @@ class Train(Common):
     solve_at: float | None = option("Mean greedy return that counts as solved.", None)
     evaluate_every: int = option("Learner steps between candidates for solved.", 500)
     checkpoint_seconds: float = option("Seconds between checkpoints.", 5.0)
+    checkpoints_keep: int = option("Newest checkpoints kept, beside solved ones; 0: all.", 10)
     patience: float = option("Seconds to wait for a server that is gone.", 600.0)
 
 

@@ -3,9 +3,11 @@
 Actor and learner read the same preset. A field's sentence is its "help" metadata, from which the
 command lines make their --help; `changed(preset, name=value)` overrides fields by name.
 
-`cartpole` is measured on one core (8 of 8 seeds at 500 in 20 to 50 s). `apex-paper` holds Horgan et
-al. 2018 as published and is meant for 360 actors: it does not learn CartPole in minutes. `atari` is
-the same algorithm for one workstation; its scores are not measured here.
+`cartpole` is measured on one core (8 of 8 seeds at 500 in 20 to 50 s). `apex-paper` holds the
+numbers that Horgan et al. 2018 publish and is meant for 360 actors: it does not learn CartPole in
+minutes. Where it is not the paper's it says so beside it: a lost life cuts no return (--life-loss),
+the ring drops its oldest step at every insert. `atari` is the same algorithm for one workstation;
+its scores are not measured here.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Any
 _HOMES = {
     "autoreset": ("Autoreset", "Rows", "mode_of"),
     "anchors": ("Ready",),
-    "batch": ("Batch", "Keys", "importance_weights", "priority_from_td"),
+    "batch": ("Batch", "Keys", "priority_from_td"),
     "batches": ("Batches",),
     "client": ("Client",),
     "errors": (

@@ -29,6 +29,7 @@ from .arguments import add_options, option
 from .programs import PROGRAMS, run_program
 
 EXIT_LOST, EXIT_USAGE = 1, 2
+WITHOUT_FILE = ("env", "n_step", "stack", "capacity", "alpha", "min_size")
 EXAMPLES = """examples:
   python -m replay_server serve deploy/server.toml
   python -m replay_server serve deploy/server.toml --url udp://127.0.0.1:7401 --seed 7
@@ -182,11 +183,16 @@ def parser() -> argparse.ArgumentParser:
 def serve(given: dict[str, Any]) -> int:
     """Serves until a signal; prints what and how much first."""
     from . import config
+    from .errors import ConfigError
     from .metrics import Endpoint
     from .server import Server, memory_of
     from .shards import shard_options
 
     file = given.pop("file")
+    alone = [name for name in WITHOUT_FILE if name in given]
+    if file and alone:
+        flags = ", ".join("--" + name.replace("_", "-") for name in alone)
+        raise ConfigError(f"{flags} describe a table without a file; say it in {file}")
     loaded = config.load(file) if file else _from_options(given)
     named = {field.name for field in fields(loaded.options)}
     chosen = {name: value for name, value in given.items() if name in named}
@@ -366,6 +372,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except KeyboardInterrupt:
         return 0
+    except BrokenPipeError:
+        # What is still buffered would be told to nobody at exit, in a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print("replay_server: nobody reads the output any more: stopped", file=sys.stderr)
+        return EXIT_USAGE
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ from typing import Any
 
 import numpy as np
 
-from .spec import Column, Spec, SpecError, fitted, require_finite
+from .spec import Column, Spec, SpecError, array_of, fitted, require_finite
 
 MODES = ("next-step", "same-step", "disabled", "single")
 FINALS = ("final_obs", "final_observation")  # in infos of same-step environments, by release
@@ -215,7 +215,8 @@ class Autoreset:
         terminated = self._flags("terminated", terminated)
         truncated = self._flags("truncated", truncated)
         cuts = terminated if life_lost is None else terminated | self._flags("life_lost", life_lost)
-        given = {"reward": self._batched(reward), "terminated": cuts, **self._extras(extras)}
+        reward = self._batched(array_of("reward", reward))
+        given = {"reward": reward, "terminated": cuts, **self._extras(extras)}
         given |= self._columns("observation", observation)
         given |= self._columns("action", action)
 
@@ -318,7 +319,8 @@ class Autoreset:
         return flags
 
     def _columns(self, name: str, value: Any) -> dict[str, np.ndarray]:
-        return {c: self._batched(leaf) for c, leaf in self.spec.flatten(name, value).items()}
+        flat = self.spec.flatten(name, value)
+        return {c: self._batched(array_of(c, leaf)) for c, leaf in flat.items()}
 
     def _extras(self, extras: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         given = dict(extras or {})
@@ -326,7 +328,7 @@ class Autoreset:
         unknown = [name for name in given if name not in self.extras]
         if missing or unknown:
             raise SpecError(f"extra columns: expected {list(self.extras)}, got {list(given)}")
-        return {name: self._batched(value) for name, value in given.items()}
+        return {name: self._batched(array_of(name, value)) for name, value in given.items()}
 
     def _closing(
         self,

@@ -16,6 +16,7 @@ total are those of the item's own draw. They multiply the loss, never the new pr
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -129,13 +130,29 @@ class Batch:
         return self.keys.epoch or 0
 
 
-def importance_weights(probabilities: np.ndarray, drawable: np.ndarray, beta: float) -> np.ndarray:
-    """float32 [B]: (N P)^-beta over the largest. Items of probability 0 weigh 0."""
-    drawn = probabilities > 0.0
-    weights = np.zeros(len(probabilities))
-    weights[drawn] = (drawable[drawn] * probabilities[drawn]) ** -beta
-    largest = weights.max(initial=0.0)
-    return (weights / largest if largest > 0.0 else weights).astype(np.float32)
+BETA_MAX = 8.0
+
+
+def checked_beta(beta: Any) -> float:
+    """A usable exponent of importance weights; ConfigError says what is wrong with it."""
+    try:
+        value = float(beta)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0.0 <= value <= BETA_MAX:
+        raise ConfigError(f"beta is {beta}; expected 0 (no correction) to 1 (all), at most 8")
+    return value
+
+
+def checked_count(count: Any) -> int:
+    """The size of a batch as an int; ConfigError where it is none."""
+    try:
+        value = operator.index(count)
+    except TypeError:
+        value = 0
+    if value < 1:
+        raise ConfigError(f"a batch of {count} items; expected a whole number of at least 1")
+    return value
 
 
 def priority_from_td(td: Any, epsilon: float = 1e-6) -> np.ndarray:
@@ -164,8 +181,7 @@ class LandingShape:
     """
 
     def __init__(self, layout: PlanLayout, spec: Any, count: int) -> None:
-        if count < 1:
-            raise ConfigError(f"a batch of {count} items; expected at least 1")
+        count = checked_count(count)
         self.layout, self.count = layout, count
         fields: dict[str, tuple[Any, tuple[int, ...]]] = {}
         for i, (name, steps, _, _) in enumerate(layout.parts):

@@ -27,13 +27,31 @@ from typing import Any
 
 from . import _native
 from ._native import Deadline, lib
-from .batch import BATCH_PARTS, Batch, Landing
+from .batch import BATCH_PARTS, Batch, Landing, checked_beta
 from .errors import ClosedError, ConfigError, ShortBatch, StaleEpoch, UnknownTable
 
 SHORT_IN_A_ROW = 10
 GRACE_NS = 250_000_000  # for a request to end by itself and say why
 LOST = ("TIMEOUT", "BLOCKED", "NOTHING_DRAWABLE", "FULL")
 MOVED = ("STALE_EPOCH", "UNKNOWN_TABLE", "UNKNOWN_PLAN")
+
+
+def check_device(device: Any, pin: bool) -> None:
+    """ConfigError where torch cannot put batches on `device`, or page-lock memory for it."""
+    if device is None and not pin:
+        return
+    import torch
+
+    try:
+        kind = "cpu" if device is None else torch.device(device).type
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device {device!r}: {str(error).splitlines()[0]}") from error
+    if (kind == "cuda" or pin) and not torch.cuda.is_available():
+        asked = "pin=True" if kind != "cuda" else f"device {str(device)!r}"
+        raise ConfigError(
+            f"{asked}: torch {torch.__version__} sees no GPU here; leave it away, or say "
+            "device='cpu'"
+        )
 
 
 class _Flight:
@@ -91,10 +109,14 @@ class Batches:
         self._timeout = client.timeout if timeout is None else timeout
         self.taken = self.short = 0
         self.waited = self.limited = 0.0
-        self.closed = False
+        self.closed = True  # until there is something to close
+        check_device(device, self._pin)
+        if not callable(beta):
+            checked_beta(beta)
         client.sample_request(client.known(table, self._timeout), batch, **self._draw)
         self._flying = deque(self._flight(batch) for _ in range(prefetch))
         self._kept: deque[_Flight] = deque(self._flight(batch) for _ in range(keep))
+        self.closed = False
         self._pump = pump and not link.url.startswith("loopback:")
         if self._pump:
             link.start_pump()
@@ -172,7 +194,7 @@ class Batches:
             if name in MOVED and deadline.left():
                 self._look_again(deadline)
                 continue
-            beta = float(self._beta())
+            beta = checked_beta(self._beta())
             epoch, uniform = flight.remote.epoch, self._client.uniform_of(flight.request)
             batch = flight.landing.batch(self.name, epoch, beta, uniform, copy=self._copy)
             return self._placed(flight, self._client.landed(status, batch, what, (need, by)))

@@ -22,7 +22,7 @@ import numpy as np
 
 from . import _native, zmq_transport
 from ._native import Fact, Link, ffi, lib
-from .batch import Batch, Keys, Landing, Shapes, keys_of
+from .batch import Batch, Keys, Landing, Shapes, checked_beta, checked_count, keys_of
 from .batches import Batches
 from .block import shares_of
 from .errors import (
@@ -72,6 +72,7 @@ class Client:
         curve_secret_key: str | None = None,
     ) -> None:
         self.address, self.timeout = str(address), float(timeout)
+        self._specs = dict(specs or {})
         self._options = {"mtu": mtu, "busy_poll": busy_poll, "batch_max": batch_max}
         self._keys = {"curve_server_key": curve_server_key, "curve_secret_key": curve_secret_key}
         self._connect_timeout = self.timeout if connect_timeout is None else float(connect_timeout)
@@ -85,7 +86,7 @@ class Client:
         self._weights = Weights(self._link)
         self._updates = Updates(self._link)
         try:
-            for name, spec in (specs or {}).items():
+            for name, spec in self._specs.items():
                 self.table(name).expect(spec)
         except BaseException:
             self.close(0.0)
@@ -125,7 +126,10 @@ class Client:
     def look_up(self, name: str, timeout: float | None = None) -> RemoteTable:
         """The table, asked for anew; its document is fetched where it is not known yet."""
         timeout = self.timeout if timeout is None else timeout
-        raw = self._table_info(name, timeout)
+        try:
+            raw = self._table_info(name, timeout)
+        except UnknownTable as error:
+            raise self._unknown(name, timeout) from error
         incarnation = lib.rp_link_incarnation(self._link.raw)
         with self._lock:
             before = self._tables.get(name)
@@ -138,8 +142,16 @@ class Client:
             self._tables[name] = table
         return table
 
+    def _unknown(self, name: str, timeout: float) -> UnknownTable:
+        """The error that lists what there is."""
+        infos = self.table_infos(self.limits["table_count"], timeout)
+        names = ", ".join(repr(_native.name_of(raw.name)) for raw in infos)
+        error = UnknownTable(f"no table {name!r} at {self.address}; there are {names}")
+        error.status = "UNKNOWN_TABLE"
+        return error
+
     def _table_info(self, name: str, timeout: float) -> Any:
-        if not 0 < len(name.encode()) < lib.RP_NAME_BYTES:
+        if not isinstance(name, str) or not 0 < len(name.encode()) < lib.RP_NAME_BYTES:
             raise UnknownTable(f"table {name!r}: names have 1 to {lib.RP_NAME_BYTES - 1} bytes")
         raw = ffi.new("struct rp_table_info *")
         ticket = self._link.post(lib.rp_link_table, name.encode(), raw, timeout=timeout)
@@ -253,17 +265,19 @@ class Client:
         columns: Mapping[str, Any],
         priorities: Any = None,
         *,
+        finite_observations: bool = True,
         timeout: float | None = None,
     ) -> Keys:
         """Stores plain rows, each an item of its own: {column: [N, *shape]}; their keys, [N].
 
         For tables whose plans look at the row itself only. priorities float64 [N]; without: the
         running maximum. Returns when all are stored. Raises SpecError naming column, expected and
-        got, LimiterBlocked where the limiter did not let all of them in (those before are stored).
+        got (a column "reward" must be finite, "observation" unless finite_observations=False),
+        LimiterBlocked where the limiter did not let all of them in (those before are stored).
         """
         timeout = self.timeout if timeout is None else timeout
         remote = self.known(table, timeout)
-        records = packed(remote, columns)
+        records = packed(remote, columns, finite_observations)
         checked = None if priorities is None else checked_priorities(priorities, len(records))
         with self._lock:
             rows = self._plain.get(table)
@@ -308,6 +322,7 @@ class Client:
         `timeout` seconds, NothingDrawable, ShortBatch (with .batch, the items that did arrive).
         """
         timeout = self.timeout if timeout is None else timeout
+        beta, batch = checked_beta(beta), checked_count(batch)
 
         def act(remote: RemoteTable, left: float) -> Batch:
             landing = self._landing(remote, batch, plan, out)
@@ -561,7 +576,9 @@ class Client:
             self.close()
 
     def __reduce__(self) -> tuple:
-        return _reopened, (self.address, self.timeout, {**self._options, **self._keys})
+        more = {"connect_timeout": self._connect_timeout, "specs": self._specs}
+        options = {**self._options, **self._keys, **more}
+        return _reopened, (self.address, self.timeout, options)
 
     def __repr__(self) -> str:
         return f"Client({self.address!r}{', closed' if self.closed else ''})"

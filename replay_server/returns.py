@@ -90,6 +90,11 @@ def transitions_of(batch: Any, gamma: float, device: Any = None) -> Transitions:
             )
             + "; give the table plan=NStep(n)"
         )
+    if any(part.shape[1] != 1 for part in _group(data, "action").values()):
+        raise ConfigError(
+            f"plan {batch.plan!r} of table {batch.table!r} holds sequences, which are no "
+            "transitions: take the columns of batch.data, or give the table plan=NStep(n)"
+        )
     if bool((ahead < 1).any()):
         raise ConfigError("an item with ahead = 0 has no next observation; was it read with get?")
     rewards, discounts, _ = n_step_targets(data["reward"], data["terminated"], ahead, gamma)

@@ -110,7 +110,10 @@ class Server:
             options = ServerOptions(**({"url": url} if url is not None else {}), **named)
         elif named or url is not None:
             raise ConfigError("give either options or single ones by name")
-        self.tables = tuple(tables)
+        self.tables = (tables,) if isinstance(tables, Table) else tuple(tables)
+        for table in self.tables:
+            if not isinstance(table, Table):
+                raise ConfigError(f"tables holds {table!r}; expected Table objects")
         self.options = options
         self.seed = secrets.randbits(63) if options.seed is None else options.seed
         config = Config(self.tables, options, self.seed)

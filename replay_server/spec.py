@@ -63,7 +63,12 @@ class Column:
             raise SpecError(f"column name {self.name!r} is empty or has an empty part")
         if self.pad not in PADS:
             raise SpecError(f"column {self.name!r}: pad {self.pad!r}; expected one of {PADS}")
-        shape = tuple(int(n) for n in self.shape)
+        try:
+            shape = tuple(int(n) for n in self.shape)
+        except TypeError as error:
+            raise SpecError(
+                f"column {self.name!r}: shape is {self.shape!r}; expected a tuple such as (3,)"
+            ) from error
         if any(n < 1 for n in shape):
             raise SpecError(f"column {self.name!r}: shape {shape} has an empty axis")
         object.__setattr__(self, "dtype", dtype.newbyteorder("<"))
@@ -293,6 +298,22 @@ def no_column(name: str, names: Iterable[str]) -> str:
     return f"no column {name!r}{nearest(name, names)}; there are {', '.join(names)}"
 
 
+def array_of(name: str, value: Any) -> np.ndarray:
+    """`value` as an array: also a torch tensor, wherever it lives and whatever it is part of.
+
+    SpecError where numpy has no such thing.
+    """
+    try:
+        if hasattr(value, "detach"):
+            return value.detach().cpu().numpy()
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        kind = f"{type(value).__name__} of {value.dtype}" if hasattr(value, "dtype") else "it"
+        raise SpecError(
+            f"column {name!r}: numpy cannot hold {kind} ({error}); convert it, such as by .float()"
+        ) from error
+
+
 def fitted(column: Column, value: Any, count: int) -> np.ndarray:
     """`value` as an array [count, *shape] that the column can hold without changing its meaning.
 
@@ -300,7 +321,7 @@ def fitted(column: Column, value: Any, count: int) -> np.ndarray:
     in an integer column must keep their values; bool and numbers do not mix. Raises SpecError
     naming column, expected and got.
     """
-    array = np.asarray(value)
+    array = array_of(column.name, value)
     if array.shape != (count, *column.shape):
         raise SpecError(
             f"column {column.name!r}: expected shape {(count, *column.shape)}, got {array.shape}"
@@ -376,6 +397,8 @@ def spec_from(
     "terminated" bool, then `extras`. `pad` is the edge rule of the observation columns, one for all
     or by column name. Raises SpecError naming the space that is not supported.
     """
+    if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
+        raise SpecError(f"expected a Gymnasium Env or VectorEnv, got {env!r}")
     if hasattr(env, "single_observation_space"):
         observation, action = env.single_observation_space, env.single_action_space
     else:

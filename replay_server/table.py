@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 
 from .errors import ConfigError
 from .plans import Plan, Resolved, Row, plan_from_json
@@ -28,6 +29,7 @@ PLANS_MAX = 8
 PIECES_MAX = 16384
 PIECE_BYTES_MIN = 408  # what the smallest mtu (512) leaves for a piece
 WINDOW_DEFAULT = 8192
+CAPACITY_MAX = (1 << 31) - 1
 RESERVED_SHARE = 16  # window * writers may not exceed capacity / RESERVED_SHARE
 DEFAULT_PLAN = "default"
 
@@ -198,6 +200,7 @@ class Table:
     writers: int = 4
     streams: int = 64
     window: int | None = None
+    layout: Layout = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 < len(self.name.encode()) <= NAME_BYTES_MAX or "\0" in self.name:
@@ -209,13 +212,19 @@ class Table:
         plans = self.plan if isinstance(self.plan, Mapping) else {DEFAULT_PLAN: self.plan}
         if not 0 < len(plans) <= PLANS_MAX:
             raise ConfigError(f"table {self.name!r}: {len(plans)} plans; expected 1 to {PLANS_MAX}")
-        for name in plans:
+        for name, plan in plans.items():
+            if not isinstance(plan, Plan):
+                raise ConfigError(
+                    f"table {self.name!r}: plan is {plan!r}; expected a plan such as NStep(3)"
+                )
             if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
                 raise ConfigError(f"table {self.name!r}: plan name {name!r} is too long or empty")
-        for what in ("capacity", "writers", "streams"):
-            if getattr(self, what) < 1:
+        for what, most in (("capacity", CAPACITY_MAX), ("writers", 65535), ("streams", 65535)):
+            value = getattr(self, what)
+            if not isinstance(value, Integral) or not 1 <= value <= most:
                 raise ConfigError(
-                    f"table {self.name!r}: {what} is {getattr(self, what)}; expected at least 1"
+                    f"table {self.name!r}: {what} is {value!r}; expected a whole "
+                    f"number from 1 to {most:,}"
                 )
         if self.resolved_window() < 1 or (
             self.resolved_window() * self.writers * RESERVED_SHARE > self.capacity

@@ -103,6 +103,7 @@ class Writer:
         rows_max: int = ROWS_MAX,
     ) -> None:
         self.link, self.table, self.spec, self.timeout = link, table, table.spec, timeout
+        link.kind = "writer"
         self.streams, self._single = streams, single
         self._rows = Autoreset(self.spec, mode, streams, finite_observations=finite_observations)
         self._anchors = Anchors(streams, table.ahead)
@@ -114,7 +115,7 @@ class Writer:
         self._held = False  # the last hand-over was not taken whole
         self._due = 0.0  # when the block is handed over, full or not
         self._owner: int | None = None  # the thread that added since the last flush
-        self._owning = threading.Lock()
+        self._owning = _native.Lock()
         self._failed = 0  # items that failed, and were told
 
     # -- adding ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from replay_server import Column, ConfigError, NStep, Spec, importance_weights, priority_from_td
+from replay_server import Column, ConfigError, NStep, Spec, priority_from_td
 from replay_server.batch import ALIGNMENT, Landing, keys_of
 from replay_server.table import layout_for, layout_of
 
@@ -72,12 +72,15 @@ def test_layouts_travel_as_documents():
 
 def test_weights_follow_the_formula():
     """Given probabilities. Expect (N P)^-beta over the largest, float32; 1 where beta is 0."""
-    probabilities = np.array([0.5, 0.25, 0.125, 0.0])
-    drawable = np.full(4, 10.0)
+    landing = Landing(LAYOUT.plans[1], SPEC, 4)
+    landing.masses[:] = (4, 2, 1, 0)
+    landing.totals[:] = 8
+    landing.drawables[:] = 10
+    landing.valid[:] = (1, 1, 1, 0)
     for beta in (0.0, 0.4, 1.0):
-        raw = (10 * probabilities[:3]) ** -beta
+        raw = (10 * np.array([0.5, 0.25, 0.125])) ** -beta
         expected = np.append(raw / raw.max(), 0.0).astype(np.float32)
-        weights = importance_weights(probabilities, drawable, beta)
+        weights = landing.batch("t", 9, beta, 0.0, copy=True).weights
         assert weights.dtype == np.float32
         assert np.array_equal(weights, expected)
 

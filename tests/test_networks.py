@@ -182,7 +182,7 @@ def trained(seed, steps, folder=None, resume=None):
     if resume is not None:
         tensors, document = checkpoint.load(resume)
         checkpoint.restore_training(tensors, document, online, target, optimizer)
-        checkpoint.restore_generator(rng, document["generator"])
+        rng.bit_generator.state = document["generator"]
     losses = []
     for _ in range(steps):
         data = {
@@ -195,7 +195,7 @@ def trained(seed, steps, folder=None, resume=None):
         losses.append(dqn.update(online, target, optimizer, batch, gamma=0.9).loss)
     if folder is not None:
         tensors, document = checkpoint.training_tensors(online, target, optimizer)
-        document |= {"learner_step": steps, "generator": checkpoint.generator_state(rng)}
+        document |= {"learner_step": steps, "generator": rng.bit_generator.state}
         checkpoint.save(folder, f"learner-{steps:09d}", tensors, document)
     return losses
 

@@ -1,0 +1,192 @@
+"""What a learner must survive, or end from with a sentence: numbers that are not finite, a full
+disk, a folder that holds another run. The program runs as a person starts it."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from deploy.table import table_for
+from learner import checkpoint, dqn
+from learner.learner import Learner
+from learner.networks import network_from
+from learner.presets import CARTPOLE, changed, preset
+from learner.weights import WeightsError
+from replay_server import Client, Column, MinSize, NStep, Server, Spec, Table
+
+SPEC = Spec(
+    (
+        Column("observation", np.float32, (4,)),
+        Column("action", np.int64),
+        Column("reward", np.float32),
+        Column("terminated", np.bool_),
+    )
+)
+SETTINGS = changed(CARTPOLE, hidden=(8,), n=2)
+
+
+def batch_of(rng, spoilt=None):
+    """A batch of eight items as a Batch shows it; `spoilt`: this item's reward is NaN."""
+    data = {
+        "observation": rng.standard_normal((8, 2, 4)).astype(np.float32),
+        "action": rng.integers(0, 2, (8, 1)),
+        "reward": rng.standard_normal((8, 2)).astype(np.float32),
+        "terminated": rng.random((8, 2)) < 0.2,
+    }
+    if spoilt is not None:
+        data["reward"][spoilt, 0] = np.nan
+    keys = np.arange(100, 108, dtype=np.uint64)
+    return SimpleNamespace(data=data, ahead=np.full(8, 2), weights=np.ones(8), keys=keys)
+
+
+def test_a_batch_that_is_not_finite_teaches_nothing():
+    """Given a NaN in one reward. Expect NotFinite that names its key and its column, and every
+    weight, moment and counter as it was; then the next batch teaches."""
+    seed = 3
+    rng = np.random.default_rng(seed)
+    learner = Learner(spec=SPEC, actions=2, preset=SETTINGS, seed=seed)
+    learner.learn(batch_of(rng))
+    before, document = learner.state()
+    before = {name: tensor.clone() for name, tensor in before.items()}
+    with pytest.raises(
+        dqn.NotFinite, match=r"step 2: loss nan.*reward hold .*keys \[105\]"
+    ) as told:
+        learner.learn(batch_of(rng, spoilt=5))
+    assert told.value.items.tolist() == [5]
+    after, same = learner.state()
+    assert same == document and before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    learner.learn(batch_of(rng))
+    assert learner.step == 2
+
+
+def test_a_gradient_that_is_not_finite_is_refused_too():
+    """Given a finite loss whose gradient overflows. Expect NotFinite, and weights as they were."""
+    network = network_from("mlp", SPEC, 2, hidden=(8,), seed=1)
+    optimizer = dqn.optimizer_from(preset("cartpole"), network)
+    for parameter in network.parameters():
+        parameter.register_hook(lambda gradient: gradient * float("inf"))
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    batch = batch_of(np.random.default_rng(1))
+    transitions = dqn.transitions_from(batch.data, batch.ahead, batch.weights, n=2)
+    with pytest.raises(dqn.NotFinite, match=r"norm of the gradient (nan|inf)"):
+        dqn.update(network, network, optimizer, transitions, gamma=0.9)
+    assert all(torch.equal(before[n], tensor) for n, tensor in network.state_dict().items())
+
+
+def test_a_checkpoint_is_finite_or_not_written(tmp_path):
+    """Given weights of NaN after good ones. Expect WeightsError, and the good one the newest."""
+    checkpoint.save(tmp_path, "step-1", {"online/a": torch.ones(3)}, {"learner_step": 1})
+    with pytest.raises(WeightsError, match="step-2 was not written: online/b is not finite"):
+        wrong = {"online/a": torch.ones(3), "online/b": torch.tensor([1.0, torch.nan])}
+        checkpoint.save(tmp_path, "step-2", wrong, {"learner_step": 2})
+    assert checkpoint.latest(tmp_path).name == "step-1.json"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "step-1.json",
+        "step-1.safetensors",
+    ]
+
+
+@pytest.mark.parametrize(("keep", "left"), [(0, 5), (2, 2), (9, 5)])
+def test_old_checkpoints_go_and_solved_ones_stay(tmp_path, keep, left):
+    """Given five checkpoints and a solved one. Expect the newest `keep` of the five, both files."""
+    for step in range(5):
+        tensors = {"online/a": torch.ones(1)}
+        checkpoint.save(tmp_path, f"step-{step:09d}", tensors, {"learner_step": step})
+    checkpoint.save(tmp_path, "solved-1", {"online/a": torch.ones(1)}, {"learner_step": 1})
+    checkpoint.prune(tmp_path, keep)
+    steps = sorted(path.stem for path in tmp_path.glob("step-*.json"))
+    assert steps == [f"step-{step:09d}" for step in range(5 - left, 5)]
+    assert sorted(path.stem for path in tmp_path.glob("step-*.safetensors")) == steps
+    assert (tmp_path / "solved-1.json").exists() and (tmp_path / "solved-1.safetensors").exists()
+
+
+# -- the program ----------------------------------------------------------------------------------
+
+
+def fill(client, rows, spoilt=()):
+    """Episodes of noise; the observations of `spoilt` rows hold a NaN."""
+    rng = np.random.default_rng(7)
+    with client.writer("main", finite_observations=False) as writer:
+        for row in range(rows):
+            observation = rng.standard_normal(4).astype(np.float32)
+            observation[0] = np.nan if row in spoilt else observation[0]
+            writer.add(
+                observation=observation,
+                action=int(rng.integers(2)),
+                reward=1.0,
+                terminated=row % 10 == 9,
+                truncated=False,
+                next_observation=np.zeros(4, np.float32),
+            )
+
+
+def learn(address, folder, *more, limit=None):
+    """`learner train` until it ends by itself; `limit`: the most bytes of one of its files."""
+
+    def limited():
+        if limit:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    command = [sys.executable, "-m", "learner", "train", "--server", address, "--run", folder]
+    command += ["--batch", "16", "--min-size", "50", "--no-tensorboard", *more]
+    command += ["--checkpoint-seconds", "0.01", "--checkpoints-keep", "3"]
+    return subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=60, preexec_fn=limited
+    )
+
+
+@pytest.fixture(scope="module")
+def served():
+    """A table of CartPole's columns without a limiter."""
+    columns = table_for(CARTPOLE).step
+    table = Table("main", step=columns, plan=NStep(3), capacity=20_000, limiter=MinSize(50))
+    with Server([table], "udp://127.0.0.1:0") as server, Client(server.address) as client:
+        fill(client, 300)
+        yield client
+
+
+def test_a_run_is_not_begun_twice_and_keeps_few_checkpoints(served, tmp_path):
+    """Given a run that ended. Expect its newest checkpoints only; another start without --resume
+    refused, with --resume gone on from."""
+    ended = learn(served.address, tmp_path, "--updates", "30")
+    assert ended.returncode == 0, ended.stderr
+    kept = sorted(path.stem for path in (tmp_path / "checkpoints").glob("step-*.json"))
+    assert len(kept) == 3 and kept[-1] == "step-000000030"
+    again = learn(served.address, tmp_path, "--updates", "30")
+    assert again.returncode == 2
+    assert f"go on with --resume {tmp_path}" in again.stderr and "Traceback" not in again.stderr
+    resumed = learn(served.address, tmp_path, "--updates", "40", "--resume", tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "resumed from step-000000030" in resumed.stdout + resumed.stderr
+
+
+def test_a_full_disk_is_a_sentence(served, tmp_path):
+    """Given files that cannot grow past 32 KiB, less than a checkpoint. Expect one sentence, exit
+    code 2, and no half a checkpoint."""
+    ended = learn(served.address, tmp_path, "--updates", "500", limit=32 << 10)
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 2 and "File too large" in said and "Traceback" not in said, said
+    folder = tmp_path / "checkpoints"
+    assert not folder.exists() or not list(folder.iterdir())
+
+
+def test_a_nan_in_the_table_ends_the_learner_before_it_learns_it(served, tmp_path):
+    """Given one observation of NaN among good ones. Expect a sentence that names keys, exit code 2,
+    and a newest checkpoint that is finite."""
+    fill(served, 100, spoilt=(50,))
+    ended = learn(served.address, tmp_path, "--updates", "5000")
+    assert ended.returncode == 2 and "Traceback" not in ended.stderr, ended.stderr
+    assert "nothing was learned from this batch: columns observation" in ended.stderr
+    newest = checkpoint.latest(tmp_path / "checkpoints")
+    if newest is not None:  # the very first batch may hold it
+        tensors, document = checkpoint.load(newest)
+        assert all(torch.isfinite(tensor).all() for tensor in tensors.values())
+        assert json.loads(newest.read_text())["learner_step"] == document["learner_step"]

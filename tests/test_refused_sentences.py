@@ -1,0 +1,246 @@
+"""Mistakes that were raw errors of Python, numpy or torch, or were not noticed at all: each is one
+sentence now, at the first call that can know."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from environments import ChainEnv
+
+from replay_server import (
+    Client,
+    ClosedError,
+    Column,
+    ConfigError,
+    NStep,
+    Sequence,
+    Server,
+    Spec,
+    SpecError,
+    Table,
+    UnknownTable,
+    spec_from,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+ROWS = Spec((Column("observation", np.float32, (2,)), Column("reward", np.float32)))
+
+
+@pytest.fixture(scope="module")
+def served():
+    """A table of plain rows, one of sequences, and a client."""
+    spec = spec_from(ChainEnv())
+    tables = [
+        Table("rows", step=ROWS, capacity=1000),
+        Table("sequences", step=spec, plan=Sequence(length=4, n=1), capacity=1000),
+    ]
+    with Server(tables, "loopback://sentences") as server, Client(server.address) as client:
+        client.extend("rows", {"observation": np.ones((9, 2), np.float32), "reward": np.ones(9)})
+        with client.writer("sequences") as writer:
+            for i in range(12):
+                writer.add(
+                    observation=np.int64(1),
+                    action=np.int64(0),
+                    reward=1.0,
+                    terminated=i == 11,
+                    truncated=False,
+                    next_observation=np.int64(1),
+                )
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "words"),
+    [
+        (lambda: Table("m", ROWS, 100), ConfigError, "plan is 100; expected a plan such as NStep"),
+        (lambda: Table("m", ROWS, capacity=10**11), ConfigError, "capacity is 100000000000"),
+        (lambda: Table("m", ROWS, capacity=1e5), ConfigError, "expected a whole number"),
+        (lambda: spec_from(42), SpecError, "expected a Gymnasium Env or VectorEnv, got 42"),
+        (lambda: Column("x", np.float32, 3), SpecError, r"expected a tuple such as \(3,\)"),
+        (lambda: Server([ROWS]), ConfigError, "expected Table objects"),
+    ],
+)
+def test_descriptions_that_cannot_be(make, kind, words):
+    """Given each wrong description. Expect its sentence."""
+    with pytest.raises(kind, match=words):
+        make()
+
+
+def test_one_table_is_a_list_of_one():
+    """Given Server(table). Expect it served."""
+    with Server(Table("alone", step=ROWS)) as server, Client(server.address) as client:
+        assert client.table("alone").name == "alone"
+
+
+@pytest.mark.parametrize("beta", [float("nan"), 1e9, -1.0, "much", None])
+def test_beta_is_a_usable_exponent(served, beta):
+    """Given an exponent that makes weights of NaN. Expect ConfigError, by sample and by batches."""
+    with pytest.raises(ConfigError, match=r"beta is .*; expected 0"):
+        served.sample("rows", 4, beta=beta)
+    with (
+        pytest.raises(ConfigError, match=r"beta is .*; expected 0"),
+        served.batches("rows", 4, beta=lambda: beta) as batches,
+    ):
+        next(batches)
+    if not callable(beta):
+        with pytest.raises(ConfigError, match="beta is"):
+            served.batches("rows", 4, beta=beta)
+
+
+@pytest.mark.parametrize("batch", [1.5, 0, "8", None])
+def test_a_batch_is_a_whole_number(served, batch):
+    """Given a batch of 1.5 items and others. Expect ConfigError; numpy's integers will do."""
+    with pytest.raises(ConfigError, match="expected a whole number of at least 1"):
+        served.sample("rows", batch)
+    assert len(served.sample("rows", np.int64(3))) == 3
+
+
+def test_transitions_of_sequences(served):
+    """Given a batch of sequences. Expect ConfigError that says what to do."""
+    with pytest.raises(ConfigError, match="holds sequences, which are no transitions"):
+        served.sample("sequences", 2).transitions(0.99)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (torch.ones(3, 2, dtype=torch.bfloat16), "numpy cannot hold Tensor of torch.bfloat16"),
+        ([[1.0], [1.0, 2.0], [3.0]], "numpy cannot hold it"),
+        (np.array([[1.0, np.nan]] * 3), r"got nan at \[0, 1\]"),
+        (np.full((3, 2), 1e300), "float32 holds numbers up to"),
+    ],
+)
+def test_what_extend_cannot_store(served, value, words):
+    """Given each. Expect SpecError that names the column; a tensor in a graph is taken."""
+    with pytest.raises(SpecError, match=f"'observation'.*{words}"):
+        served.extend("rows", {"observation": value, "reward": np.ones(3)})
+    graph = torch.ones(3, 2, requires_grad=True) * 2
+    assert len(served.extend("rows", {"observation": graph, "reward": np.ones(3)})) == 3
+    unchecked = {"observation": np.full((1, 2), np.inf), "reward": np.ones(1)}
+    assert len(served.extend("rows", unchecked, finite_observations=False)) == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize("options", [{"device": "cuda"}, {"pin": True}, {"device": "gpu 7"}])
+def test_a_device_that_is_not_there(served, options):
+    """Given no GPU, or no such device. Expect one sentence, and nothing raised while it is
+    collected."""
+    unraisable = []
+    before, sys.unraisablehook = sys.unraisablehook, lambda told: unraisable.append(told)
+    try:
+        with pytest.raises(ConfigError, match=r"sees no GPU here|device 'gpu 7'"):
+            served.batches("rows", 4, **options)
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
+    assert not unraisable
+
+
+def test_an_unknown_table_lists_those_there_are(served):
+    """Given a wrong name. Expect the names of the server's tables."""
+    with pytest.raises(UnknownTable, match=r"no table 'row' .* there are 'rows', 'sequences'"):
+        served.table("row")
+
+
+def test_a_closed_writer_says_writer(served):
+    """Given a closed writer. Expect ClosedError that says writer, not client."""
+    writer = served.writer("sequences")
+    writer.close()
+    with pytest.raises(ClosedError, match="this writer is closed"):
+        writer.flush()
+
+
+def test_a_pickled_client_keeps_its_options():
+    """Given options of every kind. Expect a client that was pickled to have them."""
+    table = Table("rows", step=ROWS)
+    with Server([table], "udp://127.0.0.1:0") as server:
+        options = {"connect_timeout": 2.5, "specs": {"rows": ROWS}, "batch_max": 100}
+        with Client(server.address, timeout=3.0, **options) as client:
+            again = pickle.loads(pickle.dumps(client))
+        with again:
+            assert again.timeout == 3.0 and again._connect_timeout == 2.5
+            assert again._specs == {"rows": ROWS} and again._options["batch_max"] == 100
+
+
+# -- command lines --------------------------------------------------------------------------------
+
+SERVER = """
+[server]
+url = "udp://127.0.0.1:0"
+weights_max = 1000
+[[table]]
+name = "main"
+capacity = CAPACITY
+columns = [{ name = "x", dtype = "float32", shape = [4] }]
+"""
+
+
+def run(*arguments, folder):
+    command = [sys.executable, "-m", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ("replay_server", "serve", "server.toml", "--capacity", "50", "--n-step", "2"),
+            "--n-step, --capacity describe a table without a file; say it in server.toml",
+        ),
+        (("replay_server", "serve", "large.toml"), "capacity is 100000000000; expected a whole"),
+        (("actor", "--number", "1"), "there are 1 actors, numbered from 0: say --actors 2"),
+        (("deploy", "demo", "--env", "Pendulum-v1"), "DQN needs a Discrete action space"),
+        (
+            ("actor", "--server", "udp://127.0.0.1:9", "--patience", "0.1"),
+            "no server answered at udp://127.0.0.1:9 within 0.1 s",
+        ),
+    ],
+)
+def test_a_command_that_cannot_be_ends_with_a_sentence(tmp_path, arguments, words):
+    """Given each command. Expect its sentence, exit code 2 and no traceback."""
+    (tmp_path / "server.toml").write_text(SERVER.replace("CAPACITY", "4096"))
+    (tmp_path / "large.toml").write_text(SERVER.replace("CAPACITY", "100000000000"))
+    ended = run(*arguments, folder=tmp_path)
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert words in ended.stderr and "Traceback" not in ended.stderr, ended.stderr
+
+
+def test_output_that_nobody_reads_ends_serve_with_a_sentence(tmp_path):
+    """Given `serve | head -1`. Expect no traceback once the pipe is closed."""
+    (tmp_path / "server.toml").write_text(SERVER.replace("CAPACITY", "4096"))
+    command = [sys.executable, "-m", "replay_server", "serve", tmp_path / "server.toml"]
+    reader, pipe = os.pipe()
+    os.close(reader)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=subprocess.PIPE, text=True)
+    os.close(pipe)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2 and "Traceback" not in said and "Exception" not in said, said
+    assert said.strip() == "replay_server: nobody reads the output any more: stopped"
+
+
+def test_nstep_is_still_transitions():
+    """Given the plan that transitions are for. Expect them."""
+    table = Table("main", step=spec_from(ChainEnv()), plan=NStep(2), capacity=1000)
+    with Server([table]) as server, Client(server.address) as client:
+        with client.writer("main") as writer:
+            for i in range(6):
+                writer.add(
+                    observation=np.int64(1),
+                    action=np.int64(0),
+                    reward=1.0,
+                    terminated=i == 5,
+                    truncated=False,
+                    next_observation=np.int64(1),
+                )
+        assert client.sample("main", 4).transitions(0.99).rewards.shape == (4,)
