@@ -1,0 +1,16 @@
+# How good the tests are, and what a change costs: mutants by machine, two versions beside each other; included by the Makefile.
+.PHONY: mutants
+N     ?= 600
+JOBS  ?= $(shell nproc)
+mutants: setup  ## bugs made by machine that no test finds: N= SEED= FILES= SINCE=REV ONLY=survivors JOBS=
+	$(Q)$(VENV)/bin/python -c "import tree_sitter_c" 2> /dev/null \
+	    || $(VENV)/bin/pip install -q --disable-pip-version-check -c constraints.txt -e '.[mutants]'
+	$(Q)CC="$(CC)" $(VENV)/bin/python tests/mutants/run.py --number $(N) --seed $(SEED) --jobs $(JOBS) --files "$(FILES)" \
+	    $(if $(SINCE),--since $(SINCE)) $(if $(ONLY),--only $(ONLY)) --build $(BUILD)/mutants
+
+# Two versions of the tree, operation by operation. Both build the programs with their own headers.
+.PHONY: bench-track
+PAIRS ?= 12
+bench-track:    ## this tree beside BASE=REV: instructions (at most +3 %) and time, in turns: ROWS= PAIRS=
+	$(Q)CC="$(CC)" $(PYTHON) tests/bench_track.py --pairs $(PAIRS) --rows "$(ROWS)" --build $(BUILD)/track \
+	    $(if $(BASE),--base $(BASE)) $(if $(JSON),--json $(JSON))
