@@ -58,6 +58,7 @@ struct script_client {
     uint64_t nonce;
     uint32_t mtu;
     uint16_t want;
+    uint16_t receive_budget;
 };
 
 struct script_answer { /* an answer in place, in script->port.out */
@@ -269,7 +270,7 @@ SCRIPT_UNUSED static void script_later(struct script *script, uint64_t ms)
 SCRIPT_UNUSED static struct script_client script_client(uint8_t number)
 {
     struct script_client client = {.packet = 1000 * number, .nonce = 77000 + number, .mtu = 1400,
-                                   .want = 4};
+                                   .want = 4, .receive_budget = 64};
     client.peer.size = 4;
     memset(client.peer.bytes, number, 4);
     return client;
@@ -377,7 +378,7 @@ SCRIPT_UNUSED static struct script_answer script_say_open(struct script *script,
                                                           uint64_t cookie)
 {
     struct rp_open open = {.cookie = cookie, .features = RP_FEATURES_SPOKEN, .mtu = client->mtu,
-                           .version = RP_VERSION_MAX, .receive_budget = 64};
+                           .version = RP_VERSION_MAX, .receive_budget = client->receive_budget};
     client->connection = 0;
     return script_ask(script, client, RP_OP_OPEN, 0, client->nonce, &open, sizeof open);
 }

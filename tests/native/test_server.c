@@ -1,5 +1,6 @@
 /* Goal: sessions begin, repeat, move, are replaced and end as the protocol says, and the small
  * operations answer. Situations read "Given ... Expect ...". */
+#include "random.h"
 #include "script.h"
 
 static struct rp_table_config tables[2];
@@ -105,6 +106,16 @@ static void situation_address(void)
     client.peer = before;
     answer = script_ask(&script, &client, RP_OP_PING, 0, 5, NULL, 0);
     CHECK_STATUS(answer, RP_ADDRESS_CHANGED);
+    script_later(&script, 20000);
+    answer = script_ask(&script, &client, RP_OP_PING, 0, 6, NULL, 0);
+    echo.cookie = SCRIPT_READ(answer, struct rp_address_changed).cookie;
+    CHECK_STATUS(script_ask(&script, &client, RP_OP_ECHO, 0, 7, &echo, sizeof echo), RP_OK);
+    script_later(&script, 30000);
+    script_turn(&script);
+    CHECK(rp_server_sessions(script.server) == 1, "an echo is heard like any request");
+    script_later(&script, 101);
+    script_turn(&script);
+    CHECK(rp_server_sessions(script.server) == 0);
     script_close(&script);
     check_group("3 a new address echoes a cookie");
 }
@@ -161,12 +172,38 @@ static void situation_replay(void)
     CHECK(script_counter(&script, RP_COUNT_drop_replayed) == 1);
     client.packet = 4990;
     CHECK_STATUS(script_ask(&script, &client, RP_OP_PING, 0, 2, NULL, 0), RP_OK);
-    client.packet = 4930;
+    client.packet = 4936;
     script_put(&script, &client, RP_OP_PING, 0, 3, NULL, 0);
-    CHECK(script_turn(&script) == 0, "older than the window");
+    CHECK(script_turn(&script) == 0, "64 behind the newest, 5001: older than the window");
     CHECK(script_counter(&script, RP_COUNT_drop_replayed) == 2);
+    CHECK_STATUS(script_ask(&script, &client, RP_OP_PING, 0, 4, NULL, 0), RP_OK);
+    CHECK(client.packet == 5001 - 63, "the oldest that is told apart");
     script_close(&script);
     check_group("5 packet numbers are taken once");
+}
+
+/* 5b. Given packet numbers in any order, with gaps around the window's size. Expect what a list of
+ *     everything that came says: each number once, and none 64 or more behind the newest. */
+static void situation_replay_window(void)
+{
+    static uint8_t came[1 << 19];
+    struct rp_replay replay = {0};
+    struct rp_random random;
+    rp_random_seed(&random, 5);
+    for (uint32_t i = 0; i < 10000; i++) {
+        uint64_t newest = replay.newest, reach = newest < 70 ? newest : 70;
+        uint64_t gap = rp_random_below(&random, 4) ? 1 + rp_random_below(&random, 3)
+                                                   : 62 + rp_random_below(&random, 5);
+        uint64_t packet = reach > 0 && rp_random_below(&random, 3)
+                              ? newest - rp_random_below(&random, reach)
+                              : newest + gap;
+        CHECK(packet < sizeof came);
+        int expected = !came[packet] && packet + 64 > newest;
+        CHECK(rp_replay_accept(&replay, packet) == expected, "packet %" PRIu64 " of %" PRIu64,
+              packet, newest);
+        came[packet] = 1;
+    }
+    check_group("5b the window of packet numbers");
 }
 
 /* 6. Given requests by name, by number, and for tables that are not there. Expect facts, or
@@ -419,6 +456,7 @@ int main(void)
     situation_address();
     situation_replacement();
     situation_replay();
+    situation_replay_window();
     situation_tables();
     situation_writers();
     situation_credit();

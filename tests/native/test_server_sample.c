@@ -469,6 +469,43 @@ static void situation_min_size(void)
     check_group("12 a minimum size that was reached stays reached");
 }
 
+/* 13. Given sessions that can take one datagram at a time, two, and many. Expect a first train of
+ *     what each can take, the budget it asks for at most, and the rest by pulls. */
+static void situation_receive_budget(void)
+{
+    struct drawer d;
+    fresh(&d);
+    fill(&d, 20);
+    for (uint8_t budget = 1; budget <= 3; budget++) {
+        struct script_client small = script_client((uint8_t)(10 + budget));
+        struct rp_sample request = script_sample(20);
+        small.mtu = 512;
+        small.receive_budget = budget;
+        script_connect(&d.script, &small);
+        script_info(&d.script, &small, 1);
+        request.mode = RP_SAMPLE_INDEPENDENT;
+        struct script_answer answer =
+            script_ask(&d.script, &small, RP_OP_SAMPLE, 1, 1, &request, sizeof request);
+        if (budget > 1) { /* the limiter lets twenty be drawn */
+            CHECK_STATUS(answer, RP_BLOCKED);
+            struct {
+                struct rp_sample request;
+                uint64_t keys[20];
+            } body = {.request = request};
+            body.request.mode = RP_SAMPLE_KEYS;
+            for (uint32_t i = 0; i < 20; i++) {
+                body.keys[i] = SCRIPT_CAPACITY + i;
+            }
+            answer = script_ask(&d.script, &small, RP_OP_SAMPLE, 1, 2, &body, sizeof body);
+        }
+        CHECK_STATUS(answer, RP_OK);
+        CHECK(d.script.port.out_count == budget, "%u datagrams", d.script.port.out_count);
+        CHECK_STATUS(script_ask(&d.script, &small, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
+    }
+    script_close(&d.script);
+    check_group("13 no train is longer than who asks can take");
+}
+
 int main(void)
 {
     situation_repeat();
@@ -483,5 +520,6 @@ int main(void)
     situation_room();
     situation_waiter_leaves();
     situation_min_size();
+    situation_receive_budget();
     return check_done("test_server_sample");
 }

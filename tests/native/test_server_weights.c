@@ -365,6 +365,57 @@ static void situation_late(void)
     check_group("10 a late piece publishes nothing again");
 }
 
+static void put_blobs(struct script_client *from, uint32_t count, uint64_t first_id)
+{
+    struct rp_blob_request request = {.first = 0, .count = 32, .kind = RP_BLOB_WEIGHTS};
+    for (uint32_t i = 0; i < count; i++) {
+        script_put(&script, from, RP_OP_BLOB, 0, first_id + i, &request, sizeof request);
+    }
+}
+
+static uint32_t sent_to(const struct script_client *client_)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < script.port.out_count; i++) {
+        count += script_answer(&script, i).view.outer->connection == client_->connection;
+    }
+    return count;
+}
+
+/* 11. Given a session that asks for 32 datagrams sixty-three times in one turn. Expect 1024 of
+ *     them, the rest dropped and counted; half as many each where two sessions share the turns. */
+static void situation_share(void)
+{
+    static uint8_t body[sizeof(struct rp_publish) + 1320];
+    struct rp_publish publish = {.size = 19800, .piece = 1320};
+    struct script_client small[2] = {script_client(3), script_client(4)};
+    fresh();
+    memset(body, 0, sizeof body);
+    for (; publish.offset < publish.size; publish.offset += publish.piece) {
+        uint8_t *all = calloc(1, publish.size);
+        publish.crc = rp_crc32c(0, all, publish.size);
+        free(all);
+        memcpy(body, &publish, sizeof publish);
+        CHECK_STATUS(script_ask(&script, &client, RP_OP_PUBLISH, 0, 1, body, sizeof body), RP_OK);
+    }
+    CHECK(rp_server_weights_version(script.server) == 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        small[i].mtu = 512;
+        script_connect(&script, &small[i]);
+    }
+    put_blobs(&small[0], 63, 1);
+    CHECK(script_turn(&script) == 1024, "%u", script.port.out_count);
+    CHECK(script_counter(&script, RP_COUNT_drop_no_room) == 63 - 32);
+    put_blobs(&small[0], 1, 100);
+    put_blobs(&small[1], 1, 100);
+    CHECK(script_turn(&script) == 64);
+    put_blobs(&small[0], 31, 200);
+    put_blobs(&small[1], 31, 200);
+    CHECK(script_turn(&script) == 1024 && sent_to(&small[0]) == 512 && sent_to(&small[1]) == 512);
+    script_close(&script);
+    check_group("11 a session's share of a turn");
+}
+
 int main(void)
 {
     situation_publish();
@@ -377,5 +428,6 @@ int main(void)
     situation_held();
     situation_trickle();
     situation_late();
+    situation_share();
     return check_done("test_server_weights");
 }
