@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from actor.bounds import Ahead
 from replay_server import LimiterBlocked, Timeout
 from replay_server.autoreset import Rows
 from replay_server.writer import Writer, WriterState
@@ -72,8 +73,10 @@ class Patient:
         self.writer.close(timeout)
 
     def _listen(self) -> None:
-        """Notices that acknowledgements have stopped, long before the writer takes no more."""
+        """Notices that acknowledgements have stopped, long before the writer takes no more, and
+        that more is taken than may be."""
         state, now = self.writer.state(), time.monotonic()
+        Ahead(state.unacknowledged, state.unacknowledged_max, None, None).check()
         heard = state.steps_stored, state.items_created
         if heard != self.heard or state.need or not state.unacknowledged:
             self.heard, self.heard_at, self.said_quiet = heard, now, False

@@ -25,6 +25,7 @@ import torch
 
 from actor.actor import Actor
 from actor.atari import AtariFrames
+from actor.bounds import Ahead
 from actor.envs import EnvError, action_count
 from learner.dqn import transitions_from
 from learner.networks import network_from
@@ -164,6 +165,8 @@ class Proof:
         until = self.actor.env_steps + steps
         while self.actor.env_steps < until:
             self.actor.step()
+            state = self.seen.writer.state()
+            Ahead(state.unacknowledged, state.unacknowledged_max, None, None).check()
             if self.actor.env_steps % 256 < self.args.envs:
                 self.seen.flush()
         self.seen.flush()
