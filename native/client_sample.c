@@ -92,6 +92,19 @@ void rp_client_sample_round(struct rp_client *client, struct client_ticket *tick
     rp_client_sender_add(client, &ticket->sender);
 }
 
+/* A place at the server is free: the session's next request that waits there without one asks for
+ * it now, not when its time comes. At most one look at each sample under way. */
+static void ask_next(struct rp_client *client, const struct client_ticket *gone) {
+    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
+        struct client_ticket *ticket = &client->tickets[i];
+        if (ticket->was_blocked && ticket->table == gone->table && ticket != gone) {
+            rp_client_timer_stop(client, &ticket->again);
+            rp_client_sender_add(client, &ticket->sender);
+            return;
+        }
+    }
+}
+
 /* A refusal by the server needs no telling. The datagram is sent once: where it is lost, the wait
  * ends by time, as it is not asked for again. */
 void rp_client_sample_withdraw(struct rp_client *client, const struct client_ticket *ticket) {
@@ -102,6 +115,7 @@ void rp_client_sample_withdraw(struct rp_client *client, const struct client_tic
         client->cancels[client->cancel_count++] =
             (struct client_cancel){ticket->id, ticket->table};
         client->hungry = 1;
+        ask_next(client, ticket);
     }
 }
 
@@ -342,6 +356,9 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
 static void begin_landing(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
     sample->drawn = 1;
+    if (ticket->was_blocked) {
+        ask_next(client, ticket);
+    }
     ticket->was_blocked = 0;
     rp_client_timer_stop(client, &ticket->again);
     if (ticket->flights == CLIENT_NONE && rp_client_flight_next(client) != CLIENT_NONE

@@ -79,9 +79,32 @@ static void situation_lost(void)
     check_group("2 where the withdrawal is lost, time ends the wait");
 }
 
+/* 3. Given four samples that wait one behind the other, and items that come as one of them was
+ *    drawn. Expect each at once, in order: none waits for the time at which it would ask again. */
+static void situation_in_a_row(void)
+{
+    struct world *world = five_items(3);
+    uint8_t rows[6 * ITEM] = {0};
+    int tickets[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        tickets[i] = post(world, 6, world_later(world, 60000));
+    }
+    world_run(world, 20 * WORLD_MS);
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK(rp_client_poll(world->client, tickets[i]) == RP_PENDING);
+        CHECK(rp_client_push(world->client, 1, 0, rows, 6, RP_RUN_ITEM, NULL) == 6);
+        rp_client_flush(world->client, 1);
+        world_run(world, 20 * WORLD_MS);
+        CHECK(rp_client_poll(world->client, tickets[i]) == 0, "sample %u", i);
+    }
+    world_close(world);
+    check_group("3 samples that wait in a row go on in a row");
+}
+
 int main(void)
 {
     situation_given_up();
     situation_lost();
+    situation_in_a_row();
     return check_done("test_client_wait");
 }

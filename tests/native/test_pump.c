@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "drive.h"
@@ -330,6 +331,38 @@ static void check_fork(void)
     check_group("a forked child is refused, and its parent goes on");
 }
 
+/* Given a client that connects, takes a writer's place and is never heard again, and a service that
+ * receives nothing more. Expect its thread to give the session up by itself. */
+static void check_silence(void)
+{
+    struct rp_service_options serve = {0};
+    struct rp_link_options options = {0};
+    struct rp_service *service;
+    struct drive_table made;
+    char error[RP_ERROR_BYTES];
+    uint64_t before[RP_COUNTER_COUNT], after[RP_COUNTER_COUNT];
+    struct timespec pause = {.tv_nsec = 10000000};
+    drive_config(&made, CAPACITY, ROW);
+    made.config.idle_ms = 200;
+    CHECK(rp_service_open(&service, &made.config, "udp://127.0.0.1:0", &serve, error) == 0, "%s",
+          error);
+    CHECK(rp_service_start(service) == 0);
+    struct rp_link *link = drive_link(rp_service_address(service), &options);
+    struct rp_table_info info = drive_info(link);
+    drive_writer(link, &info);
+    CHECK(rp_service_counters(service, before) == 0 && rp_service_sessions(service) == 1);
+    for (int i = 0; rp_service_sessions(service) > 0; i++) {
+        CHECK(i < 3000, "the silent session is still there");
+        nanosleep(&pause, NULL);
+    }
+    CHECK(rp_service_counters(service, after) == 0);
+    CHECK(after[RP_COUNT_datagrams_in] == before[RP_COUNT_datagrams_in]);
+    CHECK(after[RP_COUNT_sessions_expired] == 1);
+    rp_link_close(link, 0);
+    rp_service_close(service);
+    check_group("a sleeping service gives up the silent");
+}
+
 static void check_refusals(void)
 {
     char error[RP_ERROR_BYTES];
@@ -381,6 +414,7 @@ int main(void)
     check_virtual();
     check_slices();
     check_fork();
+    check_silence();
     check_refusals();
     return check_done("test_pump");
 }
