@@ -385,7 +385,9 @@ static void check_server_closes(int pumped)
     rp_service_end(service);
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(sampler.status == -RP_CLOSED, "%s", rp_status_name(sampler.status));
-    CHECK(rp_link_ping(sampler.link, DRIVE_TIMEOUT_NS) == -RP_CLOSED);
+    int ticket = rp_link_ping(sampler.link, DRIVE_TIMEOUT_NS);
+    int status = ticket > 0 ? drive_wait(sampler.link, ticket, NULL) : ticket;
+    CHECK(status == -RP_CLOSED, "what is asked later: %s", rp_status_name(status));
     CHECK(rp_service_counters(service, counters) == -RP_CLOSED);
     CHECK(rp_service_sessions(service) == 0 && rp_service_address(service)[0]);
     rp_link_close(sampler.link, DRIVE_TIMEOUT_NS);
