@@ -12,6 +12,7 @@
 
 #include "status.h"
 #include "transport_udp.h"
+#include "transport_zmtp.h"
 #include "wake.h"
 
 /* Of libzmq's interface, unchanged since 4.1: options, flags, and the size of a zmq_msg_t. */
@@ -309,10 +310,13 @@ int rp_zmq_open(struct rp_port **opened, const struct rp_url *url,
                 const struct rp_port_options *options, struct rp_peer *server, char *bound,
                 char *error)
 {
+    if (!options->zmq && options->serve) {
+        return rp_zmtp_open(opened, url, options, server, bound, error);
+    }
     if (!options->zmq) {
         snprintf(error, RP_URL_ERROR_BYTES,
-                 "zmq+tcp://%s:%u: ZeroMQ sockets are opened by the Python package: use its Client "
-                 "or Server, or udp:// from here", url->host, url->port);
+                 "zmq+tcp://%s:%u: a client's ZeroMQ sockets are opened by the Python package: use "
+                 "its Client, or udp:// from here", url->host, url->port);
         return -RP_NO_TRANSPORT;
     }
     struct zmq_port *port = make_port(options->mtu);
@@ -332,6 +336,15 @@ int rp_zmq_open(struct rp_port **opened, const struct rp_url *url,
     return 0;
 }
 
+int rp_zmq_unguarded(const char *url, char *error)
+{
+    snprintf(error, RP_URL_ERROR_BYTES,
+             "%.70s: other hosts could reach it, and there is no key: bind 127.0.0.1 or [::1], "
+             "give curve_secret_key, or say insecure (--insecure) if all who can reach it are "
+             "trusted", url);
+    return -RP_INSECURE;
+}
+
 int rp_zmq_endpoint(const char *text, int serve, int guarded, char *endpoint, char *error)
 {
     struct rp_url url;
@@ -344,11 +357,7 @@ int rp_zmq_endpoint(const char *text, int serve, int guarded, char *endpoint, ch
     }
     rp_udp_print(host, sizeof host, &address);
     if (serve && !guarded && !rp_udp_is_loopback(&address)) {
-        snprintf(error, RP_URL_ERROR_BYTES,
-                 "%.70s: other hosts could reach it, and there is no key: bind 127.0.0.1 or [::1], "
-                 "give curve_secret_key, or say insecure (--insecure) if all who can reach it are "
-                 "trusted", text);
-        return -RP_INSECURE;
+        return rp_zmq_unguarded(text, error);
     }
     if (!serve && url.port == 0) {
         snprintf(error, RP_URL_ERROR_BYTES, "%.90s: a client needs the server's port", text);

@@ -52,6 +52,9 @@ struct rp_zmq_socket {
 int rp_zmq_endpoint(const char *url, int serve, int guarded, char *endpoint, char *error);
 /* [/cffi] */
 
+/* With a socket of Python's; a server without one speaks the protocol itself (transport_zmtp.h). */
 rp_port_opener rp_zmq_open;
+/* The refusal to serve other hosts without a key: -RP_INSECURE, with its sentence. */
+int rp_zmq_unguarded(const char *url, char *error);
 
 #endif

@@ -59,7 +59,11 @@ class ServeArgs:
         "",
     )
     seed: int = option("Seed of the draws; from the operating system if neither says one.", 0)
-    insecure: bool = option("Serve beyond this machine without a key.", False)
+    insecure: bool = option(
+        "Serve beyond this machine without a key: whoever reaches the port may read, overwrite and "
+        "empty the tables.",
+        False,
+    )
     mtu: int = option("Largest datagram in bytes.", 0)
     curve_secret_key: str = option("zmq+tcp: file with the server's secret key.", "")
     curve_clients: str = option("zmq+tcp: folder of the public keys that are let in.", "")

@@ -64,14 +64,8 @@ class Serving:
     def __init__(self, url: str, sizes: list[int], busy: bool, core: int, aside: int) -> None:
         options = ServerOptions(url, insecure=True, sessions=4, batch_max=1024, weights_max=0)
         config = Config(tuple(map(table_of, sizes)), options, seed=1)
-        carrier = None
-        if zmq_transport.is_url(url):
-            carrier = zmq_transport.bind(url, insecure=False, keys=None)
-        extra = {} if carrier is None else {"zmq": carrier.raw}
         # the address is this host's own, or in a namespace made for this
-        self.service = Service(
-            config.raw, url, carrier, insecure=1, core=1 + core, **waiting(busy), **extra
-        )
+        self.service = Service(config.raw, url, insecure=1, core=1 + core, **waiting(busy))
         os.sched_setaffinity(0, {aside})
 
     def told(self) -> dict[str, Any]:

@@ -142,12 +142,10 @@ class Server:
                 raise
 
     def _carrier(self, url: str) -> zmq_transport.Carrier | None:
-        """The socket of a zmq+tcp server; other transports open their own."""
-        if not zmq_transport.is_url(url):
-            return None
+        """The socket of a zmq+tcp server with keys; all others are opened by the core."""
         options = self.options
         keys = zmq_transport.server_keys(options.curve_secret_key, options.curve_clients)
-        return zmq_transport.bind(url, insecure=options.insecure, keys=keys)
+        return zmq_transport.bind(url, keys) if keys and zmq_transport.is_url(url) else None
 
     @property
     def address(self) -> str:

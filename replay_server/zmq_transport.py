@@ -1,6 +1,7 @@
 """`zmq+tcp://`: ZeroMQ sockets made, guarded and closed with pyzmq; the core moves the bytes.
 
-A server binds a ROUTER, a client connects a DEALER, each in a context of its own. The core is given
+A server with keys binds a ROUTER, a client connects a DEALER, each in a context of its own; a
+server without keys needs none of this (native/transport_zmtp.h). The core is given
 the socket and the addresses of libzmq's own calls (native/transport_zmq.h) and never needs Python's
 lock; here is what happens once: limits, keys, waiting for the connection, and why there is none.
 
@@ -168,15 +169,18 @@ class Carrier:
         self.context.destroy(linger=0)
 
 
-def bind(url: str, *, insecure: bool, keys: ServerKeys | None) -> Carrier:
-    """A ROUTER that serves. Raises ReplayErrors, nothing is left open then."""
+def bind(url: str, keys: ServerKeys) -> Carrier:
+    """A ROUTER that serves who has a key. Raises ReplayErrors, nothing is left open then.
+
+    libzmq bounds no message of many frames, so that strangers never get as far as that here: a
+    server without keys speaks the protocol itself (native/transport_zmtp.c).
+    """
     zmq = _zmq(url)
     carrier = Carrier(url, "ROUTER")
     try:
-        endpoint = carrier.endpoint(serve=True, guarded=insecure or keys is not None)
+        endpoint = carrier.endpoint(serve=True, guarded=True)
         carrier.socket.router_mandatory = 1  # a peer that is gone, or slow, is told and counted
-        if keys is not None:
-            _guard(carrier, keys)
+        _guard(carrier, keys)
         try:
             carrier.socket.bind(endpoint)
         except zmq.ZMQError as error:

@@ -1,0 +1,66 @@
+/* Inside the ZMTP server: what its connections (transport_zmtp_speak.c) and its bursts
+ * (transport_zmtp.c) share. Not for others.
+ */
+#ifndef RP_TRANSPORT_ZMTP_PARTS_H
+#define RP_TRANSPORT_ZMTP_PARTS_H
+
+#include "transport_zmtp.h"
+
+enum { MORE = 1, LONG = 2, COMMAND = 4, GREETING = 64, SHORT_HEAD = 2, LONG_HEAD = 9 };
+enum { FRAMES_A_VISIT = 8, ACCEPTS = 8, EVENTS = 32, CONTEXT_MAX = 16, LISTENER = UINT16_MAX };
+
+enum stage { FREE = 0, GREETS, READIES, OPEN };
+
+struct connection {
+    int socket;
+    uint32_t generation;
+    enum stage stage;
+    int queued;   /* it stands in the ring */
+    int stalled;  /* the network took less than there was: epoll tells when it takes more */
+    uint32_t in_first, in_end;   /* of `in`: read and not taken */
+    uint32_t out_first, out_end; /* of `out`: not yet taken by the network */
+    uint8_t *in, *out;
+};
+
+struct zmtp_port {
+    struct rp_port_base base;
+    int listener, poll, wake;
+    _Atomic uint32_t ring_count;
+    uint32_t ring_first;
+    uint16_t ring[RP_ZMTP_CONNECTIONS_MAX];
+    struct connection connections[RP_ZMTP_CONNECTIONS_MAX];
+    uint32_t open;
+    uint64_t ended; /* connections ended for what they said */
+    uint64_t refused;
+    uint32_t stride;
+    uint32_t leased;
+    uint32_t free_count;
+    uint32_t free[RP_BURST];
+    uint8_t *receive; /* a buffer for each datagram lent */
+    uint8_t *send;
+    uint8_t *memory;  /* of all connections */
+};
+
+static inline uint16_t rp_zmtp_index(const struct zmtp_port *port,
+                                     const struct connection *connection)
+{
+    return (uint16_t)(connection - port->connections);
+}
+
+/* Takes those who want to connect, a bounded number. */
+void rp_zmtp_accept(struct zmtp_port *port);
+void rp_zmtp_end(struct zmtp_port *port, struct connection *connection);
+/* It has something to be taken: to the end of the ring, unless it stands there. */
+void rp_zmtp_queue(struct zmtp_port *port, struct connection *connection);
+/* Reads on. 1: there is more than before. It may end the connection. */
+int rp_zmtp_read(struct zmtp_port *port, struct connection *connection);
+/* Frames that have come whole, `count` of them at most, as packets. Returns how many were lent. It
+ * may end the connection. */
+uint32_t rp_zmtp_take(struct zmtp_port *port, struct connection *connection,
+                      struct rp_packet *packets, uint32_t count);
+/* Room for `size` bytes behind what waits to leave, or null. */
+uint8_t *rp_zmtp_room(struct connection *connection, uint32_t size);
+/* What waits leaves as far as the network takes it. It may end the connection. */
+void rp_zmtp_drain(struct zmtp_port *port, struct connection *connection);
+
+#endif
