@@ -103,10 +103,12 @@ int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
     }
     struct rp_server *server = rp_region_open(memory, entropy, now_ns);
     server->sessions_per_address = config->sessions_per_address;
+    server->limits = rp_region_limits(config);
     if (rp_intent_recover(&server->intent) < 0) {
         return refuse(error, RP_BAD_REGION, "the region's intent log is damaged");
     }
     status = attach_tables(server, error);
+    status = status < 0 ? status : rp_server_verify(server, error);
     if (status < 0) {
         return status;
     }

@@ -101,5 +101,4 @@ void rp_region_adopt(struct rp_server *server, const struct rp_server_config *co
     for (uint32_t i = 0; i < config->table_count; i++) {
         rp_table_adopt(&server->tables[i], &config->tables[i]);
     }
-    server->limits = now;
 }

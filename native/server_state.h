@@ -198,6 +198,11 @@ static inline struct rp_record *rp_region_record(const struct rp_server *server,
     return (struct rp_record *)(void *)(server->records + at * server->record_bytes);
 }
 
+/* ---- server_verify.c ---- */
+/* Do the words that survive a process hold together, the tables' aside? 0, or -RP_BAD_REGION with
+ * a sentence. */
+int rp_server_verify(const struct rp_server *server, char error[256]);
+
 /* ---- server_adopt.c: a region and the configuration it is opened with ---- */
 /* 0; or -RP_BAD_REGION and the first difference that cannot be. What will be changed to the
  * configuration's value is written to changes. */

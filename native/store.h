@@ -117,9 +117,11 @@ struct rp_table_facts { /* fixed for the table's life */
 struct rp_table_header {
     uint64_t magic;
     uint64_t bytes; /* of state, keys and steps */
-    uint64_t facts_crc; /* of facts, columns and picks */
+    uint64_t facts_crc; /* of the facts; nothing is laid out by them before it was compared */
+    uint64_t parts_crc; /* of columns, picks and spec */
     uint64_t epoch;
-    uint64_t resetting; /* the epoch a reset is on its way to; 0 = none */
+    uint64_t resetting;     /* the epoch a reset is on its way to; 0 = none */
+    uint64_t resetting_not; /* its complement: a word gone wrong empties no table */
     uint64_t head;
     uint64_t inserted;
     uint64_t sampled;
@@ -362,6 +364,11 @@ void rp_layout_of(const struct rp_table_facts *facts, struct rp_table_layout *la
 
 /* Is this the header of a table of this build, and undamaged? */
 int rp_table_sound(const struct rp_table_header *header, uint32_t number, char error[256]);
+
+/* ---- table_verify.c ---- */
+
+/* Do the words that change hold together? 0, or -RP_BAD_REGION with a sentence. */
+int rp_table_verify(const struct rp_table *table, char error[256]);
 
 /* ---- writer.c ---- */
 

@@ -31,17 +31,21 @@ static uint64_t persistent_bytes(const struct rp_table_layout *layout) {
     return layout->sizes.state + layout->sizes.keys + layout->sizes.steps;
 }
 
-/* Of all that never changes: an attach takes the limiter's numbers from its configuration. */
-static uint32_t facts_crc(const struct rp_table_header *header,
-                          const struct rp_table_layout *layout) {
-    const uint8_t *base = (const uint8_t *)header;
+/* Of what never changes: an attach takes the limiter's numbers from its configuration. */
+static uint32_t facts_crc(const struct rp_table_header *header) {
     struct rp_table_facts f = header->facts;
     f.samples_per_insert = f.error_min = f.error_max = 0;
     f.min_size = 0;
-    uint32_t crc = rp_crc32c(0, &f, sizeof f);
-    crc = rp_crc32c(crc, base + layout->columns, f.column_count * sizeof(struct rp_column));
-    crc = rp_crc32c(crc, base + layout->picks, f.pick_count * sizeof(struct rp_pick));
-    return rp_crc32c(crc, base + layout->spec, f.spec_bytes);
+    return rp_crc32c(0, &f, sizeof f);
+}
+
+static uint32_t parts_crc(const struct rp_table_header *header,
+                          const struct rp_table_layout *layout) {
+    const uint8_t *base = (const uint8_t *)header;
+    const struct rp_table_facts *f = &header->facts;
+    uint32_t crc = rp_crc32c(0, base + layout->columns, f->column_count * sizeof(struct rp_column));
+    crc = rp_crc32c(crc, base + layout->picks, f->pick_count * sizeof(struct rp_pick));
+    return rp_crc32c(crc, base + layout->spec, f->spec_bytes);
 }
 
 int rp_table_sound(const struct rp_table_header *header, uint32_t number, char error[256]) {
@@ -51,9 +55,13 @@ int rp_table_sound(const struct rp_table_header *header, uint32_t number, char e
                  number);
         return -RP_BAD_REGION;
     }
-    rp_layout_of(&header->facts, &layout);
-    if (persistent_bytes(&layout) != header->bytes
-        || facts_crc(header, &layout) != header->facts_crc) {
+    int sound = facts_crc(header) == header->facts_crc;
+    if (sound) {
+        rp_layout_of(&header->facts, &layout);
+        sound = persistent_bytes(&layout) == header->bytes
+                && parts_crc(header, &layout) == header->parts_crc;
+    }
+    if (!sound) {
         snprintf(error, 256, "table %u: its header is damaged, or written by another version",
                  number);
         return -RP_BAD_REGION;
@@ -153,8 +161,15 @@ static void open_private(struct rp_table *table, const struct rp_table_memory *m
     p->reach_ahead = f->reach_ahead;
     int status = rp_power_exponent(f->alpha, &table->power);
     assert(status == 0);
-    rp_tree_open(&table->tree, p->leaves, local + layout->nodes, f->capacity);
+    p->head = table->header->head;
+    p->head_slot = (uint32_t)(table->header->head % p->capacity);
     derive_plans(table, layout);
+}
+
+/* From words that hold together. */
+static void open_derived(struct rp_table *table, const struct rp_table_layout *layout) {
+    struct rp_table_private *p = table->private;
+    rp_tree_open(&table->tree, p->leaves, (uint8_t *)p + layout->nodes, p->capacity);
     derive(table);
 }
 
@@ -185,13 +200,15 @@ int rp_table_create(struct rp_table *table, const struct rp_table_memory *memory
         memcpy(base + layout.spec, config->spec, config->spec_bytes);
     }
     header->bytes = persistent_bytes(&layout);
-    header->facts_crc = facts_crc(header, &layout);
+    header->facts_crc = facts_crc(header);
+    header->parts_crc = parts_crc(header, &layout);
     header->epoch = epoch;
     header->head = header->facts.capacity;
     header->maximum = RP_POWER_ONE;
     rp_random_seed(&header->random, seed);
     header->magic = TABLE_MAGIC;
     open_private(table, memory, number, intent, counters, &layout);
+    open_derived(table, &layout);
     return 0;
 }
 
@@ -217,6 +234,7 @@ static void finish_reset(struct rp_table *table) {
     rp_intent_set(intent, &header->sampled, 0);
     rp_intent_set(intent, &header->maximum, RP_POWER_ONE);
     rp_intent_set(intent, &header->resetting, 0);
+    rp_intent_set(intent, &header->resetting_not, 0);
     rp_intent_commit(intent);
 }
 
@@ -225,12 +243,11 @@ void rp_table_reset(struct rp_table *table, uint64_t epoch) {
     struct rp_table_header *header = table->header;
     assert(epoch != 0 && table->intent->count == 0);
     rp_intent_set(table->intent, &header->resetting, epoch);
+    rp_intent_set(table->intent, &header->resetting_not, ~epoch);
     rp_intent_commit(table->intent);
     finish_reset(table);
     rp_layout_of(&header->facts, &layout);
-    rp_tree_open(&table->tree, table->private->leaves, (uint8_t *)table->private + layout.nodes,
-                 table->private->capacity);
-    derive(table);
+    open_derived(table, &layout);
 }
 
 int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory, uint32_t number,
@@ -244,9 +261,14 @@ int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory
     }
     rp_layout_of(&header->facts, &layout);
     open_private(table, memory, number, intent, counters, &layout);
-    if (header->resetting != 0) {
-        rp_table_reset(table, header->resetting);
+    if (header->resetting != 0 && header->resetting_not == ~header->resetting) {
+        finish_reset(table);
     }
+    status = rp_table_verify(table, error);
+    if (status < 0) {
+        return status;
+    }
+    open_derived(table, &layout);
     for (uint32_t i = 0; i < table->private->writers_max; i++) {
         if (rp_writer_at(table->private, i)->session != 0) {
             rp_writer_resume(table, i);
@@ -309,4 +331,12 @@ void rp_table_info(const struct rp_table *table, struct rp_table_info *info) {
     for (uint32_t i = 0; i < f->plan_count; i++) {
         info->item_bytes[i] = f->plans[i].item_bytes;
     }
+}
+
+uint32_t rp_writer_places(const struct rp_table *table) {
+    return table->private->writers_max;
+}
+
+uint64_t rp_writer_session(const struct rp_table *table, uint32_t writer) {
+    return rp_writer_at(table->private, writer)->session;
 }

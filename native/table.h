@@ -111,6 +111,9 @@ struct rp_run_step { /* a validated run of a PUSH: see struct rp_run */
 /* A writer place for `session`; the one it has if it has one. Returns its index or
  * -RP_NO_WRITER_FREE. */
 int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams);
+/* Writer places, and whose one is; 0 = free. */
+uint32_t rp_writer_places(const struct rp_table *table);
+uint64_t rp_writer_session(const struct rp_table *table, uint32_t writer);
 /* The session's writer, or -RP_NOT_A_WRITER. */
 int rp_writer_find(const struct rp_table *table, uint64_t session);
 /* Cuts its open episodes (the last stored row becomes the closing one) and frees the place. */

@@ -320,7 +320,7 @@ static void check_facts(void) {
     CHECK(rp_table_epoch(&t.table) == 55);
     fixture_attach(&t);
     CHECK(rp_table_epoch(&t.table) == 55);
-    for (size_t at = 0; at < 24; at += 8) { /* magic, size, checksum */
+    for (size_t at = 0; at < 32; at += 8) { /* magic, size, checksums */
         t.region[t.offset + at] ^= 1;
         struct rp_table_memory memory = fixture_memory(&t);
         CHECK(rp_table_attach(&t.table, &memory, 3, &t.intent, t.counters, error)

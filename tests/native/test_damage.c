@@ -1,0 +1,278 @@
+/* Goal: a region with one wrong bit is refused in a sentence, or serves what nobody could tell
+ * wrong; it never ends a server.
+ *
+ * A server that has done some of everything is copied, one bit of one word of it is turned, and the
+ * copy is attached to. Words are chosen field by field, so that the small ones are met as often as
+ * the large. Where the attach succeeds, the field is one of those that stand alone (below, each
+ * with its reason), and requests of every kind are served on it. The tally is printed.
+ */
+#include "script.h"
+#include "server_state.h"
+#include "store.h"
+
+enum { FLIPS = 3000, FIELDS_MAX = 64 };
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+static struct script script;
+static struct script_client client, other;
+static uint64_t epochs[2];
+static struct rp_random dice;
+
+/* ---- a server that has done some of everything ---- */
+
+static uint64_t request_id = 1000;
+
+static void publish_piece(uint32_t index)
+{
+    static struct {
+        struct rp_publish publish;
+        uint8_t bytes[1000];
+    } body;
+    static uint8_t blob[3500];
+    uint32_t offset = 1000 * index;
+    uint32_t size = sizeof blob - offset < 1000 ? (uint32_t)sizeof blob - offset : 1000;
+    body.publish = (struct rp_publish){
+        .size = sizeof blob, .offset = offset, .piece = 1000, .crc = rp_crc32c(0, blob, 3500)};
+    script_ask(&script, &other, RP_OP_PUBLISH, 0, 1 + (index >= 4), &body,
+               (uint32_t)sizeof body.publish + size);
+}
+
+static void push_rows(uint16_t table, uint16_t stream, uint64_t sequence, uint64_t step,
+                      uint16_t count, uint16_t flags)
+{
+    static struct script_push push;
+    script_push_begin(&push, epochs[table]);
+    script_push_run(&push, stream, sequence, step, count, flags);
+    if (table == 0 && step >= 8) {
+        for (uint64_t i = step - 6; i < step - 2; i++) {
+            script_push_create(&push, stream, i, (double)(i % 4));
+        }
+    }
+    script_push(&script, &client, table, ++request_id, &push);
+}
+
+static void ask_everything(void)
+{
+    struct rp_sample request = script_sample(8);
+    static struct {
+        struct rp_update update;
+        struct rp_update_entry entries[4];
+    } body;
+    for (uint16_t table = 0; table < 2; table++) {
+        request.plan = (uint16_t)(table == 0);
+        script_ask(&script, &client, RP_OP_SAMPLE, table, ++request_id, &request, sizeof request);
+        body.update = (struct rp_update){.epoch = epochs[table], .count = 4};
+        for (uint64_t i = 0; i < 4; i++) {
+            body.entries[i] = (struct rp_update_entry){520 + 7 * i, 2.5};
+        }
+        script_ask(&script, &client, RP_OP_UPDATE, table, ++request_id, &body, sizeof body);
+    }
+    script_ask(&script, &client, RP_OP_STATS, 0, ++request_id, NULL, 0);
+}
+
+static void make_server(void)
+{
+    script_tables(tables);
+    config = script_config(tables);
+    script_open(&script, &config);
+    client = script_client(1);
+    other = script_client(2);
+    script_connect(&script, &client);
+    script_connect(&script, &other);
+    for (uint16_t i = 0; i < 2; i++) {
+        epochs[i] = script_writer(&script, &client, i, 2).epoch;
+    }
+    for (uint64_t i = 0; i < 80; i++) { /* both rings go round */
+        uint16_t end = i % 6 == 5 ? RP_RUN_END : 0;
+        push_rows(0, i % 2, 10 * i, 10 * (i / 2), 10, end);
+        push_rows(1, 0, 10 * i, 10 * i, 10, RP_RUN_ITEM | RP_RUN_PRIORITY);
+        ask_everything();
+    }
+    push_rows(0, 0, 804, 404, 4, 0); /* steps that wait for earlier ones */
+    for (uint32_t i = 0; i < 6; i++) {
+        publish_piece(i % 4 + (i >= 4 ? 4 : 0));
+    }
+    publish_piece(0);
+    rp_server_check(script.server);
+}
+
+/* ---- fields ---- */
+
+struct field {
+    const char *name;
+    const char *alone; /* why a wrong word of it may be served; null: it may not */
+    uint64_t offset;   /* of `count` pieces, `stride` apart, `bytes` each */
+    uint64_t stride;
+    uint64_t bytes;
+    uint64_t count;
+    uint32_t refused, served;
+};
+
+static struct field fields[FIELDS_MAX];
+static uint32_t field_count;
+
+static void field(const char *name, const void *first, uint64_t bytes, uint64_t stride,
+                  uint64_t count, const char *alone)
+{
+    CHECK(field_count < FIELDS_MAX && bytes % 8 == 0);
+    uint64_t offset = (uint64_t)((const uint8_t *)first - script.region);
+    fields[field_count++] = (struct field){.name = name, .alone = alone, .offset = offset,
+                                           .stride = stride, .bytes = bytes, .count = count};
+}
+
+#define ONE(name, word, alone) field(name, &(word), sizeof(word), 0, 1, alone)
+
+static void region_fields(struct rp_region *r)
+{
+    const struct rp_intent_log *log = (void *)(script.region + r->log);
+    const char *taken = "the configuration's are taken";
+    field("region: magic to checksum", r, 24, 0, 1, NULL);
+    ONE("region: attaches", r->attaches, "a number that rises");
+    field("region: bytes, incarnation, seed", &r->bytes, 24, 0, 1, NULL);
+    field("region: sessions .. records", &r->limits, 16, 0, 1, NULL);
+    field("region: mtu .. lapse_ms", &r->limits.mtu, 16, 0, 1, taken);
+    field("region: weights_max and offsets", &r->limits.weights_max,
+          sizeof *r - offsetof(struct rp_region, limits.weights_max), 0, 1, NULL);
+    ONE("log: committed", log->committed, "what it holds is what was done last");
+    field("log: count and words", &log->count, 8 + 64 * 16, 0, 1, "read after a kill alone");
+}
+
+static void table_fields(const struct rp_table *table)
+{
+    const struct rp_table_private *p = table->private;
+    struct rp_table_header *h = table->header;
+    struct rp_table_facts *f = &h->facts;
+    struct rp_writer *w = rp_writer_at(p, 0);
+    field("table: magic to checksums", h, 32, 0, 1, NULL);
+    ONE("table: epoch", h->epoch, "drawn by chance");
+    field("table: reset, head", &h->resetting, 24, 0, 1, NULL);
+    field("table: inserted, sampled", &h->inserted, 16, 0, 1, "counts");
+    ONE("table: maximum", h->maximum, "a priority");
+    ONE("table: generator", h->random, "drawn by chance");
+    field("table: name, alpha", f, offsetof(struct rp_table_facts, samples_per_insert), 0, 1,
+          NULL);
+    field("table: limiter", &f->samples_per_insert, 32, 0, 1, "the configuration's is taken");
+    field("table: facts, columns, picks, spec", &f->capacity,
+          (uint64_t)((uint8_t *)p->slots - (uint8_t *)&f->capacity) / 64 * 64 - 64, 0, 1,
+          "zeros between parts");
+    field("keys", p->keys, 8, 8, p->capacity, "an episode's only step, no item and the newest");
+    field("items", &p->slots[0].item, 8, 16, p->capacity,
+          "the depth of a row whose earlier ones are gone, the end of a closed stream");
+    field("links", &p->slots[0].links, 8, 16, p->capacity, "back to what is gone");
+    field("leaves", p->leaves, 8, 8, p->capacity, "priorities");
+    ONE("writer: session", w->session, NULL);
+    ONE("writer: streams", w->streams, "more streams than were granted");
+    ONE("writer: next sequence", w->next_sequence, "a number of windows more");
+    field("writer: entries' keys", &rp_entry_at(p, 0, 0)->key, 8, p->entry_words * 8, p->window,
+          "committed or lost alike are done");
+    field("writer: entries", &rp_entry_at(p, 0, 0)->step, p->entry_words * 8 - 8,
+          p->entry_words * 8, p->window, "unused where nothing waits; numbers and priorities");
+    ONE("stream: next step", rp_stream_at(p, 0, 0)->next_step, "a number that rises");
+    ONE("stream: head", rp_stream_at(p, 0, 0)->head, "an earlier step that is gone");
+    ONE("stream: abandoned", rp_stream_at(p, 0, 0)->abandoned, "a number that rises");
+    ONE("stream: depth", rp_stream_at(p, 0, 0)->depth, NULL);
+    field("steps", p->steps, (uint64_t)p->capacity * p->step_bytes, 0, 1, "payload");
+}
+
+static void session_fields(void)
+{
+    struct rp_server *server = script.server;
+    struct rp_session *s = &server->sessions[0];
+    struct rp_record *record = rp_region_record(server, 0, s->sample_drawn % 5 == 0);
+    struct rp_weights *weights = server->weights;
+    ONE("session: connection", s->connection, NULL);
+    ONE("session: nonce", s->nonce, "drawn by chance");
+    field("session: peer", s->peer, sizeof s->peer, 0, 1, "an address");
+    ONE("session: agreed", s->agreed, "another mtu or budget that is legal");
+    field("session: numbered requests", &s->sample, 3 * sizeof s->sample, 0, 1,
+          "which of the last 64 are done");
+    ONE("session: drawn", s->sample_drawn, "rounds more of its records");
+    field("session: records", s->record_id, sizeof s->record_id, 0, 1, "another number");
+    field("session: answers kept", s->updated, sizeof s->updated + sizeof s->published, 0, 1,
+          "numbers");
+    ONE("record: table and plan", record->place, "a plan whose items are as large");
+    ONE("record: reserved", record->reserved, NULL);
+    ONE("record: head", record->head, "numbers of a batch");
+    field("record: items", record->items, 24 * 8, 0, 1, "keys and priorities");
+    ONE("weights: newest", weights->newest, NULL);
+    field("weights: slots", weights->slot, sizeof weights->slot, 0, 1,
+          "versions, checksums: compared by who pulls");
+    field("weights: assembly", &weights->session, 64, 0, 1, "the checksum it has to come to");
+    field("weights: bitmap", server->weights_bitmap, 8, 0, 1, "beyond its pieces");
+    field("weights: bytes", server->weights_bytes, 3 * server->weights_stride, 0, 1,
+          "compared by who pulls");
+}
+
+/* ---- turning bits ---- */
+
+/* 1: the damaged copy was served, and all held. */
+static int attach_damaged(uint64_t offset, uint32_t bit, const struct script *whole)
+{
+    char error[256] = "";
+    uint8_t entropy[32];
+    script = *whole;
+    script.damaged = 1;
+    script.region = aligned_alloc(64, (script.bytes + 63) / 64 * 64);
+    memcpy(script.region, whole->region, script.bytes);
+    script.region[offset + bit / 8] ^= (uint8_t)(1u << bit % 8);
+    script_entropy(entropy, 9);
+    int status = rp_server_attach(&script.server, script.region, script.bytes, &config, entropy,
+                                  script.now_ns, error);
+    if (status < 0) {
+        CHECK(status == -RP_BAD_REGION && strlen(error) > 20, "%d \"%s\"", status, error);
+        free(script.region);
+        return 0;
+    }
+    struct script_client kept[2] = {client, other};
+    ask_everything();
+    push_rows(0, 0, 800, 400, 4, 0);
+    push_rows(1, 0, 800, 800, 10, RP_RUN_ITEM);
+    publish_piece(1);
+    for (uint32_t i = 0; i < 2; i++) {
+        rp_tree_check(&rp_server_table(script.server, i)->tree);
+    }
+    client = kept[0];
+    other = kept[1];
+    script_forget(&script);
+    free(script.region);
+    return 1;
+}
+
+static void turn_bits(void)
+{
+    script_forget(&script);
+    const struct script whole = script;
+    uint32_t refused = 0;
+    for (uint32_t i = 0; i < FLIPS; i++) {
+        struct field *f = &fields[i % field_count];
+        uint64_t piece = f->offset + f->stride * rp_random_below(&dice, f->count);
+        uint64_t at = piece + 8 * rp_random_below(&dice, f->bytes / 8);
+        uint32_t bit = (uint32_t)rp_random_below(&dice, 64);
+        int served = attach_damaged(at, bit, &whole);
+        CHECK(!served || f->alone, "%s: bit %u at %" PRIu64 " was served", f->name, bit, at);
+        f->served += served;
+        f->refused += !served;
+        refused += !served;
+    }
+    script = whole;
+    for (uint32_t i = 0; i < field_count; i++) {
+        printf("    %4u refused %4u served  %-36s %s\n", fields[i].refused, fields[i].served,
+               fields[i].name, fields[i].served ? fields[i].alone : "");
+    }
+    printf("  %d bits turned: %u refused, %u served, no server ended\n", FLIPS, refused,
+           FLIPS - refused);
+}
+
+int main(void)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    rp_random_seed(&dice, check_seed(11));
+    make_server();
+    region_fields(script.server->region);
+    table_fields(rp_server_table(script.server, 0));
+    session_fields();
+    turn_bits();
+    script_close(&script);
+    return check_done("test_damage");
+}
