@@ -16,7 +16,10 @@ REPLAYS_SAN := $(FUZZED:%=$(BUILD)/san/replay_%)
 natural: engine ## pickle over zmq in front of a buffer, beside zmq+tcp: ratios of one run
 	$(Q)PYTHONPATH=. $(ENGINE_PYTHON) tests/zmq_natural.py
 
-.PHONY: natural sim sim-san sim-canaries kill-mapped fuzz fuzz-replay
+bench-clients: engine ## many clients of one server: BEFORE=another tree, built, measured in turns with this one
+	$(Q)PYTHONPATH=. $(ENGINE_PYTHON) tests/clients_bench.py $(if $(BEFORE),--before $(BEFORE)) $(if $(PARTS),--parts $(PARTS))
+
+.PHONY: natural bench-clients sim sim-san sim-canaries kill-mapped fuzz fuzz-replay
 
 # The core with its kill sites armed (native/site.h) and its allocations counted.
 $(BUILD)/simulate/%.o: native/%.c $(HEADERS)
