@@ -14,7 +14,6 @@ once it is laid down is NOT_LAID too: the slow way then says where.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ class Laying:
         *("block", "usable", "quiet", "observation", "action", "reward", "terminated"),
         *("observation_dtype", "action_dtype", "reward_dtype", "reward_other"),
         *("observation_shape", "action_shape", "flags_shape", "action_types", "reward_types"),
-        *("floats", "reward_max"),
+        "floats",
     )
 
     def __init__(self, block: Block, single: bool, finite: list[str]) -> None:
@@ -60,8 +59,6 @@ class Laying:
         self.observation_shape = (*lead, *spec["observation"].shape)
         self.action_shape = (*lead, *spec["action"].shape)
         self.flags_shape = lead
-        floats = self.reward_dtype in FLOATS
-        self.reward_max = float(np.finfo(self.reward_dtype).max) if floats else math.inf
         self.floats = block.floats([name for name in finite if name in PLAIN])
         self.quiet = bytes(block.streams)
         self.action_types = self._scalar_types(spec["action"])
@@ -101,11 +98,10 @@ class Laying:
         at = self.block.steps
         self.observation[at] = observation
         self.action[at] = action
-        if reward.dtype is self.reward_dtype:
+        try:
             self.reward[at] = reward
-        else:
-            with np.errstate(over="ignore"):  # it is looked at once it lies there
-                self.reward[at] = reward
+        except RuntimeWarning:  # where warnings are errors: a float64 that float32 does not hold
+            return NOT_LAID
         self.terminated[at] = terminated
         if self.floats is not None and not is_finite(self.floats, at):
             return NOT_LAID
@@ -124,7 +120,6 @@ class Laying:
             and type(truncated) in FLAGS
             and not (terminated or truncated)
             and type(reward) in self.reward_types
-            and -self.reward_max <= reward <= self.reward_max
             and type(observation) is np.ndarray
             and observation.dtype is self.observation_dtype
             and observation.shape == self.observation_shape
@@ -140,10 +135,10 @@ class Laying:
                 self.action[at] = action
             else:
                 return NOT_LAID
-        except OverflowError:  # a Python int that int64 does not hold
+            self.reward[at] = reward
+        except (OverflowError, RuntimeWarning):  # a number that the column does not hold
             return NOT_LAID
         self.observation[at] = observation
-        self.reward[at] = reward
         self.terminated[at] = False
         if self.floats is not None and not is_finite(self.floats, at):
             return NOT_LAID

@@ -262,6 +262,7 @@ def calm(single=False):
     return step
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
 def test_the_quick_way_is_for_what_fits_as_it_is():
     """Given calm steps and each near miss. Expect QUIET and ENDED, and NOT_LAID for the others."""
     block = Block(FLAT, 2, 1)
@@ -289,6 +290,7 @@ def test_the_quick_way_is_for_what_fits_as_it_is():
         assert laying.batch(**calm() | near) == NOT_LAID, near
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
 def test_the_quick_way_of_one_environment():
     """Given Python's and numpy's numbers. Expect QUIET where nothing is lost, else NOT_LAID."""
     block = Block(FLAT, 1, 1)
