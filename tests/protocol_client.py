@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 MAGIC, VERSION, ANSWER, CHECKSUMS = 0x314C5052, 2, 0x80, 2
 HELLO, OPEN, ECHO, CLOSE, PING, TABLE, WRITER, PUSH = range(1, 9)
 SAMPLE, PULL, UPDATE, PUBLISH, BLOB, STATS, RESET = range(9, 16)
-OK, EXISTS, WRONG_QUEUE = 0, 35, 53
+OK, BAD_VERSION, UNKNOWN_SESSION, ADDRESS_CHANGED = 0, 2, 8, 10
+BLOCKED, EXISTS, WRONG_QUEUE = 23, 35, 53
 END, ITEM, PRIORITY = 1, 2, 4
 TRIES, TIMEOUT_S = 20, 0.5
 
@@ -51,10 +52,12 @@ def pad(data: bytes, multiple: int = 8) -> bytes:
     return data + bytes(-len(data) % multiple)
 
 
-def datagram(op: int, id_: int, body: bytes, connection=0, packet=1, table=0, want=1) -> bytes:
-    """A whole request datagram: headers, the padded body, the checksum."""
+def datagram(
+    op: int, id_: int, body: bytes, connection=0, packet=1, table=0, want=1, least=40
+) -> bytes:
+    """A whole datagram: headers, the body padded to `least` (a request's), the checksum."""
     body = pad(body)
-    body += bytes(max(0, 40 - len(body)))
+    body += bytes(max(0, least - len(body)))
     outer = struct.pack("<IB3xQQ", MAGIC, VERSION, connection, packet)
     message = struct.pack("<BBHHHQ", op, 0, table, len(body), want, id_)
     crc = crc32c(outer + bytes(16) + message + body)
@@ -134,46 +137,127 @@ def blob_request(kind: int, version=0, first=0, count=1) -> bytes:
     return struct.pack("<QIIH6x", version, first, count, kind)
 
 
-def wrong_queue(incarnation: int, connection: int, packet: int, port: int) -> bytes:
-    """The body of a WRONG_QUEUE answer: which datagram is refused, where to send from."""
-    answer = struct.pack("<QQHHI", incarnation, 0, WRONG_QUEUE, 1, 100000)
-    return answer + struct.pack("<QIHH", connection, packet, port, 0)
-
-
 def examples() -> list[tuple[str, bytes]]:
     """The worked examples of PROTOCOL.md, section 11."""
-    session, epoch = 0x1122334455667001, 0x5151515151515151
-    steps = bytes(range(16)), bytes(range(16, 32)), bytes(range(32, 48))
-    nonce = 0x0102030405060708
-    weights = b"sixteen bytes ok"
+    return [*_handshake(), *_tables(), *_pushes(), *_draws(), *_blobs(), *_refusals()]
 
-    def of_session(op: int, id_: int, body: bytes, packet: int, want: int = 1) -> bytes:
-        return datagram(op, id_, body, session, packet, want=want)
 
-    refused = wrong_queue(0xD0D1D2D3D4D5D6D7, session, 4, 50001)
-    opening = open_session(0xC0C1C2C3C4C5C6C7, 1400, 64, b"actor 7")
-    whole = run(0, 0, 0, steps[0] + steps[1], count=2)
-    pieces = [run(2, 2, 0, steps[2][8 * i : 8 * i + 8], piece=i, piece_count=2) for i in (0, 1)]
+SESSION, EPOCH, NONCE = 0x1122334455667001, 0x5151515151515151, 0x0102030405060708
+COOKIE, INCARNATION = 0xC0C1C2C3C4C5C6C7, 0xD0D1D2D3D4D5D6D7
+FIRST_ANSWER = 0xE0E1E2E3E400  # the number before that of the first answer
+
+
+def _asked(op: int, id_: int, body: bytes, packet: int, want: int = 1) -> bytes:
+    """A request of the example session."""
+    return datagram(op, id_, body, SESSION, packet, want=want)
+
+
+def _answer(op, id_, asked, packet, rest=b"", status=OK, connection=SESSION, weights=0) -> bytes:
+    """An answer of the example server to the request with packet number `asked`."""
+    head = struct.pack("<QQHHI", INCARNATION, weights, status, 8, 100000)
+    number = FIRST_ANSWER + packet
+    return datagram(op | ANSWER, id_, head + rest, connection, number, want=asked, least=0)
+
+
+def _handshake() -> list[tuple[str, bytes]]:
+    cookie = struct.pack("<QIHHH6xQQ", COOKIE, 1400, 2, 2, 2, CHECKSUMS, CHECKSUMS)
+    opened = struct.pack("<QIIIHHHHIQ48x", SESSION, 1400, 30000, 64, 8, 64, 1, 32, 4096, CHECKSUMS)
+    opening = open_session(COOKIE, 1400, 64, b"actor 7")
     return [
-        ("hello", datagram(HELLO, nonce, hello(1400))),
-        ("open", datagram(OPEN, nonce, opening, packet=2)),
-        ("echo", of_session(ECHO, 1, struct.pack("<Q", 0xC0C1C2C3C4C5C6C7), 3)),
-        ("ping", of_session(PING, 2, b"", 4)),
-        ("table", of_session(TABLE, 1, table_request("main"), 5)),
-        ("writer", of_session(WRITER, 1, writer_request(1), 6)),
-        ("push_run", of_session(PUSH, 1, push(epoch, [whole], [create(0, 0, 0.5)]), 7, want=4)),
-        ("push_piece_0", of_session(PUSH, 2, push(epoch, [pieces[0]], []), 8)),
-        ("push_piece_1", of_session(PUSH, 3, push(epoch, [pieces[1]], []), 9)),
-        ("sample", of_session(SAMPLE, 1, sample(epoch, 1), 10)),
-        ("sample_keys", of_session(SAMPLE, 2, sample(epoch, 2, mode=2, keys=(64, 65)), 11)),
-        ("pull", of_session(PULL, 1, pull(1, 0, 1), 12)),
-        ("update", of_session(UPDATE, 1, update(epoch, [(64, 2.0), (65, 0.0)]), 13)),
-        ("publish", of_session(PUBLISH, 1, publish(weights, 0, 16), 14)),
-        ("blob", of_session(BLOB, 1, blob_request(2), 15)),
-        ("stats", of_session(STATS, 1, struct.pack("<II", 0, 16), 16)),
-        ("reset", of_session(RESET, 1, struct.pack("<Q", epoch), 17)),
-        ("close", of_session(CLOSE, 3, b"", 18)),
-        ("wrong_queue", datagram(PING | ANSWER, 2, refused, 0, 0xE0E1E2E3E4E5, want=0)),
+        ("hello", datagram(HELLO, NONCE, hello(1400))),
+        ("hello_answer", _answer(HELLO, NONCE, 1, 1, cookie, connection=0)),
+        ("open", datagram(OPEN, NONCE, opening, packet=2)),
+        ("open_answer", _answer(OPEN, NONCE, 2, 2, opened)),
+        ("echo", _asked(ECHO, 1, struct.pack("<Q", COOKIE), 3)),
+        ("echo_answer", _answer(ECHO, 1, 3, 3)),
+        ("ping", _asked(PING, 2, b"", 4)),
+        ("ping_answer", _answer(PING, 2, 4, 4)),
+    ]
+
+
+def _tables() -> list[tuple[str, bytes]]:
+    info = struct.pack(
+        "<32sQQQQQQddddIIIIIIHHHHI28x",
+        *(b"main", EPOCH, 64, 0, 0, 0, 1, 0.0, 0.0, 0.0, 1.0),
+        *(64, 0, 16, 200, 0x01020304, 2, 0, 1, 0, 0, 16),
+    )
+    granted = struct.pack("<QQIHH", EPOCH, 0, 4, 1, 2)
+    return [
+        ("table", _asked(TABLE, 1, table_request("main"), 5)),
+        ("table_answer", _answer(TABLE, 1, 5, 5, info)),
+        ("writer", _asked(WRITER, 1, writer_request(1), 6)),
+        ("writer_answer", _answer(WRITER, 1, 6, 6, granted)),
+    ]
+
+
+def _pushes() -> list[tuple[str, bytes]]:
+    whole = run(0, 0, 0, bytes(range(32)), count=2)
+    pieces = [
+        run(2, 2, 0, bytes(range(32 + 8 * i, 40 + 8 * i)), piece=i, piece_count=2) for i in (0, 1)
+    ]
+
+    def pushed(through: int, key: int, committed: int, creates: bytes) -> bytes:
+        head = struct.pack("<QQHHI", through, 0, 1, len(creates), 0)
+        return head + struct.pack("<QHHI", key, committed, 0, 0) + pad(creates)
+
+    return [
+        ("push_run", _asked(PUSH, 1, push(EPOCH, [whole], [create(0, 0, 0.5)]), 7, want=4)),
+        ("push_run_answer", _answer(PUSH, 1, 7, 7, pushed(2, 64, 2, bytes([OK])))),
+        ("push_piece_0", _asked(PUSH, 2, push(EPOCH, [pieces[0]], []), 8)),
+        ("push_piece_0_answer", _answer(PUSH, 2, 8, 8, pushed(2, 66, 0, b""))),
+        ("push_piece_1", _asked(PUSH, 3, push(EPOCH, [pieces[1]], []), 9)),
+        ("push_piece_1_answer", _answer(PUSH, 3, 9, 9, pushed(3, 66, 1, b""))),
+    ]
+
+
+def _draws() -> list[tuple[str, bytes]]:
+    half = 1 << 25
+    batch = struct.pack("<IIII16x", 0, 1, 1288, 2)
+    batch += struct.pack("<QQQIIIIQ", EPOCH, half, 67, 1, 1, 16, 0, 64)
+    batch += struct.pack("<QQHHI", 64, half, 0, 0, 0) + bytes(range(16))
+    return [
+        ("sample", _asked(SAMPLE, 1, sample(EPOCH, 1), 10)),
+        ("sample_answer", _answer(SAMPLE, 1, 10, 10, batch)),
+        ("sample_keys", _asked(SAMPLE, 2, sample(EPOCH, 2, mode=2, keys=(64, 65)), 11)),
+        ("pull", _asked(PULL, 1, pull(1, 0, 1), 12)),
+        ("update", _asked(UPDATE, 1, update(EPOCH, [(64, 2.0), (65, 0.0)]), 13)),
+        ("update_answer", _answer(UPDATE, 1, 13, 11, struct.pack("<IIII", 1, 0, 1, 0))),
+    ]
+
+
+def _blobs() -> list[tuple[str, bytes]]:
+    weights = b"sixteen bytes ok"
+    blob = struct.pack("<QQIIII", 1, 16, crc32c(weights), 0, 1, 1288) + weights
+    stats = struct.pack("<IIIIQQ", 0, 2, 79, 1, 16, 15)
+    epoch = struct.pack("<Q", 0x6161616161616161)
+    return [
+        ("publish", _asked(PUBLISH, 1, publish(weights, 0, 16), 14)),
+        ("publish_answer", _answer(PUBLISH, 1, 14, 12, struct.pack("<QQ", 0, 1), weights=1)),
+        ("blob", _asked(BLOB, 1, blob_request(2), 15)),
+        ("blob_answer", _answer(BLOB, 1, 15, 13, blob, weights=1)),
+        ("stats", _asked(STATS, 1, struct.pack("<II", 0, 2), 16)),
+        ("stats_answer", _answer(STATS, 1, 16, 14, stats, weights=1)),
+        ("reset", _asked(RESET, 1, struct.pack("<Q", EPOCH), 17)),
+        ("reset_answer", _answer(RESET, 1, 17, 15, epoch, weights=1)),
+        ("close", _asked(CLOSE, 3, b"", 18)),
+        ("close_answer", _answer(CLOSE, 3, 18, 16, weights=1)),
+    ]
+
+
+def _refusals() -> list[tuple[str, bytes]]:
+    def named(packet: int, port: int) -> bytes:
+        return struct.pack("<QIHH", SESSION, packet, port, 0)
+
+    moved = struct.pack("<QII", COOKIE, 4, 0)
+    spoken = struct.pack("<QIHHH6xQQ", 0, 0, 0, 2, 2, CHECKSUMS, CHECKSUMS)
+    waits = struct.pack("<IIQ", 1, 1, 7)
+    nobody = {"connection": 0, "weights": 1}
+    return [
+        ("wrong_queue", _answer(PING, 2, 4, 0xE5, named(4, 50001), WRONG_QUEUE, **nobody)),
+        ("unknown_session", _answer(CLOSE, 3, 18, 0xE6, named(18, 0), UNKNOWN_SESSION, **nobody)),
+        ("address_changed", _answer(PING, 2, 4, 17, moved, ADDRESS_CHANGED, weights=1)),
+        ("blocked", _answer(SAMPLE, 1, 10, 18, waits, BLOCKED, weights=1)),
+        ("bad_version", _answer(HELLO, NONCE, 1, 19, spoken, BAD_VERSION, **nobody)),
     ]
 
 

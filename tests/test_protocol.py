@@ -4,12 +4,15 @@ golden bytes, and a client written from it alone holds a whole conversation with
 
 from __future__ import annotations
 
+import functools
+import math
 import re
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import protocol_client
+import protocol_numbers
 import pytest
 
 from replay_server import Column, NStep, Prioritized, Server, Spec, Table
@@ -108,13 +111,58 @@ def test_no_status_and_no_counter_is_renumbered():
 
 def test_the_documents_hex_is_the_golden_bytes():
     """Given the worked examples. Expect C and plain Python to build the same, name by name."""
-    documented = [(words[0], "".join(text.split())) for words, text in blocks("golden")]
-    assert documented == [(name, data.hex()) for name, data in protocol_client.examples()]
+    documented = {words[0]: "".join(text.split()) for words, text in blocks("golden")}
+    assert documented == {name: data.hex() for name, data in protocol_client.examples()}
     subprocess.run(["make", "-s", "build/golden"], cwd=ROOT, check=True)
     printed = subprocess.run(
         [ROOT / "build" / "golden"], capture_output=True, text=True, check=True
     )
-    assert [tuple(line.split()) for line in printed.stdout.splitlines()] == documented
+    assert dict(line.split() for line in printed.stdout.splitlines()) == documented
+
+
+# -- the numbers in sentences --------------------------------------------------------------------
+
+NUMBER = r"(?:0x[0-9A-Fa-f]+|\d+\^−?\d+|\d+(?:\.\d+)?)"
+SENTENCE_NUMBER = re.compile(rf"(?<![\w.^`#/-])(?<!`0x){NUMBER}(?![\w^/])")
+PLAIN = ("0", "1")  # of counting and of saying "nothing"; every other number is checked
+
+
+def prose() -> str:
+    """The document without hex, layouts, algorithms and the tables of sections 9 and 10."""
+    text = re.sub(r"^```.*?^```\n", "", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^    .*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"\n## 9\. .*(?=\n## 11\. )", lambda m: re.sub(r"\n\|.*", "", m[0]), text, flags=re.S
+    )
+    text = re.sub(r"^\| \d+ \| [A-Z]+ \| (`|nothing).*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^(#+ )?\d+\. ", "", text, flags=re.MULTILINE)
+    return re.sub(r"\s+", " ", re.sub(r"([Ss]ections?|RFC) \d+( and \d+)?", "", text))
+
+
+def test_every_number_in_a_sentence_is_the_codes():
+    """Given each number in a sentence. Expect a constant of the code that it is, and to be that."""
+    text = prose().replace("`", "")
+    source = [f'#include "{name}"' for name in protocol_numbers.HEADERS]
+    covered = [False] * len(text)
+    for fragment, expressions in protocol_numbers.NUMBERS:
+        numbers = re.findall(r"\[([^\]]*\d[^\]]*)\]", fragment)
+        plain = re.sub(r"\[([^\]]*\d[^\]]*)\]", r"\1", fragment)
+        assert len(numbers) == len(expressions.split(";")), fragment
+        assert plain in text, f"the page does not say: {plain}"
+        for found in re.finditer(re.escape(plain), text):
+            covered[found.start() : found.end()] = [True] * len(plain)
+        for number, expression in zip(numbers, expressions.split(";"), strict=True):
+            value = re.sub(r"^2\^(\d+)$", r"(1ull << \1)", number)
+            if expression.strip() != "-":
+                claim = f'"{plain}: {expression.strip()}"'
+                source.append(f"_Static_assert(({expression}) == {value}, {claim});")
+    loose = [
+        text[max(0, found.start() - 60) : found.end() + 30]
+        for found in SENTENCE_NUMBER.finditer(text)
+        if found.group() not in PLAIN and not covered[found.start()]
+    ]
+    assert not loose, "numbers that nothing checks:\n" + "\n".join(loose)
+    compiles("\n".join(source))
 
 
 def test_a_flipped_bit_is_refused_at_every_place():
@@ -125,6 +173,97 @@ def test_a_flipped_bit_is_refused_at_every_place():
         bad[bit // 8] ^= 1 << bit % 8
         with pytest.raises(ValueError):
             protocol_client.parse(bytes(bad))
+
+
+# -- masses --------------------------------------------------------------------------------------
+
+
+@functools.cache
+def power_table(name: str) -> list[list[int]]:
+    (text,) = (text for words, text in blocks("power") if words == [name])
+    numbers = [int(number, 16) for number in text.split()]
+    return [numbers[i : i + 16] for i in range(0, len(numbers), 16)]
+
+
+def mass_of(priority: float, alpha: float, capacity: int) -> int:
+    """The mass by section 6 of the document, word for word, with the tables of section 13."""
+    log2, exp2 = power_table("log2"), power_table("exp2")
+    if priority == 0:
+        return 0
+    fraction, exponent = math.frexp(priority)  # fraction in [0.5, 1)
+    z = (exponent - 1 << 52) + round((2 * fraction - 1) * 2**52)
+    r = (z + 2**19) >> 20
+    e, x = r >> 32, r % 2**32
+    i, w = x >> 28, x % 2**28
+    c = log2[5][i]
+    for degree in (4, 3, 2, 1):
+        c = log2[degree][i] - (w * c >> 28)
+    a = math.floor(alpha * 2**48)
+    y = e * a + ((log2[0][i] + (w * c >> 28)) * a >> 38)
+    q = (y + 2**15) >> 16
+    n, g = q >> 32, q % 2**32
+    i, w = g >> 28, g % 2**28
+    d = exp2[4][i]
+    for degree in (3, 2, 1, 0):
+        d = exp2[degree][i] + (w * d >> 28)
+    shift = n + 26 - 39
+    mass = d << shift if shift >= 0 else ((d >> -shift - 1) + 1) >> 1
+    return min(max(mass, 1), 2**63 // capacity)
+
+
+def test_the_documents_mass_function_is_the_servers(tmp_path):
+    """Given priorities of every size, subnormal ones too. Expect the document's arithmetic and
+    tables to give the server's masses, to the bit."""
+    rng = np.random.default_rng(20)
+    priorities = np.concatenate(
+        [10.0 ** rng.uniform(-320, 308, 3000), rng.uniform(0, 4, 3000), [0.0, 1.0, 5e-324, 1e300]]
+    )
+    cases = [
+        (float(priority), float(alpha), int(capacity))
+        for priority, alpha, capacity in zip(
+            priorities,
+            rng.choice([0.0, 0.4, 0.6, 1.0, 7.9], priorities.size),
+            rng.choice([1, 1000, 1 << 26], priorities.size),
+            strict=True,
+        )
+    ]
+    (tmp_path / "mass.c").write_text(
+        '#include "power.h"\n#include <stdio.h>\n'
+        "int main(void) { double p, a; unsigned long long c; struct rp_power power;\n"
+        'while (scanf("%la %la %llu", &p, &a, &c) == 3) { rp_power_exponent(a, &power);\n'
+        'printf("%llu\\n", (unsigned long long)rp_power_mass(&power, p, (1ull << 63) / c)); } }\n'
+    )
+    parts = [str(ROOT / "native" / name) for name in ("power.c", "power_avx512.c")]
+    program = str(tmp_path / "mass")
+    command = ["gcc", "-std=gnu11", f"-I{ROOT / 'native'}", str(tmp_path / "mass.c"), *parts]
+    subprocess.run([*command, "-o", program, "-lm"], check=True)
+    lines = "".join(f"{p.hex()} {a.hex()} {c}\n" for p, a, c in cases)
+    told = subprocess.run([program], input=lines, capture_output=True, text=True, check=True)
+    assert len(power_table("log2")) == 6 and len(power_table("exp2")) == 5
+    assert [int(line) for line in told.stdout.split()] == [mass_of(*case) for case in cases]
+
+
+def test_the_documents_refusals_name_operations_and_statuses():
+    """Given the table of operation and status. Expect each name to exist, and each status that a
+    server sends to stand there, or in the sentence above it, or to be of a create."""
+    section = DOCUMENT.split("### Statuses by operation\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")][2:]
+    header = (ROOT / "native" / "wire.h").read_text()
+    operations = set(re.findall(r"RP_OP_(\w+) = \d+", header))
+    statuses = {row[1] for row in table_rows("Statuses")}
+    numbers = re.findall(r"^\| (\d+) \| ([A-Z]+) \| (?:`|nothing)", DOCUMENT, re.MULTILINE)
+    enumerated = re.findall(r"RP_OP_(\w+) = (\d+)", header.split("RP_OP_COUNT")[0])
+    assert numbers == [(number, name) for name, number in enumerated]
+    assert {row[0].strip() for row in rows} <= operations
+    named = {row[1].strip() for row in rows}
+    assert named <= statuses and len(rows) == len({tuple(row[:2]) for row in rows})
+    source = "".join(path.read_text() for path in (ROOT / "native").glob("serve*.c"))
+    sent = set(re.findall(r"-RP_([A-Z_]+)\b", source)) & statuses
+    drops = {"BAD_MAGIC", "BAD_CHECKSUM", "BAD_REGION"}
+    assert sent - drops <= named | set(re.findall(r"[A-Z_]{4,}", section))
+    spelled = set(re.findall(r"\b[A-Z]{3,}_[A-Z_]+\b", prose()))
+    words = {f"RP_{word}" for word in spelled} & set(re.findall(r"\bRP_\w+", header))
+    assert spelled <= statuses | {word[3:] for word in words}
 
 
 # -- the conversation ----------------------------------------------------------------------------
