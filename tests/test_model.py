@@ -224,6 +224,7 @@ class Model(RuleBasedStateMachine):
             return
         batch, alive = client.get("rows", np.array(keys, np.uint64)), self.alive(client)
         assert batch.valid.tolist() == [key in alive for key in keys]
+        assert (batch.probabilities[~batch.valid] == 0.0).all()
         for key, value in zip(keys, batch.data["x"].reshape(-1).tolist(), strict=True):
             assert value == (self.rows.value[key] if key in alive else 0)
 

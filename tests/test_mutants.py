@@ -11,6 +11,7 @@ pytest.importorskip("tree_sitter_c", reason="pip install -e '.[mutants]'")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "mutants"))
 
 from mutate import mutants_of
+from run import ROOT, key_of, read_equivalent
 
 SOURCE = """\
 int clamp(int value, int bound) {
@@ -61,3 +62,15 @@ def test_the_lines_behind_a_mutant_keep_their_numbers(tmp_path):
     assert len(dropped) == 1
     after = dropped[0].applied(SOURCE.encode())
     assert after.count(b"\n") == SOURCE.count("\n") and b"note" not in after
+
+
+def test_every_equivalent_mutant_is_one_of_the_tree():
+    """Given the list with reasons. Expect each to be a mutant that its file has: none is stale."""
+    reasons = read_equivalent()
+    files = {key.split(" | ")[0] for key in reasons}
+    keys = {
+        key_of(mutant, (ROOT / file).read_bytes())
+        for file in files
+        for mutant in mutants_of(ROOT, file)
+    }
+    assert len(reasons) >= 10 and not reasons.keys() - keys

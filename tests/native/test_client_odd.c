@@ -1,0 +1,328 @@
+/* Goal: the seldom paths of the client, each with what a caller sees of it: answers cut short, a
+ * publication that is told to wait or is too large, updates as many as there is room for, columns
+ * of every size. Situations read "Given ... Expect ...". */
+#include "client_world.h"
+#include "intent.h"
+#include "meter.h"
+
+enum { ROWS = 1, ITEMS = 12, WIDE_COLUMNS = 9 };
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+static struct rp_table_info info;
+
+static struct world *fresh(uint64_t seed)
+{
+    struct rp_writer_granted granted;
+    struct world *world = world_open(&config, seed);
+    world_connect(world);
+    int ticket = rp_client_table(world->client, "rows", &info, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    ticket = rp_client_writer(world->client, &info, 1, &granted, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    return world;
+}
+
+static void defaults(void)
+{
+    script_tables(tables);
+    tables[1].samples_per_insert = 0;
+    config = script_config(tables);
+}
+
+static void push(struct world *world, const void *step)
+{
+    struct rp_push_state state;
+    CHECK(rp_client_push(world->client, ROWS, 0, step, 1, RP_RUN_ITEM, NULL) == 1);
+    rp_client_flush(world->client, ROWS);
+    do {
+        world_step(world, WORLD_MS);
+        rp_client_push_state(world->client, ROWS, &state);
+    } while (state.messages_open > 0);
+}
+
+/* ---- answers changed on their way ---- */
+
+struct change {
+    uint8_t op;
+    uint32_t cut;    /* bytes taken off the end, the header told so */
+    uint16_t status; /* not 0: the answer says this */
+    uint32_t offset; /* of a byte behind the answer's head that is flipped by `flip` */
+    uint8_t flip;
+};
+
+static int change(struct world *world, const struct change *how)
+{
+    struct world_port *port = &world->ports[1];
+    for (uint32_t i = 0; i < port->count; i++) {
+        struct world_datagram *datagram = &port->queue[i];
+        struct rp_message *message = (void *)(datagram->data + sizeof(struct rp_outer));
+        struct rp_answer *answer = (void *)(message + 1);
+        if (message->op != (how->op | RP_ANSWER)) {
+            continue;
+        }
+        datagram->size -= how->cut;
+        message->size = (uint16_t)(message->size - how->cut);
+        answer->status = how->status ? how->status : answer->status;
+        ((uint8_t *)(answer + 1))[how->offset] ^= how->flip;
+        memset(datagram->data + 24, 0, 16);
+        uint32_t crc = rp_crc32c(0, datagram->data, datagram->size);
+        memcpy(datagram->data + 24, &crc, 4);
+        return 1;
+    }
+    return 0;
+}
+
+/* Runs the ticket to its end, the first answer changed; its status. *calm: the longest time in
+ * which the client sent nothing. */
+static int changed(struct world *world, int ticket, const struct change *how, uint64_t *calm)
+{
+    uint64_t sent = world->ports[1].sent, since = world->now_ns;
+    int done = 0;
+    CHECK(ticket > 0, "%d", ticket);
+    *calm = 0;
+    while (world_turn(world), rp_client_poll(world->client, ticket) == RP_PENDING) {
+        if (world->ports[1].sent != sent) {
+            *calm = world->now_ns - since > *calm ? world->now_ns - since : *calm;
+            sent = world->ports[1].sent;
+            since = world->now_ns;
+        }
+        done = done || change(world, how);
+        world_advance(world, WORLD_MS);
+    }
+    CHECK(done, "nothing was changed");
+    int status = rp_client_poll(world->client, ticket);
+    rp_client_take(world->client, ticket);
+    return status;
+}
+
+/* 1. Given an answer to PUBLISH, BLOB or UPDATE that is cut short, or a blob whose size is not that
+ *    of its bytes. Expect one drop counted as a wrong size, and the request to end well. */
+static void situation_cut_short(void)
+{
+    static uint8_t bytes[100], back[100];
+    uint64_t version, size, calm, key, one[2] = {1, 2};
+    double priority = 3;
+    struct rp_updated updated;
+    struct world *world = fresh(1);
+    const uint64_t *drops = &rp_client_counters(world->client)[RP_COUNT_drop_size];
+    push(world, one);
+    key = info.capacity;
+    int ticket = rp_client_publish(world->client, bytes, sizeof bytes, &version,
+                                   world_later(world, 5000));
+    struct change publish = {.op = RP_OP_PUBLISH, .cut = 8};
+    CHECK(changed(world, ticket, &publish, &calm) == 0 && *drops == 1 && version == 1);
+    struct change blobs[] = {{.op = RP_OP_BLOB, .cut = 8},
+                             {.op = RP_OP_BLOB, .offset = 8, .flip = 8}};
+    for (uint64_t i = 0; i < 2; i++) {
+        ticket = rp_client_blob(world->client, RP_BLOB_WEIGHTS, 0, 0, back, sizeof back, &size,
+                                &version, world_later(world, 5000));
+        CHECK(changed(world, ticket, &blobs[i], &calm) == 0 && *drops == 2 + i);
+        CHECK(size == sizeof back && memcmp(back, bytes, sizeof back) == 0);
+    }
+    ticket = rp_client_update(world->client, ROWS, info.epoch, &key, &priority, 1, &updated,
+                              world_later(world, 5000));
+    struct change update = {.op = RP_OP_UPDATE, .cut = 8};
+    CHECK(changed(world, ticket, &update, &calm) == 0 && *drops == 4 && updated.applied == 1);
+    world_close(world);
+    check_group("answers cut short are dropped and asked for again");
+}
+
+/* 2. Given a server that answers BUSY once. Expect the client to send nothing for 50 ms, then to
+ *    publish; and weights beyond what the server keeps to be refused, before and after. */
+static void situation_publish(void)
+{
+    static uint8_t bytes[20001];
+    uint64_t version = 0, calm;
+    struct world *world = fresh(2);
+    struct change busy = {.op = RP_OP_PUBLISH, .status = RP_BUSY};
+    for (int round = 0; round < 2; round++) {
+        int ticket = rp_client_publish(world->client, bytes, 20001, &version,
+                                       world_later(world, 5000));
+        CHECK(world_wait(world, ticket) == -RP_TOO_LARGE && version == (uint64_t)round);
+        ticket = rp_client_publish(world->client, bytes, 20000, &version,
+                                   world_later(world, 5000));
+        if (round == 0) {
+            CHECK(changed(world, ticket, &busy, &calm) == 0 && calm >= 49 * WORLD_MS);
+        } else {
+            CHECK(world_wait(world, ticket) == 0);
+        }
+        CHECK(version == (uint64_t)round + 1, "version %" PRIu64, version);
+    }
+    world_close(world);
+    check_group("a publication waits where it is told to");
+}
+
+/* ---- updates ---- */
+
+/* 3. Given no priority at all, as many as there is room for, with one key twice, and one more.
+ *    Expect BAD_ARGUMENT; each key set once, the last one standing; BAD_ARGUMENT. */
+static void situation_room(void)
+{
+    enum { MOST = 1 << 14 };
+    static uint64_t keys[MOST + 1];
+    static double priorities[MOST + 1];
+    struct rp_updated updated;
+    uint64_t one[2] = {1, 2}, later;
+    struct world *world = fresh(4);
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        push(world, one);
+    }
+    uint32_t room = rp_client_update_room(world->client);
+    CHECK(room >= 2 * ITEMS && room < MOST, "%u", room);
+    for (uint32_t i = 0; i <= room; i++) {
+        keys[i] = info.capacity + i;
+        priorities[i] = 1.0 + i;
+    }
+    later = world_later(world, 5000);
+    struct rp_client *client = world->client;
+    CHECK(rp_client_update(client, ROWS, info.epoch, keys, priorities, 0, NULL, later)
+          == -RP_BAD_ARGUMENT);
+    CHECK(rp_client_update(client, ROWS, info.epoch, keys, priorities, room + 1, NULL, later)
+          == -RP_BAD_ARGUMENT);
+    int ticket =
+        rp_client_update(client, ROWS, info.epoch, keys, priorities, room, &updated, later);
+    CHECK(world_wait(world, ticket) == 0);
+    CHECK(updated.applied == ITEMS && updated.applied + updated.stale + updated.unknown == room);
+    for (uint32_t i = 0; i < room; i++) { /* each key several times: many collide, the last wins */
+        keys[i] = info.capacity + i % ITEMS;
+    }
+    ticket = rp_client_update(client, ROWS, info.epoch, keys, priorities, room, &updated,
+                              world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0 && updated.applied == ITEMS && updated.stale == 0);
+    uint64_t masses[ITEMS], last;
+    struct rp_landing landing = {.item_bytes = info.item_bytes[0], .masses = masses};
+    struct rp_sample request = {.count = ITEMS, .mode = RP_SAMPLE_KEYS};
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        keys[i] = info.capacity + i;
+    }
+    ticket = rp_client_sample(client, ROWS, &request, keys, &landing, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        last = room - 1 - (room - 1 - i) % ITEMS;
+        CHECK((masses[i] + (1 << 25)) >> 26 == last + 1, "%u: %" PRIu64, i, masses[i]);
+    }
+    world_close(world);
+    check_group("updates up to the room, each key once");
+}
+
+/* ---- landing ---- */
+
+/* 4. Given rows of nine columns of every size that is copied in its own way, and memory with gaps.
+ *    Expect each column's bytes at its place and not one byte beside it. */
+static void situation_columns(void)
+{
+    enum { GAP = 3, STEP = 88 };
+    static const uint32_t sizes[WIDE_COLUMNS] = {1, 2, 4, 8, 12, 16, 32, 5, 8};
+    static struct rp_column columns[WIDE_COLUMNS];
+    static struct rp_pick picks[WIDE_COLUMNS];
+    static const struct rp_plan plan[1] = {{"plain", picks, WIDE_COLUMNS}};
+    static uint8_t target[WIDE_COLUMNS][ITEMS][32 + GAP], step[STEP];
+    struct rp_landing_column into[WIDE_COLUMNS];
+    uint32_t end = 0;
+    for (uint16_t i = 0; i < WIDE_COLUMNS; i++) {
+        columns[i] = (struct rp_column){end, sizes[i], 0};
+        picks[i] = (struct rp_pick){i, 0};
+        into[i] = (struct rp_landing_column){target[i][0], sizes[i] + GAP, end, sizes[i]};
+        end += sizes[i];
+    }
+    CHECK(end == STEP);
+    defaults();
+    tables[1].step_bytes = STEP;
+    tables[1].columns = columns;
+    tables[1].column_count = WIDE_COLUMNS;
+    tables[1].plans = plan;
+    struct world *world = fresh(5);
+    for (uint32_t i = 0; i < STEP; i++) {
+        step[i] = (uint8_t)(i + 1);
+    }
+    push(world, step);
+    memset(target, 0xEE, sizeof target);
+    struct rp_landing landing = {
+        .columns = into, .column_count = WIDE_COLUMNS, .item_bytes = info.item_bytes[0]};
+    struct rp_sample request = {.count = ITEMS};
+    int ticket = rp_client_sample(world->client, ROWS, &request, NULL, &landing,
+                                  world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    for (uint32_t i = 0; i < WIDE_COLUMNS; i++) {
+        const uint8_t *at = target[i][0];
+        for (uint32_t item = 0; item < ITEMS; item++, at += sizes[i] + GAP) {
+            CHECK(memcmp(at, step + into[i].item_offset, sizes[i]) == 0, "column %u", i);
+            for (uint32_t k = 0; k < GAP; k++) {
+                CHECK(at[sizes[i] + k] == 0xEE, "column %u writes too far", i);
+            }
+        }
+    }
+    world_close(world);
+    defaults();
+    check_group("columns of every size land at their place");
+}
+
+/* 5. Given two columns whose memory touches at the first item and not behind it. Expect each item's
+ *    values at their own strides. And given columns out of order, empty, without memory or beyond
+ *    the item. Expect BAD_ARGUMENT. */
+static void situation_strides(void)
+{
+    static uint64_t memory[16 * ITEMS + 16];
+    uint64_t one[2] = {11, 22};
+    uint8_t *at = (uint8_t *)memory;
+    struct rp_landing_column into[2] = {{at, 64, 0, 8}, {at + 8, 128, 8, 8}};
+    struct world *world = fresh(6);
+    push(world, one);
+    struct rp_landing landing = {
+        .columns = into, .column_count = 2, .item_bytes = info.item_bytes[0]};
+    struct rp_sample request = {.count = ITEMS};
+    int ticket = rp_client_sample(world->client, ROWS, &request, NULL, &landing,
+                                  world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        CHECK(memory[8 * i] == 11 && memory[16 * i + 1] == 22, "item %u", i);
+    }
+    static const struct rp_landing_column wrong[][2] = {
+        {{(uint8_t *)memory, 8, 8, 8}, {(uint8_t *)memory, 8, 0, 8}},
+        {{(uint8_t *)memory, 8, 0, 8}, {(uint8_t *)memory, 8, 7, 8}},
+        {{(uint8_t *)memory, 8, 0, 0}, {(uint8_t *)memory, 8, 8, 8}},
+        {{NULL, 8, 0, 8}, {(uint8_t *)memory, 8, 8, 8}},
+        {{(uint8_t *)memory, 8, 0, 8}, {(uint8_t *)memory, 8, 8, 9}},
+    };
+    for (uint32_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        landing.columns = wrong[i];
+        ticket = rp_client_sample(world->client, ROWS, &request, NULL, &landing,
+                                  world_later(world, 5000));
+        CHECK(ticket == -RP_BAD_ARGUMENT, "case %u: %d", i, ticket);
+    }
+    world_close(world);
+    check_group("columns by strides of their own; wrong ones refused");
+}
+
+/* ---- small facts ---- */
+
+/* 6. Given a redo log with a word in it, and a server that is measured. Expect one word less of
+ *    room; the server's own incarnation. */
+static void situation_facts(void)
+{
+    static uint64_t region[2 * sizeof(struct rp_intent_log) / 8];
+    struct rp_intent intent;
+    rp_intent_open(&intent, region, sizeof region, (struct rp_intent_log *)(void *)region);
+    uint64_t room = rp_intent_room(&intent);
+    rp_intent_set(&intent, &region[sizeof region / 8 - 1], 5);
+    CHECK(rp_intent_room(&intent) == room - 1);
+    static struct rp_measures told;
+    struct world *world = fresh(7);
+    rp_server_measure(world->server, world->now_ns, &told);
+    CHECK(told.incarnation != 0 && told.incarnation == rp_server_incarnation(world->server));
+    world_close(world);
+    check_group("room of the log; a server's incarnation");
+}
+
+int main(void)
+{
+    defaults();
+    situation_cut_short();
+    situation_publish();
+    situation_room();
+    situation_columns();
+    situation_strides();
+    situation_facts();
+    return check_done("test_client_odd");
+}
