@@ -121,6 +121,11 @@ int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
     return 0;
 }
 
+void rp_server_backing(struct rp_server *server, rp_allocate *allocate, void *owner) {
+    server->allocate = allocate;
+    server->allocator = owner;
+}
+
 /* ---- facts ---- */
 
 const uint64_t *rp_server_counters(const struct rp_server *server) {

@@ -37,7 +37,7 @@ struct rp_segment {
     uint64_t offset; /* multiples of RP_PAGE_BYTES */
     uint64_t bytes;
     char what[72];    /* for people: what takes the room */
-    uint32_t at_need; /* 1: pages nobody wrote need no room yet */
+    uint32_t at_need; /* 1: pages nobody wrote need no room yet: see rp_server_backing */
 };
 
 struct rp_segments {
@@ -72,6 +72,10 @@ int rp_server_attach(struct rp_server **server, void *region, size_t bytes,
 /* What attach took over from the configuration, in words; "" if nothing differed. */
 const char *rp_server_changes(const struct rp_server *server);
 uint64_t rp_server_seed(const struct rp_server *server);
+/* Weights take room at need: when a publication says its size. The function answers 1 where the
+ * range of the region has its room now, 0 where it cannot. */
+typedef int rp_allocate(void *owner, uint64_t offset, uint64_t bytes);
+void rp_server_backing(struct rp_server *server, rp_allocate *allocate, void *owner);
 /* One turn: receives a burst, applies and answers each datagram, sends. Returns datagrams
  * received. */
 uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns);

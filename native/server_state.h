@@ -146,6 +146,8 @@ struct rp_server {
     uint64_t *weights_bitmap;
     uint8_t *weights_bytes;
     uint64_t weights_stride;
+    rp_allocate *allocate; /* null: all of the region has its room */
+    void *allocator;
     uint64_t weights_piece_ns; /* of the assembly: when its last new piece came */
     uint64_t weights_end_ns;   /* another publisher need not wait beyond this time */
 

@@ -333,6 +333,7 @@ static int open_server(struct rp_service *service, const struct rp_server_config
         service->seed = rp_server_seed(service->server);
         snprintf(service->changes, sizeof service->changes, "%s",
                  rp_server_changes(service->server));
+        rp_server_backing(service->server, rp_memory_allocate, region);
         status = rp_memory_keep(region, path, error);
     }
     return status;

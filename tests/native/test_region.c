@@ -282,6 +282,18 @@ static void fill_disk(void)
         return;
     }
     CHECK(open_with(&service, &made.config, "loopback://full") == 0, "%s", error);
+    static uint8_t weights[1 << 16];
+    struct rp_link_options options = {0};
+    struct rp_link *link = drive_link("loopback://full", &options);
+    uint64_t version = 0;
+    for (int full = 1; full >= 0; full--) { /* weights have no room before somebody publishes */
+        sh(full ? "cat /dev/zero > rest 2> /dev/null; test -s rest" : "rm rest");
+        int status = drive_wait(link, rp_link_publish(link, weights, sizeof weights, &version,
+                                                      DRIVE_TIMEOUT_NS), NULL);
+        CHECK(status == (full ? -RP_TOO_LARGE : 0), "%s", rp_status_name(status));
+    }
+    CHECK(version == 1);
+    rp_link_close(link, DRIVE_TIMEOUT_NS);
     rp_service_close(service);
     sh("truncate -s 0 region/table0.steps && truncate -s 262144 region/table0.steps");
     sh("cat /dev/zero > rest 2> /dev/null; test -s rest");
