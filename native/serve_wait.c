@@ -175,11 +175,15 @@ static int sample_ready(struct rp_table *table, const struct rp_note *note) {
     return limiter_may(table, RP_WAIT_SAMPLE, note->items, &blocked);
 }
 
-static void release_samples(struct rp_turn *turn, struct rp_table *table) {
+static void release_samples(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
     struct rp_server *server = turn->server;
     uint32_t session;
     rp_wait_lapse(server, RP_WAIT_SAMPLE, table->number);
-    while ((session = rp_wait_first(server, RP_WAIT_SAMPLE, table->number)) != RP_NOBODY) {
+    for (; *left > 0; --*left) {
+        session = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
+        if (session == RP_NOBODY) {
+            return;
+        }
         struct rp_note note = *rp_wait_note(server, RP_WAIT_SAMPLE, session, table->number);
         int ready = sample_ready(table, &note);
         if (ready == 0 || !rp_serve_lease(turn, 1)) {
@@ -194,12 +198,16 @@ static void release_samples(struct rp_turn *turn, struct rp_table *table) {
 }
 
 /* What is promised adds up, so that one freed place is not offered twice. */
-static void release_pushes(struct rp_turn *turn, struct rp_table *table) {
+static void release_pushes(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
     struct rp_server *server = turn->server;
     const struct rp_queue *queue = &server->waiting[RP_WAIT_PUSH][table->number];
     uint32_t session;
     rp_wait_lapse(server, RP_WAIT_PUSH, table->number);
-    while ((session = rp_wait_first(server, RP_WAIT_PUSH, table->number)) != RP_NOBODY) {
+    for (; *left > 0; --*left) {
+        session = rp_wait_first(server, RP_WAIT_PUSH, table->number);
+        if (session == RP_NOBODY) {
+            return;
+        }
         const struct rp_note *note = rp_wait_note(server, RP_WAIT_PUSH, session, table->number);
         struct rp_blocked blocked;
         if (limiter_may(table, RP_WAIT_PUSH, queue->promised + note->items, &blocked) != 1
@@ -215,9 +223,14 @@ static void release_pushes(struct rp_turn *turn, struct rp_table *table) {
 }
 
 void rp_serve_waiting(struct rp_turn *turn) {
-    for (uint32_t i = 0; i < turn->server->limits.table_count; i++) {
-        release_samples(turn, &turn->server->tables[i]);
-        release_pushes(turn, &turn->server->tables[i]);
+    struct rp_server *server = turn->server;
+    uint32_t left = RP_RELEASES_MAX;
+    for (uint32_t i = 0; i < server->limits.table_count; i++) {
+        release_samples(turn, &server->tables[i], &left);
+        release_pushes(turn, &server->tables[i], &left);
+    }
+    if (left == 0) {
+        server->tick_ns = server->now_ns; /* the next turn has work, whatever it receives */
     }
 }
 

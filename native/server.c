@@ -224,7 +224,12 @@ static uint32_t take_turn(struct rp_turn *turn, uint64_t now_ns) {
 uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns) {
     struct rp_turn turn;
     if (!rp_serve_begin(&turn, server, port)) {
-        return 0; /* no room for a single answer: what waits to be received goes on waiting */
+        /* no room for a single answer: what waits to be received goes on waiting, time does not */
+        if (tick_due(server, now_ns, 0)) {
+            begin_turn(server, now_ns);
+            tick(server);
+        }
+        return 0;
     }
     uint32_t count = take_turn(&turn, now_ns);
     rp_serve_end(&turn);

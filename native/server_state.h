@@ -39,6 +39,7 @@ enum rp_server_limits {
     RP_TICK_BURSTS = 64,
     RP_TICK_SESSIONS = 256, /* sessions it looks at */
     RP_EXPIRED_MAX = 8,     /* sessions given up at once */
+    RP_RELEASES_MAX = 64,   /* waiting requests a turn lets on; the next one goes on with them */
 };
 
 struct rp_limits { /* struct rp_server_config without its pointers; in the region */

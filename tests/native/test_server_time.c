@@ -272,7 +272,9 @@ static void situation_silence(void)
     pings(&room, &room.third);
     script_later(&room.script, 10001);
     CHECK(rp_server_sessions(room.script.server) == 3);
+    room.script.port.room_left = 0;
     CHECK(script_turn(&room.script) == 0);
+    room.script.port.room_left = UINT32_MAX;
     rp_server_check(room.script.server);
     CHECK(rp_server_sessions(room.script.server) == 1);
     CHECK(script_counter(&room.script, RP_COUNT_sessions_expired) == 2);
@@ -399,6 +401,41 @@ static void situation_withdrawn(void)
     check_group("10 who gives up withdraws the place");
 }
 
+/* 11. Given a hundred sessions that wait for the same item. Expect 64 let on in the turn that
+ *     brings it, and the rest in the next, which receives nothing. */
+static void situation_crowd(void)
+{
+    enum { CROWD = 100 };
+    static struct script_client clients[CROWD];
+    struct script script;
+    struct rp_sample request = script_sample(1);
+    script_tables(tables);
+    config = script_config(tables);
+    config.sessions_max = CROWD;
+    config.receive_budget = 1000;
+    script_open(&script, &config);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        clients[i] = script_client((uint8_t)i);
+        clients[i].nonce = 5000 + i;
+        script_connect(&script, &clients[i]);
+        CHECK_STATUS(script_ask(&script, &clients[i], RP_OP_SAMPLE, 0, 1, &request, sizeof request),
+                     RP_BLOCKED);
+    }
+    struct rp_writer_granted granted = script_writer(&script, &clients[0], 0, 1);
+    script_push_begin(&push, granted.epoch);
+    script_push_run(&push, 0, 0, 0, 10, 0);
+    for (uint64_t step = 1; step <= 4; step++) {
+        script_push_create(&push, 0, step, 1.0);
+    }
+    CHECK_STATUS(script_push(&script, &clients[0], 0, 2, &push), RP_OK);
+    CHECK(script.port.out_count == 1 + 64, "%u", script.port.out_count);
+    CHECK(script_turn(&script) == CROWD - 64);
+    CHECK(script_turn(&script) == 0 && script_counter(&script, RP_COUNT_releases) == CROWD);
+    rp_server_check(script.server);
+    script_close(&script);
+    check_group("11 a crowd is let on in parts");
+}
+
 int main(void)
 {
     situation_dead_learner();
@@ -411,5 +448,6 @@ int main(void)
     situation_many();
     situation_stood_still();
     situation_withdrawn();
+    situation_crowd();
     return check_done("test_server_time");
 }
