@@ -313,10 +313,11 @@ class Run:
         """Tells the sums, writes the survivors; returns how many."""
         survivors = [result for result in self.results if result["state"] == "survived"]
         order = sorted(survivors, key=lambda result: result["name"])
-        with (self.path.parent / "survivors.txt").open("w") as out:
-            for result in order:
-                out.write(f"{result['name']} {result['kind']}: {result['why']}\n")
-                out.write(diff_of(result) + "\n")
+        if self.args.only in ("", "survivors"):  # one alone leaves the list of all as it is
+            with (self.path.parent / "survivors.txt").open("w") as out:
+                for result in order:
+                    out.write(f"{result['name']} {result['kind']}: {result['why']}\n")
+                    out.write(diff_of(result) + "\n")
         by_file: dict[str, Counter] = {}
         for result in self.results:
             by_file.setdefault(result["name"].split(":")[0], Counter())[result["state"]] += 1
