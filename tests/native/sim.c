@@ -4,7 +4,9 @@
  *     sim --seed FIRST --seeds HOW-MANY [--commit NAME]
  *
  * Time jumps to whatever is due next: a datagram's arrival, a client's deadline, an actor's next
- * act. The first seed is run twice and both runs must send the same bytes. A failure names seed,
+ * act. The first seed is run twice and both runs must send the same bytes; so must builds by other
+ * compilers, so no expression takes two random numbers (in what order is the compiler's choice).
+ * A failure names seed,
  * commit and the command that repeats it.
  */
 #include <signal.h>
@@ -36,14 +38,14 @@ static void pause_here(void *context, const struct sim_port *port) {
 
 static void faults_make(struct sim_world *world) {
     static const uint64_t late_ns[] = {SIM_MS / 5, SIM_MS, 5 * SIM_MS, 20 * SIM_MS};
-    world->net.faults = (struct sim_faults){.lose = 200 + below(world, 100),
-                                            .repeat = 200 + below(world, 100),
-                                            .late = 250 + below(world, 150),
-                                            .cut = 10,
-                                            .flip = 20,
-                                            .short_lease = 100,
-                                            .delay_ns = 30000 + below(world, 100000),
-                                            .late_ns = late_ns[below(world, 4)]};
+    struct sim_faults *faults = &world->net.faults;
+    *faults = (struct sim_faults){.cut = 10, .flip = 20, .short_lease = 100};
+    faults->lose = 200 + below(world, 100);
+    faults->repeat = 200 + below(world, 100);
+    faults->late = 250 + below(world, 150);
+    faults->delay_ns = 30000 + below(world, 100000);
+    faults->late_ns = late_ns[below(world, 4)];
+    world->net.shards = below(world, 3) == 0 ? 2 + below(world, 3) : 1;
     world->restart_permille = below(world, 3) == 0 ? 150 : 0;
     world->reset_permille = below(world, 4) == 0 ? 40 : 0;
     world->server.kills_left = 4 + below(world, 16);
@@ -296,7 +298,7 @@ static void totals_tell(const struct sim_totals *t) {
 
 int main(int argc, char **argv) {
     static struct sim_totals totals, again;
-    uint64_t first = 1, seeds = 50;
+    uint64_t first = 1, seeds = 50, all = 0;
     snprintf(current.commit, sizeof current.commit, "unknown");
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--seed") == 0) {
@@ -314,12 +316,14 @@ int main(int argc, char **argv) {
     for (uint64_t seed = first; seed < first + seeds; seed++) {
         seed_is(seed);
         uint64_t digest = seed_run(seed, &totals);
+        all = (all ^ digest) * UINT64_C(0x9E3779B97F4A7C15) >> 7 ^ digest;
         if (seed == first) {
             CHECK(seed_run(seed, &again) == digest, "two runs of one seed differ");
         }
     }
     current.told[0] = 0;
     totals_tell(&totals);
+    printf("all that was sent: %016" PRIx64 ", by any compiler\n", all);
     printf("sim: ok\n");
     return 0;
 }

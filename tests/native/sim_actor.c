@@ -18,18 +18,20 @@ static const struct sim_behaviour {
 
 void sim_actor_open(struct sim_world *world, struct sim_actor *actor) {
     char error[256] = "";
+    static const uint32_t mtus[] = {512, 1400, 4096};
+    uint32_t mtu = mtus[rp_random_below(&world->random, 3)];
     struct rp_client_options options = {
-        .mtu = world->mtu,
-        .receive_budget = 16 + (uint32_t)rp_random_below(&world->random, 48),
+        .mtu = mtu < world->mtu ? mtu : world->mtu,
         .requests_max = 16,
-        .messages_max = 8 + (uint32_t)rp_random_below(&world->random, 25),
         .batch_max = SIM_BATCH_MAX,
         .tables_max = SIM_TABLES,
         .retry_us_min = 2000,
         .retry_us_max = 60000,
-        .connect_timeout_ns = 3 * SIM_S,
-        .nonce = rp_random_next(&world->random),
-        .seed = rp_random_next(&world->random)};
+        .connect_timeout_ns = 3 * SIM_S,};
+    options.receive_budget = 16 + (uint32_t)rp_random_below(&world->random, 48);
+    options.messages_max = 8 + (uint32_t)rp_random_below(&world->random, 25);
+    options.nonce = rp_random_next(&world->random);
+    options.seed = rp_random_next(&world->random);
     size_t bytes = rp_client_bytes(&options, error);
     CHECK(bytes > 0, "%s", error);
     actor->memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);

@@ -7,6 +7,7 @@
 #include "check.h"
 #include "flow.h"
 #include "sim.h"
+#include "status.h"
 
 uint32_t sim_chance(struct rp_random *random, uint32_t permille) {
     return rp_random_below(random, 1000) < permille;
@@ -143,6 +144,14 @@ static struct sim_port *port_of(struct rp_port *face) {
     return (struct sim_port *)(void *)face;
 }
 
+/* The queue of the server's card that an address is steered to. The first port is the server's. */
+static uint32_t queue_of(const struct sim_net *net, const struct rp_peer *from) {
+    uint32_t number, generation;
+    memcpy(&number, from->bytes, 4);
+    memcpy(&generation, from->bytes + 4, 4);
+    return net->shards > 1 ? (number * 5 + generation * 7) % net->shards : 0;
+}
+
 /* The next datagram that has arrived, in a buffer of exactly its size; 0 if there is none. */
 static int receive_one(struct sim_port *port, struct rp_packet *packet) {
     while (port->inbox_count > 0 && port->inbox[0].at <= port->net->now) {
@@ -159,6 +168,10 @@ static int receive_one(struct sim_port *port, struct rp_packet *packet) {
         port->lent[place] = exact;
         *packet = (struct rp_packet){
             .data = exact, .size = datagram.size, .capacity = datagram.size, .peer = datagram.from};
+        if (port->number == 0 && queue_of(port->net, &datagram.from) != 0) {
+            packet->misdirected = 1;
+            packet->use_port = (uint16_t)rp_random_below(&port->net->random, 3);
+        }
         return 1;
     }
     return 0;
@@ -225,6 +238,16 @@ static int port_wait(struct rp_port *face, uint64_t timeout_ns) {
     return port->inbox_count > 0 && port->inbox[0].at <= port->net->now;
 }
 
+/* A port that cannot be had, now and then: another one will be named. */
+static int port_rebind(struct rp_port *face, uint16_t local) {
+    struct sim_port *port = port_of(face);
+    if (local == 2) {
+        return -RP_SYSTEM;
+    }
+    sim_port_move(port);
+    return 0;
+}
+
 static void port_close(struct rp_port *face) {
     (void)face;
 }
@@ -237,6 +260,7 @@ static const struct rp_transport sim_transport = {
     .tx_send = tx_send,
     .wait = port_wait,
     .close = port_close,
+    .rebind = port_rebind,
 };
 
 /* ---- life of a port ---- */

@@ -4,9 +4,11 @@
  * A datagram is decided on when it is sent: dropped, or put once or twice into its target's inbox
  * with a time of arrival. Each inbox is a heap by that time, so reordering is nothing but different
  * delays. Addresses are (port number, generation): a port that moves gets a new generation and what
- * travels to the old one is lost. Lent buffers are exactly as large as the datagram and leased ones
- * exactly the mtu, each an allocation of its own, so that the address sanitizer sees every byte
- * read or written beyond them; leased ones are handed out dirty.
+ * travels to the old one is lost. Where the server's card has several queues, an address decides
+ * which one its datagrams reach; the server is told of those that are another shard's, answers
+ * WRONG_QUEUE, and the client asks its port for another address. Lent buffers are exactly as large
+ * as the datagram and leased ones exactly the mtu, each an allocation of its own, so that the
+ * address sanitizer sees every byte read or written beyond them; leased ones are handed out dirty.
  */
 #ifndef SIM_NET_H
 #define SIM_NET_H
@@ -59,6 +61,7 @@ struct sim_net {
     uint64_t order;
     uint64_t digest; /* of every datagram sent: two runs of a seed must agree */
     uint64_t sent, lost, repeated, delayed, damaged;
+    uint32_t shards; /* queues the server's card has: all but the first are polled by others */
     uint32_t port_count;
     struct sim_port *ports[SIM_PORTS_MAX];
     void (*snoop)(void *context, const struct sim_port *from, const struct rp_packet *packet);

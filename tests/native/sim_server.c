@@ -106,18 +106,17 @@ void sim_tables_make(struct sim_world *world) {
         table_make(world, i);
         world->server.table_configs[i] = world->tables[i].config;
     }
-    *config =
-        (struct rp_server_config){.tables = world->server.table_configs,
-                                  .table_count = SIM_TABLES,
-                                  .sessions_max = 8 + below(world, below(world, 2) == 0 ? 4 : 32),
-                                  .batch_max = SIM_BATCH_MAX,
-                                  .records = 4 + below(world, 5),
-                                  .mtu = world->mtu,
-                                  .receive_budget = 64 + below(world, 64),
-                                  .idle_ms = below(world, 2) == 0 ? 1500 : 6000,
-                                  .lapse_ms = 20 + below(world, 200),
-                                  .weights_max = SIM_BLOB_MAX,
-                                  .seed = rp_random_next(&world->random)};
+    *config = (struct rp_server_config){.tables = world->server.table_configs,
+                                        .table_count = SIM_TABLES,
+                                        .batch_max = SIM_BATCH_MAX,
+                                        .mtu = world->mtu,
+                                        .weights_max = SIM_BLOB_MAX};
+    config->sessions_max = 8 + below(world, below(world, 2) == 0 ? 4 : 32);
+    config->records = 4 + below(world, 5);
+    config->receive_budget = 64 + below(world, 64);
+    config->idle_ms = below(world, 2) == 0 ? 1500 : 6000;
+    config->lapse_ms = 20 + below(world, 200);
+    config->seed = rp_random_next(&world->random);
 }
 
 /* ---- life ---- */

@@ -69,8 +69,10 @@ static void garbage(struct sim_world *world) {
 }
 
 static void stranger(struct sim_world *world) {
-    struct letter letter =
-        letter_to(world, (uint8_t)(1 + below(world, 20)), next(world), next(world));
+    uint8_t op = (uint8_t)(1 + below(world, 20));
+    uint64_t connection = next(world);
+    uint64_t id = next(world);
+    struct letter letter = letter_to(world, op, connection, id);
     for (uint32_t i = 0; i < GARBAGE_MAX / 8; i++) {
         letter.as.words[i] = next(world);
     }
@@ -177,8 +179,8 @@ static void bad_update(struct sim_world *world) {
         letter_to(world, RP_OP_UPDATE, world->vandal_session, 1 + below(world, 100));
     uint64_t epoch = rp_table_epoch(rp_server_table(world->server.server, letter.message.table));
     struct rp_update update = {.epoch = epoch, .count = 1};
-    struct rp_update_entry entry = {.key = below(world, 1000),
-                                    .priority = below(world, 2) ? -1.0 : INFINITY};
+    struct rp_update_entry entry = {.key = below(world, 1000)};
+    entry.priority = below(world, 2) ? -1.0 : INFINITY;
     put(&letter, &update, sizeof update);
     put(&letter, &entry, sizeof entry);
     post(world, &letter);
@@ -186,10 +188,10 @@ static void bad_update(struct sim_world *world) {
 
 static void bad_blob(struct sim_world *world) {
     struct letter letter = letter_to(world, RP_OP_BLOB, world->vandal_session, next(world));
-    struct rp_blob_request blob = {.version = 1000,
-                                   .first = below(world, 3),
-                                   .count = 1 + below(world, 100),
-                                   .kind = (uint16_t)below(world, 4)};
+    struct rp_blob_request blob = {.version = 1000};
+    blob.first = below(world, 3);
+    blob.count = 1 + below(world, 100);
+    blob.kind = (uint16_t)below(world, 4);
     struct rp_publish publish = {.size = below(world, 2) ? 1 << 20 : 100, .offset = 5, .piece = 8};
     struct rp_pull pull = {.batch = next(world), .count = 1};
     switch (below(world, 3)) {
