@@ -77,6 +77,20 @@ static int check(const struct rp_table *table, int writer, const struct push *pu
     return status;
 }
 
+/* A datagram that overtook so many others is as good as lost: it is sent again when they are here.
+ */
+static int is_far(const struct rp_table *table, int writer, const struct push *push) {
+    uint64_t end = 0;
+    uint64_t gaps = 0;
+    const uint8_t *at = push->runs;
+    for (uint32_t i = 0; i < push->head->run_count; i++, at = run_after(at)) {
+        if (rp_writer_far(table, writer, run_at(at), &end, &gaps)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static uint64_t new_items(const struct rp_table *table, int writer, const struct push *push) {
     uint64_t items = 0;
     const uint8_t *at = push->runs;
@@ -151,6 +165,10 @@ int rp_serve_push(struct rp_call *call) {
     if (status < 0) {
         call->counted = 1;
         return status;
+    }
+    if (is_far(table, writer, &push)) {
+        rp_server_count(call->server, RP_COUNT_drop_far);
+        return RP_SERVED;
     }
     struct rp_asked asked = {.items = new_items(table, writer, &push)};
     if (asked.items > 0) { /* what creates nothing is held back by nobody */

@@ -154,7 +154,8 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(refused_feature,           "refused: a feature that one end insists on and the other lacks") \
     X(refused_address,           "refused: the address holds its whole share of the sessions") \
     X(waits_lapsed,              "held-back requests given up: not asked for again in time") \
-    X(waits_withdrawn,           "held-back requests withdrawn by their client")
+    X(waits_withdrawn,           "held-back requests withdrawn by their client") \
+    X(drop_far,                  "dropped: a push that reserves too far ahead of what arrived")
 
 #define RP_COUNTER_ENUM(name, sentence) RP_COUNT_##name,
 enum rp_counter { RP_COUNTERS(RP_COUNTER_ENUM) RP_COUNTER_COUNT };

@@ -172,6 +172,7 @@ enum rp_store_limits {
     RP_WALK_MAX = 512, /* links and skips a create follows at most to find its anchor */
     RP_BUCKET_MAX = 16, /* steps that wait under one hash; one more loses its place */
     RP_WORK_MAX = 1 << 16, /* units a PUSH may spend on what is not its own: see above */
+    RP_HOLES_SHARE = 16, /* of its window: the holes a writer may have before anything arrived */
     RP_WORK_COMMIT = 16, /* units that committing a step that waited, or losing it, counts for */
 
     RP_UPDATE_MAX = RP_MTU_MAX / 16, /* entries of one update */
@@ -190,6 +191,7 @@ struct rp_table_private {
     uint32_t *skips; /* [capacity]: distances in keys, see anchor.c */
     uint32_t *known; /* [writers_max][known_words]: see known.c */
     uint64_t *done_through; /* [writers_max]: the first sequence that is not done */
+    uint64_t *holes; /* [writers_max]: sequences that were reserved and have not arrived */
     uint64_t salt; /* odd; what the index hashes with */
     uint64_t work; /* units spent since the last check of a run or create */
     uint64_t work_total; /* units ever spent: tests look at it */

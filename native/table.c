@@ -85,6 +85,7 @@ static void derive_writer(struct rp_table *table, uint32_t index) {
         if (rp_entry_known(entry)) {
             rp_known_add(p, index, sequence);
         }
+        p->holes[index] += rp_state_of(entry->key) == RP_ENTRY_EMPTY;
     }
     for (uint32_t stream = 0; stream < writer->streams; stream++) {
         rp_skip_derive(p, index, stream);
@@ -114,7 +115,7 @@ static void derive(struct rp_table *table) {
     p->waiting_items = 0;
     p->rows.key = 0;
     memset(p->hints, 0, (size_t)p->writers_max * p->streams_max * sizeof *p->hints);
-    memset(p->done_through, 0, p->writers_max * sizeof *p->done_through);
+    memset(p->done_through, 0, 2 * p->writers_max * sizeof *p->done_through);
     for (uint32_t i = 0; i < p->writers_max; i++) {
         rp_known_clear(p, i);
         if (rp_writer_at(p, i)->session != 0) {
@@ -148,6 +149,7 @@ static void open_private(struct rp_table *table, const struct rp_table_memory *m
     p->known_words = layout->known_words;
     p->salt = UINT64_C(0x9E3779B97F4A7C15);
     p->done_through = (uint64_t *)(local + layout->done);
+    p->holes = p->done_through + f->writers_max;
     p->mass_max = rp_tree_mass_max(f->capacity);
     p->writer_bytes = layout->writer_bytes;
     p->capacity = f->capacity;

@@ -45,6 +45,7 @@ static void forget(struct rp_table_private *p, uint32_t writer) {
     memset(rp_hint_at(p, writer, 0), 0, p->streams_max * sizeof(struct rp_hint));
     rp_known_clear(p, writer);
     p->done_through[writer] = 0;
+    p->holes[writer] = 0;
 }
 
 int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams) {
@@ -263,6 +264,22 @@ int rp_writer_check(const struct rp_table *table, int index, const struct rp_run
     return 0;
 }
 
+int rp_writer_far(const struct rp_table *table, int index, const struct rp_run *run,
+                  uint64_t *end, uint64_t *gaps) {
+    const struct rp_table_private *p = table->private;
+    const struct rp_writer *writer = writer_of(table, index);
+    uint64_t holes = p->holes[index] + *gaps;
+    uint64_t arrived = writer->next_sequence - p->holes[index];
+    *end = *end > writer->next_sequence ? *end : writer->next_sequence;
+    uint64_t gap = run->sequence > *end ? run->sequence - *end : 0;
+    uint64_t run_end = run->sequence + run->count;
+    *end = run_end > *end ? run_end : *end;
+    *gaps += gap;
+    return gap > 0
+           && (holes + gap > arrived + p->window / RP_HOLES_SHARE + 4
+               || (holes + gap) * (p->reach_behind + 1) > RP_WORK_MAX);
+}
+
 uint32_t rp_writer_items(const struct rp_table *table, int index, const struct rp_run *run) {
     const struct rp_table_private *p = table->private;
     const struct rp_writer *writer = writer_of(table, index);
@@ -322,6 +339,7 @@ static void store_in_order(struct rp_table *table, uint32_t index, const struct 
     struct rp_commit commit = {index,      run->stream, run->sequence,
                                run->count, run->flags,  (const double *)(const void *)bytes};
     rp_store_steps(table, &commit);
+    p->holes[index] -= run->count;
 }
 
 /* Commits the complete steps that follow the stream's newest one, as far as they are here. */
@@ -419,6 +437,8 @@ static void store_step(struct rp_table *table, uint32_t index, const struct rp_r
     struct rp_table_private *p = table->private;
     uint64_t sequence = run->sequence + i;
     struct rp_entry *entry = rp_entry_at(p, index, sequence);
+    p->holes[index] -= !forgotten(p, rp_writer_at(p, index), sequence)
+                       && rp_state_of(entry->key) == RP_ENTRY_EMPTY;
     if (forgotten(p, rp_writer_at(p, index), sequence) || rp_entry_done(entry)) {
         table->counters[RP_COUNT_pushes_repeated]++;
     } else if (!rp_place_held(p, entry)) {

@@ -294,6 +294,45 @@ static void situation_cut(void)
     check_group("9 a closed session cuts its episodes");
 }
 
+/* 10. Given a full ring, and a session that 40 times opens, sends one step far ahead, and closes.
+ *     Expect no answer to a step beyond what may be reserved, one to a step just below it, and
+ *     most of the ring's items still there. */
+static void situation_holes(void)
+{
+    static struct script_push far;
+    struct pusher p;
+    fresh(&p);
+    struct script_client other = script_client(2);
+    double free_rate = tables[1].samples_per_insert;
+    script_close(&p.script);
+    tables[1].samples_per_insert = 0;
+    script_open(&p.script, &config);
+    p.client = script_client(1);
+    script_connect(&p.script, &p.client);
+    p.epoch[1] = script_writer(&p.script, &p.client, 1, 2).epoch;
+    for (uint32_t step = 0; step < SCRIPT_CAPACITY; step += 8) {
+        send_run(&p, 1, 1 + step, 0, step, step, 8, RP_RUN_ITEM);
+    }
+    uint32_t before = script_info(&p.script, &p.client, 1).count;
+    for (int cycle = 0; cycle < 40; cycle++) {
+        script_connect(&p.script, &other);
+        script_writer(&p.script, &other, 1, 1);
+        for (uint64_t sequence = SCRIPT_WINDOW - 1; sequence > 4; sequence -= 5) {
+            script_push_begin(&far, p.epoch[1]);
+            script_push_run(&far, 0, sequence, 0, 1, RP_RUN_ITEM);
+            script_put(&p.script, &other, RP_OP_PUSH, 1, sequence, far.body, far.size);
+            CHECK(script_turn(&p.script) == (sequence == 5), "sequence %" PRIu64, sequence);
+        }
+        CHECK_STATUS(script_ask(&p.script, &other, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
+    }
+    CHECK(script_counter(&p.script, RP_COUNT_drop_far) == 80);
+    uint32_t after = script_info(&p.script, &p.client, 1).count;
+    CHECK(before - after <= 40 * 6, "%u items of %u", after, before);
+    tables[1].samples_per_insert = free_rate;
+    script_close(&p.script);
+    check_group("10 holes of closed writers");
+}
+
 int main(void)
 {
     situation_repeat();
@@ -305,5 +344,6 @@ int main(void)
     situation_blocked();
     situation_kill();
     situation_cut();
+    situation_holes();
     return check_done("test_server_push");
 }
