@@ -192,6 +192,19 @@ def test_every_file_stands_in_the_architecture():
     assert missing == []
 
 
+def test_every_known_bug_still_applies():
+    """Given the patches of known bugs and canaries. Expect each to apply to the tree as it is."""
+    patches = tracked("tests/plants/*.patch", "tests/canaries/*.patch")
+    stale = [
+        patch.name
+        for patch in patches
+        if subprocess.run(
+            ["git", "apply", "--check", str(patch)], cwd=ROOT, capture_output=True, check=False
+        ).returncode
+    ]
+    assert patches and stale == []
+
+
 def test_the_tree_speaks_of_no_machine():
     """Given every tracked text. Expect no path of one machine."""
     texts = [path for path in tracked("*") if path.suffix in {".md", ".py", ".c", ".h", ".toml"}]
