@@ -329,7 +329,8 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
     release(client, writer, index);
     settle(client, index);
     progress -= writer->done_through + writer->lost_total + writer->state.steps_stored;
-    if (writer->answered_open > 0 && progress != 0) { /* else none of them can have changed */
+    int late = told.head.done_through < writer->done_through; /* others told more of it already */
+    if (writer->answered_open > 0 && (progress != 0 || late)) { /* else none can have changed */
         pass_answered(client, writer);
     }
     rp_client_sender_add(client, &writer->sender);

@@ -255,6 +255,34 @@ static void situation_large(uint32_t lose, uint64_t delay_ns)
     world_close(world);
 }
 
+/* 6. Given a step in pieces, the answer to its last but one overtaken by that to its last: it says
+ *    less than the writer knows by then. Expect that piece to be finished, though nobody asks. */
+static void situation_overtaken(void)
+{
+    static uint8_t step[LARGE];
+    struct writing writing;
+    int status, held = 0;
+    struct world *world = large_world(RP_PIECES_MAX, &writing, &status);
+    CHECK(status == 0, "writer: %d", status);
+    CHECK(rp_client_push(world->client, ROWS, 0, step, 1, 0, NULL) == 1);
+    rp_client_flush(world->client, ROWS);
+    for (uint32_t i = 0; state_of(world).messages_open > 0; i++) {
+        CHECK(i < 100000, "a piece never settles");
+        world_turn(world);
+        struct world_port *port = &world->ports[1];
+        for (uint32_t k = 0; k < port->count && !held; k++) {
+            const struct rp_message *message =
+                (const void *)(port->queue[k].data + sizeof(struct rp_outer));
+            held = message->op == (RP_OP_PUSH | RP_ANSWER)
+                   && (message->id & 0xFFFF) == rp_piece_count(LARGE, WORLD_MTU) - 2;
+            port->queue[k].due_ns += held ? 100000 : 0; /* long before its time-out */
+        }
+        world_advance(world, WORLD_MS);
+    }
+    CHECK(held && state_of(world).steps_stored == 1);
+    world_close(world);
+}
+
 static void situation_too_large(void)
 {
     struct writing writing;
@@ -281,5 +309,7 @@ int main(void)
     situation_large(150, 0);
     situation_too_large();
     check_group("5 steps of many pieces");
+    situation_overtaken();
+    check_group("6 an answer overtaken by the others of its step");
     return check_done("test_client_bounds");
 }
