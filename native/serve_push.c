@@ -166,15 +166,18 @@ int rp_serve_push(struct rp_call *call) {
         call->counted = 1;
         return status;
     }
-    if (is_far(table, writer, &push)) {
-        rp_server_count(call->server, RP_COUNT_drop_far);
-        return RP_SERVED;
-    }
     struct rp_asked asked = {.items = new_items(table, writer, &push)};
     if (asked.items > 0) { /* what creates nothing is held back by nobody */
         int held_back = rp_serve_admit(call, RP_WAIT_PUSH, table, &asked);
-        return held_back != 0 ? held_back : store(call, table, writer, &push);
+        if (held_back != 0) {
+            return held_back;
+        }
+    } else {
+        forget_note(call, table);
     }
-    forget_note(call, table);
+    if (is_far(table, writer, &push)) { /* what is held back is told so, however far it is */
+        rp_server_count(call->server, RP_COUNT_drop_far);
+        return RP_SERVED;
+    }
     return store(call, table, writer, &push);
 }

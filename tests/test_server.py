@@ -60,8 +60,8 @@ def test_wrong_urls_say_what_is_wrong(url):
 def test_refused_memory_is_one_sentence(tmp_path):
     """Given a table of more memory than there are addresses, a file in no folder. Expect errors."""
     wide = Spec((Column("x", np.uint8, (1 << 20,)),))
-    huge = plain(capacity=1 << 31, step=wide)
-    assert memory_of([huge], ServerOptions()) >= 1 << 51
+    huge = plain(capacity=(1 << 31) - 1, step=wide)
+    assert memory_of([huge], ServerOptions()) >= 1 << 50
     for wrong in (
         lambda: Server([huge], "loopback://"),
         lambda: Server([plain()], "loopback://", region=str(tmp_path / "none" / "region")),
