@@ -16,6 +16,16 @@ static const struct sim_behaviour {
     [SIM_WEIGHTS] = {sim_weights_act, sim_weights_after, sim_weights_lost, sim_weights_done},
 };
 
+/* More messages than any step takes pieces; else its writer is refused. */
+static uint32_t messages_least(const struct sim_world *world, uint32_t mtu) {
+    uint32_t least = 8;
+    for (uint32_t i = 0; i < SIM_TABLES; i++) {
+        uint32_t pieces = rp_piece_count(world->tables[i].config.step_bytes, mtu);
+        least = pieces >= least ? pieces + 1 : least;
+    }
+    return least;
+}
+
 void sim_actor_open(struct sim_world *world, struct sim_actor *actor) {
     char error[256] = "";
     static const uint32_t mtus[] = {512, 1400, 4096};
@@ -29,7 +39,8 @@ void sim_actor_open(struct sim_world *world, struct sim_actor *actor) {
         .retry_us_max = 60000,
         .connect_timeout_ns = 3 * SIM_S,};
     options.receive_budget = 16 + (uint32_t)rp_random_below(&world->random, 48);
-    options.messages_max = 8 + (uint32_t)rp_random_below(&world->random, 25);
+    options.messages_max = messages_least(world, options.mtu);
+    options.messages_max += (uint32_t)rp_random_below(&world->random, 25);
     options.nonce = rp_random_next(&world->random);
     options.seed = rp_random_next(&world->random);
     size_t bytes = rp_client_bytes(&options, error);
