@@ -3,8 +3,9 @@
  * A table of buckets for each writer, each the start of a list through the window's entries; both
  * hold numbers of entries (sequence mod window) plus one. At most one entry holds a step, and as
  * many buckets as entries keep the lists short. Steps are the peer's choice, so the hash has a
- * salt that no peer knows, and a list has a bound: a step that finds it full is lost, and its
- * writer sends it again later.
+ * salt that no peer knows (of the server's entropy, new at each attach), and a list has a bound: a
+ * step that finds it full is lost, and its writer sends it again later. Two rounds, as one alone
+ * leaves steps that follow each other side by side, and under some salts on top of each other.
  */
 #include <assert.h>
 #include <string.h>
@@ -26,6 +27,7 @@ static uint32_t *links_of(const struct rp_table_private *p, uint32_t writer) {
 static uint32_t *bucket_of(const struct rp_table_private *p, uint32_t writer, uint32_t stream,
                            uint64_t step) {
     uint64_t hash = (step << 12 ^ stream) * p->salt;
+    hash = (hash ^ hash >> 32) * p->salt;
     return links_of(p, writer) + p->window + (hash >> (64 - p->known_bits));
 }
 

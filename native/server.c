@@ -53,8 +53,8 @@ int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
         /* Table 0 draws by the seed itself, so that one table's draws can be repeated from the
          * seed alone. */
         status = rp_table_create(&server->tables[i], &at, &config->tables[i], i, config->seed + i,
-                                 rp_session_random_id(server), &server->intent, server->counters,
-                                 error);
+                                 rp_session_random_id(server), rp_session_salt(server, i),
+                                 &server->intent, server->counters, error);
         if (status < 0) {
             return status;
         }
@@ -69,8 +69,8 @@ int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
 static int attach_tables(struct rp_server *server, char error[256]) {
     for (uint32_t i = 0; i < server->limits.table_count; i++) {
         struct rp_table_memory at = rp_region_table(server->region, i);
-        int status = rp_table_attach(&server->tables[i], &at, i, &server->intent,
-                                     server->counters, error);
+        int status = rp_table_attach(&server->tables[i], &at, i, rp_session_salt(server, i),
+                                     &server->intent, server->counters, error);
         if (status < 0) {
             return status;
         }

@@ -28,6 +28,11 @@ uint64_t rp_session_random_id(struct rp_server *server) {
     return id;
 }
 
+/* No counter of ids and no cookie's text has this length. */
+uint64_t rp_session_salt(const struct rp_server *server, uint32_t table) {
+    return rp_siphash(server->cookie_key, &table, sizeof table);
+}
+
 /* ---- cookies ---- */
 
 static uint64_t cookie_of(const struct rp_server *server, const struct rp_peer *peer,

@@ -91,6 +91,8 @@ static inline uint32_t rp_session_budget(const struct rp_session *session) {
 uint64_t rp_session_random(struct rp_server *server);
 /* The same, never 0. */
 uint64_t rp_session_random_id(struct rp_server *server);
+/* A number of this process for table `table`, secret like the cookies' key; it uses up no id. */
+uint64_t rp_session_salt(const struct rp_server *server, uint32_t table);
 
 /* The cookie of an address: good in this period of 64 s and the next. */
 uint64_t rp_session_cookie(const struct rp_server *server, const struct rp_peer *peer,

@@ -125,8 +125,8 @@ static void derive(struct rp_table *table) {
 }
 
 static void open_private(struct rp_table *table, const struct rp_table_memory *memory,
-                         uint32_t number, struct rp_intent *intent, uint64_t *counters,
-                         const struct rp_table_layout *layout) {
+                         uint32_t number, uint64_t salt, struct rp_intent *intent,
+                         uint64_t *counters, const struct rp_table_layout *layout) {
     uint8_t *state = memory->state;
     uint8_t *local = memory->local;
     const struct rp_table_facts *f = &((struct rp_table_header *)memory->state)->facts;
@@ -147,7 +147,7 @@ static void open_private(struct rp_table *table, const struct rp_table_memory *m
     p->known = (uint32_t *)(local + layout->known);
     p->known_bits = rp_known_bits(f->window);
     p->known_words = layout->known_words;
-    p->salt = UINT64_C(0x9E3779B97F4A7C15);
+    p->salt = salt | 1;
     p->done_through = (uint64_t *)(local + layout->done);
     p->holes = p->done_through + f->writers_max;
     p->mass_max = rp_tree_mass_max(f->capacity);
@@ -182,7 +182,7 @@ static int is_aligned(const struct rp_table_memory *memory) {
 
 int rp_table_create(struct rp_table *table, const struct rp_table_memory *memory,
                     const struct rp_table_config *config, uint32_t number, uint64_t seed,
-                    uint64_t epoch, struct rp_intent *intent, uint64_t *counters,
+                    uint64_t epoch, uint64_t salt, struct rp_intent *intent, uint64_t *counters,
                     char error[256]) {
     struct rp_table_header *header = memory->state;
     struct rp_table_layout layout;
@@ -209,7 +209,7 @@ int rp_table_create(struct rp_table *table, const struct rp_table_memory *memory
     header->maximum = RP_POWER_ONE;
     rp_random_seed(&header->random, seed);
     header->magic = TABLE_MAGIC;
-    open_private(table, memory, number, intent, counters, &layout);
+    open_private(table, memory, number, salt, intent, counters, &layout);
     open_derived(table, &layout);
     return 0;
 }
@@ -253,7 +253,7 @@ void rp_table_reset(struct rp_table *table, uint64_t epoch) {
 }
 
 int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory, uint32_t number,
-                    struct rp_intent *intent, uint64_t *counters, char error[256]) {
+                    uint64_t salt, struct rp_intent *intent, uint64_t *counters, char error[256]) {
     struct rp_table_header *header = memory->state;
     struct rp_table_layout layout;
     assert(is_aligned(memory));
@@ -262,7 +262,7 @@ int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory
         return status;
     }
     rp_layout_of(&header->facts, &layout);
-    open_private(table, memory, number, intent, counters, &layout);
+    open_private(table, memory, number, salt, intent, counters, &layout);
     if (header->resetting != 0 && header->resetting_not == ~header->resetting) {
         finish_reset(table);
     }

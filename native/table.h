@@ -71,15 +71,16 @@ struct rp_table_memory { /* where they lie, 64-byte aligned; all but local outli
  * names the smallest legal capacity where that is what is wrong). */
 int rp_table_sizes(const struct rp_table_config *config, struct rp_table_sizes *sizes,
                    char error[256]);
-/* Lays the table out in zeroed memory. Epoch must not be 0. Returns 0 or -status with error. */
+/* Lays the table out in zeroed memory. Epoch must not be 0; `salt` is known to no peer, and only
+ * this process needs it. Returns 0 or -status with error. */
 int rp_table_create(struct rp_table *table, const struct rp_table_memory *memory,
                     const struct rp_table_config *config,
-                    uint32_t number, uint64_t seed, uint64_t epoch, struct rp_intent *intent,
-                    uint64_t *counters, char error[256]);
+                    uint32_t number, uint64_t seed, uint64_t epoch, uint64_t salt,
+                    struct rp_intent *intent, uint64_t *counters, char error[256]);
 /* After rp_intent_recover: checks the layout, rebuilds the tree from the leaves. -RP_BAD_REGION if
  * it is damaged. */
 int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory, uint32_t number,
-                    struct rp_intent *intent, uint64_t *counters, char error[256]);
+                    uint64_t salt, struct rp_intent *intent, uint64_t *counters, char error[256]);
 /* A stored table's state (whose header is sound) against a configuration. */
 int rp_table_compare(const void *state, uint32_t number, const struct rp_table_config *config,
                      struct rp_comparison *comparison);

@@ -13,6 +13,7 @@ struct fixture {
     struct rp_table_sizes sizes;
     struct rp_intent intent;
     struct rp_table table;
+    uint64_t salt; /* another one at each attach, as the server's */
     uint64_t counters[RP_COUNTER_COUNT];
 };
 
@@ -33,7 +34,9 @@ static inline void fixture_open(struct fixture *t, const struct rp_table_config 
     memset(t->region, 0, t->bytes);
     rp_intent_open(&t->intent, t->region, t->bytes, (struct rp_intent_log *)(void *)t->region);
     struct rp_table_memory memory = fixture_memory(t);
-    CHECK(rp_table_create(&t->table, &memory, config, 3, seed, 1, &t->intent, t->counters, error)
+    t->salt = seed * UINT64_C(0xD6E8FEB86659FD93);
+    CHECK(rp_table_create(&t->table, &memory, config, 3, seed, 1, t->salt, &t->intent, t->counters,
+                          error)
               == 0,
           "%s", error);
 }
@@ -43,7 +46,8 @@ static inline void fixture_attach(struct fixture *t) {
     rp_intent_open(&t->intent, t->region, t->bytes, (struct rp_intent_log *)(void *)t->region);
     CHECK(rp_intent_recover(&t->intent) >= 0);
     struct rp_table_memory memory = fixture_memory(t);
-    CHECK(rp_table_attach(&t->table, &memory, 3, &t->intent, t->counters, error) == 0,
+    t->salt += UINT64_C(0x9E3779B97F4A7C15);
+    CHECK(rp_table_attach(&t->table, &memory, 3, t->salt, &t->intent, t->counters, error) == 0,
           "%s", error);
 }
 

@@ -2,6 +2,7 @@
  * operations answer. Situations read "Given ... Expect ...". */
 #include "random.h"
 #include "script.h"
+#include "store.h"
 
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
@@ -384,6 +385,26 @@ static void situation_attach(void)
         packet = answer.view.outer->packet;
     }
     script_close(&script);
+}
+
+/* 11. Given tables of one server, and of the next one over its region. Expect each to hash its
+ *     steps that wait by a number of its own, which comes of the entropy alone. */
+static void situation_salts(void)
+{
+    struct script script;
+    uint64_t salts[6];
+    fresh(&script);
+    for (int i = 0; i < 6; i++) {
+        if (i > 0 && i % 2 == 0) {
+            script_kill(&script);
+        }
+        salts[i] = rp_server_table(script.server, (uint32_t)i % 2)->private->salt;
+        CHECK(salts[i] % 2 == 1, "even");
+        for (int k = 0; k < i; k++) {
+            CHECK(salts[i] != salts[k], "%d and %d", i, k);
+        }
+    }
+    script_close(&script);
     check_group("11 kill and attach");
 }
 
@@ -463,6 +484,7 @@ int main(void)
     situation_stats();
     situation_reset();
     situation_attach();
+    situation_salts();
     situation_refusals();
     situation_room();
     return check_done("test_server");

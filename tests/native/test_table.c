@@ -323,7 +323,7 @@ static void check_facts(void) {
     for (size_t at = 0; at < 32; at += 8) { /* magic, size, checksums */
         t.region[t.offset + at] ^= 1;
         struct rp_table_memory memory = fixture_memory(&t);
-        CHECK(rp_table_attach(&t.table, &memory, 3, &t.intent, t.counters, error)
+        CHECK(rp_table_attach(&t.table, &memory, 3, 5, &t.intent, t.counters, error)
               == -RP_BAD_REGION);
         CHECK(strstr(error, "table 3"));
         t.region[t.offset + at] ^= 1;

@@ -120,10 +120,10 @@ static void creates_put_off(void) {
 
 /* Steps arrive last first, then the hole is filled: nothing is scanned, and what became ready goes
  * in as the budget allows. */
-static void arrivals_backwards(void) {
+static void arrivals_backwards(uint64_t seed) {
     struct rp_table_config config = config_of(0);
     uint64_t worst = 0, budget = 0;
-    fixture_open(&t, &config, 1);
+    fixture_open(&t, &config, seed);
     int a = rp_writer_open(&t.table, 5, 2);
     send_run(a, 0, 0, 0, 1);
     for (uint64_t i = WINDOW; i > 1; i--) {
@@ -148,7 +148,6 @@ static void arrivals_backwards(void) {
     CHECK(progress.done_through == WINDOW + 1 && progress.lost_total == 0);
     rp_table_check(&t.table);
     fixture_close(&t);
-    check_group("arrivals in the worst order are not scanned for");
 }
 
 /* Another writer's step lies between two of a run: no key is told that is not the run's. */
@@ -168,7 +167,10 @@ static void keys_of_a_run_cut_anew(void) {
 int main(void) {
     anchors_far_and_near();
     creates_put_off();
-    arrivals_backwards();
+    for (uint64_t seed = 100; seed < 125; seed++) { /* and salt: 119's is bad for a weaker hash */
+        arrivals_backwards(seed);
+    }
+    check_group("arrivals in the worst order are not scanned for");
     keys_of_a_run_cut_anew();
     return check_done("test_work");
 }
