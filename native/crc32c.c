@@ -96,3 +96,11 @@ uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size)
     }
     return rp_crc32c_portable(crc, data, size);
 }
+
+void rp_crc32c_rows_portable(uint32_t *sums, const void *rows, size_t size, size_t count)
+{
+    const uint8_t *bytes = rows;
+    for (size_t i = 0; i < count; i++) {
+        sums[i] = rp_crc32c_portable(0, bytes + i * size, size);
+    }
+}

@@ -18,7 +18,11 @@ uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size);
  * checksum of a whole is the exclusive-or of this over its pieces, in any order. A microsecond. */
 uint32_t rp_crc32c_share(uint32_t crc, uint64_t behind);
 
-/* rp_crc32c by tables only: for other machines, and for the test that both agree. */
+/* The checksum of each of `count` rows of `size` bytes, a multiple of 8, that lie side by side. */
+void rp_crc32c_rows(uint32_t *sums, const void *rows, size_t size, size_t count);
+
+/* The same by tables only: for other machines, and for the test that both agree. */
 uint32_t rp_crc32c_portable(uint32_t crc, const void *data, size_t size);
+void rp_crc32c_rows_portable(uint32_t *sums, const void *rows, size_t size, size_t count);
 
 #endif

@@ -4,8 +4,10 @@
  * chain would leave two thirds of it idle. So a block of 3 x 128 bytes runs as three chains from
  * zero, joined at the end: a register c is carried over n zero bytes by the carry-less product of c
  * with x^(8n - 33) mod P (bits reflected), which the instruction itself then reduces. The constants
- * are those powers for n = 256 and n = 128. On other architectures the file says that it cannot.
+ * are those powers for n = 256 and n = 128. Short rows side by side are chains as they are, four at
+ * a time. On other architectures the file says that it cannot.
  */
+#include "crc32c.h"
 #include "crc32c_kernel.h"
 
 #include <assert.h>
@@ -16,14 +18,20 @@
 #include <immintrin.h>
 
 #define WIDE __attribute__((target("sse4.2,pclmul")))
+#define NOINLINE __attribute__((noinline))
 
 enum { LANE = 128 };
 #define OVER_TWO_LANES 0xb9e02b86u /* x^(8 * 256 - 33) */
 #define OVER_ONE_LANE 0x0d3b6092u  /* x^(8 * 128 - 33) */
 
-bool rp_crc32c_sse42_able(void)
+static inline bool is_able(void)
 {
     return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+}
+
+bool rp_crc32c_sse42_able(void)
+{
+    return is_able();
 }
 
 WIDE static inline uint64_t read_word(const uint8_t *bytes)
@@ -68,6 +76,69 @@ WIDE uint32_t rp_crc32c_sse42(uint32_t state, const uint8_t *bytes, size_t size)
     return state;
 }
 
+/* Rows too short for lanes of their own: four rows are four chains. */
+WIDE static inline void four_rows(uint32_t *sums, const uint8_t *rows, size_t size)
+{
+    const uint8_t *end = rows + size;
+    uint64_t a = UINT32_MAX, b = a, c = a, d = a;
+    for (const uint8_t *at = rows; at < end; at += 8) {
+        a = _mm_crc32_u64(a, read_word(at));
+        b = _mm_crc32_u64(b, read_word(at + size));
+        c = _mm_crc32_u64(c, read_word(at + 2 * size));
+        d = _mm_crc32_u64(d, read_word(at + 3 * size));
+    }
+    sums[0] = ~(uint32_t)a;
+    sums[1] = ~(uint32_t)b;
+    sums[2] = ~(uint32_t)c;
+    sums[3] = ~(uint32_t)d;
+}
+
+WIDE static inline uint32_t one_row(const uint8_t *row, size_t size)
+{
+    const uint8_t *end = row + size;
+    uint64_t state = UINT32_MAX;
+    if (size & 8) {
+        state = _mm_crc32_u64(state, read_word(row));
+        row += 8;
+    }
+    for (; row < end; row += 16) {
+        state = _mm_crc32_u64(state, read_word(row));
+        state = _mm_crc32_u64(state, read_word(row + 8));
+    }
+    return ~(uint32_t)state;
+}
+
+WIDE static NOINLINE void short_rows(uint32_t *sums, const uint8_t *rows, size_t size, size_t count)
+{
+    for (; count >= 4; count -= 4, rows += 4 * size, sums += 4) {
+        four_rows(sums, rows, size);
+    }
+    for (; count > 0; count--, rows += size) {
+        *sums++ = one_row(rows, size);
+    }
+}
+
+static NOINLINE void long_rows(uint32_t *sums, const uint8_t *rows, size_t size, size_t count)
+{
+    for (; count > 0; count--, rows += size) {
+        *sums++ = ~rp_crc32c_sse42(UINT32_MAX, rows, size);
+    }
+}
+
+/* A single short row is what an actor's step is: nothing stands before it. */
+WIDE void rp_crc32c_rows(uint32_t *sums, const void *rows, size_t size, size_t count)
+{
+    if (!is_able()) {
+        rp_crc32c_rows_portable(sums, rows, size, count);
+    } else if (size >= 3 * LANE) {
+        long_rows(sums, rows, size, count);
+    } else if (count == 1) {
+        *sums = one_row(rows, size);
+    } else {
+        short_rows(sums, rows, size, count);
+    }
+}
+
 #else
 
 bool rp_crc32c_sse42_able(void)
@@ -80,6 +151,11 @@ uint32_t rp_crc32c_sse42(uint32_t state, const uint8_t *bytes, size_t size)
     (void)bytes, (void)size;
     assert(0); /* never chosen */
     return state;
+}
+
+void rp_crc32c_rows(uint32_t *sums, const void *rows, size_t size, size_t count)
+{
+    rp_crc32c_rows_portable(sums, rows, size, count);
 }
 
 #endif

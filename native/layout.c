@@ -210,7 +210,9 @@ void rp_layout_of(const struct rp_table_facts *f, struct rp_table_layout *layout
     layout->leaves = place(&at, rp_tree_leaf_count(f->capacity) * sizeof(uint64_t));
     layout->writers = place(&at, f->writers_max * layout->writer_bytes);
     layout->sizes.state = place(&at, 0);
-    layout->sizes.keys = (f->capacity * sizeof(uint64_t) + 63) & ~(size_t)63;
+    at = f->capacity * sizeof(uint64_t);
+    layout->sums = place(&at, f->capacity * sizeof(uint32_t));
+    layout->sizes.keys = place(&at, 0);
     layout->sizes.steps = ((size_t)f->capacity * f->step_bytes + 63) & ~(size_t)63;
     at = sizeof(struct rp_table_private);
     layout->parts = place(&at, f->pick_count * sizeof(struct rp_plan_part));

@@ -52,6 +52,9 @@ uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size);
 struct rp_service_options {
     /* null: anonymous memory. Else a folder: taken over if it exists, made if not */
     const char *region_path;
+    /* 1: a region that is taken over is served only if every stored step is what was written;
+     * that reads all of it */
+    uint32_t verify;
     uint32_t insecure;        /* 1: may bind an address other hosts can reach, without a key */
     uint32_t busy_poll;       /* 1: its thread never sleeps */
     uint32_t spin_us;         /* how long its thread looks again before it sleeps; 20 */

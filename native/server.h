@@ -5,7 +5,8 @@
  * The region is one range of addresses, cut into segments at page boundaries; each may be a file:
  *     state            header, intent log, sessions, sample records, weights' words, and of each
  *                      table all but its ring: nobody else's business
- *     tableN.keys      key words of the ring: a reader that maps the ring finds here what is stored
+ *     tableN.keys      key words of the ring and its steps' checksums: a reader that maps the ring
+ *                      finds here what is stored
  *     tableN.steps     the steps
  *     weights          the bytes of the published versions
  * Behind the last one lies memory of this process alone (this struct, replay windows, credit, notes
@@ -69,6 +70,9 @@ int rp_server_create(struct rp_server **server, void *region, size_t bytes,
 int rp_server_attach(struct rp_server **server, void *region, size_t bytes,
                      const struct rp_server_config *config, const uint8_t entropy[32],
                      uint64_t now_ns, char error[256]);
+/* Compares every stored step with its checksum, which reads all of the rings: 0, or -RP_BAD_REGION
+ * and a sentence that names the first table with damaged steps, how many and one of their keys. */
+int rp_server_verify_steps(const struct rp_server *server, char error[256]);
 /* What attach took over from the configuration, in words; "" if nothing differed. */
 const char *rp_server_changes(const struct rp_server *server);
 uint64_t rp_server_seed(const struct rp_server *server);

@@ -158,3 +158,22 @@ int rp_server_verify(const struct rp_server *server, char error[256]) {
     }
     return status < 0 ? status : verify_weights(v);
 }
+
+/* ---- steps ---- */
+
+int rp_server_verify_steps(const struct rp_server *server, char error[256]) {
+    for (uint32_t i = 0; i < server->limits.table_count; i++) {
+        struct rp_damage damage = {0};
+        rp_table_verify_steps(&server->tables[i], 0, UINT32_MAX, &damage);
+        if (damage.damaged > 0) {
+            snprintf(error, 256,
+                     "the region is damaged: table %.31s: %llu of %llu steps are not the bytes "
+                     "that were stored, the first has key %llu; start with a new region, or serve "
+                     "it as it is without verify",
+                     server->names[i], (unsigned long long)damage.damaged,
+                     (unsigned long long)damage.steps, (unsigned long long)damage.key);
+            return -RP_BAD_REGION;
+        }
+    }
+    return 0;
+}

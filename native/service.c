@@ -327,6 +327,9 @@ static int open_server(struct rp_service *service, const struct rp_server_config
     uint64_t now = service_now(service);
     status = (region->attached ? rp_server_attach : rp_server_create)(
         &service->server, region->base, region->bytes, config, entropy, now, error);
+    if (!status && region->attached && service->options.verify) {
+        status = rp_server_verify_steps(service->server, error);
+    }
     if (!status) {
         service->bytes = region->bytes;
         service->attached = region->attached;

@@ -1,7 +1,7 @@
 /* The store: how a table lies in memory, and the small words everything else reads and writes.
  *
  *     state  header | columns | picks | spec | slots | leaves | writers
- *     keys   keys
+ *     keys   keys | sums
  *     steps  steps
  *     local  private, hints, skips, known, nodes ...: of this process, rebuilt at attach
  *
@@ -11,6 +11,9 @@
  *     item   rows since the episode's start (16, saturating) | flags (16) | behind (16) |
  *            ahead (16)
  *     links  keys back to the stream's previous step (32) | on to its next (32); 0 = none
+ *
+ * sums[] has the CRC-32C of each step's bytes, written like them while the slot is reserved. No
+ * read compares it: rp_table_verify_steps does, when asked.
  *
  * Distances are exact: the neighbour is alive if and only if the slot of key - distance still
  * holds that key. Links run over episodes; windows stop at depth 0 behind and at the end flag
@@ -138,6 +141,7 @@ struct rp_table_layout {
     size_t slots;
     size_t leaves;
     size_t writers;
+    size_t sums; /* offset in the keys */
     size_t parts; /* offsets in the local memory, which starts with the private struct */
     size_t hints;
     size_t skips;
@@ -183,6 +187,7 @@ enum rp_store_limits {
 
 struct rp_table_private {
     uint64_t *keys;
+    uint32_t *sums;
     struct rp_slot *slots;
     uint64_t *leaves;
     uint8_t *steps;

@@ -138,6 +138,7 @@ static void open_private(struct rp_table *table, const struct rp_table_memory *m
                                .private = p};
     memset(p, 0, sizeof *p);
     p->keys = memory->keys;
+    p->sums = (uint32_t *)(void *)((uint8_t *)memory->keys + layout->sums);
     p->slots = (struct rp_slot *)(state + layout->slots);
     p->leaves = (uint64_t *)(state + layout->leaves);
     p->steps = memory->steps;

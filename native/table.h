@@ -3,7 +3,7 @@
  *
  * Memory comes in four blocks, so that others may map the ring and nothing else:
  *     state  header | columns, picks, spec | slots (item and links words) | leaf masses | writers
- *     keys   and
+ *     keys   key words, and a checksum of each step; and
  *     steps  the ring
  *     local  tree nodes and all else of this process; the other three hold no pointer
  * Slot = key mod capacity for step, words, leaf alike. A slot's key word holds its state in the
@@ -89,6 +89,16 @@ void rp_table_adopt(struct rp_table *table, const struct rp_table_config *config
 /* Empties the table under a new epoch; writers keep their places but lose their streams (whole
  * transaction). */
 void rp_table_reset(struct rp_table *table, uint64_t epoch);
+struct rp_damage { /* what a look at stored bytes found */
+    uint64_t steps; /* committed ones that were looked at */
+    uint64_t damaged; /* of them, those that are not what was written */
+    uint64_t key; /* of the damaged one with the smallest key; 0 = none */
+};
+/* Compares the committed steps of the slots from `first` on, `count` of them at most, with their
+ * checksums, and adds to damage (zero it before the first call). Returns the next slot to look at:
+ * the capacity where that was all. */
+uint32_t rp_table_verify_steps(const struct rp_table *table, uint32_t first, uint32_t count,
+                               struct rp_damage *damage);
 /* Every invariant above, asserted, against brute force where the table is small. */
 void rp_table_check(const struct rp_table *table);
 

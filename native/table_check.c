@@ -75,6 +75,9 @@ void rp_table_check(const struct rp_table *table) {
         fprintf(stderr, "%s\n", error);
         assert(!"the table's words hold together");
     }
+    struct rp_damage damage = {0};
+    rp_table_verify_steps(table, 0, p->capacity, &damage);
+    assert(damage.damaged == 0);
     rp_tree_check(&table->tree);
     for (uint32_t i = 0; i < p->writers_max; i++) {
         if (rp_writer_at(p, i)->session != 0) {

@@ -2,9 +2,9 @@
  * for the words.
  *
  * Order of a step: reserved (in sequence order, everything below its run too) -> its bytes
- * copied into the slot that nothing reads yet -> committed, in order along its stream. The
- * common case, a run of whole steps that continues its stream, is one reservation, one copy and
- * one commit.
+ * copied into the slot that nothing reads yet, their checksum beside them -> committed, in order
+ * along its stream. The common case, a run of whole steps that continues its stream, is one
+ * reservation, one copy and one commit.
  *
  * Everything else goes step by step. A step that cannot be committed yet waits: its entry is
  * partial or complete, and known.c finds it again. At most one entry holds a step of a stream: a
@@ -21,6 +21,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "crc32c.h"
 #include "store.h"
 
 static struct rp_writer *writer_of(const struct rp_table *table, int writer) {
@@ -319,6 +320,13 @@ static int in_order(const struct rp_table_private *p, uint32_t index, const stru
     return 1;
 }
 
+/* What is committed next has these bytes. */
+static void sum_steps(struct rp_table_private *p, uint32_t slot, const uint8_t *bytes,
+                      uint32_t count) {
+    RP_SITE();
+    rp_crc32c_rows(&p->sums[slot], bytes, p->step_bytes, count);
+}
+
 static void store_in_order(struct rp_table *table, uint32_t index, const struct rp_run *run,
                            const uint8_t *bytes) {
     struct rp_table_private *p = table->private;
@@ -333,6 +341,7 @@ static void store_in_order(struct rp_table *table, uint32_t index, const struct 
         }
         size_t size = (size_t)count * p->step_bytes;
         rp_region_copy(p->steps + (size_t)slot * p->step_bytes, source, size);
+        sum_steps(p, slot, source, count);
         source += size;
         i += count;
     }
@@ -392,14 +401,18 @@ static void store_piece(struct rp_table *table, uint32_t index, const struct rp_
     uint64_t sequence = run->sequence + i;
     struct rp_entry *entry = rp_entry_at(p, index, sequence);
     uint64_t key = rp_key_of(entry->key);
+    uint32_t slot = rp_slot_of(p, key);
+    uint8_t *step = p->steps + (size_t)slot * p->step_bytes;
     int fresh = rp_state_of(entry->key) == RP_ENTRY_EMPTY;
     uint32_t received = fresh ? 1 : rp_entry_received(entry) + 1u;
     uint32_t first = 0;
     uint32_t size = run->piece_count > 1 ? piece_range(p, run, &first) : p->step_bytes;
     uint16_t flags = run->flags & (i + 1 < run->count ? RP_RUN_FLAGS & ~RP_RUN_END : RP_RUN_FLAGS);
     uint64_t state = received == run->piece_count ? RP_ENTRY_COMPLETE : RP_ENTRY_PARTIAL;
-    rp_region_copy(p->steps + (size_t)rp_slot_of(p, key) * p->step_bytes + first,
-                   bytes + priority_bytes(run) + (size_t)i * p->step_bytes, size);
+    rp_region_copy(step + first, bytes + priority_bytes(run) + (size_t)i * p->step_bytes, size);
+    if (state == RP_ENTRY_COMPLETE) {
+        sum_steps(p, slot, step, 1);
+    }
     if (fresh) {
         uint64_t priority = 0;
         if (run->flags & RP_RUN_PRIORITY) {

@@ -71,6 +71,11 @@ class ServeArgs:
     core: int = option("Core that the server's thread is pinned to.", 0)
     shards: int = option("Servers beside each other, at this port and the next ones.", 1)
     region: str = option("Folder for the memory; taken over if it exists.", "")
+    verify: bool = option(
+        "Compare every step of a region that is taken over with its checksum, and refuse a wrong "
+        "one; reads all of the region.",
+        False,
+    )
     compile: Path | None = option("Serve nothing: write the tables for replay-serve there.", None)
     sessions: int = option("Clients at once; every writer is one.", 0)
     sessions_per_address: int = option(

@@ -43,6 +43,8 @@ class ServerOptions:
     core          the core its thread is pinned to; None: not pinned
     virtual_clock loopback only: time is counted in turns
     region        folder for the memory, taken over if it exists; None: memory that ends with this
+    verify        a region is taken over only if every stored step has its checksum; that reads all
+                  of it: some seconds where it is large and in memory, the disk's time where not
     sessions      clients at once (a writer is one)
     sessions_per_address  of these, what the addresses of one other machine may have, over udp;
                   0: three quarters. This machine's own may have all
@@ -63,6 +65,7 @@ class ServerOptions:
     core: int | None = None
     virtual_clock: bool = False
     region: str | None = None
+    verify: bool = False
     sessions: int = 64
     sessions_per_address: int = 0
     batch_max: int = 2048
@@ -127,6 +130,7 @@ class Server:
             region_path=config.keep(ffi.new("char[]", str(options.region).encode()))
             if options.region
             else ffi.NULL,
+            verify=int(options.verify),
             insecure=int(options.insecure),
             busy_poll=int(options.busy_poll),
             core=0 if options.core is None else 1 + options.core,

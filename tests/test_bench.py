@@ -65,9 +65,9 @@ def test_both_kernels_answer_alike(rows):
 
 
 def test_a_plain_step_costs_little(rows):
-    """Given a table of plain rows. Expect at most 32 bytes a step beyond bytes and tree."""
+    """Given a table of plain rows. Expect at most 33 bytes a step beyond bytes and tree."""
     own = [row["value"] for row in rows if row["metric"] == "bookkeeping"]
-    assert len(own) == 1 and 0 < own[0] <= 32
+    assert len(own) == 1 and 0 < own[0] <= 33
 
 
 def test_without_a_checkout_it_says_what_is_left_out(monkeypatch, tmp_path, capsys):

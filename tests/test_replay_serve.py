@@ -208,7 +208,8 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
 def test_help_teaches():
     """Given --help. Expect every option, and where its config comes from."""
     done = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True)
-    for word in ("--busy", "--core", "--insecure", "--region", "--compile", "SIGHUP", "dpdk://"):
+    options = ("--busy", "--core", "--insecure", "--region", "--verify", "--compile")
+    for word in (*options, "SIGHUP", "dpdk://"):
         assert word in done.stdout
 
 

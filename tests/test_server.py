@@ -18,6 +18,7 @@ from replay_server import (
     Server,
     Spec,
 )
+from replay_server.errors import EngineError
 from replay_server.server import ServerOptions, memory_of
 
 
@@ -140,3 +141,26 @@ def test_a_region_file_survives_its_server(tmp_path):
         assert client.get("main", keys).valid.all()
         assert client.pull_weights() == (1, b"weights")
         client.close()
+
+
+def test_a_region_is_verified_on_demand(tmp_path):
+    """Given a dead server's region with one bit of one step turned. Expect verify=True to refuse it
+    by table, count and key, a whole one to be served, and the damaged one too where nobody asks."""
+    path = tmp_path / "region"
+    options = {"region": str(path), "seed": 3, "idle_ms": 60_000}
+    with Server([plain()], "udp://127.0.0.1:0", **options) as server:
+        client = Client(server.address)
+        keys = client.extend("main", plain_rows(50))
+        address = server.address
+        client.close()
+    with Server([plain()], address, verify=True, **options) as server:
+        assert server.attached
+    steps = path / "table0.steps"
+    stored = bytearray(steps.read_bytes())
+    size = plain().step.record_size
+    stored[(int(keys[7]) % plain().capacity) * size + 3] ^= 16
+    steps.write_bytes(stored)
+    with pytest.raises(EngineError, match=rf"table main: 1 of 50 steps .* key {int(keys[7])};"):
+        Server([plain()], address, verify=True, **options)
+    with Server([plain()], address, **options) as server:
+        assert server.attached

@@ -31,6 +31,7 @@ static const char help[] =
     "  --core N       the core its thread is pinned to; that of the next URL follows\n"
     "  --insecure     serve beyond this machine without a key: anybody may read and write\n"
     "  --region FOLDER  the memory, taken over if it exists; with one URL only\n"
+    "  --verify       takes a region over only if each stored step has its checksum; reads it all\n"
     "  --help         this\n"
     "\n"
     "examples:\n"
@@ -60,7 +61,8 @@ static int read_command(struct request *request, int count, char **words)
     static const struct option options[] = {
         {"busy", no_argument, NULL, 'b'},        {"core", required_argument, NULL, 'c'},
         {"insecure", no_argument, NULL, 'i'},    {"region", required_argument, NULL, 'r'},
-        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
+        {"verify", no_argument, NULL, 'v'},      {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
     int chosen;
     memset(request, 0, sizeof *request);
     opterr = 0;
@@ -71,6 +73,7 @@ static int read_command(struct request *request, int count, char **words)
         case 'b': request->options.busy_poll = 1; break;
         case 'i': request->options.insecure = 1; break;
         case 'r': request->options.region_path = optarg; break;
+        case 'v': request->options.verify = 1; break;
         case 'c':
             if (*optarg < '0' || *optarg > '9' || *end || core >= CORES_MAX) {
                 return refuse("--core", "it is a number of a core, 0 to 1023");

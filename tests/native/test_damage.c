@@ -5,6 +5,8 @@
  * copy is attached to. Words are chosen field by field, so that the small ones are met as often as
  * the large. Where the attach succeeds, the field is one of those that stand alone (below, each
  * with its reason), and requests of every kind are served on it. The tally is printed.
+ *
+ * A bit of a step's bytes, or of its checksum, is served, and found when steps are verified.
  */
 #include "script.h"
 #include "server_state.h"
@@ -172,6 +174,7 @@ static void table_fields(const struct rp_table *table)
     ONE("stream: head", rp_stream_at(p, 0, 0)->head, "an earlier step that is gone");
     ONE("stream: abandoned", rp_stream_at(p, 0, 0)->abandoned, "a number that rises");
     ONE("stream: depth", rp_stream_at(p, 0, 0)->depth, NULL);
+    field("sums", p->sums, (uint64_t)p->capacity * 4 / 8 * 8, 0, 1, "compared when asked");
     field("steps", p->steps, (uint64_t)p->capacity * p->step_bytes, 0, 1, "payload");
 }
 
@@ -264,6 +267,57 @@ static void turn_bits(void)
            FLIPS - refused);
 }
 
+/* ---- steps ---- */
+
+/* Given one turned bit, of a step's bytes or of its checksum. Expect it told where the slot's step
+ * is stored, by its key, and nothing told where nothing reads that slot. */
+static void turn_step_bit(struct rp_table *table, const char *name, uint8_t *byte, uint32_t slot)
+{
+    const struct rp_table_private *p = table->private;
+    uint64_t key = rp_key_of(p->keys[slot]);
+    int stored = rp_state_of(p->keys[slot]) == RP_SLOT_COMMITTED;
+    char error[256] = "", said[64];
+    uint8_t bit = (uint8_t)(1u << rp_random_below(&dice, 8));
+    *byte ^= bit;
+    int status = rp_server_verify_steps(script.server, error);
+    CHECK(status == (stored ? -RP_BAD_REGION : 0), "slot %u: %d \"%s\"", slot, status, error);
+    snprintf(said, sizeof said, "table %s: 1 of ", name);
+    CHECK(!stored || strstr(error, said), "\"%s\"", error);
+    snprintf(said, sizeof said, "the first has key %" PRIu64 ";", key);
+    CHECK(!stored || strstr(error, said), "\"%s\"", error);
+    *byte ^= bit;
+}
+
+static void turn_step_bits(void)
+{
+    uint32_t stored = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct rp_table *table = rp_server_table(script.server, i);
+        const struct rp_table_private *p = table->private;
+        for (uint32_t slot = 0; slot < p->capacity; slot++) {
+            uint64_t at = (uint64_t)slot * p->step_bytes + rp_random_below(&dice, p->step_bytes);
+            turn_step_bit(table, tables[i].name, &p->steps[at], slot);
+            uint8_t *sum = (uint8_t *)&p->sums[slot];
+            turn_step_bit(table, tables[i].name, sum + rp_random_below(&dice, 4), slot);
+            stored += rp_state_of(p->keys[slot]) == RP_SLOT_COMMITTED;
+        }
+        /* chunks find what the whole finds, once */
+        struct rp_damage damage = {0};
+        p->steps[0] ^= 1;
+        p->steps[(size_t)p->step_bytes * (p->capacity - 1)] ^= 1;
+        for (uint32_t at = 0, chunk = 1; at < p->capacity; chunk = chunk % 7 + 1) {
+            at = rp_table_verify_steps(table, at, chunk, &damage);
+        }
+        uint32_t both = (rp_state_of(p->keys[0]) == RP_SLOT_COMMITTED)
+            + (rp_state_of(p->keys[p->capacity - 1]) == RP_SLOT_COMMITTED);
+        CHECK(damage.damaged == both && damage.steps <= p->capacity);
+        p->steps[0] ^= 1;
+        p->steps[(size_t)p->step_bytes * (p->capacity - 1)] ^= 1;
+    }
+    CHECK(stored > 100);
+    printf("  %u steps stored: each one's turned bit is found by its checksum\n", stored);
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -272,6 +326,7 @@ int main(void)
     region_fields(script.server->region);
     table_fields(rp_server_table(script.server, 0));
     session_fields();
+    turn_step_bits();
     turn_bits();
     script_close(&script);
     return check_done("test_damage");

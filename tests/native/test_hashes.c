@@ -111,6 +111,33 @@ static void crc_paths_agree(uint64_t seed)
     }
 }
 
+/* Given rows of every size below and above that of lanes, one to nine side by side. Expect each
+ * row's checksum from every path, and nothing beyond it. */
+static void rows_agree(uint64_t seed)
+{
+    enum { SIZE_MAX_TRIED = 800, COUNT_MAX = 9 };
+    static uint8_t bytes[SIZE_MAX_TRIED * COUNT_MAX];
+    struct rp_random random;
+    rp_random_seed(&random, seed);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)rp_random_next(&random);
+    }
+    for (size_t size = 8; size <= SIZE_MAX_TRIED; size += 8) {
+        for (size_t count = 0; count <= COUNT_MAX; count++) {
+            uint32_t fast[COUNT_MAX + 1] = {0};
+            uint32_t slow[COUNT_MAX + 1] = {0};
+            rp_crc32c_rows(fast, bytes, size, count);
+            rp_crc32c_rows_portable(slow, bytes, size, count);
+            for (size_t i = 0; i < count; i++) {
+                uint32_t expected = crc_by_bits(bytes + i * size, size);
+                CHECK(fast[i] == expected && slow[i] == expected, "row %zu of %zu, %zu bytes", i,
+                      count, size);
+            }
+            CHECK(fast[count] == 0 && slow[count] == 0);
+        }
+    }
+}
+
 /* Given a whole cut into pieces of one size. Expect the sum of their shares, taken from any piece
  * on, to be the whole's checksum, and the sum with one bit changed not to be. */
 static void shares_add_up(uint64_t seed)
@@ -160,6 +187,8 @@ int main(void)
     check_group("crc32c: RFC 3720 vectors on both paths");
     crc_paths_agree(check_seed(31));
     check_group("crc32c: every length to 1500, any alignment and cut, as by single bits");
+    rows_agree(check_seed(33));
+    check_group("crc32c: rows of every size side by side, on both paths");
     shares_add_up(check_seed(32));
     shares_reach_far();
     check_group("crc32c: the shares of pieces add up to the whole's");
