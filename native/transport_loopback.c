@@ -106,7 +106,6 @@ static uint32_t loopback_tx_lease(struct rp_port *opaque, struct rp_packet *pack
         packets[i].data = port->send + (size_t)i * port->stride;
         packets[i].size = 0;
         packets[i].capacity = port->base.mtu;
-        packets[i].token = 0;
     }
     port->leased = count;
     return count;

@@ -140,7 +140,11 @@ class Model(RuleBasedStateMachine):
         assert len(keys) == count and (np.diff(keys.astype(np.int64)) > 0).all()
         self.rows.stored(keys, values, priorities)
 
-    @rule(number=st.integers(0, 2), count=st.integers(1, 40), priority=st.none() | PRIORITIES)
+    @rule(
+        number=st.integers(0, 2),
+        count=st.integers(1, 40) | st.just(served.CAPACITY - 60),  # so that programs lap the table
+        priority=st.none() | PRIORITIES,
+    )
     def store(self, number: int, count: int, priority: float | None) -> None:
         self.extend(self.client(number), count, priority)
 

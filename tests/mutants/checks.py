@@ -111,10 +111,10 @@ def run(command: list[str], directory: Path, seconds: float, core: Path, **extra
             stdout=said,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=limits(5 + 4 * seconds),
+            preexec_fn=limits(3 + 3 * seconds),
         )
         try:
-            code = process.wait(30 + 20 * seconds)
+            code = process.wait(10 + 10 * seconds)
         except subprocess.TimeoutExpired:
             code = 124
         with contextlib.suppress(ProcessLookupError):  # what it started goes with it

@@ -1,15 +1,18 @@
 """Mutates the core by machine and tells which mutants no test finds.
 
-    make mutants [N=600] [SEED=1] [FILES="credit.c flow.c"] [SINCE=REV] [JOBS=1] [ONLY=survivors]
+    make mutants [N=600] [SEED=1] [FILES="credit.c flow.c"] [SINCE=REV] [JOBS=1] [SLOW=1]
+    make mutants ONLY=survivors
 
 N mutants are drawn by SEED from native/*.c, so that every file has its share; with SINCE=REV one
 for each line that changed since REV (all of them if N is 0). Each is compiled alone; the same
 object code as the tree's means it is equivalent. The rest run the checks that reach the mutated
-line, quickest first, until one fails or runs out of time: killed. tests/mutants/equivalent.txt
-lists those that a person found equivalent, with the reason.
+line, first what found most in its file for its time, until one fails or runs out of time: killed.
+The slow ones (Python's) come only where no other reaches the line, or with SLOW=1, or for ONLY.
+tests/mutants/equivalent.txt lists those that a person found equivalent, with the reason.
 
-Results go to build/mutants/results.jsonl; a run that was ended goes on where it was, as long as the
-tree is the same. build/mutants/survivors.txt has the diffs; ONLY=survivors judges those again, and
+Results go to build/mutants/results.jsonl; a run that was ended goes on where it was. Where tests
+changed since, what other tests killed stays killed; where the core did, all begins anew.
+build/mutants/survivors.txt has the diffs; ONLY=survivors judges those again with every check, and
 ONLY=native/credit.c:60:61:0 one alone, with what the checks said.
 """
 
@@ -142,8 +145,9 @@ def queues(args: argparse.Namespace) -> tuple[dict[str, list[Mutant]], dict[str,
 class Judge:
     """Compiles a mutant and runs the checks that reach it, in a folder of its thread's own."""
 
-    def __init__(self, tree: Tree) -> None:
-        self.tree = tree
+    def __init__(self, tree: Tree, slow: bool) -> None:
+        self.tree, self.slow = tree, slow
+        self.kills: Counter = Counter()  # by file and check: what killed before comes first
         self.equivalent = read_equivalent()
         self.places = threading.local()
         self.sources = {f"native/{path.name}": path.read_bytes() for path in tree.core}
@@ -171,9 +175,17 @@ class Judge:
         has_code = not self.tree.code.get(mutant.file, set()).isdisjoint(lines)
         if not has_code and mutant.function:
             lines = range(mutant.function[0], mutant.function[1] + 1)
-        elif not has_code:
-            return [check for check in checks if check.lines.get(mutant.file)]
-        return [c for c in checks if not c.lines.get(mutant.file, set()).isdisjoint(lines)]
+        if not has_code and not mutant.function:
+            found = [check for check in checks if check.lines.get(mutant.file)]
+        else:
+            found = [c for c in checks if not c.lines.get(mutant.file, set()).isdisjoint(lines)]
+        if not self.slow:
+            found = [check for check in found if not check.python] or found
+        return sorted(found, key=lambda check: self.cost(mutant.file, check))
+
+    def cost(self, file: str, check: Check) -> tuple[bool, float]:
+        """Seconds for each mutant of the file that the check may be hoped to kill."""
+        return check.python, (check.seconds + 0.1) / (self.kills[file, check.name] + 0.2)
 
     def judge(self, mutant: Mutant, aloud: bool = False) -> dict:
         begin = time.monotonic()
@@ -206,6 +218,7 @@ class Judge:
             if aloud:
                 print(f"{check.name}: exit code {code}, {seconds:.1f} s\n{text[-1500:]}")
             if code != 0:
+                self.kills[mutant.file, check.name] += 1
                 late = " (out of time)" if code == 124 else ""
                 return done("killed", check.name + late)
         return done("survived", " ".join(check.name for check in checks))
@@ -227,28 +240,43 @@ class Judge:
 # ---- the run ----
 
 
-def fingerprint() -> str:
-    """Of everything that a result depends on."""
-    digest = hashlib.sha256()
-    for pattern in ("native/*.[ch]", "tests/native/*.[ch]", "tests/mutants/*.py"):
-        for path in sorted(ROOT.glob(pattern)):
-            digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
+def prints() -> dict[str, str]:
+    """A digest of each file that a result depends on."""
+    patterns = ("native/*.[ch]", "tests/native/*.[ch]", "tests/mutants/[cm]*.py")  # not run.py
+    return {
+        str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        for pattern in patterns
+        for path in sorted(ROOT.glob(pattern))
+    }
+
+
+def is_still_true(row: dict, changed: set[str]) -> bool:
+    """True if a result of last time holds though these files changed: tests other than its own."""
+    if any(not re.match(r"tests/native/\w+\.c$", name) for name in changed):
+        return False
+    killer = f"tests/native/{row['why'].split(' ')[0]}.c"
+    shared = any(not Path(name).stem.startswith("test_") for name in changed)  # simulator, fuzzers
+    ours = killer not in changed and not (shared and not Path(killer).stem.startswith("test_"))
+    return row["state"] == "nonsense" or (row["state"] == "killed" and ours)
 
 
 def open_tree(build: Path, jobs: int) -> Tree:
     """The tree's two builds: those of last time where nothing changed."""
     tree = Tree(build, jobs)
-    stamp, kept = build / "fingerprint", build / "checks.json"
-    if stamp.exists() and stamp.read_text() == fingerprint() and kept.exists():
+    stamp, kept, results = build / "prints.json", build / "checks.json", build / "results.jsonl"
+    now = prints()
+    before = json.loads(stamp.read_text()) if stamp.exists() else {}
+    changed = {name for name in now.keys() | before.keys() if now.get(name) != before.get(name)}
+    if not changed and kept.exists():
         tree.load(kept)
-    else:
-        stamp.unlink(missing_ok=True)
-        (build / "results.jsonl").unlink(missing_ok=True)
-        build.mkdir(parents=True, exist_ok=True)
-        tree.open()
-        tree.save(kept)
-        stamp.write_text(fingerprint())
+        return tree
+    rows = results.read_text().splitlines() if results.exists() else ()
+    stamp.unlink(missing_ok=True)
+    build.mkdir(parents=True, exist_ok=True)
+    results.write_text("".join(f"{r}\n" for r in rows if is_still_true(json.loads(r), changed)))
+    tree.open()
+    tree.save(kept)
+    stamp.write_text(json.dumps(now))
     return tree
 
 
@@ -273,11 +301,16 @@ class Run:
         self.results: list[dict] = []
         self.begin, self.fresh, self.total = time.monotonic(), 0, 0
 
+    def keep(self, result: dict) -> None:
+        with self.path.open("a") as out:
+            out.write(json.dumps(result) + "\n")
+
     def take(self, result: dict) -> None:
         if result["name"] not in self.known:
             self.fresh += 1
-            with self.path.open("a") as out:
-                out.write(json.dumps(result) + "\n")
+            self.keep(result)
+        elif result["key"] in self.judge.equivalent:  # listed since
+            result |= {"state": "equivalent", "why": self.judge.equivalent[result["key"]]}
         if result["state"] == "nonsense":
             return
         self.results.append(result)
@@ -287,26 +320,29 @@ class Run:
 
     def all(self, waiting: dict[str, list[Mutant]], wanted: dict[str, int]) -> None:
         """Judges each file's share; what does not compile is replaced by the file's next."""
-        self.total = sum(wanted.values())
+        turns = [file for file, share in wanted.items() for _ in range(share)]
+        random.Random(self.args.seed).shuffle(turns)  # what a run has done so far is of all files
+        self.total = len(turns)
         under_way: dict = {}
         with ThreadPoolExecutor(self.args.jobs) as pool:
-            while True:
-                for file, mutants in waiting.items():
-                    while wanted[file] > 0 and mutants and len(under_way) < self.args.jobs:
-                        mutant = mutants.pop(0)
-                        wanted[file] -= 1
-                        known = self.known.get(mutant.name)
-                        if known:
-                            wanted[file] += known["state"] == "nonsense"
-                            self.take(known)
-                        else:
-                            under_way[pool.submit(self.judge.judge, mutant)] = file
+            while turns or under_way:
+                while turns and len(under_way) < self.args.jobs:
+                    file = turns.pop()
+                    if not waiting[file]:
+                        continue
+                    mutant = waiting[file].pop(0)
+                    known = self.known.get(mutant.name)
+                    if not known:
+                        under_way[pool.submit(self.judge.judge, mutant)] = file
+                        continue
+                    turns += [file] * (known["state"] == "nonsense")
+                    self.take(known)
                 if not under_way:
-                    return
+                    continue
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                     file = under_way.pop(future)
                     result = future.result()
-                    wanted[file] += result["state"] == "nonsense"
+                    turns += [file] * (result["state"] == "nonsense")
                     self.take(result)
 
     def report(self) -> int:
@@ -359,18 +395,20 @@ def main() -> int:
     parser.add_argument("--files", default="", help="names of files in native/; all if none")
     parser.add_argument("--since", default="", help="lines that changed since this revision")
     parser.add_argument("--only", default="", help="one mutant by its name, or: survivors")
+    parser.add_argument("--slow", action="store_true", help="every check that reaches the line")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--build", type=Path, default=ROOT / "build/mutants")
     args = parser.parse_args()
     again = chosen(args.only, args.build) if args.only else []
     tree = open_tree(args.build, args.jobs)
-    judge = Judge(tree)
+    judge = Judge(tree, args.slow or bool(args.only))
     run = Run(judge, args.build / "results.jsonl", args)
     if args.only:
         aloud = args.only != "survivors"
         for i, mutant in enumerate(again):
             result = judge.judge(mutant, aloud)
             run.results.append(result)
+            run.keep(result)  # the last row of a name counts
             tell(result, f"[{i + 1}/{len(again)}]")
     else:
         run.all(*queues(args))

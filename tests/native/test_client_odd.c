@@ -1,6 +1,7 @@
 /* Goal: the seldom paths of the client, each with what a caller sees of it: answers cut short, a
  * publication that is told to wait or is too large, updates as many as there is room for, columns
  * of every size. Situations read "Given ... Expect ...". */
+#include "client_state.h"
 #include "client_world.h"
 #include "intent.h"
 #include "meter.h"
@@ -315,9 +316,117 @@ static void situation_facts(void)
     check_group("room of the log; a server's incarnation");
 }
 
+/* ---- losses that answers tell of ---- */
+
+/* Takes the first datagram of this operation off its way to the server. */
+static void lose_first(struct world *world, uint8_t op)
+{
+    struct world_port *port = &world->ports[0];
+    for (uint32_t i = 0; i < port->count; i++) {
+        const struct rp_message *message =
+            (const void *)(port->queue[i].data + sizeof(struct rp_outer));
+        if (message->op == op) {
+            free(port->queue[i].data);
+            memmove(&port->queue[i], &port->queue[i + 1],
+                    (--port->count - i) * sizeof port->queue[0]);
+            return;
+        }
+    }
+    CHECK(0, "no datagram of this kind is under way");
+}
+
+/* Lets the client send; what it sent first of this operation is lost. Runs the ticket to its end;
+ * the losses that were seen, and the time it took. */
+static uint64_t first_lost(struct world *world, int ticket, uint8_t op, uint64_t *took)
+{
+    uint64_t losses = rp_client_counters(world->client)[RP_COUNT_losses_seen];
+    uint64_t begin = world->now_ns;
+    rp_client_turn(world->client, (struct rp_port *)&world->ports[1], world->now_ns);
+    lose_first(world, op);
+    CHECK(world_wait(world, ticket) == 0);
+    *took = world->now_ns - begin;
+    return rp_client_counters(world->client)[RP_COUNT_losses_seen] - losses;
+}
+
+/* 7. Given the first of several datagrams lost: pieces of a publication, then priorities. Expect
+ *    answers to the later ones to tell of it: sent again long before its time is out, one loss
+ *    counted, the window smaller. */
+static void situation_overtaken(void)
+{
+    enum { MANY = 400 };
+    static uint8_t bytes[6000];
+    static uint64_t keys[MANY], one[2] = {1, 2};
+    static double priorities[MANY];
+    struct rp_client_options options = world_options();
+    struct rp_updated updated;
+    uint64_t version, took;
+    options.retry_us_min = 50000;
+    options.retry_us_max = 1000000;
+    struct world *world = world_open(&config, 8);
+    world_client(world, &options);
+    world_connect(world);
+    int ticket = rp_client_table(world->client, "rows", &info, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    static struct rp_writer_granted granted;
+    ticket = rp_client_writer(world->client, &info, 1, &granted, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    push(world, one);
+    uint32_t window = world->client->credit.window;
+    ticket = rp_client_publish(world->client, bytes, sizeof bytes, &version,
+                               world_later(world, 9000));
+    CHECK(first_lost(world, ticket, RP_OP_PUBLISH, &took) == 1 && version == 1);
+    CHECK(took < 20 * WORLD_MS, "%" PRIu64 " ns", took);
+    CHECK(world->client->credit.window < window, "%u", world->client->credit.window);
+    for (uint32_t i = 0; i < MANY; i++) {
+        keys[i] = info.capacity + i;
+        priorities[i] = 1;
+    }
+    ticket = rp_client_update(world->client, ROWS, info.epoch, keys, priorities, MANY, &updated,
+                              world_later(world, 9000));
+    CHECK(first_lost(world, ticket, RP_OP_UPDATE, &took) == 1);
+    CHECK(took < 20 * WORLD_MS && updated.applied == 1, "%" PRIu64 " ns", took);
+    world_close(world);
+    check_group("7 what later answers tell of is sent again at once");
+}
+
+/* 8. Given answers that come later than the client waits. Expect each answer beyond the first to be
+ *    counted as one that nobody asked for, one version for each publication, and priorities applied
+ *    once. */
+static void situation_late(void)
+{
+    static uint8_t bytes[6000];
+    uint64_t version, one[2] = {1, 2}, key;
+    double priority = 4;
+    struct rp_updated updated;
+    struct world *world = fresh(9);
+    const uint64_t *counters = rp_client_counters(world->client);
+    push(world, one);
+    key = info.capacity;
+    for (uint64_t round = 1; round <= 6; round++) {
+        world->delay_ns = (round % 2 ? 1 : 40) * WORLD_MS; /* what is learned on the one is wrong */
+        uint64_t again = counters[RP_COUNT_retransmissions];
+        uint64_t before = counters[RP_COUNT_drop_unsolicited];
+        int ticket = rp_client_publish(world->client, bytes, sizeof bytes, &version,
+                                       world_later(world, 5000));
+        CHECK(world_wait(world, ticket) == 0 && version == round);
+        ticket = rp_client_update(world->client, ROWS, info.epoch, &key, &priority, 1, &updated,
+                                  world_later(world, 5000));
+        CHECK(world_wait(world, ticket) == 0 && updated.applied == 1);
+        world_run(world, 100 * WORLD_MS);
+        again = counters[RP_COUNT_retransmissions] - again;
+        before = counters[RP_COUNT_drop_unsolicited] - before;
+        CHECK(before == again, "%" PRIu64 " of %" PRIu64 " repeats", before, again);
+        CHECK(round != 2 || again >= 3, "%" PRIu64, again);
+    }
+    world_close(world);
+    check_group("8 answers that come late, and again");
+}
+
 int main(void)
 {
     defaults();
+    situation_overtaken();
+    situation_late();
     situation_cut_short();
     situation_publish();
     situation_room();

@@ -1,0 +1,212 @@
+/* Goal: a hub in one process gives back what it takes, keeps to its bounds, and tells who is lost.
+ * Situations read "Given ... Expect ...". */
+#include <dirent.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "status.h"
+#include "transport.h"
+#include "transport_loopback.h"
+#include "url.h"
+
+static char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
+
+static struct rp_port *open_port(const char *url, int serve, struct rp_peer *server)
+{
+    struct rp_port_options options = {.serve = serve};
+    struct rp_port *port;
+    int status = rp_port_open(&port, url, &options, server, bound, error);
+    CHECK(status == 0, "%s: %s", url, error);
+    return port;
+}
+
+static uint32_t files_open(void)
+{
+    uint32_t count = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    CHECK(directory != NULL);
+    while (readdir(directory)) {
+        count++;
+    }
+    closedir(directory);
+    return count;
+}
+
+/* One datagram of 64 bytes that begin with `number`. */
+static void send_number(struct rp_port *port, const struct rp_peer *to, uint64_t number)
+{
+    struct rp_packet packet;
+    CHECK(rp_port_transport(port)->tx_lease(port, &packet, 1) == 1);
+    memset(packet.data, 0, 64);
+    memcpy(packet.data, &number, sizeof number);
+    packet.peer = *to;
+    packet.size = 64;
+    rp_port_transport(port)->tx_send(port, &packet, 1);
+}
+
+/* The number that came, or 0. */
+static uint64_t take_number(struct rp_port *port, struct rp_peer *from)
+{
+    struct rp_packet packet;
+    uint64_t number;
+    if (rp_port_transport(port)->rx_burst(port, &packet, 1) == 0) {
+        return 0;
+    }
+    CHECK(packet.size == 64);
+    memcpy(&number, packet.data, sizeof number);
+    *from = packet.peer;
+    rp_port_transport(port)->rx_release(port, &packet, 1);
+    return number;
+}
+
+/* 1. Given hubs and pairs that open, refuse and close a hundred times. Expect no memory and no open
+ *    file more than before. */
+static void situation_given_back(void)
+{
+    struct rp_peer peer;
+    struct rp_port *first, *second;
+    size_t memory = 0;
+    uint32_t files = 0;
+    for (uint32_t round = 0; round < 110; round++) {
+        if (round == 10) { /* behind what the first rounds keep for good */
+            memory = mallinfo2().uordblks + mallinfo2().hblkhd;
+            files = files_open();
+        }
+        first = open_port("loopback://again", 1, &peer);
+        second = open_port("loopback://again", 0, &peer);
+        struct rp_port_options options = {.serve = 1};
+        struct rp_port *none = NULL;
+        CHECK(rp_port_open(&none, "loopback://again", &options, &peer, bound, error)
+              == -RP_SYSTEM && none == NULL);
+        options.serve = 0;
+        CHECK(rp_port_open(&none, "loopback://nobody", &options, &peer, bound, error)
+              == -RP_SYSTEM && none == NULL);
+        rp_port_close(round % 2 ? first : second);
+        rp_port_close(round % 2 ? second : first);
+        CHECK(rp_loopback_pair(&first, &second, 1400, error) == 0, "%s", error);
+        rp_port_close(first);
+        rp_port_close(second);
+    }
+    size_t now = mallinfo2().uordblks + mallinfo2().hblkhd;
+    CHECK(now <= memory, "%zu bytes were kept", now - memory);
+    CHECK(files_open() == files, "%u files, then %u", files, files_open());
+    check_group("1 what is closed is given back");
+}
+
+/* 2. Given as many clients as a hub has places for, and one more. Expect FULL in a sentence, every
+ *    client heard at an address of its own, and a place that is free again when one has gone; its
+ *    old address is nobody's. */
+static void situation_full(void)
+{
+    enum { CLIENTS = RP_LOOPBACK_PORTS_MAX - 1 };
+    static struct rp_port *clients[CLIENTS];
+    struct rp_peer server_address, peer, from, gone = {0};
+    struct rp_port *server = open_port("loopback://full", 1, &server_address);
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        clients[i] = open_port("loopback://full", 0, &peer);
+        CHECK(memcmp(&peer, &server_address, sizeof peer) == 0, "the server's address");
+    }
+    struct rp_port_options options = {.serve = 0};
+    struct rp_port *none = NULL;
+    int status = rp_port_open(&none, "loopback://full", &options, &peer, bound, error);
+    CHECK(status == -RP_FULL && none == NULL, "%d", status);
+    CHECK(strstr(error, "no place left"), "%s", error);
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        send_number(clients[i], &server_address, 100 + i);
+        CHECK(take_number(server, &from) == 100 + i);
+        send_number(server, &from, 1000 + i);
+        CHECK(take_number(clients[i], &peer) == 1000 + i, "client %u", i);
+        gone = i == 7 ? from : gone;
+    }
+    rp_port_close(clients[7]);
+    clients[7] = open_port("loopback://full", 0, &peer);
+    send_number(server, &gone, 5);
+    CHECK(take_number(clients[7], &peer) == 0, "an old address reaches the new client");
+    CHECK(rp_port_base(server)->dropped_out == 1);
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        rp_port_close(clients[i]);
+    }
+    rp_port_close(server);
+    check_group("2 a hub that is full");
+}
+
+/* 3. Given a receiver that takes nothing. Expect its queue to hold its budget, in order, and what
+ *    is beyond to be counted at the sender; also when the queue has gone round. */
+static void situation_queue(void)
+{
+    struct rp_port *first, *second;
+    struct rp_peer from;
+    CHECK(rp_loopback_pair(&first, &second, 1400, error) == 0, "%s", error);
+    const struct rp_peer *to = &rp_port_base(second)->address;
+    uint32_t budget = rp_port_base(second)->receive_budget;
+    CHECK(budget == RP_LOOPBACK_QUEUE_MAX);
+    for (uint64_t round = 0; round < 3; round++) {
+        for (uint64_t i = 1; i <= budget + 5; i++) {
+            send_number(first, to, 10000 * round + i);
+        }
+        CHECK(rp_port_base(first)->dropped_out == 5 * (round + 1));
+        for (uint64_t i = 1; i <= budget; i++) {
+            CHECK(take_number(second, &from) == 10000 * round + i);
+        }
+        CHECK(take_number(second, &from) == 0);
+        send_number(first, to, 7); /* the next round begins at another place */
+        CHECK(take_number(second, &from) == 7);
+    }
+    rp_port_close(first);
+    rp_port_close(second);
+    CHECK(rp_loopback_pair(&first, &second, 65504, error) == 0, "%s", error);
+    CHECK(rp_port_base(first)->receive_budget == RP_LOOPBACK_QUEUE_MIN);
+    rp_port_close(first);
+    rp_port_close(second);
+    check_group("3 a queue holds its budget");
+}
+
+static uint32_t some_turns(void *owner)
+{
+    uint32_t *turns = owner;
+    return *turns > 0 ? (*turns)-- : 0;
+}
+
+/* 4. Given a server that lets its clients run its turns, on a clock of its own. Expect a client's
+ *    wait to run them until nothing is received, each worth its time, then to pass the time-out;
+ *    the server's own wait to run none; and no turn once it has ended. */
+static void situation_turns(void)
+{
+    struct rp_peer peer;
+    struct rp_port_options options = {.serve = 1, .virtual_clock = 1};
+    struct rp_port *server, *client;
+    uint32_t turns = 3;
+    CHECK(rp_port_open(&server, "loopback://turns", &options, &peer, bound, error) == 0);
+    client = open_port("loopback://turns", 0, &peer);
+    CHECK(rp_loopback_is(client) && rp_port_transport(client)->lost(client) == NULL);
+    rp_loopback_attend(server, some_turns, &turns);
+    uint64_t begin = rp_port_transport(client)->now(client);
+    CHECK(begin > 0 && rp_port_transport(client)->wait(client, 5000) == 0 && turns == 0);
+    CHECK(rp_port_transport(client)->now(client) == begin + 4 * RP_LOOPBACK_TURN_NS + 5000);
+    turns = 2;
+    CHECK(rp_loopback_turn(client) == 2 && turns == 1);
+    begin = rp_port_transport(client)->now(client);
+    CHECK(rp_port_transport(server)->wait(server, 100) == 0 && turns == 1);
+    CHECK(rp_port_transport(client)->now(client) == begin + 100);
+    send_number(server, &rp_port_base(client)->address, 9);
+    CHECK(rp_port_transport(client)->wait(client, 5000) == 1 && turns == 1);
+    CHECK(rp_port_transport(client)->now(client) == begin + 100, "nothing was waited for");
+    rp_loopback_attend(server, NULL, NULL);
+    CHECK(rp_loopback_turn(client) == 0 && turns == 1);
+    rp_port_close(server);
+    const char *lost = rp_port_transport(client)->lost(client);
+    CHECK(lost != NULL && strstr(lost, "has closed"));
+    rp_port_close(client);
+    check_group("4 turns that clients run, a clock of its own");
+}
+
+int main(void)
+{
+    situation_given_back();
+    situation_full();
+    situation_queue();
+    situation_turns();
+    return check_done("test_loopback");
+}
