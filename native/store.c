@@ -90,6 +90,8 @@ void rp_store_reserve(struct rp_table *table, uint32_t index, uint64_t goal) {
         uint64_t key = p->head;
         for (; sequence < goal && rp_intent_room(intent) >= words + 3; sequence++, key++) {
             uint32_t slot = rp_slot_of(p, key);
+            uint64_t before = p->keys[slot];
+            p->bare += before == 0 || rp_state_of(before) == RP_SLOT_COMMITTED;
             rp_store_evict(table, slot);
             rp_intent_set(intent, &p->keys[slot], rp_key_word(RP_SLOT_RESERVED, key));
             rp_intent_set(intent, &rp_entry_at(p, index, sequence)->key,
@@ -202,6 +204,7 @@ static void commit_chunk(struct rp_table *table, const struct rp_commit *commit,
     if (commit->flags & RP_RUN_ITEM) {
         add_items(table, commit, first, count);
     }
+    p->bare -= count;
     rp_store_commit(table);
     note_skips(p, commit, sequence, newest + 1 - count, count);
     table->counters[RP_COUNT_steps_committed] += count;

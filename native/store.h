@@ -28,7 +28,7 @@
  *
  * Volatile, rebuilt at attach: done_through, hints (where a create found its last anchor; how many
  * steps of a stream wait), skips (anchor.c), the index of steps that wait (known.c), items
- * waiting for an earlier step, plan segments, scratch.
+ * waiting for an earlier step, holes and bare slots, plan segments, scratch.
  *
  * The work of one datagram is bounded, whoever sent it. A unit is a link followed, or an entry or
  * slot looked at. Beyond what it pays for itself (each of its steps and creates once), a PUSH
@@ -177,6 +177,7 @@ enum rp_store_limits {
     RP_BUCKET_MAX = 16, /* steps that wait under one hash; one more loses its place */
     RP_WORK_MAX = 1 << 16, /* units a PUSH may spend on what is not its own: see above */
     RP_HOLES_SHARE = 16, /* of its window: the holes a writer may have before anything arrived */
+    RP_BARE_SHARE = 8, /* of the ring: beyond it nobody reserves ahead of what arrived */
     RP_WORK_COMMIT = 16, /* units that committing a step that waited, or losing it, counts for */
 
     RP_UPDATE_MAX = RP_MTU_MAX / 16, /* entries of one update */
@@ -197,6 +198,7 @@ struct rp_table_private {
     uint32_t *known; /* [writers_max][known_words]: see known.c */
     uint64_t *done_through; /* [writers_max]: the first sequence that is not done */
     uint64_t *holes; /* [writers_max]: sequences that were reserved and have not arrived */
+    uint64_t bare; /* slots of issued keys that hold no committed step: reserved, or given up */
     uint64_t salt; /* odd; what the index hashes with */
     uint64_t work; /* units spent since the last check of a run or create */
     uint64_t work_total; /* units ever spent: tests look at it */

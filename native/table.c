@@ -116,6 +116,12 @@ static void derive(struct rp_table *table) {
     p->rows.key = 0;
     memset(p->hints, 0, (size_t)p->writers_max * p->streams_max * sizeof *p->hints);
     memset(p->done_through, 0, 2 * p->writers_max * sizeof *p->done_through);
+    p->bare = 0;
+    uint64_t issued = p->head - p->capacity;
+    for (uint64_t back = 1; back <= p->capacity && back <= issued; back++) {
+        uint64_t word = p->keys[rp_slot_of(p, p->head - back)];
+        p->bare += word != 0 && rp_state_of(word) != RP_SLOT_COMMITTED;
+    }
     for (uint32_t i = 0; i < p->writers_max; i++) {
         rp_known_clear(p, i);
         if (rp_writer_at(p, i)->session != 0) {

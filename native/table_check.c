@@ -42,6 +42,7 @@ static uint64_t check_writer(struct rp_table_private *p, uint32_t index, uint64_
     const struct rp_writer *writer = rp_writer_at(p, index);
     uint64_t next = writer->next_sequence;
     uint64_t reserved = 0;
+    uint64_t holes = 0;
     assert(p->done_through[index] <= next && next <= p->done_through[index] + p->window);
     assert(writer->streams >= 1 && writer->streams <= p->streams_max);
     for (uint64_t s = next > p->window ? next - p->window : 0; s < next; s++) {
@@ -57,11 +58,21 @@ static uint64_t check_writer(struct rp_table_private *p, uint32_t index, uint64_
             reserved++;
         }
         *waiting += (uint64_t)rp_entry_waits(p, index, s);
+        holes += state == RP_ENTRY_EMPTY;
     }
+    assert(holes == p->holes[index]);
     for (uint32_t stream = 0; stream < writer->streams; stream++) {
         check_stream(p, index, stream);
     }
     return reserved;
+}
+
+static void check_bare(const struct rp_table_private *p) {
+    uint64_t bare = 0;
+    for (uint32_t slot = 0; slot < p->capacity; slot++) {
+        bare += p->keys[slot] != 0 && rp_state_of(p->keys[slot]) != RP_SLOT_COMMITTED;
+    }
+    assert(bare == p->bare);
 }
 
 void rp_table_check(const struct rp_table *table) {
@@ -87,4 +98,5 @@ void rp_table_check(const struct rp_table *table) {
     assert(held <= (uint64_t)p->window * p->writers_max);
     assert((uint64_t)p->window * p->writers_max <= p->capacity / 16);
     assert(waiting == p->waiting_items);
+    check_bare(p);
 }

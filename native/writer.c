@@ -99,6 +99,7 @@ static void lose_entry(struct rp_table *table, uint32_t index, uint64_t sequence
     struct rp_entry *entry = rp_entry_at(p, index, sequence);
     uint64_t key = rp_key_of(entry->key);
     assert(!rp_entry_done(entry));
+    p->holes[index] -= rp_state_of(entry->key) == RP_ENTRY_EMPTY;
     if (rp_place_held(p, entry)) {
         rp_intent_set(table->intent, &p->keys[rp_slot_of(p, key)], rp_key_word(RP_SLOT_FREE, key));
     }
@@ -278,7 +279,8 @@ int rp_writer_far(const struct rp_table *table, int index, const struct rp_run *
     *gaps += gap;
     return gap > 0
            && (holes + gap > arrived + p->window / RP_HOLES_SHARE + 4
-               || (holes + gap) * (p->reach_behind + 1) > RP_WORK_MAX);
+               || (holes + gap) * (p->reach_behind + 1) > RP_WORK_MAX
+               || p->bare + *gaps > p->capacity / RP_BARE_SHARE);
 }
 
 uint32_t rp_writer_items(const struct rp_table *table, int index, const struct rp_run *run) {
@@ -434,6 +436,7 @@ static void store_piece(struct rp_table *table, uint32_t index, const struct rp_
     if (!fresh) {
         rp_known_remove(p, index, sequence);
     }
+    p->holes[index] -= (uint64_t)fresh;
     rp_store_commit(table);
     rp_known_add(p, index, sequence);
 }
@@ -450,8 +453,6 @@ static void store_step(struct rp_table *table, uint32_t index, const struct rp_r
     struct rp_table_private *p = table->private;
     uint64_t sequence = run->sequence + i;
     struct rp_entry *entry = rp_entry_at(p, index, sequence);
-    p->holes[index] -= !forgotten(p, rp_writer_at(p, index), sequence)
-                       && rp_state_of(entry->key) == RP_ENTRY_EMPTY;
     if (forgotten(p, rp_writer_at(p, index), sequence) || rp_entry_done(entry)) {
         table->counters[RP_COUNT_pushes_repeated]++;
     } else if (!rp_place_held(p, entry)) {

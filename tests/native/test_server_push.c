@@ -294,41 +294,68 @@ static void situation_cut(void)
     check_group("9 a closed session cuts its episodes");
 }
 
-/* 10. Given a full ring, and a session that 40 times opens, sends one step far ahead, and closes.
- *     Expect no answer to a step beyond what may be reserved, one to a step just below it, and
- *     most of the ring's items still there. */
-static void situation_holes(void)
+enum { CYCLES = 40, OTHERS = 16, HOLES_RING = 16 * (OTHERS + 1) * SCRIPT_WINDOW };
+
+/* Opens and reserves as far ahead as is taken. Returns the keys it used up. */
+static uint64_t reserve_ahead(struct pusher *p, uint8_t number)
 {
     static struct script_push far;
+    struct script_client other = script_client(number);
+    uint64_t head = script_info(&p->script, &p->client, 1).head;
+    script_connect(&p->script, &other);
+    script_writer(&p->script, &other, 1, 1);
+    for (uint64_t sequence = SCRIPT_WINDOW; sequence-- > 0;) {
+        script_push_begin(&far, p->epoch[1]);
+        script_push_run(&far, 0, sequence, 0, 1, RP_RUN_ITEM);
+        script_put(&p->script, &other, RP_OP_PUSH, 1, 1 + sequence, far.body, far.size);
+        CHECK(script_turn(&p->script) == (script_info(&p->script, &p->client, 1).head > head));
+    }
+    CHECK_STATUS(script_ask(&p->script, &other, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
+    return script_info(&p->script, &p->client, 1).head - head;
+}
+
+/* 10. Given a full ring, and 16 sessions that 40 times open, reserve as far ahead as is taken, and
+ *     close. Expect few keys for each that comes, an eighth of the ring for all, whoever sends in
+ *     order to go on, and who does not as well once the ring has come round. */
+static void situation_holes(void)
+{
     struct pusher p;
-    fresh(&p);
-    struct script_client other = script_client(2);
-    double free_rate = tables[1].samples_per_insert;
-    script_close(&p.script);
+    script_tables(tables);
     tables[1].samples_per_insert = 0;
+    tables[1].writers_max = OTHERS + 1;
+    tables[1].capacity = HOLES_RING;
+    config = script_config(tables);
+    config.sessions_max = OTHERS + 1;
     script_open(&p.script, &config);
     p.client = script_client(1);
     script_connect(&p.script, &p.client);
     p.epoch[1] = script_writer(&p.script, &p.client, 1, 2).epoch;
-    for (uint32_t step = 0; step < SCRIPT_CAPACITY; step += 8) {
+    uint64_t step = 0, used = 0, taken = 0;
+    for (; step < HOLES_RING; step += 8) {
         send_run(&p, 1, 1 + step, 0, step, step, 8, RP_RUN_ITEM);
     }
-    uint32_t before = script_info(&p.script, &p.client, 1).count;
-    for (int cycle = 0; cycle < 40; cycle++) {
-        script_connect(&p.script, &other);
-        script_writer(&p.script, &other, 1, 1);
-        for (uint64_t sequence = SCRIPT_WINDOW - 1; sequence > 4; sequence -= 5) {
-            script_push_begin(&far, p.epoch[1]);
-            script_push_run(&far, 0, sequence, 0, 1, RP_RUN_ITEM);
-            script_put(&p.script, &other, RP_OP_PUSH, 1, sequence, far.body, far.size);
-            CHECK(script_turn(&p.script) == (sequence == 5), "sequence %" PRIu64, sequence);
-        }
-        CHECK_STATUS(script_ask(&p.script, &other, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
+    for (int i = 0; i < CYCLES * OTHERS; i++) {
+        uint64_t keys = reserve_ahead(&p, (uint8_t)(2 + i % OTHERS));
+        CHECK(keys >= 1 && keys <= SCRIPT_WINDOW / 16 + 5 + 1, "%" PRIu64 " keys", keys);
+        used += keys;
+        taken += keys > 1;
     }
-    CHECK(script_counter(&p.script, RP_COUNT_drop_far) == 80);
-    uint32_t after = script_info(&p.script, &p.client, 1).count;
-    CHECK(before - after <= 40 * 6, "%u items of %u", after, before);
-    tables[1].samples_per_insert = free_rate;
+    rp_server_check(p.script.server);
+    uint32_t left = script_info(&p.script, &p.client, 1).count;
+    CHECK(HOLES_RING - left <= HOLES_RING / 8, "%u items left", left);
+    CHECK(used - CYCLES * OTHERS == HOLES_RING - left && taken > HOLES_RING / 8 / 6);
+    CHECK(script_counter(&p.script, RP_COUNT_drop_far) > 0);
+    script_push_begin(&push, p.epoch[1]);
+    script_push_run(&push, 0, step + 1, step + 1, 1, RP_RUN_ITEM);
+    script_put(&p.script, &p.client, RP_OP_PUSH, 1, 9, push.body, push.size);
+    CHECK(script_turn(&p.script) == 0, "one that leaves a hole");
+    for (uint64_t end = step + HOLES_RING; step < end; step += 8) {
+        CHECK_STATUS(send_run(&p, 1, 1 + step, 0, step, step, 8, RP_RUN_ITEM), RP_OK);
+    }
+    CHECK_STATUS(send_run(&p, 1, 1 + step, 0, step + 1, step + 1, 1, RP_RUN_ITEM), RP_OK);
+    CHECK_STATUS(send_run(&p, 1, 2 + step, 0, step, step, 1, RP_RUN_ITEM), RP_OK);
+    CHECK(script_info(&p.script, &p.client, 1).count == HOLES_RING);
+    rp_server_check(p.script.server);
     script_close(&p.script);
     check_group("10 holes of closed writers");
 }
