@@ -2,7 +2,7 @@
  * servers never do. The words that survive a process are verified as at attach (table_verify.c);
  * here follow what is derived from them, and the order of what a stream waits for.
  *
- * Cost: capacity times the reach, and every window entry twice.
+ * Cost: every slot and window entry a fixed number of times.
  */
 #include <assert.h>
 #include <stdio.h>

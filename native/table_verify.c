@@ -7,7 +7,8 @@
  * answered, and nothing else. The bytes of steps have checksums; comparing them reads the whole
  * ring, so that is done when asked for.
  *
- * Cost: capacity times the reach, and every window entry once.
+ * Cost: every slot and every window entry a fixed number of times, whatever the reach: windows are
+ * counted along each stream, on and back.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -40,42 +41,14 @@ static int broken(const struct verdict *v, const char *what) {
 
 /* ---- slots ---- */
 
-/* Rows that can be walked behind a step inside its episode, at most `reach`. */
-static uint32_t rows_behind(const struct rp_table_private *p, const struct rp_slot *slot,
-                            uint32_t reach) {
-    uint32_t rows = 0;
-    while (rows < reach && rp_item_depth(slot->item) > 0 && (slot = rp_previous(p, slot))) {
-        rows++;
-    }
-    return rows;
-}
-
-static uint32_t rows_ahead(const struct rp_table_private *p, const struct rp_slot *slot,
-                           uint32_t reach, int *ended) {
-    uint32_t rows = 0;
-    while (!(*ended = (rp_item_flags(slot->item) & RP_STEP_END) != 0) && rows < reach
-           && (slot = rp_next(p, slot))) {
-        rows++;
-    }
-    return rows;
-}
-
+/* What an item's own words say, its window aside. */
 static int verify_item(const struct verdict *v, const struct rp_slot *slot) {
     const struct rp_table_private *p = v->table->private;
-    int ended;
     uint32_t depth = rp_item_depth(slot->item);
-    uint32_t behind = rp_item_behind(slot->item);
-    uint32_t ahead = rp_item_ahead(slot->item);
     uint32_t whole = depth < p->reach_behind ? depth : p->reach_behind;
-    HOLDS(behind == whole && ahead <= p->reach_ahead);
-    HOLDS(rows_ahead(p, slot, ahead, &ended) == ahead);
-    HOLDS(ahead == p->reach_ahead || ended);
+    HOLDS(rp_item_behind(slot->item) == whole && rp_item_ahead(slot->item) <= p->reach_ahead);
+    HOLDS(whole > 0 || !(rp_item_flags(slot->item) & RP_STEP_EVICTED));
     HOLDS(!(rp_item_flags(slot->item) & RP_STEP_END));
-    if (rp_item_flags(slot->item) & RP_STEP_EVICTED) {
-        HOLDS(rows_behind(p, slot, behind) < behind);
-    } else {
-        HOLDS(rows_behind(p, slot, behind) == behind);
-    }
     return 0;
 }
 
@@ -141,6 +114,59 @@ static int verify_slots(struct verdict *v) {
         HOLDS(p->leaves[v->number] == 0);
     }
     return 0;
+}
+
+/* ---- windows: links and depths hold together by now ---- */
+
+/* From the first stored row of a stream on: an item is evicted where a row behind it is gone, and
+ * only there. */
+static int verify_behind(struct verdict *v, const struct rp_slot *first,
+                         const struct rp_slot **last) {
+    const struct rp_table_private *p = v->table->private;
+    uint32_t rows = 0; /* stored behind this one, in its episode */
+    for (const struct rp_slot *slot = first; slot; slot = rp_next(p, slot)) {
+        uint32_t flags = rp_item_flags(slot->item);
+        rows = slot == first || rp_item_depth(slot->item) == 0 ? 0 : rows + 1;
+        v->number = (uint64_t)(slot - p->slots);
+        if (flags & RP_STEP_ITEM) {
+            HOLDS((rows < rp_item_behind(slot->item)) == ((flags & RP_STEP_EVICTED) != 0));
+        }
+        *last = slot;
+    }
+    return 0;
+}
+
+/* From the newest row back: the rows ahead of an item are stored, and fewer than all where its
+ * episode ended. */
+static int verify_ahead(struct verdict *v, const struct rp_slot *last) {
+    const struct rp_table_private *p = v->table->private;
+    uint32_t rows = 0; /* stored ahead of this one, in its episode */
+    int ended = 0;
+    for (const struct rp_slot *slot = last; slot; slot = rp_previous(p, slot)) {
+        uint32_t flags = rp_item_flags(slot->item);
+        uint32_t ahead = rp_item_ahead(slot->item);
+        rows = slot == last || flags & RP_STEP_END ? 0 : rows + 1;
+        ended |= (flags & RP_STEP_END) != 0;
+        v->number = (uint64_t)(slot - p->slots);
+        if (flags & RP_STEP_ITEM) {
+            HOLDS(ahead <= rows);
+            HOLDS(ahead == p->reach_ahead || (ended && ahead == rows));
+        }
+    }
+    return 0;
+}
+
+static int verify_windows(struct verdict *v) {
+    const struct rp_table_private *p = v->table->private;
+    int status = 0;
+    for (uint32_t i = 0; i < p->capacity && status == 0; i++) {
+        const struct rp_slot *slot = &p->slots[i];
+        if (rp_state_of(p->keys[i]) == RP_SLOT_COMMITTED && !rp_previous(p, slot)) {
+            status = verify_behind(v, slot, &slot);
+            status = status < 0 ? status : verify_ahead(v, slot);
+        }
+    }
+    return status;
 }
 
 /* ---- writers ---- */
@@ -258,6 +284,9 @@ int rp_table_verify(const struct rp_table *table, char error[256]) {
     HOLDS((header->random.s[0] | header->random.s[1] | header->random.s[2] | header->random.s[3])
           != 0);
     int status = verify_slots(v);
+    if (status == 0 && p->reach_behind + p->reach_ahead > 0) {
+        status = verify_windows(v);
+    }
     return status < 0 ? status : verify_writers(v);
 }
 

@@ -53,8 +53,8 @@ int main(int count, char **arguments)
     uint8_t *region = bench_memory(log + bytes);
     rp_intent_open(&intent, region, log + bytes, (struct rp_intent_log *)(void *)region);
     struct rp_table_memory memory = table_memory_at(region + log, &sizes);
-    CHECK(rp_table_create(&table, &memory, &config, 0, 1, 1, &intent, counters, error) == 0, "%s",
-          error);
+    int status = rp_table_create(&table, &memory, &config, 0, 1, 1, 1, &intent, counters, error);
+    CHECK(status == 0, "%s", error);
     CHECK(rp_writer_open(&table, 1, 1) == 0);
     for (uint64_t step = 0; step < capacity + WINDOW; step += RUN) {
         push(step, (uint32_t)ahead);
@@ -63,7 +63,8 @@ int main(int count, char **arguments)
     struct rp_damage damage;
     for (int i = 0; i < ROUNDS; i++) {
         double start = bench_ns();
-        CHECK(rp_table_attach(&table, &memory, 0, &intent, counters, error) == 0, "%s", error);
+        CHECK(rp_table_attach(&table, &memory, 0, 1, &intent, counters, error) == 0, "%s",
+              error);
         bench_keep(&attach, 1e3 / (bench_ns() - start)); /* a rate: more is better */
         damage = (struct rp_damage){0};
         start = bench_ns();
