@@ -10,11 +10,7 @@
 
 #include "client_parts.h"
 
-void rp_client_sender_add(struct rp_client *client, struct client_sender *sender) {
-    client->hungry = 1;
-    if (sender->listed) {
-        return;
-    }
+void rp_client_sender_list(struct rp_client *client, struct client_sender *sender) {
     sender->listed = 1;
     sender->next = NULL;
     sender->previous = client->sender_last;

@@ -45,7 +45,13 @@ uint32_t rp_client_credit_expect(
     const struct rp_client *client); /* datagrams that may be asked for now */
 
 /* ---- client_out.c ---- */
-void rp_client_sender_add(struct rp_client *client, struct client_sender *sender);
+void rp_client_sender_list(struct rp_client *client, struct client_sender *sender);
+static inline void rp_client_sender_add(struct rp_client *client, struct client_sender *sender) {
+    client->hungry = 1;
+    if (!sender->listed) {
+        rp_client_sender_list(client, sender);
+    }
+}
 void rp_client_sender_remove(struct rp_client *client, struct client_sender *sender);
 uint32_t rp_client_out_turn(struct rp_client *client, struct rp_port *port);
 /* The body of the next packet to send, zeroed nowhere; there is one, as the caller was asked to

@@ -10,10 +10,10 @@
  *     body_size + create_count * sizeof(struct rp_create) <= room
  */
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 #include "client_parts.h"
+#include "power.h"
 
 struct client_writer *rp_client_writer_of(const struct rp_client *client, uint16_t table) {
     for (uint32_t i = 0; i < client->options.tables_max; i++) {
@@ -325,7 +325,7 @@ static int push_pieces(struct rp_client *client, struct client_writer *writer, u
 
 static int priorities_valid(const double *priorities, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
-        if (!isfinite(priorities[i]) || priorities[i] < 0) {
+        if (!rp_power_valid(priorities[i])) {
             return 0;
         }
     }
@@ -361,16 +361,20 @@ static uint32_t push_large(struct rp_client *client, struct client_writer *write
     return count;
 }
 
-/* How many of `count` steps may be taken; what is being filled waits for no more than those. */
-static uint32_t bound(struct client_writer *writer, uint32_t count) {
+/* Takes less of `count` steps, and no end, where more would not be acknowledged than may be; what
+ * is being filled waits for no more than those. */
+static inline void bound(struct client_writer *writer, uint32_t *count, uint32_t *flags) {
     const struct rp_push_state *state = &writer->state;
     uint64_t open = state->steps_posted - state->steps_stored;
-    uint64_t room = open < state->unacknowledged_max ? state->unacknowledged_max - open : 0;
-    if (count < room) {
-        return count;
+    if (open + *count < state->unacknowledged_max) {
+        return;
     }
+    uint64_t room = open < state->unacknowledged_max ? state->unacknowledged_max - open : 0;
     writer->flush = 1;
-    return (uint32_t)room;
+    if (room < *count) {
+        *count = (uint32_t)room;
+        *flags &= ~(uint32_t)RP_RUN_END;
+    }
 }
 
 int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
@@ -391,9 +395,7 @@ int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
     if (priorities != NULL && !priorities_valid(priorities, count)) {
         return -RP_BAD_PRIORITY;
     }
-    uint32_t asked = count;
-    count = bound(writer, count);
-    flags &= ~(count < asked ? (uint32_t)RP_RUN_END : 0);
+    bound(writer, &count, &flags);
     uint32_t taken = writer->piece_count > 1
                          ? push_large(client, writer, stream, steps, count, flags, priorities)
                          : push_whole(client, writer, stream, steps, count, flags, priorities);

@@ -11,10 +11,10 @@
  *     used == sum over segments of count; segments before segment_cut are cut wholly
  */
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 #include "client_parts.h"
+#include "power.h"
 
 static struct client_segment *segment_at(struct client_updates *updates, uint32_t i) {
     return &updates->segments[(updates->segment_first + i) % updates->segments_max];
@@ -67,7 +67,7 @@ static void next_stamp(struct client_updates *updates) {
 
 static int check_post(const struct rp_client *client, const double *priorities, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
-        if (!isfinite(priorities[i]) || priorities[i] < 0) {
+        if (!rp_power_valid(priorities[i])) {
             return -RP_BAD_PRIORITY;
         }
     }

@@ -67,11 +67,6 @@ uint32_t rp_packet_seal_as(uint8_t version, uint8_t *data, const struct rp_messa
     return size;
 }
 
-uint32_t rp_packet_seal(uint8_t *data, const struct rp_message *message, uint32_t body_size,
-                        uint64_t connection, uint64_t packet) {
-    return rp_packet_seal_as(RP_VERSION_MAX, data, message, body_size, connection, packet);
-}
-
 int rp_replay_accept(struct rp_replay *replay, uint64_t packet) {
     if (packet > replay->newest) {
         uint64_t ahead = packet - replay->newest;

@@ -22,12 +22,14 @@ struct rp_view { /* an accepted datagram, in place */
 int rp_packet_open(const uint8_t *data, uint32_t size, uint32_t mtu, struct rp_view *view);
 
 /* Writes both headers for a body of `body_size` bytes that already lies behind them, and the
- * checksum. Returns the datagram's size. data is 8-byte aligned and has room. */
-uint32_t rp_packet_seal(uint8_t *data, const struct rp_message *message, uint32_t body_size,
-                        uint64_t connection, uint64_t packet);
-/* The same under another version number: the answer to a HELLO has its HELLO's. */
+ * checksum. Returns the datagram's size. data is 8-byte aligned and has room. The answer to a HELLO
+ * has its HELLO's version. */
 uint32_t rp_packet_seal_as(uint8_t version, uint8_t *data, const struct rp_message *message,
                            uint32_t body_size, uint64_t connection, uint64_t packet);
+static inline uint32_t rp_packet_seal(uint8_t *data, const struct rp_message *message,
+                                      uint32_t body_size, uint64_t connection, uint64_t packet) {
+    return rp_packet_seal_as(RP_VERSION_MAX, data, message, body_size, connection, packet);
+}
 
 /* Is the operation of this request or answer one that is served here? */
 static inline int rp_op_known(uint8_t op) {

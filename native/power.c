@@ -28,12 +28,6 @@ static uint64_t bits_of(double x)
     return bits;
 }
 
-bool rp_power_valid(double priority)
-{
-    uint64_t bits = bits_of(priority);
-    return bits < (uint64_t)0x7ff << 52 || bits == (uint64_t)1 << 63;
-}
-
 int rp_power_exponent(double alpha, struct rp_power *out)
 {
     if (!rp_power_valid(alpha) || alpha > RP_POWER_ALPHA_MAX) {

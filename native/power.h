@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define RP_POWER_ONE ((uint64_t)1 << 26) /* the mass of priority 1.0 */
 #define RP_POWER_ALPHA_MAX 8.0
@@ -43,7 +44,12 @@ int rp_power_exponent(double alpha, struct rp_power *out);
 void rp_power_use_portable(struct rp_power *power);
 
 /* Whether this is a priority at all: zero of either sign, or positive and finite. A bit test. */
-bool rp_power_valid(double priority);
+static inline bool rp_power_valid(double priority)
+{
+    uint64_t bits;
+    memcpy(&bits, &priority, sizeof bits);
+    return bits < (uint64_t)0x7ff << 52 || bits == (uint64_t)1 << 63;
+}
 
 /* The mass of one valid priority (asserted), at most mass_max. 1 <= mass_max <= 2^63. */
 uint64_t rp_power_mass(const struct rp_power *power, double priority, uint64_t mass_max);

@@ -120,11 +120,8 @@ int rp_serve_begin(struct rp_turn *turn, struct rp_server *server, struct rp_por
     return turn->leased > 0;
 }
 
-int rp_serve_lease(struct rp_turn *turn, uint32_t count) {
+int rp_serve_refill(struct rp_turn *turn, uint32_t count) {
     assert(count <= RP_BURST);
-    if (turn->leased - turn->used >= count) {
-        return 1;
-    }
     flush(turn);
     lease(turn, RP_BURST);
     return turn->leased >= count;
@@ -238,12 +235,17 @@ int rp_serve_exact(const struct rp_view *view, uint64_t need) {
     if (view->message->size != padded) {
         return -RP_BAD_SIZE;
     }
-    for (uint64_t i = need; i < padded; i++) {
-        if (view->body[i] != 0) {
-            return -RP_BAD_RESERVED;
-        }
+    uint64_t sum = 0;
+    uint64_t at = need;
+    for (; at % 8 != 0; at++) {
+        sum |= view->body[at];
     }
-    return 0;
+    for (; at < padded; at += 8) {
+        uint64_t word;
+        memcpy(&word, view->body + at, sizeof word);
+        sum |= word;
+    }
+    return sum == 0 ? 0 : -RP_BAD_RESERVED;
 }
 
 static int check_body(const struct rp_view *view, const struct operation *operation) {
@@ -303,7 +305,7 @@ static int refuse_named(struct rp_call *call, enum rp_status status, uint16_t us
     return sizeof refused;
 }
 
-int rp_serve_accept(struct rp_call *call) {
+static inline int accept(struct rp_call *call) {
     struct rp_server *server = call->server;
     struct rp_line *line = &server->lines[call->session];
     struct rp_session_meter *meter = rp_meter_session(&server->meters, call->session);
@@ -317,6 +319,10 @@ int rp_serve_accept(struct rp_call *call) {
     line->heard_ns = server->now_ns;
     line->want = call->view.message->want;
     return 0;
+}
+
+int rp_serve_accept(struct rp_call *call) {
+    return accept(call);
 }
 
 /* Is the sender who the operation needs? 0; a refusal; or an answer's size, where it has been
@@ -338,7 +344,7 @@ static int identify(struct rp_call *call, const struct operation *operation) {
     if (!rp_session_at(session, call->peer)) {
         return address_changed(call);
     }
-    int result = rp_serve_accept(call);
+    int result = accept(call);
     if (result != 0) {
         return result;
     }

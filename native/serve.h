@@ -42,9 +42,13 @@ struct rp_asked { /* what is to be admitted */
 /* ---- turn room ---- */
 /* Leases about what the last turn needed; 0 where the port has no room at all. */
 int rp_serve_begin(struct rp_turn *turn, struct rp_server *server, struct rp_port *port);
+/* The other half of the next one: sends what is full and leases anew. */
+int rp_serve_refill(struct rp_turn *turn, uint32_t count);
 /* Makes sure that `count` (at most RP_BURST) packets are leased and unused; sends what is full.
  * 1 or 0. */
-int rp_serve_lease(struct rp_turn *turn, uint32_t count);
+static inline int rp_serve_lease(struct rp_turn *turn, uint32_t count) {
+    return turn->leased - turn->used >= count || rp_serve_refill(turn, count);
+}
 /* In a train, behind each datagram: sends what is written so far where that gains something. */
 void rp_serve_early(struct rp_turn *turn);
 /* Gives everything back: what was written is sent. */

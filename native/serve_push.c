@@ -80,13 +80,19 @@ static int check(const struct rp_table *table, int writer, const struct push *pu
 /* A datagram that overtook so many others is as good as lost: it is sent again when they are here.
  */
 static int is_far(const struct rp_table *table, int writer, const struct push *push) {
-    uint64_t end = 0;
+    uint64_t end = rp_writer_next(table, writer);
     uint64_t gaps = 0;
     const uint8_t *at = push->runs;
     for (uint32_t i = 0; i < push->head->run_count; i++, at = run_after(at)) {
-        if (rp_writer_far(table, writer, run_at(at), &end, &gaps)) {
-            return 1;
+        uint64_t first = run_at(at)->sequence;
+        uint64_t behind = first + run_at(at)->count;
+        if (first > end) {
+            gaps += first - end;
+            if (rp_writer_far(table, writer, gaps)) {
+                return 1;
+            }
         }
+        end = behind > end ? behind : end;
     }
     return 0;
 }

@@ -81,6 +81,10 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
     struct rp_server *server = call->server;
     struct rp_blocked blocked;
     uint32_t number = table->number;
+    if (server->waiting[kind][number].count == 0
+        && limiter_may(table, kind, asked->items, &blocked) == 1) {
+        return 0; /* nobody waits: nearly always */
+    }
     struct rp_note *own = own_place(call, kind, number, asked);
     rp_wait_lapse(server, kind, number);
     int result = admitted(call, kind, table, own, asked->items, &blocked);
@@ -226,8 +230,12 @@ void rp_serve_waiting(struct rp_turn *turn) {
     struct rp_server *server = turn->server;
     uint32_t left = RP_RELEASES_MAX;
     for (uint32_t i = 0; i < server->limits.table_count; i++) {
-        release_samples(turn, &server->tables[i], &left);
-        release_pushes(turn, &server->tables[i], &left);
+        if (server->waiting[RP_WAIT_SAMPLE][i].count > 0) {
+            release_samples(turn, &server->tables[i], &left);
+        }
+        if (server->waiting[RP_WAIT_PUSH][i].count > 0) {
+            release_pushes(turn, &server->tables[i], &left);
+        }
     }
     if (left == 0) {
         server->tick_ns = server->now_ns; /* the next turn has work, whatever it receives */

@@ -121,10 +121,11 @@ WIDE static size_t sum_groups(const struct rp_tree *t, const uint32_t *slots, si
     size_t groups = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t group = slots[i] / RP_TREE_FANOUT;
-        rp_tree_prefetch_climb(t, slots, i, n, n_next);
+        rp_tree_prefetch_next(t, slots, i, n, n_next);
         if (group == last) {
             continue;
         }
+        rp_tree_prefetch_above(t, group);
         const uint64_t *masses = t->mass[0] + (size_t)group * RP_TREE_FANOUT;
         __m512i low = _mm512_load_si512(masses);
         __m512i high = _mm512_load_si512(masses + 8);

@@ -57,13 +57,18 @@ static inline uint64_t rp_tree_mass_before(const uint64_t *sums, uint32_t chosen
     return chosen > 0 ? before : 0;
 }
 
-/* For slot i of n: asks for the level above its group, and for the leaves of slot i of the next. */
-static inline void rp_tree_prefetch_climb(const struct rp_tree *t, const uint32_t *slots, size_t i,
-                                          size_t n, size_t n_next)
+/* Asks for the level above a leaf group. */
+static inline void rp_tree_prefetch_above(const struct rp_tree *t, uint32_t group)
 {
-    size_t above = slots[i] / RP_TREE_FANOUT / RP_TREE_FANOUT;
+    uint32_t above = group / RP_TREE_FANOUT;
     rp_tree_prefetch_group(t->mass[1], above, RP_TREE_MASS_BYTES);
-    rp_prefetch(t->count[1] + above * RP_TREE_FANOUT);
+    rp_prefetch(t->count[1] + (size_t)above * RP_TREE_FANOUT);
+}
+
+/* Of the slots behind the n: asks for the leaves of number i. */
+static inline void rp_tree_prefetch_next(const struct rp_tree *t, const uint32_t *slots, size_t i,
+                                         size_t n, size_t n_next)
+{
     if (i < n_next) {
         rp_tree_prefetch_group(t->mass[0], slots[n + i] / RP_TREE_FANOUT, RP_TREE_MASS_BYTES);
     }

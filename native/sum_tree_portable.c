@@ -83,12 +83,14 @@ static size_t sum_groups(const struct rp_tree *t, const uint32_t *slots, size_t 
     size_t groups = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t group = slots[i] / RP_TREE_FANOUT;
-        rp_tree_prefetch_climb(t, slots, i, n, n_next);
+        rp_tree_prefetch_next(t, slots, i, n, n_next);
         if (group == last) {
             continue;
         }
+        rp_tree_prefetch_above(t, group);
         const uint64_t *masses = t->mass[0] + (size_t)group * RP_TREE_FANOUT;
         struct rp_tree_sum sum = {.group = last = group};
+#pragma GCC unroll 16
         for (int j = 0; j < RP_TREE_FANOUT; j++) {
             sum.mass += masses[j];
             sum.positive += masses[j] != 0;

@@ -137,14 +137,14 @@ void rp_writer_granted(const struct rp_table *table, int writer, struct rp_write
  * RP_RUN_ITEM, or RP_RUN_ITEM where plans reach further: BAD_ARGUMENT. */
 int rp_writer_check(const struct rp_table *table, int writer, const struct rp_run *run,
                     const uint8_t *bytes);
-/* Is the run so far ahead of what arrived that what it would reserve is not to be believed yet? A
+/* The first sequence of the writer that is not reserved. */
+uint64_t rp_writer_next(const struct rp_table *table, int writer);
+/* Would `gaps` more holes lie so far ahead of what arrived that they are not to be believed yet? A
  * hole costs the table a step: a writer may have as many as steps of it arrived, and a few, and no
  * more than one datagram may evict (store.h); and all writers together, those that have gone
  * included, as many as leave 7 of 8 slots of the ring to steps. Who sends in order never waits.
- * Called for a PUSH's runs in order; `end` and `gaps` start at 0 and carry what the earlier ones
- * would reserve. */
-int rp_writer_far(const struct rp_table *table, int writer, const struct rp_run *run,
-                  uint64_t *end, uint64_t *gaps);
+ * `gaps`: those of a PUSH's runs up to this one, in order. */
+int rp_writer_far(const struct rp_table *table, int writer, uint64_t gaps);
 /* Items a run or create would newly add (0 for repeats), for the limiter's all-or-nothing question.
  */
 uint32_t rp_writer_items(const struct rp_table *table, int writer, const struct rp_run *run);

@@ -24,7 +24,7 @@
 #include "crc32c.h"
 #include "store.h"
 
-static struct rp_writer *writer_of(const struct rp_table *table, int writer) {
+static inline struct rp_writer *writer_of(const struct rp_table *table, int writer) {
     assert(writer >= 0 && (uint32_t)writer < table->private->writers_max);
     assert(rp_writer_at(table->private, (uint32_t)writer)->session != 0);
     return rp_writer_at(table->private, (uint32_t)writer);
@@ -266,26 +266,23 @@ int rp_writer_check(const struct rp_table *table, int index, const struct rp_run
     return 0;
 }
 
-int rp_writer_far(const struct rp_table *table, int index, const struct rp_run *run,
-                  uint64_t *end, uint64_t *gaps) {
+uint64_t rp_writer_next(const struct rp_table *table, int writer) {
+    return writer_of(table, writer)->next_sequence;
+}
+
+int rp_writer_far(const struct rp_table *table, int index, uint64_t gaps) {
     const struct rp_table_private *p = table->private;
-    const struct rp_writer *writer = writer_of(table, index);
-    uint64_t holes = p->holes[index] + *gaps;
-    uint64_t arrived = writer->next_sequence - p->holes[index];
-    *end = *end > writer->next_sequence ? *end : writer->next_sequence;
-    uint64_t gap = run->sequence > *end ? run->sequence - *end : 0;
-    uint64_t run_end = run->sequence + run->count;
-    *end = run_end > *end ? run_end : *end;
-    *gaps += gap;
-    return gap > 0
-           && (holes + gap > arrived + p->window / RP_HOLES_SHARE + 4
-               || (holes + gap) * (p->reach_behind + 1) > RP_WORK_MAX
-               || p->bare + *gaps > p->capacity / RP_BARE_SHARE);
+    uint64_t holes = p->holes[index];
+    uint64_t arrived = writer_of(table, index)->next_sequence - holes;
+    holes += gaps;
+    return holes > arrived + p->window / RP_HOLES_SHARE + 4
+           || holes * (p->reach_behind + 1) > RP_WORK_MAX
+           || p->bare + gaps > p->capacity / RP_BARE_SHARE;
 }
 
 uint32_t rp_writer_items(const struct rp_table *table, int index, const struct rp_run *run) {
     const struct rp_table_private *p = table->private;
-    const struct rp_writer *writer = writer_of(table, index);
+    const struct rp_writer *writer = rp_writer_at(p, (uint32_t)index);
     uint32_t items = 0;
     if (!(run->flags & RP_RUN_ITEM)) {
         return 0;
@@ -517,7 +514,7 @@ void rp_writer_run(struct rp_table *table, int writer, const struct rp_run *run,
     uint32_t index = (uint32_t)writer;
     uint64_t end = run->sequence + run->count;
     assert(table->intent->count == 0);
-    if (writer_of(table, writer)->next_sequence < end) {
+    if (rp_writer_at(p, index)->next_sequence < end) {
         rp_store_reserve(table, index, end);
     }
     if (in_order(p, index, run)) {

@@ -1,6 +1,6 @@
 """Two versions of the tree, operation by operation: instructions, and time in turns.
 
-    make bench-track [BASE=REV] [PAIRS=12] [ROWS="push_run draw"] [JSON=build/track/track.json]
+    make bench-track [BASE=REV] [PAIRS=12|0] [ROWS="push_run draw"] [JSON=build/track/track.json]
 
 BASE (default: the last tag, else the revision before this one) is checked out below build/track and
 built there; this tree is built as it lies. Both build the programs tests/native/bench_track*.c:
@@ -10,7 +10,8 @@ is named and dropped.
 Instructions are counted by callgrind inside the measured work alone, so they are the same at every
 run: a row is worse above +3 %. Times are taken in turns, PAIRS of runs of both, each the median of
 its rounds; told is the 95 % interval of the ratio (Student's t on the logarithms). A row is worse
-where all of the interval lies above +3 %. The exit code is 1 where a row is worse.
+where all of the interval lies above +3 %. PAIRS=0: instructions alone, as a machine that has other
+work to do counts them rightly too. The exit code is 1 where a row is worse.
 """
 
 from __future__ import annotations
@@ -155,8 +156,13 @@ def compare(row: str, base: Path, tree: Path, pairs: int) -> Row:
         spent = {program: nanoseconds(program, row) for program in order}
         ratios.append(spent[tree] / spent[base])
         times.append(spent[tree])
-    low, middle, high = interval(ratios)
-    return Row(row, *counts, counts[1] / counts[0], statistics.median(times), low, middle, high)
+    spread = interval(ratios) if ratios else (math.nan,) * 3
+    return Row(row, *counts, counts[1] / counts[0], statistics.median(times or spread), *spread)
+
+
+def told(row: Row) -> dict[str, object]:
+    """A row as JSON has it: what was not taken is null."""
+    return {name: None if value != value else value for name, value in asdict(row).items()}
 
 
 def percent(ratio: float) -> str:
@@ -167,12 +173,14 @@ def main() -> int:
     """Builds both versions, compares, prints; the exit code is 1 where a row is worse."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--base", default="", help="revision to compare with")
-    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--pairs", type=int, default=12, help="0: no times; else 2 or more")
     parser.add_argument("--rows", default="", help="names of rows; all if none")
     parser.add_argument("--bound", type=float, default=1.03, help="what a ratio may reach")
     parser.add_argument("--build", type=Path, default=ROOT / "build/track")
     parser.add_argument("--json", type=Path, help="where the rows go as JSON")
     args = parser.parse_args()
+    if args.pairs == 1 or args.pairs < 0:
+        raise SystemExit("one pair has no interval: PAIRS=0 for none, or 2 and more")
     if shutil.which("valgrind") is None:
         raise SystemExit("instructions are counted by callgrind: apt-get install valgrind")
     revision = args.base or default_base()
@@ -201,17 +209,17 @@ def main() -> int:
                 lost.append(f"{name}: {error}")
                 continue
             rows.append(row)
-            span = f"{percent(row.low)} .. {percent(row.high)}"
+            span = f"{percent(row.low)} .. {percent(row.high)}" if args.pairs else "not taken"
             mark = "  WORSE" if row.worse(args.bound) else ""
             print(
                 f"{name:20} {row.base:10.1f} -> {row.tree:8.1f} {percent(row.instructions):>9} "
-                f"{row.ns:10.1f} {span:>28}{mark}",
+                f"{row.ns if args.pairs else 0:10.1f} {span:>28}{mark}",
                 flush=True,
             )
     print("\n".join(f"dropped: {words}" for words in lost))
     path = args.json or args.build / "track.json"
     path.write_text(
-        json.dumps({"base": base.name, "rows": [asdict(row) for row in rows]}, indent=1)
+        json.dumps({"base": base.name, "rows": [told(row) for row in rows]}, indent=1)
     )
     worse = [row.name for row in rows if row.worse(args.bound)]
     print(f"{len(rows)} rows, worse: {', '.join(worse) or 'none'}; kept in {path}")

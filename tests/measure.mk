@@ -12,7 +12,7 @@ mutants: setup  ## bugs made by machine that no test finds: N= SEED= FILES= SINC
 # Two versions of the tree, operation by operation. Both build the programs with their own headers.
 .PHONY: bench-track
 PAIRS ?= 12
-bench-track:    ## this tree beside BASE=REV: instructions (at most +3 %) and time, in turns: ROWS= PAIRS=
+bench-track:    ## this tree beside BASE=REV: instructions (at most +3 %) and time, in turns: ROWS= PAIRS= (0: no times)
 	$(Q)CC="$(CC)" $(PYTHON) tests/bench_track.py --pairs $(PAIRS) --rows "$(ROWS)" --build $(BUILD)/track \
 	    $(if $(BASE),--base $(BASE)) $(if $(JSON),--json $(JSON))
 
