@@ -218,9 +218,7 @@ def main() -> int:
             )
     print("\n".join(f"dropped: {words}" for words in lost))
     path = args.json or args.build / "track.json"
-    path.write_text(
-        json.dumps({"base": base.name, "rows": [told(row) for row in rows]}, indent=1)
-    )
+    path.write_text(json.dumps({"base": base.name, "rows": [told(row) for row in rows]}, indent=1))
     worse = [row.name for row in rows if row.worse(args.bound)]
     print(f"{len(rows)} rows, worse: {', '.join(worse) or 'none'}; kept in {path}")
     return 1 if worse or not rows else 0
