@@ -232,14 +232,15 @@ class Client:
         finite_observations  NaN and infinities in observations are refused, as in rewards always
         spec       what the columns must be
 
-        Raises ConfigError where these contradict each other, NoRoom where the table's writers are
-        all taken.
+        Raises ConfigError where these contradict each other, or the table is too small for whole
+        items of so many streams, NoRoom where the table's writers are all taken.
         """
         timeout = self.timeout if timeout is None else timeout
         streams, mode, single = resolved_mode(streams, autoreset)
         remote = self.look_up(table, timeout)
         if spec is not None:
             remote.expect(spec)
+        remote.expect_room(streams)
         rows_max, share = shares_of(remote.spec, streams, unacknowledged_max)
         link = self._open_link(unacknowledged_max=share)
         try:

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _native
 from ._native import ffi, lib
-from .errors import SpecMismatch
+from .errors import ConfigError, SpecMismatch
 from .spec import Spec
 from .table import Layout
 
@@ -64,6 +64,16 @@ class RemoteTable:
             raise SpecMismatch(
                 f"table {self.name!r} stores other columns (theirs) than this spec (mine): "
                 f"{lines[0]}{more}; make both from the same environment"
+            )
+
+    def expect_room(self, streams: int) -> None:
+        """ConfigError where streams that take turns overwrite each item's window before it ends."""
+        reach = self.raw.reach_behind + self.raw.reach_ahead
+        if reach * streams + 1 > self.capacity:
+            raise ConfigError(
+                f"table {self.name!r} holds {self.capacity} steps; with {streams} streams in turn "
+                f"an item's {reach + 1} rows lie over {reach * streams + 1}, so the first is "
+                "overwritten before the last comes: serve a larger capacity, or write fewer streams"
             )
 
     def same(self, raw: Any, incarnation: int) -> bool:

@@ -85,6 +85,17 @@ def play(writer, envs, steps):
 # -- which mode -----------------------------------------------------------------------------------
 
 
+def test_a_table_too_small_for_whole_items_is_refused():
+    """Given streams in turn whose items' rows lie further apart than the table is long, and one
+    fewer. Expect a refusal with the numbers, and a writer."""
+    table = Table("main", step=FLOATS, plan=NStep(64), capacity=1 << 12)
+    url = f"loopback://refusals-{next(numbers)}"
+    with Server([table], url) as server, Client(server.address) as client:
+        with pytest.raises(ConfigError, match=r"holds 4096 steps; with 64 streams .* over 4097"):
+            client.writer("main", 64, autoreset="next-step")
+        client.writer("main", 63, autoreset="next-step").close()
+
+
 def test_several_streams_need_to_be_told_the_mode(served):
     """Given several streams and not a word about resets. Expect a sentence; an environment or a
     mode will do, and the environment says how many streams."""
