@@ -422,9 +422,67 @@ static void situation_late(void)
     check_group("8 answers that come late, and again");
 }
 
+/* 9. Given steps that wait at the server behind a message that was lost, and an answer that says
+ *    the last of them lost their places. Expect the client to send the run again under new
+ *    sequences: each step stored once, with its priority, none twice. */
+static void situation_lost_place(void)
+{
+    enum { BEFORE = 3, ALL = 7, DRAWN = 64 };
+    static uint64_t steps[2 * ALL], drawn[2 * DRAWN], masses[DRAWN];
+    static uint32_t drawables[DRAWN];
+    static double priorities[ALL];
+    struct rp_push_state state;
+    struct world *world = fresh(10);
+    struct rp_client *client = world->client;
+    const uint32_t flags = RP_RUN_ITEM | RP_RUN_PRIORITY;
+    for (uint32_t i = 0; i < ALL; i++) {
+        steps[2 * i] = i + 1;
+        priorities[i] = i + 1;
+    }
+    CHECK(rp_client_push(client, ROWS, 0, (const uint8_t *)steps, BEFORE, flags, priorities)
+          == BEFORE);
+    rp_client_flush(client, ROWS);
+    rp_client_turn(client, (struct rp_port *)&world->ports[1], world->now_ns);
+    lose_first(world, RP_OP_PUSH);
+    CHECK(rp_client_push(client, ROWS, 0, (const uint8_t *)(steps + 2 * BEFORE), ALL - BEFORE,
+                         flags, priorities + BEFORE) == ALL - BEFORE);
+    rp_client_flush(client, ROWS);
+    struct change lost = {.op = RP_OP_PUSH,
+                          .offset = sizeof(struct rp_pushed) + offsetof(struct rp_run_done, lost),
+                          .flip = 2};
+    while (!change(world, &lost)) {
+        world_step(world, WORLD_MS / 100);
+    }
+    do {
+        world_step(world, WORLD_MS);
+        rp_client_push_state(client, ROWS, &state);
+    } while (state.messages_open > 0);
+    CHECK(state.steps_resent == ALL - BEFORE, "%" PRIu64, state.steps_resent);
+    CHECK(state.steps_stored == ALL && state.items_created == ALL && state.items_failed == 0);
+    struct rp_landing_column column = {(uint8_t *)drawn, 16, 0, 16};
+    struct rp_landing landing = {.columns = &column, .column_count = 1, .masses = masses,
+                                 .drawables = drawables, .item_bytes = info.item_bytes[0]};
+    struct rp_sample request = {.count = DRAWN};
+    int ticket = rp_client_sample(client, ROWS, &request, NULL, &landing,
+                                  world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < DRAWN; i++) {
+        CHECK(drawables[i] == ALL, "%u items", drawables[i]);
+        CHECK(drawn[2 * i] >= 1 && drawn[2 * i] <= ALL && drawn[2 * i + 1] == 0);
+        CHECK((masses[i] + (1 << 25)) >> 26 == drawn[2 * i], "the priority of %" PRIu64,
+              drawn[2 * i]);
+        seen |= 1u << drawn[2 * i];
+    }
+    CHECK(seen == (1u << (ALL + 1)) - 2, "%x", seen);
+    world_close(world);
+    check_group("9 a place that was lost");
+}
+
 int main(void)
 {
     defaults();
+    situation_lost_place();
     situation_overtaken();
     situation_late();
     situation_cut_short();
