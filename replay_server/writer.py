@@ -137,14 +137,24 @@ class Writer:
         """One step of a single environment: as `add_batch`, without the leading axis."""
         if self.streams != 1:
             raise ConfigError(f"add is for one stream, this writer has {self.streams}: add_batch")
-        axis = _with_axis if self._rows.mode != "single" else None
+        if self._rows.mode == "single":
+            return self._add(
+                observation,
+                action,
+                reward,
+                terminated,
+                truncated,
+                next_observation,
+                final_observation,
+                infos,
+                life_lost,
+                extras,
+            )
+        self._rows.leading = False
         told = (observation, action, reward, terminated, truncated)
         last = (next_observation, final_observation)
-        if axis is not None:
-            self._rows.leading = False
-            told, last, extras = axis(told), axis(last), axis(extras)
-            life_lost = axis(life_lost)
-        return self._add(*told, *last, infos, life_lost, extras)
+        lost, extras = _with_axis(life_lost), _with_axis(extras)
+        return self._add(*_with_axis(told), *_with_axis(last), infos, lost, extras)
 
     def add_batch(
         self,
