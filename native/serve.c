@@ -141,6 +141,11 @@ void rp_serve_end(struct rp_turn *turn) {
     turn->server->turn_sent = turn->sent;
 }
 
+uint32_t rp_serve_train(const struct rp_call *call) {
+    uint32_t budget = rp_session_budget(rp_serve_session(call));
+    return budget < RP_TRAIN_MAX ? budget : RP_TRAIN_MAX;
+}
+
 uint32_t rp_serve_share(const struct rp_call *call) {
     const struct rp_server *server = call->server;
     const struct rp_line *line = &server->lines[call->session];

@@ -68,6 +68,8 @@ uint8_t *rp_serve_room(const struct rp_call *call);
 uint32_t rp_serve_room_bytes(const struct rp_call *call);
 /* Seals the next packet with `size` bytes of answer and counts it as used. */
 void rp_serve_send(struct rp_call *call, uint32_t size);
+/* The most datagrams that one request is answered with: what its client takes in one go. */
+uint32_t rp_serve_train(const struct rp_call *call);
 /* How many datagrams the session may still be sent in this turn. */
 uint32_t rp_serve_share(const struct rp_call *call);
 /* The table of the message header, or null. */

@@ -127,7 +127,9 @@ int rp_serve_blob(struct rp_call *call) {
         return -RP_BAD_ARGUMENT;
     }
     uint32_t left = datagrams - request->first;
+    uint32_t train = rp_serve_train(call);
     uint32_t count = request->count < left ? request->count : left;
+    count = count < train ? count : train;
     if (count > rp_serve_share(call) || !rp_serve_lease(call->turn, count)) {
         rp_server_count(call->server, RP_COUNT_drop_no_room);
         return RP_SERVED;

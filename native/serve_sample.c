@@ -44,11 +44,10 @@ static void name_record(struct rp_server *server, struct rp_session *session, ui
 }
 
 static void first_train(struct rp_call *call, const struct rp_record *record, uint32_t budget) {
-    uint32_t receive_budget = rp_session_budget(rp_serve_session(call));
+    uint32_t train = rp_serve_train(call);
     uint32_t share = rp_serve_share(call);
-    budget = budget < receive_budget ? budget : receive_budget;
+    budget = budget < train ? budget : train;
     budget = budget < share ? budget : share;
-    budget = budget < RP_TRAIN_MAX ? budget : RP_TRAIN_MAX;
     rp_serve_batch(call, record, 0, budget > 0 ? budget : 1);
 }
 
@@ -96,6 +95,9 @@ int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_
 static int check(const struct rp_call *call, const struct rp_table *table,
                  const struct rp_sample *request) {
     uint64_t keys = request->mode == RP_SAMPLE_KEYS ? 8ull * request->count : 0;
+    if (request->mode >= RP_SAMPLE_MODES) { /* says what follows: nobody knows how long this is */
+        return -RP_BAD_ARGUMENT;
+    }
     int status = rp_serve_exact(&call->view, sizeof *request + keys);
     if (status < 0) {
         return status;
@@ -106,7 +108,7 @@ static int check(const struct rp_call *call, const struct rp_table *table,
     if (request->reserved != 0) {
         return -RP_BAD_RESERVED;
     }
-    if (request->mode >= RP_SAMPLE_MODES || request->count == 0 || call->view.message->id == 0) {
+    if (request->count == 0 || call->view.message->id == 0) {
         return -RP_BAD_ARGUMENT;
     }
     if (request->mode == RP_SAMPLE_STRATIFIED && request->uniform != 0) {
@@ -165,7 +167,8 @@ int rp_serve_sample(struct rp_call *call) {
     return serve_new(call, table, request);
 }
 
-/* Answered wholly or not at all: half a pull would only be asked for again. */
+/* Answered as far as its client can take it, or not at all: what is cut for want of room here
+ * would only be asked for again. */
 int rp_serve_pull(struct rp_call *call) {
     const struct rp_pull *pull = (const void *)call->view.body;
     const struct rp_record *record = pull->batch != 0 ? find_record(call, pull->batch) : NULL;
@@ -180,7 +183,9 @@ int rp_serve_pull(struct rp_call *call) {
         return -RP_BAD_ARGUMENT;
     }
     uint32_t left = datagrams - pull->first;
+    uint32_t train = rp_serve_train(call);
     uint32_t count = pull->count < left ? pull->count : left;
+    count = count < train ? count : train;
     if (count > rp_serve_share(call) || !rp_serve_lease(call->turn, count)) {
         rp_server_count(call->server, RP_COUNT_drop_no_room);
         rp_meter_session(&call->server->meters, call->session)->dropped++;

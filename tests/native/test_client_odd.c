@@ -479,6 +479,22 @@ static void situation_lost_place(void)
     check_group("9 a place that was lost");
 }
 
+/* 10. Given the answer to CLOSE damaged, and the repeat refused: UNKNOWN_SESSION. Expect success,
+ *     the session gone, and none opened in its place. */
+static void situation_close_repeated(void)
+{
+    uint64_t calm;
+    struct world *world = fresh(1);
+    struct change close = {.op = RP_OP_CLOSE, .cut = 8};
+    CHECK(changed(world, rp_client_close(world->client, world_later(world, 5000)), &close, &calm)
+          == 0);
+    CHECK(rp_client_state(world->client) == -RP_CLOSED && rp_server_sessions(world->server) == 0);
+    const uint64_t *served = rp_server_counters(world->server);
+    CHECK(served[RP_COUNT_unknown_session] == 1 && served[RP_COUNT_sessions_opened] == 1);
+    world_close(world);
+    check_group("10 a CLOSE that is repeated has succeeded");
+}
+
 int main(void)
 {
     defaults();
@@ -491,5 +507,6 @@ int main(void)
     situation_columns();
     situation_strides();
     situation_facts();
+    situation_close_repeated();
     return check_done("test_client_odd");
 }

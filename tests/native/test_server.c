@@ -348,20 +348,61 @@ static void situation_stats(void)
     check_group("9 counters");
 }
 
-/* 10. Given a reset that names the present epoch, then the same again. Expect one new epoch. */
+/* Rows from sequence and step 0, the last one closing; the five before it items of priority 3. */
+static struct script_answer push_rows(struct script *script, struct script_client *client,
+                                      uint64_t epoch)
+{
+    static struct script_push push;
+    script_push_begin(&push, epoch);
+    script_push_run(&push, 0, 0, 0, 6, RP_RUN_END);
+    for (uint64_t step = 0; step < 5; step++) {
+        script_push_create(&push, 0, step, 3);
+    }
+    return script_push(script, client, 0, 1, &push);
+}
+
+/* 10. Given a reset that names the present epoch, then the same again. Expect one new epoch; the
+ *     writer places as they were, at sequence and step 0; keys and the generator going on, all else
+ *     anew. */
 static void situation_reset(void)
 {
     struct script script;
     fresh(&script);
     struct script_client client = script_client(1);
     script_connect(&script, &client);
-    struct rp_reset request = {.epoch = script_info(&script, &client, 0).epoch};
+    struct script_client others[2] = {script_client(2), script_client(3)};
+    struct rp_reset request = {.epoch = script_writer(&script, &client, 0, 2).epoch};
+    for (int i = 0; i < 2; i++) {
+        script_connect(&script, &others[i]);
+    }
+    script_writer(&script, &others[0], 0, 1);
+    push_rows(&script, &client, request.epoch);
+    struct rp_sample draw = {.count = 1, .budget = 1};
     struct script_answer answer =
-        script_ask(&script, &client, RP_OP_RESET, 0, 1, &request, sizeof request);
+        script_ask(&script, &client, RP_OP_SAMPLE, 0, 1, &draw, sizeof draw);
+    CHECK_STATUS(answer, RP_OK);
+    struct rp_random random = rp_server_table(script.server, 0)->header->random;
+    struct rp_table_info had = script_info(&script, &client, 0);
+    CHECK(had.inserted == 5 && had.sampled == 1 && had.count == 5);
+    answer = script_ask(&script, &client, RP_OP_RESET, 0, 1, &request, sizeof request);
     uint64_t epoch = SCRIPT_READ(answer, struct rp_reset_done).epoch;
     CHECK(epoch != request.epoch && epoch != 0);
     answer = script_ask(&script, &client, RP_OP_RESET, 0, 1, &request, sizeof request);
     CHECK(SCRIPT_READ(answer, struct rp_reset_done).epoch == epoch);
+    const struct rp_table_header *header = rp_server_table(script.server, 0)->header;
+    struct rp_table_info has = script_info(&script, &client, 0);
+    CHECK(has.head == had.head && has.total == 0 && has.count == 0);
+    CHECK(has.inserted == 0 && has.sampled == 0 && header->maximum == RP_POWER_ONE);
+    CHECK(memcmp(&header->random, &random, sizeof random) == 0);
+    struct rp_writer_request one = {.streams = 1};
+    answer = script_ask(&script, &others[1], RP_OP_WRITER, 0, 1, &one, sizeof one);
+    CHECK_STATUS(answer, RP_NO_WRITER_FREE);
+    answer = push_rows(&script, &client, request.epoch);
+    CHECK_STATUS(answer, RP_STALE_EPOCH);
+    answer = push_rows(&script, &client, epoch); /* sequence and step 0 again, and no new WRITER */
+    CHECK(script_done(answer, 0).committed == 6 && script_done(answer, 0).key == had.head);
+    CHECK(script_pushed(answer).done_through == 6);
+    CHECK(script_writer(&script, &client, 0, 2).next_sequence == 6);
     script_close(&script);
     check_group("10 reset once per epoch");
 }

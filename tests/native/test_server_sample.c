@@ -470,7 +470,7 @@ static void situation_min_size(void)
 }
 
 /* 13. Given sessions that can take one datagram at a time, two, and many. Expect a first train of
- *     what each can take, the budget it asks for at most, and the rest by pulls. */
+ *     what each can take, the budget it asks for at most, and of a pull of all no more either. */
 static void situation_receive_budget(void)
 {
     struct drawer d;
@@ -500,6 +500,10 @@ static void situation_receive_budget(void)
         }
         CHECK_STATUS(answer, RP_OK);
         CHECK(d.script.port.out_count == budget, "%u datagrams", d.script.port.out_count);
+        struct rp_pull pull = {.batch = budget > 1 ? 2 : 1, .count = 32};
+        answer = script_ask(&d.script, &small, RP_OP_PULL, 0, 1, &pull, sizeof pull);
+        CHECK_STATUS(answer, RP_OK);
+        CHECK(d.script.port.out_count == budget, "%u pulled", d.script.port.out_count);
         CHECK_STATUS(script_ask(&d.script, &small, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
     }
     script_close(&d.script);

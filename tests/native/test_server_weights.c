@@ -416,6 +416,24 @@ static void situation_share(void)
     check_group("11 a session's share of a turn");
 }
 
+/* 12. Given a session that takes two datagrams in one go, and asks for all four. Expect the first
+ *     two, and the others when it asks from there on. */
+static void situation_train(void)
+{
+    struct script_client small = script_client(3);
+    fresh();
+    publish(&client, 1, 1, 1);
+    small.mtu = 1104;
+    small.receive_budget = 2;
+    script_connect(&script, &small);
+    for (uint32_t first = 0; first < 4; first += 2) {
+        CHECK_STATUS(pull(&small, 1, first, 32), RP_OK);
+        CHECK(script.port.out_count == 2, "%u datagrams", script.port.out_count);
+    }
+    script_close(&script);
+    check_group("12 no more at once than a session can take");
+}
+
 int main(void)
 {
     situation_publish();
@@ -429,5 +447,6 @@ int main(void)
     situation_trickle();
     situation_late();
     situation_share();
+    situation_train();
     return check_done("test_server_weights");
 }
