@@ -73,6 +73,7 @@ static const uint8_t refusal_counter[RP_STATUS_COUNT] = {
     [RP_WRONG_QUEUE] = RP_COUNT_wrong_queue,
     [RP_BAD_FEATURE] = RP_COUNT_refused_feature,
     [RP_ADDRESS_FULL] = RP_COUNT_refused_address,
+    [RP_DISK_FULL] = RP_COUNT_refused_disk,
 };
 
 /* Statuses that are absent here (BLOCKED, FORGOTTEN, EARLY) are counted where they arise, by

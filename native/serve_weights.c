@@ -85,7 +85,7 @@ static int begin(struct rp_server *server, uint64_t session, uint64_t id,
     uint64_t pieces = pieces_of(publish->size, publish->piece);
     uint64_t offset = (uint64_t)(slot_bytes(server, slot) - (uint8_t *)server->region);
     if (server->allocate && !server->allocate(server->allocator, offset, publish->size)) {
-        return -RP_TOO_LARGE; /* the disk is full: said now, and no fault in the middle of it */
+        return -RP_DISK_FULL; /* said now, and no fault in the middle of it */
     }
     rp_intent_set(intent, &weights->session, 0);
     rp_intent_set(intent, &weights->slot[slot].version, 0);

@@ -6,9 +6,9 @@
  * to. Folders are locked while they are used, PATH.new while it is made. Forked children do not
  * inherit the mapping.
  *
- * Every page that is mapped has its room on the disk before: a full disk is a sentence at open and
- * no SIGBUS in the middle of a push. Segments that take room at need have it allocated a range at a
- * time.
+ * Every page has its room on the disk before it is touched, so that a full disk is never a SIGBUS:
+ * state and tables at open, where it is a sentence; weights a range at a time, when a publication
+ * says its size, where it is DISK_FULL.
  */
 #ifndef RP_SERVICE_MEMORY_H
 #define RP_SERVICE_MEMORY_H

@@ -68,7 +68,8 @@
     X(BAD_FEATURE,          54, "one end insists on a feature that the other does not have") \
     X(TABLE_FULL,           55, "every place for a table is taken") \
     X(NOT_AUTHORISED,       56, "this client may not do that") \
-    X(ADDRESS_FULL,         57, "this address holds its whole share of the sessions")
+    X(ADDRESS_FULL,         57, "this address holds its whole share of the sessions") \
+    X(DISK_FULL,            58, "the server's disk is full")
 
 #define RP_STATUS_ENUM(name, number, sentence) RP_##name = number,
 enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
@@ -155,7 +156,8 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(refused_address,           "refused: the address holds its whole share of the sessions") \
     X(waits_lapsed,              "held-back requests given up: not asked for again in time") \
     X(waits_withdrawn,           "held-back requests withdrawn by their client") \
-    X(drop_far,                  "dropped: a push that reserves too far ahead of what arrived")
+    X(drop_far,                  "dropped: a push that reserves too far ahead of what arrived") \
+    X(refused_disk,              "refused: the disk has no room for the blob")
 
 #define RP_COUNTER_ENUM(name, sentence) RP_COUNT_##name,
 enum rp_counter { RP_COUNTERS(RP_COUNTER_ENUM) RP_COUNTER_COUNT };

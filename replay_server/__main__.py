@@ -210,13 +210,19 @@ def serve(given: dict[str, Any]) -> int:
         return _compile(given["compile"], loaded.tables, options)
     shards = shard_options(options, given.get("shards", 1))
     memory = memory_of(loaded.tables, shards[0]) * len(shards)
+    bare = replace(shards[0], weights_max=0)
     for table in loaded.tables:
         plans = ", ".join(f"{plan.name} {plan.plan}" for plan in table.layout.plans)
         print(
             f"table {table.name!r}: {table.capacity:,} steps of {table.step.record_size:,} bytes "
             f"({', '.join(table.step.names)}); items {plans}; {table.sampler}; {table.limiter}"
         )
-    print(f"taking {memory / 2**20:,.1f} MiB for {shards[0].url}", flush=True)
+    later = len(shards) * (memory_of(loaded.tables, shards[0]) - memory_of(loaded.tables, bare))
+    print(
+        f"taking {memory / 2**20:,.1f} MiB for {shards[0].url}; {later / 2**20:,.1f} MiB of them "
+        "only as weights are published",
+        flush=True,
+    )
     stop = threading.Event()
     watched = replace(loaded.metrics, **_metrics(given))
     endpoint = Endpoint(watched) if watched.address else None

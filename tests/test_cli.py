@@ -52,6 +52,7 @@ def test_serve_says_what_then_serves_then_stops(config, number):
         table, memory, serving = (process.stdout.readline() for _ in range(3))
         assert "'main': 4,096 steps of 16 bytes (x)" in table
         assert memory.startswith("taking ") and "MiB" in memory
+        assert memory.strip().endswith("; 2.9 MiB of them only as weights are published")
         assert serving.startswith("serving at udp://127.0.0.1:") and "(seed 9)" in serving
         with Client(serving.split()[2]) as client:
             client.extend("main", {"x": [[1.0, 2.0, 3.0, 4.0]] * 5})

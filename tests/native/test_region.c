@@ -290,7 +290,7 @@ static void fill_disk(void)
         sh(full ? "cat /dev/zero > rest 2> /dev/null; test -s rest" : "rm rest");
         int status = drive_wait(link, rp_link_publish(link, weights, sizeof weights, &version,
                                                       DRIVE_TIMEOUT_NS), NULL);
-        CHECK(status == (full ? -RP_TOO_LARGE : 0), "%s", rp_status_name(status));
+        CHECK(status == (full ? -RP_DISK_FULL : 0), "%s", rp_status_name(status));
     }
     CHECK(version == 1);
     rp_link_close(link, DRIVE_TIMEOUT_NS);
