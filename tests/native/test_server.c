@@ -77,7 +77,8 @@ static void situation_cookies(void)
 }
 
 /* 3. Given a session that speaks from another address. Expect ADDRESS_CHANGED with a cookie and
- *    nothing applied; a wrong echo is refused; the right one moves the session. */
+ *    nothing applied; an unknown operation dropped; a wrong echo refused; the right one moves the
+ *    session. */
 static void situation_address(void)
 {
     struct script script;
@@ -95,6 +96,9 @@ static void situation_address(void)
     CHECK(cookie.packet == (uint32_t)client.packet && cookie.reserved == 0);
     CHECK(script_counter(&script, RP_COUNT_address_changed) == 1);
     CHECK(rp_writer_find(rp_server_table(script.server, 0), client.connection) < 0);
+
+    script_put(&script, &client, RP_OP_COUNT, 0, 1, NULL, 0);
+    CHECK(script_turn(&script) == 0 && script_counter(&script, RP_COUNT_drop_op) == 1);
 
     struct rp_echo echo = {.cookie = cookie.cookie + 1};
     answer = script_ask(&script, &client, RP_OP_ECHO, 0, 2, &echo, sizeof echo);

@@ -51,13 +51,17 @@ static void draw(struct drawer *d, uint64_t id, const struct rp_sample *request,
     script_collect(&d->script, id, d->client.mtu, request->count, 16, into);
 }
 
-/* 1. Given a batch, and the same id again. Expect the same bytes, drawn and counted once. */
+/* 1. Given a refusal, a batch under its id, and the same again. Expect the same bytes, drawn and
+ *    counted once. */
 static void situation_repeat(void)
 {
     struct drawer d;
     fresh(&d);
     fill(&d, 20);
     struct rp_sample request = script_sample(16);
+    request.plan = 9;
+    CHECK_STATUS(ask(&d, 1, 1, &request), RP_UNKNOWN_PLAN);
+    request.plan = 0;
     draw(&d, 1, &request, &batch);
     CHECK(batch.datagrams_seen == batch.datagram_count && batch.datagram_count == 1);
     CHECK(batch.head.epoch == d.epoch[1] && batch.head.count == 16 && batch.head.drawable == 20);
