@@ -180,7 +180,8 @@ def parser() -> argparse.ArgumentParser:
         "keygen",
         help="make the keys of a zmq+tcp:// server and its clients",
         description="Writes FOLDER/server.key_secret and FOLDER/clients/ (for serve), and for "
-        "each client FOLDER/server.key and FOLDER/NAME.key_secret.",
+        "each client FOLDER/server.key and FOLDER/NAME.key_secret. A server's key that is there "
+        "is kept.",
     )
     keygen.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
     add_options(keygen, KeygenArgs)

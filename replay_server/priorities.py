@@ -23,7 +23,10 @@ GONE = ("STALE_EPOCH", "UNKNOWN_TABLE")
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """What became of priorities: set; their item was gone (normal life); never an item at all."""
+    """What became of priorities: set; their item was gone (normal life); never an item at all.
+
+    A key that stands several times in one call counts once: its last priority is the one set.
+    """
 
     applied: int = 0
     stale: int = 0

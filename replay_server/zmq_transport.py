@@ -322,8 +322,9 @@ def open_link(
 
 
 def keygen(folder: Path, clients: Iterable[str]) -> list[Path]:
-    """Key files of one server and its clients in `folder`; ConfigError where one is there already.
+    """Key files of one server and its clients in `folder`; ConfigError where a client's is there.
 
+    A server's key that is there is kept, so that clients can be added to it later.
     server.key_secret (serve), server.key (clients), NAME.key_secret (client), clients/NAME.key.
     """
     _zmq(SCHEME + "//")
@@ -336,8 +337,12 @@ def keygen(folder: Path, clients: Iterable[str]) -> list[Path]:
     for name, path in wanted.items():
         if not name.replace("-", "").replace("_", "").isalnum():
             raise ConfigError(f"keygen: {name!r} is no name of letters, digits, - and _")
-        if path.exists():
+        if name != "server" and path.exists():
             raise ConfigError(f"keygen: {path} exists already; remove it, or choose other names")
+    if wanted["server"].exists():
+        if not (folder / "server.key").exists():
+            raise ConfigError(f"keygen: {folder} has server.key_secret and no server.key beside it")
+        del wanted["server"]
     (folder / "clients").mkdir(parents=True, exist_ok=True)
     made = []
     before = os.umask(0o077)

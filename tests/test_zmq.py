@@ -297,16 +297,28 @@ def test_half_a_key_is_a_sentence(keys, tmp_path):
     assert not zmq_transport._open
 
 
+def test_a_client_is_added_to_a_server_that_has_its_key(tmp_path):
+    """Given keys of a server and a client, then keygen for another. Expect both to get in."""
+    assert main(["keygen", str(tmp_path), "--clients", "actor"]) == 0
+    before = (tmp_path / "server.key_secret").read_bytes()
+    assert main(["keygen", str(tmp_path), "--clients", "actor2"]) == 0
+    assert (tmp_path / "server.key_secret").read_bytes() == before
+    with guarded(tmp_path) as server:
+        for name in ("actor", "actor2"):
+            with Client(server.address, **mine(tmp_path, name)) as client:
+                assert client.size("main") == 0
+
+
 def test_keygen_overwrites_nothing(keys, capsys):
     """Given a folder with keys, wrong names. Expect a sentence; secrets only their owner reads."""
     for arguments, said in (
-        ([str(keys)], "exists already"),
+        ([str(keys), "--clients", "new,actor"], "exists already"),
         ([str(keys / "more"), "--clients", "a,a"], "every name once"),
         ([str(keys / "more"), "--clients", "../a"], "no name of letters"),
     ):
         assert main(["keygen", *arguments]) == EXIT_USAGE
         assert said in capsys.readouterr().err
-    assert not (keys / "more").exists()
+    assert not (keys / "more").exists() and not (keys / "new.key_secret").exists()
     for path in keys.rglob("*.key_secret"):
         assert path.stat().st_mode & 0o077 == 0
     assert sorted(path.name for path in (keys / "clients").iterdir()) == [
