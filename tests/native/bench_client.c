@@ -37,9 +37,9 @@ static uint32_t bench_lease(struct rp_port *opaque, struct rp_packet *packets, u
 {
     struct bench_port *port = (void *)opaque;
     for (uint32_t i = 0; i < count; i++) {
-        packets[i].data = port->buffers + (size_t)((port->next + i) % QUEUE) * port->base.mtu;
-        packets[i].capacity = port->base.mtu;
-        packets[i].size = 0;
+        packets[i] = (struct rp_packet){
+            .data = port->buffers + (size_t)((port->next + i) % QUEUE) * port->base.mtu,
+            .capacity = port->base.mtu};
     }
     return count;
 }
@@ -113,7 +113,8 @@ static void connect_client(void)
         ports[i].other = &ports[1 - i];
         ports[i].buffers = aligned_alloc(64, QUEUE * 1400);
     }
-    struct rp_client_options options = {.mtu = 1400, .receive_budget = 64, .nonce = 3};
+    struct rp_client_options options = {
+        .mtu = 1400, .receive_budget = 64, .nonce = 3, .unacknowledged_max = 1 << 20};
     size_t bytes = rp_client_bytes(&options, error);
     printf("  client memory at its defaults: %.1f MiB\n", (double)bytes / (1 << 20));
     CHECK(rp_client_open(&client, aligned_alloc(64, bytes), bytes, &options,
