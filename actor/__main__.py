@@ -16,7 +16,7 @@ import torch
 
 from actor.actor import Actor
 from actor.bounds import Ahead, ahead_of
-from actor.envs import action_count, check_playable, generator, make_envs
+from actor.envs import action_count, check_playable, generator, make_envs, seed_of_life
 from actor.ledger import Ledger
 from actor.patient import Patient
 from learner import options
@@ -39,10 +39,11 @@ class Program:
         self.args, self.settings, self.stop = args, settings, stop
         self.name = name = f"actor-{args.number}"
         self.run = options.begin_run(name, COMMAND, args, settings)
+        self.seed = seed_of_life(args.seed, self.run.life)
         self.progress = Progress()
         self.envs = make_envs(settings.env, settings.envs, protocol=settings.protocol)
         self.ledger = Ledger(args.run / f"{name}.ledger") if args.ledger else None
-        self.rng = generator("train", args.seed, PULL_INDEX + args.number)
+        self.rng = generator("train", self.seed, PULL_INDEX + args.number)
         self.client: Client | None = None
         self.actor: Actor | None = None
         self.version = 0
@@ -82,9 +83,13 @@ class Program:
                 preset=self.settings,
                 number=self.args.number,
                 actors=self.settings.actors,
-                seed=self.args.seed,
+                seed=self.seed,
                 writer=writer,
+                env_steps=self.run.last_step,
             )
+            self.logged_steps = self.actor.env_steps
+            if self.run.life:
+                self.say(f"start {self.run.life + 1} of this run: from step {self.run.last_step}")
         else:
             self.actor.restart(writer)
         self.version = 0

@@ -46,6 +46,7 @@ class Actor:
         actors: int,
         seed: int,
         writer: Any,
+        env_steps: int = 0,
     ) -> None:
         self.envs, self.spec, self.network, self.preset = envs, spec, network, preset
         self.count, self.number, self.seed = envs.num_envs, number, seed
@@ -59,7 +60,8 @@ class Actor:
             for column in spec.group("observation")
         }
         self.phases = Phases()
-        self.env_steps = 0
+        self.env_steps = env_steps  # those of earlier lives are counted
+        self.fresh = True
         self.episodes = 0
         self.learner_step = -1  # of the weights in use; -1 = its own first ones
         self.returns: deque[float] = deque(maxlen=RETURNS_KEPT)
@@ -71,8 +73,8 @@ class Actor:
         self.writer = writer
         self.window = Window(self.count, self.preset.n, self.preset.gamma, self.preset.reward_clip)
         seeds = train_seeds(self.seed, self.number, self.count)
-        fresh = self.env_steps == 0
-        self.observation, _ = self.envs.reset(seed=seeds if fresh else None)
+        self.observation, _ = self.envs.reset(seed=seeds if self.fresh else None)
+        self.fresh = False
         self.autoreset.restart()
         self._push_frames(self.observation, np.ones(self.count, np.bool_))
         self.episode_return = np.zeros(self.count)

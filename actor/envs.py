@@ -96,6 +96,11 @@ def make_envs(env_id: str, count: int, *, protocol: str = "sticky") -> VectorEnv
     return SyncVectorEnv([lambda: make_env(env_id) for _ in range(count)])
 
 
+def seed_of_life(seed: int, life: int) -> int:
+    """The seed of a program's start number `life`: no life repeats another's episodes."""
+    return seed if life == 0 else int(np.random.SeedSequence([seed, life]).generate_state(1)[0])
+
+
 def train_seeds(seed: int, actor: int, count: int) -> list[int]:
     """The reset seeds of actor number `actor`, one an environment."""
     return [seed_for("train", seed, actor * count + i) for i in range(count)]

@@ -173,6 +173,7 @@ def begin_run(name: str, command: str, args: Common, settings: Preset) -> Run:
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}
     shown = {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
     run = Run(args.run, name, shown, tensorboard=args.tensorboard, wandb=args.wandb)
+    run.event(event="began")  # at once, so that the next life knows of this one
     save(args.run / f"config-{name}.toml", command, values)
     return run
 

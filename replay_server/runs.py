@@ -2,7 +2,10 @@
 
     RUN/config-NAME.toml    every option of program NAME as it was resolved (runfile.py)
     RUN/metrics.jsonl       one JSON object a line, of all programs, flushed as it is written:
-                            "time" in seconds since 1970, "program", "step", scalars by name
+                            "time" in seconds since 1970, "program", "life", "step", scalars by
+                            name; life n+1 of a program goes on in the folder of life n: an actor
+                            at the last step told, a learner at its checkpoint's, so that of two
+                            lines of a learner's step the one of the later life counts
     RUN/tensorboard/NAME/   the same scalars as event files, for TensorBoard
     RUN/checkpoints/        the learner's
     RUN/summary.json        written by whoever judges the run
@@ -58,7 +61,11 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
 
 
 class Run:
-    """One program's part of a run folder; `arguments` are what wandb shows of the run."""
+    """One program's part of a run folder; `arguments` are what wandb shows of the run.
+
+    life         how often the program was started with this folder before
+    last_step    the largest step it told of in those lives, 0 without one
+    """
 
     def __init__(
         self,
@@ -71,6 +78,9 @@ class Run:
     ) -> None:
         self.folder, self.name = folder, name
         folder.mkdir(parents=True, exist_ok=True)
+        before = read_metrics(folder, name)
+        self.life = 1 + max((line.get("life", 0) for line in before), default=-1)
+        self.last_step = max((line.get("step", 0) for line in before), default=0)
         self.wandb = WandbRun(folder, name, arguments) if wandb else None
         self.events = None
         if tensorboard:
@@ -101,7 +111,7 @@ class Run:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in values.items()
         }
-        line = json.dumps({"time": now, "program": self.name, **shown}) + "\n"
+        line = json.dumps({"time": now, "program": self.name, "life": self.life, **shown}) + "\n"
         os.write(self.file, line.encode())
 
     def close(self) -> None:

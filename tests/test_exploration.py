@@ -8,7 +8,7 @@ from environments import ScriptedEnv
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from actor.envs import action_count, make_envs, seed_for, train_seeds
+from actor.envs import action_count, make_envs, seed_for, seed_of_life, train_seeds
 from actor.exploration import EpsilonGreedy, epsilons, epsilons_of
 from actor.window import Window
 from learner import dqn
@@ -52,6 +52,9 @@ def test_seeds_of_different_purposes_never_meet():
     seen = {seed_for(p, s, i) for p in purposes for s in (0, 1, 2**32 - 1) for i in range(50)}
     assert len(seen) == 4 * 3 * 50
     assert set(train_seeds(1, 0, 8)).isdisjoint(train_seeds(1, 1, 8))
+    lives = [seed_of_life(1, life) for life in range(5)]
+    assert lives[0] == 1 and len(set(lives)) == 5
+    assert set(train_seeds(lives[0], 0, 8)).isdisjoint(train_seeds(lives[1], 0, 8))
     for seed, index in [(-1, 0), (2**32, 0), (0, -1), (0, 2**24)]:
         with pytest.raises(ValueError, match="at most"):
             seed_for("train", seed, index)

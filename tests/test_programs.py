@@ -140,6 +140,8 @@ def test_three_programs_survive_each_other(programs):
     programs.start_actor()
     programs.grow("actor-0", "step", by=300)
     assert programs.counters()["steps_committed"] > before["steps_committed"]
+    steps = programs.values("actor-0", "step")
+    assert steps == sorted(steps), "the actor's second life goes on where the first was"
 
     checkpoints = programs.folder / "checkpoints"
     programs.until(lambda: list(checkpoints.glob("*.json")), "a checkpoint")
@@ -148,6 +150,9 @@ def test_three_programs_survive_each_other(programs):
     programs.grow("learner", "step", by=20)
     resumed = re.search(r"resumed from \S+: learner step (\d+)", programs.said("learner"))
     assert resumed and int(resumed[1]) > 0, programs.said("learner")
+    lines = [line for line in read_metrics(programs.folder, "learner") if "step" in line]
+    first = next(line for line in lines if line["life"] == 1)
+    assert first["step"] >= int(resumed[1]), "its checkpoint's, told under its own life"
     programs.grow("actor-0", "step", by=300)
 
     for name in ("actor-0", "learner"):
