@@ -406,8 +406,8 @@ static void check_fork(void)
     char address[RP_URL_TEXT_BYTES];
     struct rp_link_options options = {0};
     struct rp_link *link;
-    int held[2], status;
-    CHECK(mkdtemp(path) != NULL && pipe(held) == 0);
+    int held[2], forked[2], status;
+    CHECK(mkdtemp(path) != NULL && pipe(held) == 0 && pipe(forked) == 0);
     snprintf(file, sizeof file, "%s/region", path);
     struct rp_service_options serve = {.region_path = file}, plain = {0};
     struct rp_service *inner = open_service("loopback://inner", &plain);
@@ -418,8 +418,9 @@ static void check_fork(void)
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        char byte;
+        char byte = 0;
         close(held[1]);
+        CHECK(write(forked[1], &byte, 1) == 1);
         CHECK(rp_link_open(&link, "loopback://inner", &options, error) == -RP_SYSTEM, "not here");
         CHECK(rp_service_turn(inner) == -RP_FORKED && rp_service_lost(service) == NULL);
         CHECK(read(held[0], &byte, 1) == 0);
@@ -427,6 +428,10 @@ static void check_fork(void)
         rp_service_close(inner);
         _exit(0);
     }
+    char byte;
+    CHECK(read(forked[0], &byte, 1) == 1); /* it has let go: fork's handlers ran */
+    close(forked[0]);
+    close(forked[1]);
     close(held[0]);
     rp_service_close(service);
     service = open_service(address, &serve);
