@@ -15,7 +15,9 @@ A single `Env` is "disabled" with one environment and no leading axis (mode "sin
 
 A mode that is not the environment's joins the end of one episode to the start of the next, and the
 rows look right. So what contradicts the mode is an error: final observations in `infos` where the
-mode has none, none where it must have them, an episode that ends in a step that nobody took.
+mode has none, none where it must have them, an episode that ends in a step that nobody took. And
+the call after an end is looked at: in next-step mode its observation is the final one, in the modes
+that leave resets to the caller it is not (integers alone may be equal by right: a warning there).
 
 Whatever the mode, what is stored is the same. An episode of T steps is T + 1 rows in one stream:
 
@@ -26,14 +28,16 @@ Whatever the mode, what is stored is the same. An episode of T steps is T + 1 ro
 inside an episode. A closing row after a termination whose final observation is not known is all
 zeros; after a truncation the final observation is needed to bootstrap, so its lack is an error.
 
-`Autoreset` keeps one bit per environment (is the next call a made-up one?) and nothing else: it
-does no I/O and knows no server. What it returns, `Rows`, is what a writer appends: all of
-`columns`, one row to each stream in `streams`; then, for each stream in `ended_streams`, the
-closing row and the end of the episode. `closing` holds observation columns only.
+`Autoreset` keeps one bit per environment (is the next call a made-up one?) and, for one call, the
+closing rows of what just ended: it does no I/O and knows no server. What it returns, `Rows`, is
+what a writer appends: all of `columns`, one row to each stream in `streams`; then, for each stream
+in `ended_streams`, the closing row and the end of the episode. `closing` holds observation columns
+only.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -165,6 +169,10 @@ class Autoreset:
         self.leading = mode != "single"  # callers give the axis of environments; for messages
         self.made_up = np.zeros(count, np.bool_)
         self.any_made_up = False
+        # (environments [E], their closing rows) of the last call, until the next one was looked at
+        self.closed: tuple[np.ndarray, dict[str, np.ndarray]] | None = None
+        self._exact = any(column.dtype.kind == "f" for column in self._observations)
+        self._warned = False
 
     def restart(self, mask: np.ndarray | None = None) -> None:
         """The caller has called `reset` (on those in `mask`): their next step is real.
@@ -174,6 +182,13 @@ class Autoreset:
         still = np.zeros_like(self.made_up)
         if mask is not None:
             still = self.made_up & ~np.asarray(mask, np.bool_)
+        if self.closed is not None:
+            which, closing = self.closed
+            left = np.zeros(len(which), np.bool_)
+            if mask is not None:
+                left = ~np.asarray(mask, np.bool_)[which]
+            kept = {name: rows[left] for name, rows in closing.items()}
+            self.closed = (which[left], kept) if left.any() else None
         self.made_up = still  # a new array: the old one was handed out
         self.any_made_up = bool(still.any())
 
@@ -212,6 +227,8 @@ class Autoreset:
         read. life_lost [B]: also cuts the return, not the episode. extras: the user's own columns.
         Raises SpecError naming column, expected and got, before anything changes.
         """
+        if self.closed is not None:
+            self.look(observation)
         terminated = self._flags("terminated", terminated)
         truncated = self._flags("truncated", truncated)
         cuts = terminated if life_lost is None else terminated | self._flags("life_lost", life_lost)
@@ -258,7 +275,50 @@ class Autoreset:
         if self.mode == "next-step":
             self.made_up = ended
             self.any_made_up = True in ended.tolist()
+        if self.mode != "same-step" and True in ended.tolist():
+            self.closed = (np.flatnonzero(ended), closing)
         return real, ended, closing
+
+    def look(self, observation: Any) -> None:
+        """What the call after an end was given tells whether the mode is the environment's.
+
+        SpecError where it is not, with nothing changed. A closing row of zeros says nothing: it may
+        stand for a final observation that was not known.
+        """
+        which, closing = self.closed
+        flat = self._columns("observation", observation)
+        equal, known = np.ones(len(which), np.bool_), np.zeros(len(which), np.bool_)
+        for column in self._observations:
+            final = _bytes_of(closing[column.name])
+            equal &= (_bytes_of(self._fitted(column, flat[column.name])[which]) == final).all(1)
+            known |= final.any(1)
+        wrong = known & (~equal if self.mode == "next-step" else equal)
+        if wrong.any():
+            self._looked_wrong(int(which[np.argmax(wrong)]))
+        self.closed = None
+
+    def _looked_wrong(self, i: int) -> None:
+        """Environment `i` goes on as the mode does not allow: SpecError, or one warning."""
+        if self.mode == "next-step":
+            raise SpecError(
+                f"environment {i} ended, and the next step was not given its final observation: "
+                "the mode 'next-step' is not this environment's, or its arrays are overwritten by "
+                "step (copy=False); a real step would be lost: hand the environment over "
+                "(client.writer(..., autoreset=envs)), or name its mode; where you reset it by "
+                "hand, say so: writer.restart(mask)"
+            )
+        told = (
+            f"environment {i} ended, and the next step was given its final observation again: "
+            f"nobody reset it, or it resets itself and the mode {self.mode!r} is not its own; made-"
+            "up steps would be stored and items run from one episode into the next: hand the "
+            "environment over (client.writer(..., autoreset=env)), or name its mode; where it was "
+            "reset and starts there, say so: writer.restart(mask)"
+        )
+        if self._exact:
+            raise SpecError(told)
+        if not self._warned:
+            self._warned = True
+            warnings.warn(told, UserWarning, stacklevel=5)
 
     def _contradicted(
         self,
@@ -380,6 +440,11 @@ class Autoreset:
                 f"column {column.name!r}: expected shape {column.shape}, got {np.shape(value)}"
             )
         return fitted(column, np.asarray(value)[None], 1)[0]
+
+
+def _bytes_of(rows: np.ndarray) -> np.ndarray:
+    """[E, *shape] as bytes [E, K], so that equal means bit for bit."""
+    return np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
 
 
 def _is_per_environment(final_observation: Any) -> bool:

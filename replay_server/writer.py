@@ -211,6 +211,8 @@ class Writer:
             self._take_over()
         if self._held or block.steps == block.steps_max:
             self._drain(self.timeout, f"adding {NOT_TAKEN}")
+        if autoreset.closed is not None:
+            autoreset.look(observation)
         laid = NOT_LAID
         if self._laying.usable and life_lost is None and not extras:
             laid = self._lay(observation, action, reward, terminated, truncated)
@@ -397,9 +399,11 @@ class Writer:
     def go_on(self) -> None:
         """Hands over what `add` took, in the thread that adds, and takes one turn of the session.
 
+        Anchors held back for the caller become items: it is waiting for items, perhaps for these.
         What does not work stays, and is told by the writer's own next call.
         """
         if self._owner == get_ident():
+            self._finish_pending()
             with suppress(ReplayError):
                 self._hand_over(0)
         lib.rp_link_settle(self.link.raw, self.table.number, 0)

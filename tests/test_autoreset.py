@@ -11,6 +11,7 @@ from environments import ScriptedEnv, scripted_action, scripted_rows
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+from replay_server import Client, NStep, Server, Table
 from replay_server.autoreset import OPEN, TERMINATED, Autoreset, flags_from_infos, mode_of
 from replay_server.spec import Column, SpecError, spec_from
 
@@ -228,3 +229,84 @@ def test_a_vector_environment_that_does_not_say_its_mode_is_refused():
     with pytest.raises(SpecError, match="autoreset_mode"):
         mode_of(envs)
     envs.close()
+
+
+class Counting(gymnasium.Env):
+    """Episodes of two steps whose observations are (episode, step), never zero, all different."""
+
+    def __init__(self, kind=np.float32):
+        self.observation_space = spaces.Box(0, 10_000, (2,), kind)
+        self.action_space, self.episode, self.at = spaces.Discrete(2), 0, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.episode, self.at = self.episode + 1, 1
+        return self._seen(), {}
+
+    def step(self, action):
+        self.at += 1
+        return self._seen(), 1.0, False, self.at == 3, {}
+
+    def _seen(self):
+        return np.array([self.episode, self.at], self.observation_space.dtype)
+
+
+def play_with(env, mode, resets=False):
+    """One writer told `mode`; what it stored, or raises."""
+    vector = hasattr(env, "num_envs")
+    table = Table("m", step=spec_from(env), plan=NStep(1), capacity=256)
+    with Server([table], "loopback://") as server, Client(server.address) as client:
+        writer = client.writer("m", env.num_envs if vector else None, autoreset=mode)
+        observation, _ = env.reset()
+        try:
+            for _ in range(12):
+                action = np.zeros(env.num_envs, np.int64) if vector else 0
+                after, reward, terminated, truncated, infos = env.step(action)
+                writer.add_step(observation, action, after, reward, terminated, truncated, infos)
+                observation = after
+                if resets and np.any(truncated):
+                    mask = {"reset_mask": truncated} if vector else None
+                    observation, _ = env.reset(options=mask)
+            writer.flush()
+        finally:
+            writer.link.close(1.0)
+        return client.size("m")
+
+
+def counting_vector(mode):
+    return SyncVectorEnv([Counting] * 3, autoreset_mode=mode)
+
+
+def test_made_up_steps_are_never_stored_as_real_ones():
+    for env, mode in [
+        (counting_vector(AutoresetMode.NEXT_STEP), "disabled"),
+        (gymnasium.wrappers.Autoreset(Counting()), None),
+        (Counting(), None),
+    ]:
+        with pytest.raises(SpecError, match="was given its final observation again"):
+            play_with(env, mode)
+
+
+def test_real_steps_are_never_lost_as_made_up_ones():
+    with pytest.raises(SpecError, match="was not given its final observation"):
+        play_with(counting_vector(AutoresetMode.DISABLED), "next-step", resets=True)
+
+
+def test_the_right_modes_go_on_after_an_end():
+    assert play_with(counting_vector(AutoresetMode.NEXT_STEP), "next-step") == 3 * 8
+    assert play_with(counting_vector(AutoresetMode.DISABLED), "disabled", resets=True) == 3 * 12
+    assert play_with(Counting(), None, resets=True) == 12
+
+
+def test_equal_integers_are_a_warning_because_they_may_be_equal_by_right():
+    with pytest.warns(UserWarning, match="was given its final observation again") as told:
+        assert play_with(Counting(np.int64), None) == 11
+    assert len(told) == 1
+
+
+def test_a_restart_says_that_the_environment_starts_where_it_ended():
+    same = np.full((2, 3), 7, np.float32)
+    reset, _ = one_step("disabled", next_observation=same)
+    with pytest.raises(SpecError, match="environment 0 ended"):
+        reset.look(same)
+    reset.restart(np.array([True, False]))
+    assert reset.closed is None

@@ -88,6 +88,7 @@ class Calls:
         self.spec, self.streams, self.mode = spec, streams, mode
         self.rng = np.random.default_rng(seed)
         self.over = np.zeros(streams, np.bool_)  # of the step before: what a reset follows
+        self.following = None  # what the step before returned; the next one is chosen from it
 
     def observation(self):
         """Of all environments; now and then with odd strides, or as lists."""
@@ -120,9 +121,12 @@ class Calls:
         rng, single = self.rng, self.mode == "single"
         lead = () if single else (self.streams,)
         action = self.spec["action"]
-        following = self.observation()
+        given, following = self.observation(), self.observation()
+        if self.mode == "next-step" and self.over.any():
+            given = self.following
+        self.following = following
         step = {
-            "observation": self.observation(),
+            "observation": given,
             "action": rng.integers(0, 9, (*lead, *action.shape)).astype(action.dtype),
             "reward": rng.normal(size=lead),
             "terminated": self.flags(0.08),
