@@ -57,7 +57,9 @@ class Program:
     def connect(self) -> None:
         """A session, a writer and an actor on it; environments restart with the session."""
         self.client = connect(self.args.server, self.args.patience, self.stop, self.progress.say)
-        spec = self.client.table(self.args.table).spec
+        table = self.client.table(self.args.table)
+        table.expect_transitions(self.settings.n, self.settings.stack)
+        spec = table.spec
         writer = self.client.writer(
             self.args.table,
             autoreset=self.envs,

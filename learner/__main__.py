@@ -63,7 +63,9 @@ class Program:
     def connect(self) -> None:
         """A session; at the first one the nets, which need the table's spec."""
         self.client = connect(self.args.server, self.args.patience, self.stop, self.progress.say)
-        spec = self.client.table(self.args.table).spec
+        table = self.client.table(self.args.table)
+        table.expect_transitions(self.settings.n, self.settings.stack)
+        spec = table.spec
         if self.learner is None:
             self.build(spec)
         self.publish()
@@ -262,6 +264,12 @@ def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
         except ConfigError as error:
             parser.error(f"--resume {resume}: no run to go on from ({error})")
         given = {**before, "run": resume, **given}
+        was, now = before.get("optimizer"), given.get("optimizer")
+        if was is not None and was != now and checkpoint.latest(resume / "checkpoints"):
+            parser.error(
+                f"--optimizer {now}: the checkpoints of {resume} are {was}'s and hold nothing "
+                "another optimizer goes on from; leave it away, or begin another run with --run"
+            )
     args, settings = options.checked(options.Train, parser, given, check_playable)
     if resume is None and (args.run / f"config-{NAME}.toml").exists():
         parser.error(

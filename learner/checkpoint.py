@@ -126,14 +126,23 @@ def restore_training(
     target: nn.Module,
     optimizer: torch.optim.Optimizer,
 ) -> None:
-    """The inverse of `training_tensors`; WeightsError where the networks do not fit."""
+    """The inverse of `training_tensors`.
+
+    WeightsError, with nothing changed, where another optimizer wrote it, or where the networks do
+    not fit.
+    """
+    groups = document["optimizer_groups"]
+    if any(set(group) != set(optimizer.param_groups[0]) for group in groups):
+        raise WeightsError(
+            f"the checkpoint is another optimizer's, not one of {type(optimizer).__name__}: go on "
+            "with the optimizer it was made with, or begin another run"
+        )
     load_into(online, part(tensors, "online"))
     load_into(target, part(tensors, "target"))
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in part(tensors, "optimizer").items():
         i, entry = name.split("/", 1)
         state.setdefault(int(i), {})[entry] = tensor
-    groups = document["optimizer_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
     torch.set_rng_state(tensors["generator/torch"])
 

@@ -111,6 +111,15 @@ class Learner:
         return tensors, {**document, "learner_step": self.step}
 
     def restore(self, tensors: dict[str, torch.Tensor], document: dict[str, Any]) -> None:
-        """Continues from `state`; WeightsError where the networks do not fit."""
+        """Continues from `state`, with this preset's learning rate and epsilon.
+
+        WeightsError where the networks do not fit, or another optimizer wrote it.
+        """
+        options = {
+            name: [group[name] for group in self.optimizer.param_groups] for name in ("lr", "eps")
+        }
         checkpoint.restore_training(tensors, document, self.online, self.target, self.optimizer)
+        for name, values in options.items():
+            for group, value in zip(self.optimizer.param_groups, values, strict=True):
+                group[name] = value
         self.step = int(document["learner_step"])

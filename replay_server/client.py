@@ -187,7 +187,7 @@ class Client:
     def can_sample(self, table: str, count: int) -> bool:
         """Whether a batch of `count` would be drawn at once, as far as this moment tells."""
         raw = self._table_info(table, self.timeout)
-        if raw.count < max(1, raw.min_size):
+        if raw.count == 0 or raw.inserted < raw.min_size:
             return False
         if raw.samples_per_insert == 0.0:
             return True
@@ -503,8 +503,11 @@ class Client:
         told += [writer.weights_version for writer in list(self._writers) if not writer.closed]
         return max(told)
 
-    def publish_weights(self, weights: bytes, timeout: float | None = None) -> int:
-        """Makes `weights` the newest version for everyone; the number the server gave it."""
+    def publish_weights(self, weights: Any, timeout: float | None = None) -> int:
+        """Makes `weights` the newest version for everyone; the number the server gave it.
+
+        bytes, or any buffer: an array travels as its bytes in C order.
+        """
         return self._weights.publish(weights, self.timeout if timeout is None else timeout)
 
     def pull_weights(

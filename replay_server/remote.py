@@ -13,6 +13,7 @@ import numpy as np
 from . import _native
 from ._native import ffi, lib
 from .errors import ConfigError, SpecMismatch
+from .plans import NStep
 from .spec import Spec
 from .table import Layout
 
@@ -74,6 +75,16 @@ class RemoteTable:
                 f"table {self.name!r} holds {self.capacity} steps; with {streams} streams in turn "
                 f"an item's {reach + 1} rows lie over {reach * streams + 1}, so the first is "
                 "overwritten before the last comes: serve a larger capacity, or write fewer streams"
+            )
+
+    def expect_transitions(self, n: int, stack: int) -> None:
+        """ConfigError where the first plan is an NStep of another n or stack; other plans pass."""
+        plan = next(iter(self.plans.values()))
+        if isinstance(plan, NStep) and (plan.n, plan.stack) != (n, stack):
+            raise ConfigError(
+                f"table {self.name!r} stores windows of n = {plan.n}, stack = {plan.stack}; this "
+                f"program was started with n = {n}, stack = {stack}: give both the same, here "
+                "(--n, --stack) or in the server's table"
             )
 
     def same(self, raw: Any, incarnation: int) -> bool:

@@ -7,6 +7,8 @@ anew, PULLS_MAX times at most.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from . import _native
@@ -17,14 +19,24 @@ FIRST_BYTES = 1 << 20
 PULLS_MAX = 8
 
 
+def flat_bytes(weights: Any) -> memoryview:
+    """The bytes of a buffer, whatever its elements are; ConfigError where it is none."""
+    try:
+        view = memoryview(weights)
+        return view.cast("B") if view.contiguous and view.nbytes else memoryview(view.tobytes())
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"weights: expected bytes or a buffer of them ({error})") from error
+
+
 class Weights:
     """The weights as one client's session sees them."""
 
     def __init__(self, link: Link) -> None:
         self._link, self._room = link, FIRST_BYTES
 
-    def publish(self, weights: bytes, timeout: float) -> int:
+    def publish(self, weights: Any, timeout: float) -> int:
         """Makes `weights` the newest version for everyone; the number the server gave it."""
+        weights = flat_bytes(weights)
         if len(weights) == 0:
             raise ConfigError("the weights are 0 bytes; expected at least 1")
         memory, version = ffi.from_buffer("uint8_t[]", weights), ffi.new("uint64_t *")

@@ -178,6 +178,44 @@ def test_a_full_disk_is_a_sentence(served, tmp_path):
     assert not folder.exists() or not list(folder.iterdir())
 
 
+def test_a_resumed_run_takes_the_options_given_anew(served, tmp_path):
+    """Given a run of Adam, gone on from with another learning rate, then with another optimizer.
+    Expect the rate in the next checkpoint; then one sentence, before any file is written."""
+    assert learn(served.address, tmp_path, "--updates", "5").returncode == 0
+    more = ("--resume", tmp_path, "--updates", "10", "--learning-rate", "0.01")
+    ended = learn(served.address, tmp_path, *more)
+    assert ended.returncode == 0, ended.stderr
+    newest = checkpoint.latest(tmp_path / "checkpoints")
+    assert json.loads(newest.read_text())["optimizer_groups"][0]["lr"] == 0.01
+    config = (tmp_path / "config-learner.toml").read_bytes()
+    ended = learn(served.address, tmp_path, "--resume", tmp_path, "--optimizer", "rmsprop")
+    assert ended.returncode == 2 and "Traceback" not in ended.stderr, ended.stderr
+    assert "--optimizer rmsprop" in ended.stderr
+    assert (tmp_path / "config-learner.toml").read_bytes() == config
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused_with_nothing_changed():
+    """Given Adam's state for a learner with RMSprop. Expect WeightsError, and its weights kept."""
+    wrote = Learner(spec=SPEC, actions=2, preset=SETTINGS, seed=3)
+    wrote.learn(batch_of(np.random.default_rng(3)))
+    other = Learner(spec=SPEC, actions=2, preset=changed(SETTINGS, optimizer="rmsprop"), seed=4)
+    before = other.weights()
+    with pytest.raises(WeightsError, match="another optimizer"):
+        other.restore(*wrote.state())
+    assert other.weights() == before
+
+
+def test_another_n_than_the_tables_is_refused_at_connect(served, tmp_path):
+    """Given a table of NStep(3), a learner and an actor of n = 5. Expect both numbers, code 2."""
+    learner = learn(served.address, tmp_path / "l", "--updates", "5", "--n", "5")
+    command = [sys.executable, "-m", "actor", "--server", served.address, "--n", "5"]
+    command += ["--run", str(tmp_path / "a"), "--env-steps", "200", "--no-tensorboard"]
+    actor = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    for ended in (learner, actor):
+        assert ended.returncode == 2 and "Traceback" not in ended.stderr, ended.stderr
+        assert "n = 3" in ended.stderr and "n = 5" in ended.stderr, ended.stderr
+
+
 def test_a_nan_in_the_table_ends_the_learner_before_it_learns_it(served, tmp_path):
     """Given one observation of NaN among good ones. Expect a sentence that names keys, exit code 2,
     and a newest checkpoint that is finite."""
