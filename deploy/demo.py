@@ -13,7 +13,6 @@ unless there is no mark to reach (as for Atari).
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 import tempfile
 import time
@@ -201,6 +200,14 @@ def _shown(mean_return: float | None) -> str:
     return "    -" if mean_return is None else f"{mean_return:5.1f}"
 
 
+def _judged(summary: Mapping[str, Any]) -> str:
+    """How well the solved network plays, and after how long, for a person."""
+    mean, seconds = summary["eval_return_mean"], summary["train_seconds"]
+    if mean is None:
+        return "no greedy evaluation yet"
+    return f"mean greedy return {mean:.1f}" + (f" after {seconds:.1f} s" if seconds else "")
+
+
 def _most(lines: list[dict[str, Any]], name: str) -> float | None:
     """The largest value that was logged under this name."""
     return max((line[name] for line in lines if line.get(name) is not None), default=None)
@@ -250,7 +257,9 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
     if args.solve_at is None:
         args.solve_at = settings.mark
     if (args.run / METRICS).exists():
-        parser.error(f"{args.run} holds a run already; name another folder with --run")
+        parser.error(
+            f"{args.run} holds a run already ({METRICS} is there); name another folder with --run"
+        )
     if args.transport not in TRANSPORTS:
         close = nearest(args.transport, TRANSPORTS)
         parser.error(f"no transport {args.transport!r}; the nearest is {close!r}")
@@ -290,9 +299,8 @@ def main(argv: list[str] | None = None) -> int:
     else:
         said = "solved" if summary["solved"] else f"not solved in {args.minutes:g} minutes"
         print(
-            f"{said}: mean greedy return {summary['eval_return_mean']}, "
-            f"{summary['env_steps']} steps, {summary['learner_steps']} updates, "
-            f"{json.dumps(summary['train_seconds'])} s"
+            f"{said}: {_judged(summary)}, {summary['env_steps']} steps, "
+            f"{summary['learner_steps']} updates"
         )
     print(f"summary: {folder / 'summary.json'}")
     return 0 if summary["solved"] or aimless else 1

@@ -273,8 +273,8 @@ def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
     args, settings = options.checked(options.Train, parser, given, check_playable)
     if resume is None and (args.run / f"config-{NAME}.toml").exists():
         parser.error(
-            f"{args.run} holds a learner's run already: go on with --resume {args.run}, or name "
-            "another folder with --run"
+            f"{args.run} holds a learner's run already (config-{NAME}.toml): go on with "
+            f"--resume {args.run}, or name another folder with --run"
         )
     return args, settings
 
@@ -309,6 +309,12 @@ def judge(argv: list[str]) -> int:
     """The evaluation program; returns its exit code."""
     args = parse(options.Evaluate, "Greedy episodes of a checkpoint's frozen weights.", argv)
     torch.set_num_threads(1)
+    if not args.checkpoint.exists():
+        print(
+            f"evaluate: {args.checkpoint} does not exist; name a run folder or a checkpoint's JSON",
+            file=sys.stderr,
+        )
+        return 2
     with Progress() as progress:
         try:
             path = checkpoint.of(args.checkpoint)

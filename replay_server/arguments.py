@@ -23,6 +23,7 @@ from typing import Any, NoReturn, TypeVar
 
 Arguments = TypeVar("Arguments")
 NONE = "none"
+SHORT = {"lr": "learning-rate", "batch-size": "batch", "num-envs": "envs", "gpu": "device"}
 
 
 def option(sentence: str, default: Any = dataclasses.MISSING, *, saved: bool = True) -> Any:
@@ -38,8 +39,16 @@ def argument(sentence: str) -> Any:
     return dataclasses.field(metadata={"help": sentence, "positional": True, "saved": False})
 
 
+def _plain(name: str) -> str:
+    return name.lstrip("-").replace("_", "-")
+
+
 def nearest(wrong: str, names: Iterable[str]) -> str:
-    """The one of `names` that is written most like `wrong`."""
+    """The one of `names` that `wrong` is short for, or that is written most like it."""
+    names, meant = list(names), SHORT.get(_plain(wrong))
+    for name in names:
+        if _plain(name) == meant:
+            return name
     return difflib.get_close_matches(wrong, sorted(names), n=1, cutoff=0.0)[0]
 
 

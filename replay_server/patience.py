@@ -77,7 +77,8 @@ def connect(
     address: str, patience_s: float, stop: Stop, say: Callable[[str], None] = print
 ) -> Client:
     """A client of the server at `address`, tried for `patience_s`; NoServer after that."""
-    until = time.monotonic() + patience_s
+    begin = time.monotonic()
+    until = begin + patience_s
     said = False
     while True:
         try:
@@ -85,7 +86,12 @@ def connect(
         except ReplayError as error:
             if not lost_contact(error):
                 raise
-            if time.monotonic() >= until or stop.asked:
+            if stop.asked:
+                waited = time.monotonic() - begin
+                raise NoServer(
+                    f"stopped after {waited:.0f} s; no server had answered at {address}"
+                ) from error
+            if time.monotonic() >= until:
                 raise NoServer(
                     f"no server answered at {address} within {patience_s:g} s: start one there, "
                     "or wait longer (--patience)"

@@ -15,6 +15,7 @@ import pytest
 import torch
 from environments import ChainEnv
 
+from deploy.demo import _judged
 from replay_server import (
     Client,
     ClosedError,
@@ -29,6 +30,7 @@ from replay_server import (
     UnknownTable,
     spec_from,
 )
+from replay_server.patience import NoServer, Stop, connect
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = Spec((Column("observation", np.float32, (2,)), Column("reward", np.float32)))
@@ -201,6 +203,8 @@ def run(*arguments, folder):
         (("replay_server", "serve", "large.toml"), "capacity is 100000000000; expected a whole"),
         (("actor", "--number", "1"), "there are 1 actors, numbered from 0: say --actors 2"),
         (("deploy", "demo", "--env", "Pendulum-v1"), "DQN needs a Discrete action space"),
+        (("actor", "--lr", "0.1"), "no option --lr; the nearest is --learning-rate"),
+        (("learner", "evaluate", "runs/x"), "runs/x does not exist; name a run folder"),
         (
             ("actor", "--server", "udp://127.0.0.1:9", "--patience", "0.1"),
             "no server answered at udp://127.0.0.1:9 within 0.1 s",
@@ -244,3 +248,19 @@ def test_nstep_is_still_transitions():
                     next_observation=np.int64(1),
                 )
         assert client.sample("main", 4).transitions(0.99).rewards.shape == (4,)
+
+
+def test_a_wait_that_is_ended_says_so():
+    """Given a program asked to stop while no server answers. Expect that, and no other advice."""
+    stop = Stop()
+    stop.event.set()
+    with pytest.raises(NoServer, match=r"stopped after \d+ s; no server had answered at udp://"):
+        connect("udp://127.0.0.1:9", 600.0, stop)
+
+
+def test_the_demo_says_what_was_judged():
+    """Given no evaluation, and one with many digits. Expect words, and one digit."""
+    nothing = {"eval_return_mean": None, "train_seconds": None}
+    assert _judged(nothing) == "no greedy evaluation yet"
+    judged = {"eval_return_mean": 487.123456, "train_seconds": 61.23456}
+    assert _judged(judged) == "mean greedy return 487.1 after 61.2 s"

@@ -101,6 +101,7 @@ def test_an_option_has_one_type_everywhere():
 
 
 MISTAKES = [
+    ("lr = 1", "no option 'lr'; the nearest is 'learning_rate'"),
     ("learning_rat = 1", "no option 'learning_rat'; the nearest is 'learning_rate'"),
     ("learning_rate = 'fast'", 'learning_rate is "fast"; expected a number'),
     ("batch = 2.5", "batch is 2.5; expected an integer"),
