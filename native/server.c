@@ -180,21 +180,32 @@ static void begin_turn(struct rp_server *server, uint64_t now_ns) {
     rp_credit_lapse(server);
 }
 
+/* Tells a standstill from a silence. A gap that follows while one is still being heard begins no
+ * new time, so that no rhythm of turns holds silence off for ever. */
+static void mind_gap(struct rp_server *server, uint64_t now_ns) {
+    uint64_t gap_ns = now_ns - server->turned_ns;
+    uint64_t most_ns = RP_GAP_MS * 1000000ull;
+    uint64_t spent_ns = gap_ns < most_ns ? gap_ns : most_ns;
+    uint32_t idle_ms = server->limits.idle_ms;
+    if (server->unheard_ns > 0) {
+        server->unheard_ns -= spent_ns < server->unheard_ns ? spent_ns : server->unheard_ns;
+    } else if (gap_ns > most_ns) {
+        server->unheard_ns = (idle_ms < RP_HEAR_MS ? idle_ms : RP_HEAR_MS) * 1000000ull;
+    }
+    server->turned_ns = now_ns;
+}
+
 /* What no datagram asks for: who was silent for too long is given up, with all that it holds. At
  * most RP_TICK_SESSIONS looks and RP_EXPIRED_MAX closes; lapsed credit was taken back as the turn
  * began, and lapsed places go when those who wait are looked at. Pins and assemblies of weights
  * hold nobody up beyond their time and need no visit. */
 static void tick(struct rp_server *server) {
     server->tick_ns = server->now_ns + RP_TICK_MS * 1000000ull;
-    server->tick_bursts = 0;
     rp_session_expire(server, RP_TICK_SESSIONS);
 }
 
-static int tick_due(struct rp_server *server, uint64_t now_ns, uint32_t received) {
-    if (now_ns < server->tick_ns) {
-        return 0;
-    }
-    return received < RP_BURST || ++server->tick_bursts > RP_TICK_BURSTS;
+static int tick_due(const struct rp_server *server, uint64_t now_ns) {
+    return now_ns >= server->tick_ns && rp_server_may_give_up(server);
 }
 
 /* Receives, serves and answers a burst; then does what time asks for, also where nothing came. */
@@ -203,7 +214,10 @@ static uint32_t take_turn(struct rp_turn *turn, uint64_t now_ns) {
     const struct rp_transport *transport = rp_port_transport(turn->port);
     struct rp_packet received[RP_BURST];
     uint32_t count = transport->rx_burst(turn->port, received, RP_BURST);
-    int due = tick_due(server, now_ns, count);
+    if (count == 0) {
+        server->unheard_ns = 0; /* the port is empty: who is silent now is silent */
+    }
+    int due = tick_due(server, now_ns);
     if (count > 0 || due) {
         begin_turn(server, now_ns);
     }
@@ -223,9 +237,10 @@ static uint32_t take_turn(struct rp_turn *turn, uint64_t now_ns) {
 
 uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns) {
     struct rp_turn turn;
+    mind_gap(server, now_ns);
     if (!rp_serve_begin(&turn, server, port)) {
         /* no room for a single answer: what waits to be received goes on waiting, time does not */
-        if (tick_due(server, now_ns, 0)) {
+        if (tick_due(server, now_ns)) {
             begin_turn(server, now_ns);
             tick(server);
         }

@@ -278,6 +278,7 @@ struct rp_server *rp_region_open(void *memory, const uint8_t entropy[32], uint64
     server->region = region;
     server->limits = *limits;
     server->now_ns = now_ns;
+    server->turned_ns = now_ns;
     memcpy(server->id_key, entropy, sizeof server->id_key);
     memcpy(server->cookie_key, entropy + sizeof server->id_key, sizeof server->cookie_key);
     at += rounded(sizeof *server);

@@ -33,10 +33,12 @@ enum rp_server_limits {
     RP_COOKIE_PERIOD_S = 64,
     RP_NOTE_MS = 3000,    /* a waiting request not asked for again for so long loses its place */
     RP_PROMISE_MS = 1000, /* and so does one that was told to come again, at the earliest */
-    /* Time's own work is due so often. It is put off by full bursts, so many at most: who spoke
-     * while the server stood still is heard before anybody is given up. */
-    RP_TICK_MS = 100,
-    RP_TICK_BURSTS = 64,
+    RP_TICK_MS = 100, /* time's own work is due so often */
+    /* Two turns that lie further apart: the server stood still, and who spoke meanwhile waits in
+     * the port. Nobody is given up before the port was found empty, or so much more time of turns
+     * was spent on hearing them; a gap counts as RP_GAP_MS of it. */
+    RP_GAP_MS = 2 * RP_TICK_MS,
+    RP_HEAR_MS = 1000,
     RP_TICK_SESSIONS = 256, /* sessions it looks at */
     RP_EXPIRED_MAX = 8,     /* sessions given up at once */
     RP_RELEASES_MAX = 64,   /* waiting requests a turn lets on; the next one goes on with them */
@@ -165,8 +167,9 @@ struct rp_server {
 
     uint64_t now_ns;
     uint64_t tick_ns;    /* when time's own work is due again */
+    uint64_t turned_ns;  /* when the last turn began */
+    uint64_t unheard_ns; /* time of turns until silence counts again; 0: it counts */
     uint32_t tick_next;  /* the session it looks at next */
-    uint32_t tick_bursts; /* that have put it off */
     uint64_t turn;
     uint32_t turn_sessions;      /* answered in this turn, and in the one before */
     uint32_t turn_sessions_last;
@@ -181,6 +184,12 @@ struct rp_server {
 
 static inline void rp_server_count(struct rp_server *server, enum rp_counter counter) {
     server->counters[counter]++;
+}
+
+/* May who is silent be given up now: a session, a place in a queue, a promise? Not while what came
+ * as the server stood still may wait in the port. */
+static inline int rp_server_may_give_up(const struct rp_server *server) {
+    return server->unheard_ns == 0;
 }
 
 /* ---- server_region.c: where things lie ---- */

@@ -236,6 +236,9 @@ void rp_session_close(struct rp_server *server, uint32_t index) {
 
 uint32_t rp_session_expire(struct rp_server *server, uint32_t looks) {
     uint32_t count = 0;
+    if (!rp_server_may_give_up(server)) {
+        return 0;
+    }
     looks = looks < server->limits.sessions_max ? looks : server->limits.sessions_max;
     for (uint32_t i = 0; i < looks && count < RP_EXPIRED_MAX; i++) {
         uint32_t index = server->tick_next;

@@ -118,7 +118,8 @@ void rp_session_move(struct rp_server *server, uint32_t index, const struct rp_p
 /* Closes its writers, drops its notes and credit, and frees it. */
 void rp_session_close(struct rp_server *server, uint32_t index);
 /* Looks at `looks` sessions, from where the last call ended, and closes those that have been silent
- * longer than idle_ms, RP_EXPIRED_MAX at most. Returns how many. */
+ * longer than idle_ms, RP_EXPIRED_MAX at most and none where rp_server_may_give_up says no. Returns
+ * how many. */
 uint32_t rp_session_expire(struct rp_server *server, uint32_t looks);
 /* A fresh volatile half, at open and at attach. */
 void rp_session_line(struct rp_server *server, uint32_t index);

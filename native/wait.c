@@ -129,6 +129,9 @@ static int lapse(struct rp_server *server, enum rp_wait_kind kind, uint32_t tabl
 
 void rp_wait_lapse(struct rp_server *server, enum rp_wait_kind kind, uint32_t table) {
     const struct rp_queue *queue = &server->waiting[kind][table];
+    if (!rp_server_may_give_up(server)) {
+        return;
+    }
     while (lapse(server, kind, table, queue->first)
            || lapse(server, kind, table, queue->unpromised)) {
     }

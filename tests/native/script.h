@@ -17,6 +17,7 @@
 #include "crc32c.h"
 #include "flow.h"
 #include "server.h"
+#include "server_state.h"
 #include "table.h"
 
 #define SCRIPT_UNUSED __attribute__((unused))
@@ -33,6 +34,7 @@ struct script_port { /* a port whose network is two arrays */
     struct rp_port_base base;
     struct script_datagram in[SCRIPT_IN_MAX];
     uint32_t in_count;
+    uint32_t in_most; /* a burst brings, unless 0 */
     struct script_datagram out[SCRIPT_OUT_MAX];
     uint32_t out_count;
     uint8_t *send; /* RP_BURST buffers of mtu bytes */
@@ -76,6 +78,7 @@ static uint32_t script_rx_burst(struct rp_port *opaque, struct rp_packet *packet
 {
     struct script_port *port = (void *)opaque;
     count = count < port->in_count ? count : port->in_count;
+    count = port->in_most > 0 && port->in_most < count ? port->in_most : count;
     for (uint32_t i = 0; i < count; i++) {
         packets[i] = (struct rp_packet){.data = port->in[i].data, .size = port->in[i].size,
                                         .peer = port->in[i].peer, .token = i};
@@ -261,7 +264,15 @@ SCRIPT_UNUSED static uint64_t script_counter(const struct script *script, enum r
     return rp_server_counters(script->server)[counter];
 }
 
+/* Time passes in turns that receive nothing and are due for nothing. */
 SCRIPT_UNUSED static void script_later(struct script *script, uint64_t ms)
+{
+    script->now_ns += ms * 1000000;
+    script->server->turned_ns = script->now_ns;
+}
+
+/* Time passes and no turn is taken: the server stands still. */
+SCRIPT_UNUSED static void script_stand_still(struct script *script, uint64_t ms)
 {
     script->now_ns += ms * 1000000;
 }

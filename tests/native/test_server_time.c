@@ -322,33 +322,108 @@ static void situation_many(void)
     check_group("8 many silent sessions, a few at a time");
 }
 
+static uint16_t answer_to(const struct room *room, uint32_t index)
+{
+    return script_answer(&room->script, index).status;
+}
+
 /* 9. Given a server that stood still for a minute while its sessions went on speaking: their
- *    datagrams wait, more than one burst of them. Expect nobody given up who is heard in them; and
- *    a server that never catches up to give up the silent after 64 bursts all the same. */
+ *    datagrams wait, and bursts bring one or many of them. Expect nobody given up who is heard in
+ *    them; and where the port is never found empty, the silent given up after a second all the
+ *    same, in turns of any rhythm. */
 static void situation_stood_still(void)
 {
     struct room room;
     fresh(&room);
-    script_later(&room.script, 60000);
+    script_stand_still(&room.script, 60000);
     for (uint32_t i = 0; i < RP_BURST + 1; i++) {
         script_put(&room.script, i < RP_BURST ? &room.writer : &room.other, RP_OP_PING, 0, i, NULL,
                    0);
     }
+    room.script.port.in_most = 1; /* as a socket whose first burst asks for one message */
     script_turn(&room.script);
     CHECK(rp_server_sessions(room.script.server) == 3, "not all was received yet");
+    room.script.port.in_most = 0;
+    script_turn(&room.script);
+    CHECK(rp_server_sessions(room.script.server) == 3, "nor is it known that all was");
     script_turn(&room.script);
     CHECK(rp_server_sessions(room.script.server) == 2, "the third is silent");
     CHECK(script_counter(&room.script, RP_COUNT_sessions_expired) == 1);
-    script_later(&room.script, 30001);
-    for (uint32_t turn = 0; turn <= 64; turn++) {
-        for (uint32_t i = 0; i < RP_BURST; i++) {
-            script_put(&room.script, &room.writer, RP_OP_PING, 0, i, NULL, 0);
+    static const struct {
+        uint32_t each_ms, turns;
+    } rhythm[] = {{10, 101}, {300, 6}};
+    for (uint32_t r = 0; r < 2; r++) {
+        pings(&room, &room.other);
+        script_stand_still(&room.script, 30001);
+        for (uint32_t turn = 1; turn <= rhythm[r].turns; turn++) {
+            script_put(&room.script, &room.writer, RP_OP_PING, 0, turn, NULL, 0);
+            script_turn(&room.script);
+            CHECK(rp_server_sessions(room.script.server) == (turn < rhythm[r].turns ? 2 : 1),
+                  "turn %u", turn);
+            script_stand_still(&room.script, rhythm[r].each_ms);
         }
-        script_turn(&room.script);
-        CHECK(rp_server_sessions(room.script.server) == (turn < 64 ? 2 : 1), "turn %u", turn);
+        script_connect(&room.script, &room.other);
+        script_turn(&room.script); /* brings nothing */
     }
     script_close(&room.script);
     check_group("9 who is heard in what waits is not given up");
+}
+
+/* 12. Given every place taken, a server that stood still, and what waits begins with an OPEN, or a
+ *     WRITER, of one more. Expect it refused and nobody given up who is heard behind it; and who is
+ *     silent given up for its repeat, once the port was empty. */
+static void situation_place_after_standstill(void)
+{
+    struct room room;
+    fresh(&room); /* four places, two writers */
+    struct script_client fourth = script_client(4), late = script_client(9);
+    script_connect(&room.script, &fourth);
+    script_writer(&room.script, &room.other, 1, 2);
+    uint64_t cookie = SCRIPT_READ(script_hello(&room.script, &late), struct rp_cookie).cookie;
+    struct rp_open open = {.cookie = cookie, .features = RP_FEATURES_SPOKEN, .mtu = 1400,
+                           .version = RP_VERSION_MAX, .receive_budget = 64};
+    struct rp_writer_request writer = {.streams = 1};
+    script_stand_still(&room.script, 31000);
+    script_put(&room.script, &late, RP_OP_OPEN, 0, late.nonce, &open, sizeof open);
+    script_put(&room.script, &fourth, RP_OP_WRITER, 1, 7, &writer, sizeof writer);
+    script_put(&room.script, &room.writer, RP_OP_PING, 0, 5, NULL, 0);
+    script_put(&room.script, &room.other, RP_OP_PING, 0, 5, NULL, 0);
+    CHECK(script_turn(&room.script) == 4);
+    CHECK(answer_to(&room, 0) == RP_NO_SESSION_FREE && answer_to(&room, 1) == RP_NO_WRITER_FREE);
+    CHECK(answer_to(&room, 2) == RP_OK && answer_to(&room, 3) == RP_OK);
+    script_turn(&room.script);
+    CHECK(script_counter(&room.script, RP_COUNT_sessions_expired) == 1, "the third was silent");
+    CHECK_STATUS(script_say_open(&room.script, &late, cookie), RP_OK);
+    script_close(&room.script);
+    check_group("12 nobody makes room before what waits is heard");
+}
+
+/* 13. Given two samples that wait, a server that stood still for longer than their places last,
+ *     and the second's repeat received before the first's. Expect both places and their order kept;
+ *     and one that is not asked for again gone once the port was empty. */
+static void situation_order_after_standstill(void)
+{
+    struct room room;
+    struct rp_sample four = script_sample(4);
+    fresh(&room);
+    CHECK(sample(&room, &room.other, 1, 4) == RP_BLOCKED);
+    CHECK(sample(&room, &room.third, 1, 4) == RP_BLOCKED);
+    script_stand_still(&room.script, 3100);
+    script_put(&room.script, &room.third, RP_OP_SAMPLE, 1, 1, &four, sizeof four);
+    script_put(&room.script, &room.other, RP_OP_SAMPLE, 1, 1, &four, sizeof four);
+    script_turn(&room.script);
+    CHECK(script_counter(&room.script, RP_COUNT_waits_lapsed) == 0);
+    CHECK(fill(&room, 4) == RP_OK);
+    CHECK(answered(&room, &room.other, RP_OP_SAMPLE, 1, RP_OK), "the first");
+    CHECK(!answered(&room, &room.third, RP_OP_SAMPLE, 1, RP_OK), "not the second");
+    script_turn(&room.script);
+    script_stand_still(&room.script, 3100);
+    pings(&room, &room.third);
+    CHECK(script_counter(&room.script, RP_COUNT_waits_lapsed) == 0);
+    script_turn(&room.script);
+    CHECK(script_counter(&room.script, RP_COUNT_waits_lapsed) == 1);
+    script_close(&room.script);
+    check_group("13 places outlast a standstill, in order");
 }
 
 static struct script_answer cancel(struct room *room, struct script_client *client, uint16_t op,
@@ -449,5 +524,7 @@ int main(void)
     situation_stood_still();
     situation_withdrawn();
     situation_crowd();
+    situation_place_after_standstill();
+    situation_order_after_standstill();
     return check_done("test_server_time");
 }
