@@ -106,7 +106,7 @@ static struct place move_back(const struct rp_table_private *p, struct place at,
 }
 
 /* From where the stream's last create found its anchor, a few links either way; 0 = not there. */
-static uint64_t find_near(const struct rp_table_private *p, const struct rp_hint *hint,
+static uint64_t find_near(struct rp_table_private *p, const struct rp_hint *hint,
                           uint64_t wanted) {
     const struct rp_slot *slot = hint->key != 0 ? rp_alive(p, hint->key) : 0;
     uint64_t step = hint->step;
@@ -114,6 +114,7 @@ static uint64_t find_near(const struct rp_table_private *p, const struct rp_hint
     if (!slot || apart > RP_SKIP_BLOCK) {
         return 0;
     }
+    rp_work_add(p, apart);
     for (; slot && step != wanted; step += step > wanted ? (uint64_t)-1 : 1) {
         slot = step > wanted ? rp_previous(p, slot) : rp_next(p, slot);
     }
@@ -126,7 +127,7 @@ static struct rp_slot *find_step(struct rp_table_private *p, uint32_t writer, ui
     const struct rp_stream *state = rp_stream_at(p, writer, stream);
     struct rp_hint *hint = rp_hint_at(p, writer, stream);
     struct place at = {find_near(p, hint, wanted), wanted};
-    rp_work_add(p, RP_SKIP_BLOCK);
+    rp_work_add(p, 1);
     if (at.key == 0) {
         at = (struct place){rp_alive(p, state->head) ? state->head : 0, state->next_step - 1};
         for (uint32_t moves = 0; at.key != 0 && at.step != wanted; moves++) {
@@ -222,13 +223,26 @@ int rp_writer_check_create(const struct rp_table *table, int writer,
 }
 
 uint32_t rp_writer_create_items(const struct rp_table *table, int writer,
-                                const struct rp_create *create) {
+                                const struct rp_create *creates, uint32_t count,
+                                uint32_t *taken) {
+    struct rp_table_private *p = table->private;
     struct rp_slot *slot;
+    uint32_t items = 0;
+    *taken = count;
     if (table->header->facts.samples_per_insert == 0) {
-        return 1; /* there is no limiter: nobody needs to know, so nothing is looked up */
+        return count; /* there is no limiter: nobody needs to know, so nothing is looked up */
     }
-    int status = resolve(table, (uint32_t)writer, create, &slot);
-    return status == RP_OK || status == RP_NOT_YET;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t at = (p->create_from[writer] + i) % count;
+        if (!rp_work_left(p)) {
+            *taken = i;
+            break;
+        }
+        int status = resolve(table, (uint32_t)writer, &creates[at], &slot);
+        items += status == RP_OK || status == RP_NOT_YET;
+    }
+    p->work = 0; /* the runs have their own */
+    return items;
 }
 
 int rp_writer_create(struct rp_table *table, int writer, const struct rp_create *create) {
@@ -252,6 +266,25 @@ int rp_writer_create(struct rp_table *table, int writer, const struct rp_create 
     }
     rp_store_item(table, (uint32_t)(anchor.slot - p->slots), anchor.behind, anchor.ahead, mass);
     return RP_OK;
+}
+
+void rp_writer_create_all(struct rp_table *table, int writer, const struct rp_create *creates,
+                          uint32_t count, uint32_t taken, uint8_t *statuses) {
+    struct rp_table_private *p = table->private;
+    uint64_t from = p->create_from[writer];
+    uint32_t made = 0;
+    p->work = 0;
+    for (; made < taken && rp_work_left(p); made++) {
+        uint64_t at = (from + made) % count;
+        statuses[at] = (uint8_t)rp_writer_create(table, writer, &creates[at]);
+    }
+    if (made < count) {
+        p->create_from[writer] = (from + made) % count;
+    }
+    for (uint32_t i = made; i < count; i++) {
+        statuses[(from + i) % count] = RP_NOT_YET;
+        table->counters[RP_COUNT_items_not_yet]++;
+    }
 }
 
 /* ---- closing ---- */

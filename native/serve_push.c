@@ -13,6 +13,7 @@ struct push { /* a PUSH whose sizes are known to add up */
     const struct rp_push *head;
     const uint8_t *runs;
     const struct rp_create *creates;
+    uint32_t creates_taken; /* that were counted for the limiter: no others are made */
 };
 
 static const struct rp_run *run_at(const uint8_t *at) {
@@ -97,16 +98,15 @@ static int is_far(const struct rp_table *table, int writer, const struct push *p
     return 0;
 }
 
-static uint64_t new_items(const struct rp_table *table, int writer, const struct push *push) {
+static uint64_t new_items(const struct rp_table *table, int writer, struct push *push) {
     uint64_t items = 0;
     const uint8_t *at = push->runs;
     for (uint32_t i = 0; i < push->head->run_count; i++, at = run_after(at)) {
         items += rp_writer_items(table, writer, run_at(at));
     }
-    for (uint32_t i = 0; i < push->head->create_count; i++) {
-        items += rp_writer_create_items(table, writer, &push->creates[i]);
-    }
-    return items;
+    return items
+           + rp_writer_create_items(table, writer, push->creates, push->head->create_count,
+                                    &push->creates_taken);
 }
 
 /* ---- storing ---- */
@@ -126,9 +126,8 @@ static int store(struct rp_call *call, struct rp_table *table, int writer,
     }
     uint32_t padded = (push->head->create_count + 7u) & ~7u;
     memset(statuses, 0, padded);
-    for (uint32_t i = 0; i < push->head->create_count; i++) {
-        statuses[i] = (uint8_t)rp_writer_create(table, writer, &push->creates[i]);
-    }
+    rp_writer_create_all(table, writer, push->creates, push->head->create_count,
+                         push->creates_taken, statuses);
     struct rp_pushed pushed = {.run_count = push->head->run_count,
                                .create_count = push->head->create_count};
     rp_writer_progress(table, writer, &pushed);

@@ -31,11 +31,15 @@
  * waiting for an earlier step, holes and bare slots, plan segments, scratch.
  *
  * The work of one datagram is bounded, whoever sent it. A unit is a link followed, or an entry or
- * slot looked at. Beyond what it pays for itself (each of its steps and creates once), a PUSH
- * spends at most RP_WORK_MAX units: then a create that would walk is answered NOT_YET, and steps
- * that wait stay where they are until the next PUSH. Finding an anchor takes at most RP_WALK_MAX
- * units, a look into the index RP_BUCKET_MAX. Opening and closing a writer looks at each entry of
- * its window once.
+ * slot looked at. Beyond what it pays for itself (each of its steps and creates once), each pass
+ * over a PUSH spends at most RP_WORK_MAX units: counting its creates for the limiter, storing its
+ * runs, making its creates; so a PUSH at most 3 * RP_WORK_MAX, and with each pass what its last
+ * step or create takes beyond. Then the other creates are answered NOT_YET, and steps that wait
+ * stay where they are until the next PUSH. That one begins with the create where this one ended,
+ * so that who repeats a whole PUSH gets on: what was made before does not use its budget up.
+ * Finding an anchor takes at most RP_WALK_MAX units, a look into the index RP_BUCKET_MAX. Opening
+ * and closing a writer looks at each entry of its window once.
+ *
  * Private to the table's files.
  */
 #ifndef RP_STORE_H
@@ -175,7 +179,7 @@ enum rp_store_limits {
     RP_SKIP_BLOCK = 32, /* steps between two places of a stream that have a skip */
     RP_WALK_MAX = 512, /* links and skips a create follows at most to find its anchor */
     RP_BUCKET_MAX = 16, /* steps that wait under one hash; one more loses its place */
-    RP_WORK_MAX = 1 << 16, /* units a PUSH may spend on what is not its own: see above */
+    RP_WORK_MAX = 1 << 16, /* units a pass of a PUSH may spend on what is not its own: see above */
     RP_HOLES_SHARE = 16, /* of its window: the holes a writer may have before anything arrived */
     RP_BARE_SHARE = 8, /* of the ring: beyond it nobody reserves ahead of what arrived */
     RP_WORK_COMMIT = 16, /* units that committing a step that waited, or losing it, counts for */
@@ -199,8 +203,10 @@ struct rp_table_private {
     uint64_t *done_through; /* [writers_max]: the first sequence that is not done */
     uint64_t *holes; /* [writers_max]: sequences that were reserved and have not arrived */
     uint64_t bare; /* slots of issued keys that hold no committed step: reserved, or given up */
+    uint64_t *create_from; /* [writers_max]: the create, modulo their count, a PUSH begins with */
     uint64_t salt; /* odd; what the index hashes with */
-    uint64_t work; /* units spent since the last check of a run or create */
+    uint64_t work; /* units this pass spent; 0 again with a check of a run or create (so before
+                    * counting), after counting creates, and before making them */
     uint64_t work_total; /* units ever spent: tests look at it */
     uint64_t mass_max;
     uint64_t head; /* of the header, as of the last settle */

@@ -115,7 +115,7 @@ static void derive(struct rp_table *table) {
     p->waiting_items = 0;
     p->rows.key = 0;
     memset(p->hints, 0, (size_t)p->writers_max * p->streams_max * sizeof *p->hints);
-    memset(p->done_through, 0, 2 * p->writers_max * sizeof *p->done_through);
+    memset(p->done_through, 0, 3 * p->writers_max * sizeof *p->done_through);
     p->bare = 0;
     uint64_t issued = p->head - p->capacity;
     for (uint64_t back = 1; back <= p->capacity && back <= issued; back++) {
@@ -157,6 +157,7 @@ static void open_private(struct rp_table *table, const struct rp_table_memory *m
     p->salt = salt | 1;
     p->done_through = (uint64_t *)(local + layout->done);
     p->holes = p->done_through + f->writers_max;
+    p->create_from = p->holes + f->writers_max;
     p->mass_max = rp_tree_mass_max(f->capacity);
     p->writer_bytes = layout->writer_bytes;
     p->capacity = f->capacity;

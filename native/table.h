@@ -145,11 +145,13 @@ uint64_t rp_writer_next(const struct rp_table *table, int writer);
  * included, as many as leave 7 of 8 slots of the ring to steps. Who sends in order never waits.
  * `gaps`: those of a PUSH's runs up to this one, in order. */
 int rp_writer_far(const struct rp_table *table, int writer, uint64_t gaps);
-/* Items a run or create would newly add (0 for repeats), for the limiter's all-or-nothing question.
- */
+/* Items a run would newly add (0 for repeats), for the limiter's all-or-nothing question. */
 uint32_t rp_writer_items(const struct rp_table *table, int writer, const struct rp_run *run);
+/* The same for the creates of a PUSH, of which it may take only some: as many as may be looked up
+ * (store.h), beginning where the last PUSH ended. */
 uint32_t rp_writer_create_items(const struct rp_table *table, int writer,
-                                const struct rp_create *create);
+                                const struct rp_create *creates, uint32_t count,
+                                uint32_t *taken);
 /* Checks a create's stream, flags and priority: 0, -RP_BAD_STREAM, -RP_BAD_ARGUMENT or
  * -RP_BAD_PRIORITY. */
 int rp_writer_check_create(const struct rp_table *table, int writer,
@@ -161,6 +163,10 @@ void rp_writer_run(struct rp_table *table, int writer, const struct rp_run *run,
 /* Creates one item. Returns RP_OK, RP_EXISTS, RP_NOT_YET, RP_OVERWRITTEN, RP_CLOSING_ROW or
  * RP_UNKNOWN_STEP (a positive enum rp_status, as it goes into the answer). */
 int rp_writer_create(struct rp_table *table, int writer, const struct rp_create *create);
+/* Makes those that were taken as far as the work of a PUSH goes, always at least one, with a status
+ * for each; the others are NOT_YET, and the next PUSH begins with them. */
+void rp_writer_create_all(struct rp_table *table, int writer, const struct rp_create *creates,
+                          uint32_t count, uint32_t taken, uint8_t *statuses);
 /* done_through and lost_total of an answer. */
 void rp_writer_progress(const struct rp_table *table, int writer, struct rp_pushed *answer);
 

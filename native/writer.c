@@ -47,6 +47,7 @@ static void forget(struct rp_table_private *p, uint32_t writer) {
     rp_known_clear(p, writer);
     p->done_through[writer] = 0;
     p->holes[writer] = 0;
+    p->create_from[writer] = 0;
 }
 
 int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams) {

@@ -155,8 +155,9 @@ static uint64_t work_done(void) {
     return units;
 }
 
-/* What a datagram may cost: its steps and creates, each at its dearest, and once the window's
- * entries, which may all have waited for it. */
+/* What a datagram may cost: its steps and creates, each at its dearest (a create is looked up
+ * twice, to be counted and to be made), and once the window's entries, which may all have waited
+ * for it. */
 static uint64_t work_allowed(void) {
     uint64_t entries = world->shape.mtu / sizeof(struct rp_create) + world->shape.window;
     return entries * (RP_WALK_MAX / 4 + 2 * RP_BUCKET_MAX + 2 * RP_WORK_COMMIT);

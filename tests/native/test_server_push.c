@@ -1,6 +1,7 @@
 /* Goal: pushes store each step exactly once, whatever the network does to their datagrams, and
  * all of a datagram or nothing of it. Situations read "Given ... Expect ...". */
 #include "script.h"
+#include "store.h"
 
 #include <math.h>
 
@@ -360,6 +361,75 @@ static void situation_holes(void)
     check_group("10 holes of closed writers");
 }
 
+/* 11. Given 60000 steps in a large window, with a limiter and without, and a PUSH as large as can
+ *     be of creates for them, in the order of the steps and in one that jumps, sent again and again
+ *     as it is. Expect that each time it makes one item at least, that all are made in a few, and
+ *     that none costs more than the three passes may. */
+enum { BULK_STEPS = 60000, BULK_MTU = 65504, BULK_RUN = 32 };
+
+/* Sends it; returns how many items there are then. */
+static uint32_t send_bulk(struct script *script, struct script_client *client, uint64_t id)
+{
+    struct rp_table_private *p = rp_server_table(script->server, 1)->private;
+    uint64_t before = p->work_total;
+    struct script_answer answer = script_push(script, client, 1, id, &push);
+    uint64_t spent = p->work_total - before;
+    CHECK_STATUS(answer, RP_OK);
+    CHECK(spent < 3 * (RP_WORK_MAX + RP_WALK_MAX), "%" PRIu64 " units", spent);
+    for (uint32_t i = 0; i < script_push_head(&push)->create_count; i++) {
+        int status = script_created(answer, i);
+        CHECK(status == RP_OK || status == RP_EXISTS || status == RP_NOT_YET);
+    }
+    rp_server_check(script->server);
+    return script_info(script, client, 1).count;
+}
+
+static void bulk(double samples_per_insert, uint64_t stride)
+{
+    struct script script;
+    script_tables(tables);
+    tables[1].capacity = 1 << 17;
+    tables[1].window = 1024;
+    tables[1].plan_count = 2; /* windows: an item is made by a create alone */
+    tables[1].samples_per_insert = samples_per_insert;
+    tables[1].error_max = samples_per_insert > 0 ? 1e6 : 0;
+    config = script_config(tables);
+    config.mtu = BULK_MTU;
+    script_open(&script, &config);
+    struct script_client client = script_client(1);
+    client.mtu = BULK_MTU;
+    script_connect(&script, &client);
+    uint64_t epoch = script_writer(&script, &client, 1, 1).epoch, id = 1;
+    for (uint64_t step = 0; step < BULK_STEPS; step += BULK_RUN) {
+        script_push_begin(&push, epoch);
+        script_push_run(&push, 0, step, step, BULK_RUN, 0);
+        CHECK_STATUS(script_push(&script, &client, 1, ++id, &push), RP_OK);
+    }
+    script_push_begin(&push, epoch);
+    uint32_t creates = (BULK_MTU - RP_HEADER_BYTES - sizeof(struct rp_push)) / 24;
+    for (uint64_t i = 0; i < creates; i++) {
+        script_push_create(&push, 0, 1 + i * stride % (BULK_STEPS - 8), 1.0);
+    }
+    uint32_t items = 0, pushes = 0;
+    while (items < creates) {
+        uint32_t before = items;
+        items = send_bulk(&script, &client, ++id);
+        pushes++;
+        CHECK(items > before && pushes < 16, "%u of %u after %u", items, creates, pushes);
+    }
+    printf("  %u creates in %u PUSHes\n", creates, pushes);
+    script_close(&script);
+}
+
+static void situation_bulk(void)
+{
+    bulk(1.0, 1);
+    bulk(0.0, 1);
+    bulk(1.0, 26543);
+    bulk(0.0, 26543);
+    check_group("11 creates in bulk");
+}
+
 int main(void)
 {
     situation_repeat();
@@ -372,5 +442,6 @@ int main(void)
     situation_kill();
     situation_cut();
     situation_holes();
+    situation_bulk();
     return check_done("test_server_push");
 }

@@ -51,7 +51,8 @@ static uint64_t create(int writer, uint64_t step, int wanted) {
     struct rp_create create = {.step = step, .priority = 1};
     uint64_t before = t.table.private->work_total;
     CHECK(rp_writer_check_create(&t.table, writer, &create) == 0);
-    rp_writer_create_items(&t.table, writer, &create);
+    uint32_t taken;
+    rp_writer_create_items(&t.table, writer, &create, 1, &taken);
     int status = rp_writer_create(&t.table, writer, &create);
     CHECK(status == wanted, "create of step %" PRIu64 ": %s", step, rp_status_name(status));
     return t.table.private->work_total - before;

@@ -231,7 +231,8 @@ static void create_some(uint32_t writer) {
     }
     CHECK(rp_writer_check_create(&walk.fixture.table, (int)writer, &create) == 0);
     int expected = model_create(&model, writer, &create, 0);
-    uint32_t items = rp_writer_create_items(&walk.fixture.table, (int)writer, &create);
+    uint32_t taken;
+    uint32_t items = rp_writer_create_items(&walk.fixture.table, (int)writer, &create, 1, &taken);
     CHECK(items == 1 || (expected != RP_OK && expected != RP_NOT_YET),
           "a new item is not foreseen");
     int status = RP_NOT_YET;
