@@ -14,15 +14,19 @@ Requests that the limiter holds back, or that no answer came to, are posted agai
 caller waits: `timeout` counts from the call of next(), never from the day of the prefetch. Batches
 that were overwritten on their way are counted in `short` and asked for again; only SHORT_IN_A_ROW
 of them in a row are an error. The iteration ends when it is closed, and goes on after a restart.
+
+The thread that takes the first batch is the only one that takes, as long as it lives.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from threading import get_ident
 from typing import Any
 
 from . import _native
@@ -107,6 +111,8 @@ class Batches:
         self._copy, self._device = copy, device
         self._pin = pin or (device is not None and str(device).startswith("cuda"))
         self._timeout = client.timeout if timeout is None else timeout
+        self._owner: int | None = None  # the thread that takes
+        self._owning = _native.Lock()
         self.taken = self.short = 0
         self.waited = self.limited = 0.0
         self.closed = True  # until there is something to close
@@ -156,6 +162,8 @@ class Batches:
 
     def _next(self, deadline: Deadline, ends: bool) -> Batch | None:
         """`ends`: requests posted now end with the deadline, so that they can say why."""
+        if self._owner != get_ident():
+            self._take_over()
         for _ in range(SHORT_IN_A_ROW):
             try:
                 batch = self._land(self._flying[0], deadline, ends)
@@ -169,6 +177,17 @@ class Batches:
                 self._post(self._flying[-1], self._timeout)
             return batch
         raise short
+
+    def _take_over(self) -> None:
+        """Batches are this thread's from here on; ConfigError where a living one takes them."""
+        with self._owning:
+            owners = [t.name for t in threading.enumerate() if t.ident == self._owner]
+            if self._owner is not None and owners:
+                raise ConfigError(
+                    f"these batches belong to thread {owners[0]!r}, which takes them: one thread "
+                    "would get memory that another's batch lies in; call client.batches in each"
+                )
+            self._owner = get_ident()
 
     def _land(self, flight: _Flight, deadline: Deadline, ends: bool) -> Batch | None:
         """Waits for the flight; posts it again as long as there is time and a reason to hope."""

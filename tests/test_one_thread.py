@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -62,3 +64,23 @@ def test_weights_of_any_buffer_travel_whole():
         for nothing in (b"", np.zeros((0, 3)), "text", 5):
             with pytest.raises(ConfigError, match="weights"):
                 client.publish_weights(nothing)
+
+
+def test_two_threads_do_not_take_from_one_batches():
+    """Given batches that this thread takes. Expect the sentence in another; this one goes on."""
+    told = []
+    with Server([Table("m", step=PLAIN)], "udp://127.0.0.1:0") as server:
+        client = Client(server.address)
+        client.extend("m", {"x": np.arange(64)})
+
+        def take(batches):
+            with pytest.raises(ConfigError, match="belong to thread") as refused:
+                next(batches)
+            told.append(refused.value)
+
+        with client, client.batches("m", 8) as batches:
+            next(batches)
+            thread = threading.Thread(target=take, args=(batches,))
+            thread.start()
+            thread.join()
+            assert len(told) == 1 and len(next(batches)) == 8
