@@ -76,7 +76,7 @@ int rp_service_open(struct rp_service **service, const struct rp_server_config *
 /* Its own thread from now on; a second start does nothing. */
 int rp_service_start(struct rp_service *service);
 int rp_service_stop(struct rp_service *service); /* joins the thread; the server keeps its state */
-/* One turn by hand; datagrams received, or negative. */
+/* One turn by hand; 0 where there is nothing more to do now, or negative. */
 int rp_service_turn(struct rp_service *service);
 /* The url clients use, port resolved. */
 const char *rp_service_address(const struct rp_service *service);

@@ -232,7 +232,7 @@ static uint32_t take_turn(struct rp_turn *turn, uint64_t now_ns) {
     if (count > 0 || due) {
         rp_serve_waiting(turn);
     }
-    return count;
+    return count == 0 && server->tick_ns <= now_ns ? 1 : count; /* waiters are left: go on */
 }
 
 uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns) {

@@ -81,7 +81,8 @@ uint64_t rp_server_seed(const struct rp_server *server);
 typedef int rp_allocate(void *owner, uint64_t offset, uint64_t bytes);
 void rp_server_backing(struct rp_server *server, rp_allocate *allocate, void *owner);
 /* One turn: receives a burst, applies and answers each datagram, sends. Returns datagrams
- * received. */
+ * received; 1 also where none came and the next turn has work at once: who is turned until 0 may
+ * then sleep. */
 uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns);
 /* The last turn: tells those whose SAMPLE waits that the server closes, once, so far as the network
  * takes it. */
