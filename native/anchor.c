@@ -121,6 +121,12 @@ static uint64_t find_near(struct rp_table_private *p, const struct rp_hint *hint
     return slot ? rp_key_at(p, slot) : 0;
 }
 
+/* No peer can make the walk longer than RP_WALK_MAX. Steps have RP_KEY_BITS bits and are stored one
+ * after another, so a stack has fewer than RP_KEY_BITS terms, one size perhaps twice. Going
+ * to larger terms is one skip for each; then each halving of a term costs at most a block back (two
+ * moves) and a skip. Before the first skip and after the last, less than a block is walked. */
+_Static_assert(4 * RP_KEY_BITS + 2 * RP_SKIP_BLOCK <= RP_WALK_MAX, "a walk fits its bound");
+
 /* Finds the stored step `wanted` of a stream; null where it was overwritten. */
 static struct rp_slot *find_step(struct rp_table_private *p, uint32_t writer, uint32_t stream,
                                  uint64_t wanted) {
