@@ -37,13 +37,19 @@ static int sample_hungry(struct rp_server *server, const struct rp_table *table)
                           &blocked) == 0;
 }
 
-/* The session's own place: refreshed by being asked for, and taken over by an older request. */
+/* The session's own place: refreshed by being asked for, and taken over by an older request. A
+ * promise is of the items that were told: for more it is given back, and the request stands last.
+ */
 static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
                                  const struct rp_asked *asked) {
     struct rp_server *server = call->server;
     struct rp_note *note = rp_wait_note(server, kind, call->session, table);
     uint64_t id = call->view.message->id;
     if (!note->waiting || note->id < id) {
+        return NULL;
+    }
+    if (note->promised && asked->items > note->items) {
+        rp_wait_remove(server, kind, call->session, table);
         return NULL;
     }
     if (note->id > id) {

@@ -518,6 +518,34 @@ static void situation_crowd(void)
     check_group("11 a crowd is let on in parts");
 }
 
+/* 14. Given a push of one item and one of nine that are promised the room of ten. Expect ten items
+ *     under the promise of one to wait behind all, and the nine to be stored. */
+static void situation_larger(void)
+{
+    struct room room;
+    uint64_t small = 0;
+    fresh(&room);
+    tables[1].writers_max = 2;
+    config = script_config(tables);
+    script_close(&room.script);
+    script_open(&room.script, &config);
+    script_connect(&room.script, (room.writer = script_client(1), &room.writer));
+    script_connect(&room.script, (room.other = script_client(2), &room.other));
+    room.epoch = script_writer(&room.script, &room.writer, 1, 1).epoch;
+    script_writer(&room.script, &room.other, 1, 1);
+    CHECK(fill(&room, 10) == RP_OK && fill(&room, 10) == RP_OK);
+    CHECK(push_rows(&room, &room.other, &small, 1, 1) == RP_BLOCKED);
+    CHECK(fill(&room, 9) == RP_BLOCKED);
+    CHECK(sample(&room, &room.writer, 1, 10) == RP_OK);
+    CHECK(answered(&room, &room.other, RP_OP_PUSH, 1, RP_RETRY));
+    CHECK(push_rows(&room, &room.other, &small, 1, 10) == RP_BLOCKED, "one was promised");
+    CHECK(fill(&room, 9) == RP_OK && info(&room).inserted == 29);
+    CHECK(push_rows(&room, &room.other, &small, 1, 1) == RP_OK, "one it may");
+    rp_server_check(room.script.server);
+    script_close(&room.script);
+    check_group("14 a promise is of as many items as were told");
+}
+
 int main(void)
 {
     situation_dead_learner();
@@ -533,5 +561,6 @@ int main(void)
     situation_crowd();
     situation_place_after_standstill();
     situation_order_after_standstill();
+    situation_larger();
     return check_done("test_server_time");
 }
