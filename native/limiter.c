@@ -26,7 +26,7 @@ static double error_now(const struct rp_table *table) {
 }
 
 static uint64_t shortfall(double amount) {
-    return amount < 1 ? 1 : (uint64_t)ceil(amount);
+    return amount < 1 ? 1 : amount < 0x1p63 ? (uint64_t)ceil(amount) : INT64_MAX;
 }
 
 int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t *need) {

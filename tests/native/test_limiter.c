@@ -5,6 +5,7 @@
  * Creates and draws of random sizes are tried against the real table; the rule is computed again
  * beside it, in whole numbers (rates are multiples of 1/4), so that no rounding is shared.
  */
+#include "store.h"
 #include "table_fixture.h"
 
 struct trial {
@@ -204,7 +205,26 @@ static void check_waiting(void) {
     check_group("steps that wait for an earlier one count as inserted");
 }
 
+/* A rate so small that no number of items is enough: many are missing, never none. */
+static void tiny_rates(void) {
+    const double rates[] = {1e-17, 1e-19, 1e-20, 1e-300};
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        struct rp_table_header header = {.inserted = 4};
+        struct rp_table_private private = {0};
+        struct rp_table table = {.header = &header, .private = &private};
+        uint64_t need;
+        uint32_t by_size;
+        header.facts.samples_per_insert = rates[i];
+        header.facts.error_max = 1000;
+        int may = rp_limiter_may_sample(&table, 64, &need, &by_size);
+        CHECK(may == 0 && need >= UINT64_C(6000000000000000000), "%g: %d, need %" PRIu64, rates[i],
+              may, need);
+    }
+    check_group("tiny rates");
+}
+
 int main(void) {
+    tiny_rates();
     uint64_t seed = check_seed(77);
     take_trial(seed, 0, 0, 0, 0);
     take_trial(seed, 0, 0, 0, 100);
