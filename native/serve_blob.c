@@ -4,7 +4,8 @@
  * that was, and the rest is asked for by that number. A session that has begun to pull a version
  * and not yet asked for its end keeps the version's slot from being assembled into: as long as it
  * asks for datagrams it has not asked for before, and never longer than rp_weights_hold_ns. Each
- * session holds up each version once.
+ * session holds up each version once, and all together hold up the publisher that would replace it
+ * no longer than that: see serve_weights.c.
  */
 #include <string.h>
 

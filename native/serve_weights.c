@@ -72,6 +72,32 @@ static int being_pulled(const struct rp_server *server, uint64_t version) {
     return 0;
 }
 
+/* May the version not be replaced yet? Its time begins when it first stands in a publisher's way,
+ * and is one for all who pull it: new sessions win no more. */
+static int pinned(struct rp_server *server, const struct rp_weights_slot *slot) {
+    if (slot->version == 0 || !being_pulled(server, slot->version)) {
+        return 0;
+    }
+    if (server->weights_pin != slot->version) {
+        server->weights_pin = slot->version;
+        server->weights_pin_end_ns = server->now_ns + rp_weights_hold_ns(slot->size);
+    }
+    return server->now_ns < server->weights_pin_end_ns;
+}
+
+/* A publisher's time begins anew where nobody waits for its end, or where it takes over from
+ * another whose time is over. So who begins one publication after the other and finishes none holds
+ * the others up once. */
+static void begin_time(struct rp_server *server, uint64_t session, uint64_t size) {
+    int over = server->weights_owner != session
+               && !goes_on(server, server->weights_piece_ns, server->weights_end_ns);
+    if (over || !server->weights_wanted) {
+        server->weights_owner = session;
+        server->weights_wanted = 0;
+        server->weights_end_ns = server->now_ns + rp_weights_hold_ns(size);
+    }
+}
+
 /* Nobody's first, then the slot's version gone, then its bits cleared (nothing reads them), then
  * somebody's. */
 static int begin(struct rp_server *server, uint64_t session, uint64_t id,
@@ -79,7 +105,7 @@ static int begin(struct rp_server *server, uint64_t session, uint64_t id,
     struct rp_weights *weights = server->weights;
     struct rp_intent *intent = &server->intent;
     uint64_t slot = oldest_slot(weights);
-    if (weights->slot[slot].version != 0 && being_pulled(server, weights->slot[slot].version)) {
+    if (pinned(server, &weights->slot[slot])) {
         return -RP_BUSY;
     }
     uint64_t pieces = pieces_of(publish->size, publish->piece);
@@ -99,7 +125,7 @@ static int begin(struct rp_server *server, uint64_t session, uint64_t id,
     rp_intent_set(intent, &weights->crc, publish->crc);
     rp_intent_set(intent, &weights->missing, pieces);
     rp_intent_set(intent, &weights->sum, 0);
-    server->weights_end_ns = server->now_ns + rp_weights_hold_ns(publish->size);
+    begin_time(server, session, publish->size);
     return 0; /* take_assembly adds the id and commits */
 }
 
@@ -129,6 +155,7 @@ static int take_assembly(struct rp_call *call, const struct rp_publish *publish)
         return -RP_FORGOTTEN;
     }
     if (busy(server, session->connection)) {
+        server->weights_wanted = 1;
         return -RP_BUSY;
     }
     int status = begin(server, session->connection, id, publish);
@@ -151,6 +178,7 @@ static void finish(struct rp_server *server, struct rp_session *session) {
     rp_intent_set(intent, &session->published[weights->id % RP_PUBLISHED_KEPT], version);
     rp_once_take(&session->publish, intent, weights->id, 1);
     rp_intent_set(intent, &weights->newest, version);
+    server->weights_wanted = 0;
     rp_server_count(server, RP_COUNT_weights_published);
 }
 

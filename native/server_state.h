@@ -153,6 +153,10 @@ struct rp_server {
     void *allocator;
     uint64_t weights_piece_ns; /* of the assembly: when its last new piece came */
     uint64_t weights_end_ns;   /* another publisher need not wait beyond this time */
+    uint64_t weights_owner;    /* the session whose time that is, whatever ids it begins */
+    uint64_t weights_wanted;   /* 1: another was refused since, and no publication was finished */
+    uint64_t weights_pin;      /* the version that last kept a publisher waiting as it was pulled */
+    uint64_t weights_pin_end_ns; /* it does so no longer, whoever asks for it */
 
     struct rp_line *lines;
     struct rp_note *notes;

@@ -434,6 +434,61 @@ static void situation_train(void)
     check_group("12 no more at once than a session can take");
 }
 
+/* 13. Given a publisher that begins a publication each second, for an hour, and finishes none.
+ *     Expect another publisher held up for its time, once, and its own publication whole. */
+static void situation_restless(void)
+{
+    uint32_t busy_ = 0, done = 0;
+    fresh();
+    for (uint64_t second = 1; second <= 3600; second++) {
+        make_blob(1);
+        uint16_t status = piece(&other, second, 0).status;
+        CHECK(status == RP_OK || status == RP_BUSY, "%s", rp_status_name(status));
+        script_later(&script, 500);
+        for (uint32_t i = 0; i < PIECES; i++) {
+            status = piece(&client, done + 1, i).status;
+            CHECK(status == RP_OK || status == RP_BUSY, "%s", rp_status_name(status));
+            busy_ += status == RP_BUSY && i == 0;
+        }
+        done += status == RP_OK;
+        script_later(&script, 500);
+    }
+    CHECK(done == rp_server_weights_version(script.server));
+    CHECK(done >= 3600 / 4, "published %u, BUSY %u", done, busy_);
+    script_close(&script);
+    check_group("13 who finishes nothing holds others up for its time");
+}
+
+/* 14. Given a client that opens new sessions for an hour, each to ask for one datagram of the
+ *     oldest version. Expect a publisher held up by each for its time in all, two seconds. */
+static void situation_relay(void)
+{
+    uint32_t in_a_row = 0;
+    uint64_t next = 4;
+    fresh();
+    for (uint8_t version = 1; version <= 3; version++) {
+        publish(&client, version, version, version);
+    }
+    for (uint32_t second = 0; second < 3600; second++) {
+        CHECK_STATUS(script_ask(&script, &other, RP_OP_CLOSE, 0, 9, NULL, 0), RP_OK);
+        other.nonce += 7;
+        script_connect(&script, &other);
+        CHECK_STATUS(pull(&other, next - 3, 0, 1), RP_OK);
+        make_blob((uint8_t)next);
+        uint16_t status = piece(&client, next, 0).status;
+        in_a_row = status == RP_BUSY ? in_a_row + 1 : 0;
+        CHECK(in_a_row <= 3, "second %u: held up %u times in a row", second, in_a_row);
+        for (uint32_t i = 1; i < PIECES && status == RP_OK; i++) {
+            CHECK_STATUS(piece(&client, next, i), RP_OK);
+        }
+        next += status == RP_OK;
+        script_later(&script, 1000);
+    }
+    CHECK(rp_server_weights_version(script.server) == next - 1 && next >= 3600 / 4);
+    script_close(&script);
+    check_group("14 a version is held up for its time, whoever asks");
+}
+
 int main(void)
 {
     situation_publish();
@@ -448,5 +503,7 @@ int main(void)
     situation_late();
     situation_share();
     situation_train();
+    situation_restless();
+    situation_relay();
     return check_done("test_server_weights");
 }
