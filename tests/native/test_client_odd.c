@@ -65,7 +65,9 @@ static int change(struct world *world, const struct change *how)
         datagram->size -= how->cut;
         message->size = (uint16_t)(message->size - how->cut);
         answer->status = how->status ? how->status : answer->status;
-        ((uint8_t *)(answer + 1))[how->offset] ^= how->flip;
+        if (how->flip) { /* an answer that was cut has nothing there */
+            ((uint8_t *)(answer + 1))[how->offset] ^= how->flip;
+        }
         memset(datagram->data + 24, 0, 16);
         uint32_t crc = rp_crc32c(0, datagram->data, datagram->size);
         memcpy(datagram->data + 24, &crc, 4);
