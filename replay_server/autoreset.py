@@ -50,6 +50,7 @@ MODES = ("next-step", "same-step", "disabled", "single")
 FINALS = ("final_obs", "final_observation")  # in infos of same-step environments, by release
 OPEN, TERMINATED, TRUNCATED = 0, 1, 2
 WRAPPERS_MAX = 64
+AGAIN_MAX = 3  # ends in a row after which an environment went on with its final observation
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,7 @@ class Autoreset:
         self.closed: tuple[np.ndarray, dict[str, np.ndarray]] | None = None
         self._exact = any(column.dtype.kind == "f" for column in self._observations)
         self._warned = False
+        self._again = np.zeros(count, np.int64)  # ends in a row that looked wrong
 
     def restart(self, mask: np.ndarray | None = None) -> None:
         """The caller has called `reset` (on those in `mask`): their next step is real.
@@ -293,12 +295,17 @@ class Autoreset:
             equal &= (_bytes_of(self._fitted(column, flat[column.name])[which]) == final).all(1)
             known |= final.any(1)
         wrong = known & (~equal if self.mode == "next-step" else equal)
+        self._again[which] = np.where(wrong, self._again[which] + 1, 0)
         if wrong.any():
-            self._looked_wrong(int(which[np.argmax(wrong)]))
+            self._looked_wrong(int(which[np.argmax(self._again[which])]))
         self.closed = None
 
     def _looked_wrong(self, i: int) -> None:
-        """Environment `i` goes on as the mode does not allow: SpecError, or one warning."""
+        """Environment `i` goes on as the mode does not allow: SpecError, or one warning.
+
+        An environment may start where it ended by chance, so in the modes where a caller resets it
+        the first time is a warning; AGAIN_MAX ends in a row are no chance.
+        """
         if self.mode == "next-step":
             raise SpecError(
                 f"environment {i} ended, and the next step was not given its final observation: "
@@ -314,7 +321,7 @@ class Autoreset:
             "environment over (client.writer(..., autoreset=env)), or name its mode; where it was "
             "reset and starts there, say so: writer.restart(mask)"
         )
-        if self._exact:
+        if self._exact and self._again[i] >= AGAIN_MAX:
             raise SpecError(told)
         if not self._warned:
             self._warned = True

@@ -280,10 +280,17 @@ def test_made_up_steps_are_never_stored_as_real_ones():
     for env, mode in [
         (counting_vector(AutoresetMode.NEXT_STEP), "disabled"),
         (gymnasium.wrappers.Autoreset(Counting()), None),
-        (Counting(), None),
     ]:
-        with pytest.raises(SpecError, match="was given its final observation again"):
+        with (
+            pytest.warns(UserWarning, match="was given its final observation again"),
+            pytest.raises(SpecError, match="was given its final observation again"),
+        ):
             play_with(env, mode)
+
+
+def test_one_end_that_nobody_reset_is_a_warning():
+    with pytest.warns(UserWarning, match="was given its final observation again"):
+        assert play_with(Counting(), None) == 11
 
 
 def test_real_steps_are_never_lost_as_made_up_ones():
@@ -306,7 +313,8 @@ def test_equal_integers_are_a_warning_because_they_may_be_equal_by_right():
 def test_a_restart_says_that_the_environment_starts_where_it_ended():
     same = np.full((2, 3), 7, np.float32)
     reset, _ = one_step("disabled", next_observation=same)
-    with pytest.raises(SpecError, match="environment 0 ended"):
+    with pytest.warns(UserWarning, match="environment 0 ended"):
         reset.look(same)
+    reset, _ = one_step("disabled", next_observation=same)
     reset.restart(np.array([True, False]))
     assert reset.closed is None
