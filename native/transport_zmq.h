@@ -11,7 +11,8 @@
  *
  * Received frames are lent where they lie, if they lie on 8 bytes, and copied if not. Frames that
  * are empty or larger than the mtu, and all of a sender whose routing id is no address of ours, are
- * dropped and counted. What a full queue does not take is lost and counted: nothing here blocks.
+ * dropped and counted. What a full queue does not take is lost and counted: nothing here blocks. A
+ * client's queue fills while it has no connection, and leaves with the next one, late.
  *
  * Threads: the driver's lock is the full fence that libzmq asks for where a socket changes threads.
  * `wait` looks at descriptors only. The descriptor tells of changes, not of states, and any call

@@ -228,7 +228,7 @@ def connect(url: str, timeout: float, keys: ClientKeys | None) -> Carrier:
     try:
         endpoint = carrier.endpoint(serve=False, guarded=True)
         for name, value in {
-            "IMMEDIATE": 1,  # nothing is queued for a server that is not there
+            "IMMEDIATE": 0,  # 1 would drop what has come and was not read when a connection ends
             "RECONNECT_IVL": RECONNECT_MS,
             "RECONNECT_IVL_MAX": RECONNECT_MAX_MS,
             "HEARTBEAT_IVL": HEARTBEAT_MS,
@@ -257,19 +257,15 @@ def connect(url: str, timeout: float, keys: ClientKeys | None) -> Carrier:
 def _await_connection(
     zmq: Any, carrier: Carrier, monitor: Any, timeout: float, keys: ClientKeys | None
 ) -> None:
-    """Until handshake and, with keys, their exchange are done."""
+    """Until handshake and, with keys, their exchange are done; the socket takes messages before."""
     from zmq.utils.monitor import recv_monitor_message
 
     deadline, seen = Deadline(timeout), set()
-    poller = zmq.Poller()
-    poller.register(carrier.socket, zmq.POLLOUT)
-    poller.register(monitor, zmq.POLLIN)
     while True:
-        ready = dict(poller.poll(int(deadline.seconds() * 1000)))
-        if carrier.socket in ready:
-            return
-        if monitor in ready:
+        if monitor.poll(int(deadline.seconds() * 1000)):
             seen.add(recv_monitor_message(monitor)["event"])
+        if zmq.Event.HANDSHAKE_SUCCEEDED in seen:
+            return
         if not deadline.left() or zmq.Event.HANDSHAKE_FAILED_AUTH in seen:
             raise _no_connection(zmq, carrier.url, seen, keys)
 
