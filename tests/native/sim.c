@@ -45,6 +45,7 @@ static void faults_make(struct sim_world *world) {
     faults->late = 250 + below(world, 150);
     faults->delay_ns = 30000 + below(world, 100000);
     faults->late_ns = late_ns[below(world, 4)];
+    faults->again = world->seed % 3 == 0 ? 300 : 0;
     world->net.shards = below(world, 3) == 0 ? 2 + below(world, 3) : 1;
     world->restart_permille = below(world, 3) == 0 ? 150 : 0;
     world->reset_permille = below(world, 4) == 0 ? 40 : 0;
@@ -89,6 +90,7 @@ static void world_close(struct sim_world *world) {
     totals->repeated += world->net.repeated;
     totals->delayed += world->net.delayed;
     totals->damaged += world->net.damaged;
+    totals->again += world->net.again;
     totals->virtual_ns += world->now - SIM_S;
     for (uint32_t i = 0; i < RP_COUNTER_COUNT; i++) {
         totals->server[i] += world->server.counters[i];
@@ -284,10 +286,11 @@ static void totals_tell(const struct sim_totals *t) {
            t->pulls);
     double delivered = (double)(t->datagrams - t->dropped);
     printf("datagrams %" PRIu64 ", lost %" PRIu64 " (%.0f %%), of the others repeated %" PRIu64
-           " (%.0f %%), late %" PRIu64 " (%.0f %%), damaged %" PRIu64 "\n",
+           " (%.0f %%), late %" PRIu64 " (%.0f %%), damaged %" PRIu64
+           ", replaced by an old update %" PRIu64 "\n",
            t->datagrams, t->dropped, 100.0 * (double)t->dropped / (double)t->datagrams, t->repeated,
            100.0 * (double)t->repeated / delivered, t->delayed,
-           100.0 * (double)t->delayed / (delivered + (double)t->repeated), t->damaged);
+           100.0 * (double)t->delayed / (delivered + (double)t->repeated), t->damaged, t->again);
     printf("kills %" PRIu64 " (%u distinct sites of %u, %u reached), started empty %" PRIu64
            ", clients restarted %" PRIu64 ", tables reset %" PRIu64 ", audits %" PRIu64 "\n",
            t->kills, killed, all, hit, t->restarts, t->client_restarts, t->resets, t->audits);

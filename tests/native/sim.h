@@ -241,7 +241,7 @@ struct sim_server {
 struct sim_totals { /* over all seeds */
     uint64_t seeds, pushes, steps, keyless, items, samples, updates, versions, pulls, kills,
         restarts, client_restarts, resets;
-    uint64_t audits, lost_places, datagrams, dropped, repeated, delayed, damaged, virtual_ns;
+    uint64_t audits, lost_places, datagrams, dropped, repeated, delayed, damaged, again, virtual_ns;
     uint64_t server[RP_COUNTER_COUNT], client[RP_COUNTER_COUNT];
 };
 

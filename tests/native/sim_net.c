@@ -127,6 +127,82 @@ static void digest(struct sim_net *net, const struct rp_packet *packet) {
     net->digest = hash;
 }
 
+/* ---- an old UPDATE once more ---- */
+
+static const struct rp_outer *outer_of(const uint8_t *data) {
+    return (const void *)data;
+}
+
+static const struct rp_message *message_of(const uint8_t *data) {
+    return (const void *)(data + sizeof(struct rp_outer));
+}
+
+static int common_key(const uint8_t *one, const uint8_t *other) {
+    const struct rp_update *first = (const void *)(one + RP_HEADER_BYTES);
+    const struct rp_update *second = (const void *)(other + RP_HEADER_BYTES);
+    const struct rp_update_entry *keys = (const void *)(first + 1);
+    const struct rp_update_entry *others = (const void *)(second + 1);
+    for (uint32_t i = 0; i < first->count; i++) {
+        for (uint32_t j = 0; j < second->count; j++) {
+            if (keys[i].key == others[j].key) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* A client's UPDATE: the one to keep, or one that may make the kept one worth sending again. */
+static void update_sent(struct sim_port *port, const struct rp_packet *packet) {
+    struct sim_kept *kept = &port->kept;
+    const struct rp_message *message = message_of(packet->data);
+    const struct rp_message *old = message_of(kept->data);
+    if (kept->size == 0 || outer_of(kept->data)->connection != outer_of(packet->data)->connection
+        || message->id >= old->id + RP_UPDATE_RECORDS) {
+        memcpy(kept->data, packet->data, packet->size);
+        *kept = (struct sim_kept){.data = kept->data, .size = packet->size};
+    } else if (kept->newer == 0 && message->id > old->id && message->table == old->table
+               && common_key(packet->data, kept->data)) {
+        kept->newer = message->id;
+    }
+}
+
+/* The server's answer to an UPDATE that went well. */
+static void update_answered(struct sim_net *net, const struct rp_packet *packet) {
+    struct sim_port *to = port_at(net, &packet->peer);
+    if (to && to->kept.size > 0 && to->kept.newer == message_of(packet->data)->id
+        && outer_of(to->kept.data)->connection == outer_of(packet->data)->connection) {
+        to->kept.armed = 1;
+    }
+}
+
+static void updates_note(struct sim_port *port, const struct rp_packet *packet) {
+    const struct rp_message *message = message_of(packet->data);
+    const struct rp_answer *answer = (const void *)(packet->data + RP_HEADER_BYTES);
+    if (message->op == RP_OP_UPDATE) {
+        update_sent(port, packet);
+    } else if (message->op == (RP_OP_UPDATE | RP_ANSWER) && answer->status == RP_OK) {
+        update_answered(port->net, packet);
+    }
+}
+
+/* Sends the kept UPDATE in this datagram's place, as it was but for the packet number. */
+static int sent_again(struct sim_port *port, const struct rp_packet *packet) {
+    struct sim_kept *kept = &port->kept;
+    const struct rp_outer *outer = outer_of(packet->data);
+    if (!kept->armed || outer_of(kept->data)->connection != outer->connection
+        || !sim_chance(&port->net->random, port->net->faults.again)) {
+        return 0;
+    }
+    struct rp_message message = *message_of(kept->data);
+    rp_packet_seal(kept->data, &message, message.size, outer->connection, outer->packet);
+    sim_net_send(port->net, port, &packet->peer, kept->data, kept->size);
+    port->net->again++;
+    kept->size = 0;
+    kept->armed = 0;
+    return 1;
+}
+
 /* What the engine sends is always whole and valid: only the network damages it. */
 static void send_one(struct sim_port *port, const struct rp_packet *packet) {
     struct rp_view view;
@@ -135,6 +211,12 @@ static void send_one(struct sim_port *port, const struct rp_packet *packet) {
     CHECK(status == 0, "the engine sent a datagram that does not open: status %d", status);
     digest(port->net, packet);
     port->net->snoop(port->net->context, port, packet);
+    if (port->net->faults.again > 0) {
+        if (sent_again(port, packet)) {
+            return;
+        }
+        updates_note(port, packet);
+    }
     sim_net_send(port->net, port, &packet->peer, packet->data, packet->size);
 }
 
@@ -280,6 +362,8 @@ struct sim_port *sim_port_open(struct sim_net *net, uint32_t mtu, uint32_t recei
         port->leased[i] = malloc(mtu);
         CHECK(port->leased[i] != NULL);
     }
+    port->kept.data = malloc(mtu);
+    CHECK(port->kept.data != NULL);
     net->ports[net->port_count++] = port;
     return port;
 }
@@ -304,6 +388,7 @@ void sim_port_close(struct sim_port *port) {
     for (uint32_t i = 0; i < RP_BURST; i++) {
         free(port->leased[i]);
     }
+    free(port->kept.data);
     port->net->ports[port->number] = NULL;
     free(port);
 }

@@ -9,6 +9,10 @@
  * WRONG_QUEUE, and the client asks its port for another address. Lent buffers are exactly as large
  * as the datagram and leased ones exactly the mtu, each an allocation of its own, so that the
  * address sanitizer sees every byte read or written beyond them; leased ones are handed out dirty.
+ *
+ * In some seeds a datagram of a client is replaced by an UPDATE the same client sent long before,
+ * under the new packet number: a client that repeats a request although newer ones were answered.
+ * Ours seldom does; the server has to bear it.
  */
 #ifndef SIM_NET_H
 #define SIM_NET_H
@@ -26,6 +30,7 @@ enum sim_net_limits {
 struct sim_faults { /* chances in 1/1000 per datagram */
     uint32_t lose, repeat, late, cut, flip;
     uint32_t short_lease; /* per lease: fewer packets are lent than asked for */
+    uint32_t again;       /* replaced by an old UPDATE, where there is one worth it */
     uint64_t delay_ns;    /* every datagram takes this to twice this */
     uint64_t late_ns;     /* a late one takes up to this on top */
 };
@@ -40,6 +45,15 @@ struct sim_datagram {
 
 struct sim_net;
 
+/* An UPDATE request that a client sent. It is worth sending again once a newer one of the same
+ * session and table, with a key in common, was answered OK: then a second application shows. */
+struct sim_kept {
+    uint8_t *data;
+    uint32_t size;  /* 0: none is kept */
+    uint64_t newer; /* id of the first newer one with a common key; 0: none yet */
+    int armed;      /* that one was answered OK */
+};
+
 struct sim_port {
     struct rp_port_base base; /* first: a struct rp_port is one of these */
     struct sim_net *net;
@@ -49,6 +63,7 @@ struct sim_port {
     uint32_t lent_count;
     uint32_t leased_count;
     uint64_t partitioned_until; /* nothing gets in or out before */
+    struct sim_kept kept;
     struct sim_datagram inbox[SIM_INBOX_MAX];
     uint8_t *lent[SIM_LENT_MAX];
     uint8_t *leased[RP_BURST];
@@ -60,7 +75,7 @@ struct sim_net {
     uint64_t now;
     uint64_t order;
     uint64_t digest; /* of every datagram sent: two runs of a seed must agree */
-    uint64_t sent, lost, repeated, delayed, damaged;
+    uint64_t sent, lost, repeated, delayed, damaged, again;
     uint32_t shards; /* queues the server's card has: all but the first are polled by others */
     uint32_t port_count;
     struct sim_port *ports[SIM_PORTS_MAX];
