@@ -13,6 +13,7 @@ its scores are not measured here.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,10 @@ COUNTS = (
     *("actors", "envs", "push_batch", "pull_every", "publish_every", "env_steps"),
 )
 SHARES = ("gamma", "beta_start", "beta_end", "rmsprop_decay", "epsilon_base", "pull_jitter")
+SIZES = (  # above 0; the optional ones may be none
+    *("learning_rate", "optimizer_epsilon", "priority_epsilon", "epsilon_power", "clip_norm"),
+    *("huber_delta", "reward_clip", "steps_per_update", "publish_seconds"),
+)
 CHOICES = {
     "network": ("mlp", "nature", "linear"),
     "optimizer": ("adam", "rmsprop"),
@@ -98,6 +103,10 @@ class Preset:
         for name in SHARES:
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 to 1")
+        for name in SIZES:
+            value = getattr(self, name)
+            if value is not None and not 0.0 < value < math.inf:
+                raise ValueError(f"{name} is {value}; expected a number above 0")
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 close = nearest(getattr(self, name), known)

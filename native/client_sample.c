@@ -25,12 +25,11 @@ static struct client_fetch *fetch_of(struct rp_client *client,
 
 /* ---- posting ---- */
 
-static int request_valid(const struct rp_client *client, const struct rp_sample *request,
-                         const uint64_t *keys, const struct rp_landing *landing) {
+static int request_valid(const struct rp_sample *request, const uint64_t *keys,
+                         const struct rp_landing *landing) {
     int by_keys = request->mode == RP_SAMPLE_KEYS;
     return request->count > 0 && request->mode < RP_SAMPLE_MODES && request->reserved == 0
            && request->fields == 0 && request->plan < RP_PLANS_MAX && (keys != NULL || !by_keys)
-           && (by_keys || request->count <= client->options.batch_max)
            && !(request->mode == RP_SAMPLE_STRATIFIED && request->uniform != 0)
            && landing->item_bytes > 0 && landing->item_bytes % 8 == 0;
 }
@@ -53,8 +52,11 @@ static uint32_t keys_per_request(const struct rp_client *client) {
 int rp_client_sample(struct rp_client *client, uint16_t table, const struct rp_sample *request,
                      const uint64_t *keys, const struct rp_landing *landing,
                      uint64_t deadline_ns) {
-    if (!request_valid(client, request, keys, landing)) {
+    if (!request_valid(request, keys, landing)) {
         return -RP_BAD_ARGUMENT;
+    }
+    if (request->mode != RP_SAMPLE_KEYS && request->count > client->options.batch_max) {
+        return -RP_BATCH_TOO_LARGE;
     }
     int number = rp_client_ticket_new(client, RP_OP_SAMPLE, table, deadline_ns, 1);
     if (number < 0) {

@@ -141,8 +141,12 @@ def facts_of(raw: Any, count: int) -> tuple[Fact, ...]:
 
 def nanoseconds(seconds: float) -> int:
     """A time-out as the core takes it; ValueError where it is not a finite number of at least 0."""
-    if not 0.0 <= seconds < 1e9:
-        raise ValueError(f"timeout is {seconds}; expected seconds, finite and at least 0")
+    try:
+        usable = 0.0 <= seconds < 1e9
+    except TypeError:
+        usable = False
+    if not usable:
+        raise ValueError(f"timeout is {seconds!r}; expected seconds, finite and at least 0")
     return int(seconds * NS)
 
 

@@ -44,7 +44,7 @@ from typing import Any
 
 import numpy as np
 
-from .spec import Column, Spec, SpecError, array_of, fitted, require_finite
+from .spec import ALWAYS_FINITE, Column, Spec, SpecError, array_of, fitted, require_finite
 
 MODES = ("next-step", "same-step", "disabled", "single")
 FINALS = ("final_obs", "final_observation")  # in infos of same-step environments, by release
@@ -142,7 +142,7 @@ def _read_flags(flags: np.ndarray, name: str, infos: Mapping[str, Any]) -> None:
 class Autoreset:
     """Turns calls of `step` into rows; one object per environment (vector), one owner.
 
-    finite_observations: NaN and infinities in observations are refused, as in rewards always.
+    finite_observations: NaN and infinities there are refused, as in rewards and actions.
     """
 
     def __init__(
@@ -164,9 +164,8 @@ class Autoreset:
         )
         self._observations = spec.group("observation")
         self.finite_observations = finite_observations
-        self.finite = ["reward"] if "reward" in spec.names else []
-        if finite_observations:
-            self.finite += [column.name for column in self._observations]
+        groups = ALWAYS_FINITE + (("observation",) if finite_observations else ())
+        self.finite = [column.name for name in groups for column in spec.group(name)]
         self.leading = mode != "single"  # callers give the axis of environments; for messages
         self.made_up = np.zeros(count, np.bool_)
         self.any_made_up = False

@@ -16,7 +16,6 @@ total are those of the item's own draw. They multiply the loss, never the new pr
 from __future__ import annotations
 
 import math
-import operator
 import struct
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,6 +26,7 @@ from . import _native
 from .errors import ConfigError
 from .returns import Transitions, transitions_of
 from .table import PlanLayout
+from .values import real, whole
 
 ALIGNMENT = 64
 SHAPES_MAX = 64
@@ -135,24 +135,12 @@ BETA_MAX = 8.0
 
 def checked_beta(beta: Any) -> float:
     """A usable exponent of importance weights; ConfigError says what is wrong with it."""
-    try:
-        value = float(beta)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not 0.0 <= value <= BETA_MAX:
-        raise ConfigError(f"beta is {beta}; expected 0 (no correction) to 1 (all), at most 8")
-    return value
+    return real("beta", beta, 0.0, BETA_MAX, ": 0 corrects nothing, 1 all")
 
 
 def checked_count(count: Any) -> int:
     """The size of a batch as an int; ConfigError where it is none."""
-    try:
-        value = operator.index(count)
-    except TypeError:
-        value = 0
-    if value < 1:
-        raise ConfigError(f"a batch of {count} items; expected a whole number of at least 1")
-    return value
+    return whole("batch", count, 1)
 
 
 def priority_from_td(td: Any, epsilon: float = 1e-6) -> np.ndarray:

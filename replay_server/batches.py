@@ -31,8 +31,9 @@ from typing import Any
 
 from . import _native
 from ._native import Deadline, lib
-from .batch import BATCH_PARTS, Batch, Landing, checked_beta
+from .batch import BATCH_PARTS, Batch, Landing, checked_beta, checked_count
 from .errors import ClosedError, ConfigError, ShortBatch, StaleEpoch, UnknownTable
+from .values import whole
 
 SHORT_IN_A_ROW = 10
 GRACE_NS = 250_000_000  # for a request to end by itself and say why
@@ -101,9 +102,9 @@ class Batches:
         pump: bool = True,
     ) -> None:
         records = client.limits["records"]
-        if not 1 <= prefetch < records:
-            raise ConfigError(f"prefetch is {prefetch}; this server allows 1 to {records - 1}")
-        if keep < 0 or (keep == 0 and not copy):
+        batch, prefetch = checked_count(batch), whole("prefetch", prefetch, 1, records - 1)
+        keep = whole("keep", keep, 0)
+        if keep == 0 and not copy:
             raise ConfigError(f"keep is {keep}; without copy=True it must be at least 1")
         self._client, self._link, self.name = client, link, table
         self._beta = beta if callable(beta) else (lambda: beta)

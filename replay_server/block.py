@@ -23,8 +23,8 @@ import numpy as np
 from . import _native
 from ._native import ffi, lib
 from .autoreset import Rows
-from .errors import ConfigError
 from .spec import Spec, SpecError
+from .values import whole
 
 ROW, END = lib.RP_BLOCK_ROW, lib.RP_BLOCK_END
 ROWS_MAX = 128
@@ -41,11 +41,8 @@ def shares_of(spec: Spec, streams: int, unacknowledged_max: int | None) -> tuple
     """(rows gathered here, rows in the link) of a bound on both; 0 in the link is its default."""
     if unacknowledged_max is None:
         return ROWS_MAX, 0
-    if not 8 * streams <= unacknowledged_max < 1 << 32:
-        raise ConfigError(
-            f"unacknowledged_max is {unacknowledged_max}; expected at least {8 * streams}, eight "
-            f"rows for each of {streams} streams, and at most 2^32 - 1"
-        )
+    what = f"unacknowledged_max (at least eight rows for each of {streams} streams)"
+    unacknowledged_max = whole(what, unacknowledged_max, 8 * streams, (1 << 32) - 1)
     rows_max = max(1, unacknowledged_max // 8)
     return rows_max, unacknowledged_max - 2 * steps_of(spec, streams, rows_max) * streams
 

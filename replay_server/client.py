@@ -38,6 +38,7 @@ from .remote import RemoteTable, document_of
 from .spec import Spec
 from .stats import Stats, stats_of
 from .table import layout_of
+from .values import flag, one_of, real, seconds, whole
 from .weights import Weights
 from .writer import Writer, let_go_on, resolved_mode
 
@@ -71,11 +72,18 @@ class Client:
         curve_server_key: str | None = None,
         curve_secret_key: str | None = None,
     ) -> None:
-        self.address, self.timeout = str(address), float(timeout)
+        self.address = str(address)
+        self.timeout = seconds("timeout", timeout)
+        one_of("specs", specs or {}, (Mapping,), '{"replay": spec_from(env)}')
         self._specs = dict(specs or {})
-        self._options = {"mtu": mtu, "busy_poll": busy_poll, "batch_max": batch_max}
+        self._options = {
+            "mtu": whole("mtu", mtu, 0, 0xFFFF),
+            "busy_poll": flag("busy_poll", busy_poll),
+            "batch_max": whole("batch_max", batch_max, 0, 2**31 - 1),
+        }
         self._keys = {"curve_server_key": curve_server_key, "curve_secret_key": curve_secret_key}
-        self._connect_timeout = self.timeout if connect_timeout is None else float(connect_timeout)
+        first = self.timeout if connect_timeout is None else connect_timeout
+        self._connect_timeout = seconds("connect_timeout", first)
         self._lock = _native.Lock()
         self._tables: dict[str, RemoteTable] = {}
         self._shapes = Shapes()
@@ -229,7 +237,7 @@ class Client:
                    episodes silently
         unacknowledged_max  rows that may be taken and not yet acknowledged; then calls wait. By
                    default twice the window that the server grants, and what is being gathered
-        finite_observations  NaN and infinities in observations are refused, as in rewards always
+        finite_observations  NaN and infinities there are refused, as in rewards and actions
         spec       what the columns must be
 
         Raises ConfigError where these contradict each other, or the table is too small for whole
@@ -273,7 +281,7 @@ class Client:
 
         For tables whose plans look at the row itself only. priorities float64 [N]; without: the
         running maximum. Returns when all are stored. Raises SpecError naming column, expected and
-        got (a column "reward" must be finite, "observation" unless finite_observations=False),
+        got ("reward" and "action" must be finite, "observation" unless finite_observations=False),
         LimiterBlocked where the limiter did not let all of them in (those before are stored).
         """
         timeout = self.timeout if timeout is None else timeout
@@ -363,8 +371,7 @@ class Client:
         uniform: float = 0.0,
     ) -> Any:
         """The core's struct rp_sample; ConfigError where the arguments exclude each other."""
-        if not 0.0 <= uniform <= 1.0:
-            raise ConfigError(f"uniform is {uniform}; expected 0 to 1")
+        uniform = real("uniform", uniform, 0.0, 1.0)
         if stratified and uniform > 0.0:
             raise ConfigError("stratified draws have no uniform part: give uniform=0")
         request = ffi.new("struct rp_sample *")

@@ -189,7 +189,10 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "BAD_STEP": (EngineError, ""),
     "BAD_PIECE": (EngineError, ""),
     "BAD_PRIORITY": (ConfigError, "priorities are finite numbers of at least 0"),
-    "BATCH_TOO_LARGE": (OverBudget, "ask for fewer items, or serve with a larger `batch_max`"),
+    "BATCH_TOO_LARGE": (
+        OverBudget,
+        "ask for fewer, or give server and client a larger `batch_max`",
+    ),
     "NOTHING_DRAWABLE": (NothingDrawable, "create items, or give some a positive priority"),
     "BLOCKED": (LimiterBlocked, ""),
     "NEVER_FITS": (OverBudget, "ask for fewer at once, or give the limiter a wider error buffer"),

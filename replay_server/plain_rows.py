@@ -17,7 +17,7 @@ from ._native import Deadline, Link, ffi, lib
 from .batch import Keys, keys_of
 from .errors import ConfigError, EngineError, OverBudget, ReplayError, Timeout
 from .remote import RemoteTable
-from .spec import array_of, require_finite
+from .spec import ALWAYS_FINITE, array_of, require_finite
 
 ROWS_AT_ONCE = 1024
 LEDGER_ROWS = 4096
@@ -71,7 +71,7 @@ def packed(
     table: RemoteTable, columns: Mapping[str, Any], finite_observations: bool = True
 ) -> np.ndarray:
     """Columns of [N, *shape] as records; refuses tables whose items are more than one row, and
-    rewards (and observations, unless told not to) that are not finite."""
+    rewards and actions (and observations, unless told not to) that are not finite."""
     if table.ahead or table.layout.behind:
         raise ConfigError(
             f"table {table.name!r} has items of several steps (plans {list(table.plans)}): "
@@ -80,10 +80,10 @@ def packed(
     columns = {name: array_of(name, value) for name, value in columns.items()}
     counts = [np.shape(value)[0] if np.ndim(value) else 1 for value in columns.values()]
     records = table.spec.pack(columns, max(counts, default=0))
-    checked = table.spec.group("observation") if finite_observations else ()
     laid = table.spec.unpack(records)
-    for column in (*table.spec.group("reward"), *checked):
-        require_finite(column.name, laid[column.name])
+    for name in ALWAYS_FINITE + (("observation",) if finite_observations else ()):
+        for column in table.spec.group(name):
+            require_finite(column.name, laid[column.name])
     return records
 
 

@@ -19,11 +19,12 @@ PICK_COUNT_MAX of them over all columns.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from .spec import RECORD_ALIGNMENT, Spec, SpecError
+from .values import whole
 
 OFFSET_MAX = 1024
 PICK_COUNT_MAX = 4096
@@ -128,8 +129,9 @@ class NStep(Plan):
     stack: int = 1
 
     def __post_init__(self) -> None:
-        if self.n < 1 or self.stack < 1:
-            raise SpecError(f"NStep(n={self.n}, stack={self.stack}): both must be at least 1")
+        for name in ("n", "stack"):
+            number = whole(f"NStep({name})", getattr(self, name), 1, OFFSET_MAX, SpecError)
+            object.__setattr__(self, name, number)
 
     def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
         frames = (0, self.n) if self.stack == 1 else tuple(range(1 - self.stack, self.n + 1))
@@ -153,8 +155,12 @@ class Sequence(Plan):
     state: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.length < 1 or self.n < 0:
-            raise SpecError(f"Sequence(length={self.length}, n={self.n}): expected >= 1 and >= 0")
+        for name, least in (("length", 1), ("n", 0)):
+            number = whole(f"Sequence({name})", getattr(self, name), least, OFFSET_MAX, SpecError)
+            object.__setattr__(self, name, number)
+        if isinstance(self.state, str) or not all(isinstance(name, str) for name in self.state):
+            raise SpecError(f"Sequence(state) is {self.state!r}; expected names: ('lstm',)")
+        object.__setattr__(self, "state", tuple(self.state))
 
     def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
         offsets = {column.name: tuple(range(self.length + self.n)) for column in spec}
@@ -173,7 +179,15 @@ class Offsets(Plan):
     columns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        fixed = {str(name): tuple(offsets) for name, offsets in dict(self.columns).items()}
+        if not isinstance(self.columns, Mapping):
+            raise SpecError(f"Offsets: {self.columns!r}; expected {{'observation': (0, 1)}}")
+        fixed = {
+            str(name): tuple(
+                whole(f"Offsets({name!r})", offset, -(1 << 31), 1 << 31, SpecError)
+                for offset in (offsets if isinstance(offsets, Iterable) else (offsets,))
+            )
+            for name, offsets in self.columns.items()
+        }
         object.__setattr__(self, "columns", fixed)
 
     def __hash__(self) -> int:

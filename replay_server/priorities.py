@@ -149,7 +149,10 @@ def checked_priorities(priorities: Any, count: int) -> np.ndarray:
     """float64 [count], finite and at least 0; else ConfigError says which is not."""
     if hasattr(priorities, "detach"):
         priorities = priorities.detach().cpu().numpy()
-    array = np.ascontiguousarray(priorities, dtype=np.float64)
+    try:
+        array = np.ascontiguousarray(priorities, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"priorities: expected {count} numbers ({error})") from error
     if array.shape != (count,):
         raise ConfigError(f"priorities: expected shape ({count},), got {array.shape}")
     wrong = ~((array >= 0.0) & np.isfinite(array))

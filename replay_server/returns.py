@@ -20,6 +20,7 @@ import numpy as np
 
 from .errors import ConfigError
 from .stacking import stacks_from_frames
+from .values import real
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tu
 
 def transitions_of(batch: Any, gamma: float, device: Any = None) -> Transitions:
     """See `Batch.transitions`."""
+    gamma = real("gamma", gamma, 0.0, 1.0)
     data, ahead, weights = batch.data, batch.ahead.astype(np.int64), batch.weights
     if device is not None or not all(isinstance(part, np.ndarray) for part in data.values()):
         import torch

@@ -23,9 +23,13 @@ from .errors import ConfigError
 from .measures import Measures, measures_of
 from .stats import Stats
 from .table import Table
+from .values import flag, one_of, whole
 
 TABLES_MAX = 16
 _names = itertools.count(1)
+
+
+COUNTS = ("mtu", "batch_max", "records", "idle_ms", "lapse_ms", "receive_budget")
 
 
 @dataclass(frozen=True)
@@ -76,20 +80,21 @@ class ServerOptions:
     receive_budget: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("mtu", "batch_max", "records", "idle_ms", "lapse_ms", "receive_budget"):
-            if not 0 <= getattr(self, name) < 2**31:
-                raise ConfigError(f"{name} is {getattr(self, name)}; expected 0 to 2^31 - 1")
-        if not 1 <= self.sessions <= lib.RP_SESSIONS_MAX:
-            raise ConfigError(f"sessions is {self.sessions}; expected 1 to {lib.RP_SESSIONS_MAX}")
-        if not 0 <= self.sessions_per_address <= self.sessions:
-            raise ConfigError(
-                f"sessions_per_address is {self.sessions_per_address}; expected 1 to sessions "
-                f"({self.sessions}), or 0 for three quarters of them"
-            )
-        if not 0 <= self.weights_max <= lib.RP_BLOB_BYTES_MAX:
-            raise ConfigError(
-                f"weights_max is {self.weights_max} bytes; expected at most {lib.RP_BLOB_BYTES_MAX}"
-            )
+        whole_of = {name: (0, 2**31 - 1) for name in COUNTS} | {
+            "sessions": (1, lib.RP_SESSIONS_MAX),
+            "weights_max": (0, lib.RP_BLOB_BYTES_MAX),
+        }
+        for name, (least, most) in whole_of.items():
+            whole(name, getattr(self, name), least, most)
+        what = "sessions_per_address (0 for three quarters of `sessions`)"
+        whole(what, self.sessions_per_address, 0, self.sessions)
+        for name in ("insecure", "busy_poll", "virtual_clock", "verify"):
+            flag(name, getattr(self, name))
+        one_of("url", self.url, (str,), '"udp://0.0.0.0:7400"')
+        if self.seed is not None:
+            whole("seed", self.seed, 0, 2**64 - 1)
+        if self.core is not None:
+            whole("core", self.core, 0, 2**31 - 1)
         if self.virtual_clock and not self.url.startswith("loopback:"):
             raise ConfigError(f"virtual_clock=True is for loopback:// servers, not {self.url}")
         if self.curve_secret_key or self.curve_clients:
@@ -113,10 +118,7 @@ class Server:
             options = ServerOptions(**({"url": url} if url is not None else {}), **named)
         elif named or url is not None:
             raise ConfigError("give either options or single ones by name")
-        self.tables = (tables,) if isinstance(tables, Table) else tuple(tables)
-        for table in self.tables:
-            if not isinstance(table, Table):
-                raise ConfigError(f"tables holds {table!r}; expected Table objects")
+        self.tables = (tables,) if isinstance(tables, Table) else listed(tables)
         self.options = options
         self.seed = secrets.randbits(63) if options.seed is None else options.seed
         config = Config(self.tables, options, self.seed)
@@ -286,6 +288,14 @@ class Config:
         raw.window, raw.pieces_max = table.resolved_window(), table.pieces_max()
         document = layout.document()
         raw.spec, raw.spec_bytes = self.keep(ffi.from_buffer(document)), len(document)
+
+
+def listed(tables: Any) -> tuple[Table, ...]:
+    """The tables of a server; ConfigError where one is something else."""
+    one_of("tables", tables, (Iterable,), '[Table("replay", ...)]')
+    for table in (given := tuple(tables)):
+        one_of("a table", table, (Table,), 'Table("replay", ...)')
+    return given
 
 
 def with_name(url: str) -> str:

@@ -33,6 +33,7 @@ COLUMN_COUNT_MAX = 64
 RECORD_ALIGNMENT = 8
 PADS = ("zero", "first")
 KINDS = "biuf"
+ALWAYS_FINITE = ("reward", "action")  # whatever else may be NaN; extras may: -inf is a legal log
 
 
 class SpecError(ValueError):
@@ -53,12 +54,17 @@ class Column:
     pad: str = "zero"
 
     def __post_init__(self) -> None:
-        dtype = np.dtype(self.dtype)
+        try:
+            dtype = np.dtype(self.dtype)
+        except TypeError as error:
+            raise SpecError(f"column {self.name!r}: dtype is {self.dtype!r}: {error}") from error
         if dtype.kind not in KINDS or dtype.itemsize > 8:
             raise SpecError(
                 f"column {self.name!r}: dtype {dtype} is not supported; expected bool, an integer "
                 "or a float of at most 8 bytes"
             )
+        if not isinstance(self.name, str):
+            raise SpecError(f"column name {self.name!r}: expected text")
         if not self.name or any(part == "" for part in self.name.split("/")):
             raise SpecError(f"column name {self.name!r} is empty or has an empty part")
         if self.pad not in PADS:
@@ -114,7 +120,11 @@ class Spec:
     _record: np.dtype = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        columns = tuple(self.columns)
+        given = self.columns
+        columns = tuple(given) if isinstance(given, Iterable) else (given,)
+        for column in columns:
+            if not isinstance(column, Column):
+                raise SpecError(f"{column!r} is no column; expected Column('reward', np.float32)")
         if not columns:
             raise SpecError("a spec needs at least one column")
         if len(columns) > COLUMN_COUNT_MAX:
@@ -365,8 +375,8 @@ def require_finite(name: str, array: np.ndarray) -> None:
         place = [int(i) for i in np.argwhere(wrong)[0]]
         found = array[tuple(place)]
         remedy = (
-            "; find where the environment makes it"
-            if name == "reward"
+            "; find where it is made"
+            if name.split("/")[0] in ALWAYS_FINITE
             else "; find where the environment makes it, or say finite_observations=False"
         )
         raise SpecError(

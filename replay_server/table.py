@@ -18,11 +18,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Integral
+from typing import Any
 
 from .errors import ConfigError
 from .plans import Plan, Resolved, Row, plan_from_json
 from .spec import Spec, SpecError
+from .values import HUGE, TINY, one_of, real, whole
 
 NAME_BYTES_MAX = 31
 PLANS_MAX = 8
@@ -30,6 +31,7 @@ PIECES_MAX = 16384
 PIECE_BYTES_MIN = 408  # what the smallest mtu (512) leaves for a piece
 WINDOW_DEFAULT = 8192
 CAPACITY_MAX = (1 << 31) - 1
+ITEMS_MAX = (1 << 63) - 1
 RESERVED_SHARE = 16  # window * writers may not exceed capacity / RESERVED_SHARE
 DEFAULT_PLAN = "default"
 
@@ -45,8 +47,7 @@ class Prioritized:
     alpha: float = 0.6
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.alpha <= 8.0:
-            raise ConfigError(f"Prioritized(alpha={self.alpha}): expected 0 to 8")
+        object.__setattr__(self, "alpha", real("Prioritized(alpha)", self.alpha, 0.0, 8.0))
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,7 @@ class MinSize:
     items: int = 1
 
     def __post_init__(self) -> None:
-        if self.items < 1:
-            raise ConfigError(f"MinSize({self.items}): expected at least 1")
+        object.__setattr__(self, "items", whole("MinSize(items)", self.items, 1, ITEMS_MAX))
 
     def bounds(self) -> tuple[int, float, float, float]:
         """(min_size, samples_per_insert, error_min, error_max) as the engine takes them."""
@@ -88,10 +88,13 @@ class SamplesPerInsert:
     error_buffer: float | tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        if not self.ratio > 0.0:
-            raise ConfigError(f"SamplesPerInsert(ratio={self.ratio}): expected more than 0")
-        if self.min_size < 1:
-            raise ConfigError(f"SamplesPerInsert(min_size={self.min_size}): expected at least 1")
+        fixed = {
+            "ratio": real("SamplesPerInsert(ratio)", self.ratio, TINY, HUGE),
+            "min_size": whole("SamplesPerInsert(min_size)", self.min_size, 1, ITEMS_MAX),
+            "error_buffer": _error_buffer(self.error_buffer),
+        }
+        for name, value in fixed.items():
+            object.__setattr__(self, name, value)
         low, high = self.bounds()[2:]
         if high - low < 2 * max(1.0, self.ratio):
             raise ConfigError(
@@ -109,6 +112,19 @@ class SamplesPerInsert:
                 buffer = max(2.0 * max(1.0, self.ratio), 0.1 * middle)
             low, high = middle - buffer, middle + buffer
         return self.min_size, float(self.ratio), float(low), float(high)
+
+
+def _error_buffer(given: Any) -> float | tuple[float, float] | None:
+    """SamplesPerInsert's error_buffer, its numbers checked."""
+    what = "SamplesPerInsert(error_buffer)"
+    if given is None:
+        return None
+    if isinstance(given, tuple | list):
+        if len(given) != 2:
+            raise ConfigError(f"{what} is {given!r}; expected a number or two: (lowest, highest)")
+        low, high = (real(what, bound, -HUGE, HUGE) for bound in given)
+        return low, high
+    return real(what, given, 0.0, HUGE)
 
 
 @dataclass(frozen=True)
@@ -208,12 +224,15 @@ class Table:
     layout: Layout = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.name.encode()) <= NAME_BYTES_MAX or "\0" in self.name:
+        known = isinstance(self.name, str)
+        if not known or not 0 < len(self.name.encode()) <= NAME_BYTES_MAX or "\0" in self.name:
             raise ConfigError(
                 f"table name {self.name!r}: expected 1 to {NAME_BYTES_MAX} bytes without zeros"
             )
-        if not isinstance(self.step, Spec):
-            raise ConfigError(f"table {self.name!r}: step must be a Spec, got {self.step!r}")
+        where = f"table {self.name!r}: "
+        one_of(f"{where}step", self.step, (Spec,), "spec_from(env)")
+        one_of(f"{where}sampler", self.sampler, (Prioritized, Uniform), "Prioritized(0.6)")
+        one_of(f"{where}limiter", self.limiter, (MinSize, SamplesPerInsert), "MinSize(1000)")
         plans = self.plan if isinstance(self.plan, Mapping) else {DEFAULT_PLAN: self.plan}
         if not 0 < len(plans) <= PLANS_MAX:
             raise ConfigError(f"table {self.name!r}: {len(plans)} plans; expected 1 to {PLANS_MAX}")
@@ -222,15 +241,14 @@ class Table:
                 raise ConfigError(
                     f"table {self.name!r}: plan is {plan!r}; expected a plan such as NStep(3)"
                 )
-            if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
-                raise ConfigError(f"table {self.name!r}: plan name {name!r} is too long or empty")
-        for what, most in (("capacity", CAPACITY_MAX), ("writers", 65535), ("streams", 65535)):
-            value = getattr(self, what)
-            if not isinstance(value, Integral) or not 1 <= value <= most:
+            if not isinstance(name, str) or not 0 < len(name.encode()) <= NAME_BYTES_MAX:
                 raise ConfigError(
-                    f"table {self.name!r}: {what} is {value!r}; expected a whole "
-                    f"number from 1 to {most:,}"
+                    f"{where}plan name {name!r}: expected 1 to {NAME_BYTES_MAX} bytes of text"
                 )
+        for what, most in (("capacity", CAPACITY_MAX), ("writers", 65535), ("streams", 65535)):
+            object.__setattr__(self, what, whole(where + what, getattr(self, what), 1, most))
+        if self.window is not None:
+            object.__setattr__(self, "window", whole(f"{where}window", self.window, 1))
         if self.resolved_window() < 1 or (
             self.resolved_window() * self.writers * RESERVED_SHARE > self.capacity
         ):

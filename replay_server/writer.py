@@ -23,8 +23,8 @@ are cut at their last stored row.
 
 What is taken and not acknowledged is bounded: a limiter that holds the writer back holds back who
 calls it. A thread owns the writer from its first `add` to its `flush`: two that add in turns would
-store episodes made of both. Numbers that are not finite are refused, in observations unless told
-not to.
+store episodes made of both. Rewards and actions that are not finite are refused, observations
+unless told not to; what an extra column holds is its owner's business.
 """
 
 from __future__ import annotations

@@ -21,7 +21,12 @@ from replay_server import (
     ClosedError,
     Column,
     ConfigError,
+    MinSize,
     NStep,
+    Offsets,
+    OverBudget,
+    Prioritized,
+    SamplesPerInsert,
     Sequence,
     Server,
     Spec,
@@ -33,6 +38,7 @@ from replay_server import (
 from replay_server.patience import NoServer, Stop, connect
 
 ROOT = Path(__file__).resolve().parents[1]
+NAN = float("nan")
 ROWS = Spec((Column("observation", np.float32, (2,)), Column("reward", np.float32)))
 
 
@@ -42,6 +48,7 @@ def served():
     spec = spec_from(ChainEnv())
     tables = [
         Table("rows", step=ROWS, capacity=1000),
+        Table("actions", Spec((Column("action", np.float32, (2,)),)), capacity=1000),
         Table("sequences", step=spec, plan=Sequence(length=4, n=1), capacity=1000),
     ]
     with Server(tables, "loopback://sentences") as server, Client(server.address) as client:
@@ -67,13 +74,94 @@ def served():
         (lambda: Table("m", ROWS, capacity=1e5), ConfigError, "expected a whole number"),
         (lambda: spec_from(42), SpecError, "expected a Gymnasium Env or VectorEnv, got 42"),
         (lambda: Column("x", np.float32, 3), SpecError, r"expected a tuple such as \(3,\)"),
-        (lambda: Server([ROWS]), ConfigError, "expected Table objects"),
+        (lambda: Server([ROWS]), ConfigError, "expected Table"),
+        (lambda: Server(5), ConfigError, "tables is 5; expected"),
+        (lambda: Server([], url=5), ConfigError, "url is 5; expected str"),
+        (lambda: Server([], seed="a"), ConfigError, "seed is 'a'; expected a whole number"),
+        (lambda: Server([], sessions=2.5), ConfigError, "sessions is 2.5; expected a whole"),
+        (lambda: Server([], busy_poll="no"), ConfigError, "busy_poll is 'no'; expected"),
+        (lambda: Table("m", ROWS, limiter=5), ConfigError, "limiter is 5; expected MinSize or"),
+        (lambda: Table("m", ROWS, sampler=0.6), ConfigError, "sampler is 0.6; expected Prio"),
+        (lambda: Table("m", ROWS, window="a"), ConfigError, "window is 'a'; expected a whole"),
+        (lambda: Table(5, ROWS), ConfigError, "table name 5"),
+        (lambda: Table("m", ROWS, {5: NStep(2)}), ConfigError, "plan name 5"),
+        (lambda: NStep(2.5), SpecError, r"NStep\(n\) is 2.5; expected a whole number"),
+        (lambda: NStep(3, stack=0), SpecError, r"NStep\(stack\) is 0"),
+        (lambda: Sequence(4, state="lstm"), SpecError, "expected names"),
+        (lambda: Sequence(4.5), SpecError, r"Sequence\(length\) is 4.5"),
+        (lambda: Offsets({"x": (0, 0.5)}), SpecError, r"Offsets\('x'\) is 0.5"),
+        (lambda: Offsets([1]), SpecError, r"Offsets: \[1\]"),
+        (lambda: MinSize(1.5), ConfigError, r"MinSize\(items\) is 1.5"),
+        (lambda: SamplesPerInsert("4"), ConfigError, "is '4'; expected a number above 0"),
+        (lambda: SamplesPerInsert(NAN), ConfigError, "is nan; expected a number above 0"),
+        (lambda: SamplesPerInsert(4, 9, "x"), ConfigError, "'x'; expected a number of at least"),
+        (lambda: SamplesPerInsert(4, 9, (1, 2, 3)), ConfigError, "expected a number or two"),
+        (lambda: Prioritized("a"), ConfigError, r"Prioritized\(alpha\) is 'a'"),
+        (lambda: Column("x", "nope"), SpecError, "dtype is 'nope'"),
+        (lambda: Column(5, np.float32), SpecError, "column name 5"),
+        (lambda: Spec([5]), SpecError, "5 is no column"),
+        (lambda: Client("loopback://none", timeout=None), ConfigError, "timeout is None"),
+        (lambda: Client("loopback://none", timeout=NAN), ConfigError, "timeout is nan"),
+        (lambda: Client("loopback://none", connect_timeout="5"), ConfigError, "connect_timeout"),
+        (lambda: Client("loopback://none", mtu="a"), ConfigError, "mtu is 'a'"),
+        (lambda: Client("loopback://none", specs=5), ConfigError, "specs is 5"),
     ],
 )
 def test_descriptions_that_cannot_be(make, kind, words):
     """Given each wrong description. Expect its sentence."""
     with pytest.raises(kind, match=words):
         make()
+
+
+def test_numbers_of_other_libraries_are_numbers():
+    """Given numpy's integers and a list where a pair is meant. Expect them taken, as Python's."""
+    limiter = SamplesPerInsert(np.float32(4), np.int64(10), [10, 90])
+    table = Table("m", ROWS, capacity=np.int32(4096), limiter=limiter)
+    assert (table.capacity, limiter.error_buffer) == (4096, (10.0, 90.0))
+    assert type(table.capacity) is int
+    assert NStep(np.int64(3)) == NStep(3)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda c: c.sample("rows", 5000), OverBudget, "ask for fewer"),
+        (lambda c: c.sample("rows", 4, uniform="a"), ConfigError, "uniform is 'a'"),
+        (lambda c: c.sample("rows", 4, timeout="a"), ValueError, "timeout is 'a'"),
+        (lambda c: c.batches("rows", "a"), ConfigError, "batch is 'a'"),
+        (lambda c: c.batches("rows", 4, prefetch=1.5), ConfigError, "prefetch is 1.5"),
+        (lambda c: c.update_priorities("rows", [1], ["a"]), ConfigError, "expected 1 numbers"),
+        (lambda c: c.writer("rows", unacknowledged_max="a"), ConfigError, "acknowledged_max"),
+        (
+            lambda c: c.extend("actions", {"action": np.full((1, 2), NAN, np.float32)}),
+            SpecError,
+            "'action': expected finite numbers, got nan",
+        ),
+    ],
+)
+def test_calls_that_cannot_be(served, call, kind, words):
+    """Given each wrong call. Expect its sentence."""
+    with pytest.raises(kind, match=words):
+        call(served)
+
+
+@pytest.mark.parametrize("gamma", [NAN, -0.1, 1.5, "a", None])
+def test_gamma_is_a_discount(gamma):
+    """Given a discount that makes returns of NaN, or that grows. Expect ConfigError."""
+    table = Table("steps", step=spec_from(ChainEnv()), plan=NStep(2), capacity=1000)
+    with Server([table]) as server, Client(server.address) as client:
+        with client.writer("steps") as writer:
+            for i in range(8):
+                writer.add(
+                    observation=np.int64(1),
+                    action=np.int64(0),
+                    reward=1.0,
+                    terminated=i == 7,
+                    truncated=False,
+                    next_observation=np.int64(1),
+                )
+        with pytest.raises(ConfigError, match=r"gamma is .*; expected a number from 0 to 1"):
+            client.sample("steps", 2).transitions(gamma)
 
 
 def test_one_table_is_a_list_of_one():
@@ -85,10 +173,10 @@ def test_one_table_is_a_list_of_one():
 @pytest.mark.parametrize("beta", [float("nan"), 1e9, -1.0, "much", None])
 def test_beta_is_a_usable_exponent(served, beta):
     """Given an exponent that makes weights of NaN. Expect ConfigError, by sample and by batches."""
-    with pytest.raises(ConfigError, match=r"beta is .*; expected 0"):
+    with pytest.raises(ConfigError, match=r"beta is .*; expected a number from 0"):
         served.sample("rows", 4, beta=beta)
     with (
-        pytest.raises(ConfigError, match=r"beta is .*; expected 0"),
+        pytest.raises(ConfigError, match=r"beta is .*; expected a number from 0"),
         served.batches("rows", 4, beta=lambda: beta) as batches,
     ):
         next(batches)
@@ -148,7 +236,9 @@ def test_a_device_that_is_not_there(served, options):
 
 def test_an_unknown_table_lists_those_there_are(served):
     """Given a wrong name. Expect the names of the server's tables."""
-    with pytest.raises(UnknownTable, match=r"no table 'row' .* there are 'rows', 'sequences'"):
+    with pytest.raises(
+        UnknownTable, match=r"no table 'row' .* there are 'rows', 'actions', 'sequences'"
+    ):
         served.table("row")
 
 

@@ -98,7 +98,7 @@ BROKEN |= {
     COLUMNS + "capacity = 'many'\n": "capacity is 'many'",
     COLUMNS + "capacity = 8\n": "the smallest legal capacity is 64",
     COLUMNS + "plan = {n_steps = 3}\n": "plan has 'n_steps'",
-    COLUMNS + "plan = {n_step = 0}\n": "must be at least 1",
+    COLUMNS + "plan = {n_step = 0}\n": "expected a whole number from 1",
     COLUMNS + "sampler = 'best'\n": "sampler is 'best'",
     COLUMNS + "alpha = 'x'\n": "alpha is 'x'",
     COLUMNS + "error_buffer = 2.0\n": "needs samples_per_insert",
@@ -145,7 +145,7 @@ def test_impossible_tables_say_so():
     for wrong, said in (
         ({"name": ""}, "name"),
         ({"name": "x" * 32}, "31 bytes"),
-        ({"step": 3}, "must be a Spec"),
+        ({"step": 3}, "expected Spec"),
         ({"plan": {}}, "0 plans"),
         ({"capacity": 0}, "capacity is 0"),
         ({"writers": 0}, "writers is 0"),

@@ -215,7 +215,7 @@ def test_plans_that_do_not_fit_are_refused():
     ]:
         with pytest.raises(SpecError, match=words):
             plan.resolve(spec)
-    with pytest.raises(SpecError, match="at least 1"):
+    with pytest.raises(SpecError, match="whole number from 1"):
         NStep(0)
     for text in ["", "{}", '{"kind": "Nothing"}', '{"kind": "NStep", "m": 3}', "[]"]:
         with pytest.raises(SpecError):

@@ -1,0 +1,62 @@
+"""Options checked where they are given: one sentence with the name, the value and what is legal.
+
+Each function returns the value as the plain Python type that the rest of the package counts on, or
+raises ConfigError. `what` is the option as its owner calls it: "NStep(n)", "capacity".
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from typing import Any
+
+from .errors import ConfigError
+
+TINY, HUGE = sys.float_info.min, sys.float_info.max  # above nothing, below infinity
+SECONDS_MAX = 1e9
+
+
+def whole(
+    what: str, value: Any, least: int, most: int | None = None, error: type[Exception] = ConfigError
+) -> int:
+    """A whole number from `least` to `most`; True and 2.5 are none, np.int64(3) is one."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least or (most is not None and number > most):
+        legal = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+        raise error(f"{what} is {value!r}; expected a whole number {legal}")
+    return number
+
+
+def real(what: str, value: Any, least: float, most: float, why: str = "") -> float:
+    """A number from `least` to `most`, both included; NaN is none. `why` ends the sentence."""
+    try:
+        number = math.nan if isinstance(value, str | bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not least <= number <= most:
+        legal = f"from {least:g} to {most:g}"
+        if most == HUGE:
+            legal = {TINY: "above 0", -HUGE: "that is finite"}.get(least, f"of at least {least:g}")
+        raise ConfigError(f"{what} is {value!r}; expected a number {legal}{why}")
+    return number
+
+
+def seconds(what: str, value: Any) -> float:
+    """A time-out."""
+    return real(what, value, 0.0, SECONDS_MAX, " of seconds")
+
+
+def flag(what: str, value: Any) -> bool:
+    """True or False; 1 and 0 are taken for them, "no" is not."""
+    return bool(whole(what, int(value) if isinstance(value, bool) else value, 0, 1))
+
+
+def one_of(what: str, value: Any, kinds: tuple[type, ...], example: str) -> None:
+    """Refuses what is not an object of one of these classes."""
+    if not isinstance(value, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ConfigError(f"{what} is {value!r}; expected {names}, such as {example}")
