@@ -128,6 +128,7 @@ static int store(struct rp_call *call, struct rp_table *table, int writer,
     memset(statuses, 0, padded);
     rp_writer_create_all(table, writer, push->creates, push->head->create_count,
                          push->creates_taken, statuses);
+    rp_table_settle(table);
     struct rp_pushed pushed = {.run_count = push->head->run_count,
                                .create_count = push->head->create_count};
     rp_writer_progress(table, writer, &pushed);

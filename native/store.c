@@ -15,21 +15,27 @@ void rp_leaf_set(struct rp_table *table, uint32_t slot, uint64_t mass) {
     struct rp_table_private *p = table->private;
     assert(mass <= p->mass_max);
     rp_intent_set(table->intent, &p->leaves[slot], mass);
-    p->dirty[p->dirty_count++] = slot;
+    uint32_t group = slot / RP_TREE_FANOUT;
+    if (p->dirty_count == 0 || p->dirty[p->dirty_count - 1] / RP_TREE_FANOUT != group) {
+        p->dirty[p->dirty_count++] = slot;
+    }
 }
 
 void rp_store_commit(struct rp_table *table) {
-    rp_intent_commit(table->intent);
-    rp_table_settle(table);
-}
-
-void rp_table_settle(struct rp_table *table) {
     struct rp_table_private *p = table->private;
+    rp_intent_commit(table->intent);
     uint64_t head = table->header->head;
     if (head != p->head) {
         p->head_slot = rp_slot_of(p, head);
         p->head = head;
     }
+    if (p->dirty_count >= RP_DIRTY_MAX) {
+        rp_table_settle(table);
+    }
+}
+
+void rp_table_settle(struct rp_table *table) {
+    struct rp_table_private *p = table->private;
     if (p->dirty_count > 0) {
         rp_tree_refresh(&table->tree, p->dirty, p->dirty_count);
         p->dirty_count = 0;

@@ -188,6 +188,7 @@ enum rp_store_limits {
     RP_UPDATE_AHEAD = 32, /* keys of an update whose words are on their way */
     RP_DRAW_CHUNK = 256,
     RP_COMMIT_CHUNK = 2048,
+    RP_DIRTY_MAX = 1024, /* leaf groups that may wait for the tree beyond a transaction */
 };
 
 struct rp_table_private {
@@ -227,7 +228,8 @@ struct rp_table_private {
     uint32_t dirty_count;
     struct rp_plan_parts plans[RP_PLANS_MAX];
     struct rp_rows rows;
-    uint32_t dirty[RP_INTENT_WORDS]; /* slots whose leaf is in the intent */
+    uint32_t dirty[RP_DIRTY_MAX + RP_INTENT_WORDS]; /* slots whose leaf group the tree has not
+                                                     * summed again since one of it changed */
     uint32_t slots_drawn[RP_DRAW_CHUNK];
     uint32_t ranks[RP_DRAW_CHUNK];
     uint64_t targets[RP_DRAW_CHUNK];
@@ -420,7 +422,8 @@ void rp_skip_derive(struct rp_table_private *p, uint32_t writer, uint32_t stream
 
 /* Adds a leaf's new mass to the intent and remembers to settle it. */
 void rp_leaf_set(struct rp_table *table, uint32_t slot, uint64_t mass);
-/* Commits the intent and brings what is derived up to date. */
+/* Commits the intent and brings the head up to date. The tree is left to rp_table_settle: nobody
+ * draws before the datagram is done, and its transactions mostly change the same few groups. */
 void rp_store_commit(struct rp_table *table);
 /* Adds what overwriting `slot` means for what it holds: items reaching back to it leave, then its
  * own. */

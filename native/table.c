@@ -284,6 +284,7 @@ int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory
             rp_writer_resume(table, i);
         }
     }
+    rp_table_settle(table);
     return 0;
 }
 

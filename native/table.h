@@ -19,8 +19,9 @@
  *     keys rise along a stream; reserved slots <= window * writers_max <= capacity / 16
  *
  * Functions that change the region either are whole transactions (rp_writer_*) or add to an
- * intent the caller commits (those that take a struct rp_intent): then the caller calls
- * rp_table_settle, which refreshes what is derived. No clocks, no sockets, no allocation.
+ * intent the caller commits (drawing and updating). After either the caller calls rp_table_settle,
+ * which brings the tree up to date: once for a whole datagram, before anybody draws or asks how
+ * many items there are. No clocks, no sockets, no allocation.
  * Everything a peer can influence is checked by status, never asserted.
  */
 #ifndef RP_TABLE_H
@@ -196,8 +197,7 @@ int rp_table_lookup(const struct rp_table *table, const struct rp_sample *reques
 /* Adds the leaf words of `count` updates (at most RP_MTU_MAX / 16); priorities were validated. */
 void rp_table_update(struct rp_table *table, const struct rp_update_entry *entries, uint32_t count,
                      struct rp_updated *result);
-/* After the commit: brings the tree and the rest of what is derived up to date with the words just
- * applied. */
+/* After the commits: brings the tree up to date with the leaves that changed. */
 void rp_table_settle(struct rp_table *table);
 
 /* ---- reading ---- */

@@ -77,6 +77,7 @@ static double push(struct work *work)
         bench.body[RUN + bench.step % (RUN * STEP / 8)] = bench.step;
         CHECK(rp_writer_check(&bench.table, 0, &run, bytes) == 0);
         rp_writer_run(&bench.table, 0, &run, bytes, &done);
+        rp_table_settle(&bench.table);
         CHECK(done.committed == RUN);
         bench.step += RUN;
     }
@@ -237,6 +238,7 @@ static void bench_frames(int portable)
         struct rp_run_done done;
         rp_writer_run(&bench.table, 0, &run, (const uint8_t *)frame, &done);
         rp_writer_create(&bench.table, 0, &create);
+        rp_table_settle(&bench.table);
     }
     draw(&whole);
     snprintf(workload, sizeof workload, "7 frames of 84 x 84");

@@ -133,10 +133,12 @@ static void perform(struct fixture *t, struct op *op) {
         if (rp_writer_check(&t->table, writer, &op->body.run, (const uint8_t *)op->body.words)
             == 0) {
             rp_writer_run(&t->table, writer, &op->body.run, (const uint8_t *)op->body.words, &done);
+            rp_table_settle(&t->table);
         }
         break;
     case CREATE:
         rp_writer_create(&t->table, writer, &op->create);
+        rp_table_settle(&t->table);
         break;
     case UPDATE:
         if (*record_word(t) != op->number) {

@@ -35,6 +35,7 @@ static void insert(uint64_t items) {
         CHECK(done.committed == 1);
         trial.sequence++;
     }
+    rp_table_settle(&trial.fixture.table);
 }
 
 static void sample(uint32_t count) {

@@ -130,6 +130,7 @@ static void push(struct fixture *t, uint64_t step, uint32_t count, uint16_t flag
 }
 
 static void expect_same(struct fixture *t, const char *when, int length) {
+    rp_table_settle(&t->table);
     rp_table_check(&t->table);
     const char *difference = model_differs(&model, &t->table);
     CHECK(!difference, "%s, episode of %d: %s", when, length, difference);

@@ -68,6 +68,7 @@ static void deliver(struct message *message) {
     struct rp_run_done wanted;
     CHECK(rp_writer_items(table, w, run) == model_run_items(&model, message->writer, run));
     rp_writer_run(table, w, run, bytes, &done);
+    rp_table_settle(table);
     model_run(&model, message->writer, run, message->priorities);
     model_answer(&model, message->writer, run, &wanted);
     CHECK(done.key == wanted.key && done.committed == wanted.committed && done.lost == wanted.lost,
@@ -240,6 +241,7 @@ static void create_some(uint32_t writer) {
         status = rp_writer_create(&walk.fixture.table, (int)writer, &create);
         i = expected == RP_NOT_YET ? 4000 : i;
     }
+    rp_table_settle(&walk.fixture.table);
     CHECK(status == expected, "create: %s, the model says %s", rp_status_name(status),
           rp_status_name(expected));
     walk.created += status == RP_OK;
