@@ -25,7 +25,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from .arguments import add_options, option
+from .arguments import ShowVersion, add_options, option
 from .programs import PROGRAMS, run_program
 
 EXIT_LOST, EXIT_USAGE = 1, 2
@@ -145,6 +145,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action=ShowVersion)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser(
         "serve",

@@ -60,11 +60,30 @@ def kind_of(annotation: Any) -> tuple[Any, bool]:
     return annotation, False
 
 
+class ShowVersion(argparse.Action):
+    """--version: one line, and the end."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
+        sentence = "Print the version and end."
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=sentence)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            told = version("replay-server")
+        except PackageNotFoundError:
+            told = "of a checkout that is not installed"
+        print(f"replay-server {told}")
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
     """argparse, whose mistakes are one sentence; options are never guessed from their beginning."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, allow_abbrev=False)
+        self.add_argument("--version", action=ShowVersion)
 
     def error(self, message: str) -> NoReturn:
         """One sentence and exit code 2."""

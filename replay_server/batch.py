@@ -140,7 +140,7 @@ def checked_beta(beta: Any) -> float:
 
 def checked_count(count: Any) -> int:
     """The size of a batch as an int; ConfigError where it is none."""
-    return whole("batch", count, 1)
+    return whole("batch", count, 1, _native.lib.RP_BATCH_MAX)
 
 
 def priority_from_td(td: Any, epsilon: float = 1e-6) -> np.ndarray:

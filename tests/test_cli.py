@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -122,3 +123,13 @@ def test_help_teaches(capsys):
     out = capsys.readouterr().out
     assert "python -m replay_server serve deploy/server.toml" in out
     assert "--insecure" in out and "without a key" in out and "--watch" in out
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("demo",), ("actor",), ("learner", "train"), ("learner", "evaluate")]
+)
+def test_every_command_tells_its_version(words):
+    """Given --version to each command. Expect one line with the version, exit code 0."""
+    done = run(*words, "--version")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"replay-server \d+\.\d+\S*\n", done.stdout)
