@@ -57,8 +57,8 @@ void rp_serve_end(struct rp_turn *turn);
 void rp_serve_datagram(struct rp_turn *turn, const struct rp_packet *packet);
 /* Answers the waiting whose time has come. */
 void rp_serve_waiting(struct rp_turn *turn);
-/* Answers each waiting SAMPLE that the server closes. */
-void rp_serve_farewell(struct rp_turn *turn);
+/* Answers those who wait that the server closes. */
+void rp_serve_farewell(struct rp_turn *turn, int region_stays);
 
 /* ---- for handlers ---- */
 struct rp_session *rp_serve_session(const struct rp_call *call);

@@ -248,18 +248,27 @@ void rp_serve_waiting(struct rp_turn *turn) {
     }
 }
 
-/* A waiting PUSH is not told: its client repeats it, perhaps to who takes the region over. */
-void rp_serve_farewell(struct rp_turn *turn) {
+static void tell_closed(struct rp_turn *turn, enum rp_wait_kind kind, uint8_t op,
+                        uint32_t table) {
     struct rp_server *server = turn->server;
-    for (uint32_t i = 0; i < server->limits.table_count; i++) {
-        uint32_t session;
-        while ((session = rp_wait_first(server, RP_WAIT_SAMPLE, i)) != RP_NOBODY
-               && rp_serve_lease(turn, 1)) {
-            uint64_t id = rp_wait_note(server, RP_WAIT_SAMPLE, session, i)->id;
-            struct rp_peer peer;
-            struct rp_call call = call_for(turn, session, &peer, RP_OP_SAMPLE, i, id);
-            rp_wait_remove(server, RP_WAIT_SAMPLE, session, i);
-            answer(&call, -RP_CLOSED);
+    uint32_t session;
+    while ((session = rp_wait_oldest(server, kind, table)) != RP_NOBODY
+           && rp_serve_lease(turn, 1)) {
+        uint64_t id = rp_wait_note(server, kind, session, table)->id;
+        struct rp_peer peer;
+        struct rp_call call = call_for(turn, session, &peer, op, table, id);
+        rp_wait_remove(server, kind, session, table);
+        answer(&call, -RP_CLOSED);
+    }
+}
+
+/* Where the region stays, a waiting PUSH is not told: its client would drop its steps, and repeats
+ * them now to who takes the region over. */
+void rp_serve_farewell(struct rp_turn *turn, int region_stays) {
+    for (uint32_t i = 0; i < turn->server->limits.table_count; i++) {
+        tell_closed(turn, RP_WAIT_SAMPLE, RP_OP_SAMPLE, i);
+        if (!region_stays) {
+            tell_closed(turn, RP_WAIT_PUSH, RP_OP_PUSH, i);
         }
     }
 }

@@ -251,11 +251,12 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
     return count;
 }
 
-void rp_server_farewell(struct rp_server *server, struct rp_port *port, uint64_t now_ns) {
+void rp_server_farewell(struct rp_server *server, struct rp_port *port, uint64_t now_ns,
+                        int region_stays) {
     struct rp_turn turn;
     if (rp_serve_begin(&turn, server, port)) {
         begin_turn(server, now_ns);
-        rp_serve_farewell(&turn);
+        rp_serve_farewell(&turn, region_stays);
         rp_serve_end(&turn);
     }
 }

@@ -84,9 +84,11 @@ void rp_server_backing(struct rp_server *server, rp_allocate *allocate, void *ow
  * received; 1 also where none came and the next turn has work at once: who is turned until 0 may
  * then sleep. */
 uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns);
-/* The last turn: tells those whose SAMPLE waits that the server closes, once, so far as the network
- * takes it. */
-void rp_server_farewell(struct rp_server *server, struct rp_port *port, uint64_t now_ns);
+/* The last turn: tells those whose SAMPLE or PUSH waits that the server closes, once, so far as the
+ * network takes it. region_stays: 1 where another server may take the region over; then a PUSH is
+ * left to wait for that one. */
+void rp_server_farewell(struct rp_server *server, struct rp_port *port, uint64_t now_ns,
+                        int region_stays);
 /* How long the last turn that received something took, transmission included: for the times of its
  * requests. */
 void rp_server_took(struct rp_server *server, uint64_t elapsed_ns);

@@ -256,6 +256,8 @@ void rp_wait_replace(struct rp_server *server, enum rp_wait_kind kind, uint32_t 
 void rp_wait_lapse(struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
 /* The session of the oldest note that is not promised, or RP_NOBODY. */
 uint32_t rp_wait_first(const struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
+/* The same among all notes, promised ones too. */
+uint32_t rp_wait_oldest(const struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
 void rp_wait_check(const struct rp_server *server);
 
 #endif

@@ -394,7 +394,8 @@ void rp_service_end(struct rp_service *service)
     rp_gate_step_in(&service->gate);
     rp_gate_drain(&service->gate);
     if (service->server) {
-        rp_server_farewell(service->server, service->port, service_now(service));
+        rp_server_farewell(service->server, service->port, service_now(service),
+                           service->region.folder != NULL);
     }
     rp_port_close(service->port);
     service->port = NULL;

@@ -117,6 +117,10 @@ uint32_t rp_wait_first(const struct rp_server *server, enum rp_wait_kind kind, u
     return session_of(server, server->waiting[kind][table].unpromised);
 }
 
+uint32_t rp_wait_oldest(const struct rp_server *server, enum rp_wait_kind kind, uint32_t table) {
+    return session_of(server, server->waiting[kind][table].first);
+}
+
 static int lapse(struct rp_server *server, enum rp_wait_kind kind, uint32_t table,
                  uint32_t place) {
     if (place == RP_NOBODY || server->notes[place].lapse_ns > server->now_ns) {

@@ -14,11 +14,14 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from conformance import plain, plain_rows
 
-from replay_server import Client, Server
+from replay_server import Client, SamplesPerInsert, Server
 from replay_server.errors import ClosedError, ForkedError
 
 STORM = """
@@ -123,29 +126,71 @@ def test_closing_under_calls_of_other_threads(url):
     assert (storm.returncode, said.strip()) == (0, "all closed"), error[-4000:]
 
 
-@pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "loopback://", "zmq+tcp://127.0.0.1:0"])
-def test_a_sample_ends_when_the_server_of_this_process_closes(url):
-    """Given a sample that would wait long for items, and its server closes. Expect ClosedError."""
-    if url.startswith("zmq"):
-        pytest.importorskip("zmq")
-    server = Server([plain()], url)
-    client = Client(server.address)
-    ended: list[BaseException] = []
+HELD = SamplesPerInsert(1.0, min_size=1, error_buffer=8.0)
 
-    def sample() -> None:
+
+@contextmanager
+def waiting(act: Callable[[], object], server: Server, counter: str):
+    """What `act` ends with, in a list, behind a block that begins when the server holds it back."""
+    ended: list[object] = []
+
+    def body() -> None:
         try:
-            client.sample("main", 8, timeout=600.0)
+            ended.append(act())
         except BaseException as error:
             ended.append(error)
 
-    thread = threading.Thread(target=sample, daemon=True)
+    thread = threading.Thread(target=body, daemon=True)
     thread.start()
-    while server.counters()["samples_blocked"] == 0:
+    while server.counters()[counter] == 0:
         continue
-    server.close()
+    yield ended
     thread.join(60)
-    assert not thread.is_alive() and isinstance(ended[0], ClosedError), ended
+    assert not thread.is_alive(), "the call is still inside"
+
+
+@pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "loopback://", "zmq+tcp://127.0.0.1:0"])
+@pytest.mark.parametrize("kind", ["sample", "push"])
+def test_a_call_that_waits_ends_when_the_server_of_this_process_closes(url, kind):
+    """Given a sample, or rows, that the limiter would hold back for long, and the server closes.
+    Expect ClosedError."""
+    if url.startswith("zmq"):
+        pytest.importorskip("zmq")
+    server = Server([plain(limiter=HELD)], url)
+    client = Client(server.address)
+    if kind == "push":
+        client.extend("main", plain_rows(8))
+    acts = {
+        "sample": lambda: client.sample("main", 8, timeout=600.0),
+        "push": lambda: client.extend("main", plain_rows(8), timeout=600.0),
+    }
+    counter = {"sample": "samples_blocked", "push": "pushes_blocked"}[kind]
+    with waiting(acts[kind], server, counter) as ended:
+        server.close()
+    assert isinstance(ended[0], ClosedError), ended
     client.close(0.0)
+
+
+@pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "zmq+tcp://127.0.0.1:0"])
+def test_rows_that_wait_go_on_with_who_takes_the_region_over(url, tmp_path):
+    """Given rows that the limiter holds back, and a server that closes and leaves its region to the
+    next one. Expect them to be stored there, once, when a sample has made room."""
+    if url.startswith("zmq"):
+        pytest.importorskip("zmq")
+    region = str(tmp_path / "region")
+    server = Server([plain(limiter=HELD)], url, region=region)
+    address = server.address
+    client, other = Client(server.address), Client(server.address)
+    first = client.extend("main", plain_rows(8))
+    push = partial(client.extend, "main", plain_rows(8), timeout=60.0)
+    with waiting(push, server, "pushes_blocked") as ended:
+        server.close()
+        server = Server([plain(limiter=HELD)], address, region=region)
+        other.sample("main", 8, timeout=60.0)
+    assert len(ended[0]) == 8 and int(ended[0][0]) == int(first[-1]) + 1, ended
+    assert client.size("main") == 16
+    for each in (client, other, server):
+        each.close()
 
 
 def test_the_metrics_endpoint_is_looked_at_while_serve_ends():

@@ -261,6 +261,36 @@ static void situation_blocked(void)
     check_group("7 blocked and released");
 }
 
+/* 7b. Given a push that waits, and one that was told RETRY, when the server closes. Expect CLOSED
+ *     for both, unless the region stays for another server. */
+static void situation_farewell(void)
+{
+    for (int promised = 0; promised < 2; promised++) {
+        struct pusher p;
+        fresh(&p);
+        script_done(send_run(&p, 1, 1, 0, 0, 0, 10, RP_RUN_ITEM), 0);
+        script_done(send_run(&p, 1, 2, 0, 10, 10, 10, RP_RUN_ITEM), 0);
+        CHECK_STATUS(send_run(&p, 1, 31, 0, 20, 20, 3, RP_RUN_ITEM), RP_BLOCKED);
+        struct rp_sample sample = script_sample(3);
+        if (promised) {
+            script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &sample, sizeof sample);
+            CHECK(script_counter(&p.script, RP_COUNT_releases) == 1);
+        }
+        struct rp_port *port = (struct rp_port *)(void *)&p.script.port;
+        script_turn(&p.script);
+        rp_server_farewell(p.script.server, port, p.script.now_ns, 1);
+        CHECK(p.script.port.out_count == 0, "who takes the region over goes on with it");
+        rp_server_farewell(p.script.server, port, p.script.now_ns, 0);
+        CHECK(p.script.port.out_count == 1);
+        struct script_answer answer = script_answer(&p.script, 0);
+        CHECK(answer.view.message->op == (RP_OP_PUSH | RP_ANSWER)
+              && answer.view.message->id == 31);
+        CHECK_STATUS(answer, RP_CLOSED);
+        script_close(&p.script);
+    }
+    check_group("7b who waits to push is told that the server closes");
+}
+
 /* 8. Given a kill between two turns, with a run half arrived. Expect repeats answered as before and
  *    the rest taken up. */
 static void situation_kill(void)
@@ -439,6 +469,7 @@ int main(void)
     situation_whole();
     situation_rows();
     situation_blocked();
+    situation_farewell();
     situation_kill();
     situation_cut();
     situation_holes();
