@@ -57,11 +57,11 @@ static int create(struct rp_pump *pump, const pthread_attr_t *attributes)
 int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job)
 {
     pthread_attr_t attributes;
+    uint32_t state = atomic_load(&pump->state);
     int failed = 0;
-    if (pump->state == RP_PUMP_RUNS) {
-        return 0;
+    if (state != RP_PUMP_NONE) {
+        return state == RP_PUMP_RUNS ? 0 : RP_PENDING;
     }
-    assert(pump->state == RP_PUMP_NONE);
     pump->job = *job;
     pump->stop = 0;
     pthread_attr_init(&attributes);
@@ -79,6 +79,13 @@ int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job)
     return !failed ? 0 : failed == EINVAL ? -RP_BAD_ARGUMENT : -RP_SYSTEM;
 }
 
+void rp_pump_await(struct rp_pump *pump)
+{
+    while (atomic_load(&pump->state) == RP_PUMP_ENDS) {
+        syscall(SYS_futex, &pump->state, FUTEX_WAIT_PRIVATE, RP_PUMP_ENDS, NULL, NULL, 0);
+    }
+}
+
 /* The first to come ends it, the others wait until it has. */
 void rp_pump_stop(struct rp_pump *pump)
 {
@@ -90,9 +97,6 @@ void rp_pump_stop(struct rp_pump *pump)
         assert(!failed);
         atomic_store(&pump->state, RP_PUMP_NONE);
         syscall(SYS_futex, &pump->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-        return;
     }
-    while (atomic_load(&pump->state) == RP_PUMP_ENDS) {
-        syscall(SYS_futex, &pump->state, FUTEX_WAIT_PRIVATE, RP_PUMP_ENDS, NULL, NULL, 0);
-    }
+    rp_pump_await(pump);
 }

@@ -28,12 +28,14 @@ struct rp_pump {
 
 enum rp_pump_state { RP_PUMP_NONE = 0, RP_PUMP_RUNS = 1, RP_PUMP_ENDS = 2 };
 
-/* 0, -RP_BAD_ARGUMENT where the core cannot be had, -RP_SYSTEM. A running pump stays as it is. One
- * thread at a time starts, and none while the pump ends. */
+/* 0, -RP_BAD_ARGUMENT where the core cannot be had, -RP_SYSTEM. A running pump stays as it is; one
+ * that another thread is stopping is RP_PENDING. One thread at a time starts. */
 int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job);
 /* Returns when the thread has gone, or where there was none. From any thread, but not while it
  * holds what a turn waits for. */
 void rp_pump_stop(struct rp_pump *pump);
+/* Returns when nobody is stopping it any more. */
+void rp_pump_await(struct rp_pump *pump);
 
 /* What a loop that spins says to its core. */
 static inline void rp_pump_relax(void)

@@ -107,31 +107,26 @@ int rp_service_start(struct rp_service *service)
         .turn = service_turn, .sleep = service_sleep, .wake = service_wake, .owner = service,
         .spin_ns = 1000u * (uint64_t)(options->spin_us ? options->spin_us : SPIN_US_DEFAULT),
         .busy_poll = options->busy_poll, .core = options->core};
-    int status = rp_gate_enter(&service->gate);
-    if (status) {
-        return status;
+    int status = RP_PENDING;
+    while (status == RP_PENDING) {
+        rp_pump_await(&service->pump);
+        status = rp_gate_enter(&service->gate);
+        if (!status) {
+            status = options->virtual_clock ? -RP_BAD_ARGUMENT
+                                            : rp_pump_start(&service->pump, &job);
+            rp_gate_leave(&service->gate);
+        }
     }
-    while (!status && service->pump.state == RP_PUMP_ENDS) {
-        rp_gate_step_out(&service->gate);
-        rp_pump_stop(&service->pump);
-        rp_gate_step_in(&service->gate);
-        status = rp_gate_closed(&service->gate) ? -RP_CLOSED : 0;
-    }
-    if (!status) {
-        status = options->virtual_clock ? -RP_BAD_ARGUMENT : rp_pump_start(&service->pump, &job);
-    }
-    rp_gate_leave(&service->gate);
     return status;
 }
 
+/* The turn that may be under way needs the gate. */
 int rp_service_stop(struct rp_service *service)
 {
     int status = rp_gate_enter(&service->gate);
     if (!status) {
-        rp_gate_step_out(&service->gate);
-        rp_pump_stop(&service->pump);
-        rp_gate_step_in(&service->gate);
         rp_gate_leave(&service->gate);
+        rp_pump_stop(&service->pump);
     }
     return status;
 }
@@ -386,13 +381,11 @@ void rp_service_end(struct rp_service *service)
     if (!service || rp_gate_close(&service->gate)) {
         return;
     }
-    rp_gate_step_out(&service->gate);
+    rp_gate_leave(&service->gate); /* nobody comes in any more; who turns has to hear that */
     rp_pump_stop(&service->pump);
     if (service->port && rp_loopback_is(service->port)) {
         rp_loopback_attend(service->port, NULL, NULL);
     }
-    rp_gate_step_in(&service->gate);
-    rp_gate_drain(&service->gate);
     if (service->server) {
         rp_server_farewell(service->server, service->port, service_now(service),
                            service->region.folder != NULL);
@@ -400,7 +393,6 @@ void rp_service_end(struct rp_service *service)
     rp_port_close(service->port);
     service->port = NULL;
     rp_memory_close(&service->region);
-    rp_gate_leave(&service->gate);
 }
 
 void rp_service_free(struct rp_service *service)
