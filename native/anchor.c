@@ -133,7 +133,6 @@ static struct rp_slot *find_step(struct rp_table_private *p, uint32_t writer, ui
     const struct rp_stream *state = rp_stream_at(p, writer, stream);
     struct rp_hint *hint = rp_hint_at(p, writer, stream);
     struct place at = {find_near(p, hint, wanted), wanted};
-    rp_work_add(p, 1);
     if (at.key == 0) {
         at = (struct place){rp_alive(p, state->head) ? state->head : 0, state->next_step - 1};
         for (uint32_t moves = 0; at.key != 0 && at.step != wanted; moves++) {

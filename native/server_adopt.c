@@ -74,8 +74,7 @@ int rp_region_compare(const void *state, size_t bytes, const struct rp_server_co
         rp_compare_number(&c, "seed", region->seed, config->seed);
     }
     for (uint32_t i = 0; !c.error[0] && i < config->table_count; i++) {
-        status = rp_table_compare((const uint8_t *)state + region->tables[i], i,
-                                  &config->tables[i], &c);
+        rp_table_compare((const uint8_t *)state + region->tables[i], i, &config->tables[i], &c);
     }
     memcpy(changes, c.changes, sizeof c.changes);
     if (c.error[0]) {

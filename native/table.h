@@ -82,9 +82,9 @@ int rp_table_create(struct rp_table *table, const struct rp_table_memory *memory
  * it is damaged. */
 int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory, uint32_t number,
                     uint64_t salt, struct rp_intent *intent, uint64_t *counters, char error[256]);
-/* A stored table's state (whose header is sound) against a configuration. */
-int rp_table_compare(const void *state, uint32_t number, const struct rp_table_config *config,
-                     struct rp_comparison *comparison);
+/* A stored table's state against a configuration: the comparison's sentence says what is wrong. */
+void rp_table_compare(const void *state, uint32_t number, const struct rp_table_config *config,
+                      struct rp_comparison *comparison);
 /* Adds to the intent what may change and does: the limiter. The configuration was compared. */
 void rp_table_adopt(struct rp_table *table, const struct rp_table_config *config);
 /* Empties the table under a new epoch; writers keep their places but lose their streams (whole

@@ -414,12 +414,12 @@ static void store_piece(struct rp_table *table, uint32_t index, const struct rp_
         sum_steps(p, slot, step, 1);
     }
     if (fresh) {
-        uint64_t priority = 0;
-        if (run->flags & RP_RUN_PRIORITY) {
-            memcpy(&priority, bytes + 8 * i, sizeof priority);
-        }
         rp_intent_set(intent, &entry->step, run->step + i);
-        rp_intent_set(intent, &entry->priority, priority);
+        if (run->flags & RP_RUN_PRIORITY) { /* else an older one stays: nobody reads it */
+            uint64_t priority;
+            memcpy(&priority, bytes + 8 * i, sizeof priority);
+            rp_intent_set(intent, &entry->priority, priority);
+        }
         for (uint32_t word = 0; word < p->bitmap_words; word++) {
             rp_intent_set(intent, &entry->pieces[word], 0);
         }
