@@ -1,0 +1,352 @@
+/* Goal: rules of the server where they begin and end: the last datagram of a share, the first one
+ * of a turn, a body one word too long, a place that lapses behind one that does not, the moment
+ * after an attach. Situations read "Given ... Expect ...".
+ */
+#include "script.h"
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+static struct script script;
+static struct script_client writer, other, third;
+static uint64_t epoch; /* of table "rows": 0 <= items created - items drawn <= 20 */
+static uint64_t sequences[3];
+
+static void fresh(void)
+{
+    script_open(&script, &config);
+    struct script_client *clients[] = {&writer, &other, &third};
+    for (uint32_t i = 0; i < 3; i++) {
+        *clients[i] = script_client((uint8_t)(i + 1));
+        script_connect(&script, clients[i]);
+        sequences[i] = 0;
+    }
+}
+
+static void configure(void)
+{
+    script_tables(tables);
+    tables[1].writers_max = 3;
+    tables[1].window = 10;
+    config = script_config(tables);
+}
+
+/* Three sessions that write to table "rows". */
+static void fresh_writers(void)
+{
+    configure();
+    fresh();
+    epoch = script_writer(&script, &writer, 1, 1).epoch;
+    script_writer(&script, &other, 1, 1);
+    script_writer(&script, &third, 1, 1);
+}
+
+/* Rows that are items, by one of the three. */
+static uint16_t push(uint32_t who, uint64_t id, uint16_t count)
+{
+    static struct script_push body;
+    struct script_client *clients[] = {&writer, &other, &third};
+    script_push_begin(&body, epoch);
+    script_push_run(&body, 0, sequences[who], sequences[who], count, RP_RUN_ITEM);
+    uint16_t status = script_push(&script, clients[who], 1, id, &body).status;
+    sequences[who] += status == RP_OK ? count : 0;
+    return status;
+}
+
+static struct script_answer sample(struct script_client *client, uint16_t table, uint64_t id,
+                                   uint32_t count)
+{
+    struct rp_sample request = script_sample(count);
+    return script_ask(&script, client, RP_OP_SAMPLE, table, id, &request, sizeof request);
+}
+
+/* Was this session answered so among what was sent last? */
+static int answered(const struct script_client *client, uint8_t op, uint64_t id, uint16_t status)
+{
+    for (uint32_t i = 0; i < script.port.out_count; i++) {
+        struct script_answer answer = script_answer(&script, i);
+        if (answer.view.outer->connection == client->connection
+            && answer.view.message->op == (op | RP_ANSWER) && answer.view.message->id == id
+            && answer.status == status) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* ---- bodies ---- */
+
+/* 1. Given every operation whose body has one length, and eight bytes more than that. Expect
+ *    BAD_SIZE from each, and the session as it was. */
+static void situation_too_long(void)
+{
+    static const struct {
+        uint8_t op;
+        uint32_t bytes;
+    } fixed[] = {
+        {RP_OP_HELLO, sizeof(struct rp_hello)},          {RP_OP_OPEN, sizeof(struct rp_open)},
+        {RP_OP_CLOSE, 0},                                {RP_OP_PING, 0},
+        {RP_OP_TABLE, sizeof(struct rp_table_request)},  {RP_OP_PULL, sizeof(struct rp_pull)},
+        {RP_OP_WRITER, sizeof(struct rp_writer_request)}, {RP_OP_RESET, sizeof(struct rp_reset)},
+        {RP_OP_BLOB, sizeof(struct rp_blob_request)},    {RP_OP_CANCEL, sizeof(struct rp_cancel)},
+        {RP_OP_STATS, sizeof(struct rp_stats_request)},  {RP_OP_ECHO, sizeof(struct rp_echo)},
+    };
+    static const uint8_t zeros[256];
+    configure();
+    fresh();
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        uint32_t size = fixed[i].bytes > RP_REQUEST_BODY_MIN ? fixed[i].bytes : RP_REQUEST_BODY_MIN;
+        struct script_client asker = writer;
+        if (fixed[i].op == RP_OP_HELLO || fixed[i].op == RP_OP_OPEN) {
+            asker.connection = 0;
+        }
+        struct script_answer answer =
+            script_ask(&script, &asker, fixed[i].op, 0, 1, zeros, size + 8);
+        CHECK(answer.status == RP_BAD_SIZE, "operation %u: %s", fixed[i].op,
+              rp_status_name(answer.status));
+        writer.packet = asker.packet;
+    }
+    CHECK(rp_server_sessions(script.server) == 3);
+    CHECK_STATUS(script_ask(&script, &writer, RP_OP_PING, 0, 1, NULL, 0), RP_OK);
+    script_close(&script);
+    check_group("1 a body has one length");
+}
+
+/* 2. Given a table without a spec. Expect one datagram that says so, and none after it. */
+static void situation_no_spec(void)
+{
+    configure();
+    tables[1].spec_bytes = 0;
+    fresh();
+    struct rp_blob_request request = {.count = 4, .kind = RP_BLOB_SPEC};
+    struct script_answer answer =
+        script_ask(&script, &writer, RP_OP_BLOB, 1, 1, &request, sizeof request);
+    CHECK_STATUS(answer, RP_OK);
+    struct rp_blob_datagram head = SCRIPT_READ(answer, struct rp_blob_datagram);
+    CHECK(script.port.out_count == 1 && head.datagram_count == 1 && head.size == 0);
+    request.first = 1;
+    CHECK_STATUS(script_ask(&script, &writer, RP_OP_BLOB, 1, 2, &request, sizeof request),
+                 RP_BAD_ARGUMENT);
+    script_close(&script);
+    check_group("2 a table without a spec");
+}
+
+/* ---- transmit room ---- */
+
+static uint32_t first_lease; /* what the turn asked for first; 0: nothing yet */
+
+static uint32_t lease_noted(struct rp_port *port, struct rp_packet *packets, uint32_t count)
+{
+    first_lease = first_lease ? first_lease : count;
+    return script_transport.tx_lease(port, packets, count);
+}
+
+/* 3. Given turns that send many datagrams, few, or none. Expect the next turn to begin with room
+ *    for as many, for no fewer than four and no more than a burst. */
+static void situation_lease(void)
+{
+    static const struct {
+        uint32_t pings, leased;
+    } turns[] = {{1, 4}, {40, 40}, {64, 64}, {0, 4}, {5, 5}, {3, 4}};
+    struct rp_transport transport = script_transport;
+    transport.tx_lease = lease_noted;
+    configure();
+    fresh();
+    script.port.base.transport = &transport;
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+        for (uint32_t k = 0; k < turns[i].pings; k++) {
+            script_put(&script, &writer, RP_OP_PING, 0, k, NULL, 0);
+        }
+        CHECK(script_turn(&script) == turns[i].pings);
+        first_lease = 0;
+        script_put(&script, &other, RP_OP_PING, 0, 1, NULL, 0);
+        CHECK(script_turn(&script) == 1);
+        CHECK(first_lease == turns[i].leased, "%u after %u", first_lease, turns[i].pings);
+    }
+    script_close(&script);
+    check_group("3 a turn begins with the room that the last one used");
+}
+
+/* 4. Given as many sessions in a turn as leave each a share of one train. Expect a whole train for
+ *    somebody's first request of the next turn; and where two requests fill it, what does not fit
+ *    beside them dropped, and counted. */
+static void situation_whole_share(void)
+{
+    enum { CROWD = RP_TURN_DATAGRAMS / RP_TRAIN_MAX };
+    static uint8_t spec[RP_TRAIN_MAX * 512];
+    static struct script_client clients[CROWD];
+    configure();
+    config.sessions_max = CROWD;
+    config.receive_budget = 64 * CROWD;
+    tables[0].spec = (const char *)spec;
+    tables[0].spec_bytes = sizeof spec;
+    script_open(&script, &config);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        clients[i] = script_client((uint8_t)(i + 1));
+        clients[i].mtu = RP_MTU_MIN;
+        script_connect(&script, &clients[i]);
+    }
+    static const uint32_t counts[2][3] = {{RP_TRAIN_MAX, 1, 1}, {RP_TRAIN_MAX - 1, 2, 1}};
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        for (uint32_t i = 0; i < CROWD; i++) {
+            script_put(&script, &clients[i], RP_OP_PING, 0, 1, NULL, 0);
+        }
+        CHECK(script_turn(&script) == CROWD);
+        for (uint64_t i = 0; i < 3; i++) {
+            struct rp_blob_request request = {.count = counts[turn][i], .kind = RP_BLOB_SPEC};
+            script_put(&script, &clients[5], RP_OP_BLOB, 0, i, &request, sizeof request);
+        }
+        CHECK(script_turn(&script) == RP_TRAIN_MAX, "%u", script.port.out_count);
+        CHECK(script_counter(&script, RP_COUNT_drop_no_room) == 2 + turn);
+    }
+    script_close(&script);
+    check_group("4 a share is one train at least, whole");
+}
+
+/* ---- samples ---- */
+
+/* 5. Given a sample that is repeated under the name of another table. Expect the batch as it was
+ *    drawn, and the table it was drawn from. */
+static void situation_other_table(void)
+{
+    fresh_writers();
+    CHECK(push(0, 1, 10) == RP_OK);
+    struct script_answer answer = sample(&other, 1, 1, 4);
+    CHECK_STATUS(answer, RP_OK);
+    for (uint16_t table = 0; table < 2; table++) {
+        answer = sample(&other, table, 1, 4);
+        CHECK_STATUS(answer, RP_OK);
+        CHECK(answer.view.message->table == 1, "as if table %u's", answer.view.message->table);
+    }
+    CHECK(script_counter(&script, RP_COUNT_samples) == 1);
+    script_close(&script);
+    check_group("5 a repeat is answered from the table that was drawn from");
+}
+
+/* 6. Given a sample that is withdrawn before it came, when a newer one was drawn. Expect it
+ *    FORGOTTEN when it comes, and nothing drawn for it. */
+static void situation_withdrawn_below(void)
+{
+    fresh_writers();
+    CHECK(push(0, 1, 10) == RP_OK);
+    CHECK_STATUS(sample(&other, 1, 5, 1), RP_OK);
+    struct rp_cancel cancel = {.request = 4, .op = RP_OP_SAMPLE};
+    CHECK_STATUS(script_ask(&script, &other, RP_OP_CANCEL, 1, 4, &cancel, sizeof cancel), RP_OK);
+    CHECK_STATUS(sample(&other, 1, 4, 1), RP_FORGOTTEN);
+    CHECK_STATUS(sample(&other, 1, 3, 1), RP_OK);
+    CHECK(script_counter(&script, RP_COUNT_samples) == 2);
+    script_close(&script);
+    check_group("6 a late sample that was withdrawn is not drawn");
+}
+
+/* ---- places ---- */
+
+/* 7. Given a push that is told to come again half a second before its place would lapse. Expect a
+ *    second for it to come: what it was promised is kept free so long, and no longer. */
+static void situation_promised_late(void)
+{
+    fresh_writers();
+    CHECK(push(0, 1, 10) == RP_OK && push(0, 2, 10) == RP_OK);
+    CHECK(push(1, 1, 6) == RP_BLOCKED);
+    script_later(&script, RP_NOTE_MS - 500);
+    CHECK_STATUS(sample(&third, 1, 1, 6), RP_OK);
+    CHECK(answered(&other, RP_OP_PUSH, 1, RP_RETRY));
+    script_later(&script, RP_PROMISE_MS - 1);
+    CHECK(push(2, 1, 6) == RP_BLOCKED, "kept free");
+    script_later(&script, 1);
+    CHECK(push(2, 1, 6) == RP_OK, "and no longer");
+    CHECK(script_counter(&script, RP_COUNT_waits_lapsed) == 1);
+    script_close(&script);
+    check_group("7 who is told to come again has time to come");
+}
+
+/* 8. Given two pushes that wait, the first one told to come again, the second not asked for again.
+ *    Expect the second's place to lapse in its time, though the first's, before it, does not. */
+static void situation_lapse_behind(void)
+{
+    fresh_writers();
+    CHECK(push(0, 1, 10) == RP_OK && push(0, 2, 10) == RP_OK);
+    CHECK(push(1, 1, 4) == RP_BLOCKED && push(2, 1, 6) == RP_BLOCKED);
+    script_later(&script, RP_NOTE_MS - 500);
+    CHECK_STATUS(sample(&third, 1, 1, 5), RP_OK);
+    CHECK(answered(&other, RP_OP_PUSH, 1, RP_RETRY) && !answered(&third, RP_OP_PUSH, 1, RP_RETRY));
+    CHECK(push(0, 3, 1) == RP_BLOCKED, "six stand before it");
+    script_later(&script, 500);
+    CHECK(push(0, 3, 1) == RP_OK, "one is free, and nobody stands before it");
+    CHECK(script_counter(&script, RP_COUNT_waits_lapsed) == 1);
+    CHECK(push(1, 1, 4) == RP_OK, "what was promised");
+    script_close(&script);
+    check_group("8 a place lapses behind one that is kept");
+}
+
+/* 9. Given sessions whose samples wait, at several tables, and a server that closes. Expect each
+ *    told so, under its own id and table, at once. */
+static void situation_farewell(void)
+{
+    fresh_writers();
+    CHECK_STATUS(sample(&other, 0, 7, 1), RP_BLOCKED);
+    CHECK_STATUS(sample(&third, 0, 8, 1), RP_BLOCKED);
+    CHECK_STATUS(sample(&third, 1, 9, 1), RP_BLOCKED);
+    script_forget(&script);
+    rp_server_farewell(script.server, (struct rp_port *)&script.port, script.now_ns);
+    CHECK(script.port.leased == 0 && script.port.out_count == 3, "%u", script.port.out_count);
+    CHECK(answered(&other, RP_OP_SAMPLE, 7, RP_CLOSED));
+    CHECK(answered(&third, RP_OP_SAMPLE, 8, RP_CLOSED));
+    CHECK(answered(&third, RP_OP_SAMPLE, 9, RP_CLOSED));
+    CHECK(script_answer(&script, 2).view.message->table == 1);
+    script_close(&script);
+    check_group("9 a farewell to all who wait");
+}
+
+/* ---- after an attach ---- */
+
+/* 10. Given a publication under way when its server is killed. Expect its session's time to begin
+ *     anew with the attach: others are BUSY until it has rested for too long. */
+static void situation_publisher_kept(void)
+{
+    static struct {
+        struct rp_publish publish;
+        uint8_t bytes[1000];
+    } piece = {.publish = {.size = 2000, .piece = 1000, .crc = 1}};
+    configure();
+    fresh();
+    CHECK_STATUS(script_ask(&script, &writer, RP_OP_PUBLISH, 0, 1, &piece, sizeof piece), RP_OK);
+    script_later(&script, 100 * RP_WEIGHTS_REST_MS);
+    script_kill(&script);
+    CHECK_STATUS(script_ask(&script, &other, RP_OP_PUBLISH, 0, 1, &piece, sizeof piece), RP_BUSY);
+    script_later(&script, RP_WEIGHTS_REST_MS);
+    CHECK_STATUS(script_ask(&script, &other, RP_OP_PUBLISH, 0, 1, &piece, sizeof piece), RP_OK);
+    script_close(&script);
+    check_group("10 a publisher outlasts its server's death");
+}
+
+/* 11. Given the largest lapse that an answer can tell, and one more. Expect the one taken and told,
+ *     the other refused. */
+static void situation_lapse_limit(void)
+{
+    char error[256] = "";
+    configure();
+    config.lapse_ms = UINT32_MAX / 1000;
+    fresh();
+    struct script_answer answer = script_ask(&script, &writer, RP_OP_PING, 0, 1, NULL, 0);
+    CHECK(answer.head.lapse_us == config.lapse_ms * 1000);
+    script_close(&script);
+    config.lapse_ms++;
+    CHECK(rp_server_bytes(&config, error) == 0 && strstr(error, "lapse_ms"), "%s", error);
+    check_group("11 a lapse that fits its answer");
+}
+
+int main(void)
+{
+    situation_too_long();
+    situation_no_spec();
+    situation_lease();
+    situation_whole_share();
+    situation_other_table();
+    situation_withdrawn_below();
+    situation_promised_late();
+    situation_lapse_behind();
+    situation_farewell();
+    situation_publisher_kept();
+    situation_lapse_limit();
+    return check_done("test_server_edges");
+}
