@@ -53,6 +53,13 @@ __attribute__((unused)) static uint64_t check_seed(uint64_t otherwise)
     return seed;
 }
 
+/* How many rounds a long walk takes: a tenth where RP_TEST_SHORT is set, as `make mutants` does,
+ * which runs the programs thousands of times. */
+__attribute__((unused)) static int check_rounds(int rounds)
+{
+    return getenv("RP_TEST_SHORT") ? (rounds + 9) / 10 : rounds;
+}
+
 __attribute__((unused)) static int check_done(const char *name)
 {
     printf("%s: ok\n", name);

@@ -50,7 +50,7 @@ struct script {
     size_t bytes;
     struct rp_server_config config; /* its tables are the caller's, and live on */
     uint64_t now_ns;
-    int damaged; /* 1: the region is, on purpose: its invariants are not asserted */
+    int unchecked; /* 1: its invariants are not asserted: the region is damaged on purpose, or large */
     struct script_port port;
 };
 
@@ -350,7 +350,7 @@ SCRIPT_UNUSED static struct script_answer script_ask(struct script *script,
 {
     script_put(script, client, op, table, id, body, size);
     CHECK(script_turn(script) >= 1, "no answer to operation %u", op);
-    if (!script->damaged) {
+    if (!script->unchecked) {
         rp_server_check(script->server);
     }
     struct script_answer answer = script_answer(script, 0);

@@ -215,7 +215,7 @@ static int attach_damaged(uint64_t offset, uint32_t bit, const struct script *wh
     char error[256] = "";
     uint8_t entropy[32];
     script = *whole;
-    script.damaged = 1;
+    script.unchecked = 1;
     script.region = aligned_alloc(64, (script.bytes + 63) / 64 * 64);
     memcpy(script.region, whole->region, script.bytes);
     script.region[offset + bit / 8] ^= (uint8_t)(1u << bit % 8);

@@ -480,7 +480,8 @@ int main(void)
 {
     const char *seed = getenv("GATE_SEED"), *rounds = getenv("GATE_ROUNDS");
     seed_given = seed ? strtoull(seed, NULL, 10) : seed_given;
-    rounds_given = rounds ? (uint32_t)strtoul(rounds, NULL, 10) : rounds_given;
+    rounds_given = rounds ? (uint32_t)strtoul(rounds, NULL, 10)
+                          : (uint32_t)check_rounds((int)rounds_given);
     check_order();
     check_closing();
     check_wakes();

@@ -577,10 +577,10 @@ int main(void) {
     config.capacity = 33;
     config.writers_max = 2;
     config.window = 1;
-    take_script(&config, seed + 2, 2000, 6);
+    take_script(&config, seed + 2, check_rounds(2000), 6);
     config.capacity = 96;
     config.window = 3;
-    take_script(&config, seed + 3, 2000, 6);
+    take_script(&config, seed + 3, check_rounds(2000), 6);
     check_group("killed here and there in two long scripts");
     check_long_reservation(&config);
     print_sites();

@@ -129,7 +129,7 @@ static void accuracy(uint64_t seed)
     struct rp_random random;
     rp_random_seed(&random, seed);
     double worst = 0;
-    for (int i = 0; i < 300000; i++) {
+    for (int i = 0; i < check_rounds(300000); i++) {
         double alpha = (double)rp_random_below(&random, 1u << 20) / (1 << 17);
         alpha = i % 2 == 0 ? alpha / 8 : alpha;
         struct rp_power power = power_of(alpha);
@@ -259,7 +259,7 @@ static void batches(uint64_t seed)
 
 int main(int argc, char **argv)
 {
-    uint64_t stride = argc > 1 && strcmp(argv[1], "all") == 0 ? 1 : 997;
+    uint64_t stride = argc > 1 && strcmp(argv[1], "all") == 0 ? 1 : 997 * (300 / (uint64_t)check_rounds(300));
     uint64_t seed = check_seed(404);
     validity();
     check_group("what is a priority and what an exponent");

@@ -460,7 +460,7 @@ static void test_random(uint64_t seed)
     struct rp_random random;
     rp_random_seed(&random, seed);
     fresh();
-    for (uint32_t i = 0; i < 60000; i++) {
+    for (uint32_t i = 0; i < (uint32_t)check_rounds(60000); i++) {
         good *make = all[rp_random_below(&random, sizeof all / sizeof *all)];
         uint64_t id = 1 + rp_random_below(&random, 8) + i % 300 / 20;
         build(&d, make, make == good_update ? next_update : id);

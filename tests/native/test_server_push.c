@@ -362,6 +362,7 @@ static void situation_holes(void)
     script_connect(&p.script, &p.client);
     p.epoch[1] = script_writer(&p.script, &p.client, 1, 2).epoch;
     uint64_t step = 0, used = 0, taken = 0;
+    p.script.unchecked = 1; /* once in the middle and once at the end instead */
     for (; step < HOLES_RING; step += 8) {
         send_run(&p, 1, 1 + step, 0, step, step, 8, RP_RUN_ITEM);
     }
@@ -430,11 +431,13 @@ static void bulk(double samples_per_insert, uint64_t stride)
     client.mtu = BULK_MTU;
     script_connect(&script, &client);
     uint64_t epoch = script_writer(&script, &client, 1, 1).epoch, id = 1;
+    script.unchecked = 1; /* all of a table this large at every PUSH takes seconds */
     for (uint64_t step = 0; step < BULK_STEPS; step += BULK_RUN) {
         script_push_begin(&push, epoch);
         script_push_run(&push, 0, step, step, BULK_RUN, 0);
         CHECK_STATUS(script_push(&script, &client, 1, ++id, &push), RP_OK);
     }
+    script.unchecked = 0;
     script_push_begin(&push, epoch);
     uint32_t creates = (BULK_MTU - RP_HEADER_BYTES - sizeof(struct rp_push)) / 24;
     for (uint64_t i = 0; i < creates; i++) {

@@ -239,7 +239,7 @@ static void no_drift(bool portable, uint64_t seed)
     struct bed bed;
     bed_open(&bed, SLOTS, portable);
     uint32_t slots[BATCH];
-    for (int step = 0; step < 2000000 / BATCH; step++) {
+    for (int step = 0; step < check_rounds(2000000 / BATCH); step++) {
         for (size_t i = 0; i < BATCH; i++) {
             slots[i] = (uint32_t)rp_random_below(&random, SLOTS);
             uint64_t decade = 1;

@@ -355,7 +355,7 @@ static void take_walk(const char *name, const struct rp_table_config *config, ui
     for (uint32_t i = 0; i < config->writers_max; i++) {
         open_writer(i);
     }
-    for (int i = 0; i < STEPS_OF_WALK; i++) {
+    for (int i = 0; i < check_rounds(STEPS_OF_WALK); i++) {
         walk.now = i;
         step_of_walk();
         rp_table_check(&walk.fixture.table);
