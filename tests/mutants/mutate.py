@@ -10,6 +10,7 @@ RP_SITE (empty in the product), prefetches (speed), the sizes of arrays, texts.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from itertools import pairwise
@@ -69,6 +70,17 @@ KIND_OF = {
 
 
 @dataclass(frozen=True)
+class Unit:
+    """A function, or what else stands at file scope (then it has no name)."""
+
+    name: str
+    first: int  # its lines
+    last: int
+    begin: int  # its first byte
+    print: str  # a digest of its text
+
+
+@dataclass(frozen=True)
 class Mutant:
     """One replacement: bytes [begin, end) of `file` become `text`."""
 
@@ -82,12 +94,19 @@ class Mutant:
     text: str
     first: int  # the lines of what has to run for the mutant to run
     last: int
-    function: tuple[int, int] | None  # the lines of its function, None at file scope
+    unit: Unit  # the function, or at file scope the declaration, that it lies in
 
     @property
     def name(self) -> str:
         """What it is called on command lines and in results."""
         return f"{self.file}:{self.line}:{self.column}:{self.place}"
+
+    @property
+    def id(self) -> str:
+        """What it is called in results: it stays while its unit's text does."""
+        unit = self.unit
+        place = f"{self.file} {unit.print} {self.begin - unit.begin} {self.end - unit.begin}"
+        return digest(f"{place} {self.text}".encode())
 
     def applied(self, source: bytes) -> bytes:
         """The file with this mutant in it; the numbers of the other lines stay."""
@@ -101,6 +120,10 @@ class Mutant:
         before = source.split(b"\n")[self.line - 1 : last + 1]
         after = self.applied(source).split(b"\n")[self.line - 1 : last + 1]
         return tidy(before), tidy(after)
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def tidy(lines: list[bytes]) -> str:
@@ -226,6 +249,30 @@ def anchor(node: Node) -> tuple[int, int]:
     return inner.start_point[0] + 1, inner.end_point[0] + 1
 
 
+def unit_of(node: Node) -> Unit:
+    name = node
+    while name is not None and name.type != "identifier":
+        name = name.child_by_field_name("declarator")
+    named = node.type == "function_definition" and name is not None
+    first, last = node.start_point[0] + 1, node.end_point[0] + 1
+    return Unit(text_of(name) if named else "", first, last, node.start_byte, digest(node.text))
+
+
+def functions_of(root: Path, file: str) -> list[Unit]:
+    """The functions of root/file."""
+    found: list[Unit] = []
+
+    def walk(node: Node) -> None:
+        if node.type == "function_definition":
+            found.append(unit_of(node))
+            return
+        for child in node.children:
+            walk(child)
+
+    walk(PARSER.parse((root / file).read_bytes()).root_node)
+    return found
+
+
 def mutants_of(root: Path, file: str) -> list[Mutant]:
     """Every mutant of root/file, in the order of its lines."""
     source = (root / file).read_bytes()
@@ -233,11 +280,13 @@ def mutants_of(root: Path, file: str) -> list[Mutant]:
     seen: set[tuple[int, int, str]] = set()
     places: dict[tuple[int, int], int] = {}
 
-    def walk(node: Node, function: tuple[int, int] | None) -> None:
+    def walk(node: Node, unit: Unit | None) -> None:
         if quiet(node):
             return
-        if node.type == "function_definition":
-            function = (node.start_point[0] + 1, node.end_point[0] + 1)
+        inside = unit is not None and unit.name
+        above = node.parent.type if node.parent is not None else ""
+        if not inside and (node.type == "function_definition" or above == "translation_unit"):
+            unit = unit_of(node)
         for begin, end, kind, text in at(node):
             if (begin, end, text) in seen:
                 continue
@@ -250,10 +299,10 @@ def mutants_of(root: Path, file: str) -> list[Mutant]:
                 node.child_by_field_name("condition") if kind == "condition" else node
             )
             found.append(
-                Mutant(file, line, column, place, kind, begin, end, text, first, last, function)
+                Mutant(file, line, column, place, kind, begin, end, text, first, last, unit)
             )
         for child in node.children:
-            walk(child, function)
+            walk(child, unit)
 
     walk(PARSER.parse(source).root_node, None)
     return sorted(found, key=lambda mutant: (mutant.line, mutant.column, mutant.place))

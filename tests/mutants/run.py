@@ -6,12 +6,14 @@
 N mutants are drawn by SEED from native/*.c, so that every file has its share; with SINCE=REV one
 for each line that changed since REV (all of them if N is 0). Each is compiled alone; the same
 object code as the tree's means it is equivalent. The rest run the checks that reach the mutated
-line, first what found most in its file for its time, until one fails or runs out of time: killed.
-The slow ones (Python's) come only where no other reaches the line, or with SLOW=1, or for ONLY.
+line, first what found most in its function for its time, until one fails or runs out of time:
+killed. Slow ones (Python's, and walks at full length) come only where no other reaches the line,
+or with SLOW=1, or for ONLY.
 tests/mutants/equivalent.txt lists those that a person found equivalent, with the reason.
 
-Results go to build/mutants/results.jsonl; a run that was ended goes on where it was. Where tests
-changed since, what other tests killed stays killed; where the core did, all begins anew.
+Results go to build/mutants/results.jsonl; a run that was ended goes on where it was. What a check
+said of a mutant holds as long as the text of the mutated function and the check's own sources are
+the same, so after a change only what it touched is judged again; remove the folder to begin anew.
 build/mutants/survivors.txt has the diffs; ONLY=survivors judges those again with every check, and
 ONLY=native/credit.c:60:61:0 one alone, with what the checks said.
 """
@@ -19,7 +21,7 @@ ONLY=native/credit.c:60:61:0 one alone, with what the checks said.
 from __future__ import annotations
 
 import argparse
-import hashlib
+import atexit
 import json
 import os
 import random
@@ -33,10 +35,12 @@ from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from checks import CFLAGS, NONSENSE, PLAIN, ROOT, Check, Tree, is_driver
+from checks import ROOT, Check, python_checks
 from mutate import Mutant, mutants_of
+from tree import CFLAGS, NONSENSE, PLAIN, Tree, is_driver
 
 EQUIVALENT = ROOT / "tests/mutants/equivalent.txt"
+SAME_CODE = "the same object code"
 SHARE_MIN = 3  # mutants of a file, however small
 CPU_FILES = {"avx512": "avx512f", "sse42": "sse4_2"}  # files that need what a processor may lack
 
@@ -147,57 +151,84 @@ class Judge:
 
     def __init__(self, tree: Tree, slow: bool) -> None:
         self.tree, self.slow = tree, slow
-        self.kills: Counter = Counter()  # by file and check: what killed before comes first
+        self.ran: Counter = Counter()  # by file or function, and check
+        self.killed: Counter = Counter()
         self.equivalent = read_equivalent()
         self.places = threading.local()
         self.sources = {f"native/{path.name}": path.read_bytes() for path in tree.core}
 
     def folder(self) -> Path:
         if not hasattr(self.places, "folder"):
-            folder = self.tree.build / f"worker_{threading.get_ident()}"
-            shutil.rmtree(folder, ignore_errors=True)
+            folder = self.tree.build / f"worker_{os.getpid()}_{threading.get_ident()}"
             (folder / "native").mkdir(parents=True)
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
             self.places.folder = folder
         return self.places.folder
 
     def compile(self, mutant: Mutant, flags: list[str], output: Path) -> bool:
-        command = [*PLAIN, *CFLAGS, *flags, f"-I{ROOT / 'native'}", "-c", mutant.file]
+        command = [*PLAIN, *CFLAGS, *flags, "-c", mutant.file]
         done = subprocess.run(
             [*command, "-o", str(output)], cwd=self.folder(), capture_output=True, text=True
         )
         return done.returncode == 0
 
+    def same_code(self, mutant: Mutant) -> bool:
+        """Whether the compiler that optimises more sees no difference."""
+        made, plain = self.folder() / "made.o", self.folder() / "plain.o"
+        if not self.compile(mutant, ["-O2"], made):
+            return False
+        mutated = self.folder() / mutant.file
+        kept = mutated.read_bytes()
+        mutated.write_bytes(self.sources[mutant.file])
+        same = self.compile(mutant, ["-O2"], plain) and plain.read_bytes() == made.read_bytes()
+        mutated.write_bytes(kept)
+        return same
+
     def reached_by(self, mutant: Mutant) -> list[Check]:
-        """The checks that run the mutated line; for what is no code, those that run its function,
-        and at file scope those that run its file."""
+        """The checks that run the mutated line, the likeliest to find it in little time first.
+
+        Of what is no code, those that run its function, and at file scope those that run its file.
+        """
         lines = range(mutant.first, mutant.last + 1)
-        checks = self.tree.checks
-        has_code = not self.tree.code.get(mutant.file, set()).isdisjoint(lines)
-        if not has_code and mutant.function:
-            lines = range(mutant.function[0], mutant.function[1] + 1)
-        if not has_code and not mutant.function:
-            found = [check for check in checks if check.lines.get(mutant.file)]
-        else:
-            found = [c for c in checks if not c.lines.get(mutant.file, set()).isdisjoint(lines)]
+        here = [mutant.file, mutant.unit, lines]
+        found = [check for check in self.tree.checks if self.tree.reaches(check, *here)]
         if not self.slow:
-            found = [check for check in found if not check.python] or found
-        return sorted(found, key=lambda check: self.cost(mutant.file, check))
+            found = [check for check in found if not check.slow] or found
+        if self.slow or not found:
+            found += [c for c in self.tree.python_checks() if self.tree.reaches(c, *here)]
+        return sorted(found, key=lambda check: self.cost(mutant, check))
 
-    def cost(self, file: str, check: Check) -> tuple[bool, float]:
-        """Seconds for each mutant of the file that the check may be hoped to kill."""
-        return check.python, (check.seconds + 0.1) / (self.kills[file, check.name] + 0.2)
+    def cost(self, mutant: Mutant, check: Check) -> tuple[bool, float]:
+        """Seconds for each mutant that the check may be hoped to kill; its function tells most."""
+        file, function = (mutant.file, check.name), (mutant.file, mutant.unit.name, check.name)
+        killed = 0.1 + self.killed[file] + 4 * self.killed[function]
+        ran = 1.0 + self.ran[file] + 4 * self.ran[function]
+        return check.slow, (check.processor + 0.2 * check.seconds + 0.02) * ran / killed
 
-    def judge(self, mutant: Mutant, aloud: bool = False) -> dict:
+    def learn(self, result: dict) -> None:
+        """Remembers which checks ran on a mutant, and which found it."""
+        file = result["name"].split(":")[0]
+        for place in ((file,), (file, result["function"])):
+            for name in result["passed"]:
+                self.ran[(*place, name)] += 1
+            if result["state"] == "killed":
+                self.ran[(*place, result["why"])] += 1
+                self.killed[(*place, result["why"])] += 1
+
+    def judge(self, mutant: Mutant, before: dict, aloud: bool = False) -> dict:
+        """`before` holds what was found out about it earlier."""
         begin = time.monotonic()
         source = self.sources[mutant.file]
-        result = {"name": mutant.name, "kind": mutant.kind, "key": key_of(mutant, source)}
+        result = {"name": mutant.name, "id": mutant.id, "kind": mutant.kind}
+        result |= {"key": key_of(mutant, source), "function": mutant.unit.name}
         result["before"], result["after"] = mutant.changed(source)
+        passed = {} if aloud else dict(before.get("passed", {}))
 
-        def done(state: str, why: str = "") -> dict:
-            return result | {"state": state, "why": why, "s": round(time.monotonic() - begin, 2)}
+        def done(state: str, why: str = "", killer: str = "") -> dict:
+            seconds = round(time.monotonic() - begin, 2)
+            more = {"state": state, "why": why, "killer": killer, "passed": passed, "s": seconds}
+            return result | more
 
-        if result["key"] in self.equivalent:
-            return done("equivalent", self.equivalent[result["key"]])
         folder = self.folder()
         (folder / mutant.file).write_bytes(mutant.applied(source))
         made = folder / "mutant.o"
@@ -205,79 +236,56 @@ class Judge:
             return done("nonsense", "does not compile")
         stem = ROOT / mutant.file
         if made.read_bytes() == self.tree.object_of("judge", stem).read_bytes():
-            return done("equivalent", "the same object code")
+            return done("equivalent", SAME_CODE)
         checks = self.reached_by(mutant)
         if not checks:
             return done("survived", "no check reaches this line")
-        self.link(stem, made)
-        sites = False
+        linked: set[str] = set()
         for check in checks:
-            if check.simulate and not sites:
-                sites = self.link_sites(mutant, stem)
-            code, text, seconds = self.tree.execute(check, "judge", folder)
-            if aloud:
-                print(f"{check.name}: exit code {code}, {seconds:.1f} s\n{text[-1500:]}")
-            if code != 0:
-                self.kills[mutant.file, check.name] += 1
-                late = " (out of time)" if code == 124 else ""
-                return done("killed", check.name + late)
+            if passed.get(check.name) == check.print:
+                continue
+            if self.fails(check, mutant, linked, aloud):
+                return done("killed", check.name, check.print)
+            passed[check.name] = check.print
+        if self.same_code(mutant):
+            return done("equivalent", SAME_CODE)
         return done("survived", " ".join(check.name for check in checks))
 
-    def link(self, stem: Path, made: Path) -> None:
-        objects = [self.tree.object_of("judge", path) for path in self.tree.core if path != stem]
-        output = self.folder() / "libcore.so"
-        command = [*PLAIN, "-shared", *map(str, objects), str(made), "-o", str(output)]
-        subprocess.run(command, check=True)
-
-    def link_sites(self, mutant: Mutant, stem: Path) -> bool:
-        made = self.folder() / "sites.o"
-        assert self.compile(mutant, ["-DRP_SIMULATE"], made), mutant.name
-        extra = {} if is_driver(stem) else {stem: made}
-        self.tree.link_simulate("judge", self.folder(), extra)
+    def fails(self, check: Check, mutant: Mutant, linked: set[str], aloud: bool) -> bool:
+        """Whether a check finds the mutant; one of sockets and threads has to find it twice."""
+        self.link(check, mutant, linked)
+        for _ in range(1 + check.real_time):
+            begin = time.monotonic()
+            code, text, _ = self.tree.execute(check, "judge", self.folder())
+            if aloud:
+                seconds = time.monotonic() - begin
+                print(f"{check.name}: exit code {code}, {seconds:.1f} s\n{text[-1500:]}")
+            if code == 0:
+                return False
         return True
+
+    def link(self, check: Check, mutant: Mutant, linked: set[str]) -> None:
+        """Links what the check runs, once for a mutant."""
+        stem, folder = ROOT / mutant.file, self.folder()
+        program = check.name.split()[0] if check.simulate else "libcore.so"
+        if program in linked:
+            return
+        linked.add(program)
+        if not check.simulate:
+            objects = [self.tree.object_of("judge", path) for path in self.tree.core]
+            objects[self.tree.core.index(stem)] = folder / "mutant.o"
+            command = [*PLAIN, "-shared", *map(str, objects), "-o", str(folder / program)]
+        else:
+            sites = folder / "sites.o"
+            if "sites" not in linked and not is_driver(stem):
+                assert self.compile(mutant, ["-DRP_SIMULATE"], sites), mutant.name
+                linked.add("sites")
+            extra = {} if is_driver(stem) else {stem: sites}
+            command = self.tree.site_command("judge", program, folder, extra)
+        subprocess.run(command, check=True)
 
 
 # ---- the run ----
-
-
-def prints() -> dict[str, str]:
-    """A digest of each file that a result depends on."""
-    patterns = ("native/*.[ch]", "tests/native/*.[ch]", "tests/mutants/[cm]*.py")  # not run.py
-    return {
-        str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-        for pattern in patterns
-        for path in sorted(ROOT.glob(pattern))
-    }
-
-
-def is_still_true(row: dict, changed: set[str]) -> bool:
-    """True if a result of last time holds though these files changed: tests other than its own."""
-    if any(not re.match(r"tests/native/\w+\.c$", name) for name in changed):
-        return False
-    killer = f"tests/native/{row['why'].split(' ')[0]}.c"
-    shared = any(not Path(name).stem.startswith("test_") for name in changed)  # simulator, fuzzers
-    ours = killer not in changed and not (shared and not Path(killer).stem.startswith("test_"))
-    return row["state"] == "nonsense" or (row["state"] == "killed" and ours)
-
-
-def open_tree(build: Path, jobs: int) -> Tree:
-    """The tree's two builds: those of last time where nothing changed."""
-    tree = Tree(build, jobs)
-    stamp, kept, results = build / "prints.json", build / "checks.json", build / "results.jsonl"
-    now = prints()
-    before = json.loads(stamp.read_text()) if stamp.exists() else {}
-    changed = {name for name in now.keys() | before.keys() if now.get(name) != before.get(name)}
-    if not changed and kept.exists():
-        tree.load(kept)
-        return tree
-    rows = results.read_text().splitlines() if results.exists() else ()
-    stamp.unlink(missing_ok=True)
-    build.mkdir(parents=True, exist_ok=True)
-    results.write_text("".join(f"{r}\n" for r in rows if is_still_true(json.loads(r), changed)))
-    tree.open()
-    tree.save(kept)
-    stamp.write_text(json.dumps(now))
-    return tree
 
 
 def diff_of(result: dict) -> str:
@@ -297,20 +305,51 @@ class Run:
     def __init__(self, judge: Judge, results: Path, args: argparse.Namespace) -> None:
         self.judge, self.path, self.args = judge, results, args
         rows = results.read_text().splitlines() if results.exists() else ()
-        self.known = {row["name"]: row for row in map(json.loads, rows)}
+        self.known = {row["id"]: row for row in map(json.loads, rows)}
+        self.prints = {check.name: check.print for check in judge.tree.checks}
+        for row in self.known.values():
+            judge.learn(row)
         self.results: list[dict] = []
         self.begin, self.fresh, self.total = time.monotonic(), 0, 0
 
     def keep(self, result: dict) -> None:
-        with self.path.open("a") as out:
+        with self.path.open("a") as out:  # the last row of an id counts
             out.write(json.dumps(result) + "\n")
 
-    def take(self, result: dict) -> None:
-        if result["name"] not in self.known:
-            self.fresh += 1
-            self.keep(result)
-        elif result["key"] in self.judge.equivalent:  # listed since
-            result |= {"state": "equivalent", "why": self.judge.equivalent[result["key"]]}
+    def kept(self, mutant: Mutant) -> dict | None:
+        """What was found out about a mutant, under its name of today; None if it is not all."""
+        source = self.judge.sources[mutant.file]
+        key = key_of(mutant, source)
+        found = self.known.get(mutant.id, {})
+        listed = self.judge.equivalent.get(key)
+        if listed:
+            before, after = mutant.changed(source)
+            found = {"before": before, "after": after, "kind": mutant.kind, "s": 0.0} | found
+            return found | {"name": mutant.name, "state": "equivalent", "why": listed}
+        if not found:
+            return None
+        state = found["state"]
+        if state == "killed" and self.print_of(found["why"]) != found["killer"]:
+            return None
+        if state == "survived":
+            checks = self.judge.reached_by(mutant)
+            if not checks or any(found["passed"].get(c.name) != c.print for c in checks):
+                return None
+        return found | {"name": mutant.name, "key": key}
+
+    def print_of(self, name: str) -> str | None:
+        if name.endswith(".py") and name not in self.prints:
+            self.prints |= {check.name: check.print for check in python_checks()}
+        return self.prints.get(name)
+
+    def look(self, mutant: Mutant) -> dict:
+        result = self.judge.judge(mutant, self.known.get(mutant.id, {}))
+        self.judge.learn(result)
+        self.keep(result)
+        return result
+
+    def take(self, result: dict, fresh: bool) -> None:
+        self.fresh += fresh
         if result["state"] == "nonsense":
             return
         self.results.append(result)
@@ -331,19 +370,19 @@ class Run:
                     if not waiting[file]:
                         continue
                     mutant = waiting[file].pop(0)
-                    known = self.known.get(mutant.name)
+                    known = self.kept(mutant)
                     if not known:
-                        under_way[pool.submit(self.judge.judge, mutant)] = file
+                        under_way[pool.submit(self.look, mutant)] = file
                         continue
                     turns += [file] * (known["state"] == "nonsense")
-                    self.take(known)
+                    self.take(known, False)
                 if not under_way:
                     continue
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                     file = under_way.pop(future)
                     result = future.result()
                     turns += [file] * (result["state"] == "nonsense")
-                    self.take(result)
+                    self.take(result, True)
 
     def report(self) -> int:
         """Tells the sums, writes the survivors; returns how many."""
@@ -363,9 +402,7 @@ class Run:
             print(f"{file:36} {row[0]:7} {row[1]:9} {row[2]:11}")
         states = Counter(result["state"] for result in self.results)
         listed = sum(
-            result["why"] != "the same object code"
-            for result in self.results
-            if result["state"] == "equivalent"
+            result["why"] != SAME_CODE for result in self.results if result["state"] == "equivalent"
         )
         judged = states["killed"] + states["survived"]
         print(
@@ -400,15 +437,16 @@ def main() -> int:
     parser.add_argument("--build", type=Path, default=ROOT / "build/mutants")
     args = parser.parse_args()
     again = chosen(args.only, args.build) if args.only else []
-    tree = open_tree(args.build, args.jobs)
+    tree = Tree(args.build, args.jobs)
+    tree.open()
     judge = Judge(tree, args.slow or bool(args.only))
     run = Run(judge, args.build / "results.jsonl", args)
     if args.only:
         aloud = args.only != "survivors"
         for i, mutant in enumerate(again):
-            result = judge.judge(mutant, aloud)
+            result = judge.judge(mutant, run.known.get(mutant.id, {}), aloud)
             run.results.append(result)
-            run.keep(result)  # the last row of a name counts
+            run.keep(result)
             tell(result, f"[{i + 1}/{len(again)}]")
     else:
         run.all(*queues(args))
