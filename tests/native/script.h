@@ -50,7 +50,7 @@ struct script {
     size_t bytes;
     struct rp_server_config config; /* its tables are the caller's, and live on */
     uint64_t now_ns;
-    int unchecked; /* 1: its invariants are not asserted: the region is damaged on purpose, or large */
+    int unchecked; /* 1: the region is large, or damaged on purpose: no invariants asserted */
     struct script_port port;
 };
 

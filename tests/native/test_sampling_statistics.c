@@ -240,7 +240,8 @@ int main(int argc, char **argv)
         one_seed_of_many_draws(seed);
         check_group("10 M draws are refused by the distributions of three known bugs");
     }
-    seeds_are_uniform(seed, argc > 1 && strcmp(argv[1], "all") == 0 ? MANY : (uint64_t)check_rounds(FEW));
+    int all = argc > 1 && strcmp(argv[1], "all") == 0;
+    seeds_are_uniform(seed, all ? MANY : (uint64_t)check_rounds(FEW));
     check_group("the p-values of 20 seeds are uniform");
     return check_done("test_sampling_statistics");
 }
