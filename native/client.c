@@ -13,8 +13,9 @@
 #include "client_parts.h"
 
 enum {
-    REPLAY_JUMP = 1 << 24
-}; /* a server that took its region over counts from somewhere else */
+    REPLAY_JUMP = 1 << 24, /* a server that took its region over counts from somewhere else */
+    SENT_MAX = 1 << 12,    /* packets whose time of sending is kept */
+};
 
 /* ---- memory ----
  *
@@ -42,9 +43,10 @@ static uint32_t update_entries(const struct rp_client_options *options) {
     return 4 * options->batch_max;
 }
 
-static uint32_t seen_places(uint32_t entries) {
-    uint32_t places = 16;
-    while (places < 2 * entries) {
+/* Twice as many as `most`, up to a power of two: a number's low bits are its place. */
+static uint32_t places_for(uint32_t most) {
+    uint32_t places = 1;
+    while (places < 2 * most) {
         places *= 2;
     }
     return places;
@@ -53,11 +55,7 @@ static uint32_t seen_places(uint32_t entries) {
 /* Packets whose time of sending is kept: those of all flights, and as many repeats of theirs, but
  * no more than a window holds. */
 static uint32_t sent_places(uint32_t flights_max) {
-    uint32_t places = 16;
-    while (places < 2 * flights_max && places < 1 << 12) {
-        places *= 2;
-    }
-    return places;
+    return places_for(flights_max < SENT_MAX / 2 ? flights_max : SENT_MAX / 2);
 }
 
 static void carve_requests(struct rp_client *client, struct carver *carver) {
@@ -68,7 +66,7 @@ static void carve_requests(struct rp_client *client, struct carver *carver) {
     client->slot_memory = carve(carver, slots_max(options), client->slot_bytes);
     struct client_updates *updates = &client->updates;
     updates->entries = carve(carver, update_entries(options), sizeof *updates->entries);
-    uint32_t places = seen_places(update_entries(options));
+    uint32_t places = places_for(update_entries(options));
     updates->seen = carve(carver, places, sizeof *updates->seen);
     updates->seen_stamp = carve(carver, places, sizeof *updates->seen_stamp);
     updates->segments = carve(carver, options->requests_max, sizeof *updates->segments);
@@ -202,7 +200,7 @@ int rp_client_open(struct rp_client **client_out, void *memory, size_t bytes,
     link_pools(client);
     client->now_ns = now_ns;
     client->updates.capacity = update_entries(&settled);
-    client->updates.seen_places = seen_places(update_entries(&settled));
+    client->updates.seen_places = places_for(update_entries(&settled));
     client->updates.stamp = UINT32_MAX; /* the first post clears the stamps */
     client->updates.segments_max = settled.requests_max;
     client->updates.queued_max = settled.requests_max - settled.requests_max / 4;
@@ -213,7 +211,6 @@ int rp_client_open(struct rp_client **client_out, void *memory, size_t bytes,
     client->session.rebound = 1;
     rp_client_session_begin(client);
     rp_client_update_reset(client);
-    rp_client_credit_init(client);
     *client_out = client;
     return 0;
 }
@@ -236,8 +233,7 @@ static int refuses_session(uint16_t status) {
            || status == RP_WRONG_QUEUE;
 }
 
-/* Hands an answer to who asked. 1 = taken; or the negative counter of the drop:
- * -RP_COUNT_drop_unsolicited, ... */
+/* Hands an answer to who asked. */
 static int dispatch(struct rp_client *client, const struct rp_view *view) {
     uint8_t op = view->message->op & (uint8_t)~RP_ANSWER;
     uint16_t status = rp_client_answer_status(view);
@@ -254,22 +250,22 @@ static int dispatch(struct rp_client *client, const struct rp_view *view) {
     case RP_OP_UPDATE: return rp_client_update_answer(client, view);
     case RP_OP_PUBLISH: return rp_client_publish_answer(client, view);
     case RP_OP_BLOB: return rp_client_blob_answer(client, view);
-    case RP_OP_CANCEL: return 1; /* whatever it says, nobody waits for it */
+    case RP_OP_CANCEL: return CLIENT_TAKEN; /* whatever it says, nobody waits for it */
     default: return rp_client_request_answer(client, view);
     }
 }
 
-/* Is it of this session, and new? Refusals of a session come without one. 1, or a negative
- * counter. */
+/* Is it of this session, and new? Refusals of a session come without one. */
 static int check_session(struct rp_client *client, const struct rp_view *view) {
     struct client_session *session = &client->session;
     uint64_t connection = view->outer->connection;
     if (session->state != SESSION_OPEN) {
         uint8_t op = view->message->op & (uint8_t)~RP_ANSWER;
-        return op == RP_OP_HELLO || op == RP_OP_OPEN ? 1 : -RP_COUNT_drop_unsolicited;
+        return op == RP_OP_HELLO || op == RP_OP_OPEN ? CLIENT_TAKEN : -RP_COUNT_drop_unsolicited;
     }
     if (connection == 0) {
-        return refuses_session(rp_client_answer_status(view)) ? 1 : -RP_COUNT_drop_unsolicited;
+        return refuses_session(rp_client_answer_status(view)) ? CLIENT_TAKEN
+                                                              : -RP_COUNT_drop_unsolicited;
     }
     if (connection != session->opened.session) {
         return -RP_COUNT_drop_unsolicited;
@@ -278,7 +274,7 @@ static int check_session(struct rp_client *client, const struct rp_view *view) {
     if (packet < session->replay.newest && session->replay.newest - packet > REPLAY_JUMP) {
         session->replay = (struct rp_replay){0};
     }
-    return rp_replay_accept(&session->replay, packet) ? 1 : -RP_COUNT_drop_replayed;
+    return rp_replay_accept(&session->replay, packet) ? CLIENT_TAKEN : -RP_COUNT_drop_replayed;
 }
 
 static int check_answer(const struct rp_view *view) {
@@ -291,7 +287,7 @@ static int check_answer(const struct rp_view *view) {
     if (rp_client_answer_status(view) >= RP_STATUS_COUNT) {
         return -RP_COUNT_drop_reserved;
     }
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 static void receive_one(struct rp_client *client, const struct rp_packet *packet) {
@@ -349,20 +345,20 @@ static void flight_lost(struct rp_client *client, uint16_t index) {
     switch (flight->kind) {
     case OWNER_TICKET:
         rp_client_ticket_lost(client, &client->tickets[flight->owner], index);
-        break;
-    case OWNER_MESSAGE: rp_client_message_lost(client, flight->owner); break;
-    default: rp_client_update_lost(client, index); break;
+        return;
+    case OWNER_MESSAGE: rp_client_message_lost(client, flight->owner); return;
+    default: rp_client_update_lost(client, index);
     }
 }
 
 static void fire(struct rp_client *client, struct client_timer *timer) {
     switch (timer->kind) {
-    case TIMER_FLIGHT: flight_lost(client, timer->index); break;
+    case TIMER_FLIGHT: flight_lost(client, timer->index); return;
     case TIMER_DEADLINE:
-    case TIMER_AGAIN: rp_client_ticket_timer(client, timer); break;
-    case TIMER_MESSAGE: rp_client_message_timer(client, timer->index); break;
-    case TIMER_WRITER: rp_client_writer_timer(client, &client->writers[timer->index]); break;
-    default: rp_client_session_timer(client, timer); break;
+    case TIMER_AGAIN: rp_client_ticket_timer(client, timer); return;
+    case TIMER_MESSAGE: rp_client_message_timer(client, timer->index); return;
+    case TIMER_WRITER: rp_client_writer_timer(client, &client->writers[timer->index]); return;
+    default: rp_client_session_timer(client, timer);
     }
 }
 

@@ -180,7 +180,7 @@ static int landed(struct rp_client *client, struct client_ticket *ticket,
         return -RP_COUNT_drop_size;
     }
     if (!blob->known && !begin(client, ticket, &head)) {
-        return 1;
+        return CLIENT_TAKEN;
     }
     if (rp_client_fetch_has(fetch, head.datagram)) {
         return -RP_COUNT_drop_unsolicited;
@@ -192,7 +192,7 @@ static int landed(struct rp_client *client, struct client_ticket *ticket,
     if (fetch->received_count == fetch->count) {
         whole(client, ticket);
     }
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 int rp_client_blob_answer(struct rp_client *client, const struct rp_view *view) {
@@ -209,5 +209,5 @@ int rp_client_blob_answer(struct rp_client *client, const struct rp_view *view) 
     } else {
         rp_client_ticket_finish(client, ticket, -(int)status);
     }
-    return 1;
+    return CLIENT_TAKEN;
 }

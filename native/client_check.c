@@ -144,7 +144,7 @@ void rp_client_check(const struct rp_client *client) {
     check_updates(client);
     check_senders(client);
     for (uint32_t i = 0; i < client->options.tables_max; i++) {
-        if (client->writers[i].used) {
+        if (client->writers[i].stream_room > 0) {
             check_writer(client, &client->writers[i]);
         }
     }

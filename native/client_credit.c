@@ -15,7 +15,7 @@
  */
 #include "client_parts.h"
 
-enum { WINDOW_ONE = 256, WINDOW_START = 32, WINDOW_MAX = 4096, LEAST_OF = 256 };
+enum { WINDOW_ONE = 256, WINDOW_START = 32, WINDOW_MAX = 4096, PULL_MIN = 4, LEAST_OF = 256 };
 
 void rp_client_credit_init(struct rp_client *client) {
     struct client_credit *credit = &client->credit;
@@ -125,14 +125,16 @@ void rp_client_credit_lost(struct rp_client *client, const struct client_flight 
     struct client_credit *credit = &client->credit;
     if (flight->count > 1) {
         if (flight->sent_ns >= credit->pull_halved_ns) {
-            credit->pull_window = credit->pull_window / 2 > 4 ? credit->pull_window / 2 : 4;
+            uint32_t half = credit->pull_window / 2;
+            credit->pull_window = half > PULL_MIN ? half : PULL_MIN;
             credit->pull_halved_ns = client->now_ns;
         }
         uint32_t budget = client->options.receive_budget;
         credit->pull_window = credit->pull_window < budget ? credit->pull_window : budget;
     }
     if (flight->sent_ns >= credit->halved_ns) {
-        credit->window = credit->window / 2 > WINDOW_ONE ? credit->window / 2 : WINDOW_ONE;
+        uint32_t half = credit->window / 2;
+        credit->window = half > WINDOW_ONE ? half : WINDOW_ONE;
         credit->halved_ns = client->now_ns;
         rp_client_count(client, RP_COUNT_losses_seen);
     }

@@ -31,7 +31,6 @@ void rp_client_fetch_begin(struct client_fetch *fetch, uint32_t count) {
     fetch->count = count;
     fetch->received_count = 0;
     fetch->cursor = 0;
-    fetch->progress = 0;
 }
 
 uint32_t rp_client_fetch_next(struct client_fetch *fetch, uint32_t most, uint32_t *first) {
@@ -69,8 +68,7 @@ void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket
         }
     }
     fetch->cursor = fetch->cursor < flight->first ? fetch->cursor : flight->first;
-    ticket->tries = fetch->progress > 0 ? 1 : (uint8_t)(ticket->tries + (ticket->tries < 32));
-    fetch->progress = 0;
+    ticket->tries += ticket->tries < 32;
     rp_client_flight_end(client, index, &ticket->flights);
     ticket->flight_count--;
 }
@@ -95,7 +93,6 @@ void rp_client_fetch_arrived(struct rp_client *client, struct client_ticket *tic
     set_bit(fetch->received, datagram);
     set_bit(fetch->asked, datagram);
     fetch->received_count++;
-    fetch->progress++;
     ticket->tries = 0;
     for (uint16_t i = ticket->flights; was_asked && i != CLIENT_NONE;
          i = client->flights[i].next) {

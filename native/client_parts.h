@@ -8,6 +8,9 @@
 
 #include "client_state.h"
 
+/* What becomes of a received datagram: this, or the negative counter of its drop. */
+enum { CLIENT_TAKEN = 1 };
+
 /* ---- client_time.c ---- */
 void rp_client_timer_set(struct rp_client *client, struct client_timer *timer, uint64_t due_ns);
 void rp_client_timer_stop(struct rp_client *client, struct client_timer *timer);
@@ -72,7 +75,6 @@ void rp_client_session_end(struct rp_client *client, int status);
 int rp_client_session_refused(struct rp_client *client, const struct rp_view *view);
 /* Goes on from the local port that was told. */
 void rp_client_session_rebind(struct rp_client *client, struct rp_port *port);
-void rp_client_session_ponged(struct rp_client *client);
 
 /* ---- client_request.c ---- */
 /* Points a slot at its part of the memory (null: only measures); returns how large that is. */

@@ -137,7 +137,7 @@ static int piece_answered(struct rp_client *client, struct client_ticket *ticket
             *publish->version_out = published.version;
         }
         rp_client_ticket_finish(client, ticket, RP_OK);
-        return 1;
+        return CLIENT_TAKEN;
     }
     uint32_t piece = (uint32_t)(published.offset / publish->piece);
     if (rp_client_fetch_has(fetch, piece)) {
@@ -149,7 +149,7 @@ static int piece_answered(struct rp_client *client, struct client_ticket *ticket
         == fetch->count) { /* all answered, none with a version: it was replaced */
         restart(client, ticket, -RP_BUSY);
     }
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 int rp_client_publish_answer(struct rp_client *client, const struct rp_view *view) {
@@ -161,8 +161,8 @@ int rp_client_publish_answer(struct rp_client *client, const struct rp_view *vie
     struct client_ticket *ticket = &client->tickets[client->publisher];
     switch (status) {
     case RP_OK: return piece_answered(client, ticket, view);
-    case RP_BUSY: begin_anew(client, ticket, CLIENT_BUSY_NS); return 1;
-    case RP_BAD_HASH: restart(client, ticket, -RP_BAD_HASH); return 1;
-    default: rp_client_ticket_finish(client, ticket, -(int)status); return 1;
+    case RP_BUSY: begin_anew(client, ticket, CLIENT_BUSY_NS); return CLIENT_TAKEN;
+    case RP_BAD_HASH: restart(client, ticket, -RP_BAD_HASH); return CLIENT_TAKEN;
+    default: rp_client_ticket_finish(client, ticket, -(int)status); return CLIENT_TAKEN;
     }
 }

@@ -17,7 +17,7 @@
 
 struct client_writer *rp_client_writer_of(const struct rp_client *client, uint16_t table) {
     for (uint32_t i = 0; i < client->options.tables_max; i++) {
-        if (client->writers[i].used && client->writers[i].table == table) {
+        if (client->writers[i].stream_room > 0 && client->writers[i].table == table) {
             return &client->writers[i];
         }
     }
@@ -33,7 +33,7 @@ static uint32_t room_of(const struct rp_client *client) {
 static struct client_writer *place_of(const struct rp_client *client, uint16_t table) {
     struct client_writer *writer = rp_client_writer_of(client, table);
     for (uint32_t i = 0; writer == NULL && i < client->options.tables_max; i++) {
-        writer = client->writers[i].used ? NULL : &client->writers[i];
+        writer = client->writers[i].stream_room > 0 ? NULL : &client->writers[i];
     }
     return writer;
 }
@@ -43,25 +43,25 @@ int rp_client_writer_reserve(struct rp_client *client, uint16_t table, uint16_t 
     if (writer == NULL) {
         return -RP_FULL;
     }
-    if (writer->stream_room
-        < streams) { /* a smaller place it had is not used again: a writer rarely grows */
-        if (client->streams_used + streams > RP_STREAMS_MAX) {
-            return -RP_FULL;
-        }
-        struct client_stream *moved = &client->streams[client->streams_used];
-        if (writer->stream_count > 0) {
-            memcpy(moved, writer->streams, writer->stream_count * sizeof *moved);
-        }
-        writer->streams = moved;
-        writer->stream_room = streams;
-        client->streams_used += streams;
+    if (writer->stream_room >= streams) {
+        return 0;
     }
-    if (!writer->used) {
-        writer->used = 1;
+    if (client->streams_used + streams > RP_STREAMS_MAX) {
+        return -RP_FULL;
+    }
+    if (writer->stream_room == 0) {
         writer->table = table;
         writer->first = writer->last = writer->first_unsent = writer->filling = CLIENT_NONE;
         writer->again_first = writer->again_last = writer->probe = CLIENT_NONE;
     }
+    /* A smaller place it had is not used again: a writer rarely grows. */
+    struct client_stream *moved = &client->streams[client->streams_used];
+    if (writer->stream_count > 0) {
+        memcpy(moved, writer->streams, writer->stream_count * sizeof *moved);
+    }
+    writer->streams = moved;
+    writer->stream_room = streams;
+    client->streams_used += streams;
     return 0;
 }
 

@@ -24,7 +24,6 @@ static int created_known(uint8_t status) {
            || status == RP_CLOSING_ROW || status == RP_UNKNOWN_STEP || status == RP_NOT_YET;
 }
 
-/* 1, or a negative counter. */
 static int read_answer(const struct client_writer *writer, const struct client_message *message,
                        const struct rp_view *view, struct told *told) {
     uint32_t size = view->message->size - (uint32_t)sizeof(struct rp_answer);
@@ -56,7 +55,7 @@ static int read_answer(const struct client_writer *writer, const struct client_m
             return -RP_COUNT_drop_reserved;
         }
     }
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 /* ---- applying it ---- */
@@ -236,7 +235,7 @@ static void acknowledge_all(struct rp_client *client, struct client_writer *writ
 static void pass_answered(struct rp_client *client, struct client_writer *writer) {
     uint16_t next;
     uint32_t left = writer->answered_open; /* none is added here; most are at the front */
-    for (uint16_t i = writer->first; i != CLIENT_NONE && left > 0; i = next) {
+    for (uint16_t i = writer->first; left > 0; i = next) {
         struct client_message *message = &client->messages[i];
         next = message->next;
         left -= message->state == MESSAGE_ANSWERED;
@@ -281,7 +280,7 @@ static int blocked(struct rp_client *client, struct client_writer *writer, uint1
         return -RP_COUNT_drop_reserved;
     }
     if (client->messages[index].state != MESSAGE_FLYING) {
-        return 1;
+        return CLIENT_TAKEN;
     }
     rp_client_message_state(client, index, MESSAGE_BLOCKED);
     rp_client_count(client, RP_COUNT_pushes_blocked);
@@ -291,7 +290,7 @@ static int blocked(struct rp_client *client, struct client_writer *writer, uint1
     writer->blocked = 1;
     writer->state.need = told.need > 0 ? told.need : 1;
     rp_client_timer_set(client, &writer->timer, client->now_ns + CLIENT_REASK_NS);
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 /* The probe was taken: the next one asks. One at a time, in order: what the limiter admits is often
@@ -334,7 +333,7 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
         pass_answered(client, writer);
     }
     rp_client_sender_add(client, &writer->sender);
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 int rp_client_push_answer(struct rp_client *client, const struct rp_view *view) {
@@ -352,7 +351,7 @@ int rp_client_push_answer(struct rp_client *client, const struct rp_view *view) 
         if (writer->blocked) {
             rp_client_writer_probe(client, writer);
         }
-        return 1;
-    default: rp_client_writer_end(client, writer, -(int)status); return 1;
+        return CLIENT_TAKEN;
+    default: rp_client_writer_end(client, writer, -(int)status); return CLIENT_TAKEN;
     }
 }

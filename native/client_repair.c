@@ -28,9 +28,7 @@ static uint32_t keep_run(const struct client_writer *writer, const struct rp_run
     uint32_t cut = run->piece_count > 1 ? 0 : state->told;
     kept.step += cut;
     kept.count = (uint16_t)(run->count - cut);
-    kept.sequence = concerned(writer, run, state)        ? CLIENT_UNASSIGNED
-                    : run->sequence == CLIENT_UNASSIGNED ? CLIENT_UNASSIGNED
-                                                         : run->sequence + cut;
+    kept.sequence = concerned(writer, run, state) ? CLIENT_UNASSIGNED : run->sequence + cut;
     if (run->flags & RP_RUN_PRIORITY) {
         memcpy(target, data + 8u * cut, 8u * kept.count);
         target += 8u * kept.count;

@@ -330,7 +330,6 @@ int rp_client_ping(struct rp_client *client, uint64_t deadline_ns) {
 int rp_client_close(struct rp_client *client, uint64_t deadline_ns) {
     for (uint32_t i = 0; i < client->options.requests_max && !client->closing; i++) {
         if (client->tickets[i].used) {
-            rp_client_update_abandon(client, (uint16_t)i);
             rp_client_ticket_finish(client, &client->tickets[i], -RP_CLOSED);
         }
     }
@@ -424,6 +423,8 @@ void rp_client_ticket_lost(struct rp_client *client, struct client_ticket *ticke
 
 /* ---- answers ---- */
 
+enum { STATS_MORE = CLIENT_TAKEN + 1 }; /* taken, and not the last */
+
 static int info_valid(const struct client_ticket *ticket, const struct rp_table_info *info) {
     const uint8_t *name = ticket->of.table_info.name;
     int asked = name[0] != 0 ? memcmp(name, info->name, RP_NAME_BYTES) == 0
@@ -445,7 +446,7 @@ static int table_answered(struct client_ticket *ticket, const uint8_t *body) {
         return -RP_COUNT_drop_reserved;
     }
     *ticket->of.table_info.info = info;
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 static int writer_answered(struct rp_client *client, struct client_ticket *ticket,
@@ -459,10 +460,10 @@ static int writer_answered(struct rp_client *client, struct client_ticket *ticke
     }
     *ticket->of.writer.granted = granted;
     *ended = rp_client_writer_begin(client, ticket, &granted);
-    return 1;
+    return CLIENT_TAKEN;
 }
 
-/* As many as fit; the rest is asked for next. 2 = not finished. */
+/* As many as fit; the rest is asked for next. */
 static int stats_answered(struct rp_client *client, struct client_ticket *ticket,
                           const uint8_t *body, uint32_t size) {
     struct rp_stats_request asked = stats_request(client, ticket);
@@ -488,10 +489,10 @@ static int stats_answered(struct rp_client *client, struct client_ticket *ticket
         *ticket->of.stats.told = first;
     }
     if (stats.count == 0 || first >= stats.total || first >= most) {
-        return 1;
+        return CLIENT_TAKEN;
     }
     ticket->of.stats.first = first;
-    return 2;
+    return STATS_MORE;
 }
 
 static int reset_answered(struct client_ticket *ticket, const uint8_t *body) {
@@ -503,7 +504,7 @@ static int reset_answered(struct client_ticket *ticket, const uint8_t *body) {
     if (ticket->of.reset.new_epoch != NULL) {
         *ticket->of.reset.new_epoch = done.epoch;
     }
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 static int answered_well(struct rp_client *client, struct client_ticket *ticket,
@@ -523,7 +524,7 @@ static int answered_well(struct rp_client *client, struct client_ticket *ticket,
     case RP_OP_WRITER: return writer_answered(client, ticket, body, ended);
     case RP_OP_STATS: return stats_answered(client, ticket, body, size);
     case RP_OP_RESET: return reset_answered(ticket, body);
-    default: return 1;
+    default: return CLIENT_TAKEN;
     }
 }
 
@@ -532,14 +533,14 @@ int rp_client_request_answer(struct rp_client *client, const struct rp_view *vie
     uint16_t status = rp_client_answer_status(view);
     if (op == RP_OP_PING && client->session.ping_tries > 0
         && view->message->id == client->session.ping_id) {
-        rp_client_session_ponged(client);
-        return 1;
+        client->session.ping_tries = 0; /* its timer is set already */
+        return CLIENT_TAKEN;
     }
     struct client_ticket *ticket = rp_client_ticket_find(client, op, view->message->id);
     if (ticket == NULL) {
         return -RP_COUNT_drop_unsolicited;
     }
-    int result = 1, ended = -(int)status;
+    int result = CLIENT_TAKEN, ended = -(int)status;
     if (status == RP_OK) {
         result = answered_well(client, ticket, view, &ended);
         if (result < 0) {
@@ -547,12 +548,12 @@ int rp_client_request_answer(struct rp_client *client, const struct rp_view *vie
         }
     }
     rp_client_flights_end(client, &ticket->flights);
-    if (result == 2) {
+    if (result == STATS_MORE) {
         ticket->id = 0;
         ticket->tries = 0;
         rp_client_sender_add(client, &ticket->sender);
     } else {
         rp_client_ticket_finish(client, ticket, ended);
     }
-    return 1;
+    return CLIENT_TAKEN;
 }

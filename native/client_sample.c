@@ -335,7 +335,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
         return -RP_COUNT_drop_reserved;
     }
     if (sample->drawn) { /* an old answer, overtaken by the batch */
-        return 1;
+        return CLIENT_TAKEN;
     }
     rp_client_flights_end(client, &ticket->flights);
     ticket->flight_count = 0;
@@ -350,7 +350,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     } else {
         rp_client_timer_set(client, &ticket->again, client->now_ns + CLIENT_REASK_NS);
     }
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 /* The first datagram of a draw. After a release no flight covers its train: one is begun for it.
@@ -446,7 +446,7 @@ static int landed(struct rp_client *client, struct client_ticket *ticket,
     if (fetch->received_count == fetch->count) {
         end_round(client, ticket);
     }
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view) {
@@ -458,11 +458,11 @@ int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view
     switch (status) {
     case RP_OK: return landed(client, ticket, view);
     case RP_BLOCKED: return blocked(client, ticket, view);
-    case RP_FORGOTTEN: restart(client, ticket, -RP_FORGOTTEN); return 1;
+    case RP_FORGOTTEN: restart(client, ticket, -RP_FORGOTTEN); return CLIENT_TAKEN;
     default:
         rp_client_ticket_finish(client, ticket,
                                 rp_client_sample_ended(client, ticket, -(int)status));
-        return 1;
+        return CLIENT_TAKEN;
     }
 }
 
@@ -487,5 +487,5 @@ int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view) 
         rp_client_ticket_finish(client, ticket,
                                 rp_client_sample_ended(client, ticket, -(int)status));
     }
-    return 1;
+    return CLIENT_TAKEN;
 }

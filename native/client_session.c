@@ -130,12 +130,6 @@ static void keep_alive(struct rp_client *client) {
                         client->now_ns + (wait < quiet ? wait : quiet));
 }
 
-void rp_client_session_ponged(struct rp_client *client) {
-    struct client_session *session = &client->session;
-    session->ping_tries = 0;
-    rp_client_timer_set(client, &session->keepalive, client->now_ns + session->keepalive_ns);
-}
-
 void rp_client_session_timer(struct rp_client *client, struct client_timer *timer) {
     struct client_session *session = &client->session;
     if (timer->kind == TIMER_CONNECT) {
@@ -160,7 +154,7 @@ static int hello_answered(struct rp_client *client, const struct rp_view *view) 
     }
     if (status == RP_BAD_VERSION || status == RP_BAD_FEATURE) {
         rp_client_session_end(client, -(int)status);
-        return 1;
+        return CLIENT_TAKEN;
     }
     if (status != RP_OK) {
         return -RP_COUNT_drop_unsolicited;
@@ -175,15 +169,15 @@ static int hello_answered(struct rp_client *client, const struct rp_view *view) 
     }
     if ((RP_FEATURES_REQUIRED & ~cookie.features) | (cookie.required & ~RP_FEATURES_SPOKEN)) {
         rp_client_session_end(client, -RP_BAD_FEATURE);
-        return 1;
+        return CLIENT_TAKEN;
     }
     session->cookie = cookie.cookie;
     session->mtu = cookie.mtu;
     session->version = cookie.version;
     session->state = SESSION_OPENING;
     session->tries = 0;
-    session->due |= DUE_HANDSHAKE;
-    return 1;
+    session->due = DUE_HANDSHAKE;
+    return CLIENT_TAKEN;
 }
 
 static int opened_valid(const struct rp_client *client, const struct rp_opened *opened) {
@@ -229,17 +223,17 @@ static int open_answered(struct rp_client *client, const struct rp_view *view) {
     if (status == RP_BAD_COOKIE) { /* it took too long: a cookie lives two minutes */
         session->state = SESSION_HELLO;
         session->nonce = next_nonce(client); /* or a session with this one was closed already */
-        session->due |= DUE_HANDSHAKE;
-        return 1;
+        session->due = DUE_HANDSHAKE;
+        return CLIENT_TAKEN;
     }
     if (status == RP_NO_SESSION_FREE && session->opened_before) { /* somebody's may fall idle */
         session->state = SESSION_HELLO;
         rp_client_timer_set(client, &session->handshake, client->now_ns + CLIENT_REASK_NS);
-        return 1;
+        return CLIENT_TAKEN;
     }
     if (status != RP_OK) {
         rp_client_session_end(client, -(int)status);
-        return 1;
+        return CLIENT_TAKEN;
     }
     if (view->message->size != sizeof answer + sizeof opened) {
         return -RP_COUNT_drop_size;
@@ -251,7 +245,7 @@ static int open_answered(struct rp_client *client, const struct rp_view *view) {
     }
     opened_now(client, &opened, answer.incarnation);
     (void)rp_replay_accept(&session->replay, view->outer->packet);
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 static void repeat_flights(struct rp_client *client) {
@@ -275,7 +269,7 @@ static int echo_answered(struct rp_client *client, const struct rp_view *view) {
     if (status == RP_OK) {
         repeat_flights(client);
     }
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 int rp_client_session_answer(struct rp_client *client, const struct rp_view *view) {
@@ -313,7 +307,7 @@ static int moved(struct rp_client *client, const struct rp_view *view) {
         session->tries = 0;
         session->due |= DUE_ECHO;
     }
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 /* UNKNOWN_SESSION or WRONG_QUEUE: only who saw a datagram of ours, of this session and sent from
@@ -344,7 +338,7 @@ static int refused(struct rp_client *client, const struct rp_view *view) {
         session->wrong_queue = 1;
         session->local_port = named.port;
     }
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 int rp_client_session_refused(struct rp_client *client, const struct rp_view *view) {
@@ -371,7 +365,7 @@ void rp_client_session_rebind(struct rp_client *client, struct rp_port *port) {
     session->rebound = session->packet;
     if (session->state != SESSION_OPEN) {
         session->tries = 0;
-        session->due |= DUE_HANDSHAKE;
+        session->due = DUE_HANDSHAKE;
     } else if (session->echoing) {
         session->tries = 0;
         session->due |= DUE_ECHO;

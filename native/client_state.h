@@ -98,8 +98,7 @@ struct client_fetch {   /* many datagrams of one thing; see client_fetch.c */
     uint64_t *asked;    /* bitmap: received, or part of a flight */
     uint32_t count;
     uint32_t received_count;
-    uint32_t cursor;   /* nothing below it is unasked */
-    uint32_t progress; /* received since the last loss */
+    uint32_t cursor; /* nothing below it is unasked */
 };
 
 struct client_sample {
@@ -329,14 +328,13 @@ struct client_writer {
     uint32_t blocked_count;
     uint16_t table;
     uint16_t stream_count;
-    uint16_t stream_room;
+    uint16_t stream_room; /* 0: a place that no writer was ever asked for */
     uint16_t
         probe; /* of a blocked writer: the message that asks; CLIENT_NONE = none is under way */
     uint16_t first, last;  /* messages, in the order of posting */
     uint16_t first_unsent; /* nothing before it is unsent */
     uint16_t filling;
     uint16_t again_first, again_last;
-    uint8_t used;
     uint8_t live;
     uint8_t flush;
     uint8_t blocked; /* one message probes; the others wait */

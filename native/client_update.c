@@ -267,7 +267,6 @@ static void finish_segment(struct rp_client *client, struct client_segment *segm
         if (ticket->of.update.result != NULL) {
             *ticket->of.update.result = ticket->of.update.sum;
         }
-        segment->ticket = CLIENT_NONE;
         rp_client_ticket_finish(client, ticket, ticket->of.update.failed);
     }
 }
@@ -351,7 +350,7 @@ int rp_client_update_answer(struct rp_client *client, const struct rp_view *view
     }
     if (status == RP_EARLY) {
         early(client, update);
-        return 1;
+        return CLIENT_TAKEN;
     }
     if (view->message->size == sizeof(struct rp_answer) + sizeof result) {
         memcpy(&result, view->body + sizeof(struct rp_answer), sizeof result);
@@ -363,7 +362,7 @@ int rp_client_update_answer(struct rp_client *client, const struct rp_view *view
         return -RP_COUNT_drop_reserved;
     }
     settle(client, update, status, &result);
-    return 1;
+    return CLIENT_TAKEN;
 }
 
 void rp_client_update_abandon(struct rp_client *client, uint16_t ticket) {
