@@ -34,6 +34,7 @@ struct world_port {
     uint8_t *send;
     uint32_t leased;
     uint64_t sent;
+    uint64_t received;
 };
 
 struct world {
@@ -50,6 +51,7 @@ struct world {
     uint32_t queues; /* of the server's card: multiples of it land on its own; 0: one queue */
     int names_port;  /* 1: the card's hash is known */
     int stuck;       /* 1: the client cannot move */
+    int full;        /* 1: there are no packets to send in */
 };
 
 static inline uint32_t world_dice(struct world *world, uint32_t permille)
@@ -99,6 +101,7 @@ static uint32_t world_rx(struct rp_port *opaque, struct rp_packet *packets, uint
     }
     port->count = kept;
     port->lent_count = lent;
+    port->received += lent;
     return lent;
 }
 
@@ -117,6 +120,7 @@ static uint32_t world_lease(struct rp_port *opaque, struct rp_packet *packets, u
 {
     struct world_port *port = (void *)opaque;
     CHECK(port->leased == 0 && count <= RP_BURST);
+    count = port->world->full ? 0 : count;
     for (uint32_t i = 0; i < count; i++) {
         packets[i] = (struct rp_packet){.data = port->send + (size_t)i * port->base.mtu,
                                         .capacity = port->base.mtu};
@@ -239,6 +243,8 @@ SCRIPT_UNUSED static struct world *world_open(const struct rp_server_config *con
 
 SCRIPT_UNUSED static void world_close(struct world *world)
 {
+    CHECK(rp_client_counters(world->client)[RP_COUNT_datagrams_in] == world->ports[1].received,
+          "each datagram that came is counted as one");
     for (uint32_t i = 0; i < 2; i++) {
         for (uint32_t k = 0; k < world->ports[i].count; k++) {
             free(world->ports[i].queue[k].data);
@@ -248,6 +254,61 @@ SCRIPT_UNUSED static void world_close(struct world *world)
     free(world->region);
     free(world->memory);
     free(world);
+}
+
+/* ---- datagrams on their way ---- */
+
+SCRIPT_UNUSED static struct rp_message *world_message(const struct world_datagram *datagram)
+{
+    return (void *)(datagram->data + sizeof(struct rp_outer));
+}
+
+/* The first one with this operation, counted from `from`, on its way to a port; null: none. */
+SCRIPT_UNUSED static struct world_datagram *world_find(struct world_port *port, uint8_t op,
+                                                       uint32_t from)
+{
+    for (uint32_t i = from; i < port->count; i++) {
+        if (world_message(&port->queue[i])->op == op) {
+            return &port->queue[i];
+        }
+    }
+    return NULL;
+}
+
+/* How many of this operation are on their way to the server. */
+SCRIPT_UNUSED static uint32_t world_asked(const struct world *world, uint8_t op)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < world->ports[0].count; i++) {
+        count += world_message(&world->ports[0].queue[i])->op == op;
+    }
+    return count;
+}
+
+/* Takes the first one of this operation off its way to the server. */
+SCRIPT_UNUSED static void world_lose(struct world *world, uint8_t op)
+{
+    struct world_port *port = &world->ports[0];
+    struct world_datagram *datagram = world_find(port, op, 0);
+    CHECK(datagram != NULL, "no datagram of this kind is under way");
+    free(datagram->data);
+    memmove(datagram, datagram + 1,
+            (size_t)(&port->queue[--port->count] - datagram) * sizeof *datagram);
+}
+
+/* Behind a change: the checksum is made right again. */
+SCRIPT_UNUSED static void world_reseal(struct world_datagram *datagram)
+{
+    memset(datagram->data + offsetof(struct rp_outer, tag), 0, 16);
+    uint32_t crc = rp_crc32c(0, datagram->data, datagram->size);
+    memcpy(datagram->data + offsetof(struct rp_outer, tag), &crc, 4);
+}
+
+/* A turn of the client alone: what it sends now lies on its way to the server. */
+SCRIPT_UNUSED static void world_client_turn(struct world *world)
+{
+    rp_client_turn(world->client, (struct rp_port *)&world->ports[1], world->now_ns);
+    rp_client_check(world->client);
 }
 
 /* ---- time ---- */

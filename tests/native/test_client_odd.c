@@ -54,26 +54,20 @@ struct change {
 
 static int change(struct world *world, const struct change *how)
 {
-    struct world_port *port = &world->ports[1];
-    for (uint32_t i = 0; i < port->count; i++) {
-        struct world_datagram *datagram = &port->queue[i];
-        struct rp_message *message = (void *)(datagram->data + sizeof(struct rp_outer));
-        struct rp_answer *answer = (void *)(message + 1);
-        if (message->op != (how->op | RP_ANSWER)) {
-            continue;
-        }
-        datagram->size -= how->cut;
-        message->size = (uint16_t)(message->size - how->cut);
-        answer->status = how->status ? how->status : answer->status;
-        if (how->flip) { /* an answer that was cut has nothing there */
-            ((uint8_t *)(answer + 1))[how->offset] ^= how->flip;
-        }
-        memset(datagram->data + 24, 0, 16);
-        uint32_t crc = rp_crc32c(0, datagram->data, datagram->size);
-        memcpy(datagram->data + 24, &crc, 4);
-        return 1;
+    struct world_datagram *datagram = world_find(&world->ports[1], how->op | RP_ANSWER, 0);
+    if (datagram == NULL) {
+        return 0;
     }
-    return 0;
+    struct rp_message *message = world_message(datagram);
+    struct rp_answer *answer = (void *)(message + 1);
+    datagram->size -= how->cut;
+    message->size = (uint16_t)(message->size - how->cut);
+    answer->status = how->status ? how->status : answer->status;
+    if (how->flip) { /* an answer that was cut has nothing there */
+        ((uint8_t *)(answer + 1))[how->offset] ^= how->flip;
+    }
+    world_reseal(datagram);
+    return 1;
 }
 
 /* Runs the ticket to its end, the first answer changed; its status. *calm: the longest time in
@@ -320,31 +314,14 @@ static void situation_facts(void)
 
 /* ---- losses that answers tell of ---- */
 
-/* Takes the first datagram of this operation off its way to the server. */
-static void lose_first(struct world *world, uint8_t op)
-{
-    struct world_port *port = &world->ports[0];
-    for (uint32_t i = 0; i < port->count; i++) {
-        const struct rp_message *message =
-            (const void *)(port->queue[i].data + sizeof(struct rp_outer));
-        if (message->op == op) {
-            free(port->queue[i].data);
-            memmove(&port->queue[i], &port->queue[i + 1],
-                    (--port->count - i) * sizeof port->queue[0]);
-            return;
-        }
-    }
-    CHECK(0, "no datagram of this kind is under way");
-}
-
 /* Lets the client send; what it sent first of this operation is lost. Runs the ticket to its end;
  * the losses that were seen, and the time it took. */
 static uint64_t first_lost(struct world *world, int ticket, uint8_t op, uint64_t *took)
 {
     uint64_t losses = rp_client_counters(world->client)[RP_COUNT_losses_seen];
     uint64_t begin = world->now_ns;
-    rp_client_turn(world->client, (struct rp_port *)&world->ports[1], world->now_ns);
-    lose_first(world, op);
+    world_client_turn(world);
+    world_lose(world, op);
     CHECK(world_wait(world, ticket) == 0);
     *took = world->now_ns - begin;
     return rp_client_counters(world->client)[RP_COUNT_losses_seen] - losses;
@@ -444,8 +421,8 @@ static void situation_lost_place(void)
     CHECK(rp_client_push(client, ROWS, 0, (const uint8_t *)steps, BEFORE, flags, priorities)
           == BEFORE);
     rp_client_flush(client, ROWS);
-    rp_client_turn(client, (struct rp_port *)&world->ports[1], world->now_ns);
-    lose_first(world, RP_OP_PUSH);
+    world_client_turn(world);
+    world_lose(world, RP_OP_PUSH);
     CHECK(rp_client_push(client, ROWS, 0, (const uint8_t *)(steps + 2 * BEFORE), ALL - BEFORE,
                          flags, priorities + BEFORE) == ALL - BEFORE);
     rp_client_flush(client, ROWS);
