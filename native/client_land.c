@@ -8,14 +8,28 @@
  * by side both in the item and in memory are merged when the request is posted, so that a
  * sequence of hundreds of steps is one copy per column.
  */
+#include <stddef.h>
 #include <string.h>
 
 #include "client_parts.h"
 
-enum { HEAD_BYTES = sizeof(struct rp_batch), ITEM_HEAD_WORDS = sizeof(struct rp_batch_item) / 8 };
+enum {
+    HEAD_BYTES = sizeof(struct rp_batch),
+    HEAD_EACH = sizeof(struct rp_batch_item), /* an item's own head */
+    ITEM_HEAD_WORDS = HEAD_EACH / 8,
+};
 
 static uint32_t position(const struct client_sample *sample, uint32_t item) {
     return sample->mapped ? sample->map[item] : sample->first_item + item;
+}
+
+static inline void copy_items(uint8_t *target, uint64_t stride, const uint8_t *source,
+                              uint32_t item_bytes, uint32_t items, uint32_t size) {
+    for (uint32_t i = 0; i < items; i++) {
+        memcpy(target, source, size);
+        target += stride;
+        source += item_bytes;
+    }
 }
 
 /* ---- columns ---- */
@@ -87,14 +101,54 @@ static void land_word(const struct client_sample *sample, uint32_t item, uint32_
     }
 }
 
+/* Whole heads that land side by side, field by field: no head asks again what is wanted. Returns
+ * the bits that no key and no reserved field has. */
+static uint64_t land_whole_heads(const struct client_sample *sample, uint32_t item, uint32_t items,
+                                 const uint8_t *bytes) {
+    const struct rp_landing *landing = &sample->landing;
+    uint64_t at = (uint64_t)sample->first_item + item;
+    const uint8_t *masses = bytes + offsetof(struct rp_batch_item, mass);
+    const uint8_t *behind = bytes + offsetof(struct rp_batch_item, behind);
+    const uint8_t *ahead = bytes + offsetof(struct rp_batch_item, ahead);
+    if (landing->keys != NULL) {
+        copy_items((uint8_t *)(landing->keys + at), 8, bytes, HEAD_EACH, items, 8);
+    }
+    if (landing->ages != NULL) { /* the age is known when the batch's head is */
+        copy_items((uint8_t *)(landing->ages + at), 8, bytes, HEAD_EACH, items, 8);
+    }
+    if (landing->masses != NULL) {
+        copy_items((uint8_t *)(landing->masses + at), 8, masses, HEAD_EACH, items, 8);
+    }
+    if (landing->behind != NULL) {
+        copy_items((uint8_t *)(landing->behind + at), 2, behind, HEAD_EACH, items, 2);
+    }
+    if (landing->ahead != NULL) {
+        copy_items((uint8_t *)(landing->ahead + at), 2, ahead, HEAD_EACH, items, 2);
+    }
+    uint64_t wrong = 0;
+    for (uint32_t i = 0; i < items; i++) {
+        struct rp_batch_item head;
+        memcpy(&head, bytes + (size_t)i * HEAD_EACH, sizeof head);
+        wrong |= head.key >> 52 | head.reserved;
+    }
+    return wrong;
+}
+
 /* Bytes [offset, offset + size) of the items' heads. 0 where a key or a reserved field cannot be.
  */
 static int land_heads(const struct client_sample *sample, uint64_t offset, const uint8_t *bytes,
                       uint32_t size) {
-    uint32_t item = (uint32_t)(offset / sizeof(struct rp_batch_item));
+    uint32_t item = (uint32_t)(offset / HEAD_EACH);
     uint32_t word = (uint32_t)(offset / 8 % ITEM_HEAD_WORDS);
     uint64_t wrong = 0;
-    for (uint32_t i = 0; i < size; i += 8) {
+    for (uint32_t i = 0; i < size;) {
+        uint32_t whole = word == 0 && !sample->mapped ? (size - i) / HEAD_EACH : 0;
+        if (whole > 0) {
+            wrong |= land_whole_heads(sample, item, whole, bytes + i);
+            item += whole;
+            i += whole * HEAD_EACH;
+            continue;
+        }
         uint64_t value;
         memcpy(&value, bytes + i, 8);
         wrong |= word == 0 ? value >> 52 : word == 2 ? value >> 32 : 0;
@@ -103,6 +157,7 @@ static int land_heads(const struct client_sample *sample, uint64_t offset, const
             word = 0;
             item++;
         }
+        i += 8;
     }
     return wrong == 0;
 }
@@ -142,15 +197,6 @@ static void land_part(const struct client_sample *sample, uint32_t item, uint32_
         to = to < end ? to : end;
         memcpy(column->target + at * column->stride + (from - column->item_offset),
                bytes + (from - offset), to - from);
-    }
-}
-
-static inline void copy_items(uint8_t *target, uint64_t stride, const uint8_t *source,
-                              uint32_t item_bytes, uint32_t items, uint32_t size) {
-    for (uint32_t i = 0; i < items; i++) {
-        memcpy(target, source, size);
-        target += stride;
-        source += item_bytes;
     }
 }
 
@@ -250,18 +296,21 @@ int rp_client_land(struct client_sample *sample, uint64_t offset, const uint8_t 
 /* What is one number for all items of the round; and ages, from the keys that stand in their
  * place. */
 void rp_client_land_totals(struct client_sample *sample) {
-    const struct rp_landing *landing = &sample->landing;
-    for (uint32_t i = 0; i < sample->round_count; i++) {
-        uint32_t at = position(sample, i);
-        if (landing->totals != NULL) {
-            landing->totals[at] = sample->head.total;
+    const struct rp_landing landing = sample->landing; /* copies: no store can change them */
+    const struct rp_batch head = sample->head;
+    const uint32_t *map = sample->mapped ? sample->map : NULL;
+    uint32_t first = sample->first_item, count = sample->round_count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = map != NULL ? map[i] : first + i;
+        if (landing.totals != NULL) {
+            landing.totals[at] = head.total;
         }
-        if (landing->drawables != NULL) {
-            landing->drawables[at] = sample->head.drawable;
+        if (landing.drawables != NULL) {
+            landing.drawables[at] = head.drawable;
         }
-        if (landing->ages != NULL) {
-            uint64_t key = landing->ages[at];
-            landing->ages[at] = key < sample->head.head ? sample->head.head - 1 - key : 0;
+        if (landing.ages != NULL) {
+            uint64_t key = landing.ages[at];
+            landing.ages[at] = key < head.head ? head.head - 1 - key : 0;
         }
     }
 }

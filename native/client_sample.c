@@ -151,6 +151,16 @@ static uint32_t position(const struct client_sample *sample, uint32_t item) {
 static uint32_t find_holes(struct client_sample *sample) {
     uint8_t *valid = sample->landing.valid;
     uint32_t holes = 0;
+    uint64_t any = sample->mapped;
+    for (uint32_t i = 0; i < (sample->round_count + 63) / 64; i++) {
+        any |= sample->holes[i];
+    }
+    if (any == 0) { /* as good as always */
+        if (valid != NULL) {
+            memset(valid + sample->first_item, 1, sample->round_count);
+        }
+        return 0;
+    }
     for (uint32_t i = 0; i < sample->round_count; i++) {
         int hole = (int)(sample->holes[i / 64] >> (i % 64) & 1);
         uint32_t at = position(sample, i);

@@ -32,17 +32,31 @@ static void draw_level(const uint64_t *mass, const uint64_t *next, uint64_t *lef
     }
 }
 
+/* Of twice as many masses: the half that holds what is left of the target, and what is left in it.
+ * A mask, not a branch: nobody can guess which half. */
+static inline const uint64_t *pass_half(const uint64_t *masses, uint64_t *rest, uint32_t half)
+{
+    uint64_t sum = 0;
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < half; j++) {
+        sum += masses[j];
+    }
+    uint64_t passed = -(uint64_t)(sum <= *rest);
+    *rest -= sum & passed;
+    return masses + (half & passed);
+}
+
 static void draw_leaf(const uint64_t *leaf, const uint64_t *left, uint32_t *at, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const uint64_t *masses = leaf + (size_t)at[i] * RP_TREE_FANOUT;
-        uint64_t sums[RP_TREE_FANOUT];
-        uint64_t sum = 0;
-        for (int j = 0; j < RP_TREE_FANOUT; j++) {
-            sums[j] = sum += masses[j];
-        }
-        assert(left[i] < sum);
-        at[i] = at[i] * RP_TREE_FANOUT + choose(sums, left[i]);
+        uint64_t rest = left[i];
+        masses = pass_half(masses, &rest, 8);
+        masses = pass_half(masses, &rest, 4);
+        masses = pass_half(masses, &rest, 2);
+        masses = pass_half(masses, &rest, 1);
+        assert(rest < *masses);
+        at[i] = (uint32_t)(masses - leaf);
     }
 }
 
