@@ -1,0 +1,268 @@
+/* Goal: each call of a link reaches the client's function of its name with its own arguments, and
+ * every one of them is refused once the link has ended. Situations read "Given ... Expect ...".
+ */
+#include "drive.h"
+
+enum { ROW = 64, CAPACITY = 4096, BLOB = 3000 };
+
+static struct rp_service *service;
+static struct rp_link *ours;
+
+static void open_both(const char *url)
+{
+    struct rp_service_options serve = {0};
+    struct rp_link_options options = {.retry_us_min = 2000, .retry_us_max = 8000};
+    struct drive_table made;
+    char error[RP_ERROR_BYTES];
+    drive_config(&made, CAPACITY, ROW);
+    CHECK(rp_service_open(&service, &made.config, url, &serve, error) == 0, "%s", error);
+    CHECK(strncmp(url, "loopback", 8) == 0 || rp_service_start(service) == 0);
+    ours = drive_link(rp_service_address(service), &options);
+}
+
+static void close_both(void)
+{
+    rp_link_close(ours, DRIVE_TIMEOUT_NS);
+    rp_service_close(service);
+}
+
+/* Posts that need no more than a link; where they land is nobody's. */
+static struct rp_table_info info;
+static struct drive_batch batch;
+static struct rp_writer_granted granted;
+static struct rp_updated updated;
+static struct rp_push_state pushed;
+static struct rp_update_state queued;
+static struct rp_opened limits;
+static struct rp_fact facts[RP_FACTS_MAX];
+static struct rp_push_key keys_of[4];
+static struct rp_block block = {0};
+static uint8_t bytes[BLOB], landed[BLOB];
+static uint64_t counters[RP_COUNTER_COUNT], version, size, epoch, keys[4], stored, doubt, lost;
+static uint32_t sessions, fact_count;
+static const uint16_t streams[4];
+static const double ones[4] = {1.0, 1.0, 1.0, 1.0};
+
+#define POST(name, call)                                                                          \
+    static int name(struct rp_link *link)                                                         \
+    {                                                                                             \
+        return call;                                                                              \
+    }
+
+POST(post_table, rp_link_table(link, "main", &info, DRIVE_TIMEOUT_NS))
+POST(post_number, rp_link_table_number(link, 0, &info, DRIVE_TIMEOUT_NS))
+POST(post_writer, rp_link_writer(link, &info, 1, &granted, DRIVE_TIMEOUT_NS))
+POST(post_sample, drive_draw(link, &batch, ROW, 4, DRIVE_TIMEOUT_NS))
+POST(post_update, rp_link_update(link, 0, info.epoch, keys, ones, 4, &updated, DRIVE_TIMEOUT_NS))
+POST(post_publish, rp_link_publish(link, bytes, BLOB, &version, DRIVE_TIMEOUT_NS))
+POST(post_blob, rp_link_blob(link, RP_BLOB_WEIGHTS, 0, 0, landed, BLOB, &size, &version,
+                             DRIVE_TIMEOUT_NS))
+POST(post_stats, rp_link_stats(link, counters, &sessions, DRIVE_TIMEOUT_NS))
+POST(post_facts, rp_link_facts(link, facts, &fact_count, DRIVE_TIMEOUT_NS))
+POST(post_reset, rp_link_reset(link, 0, info.epoch, &epoch, DRIVE_TIMEOUT_NS))
+POST(post_ping, rp_link_ping(link, DRIVE_TIMEOUT_NS))
+POST(do_state, rp_link_state(link))
+POST(do_counters, rp_link_counters(link, counters))
+POST(do_limits, rp_link_limits(link, &limits))
+POST(do_connect, rp_link_connect(link, 0))
+POST(do_drive, rp_link_drive(link, 0))
+POST(do_start, rp_link_start_pump(link))
+POST(do_stop, rp_link_stop_pump(link))
+POST(do_wait, rp_link_wait(link, 1, 0, NULL))
+POST(do_poll, rp_link_poll(link, 1))
+POST(do_queue, rp_link_update_queue(link, 0, 1, keys, ones, 4, 1, 1))
+POST(do_update_state, rp_link_update_state(link, &queued))
+POST(do_update_settle, rp_link_update_settle(link, 0))
+POST(do_push, rp_link_push(link, 0, 0, bytes, 1, 0, NULL, 0))
+POST(do_block, rp_link_push_block(link, 0, &block, 0))
+POST(do_create, rp_link_create(link, 0, streams, keys, ones, 1, 0))
+POST(do_flush, rp_link_flush(link, 0))
+POST(do_settle, rp_link_settle(link, 0, 0))
+POST(do_push_state, rp_link_push_state(link, 0, &pushed))
+POST(do_ledger, rp_link_ledger(link, keys_of, 4))
+POST(do_keys, rp_link_keys(link, 0, 0, keys, 4))
+POST(do_loss, rp_link_loss(link, 0, &stored, &doubt, &lost))
+
+/* Given a link that was ended. Expect every call to say so, and the numbers to be 0. */
+static void check_ended(void)
+{
+    static int (*const calls[])(struct rp_link *) = {
+        post_table, post_number, post_writer, post_sample, post_update, post_publish, post_blob,
+        post_stats, post_facts, post_reset, post_ping, do_state, do_counters, do_limits, do_connect,
+        do_drive, do_start, do_stop, do_wait, do_poll, do_queue, do_update_state, do_update_settle,
+        do_push, do_block, do_create, do_flush, do_settle, do_push_state, do_ledger, do_keys,
+        do_loss};
+    open_both("loopback://ended");
+    rp_link_end(ours, 0);
+    rp_link_end(ours, 0);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        int status = calls[i](ours);
+        CHECK(status == -RP_CLOSED, "call %zu: %s", i, rp_status_name(status));
+    }
+    CHECK(rp_link_incarnation(ours) == 0 && rp_link_session(ours) == 0);
+    CHECK(rp_link_weights_version(ours) == 0 && rp_link_mtu(ours) == 0);
+    CHECK(rp_link_dropped(ours) == 0 && rp_link_told(ours, facts) == 0);
+    CHECK(rp_link_update_room(ours) == 0);
+    rp_link_take(ours, 1);
+    close_both();
+    check_group("a link that has ended refuses every call");
+}
+
+static void done(int ticket)
+{
+    int status = drive_wait(ours, ticket, NULL);
+    CHECK(status == 0, "%s", rp_status_name(status));
+}
+
+/* Given a session. Expect the link to tell what the server has of it. */
+static void check_asked(void)
+{
+    open_both("loopback://asked");
+    CHECK(rp_link_state(ours) == 1 && rp_link_limits(ours, &limits) == 0);
+    CHECK(limits.batch_max == DRIVE_BATCH_MAX && limits.table_count == 1);
+    CHECK(rp_link_session(ours) == limits.session && limits.session != 0);
+    CHECK(rp_link_mtu(ours) == limits.mtu && limits.mtu == RP_MTU_HOST);
+    CHECK(rp_link_incarnation(ours) == rp_service_incarnation(service));
+    done(post_table(ours));
+    CHECK(strcmp((char *)info.name, "main") == 0 && info.number == 0 && info.capacity == CAPACITY);
+    memset(&info, 0, sizeof info);
+    done(post_number(ours));
+    CHECK(strcmp((char *)info.name, "main") == 0 && info.step_bytes == ROW);
+    int status = drive_wait(ours, rp_link_table(ours, "other", &info, DRIVE_TIMEOUT_NS), NULL);
+    CHECK(status < 0, "there is no such table");
+    done(post_number(ours));
+    int ticket = rp_link_table_number(ours, 1, &info, DRIVE_TIMEOUT_NS);
+    CHECK(ticket < 0 || drive_wait(ours, ticket, NULL) < 0, "nor one of that number");
+    done(post_number(ours));
+    done(post_writer(ours));
+    CHECK(granted.window > 0 && granted.epoch == info.epoch && granted.streams == 1);
+    done(post_ping(ours));
+    done(post_stats(ours));
+    uint64_t own[RP_COUNTER_COUNT];
+    CHECK(sessions == 1 && rp_service_counters(service, own) == 0);
+    CHECK(counters[RP_COUNT_datagrams_in] > 0);
+    CHECK(counters[RP_COUNT_datagrams_in] == own[RP_COUNT_datagrams_in], "at its answer");
+    CHECK(do_counters(ours) == 0 && counters[RP_COUNT_datagrams_out] > 0);
+    done(post_facts(ours));
+    CHECK(fact_count == 1 && strcmp((char *)facts[0].name, "not_taken") == 0);
+    close_both();
+    check_group("what is asked of server and session");
+}
+
+/* Given weights and a table's rows. Expect the bytes back, the right table's, at their version. */
+static void check_blobs(void)
+{
+    open_both("loopback://blobs");
+    for (uint32_t i = 0; i < BLOB; i++) {
+        bytes[i] = (uint8_t)(i * 7 + i / 256);
+    }
+    for (uint64_t time = 1; time <= 2; time++) {
+        bytes[5] = (uint8_t)time;
+        done(post_publish(ours));
+        CHECK(version == time && rp_link_weights_version(ours) == time);
+        memset(landed, 0, sizeof landed);
+        done(post_blob(ours));
+        CHECK(version == time && size == BLOB && memcmp(landed, bytes, BLOB) == 0);
+    }
+    done(rp_link_blob(ours, RP_BLOB_SPEC, 0, 0, landed, BLOB, &size, &version, DRIVE_TIMEOUT_NS));
+    CHECK(size == 4 && memcmp(landed, "rows", 4) == 0);
+    close_both();
+    check_group("weights and a spec: there and back");
+}
+
+/* Given items. Expect updates to count what became of each key; queued ones to add up, to be
+ * refused while the server is away and no room is left, and to be settled when it is back. */
+static void check_updates(void)
+{
+    static uint64_t many[DRIVE_BATCH_MAX];
+    static double values[DRIVE_BATCH_MAX];
+    open_both("udp://127.0.0.1:0");
+    done(post_table(ours));
+    done(post_writer(ours));
+    drive_push(ours, ROW, 0, 100);
+    drive_settle(ours);
+    CHECK(rp_link_ledger(ours, keys_of, 4) == 4);
+    for (int i = 0; i < 4; i++) {
+        keys[i] = keys_of[i].key;
+    }
+    keys[3] = UINT64_MAX / 2; /* nobody's yet */
+    done(post_update(ours));
+    CHECK(updated.applied == 3 && updated.applied + updated.stale + updated.unknown == 4);
+    uint32_t room = rp_link_update_room(ours);
+    CHECK(room > DRIVE_BATCH_MAX);
+    CHECK(rp_link_update_queue(ours, 0, info.epoch, keys, ones, 0, DRIVE_TIMEOUT_NS, 0) == 0);
+    CHECK(rp_link_update_queue(ours, 0, info.epoch, keys, ones, 3, DRIVE_TIMEOUT_NS,
+                               RP_SLICE_NS) == 3);
+    int status = RP_PENDING;
+    while (status == RP_PENDING) {
+        status = do_update_settle(ours);
+    }
+    CHECK(status == 0 && do_update_state(ours) == 0);
+    CHECK(queued.posted == 3 && queued.finished == 3 && queued.applied == 3 && queued.failed == 0);
+    for (uint32_t i = 0; i < DRIVE_BATCH_MAX; i++) {
+        many[i] = keys[0] + i % 100;
+        values[i] = 1.0 + i;
+    }
+    CHECK(rp_service_stop(service) == 0);
+    uint64_t taken = 0;
+    for (int got = 1; got > 0 && taken < 1000000;) {
+        got = rp_link_update_queue(ours, 0, info.epoch, many, values, DRIVE_BATCH_MAX,
+                                   60000000000u, 1000);
+        CHECK(got >= 0, "%s", rp_status_name(got));
+        taken += (uint64_t)got;
+    }
+    CHECK(taken < 1000000 && do_update_state(ours) == 0 && queued.posted == 3 + taken);
+    CHECK(queued.finished == 3 && rp_link_update_settle(ours, 1000) == RP_PENDING);
+    CHECK(rp_service_start(service) == 0);
+    for (status = RP_PENDING; status == RP_PENDING;) {
+        status = rp_link_update_settle(ours, RP_SLICE_NS);
+    }
+    CHECK(status == 0 && do_update_state(ours) == 0 && queued.finished == queued.posted);
+    CHECK(queued.failed == 0 && queued.status == 0 && queued.unknown == 0);
+    values[0] = -1.0;
+    status = rp_link_update_queue(ours, 0, info.epoch, many, values, 1, DRIVE_TIMEOUT_NS, 0);
+    CHECK(status == -RP_BAD_PRIORITY, "%s", rp_status_name(status));
+    close_both();
+    check_group("updates: what became of each key, a queue that is full");
+}
+
+/* Given an empty table. Expect a sample without time to end at once, one with time to wait for it,
+ * and both to say what for; a table reset to be empty under a new epoch. */
+static void check_held(void)
+{
+    struct rp_blocked blocked = {0};
+    struct rp_sample request = {.count = 4, .mode = RP_SAMPLE_STRATIFIED};
+    open_both("udp://127.0.0.1:0");
+    drive_landing(&batch, ROW);
+    int ticket = rp_link_sample(ours, 0, &request, NULL, &batch.landing, 0);
+    CHECK(drive_wait(ours, ticket, &blocked) == -RP_BLOCKED && blocked.by_size == 1);
+    ticket = rp_link_sample(ours, 0, &request, NULL, &batch.landing, DRIVE_TIMEOUT_NS);
+    while (rp_link_drive(ours, RP_SLICE_NS) > 0) {
+    }
+    CHECK(rp_link_poll(ours, ticket) == RP_PENDING);
+    done(post_table(ours));
+    done(post_writer(ours));
+    drive_push(ours, ROW, 0, 10);
+    drive_settle(ours);
+    CHECK(drive_wait(ours, ticket, &blocked) == 0);
+    drive_check_rows(&batch, ROW, 4);
+    done(post_number(ours));
+    CHECK(info.count == 10);
+    uint64_t before = info.epoch;
+    done(post_reset(ours));
+    CHECK(epoch != before);
+    done(post_number(ours));
+    CHECK(info.count == 0 && info.epoch == epoch);
+    close_both();
+    check_group("a sample that waits, a table that is emptied");
+}
+
+int main(void)
+{
+    check_ended();
+    check_asked();
+    check_blobs();
+    check_updates();
+    check_held();
+    return check_done("test_link_requests");
+}
