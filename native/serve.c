@@ -289,7 +289,7 @@ static void finish(struct rp_call *call, int result) {
 static int address_changed(struct rp_call *call) {
     const struct rp_session *session = rp_serve_session(call);
     struct rp_address_changed changed = {
-        .cookie = rp_session_cookie(call->server, call->peer, session->connection),
+        .cookie = rp_cookie_of(call->server, call->peer, session->connection),
         .packet = (uint32_t)call->view.outer->packet,
     };
     memcpy(rp_serve_room(call), &changed, sizeof changed);

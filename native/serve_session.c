@@ -54,7 +54,7 @@ int rp_serve_hello(struct rp_call *call) {
     } else if (hello->mtu < RP_MTU_MIN || call->view.message->id == 0) {
         return -RP_BAD_ARGUMENT;
     } else {
-        cookie.cookie = rp_session_cookie(call->server, call->peer, call->view.message->id);
+        cookie.cookie = rp_cookie_of(call->server, call->peer, call->view.message->id);
         cookie.version =
             hello->version_max < RP_VERSION_MAX ? hello->version_max : RP_VERSION_MAX;
         cookie.mtu = agreed_mtu(call->server, hello->mtu);
@@ -100,6 +100,32 @@ static int open_checked(const struct rp_open *open) {
                : -RP_BAD_RESERVED;
 }
 
+/* A new session of this nonce: its index, or -status. */
+static int open_new(struct rp_call *call) {
+    struct rp_server *server = call->server;
+    const struct rp_open *open = (const void *)call->view.body;
+    uint64_t host = rp_hosts_number(server, call->turn->port, call->peer);
+    if (host != 0 && rp_hosts_count(server, host) >= server->sessions_per_address) {
+        return -RP_ADDRESS_FULL;
+    }
+    uint64_t agreed = agreed_mtu(server, open->mtu) | (uint64_t)open->receive_budget << 32
+                      | (uint64_t)open->version << 48;
+    uint32_t index = rp_session_open(server, call->peer, host, agreed);
+    if (index == RP_NOBODY) {
+        return -RP_NO_SESSION_FREE;
+    }
+    rp_cookie_use(server, call->peer, call->view.message->id, server->sessions[index].connection);
+    return (int)index;
+}
+
+/* The session that this nonce opened before; a late copy opens no other. */
+static int open_again(const struct rp_call *call, uint64_t connection) {
+    const struct rp_server *server = call->server;
+    uint32_t index = rp_session_find(server, connection);
+    int here = index != RP_NOBODY && rp_session_at(&server->sessions[index], call->peer);
+    return here ? (int)index : -RP_BAD_COOKIE;
+}
+
 int rp_serve_open(struct rp_call *call) {
     struct rp_server *server = call->server;
     const struct rp_open *open = (const void *)call->view.body;
@@ -108,21 +134,15 @@ int rp_serve_open(struct rp_call *call) {
     if (result < 0) {
         return result;
     }
-    if (!rp_session_cookie_good(server, call->peer, nonce, open->cookie)) {
+    if (!rp_cookie_good(server, call->peer, nonce, open->cookie)) {
         return -RP_BAD_COOKIE;
     }
-    if (rp_session_closed(server, call->peer, nonce)) { /* a late copy: its session has ended */
-        return -RP_BAD_COOKIE;
+    uint64_t before = rp_cookie_opened(server, call->peer, nonce);
+    int index = before != 0 ? open_again(call, before) : open_new(call);
+    if (index < 0) {
+        return index;
     }
-    if (rp_session_over_share(server, call->turn->port, call->peer, nonce)) {
-        return -RP_ADDRESS_FULL;
-    }
-    uint64_t agreed = agreed_mtu(server, open->mtu) | (uint64_t)open->receive_budget << 32
-                      | (uint64_t)open->version << 48;
-    call->session = rp_session_open(server, call->peer, nonce, agreed);
-    if (call->session == RP_NOBODY) {
-        return -RP_NO_SESSION_FREE;
-    }
+    call->session = (uint32_t)index;
     server->lines[call->session].heard_ns = server->now_ns;
     server->lines[call->session].want = call->view.message->want;
     return opened(call);
@@ -132,12 +152,13 @@ int rp_serve_echo(struct rp_call *call) {
     struct rp_server *server = call->server;
     const struct rp_session *session = rp_serve_session(call);
     const struct rp_echo *echo = (const void *)call->view.body;
-    if (!rp_session_cookie_good(server, call->peer, session->connection, echo->cookie)) {
+    if (!rp_cookie_good(server, call->peer, session->connection, echo->cookie)) {
         return -RP_BAD_COOKIE;
     }
     int result = rp_serve_accept(call);
     if (result == 0 && !rp_session_at(session, call->peer)) {
-        rp_session_move(server, call->session, call->peer);
+        uint64_t host = rp_hosts_number(server, call->turn->port, call->peer);
+        rp_session_move(server, call->session, call->peer, host);
     }
     return result;
 }

@@ -43,7 +43,7 @@ int rp_serve_info(struct rp_call *call) {
 static int open_writer(struct rp_call *call, struct rp_table *table, uint16_t streams) {
     uint64_t session = rp_serve_session(call)->connection;
     int writer = rp_writer_open(table, session, streams);
-    if (writer == -RP_NO_WRITER_FREE && rp_session_expire(call->server, RP_SESSIONS_MAX) > 0) {
+    if (writer == -RP_NO_WRITER_FREE && rp_session_give_up_silent(call->server) > 0) {
         writer = rp_writer_open(table, session, streams);
     }
     return writer;

@@ -31,6 +31,20 @@ static void remember_name(struct rp_server *server, uint32_t table) {
     memcpy(server->names[table], info.name, sizeof info.name);
 }
 
+/* Those that are there, and the places of those that are not: the lowest is taken first. */
+static void open_sessions(struct rp_server *server) {
+    for (uint32_t i = server->limits.sessions_max; i-- > 0;) {
+        if (server->sessions[i].connection != 0) {
+            rp_session_line(server, i);
+            server->open++;
+        } else {
+            rp_session_free(server, i);
+        }
+    }
+    server->weights_piece_ns = server->now_ns;
+    server->weights_end_ns = server->now_ns + rp_weights_hold_ns(server->weights->size);
+}
+
 int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
                      const struct rp_server_config *config, const uint8_t entropy[32],
                      uint64_t now_ns, char error[256]) {
@@ -60,6 +74,7 @@ int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
         }
         remember_name(server, i);
     }
+    open_sessions(server);
     region->sum = rp_region_sum(region);
     __atomic_store_n(&region->magic, RP_REGION_MAGIC, __ATOMIC_RELEASE);
     *result = server;
@@ -77,17 +92,6 @@ static int attach_tables(struct rp_server *server, char error[256]) {
         remember_name(server, i);
     }
     return 0;
-}
-
-static void attach_sessions(struct rp_server *server) {
-    for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
-        if (server->sessions[i].connection != 0) {
-            rp_session_line(server, i);
-            server->open++;
-        }
-    }
-    server->weights_piece_ns = server->now_ns;
-    server->weights_end_ns = server->now_ns + rp_weights_hold_ns(server->weights->size);
 }
 
 int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
@@ -116,7 +120,7 @@ int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
     rp_region_adopt(server, config);
     rp_intent_set(&server->intent, &server->region->attaches, server->region->attaches + 1);
     rp_intent_commit(&server->intent);
-    attach_sessions(server);
+    open_sessions(server);
     *result = server;
     return 0;
 }
@@ -201,7 +205,7 @@ static void mind_gap(struct rp_server *server, uint64_t now_ns) {
  * hold nobody up beyond their time and need no visit. */
 static void tick(struct rp_server *server) {
     server->tick_ns = server->now_ns + RP_TICK_MS * 1000000ull;
-    rp_session_expire(server, RP_TICK_SESSIONS);
+    rp_session_expire(server);
 }
 
 static int tick_due(const struct rp_server *server, uint64_t now_ns) {

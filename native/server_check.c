@@ -7,7 +7,7 @@
 #include "server_state.h"
 
 void rp_server_check(const struct rp_server *server) {
-    uint32_t open = 0;
+    uint32_t open = 0, left = server->limits.sessions_max;
     assert(server->intent.count == 0 && server->intent.log->committed == 0);
     for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
         if (server->sessions[i].connection != 0) {
@@ -16,7 +16,12 @@ void rp_server_check(const struct rp_server *server) {
             assert(server->lines[i].credit == 0 && !server->lines[i].granted);
         }
     }
+    for (uint32_t i = server->free_first; i != RP_NOBODY; i = server->lines[i].next) {
+        assert(server->sessions[i].connection == 0 && left-- > 0);
+    }
+    assert(left == open);
     assert(open == server->open && server->meters.served_count <= RP_BURST);
+    rp_hosts_check(server);
     rp_credit_check(server);
     rp_wait_check(server);
     char error[256] = "";

@@ -122,6 +122,8 @@ static uint64_t volatile_bytes(const struct rp_limits *limits) {
     return rounded(sizeof(struct rp_server))
            + rounded(limits->table_count * sizeof(struct rp_table))
            + rounded(limits->sessions_max * sizeof(struct rp_line))
+           + rounded(rp_cookies_bytes(limits->sessions_max))
+           + rounded(rp_hosts_bytes(limits->sessions_max))
            + rounded(note_count(limits) * sizeof(struct rp_note));
 }
 
@@ -251,6 +253,7 @@ int rp_server_segments(const struct rp_server_config *config, struct rp_segments
 static void open_lists(struct rp_server *server) {
     server->granted_first = RP_NOBODY;
     server->granted_last = RP_NOBODY;
+    server->free_first = RP_NOBODY;
     for (uint32_t kind = 0; kind < RP_WAIT_KINDS; kind++) {
         for (uint32_t table = 0; table < RP_TABLES_MAX; table++) {
             server->waiting[kind][table] = (struct rp_queue){RP_NOBODY, RP_NOBODY, RP_NOBODY, 0, 0};
@@ -287,6 +290,10 @@ struct rp_server *rp_region_open(void *memory, const uint8_t entropy[32], uint64
     server->lines = (void *)at;
     at += rounded(limits->sessions_max * sizeof(struct rp_line));
     server->notes = (void *)at;
+    at += rounded(note_count(limits) * sizeof(struct rp_note));
+    rp_hosts_open(server, at);
+    at += rounded(rp_hosts_bytes(limits->sessions_max));
+    rp_cookies_open(server, at);
     server->sessions = (void *)(base + region->sessions);
     server->records = base + region->records;
     server->record_bytes = record_bytes(limits);

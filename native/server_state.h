@@ -14,6 +14,8 @@
 #ifndef RP_SERVER_STATE_H
 #define RP_SERVER_STATE_H
 
+#include "cookie.h"
+#include "hosts.h"
 #include "intent.h"
 #include "meter.h"
 #include "server.h"
@@ -30,7 +32,6 @@ enum rp_server_limits {
     /* And no longer in all, whatever is asked or sent, than that and this for each byte: a mebibyte
      * a second. */
     RP_WEIGHTS_BYTES_PER_MS = 1049,
-    RP_COOKIE_PERIOD_S = 64,
     RP_NOTE_MS = 3000,    /* a waiting request not asked for again for so long loses its place */
     RP_PROMISE_MS = 1000, /* and so does one that was told to come again, at the earliest */
     RP_TICK_MS = 100, /* time's own work is due so often */
@@ -57,7 +58,7 @@ struct rp_limits { /* struct rp_server_config without its pointers; in the regio
 };
 
 #define RP_REGION_MAGIC UINT64_C(0x6E6F696765525052) /* the bytes "RPRegion" */
-enum rp_region_version { RP_REGION_VERSION = 4 };
+enum rp_region_version { RP_REGION_VERSION = 5 };
 
 _Static_assert(sizeof(struct rp_limits) % 8 == 0, "limits are adopted in whole words");
 
@@ -164,6 +165,7 @@ struct rp_server {
     char changes[256]; /* what an attach changed, in words */
     char names[RP_TABLES_MAX][RP_NAME_BYTES];
     uint32_t open; /* sessions */
+    uint32_t free_first; /* places for more */
     uint32_t granted_first; /* sessions with credit, oldest grant first */
     uint32_t granted_last;
     uint32_t granted_count;
@@ -173,6 +175,7 @@ struct rp_server {
     uint64_t tick_ns;    /* when time's own work is due again */
     uint64_t turned_ns;  /* when the last turn began */
     uint64_t unheard_ns; /* time of turns until silence counts again; 0: it counts */
+    uint64_t silent_ns;  /* before this time no session has been silent for too long */
     uint32_t tick_next;  /* the session it looks at next */
     uint64_t turn;
     uint32_t turn_sessions;      /* answered in this turn, and in the one before */
@@ -183,6 +186,8 @@ struct rp_server {
     uint8_t id_key[16];  /* never stored elsewhere, renewed at attach */
     uint8_t cookie_key[16];
     uint64_t counters[RP_COUNTER_COUNT];
+    struct rp_cookies cookies;
+    struct rp_hosts hosts;
     struct rp_meters meters;
 };
 

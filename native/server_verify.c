@@ -2,7 +2,7 @@
  * invariants of session.h and server_state.h, at attach and before any of them is used; the tables
  * are verified by themselves (table_verify.c). The first one that does not hold is a sentence.
  *
- * What stands alone cannot be told wrong: a nonce, the bytes of an address, what an update was
+ * What stands alone cannot be told wrong: the bytes of an address, what an update was
  * answered with, keys and masses in a recorded batch. Weights carry a checksum that whoever pulls
  * them compares.
  */

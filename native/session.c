@@ -1,6 +1,6 @@
-/* Sessions: see session.h. Opening and closing look at every session once, which 4096 of them
- * make a matter of microseconds; everything that happens per datagram is one load and a
- * comparison.
+/* Sessions: see session.h. No datagram is a reason to look at every session, but for one: where
+ * there is no place free, those that have been silent for too long are looked for, and then not
+ * again before the next one can have been.
  *
  * Ids, epochs, cookies: two halves of the caller's entropy are two SipHash keys, one over a
  * counter, one over addresses. The draws' seed plays no part. The keys lie in the volatile part
@@ -33,35 +33,6 @@ uint64_t rp_session_salt(const struct rp_server *server, uint32_t table) {
     return rp_siphash(server->cookie_key, &table, sizeof table);
 }
 
-/* ---- cookies ---- */
-
-static uint64_t cookie_of(const struct rp_server *server, const struct rp_peer *peer,
-                          uint64_t nonce, uint64_t period) {
-    struct {
-        struct rp_peer peer;
-        uint64_t nonce;
-        uint64_t period;
-    } text = {*peer, nonce, period};
-    _Static_assert(sizeof text == sizeof(struct rp_peer) + 16, "no padding is hashed");
-    return rp_siphash(server->cookie_key, &text, sizeof text);
-}
-
-static uint64_t cookie_period(const struct rp_server *server) {
-    return server->now_ns / (RP_COOKIE_PERIOD_S * 1000000000ull);
-}
-
-uint64_t rp_session_cookie(const struct rp_server *server, const struct rp_peer *peer,
-                           uint64_t nonce) {
-    return cookie_of(server, peer, nonce, cookie_period(server));
-}
-
-int rp_session_cookie_good(const struct rp_server *server, const struct rp_peer *peer,
-                           uint64_t nonce, uint64_t cookie) {
-    uint64_t period = cookie_period(server);
-    return cookie == cookie_of(server, peer, nonce, period)
-           || (period > 0 && cookie == cookie_of(server, peer, nonce, period - 1));
-}
-
 /* ---- finding ---- */
 
 uint32_t rp_session_find(const struct rp_server *server, uint64_t connection) {
@@ -77,61 +48,6 @@ int rp_session_at(const struct rp_session *session, const struct rp_peer *peer) 
 
 void rp_session_peer(const struct rp_session *session, struct rp_peer *peer) {
     memcpy(peer, session->peer, sizeof *peer);
-}
-
-static uint32_t find_opened(const struct rp_server *server, const struct rp_peer *peer,
-                            uint64_t nonce) {
-    for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
-        const struct rp_session *session = &server->sessions[i];
-        if (session->connection != 0 && session->nonce == nonce && rp_session_at(session, peer)) {
-            return i;
-        }
-    }
-    return RP_NOBODY;
-}
-
-/* The place that was freed longest ago: closed sessions are remembered as long as can be. */
-static uint32_t find_free(const struct rp_server *server) {
-    uint32_t found = RP_NOBODY;
-    for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
-        if (server->sessions[i].connection == 0
-            && (found == RP_NOBODY
-                || server->lines[i].closed_ns < server->lines[found].closed_ns)) {
-            found = i;
-        }
-    }
-    return found;
-}
-
-int rp_session_closed(const struct rp_server *server, const struct rp_peer *peer, uint64_t nonce) {
-    uint64_t life_ns = 2 * RP_COOKIE_PERIOD_S * 1000000000ull;
-    for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
-        const struct rp_session *session = &server->sessions[i];
-        const struct rp_line *line = &server->lines[i];
-        if (session->connection == 0 && line->closed_ns != 0 && session->nonce == nonce
-            && server->now_ns - line->closed_ns < life_ns && rp_session_at(session, peer)) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-int rp_session_over_share(const struct rp_server *server, struct rp_port *port,
-                          const struct rp_peer *peer, uint64_t nonce) {
-    uint64_t (*host_of)(struct rp_port *, const struct rp_peer *) =
-        rp_port_transport(port)->host;
-    uint32_t share = server->sessions_per_address;
-    uint64_t host = host_of != NULL && share != 0 ? host_of(port, peer) : 0;
-    uint32_t count = 0;
-    if (host == 0 || find_opened(server, peer, nonce) != RP_NOBODY) {
-        return 0;
-    }
-    for (uint32_t i = 0; i < server->limits.sessions_max; i++) {
-        struct rp_peer other;
-        rp_session_peer(&server->sessions[i], &other);
-        count += server->sessions[i].connection != 0 && host_of(port, &other) == host;
-    }
-    return count >= share;
 }
 
 static int idle_too_long(const struct rp_server *server, uint32_t index) {
@@ -165,7 +81,7 @@ static void set_peer(struct rp_server *server, struct rp_session *session,
 }
 
 static void create(struct rp_server *server, uint32_t index, const struct rp_peer *peer,
-                   uint64_t nonce, uint64_t agreed) {
+                   uint64_t agreed) {
     struct rp_session *session = &server->sessions[index];
     struct rp_intent *intent = &server->intent;
     struct rp_once *once[] = {&session->sample, &session->update, &session->publish};
@@ -174,7 +90,6 @@ static void create(struct rp_server *server, uint32_t index, const struct rp_pee
         number = rp_session_random(server) >> RP_SESSION_INDEX_BITS;
     } while (number == 0);
     rp_intent_set(intent, &session->connection, number << RP_SESSION_INDEX_BITS | index);
-    rp_intent_set(intent, &session->nonce, nonce);
     rp_intent_set(intent, &session->agreed, agreed);
     for (uint32_t i = 0; i < sizeof once / sizeof *once; i++) {
         rp_intent_set(intent, &once[i]->newest, 0);
@@ -190,27 +105,32 @@ static void create(struct rp_server *server, uint32_t index, const struct rp_pee
     server->open++;
 }
 
-uint32_t rp_session_open(struct rp_server *server, const struct rp_peer *peer, uint64_t nonce,
+void rp_session_free(struct rp_server *server, uint32_t index) {
+    server->lines[index].next = server->free_first;
+    server->free_first = index;
+}
+
+uint32_t rp_session_open(struct rp_server *server, const struct rp_peer *peer, uint64_t host,
                          uint64_t agreed) {
-    uint32_t index = find_opened(server, peer, nonce);
-    if (index != RP_NOBODY) {
-        return index;
+    if (server->free_first == RP_NOBODY) {
+        rp_session_give_up_silent(server);
     }
-    index = find_free(server);
-    if (index == RP_NOBODY && rp_session_expire(server, server->limits.sessions_max) > 0) {
-        index = find_free(server);
-    }
+    uint32_t index = server->free_first;
     if (index == RP_NOBODY) {
         return RP_NOBODY;
     }
-    create(server, index, peer, nonce, agreed);
+    server->free_first = server->lines[index].next;
+    create(server, index, peer, agreed);
+    rp_hosts_set(server, index, host);
     rp_server_count(server, RP_COUNT_sessions_opened);
     return index;
 }
 
-void rp_session_move(struct rp_server *server, uint32_t index, const struct rp_peer *peer) {
+void rp_session_move(struct rp_server *server, uint32_t index, const struct rp_peer *peer,
+                     uint64_t host) {
     set_peer(server, &server->sessions[index], peer);
     rp_intent_commit(&server->intent);
+    rp_hosts_set(server, index, host);
 }
 
 /* The writers go first: killed in between, the session is still there and is closed again. */
@@ -230,24 +150,46 @@ void rp_session_close(struct rp_server *server, uint32_t index) {
     rp_intent_commit(&server->intent);
     rp_wait_drop(server, index);
     rp_credit_drop(server, index);
-    server->lines[index].closed_ns = server->now_ns;
+    rp_hosts_set(server, index, 0);
+    rp_session_free(server, index);
     server->open--;
 }
 
-uint32_t rp_session_expire(struct rp_server *server, uint32_t looks) {
+static void expire(struct rp_server *server, uint32_t index) {
+    rp_session_close(server, index);
+    rp_server_count(server, RP_COUNT_sessions_expired);
+}
+
+void rp_session_expire(struct rp_server *server) {
+    uint32_t looks = server->limits.sessions_max < RP_TICK_SESSIONS ? server->limits.sessions_max
+                                                                    : RP_TICK_SESSIONS;
     uint32_t count = 0;
-    if (!rp_server_may_give_up(server)) {
-        return 0;
-    }
-    looks = looks < server->limits.sessions_max ? looks : server->limits.sessions_max;
     for (uint32_t i = 0; i < looks && count < RP_EXPIRED_MAX; i++) {
         uint32_t index = server->tick_next;
         server->tick_next = index + 1 < server->limits.sessions_max ? index + 1 : 0;
         if (idle_too_long(server, index)) {
-            rp_session_close(server, index);
-            rp_server_count(server, RP_COUNT_sessions_expired);
+            expire(server, index);
             count++;
         }
+    }
+}
+
+uint32_t rp_session_give_up_silent(struct rp_server *server) {
+    uint64_t heard_ns = server->now_ns;
+    uint32_t count = 0;
+    if (!rp_server_may_give_up(server) || server->now_ns < server->silent_ns) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < server->limits.sessions_max && count < RP_EXPIRED_MAX; i++) {
+        if (idle_too_long(server, i)) {
+            expire(server, i);
+            count++;
+        } else if (server->sessions[i].connection != 0 && server->lines[i].heard_ns < heard_ns) {
+            heard_ns = server->lines[i].heard_ns;
+        }
+    }
+    if (count < RP_EXPIRED_MAX) { /* all were looked at */
+        server->silent_ns = heard_ns + server->limits.idle_ms * 1000000ull + 1;
     }
     return count;
 }

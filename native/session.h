@@ -12,8 +12,10 @@
  *     what an update was answered with is kept at id mod 64, a publication's version at id mod 8,
  *     for ids no further than that below the newest of their kind
  *
- * Limits: RP_SESSIONS_MAX sessions; look-ups by connection cost one load, opening one pass over
- * all sessions.
+ *     the places whose connection is 0 are the list that begins at free_first
+ *
+ * Limits: RP_SESSIONS_MAX sessions; a look-up by connection costs one load, by nonce and by host
+ * one in a hash table (cookie.h, hosts.h).
  */
 #ifndef RP_SESSION_H
 #define RP_SESSION_H
@@ -40,7 +42,6 @@ struct rp_update_words { /* one recorded update: status and three counts in two 
 
 struct rp_session { /* in the region; every word changes through the server's intent */
     uint64_t connection;
-    uint64_t nonce;
     uint64_t peer[sizeof(struct rp_peer) / 8];
     uint64_t agreed;        /* mtu | receive budget << 32 | version << 48 */
     struct rp_once sample;  /* done: drawn, or withdrawn */
@@ -61,11 +62,11 @@ struct rp_line { /* volatile: one session's, while this process lives */
     struct rp_replay replay;
     uint64_t packet;     /* of the next answer */
     uint64_t heard_ns;   /* when its last accepted datagram came */
-    uint64_t closed_ns;  /* when the last session of this place was closed; 0: none was */
+    uint64_t host;       /* whom it counts for: hosts.h */
     uint64_t lapse_ns;   /* when the granted credit ends at the server */
     uint32_t credit;     /* granted beyond the one datagram every session has */
     uint32_t previous;   /* neighbours in the list of grants, oldest first; RP_NOBODY at its ends */
-    uint32_t next;
+    uint32_t next;       /* of a free place: the free one behind it */
     uint32_t granted;    /* 1: in that list */
     /* the newest weights version it ever began to pull: no older one is kept for it again */
     uint64_t pull_version;
@@ -94,33 +95,27 @@ uint64_t rp_session_random_id(struct rp_server *server);
 /* A number of this process for table `table`, secret like the cookies' key; it uses up no id. */
 uint64_t rp_session_salt(const struct rp_server *server, uint32_t table);
 
-/* The cookie of an address: good in this period of 64 s and the next. */
-uint64_t rp_session_cookie(const struct rp_server *server, const struct rp_peer *peer,
-                           uint64_t nonce);
-int rp_session_cookie_good(const struct rp_server *server, const struct rp_peer *peer,
-                           uint64_t nonce, uint64_t cookie);
-
 /* The index of the session with this connection, or RP_NOBODY. */
 uint32_t rp_session_find(const struct rp_server *server, uint64_t connection);
-/* Opens one, or finds the one this nonce and address opened before; where none is free, the silent
- * are given up first. Returns its index or RP_NOBODY. */
-uint32_t rp_session_open(struct rp_server *server, const struct rp_peer *peer, uint64_t nonce,
+/* Opens one; where no place is free, the silent are given up first. Returns its index or
+ * RP_NOBODY. */
+uint32_t rp_session_open(struct rp_server *server, const struct rp_peer *peer, uint64_t host,
                          uint64_t agreed);
-/* Was a session with this nonce and address closed while its cookie was good? As long as its place
- * is free: the place that was freed longest ago is taken first. */
-int rp_session_closed(const struct rp_server *server, const struct rp_peer *peer, uint64_t nonce);
-/* Has the address's host its whole share of the sessions, this nonce's not counted? */
-int rp_session_over_share(const struct rp_server *server, struct rp_port *port,
-                          const struct rp_peer *peer, uint64_t nonce);
 int rp_session_at(const struct rp_session *session, const struct rp_peer *peer);
 void rp_session_peer(const struct rp_session *session, struct rp_peer *peer);
-void rp_session_move(struct rp_server *server, uint32_t index, const struct rp_peer *peer);
+void rp_session_move(struct rp_server *server, uint32_t index, const struct rp_peer *peer,
+                     uint64_t host);
 /* Closes its writers, drops its notes and credit, and frees it. */
 void rp_session_close(struct rp_server *server, uint32_t index);
-/* Looks at `looks` sessions, from where the last call ended, and closes those that have been silent
- * longer than idle_ms, RP_EXPIRED_MAX at most and none where rp_server_may_give_up says no. Returns
- * how many. */
-uint32_t rp_session_expire(struct rp_server *server, uint32_t looks);
+/* Its place is free: the next session takes it. */
+void rp_session_free(struct rp_server *server, uint32_t index);
+/* Looks at RP_TICK_SESSIONS sessions, from where the last call ended, and closes those that have
+ * been silent longer than idle_ms, RP_EXPIRED_MAX at most. */
+void rp_session_expire(struct rp_server *server);
+/* Looks at all of them and closes as many, for who finds no place; returns how many. Does nothing
+ * before the time at which, by the last look, one can have been silent for too long, or while
+ * rp_server_may_give_up says no: a crowd of newcomers costs no look each. */
+uint32_t rp_session_give_up_silent(struct rp_server *server);
 /* A fresh volatile half, at open and at attach. */
 void rp_session_line(struct rp_server *server, uint32_t index);
 

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARES = {"packet": 0.04, "server": 0.52, "client": 0.32, "frame": 0.12}  # of the time
 PLANTS = {"server": "fuzz_overflow.patch", "frame": "fuzz_frame_overflow.patch"}
 PLANT_SECONDS = 120
-SERVER_FILES = r"native/(wire\.h|flow\.c|(server|serve|session|credit|wait)\w*\.c)$"
+SERVER_FILES = r"native/(wire\.h|flow\.c|(server|serve|session|cookie|hosts|credit|wait)\w*\.c)$"
 COVERED = {  # what the targets together have to reach, and where
     "wire, flow and server": (("packet", "server", "client"), re.compile(SERVER_FILES)),
     "the frame parser": (("frame",), re.compile(r"native/dpdk/frame\.c$")),

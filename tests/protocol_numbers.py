@@ -35,6 +35,7 @@ NUMBERS: list[tuple[str, str]] = [
     ("mtu is below [512]", "RP_MTU_MIN"),
     ("op is neither [8] nor [9]", "RP_OP_PUSH; RP_OP_SAMPLE"),
     ("at least [64] and at most [128] seconds", "RP_COOKIE_PERIOD_S; 2 * RP_COOKIE_PERIOD_S"),
+    ("room to remember ([1024], or twice", "RP_COOKIE_NONCES_MIN"),
     ("| [2] | the tag holds", "RP_FEATURES_SPOKEN"),
     ("| [4] | a checksum travels", "RP_FEATURE_STEP_CHECKSUM"),
     ("| [8] | datagrams are sealed", "RP_FEATURE_SEALED"),

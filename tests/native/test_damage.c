@@ -185,7 +185,6 @@ static void session_fields(void)
     struct rp_record *record = rp_region_record(server, 0, s->sample_drawn % 5 == 0);
     struct rp_weights *weights = server->weights;
     ONE("session: connection", s->connection, NULL);
-    ONE("session: nonce", s->nonce, "drawn by chance");
     field("session: peer", s->peer, sizeof s->peer, 0, 1, "an address");
     ONE("session: agreed", s->agreed, "another mtu or budget that is legal");
     field("session: numbered requests", &s->sample, 3 * sizeof s->sample, 0, 1,

@@ -333,6 +333,7 @@ static uint64_t reserve_ahead(struct pusher *p, uint8_t number)
     static struct script_push far;
     struct script_client other = script_client(number);
     uint64_t head = script_info(&p->script, &p->client, 1).head;
+    other.nonce += head << 32; /* another one each time: keys rise */
     script_connect(&p->script, &other);
     script_writer(&p->script, &other, 1, 1);
     for (uint64_t sequence = SCRIPT_WINDOW; sequence-- > 0;) {

@@ -110,6 +110,116 @@ static void situation_open_again(void)
     check_group("3 an OPEN opens one session, ever");
 }
 
+static uint64_t open_once(struct script *script, struct script_client *client)
+{
+    struct script_answer answer = script_hello(script, client);
+    uint64_t cookie = SCRIPT_READ(answer, struct rp_cookie).cookie;
+    CHECK_STATUS(answer = script_say_open(script, client, cookie), RP_OK);
+    client->connection = SCRIPT_READ(answer, struct rp_opened).session;
+    return cookie;
+}
+
+static void expect_late_copy_refused(struct script *script, const struct script_client *client,
+                                     uint64_t cookie)
+{
+    struct script_client late = *client;
+    uint32_t sessions = rp_server_sessions(script->server);
+    late.connection = 0;
+    CHECK_STATUS(script_say_open(script, &late, cookie), RP_BAD_COOKIE);
+    CHECK(rp_server_sessions(script->server) == sessions);
+}
+
+/* 3b. The same, when the session has moved to another address meanwhile; when that one was closed;
+ *     and when the place of a closed one was taken by another session. */
+static void situation_open_elsewhere(void)
+{
+    struct script script;
+    fresh(&script, 0);
+    struct script_client client = script_client(1), moved, other = script_client(2);
+    uint64_t cookie = open_once(&script, &client);
+    moved = client;
+    memset(moved.peer.bytes, 9, 4);
+    struct script_answer answer = script_ask(&script, &moved, RP_OP_PING, 0, 1, NULL, 0);
+    CHECK_STATUS(answer, RP_ADDRESS_CHANGED);
+    struct rp_echo echo = {SCRIPT_READ(answer, struct rp_address_changed).cookie};
+    CHECK_STATUS(script_ask(&script, &moved, RP_OP_ECHO, 0, 2, &echo, sizeof echo), RP_OK);
+    expect_late_copy_refused(&script, &client, cookie);
+    CHECK_STATUS(script_ask(&script, &moved, RP_OP_CLOSE, 0, 3, NULL, 0), RP_OK);
+    expect_late_copy_refused(&script, &client, cookie);
+    for (int i = 0; i < 4; i++) { /* every place has another session */
+        other.nonce++;
+        open_once(&script, &other);
+        expect_late_copy_refused(&script, &client, cookie);
+    }
+    script_close(&script);
+    check_group("3b also where its session moved, or its place was taken");
+}
+
+/* 3c. Given more openings than a period of cookies remembers. Expect cookies to end sooner, and no
+ *     nonce to open a second session: not the first one, nor the last of the period, nor one that
+ *     was told its cookie before the period ended. */
+static void situation_many_openings(void)
+{
+    struct script script;
+    fresh(&script, 0);
+    struct script_client first = script_client(1), last = first, slow = script_client(3);
+    uint64_t early = SCRIPT_READ(script_hello(&script, &slow), struct rp_cookie).cookie;
+    uint64_t cookie = open_once(&script, &first), newest = 0;
+    CHECK_STATUS(script_ask(&script, &first, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
+    for (uint32_t i = 1; i < 2 * RP_COOKIE_NONCES_MIN; i++) {
+        last.nonce = 1000 + i;
+        last.packet = 0;
+        newest = open_once(&script, &last);
+        CHECK_STATUS(script_ask(&script, &last, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
+        expect_late_copy_refused(&script, &last, newest);
+        if (i == RP_COOKIE_NONCES_MIN) { /* the next period: both are good and remembered */
+            expect_late_copy_refused(&script, &first, cookie);
+            CHECK_STATUS(script_say_open(&script, &slow, early), RP_OK);
+        }
+        if (i % 64 == 0) {
+            expect_late_copy_refused(&script, &first, cookie);
+        }
+    }
+    last.nonce = 9999; /* a cookie of two periods ago opens nothing, though no time has passed */
+    expect_late_copy_refused(&script, &first, cookie);
+    early = SCRIPT_READ(script_hello(&script, &last), struct rp_cookie).cookie;
+    CHECK_STATUS(script_say_open(&script, &last, early), RP_OK);
+    script_close(&script);
+    check_group("3c nor after any number of other openings");
+}
+
+/* 3d. Given every place taken, and newcomers. Expect that they are the reason for one look at who
+ *     is silent, until the first of those who were heard last can have been so for too long. */
+static void situation_full(void)
+{
+    struct script script;
+    fresh(&script, 0);
+    struct script_client one = script_client(1), late = script_client(2);
+    uint64_t idle_ms = config.idle_ms;
+    for (int i = 0; i < 4; i++) {
+        one.nonce++;
+        open_once(&script, &one);
+        script_later(&script, 10);
+    }
+    uint64_t cookie = SCRIPT_READ(script_hello(&script, &late), struct rp_cookie).cookie;
+    CHECK_STATUS(script_say_open(&script, &late, cookie), RP_NO_SESSION_FREE);
+    uint64_t heard_ns = script.server->lines[2].heard_ns;
+    script.server->lines[2].heard_ns = 0; /* whoever looks, ends it */
+    script.server->now_ns = script.now_ns;
+    for (int i = 0; i < 50; i++) {
+        CHECK_STATUS(script_say_open(&script, &late, cookie), RP_NO_SESSION_FREE);
+    }
+    script.server->lines[2].heard_ns = heard_ns;
+    script.server->tick_ns = UINT64_MAX; /* nor does time's own work end any */
+    script_later(&script, idle_ms - 41);
+    CHECK_STATUS(script_say_open(&script, &late, cookie), RP_NO_SESSION_FREE);
+    script_later(&script, 2);
+    CHECK_STATUS(script_say_open(&script, &late, cookie), RP_OK);
+    CHECK(script_counter(&script, RP_COUNT_sessions_expired) == 1);
+    script_close(&script);
+    check_group("3d a crowd of newcomers costs no look at all sessions each");
+}
+
 /* 4. Given somebody who knows a session's number but not its cookie, and says ECHO with the largest
  *    packet number there is. Expect BAD_COOKIE, and nothing of the session moved: it is heard. */
 static void situation_echo(void)
@@ -168,6 +278,92 @@ static void situation_share(void)
     CHECK(rp_server_sessions(script.server) == 4);
     script_close(&script);
     check_group("5 no other host takes every session");
+}
+
+/* A model of the sessions: which host each client is on, 0: it has none. */
+enum { CROWD = 60, HOSTS = 30, SHARE = 3 };
+struct crowd {
+    struct script script;
+    struct script_client client[CROWD];
+    uint8_t host[CROWD];
+    uint32_t refused;
+};
+
+static uint32_t crowd_count(const struct crowd *crowd, uint8_t host)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < CROWD; i++) {
+        count += host != 0 && crowd->host[i] == host;
+    }
+    return count;
+}
+
+static void crowd_open(struct crowd *crowd, uint32_t i, uint8_t host)
+{
+    struct script_client *client = &crowd->client[i];
+    int full = crowd_count(crowd, host) >= SHARE;
+    crowd->refused += (uint32_t)full;
+    memset(client->peer.bytes, host, 1);
+    client->nonce += 1000;
+    client->connection = client->packet = 0;
+    struct script_answer answer = script_hello(&crowd->script, client);
+    uint64_t cookie = SCRIPT_READ(answer, struct rp_cookie).cookie;
+    answer = script_say_open(&crowd->script, client, cookie);
+    CHECK_STATUS(answer, full ? RP_ADDRESS_FULL : RP_OK);
+    if (!full) {
+        client->connection = SCRIPT_READ(answer, struct rp_opened).session;
+        crowd->host[i] = host;
+    }
+}
+
+static void crowd_move(struct crowd *crowd, uint32_t i, uint8_t host)
+{
+    struct script_client *client = &crowd->client[i];
+    memset(client->peer.bytes, host, 1);
+    struct script_answer answer = script_ask(&crowd->script, client, RP_OP_PING, 0, 1, NULL, 0);
+    if (answer.status == RP_ADDRESS_CHANGED) {
+        struct rp_echo echo = {SCRIPT_READ(answer, struct rp_address_changed).cookie};
+        CHECK_STATUS(script_ask(&crowd->script, client, RP_OP_ECHO, 0, 2, &echo, sizeof echo),
+                     RP_OK);
+    }
+    crowd->host[i] = host;
+}
+
+/* 5b. Given a crowd of many hosts that open, move and close at random, and a server that is killed
+ *     and taken over meanwhile. Expect each host refused exactly where it has its share. */
+static void situation_crowd(uint64_t seed)
+{
+    static struct crowd crowd;
+    struct rp_random random;
+    rp_random_seed(&random, seed);
+    crowd = (struct crowd){0};
+    fresh(&crowd.script, SHARE);
+    script_close(&crowd.script);
+    config.sessions_max = CROWD;
+    script_open(&crowd.script, &config);
+    for (uint8_t i = 0; i < CROWD; i++) {
+        crowd.client[i] = script_client(100);
+        crowd.client[i].peer.bytes[1] = i; /* its port */
+        crowd.client[i].nonce = i;
+    }
+    for (int step = 0; step < 4000; step++) {
+        uint32_t i = (uint32_t)rp_random_below(&random, CROWD);
+        uint8_t host = (uint8_t)(100 + rp_random_below(&random, HOSTS));
+        if (crowd.host[i] == 0) {
+            crowd_open(&crowd, i, host);
+        } else if (rp_random_below(&random, 3) == 0) {
+            crowd_move(&crowd, i, host);
+        } else if (rp_random_below(&random, 3) > 0) {
+            script_ask(&crowd.script, &crowd.client[i], RP_OP_CLOSE, 0, 3, NULL, 0);
+            crowd.host[i] = 0;
+        }
+        if (rp_random_below(&random, 100) == 0) {
+            script_kill(&crowd.script);
+        }
+        rp_server_check(crowd.script.server);
+    }
+    CHECK(crowd.refused > 0);
+    script_close(&crowd.script);
 }
 
 /* ---- the client ---- */
@@ -240,8 +436,15 @@ int main(void)
     situation_mtu();
     situation_versions();
     situation_open_again();
+    situation_open_elsewhere();
+    situation_many_openings();
+    situation_full();
     situation_echo();
     situation_share();
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        situation_crowd(seed);
+    }
+    check_group("5b each host has its share, whoever comes and goes");
     situation_refused_again();
     return check_done("test_session");
 }
