@@ -2,50 +2,32 @@
  * learner NaN, so it is refused where it would be written.
  *
  * A number is a NaN or an infinity exactly where all bits of its exponent are set, whatever its
- * width. Records lie at any address that suits their columns, so bytes are copied to be read.
+ * width. Records lie at any address that suits their columns, so bytes are copied to be read. The
+ * loop is written once; each width's call makes one of its own of it.
  */
 #include <string.h>
 
 #include "replay.h"
 
-static int is_finite16(const uint8_t *at, uint32_t count)
+static inline __attribute__((always_inline)) int is_finite_of(const uint8_t *at, uint32_t count,
+                                                              size_t width, uint64_t exponent)
 {
     uint32_t wrong = 0;
     for (uint32_t i = 0; i < count; i++) {
-        uint16_t bits;
-        memcpy(&bits, at + i * sizeof bits, sizeof bits);
-        wrong |= (bits & 0x7C00u) == 0x7C00u;
-    }
-    return !wrong;
-}
-
-static int is_finite32(const uint8_t *at, uint32_t count)
-{
-    uint32_t wrong = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, at + i * sizeof bits, sizeof bits);
-        wrong |= (bits & 0x7F800000u) == 0x7F800000u;
-    }
-    return !wrong;
-}
-
-static int is_finite64(const uint8_t *at, uint32_t count)
-{
-    uint64_t wrong = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t bits;
-        memcpy(&bits, at + i * sizeof bits, sizeof bits);
-        wrong |= (bits & 0x7FF0000000000000u) == 0x7FF0000000000000u;
+        uint64_t bits = 0; /* little-endian, as wire.h asks for */
+        memcpy(&bits, at + i * width, width);
+        wrong |= (bits & exponent) == exponent;
     }
     return !wrong;
 }
 
 static int is_finite(const uint8_t *at, const struct rp_float_column *column)
 {
-    return column->width == 2   ? is_finite16(at, column->count)
-           : column->width == 4 ? is_finite32(at, column->count)
-                                : is_finite64(at, column->count);
+    switch (column->width) {
+    case 2: return is_finite_of(at, column->count, 2, 0x7C00u);
+    case 4: return is_finite_of(at, column->count, 4, 0x7F800000u);
+    default: return is_finite_of(at, column->count, 8, 0x7FF0000000000000u);
+    }
 }
 
 int rp_floats_finite(const struct rp_floats *floats, uint64_t group)

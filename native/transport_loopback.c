@@ -54,7 +54,7 @@ struct loopback_port {
     uint8_t *send;    /* RP_BURST buffers */
 };
 
-static pthread_mutex_t hubs_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t hubs_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct hub *hubs; /* those that can be found by name */
 
@@ -63,13 +63,26 @@ static struct loopback_port *own(struct rp_port *port)
     return (struct loopback_port *)(void *)port;
 }
 
+/* Locks that know their holder: one that is left or taken twice ends the program at once. */
+static void lock(pthread_mutex_t *mutex)
+{
+    int failed = pthread_mutex_lock(mutex);
+    assert(!failed);
+}
+
+static void unlock(pthread_mutex_t *mutex)
+{
+    int failed = pthread_mutex_unlock(mutex);
+    assert(!failed);
+}
+
 /* ---- bursts ---- */
 
 static uint32_t loopback_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
 {
     struct loopback_port *port = own(opaque);
     assert(count <= RP_BURST);
-    pthread_mutex_lock(&port->hub->queue_lock);
+    lock(&port->hub->queue_lock);
     count = count < port->queue_count ? count : port->queue_count;
     for (uint32_t i = 0; i < count; i++) {
         const struct queued *entry = &port->queue[port->queue_first];
@@ -81,20 +94,20 @@ static uint32_t loopback_rx_burst(struct rp_port *opaque, struct rp_packet *pack
         port->queue_first = (port->queue_first + 1) % port->queue_max;
     }
     port->queue_count -= count;
-    pthread_mutex_unlock(&port->hub->queue_lock);
+    unlock(&port->hub->queue_lock);
     return count;
 }
 
 static void loopback_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
 {
     struct loopback_port *port = own(opaque);
-    pthread_mutex_lock(&port->hub->queue_lock);
+    lock(&port->hub->queue_lock);
     for (uint32_t i = 0; i < count; i++) {
         assert(port->free_count + port->queue_count < port->queue_max + RP_BURST);
         port->free[port->free_count++] = (uint32_t)packets[i].token;
         packets[i].data = NULL;
     }
-    pthread_mutex_unlock(&port->hub->queue_lock);
+    unlock(&port->hub->queue_lock);
 }
 
 static uint32_t loopback_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
@@ -146,7 +159,7 @@ static void loopback_tx_send(struct rp_port *opaque, struct rp_packet *packets, 
     struct loopback_port *port = own(opaque);
     assert(count == port->leased);
     port->leased = 0;
-    pthread_mutex_lock(&port->hub->queue_lock);
+    lock(&port->hub->queue_lock);
     for (uint32_t i = 0; i < count; i++) {
         if (packets[i].size) {
             assert(packets[i].size <= packets[i].capacity);
@@ -154,17 +167,17 @@ static void loopback_tx_send(struct rp_port *opaque, struct rp_packet *packets, 
         }
         packets[i].data = NULL;
     }
-    pthread_mutex_unlock(&port->hub->queue_lock);
+    unlock(&port->hub->queue_lock);
 }
 
 /* ---- waiting ---- */
 
 static int has_queued(struct loopback_port *port, int sleeping)
 {
-    pthread_mutex_lock(&port->hub->queue_lock);
+    lock(&port->hub->queue_lock);
     int some = port->queue_count > 0;
     port->sleeping = sleeping && !some;
-    pthread_mutex_unlock(&port->hub->queue_lock);
+    unlock(&port->hub->queue_lock);
     return some;
 }
 
@@ -174,34 +187,33 @@ uint32_t rp_loopback_turn(struct rp_port *port)
 {
     struct hub *hub = own(port)->hub;
     uint32_t received = 0;
-    pthread_mutex_lock(&hub->turn_lock);
+    lock(&hub->turn_lock);
     if (hub->turn) {
         if (hub->virtual_ns) {
             hub->virtual_ns += RP_LOOPBACK_TURN_NS;
         }
         received = hub->turn(hub->owner);
     }
-    pthread_mutex_unlock(&hub->turn_lock);
+    unlock(&hub->turn_lock);
     return received;
 }
 
+/* Where time is counted in turns nobody sleeps: it passes at once. */
 static int loopback_wait(struct rp_port *opaque, uint64_t timeout_ns)
 {
     struct loopback_port *port = own(opaque);
-    int some = has_queued(port, 0);
-    while (!some && port->index > 0 && rp_loopback_turn(opaque)) {
-        some = has_queued(port, 0);
+    int sleeps = port->hub->virtual_ns == 0;
+    while (port->index > 0 && !has_queued(port, 0) && rp_loopback_turn(opaque)) {
     }
-    if (port->hub->virtual_ns) {
-        some = some || has_queued(port, 0);
-        port->hub->virtual_ns += some ? 0 : timeout_ns;
-        return some;
-    }
-    if (has_queued(port, 1)) {
+    if (has_queued(port, sleeps)) {
         return 1;
     }
-    rp_wake_sleep(port->wake, -1, timeout_ns);
-    return has_queued(port, 0);
+    if (sleeps) {
+        rp_wake_sleep(port->wake, -1, timeout_ns);
+        return has_queued(port, 0);
+    }
+    port->hub->virtual_ns += timeout_ns;
+    return 0;
 }
 
 static void loopback_wake(struct rp_port *opaque)
@@ -215,13 +227,6 @@ static uint64_t loopback_now(struct rp_port *opaque)
 }
 
 /* ---- life ---- */
-
-static void drop_hub(struct hub *hub)
-{
-    pthread_mutex_destroy(&hub->queue_lock);
-    pthread_mutex_destroy(&hub->turn_lock);
-    free(hub);
-}
 
 /* Takes the hub out of the list of names. Under hubs_lock. */
 static void unlist(struct hub *hub)
@@ -260,28 +265,28 @@ static void loopback_close(struct rp_port *opaque)
 {
     struct loopback_port *port = own(opaque);
     struct hub *hub = port->hub;
-    pthread_mutex_lock(&hubs_lock);
-    pthread_mutex_lock(&hub->queue_lock);
+    lock(&hubs_lock);
+    lock(&hub->queue_lock);
     hub->ports[port->index] = NULL;
     uint32_t left = --hub->port_count;
-    pthread_mutex_unlock(&hub->queue_lock);
+    unlock(&hub->queue_lock);
     if (port->index == 0) {
         unlist(hub);
         wake_all(hub);
     }
-    pthread_mutex_unlock(&hubs_lock);
+    unlock(&hubs_lock);
     free_port(port);
     if (left == 0) {
-        drop_hub(hub);
+        free(hub);
     }
 }
 
 static const char *loopback_lost(struct rp_port *opaque)
 {
     struct hub *hub = own(opaque)->hub;
-    pthread_mutex_lock(&hub->queue_lock);
+    lock(&hub->queue_lock);
     int gone = !hub->ports[0];
-    pthread_mutex_unlock(&hub->queue_lock);
+    unlock(&hub->queue_lock);
     return gone ? "the server of this process has closed" : NULL;
 }
 
@@ -343,8 +348,8 @@ static struct hub *make_hub(const char *name)
     struct hub *hub = calloc(1, sizeof *hub);
     if (hub) {
         snprintf(hub->name, sizeof hub->name, "%s", name);
-        pthread_mutex_init(&hub->queue_lock, NULL);
-        pthread_mutex_init(&hub->turn_lock, NULL);
+        hub->queue_lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+        hub->turn_lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
     }
     return hub;
 }
@@ -352,7 +357,7 @@ static struct hub *make_hub(const char *name)
 /* Gives the port the first free place. 0 where the hub is full. */
 static int join(struct hub *hub, struct loopback_port *port)
 {
-    pthread_mutex_lock(&hub->queue_lock);
+    lock(&hub->queue_lock);
     uint32_t index = 0;
     while (index < RP_LOOPBACK_PORTS_MAX && hub->ports[index]) {
         index++;
@@ -367,7 +372,7 @@ static int join(struct hub *hub, struct loopback_port *port)
         memcpy(port->base.address.bytes, &joined, 8);
         memcpy(port->base.address.bytes + 8, &index, 4);
     }
-    pthread_mutex_unlock(&hub->queue_lock);
+    unlock(&hub->queue_lock);
     return index < RP_LOOPBACK_PORTS_MAX;
 }
 
@@ -425,7 +430,7 @@ static int visit(struct loopback_port *port, const char *name, struct rp_peer *s
 /* A child serves nothing, whatever its parent served; and the lock may be held for ever. */
 static void forget_hubs(void)
 {
-    pthread_mutex_init(&hubs_lock, NULL);
+    hubs_lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
     hubs = NULL;
 }
 
@@ -444,10 +449,10 @@ int rp_loopback_open(struct rp_port **port, const struct rp_url *url,
         return fail(NULL, RP_NO_MEMORY, error, "no memory for a port of loopback://%s", url->host);
     }
     pthread_once(&once, watch_forks);
-    pthread_mutex_lock(&hubs_lock);
+    lock(&hubs_lock);
     int status = options->serve ? serve(made, url->host, options->virtual_clock, error)
                                 : visit(made, url->host, server, error);
-    pthread_mutex_unlock(&hubs_lock);
+    unlock(&hubs_lock);
     if (status) {
         return status;
     }
@@ -459,25 +464,6 @@ int rp_loopback_open(struct rp_port **port, const struct rp_url *url,
     return 0;
 }
 
-int rp_loopback_pair(struct rp_port **first, struct rp_port **second, uint32_t mtu, char *error)
-{
-    struct hub *hub = make_hub("");
-    struct loopback_port *a = make_port(mtu);
-    struct loopback_port *b = make_port(mtu);
-    if (!hub || !a || !b) {
-        free(hub);
-        if (a) {
-            free_port(a);
-        }
-        return fail(b, RP_NO_MEMORY, error, "no memory for a pair of loopback ports%s", "");
-    }
-    join(hub, a);
-    join(hub, b);
-    *first = (struct rp_port *)(void *)a;
-    *second = (struct rp_port *)(void *)b;
-    return 0;
-}
-
 int rp_loopback_is(struct rp_port *port)
 {
     return rp_port_transport(port) == &loopback_transport;
@@ -486,8 +472,8 @@ int rp_loopback_is(struct rp_port *port)
 void rp_loopback_attend(struct rp_port *port, uint32_t (*turn)(void *owner), void *owner)
 {
     struct hub *hub = own(port)->hub;
-    pthread_mutex_lock(&hub->turn_lock);
+    lock(&hub->turn_lock);
     hub->turn = turn;
     hub->owner = owner;
-    pthread_mutex_unlock(&hub->turn_lock);
+    unlock(&hub->turn_lock);
 }

@@ -29,10 +29,6 @@ enum rp_loopback_limits {
 
 rp_port_opener rp_loopback_open;
 
-/* Two ports that speak to each other, without a name; the first takes the server's place. Returns 0
- * or a negative status with a sentence. */
-int rp_loopback_pair(struct rp_port **first, struct rp_port **second, uint32_t mtu, char *error);
-
 /* 1 where this port belongs to a hub. */
 int rp_loopback_is(struct rp_port *port);
 

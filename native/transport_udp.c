@@ -85,16 +85,14 @@ static void set_options(struct rp_udp_port *port)
     port->gso = setsockopt(port->socket, SOL_UDP, UDP_SEGMENT, &off, sizeof off) == 0;
 }
 
-/* A socket at another local port, connected like the present one; -1 with errno. */
+/* A socket at another local port, connected like the present one; -1 with errno. Where no socket is
+ * to be had, bind says so. */
 static int socket_at(const struct rp_udp_port *port, uint16_t local)
 {
     struct sockaddr_in6 from, to;
     socklen_t size = sizeof from;
     socklen_t to_size = rp_udp_peer_unpack(&port->server, port->family, &to);
     int made = socket(port->family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (made < 0) {
-        return -1;
-    }
     if (getsockname(port->socket, (struct sockaddr *)(void *)&from, &size) == 0) {
         from.sin6_port = htons(local); /* of both families, at the same place */
         if (bind(made, (struct sockaddr *)(void *)&from, size) == 0
@@ -113,7 +111,7 @@ static int udp_rebind(struct rp_port *opaque, uint16_t local)
     struct rp_udp_port *port = own(opaque);
     struct sockaddr_in6 address;
     socklen_t size = sizeof address;
-    int made = port->connected ? socket_at(port, local) : -1;
+    int made = port->server.size ? socket_at(port, local) : -1;
     if (made < 0) {
         return -RP_SYSTEM;
     }
@@ -199,7 +197,6 @@ static int connect_client(struct rp_udp_port *port, const struct sockaddr_in6 *a
 {
     socklen_t size = port->family == AF_INET ? sizeof(struct sockaddr_in) : sizeof *address;
     rp_udp_peer_pack(&port->server, address);
-    port->connected = 1;
     if (connect(port->socket, (const struct sockaddr *)(const void *)address, size) < 0) {
         return system_error("cannot reach it", text, error);
     }

@@ -75,8 +75,7 @@ struct rp_udp_port {
     int socket;
     int wake;
     int family;    /* of the socket: an IPv6 one writes IPv4 peers as mapped addresses */
-    int connected; /* a client's: the kernel knows the peer */
-    struct rp_peer server; /* where it is connected to */
+    struct rp_peer server; /* a client's: where it is connected to; of size 0 at a server's */
     int gso;
     int gro;
     uint32_t kernel_dropped; /* what the kernel told last; it wraps */

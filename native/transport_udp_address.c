@@ -30,10 +30,17 @@ static void write_peer(struct rp_peer *peer, uint16_t family, uint16_t port, uin
 {
     memset(peer, 0, sizeof *peer);
     peer->size = RP_UDP_PEER_BYTES;
-    memcpy(peer->bytes, &family, 2);
-    memcpy(peer->bytes + 2, &port, 2);
-    memcpy(peer->bytes + 4, &scope, 4);
+    memcpy(peer->bytes, &family, sizeof family);
+    memcpy(peer->bytes + 2, &port, sizeof port);
+    memcpy(peer->bytes + 4, &scope, sizeof scope);
     memcpy(peer->bytes + 8, address, size);
+}
+
+static uint16_t family_of(const struct rp_peer *peer)
+{
+    uint16_t family;
+    memcpy(&family, peer->bytes, sizeof family);
+    return family;
 }
 
 void rp_udp_peer_pack(struct rp_peer *peer, const struct sockaddr_in6 *address)
@@ -42,7 +49,7 @@ void rp_udp_peer_pack(struct rp_peer *peer, const struct sockaddr_in6 *address)
     if (address->sin6_family == AF_INET) {
         const struct sockaddr_in *ipv4 = as_ipv4_const(address);
         write_peer(peer, AF_INET, ipv4->sin_port, 0, &ipv4->sin_addr, 4);
-    } else if (memcmp(bytes, mapped_prefix, 12) == 0) {
+    } else if (memcmp(bytes, mapped_prefix, sizeof mapped_prefix) == 0) {
         write_peer(peer, AF_INET, address->sin6_port, 0, bytes + 12, 4);
     } else {
         write_peer(peer, AF_INET6, address->sin6_port, address->sin6_scope_id, bytes, 16);
@@ -51,25 +58,24 @@ void rp_udp_peer_pack(struct rp_peer *peer, const struct sockaddr_in6 *address)
 
 socklen_t rp_udp_peer_unpack(const struct rp_peer *peer, int family, struct sockaddr_in6 *address)
 {
-    uint16_t peer_family, port;
-    memcpy(&peer_family, peer->bytes, 2);
-    memcpy(&port, peer->bytes + 2, 2);
+    uint16_t port;
+    memcpy(&port, peer->bytes + 2, sizeof port);
     memset(address, 0, sizeof *address);
     if (family == AF_INET) {
         struct sockaddr_in *ipv4 = as_ipv4(address);
         ipv4->sin_family = AF_INET;
         ipv4->sin_port = port;
-        memcpy(&ipv4->sin_addr, peer->bytes + 8, 4);
+        memcpy(&ipv4->sin_addr, peer->bytes + 8, sizeof ipv4->sin_addr);
         return sizeof *ipv4;
     }
     address->sin6_family = AF_INET6;
     address->sin6_port = port;
-    memcpy(&address->sin6_scope_id, peer->bytes + 4, 4);
-    if (peer_family == AF_INET) {
-        memcpy(address->sin6_addr.s6_addr, mapped_prefix, 12);
+    memcpy(&address->sin6_scope_id, peer->bytes + 4, sizeof address->sin6_scope_id);
+    if (family_of(peer) == AF_INET) {
+        memcpy(address->sin6_addr.s6_addr, mapped_prefix, sizeof mapped_prefix);
         memcpy(address->sin6_addr.s6_addr + 12, peer->bytes + 8, 4);
     } else {
-        memcpy(address->sin6_addr.s6_addr, peer->bytes + 8, 16);
+        memcpy(&address->sin6_addr, peer->bytes + 8, sizeof address->sin6_addr);
     }
     return sizeof *address;
 }
@@ -99,13 +105,19 @@ int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, int s
     return 0;
 }
 
+/* 127.0.0.0/8, mapped or not, and ::1. */
+static int is_local(const struct rp_peer *peer)
+{
+    struct in6_addr address;
+    memcpy(&address, peer->bytes + 8, sizeof address);
+    return family_of(peer) == AF_INET ? peer->bytes[8] == 127 : IN6_IS_ADDR_LOOPBACK(&address);
+}
+
 int rp_udp_is_loopback(const struct sockaddr_in6 *address)
 {
-    struct rp_peer peer; /* its first address byte is 127 for all of 127.0.0.0/8, mapped or not */
-    uint16_t family;
+    struct rp_peer peer;
     rp_udp_peer_pack(&peer, address);
-    memcpy(&family, peer.bytes, 2);
-    return family == AF_INET ? peer.bytes[8] == 127 : IN6_IS_ADDR_LOOPBACK(&address->sin6_addr);
+    return is_local(&peer);
 }
 
 void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *address)
@@ -131,10 +143,8 @@ void rp_udp_own(struct rp_udp_port *port)
     for (const struct ifaddrs *at = found; at; at = at->ifa_next) {
         int family = at->ifa_addr ? at->ifa_addr->sa_family : AF_UNSPEC;
         if ((family == AF_INET || family == AF_INET6) && port->own_count < RP_UDP_OWN_MAX) {
-            struct sockaddr_in6 address = {0};
-            memcpy(&address, at->ifa_addr,
-                   family == AF_INET ? sizeof(struct sockaddr_in) : sizeof address);
-            rp_udp_peer_pack(&port->own[port->own_count++], &address);
+            rp_udp_peer_pack(&port->own[port->own_count++],
+                             (const struct sockaddr_in6 *)(const void *)at->ifa_addr);
         }
     }
     freeifaddrs(found);
@@ -143,12 +153,10 @@ void rp_udp_own(struct rp_udp_port *port)
 uint64_t rp_udp_host(struct rp_port *opaque, const struct rp_peer *peer)
 {
     const struct rp_udp_port *port = (const struct rp_udp_port *)(const void *)opaque;
-    static const uint8_t local[16] = {[15] = 1}; /* ::1 */
     const uint8_t *address = peer->bytes + 8;
-    uint16_t family;
+    int family = family_of(peer);
     uint64_t number = 0;
-    memcpy(&family, peer->bytes, 2);
-    if (family == AF_INET ? address[0] == 127 : memcmp(address, local, 16) == 0) {
+    if (is_local(peer)) {
         return 0;
     }
     for (uint32_t i = 0; i < port->own_count; i++) { /* family, and the address behind the scope */

@@ -84,7 +84,7 @@ static void note_arrival(struct rp_udp_port *port, struct mmsghdr *message, uint
         free_buffer(receive, buffer);
         return;
     }
-    if (port->connected) {
+    if (port->server.size) {
         arrival->peer = port->server;
     } else {
         rp_udp_peer_pack(&arrival->peer, from);
@@ -122,8 +122,8 @@ static void fill(struct rp_udp_port *port, uint32_t count)
         vectors[i].iov_base = buffer_at(port, buffer);
         vectors[i].iov_len = port->gro ? RP_UDP_BUFFER_BYTES : port->base.mtu;
         messages[i].msg_hdr = (struct msghdr){
-            .msg_name = port->connected ? NULL : &from[i],
-            .msg_namelen = port->connected ? 0 : sizeof from[i],
+            .msg_name = port->server.size ? NULL : &from[i],
+            .msg_namelen = port->server.size ? 0 : sizeof from[i],
             .msg_iov = &vectors[i], .msg_iovlen = 1,
             .msg_control = &controls[i], .msg_controllen = sizeof controls[i]};
     }

@@ -49,7 +49,7 @@ static uint32_t train_length(const struct rp_udp_port *port, const struct rp_pac
     while (port->gso && length < count && length < RP_UDP_TRAIN_MAX) {
         const struct rp_packet *next = &packets[length];
         if (!next->size || next->size > size || bytes + next->size > RP_UDP_TRAIN_BYTES
-            || (!port->connected && memcmp(&next->peer, &packets[0].peer, sizeof next->peer))) {
+            || (!port->server.size && memcmp(&next->peer, &packets[0].peer, sizeof next->peer))) {
             break;
         }
         bytes += next->size;
@@ -85,7 +85,7 @@ static void add_message(const struct rp_udp_port *port, struct plan *plan, uint3
         plan->vectors[vector + i] =
             (struct iovec){.iov_base = packets[i].data, .iov_len = packets[i].size};
     }
-    if (!port->connected) {
+    if (!port->server.size) {
         message->msg_namelen =
             rp_udp_peer_unpack(&packets[0].peer, port->family, &plan->to[index]);
         message->msg_name = &plan->to[index];

@@ -22,6 +22,14 @@ static struct rp_port *open_port(const char *url, int serve, struct rp_peer *ser
     return port;
 }
 
+static void open_pair(struct rp_port **first, struct rp_port **second, uint32_t mtu)
+{
+    struct rp_port_options serve = {.serve = 1, .mtu = mtu}, visit = {.mtu = mtu};
+    struct rp_peer peer;
+    CHECK(rp_port_open(first, "loopback://pair", &serve, &peer, NULL, error) == 0, "%s", error);
+    CHECK(rp_port_open(second, "loopback://pair", &visit, &peer, NULL, error) == 0, "%s", error);
+}
+
 static uint32_t files_open(void)
 {
     uint32_t count = 0;
@@ -85,7 +93,7 @@ static void situation_given_back(void)
               == -RP_SYSTEM && none == NULL);
         rp_port_close(round % 2 ? first : second);
         rp_port_close(round % 2 ? second : first);
-        CHECK(rp_loopback_pair(&first, &second, 1400, error) == 0, "%s", error);
+        open_pair(&first, &second, 1400);
         rp_port_close(first);
         rp_port_close(second);
     }
@@ -138,7 +146,7 @@ static void situation_queue(void)
 {
     struct rp_port *first, *second;
     struct rp_peer from;
-    CHECK(rp_loopback_pair(&first, &second, 1400, error) == 0, "%s", error);
+    open_pair(&first, &second, 1400);
     const struct rp_peer *to = &rp_port_base(second)->address;
     uint32_t budget = rp_port_base(second)->receive_budget;
     CHECK(budget == RP_LOOPBACK_QUEUE_MAX);
@@ -156,7 +164,7 @@ static void situation_queue(void)
     }
     rp_port_close(first);
     rp_port_close(second);
-    CHECK(rp_loopback_pair(&first, &second, 65504, error) == 0, "%s", error);
+    open_pair(&first, &second, 65504);
     CHECK(rp_port_base(first)->receive_budget == RP_LOOPBACK_QUEUE_MIN);
     rp_port_close(first);
     rp_port_close(second);
@@ -202,11 +210,32 @@ static void situation_turns(void)
     check_group("4 turns that clients run, a clock of its own");
 }
 
+/* 5. Given a client that would sleep for long, and a server that closes. Expect its wait to end:
+ *    nobody else would wake it. What a port tells of itself: what its receivers did not take. */
+static void situation_gone(void)
+{
+    struct rp_fact facts[RP_FACTS_MAX];
+    struct rp_peer peer;
+    struct rp_port *server = open_port("loopback://gone", 1, &peer);
+    struct rp_port *client = open_port("loopback://gone", 0, &peer);
+    CHECK(rp_port_transport(client)->wait(client, 0) == 0);
+    rp_port_close(server);
+    CHECK(rp_port_transport(client)->wait(client, 600000000000u) == 0);
+    CHECK(rp_port_transport(client)->lost(client) != NULL);
+    CHECK(rp_port_tell(client, facts) == 1 && facts[0].value == 0);
+    send_number(client, &peer, 1);
+    CHECK(rp_port_tell(client, facts) == 1 && facts[0].value == 1);
+    CHECK(facts[0].kind == RP_FACT_OUT && strcmp((char *)facts[0].name, "not_taken") == 0);
+    rp_port_close(client);
+    check_group("5 a server that goes wakes its clients");
+}
+
 int main(void)
 {
     situation_given_back();
     situation_full();
     situation_queue();
     situation_turns();
+    situation_gone();
     return check_done("test_loopback");
 }

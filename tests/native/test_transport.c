@@ -286,9 +286,13 @@ static void check_bench(struct bench *bench, struct rp_random *random)
 static void open_loopback(struct bench *bench, uint32_t mtu)
 {
     char error[RP_URL_ERROR_BYTES];
+    struct rp_port_options serve = {.serve = 1, .mtu = mtu}, speak = {.mtu = mtu};
+    struct rp_peer own;
     *bench = (struct bench){.name = mtu > 60000 ? "loopback, mtu 65504" : "loopback"};
-    CHECK(rp_loopback_pair(&bench->server, &bench->client, mtu, error) == 0, "%s", error);
-    bench->server_address = rp_port_base(bench->server)->address;
+    CHECK(rp_port_open(&bench->server, "loopback://bench", &serve, &own, NULL, error) == 0, "%s",
+          error);
+    CHECK(rp_port_open(&bench->client, "loopback://bench", &speak, &bench->server_address, NULL,
+                       error) == 0, "%s", error);
 }
 
 static void open_udp(struct bench *bench, const char *name, const char *server, const char *host,

@@ -1,9 +1,12 @@
 /* Goal: the server can tell hosts apart, by UDP. This machine's own addresses are no other host's;
- * two ports of another host are one host's, and a /64 of IPv6 is one host. */
+ * two ports of another host are one host's, and a /64 of IPv6 is one host. And what a UDP port is
+ * on its host: its bounds, its refusals, its local port. */
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <stdlib.h>
 
 #include "check.h"
+#include "status.h"
 #include "transport_udp.h"
 
 static void check_hosts(void)
@@ -38,7 +41,8 @@ static void check_hosts(void)
     struct ifaddrs *found = NULL;
     CHECK(getifaddrs(&found) == 0);
     for (const struct ifaddrs *at = found; at; at = at->ifa_next) {
-        if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET) {
+        int family = at->ifa_addr ? at->ifa_addr->sa_family : AF_UNSPEC;
+        if (family == AF_INET || family == AF_INET6) {
             rp_udp_peer_pack(&peer, (const struct sockaddr_in6 *)(const void *)at->ifa_addr);
             CHECK(rp_port_transport(server)->host(server, &peer) == 0, "%s", at->ifa_name);
         }
@@ -48,8 +52,130 @@ static void check_hosts(void)
     check_group("udp: which host an address is on");
 }
 
+/* Given a port that knows no address of this machine. Expect it to know all of 127.0.0.0/8 and ::1
+ * by themselves, and nothing near them. */
+static void check_unknowing(void)
+{
+    static const struct { const char *text; int own; } addresses[] = {
+        {"::1", 1}, {"::2", 0}, {"::", 0}, {"::101", 0}, {"100::1", 0}, {"1::1", 0},
+        {"::ffff:127.0.0.1", 1}, {"::ffff:128.0.0.1", 0}, {"::ffff:126.255.255.255", 0},
+    };
+    static struct rp_udp_port port;
+    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
+        struct sockaddr_in6 address = {.sin6_family = AF_INET6};
+        struct rp_peer peer;
+        CHECK(inet_pton(AF_INET6, addresses[i].text, &address.sin6_addr) == 1);
+        rp_udp_peer_pack(&peer, &address);
+        CHECK((rp_udp_host((struct rp_port *)(void *)&port, &peer) == 0) == addresses[i].own, "%s",
+              addresses[i].text);
+        CHECK(rp_udp_is_loopback(&address) == addresses[i].own, "%s", addresses[i].text);
+    }
+    check_group("udp: which addresses are this machine's, whatever it tells");
+}
+
+/* Given addresses of both families. Expect each to come back from a peer's bytes as it was, on a
+ * socket of its own family and on one of IPv6. */
+static void check_peers(void)
+{
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(7001),
+                               .sin6_scope_id = 0x01020304};
+    struct sockaddr_in6 four = {0}, back;
+    struct sockaddr_in *ipv4 = (void *)&four;
+    struct rp_peer peer, mapped;
+    CHECK(inet_pton(AF_INET6, "fe80::1:2:3:4", &six.sin6_addr) == 1);
+    rp_udp_peer_pack(&peer, &six);
+    CHECK(rp_udp_peer_unpack(&peer, AF_INET6, &back) == sizeof six);
+    CHECK(memcmp(&back, &six, sizeof six) == 0);
+    *ipv4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(513)};
+    CHECK(inet_pton(AF_INET, "10.20.30.40", &ipv4->sin_addr) == 1);
+    rp_udp_peer_pack(&peer, &four);
+    CHECK(rp_udp_peer_unpack(&peer, AF_INET, &back) == sizeof *ipv4);
+    CHECK(memcmp(&back, &four, sizeof *ipv4) == 0);
+    CHECK(rp_udp_peer_unpack(&peer, AF_INET6, &back) == sizeof six);
+    CHECK(IN6_IS_ADDR_V4MAPPED(&back.sin6_addr) && back.sin6_port == htons(513));
+    CHECK(memcmp(back.sin6_addr.s6_addr + 12, &ipv4->sin_addr, 4) == 0);
+    rp_udp_peer_pack(&mapped, &back);
+    CHECK(memcmp(&mapped, &peer, sizeof peer) == 0, "an address has one peer");
+    check_group("udp: addresses there and back");
+}
+
+static void check_bounds(void)
+{
+    static const struct { uint32_t bytes, mtu, budget; } bounds[] = {
+        {0, 1400, 1}, {2303, 1400, 1}, {2 * 2304, 1400, 2}, {3 * 2304 - 1, 1400, 2},
+        {768 * 5, 64, 5}, {1280 * 7, 576, 7}, {2304 * 7, 584, 7}, {UINT32_MAX, 512, 65535},
+    };
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
+        uint32_t budget = rp_udp_budget(bounds[i].bytes, bounds[i].mtu);
+        CHECK(budget == bounds[i].budget, "%u bytes, mtu %u: %u", bounds[i].bytes, bounds[i].mtu,
+              budget);
+    }
+    check_group("udp: what a socket buffer holds, at least one datagram");
+}
+
+static uint16_t local_port(struct rp_port *port)
+{
+    uint16_t local;
+    memcpy(&local, rp_port_base(port)->address.bytes + 2, sizeof local);
+    return ntohs(local);
+}
+
+static void speak(struct rp_port *client, struct rp_port *server, const struct rp_peer *to)
+{
+    struct rp_packet packet;
+    CHECK(rp_port_transport(client)->tx_lease(client, &packet, 1) == 1);
+    memset(packet.data, 7, 64);
+    packet.size = 64;
+    packet.peer = *to;
+    rp_port_transport(client)->tx_send(client, &packet, 1);
+    while (rp_port_transport(server)->rx_burst(server, &packet, 1) == 0) {
+        rp_port_transport(server)->wait(server, 1000000000);
+    }
+    CHECK(packet.size == 64);
+    CHECK(memcmp(&packet.peer, &rp_port_base(client)->address, sizeof packet.peer) == 0,
+          "it comes from where the port says it is");
+    rp_port_transport(server)->rx_release(server, &packet, 1);
+}
+
+/* Given a client's port that is to send from another local port. Expect one that is taken to be
+ * refused and nothing changed, a free one to be used, any one where none is named; a server's port
+ * to stay where it is. */
+static void check_rebind(void)
+{
+    char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
+    struct rp_port *server, *client, *other;
+    struct rp_peer own, to;
+    struct rp_port_options serve = {.serve = 1}, visit = {0};
+    CHECK(rp_port_open(&server, "udp://127.0.0.1:0", &serve, &own, bound, error) == 0);
+    CHECK(rp_port_open(&client, bound, &visit, &to, NULL, error) == 0, "%s", error);
+    CHECK(rp_port_open(&other, bound, &visit, &to, NULL, error) == 0, "%s", error);
+    const struct rp_transport *transport = rp_port_transport(client);
+    uint16_t first = local_port(client), taken = local_port(server);
+    CHECK(transport->rebind(client, taken) == -RP_SYSTEM && local_port(client) == first);
+    speak(client, server, &to);
+    CHECK(transport->rebind(server, first) == -RP_SYSTEM && local_port(server) == taken);
+    uint16_t free_one = local_port(other);
+    rp_port_close(other);
+    CHECK(transport->rebind(client, free_one) == 0 && local_port(client) == free_one);
+    speak(client, server, &to);
+    CHECK(transport->wait(client, 600000000000u) == 0, "who sleeps on the old socket is woken");
+    CHECK(transport->rebind(client, 0) == 0 && local_port(client) != free_one);
+    speak(client, server, &to);
+    rp_port_close(client);
+    rp_port_close(server);
+    client = (struct rp_port *)1;
+    CHECK(rp_port_open(&client, "udp://255.255.255.255:9", &visit, &to, NULL, error)
+          == -RP_SYSTEM && client == NULL);
+    CHECK(strstr(error, "udp://255.255.255.255:9: cannot reach it: "), "%s", error);
+    check_group("udp: a local port of its own");
+}
+
 int main(void)
 {
     check_hosts();
+    check_unknowing();
+    check_peers();
+    check_bounds();
+    check_rebind();
     return check_done("test_udp_host");
 }
