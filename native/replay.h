@@ -207,15 +207,66 @@ int rp_link_reset(struct rp_link *link, uint16_t table, uint64_t epoch, uint64_t
                   uint64_t timeout_ns);
 int rp_link_ping(struct rp_link *link, uint64_t timeout_ns);
 
-/* ---- what a batch that has landed weighs; its landing has all arrays ---- */
-struct rp_weighing { /* [count] each */
-    double *probabilities; /* (1-u) mass/total + u/N; 0 where the item is not valid */
-    double *odds;          /* N times that, 1 where it is 0; the caller raises them to -beta */
-    float *weights;        /* the powers over the largest; 0 where the probability is 0 */
+/* ---- whole calls: posted, waited for and landed in one ----
+ *
+ * The memory of a batch is the caller's, unmoved while its ticket is under way:
+ *
+ *     struct rp_place | its columns | gap | slab: arrays, their offsets as the shape says
+ *
+ * The slab starts at the next multiple of RP_SLAB_ALIGNMENT. */
+enum { RP_SLAB_ALIGNMENT = 64 };
+struct rp_shape { /* of the batches of one plan and size, made once; what it names outlives it */
+    const struct rp_landing_column *columns; /* their targets are offsets in the slab */
+    uint32_t column_count;
+    uint32_t item_bytes;
+    uint32_t count; /* items */
+    uint32_t reserved;
+    uint64_t keys, masses, behind, ahead, totals, drawables, ages, valid; /* offsets of [count] */
+    uint64_t probabilities, weights;
 };
-void rp_importance_odds(const struct rp_landing *landing, const struct rp_weighing *weighing,
-                        uint32_t count, double uniform);
-void rp_importance_weights(const struct rp_weighing *weighing, uint32_t count);
+struct rp_place {
+    struct rp_landing landing;
+    double *probabilities; /* [count]: (1-u) mass/total + u/N; 0 where the item is not valid */
+    float *weights;        /* [count]: (N times that)^-beta over the largest; 0 where that is 0 */
+    uint32_t count;
+    int32_t ticket;            /* of the draw under way; 0: none is */
+    struct rp_blocked blocked; /* as in rp_link_wait */
+    struct rp_landing_column columns[];
+};
+struct rp_draw { /* a kind of draw, made once */
+    const struct rp_shape *shape;
+    struct rp_sample request;
+    uint64_t incarnation; /* of the server it was made for; at another one it is -RP_STALE_EPOCH */
+    double uniform;       /* the request's, as a number */
+    uint16_t table;
+};
+/* Room for a batch of this shape, its slab being so large; memory starts at a multiple of 8. */
+uint64_t rp_place_bytes(const struct rp_shape *shape, uint64_t slab_bytes);
+/* Lays the place out; returns where the slab starts, in bytes from `place`. */
+uint32_t rp_place_lay(struct rp_place *place, const struct rp_shape *shape);
+/* After the landing: probabilities and weights. */
+void rp_place_weigh(const struct rp_place *place, double uniform, double beta);
+
+/* Draws into a place that is laid out: posts where place->ticket is 0, then waits, patience_ns
+ * (RP_SLICE_NS at most). RP_PENDING: call again; where place->ticket is 0 then, the queue is full.
+ * Else it has ended, and what landed is weighed. The rest is as in rp_link_sample. */
+int rp_link_draw(struct rp_link *link, const struct rp_draw *draw, const uint64_t *keys,
+                 double beta, struct rp_place *place, uint64_t timeout_ns, uint64_t patience_ns);
+
+struct rp_setting { /* new priorities on their way, all zero before the first call */
+    uint32_t done;  /* keys whose requests have ended */
+    uint32_t part;  /* keys of the request under way */
+    int32_t ticket; /* as in struct rp_place */
+    uint32_t applied, stale, unknown; /* so far; keys of an epoch that is gone are stale */
+    struct rp_updated answer;
+};
+/* Sets priorities [count], as many at once as there is room for; none of them where one is wrong.
+ * -RP_STALE_EPOCH: the server is another incarnation. The rest is as in rp_link_draw. */
+int rp_link_set(struct rp_link *link, uint64_t incarnation, uint16_t table, uint64_t epoch,
+                const uint64_t *keys, const double *priorities, uint32_t count,
+                struct rp_setting *setting, uint64_t timeout_ns, uint64_t patience_ns);
+/* The first of these that is no priority: NaN, infinite or below 0; count: all are. */
+uint32_t rp_priorities_usable(const double *priorities, uint32_t count);
 
 /* ---- whether what is about to be written is finite ---- */
 struct rp_float_column { /* of a record */

@@ -40,6 +40,7 @@ def builder() -> FFI:
         depends=sorted(f"native/{path.name}" for path in (ROOT / "native").glob("*.h")),
         include_dirs=["native"],
         define_macros=[("_GNU_SOURCE", None)],
+        libraries=["m"],
         # Python's own flags define NDEBUG: assertions are part of what this code promises.
         extra_compile_args=["-O2", "-std=c11", "-UNDEBUG", "-pthread", "-fvisibility=hidden"],
         extra_link_args=["-pthread", "-Wl,-z,relro,-z,now,-z,noexecstack"],

@@ -9,7 +9,8 @@ Closing while other threads are inside a call is fine: the core ends those calls
 handle that a thread still holds stays valid, since its memory goes with the last reference to it.
 
 Ownership: memory handed to a request (landings, results, blobs) must stay alive and unmoved until
-its ticket has ended or was taken; `Link.wait` takes the ticket when it leaves by an exception.
+its ticket has ended or was taken; `Link.wait` and `Link.whole` take it when they leave by an
+exception.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .errors import STATUS_NAMES, ClosedError, ForkedError, ReplayError, error_f
 
 BY_INSERTS, BY_SAMPLES = "inserts", "samples"
 NS = 1_000_000_000
-MEANWHILE_NS = 2_000_000
+SLICE_NS, MEANWHILE_NS = int(lib.RP_SLICE_NS), 2_000_000
 
 
 def text(pointer: Any) -> str:
@@ -300,7 +301,7 @@ class Link(Owned):
         """
         if ticket < 0:
             return ticket, 0, BY_INSERTS
-        slice_ns = MEANWHILE_NS if meanwhile else lib.RP_SLICE_NS
+        slice_ns = MEANWHILE_NS if meanwhile else SLICE_NS
         raw, blocked = self.raw, ffi.new("struct rp_blocked *")
         status = lib.rp_link_wait(raw, ticket, min(timeout_ns, slice_ns), blocked)
         if status == PENDING and timeout_ns:
@@ -336,6 +337,41 @@ class Link(Owned):
             lib.rp_link_drive(self.raw, min(deadline.left(), 1_000_000))
             ticket = call(self.raw, *arguments, deadline.left())
         return ticket
+
+    def whole(
+        self,
+        call: Any,
+        arguments: tuple,
+        what: str,
+        timeout: float,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> int:
+        """The status of a request that `call` posts, waits for and takes, all in one.
+
+        The last of `arguments` is its memory, with the ticket while it is under way. The request
+        ends itself; the time-out of a broken driver comes 5 seconds later.
+        """
+        slice_ns = MEANWHILE_NS if meanwhile else SLICE_NS
+        memory = arguments[-1]
+        try:
+            status = call(self.raw, *arguments, nanoseconds(timeout), slice_ns)
+            if status != PENDING:
+                return status
+            until, late = Deadline(timeout), Deadline(timeout + 5.0)
+            while status == PENDING:
+                if not memory.ticket and not until.left():
+                    return FULL
+                if not late.left():
+                    raise error("TIMEOUT", what)
+                if meanwhile:
+                    meanwhile()
+                status = call(self.raw, *arguments, until.left(), slice_ns)
+            return status
+        except BaseException:
+            if memory.ticket and (pointer := self._pointer) is not None:
+                lib.rp_link_take(pointer, memory.ticket)
+            memory.ticket = 0
+            raise
 
     def start_pump(self) -> None:
         """A thread of the core drives this link until as many stops as starts were called."""

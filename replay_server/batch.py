@@ -16,26 +16,25 @@ total are those of the item's own draw. They multiply the loss, never the new pr
 from __future__ import annotations
 
 import math
-import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
-from . import _native
+from ._native import ffi, lib
 from .errors import ConfigError
 from .returns import Transitions, transitions_of
 from .table import PlanLayout
 from .values import real, whole
 
-ALIGNMENT = 64
-SHAPES_MAX = 64
-FACTS = {  # what the core tells of each item, in the order of struct rp_landing
+ALIGNMENT, PLACE, KEY = lib.RP_SLAB_ALIGNMENT, ffi.typeof("struct rp_place *"), np.dtype(np.uint64)
+FACTS = {  # what the core tells of each item
     **{"keys": np.uint64, "masses": np.uint64, "behind": np.uint16, "ahead": np.uint16},
-    **{"totals": np.uint64, "drawables": np.uint32, "ages": np.uint64, "valid": np.uint8},
+    **{"totals": np.uint64, "drawables": np.uint32, "ages": np.uint64, "valid": np.bool_},
 }
-WEIGHED = {"probabilities": np.float64, "odds": np.float64, "weights": np.float32}
-BATCH_PARTS = (*FACTS, "probabilities", "weights")
+WEIGHED = {"probabilities": np.float64, "weights": np.float32}
+BATCH_PARTS = (*FACTS, *WEIGHED)
+SHOWN = frozenset(("data", *BATCH_PARTS))
 
 
 class Keys(np.ndarray):
@@ -56,6 +55,8 @@ class Keys(np.ndarray):
 
 def keys_of(values: Any, epoch: int | None = None) -> Keys:
     """`values` as Keys; an epoch given here wins over one they carry."""
+    if epoch is None and type(values) is Keys and values.dtype is KEY and values.strides == (8,):
+        return values
     carried = getattr(values, "epoch", None)
     array = np.asarray(values)
     if array.dtype != np.uint64:
@@ -100,6 +101,18 @@ class Batch:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def __getattr__(self, name: str) -> Any:
+        """What has landed is shown when it is first looked at."""
+        if name not in SHOWN or "landing" not in self.__dict__:
+            raise AttributeError(f"a batch has no {name!r}")
+        shown = getattr(self.landing, name)
+        value = self.__dict__[name] = dict(shown) if name == "data" else shown
+        return value
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All of it, and no landing: what a pickle or a copy takes along."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     def __getitem__(self, column: str) -> Any:
         return self.data[column]
 
@@ -140,7 +153,7 @@ def checked_beta(beta: Any) -> float:
 
 def checked_count(count: Any) -> int:
     """The size of a batch as an int; ConfigError where it is none."""
-    return whole("batch", count, 1, _native.lib.RP_BATCH_MAX)
+    return whole("batch", count, 1, lib.RP_BATCH_MAX)
 
 
 def priority_from_td(td: Any, epsilon: float = 1e-6) -> np.ndarray:
@@ -150,140 +163,86 @@ def priority_from_td(td: Any, epsilon: float = 1e-6) -> np.ndarray:
     return np.abs(np.asarray(td, dtype=np.float64)) + epsilon
 
 
-def zeros(size: int, pin: bool = False) -> np.ndarray:
-    """uint8 [size]; `pin`: in page-locked memory."""
-    if pin:
-        import torch
+def pinned(size: int) -> np.ndarray:
+    """uint8 [size], zeros in page-locked memory."""
+    import torch
 
-        return torch.zeros(size, dtype=torch.uint8, pin_memory=True).numpy()
-    return np.zeros(size, np.uint8)
+    return torch.zeros(size, dtype=torch.uint8, pin_memory=True).numpy()
 
 
 class LandingShape:
     """Where everything lies in the landings of one plan and batch, worked out once.
 
-    `record` is one structured dtype: a field for each column, "0", "1", ... in the plan's order,
-    and one for each of FACTS and WEIGHED, all at multiples of ALIGNMENT. Behind it lies what the
-    core is told: the columns, struct rp_landing and struct rp_weighing, as words of which some are
-    addresses.
+    `arrays` and `columns`: (shape, dtype, offset in the slab) of each of FACTS and WEIGHED, and of
+    each column, all at multiples of ALIGNMENT. `raw` tells the core the same.
     """
 
     def __init__(self, layout: PlanLayout, spec: Any, count: int) -> None:
-        count = checked_count(count)
-        self.layout, self.count = layout, count
-        fields: dict[str, tuple[Any, tuple[int, ...]]] = {}
-        for i, (name, steps, _, _) in enumerate(layout.parts):
-            fields[str(i)] = (spec[name].dtype, (count, steps, *spec[name].shape))
-        for name, kind in {**FACTS, **WEIGHED}.items():
-            fields[name] = (np.dtype(kind), (count,))
-        offsets, end = {}, 0
-        for name, (dtype, shape) in fields.items():
-            offsets[name] = end
-            end += -(-dtype.itemsize * math.prod(shape) // ALIGNMENT) * ALIGNMENT
-        formats, places = list(fields.values()), list(offsets.values())
-        self.record = np.dtype(
-            {"names": list(fields), "formats": formats, "offsets": places, "itemsize": end}
-        )
-        self.columns = {name: str(i) for i, (name, *_) in enumerate(layout.parts)}
-        self._describe(offsets, end)
+        self.layout, self.count = layout, checked_count(count)
+        self._end = 0
+        self.columns = {
+            name: self._place(spec[name].dtype, (count, steps, *spec[name].shape))
+            for name, steps, _, _ in layout.parts
+        }
+        facts = {**FACTS, **WEIGHED}
+        self.arrays = {name: self._place(np.dtype(kind), (count,)) for name, kind in facts.items()}
+        self._described = ffi.new("struct rp_landing_column[]", len(layout.parts))
+        for column, (name, _, item_offset, size) in zip(self._described, layout.parts, strict=True):
+            column.target = ffi.cast("uint8_t *", self.columns[name][2])
+            column.stride, column.item_offset, column.size = size, item_offset, size
+        self.raw: Any = ffi.new("struct rp_shape *")
+        self.raw.columns, self.raw.column_count = self._described, len(layout.parts)
+        self.raw.item_bytes, self.raw.count = layout.item_bytes, count
+        for name, (_, _, offset) in self.arrays.items():
+            setattr(self.raw, name, offset)
+        self.size = lib.rp_place_bytes(self.raw, self._end)
 
-    def _describe(self, offsets: dict[str, int], end: int) -> None:
-        ffi, parts = _native.ffi, self.layout.parts
-        self._words: list[int] = []
-        for i, (_, _, item_offset, size) in enumerate(parts):
-            self._words += (offsets[str(i)], size, item_offset, size)
-        self._addresses = [4 * i for i in range(len(parts))]
-        begin = len(self._words)
-        self._words += (end, len(parts), self.layout.item_bytes)
-        self._words += [offsets[name] for name in (*FACTS, *WEIGHED)]
-        self._addresses += [begin, *range(begin + 3, len(self._words))]
-        self._pack = struct.Struct(
-            "@" + "PQII" * len(parts) + "PII" + "P" * len(FACTS) + "P" * len(WEIGHED)
-        )
-        self.told = end  # where the description begins
-        self.landing = end + len(parts) * ffi.sizeof("struct rp_landing_column")
-        self.weighing = self.landing + ffi.sizeof("struct rp_landing")
-        self.size = end + self._pack.size
-
-    def describe(self, memory: np.ndarray, start: int, address: int) -> None:
-        """Writes the description for a record that lies at `start` of memory, and at `address`."""
-        words = self._words.copy()
-        for i in self._addresses:
-            words[i] += address
-        self._pack.pack_into(memory, start + self.told, *words)
+    def _place(self, dtype: np.dtype, shape: tuple[int, ...]) -> tuple[tuple, np.dtype, int]:
+        offset = self._end
+        self._end += -(-dtype.itemsize * math.prod(shape) // ALIGNMENT) * ALIGNMENT
+        return shape, dtype, offset
 
 
 class Landing:
-    """Where a batch of `count` items of a plan lands; the caller's until its request was posted."""
+    """Where a batch of `count` items of a plan lands; the caller's until its request was posted.
 
-    def __init__(
-        self,
-        layout: PlanLayout,
-        spec: Any,
-        count: int,
-        pin: bool = False,
-        shape: LandingShape | None = None,
-    ) -> None:
-        shape = LandingShape(layout, spec, count) if shape is None else shape
-        cast = _native.ffi.cast
-        self.layout, self.count = layout, count
-        memory = zeros(shape.size + ALIGNMENT, pin)
-        self._held = _native.ffi.from_buffer(memory)  # keeps it where it is
-        address = int(cast("uintptr_t", self._held))
-        start = -address % ALIGNMENT
-        record = np.ndarray((), shape.record, memory, start)
-        shape.describe(memory, start, address + start)
-        self.raw = cast("struct rp_landing *", address + start + shape.landing)
-        self.weighing = cast("struct rp_weighing *", address + start + shape.weighing)
-        self.data = {name: record[field] for name, field in shape.columns.items()}
-        self.keys, self.masses = record["keys"], record["masses"]
-        self.behind, self.ahead = record["behind"], record["ahead"]
-        self.totals, self.drawables = record["totals"], record["drawables"]
-        self.ages, self.valid = record["ages"], record["valid"]
-        self.probabilities, self.odds = record["probabilities"], record["odds"]
-        self.weights = record["weights"]
-        self.request: Any = None  # of the last draw into this landing, and what it was made of
-        self.drawn: tuple = ()
+    `data`, {column: array}, and the arrays of FACTS and WEIGHED are attributes, each made when it
+    is first asked for.
+    """
 
-    def batch(self, table: str, epoch: int, beta: float, uniform: float, copy: bool) -> Batch:
-        """What has landed. Without `copy` all but the keys is this landing's own memory."""
-        lib, odds = _native.lib, self.odds
-        lib.rp_importance_odds(self.raw, self.weighing, self.count, uniform)
-        odds **= -beta
-        lib.rp_importance_weights(self.weighing, self.count)
-        keys = self.keys.copy().view(Keys)
+    def __init__(self, shape: LandingShape, pin: bool = False) -> None:
+        self.shape = shape
+        self.memory = pinned(shape.size) if pin else np.zeros(shape.size, np.uint8)
+        self.raw = ffi.from_buffer(PLACE, self.memory)
+        self._slab = lib.rp_place_lay(self.raw, shape.raw)
+
+    @property
+    def layout(self) -> PlanLayout:
+        return self.shape.layout
+
+    @property
+    def count(self) -> int:
+        return self.shape.count
+
+    def _array(self, shape: tuple[int, ...], dtype: np.dtype, offset: int) -> np.ndarray:
+        return np.ndarray(shape, dtype, self.memory, self._slab + offset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "data":
+            self.data = {name: self._array(*at) for name, at in self.shape.columns.items()}
+            return self.data
+        if name in BATCH_PARTS:
+            array = self.__dict__[name] = self._array(*self.shape.arrays[name])
+            return array
+        raise AttributeError(f"a landing has no {name!r}")
+
+    def batch(self, table: str, epoch: int, lasting: bool) -> Batch:
+        """What has landed, in this memory. Its keys are copied, unless the landing is `lasting`:
+        not used again."""
+        shape, dtype, offset = self.shape.arrays["keys"]
+        keys = Keys(shape, dtype, self.memory, self._slab + offset)
+        keys = keys if lasting else keys.copy()
         keys.epoch = epoch
         batch = object.__new__(Batch)  # its own __init__ would set what is frozen one by one
-        batch.__dict__.update(
-            data=dict(self.data),
-            weights=self.weights,
-            keys=keys,
-            probabilities=self.probabilities,
-            masses=self.masses,
-            totals=self.totals,
-            drawables=self.drawables,
-            ages=self.ages,
-            behind=self.behind,
-            ahead=self.ahead,
-            valid=self.valid.view(np.bool_),
-            table=table,
-            plan=self.layout.name,
-        )
-        return batch.copied() if copy else batch
-
-
-class Shapes:
-    """The shapes of one client's landings, each worked out once; SHAPES_MAX are kept."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, LandingShape] = {}
-
-    def landing(self, layout: PlanLayout, spec: Any, count: int, pin: bool = False) -> Landing:
-        """Memory of its own."""
-        shape = self._known.get(count)
-        if shape is None or shape.layout is not layout:
-            shape = LandingShape(layout, spec, count)
-            if len(self._known) >= SHAPES_MAX:
-                self._known.clear()
-            self._known[count] = shape
-        return Landing(layout, spec, count, pin, shape)
+        batch.__dict__.update(landing=self, keys=keys, table=table, plan=self.shape.layout.name)
+        return batch

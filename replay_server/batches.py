@@ -63,7 +63,7 @@ class _Flight:
     """One landing and the request that is to fill it; ticket 0: none is under way."""
 
     def __init__(self, landing: Landing) -> None:
-        self.landing, self.ticket, self.remote, self.request = landing, 0, None, None
+        self.landing, self.ticket, self.draw = landing, 0, None
         self.copied: Any = None  # a device event: the landing is being read until it has happened
 
 
@@ -120,7 +120,7 @@ class Batches:
         check_device(device, self._pin)
         if not callable(beta):
             checked_beta(beta)
-        client.sample_request(client.known(table, self._timeout), batch, **self._draw)
+        client.known(table, self._timeout).draw(batch, **self._draw)  # refuses what excludes itself
         self._flying = deque(self._flight(batch) for _ in range(prefetch))
         self._kept: deque[_Flight] = deque(self._flight(batch) for _ in range(keep))
         self.closed = False
@@ -138,11 +138,9 @@ class Batches:
         """Asks for a batch into the flight's landing; a refusal is told when its turn comes."""
         if flight.copied is not None:
             flight.copied.synchronize()
-        flight.remote = self._client.known(self.name, timeout)
-        flight.request = self._client.request_for(flight.landing, flight.remote, **self._draw)
-        flight.ticket = self._client.post_sample(
-            flight.remote, flight.request, flight.landing, timeout
-        )
+        remote = self._client.known(self.name, timeout)
+        flight.draw = remote.draw(flight.landing.count, **self._draw)
+        flight.ticket = flight.draw.post(self._link, flight.landing, timeout)
 
     def __iter__(self) -> Batches:
         return self
@@ -192,13 +190,12 @@ class Batches:
 
     def _land(self, flight: _Flight, deadline: Deadline, ends: bool) -> Batch | None:
         """Waits for the flight; posts it again as long as there is time and a reason to hope."""
-        what = f"fetching a batch of table {self.name!r}"
         while True:
             if flight.ticket == 0:
                 self._post(flight, deadline.seconds() if ends else self._timeout)
             begin = time.perf_counter()
             wait = deadline.left() + ends * GRACE_NS
-            status, need, by = self._link.look(flight.ticket, wait, self._client.others())
+            status, need, _ = self._link.look(flight.ticket, wait, self._client.others)
             spent = time.perf_counter() - begin
             if need > 0:
                 self.limited += spent
@@ -215,9 +212,10 @@ class Batches:
                 self._look_again(deadline)
                 continue
             beta = checked_beta(self._beta())
-            epoch, uniform = flight.remote.epoch, self._client.uniform_of(flight.request)
-            batch = flight.landing.batch(self.name, epoch, beta, uniform, copy=self._copy)
-            return self._placed(flight, self._client.landed(status, batch, what, (need, by)))
+            lib.rp_place_weigh(flight.landing.raw, flight.draw.raw.uniform, beta)
+            batch = flight.draw.batch(flight.landing)
+            batch = batch.copied() if self._copy else batch
+            return self._placed(flight, flight.draw.landed(status, batch, need))
 
     def _look_again(self, deadline: Deadline) -> None:
         try:

@@ -22,27 +22,20 @@ import numpy as np
 
 from . import _native, zmq_transport
 from ._native import Fact, Link, ffi, lib
-from .batch import Batch, Keys, Landing, Shapes, checked_beta, checked_count, keys_of
+from .batch import Batch, Keys, Landing, checked_beta, checked_count, keys_of
 from .batches import Batches
 from .block import shares_of
-from .errors import (
-    ConfigError,
-    ServerRestarted,
-    ShortBatch,
-    StaleEpoch,
-    UnknownTable,
-)
+from .draws import Draw
+from .errors import ConfigError, ServerRestarted, StaleEpoch, UnknownTable
 from .plain_rows import PlainRows, packed
-from .priorities import UpdateResult, Updates, checked_priorities
+from .priorities import UpdateResult, Updates, checked_priorities, float64_of
 from .remote import RemoteTable, document_of
 from .spec import Spec
 from .stats import Stats, stats_of
 from .table import layout_of
-from .values import flag, one_of, real, seconds, whole
+from .values import flag, one_of, seconds, whole
 from .weights import Weights
 from .writer import Writer, let_go_on, resolved_mode
-
-MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
 
 
 class Client:
@@ -86,10 +79,11 @@ class Client:
         self._connect_timeout = seconds("connect_timeout", first)
         self._lock = _native.Lock()
         self._tables: dict[str, RemoteTable] = {}
-        self._shapes = Shapes()
         self._plain: dict[str, PlainRows] = {}
         self._extending = _native.Lock()
         self._writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+        # what a sample does while it waits: this client's writers go on, if there ever were any
+        self.others: Callable[[], None] | None = None
         self._link = self._open_link()
         self._weights = Weights(self._link)
         self._updates = Updates(self._link)
@@ -179,14 +173,17 @@ class Client:
             infos.append(raw)
         return infos
 
-    def _on(self, name: str, timeout: float, act: Callable[[RemoteTable, float], Any]) -> Any:
-        """act(table, seconds left), once more with the table looked up again if it was another."""
+    def _on(self, name: str, timeout: float, act: Callable[..., Any], *more: Any) -> Any:
+        """act(table, seconds left, *more), once more with the table looked up again if it was
+        another."""
         begin = time.monotonic()
         try:
-            return act(self.known(name, timeout), timeout)
+            table = self._tables.get(name)
+            table = self.look_up(name, timeout) if table is None else table
+            return act(table, timeout, *more)
         except (StaleEpoch, UnknownTable):
             left = max(timeout - (time.monotonic() - begin), 0.05)
-            return act(self.look_up(name, left), left)
+            return act(self.look_up(name, left), left, *more)
 
     def size(self, table: str) -> int:
         """Drawable items of the table now."""
@@ -266,6 +263,7 @@ class Client:
             link.close(0.0)
             raise
         self._writers.add(writer)
+        self.others = partial(let_go_on, self._writers)
         return writer
 
     def extend(
@@ -307,9 +305,8 @@ class Client:
 
     def landing(self, table: str, batch: int, plan: int | str = 0, *, pin: bool = False) -> Landing:
         """Memory for batches of this shape, to be given as `out` again and again."""
-        remote = self.known(table, self.timeout)
-        layout = remote.layout.plans[remote.layout.index(plan)]
-        return self._shapes.landing(layout, remote.spec, batch, pin)
+        draw = self.known(table, self.timeout).draw(checked_count(batch), plan)
+        return Landing(draw.shape, pin)
 
     def sample(
         self,
@@ -331,98 +328,17 @@ class Client:
         `timeout` seconds, NothingDrawable, ShortBatch (with .batch, the items that did arrive).
         """
         timeout = self.timeout if timeout is None else timeout
-        beta, batch = checked_beta(beta), checked_count(batch)
+        kind = (checked_count(batch), plan, stratified, uniform)
+        return self._on(table, timeout, self._sample, kind, checked_beta(beta), out)
 
-        def act(remote: RemoteTable, left: float) -> Batch:
-            landing = self._landing(remote, batch, plan, out)
-            request = self.request_for(landing, remote, plan, stratified, uniform)
-            ticket = self.post_sample(remote, request, landing, left)
-            what = f"sampling {batch} items of table {table!r}"
-            status, need, by = self._link.outcome(ticket, what, left, self.others())
-            landed = landing.batch(table, remote.epoch, beta, self.uniform_of(request), copy=False)
-            return self.landed(status, landed, what, (need, by)) if status else landed
-
-        return self._on(table, timeout, act)
-
-    def others(self) -> Callable[[], None] | None:
-        """What a sample does while it waits: this client's writers go on, if there are any."""
-        return partial(let_go_on, self._writers) if self._writers else None
-
-    def _landing(
-        self, remote: RemoteTable, count: int, plan: int | str, out: Landing | None
-    ) -> Landing:
-        layout = remote.layout.plans[remote.layout.index(plan)]
-        if out is None:
-            return self._shapes.landing(layout, remote.spec, count)
-        if out.count != count or (out.layout is not layout and out.layout != layout):
-            raise ConfigError(
-                f"out holds {out.count} items of plan {out.layout.name!r}; "
-                f"{count} of {layout.name!r} are asked for"
-            )
-        return out
-
-    def sample_request(
-        self,
-        remote: RemoteTable,
-        count: int,
-        *,
-        plan: int | str = 0,
-        stratified: bool = False,
-        uniform: float = 0.0,
-    ) -> Any:
-        """The core's struct rp_sample; ConfigError where the arguments exclude each other."""
-        uniform = real("uniform", uniform, 0.0, 1.0)
-        if stratified and uniform > 0.0:
-            raise ConfigError("stratified draws have no uniform part: give uniform=0")
-        request = ffi.new("struct rp_sample *")
-        request.epoch, request.count = remote.epoch, count
-        request.uniform = min(int(uniform * 2.0**32), 0xFFFFFFFF)
-        request.plan = remote.layout.index(plan)
-        request.mode = getattr(lib, MODES[bool(stratified)])
-        return request
-
-    def request_for(
-        self,
-        landing: Landing,
-        remote: RemoteTable,
-        plan: int | str,
-        stratified: bool,
-        uniform: float,
-    ) -> Any:
-        """The request of a landing: the one it was posted with before, if that was the same."""
-        drawn = (remote.epoch, plan, stratified, uniform)
-        if landing.drawn != drawn:
-            landing.request = self.sample_request(
-                remote, landing.count, plan=plan, stratified=stratified, uniform=uniform
-            )
-            landing.drawn = drawn
-        return landing.request
-
-    def uniform_of(self, request: Any) -> float:
-        """The uniform part of a request as the server draws it."""
-        return 1.0 if request.uniform == 0xFFFFFFFF else request.uniform / 2.0**32
-
-    def post_sample(
-        self,
-        remote: RemoteTable,
-        request: Any,
-        landing: Landing,
-        timeout: float,
-        keys: Any = ffi.NULL,
-    ) -> int:
-        """The ticket of a request that lands in `landing`, or a status."""
-        return self._link.post(
-            lib.rp_link_sample, remote.number, request, keys, landing.raw, timeout=timeout
-        )
-
-    def landed(self, status: int, batch: Batch, what: str, blocked: tuple[int, str]) -> Batch:
-        """The batch of a sample request that ended with `status`; raises what it ended with."""
-        if status == -_native.NUMBERS["SHORT_BATCH"]:
-            short = ShortBatch(what, int((~batch.valid).sum()))
-            short.status, short.batch = "SHORT_BATCH", batch.arrived()
-            raise short
-        _native.check(status, what, blocked=blocked)
-        return batch
+    def _sample(
+        self, remote: RemoteTable, left: float, kind: tuple, beta: float, out: Landing | None
+    ) -> Batch:
+        draw = remote.draw(*kind)
+        landing = Landing(draw.shape) if out is None else draw.checked(out)
+        status = draw.run(self._link, landing, beta, left, self.others)
+        batch = draw.batch(landing, lasting=out is None)
+        return draw.landed(status, batch, landing.raw.blocked.need) if status else batch
 
     def get(
         self, table: str, keys: Any, *, plan: int | str = 0, timeout: float | None = None
@@ -433,24 +349,25 @@ class Client:
         itself, with `ahead` 0: see `rows`.
         """
         timeout = self.timeout if timeout is None else timeout
-        wanted = keys_of(keys)
+        return self._on(table, timeout, self._get, keys_of(keys), plan)
 
-        def act(remote: RemoteTable, left: float) -> Batch:
-            landing = self._landing(remote, len(wanted), plan, None)
-            request = self.sample_request(remote, len(wanted), plan=plan)
-            request.mode, request.epoch = lib.RP_SAMPLE_KEYS, wanted.epoch or remote.epoch
-            raw = ffi.from_buffer("uint64_t[]", wanted)
-            ticket = self.post_sample(remote, request, landing, left, raw)
-            what = f"getting {len(wanted)} items of table {table!r}"
-            status, need, by = self._link.outcome(ticket, what, left)
-            if status == -_native.NUMBERS["STALE_EPOCH"] and wanted.epoch not in (None, 0):
-                landing.valid[:] = 0
-            elif status != -_native.NUMBERS["SHORT_BATCH"]:
-                _native.check(status, what, blocked=(need, by))
-            landing.keys[:] = wanted
-            return landing.batch(table, request.epoch, 0.0, 0.0, copy=False)
-
-        return self._on(table, timeout, act)
+    def _get(self, remote: RemoteTable, left: float, wanted: Keys, plan: int | str) -> Batch:
+        remote = self.known(remote.name, left)  # keys of another epoch are gone, and no error
+        draw = Draw(remote, len(wanted), plan)  # its own, since its request is changed
+        draw.epoch = wanted.epoch or remote.epoch
+        draw.raw.request.mode, draw.raw.request.epoch = lib.RP_SAMPLE_KEYS, draw.epoch
+        draw.what = f"getting {len(wanted)} items of table {draw.table!r}"
+        landing = Landing(draw.shape)
+        raw = ffi.from_buffer("uint64_t[]", wanted)
+        status = draw.run(self._link, landing, 0.0, left, None, raw)
+        if status == -_native.NUMBERS["STALE_EPOCH"] and wanted.epoch not in (None, 0):
+            landing.valid[:] = False
+        elif status != -_native.NUMBERS["SHORT_BATCH"]:
+            blocked = (landing.raw.blocked.need, _native.BY_INSERTS)
+            _native.check(status, draw.what, blocked=blocked)
+        landing.keys[:] = wanted
+        lib.rp_place_weigh(landing.raw, 0.0, 0.0)  # as valid as they are now
+        return draw.batch(landing, lasting=True)
 
     def rows(
         self, table: str, keys: Any, *, timeout: float | None = None
@@ -493,9 +410,11 @@ class Client:
         """
         timeout = self.timeout if timeout is None else timeout
         wanted = keys.keys if isinstance(keys, Batch) else keys_of(keys)
-        checked = checked_priorities(priorities, len(wanted))
-        remote = self.known(table, timeout)
-        return self._updates.update(remote, wanted, checked, wait, timeout)
+        given = float64_of(priorities, len(wanted))
+        if wait:
+            return self._on(table, timeout, self._updates.update, wanted, given)
+        self._updates.queue(self.known(table, timeout), wanted, given, timeout)
+        return UpdateResult()
 
     def flush(self, timeout: float | None = None) -> UpdateResult:
         """Waits for queued updates; what became of all of them since the last flush."""

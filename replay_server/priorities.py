@@ -18,7 +18,7 @@ from .batch import Keys
 from .errors import ConfigError
 from .remote import RemoteTable
 
-GONE = ("STALE_EPOCH", "UNKNOWN_TABLE")
+SETTING, KEYS, DOUBLES = map(ffi.typeof, ("struct rp_setting *", "uint64_t[]", "double[]"))
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,6 @@ class UpdateResult:
         )
 
 
-@dataclass
-class _Posted:
-    """A request under way: memory for its result, and how many keys it has."""
-
-    table: str
-    count: int
-    result: Any
-    ticket: int
-
-
 class Updates:
     """The updates of one client."""
 
@@ -62,14 +52,25 @@ class Updates:
         self._flushed = UpdateResult()
 
     def update(
-        self, table: RemoteTable, keys: Keys, priorities: np.ndarray, wait: bool, timeout: float
+        self, table: RemoteTable, timeout: float, keys: Keys, priorities: np.ndarray
     ) -> UpdateResult:
-        """Sets checked float64 [N] priorities of [N] keys; zeros where the update was queued."""
-        if not wait:
-            self._queue(table, keys, priorities, timeout)
-            return UpdateResult()
-        posted = self._post(table, keys, priorities, timeout)
-        return sum((self._ended(request, timeout) for request in posted), UpdateResult())
+        """Sets float64 [N] priorities of [N] keys. StaleEpoch: the server is another, look again;
+        keys of another epoch are no error."""
+        setting: Any = ffi.new(SETTING)
+        arguments = (
+            table.incarnation,
+            table.number,
+            keys.epoch or table.epoch,
+            ffi.from_buffer(KEYS, keys),
+            ffi.from_buffer(DOUBLES, priorities),
+            len(keys),
+            setting,
+        )
+        status = self._link.whole(lib.rp_link_set, arguments, table.updating, timeout)
+        if status:
+            checked_priorities(priorities, len(keys))
+            _native.check(status, table.updating)
+        return UpdateResult(setting.applied, setting.stale, setting.unknown)
 
     def flush(self, timeout: float) -> UpdateResult:
         """Waits for all that is queued; the sum since the last flush, or the first error."""
@@ -86,19 +87,18 @@ class Updates:
         _native.check(state.status, what)
         return done
 
-    def _queue(
-        self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float
-    ) -> None:
-        """All of them, waiting for room where there is none; else Full."""
-        begin, until, what = 0, Deadline(timeout), f"updating priorities of table {table.name!r}"
+    def queue(self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float) -> None:
+        """Queues all of them, waiting for room where there is none; else Full."""
+        checked_priorities(priorities, len(keys))
+        begin, until, what = 0, Deadline(timeout), table.updating
         patience = nanoseconds(timeout)
         while begin < len(keys):
             taken = lib.rp_link_update_queue(
                 self._link.raw,
                 table.number,
                 keys.epoch or table.epoch,
-                ffi.from_buffer("uint64_t[]", keys[begin:]),
-                ffi.from_buffer("double[]", priorities[begin:]),
+                ffi.from_buffer(KEYS, keys[begin:]),
+                ffi.from_buffer(DOUBLES, priorities[begin:]),
                 len(keys) - begin,
                 patience,
                 min(until.left(), lib.RP_SLICE_NS),
@@ -107,47 +107,10 @@ class Updates:
                 raise _native.error("FULL", what)
             begin += _native.check(taken, what)
 
-    def _post(
-        self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float
-    ) -> list[_Posted]:
-        posted, begin, until = [], 0, Deadline(timeout)
-        while begin < len(keys):
-            room = int(lib.rp_link_update_room(self._link.raw))
-            if room == 0:
-                if not until.left():
-                    raise _native.error("FULL", f"updating priorities of table {table.name!r}")
-                lib.rp_link_drive(self._link.raw, min(until.left(), _native.NS // 1000))
-                continue
-            end = min(len(keys), begin + room)
-            request = _Posted(table.name, end - begin, ffi.new("struct rp_updated *"), 0)
-            request.ticket = self._link.post(
-                lib.rp_link_update,
-                table.number,
-                keys.epoch or table.epoch,
-                ffi.from_buffer("uint64_t[]", keys[begin:end]),
-                ffi.from_buffer("double[]", priorities[begin:end]),
-                end - begin,
-                request.result,
-                timeout=timeout,
-            )
-            posted.append(request)
-            begin = end
-        return posted
 
-    def _ended(self, request: _Posted, timeout: float) -> UpdateResult:
-        """Waits for a request; keys of another epoch are stale, all of them."""
-        what = f"updating priorities of table {request.table!r}"
-        status, _, _ = self._link.outcome(request.ticket, what, timeout)
-        if status < 0 and _native.STATUSES[-status] in GONE:
-            return UpdateResult(stale=request.count)
-        _native.check(status, what)
-        result = request.result
-        return UpdateResult(result.applied, result.stale, result.unknown)
-
-
-def checked_priorities(priorities: Any, count: int) -> np.ndarray:
-    """float64 [count], finite and at least 0; else ConfigError says which is not."""
-    if hasattr(priorities, "detach"):
+def float64_of(priorities: Any, count: int) -> np.ndarray:
+    """float64 [count], C-contiguous; ConfigError where it cannot be."""
+    if type(priorities) is not np.ndarray and hasattr(priorities, "detach"):
         priorities = priorities.detach().cpu().numpy()
     try:
         array = np.ascontiguousarray(priorities, dtype=np.float64)
@@ -155,9 +118,14 @@ def checked_priorities(priorities: Any, count: int) -> np.ndarray:
         raise ConfigError(f"priorities: expected {count} numbers ({error})") from error
     if array.shape != (count,):
         raise ConfigError(f"priorities: expected shape ({count},), got {array.shape}")
-    wrong = ~((array >= 0.0) & np.isfinite(array))
-    if wrong.any():
-        first = int(np.flatnonzero(wrong)[0])
+    return array
+
+
+def checked_priorities(priorities: Any, count: int) -> np.ndarray:
+    """The same, finite and at least 0; else ConfigError says which is not."""
+    array = float64_of(priorities, count)
+    first = lib.rp_priorities_usable(ffi.from_buffer(DOUBLES, array), count)
+    if first < count:
         raise ConfigError(
             f"priorities[{first}] is {array[first]}; expected finite numbers of at least 0"
         )

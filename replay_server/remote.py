@@ -12,11 +12,13 @@ import numpy as np
 
 from . import _native
 from ._native import ffi, lib
+from .draws import Draw
 from .errors import ConfigError, SpecMismatch
 from .plans import NStep
 from .spec import Spec
 from .table import Layout
 
+DRAWS_MAX = 64
 FACTS = (
     *("number", "capacity", "alpha", "min_size", "samples_per_insert", "error_min", "error_max"),
     *("writers_max", "epoch", "count", "head", "total", "inserted", "sampled"),
@@ -34,6 +36,8 @@ class RemoteTable:
     def __init__(self, raw: Any, layout: Layout, incarnation: int) -> None:
         self.raw, self.layout, self.incarnation = raw, layout, incarnation
         self.name = _native.name_of(raw.name)
+        self.updating = f"updating priorities of table {self.name!r}"  # for errors
+        self._draws: dict[tuple, Draw] = {}
         for name in FACTS:
             setattr(self, name, getattr(raw, name))
         told = tuple(raw.item_bytes[i] for i in range(raw.plan_count))
@@ -86,6 +90,24 @@ class RemoteTable:
                 f"program was started with n = {n}, stack = {stack}: give both the same, here "
                 "(--n, --stack) or in the server's table"
             )
+
+    def draw(
+        self,
+        count: int,
+        plan: int | str = 0,
+        stratified: bool = False,
+        uniform: float = 0.0,
+    ) -> Draw:
+        """How such batches are drawn, worked out once; DRAWS_MAX are kept."""
+        kind = (count, type(plan), plan, stratified, uniform)
+        try:
+            return self._draws[kind]
+        except (KeyError, TypeError):  # what has no hash is no argument: the draw says so
+            draw = Draw(self, count, plan, stratified, uniform)
+        if len(self._draws) >= DRAWS_MAX:
+            self._draws.clear()
+        self._draws[kind] = draw
+        return draw
 
     def same(self, raw: Any, incarnation: int) -> bool:
         """Whether a fresh info tells of the same columns and plans."""

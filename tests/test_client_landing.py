@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import pickle
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from replay_server import Column, ConfigError, NStep, Spec, priority_from_td
-from replay_server.batch import ALIGNMENT, Landing, keys_of
+from replay_server._native import lib
+from replay_server.batch import ALIGNMENT, Landing, LandingShape, keys_of
 from replay_server.table import layout_for, layout_of
 
 SPEC = Spec(
@@ -23,9 +25,20 @@ SPEC = Spec(
 LAYOUT = layout_for(SPEC, {"steps": NStep(3, stack=2), "one": NStep(1)})
 
 
+def landing_of(plan, count):
+    """A landing of so many items."""
+    return Landing(LandingShape(LAYOUT.plans[plan], SPEC, count))
+
+
+def weighed(landing, beta, uniform=0.0):
+    """The batch of what was written there by hand."""
+    lib.rp_place_weigh(landing.raw, uniform, beta)
+    return landing.batch("t", 9, lasting=False)
+
+
 def test_columns_are_aligned_and_apart():
     """Given an odd batch. Expect every column C-contiguous, on 64 bytes, overlapping nothing."""
-    landing = Landing(LAYOUT.plans[0], SPEC, 7)
+    landing = landing_of(0, 7)
     ranges = []
     for name, array in landing.data.items():
         assert array.flags.c_contiguous and array.flags.writeable
@@ -44,8 +57,8 @@ def test_columns_are_aligned_and_apart():
 
 def test_the_core_is_told_the_same_memory():
     """Given a landing. Expect target, stride, offset and size of each column as laid out."""
-    landing = Landing(LAYOUT.plans[0], SPEC, 4)
-    raw = landing.raw
+    landing = landing_of(0, 4)
+    raw = landing.raw.landing
     assert (raw.column_count, raw.item_bytes) == (4, 75 + 8 + 12 + 3 + 6)
     end = 0
     for i, name in enumerate(SPEC.names):
@@ -72,7 +85,7 @@ def test_layouts_travel_as_documents():
 
 def test_weights_follow_the_formula():
     """Given probabilities. Expect (N P)^-beta over the largest, float32; 1 where beta is 0."""
-    landing = Landing(LAYOUT.plans[1], SPEC, 4)
+    landing = landing_of(1, 4)
     landing.masses[:] = (4, 2, 1, 0)
     landing.totals[:] = 8
     landing.drawables[:] = 10
@@ -80,19 +93,19 @@ def test_weights_follow_the_formula():
     for beta in (0.0, 0.4, 1.0):
         raw = (10 * np.array([0.5, 0.25, 0.125])) ** -beta
         expected = np.append(raw / raw.max(), 0.0).astype(np.float32)
-        weights = landing.batch("t", 9, beta, 0.0, copy=True).weights
+        weights = weighed(landing, beta).weights
         assert weights.dtype == np.float32
         assert np.array_equal(weights, expected)
 
 
 def test_weights_of_a_uniform_mix():
     """Given masses and a uniform part. Expect P = (1-u) mass/total + u/N in the batch."""
-    landing = Landing(LAYOUT.plans[1], SPEC, 3)
+    landing = landing_of(1, 3)
     landing.masses[:] = (1, 2, 5)
     landing.totals[:] = 8
     landing.drawables[:] = 4
     landing.valid[:] = 1
-    batch = landing.batch("t", 9, 1.0, 0.5, copy=True)
+    batch = weighed(landing, 1.0, 0.5)
     expected = 0.5 * np.array([1, 2, 5]) / 8 + 0.5 / 4
     assert np.allclose(batch.probabilities, expected, rtol=1e-15)
     assert np.allclose(batch.weights, expected.min() / expected, rtol=1e-7)
@@ -101,15 +114,43 @@ def test_weights_of_a_uniform_mix():
 
 def test_what_was_overwritten_weighs_nothing_and_can_be_left_out():
     """Given a landing with one item that never came. Expect weight 0, and `arrived` without it."""
-    landing = Landing(LAYOUT.plans[1], SPEC, 3)
+    landing = landing_of(1, 3)
     landing.masses[:], landing.totals[:], landing.drawables[:] = 1, 8, 4
     landing.keys[:] = (7, 8, 9)
     landing.valid[:] = (1, 0, 1)
-    batch = landing.batch("t", 9, 1.0, 0.0, copy=False)
+    batch = weighed(landing, 1.0)
     assert batch.weights.tolist() == [1.0, 0.0, 1.0]
     rest = batch.arrived()
     assert rest.keys.tolist() == [7, 9] and rest.data["reward"].shape == (2, 1)
     assert rest.keys.epoch == 9
+
+
+def test_weights_stay_finite_whatever_the_odds_are():
+    """Given a mass so small that its odds to the power are infinite. Expect weights of 0 to 1."""
+    landing = landing_of(1, 3)
+    landing.masses[:], landing.totals[:], landing.drawables[:] = (1, 1 << 62, 1 << 62), 1 << 63, 4
+    landing.valid[:] = 1
+    for beta in (8.0, 0.0):
+        assert weighed(landing, beta).weights.tolist() == [1.0, beta == 0.0, beta == 0.0]
+    landing.masses[:] = 0
+    assert weighed(landing, 8.0).weights.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_batch_travels_and_outlives_its_landing():
+    """Given a batch that nobody looked at. Expect a pickle, a copy and its keys to stay what they
+    were when the landing is used again."""
+    landing = landing_of(1, 2)
+    landing.keys[:], landing.valid[:], landing.data["reward"][:] = (3, 4), 1, 5.0
+    batch = weighed(landing, 1.0)
+    again, copied = pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)
+    keys = batch.keys
+    landing.keys[:], landing.data["reward"][:] = 0, 0.0
+    for each in (again, copied):
+        assert each.keys.tolist() == keys.tolist() == [3, 4] and each.epoch == batch.epoch == 9
+        assert each["reward"].tolist() == [[5.0], [5.0]] and each.valid.all() and len(each) == 2
+    assert batch["reward"].tolist() == [[0.0], [0.0]]
+    with pytest.raises(AttributeError, match="no 'rewards'"):
+        _ = batch.rewards
 
 
 def test_keys_remember_their_epoch():
@@ -137,6 +178,6 @@ def test_torch_takes_every_column_as_it_is():
     """Given a landing. Expect torch to share its memory."""
     import torch
 
-    landing = Landing(LAYOUT.plans[0], SPEC, 2)
+    landing = landing_of(0, 2)
     for array in landing.data.values():
         assert torch.from_numpy(array).data_ptr() == array.ctypes.data

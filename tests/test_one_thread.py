@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 import numpy as np
@@ -46,6 +47,56 @@ def test_can_sample_says_what_sample_does_once_the_minimum_was_reached():
         assert len(client.sample("m", 8)) == 8
         client.reset("m")
         assert not client.can_sample("m", 8)
+
+
+class Interrupted(Exception):
+    """What a signal's handler raises."""
+
+
+def test_an_interrupted_draw_leaves_its_memory_alone():
+    """Given a signal while the limiter holds a draw back. Expect its error, and a landing that the
+    next draw fills: the request that was under way writes nothing there any more."""
+
+    def interrupt(*_):
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    table = Table("m", step=PLAIN, capacity=256, limiter=MinSize(8))
+    try:
+        with Server([table], "udp://127.0.0.1:0") as server, Client(server.address) as client:
+            landing = client.landing("m", 8)
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(Interrupted):
+                client.sample("m", 8, out=landing, timeout=60.0)
+            assert landing.raw.ticket == 0
+            client.extend("m", {"x": np.full(8, 7)})
+            client.ping()  # an answer to the first draw would have come before this one
+            assert not landing.keys.any() and not landing.data["x"].any()
+            assert (client.sample("m", 8, out=landing)["x"] == 7).all()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_more_priorities_than_a_client_has_room_for_are_set_in_parts():
+    """Given more keys than the client's ring of them holds, one of them twice. Expect each counted
+    once a part, the last priority kept; and none of them set where one is wrong."""
+    count, repeats = 1000, 40
+    table = Table("m", step=PLAIN, capacity=4096)
+    server = Server([table], "udp://127.0.0.1:0")
+    with server, Client(server.address, batch_max=count) as client:
+        keys = client.extend("m", {"x": np.arange(count)})
+        many = np.tile(np.asarray(keys), repeats)
+        told = client.update_priorities("m", many, np.zeros(len(many)))
+        assert told.applied >= count and (told.stale, told.unknown) == (0, 0)
+        wrong = np.ones(len(many))
+        wrong[-1] = np.nan
+        with pytest.raises(ConfigError, match=rf"priorities\[{len(many) - 1}\] is nan"):
+            client.update_priorities("m", many, wrong)
+        assert client.size("m") == 0
+        given = np.zeros(len(many))
+        given[-1] = 1.0
+        client.update_priorities("m", many, given)
+        assert client.size("m") == 1 and (client.sample("m", 8).keys == keys[-1]).all()
 
 
 def test_weights_of_any_buffer_travel_whole():

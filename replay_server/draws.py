@@ -1,0 +1,91 @@
+"""What a kind of batch asks for: the core's request and where its batches land, worked out once.
+
+A `Draw` belongs to one `RemoteTable`, so to one epoch: a table that was looked up again has draws
+of its own. One call of the core posts the request, waits, and takes it (native/link_whole.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import _native
+from ._native import Link, ffi, lib
+from .batch import Batch, Landing, LandingShape
+from .errors import ConfigError, ShortBatch
+from .values import real
+
+MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
+
+
+class Draw:
+    """Batches of `count` items of one plan. ConfigError where the arguments exclude each other.
+
+    `raw` tells the core; its `uniform` is the uniform part as the server draws it.
+    """
+
+    def __init__(
+        self,
+        table: Any,
+        count: int,
+        plan: int | str = 0,
+        stratified: bool = False,
+        uniform: float = 0.0,
+    ) -> None:
+        uniform = real("uniform", uniform, 0.0, 1.0)
+        if stratified and uniform > 0.0:
+            raise ConfigError("stratified draws have no uniform part: give uniform=0")
+        self.table, self.epoch = table.name, table.epoch
+        index = table.layout.index(plan)
+        self.layout = table.layout.plans[index]
+        self.shape = LandingShape(self.layout, table.spec, count)
+        self.raw: Any = ffi.new("struct rp_draw *")
+        self.raw.shape, self.raw.table = self.shape.raw, table.number
+        self.raw.incarnation = table.incarnation
+        request = self.raw.request
+        request.epoch, request.count, request.plan = self.epoch, count, index
+        request.uniform = min(int(uniform * 2.0**32), 0xFFFFFFFF)
+        request.mode = getattr(lib, MODES[bool(stratified)])
+        self.raw.uniform = 1.0 if uniform == 1.0 else request.uniform / 2.0**32
+        self.what = f"sampling {count} items of table {self.table!r}"
+
+    def checked(self, out: Landing) -> Landing:
+        """`out`, where it is a landing of these batches."""
+        if out.count != self.shape.count or out.layout != self.layout:
+            raise ConfigError(
+                f"out holds {out.count} items of plan {out.layout.name!r}; "
+                f"{self.shape.count} of {self.layout.name!r} are asked for"
+            )
+        return out
+
+    def post(self, link: Link, landing: Landing, timeout: float) -> int:
+        """The ticket of a request that lands in `landing`, or a status."""
+        raw, target = self.raw, ffi.addressof(landing.raw, "landing")
+        request = ffi.addressof(raw, "request")
+        return link.post(lib.rp_link_sample, raw.table, request, ffi.NULL, target, timeout=timeout)
+
+    def run(
+        self,
+        link: Link,
+        landing: Landing,
+        beta: float,
+        timeout: float,
+        meanwhile: Callable[[], None] | None = None,
+        keys: Any = ffi.NULL,
+    ) -> int:
+        """The status of a request that has landed and is weighed, or was refused."""
+        arguments = (self.raw, keys, beta, landing.raw)
+        return link.whole(lib.rp_link_draw, arguments, self.what, timeout, meanwhile)
+
+    def batch(self, landing: Landing, *, lasting: bool = False) -> Batch:
+        """What has landed there; `lasting`: the landing is not used again."""
+        return landing.batch(self.table, self.epoch, lasting)
+
+    def landed(self, status: int, batch: Batch, need: int) -> Batch:
+        """The batch of a request that ended with `status`; raises what it ended with."""
+        if status == -_native.NUMBERS["SHORT_BATCH"]:
+            short = ShortBatch(self.what, int((~batch.valid).sum()))
+            short.status, short.batch = "SHORT_BATCH", batch.arrived()
+            raise short
+        _native.check(status, self.what, blocked=(need, _native.BY_INSERTS))
+        return batch
