@@ -52,16 +52,17 @@ def is_driver(path: Path) -> bool:
     return path.name.startswith(DRIVERS)
 
 
+def said_by(command: list[str]) -> str:
+    """Runs it; returns nothing, or where it failed all its words."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return f"{' '.join(command)}\n{done.stdout}{done.stderr}" if done.returncode else ""
+
+
 def parallel(jobs: int, commands: list[list[str]]) -> None:
-    """Runs the commands, `jobs` at a time; the first that fails ends the program with its words."""
-
-    def one(command: list[str]) -> None:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-
+    """Runs the commands, `jobs` at a time; one that fails ends the program with its words."""
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(one, commands))
+        for said in filter(None, pool.map(said_by, commands)):
+            raise SystemExit(said)
 
 
 def digest_of(paths: list[Path]) -> str:
@@ -173,7 +174,20 @@ class Tree:
             key = self.headers + print_of(files)
             command = [*COMPILER, *BASE, "-O2", *map(str, files), "-o", str(at / name), *tail]
             wanted.append((at / name, key, command))
-        self.make(wanted)
+        with ThreadPoolExecutor(self.jobs) as pool:
+            list(pool.map(self.make_program, wanted))
+
+    def make_program(self, wanted: tuple[Path, str, list[str]]) -> None:
+        try:
+            self.make([wanted])
+        except SystemExit as failed:
+            wanted[0].unlink(missing_ok=True)
+            print(f"left out, it does not compile: {wanted[0].name}\n{failed}"[:1000], flush=True)
+
+    def stands(self, check: Check) -> bool:
+        """Whether its program was made."""
+        at = self.build / "judge"
+        return Path(check.command[0].format(programs=at, core=at)).exists()
 
     def make_variant(self, variant: str) -> None:
         coverage = ["--coverage"] if variant == "count" else []
@@ -261,6 +275,7 @@ class Tree:
 
     def prepare(self, checks: list[Check]) -> list[Check]:
         """Measures what is not known of the checks; leaves out those that fail on the tree."""
+        checks = [check for check in checks if self.stands(check)]
         changed = []
         for check in checks:
             row = self.kept["checks"].get(check.name, {})
