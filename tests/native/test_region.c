@@ -131,6 +131,33 @@ static void check_differences(void)
     check_group("the first difference is named with both values");
 }
 
+/* Given the region without one of its files, or with a state that is empty. Expect the file to be
+ * named, and the region to be served when it is whole again. */
+static void check_files(void)
+{
+    struct drive_table made;
+    struct rp_service *service;
+    char start[96];
+    drive_config(&made, CAPACITY, ROW);
+    sh("mv region/table0.keys keys");
+    CHECK(open_with(&service, &made.config, "loopback://a") == -RP_SYSTEM);
+    snprintf(start, sizeof start, "%s/table0.keys: ", region);
+    CHECK(strncmp(error, start, strlen(start)) == 0 && strstr(error, "No such file"), "%s", error);
+    sh("head -c 4096 keys > region/table0.keys");
+    CHECK(open_with(&service, &made.config, "loopback://a") == -RP_BAD_REGION);
+    CHECK(strncmp(error, start, strlen(start)) == 0 && strstr(error, "4096 bytes of "), "%s",
+          error);
+    sh("mv keys region/table0.keys && cp region/state state && : > region/state");
+    CHECK(open_with(&service, &made.config, "loopback://a") == -RP_BAD_REGION);
+    snprintf(start, sizeof start, "%s: its file \"state\"", region);
+    CHECK(strncmp(error, start, strlen(start)) == 0, "%s", error);
+    sh("mv state region/state");
+    CHECK(open_with(&service, &made.config, "loopback://a") == 0, "%s", error);
+    CHECK(rp_service_attached(service));
+    rp_service_close(service);
+    check_group("a file that is missing, short or empty is named");
+}
+
 /* Given fields that may change. Expect them said and applied, and not said again. */
 static void check_changes(void)
 {
@@ -348,6 +375,7 @@ int main(void)
     place_open();
     check_taken_over();
     check_differences();
+    check_files();
     check_changes();
     check_agreed();
     check_names();
