@@ -250,17 +250,19 @@ static uint32_t fill(struct rp_client *client, struct client_writer *writer, uin
     if (message == NULL) {
         return 0;
     }
-    uint32_t each = writer->step_bytes + (flags & RP_RUN_PRIORITY ? 8 : 0);
+    uint64_t each = writer->step_bytes + (flags & RP_RUN_PRIORITY ? 8u : 0u);
     struct rp_run *run = open_run(message, stream, flags);
-    uint32_t room = room_left(client, message);
     uint32_t head = run == NULL ? sizeof *run : 0;
-    room = room > head ? (room - head) / each : 0;
-    room = room < writer->steps_max - message->steps ? room : writer->steps_max - message->steps;
+    uint32_t room = room_left(client, message);
+    if (head + count * each > room) {
+        count = room > head ? (room - head) / (uint32_t)each : 0;
+    }
     uint32_t most = run == NULL ? 0xFFFF : 0xFFFFu - run->count;
-    room = room < most ? room : most;
-    uint32_t items = writer->items_max - message->items;
-    room = !(flags & RP_RUN_ITEM) || room < items ? room : items;
-    count = count < room ? count : room;
+    uint32_t allowed = writer->steps_max - message->steps;
+    uint32_t items = flags & RP_RUN_ITEM ? writer->items_max - message->items : most;
+    most = most < allowed ? most : allowed;
+    most = most < items ? most : items;
+    count = count < most ? count : most;
     if (count > 0) {
         run = run != NULL ? run
                           : new_run(message, stream, writer->streams[stream].next_step, flags);
@@ -274,25 +276,26 @@ static uint32_t fill(struct rp_client *client, struct client_writer *writer, uin
 static uint32_t push_whole(struct rp_client *client, struct client_writer *writer,
                            uint16_t stream, const uint8_t *steps, uint32_t count, uint32_t flags,
                            const double *priorities) {
-    uint32_t taken = 0;
-    while (taken < count) {
-        uint32_t added = fill(client, writer, stream, steps + (size_t)taken * writer->step_bytes,
-                              count - taken, (uint16_t)(flags & ~(uint32_t)RP_RUN_END),
-                              priorities != NULL ? priorities + taken : NULL);
-        taken += added;
-        if (taken == count) {
+    uint32_t left = count;
+    while (left > 0) {
+        uint32_t added = fill(client, writer, stream, steps, left,
+                              (uint16_t)(flags & ~(uint32_t)RP_RUN_END), priorities);
+        left -= added;
+        if (left == 0) {
             break;
         }
         if (writer->filling == CLIENT_NONE) {
-            return taken;
+            return count - left;
         }
         rp_client_message_close(client, writer);
+        steps += (size_t)added * writer->step_bytes;
+        priorities = priorities != NULL ? priorities + added : NULL;
     }
     if (flags & RP_RUN_END) {
         struct client_message *message = &client->messages[writer->filling];
         rp_client_run_at(message->body + message->last_run)->flags |= RP_RUN_END;
     }
-    return taken;
+    return count;
 }
 
 /* One step in pieces, all of it or nothing. */
