@@ -1,4 +1,4 @@
-/* crc32c.c: CRC-32C eight bytes at a time by tables, and the choice of the faster kernel.
+/* crc32c.c: CRC-32C eight bytes at a time by tables.
  *
  * table[k][i] is the register after byte i and k zero bytes. The checksum is linear, so eight bytes
  * taken at once are eight independent look-ups, exclusive-ored; and linear in i as well, so each
@@ -6,8 +6,6 @@
  * expands ROW to 256 words. table[0][0x80] is the polynomial itself, bits reflected.
  */
 #include "crc32c.h"
-
-#include "crc32c_kernel.h"
 
 #define BIT(i, b, word) (((i) >> (b) & 1) ? word##u : 0u)
 #define ONE(i, a, b, c, d, e, f, g, h)                                                           \
@@ -87,14 +85,6 @@ uint32_t rp_crc32c_share(uint32_t crc, uint64_t behind)
         factor = multiply(factor, factor);
     }
     return crc;
-}
-
-uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size)
-{
-    if (rp_crc32c_sse42_able()) {
-        return ~rp_crc32c_sse42(~crc, data, size);
-    }
-    return rp_crc32c_portable(crc, data, size);
 }
 
 void rp_crc32c_rows_portable(uint32_t *sums, const void *rows, size_t size, size_t count)

@@ -5,12 +5,11 @@
  * zero, joined at the end: a register c is carried over n zero bytes by the carry-less product of c
  * with x^(8n - 33) mod P (bits reflected), which the instruction itself then reduces. The constants
  * are those powers for n = 256 and n = 128. Short rows side by side are chains as they are, four at
- * a time. On other architectures the file says that it cannot.
+ * a time. On other architectures, and older processors, the tables of crc32c.c do it all.
  */
 #include "crc32c.h"
-#include "crc32c_kernel.h"
 
-#include <assert.h>
+#include <stdbool.h>
 #include <string.h>
 
 #ifdef __x86_64__
@@ -27,11 +26,6 @@ enum { LANE = 128 };
 static inline bool is_able(void)
 {
     return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
-}
-
-bool rp_crc32c_sse42_able(void)
-{
-    return is_able();
 }
 
 WIDE static inline uint64_t read_word(const uint8_t *bytes)
@@ -60,20 +54,25 @@ WIDE static uint64_t three_lanes(uint64_t state, const uint8_t *bytes)
     return _mm_crc32_u64(0, carried) ^ third;
 }
 
-WIDE uint32_t rp_crc32c_sse42(uint32_t state, const uint8_t *bytes, size_t size)
+WIDE static NOINLINE uint32_t any_size(uint32_t crc, const uint8_t *bytes, size_t size)
 {
-    uint64_t wide = state;
+    uint64_t wide = ~crc;
     for (; size >= 3 * LANE; size -= 3 * LANE, bytes += 3 * LANE) {
         wide = three_lanes(wide, bytes);
     }
     for (; size >= 8; size -= 8, bytes += 8) {
         wide = _mm_crc32_u64(wide, read_word(bytes));
     }
-    state = (uint32_t)wide;
+    uint32_t state = (uint32_t)wide;
     for (; size > 0; size--, bytes++) {
         state = _mm_crc32_u8(state, *bytes);
     }
-    return state;
+    return ~state;
+}
+
+uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size)
+{
+    return is_able() ? any_size(crc, data, size) : rp_crc32c_portable(crc, data, size);
 }
 
 /* Rows too short for lanes of their own: four rows are four chains. */
@@ -121,7 +120,7 @@ WIDE static NOINLINE void short_rows(uint32_t *sums, const uint8_t *rows, size_t
 static NOINLINE void long_rows(uint32_t *sums, const uint8_t *rows, size_t size, size_t count)
 {
     for (; count > 0; count--, rows += size) {
-        *sums++ = ~rp_crc32c_sse42(UINT32_MAX, rows, size);
+        *sums++ = any_size(0, rows, size);
     }
 }
 
@@ -141,16 +140,9 @@ WIDE void rp_crc32c_rows(uint32_t *sums, const void *rows, size_t size, size_t c
 
 #else
 
-bool rp_crc32c_sse42_able(void)
+uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size)
 {
-    return false;
-}
-
-uint32_t rp_crc32c_sse42(uint32_t state, const uint8_t *bytes, size_t size)
-{
-    (void)bytes, (void)size;
-    assert(0); /* never chosen */
-    return state;
+    return rp_crc32c_portable(crc, data, size);
 }
 
 void rp_crc32c_rows(uint32_t *sums, const void *rows, size_t size, size_t count)

@@ -8,22 +8,20 @@
 #include "crc32c.h"
 #include "status.h"
 
-enum { TAG_OFFSET = offsetof(struct rp_outer, tag) };
-
 /* CRC-32C of the datagram with its tag read as zeros. */
 static uint32_t datagram_crc(const uint8_t *data, uint32_t size) {
-    static const uint8_t zeros[sizeof(((struct rp_outer *)0)->tag)];
-    uint32_t crc = rp_crc32c(0, data, TAG_OFFSET);
-    crc = rp_crc32c(crc, zeros, sizeof zeros);
-    return rp_crc32c(crc, data + sizeof(struct rp_outer), size - sizeof(struct rp_outer));
+    struct rp_outer outer;
+    memcpy(&outer, data, sizeof outer);
+    memset(outer.tag, 0, sizeof outer.tag);
+    uint32_t crc = rp_crc32c(0, &outer, sizeof outer);
+    return rp_crc32c(crc, data + sizeof outer, size - sizeof outer);
 }
 
 static int reserved_zero(const struct rp_outer *outer, const struct rp_message *message) {
-    unsigned sum = outer->reserved[0] | outer->reserved[1] | outer->reserved[2] | message->reserved;
-    for (unsigned i = 4; i < sizeof outer->tag; i++) {
-        sum |= outer->tag[i];
-    }
-    return sum == 0;
+    uint32_t sum = outer->reserved[0] | outer->reserved[1] | outer->reserved[2] | message->reserved;
+    uint32_t behind[3]; /* the checksum */
+    memcpy(behind, outer->tag + 4, sizeof behind);
+    return (sum | behind[0] | behind[1] | behind[2]) == 0;
 }
 
 int rp_packet_open(const uint8_t *data, uint32_t size, uint32_t mtu, struct rp_view *view) {
@@ -60,10 +58,10 @@ uint32_t rp_packet_seal_as(uint8_t version, uint8_t *data, const struct rp_messa
         .magic = RP_MAGIC, .version = version, .connection = connection, .packet = packet};
     struct rp_message sealed = *message;
     sealed.size = (uint16_t)body_size;
-    memcpy(data, &outer, sizeof outer);
+    memcpy(data, &outer, sizeof outer); /* its tag is zero */
     memcpy(data + sizeof outer, &sealed, sizeof sealed);
-    uint32_t crc = datagram_crc(data, size);
-    memcpy(data + TAG_OFFSET, &crc, sizeof crc);
+    uint32_t crc = rp_crc32c(0, data, size);
+    memcpy(data + offsetof(struct rp_outer, tag), &crc, sizeof crc);
     return size;
 }
 

@@ -20,7 +20,7 @@ COLUMNS, FILE_LINES, FUNCTION_LINES = 100, 600, 70
 RANKS = [
     {"site", "prefetch", "status", "config", "compare", "random"}
     | {"power", "power_kernel", "power_tables"},
-    {"crc32c", "crc32c_kernel", "siphash", "wire", "sum_tree", "sum_tree_kernel"},
+    {"crc32c", "siphash", "wire", "sum_tree", "sum_tree_kernel"},
     {"intent"},
     {"plan", "store", "table", "writer", "limiter", "table_state", "draw"},
     {"flow", "transport"},
