@@ -53,9 +53,9 @@ void rp_place_weigh(const struct rp_place *place, double uniform, double beta)
     const struct rp_landing *landing = &place->landing;
     double least = INFINITY;
     for (uint32_t i = 0; i < place->count; i++) {
-        uint64_t total = landing->totals[i] ? landing->totals[i] : 1;
+        double total = (double)landing->totals[i];
         double drawable = landing->drawables[i] ? (double)landing->drawables[i] : 1.0;
-        double share = (double)landing->masses[i] / (double)total;
+        double share = total > 0.0 ? (double)landing->masses[i] / total : 0.0;
         double probability = (1.0 - uniform) * share + uniform / drawable;
         place->probabilities[i] = landing->valid[i] ? probability : 0.0;
         least = fmin(least, odds_of(place, i));

@@ -208,22 +208,35 @@ static void session_fields(void)
 
 /* ---- turning bits ---- */
 
-/* 1: the damaged copy was served, and all held. */
-static int attach_damaged(uint64_t offset, uint32_t bit, const struct script *whole)
+static void copy_region(const struct script *whole)
 {
-    char error[256] = "";
-    uint8_t entropy[32];
     script = *whole;
     script.unchecked = 1;
     script.region = aligned_alloc(64, (script.bytes + 63) / 64 * 64);
     memcpy(script.region, whole->region, script.bytes);
-    script.region[offset + bit / 8] ^= (uint8_t)(1u << bit % 8);
+}
+
+/* 1: the copy was taken over; 0: it was refused in a sentence, and is gone. */
+static int attach_copy(void)
+{
+    char error[256] = "";
+    uint8_t entropy[32];
     script_entropy(entropy, 9);
     int status = rp_server_attach(&script.server, script.region, script.bytes, &config, entropy,
                                   script.now_ns, error);
     if (status < 0) {
         CHECK(status == -RP_BAD_REGION && strlen(error) > 20, "%d \"%s\"", status, error);
         free(script.region);
+    }
+    return status == 0;
+}
+
+/* 1: the damaged copy was served, and all held. */
+static int attach_damaged(uint64_t offset, uint32_t bit, const struct script *whole)
+{
+    copy_region(whole);
+    script.region[offset + bit / 8] ^= (uint8_t)(1u << bit % 8);
+    if (!attach_copy()) {
         return 0;
     }
     struct script_client kept[2] = {client, other};
@@ -264,6 +277,59 @@ static void turn_bits(void)
     }
     printf("  %d bits turned: %u refused, %u served, no server ended\n", FLIPS, refused,
            FLIPS - refused);
+}
+
+/* ---- words that one bit does not reach ---- */
+
+static void *in_copy(const struct script *whole, const void *word)
+{
+    return script.region + ((const uint8_t *)word - whole->region);
+}
+
+/* Given a stream whose newest step is gone, so that no row tells how deep it is. Expect any depth
+ * that a row may have to be taken, and no larger one. */
+static void depth_of_a_gone_row(void)
+{
+    static const struct {
+        uint64_t depth;
+        int taken;
+    } cases[] = {{1, 1}, {UINT16_MAX, 1}, {UINT16_MAX + 1, 0}};
+    const struct script whole = script;
+    const struct rp_table_private *p = rp_server_table(whole.server, 0)->private;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        copy_region(&whole);
+        struct rp_stream *stream = in_copy(&whole, rp_stream_at(p, 0, 0));
+        stream->head = p->capacity; /* the ring's first key: overwritten since */
+        stream->depth = cases[i].depth;
+        int taken = attach_copy();
+        CHECK(taken == cases[i].taken, "depth %" PRIu64, cases[i].depth);
+        if (taken) {
+            free(script.region);
+        }
+    }
+    script = whole;
+}
+
+/* Given a generator of which one word alone is not zero, each in turn. Expect it taken; and the one
+ * state that would draw zeros for ever refused. */
+static void states_of_the_generator(void)
+{
+    const struct script whole = script;
+    const struct rp_table_header *header = rp_server_table(whole.server, 0)->header;
+    for (int word = 0; word <= 4; word++) {
+        copy_region(&whole);
+        struct rp_random *random = in_copy(&whole, &header->random);
+        memset(random, 0, sizeof *random);
+        if (word < 4) {
+            random->s[word] = 1;
+        }
+        int taken = attach_copy();
+        CHECK(taken == (word < 4), "word %d", word);
+        if (taken) {
+            free(script.region);
+        }
+    }
+    script = whole;
 }
 
 /* ---- steps ---- */
@@ -327,6 +393,8 @@ int main(void)
     session_fields();
     turn_step_bits();
     turn_bits();
+    depth_of_a_gone_row();
+    states_of_the_generator();
     script_close(&script);
     return check_done("test_damage");
 }

@@ -206,6 +206,63 @@ static void check_waiting(void) {
     check_group("steps that wait for an earlier one count as inserted");
 }
 
+/* Given a table whose error may reach 8, and 40 items before the first draw at a rate of 4. Expect
+ * up to 160 to be drawn at once, as so much is let in below the minimum, and more refused for ever.
+ */
+static void check_minimum(void) {
+    struct rp_table_header header = {0};
+    struct rp_table_private private = {0};
+    struct rp_table table = {.header = &header, .private = &private};
+    uint64_t need = 0;
+    uint32_t by_size = 0;
+    header.facts.samples_per_insert = 4;
+    header.facts.error_max = 8;
+    header.facts.min_size = 40;
+    CHECK(rp_limiter_may_sample(&table, 160, &need, &by_size) == 0 && need == 40 && by_size == 1);
+    CHECK(rp_limiter_may_sample(&table, 161, &need, &by_size) == -RP_NEVER_FITS);
+    CHECK(rp_limiter_may_insert(&table, 40, &need) == 1);
+    CHECK(rp_limiter_may_insert(&table, 41, &need) == -RP_NEVER_FITS);
+    header.inserted = 30;
+    header.sampled = 100; /* when the minimum was smaller */
+    CHECK(rp_limiter_may_sample(&table, 60, &need, &by_size) == 0 && need == 10 && by_size == 1);
+    CHECK(rp_limiter_may_sample(&table, 61, &need, &by_size) == -RP_NEVER_FITS);
+    check_group("what is let in up to the minimum size may be drawn at once");
+}
+
+/* Given a writer's second stream whose steps wait for an earlier one, and another writer that fills
+ * the ring meanwhile. Expect nothing to count as inserted when their place is found lost. */
+static void check_waiting_lost(void) {
+    struct rp_run early = {1, 1, 1, RP_RUN_ITEM, 2, 0, 1, 0, 32};
+    struct rp_run first = {0, 0, 1, RP_RUN_ITEM, 1, 0, 1, 0, 16};
+    uint8_t bytes[128] = {0};
+    struct rp_run_done done;
+    static const struct rp_column columns[] = {{0, 16, 0}};
+    static const struct rp_pick picks[] = {{0, 0}};
+    static const struct rp_plan plans[] = {{"row", picks, 1}};
+    struct rp_table_config config = {.name = "lost", .capacity = 256, .step_bytes = 16,
+                                     .columns = columns, .column_count = 1, .plans = plans,
+                                     .plan_count = 1, .alpha = 1, .writers_max = 2,
+                                     .streams_max = 2, .window = 8, .pieces_max = 1,
+                                     .min_size = 1};
+    memset(&trial, 0, sizeof trial);
+    fixture_open(&trial.fixture, &config, 1);
+    struct rp_table *table = &trial.fixture.table;
+    CHECK(rp_writer_open(table, 1, 2) == 0 && rp_writer_open(table, 2, 1) == 1);
+    rp_writer_run(table, 0, &early, bytes, &done);
+    CHECK(table->private->waiting_items == 2);
+    for (uint64_t step = 0; step < config.capacity; step += 8) {
+        struct rp_run run = {step, step, 0, 0, 8, 0, 1, 0, 128};
+        rp_writer_run(table, 1, &run, bytes, &done);
+        CHECK(done.committed == 8);
+    }
+    rp_writer_run(table, 0, &first, bytes, &done);
+    CHECK(done.lost == 1 && table->private->waiting_items == 0, "%" PRIu64 " wait for ever",
+          table->private->waiting_items);
+    rp_table_check(table);
+    fixture_close(&trial.fixture);
+    check_group("steps that lost their place count no more");
+}
+
 /* A rate so small that no number of items is enough: many are missing, never none. */
 static void tiny_rates(void) {
     const double rates[] = {1e-17, 1e-19, 1e-20, 1e-300};
@@ -234,5 +291,7 @@ int main(void) {
     take_trial(seed, 4, 100, 180, 40);
     take_trial(seed, 8, -30, 30, 10);
     check_waiting();
+    check_minimum();
+    check_waiting_lost();
     return check_done("test_limiter");
 }

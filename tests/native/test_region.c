@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +18,19 @@ enum { ROW = 64, CAPACITY = 4096, RACES = 40, RACERS = 4 };
 static char place[32];  /* a folder of this test's own */
 static char region[48]; /* PLACE/region */
 static char error[RP_ERROR_BYTES];
+
+static void (*before_lock)(void); /* what another process does just then, once */
+
+/* The C library's, for every lock of this program. */
+int flock(int file, int how)
+{
+    void (*meanwhile)(void) = before_lock;
+    before_lock = NULL;
+    if (meanwhile) {
+        meanwhile();
+    }
+    return (int)syscall(SYS_flock, file, how);
+}
 
 static void place_open(void)
 {
@@ -237,6 +252,39 @@ static void check_names(void)
     check_group("other files are left alone, an empty folder and a dead start's are used");
 }
 
+static void exchange(void)
+{
+    sh("mv region away && mv spare region");
+}
+
+/* Given a folder that gets another name between its opening and its lock, and another region with
+ * its own. Expect the one that has the name now to be served, and the other left alone. */
+static void check_exchanged(void)
+{
+    struct drive_table made;
+    struct rp_service *service;
+    uint64_t incarnations[2];
+    drive_config(&made, CAPACITY, ROW);
+    for (int i = 0; i < 2; i++) {
+        sh(i == 0 ? "rm -rf region" : "mv region spare");
+        CHECK(open_with(&service, &made.config, "loopback://swap") == 0, "%s", error);
+        incarnations[i] = rp_service_incarnation(service);
+        rp_service_close(service);
+    }
+    before_lock = exchange;
+    CHECK(open_with(&service, &made.config, "loopback://swap") == 0, "%s", error);
+    CHECK(before_lock == NULL && rp_service_attached(service));
+    CHECK(rp_service_incarnation(service) == incarnations[0], "the folder that was opened first");
+    char path[64];
+    snprintf(path, sizeof path, "%s/away", place);
+    int away = open(path, O_RDONLY | O_DIRECTORY);
+    CHECK(away >= 0 && flock(away, LOCK_EX | LOCK_NB) == 0, "it is locked though nobody serves it");
+    close(away);
+    rp_service_close(service);
+    sh("rm -r away");
+    check_group("a folder that was renamed before its lock is not the region");
+}
+
 /* One of several that start at once: answers whether it made the region or was told why not. */
 static void race(const struct rp_server_config *config, int gate, int done)
 {
@@ -379,6 +427,7 @@ int main(void)
     check_changes();
     check_agreed();
     check_names();
+    check_exchanged();
     check_races();
     check_full_disk();
     check_advice();

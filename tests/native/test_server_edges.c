@@ -297,29 +297,79 @@ static void situation_farewell(void)
     check_group("9 a farewell to all who wait");
 }
 
-/* ---- after an attach ---- */
+/* ---- weights ---- */
 
-/* 10. Given a publication under way when its server is killed. Expect its session's time to begin
- *     anew with the attach: others are BUSY until it has rested for too long. */
-static void situation_publisher_kept(void)
+/* One half of a blob of 2000 zeros. */
+static uint16_t publish_half(struct script_client *client, uint64_t id, uint64_t offset)
 {
     static struct {
         struct rp_publish publish;
         uint8_t bytes[1000];
-    } piece = {.publish = {.size = 2000, .piece = 1000, .crc = 1}};
-    configure();
-    fresh();
-    CHECK_STATUS(script_ask(&script, &writer, RP_OP_PUBLISH, 0, 1, &piece, sizeof piece), RP_OK);
-    script_later(&script, 100 * RP_WEIGHTS_REST_MS);
-    script_kill(&script);
-    CHECK_STATUS(script_ask(&script, &other, RP_OP_PUBLISH, 0, 1, &piece, sizeof piece), RP_BUSY);
-    script_later(&script, RP_WEIGHTS_REST_MS);
-    CHECK_STATUS(script_ask(&script, &other, RP_OP_PUBLISH, 0, 1, &piece, sizeof piece), RP_OK);
-    script_close(&script);
-    check_group("10 a publisher outlasts its server's death");
+    } piece;
+    static const uint8_t zeros[2000];
+    piece.publish = (struct rp_publish){
+        .size = sizeof zeros, .offset = offset, .piece = 1000, .crc = rp_crc32c(0, zeros, 2000)};
+    return script_ask(&script, client, RP_OP_PUBLISH, 0, id, &piece, sizeof piece).status;
 }
 
-/* 11. Given the largest lapse that an answer can tell, and one more. Expect the one taken and told,
+/* 10. Given somebody who pulls the oldest version and asks for its first datagram once more. Expect
+ *     that to be no progress: a publisher is held up as if it had been asked for once. */
+static void situation_asked_again(void)
+{
+    configure();
+    fresh();
+    for (uint64_t version = 1; version <= RP_WEIGHTS_SLOTS; version++) {
+        CHECK(publish_half(&writer, version, 0) == RP_OK);
+        CHECK(publish_half(&writer, version, 1000) == RP_OK);
+    }
+    struct rp_blob_request first = {.version = 1, .count = 1, .kind = RP_BLOB_WEIGHTS};
+    for (uint64_t id = 1; id <= 2; id++) {
+        CHECK_STATUS(script_ask(&script, &other, RP_OP_BLOB, 0, id, &first, sizeof first), RP_OK);
+        script_later(&script, RP_WEIGHTS_REST_MS / 2 - (id - 1));
+    }
+    CHECK(publish_half(&writer, 4, 0) == RP_BUSY, "a millisecond early");
+    script_later(&script, 1);
+    CHECK(publish_half(&writer, 4, 0) == RP_OK);
+    script_close(&script);
+    check_group("10 who asks for the same again does not get on");
+}
+
+/* ---- ends, and after an attach ---- */
+
+/* 11. Given a writer that closes its session after an episode's end in one stream and in the middle
+ *     of one in another. Expect one episode cut. */
+static void situation_cut(void)
+{
+    static struct script_push body;
+    configure();
+    fresh();
+    script_push_begin(&body, script_writer(&script, &writer, 0, 2).epoch);
+    script_push_run(&body, 0, 0, 0, 5, RP_RUN_END);
+    script_push_run(&body, 1, 5, 0, 5, 0);
+    CHECK_STATUS(script_push(&script, &writer, 0, 1, &body), RP_OK);
+    CHECK_STATUS(script_ask(&script, &writer, RP_OP_CLOSE, 0, 2, NULL, 0), RP_OK);
+    CHECK(script_counter(&script, RP_COUNT_episodes_cut) == 1);
+    script_close(&script);
+    check_group("11 what has ended is not cut");
+}
+
+/* 12. Given a publication under way when its server is killed. Expect its session's time to begin
+ *     anew with the attach: others are BUSY until it has rested for too long. */
+static void situation_publisher_kept(void)
+{
+    configure();
+    fresh();
+    CHECK(publish_half(&writer, 1, 0) == RP_OK);
+    script_later(&script, 100 * RP_WEIGHTS_REST_MS);
+    script_kill(&script);
+    CHECK(publish_half(&other, 1, 0) == RP_BUSY);
+    script_later(&script, RP_WEIGHTS_REST_MS);
+    CHECK(publish_half(&other, 1, 0) == RP_OK);
+    script_close(&script);
+    check_group("12 a publisher outlasts its server's death");
+}
+
+/* 13. Given the largest lapse that an answer can tell, and one more. Expect the one taken and told,
  *     the other refused. */
 static void situation_lapse_limit(void)
 {
@@ -332,7 +382,7 @@ static void situation_lapse_limit(void)
     script_close(&script);
     config.lapse_ms++;
     CHECK(rp_server_bytes(&config, error) == 0 && strstr(error, "lapse_ms"), "%s", error);
-    check_group("11 a lapse that fits its answer");
+    check_group("13 a lapse that fits its answer");
 }
 
 int main(void)
@@ -346,6 +396,8 @@ int main(void)
     situation_promised_late();
     situation_lapse_behind();
     situation_farewell();
+    situation_asked_again();
+    situation_cut();
     situation_publisher_kept();
     situation_lapse_limit();
     return check_done("test_server_edges");

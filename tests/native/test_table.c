@@ -95,6 +95,23 @@ static void check_configs(void) {
     check_group("an impossible config is refused by a sentence");
 }
 
+/* Given a reach that decides the smallest ring: the rows before and after an anchor, itself, and
+ * what may be reserved. Expect that many taken, and one fewer refused. */
+static void check_smallest(void) {
+    static const struct rp_pick far[] = {{0, -40}, {0, 30}};
+    static const struct rp_plan plans[] = {{"far", far, 2}};
+    struct rp_table_config config = plain_config(40 + 30 + 1 + 2);
+    struct rp_table_sizes sizes;
+    char error[256] = "";
+    config.plans = plans;
+    config.window = 2;
+    CHECK(rp_table_sizes(&config, &sizes, error) == 0, "%s", error);
+    config.capacity--;
+    CHECK(rp_table_sizes(&config, &sizes, error) < 0, "a ring that holds no whole window");
+    CHECK(strstr(error, "capacity of 72 steps; the smallest legal one is 73"), "%s", error);
+    check_group("a ring holds one whole window at least");
+}
+
 /* Bookkeeping of a plain table: all that a step costs besides its bytes and the tree (leaf and
  * nodes). */
 static void check_cost(void) {
@@ -335,6 +352,7 @@ static void check_facts(void) {
 
 int main(void) {
     check_configs();
+    check_smallest();
     check_cost();
     check_edges(0);
     check_edges(1);

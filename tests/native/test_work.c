@@ -88,6 +88,10 @@ static void anchors_far_and_near(void) {
     create(a, oldest, RP_EXISTS);
     create(a, last - CAPACITY, RP_OVERWRITTEN);
     create(a, last, RP_NOT_YET);
+    create(a, last + 5 * WINDOW, RP_UNKNOWN_STEP);
+    const uint64_t *counters = t.counters;
+    CHECK(counters[RP_COUNT_items_existed] == 1 && counters[RP_COUNT_items_overwritten] == 1);
+    CHECK(counters[RP_COUNT_items_not_yet] == 1 && counters[RP_COUNT_items_refused] == 1);
     printf("  at most %" PRIu64 " units a create\n", worst);
     CHECK(worst <= RP_WALK_MAX, "%" PRIu64 " units", worst);
     rp_table_check(&t.table);
@@ -170,6 +174,51 @@ static void keys_of_a_run_cut_anew(void) {
     check_group("a run is answered with keys that are its own");
 }
 
+/* Given holes that a writer asks for, and a reach that makes each cost 128 units. Expect as many as
+ * the work of one datagram takes, and no more; by the window alone it could have four more. */
+static void far_ahead(void) {
+    static const struct rp_pick far[] = {{0, -127}, {0, 0}};
+    static const struct rp_plan plan[] = {{"far", far, 2}};
+    struct rp_table_config config = config_of(1);
+    config.plans = plan;
+    uint64_t holes = RP_WORK_MAX / 128;
+    CHECK(holes + 4 <= WINDOW / RP_HOLES_SHARE + 4);
+    fixture_open(&t, &config, 1);
+    int a = rp_writer_open(&t.table, 5, 1);
+    CHECK(!rp_writer_far(&t.table, a, holes), "%" PRIu64 " holes", holes);
+    CHECK(rp_writer_far(&t.table, a, holes + 1), "%" PRIu64 " holes", holes + 1);
+    fixture_close(&t);
+    check_group("holes are as many as a datagram may work on");
+}
+
+/* Given writers whose windows are reserved as far as their last sequence: one log of the intent
+ * full, and a bit more. Expect their ends to fit the log, every slot free, and the open episode
+ * cut. */
+static void ends_of_full_windows(void) {
+    enum { WORDS_EACH = 2, FITS = RP_INTENT_WORDS / WORDS_EACH };
+    for (uint32_t window = FITS; window <= FITS + 9; window += 9) {
+        struct rp_table_config config = config_of(0);
+        struct rp_pushed progress;
+        config.window = window;
+        fixture_open(&t, &config, 1);
+        int a = rp_writer_open(&t.table, 5, 2);
+        send_run(a, 0, 0, 1, 1);
+        send_run(a, window, window - 1, 0, 1);
+        rp_writer_progress(&t.table, a, &progress);
+        CHECK(progress.done_through == 1 && rp_writer_next(&t.table, a) == window + 1);
+        rp_writer_close(&t.table, a);
+        const struct rp_table_private *p = t.table.private;
+        for (uint32_t slot = 0; slot < CAPACITY; slot++) {
+            CHECK(rp_state_of(p->keys[slot]) != RP_SLOT_RESERVED, "window %u, slot %u", window,
+                  slot);
+        }
+        CHECK(t.counters[RP_COUNT_episodes_cut] == 1);
+        rp_table_check(&t.table);
+        fixture_close(&t);
+    }
+    check_group("the end of a full window fits the log");
+}
+
 int main(void) {
     anchors_far_and_near();
     creates_put_off();
@@ -178,5 +227,7 @@ int main(void) {
     }
     check_group("arrivals in the worst order are not scanned for");
     keys_of_a_run_cut_anew();
+    far_ahead();
+    ends_of_full_windows();
     return check_done("test_work");
 }
