@@ -132,6 +132,11 @@ static int udp_rebind(struct rp_port *opaque, uint16_t local)
     return 0;
 }
 
+static uint64_t udp_host(struct rp_port *port, const struct rp_peer *peer)
+{
+    return rp_udp_host(&own(port)->own, peer);
+}
+
 static const struct rp_transport udp_transport = {
     .name = "udp",
     .rx_burst = rp_udp_rx_burst,
@@ -143,7 +148,7 @@ static const struct rp_transport udp_transport = {
     .wake = udp_wake,
     .rebind = udp_rebind,
     .tell = udp_tell,
-    .host = rp_udp_host,
+    .host = udp_host,
 };
 
 static struct rp_udp_port *make_port(uint32_t mtu)
@@ -260,7 +265,7 @@ int rp_udp_open(struct rp_port **opened, const struct rp_url *url,
     rp_udp_peer_pack(&port->base.address, &address);
     rp_udp_print(bound, RP_URL_TEXT_BYTES, &address);
     if (options->serve) {
-        rp_udp_own(port);
+        rp_udp_own(&port->own);
     }
     *server = options->serve ? port->base.address : port->server;
     *opened = (struct rp_port *)(void *)port;

@@ -70,6 +70,11 @@ struct rp_udp_send {
     uint32_t leased;
 };
 
+struct rp_udp_own { /* this machine's addresses as they were when they were looked up */
+    uint32_t count;
+    struct rp_peer peers[RP_UDP_OWN_MAX];
+};
+
 struct rp_udp_port {
     struct rp_port_base base;
     int socket;
@@ -79,8 +84,7 @@ struct rp_udp_port {
     int gso;
     int gro;
     uint32_t kernel_dropped; /* what the kernel told last; it wraps */
-    uint32_t own_count;
-    struct rp_peer own[RP_UDP_OWN_MAX]; /* this machine's addresses as they were at open */
+    struct rp_udp_own own;
     uint64_t unusable;       /* of dropped_in, what the kernel did hand over */
     uint32_t receive_bytes; /* socket buffers asked for */
     uint32_t send_bytes;
@@ -101,8 +105,9 @@ int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, int s
 int rp_udp_is_loopback(const struct sockaddr_in6 *address);
 void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *address);
 /* Looks at the system's interfaces, for a server. */
-void rp_udp_own(struct rp_udp_port *port);
-uint64_t rp_udp_host(struct rp_port *port, const struct rp_peer *peer);
+void rp_udp_own(struct rp_udp_own *own);
+/* What `host` of a transport answers (transport.h), for an address that was packed. */
+uint64_t rp_udp_host(const struct rp_udp_own *own, const struct rp_peer *peer);
 /* Full datagrams a socket buffer of that many bytes holds, in the kernel's count. */
 uint32_t rp_udp_budget(uint32_t socket_bytes, uint32_t mtu);
 

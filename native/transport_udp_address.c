@@ -134,7 +134,7 @@ void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *addres
 }
 
 /* A system that tells none leaves the list empty: then only 127.0.0.0/8 and ::1 are its own. */
-void rp_udp_own(struct rp_udp_port *port)
+void rp_udp_own(struct rp_udp_own *own)
 {
     struct ifaddrs *found = NULL;
     if (getifaddrs(&found) < 0) {
@@ -142,26 +142,25 @@ void rp_udp_own(struct rp_udp_port *port)
     }
     for (const struct ifaddrs *at = found; at; at = at->ifa_next) {
         int family = at->ifa_addr ? at->ifa_addr->sa_family : AF_UNSPEC;
-        if ((family == AF_INET || family == AF_INET6) && port->own_count < RP_UDP_OWN_MAX) {
-            rp_udp_peer_pack(&port->own[port->own_count++],
+        if ((family == AF_INET || family == AF_INET6) && own->count < RP_UDP_OWN_MAX) {
+            rp_udp_peer_pack(&own->peers[own->count++],
                              (const struct sockaddr_in6 *)(const void *)at->ifa_addr);
         }
     }
     freeifaddrs(found);
 }
 
-uint64_t rp_udp_host(struct rp_port *opaque, const struct rp_peer *peer)
+uint64_t rp_udp_host(const struct rp_udp_own *own, const struct rp_peer *peer)
 {
-    const struct rp_udp_port *port = (const struct rp_udp_port *)(const void *)opaque;
     const uint8_t *address = peer->bytes + 8;
     int family = family_of(peer);
     uint64_t number = 0;
     if (is_local(peer)) {
         return 0;
     }
-    for (uint32_t i = 0; i < port->own_count; i++) { /* family, and the address behind the scope */
-        if (memcmp(port->own[i].bytes, peer->bytes, 2) == 0
-            && memcmp(port->own[i].bytes + 8, address, 16) == 0) {
+    for (uint32_t i = 0; i < own->count; i++) { /* family, and the address behind the scope */
+        if (memcmp(own->peers[i].bytes, peer->bytes, 2) == 0
+            && memcmp(own->peers[i].bytes + 8, address, 16) == 0) {
             return 0;
         }
     }

@@ -5,6 +5,7 @@
 #include "transport_zmtp.h"
 
 #include <assert.h>
+#include <endian.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -41,6 +43,10 @@ static void look(struct zmtp_port *port)
     for (int i = 0; i < count; i++) {
         if (events[i].data.u32 == LISTENER) {
             rp_zmtp_accept(port);
+            continue;
+        }
+        if (events[i].data.u32 == SECONDS) {
+            rp_zmtp_second(port);
             continue;
         }
         struct connection *connection = &port->connections[events[i].data.u32];
@@ -121,9 +127,8 @@ static uint32_t write_head(uint8_t *head, uint32_t size, int more)
         head[1] = (uint8_t)size;
         return SHORT_HEAD;
     }
-    for (uint32_t i = 0; i < 8; i++) {
-        head[1 + i] = (uint8_t)((uint64_t)size >> (56 - 8 * i));
-    }
+    uint64_t length = htobe64(size);
+    memcpy(head + 1, &length, sizeof length);
     return LONG_HEAD;
 }
 
@@ -133,7 +138,7 @@ static struct connection *find(struct zmtp_port *port, const struct rp_peer *pee
     uint32_t index, generation;
     memcpy(&index, peer->bytes, 4);
     memcpy(&generation, peer->bytes + 4, 4);
-    if (peer->size != 8 || index >= RP_ZMTP_CONNECTIONS_MAX) {
+    if (peer->size != 16 || index >= RP_ZMTP_CONNECTIONS_MAX) {
         return NULL;
     }
     struct connection *connection = &port->connections[index];
@@ -160,6 +165,8 @@ static int send_message(struct zmtp_port *port, const struct rp_packet *packets,
     if (!target) {
         return 0;
     }
+    connection->answered = 1;
+    rp_zmtp_used(port, connection);
     size_t skip = 0;
     if (!connection->stalled) {
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = used};
@@ -242,6 +249,7 @@ static void zmtp_close(struct rp_port *opaque)
         }
     }
     close_descriptor(port->listener);
+    close_descriptor(port->timer);
     close_descriptor(port->poll);
     close_descriptor(port->wake);
     if (port->memory) {
@@ -265,13 +273,27 @@ static uint32_t zmtp_tell(struct rp_port *opaque, struct rp_fact *facts)
                 "connections ended for what they said: not ZMTP 3 without keys, or too much",
                 port->ended);
     rp_fact_add(facts, &count, RP_FACT_COUNT, "connections_refused",
-                "connections refused: every place was taken", port->refused);
+                "connections refused: every place was in use", port->refused);
+    rp_fact_add(facts, &count, RP_FACT_COUNT, "connections_displaced",
+                "connections ended for a newcomer: no session, or long unused", port->displaced);
+    rp_fact_add(facts, &count, RP_FACT_COUNT, "accepts_failed",
+                "seconds in which the system had no descriptor for newcomers",
+                port->not_accepted);
     rp_fact_add(facts, &count, RP_FACT_LEVEL, "connections", "connections there are", port->open);
     return count;
 }
 
+static uint64_t zmtp_host(struct rp_port *port, const struct rp_peer *peer)
+{
+    uint64_t host;
+    (void)port;
+    memcpy(&host, peer->bytes + 8, sizeof host);
+    return host;
+}
+
 static const struct rp_transport zmtp_transport = {
     .name = "zmq",
+    .host = zmtp_host,
     .rx_burst = zmtp_rx_burst,
     .rx_release = zmtp_rx_release,
     .tx_lease = zmtp_tx_lease,
@@ -294,6 +316,7 @@ static struct zmtp_port *make_port(uint32_t mtu)
     port->stride = (mtu + 127) & ~63u; /* with room behind: no power of two */
     port->listener = -1;
     port->poll = epoll_create1(EPOLL_CLOEXEC);
+    port->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     port->wake = rp_wake_open();
     port->receive = aligned_alloc(64, (size_t)RP_BURST * port->stride);
     port->send = aligned_alloc(64, (size_t)RP_BURST * port->stride);
@@ -303,7 +326,8 @@ static struct zmtp_port *make_port(uint32_t mtu)
     for (; port->free_count < RP_BURST; port->free_count++) {
         port->free[port->free_count] = port->free_count;
     }
-    if (port->poll < 0 || port->wake < 0 || !port->receive || !port->send || !port->memory) {
+    if (port->poll < 0 || port->timer < 0 || port->wake < 0 || !port->receive || !port->send
+        || !port->memory) {
         zmtp_close((struct rp_port *)(void *)port);
         return NULL;
     }
@@ -320,6 +344,8 @@ static int listen_at(struct zmtp_port *port, struct sockaddr_in6 *address, const
     int one = 1;
     socklen_t size = address->sin6_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof *address;
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = LISTENER};
+    struct epoll_event second = {.events = EPOLLIN, .data.u32 = SECONDS};
+    struct itimerspec seconds = {.it_interval.tv_sec = 1, .it_value.tv_sec = 1};
     struct sockaddr *where = (struct sockaddr *)(void *)address;
     port->listener =
         socket(address->sin6_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -328,7 +354,9 @@ static int listen_at(struct zmtp_port *port, struct sockaddr_in6 *address, const
         || bind(port->listener, where, size) < 0
         || listen(port->listener, RP_ZMTP_CONNECTIONS_MAX) < 0
         || getsockname(port->listener, where, &size) < 0
-        || epoll_ctl(port->poll, EPOLL_CTL_ADD, port->listener, &event) < 0;
+        || epoll_ctl(port->poll, EPOLL_CTL_ADD, port->listener, &event) < 0
+        || epoll_ctl(port->poll, EPOLL_CTL_ADD, port->timer, &second) < 0
+        || timerfd_settime(port->timer, 0, &seconds, NULL) < 0;
     if (failed) {
         snprintf(error, RP_URL_ERROR_BYTES, "%.100s: %s", url,
                  errno == EADDRINUSE
@@ -363,6 +391,7 @@ int rp_zmtp_open(struct rp_port **opened, const struct rp_url *url,
         zmtp_close((struct rp_port *)(void *)port);
         return status;
     }
+    rp_udp_own(&port->own);
     rp_udp_print(where, sizeof where, &address);
     snprintf(bound, RP_URL_TEXT_BYTES, "zmq+tcp://%.100s", strstr(where, "://") + 3);
     port->base.address.size = 1;

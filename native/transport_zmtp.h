@@ -8,8 +8,13 @@
  * Connections have places in a fixed array; each has room for what is read and not yet taken, and
  * for what the network has not taken yet. That memory is mapped once and touched by use; it is
  * given back when the connection ends. A greeting of another kind, a frame larger than the largest
- * mtu, a command nobody knows before READY: the connection ends. A new connection that finds no
- * place takes that of one which has not shaken hands yet, if there is one, else it is refused.
+ * mtu, a command nobody knows before READY: the connection ends.
+ *
+ * A newcomer who finds no place takes another's: that of who has not shaken hands; else of who was
+ * never answered, so has no session; else of who was not answered for RP_ZMTP_IDLE_S. Of several
+ * the one that was used longest ago. Where all are in use it is refused. A client that lost its
+ * connection makes a new one and keeps its session. A host that is not this machine has
+ * RP_ZMTP_OF_A_HOST places at most, and takes its own beyond that.
  *
  * Threads as for any port; `wait` looks at descriptors, and at whether frames are left.
  */
@@ -21,6 +26,8 @@
 
 enum rp_zmtp_limits {
     RP_ZMTP_CONNECTIONS_MAX = 256,
+    RP_ZMTP_OF_A_HOST = 192, /* of them, where it is another machine; so few as its sessions */
+    RP_ZMTP_IDLE_S = 60,     /* a client that waits is answered more often: it keeps itself alive */
     RP_ZMTP_IN_BYTES = 128 << 10,  /* of a connection: a largest frame and what came behind it */
     RP_ZMTP_OUT_BYTES = 512 << 10, /* answers beyond it are lost and counted */
 };

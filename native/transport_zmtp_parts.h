@@ -4,10 +4,12 @@
 #ifndef RP_TRANSPORT_ZMTP_PARTS_H
 #define RP_TRANSPORT_ZMTP_PARTS_H
 
+#include "transport_udp.h"
 #include "transport_zmtp.h"
 
 enum { MORE = 1, LONG = 2, COMMAND = 4, GREETING = 64, SHORT_HEAD = 2, LONG_HEAD = 9 };
-enum { FRAMES_A_VISIT = 8, ACCEPTS = 8, EVENTS = 32, CONTEXT_MAX = 16, LISTENER = UINT16_MAX };
+enum { FRAMES_A_VISIT = 8, ACCEPTS = 8, EVENTS = 32, CONTEXT_MAX = 16, LISTENER = UINT16_MAX,
+       SECONDS };
 
 enum stage { FREE = 0, GREETS, READIES, OPEN };
 
@@ -16,6 +18,10 @@ struct connection {
     uint32_t generation;
     enum stage stage;
     int queued;   /* it stands in the ring */
+    int answered; /* the engine has sent it something: no mere stranger */
+    uint32_t used_s; /* the port's `seconds` when it came, or was last answered */
+    uint64_t used;   /* the same as a number: the smaller, the longer ago */
+    uint64_t host;   /* as transport.h has it: 0 for this machine's own */
     int stalled;  /* the network took less than there was: epoll tells when it takes more */
     uint32_t in_first, in_end;   /* of `in`: read and not taken */
     uint32_t out_first, out_end; /* of `out`: not yet taken by the network */
@@ -25,6 +31,11 @@ struct connection {
 struct zmtp_port {
     struct rp_port_base base;
     int listener, poll, wake;
+    int timer;        /* a second has gone */
+    int paused;       /* no newcomer is taken before the next second: the system gave none */
+    uint32_t seconds; /* since open, as the timer told them */
+    uint64_t uses;
+    struct rp_udp_own own;
     _Atomic uint32_t ring_count;
     uint32_t ring_first;
     uint16_t ring[RP_ZMTP_CONNECTIONS_MAX];
@@ -32,6 +43,8 @@ struct zmtp_port {
     uint32_t open;
     uint64_t ended; /* connections ended for what they said */
     uint64_t refused;
+    uint64_t displaced; /* connections ended for a newcomer */
+    uint64_t not_accepted; /* times the system had no descriptor or memory for a newcomer */
     uint32_t stride;
     uint32_t leased;
     uint32_t free_count;
@@ -47,8 +60,19 @@ static inline uint16_t rp_zmtp_index(const struct zmtp_port *port,
     return (uint16_t)(connection - port->connections);
 }
 
-/* Takes those who want to connect, a bounded number. */
+/* Takes those who want to connect, a bounded number. Where the system has no descriptor for one,
+ * nobody is taken, or looked for, until rp_zmtp_second. */
 void rp_zmtp_accept(struct zmtp_port *port);
+/* The timer has told of another second. */
+void rp_zmtp_second(struct zmtp_port *port);
+/* A free place for a newcomer from this host; null where nobody has to give one up. */
+struct connection *rp_zmtp_place(struct zmtp_port *port, uint64_t host);
+/* It came, or was answered: the last to be given up. */
+static inline void rp_zmtp_used(struct zmtp_port *port, struct connection *connection)
+{
+    connection->used = ++port->uses;
+    connection->used_s = port->seconds;
+}
 void rp_zmtp_end(struct zmtp_port *port, struct connection *connection);
 /* It has something to be taken: to the end of the ring, unless it stands there. */
 void rp_zmtp_queue(struct zmtp_port *port, struct connection *connection);

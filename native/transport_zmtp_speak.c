@@ -91,28 +91,54 @@ static void say(struct zmtp_port *port, struct connection *connection, const voi
     }
 }
 
-/* A place for a newcomer: a free one, or that of one who has not shaken hands; null: neither. */
-static struct connection *place_for(struct zmtp_port *port)
+/* ---- coming and going ---- */
+
+/* Who goes first: 0 has not shaken hands, 1 was never answered, 2 idles; 3 stays. */
+static int hold_of(const struct zmtp_port *port, const struct connection *connection)
 {
-    struct connection *found = NULL;
+    int idles = port->seconds - connection->used_s >= RP_ZMTP_IDLE_S;
+    return connection->stage != OPEN ? 0 : !connection->answered ? 1 : idles ? 2 : 3;
+}
+
+struct connection *rp_zmtp_place(struct zmtp_port *port, uint64_t host)
+{
+    struct connection *free_one = NULL, *found[2] = {NULL, NULL}; /* of all, of this host */
+    int holds[2] = {3, 3};
+    uint32_t of_host = 0;
     for (uint32_t i = 0; i < RP_ZMTP_CONNECTIONS_MAX; i++) {
         struct connection *each = &port->connections[i];
         if (each->stage == FREE) {
-            return each;
+            free_one = free_one ? free_one : each;
+            continue;
         }
-        found = each->stage != OPEN && !found ? each : found;
+        int hold = hold_of(port, each), same = each->host == host;
+        of_host += host && same;
+        for (int k = 0; k <= same; k++) {
+            if (hold < holds[k] || (hold == holds[k] && found[k] && each->used < found[k]->used)) {
+                found[k] = each;
+                holds[k] = hold;
+            }
+        }
     }
-    if (found) {
-        rp_zmtp_end(port, found);
+    int own_only = of_host >= RP_ZMTP_OF_A_HOST;
+    if (free_one && !own_only) {
+        return free_one;
     }
-    return found;
+    if (found[own_only]) {
+        port->displaced++;
+        rp_zmtp_end(port, found[own_only]);
+    }
+    return found[own_only];
 }
 
-static void welcome(struct zmtp_port *port, int newcomer)
+static void welcome(struct zmtp_port *port, int newcomer, const struct sockaddr_in6 *address)
 {
     static const uint8_t greeting[GREETING] = {
         [0] = 0xff, [9] = 0x7f, [10] = 3, [12] = 'N', [13] = 'U', [14] = 'L', [15] = 'L'};
-    struct connection *connection = place_for(port);
+    struct rp_peer peer;
+    rp_udp_peer_pack(&peer, address);
+    uint64_t host = rp_udp_host(&port->own, &peer);
+    struct connection *connection = rp_zmtp_place(port, host);
     int one = 1;
     if (!connection) {
         port->refused++;
@@ -124,19 +150,49 @@ static void welcome(struct zmtp_port *port, int newcomer)
     connection->socket = newcomer;
     connection->generation++;
     connection->stage = GREETS;
+    connection->host = host;
+    connection->answered = 0;
+    rp_zmtp_used(port, connection);
     port->open++;
     watch(port, connection, EPOLL_CTL_ADD);
     say(port, connection, greeting, sizeof greeting);
 }
 
+static void watch_listener(struct zmtp_port *port, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.u32 = LISTENER};
+    (void)epoll_ctl(port->poll, EPOLL_CTL_MOD, port->listener, &event);
+}
+
 void rp_zmtp_accept(struct zmtp_port *port)
 {
     for (int i = 0; i < ACCEPTS; i++) {
-        int newcomer = accept4(port->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (newcomer < 0) {
+        struct sockaddr_in6 address = {0};
+        socklen_t size = sizeof address;
+        int newcomer = accept4(port->listener, (struct sockaddr *)(void *)&address, &size,
+                               SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (newcomer >= 0) {
+            welcome(port, newcomer, &address);
+        } else if (errno == EAGAIN) {
+            return;
+        } else if (errno != ECONNABORTED && errno != EINTR) {
+            port->not_accepted++; /* the listener stays readable: to look on would be to spin */
+            port->paused = 1;
+            watch_listener(port, 0);
             return;
         }
-        welcome(port, newcomer);
+    }
+}
+
+void rp_zmtp_second(struct zmtp_port *port)
+{
+    uint64_t gone;
+    if (read(port->timer, &gone, sizeof gone) == sizeof gone) {
+        port->seconds += (uint32_t)gone;
+    }
+    if (port->paused) {
+        port->paused = 0;
+        watch_listener(port, EPOLLIN);
     }
 }
 
@@ -218,9 +274,10 @@ static void lend(struct zmtp_port *port, const struct connection *connection,
     packet->data = memcpy(port->receive + (size_t)slot * port->stride, bytes, size);
     packet->size = size;
     packet->token = slot;
-    packet->peer.size = 8;
+    packet->peer.size = 16;
     memcpy(packet->peer.bytes, &index, 4);
     memcpy(packet->peer.bytes + 4, &connection->generation, 4);
+    memcpy(packet->peer.bytes + 8, &connection->host, 8);
 }
 
 uint32_t rp_zmtp_take(struct zmtp_port *port, struct connection *connection,

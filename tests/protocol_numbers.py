@@ -6,7 +6,16 @@ a number in a sentence that no fragment names. "-" is a number that the page its
 example's, a name's, or arithmetic that the test of masses or of a whole conversation follows.
 """
 
-HEADERS = ("wire.h", "status.h", "power.h", "server_state.h", "store.h", "url.h", "client_state.h")
+HEADERS = (
+    "wire.h",
+    "status.h",
+    "power.h",
+    "server_state.h",
+    "store.h",
+    "url.h",
+    "client_state.h",
+    "transport_zmtp.h",
+)
 
 WORD = "sizeof(uint64_t)"
 ANSWER = "RP_ANSWER_BYTES"
@@ -116,4 +125,9 @@ NUMBERS: list[tuple[str, str]] = [
     ("default mtu is [65504]", "RP_MTU_MAX"),
     ("at most [65504] bytes", "RP_MTU_MAX"),
     ("more than [65504] bytes", "RP_MTU_MAX"),
+    (
+        "places for [256] connections, [192] of them",
+        "RP_ZMTP_CONNECTIONS_MAX; RP_ZMTP_OF_A_HOST",
+    ),
+    ("not answered for [60] s", "RP_ZMTP_IDLE_S"),
 ]

@@ -94,11 +94,13 @@ def test_the_limiter_holds_inserts_back_until_something_is_drawn(place):
 
 
 @pytest.mark.parametrize("transport", OUTLIVES_ITS_SERVER)
-def test_a_blocked_writer_learns_that_the_server_is_gone(transport):
-    """Given a writer held back by a server that stops. Expect Timeout, no limiter any more."""
+def test_a_blocked_writer_learns_that_the_server_is_gone(transport, tmp_path):
+    """Given a writer held back by a server that stops without a word, since its region stays.
+    Expect Timeout, no limiter any more."""
     place = Place(transport)
     limiter = SamplesPerInsert(2.0, min_size=4, error_buffer=8.0)
-    with place.pair(plain(limiter=limiter)) as (server, client):
+    region = str(tmp_path / "region")
+    with place.pair(plain(limiter=limiter), region=region) as (server, client):
         client.extend("main", plain_rows(8))
         with pytest.raises(LimiterBlocked):
             client.extend("main", plain_rows(2), timeout=0.1)

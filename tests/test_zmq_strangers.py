@@ -197,6 +197,22 @@ def test_places_are_for_those_who_shake_hands():
             each.close()
 
 
+def test_who_shakes_hands_and_stays_silent_keeps_nobody_out():
+    """Given as many silent connections as there are places, all with a handshake. Expect clients to
+    get in, and to keep their connections while more strangers come."""
+    with PLACE.served(plain()) as server:
+        silent = [introduced(server.address) for _ in range(256)]
+        with Client(server.address) as client, Client(server.address) as other:
+            client.extend("main", plain_rows(10))
+            silent += [introduced(server.address) for _ in range(256)]
+            assert client.size("main") == other.size("main") == 10
+            facts = {fact.name: fact.value for fact in server.stats().facts}
+            assert facts["connections"] == 256 and facts["connections_displaced"] == 258
+            assert server.counters()["sessions"] == 2
+        for each in silent:
+            each.close()
+
+
 def test_junk_behind_a_handshake_harms_nobody():
     """Given random bytes from 200 connections, by one seed. Expect the server to go on."""
     chance = random.Random(11)
