@@ -48,6 +48,22 @@ static void check_fetch(const struct rp_client *client, const struct client_tick
     assert(asked == received + under_way);
 }
 
+/* Each slot's parts follow each other in its own part of the memory. */
+static void check_slots(const struct rp_client *client) {
+    size_t words = CLIENT_DATAGRAMS_MAX / 64;
+    for (uint32_t i = 0; i < client->slots_used; i++) {
+        const struct client_slot *slot = &client->slots[i];
+        const uint8_t *memory = client->slot_memory + i * client->slot_bytes;
+        const uint64_t *holes_end = slot->sample.holes + (client->options.batch_max + 63) / 64;
+        assert((const uint8_t *)slot->fetch.received >= memory);
+        assert(slot->fetch.asked >= slot->fetch.received + words);
+        assert((uint64_t *)(void *)slot->sample.map >= slot->fetch.asked + words);
+        assert((uint32_t *)(void *)slot->sample.holes
+               >= slot->sample.map + client->options.batch_max);
+        assert((const uint8_t *)holes_end <= memory + client->slot_bytes);
+    }
+}
+
 static void check_tickets(const struct rp_client *client) {
     for (uint32_t i = 0; i < client->options.requests_max; i++) {
         const struct client_ticket *ticket = &client->tickets[i];
@@ -140,6 +156,7 @@ static void check_senders(const struct rp_client *client) {
 void rp_client_check(const struct rp_client *client) {
     check_heap(client);
     check_flights(client);
+    check_slots(client);
     check_tickets(client);
     check_updates(client);
     check_senders(client);

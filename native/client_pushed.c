@@ -207,23 +207,20 @@ static uint64_t end_sequence(const struct client_message *message) {
     return end;
 }
 
-/* done_through has passed the message: stored, unless a step was lost since it was answered. */
-static void pass(struct client_writer *writer, struct client_message *message) {
-    uint8_t *at = message->body + sizeof(struct rp_push);
-    for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
-        const struct rp_run *run = rp_client_run_at(at);
-        if (message->runs[i].lost == 0 && run->sequence + run->count <= writer->done_through) {
-            message->runs[i].told = run->count;
-        }
-    }
-}
-
+/* What done_through has passed is stored, unless a step was lost since the message was answered. */
 static void acknowledge_all(struct rp_client *client, struct client_writer *writer,
                             uint16_t index) {
     struct client_message *message = &client->messages[index];
+    int none_lost = message->lost_seen == writer->lost_total;
     uint8_t *at = message->body + sizeof(struct rp_push);
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
-        acknowledge(client, writer, rp_client_run_at(at), &message->runs[i]);
+        const struct rp_run *run = rp_client_run_at(at);
+        struct client_run_state *state = &message->runs[i];
+        if (none_lost && state->lost == 0
+            && run->sequence + run->count <= writer->done_through) {
+            state->told = run->count;
+        }
+        acknowledge(client, writer, run, state);
     }
     if (runs_stored(message)) {
         settle(client, index);
@@ -242,13 +239,12 @@ static void pass_answered(struct rp_client *client, struct client_writer *writer
         if (message->state != MESSAGE_ANSWERED || message->run_count == 0) {
             continue;
         }
-        if (message->lost_seen == writer->lost_total) {
-            pass(writer, message);
-        } else if (!runs_told(message) && end_sequence(message) <= writer->done_through) {
+        if (message->lost_seen != writer->lost_total && !runs_told(message)
+            && end_sequence(message) <= writer->done_through) {
             rp_client_message_state(client, i, MESSAGE_AGAIN);
-            continue;
+        } else {
+            acknowledge_all(client, writer, i);
         }
-        acknowledge_all(client, writer, i);
     }
 }
 

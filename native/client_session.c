@@ -207,7 +207,7 @@ static void opened_now(struct rp_client *client, const struct rp_opened *opened,
     client->cancel_count = 0;
     rp_client_timer_stop(client, &session->handshake);
     rp_client_timer_stop(client, &session->connect);
-    rp_client_timer_set(client, &session->keepalive, client->now_ns + session->keepalive_ns);
+    rp_client_timer_set(client, &session->keepalive, client->now_ns); /* finds when, by itself */
     rp_client_credit_init(client);
     rp_client_messages_begin(client);
 }
