@@ -166,10 +166,12 @@ static void situation_queued(void)
     push(world, &writing, 16, RP_RUN_ITEM);
     world_run(world, 50 * WORLD_MS);
     world->deaf = 1;
-    while (queue(world, world_later(world, 60000)) > 0) {
+    int count;
+    while ((count = queue(world, world_later(world, 60000))) > 0) {
         taken++;
         world_run(world, WORLD_MS);
     }
+    CHECK(count == 0, "no room is no error: %d", count);
     CHECK(taken == options.requests_max * 3 / 4 && rp_client_update_busy(world->client));
     CHECK(queued(world).posted == 8 * taken && queued(world).finished == 0);
     int ticket = rp_client_ping(world->client, world_later(world, 60000));
@@ -177,7 +179,7 @@ static void situation_queued(void)
     world->deaf = 0;
     CHECK(world_wait(world, ticket) == 0);
     while (taken < 1000) {
-        int count = queue(world, world_later(world, 60000));
+        count = queue(world, world_later(world, 60000));
         CHECK(count == 8 || count == 0);
         taken += count > 0;
         world_run(world, WORLD_MS / 10);

@@ -168,6 +168,49 @@ static void situation(struct world *world, const struct wrong *wrong)
     }
 }
 
+/* Lets the first answer of this operation come a second time, under another packet's number. */
+static int repeat(struct world *world, uint8_t op)
+{
+    struct world_port *port = &world->ports[1];
+    struct world_datagram *first = world_find(port, op | RP_ANSWER, 0);
+    if (first == NULL) {
+        return 0;
+    }
+    struct world_datagram *second = &port->queue[port->count++];
+    *second = *first;
+    second->data = malloc(first->size);
+    memcpy(second->data, first->data, first->size);
+    ((struct rp_outer *)(void *)second->data)->packet += 32; /* within the window of what is new */
+    world_reseal(second);
+    return 1;
+}
+
+/* Given an answer that comes twice. Expect the second one to be counted as asked for by nobody, and
+ * to change nothing. */
+static void situation_twice(struct world *world, uint8_t op)
+{
+    static struct asked asked;
+    const uint64_t *counters = rp_client_counters(world->client);
+    uint64_t before = counters[RP_COUNT_drop_unsolicited];
+    int ticket = 0, repeated = 0;
+    if (op == RP_OP_PUSH) {
+        push_one(world);
+    } else {
+        ticket = ask(world, op, &asked);
+    }
+    while (world_turn(world), !has_ended(world, op, ticket) || !repeated) {
+        repeated = repeated || repeat(world, op);
+        world_advance(world, 10 * WORLD_MS);
+    }
+    world_run(world, WORLD_MS);
+    CHECK(counters[RP_COUNT_drop_unsolicited] == before + 1, "operation %u: %" PRIu64, op,
+          counters[RP_COUNT_drop_unsolicited] - before);
+    if (op != RP_OP_PUSH) {
+        CHECK(rp_client_poll(world->client, ticket) == 0);
+        rp_client_take(world->client, ticket);
+    }
+}
+
 int main(void)
 {
     static struct asked asked;
@@ -186,7 +229,13 @@ int main(void)
     for (uint32_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++) {
         situation(world, &wrongs[i]);
     }
+    static const uint8_t ops[] = {RP_OP_TABLE, RP_OP_PING, RP_OP_WRITER, RP_OP_STATS, RP_OP_PUSH,
+                                  RP_OP_SAMPLE, RP_OP_UPDATE, RP_OP_PUBLISH, RP_OP_BLOB};
+    for (uint32_t i = 0; i < sizeof ops; i++) {
+        situation_twice(world, ops[i]);
+    }
     world_close(world);
+    check_group("an answer that comes twice counts once");
     check_group("each wrong answer is dropped, counted, and asked for again");
     return check_done("test_client_malformed");
 }

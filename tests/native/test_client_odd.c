@@ -93,7 +93,46 @@ static int changed(struct world *world, int ticket, const struct change *how, ui
     return status;
 }
 
-/* 1. Given an answer to PUBLISH, BLOB or UPDATE that is cut short, or a blob whose size is not that
+/* The ticket ends well though its first answer is cut by so much; one more drop is counted. */
+static void cut_answer(struct world *world, int ticket, uint8_t op, uint32_t cut)
+{
+    const uint64_t *drops = &rp_client_counters(world->client)[RP_COUNT_drop_size];
+    struct change how = {.op = op, .cut = cut};
+    uint64_t before = *drops, calm;
+    CHECK(changed(world, ticket, &how, &calm) == 0 && *drops == before + 1, "op %u", op);
+}
+
+/* 1. Given an answer to TABLE, WRITER, STATS or RESET that is cut short. Expect it dropped and
+ *    counted, and the caller to have what the next one says. */
+static void situation_cut_small(void)
+{
+    static uint64_t counters[RP_COUNTER_COUNT];
+    struct rp_writer_granted granted = {0};
+    struct rp_table_info again;
+    uint32_t sessions = 0;
+    uint64_t epoch = 0;
+    struct world *world = fresh(11);
+    uint64_t later = world_later(world, 20000);
+    struct rp_client *client = world->client;
+    memset(&again, 0xEE, sizeof again);
+    cut_answer(world, rp_client_table(client, "rows", &again, later), RP_OP_TABLE, 8);
+    CHECK(again.epoch == info.epoch && again.number == ROWS && again.capacity == info.capacity);
+    cut_answer(world, rp_client_writer(client, &info, 1, &granted, later), RP_OP_WRITER, 8);
+    CHECK(granted.epoch == info.epoch && granted.window == SCRIPT_WINDOW);
+    int ticket = rp_client_stats(client, counters, &sessions, later);
+    cut_answer(world, ticket, RP_OP_STATS, 8);
+    ticket = rp_client_stats(client, counters, &sessions, later);
+    uint32_t shown = (WORLD_MTU - RP_ANSWER_BYTES - sizeof(struct rp_stats)) / 8;
+    shown = shown < RP_COUNTER_COUNT ? shown : RP_COUNTER_COUNT;
+    cut_answer(world, ticket, RP_OP_STATS, 8 * shown + 8); /* not even its head is whole */
+    CHECK(sessions == 1 && counters[RP_COUNT_sessions_opened] == 1);
+    cut_answer(world, rp_client_reset(client, ROWS, info.epoch, &epoch, later), RP_OP_RESET, 8);
+    CHECK(epoch != 0 && epoch != info.epoch);
+    world_close(world);
+    check_group("small answers cut short are dropped and asked for again");
+}
+
+/* 2. Given an answer to PUBLISH, BLOB or UPDATE that is cut short, or a blob whose size is not that
  *    of its bytes. Expect one drop counted as a wrong size, and the request to end well. */
 static void situation_cut_short(void)
 {
@@ -480,6 +519,7 @@ int main(void)
     situation_lost_place();
     situation_overtaken();
     situation_late();
+    situation_cut_small();
     situation_cut_short();
     situation_publish();
     situation_room();

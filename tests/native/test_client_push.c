@@ -1,5 +1,6 @@
 /* Goal: what a writer sends, and when: messages that fill, wait for company, are held back, lose
  * their places; and what its caller is told. Situations read "Given ... Expect ...". */
+#include <math.h>
 #include <stddef.h>
 
 #include "client_world.h"
@@ -123,15 +124,19 @@ static void situation_company(void)
  *    more than half, and the window to be kept. */
 static void situation_half(void)
 {
+    enum { WINDOW = 32 }; /* a datagram of the smallest mtu holds more than half of it */
     struct rp_client_options options = world_options();
     options.unacknowledged_max = 1000;
+    options.mtu = RP_MTU_MIN;
+    tables[1].window = WINDOW;
+    tables[1].capacity = 2 * SCRIPT_CAPACITY;
     struct world *world = fresh(2, &options);
     uint32_t posted = 0, seen = 0;
     world->deaf = 1;
     for (uint32_t i = 0; i < 5; i++) {
-        posted += (uint32_t)push(world, 0, posted, i == 4 ? 20 : 5, 0);
+        posted += (uint32_t)push(world, 0, posted, i == 4 ? 30 : 10, 0);
     }
-    CHECK(posted == 40);
+    CHECK(posted == 70);
     rp_client_flush(world->client, ROWS);
     world_client_turn(world);
     for (uint32_t i = 0; i < world->ports[0].count; i++) {
@@ -140,14 +145,15 @@ static void situation_half(void)
         for (uint32_t k = 0; k < push_at(datagram)->run_count; k++) {
             steps += run_at(datagram, k)->count;
         }
-        CHECK(steps <= SCRIPT_WINDOW / 2, "%u steps in a message", steps);
+        CHECK(steps <= WINDOW / 2, "%u steps in a message", steps);
         seen += steps;
     }
-    CHECK(seen == SCRIPT_WINDOW, "%u of a window", seen);
+    CHECK(seen == WINDOW, "%u of a window", seen);
     world->deaf = 0;
     settle(world);
-    CHECK(state_of(world).steps_stored == 40);
+    CHECK(state_of(world).steps_stored == 70);
     world_close(world);
+    defaults();
     check_group("2 no message of more than half the window");
 }
 
@@ -379,6 +385,85 @@ static void situation_lost_behind(void)
     check_group("7 what was stored is acknowledged before the rest is sent again");
 }
 
+/* 8. Given a message that was answered but waits for one before it, and an answer to that one
+ *    which tells that all is done and that a place was lost: whose, it does not say. Expect the
+ *    message to be sent again at once, not when its time is out. */
+static void situation_lost_somewhere(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(8, &options);
+    CHECK(push(world, 0, 0, 3, ITEMS) == 3);
+    rp_client_flush(world->client, ROWS);
+    world_client_turn(world);
+    world_lose(world, RP_OP_PUSH);
+    CHECK(push(world, 0, 3, 4, ITEMS) == 4);
+    rp_client_flush(world->client, ROWS);
+    tell(world, 0, 0, 0);
+    while (world_asked(world, RP_OP_PUSH) == 0) {
+        world_advance(world, WORLD_MS);
+        world_client_turn(world);
+    }
+    struct world_datagram *answer;
+    while (world_turn(world),
+           (answer = world_find(&world->ports[1], RP_OP_PUSH | RP_ANSWER, 0)) == NULL) {
+        world_advance(world, WORLD_MS / 100);
+    }
+    struct rp_pushed *head = (void *)(answer->data + RP_ANSWER_BYTES);
+    CHECK(head->done_through == 7 && head->lost_total == 0 && head->run_count == 1);
+    head->lost_total = 1;
+    world_reseal(answer);
+    while (state_of(world).steps_stored == 0) {
+        CHECK(world_asked(world, RP_OP_PUSH) == 0);
+        world_advance(world, WORLD_MS / 100);
+        world_client_turn(world);
+    }
+    CHECK(state_of(world).steps_stored == 3 && world_asked(world, RP_OP_PUSH) == 1);
+    run_check(run_at(world_find(&world->ports[0], RP_OP_PUSH, 0), 0), 0, 3, 4);
+    settle(world);
+    CHECK(state_of(world).steps_stored == 7 && state_of(world).steps_resent == 0);
+    world_close(world);
+    check_group("8 where a place was lost somewhere, what is done is asked for again");
+}
+
+/* 9. Given arguments that cannot be. Expect each refused, and nothing taken of them. */
+static void situation_arguments(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(9, &options);
+    struct rp_client *client = world->client;
+    static const uint64_t rows[4];
+    static const double bad[][2] = {{1, -1}, {1, INFINITY}, {NAN, 1}};
+    const uint8_t *steps = (const uint8_t *)rows;
+    for (uint32_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        double one = bad[i][i < 2];
+        CHECK(rp_client_push(client, ROWS, 0, steps, 2, ITEMS, bad[i]) == -RP_BAD_PRIORITY);
+        CHECK(rp_client_push(client, ROWS, 0, steps, 1, ITEMS, &one) == -RP_BAD_PRIORITY);
+    }
+    static const struct {
+        uint32_t count, flags;
+    } wrong[] = {{0, 0}, {1, RP_RUN_FLAGS + 1}, {1, RP_RUN_ITEM | RP_RUN_END}, {1, RP_RUN_PRIORITY},
+                 {1u << 31, 0}};
+    for (uint32_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        CHECK(rp_client_push(client, ROWS, 0, steps, wrong[i].count, wrong[i].flags, bad[0])
+              == -RP_BAD_ARGUMENT, "case %u", i);
+    }
+    CHECK(rp_client_push(client, ROWS, 0, steps, 1, ITEMS, NULL) == -RP_BAD_ARGUMENT);
+    CHECK(rp_client_push(client, ROWS, 2, steps, 1, 0, NULL) == -RP_BAD_STREAM);
+    CHECK(rp_client_push(client, 0, 0, steps, 1, 0, NULL) == -RP_NOT_A_WRITER);
+    CHECK(rp_client_create(client, ROWS, 0, 0, 1.0, 0) == -RP_BAD_ARGUMENT, "no step yet");
+    CHECK(push(world, 0, 0, 1, 0) == 1);
+    CHECK(rp_client_create(client, ROWS, 0, 0, -1.0, 0) == -RP_BAD_PRIORITY);
+    CHECK(rp_client_create(client, ROWS, 0, 0, 1.0, RP_CREATE_FLAGS + 1) == -RP_BAD_ARGUMENT);
+    CHECK(rp_client_create(client, ROWS, 2, 0, 1.0, 0) == -RP_BAD_STREAM);
+    CHECK(rp_client_create(client, 0, 0, 0, 1.0, 0) == -RP_NOT_A_WRITER);
+    CHECK(rp_client_create(client, ROWS, 0, 0, -1.0, RP_CREATE_MAXIMUM) == 0);
+    settle(world);
+    CHECK(state_of(world).steps_posted == 1 && state_of(world).items_posted == 1);
+    CHECK(state_of(world).steps_stored == 1 && state_of(world).items_created == 1);
+    world_close(world);
+    check_group("9 arguments that cannot be");
+}
+
 int main(void)
 {
     defaults();
@@ -389,5 +474,7 @@ int main(void)
     situation_blocked();
     situation_lost();
     situation_lost_behind();
+    situation_lost_somewhere();
+    situation_arguments();
     return check_done("test_client_push");
 }

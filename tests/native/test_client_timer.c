@@ -247,6 +247,27 @@ static void situation_keep_alive(void)
     check_group("5 kept alive in time");
 }
 
+/* 6. Given a path of 100 ms, many datagrams on it at any time, each sent at another moment. Expect
+ *    every round trip to be measured from the sending of its own datagram: none is shorter. */
+static void situation_measured(void)
+{
+    struct world *world = fresh(6, 50 * WORLD_MS);
+    writer_open(world);
+    push(world, 64 * 100);
+    settle(world);
+    for (uint32_t i = 0; i < 1000; i++) {
+        push(world, 1);
+        world_run(world, WORLD_MS);
+        uint64_t least = world->client->credit.least_ns;
+        CHECK(least == 0 || least >= 100 * WORLD_MS, "%" PRIu64, least);
+    }
+    CHECK(world->client->credit.srtt_ns < 102 * WORLD_MS, "%" PRIu64,
+          world->client->credit.srtt_ns);
+    CHECK(world->client->credit.in_flight > 32, "%u", world->client->credit.in_flight);
+    world_close(world);
+    check_group("6 each round trip is measured from its own sending");
+}
+
 int main(void)
 {
     situation_path(1, 1);
@@ -262,5 +283,6 @@ int main(void)
     situation_lapse(5, 0);
     check_group("4 credit lapses here first");
     situation_keep_alive();
+    situation_measured();
     return check_done("test_client_timer");
 }

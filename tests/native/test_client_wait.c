@@ -101,10 +101,29 @@ static void situation_in_a_row(void)
     check_group("3 samples that wait in a row go on in a row");
 }
 
+/* 4. Given a sample that waits, and a smaller one that waits behind it, and the first one given up.
+ *    Expect the second served at once, not when it would ask again. */
+static void situation_next(void)
+{
+    struct world *world = five_items(4);
+    int first = post(world, 6, world_later(world, 60000));
+    world_run(world, 20 * WORLD_MS);
+    int second = post(world, 5, world_later(world, 60000));
+    world_run(world, 20 * WORLD_MS);
+    CHECK(rp_client_poll(world->client, first) == RP_PENDING);
+    CHECK(rp_client_poll(world->client, second) == RP_PENDING);
+    rp_client_take(world->client, first);
+    world_run(world, 20 * WORLD_MS);
+    CHECK(rp_client_poll(world->client, second) == 0);
+    world_close(world);
+    check_group("4 who waits behind a sample that is given up goes on at once");
+}
+
 int main(void)
 {
     situation_given_up();
     situation_lost();
     situation_in_a_row();
+    situation_next();
     return check_done("test_client_wait");
 }

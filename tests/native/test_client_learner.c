@@ -1,0 +1,297 @@
+/* Goal: what a learner asks for: batches larger than one train, keys, updates that nobody waits for
+ * any more. Situations read "Given ... Expect ...". */
+#include <stddef.h>
+
+#include "client_world.h"
+
+enum { ROWS = 1, ITEM = 16, BATCH = 256, STORED = 40 };
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+static struct rp_table_info info;
+static uint64_t values[2 * BATCH], keys[2 * BATCH], masses[BATCH];
+static const struct rp_landing_column column = {(uint8_t *)values, ITEM, 0, ITEM};
+static const struct rp_landing landing = {.columns = &column,
+                                          .column_count = 1,
+                                          .item_bytes = ITEM,
+                                          .keys = keys,
+                                          .masses = masses};
+
+/* A world with rows 1..STORED, their priorities their numbers. */
+static struct world *fresh(uint64_t seed, const struct rp_client_options *options)
+{
+    static struct rp_writer_granted granted;
+    struct rp_push_state state = {0};
+    script_tables(tables);
+    tables[1].samples_per_insert = 0;
+    config = script_config(tables);
+    config.batch_max = BATCH;
+    struct world *world = world_open(&config, seed);
+    world_client(world, options);
+    world_connect(world);
+    int ticket = rp_client_table(world->client, "rows", &info, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    ticket = rp_client_writer(world->client, &info, 1, &granted, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    while (state.steps_stored < STORED) {
+        uint64_t row[2] = {state.steps_posted + 1, 7 * (state.steps_posted + 1)};
+        double priority = (double)row[0];
+        if (row[0] <= STORED) {
+            (void)rp_client_push(world->client, ROWS, 0, (const uint8_t *)row, 1,
+                                 RP_RUN_ITEM | RP_RUN_PRIORITY, &priority);
+        }
+        rp_client_flush(world->client, ROWS);
+        world_step(world, WORLD_MS);
+        rp_client_push_state(world->client, ROWS, &state);
+    }
+    return world;
+}
+
+static int sample(struct world *world, uint32_t count, uint8_t mode)
+{
+    struct rp_sample request = {.count = count, .mode = mode};
+    return rp_client_sample(world->client, ROWS, &request, keys, &landing,
+                            world_later(world, 5000));
+}
+
+static void batch_check(uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        CHECK(values[2 * i] >= 1 && values[2 * i] <= STORED, "item %u", i);
+        CHECK(values[2 * i + 1] == 7 * values[2 * i], "item %u", i);
+        CHECK((masses[i] + (1 << 25)) >> 26 == values[2 * i], "item %u", i);
+    }
+}
+
+/* 1. Given a client that can receive few datagrams at once, and batches of many. Expect never more
+ *    of them on their way than that, and the whole batch in so many round trips, none lost. */
+static void situation_pulled(uint32_t budget)
+{
+    struct rp_client_options options = world_options();
+    options.receive_budget = budget;
+    options.retry_us_min = 50000;
+    struct world *world = fresh(1, &options);
+    for (uint32_t round = 0; round < 3; round++) {
+        uint64_t begin = world->now_ns;
+        uint32_t most = 0, now;
+        int ticket = sample(world, BATCH, RP_SAMPLE_INDEPENDENT);
+        while (world_turn(world), rp_client_poll(world->client, ticket) == RP_PENDING) {
+            now = 0;
+            for (uint32_t i = 0; i < world->ports[1].count; i++) {
+                now += world_message(&world->ports[1].queue[i])->op == (RP_OP_SAMPLE | RP_ANSWER);
+            }
+            most = now > most ? now : most;
+            CHECK(world->now_ns < begin + 1000 * WORLD_MS, "the rest is never asked for");
+            world_advance(world, WORLD_MS);
+        }
+        CHECK(rp_client_poll(world->client, ticket) == 0);
+        rp_client_take(world->client, ticket);
+        batch_check(BATCH);
+        CHECK(most == budget, "%u of %u at once", most, budget);
+        CHECK(world->now_ns - begin < 2 * WORLD_MS, "%" PRIu64, world->now_ns - begin);
+    }
+    CHECK(rp_client_counters(world->client)[RP_COUNT_retransmissions] == 0);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_losses_seen] == 0);
+    world_close(world);
+}
+
+/* 2. Given a batch of more datagrams than a client keeps account of. Expect it refused before
+ *    anything is asked for, and the next one to land. */
+static void situation_too_large(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(2, &options);
+    struct rp_landing huge = {.item_bytes = 1 << 23};
+    struct rp_sample request = {.count = BATCH};
+    int ticket = rp_client_sample(world->client, ROWS, &request, NULL, &huge,
+                                  world_later(world, 5000));
+    uint64_t sent = world->ports[1].sent;
+    CHECK(world_wait(world, ticket) == -RP_BATCH_TOO_LARGE && world->ports[1].sent == sent);
+    CHECK(world_wait(world, sample(world, BATCH, RP_SAMPLE_INDEPENDENT)) == 0);
+    batch_check(BATCH);
+    world_close(world);
+    check_group("2 a batch that is too large");
+}
+
+/* 3. Given as many keys as fit one datagram, one more, and twice as many and one. Expect one, two
+ *    and three requests, and each key's item at its place. */
+static void situation_keys(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(3, &options);
+    uint32_t most = (WORLD_MTU - RP_HEADER_BYTES - sizeof(struct rp_sample)) / 8;
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t count = i == 0 ? most : i == 1 ? most + 1 : BATCH;
+        uint64_t sent = world->ports[1].sent;
+        for (uint32_t k = 0; k < count; k++) {
+            keys[k] = info.capacity + k % STORED;
+        }
+        CHECK(world_wait(world, sample(world, count, RP_SAMPLE_KEYS)) == 0);
+        CHECK(world->ports[1].sent == sent + (i == 0 ? 1 : 2), "%u keys: %" PRIu64 " requests",
+              count, world->ports[1].sent - sent);
+        batch_check(count);
+        for (uint32_t k = 0; k < count; k++) {
+            CHECK(values[2 * k] == 1 + k % STORED, "key %u", k);
+        }
+    }
+    world_close(world);
+    check_group("3 as many keys as a datagram holds");
+}
+
+/* 4. Given a datagram that holds heads of items only, whose last byte is that of the heads, and
+ *    that tells of a hole. Expect it dropped and counted, and the batch to land. */
+static void situation_hole_before(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(4, &options);
+    uint32_t payload = rp_batch_payload(WORLD_MTU, ITEM), index = 3, changed = 0;
+    uint32_t count =
+        (index * payload - (uint32_t)sizeof(struct rp_batch)) / sizeof(struct rp_batch_item);
+    CHECK(sizeof(struct rp_batch) + count * sizeof(struct rp_batch_item) == index * payload);
+    int ticket = sample(world, count, RP_SAMPLE_INDEPENDENT);
+    while (world_turn(world), rp_client_poll(world->client, ticket) == RP_PENDING) {
+        struct world_port *port = &world->ports[1];
+        for (uint32_t i = 0; i < port->count && !changed; i++) {
+            struct rp_batch_datagram *head = (void *)(port->queue[i].data + RP_ANSWER_BYTES);
+            if (world_message(&port->queue[i])->op == (RP_OP_SAMPLE | RP_ANSWER)
+                && head->datagram == index - 1) {
+                ((uint8_t *)(head + 1))[0] = 1;
+                world_reseal(&port->queue[i]);
+                changed = 1;
+            }
+        }
+        world_advance(world, WORLD_MS);
+    }
+    CHECK(changed && rp_client_poll(world->client, ticket) == 0);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_drop_reserved] == 1);
+    batch_check(count);
+    world_close(world);
+    check_group("4 a hole where no item is");
+}
+
+/* 5. Given an update that its caller drops while it is under way, and another one in its place.
+ *    Expect the first to be applied, and to touch neither its caller's memory nor the second. */
+static void situation_dropped(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(5, &options);
+    struct rp_updated first = {99, 99, 99, 99}, second = {99, 99, 99, 99};
+    double priorities[3] = {5, 5, 5};
+    uint64_t some[3] = {info.capacity, info.capacity + 1, info.capacity + 2};
+    int ticket = rp_client_update(world->client, ROWS, info.epoch, some, priorities, 3, &first,
+                                  world_later(world, 5000));
+    world_client_turn(world);
+    CHECK(world_asked(world, RP_OP_UPDATE) == 1);
+    rp_client_take(world->client, ticket);
+    ticket = rp_client_update(world->client, ROWS, info.epoch, some, priorities, 1, &second,
+                              world_later(world, 5000));
+    world_turn(world);
+    world_advance(world, WORLD_MS);
+    CHECK(world_wait(world, ticket) == 0);
+    CHECK(second.applied == 1 && second.stale == 0 && second.unknown == 0 && second.reserved == 0,
+          "%u applied", second.applied);
+    CHECK(first.applied == 99 && first.stale == 99 && first.unknown == 99);
+    CHECK(rp_server_counters(world->server)[RP_COUNT_priorities_applied] == 4);
+    CHECK(rp_client_update_room(world->client) == 4 * options.batch_max);
+    world_close(world);
+    check_group("5 an update that its caller dropped");
+}
+
+/* Runs until answers to all these updates are on their way; the first one. */
+static struct world_datagram *updates_answered(struct world *world, uint32_t count)
+{
+    for (uint32_t i = 0; i < 1000; i++) {
+        struct world_port *port = &world->ports[1];
+        uint32_t seen = 0;
+        rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+        for (uint32_t k = 0; k < port->count; k++) {
+            seen += world_message(&port->queue[k])->op == (RP_OP_UPDATE | RP_ANSWER);
+        }
+        if (seen == count) {
+            return world_find(port, RP_OP_UPDATE | RP_ANSWER, 0);
+        }
+        world->now_ns += 1000;
+    }
+    CHECK(0, "they are not answered");
+    return NULL;
+}
+
+/* 7. Given two updates under way, the first one's answer late, the second one's twice. Expect the
+ *    copy dropped and counted, and each update to end with its own answer. */
+static void situation_reordered(void)
+{
+    struct rp_client_options options = world_options();
+    options.retry_us_min = 50000;
+    struct world *world = fresh(7, &options);
+    struct rp_updated results[2];
+    double priority = 3;
+    int tickets[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        uint64_t key = info.capacity + i;
+        tickets[i] = rp_client_update(world->client, ROWS, info.epoch, &key, &priority, 1,
+                                      &results[i], world_later(world, 5000));
+    }
+    world_client_turn(world);
+    struct world_datagram *first = updates_answered(world, 2);
+    struct world_port *port = &world->ports[1];
+    struct world_datagram *copy = &port->queue[port->count++];
+    *copy = *world_find(port, RP_OP_UPDATE | RP_ANSWER, (uint32_t)(first - port->queue) + 1);
+    uint8_t *bytes = malloc(copy->size);
+    memcpy(bytes, copy->data, copy->size);
+    copy->data = bytes;
+    ((struct rp_outer *)(void *)copy->data)->packet += 32;
+    world_reseal(copy);
+    first->due_ns += 10 * WORLD_MS;
+    world_run(world, 5 * WORLD_MS);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_drop_unsolicited] == 1);
+    CHECK(rp_client_poll(world->client, tickets[0]) == RP_PENDING);
+    CHECK(rp_client_poll(world->client, tickets[1]) == 0 && results[1].applied == 1);
+    CHECK(world_wait(world, tickets[0]) == 0 && results[0].applied == 1);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_retransmissions] == 0);
+    world_close(world);
+    check_group("7 updates answered out of order, and twice");
+}
+
+/* 6. Given weights of many datagrams, and a client that can receive few at once. Expect them whole,
+ *    and no datagram asked for twice. */
+static void situation_weights(void)
+{
+    static uint8_t weights[19999], back[19999];
+    struct rp_client_options options = world_options();
+    uint64_t version = 0, size = 0;
+    options.receive_budget = 4;
+    options.retry_us_min = 50000;
+    struct world *world = fresh(6, &options);
+    for (uint32_t i = 0; i < sizeof weights; i++) {
+        weights[i] = (uint8_t)(i * i / 5);
+    }
+    int ticket = rp_client_publish(world->client, weights, sizeof weights, &version,
+                                   world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0 && version == 1);
+    uint64_t begin = world->now_ns, received = world->ports[1].received;
+    ticket = rp_client_blob(world->client, RP_BLOB_WEIGHTS, 0, 0, back, sizeof back, &size,
+                            &version, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0 && size == sizeof back && version == 1);
+    CHECK(memcmp(weights, back, sizeof back) == 0 && world->now_ns - begin < 2 * WORLD_MS);
+    uint32_t payload = rp_blob_payload(WORLD_MTU);
+    CHECK(world->ports[1].received - received == (sizeof back + payload - 1) / payload);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_retransmissions] == 0);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_drop_unsolicited] == 0);
+    world_close(world);
+    check_group("6 weights of many datagrams");
+}
+
+int main(void)
+{
+    situation_pulled(1);
+    situation_pulled(2);
+    situation_pulled(6);
+    check_group("1 batches of many datagrams for a client that can take few");
+    situation_too_large();
+    situation_keys();
+    situation_hole_before();
+    situation_dropped();
+    situation_weights();
+    situation_reordered();
+    return check_done("test_client_learner");
+}
