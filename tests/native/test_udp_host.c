@@ -60,13 +60,13 @@ static void check_unknowing(void)
         {"::1", 1}, {"::2", 0}, {"::", 0}, {"::101", 0}, {"100::1", 0}, {"1::1", 0},
         {"::ffff:127.0.0.1", 1}, {"::ffff:128.0.0.1", 0}, {"::ffff:126.255.255.255", 0},
     };
-    static struct rp_udp_port port;
+    static const struct rp_udp_own nothing;
     for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
         struct sockaddr_in6 address = {.sin6_family = AF_INET6};
         struct rp_peer peer;
         CHECK(inet_pton(AF_INET6, addresses[i].text, &address.sin6_addr) == 1);
         rp_udp_peer_pack(&peer, &address);
-        CHECK((rp_udp_host((struct rp_port *)(void *)&port, &peer) == 0) == addresses[i].own, "%s",
+        CHECK((rp_udp_host(&nothing, &peer) == 0) == addresses[i].own, "%s",
               addresses[i].text);
         CHECK(rp_udp_is_loopback(&address) == addresses[i].own, "%s", addresses[i].text);
     }
