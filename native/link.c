@@ -101,13 +101,13 @@ static uint32_t turn_both(struct rp_link *link)
 
 /* What was posted leaves. A look at the port in vain costs as much as a send, so it waits for its
  * time; a caller that posts and never waits still hears its answers and repeats what was lost. */
-static uint32_t link_send(struct rp_link *link)
+static uint32_t link_send(struct rp_link *link, int looks)
 {
     uint64_t now = rp_link_now(link);
     if (link->passive) {
         return turn_both(link);
     }
-    if (now - link->looked_ns >= LOOK_NS) {
+    if (looks && now - link->looked_ns >= LOOK_NS) {
         return link_turn(link);
     }
     uint32_t sent = rp_client_send(link->client, link->port, now);
@@ -117,16 +117,26 @@ static uint32_t link_send(struct rp_link *link)
     return sent;
 }
 
-void rp_link_posted(struct rp_link *link)
+static void posted(struct rp_link *link, int looks)
 {
     if (link->driven && !link->asleep_until) {
         return;
     }
-    uint32_t moved = link_send(link);
+    uint32_t moved = link_send(link, looks);
     if (link->driven && (rp_client_deadline(link->client) < link->asleep_until
                          || (moved && (link->passive || !link->pumped)))) {
         rp_port_transport(link->port)->wake(link->port);
     }
+}
+
+void rp_link_posted(struct rp_link *link)
+{
+    posted(link, 1);
+}
+
+void rp_link_posted_to_wait(struct rp_link *link)
+{
+    posted(link, 0);
 }
 
 /* The driver, inside the gate, after a turn that moved nothing: leaves it and sleeps until
@@ -152,10 +162,27 @@ struct wait_state {
     int leads;
 };
 
+/* A driver's first step: a look at once would be in vain where answers have not come so soon. */
+static void sleep_first(struct rp_link *link, struct wait_state *state)
+{
+    uint64_t now = rp_link_now(link);
+    if (rp_client_deadline(link->client) > now) {
+        state->idle_since = now;
+        sleep_outside(link, now, state->start + state->timeout);
+    }
+}
+
 /* A driver's step, inside the gate. */
 static void lead(struct rp_link *link, struct wait_state *state)
 {
+    int sleeps = !link->passive && !link->options.busy_poll && !rp_spin_pays(&link->spin);
+    if (sleeps && !state->idle_since) {
+        sleep_first(link, state);
+    }
     if (link_turn(link)) {
+        if (state->idle_since) {
+            rp_spin_learn(&link->spin, link->looked_ns - state->idle_since);
+        }
         state->idle_since = 0;
         rp_gate_yield(&link->gate);
         return;
@@ -170,7 +197,7 @@ static void lead(struct rp_link *link, struct wait_state *state)
     }
     uint64_t now = rp_link_now(link);
     state->idle_since = state->idle_since ? state->idle_since : now;
-    if (!link->passive && now - state->idle_since < link->spin_ns) {
+    if (!link->passive && !sleeps && now - state->idle_since < link->spin.for_ns) {
         rp_gate_yield(&link->gate);
         rp_pump_relax();
     } else {
@@ -187,7 +214,7 @@ static void follow(struct rp_link *link, struct wait_state *state)
     uint64_t left = passed < state->timeout ? state->timeout - passed : 0;
     struct timespec time = {.tv_sec = (time_t)(left / 1000000000u),
                             .tv_nsec = (long)(left % 1000000000u)};
-    uint64_t spin = link->spin_ns < left ? link->spin_ns : left;
+    uint64_t spin = link->spin.for_ns < left ? link->spin.for_ns : left;
     rp_gate_step_out(&link->gate);
     while (atomic_load(&link->progress) == seen && rp_clock_ns() - begin < spin) {
         rp_pump_relax();
@@ -293,7 +320,7 @@ int rp_link_start_pump(struct rp_link *link)
 {
     const struct rp_link_options *options = &link->options;
     struct rp_pump_job job = {.turn = pump_turn, .sleep = pump_sleep, .wake = pump_wake,
-                              .owner = link, .spin_ns = link->spin_ns,
+                              .owner = link, .spin_ns = link->spin.for_ns,
                               .busy_poll = options->busy_poll && !link->passive
                                            && has_core_to_spin(),
                               .core = options->core};
@@ -441,7 +468,7 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
     int status = rp_port_open(&link->port, url, &wanted, &server, NULL, error);
     if (!status) {
         link->passive = rp_loopback_is(link->port);
-        link->spin_ns =
+        link->spin.for_ns =
             link->passive ? 0 : 1000u * (uint64_t)or_default(options->spin_us, SPIN_US_DEFAULT);
         status = open_client(link, &server, error);
     }

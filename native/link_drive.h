@@ -20,7 +20,7 @@ struct rp_link {
     _Atomic uint32_t followers; /* threads that sleep on it */
     struct rp_pump pump;
     struct rp_link_options options;
-    uint64_t spin_ns;
+    struct rp_spin spin;
     int passive; /* loopback: waiting is the server's turn, spinning would be in vain */
     int timed;   /* by a virtual clock */
     int gone;    /* the server was in this process and has closed: nothing is waited for any more */
@@ -41,5 +41,7 @@ uint64_t rp_link_deadline(struct rp_link *link, uint64_t timeout_ns);
 /* Inside the gate, after a post: what was posted leaves now, unless a driver that is awake is about
  * to see to it. */
 void rp_link_posted(struct rp_link *link);
+/* The same for a caller that goes on waiting: it looks for answers there, so not here. */
+void rp_link_posted_to_wait(struct rp_link *link);
 
 #endif

@@ -33,7 +33,7 @@ static int try_draw(struct rp_link *link, void *argument)
             return ticket == -RP_FULL ? RP_PENDING : ticket;
         }
         place->ticket = ticket;
-        rp_link_posted(link);
+        rp_link_posted_to_wait(link);
     }
     int status = rp_client_poll(link->client, place->ticket);
     if (status != RP_PENDING) {
@@ -84,7 +84,7 @@ static int set_some(struct rp_link *link, const struct set *set)
         return ticket == -RP_FULL ? RP_PENDING : ticket;
     }
     setting->ticket = ticket;
-    rp_link_posted(link);
+    rp_link_posted_to_wait(link);
     return 0;
 }
 

@@ -22,9 +22,13 @@ static void *run(void *argument)
 {
     struct rp_pump *pump = argument;
     const struct rp_pump_job *job = &pump->job;
+    struct rp_spin spin = {.for_ns = job->spin_ns};
     uint64_t idle_since = 0; /* 0: the last turn moved something */
     while (!pump->stop) {
         if (job->turn(job->owner)) {
+            if (idle_since) {
+                rp_spin_learn(&spin, rp_clock_ns() - idle_since);
+            }
             idle_since = 0;
             continue;
         }
@@ -34,7 +38,7 @@ static void *run(void *argument)
         }
         uint64_t now = rp_clock_ns();
         idle_since = idle_since ? idle_since : now;
-        if (now - idle_since < job->spin_ns) {
+        if (rp_spin_pays(&spin) && now - idle_since < spin.for_ns) {
             rp_pump_relax();
         } else {
             job->sleep(job->owner);

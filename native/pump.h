@@ -37,6 +37,26 @@ void rp_pump_stop(struct rp_pump *pump);
 /* Returns when nobody is stopping it any more. */
 void rp_pump_await(struct rp_pump *pump);
 
+enum { RP_SPIN_LATE = 4, RP_SPIN_AGAIN = 16 };
+
+/* What the waits so far say of the next one: how many in a row ended later than one spins. */
+struct rp_spin {
+    uint64_t for_ns; /* how long one looks again and again before one sleeps */
+    uint32_t late;
+};
+
+/* Whether spinning is likely to meet what is waited for. After RP_SPIN_LATE late ones it is not and
+ * would only keep the core from whoever is to answer; each RP_SPIN_AGAINth wait tries it again. */
+static inline int rp_spin_pays(const struct rp_spin *spin)
+{
+    return spin->late < RP_SPIN_LATE || spin->late % RP_SPIN_AGAIN == 0;
+}
+
+static inline void rp_spin_learn(struct rp_spin *spin, uint64_t waited_ns)
+{
+    spin->late = waited_ns < spin->for_ns ? 0 : spin->late + 1;
+}
+
 /* What a loop that spins says to its core. */
 static inline void rp_pump_relax(void)
 {

@@ -337,7 +337,7 @@ static void check_pump_turns(void)
     check_group("a pump's turn says what moved");
 }
 
-static struct rp_transport counted; /* a port's transport, its wakes counted */
+static struct rp_transport counted; /* a port's transport, some of its calls counted */
 static _Atomic uint32_t wakes;
 static void (*wake_before)(struct rp_port *port);
 
@@ -369,6 +369,58 @@ static void check_loopback_pump(void)
     CHECK(rp_link_stop_pump(ours) == 0);
     close_both();
     check_group("loopback: a post wakes the pump");
+}
+
+/* ---- spinning ---- */
+
+static uint32_t looks, sleeps;
+static uint32_t (*look_before)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
+static int (*sleep_before)(struct rp_port *port, uint64_t timeout_ns);
+
+static uint32_t count_look(struct rp_port *port, struct rp_packet *packets, uint32_t count)
+{
+    looks++;
+    return look_before(port, packets, count);
+}
+
+static int count_sleep(struct rp_port *port, uint64_t timeout_ns)
+{
+    sleeps++;
+    return sleep_before(port, timeout_ns);
+}
+
+static int ping(uint64_t timeout_ns)
+{
+    int ticket = rp_link_ping(ours, timeout_ns), status = RP_PENDING;
+    while (status == RP_PENDING) {
+        status = rp_link_wait(ours, ticket, RP_SLICE_NS, NULL);
+    }
+    return status;
+}
+
+/* Given a server that stands still, so that all that moves comes later than a wait spins. Expect
+ * waits that sleep at once, a look for each sleep; and given an answer in time, that they spin. */
+static void check_late_answers(void)
+{
+    open_both("udp://127.0.0.1:0");
+    CHECK(rp_service_stop(service) == 0);
+    CHECK(ping(100000000) == -RP_TIMEOUT);
+    CHECK(ours->spin.late >= RP_SPIN_LATE, "%u late", ours->spin.late);
+    ours->spin.late = RP_SPIN_LATE; /* none of the next ones tries again */
+    counted = *rp_port_transport(ours->port);
+    look_before = counted.rx_burst;
+    sleep_before = counted.wait;
+    counted.rx_burst = count_look;
+    counted.wait = count_sleep;
+    rp_port_base(ours->port)->transport = &counted;
+    CHECK(ping(30000000) == -RP_TIMEOUT);
+    CHECK(sleeps > 0 && looks <= sleeps + 2, "%u looks, %u sleeps", looks, sleeps);
+    ours->spin.for_ns = DRIVE_TIMEOUT_NS;
+    CHECK(rp_service_start(service) == 0);
+    CHECK(ping(DRIVE_TIMEOUT_NS) == 0);
+    CHECK(ours->spin.late == 0, "%u late", ours->spin.late);
+    close_both();
+    check_group("answers that come late are slept for at once");
 }
 
 /* ---- opening ---- */
@@ -420,6 +472,7 @@ int main(void)
     check_turns();
     check_pump_turns();
     check_loopback_pump();
+    check_late_answers();
     check_opening();
     return check_done("test_link");
 }
