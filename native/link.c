@@ -94,7 +94,7 @@ static uint32_t turn_both(struct rp_link *link)
 {
     uint32_t moved = link_turn(link);
     if (moved && rp_loopback_turn(link->port)) {
-        moved += link_turn(link);
+        link_turn(link);
     }
     return moved;
 }

@@ -93,21 +93,25 @@ static void lay_out(struct rp_tree *t, uint64_t *leaf, void *nodes)
     assert(t->top < RP_TREE_LEVELS_MAX);
 }
 
+/* One group's running sums. An entry that pads the last group stands for nothing and repeats its
+ * sum. */
+static void sum_group(struct rp_tree *t, uint32_t level, size_t first, size_t groups)
+{
+    uint64_t mass = 0;
+    uint32_t count = 0;
+    for (size_t j = first; j < first + RP_TREE_FANOUT; j++) {
+        t->mass[level][j] = mass += j < groups ? group_mass(t, level - 1, j) : 0;
+        t->count[level][j] = count += j < groups ? group_count(t, level - 1, j) : 0;
+    }
+}
+
 /* Derive the levels from `level` on out of the one below it, and the total out of the topmost. */
 static void build(struct rp_tree *t, uint32_t level)
 {
     for (; level <= t->top; level++) {
         size_t groups = group_total(t, level - 1);
-        uint64_t mass = 0;
-        uint32_t count = 0;
-        for (size_t j = 0; j < padded(groups); j++) {
-            if (j % RP_TREE_FANOUT == 0) {
-                mass = 0;
-                count = 0;
-            }
-            /* An entry that pads the last group stands for nothing and repeats its sum. */
-            t->mass[level][j] = mass += j < groups ? group_mass(t, level - 1, j) : 0;
-            t->count[level][j] = count += j < groups ? group_count(t, level - 1, j) : 0;
+        for (size_t first = 0; first < groups; first += RP_TREE_FANOUT) {
+            sum_group(t, level, first, groups);
         }
     }
     t->total = group_mass(t, t->top, 0);
