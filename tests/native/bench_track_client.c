@@ -1,15 +1,12 @@
-/* bench_track_client.c: one operation of the client, a fixed number of times, for
- * `make bench-track`; the same words as bench_track.c.
- *
- *     bench_track_client ROW [rounds, default 20]
+/* bench_track_client.c: the client's operations for `make bench-track`: see bench_track.h.
  *
  * A real server answers, whose turns lie outside of measured(); datagrams change hands in memory.
  */
-#include "bench.h"
+#include "bench_track.h"
 #include "client.h"
 #include "script.h"
 
-enum { TIMES = 64, WARM = 8, QUEUE = 256, STEPS = 8 };
+enum { TIMES = 64, QUEUE = 256, STEPS = 8 };
 
 struct track_port { /* what one end sends lies ready for the other, without a copy */
     struct rp_port_base base;
@@ -65,32 +62,11 @@ static const struct rp_transport track_transport = {.name = "track",
                                                     .tx_lease = track_lease,
                                                     .tx_send = track_send};
 
-
 static struct track_port ports[2]; /* server, client */
 static struct script script;
 static struct rp_client *client;
 static struct rp_table_info info;
 static uint64_t now_ns = 1000000000000ull;
-static double spent_ns; /* in measured() since it was set to 0 */
-static bool warm;       /* from here on it counts */
-
-/* The one function that callgrind collects. */
-__attribute__((noinline)) static void measured(void (*work)(void))
-{
-    work();
-    __asm__ volatile("" ::: "memory");
-}
-
-static void counted(void (*work)(void))
-{
-    double start = bench_ns();
-    if (warm) {
-        measured(work);
-    } else {
-        work();
-    }
-    spent_ns += bench_ns() - start;
-}
 
 static void client_turn(void)
 {
@@ -148,7 +124,7 @@ static void connect_client(void)
     wait_for(rp_client_writer(client, &info, 1, &granted, now_ns + 1000000000));
 }
 
-/* ---- the rows: each does TIMES rounds of its operation ---- */
+/* ---- the rows ---- */
 
 static int ticket;
 static uint32_t batch;
@@ -220,49 +196,35 @@ static void update(void)
     wait_for(ticket);
 }
 
-static const struct row {
-    const char *name;
-    void (*work)(void);
-    uint32_t batch;
-    uint32_t items;
-} rows[] = {
-    {"client_push", push, 0, STEPS},   {"client_push_block", push_block, 0, 32},
-    {"client_land_32", sample, 32, 1}, {"client_land_512", sample, 512, 1},
-    {"client_update", update, 0, 64},
-};
+static void sample_32(void)
+{
+    batch = 32;
+    sample();
+}
 
-static void run(const struct row *row, uint32_t rounds)
+static void sample_512(void)
+{
+    batch = 512;
+    sample();
+}
+
+static void client_open(void)
 {
     connect_client();
-    batch = 32;
     for (uint32_t i = 0; i < 600; i++) { /* something to draw */
         push_block();
     }
-    batch = row->batch;
-    printf("operations\t%u\n", rounds * TIMES * row->items);
-    for (uint32_t round = 0; round < WARM + rounds; round++) {
-        warm = round >= WARM;
-        spent_ns = 0;
-        for (uint32_t i = 0; i < TIMES; i++) {
-            row->work();
-        }
-        if (warm) {
-            printf("round\t%.3f\n", spent_ns / (TIMES * row->items));
-        }
-    }
 }
+
+static const struct row rows[] = {
+    {"client_push", client_open, push, TIMES, STEPS},
+    {"client_push_block", client_open, push_block, TIMES, 32},
+    {"client_land_32", client_open, sample_32, TIMES, 1},
+    {"client_land_512", client_open, sample_512, TIMES, 1},
+    {"client_update", client_open, update, TIMES, 64},
+};
 
 int main(int count, char **arguments)
 {
-    uint32_t rounds = count > 2 ? (uint32_t)atoi(arguments[2]) : 20;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (count < 2) {
-            printf("%s\n", rows[i].name);
-        } else if (strcmp(arguments[1], rows[i].name) == 0) {
-            run(&rows[i], rounds);
-            return 0;
-        }
-    }
-    CHECK(count < 2, "there is no row %s", arguments[1]);
-    return 0;
+    return track_main(rows, sizeof rows / sizeof rows[0], count, arguments);
 }
