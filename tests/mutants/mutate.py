@@ -21,7 +21,9 @@ import tree_sitter_c
 from tree_sitter import Language, Node, Parser
 
 PARSER = Parser(Language(tree_sitter_c.language()))
-QUIET_CALLS = re.compile(r"^(assert|static_assert|_Static_assert|RP_SITE|\w*prefetch\w*)$")
+QUIET_CALLS = re.compile(
+    r"^(assert|static_assert|_Static_assert|RP_SITE|\w*prefetch\w*|RP_LAYOUT|RP_FIELD|RP_REFUSAL)$"
+)
 # All of a file, or of a function, that asserts invariants for tests, the simulator and the fuzzers.
 ASSERTING = re.compile(
     r"native/\w+_check\.c"

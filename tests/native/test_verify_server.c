@@ -1,0 +1,193 @@
+/* Goal: test_verify's, for what is not in a table: sessions, their records, weights. */
+#include "verify_world.h"
+
+/* ---- sessions ---- */
+
+static void wrong_sessions(void)
+{
+    struct rp_session *s = &script.server->sessions[0];
+    uint64_t rest = s->agreed & ~(uint64_t)UINT32_MAX, size = s->peer[0];
+    const char *mtu = "mtu >= RP_MTU_MIN && mtu <= v->server->limits.mtu && mtu % 8 == 0";
+    set(&s->connection, s->connection + 1);
+    SERVER("session", 0, "(session->connection & (RP_SESSIONS_MAX - 1)) == v->number");
+    set(&s->connection, RP_SESSIONS_MAX);
+    set(&rp_writer_at(p, 0)->session, RP_SESSIONS_MAX);
+    set(&rp_writer_at(rp_server_table(script.server, 1)->private, 0)->session, RP_SESSIONS_MAX);
+    set(&script.server->weights->session, RP_SESSIONS_MAX);
+    WHOLE;
+    set(&script.server->sessions[1].connection, 1);
+    SERVER("session", 1, "session->connection >> RP_SESSION_INDEX_BITS != 0");
+    set(&s->agreed, rest | RP_MTU_MIN);
+    WHOLE;
+    set(&s->agreed, rest | (RP_MTU_MIN - 8));
+    SERVER("session", 0, mtu);
+    set(&s->agreed, rest | config.mtu);
+    WHOLE;
+    set(&s->agreed, rest | (config.mtu + 8));
+    SERVER("session", 0, mtu);
+    set(&s->agreed, rest | (config.mtu - 4));
+    SERVER("session", 0, mtu);
+    CHECK(size != 0);
+    struct rp_once *once[3] = {&s->sample, &s->update, &s->publish};
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(i != 0 || once[i]->newest == 3);
+        set(&s->record_id[0], 0); /* what was drawn is newer else */
+        set(&s->record_id[1], 0);
+        set(&once[i]->newest, 0);
+        set(&once[i]->done, 1);
+        if (i > 0) {
+            SERVER("session", 0, "once->newest > 0 || once->done == 0");
+        } else {
+            put_back();
+        }
+        set(&once[i]->newest, 3);
+        set(&once[i]->done, 7);
+        WHOLE;
+        set(&once[i]->newest, 3);
+        set(&once[i]->done, 15);
+        SERVER("session", 0,
+               "once->newest >= RP_ONCE_WINDOW || once->done >> once->newest == 0");
+        set(&once[i]->newest, RP_ONCE_WINDOW);
+        set(&once[i]->done, UINT64_MAX);
+        WHOLE;
+        set(&once[i]->newest, RP_ONCE_WINDOW - 1);
+        set(&once[i]->done, UINT64_MAX);
+        SERVER("session", 0,
+               "once->newest >= RP_ONCE_WINDOW || once->done >> once->newest == 0");
+        set(&once[i]->newest, 3);
+        set(&once[i]->done, 6);
+        if (i < 2) {
+            SERVER("session", 0, "!at_once || once->newest == 0 || once->done & 1");
+        } else {
+            WHOLE; /* a version is assembled before it is done */
+        }
+    }
+}
+
+static void wrong_records(void)
+{
+    struct rp_session *s = &script.server->sessions[0];
+    uint32_t places = config.records + 1, at = (uint32_t)(s->sample_drawn % places);
+    CHECK(at == 3 && s->record_id[at] == 0 && s->record_id[2] == 3);
+    struct rp_record *r = rp_region_record(script.server, 0, 2);
+    set(&s->record_id[at], 1);
+    SERVER("session", 0, "session->record_id[session->sample_drawn % places] == 0");
+    set(&s->record_id[places], 1);
+    SERVER("session", 0, "i < places || id == 0");
+    set(&s->record_id[2], 4);
+    SERVER("session", 0, "id <= session->sample.newest");
+    set(&s->record_id[2], 2);
+    SERVER("session", 0, "id == 0 || session->record_id[j] != id");
+    set(&r->place, 2);
+    SERVER("session", 0, "number < server->limits.table_count && record->reserved == 0");
+    set(&r->reserved, 1);
+    SERVER("session", 0, "number < server->limits.table_count && record->reserved == 0");
+    set(&r->place, 1 | 1 << 16);
+    SERVER("session", 0, "plan < rp_table_plan_count(table)");
+    struct rp_batch head = r->head;
+    const char *count = "record->head.count >= 1 && record->head.count <= server->limits.batch_max";
+    for (uint32_t i = 0; i < 7; i++) {
+        r->head.count = i == 0 ? 0 : i == 1 ? config.batch_max : i == 2 ? config.batch_max + 1
+                                                                          : head.count;
+        r->head.item_bytes += i == 3;
+        r->head.capacity += i == 4;
+        r->head.drawable = i == 5 ? head.capacity : i == 6 ? head.capacity + 1 : head.drawable;
+        if (i == 1 || i == 5) {
+            WHOLE;
+        } else {
+            SERVER("session", 0,
+                   i < 3    ? count
+                   : i == 3 ? "record->head.item_bytes == rp_table_item_bytes(table, "
+                              "(uint32_t)plan)"
+                   : i == 4 ? "record->head.capacity == rp_table_capacity(table)"
+                            : "record->head.drawable <= record->head.capacity");
+        }
+        r->head = head;
+    }
+}
+
+static void wrong_writers(void)
+{
+    struct rp_writer *writer = rp_writer_at(p, 0), *other = rp_writer_at(p, 1);
+    set(&writer->session, writer->session + RP_SESSIONS_MAX);
+    SERVER("the session of writer", 0,
+           "session == 0 || rp_session_find(server, session) != RP_NOBODY");
+    set(&other->session, writer->session);
+    SERVER("the session of writer", 1,
+           "session == 0 || rp_writer_find(table, session) == (int)v->number");
+}
+
+/* ---- weights ---- */
+
+static void wrong_weights(void)
+{
+    struct rp_weights *w = script.server->weights;
+    uint64_t *bitmap = script.server->weights_bitmap, most = config.weights_max;
+    uint32_t taken = w->slot[0].version ? 0 : 1, into = (uint32_t)w->into;
+    const char *sums = "missing == weights->missing && missing > 0 && sum == weights->sum";
+    CHECK(w->session && w->slot[taken].version && w->missing == 1 && into != taken);
+    set(&w->slot[taken].size, most);
+    WHOLE;
+    set(&w->slot[taken].size, most + 1);
+    SERVER("weights", taken, "slot->version == 0 || slot->size <= v->server->limits.weights_max");
+    set(&w->slot[taken].crc, UINT32_MAX);
+    WHOLE;
+    set(&w->slot[taken].crc, (uint64_t)UINT32_MAX + 1);
+    SERVER("weights", taken, "slot->version == 0 || slot->crc <= UINT32_MAX");
+    set(&w->newest, w->newest + 1);
+    SERVER("weights", RP_WEIGHTS_SLOTS, "newest == weights->newest");
+    for (uint32_t i = 0; i < RP_WEIGHTS_SLOTS; i++) {
+        if (i != taken && i != into) {
+            set(&w->slot[i].version, w->newest);
+            SERVER("weights", i > taken ? i : taken,
+                   "slot->version == 0 || slot->version != weights->slot[j].version");
+        }
+    }
+    const char *where =
+        "weights->into < RP_WEIGHTS_SLOTS && weights->slot[weights->into].version == 0";
+    set(&w->into, RP_WEIGHTS_SLOTS);
+    SERVER("weights", RP_WEIGHTS_SLOTS, where);
+    set(&w->into, taken);
+    SERVER("weights", RP_WEIGHTS_SLOTS, where);
+    const char *size = "weights->size > 0 && weights->size <= server->limits.weights_max";
+    set(&w->size, 0);
+    SERVER("weights", RP_WEIGHTS_SLOTS, size);
+    set(&w->size, most + 1);
+    SERVER("weights", RP_WEIGHTS_SLOTS, size);
+    const char *piece = "weights->piece > 0 && weights->piece % 8 == 0";
+    set(&w->piece, 0);
+    SERVER("weights", RP_WEIGHTS_SLOTS, piece);
+    set(&w->piece, 1004);
+    SERVER("weights", RP_WEIGHTS_SLOTS, piece);
+    set(&w->piece, 8);
+    SERVER("weights", RP_WEIGHTS_SLOTS, "pieces <= rp_weights_pieces_max(&server->limits)");
+    set(&w->missing, 2);
+    SERVER("weights", RP_WEIGHTS_SLOTS, sums);
+    set(&w->sum, w->sum + 1);
+    SERVER("weights", RP_WEIGHTS_SLOTS, sums);
+    set(bitmap, *bitmap & ~2ull);
+    SERVER("weights", RP_WEIGHTS_SLOTS, sums);
+    set(bitmap, *bitmap & ~2ull);
+    set(&w->missing, 2);
+    SERVER("weights", RP_WEIGHTS_SLOTS, sums);
+    set(&w->session, w->session + RP_SESSIONS_MAX);
+    SERVER("weights", RP_WEIGHTS_SLOTS,
+           "rp_session_find(server, weights->session) != RP_NOBODY");
+    set(&w->session, 0); /* no assembly: its words say nothing */
+    set(&w->piece, 0);
+    WHOLE;
+}
+
+int main(void)
+{
+    make_server();
+    wrong_sessions();
+    wrong_records();
+    wrong_writers();
+    wrong_weights();
+    check_group("sessions, records and weights");
+    printf("  %u cases\n", cases);
+    rp_server_check(script.server);
+    script_close(&script);
+    return check_done("test_verify_server");
+}
