@@ -5,8 +5,11 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -130,14 +133,19 @@ static int play_getsockopt(void *socket, int option, void *value, size_t *size)
 
 /* ---- the other side ---- */
 
-/* One more frame on its way in; its bytes begin `askew` bytes off a multiple of 8. */
-static void arrive(const void *bytes, uint32_t size, uint32_t askew, int more)
+/* A frame is there, and nobody was told; its bytes begin `askew` bytes off a multiple of 8. */
+static void come(const void *bytes, uint32_t size, uint32_t askew, int more)
 {
-    uint64_t one = 1;
     struct frame *frame = &played.in[played.in_first + played.in_count++];
     CHECK(played.in_first + played.in_count < FRAMES);
     *frame = (struct frame){malloc(size + 16), size, askew, (uint32_t)more};
     memcpy(frame->memory + askew, bytes, size);
+}
+
+static void arrive(const void *bytes, uint32_t size, uint32_t askew, int more)
+{
+    uint64_t one = 1;
+    come(bytes, size, askew, more);
     CHECK(write(played.descriptor, &one, sizeof one) == sizeof one);
 }
 
@@ -357,10 +365,57 @@ static void check_news(void)
     release(port, packets, 1);
     CHECK(burst(port, packets, RP_BURST) == 0);
     CHECK(!rp_port_transport(port)->wait(port, 1000000u), "all was taken");
+    send_all(port, (uint32_t[]){8}, (uint8_t[]){0}, 1);
+    CHECK(!rp_port_transport(port)->wait(port, 1000000u), "nothing came with the send");
     rp_port_transport(port)->wake(port);
     rp_port_transport(port)->wait(port, UINT64_MAX); /* ends, or this test does not */
     close_played(port);
     check_group("a wait knows of every arrival, and can be ended");
+}
+
+struct sleeper {
+    struct rp_port *port;
+    _Atomic long thread; /* its number, once it is about to wait */
+};
+
+static void *sleep_on(void *argument)
+{
+    struct sleeper *sleeper = argument;
+    sleeper->thread = syscall(SYS_gettid);
+    rp_port_transport(sleeper->port)->wait(sleeper->port, UINT64_MAX); /* ends, or this test not */
+    return NULL;
+}
+
+static int sleeps(long thread)
+{
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%ld/stat", thread);
+    FILE *file = fopen(path, "r");
+    CHECK(file && fgets(text, sizeof text, file));
+    fclose(file);
+    const char *state = strrchr(text, ')');
+    return state && state[1] && state[2] == 'S';
+}
+
+/* The news of an arrival are gone before anybody heard them, and one thread sleeps already. */
+static void check_sleeper(void)
+{
+    struct rp_packet packets[RP_BURST];
+    struct rp_peer own;
+    pthread_t thread;
+    uint64_t bytes = 7;
+    struct sleeper sleeper = {.port = open_played(0, &own)};
+    CHECK(burst(sleeper.port, packets, RP_BURST) == 0);
+    CHECK(pthread_create(&thread, NULL, sleep_on, &sleeper) == 0);
+    while (!sleeper.thread || !sleeps(sleeper.thread)) {
+    }
+    come(&bytes, 8, 0, 0);
+    send_all(sleeper.port, (uint32_t[]){8}, (uint8_t[]){0}, 1);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(burst(sleeper.port, packets, RP_BURST) == 1);
+    release(sleeper.port, packets, 1);
+    close_played(sleeper.port);
+    check_group("a send that takes the news wakes who sleeps");
 }
 
 static void check_all_slots_lent(void)
@@ -392,6 +447,7 @@ int main(void)
     check_packing();
     check_refusals();
     check_news();
+    check_sleeper();
     check_all_slots_lent();
     return check_done("test_transport_zmq");
 }
