@@ -84,6 +84,13 @@ void rp_known_remove(struct rp_table_private *p, uint32_t writer, uint64_t seque
     p->waiting_items -= (uint64_t)rp_entry_waits(p, writer, sequence);
 }
 
+void rp_known_forget(struct rp_table_private *p, uint32_t writer, uint64_t sequence) {
+    const struct rp_entry *entry = rp_entry_at(p, writer, sequence);
+    if (rp_entry_known(entry)) {
+        *bucket_of(p, writer, rp_entry_stream(entry), entry->step) = 0;
+    }
+}
+
 void rp_known_clear(struct rp_table_private *p, uint32_t writer) {
     memset(links_of(p, writer), 0, p->known_words * sizeof(uint32_t));
 }

@@ -392,6 +392,8 @@ int rp_table_verify(const struct rp_table *table, char error[256]);
 /* At attach: ends what a writer's interrupted run left between two transactions: complete steps
  * whose predecessor is stored. */
 void rp_writer_resume(struct rp_table *table, uint32_t writer);
+/* Clears what a place was used for, nothing more: its session stays as it is. */
+void rp_writer_clear(struct rp_table *table, uint32_t writer);
 /* An entry that counts in waiting_items: complete, an item, and not abandoned. */
 int rp_entry_waits(const struct rp_table_private *p, uint32_t writer, uint64_t sequence);
 
@@ -404,7 +406,9 @@ int rp_known_find(struct rp_table_private *p, uint32_t writer, uint32_t stream, 
                   uint64_t *sequence);
 void rp_known_add(struct rp_table_private *p, uint32_t writer, uint64_t sequence);
 void rp_known_remove(struct rp_table_private *p, uint32_t writer, uint64_t sequence);
-/* The writer has none. */
+/* The entry is about to be cleared, with all the writer has. */
+void rp_known_forget(struct rp_table_private *p, uint32_t writer, uint64_t sequence);
+/* The writer has none. Cost: all the index. */
 void rp_known_clear(struct rp_table_private *p, uint32_t writer);
 
 /* ---- anchor.c ---- */

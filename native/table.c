@@ -1,10 +1,12 @@
 /* A table's life: laid out, attached, emptied; and the facts others ask for. See table.h and
  * store.h.
  *
- * Reset cannot be one intent, since it clears a word of every slot. It is made whole in three:
- * an intent says which epoch it is on its way to, the clearing does no harm twice, a second
- * intent ends it; attach goes on with a reset it finds under way. Keys go on rising over a
- * reset, so no key of an old epoch can name a new step.
+ * Reset cannot be one intent, since it clears a word of every slot in use. It is made whole in
+ * three: an intent says which epoch it is on its way to, the clearing does no harm twice, a second
+ * intent ends it. Attach finishes a reset it finds under way by clearing every slot; a reset of a
+ * table at work clears what was written since the last one, so that its time is bounded by what
+ * others sent, not by the table's size. Keys go on rising over a reset, so no key of an old epoch
+ * can name a new step.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -222,23 +224,15 @@ int rp_table_create(struct rp_table *table, const struct rp_table_memory *memory
     return 0;
 }
 
-static void clear_slots(struct rp_table *table) {
-    struct rp_table_private *p = table->private;
-    rp_region_clear(p->leaves, p->capacity * sizeof *p->leaves);
-    rp_region_clear(p->keys, p->capacity * sizeof *p->keys);
-    rp_region_clear(p->slots, p->capacity * sizeof *p->slots);
-    for (uint32_t i = 0; i < p->writers_max; i++) {
-        struct rp_writer *writer = rp_writer_at(p, i);
-        rp_region_clear(&writer->next_sequence,
-                        p->writer_bytes - offsetof(struct rp_writer, next_sequence));
-    }
+static void clear_slots(struct rp_table_private *p, uint32_t slot, uint64_t count) {
+    rp_region_clear(p->leaves + slot, count * sizeof *p->leaves);
+    rp_region_clear(p->keys + slot, count * sizeof *p->keys);
+    rp_region_clear(p->slots + slot, count * sizeof *p->slots);
 }
 
-/* The second half of a reset: from the first intent on, also after a crash. */
-static void finish_reset(struct rp_table *table) {
+static void end_reset(struct rp_table *table) {
     struct rp_table_header *header = table->header;
     struct rp_intent *intent = table->intent;
-    clear_slots(table);
     rp_intent_set(intent, &header->epoch, header->resetting);
     rp_intent_set(intent, &header->inserted, 0);
     rp_intent_set(intent, &header->sampled, 0);
@@ -248,16 +242,68 @@ static void finish_reset(struct rp_table *table) {
     rp_intent_commit(intent);
 }
 
+/* Another process died within a reset: how far it came is not known, so all is cleared. */
+static void finish_reset(struct rp_table *table) {
+    struct rp_table_private *p = table->private;
+    clear_slots(p, 0, p->capacity);
+    for (uint32_t i = 0; i < p->writers_max; i++) {
+        struct rp_writer *writer = rp_writer_at(p, i);
+        rp_region_clear(&writer->next_sequence,
+                        p->writer_bytes - offsetof(struct rp_writer, next_sequence));
+    }
+    end_reset(table);
+}
+
+/* Slots in use lie side by side: they were issued one after another since the last reset, and a
+ * word of them is not 0 again before the next. */
+static uint64_t used_slots(const struct rp_table_private *p) {
+    uint64_t issued = p->head - p->capacity, used = 0;
+    while (used < p->capacity && used < issued && p->keys[rp_slot_of(p, p->head - used - 1)] != 0) {
+        used++;
+    }
+    return used;
+}
+
+/* Tells the tree of cleared leaves: of one in each of its groups. */
+static void retell_leaves(struct rp_table *table, uint32_t slot, uint64_t count) {
+    struct rp_table_private *p = table->private;
+    uint64_t end = slot + count;
+    for (uint64_t at = slot; at < end; at = (at / RP_TREE_FANOUT + 1) * RP_TREE_FANOUT) {
+        p->dirty[p->dirty_count++] = (uint32_t)at;
+        if (p->dirty_count == RP_DIRTY_MAX) {
+            rp_table_settle(table);
+        }
+    }
+    rp_table_settle(table);
+}
+
+static void clear_used(struct rp_table *table) {
+    struct rp_table_private *p = table->private;
+    uint64_t used = used_slots(p);
+    uint32_t first = used > 0 ? rp_slot_of(p, p->head - used) : 0;
+    uint64_t ahead = used < p->capacity - first ? used : p->capacity - first;
+    clear_slots(p, first, ahead);
+    clear_slots(p, 0, used - ahead);
+    retell_leaves(table, first, ahead);
+    retell_leaves(table, 0, used - ahead);
+    for (uint32_t i = 0; i < p->writers_max; i++) {
+        if (rp_writer_at(p, i)->session != 0) {
+            rp_writer_clear(table, i);
+        }
+    }
+    p->bare = 0;
+    p->waiting_items = 0;
+    p->rows.key = 0;
+}
+
 void rp_table_reset(struct rp_table *table, uint64_t epoch) {
-    struct rp_table_layout layout;
     struct rp_table_header *header = table->header;
     assert(epoch != 0 && table->intent->count == 0);
     rp_intent_set(table->intent, &header->resetting, epoch);
     rp_intent_set(table->intent, &header->resetting_not, ~epoch);
     rp_intent_commit(table->intent);
-    finish_reset(table);
-    rp_layout_of(&header->facts, &layout);
-    open_derived(table, &layout);
+    clear_used(table);
+    end_reset(table);
 }
 
 int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory, uint32_t number,
@@ -280,8 +326,12 @@ int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory
     }
     open_derived(table, &layout);
     for (uint32_t i = 0; i < table->private->writers_max; i++) {
-        if (rp_writer_at(table->private, i)->session != 0) {
+        struct rp_writer *writer = rp_writer_at(table->private, i);
+        if (writer->session != 0) {
             rp_writer_resume(table, i);
+        } else { /* nothing verified what is left there */
+            rp_region_clear(&writer->streams,
+                            table->private->writer_bytes - offsetof(struct rp_writer, streams));
         }
     }
     rp_table_settle(table);

@@ -42,12 +42,23 @@ int rp_writer_find(const struct rp_table *table, uint64_t session) {
     return -RP_NOT_A_WRITER;
 }
 
-static void forget(struct rp_table_private *p, uint32_t writer) {
-    memset(rp_hint_at(p, writer, 0), 0, p->streams_max * sizeof(struct rp_hint));
-    rp_known_clear(p, writer);
-    p->done_through[writer] = 0;
-    p->holes[writer] = 0;
-    p->create_from[writer] = 0;
+/* The next sequence is cleared last: until then it says how much is not clear yet. */
+void rp_writer_clear(struct rp_table *table, uint32_t index) {
+    struct rp_table_private *p = table->private;
+    struct rp_writer *writer = rp_writer_at(p, index);
+    uint64_t next = writer->next_sequence;
+    uint64_t used = next < p->window ? next : p->window;
+    for (uint64_t sequence = next - used; sequence < next; sequence++) {
+        rp_known_forget(p, index, sequence);
+    }
+    rp_region_clear(rp_entry_at(p, index, 0), used * p->entry_words * sizeof(uint64_t));
+    rp_region_clear(rp_stream_at(p, index, 0), writer->streams * sizeof(struct rp_stream));
+    memset(rp_hint_at(p, index, 0), 0, writer->streams * sizeof(struct rp_hint));
+    p->done_through[index] = 0;
+    p->holes[index] = 0;
+    p->create_from[index] = 0;
+    rp_region_clear(&writer->next_sequence,
+                    sizeof *writer - offsetof(struct rp_writer, next_sequence));
 }
 
 int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams) {
@@ -58,12 +69,10 @@ int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams) {
         struct rp_writer *writer = rp_writer_at(p, i);
         if (writer->session == 0) {
             uint32_t granted = streams < p->streams_max ? streams : p->streams_max;
-            rp_region_clear(&writer->streams,
-                            p->writer_bytes - offsetof(struct rp_writer, streams));
+            rp_writer_clear(table, i);
             rp_intent_set(table->intent, &writer->streams, granted > 0 ? granted : 1);
             rp_intent_set(table->intent, &writer->session, session);
             rp_intent_commit(table->intent);
-            forget(p, i);
             found = (int)i;
         }
     }

@@ -36,10 +36,12 @@ static struct rp_table_config config_of(int windows) {
 static struct fixture t;
 static uint64_t bytes[512];
 
+static uint16_t run_flags; /* of the runs from now on */
+
 static struct rp_run_done send_run(int writer, uint64_t sequence, uint64_t step, uint16_t stream,
                                    uint16_t count) {
     struct rp_run_done done;
-    struct rp_run run = {sequence, step, stream, 0, count, 0, 1, 0, count * STEP_BYTES};
+    struct rp_run run = {sequence, step, stream, run_flags, count, 0, 1, 0, count * STEP_BYTES};
     int status = rp_writer_check(&t.table, writer, &run, (const uint8_t *)bytes);
     CHECK(status == 0, "%s", rp_status_name(status));
     rp_writer_run(&t.table, writer, &run, (const uint8_t *)bytes, &done);
@@ -219,6 +221,82 @@ static void ends_of_full_windows(void) {
     check_group("the end of a full window fits the log");
 }
 
+/* What was never used is not looked at: a mark there survives a reset, and a writer's going. */
+static void what_a_reset_touches(int pushed) {
+    struct rp_table_config config = config_of(0);
+    const uint64_t mark = 0x5EED;
+    fixture_open(&t, &config, 1);
+    struct rp_table_private *p = t.table.private;
+    int a = rp_writer_open(&t.table, 5, 2);
+    CHECK(a == 0);
+    for (int i = 0; i < pushed; i++) {
+        send_run(a, (uint64_t)i, (uint64_t)i, 0, 1);
+    }
+    uint64_t *unused[] = {
+        &p->slots[CAPACITY / 2].links,
+        &p->keys[CAPACITY / 2],
+        &p->leaves[CAPACITY / 2],
+        &t.table.tree.mass[1][CAPACITY / 2 / RP_TREE_FANOUT],
+        &rp_entry_at(p, 0, WINDOW - 1)->step,
+        &rp_entry_at(p, 1, 0)->step,
+        &rp_stream_at(p, 1, 0)->depth,
+    };
+    uint64_t before[sizeof unused / sizeof *unused];
+    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++) {
+        before[i] = *unused[i];
+        *unused[i] = mark;
+    }
+    rp_table_reset(&t.table, 77);
+    rp_writer_close(&t.table, a);
+    CHECK(rp_writer_open(&t.table, 7, 2) == 0);
+    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++) {
+        CHECK(*unused[i] == mark, "unused word %zu was written to", i);
+        *unused[i] = before[i];
+    }
+    rp_table_check(&t.table);
+    CHECK(rp_table_epoch(&t.table) == 77 && rp_tree_total(&t.table.tree) == 0);
+    CHECK(send_run(0, 0, 0, 0, 1).committed == 1);
+    rp_table_check(&t.table);
+    fixture_close(&t);
+}
+
+/* Resets with the ring in any position, full or not, and steps that wait: nothing is left. */
+static void resets_at_random(uint64_t seed) {
+    struct rp_table_config config = config_of(0);
+    struct rp_random random;
+    config.capacity = 1000;
+    config.window = 31;
+    run_flags = RP_RUN_ITEM;
+    rp_random_seed(&random, seed);
+    fixture_open(&t, &config, seed);
+    for (int round = 0; round < 30; round++) {
+        int a = rp_writer_open(&t.table, 5 + (uint64_t)round / 4, 2);
+        uint64_t count = rp_random_below(&random, 2500), sequence = 0;
+        for (; sequence < count; sequence++) {
+            send_run(a, sequence, sequence, 0, 1);
+        }
+        for (uint64_t far = 9; far > 1; far--) { /* they wait for two, or for one */
+            send_run(a, sequence + far, far % 2 ? sequence + far : far, far % 2 == 0, 1);
+        }
+        rp_table_check(&t.table);
+        rp_table_reset(&t.table, 100 + (uint64_t)round);
+        rp_table_check(&t.table);
+        CHECK(rp_tree_count(&t.table.tree) == 0 && t.table.private->bare == 0);
+        if (rp_random_below(&random, 3) == 0) {
+            fixture_attach(&t);
+        }
+        CHECK(send_run(a, 0, 0, 0, 1).committed == 1);
+        CHECK(send_run(a, 1, 0, 1, 2).committed == 2);
+        rp_table_check(&t.table);
+        if (round % 4 == 3) {
+            rp_writer_close(&t.table, a);
+        } else {
+            rp_table_reset(&t.table, 200 + (uint64_t)round);
+        }
+    }
+    fixture_close(&t);
+}
+
 int main(void) {
     anchors_far_and_near();
     creates_put_off();
@@ -229,5 +307,12 @@ int main(void) {
     keys_of_a_run_cut_anew();
     far_ahead();
     ends_of_full_windows();
+    what_a_reset_touches(0);
+    what_a_reset_touches(500);
+    check_group("a reset costs what was stored");
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        resets_at_random(seed);
+    }
+    check_group("a reset leaves nothing");
     return check_done("test_work");
 }
