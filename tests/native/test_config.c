@@ -1,0 +1,344 @@
+/* Goal: each number of a configuration is taken from the least to the most it may be, and refused
+ * beyond, in the sentence that says so; what lies in a region's files is laid out as ever.
+ */
+#include "script.h"
+#include "server_state.h"
+#include "store.h"
+
+#include <math.h>
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+
+static void fresh(void)
+{
+    script_tables(tables);
+    config = script_config(tables);
+}
+
+/* ---- the server ---- */
+
+static void asked(int line, const char *refused)
+{
+    char error[256] = "";
+    struct rp_region region;
+    int status = rp_region_layout(&config, &region, error);
+    CHECK(status == (refused ? -RP_BAD_ARGUMENT : 0) && strcmp(error, refused ? refused : "") == 0,
+          "line %d: %d \"%s\"", line, status, error);
+    fresh();
+}
+
+#define TAKEN asked(__LINE__, NULL)
+#define REFUSED(sentence) asked(__LINE__, sentence)
+
+/* Given each of its numbers at its bounds and one beyond. */
+static void server_numbers(void)
+{
+    struct number {
+        uint32_t *word;
+        uint64_t least, most;
+        const char *sentence; /* with the value and the bounds */
+    } numbers[] = {
+        {&config.batch_max, 1, RP_BATCH_MAX,
+         "batch_max is %llu, but must lie between %llu and %llu"},
+        {&config.records, 1, RP_RECORDS_MAX, "records is %llu, but must lie between %llu and %llu"},
+        {&config.mtu, RP_MTU_MIN, RP_MTU_MAX, "mtu is %llu, but must lie between %llu and %llu"},
+        {&config.idle_ms, 1, UINT32_MAX, "idle_ms is %llu, but must lie between %llu and %llu"},
+        {&config.lapse_ms, 1, UINT32_MAX / 1000,
+         "lapse_ms is %llu, but must lie between %llu and %llu"},
+        {&config.receive_budget, 4, 1 << 24,
+         "receive_budget is %llu, but must lie between %llu (one datagram a session) and %llu"},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct number *n = &numbers[i];
+        uint64_t values[] = {n->least, n->most, n->least - 1, n->most + 1};
+        for (uint32_t j = 0; j < 4; j++) {
+            char said[256];
+            snprintf(said, sizeof said, n->sentence, (unsigned long long)values[j],
+                     (unsigned long long)n->least, (unsigned long long)n->most);
+            if (values[j] <= UINT32_MAX) {
+                fresh();
+                *n->word = (uint32_t)values[j];
+                asked((int)i, j < 2 ? NULL : said);
+            }
+        }
+    }
+    config.sessions_max = 1;
+    TAKEN;
+    config.sessions_max = config.receive_budget = RP_SESSIONS_MAX;
+    TAKEN;
+    config.sessions_max = 0;
+    REFUSED("sessions_max is 0, but must lie between 1 and 4096");
+    config.sessions_max = RP_SESSIONS_MAX + 1;
+    REFUSED("sessions_max is 4097, but must lie between 1 and 4096");
+    config.weights_max = 0;
+    TAKEN;
+    config.weights_max = RP_BLOB_BYTES_MAX;
+    TAKEN;
+    config.weights_max = (uint64_t)RP_BLOB_BYTES_MAX + 1;
+    REFUSED("weights_max is 1073741825, but must lie between 0 and 1073741824");
+    config.mtu = 1404;
+    REFUSED("mtu is 1404, but must be a multiple of 8");
+    config.table_count = 0;
+    REFUSED("table_count is 0, but must lie between 1 and 16");
+    config.table_count = 17;
+    REFUSED("table_count is 17, but must lie between 1 and 16");
+    check_group("the server's numbers");
+}
+
+static void names(void)
+{
+    memset(tables[1].name, 'n', RP_NAME_BYTES - 1);
+    tables[1].name[RP_NAME_BYTES - 1] = 0;
+    TAKEN;
+    memset(tables[1].name, 'n', RP_NAME_BYTES);
+    REFUSED("table 1 needs a name of 1 to 31 bytes");
+    tables[0].name[0] = 0;
+    REFUSED("table 0 needs a name of 1 to 31 bytes");
+    memcpy(tables[1].name, "main", 5);
+    REFUSED("tables 0 and 1 are both named \"main\"");
+    check_group("tables' names");
+}
+
+/* ---- a table ---- */
+
+static struct rp_column columns[RP_COLUMNS_MAX + 1];
+static struct rp_pick picks[RP_PICKS_MAX + 1];
+static struct rp_plan plans[RP_PLANS_MAX + 1];
+
+/* One whose columns, picks and plans may be written to. */
+static struct rp_table_config *loose(void)
+{
+    struct rp_table_config *table = &tables[0];
+    fresh();
+    memset(columns, 0, sizeof columns);
+    for (uint32_t i = 0; i <= RP_COLUMNS_MAX; i++) {
+        columns[i] = (struct rp_column){.offset = 8 * i, .size = 8};
+    }
+    memset(picks, 0, sizeof picks);
+    for (uint32_t i = 0; i <= RP_PLANS_MAX; i++) {
+        plans[i] = (struct rp_plan){.picks = picks, .pick_count = 1};
+        snprintf(plans[i].name, sizeof plans[i].name, "p%u", i);
+    }
+    table->columns = columns;
+    table->plans = plans;
+    table->plan_count = 1;
+    return table;
+}
+
+static void table_columns(void)
+{
+    struct rp_table_config *t = loose();
+    t->column_count = RP_COLUMNS_MAX;
+    t->step_bytes = 8 * RP_COLUMNS_MAX;
+    TAKEN;
+    t = loose();
+    t->column_count = RP_COLUMNS_MAX + 1;
+    t->step_bytes = 8 * RP_COLUMNS_MAX + 8;
+    REFUSED("table main: 65 columns, expected 1 to 64");
+    loose()->column_count = 0;
+    REFUSED("table main: 0 columns, expected 1 to 64");
+    loose();
+    columns[1].size = 0;
+    REFUSED("table main: column 1 covers bytes 8 to 8 of a step of 16 bytes");
+    loose();
+    columns[1].size = 9;
+    REFUSED("table main: column 1 covers bytes 8 to 17 of a step of 16 bytes");
+    loose();
+    columns[0].size = 9;
+    REFUSED("table main: columns 0 and 1 overlap");
+    loose();
+    columns[0].offset = 8;
+    columns[1].offset = 0;
+    TAKEN;
+    loose();
+    columns[0].offset = 8;
+    columns[1] = (struct rp_column){.offset = 0, .size = 9};
+    REFUSED("table main: columns 0 and 1 overlap");
+    check_group("a table's columns");
+}
+
+static void table_plans(void)
+{
+    loose()->plan_count = RP_PLANS_MAX;
+    TAKEN;
+    loose()->plan_count = RP_PLANS_MAX + 1;
+    REFUSED("table main: 9 plans, expected 1 to 8");
+    loose()->plan_count = 0;
+    REFUSED("table main: 0 plans, expected 1 to 8");
+    loose();
+    plans[0].name[0] = 0;
+    REFUSED("a plan: a name has 1 to 31 bytes");
+    loose();
+    plans[0].pick_count = RP_PICKS_MAX;
+    TAKEN;
+    loose();
+    plans[0].pick_count = RP_PICKS_MAX + 1;
+    REFUSED("plan p0: 4097 picks, expected 1 to 4096");
+    loose();
+    plans[0].pick_count = 0;
+    REFUSED("plan p0: 0 picks, expected 1 to 4096");
+    loose();
+    picks[0].column = 2;
+    REFUSED("plan p0: pick 0 names column 2 of 2");
+    for (int sign = -1; sign <= 1; sign += 2) {
+        loose()->capacity = 2048;
+        picks[0].offset = (int16_t)(sign * RP_REACH_MAX);
+        TAKEN;
+        loose()->capacity = 2048;
+        picks[0].offset = (int16_t)(sign * (RP_REACH_MAX + 1));
+        REFUSED(sign < 0 ? "plan p0: pick 0 reaches -1025 steps, the limit is 1024"
+                         : "plan p0: pick 0 reaches 1025 steps, the limit is 1024");
+    }
+    struct rp_table_config *t = loose(); /* items of 2^30 bytes, and of 2^30 + 2^18 */
+    t->step_bytes = columns[0].size = 1 << 18;
+    t->column_count = 1;
+    plans[0].pick_count = 1 << 12;
+    TAKEN;
+    t = loose();
+    t->step_bytes = columns[0].size = (1 << 18) + 8;
+    t->column_count = 1;
+    plans[0].pick_count = 1 << 12;
+    REFUSED("plan p0: an item of 1073774592 bytes");
+    check_group("its plans");
+}
+
+static void table_limits(void)
+{
+    struct limit {
+        uint32_t *word;
+        uint32_t most;
+        const char *few, *many;
+    } limits[] = {
+        {&tables[0].streams_max, RP_STREAMS_MAX, "table main: 0 streams, expected 1 to 4096",
+         "table main: 4097 streams, expected 1 to 4096"},
+        {&tables[0].window, RP_WINDOW_MAX, "table main: a window of 0, expected 1 to 65536",
+         "table main: a window of 65537, expected 1 to 65536"},
+        {&tables[0].writers_max, RP_SESSIONS_MAX, "table main: 0 writers, expected 1 to 4096",
+         "table main: 4097 writers, expected 1 to 4096"},
+        {&tables[0].pieces_max, RP_PIECES_MAX, "table main: 0 pieces, expected 1 to 16384",
+         "table main: 16385 pieces, expected 1 to 16384"},
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        for (uint32_t j = 0; j < 4; j++) {
+            loose()->capacity = 1 << 22;
+            uint32_t most = limits[i].most;
+            *limits[i].word = j == 0 ? 1 : j == 1 ? most : j == 2 ? 0 : most + 1;
+            asked((int)i, j < 2 ? NULL : j == 2 ? limits[i].few : limits[i].many);
+        }
+    }
+    loose()->step_bytes = 0;
+    REFUSED("table main: a step of 0 bytes, expected a multiple of 8 up to 4194304");
+    loose()->step_bytes = 20;
+    REFUSED("table main: a step of 20 bytes, expected a multiple of 8 up to 4194304");
+    loose()->step_bytes = RP_STEP_BYTES_MAX;
+    TAKEN;
+    loose()->step_bytes = RP_STEP_BYTES_MAX + 8;
+    REFUSED("table main: a step of 4194312 bytes, expected a multiple of 8 up to 4194304");
+    static char spec[RP_SPEC_BYTES_MAX + 1];
+    loose()->spec = spec;
+    tables[0].spec_bytes = RP_SPEC_BYTES_MAX;
+    TAKEN;
+    loose()->spec = spec;
+    tables[0].spec_bytes = RP_SPEC_BYTES_MAX + 1;
+    REFUSED("table main: a spec of 65537 bytes, the limit is 65536");
+    check_group("its limits");
+}
+
+static void table_numbers(void)
+{
+    loose()->capacity = 16 * 2 * SCRIPT_WINDOW;
+    TAKEN;
+    loose()->capacity = 16 * 2 * SCRIPT_WINDOW - 1;
+    REFUSED("table main: a capacity of 511 steps; the smallest legal one is 512 (16 times window "
+            "16 times writers 2, and no less than a whole item's window), the largest 2147483648");
+    for (uint32_t one_less = 0; one_less < 2; one_less++) { /* a window of 1000 + 1 + 700, and 32 */
+        loose()->capacity = 1733 - one_less;
+        plans[0].pick_count = 2;
+        picks[0].offset = -1000;
+        picks[1].offset = 700;
+        asked(__LINE__, one_less ? "table main: a capacity of 1732 steps; the smallest legal one "
+                                   "is 1733 (16 times window 16 times writers 2, and no less than "
+                                   "a whole item's window), the largest 2147483648"
+                                 : NULL);
+    }
+    loose()->min_size = 512 - 2 * SCRIPT_WINDOW;
+    TAKEN;
+    loose()->min_size = 512 - 2 * SCRIPT_WINDOW + 1;
+    REFUSED("table main: a minimum size of 481 items, but 512 steps hold at most 480");
+    loose()->alpha = 8;
+    TAKEN;
+    loose()->alpha = 8.5;
+    REFUSED("table main: alpha is 8.5, expected 0 to 8");
+    loose()->alpha = -0.5;
+    REFUSED("table main: alpha is -0.5, expected 0 to 8");
+    loose()->samples_per_insert = -1;
+    REFUSED("table main: -1 samples per insert, expected 0 (no limiter) to 1e9");
+    loose()->samples_per_insert = 2e9;
+    REFUSED("table main: 2e+09 samples per insert, expected 0 (no limiter) to 1e9");
+    double cases[][4] = { /* rate, width that is enough, one that is not, what is asked for */
+        {1e9, 2e9, 1.9e9, 2e9}, {4, 8, 7.5, 8}, {1, 2, 1.5, 2}, {0.25, 2, 1.5, 2}};
+    for (uint32_t i = 0; i < 8; i++) {
+        char said[256];
+        const double *c = cases[i / 2];
+        loose()->samples_per_insert = c[0];
+        tables[0].error_min = -1;
+        tables[0].error_max = c[1 + i % 2] - 1;
+        snprintf(said, sizeof said,
+                 "table main: the limiter's error may lie in -1 to %g; a width below 2 * max(1, "
+                 "samples per insert) = %g can block both sides for ever", c[2] - 1, c[3]);
+        asked((int)i, i % 2 ? said : NULL);
+    }
+    loose()->samples_per_insert = 1;
+    tables[0].error_min = -INFINITY;
+    tables[0].error_max = 1;
+    REFUSED("table main: the limiter's error may lie in -inf to 1; a width below 2 * max(1, "
+            "samples per insert) = 2 can block both sides for ever");
+    check_group("its numbers");
+}
+
+/* ---- what lies in the files ---- */
+
+/* Given tables of several shapes. Expect the sizes that their files have had from the first: where
+ * one has to change, RP_REGION_VERSION does too. */
+static void sizes_of_files(void)
+{
+    struct shape {
+        uint32_t capacity, step_bytes, writers, streams, window, pieces;
+        size_t state, keys, steps;
+    } shapes[] = {
+        {512, 16, 2, 4, 16, 1, 14528, 6144, 8192},
+        {513, 24, 2, 4, 16, 2, 14976, 6272, 12352},
+        {1000, 16, 3, 1, 7, 64, 26048, 12032, 16000},
+        {1000, 16, 3, 1, 7, 65, 26240, 12032, 16000},
+        {4096, 8192, 1, 64, 256, 8, 111488, 49152, 33554432},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct shape *s = &shapes[i];
+        struct rp_table_sizes sizes;
+        char error[256];
+        loose()->capacity = s->capacity;
+        tables[0].step_bytes = s->step_bytes;
+        tables[0].writers_max = s->writers;
+        tables[0].streams_max = s->streams;
+        tables[0].window = s->window;
+        tables[0].pieces_max = s->pieces;
+        CHECK(rp_table_sizes(&tables[0], &sizes, error) == 0, "%s", error);
+        CHECK(sizes.state == s->state && sizes.keys == s->keys && sizes.steps == s->steps,
+              "shape %zu: %zu, %zu, %zu", i, sizes.state, sizes.keys, sizes.steps);
+    }
+    check_group("the sizes of a table's files");
+}
+
+int main(void)
+{
+    fresh();
+    server_numbers();
+    names();
+    table_columns();
+    table_plans();
+    table_limits();
+    table_numbers();
+    sizes_of_files();
+    return check_done("test_config");
+}
