@@ -409,6 +409,8 @@ class Client:
         is full it waits for room, `timeout` at most, then raises Full.
         """
         timeout = self.timeout if timeout is None else timeout
+        if isinstance(keys, Batch) and keys.table != table:
+            raise ConfigError(f"the batch is of table {keys.table!r}, not of {table!r}")
         wanted = keys.keys if isinstance(keys, Batch) else keys_of(keys)
         given = float64_of(priorities, len(wanted))
         if wait:

@@ -131,6 +131,11 @@ def test_numbers_of_other_libraries_are_numbers():
         (lambda c: c.batches("rows", "a"), ConfigError, "batch is 'a'"),
         (lambda c: c.batches("rows", 4, prefetch=1.5), ConfigError, "prefetch is 1.5"),
         (lambda c: c.update_priorities("rows", [1], ["a"]), ConfigError, "expected 1 numbers"),
+        (
+            lambda c: c.update_priorities("sequences", c.sample("rows", 2), [1.0, 1.0]),
+            ConfigError,
+            "the batch is of table 'rows', not of 'sequences'",
+        ),
         (lambda c: c.writer("rows", unacknowledged_max="a"), ConfigError, "acknowledged_max"),
         (
             lambda c: c.extend("actions", {"action": np.full((1, 2), NAN, np.float32)}),
