@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "status.h"
+#include "transport_lend.h"
 #include "wake.h"
 
 struct hub {
@@ -47,11 +48,10 @@ struct loopback_port {
     uint32_t free_count;
     int sleeping;  /* under the queue lock: a delivery has to wake it */
     int wake;
-    uint32_t leased;
     uint32_t *free;
     struct queued *queue;
     uint8_t *receive; /* (queue_max + RP_BURST) buffers */
-    uint8_t *send;    /* RP_BURST buffers */
+    struct rp_lease lease;
 };
 
 static pthread_mutex_t hubs_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
@@ -110,18 +110,9 @@ static void loopback_rx_release(struct rp_port *opaque, struct rp_packet *packet
     unlock(&port->hub->queue_lock);
 }
 
-static uint32_t loopback_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+static uint32_t loopback_tx_lease(struct rp_port *port, struct rp_packet *packets, uint32_t count)
 {
-    struct loopback_port *port = own(opaque);
-    assert(port->leased == 0);
-    count = count < RP_BURST ? count : RP_BURST;
-    for (uint32_t i = 0; i < count; i++) {
-        packets[i].data = port->send + (size_t)i * port->stride;
-        packets[i].size = 0;
-        packets[i].capacity = port->base.mtu;
-    }
-    port->leased = count;
-    return count;
+    return rp_lease_take(&own(port)->lease, packets, count, rp_port_base(port)->mtu);
 }
 
 /* The port an address names, or null: gone, or not of this hub. */
@@ -157,16 +148,14 @@ static int deliver(struct loopback_port *from, const struct rp_packet *packet)
 static void loopback_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
 {
     struct loopback_port *port = own(opaque);
-    assert(count == port->leased);
-    port->leased = 0;
     lock(&port->hub->queue_lock);
     for (uint32_t i = 0; i < count; i++) {
         if (packets[i].size) {
             assert(packets[i].size <= packets[i].capacity);
             port->base.dropped_out += !deliver(port, &packets[i]);
         }
-        packets[i].data = NULL;
     }
+    rp_lease_end(&port->lease, packets, count);
     unlock(&port->hub->queue_lock);
 }
 
@@ -257,7 +246,7 @@ static void free_port(struct loopback_port *port)
     free(port->free);
     free(port->queue);
     free(port->receive);
-    free(port->send);
+    free(port->lease.memory);
     free(port);
 }
 
@@ -332,8 +321,8 @@ static struct loopback_port *make_port(uint32_t mtu)
     port->free = calloc(port->free_count, sizeof *port->free);
     port->queue = calloc(queue_max, sizeof *port->queue);
     port->receive = aligned_alloc(64, (size_t)port->free_count * port->stride);
-    port->send = aligned_alloc(64, (size_t)RP_BURST * port->stride);
-    if (port->wake < 0 || !port->free || !port->queue || !port->receive || !port->send) {
+    if (!rp_lease_open(&port->lease, mtu) || port->wake < 0 || !port->free || !port->queue
+        || !port->receive) {
         free_port(port);
         return NULL;
     }

@@ -161,15 +161,13 @@ static struct rp_udp_port *make_port(uint32_t mtu)
     port->base.mtu = mtu;
     port->socket = -1;
     port->wake = rp_wake_open();
-    port->send.stride = (mtu + 63) & ~63u;
-    port->send.memory = aligned_alloc(64, (size_t)RP_BURST * port->send.stride);
     port->receive.memory = aligned_alloc(64, (size_t)RP_UDP_BUFFERS * RP_UDP_STRIDE);
     port->receive.free_count = RP_UDP_BUFFERS;
     port->receive.ask = 1;
     for (uint32_t i = 0; i < RP_UDP_BUFFERS; i++) {
         port->receive.free[i] = (uint16_t)(RP_UDP_BUFFERS - 1 - i);
     }
-    if (port->wake < 0 || !port->send.memory || !port->receive.memory) {
+    if (!rp_lease_open(&port->send, mtu) || port->wake < 0 || !port->receive.memory) {
         udp_close((struct rp_port *)(void *)port);
         return NULL;
     }

@@ -20,6 +20,7 @@
 #include <sys/uio.h>
 
 #include "transport.h"
+#include "transport_lend.h"
 #include "url.h"
 
 enum rp_udp_limits {
@@ -64,12 +65,6 @@ struct rp_udp_receive {
     struct rp_udp_arrival arrivals[RP_UDP_RECEIVE_MAX];
 };
 
-struct rp_udp_send {
-    uint8_t *memory; /* RP_BURST * stride */
-    uint32_t stride;
-    uint32_t leased;
-};
-
 struct rp_udp_own { /* this machine's addresses as they were when they were looked up */
     uint32_t count;
     struct rp_peer peers[RP_UDP_OWN_MAX];
@@ -89,7 +84,7 @@ struct rp_udp_port {
     uint32_t receive_bytes; /* socket buffers asked for */
     uint32_t send_bytes;
     struct rp_udp_receive receive;
-    struct rp_udp_send send;
+    struct rp_lease send;
 };
 
 uint32_t rp_udp_rx_burst(struct rp_port *port, struct rp_packet *packets, uint32_t count);

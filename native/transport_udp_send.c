@@ -24,19 +24,10 @@ struct plan { /* the messages of one burst */
     struct control controls[RP_BURST];
 };
 
-uint32_t rp_udp_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+uint32_t rp_udp_tx_lease(struct rp_port *port, struct rp_packet *packets, uint32_t count)
 {
-    struct rp_udp_port *port = (struct rp_udp_port *)(void *)opaque;
-    assert(port->send.leased == 0);
-    count = count < RP_BURST ? count : RP_BURST;
-    for (uint32_t i = 0; i < count; i++) {
-        packets[i].data = port->send.memory + (size_t)i * port->send.stride;
-        packets[i].size = 0;
-        packets[i].capacity = port->base.mtu;
-        packets[i].token = 0;
-    }
-    port->send.leased = count;
-    return count;
+    struct rp_udp_port *udp = (struct rp_udp_port *)(void *)port;
+    return rp_lease_take(&udp->send, packets, count, udp->base.mtu);
 }
 
 /* How many packets from the first on may leave as one train. */
@@ -143,15 +134,11 @@ void rp_udp_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t 
 {
     struct rp_udp_port *port = (struct rp_udp_port *)(void *)opaque;
     struct plan plan;
-    assert(count == port->send.leased);
-    port->send.leased = 0;
     make_plan(port, &plan, packets, count);
     int tries = 0;
     for (uint32_t sent = 0; sent < plan.count;) {
         int taken = sendmmsg(port->socket, plan.messages + sent, plan.count - sent, MSG_DONTWAIT);
         sent += taken > 0 ? (uint32_t)taken : handle_refusal(port, &plan, sent, &tries);
     }
-    for (uint32_t i = 0; i < count; i++) {
-        packets[i].data = NULL;
-    }
+    rp_lease_end(&port->send, packets, count);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "status.h"
+#include "transport_lend.h"
 #include "transport_udp.h"
 #include "transport_zmtp.h"
 #include "wake.h"
@@ -31,13 +32,9 @@ struct zmq_port {
     _Atomic int ready;
     int inside; /* the next frame belongs to the message of `sender` */
     struct rp_peer sender; /* size 0: nobody an answer could reach, its frames are dropped */
-    uint32_t stride;
-    uint32_t leased;
-    uint32_t free_count;
-    uint32_t free[RP_BURST];
-    struct message messages[RP_BURST];
-    uint8_t *receive; /* a buffer for each slot */
-    uint8_t *send;
+    struct rp_slots slots;
+    struct rp_lease lease;
+    struct message messages[RP_BURST]; /* of each slot */
 };
 
 static struct zmq_port *own(struct rp_port *port)
@@ -75,8 +72,7 @@ static int take(struct zmq_port *port, uint32_t slot, struct rp_packet *packet)
     memset(packet, 0, sizeof *packet);
     packet->data = port->zmq.msg_data(message);
     if ((uintptr_t)packet->data % 8) {
-        uint8_t *straight = port->receive + (size_t)slot * port->stride;
-        packet->data = memcpy(straight, packet->data, size);
+        packet->data = memcpy(rp_slots_buffer(&port->slots, slot), packet->data, size);
     }
     packet->size = (uint32_t)size;
     packet->peer = port->sender;
@@ -91,8 +87,8 @@ static uint32_t zmq_rx_burst(struct rp_port *opaque, struct rp_packet *packets, 
     uint32_t lent = 0;
     int drained = 0;
     assert(count <= RP_BURST);
-    for (uint32_t look = 0; look < 4 * count && lent < count && port->free_count; look++) {
-        uint32_t slot = port->free[port->free_count - 1];
+    for (uint32_t look = 0; look < 4 * count && lent < count && port->slots.free_count; look++) {
+        uint32_t slot = port->slots.free[port->slots.free_count - 1];
         struct message *message = &port->messages[slot];
         port->zmq.msg_init(message);
         if (port->zmq.msg_recv(message, port->zmq.socket, DONTWAIT) < 0) {
@@ -101,7 +97,7 @@ static uint32_t zmq_rx_burst(struct rp_port *opaque, struct rp_packet *packets, 
             break;
         }
         if (take(port, slot, &packets[lent])) {
-            port->free_count--;
+            port->slots.free_count--;
             lent++;
         } else {
             port->zmq.msg_close(message);
@@ -115,29 +111,16 @@ static void zmq_rx_release(struct rp_port *opaque, struct rp_packet *packets, ui
 {
     struct zmq_port *port = own(opaque);
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t slot = (uint32_t)packets[i].token;
-        assert(port->free_count < RP_BURST && slot < RP_BURST);
-        port->zmq.msg_close(&port->messages[slot]);
-        port->free[port->free_count++] = slot;
-        packets[i].data = NULL;
+        port->zmq.msg_close(&port->messages[packets[i].token]);
     }
+    rp_slots_release(&port->slots, packets, count);
 }
 
 /* ---- sending ---- */
 
-static uint32_t zmq_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+static uint32_t zmq_tx_lease(struct rp_port *port, struct rp_packet *packets, uint32_t count)
 {
-    struct zmq_port *port = own(opaque);
-    assert(port->leased == 0);
-    count = count < RP_BURST ? count : RP_BURST;
-    for (uint32_t i = 0; i < count; i++) {
-        packets[i].data = port->send + (size_t)i * port->stride;
-        packets[i].size = 0;
-        packets[i].capacity = port->base.mtu;
-        packets[i].token = 0;
-    }
-    port->leased = count;
-    return count;
+    return rp_lease_take(&own(port)->lease, packets, count, rp_port_base(port)->mtu);
 }
 
 static int send_frame(struct zmq_port *port, const void *data, size_t size, int more)
@@ -154,11 +137,11 @@ static int send_frame(struct zmq_port *port, const void *data, size_t size, int 
     return 1;
 }
 
-/* packets[0 .. count), those with bytes in them, as one message. A full queue, or a peer that has
- * gone, refuses the first frame; a later one fails for want of memory alone, and then an empty
- * frame ends what was begun. */
-static void send_message(struct zmq_port *port, const struct rp_packet *packets, uint32_t count)
+/* A full queue, or a peer that has gone, refuses the first frame; a later one fails for want of
+ * memory alone, and then an empty frame ends what was begun. */
+static void send_message(struct rp_port *opaque, const struct rp_packet *packets, uint32_t count)
 {
+    struct zmq_port *port = own(opaque);
     const struct rp_peer *peer = &packets[0].peer;
     int taken = !port->routes || send_frame(port, peer->bytes, peer->size, 1);
     int begun = port->routes && taken;
@@ -173,24 +156,6 @@ static void send_message(struct zmq_port *port, const struct rp_packet *packets,
     if (begun && !taken) {
         (void)send_frame(port, "", 0, 0);
     }
-}
-
-/* How many of packets[0 .. count) go into one message; the first and the last have bytes. */
-static uint32_t group_of(const struct rp_packet *packets, uint32_t count)
-{
-    const struct rp_peer *peer = &packets[0].peer;
-    uint32_t bytes = packets[0].size, end = 1;
-    for (uint32_t i = 1; i < count; i++) {
-        if (packets[i].size == 0) {
-            continue;
-        }
-        bytes += packets[i].size;
-        if (bytes > RP_MTU_MAX || memcmp(&packets[i].peer, peer, sizeof *peer) != 0) {
-            break;
-        }
-        end = i + 1;
-    }
-    return end;
 }
 
 /* Sending may have taken the news of a message that came meanwhile from the descriptor. */
@@ -210,22 +175,7 @@ static void look_for_news(struct zmq_port *port)
 static void zmq_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
 {
     struct zmq_port *port = own(opaque);
-    int sent = 0;
-    assert(count == port->leased);
-    port->leased = 0;
-    for (uint32_t i = 0; i < count;) {
-        uint32_t taken = 1;
-        if (packets[i].size) {
-            taken = group_of(packets + i, count - i);
-            send_message(port, packets + i, taken);
-            sent = 1;
-        }
-        i += taken;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        packets[i].data = NULL;
-    }
-    if (sent) {
+    if (rp_lease_send(&port->lease, opaque, packets, count, send_message)) {
         look_for_news(port);
     }
 }
@@ -253,8 +203,8 @@ static void zmq_close(struct rp_port *opaque)
     if (port->wake >= 0) {
         close(port->wake);
     }
-    free(port->receive);
-    free(port->send);
+    free(port->slots.memory);
+    free(port->lease.memory);
     free(port);
 }
 
@@ -291,15 +241,8 @@ static struct zmq_port *make_port(uint32_t mtu)
     port->base.transport = &zmq_transport;
     port->base.mtu = mtu;
     port->base.receive_budget = RP_ZMQ_RECEIVE_BUDGET;
-    port->stride = (mtu + 127) & ~63u; /* with room behind: no power of two */
     port->wake = rp_wake_open();
-    port->receive = aligned_alloc(64, (size_t)RP_BURST * port->stride);
-    port->send = aligned_alloc(64, (size_t)RP_BURST * port->stride);
-    while (port->free_count < RP_BURST) {
-        port->free[port->free_count] = port->free_count;
-        port->free_count++;
-    }
-    if (port->wake < 0 || !port->receive || !port->send) {
+    if (!rp_slots_open(&port->slots, mtu) || !rp_lease_open(&port->lease, mtu) || port->wake < 0) {
         zmq_close((struct rp_port *)(void *)port);
         return NULL;
     }

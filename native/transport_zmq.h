@@ -6,8 +6,7 @@
  * Python's lock: a trainer that computes in Python holds nothing up, and the other way round.
  *
  * A message is one or more frames, each a datagram; a ROUTER sees the sender's routing id before
- * them, which is the peer's address here. Consecutive datagrams of a burst to one peer leave as one
- * message while their sum fits RP_MTU_MAX, since a message arrives whole or not at all.
+ * them, which is the peer's address here. A burst leaves as transport_lend.h cuts it.
  *
  * Received frames are lent where they lie, if they lie on 8 bytes, and copied if not. Frames that
  * are empty or larger than the mtu, and all of a sender whose routing id is no address of ours, are

@@ -82,7 +82,7 @@ static uint32_t zmtp_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
     uint32_t lent = 0;
     assert(count <= RP_BURST);
     look(port);
-    count = count < port->free_count ? count : port->free_count;
+    count = count < port->slots.free_count ? count : port->slots.free_count;
     for (uint32_t i = 0; i < 4 * count && lent < count && port->ring_count; i++) {
         struct connection *connection = &port->connections[port->ring[port->ring_first]];
         port->ring_first = (port->ring_first + 1) % RP_ZMTP_CONNECTIONS_MAX;
@@ -95,29 +95,14 @@ static uint32_t zmtp_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
     return lent;
 }
 
-static void zmtp_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+static void zmtp_rx_release(struct rp_port *port, struct rp_packet *packets, uint32_t count)
 {
-    struct zmtp_port *port = own(opaque);
-    for (uint32_t i = 0; i < count; i++) {
-        assert(port->free_count < RP_BURST && packets[i].token < RP_BURST);
-        port->free[port->free_count++] = (uint32_t)packets[i].token;
-        packets[i].data = NULL;
-    }
+    rp_slots_release(&own(port)->slots, packets, count);
 }
 
-static uint32_t zmtp_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+static uint32_t zmtp_tx_lease(struct rp_port *port, struct rp_packet *packets, uint32_t count)
 {
-    struct zmtp_port *port = own(opaque);
-    assert(port->leased == 0);
-    count = count < RP_BURST ? count : RP_BURST;
-    for (uint32_t i = 0; i < count; i++) {
-        packets[i].data = port->send + (size_t)i * port->stride;
-        packets[i].size = 0;
-        packets[i].capacity = port->base.mtu;
-        packets[i].token = 0;
-    }
-    port->leased = count;
-    return count;
+    return rp_lease_take(&own(port)->lease, packets, count, rp_port_base(port)->mtu);
 }
 
 static uint32_t write_head(uint8_t *head, uint32_t size, int more)
@@ -186,38 +171,19 @@ static int send_message(struct zmtp_port *port, const struct rp_packet *packets,
     return 1;
 }
 
-/* How many of packets[0 .. count) go into one message; the first and the last have bytes. */
-static uint32_t group_of(const struct rp_packet *packets, uint32_t count)
-{
-    uint32_t bytes = packets[0].size, last = 1;
-    for (uint32_t i = 1; i < count; i++) {
-        bytes += packets[i].size;
-        if (bytes > RP_MTU_MAX
-            || memcmp(&packets[i].peer, &packets[0].peer, sizeof packets[0].peer) != 0) {
-            break;
-        }
-        last = packets[i].size ? i + 1 : last;
-    }
-    return last;
-}
-
-static void zmtp_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
+static void send_or_count(struct rp_port *opaque, const struct rp_packet *packets, uint32_t count)
 {
     struct zmtp_port *port = own(opaque);
-    assert(count == port->leased);
-    port->leased = 0;
-    for (uint32_t i = 0; i < count;) {
-        uint32_t taken = packets[i].size ? group_of(packets + i, count - i) : 1;
-        if (packets[i].size && !send_message(port, packets + i, taken)) {
-            for (uint32_t j = i; j < i + taken; j++) {
-                port->base.dropped_out += packets[j].size != 0;
-            }
+    if (!send_message(port, packets, count)) {
+        for (uint32_t i = 0; i < count; i++) {
+            port->base.dropped_out += packets[i].size != 0;
         }
-        i += taken;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        packets[i].data = NULL;
-    }
+}
+
+static void zmtp_tx_send(struct rp_port *port, struct rp_packet *packets, uint32_t count)
+{
+    rp_lease_send(&own(port)->lease, port, packets, count, send_or_count);
 }
 
 /* ---- waiting, opening, closing ---- */
@@ -255,8 +221,8 @@ static void zmtp_close(struct rp_port *opaque)
     if (port->memory) {
         munmap(port->memory, rp_zmtp_memory());
     }
-    free(port->receive);
-    free(port->send);
+    free(port->slots.memory);
+    free(port->lease.memory);
     free(port);
 }
 
@@ -313,21 +279,15 @@ static struct zmtp_port *make_port(uint32_t mtu)
     port->base.transport = &zmtp_transport;
     port->base.mtu = mtu;
     port->base.receive_budget = RP_ZMQ_RECEIVE_BUDGET;
-    port->stride = (mtu + 127) & ~63u; /* with room behind: no power of two */
     port->listener = -1;
     port->poll = epoll_create1(EPOLL_CLOEXEC);
     port->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     port->wake = rp_wake_open();
-    port->receive = aligned_alloc(64, (size_t)RP_BURST * port->stride);
-    port->send = aligned_alloc(64, (size_t)RP_BURST * port->stride);
     port->memory = mmap(NULL, rp_zmtp_memory(), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     port->memory = port->memory == MAP_FAILED ? NULL : port->memory;
-    for (; port->free_count < RP_BURST; port->free_count++) {
-        port->free[port->free_count] = port->free_count;
-    }
-    if (port->poll < 0 || port->timer < 0 || port->wake < 0 || !port->receive || !port->send
-        || !port->memory) {
+    if (!rp_slots_open(&port->slots, mtu) || !rp_lease_open(&port->lease, mtu) || !port->memory
+        || port->poll < 0 || port->timer < 0 || port->wake < 0) {
         zmtp_close((struct rp_port *)(void *)port);
         return NULL;
     }

@@ -4,6 +4,7 @@
 #ifndef RP_TRANSPORT_ZMTP_PARTS_H
 #define RP_TRANSPORT_ZMTP_PARTS_H
 
+#include "transport_lend.h"
 #include "transport_udp.h"
 #include "transport_zmtp.h"
 
@@ -45,12 +46,8 @@ struct zmtp_port {
     uint64_t refused;
     uint64_t displaced; /* connections ended for a newcomer */
     uint64_t not_accepted; /* times the system had no descriptor or memory for a newcomer */
-    uint32_t stride;
-    uint32_t leased;
-    uint32_t free_count;
-    uint32_t free[RP_BURST];
-    uint8_t *receive; /* a buffer for each datagram lent */
-    uint8_t *send;
+    struct rp_slots slots;
+    struct rp_lease lease;
     uint8_t *memory;  /* of all connections */
 };
 

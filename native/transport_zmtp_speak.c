@@ -269,9 +269,10 @@ static void take_command(struct zmtp_port *port, struct connection *connection,
 static void lend(struct zmtp_port *port, const struct connection *connection,
                  const uint8_t *bytes, uint32_t size, struct rp_packet *packet)
 {
-    uint32_t slot = port->free[--port->free_count], index = rp_zmtp_index(port, connection);
+    uint32_t slot = port->slots.free[--port->slots.free_count];
+    uint32_t index = rp_zmtp_index(port, connection);
     memset(packet, 0, sizeof *packet);
-    packet->data = memcpy(port->receive + (size_t)slot * port->stride, bytes, size);
+    packet->data = memcpy(rp_slots_buffer(&port->slots, slot), bytes, size);
     packet->size = size;
     packet->token = slot;
     packet->peer.size = 16;

@@ -516,7 +516,7 @@ def test_wrong_columns_are_named(place):
         for priorities in ([1, 2, 3], [1, 2, 3, np.nan], [-1, 0, 0, 0]):
             with pytest.raises(ConfigError, match="priorities"):
                 client.extend("main", good, priorities)
-        with pytest.raises(ConfigError, match="at least 1"):
+        with pytest.raises(ConfigError, match="from 1 to"):
             client.sample("main", 0)
         with pytest.raises(ConfigError, match="uniform"):
             client.sample("main", 1, uniform=1.5)
