@@ -38,15 +38,6 @@ static int take_run(struct rp_client *client, struct rows *rows)
     return taken > 0 ? 0 : taken == 0 || taken == -RP_FULL ? RP_PENDING : taken;
 }
 
-/* Whether the loop over creates goes on behind this answer of the client's. */
-static int row_result(const struct rows *rows, int status)
-{
-    if (status < 0 && status != -RP_FULL && rows->taken == 0) {
-        return status;
-    }
-    return rows->taken == rows->count || (status < 0 && status != -RP_FULL) ? 0 : RP_PENDING;
-}
-
 static int take_creates(struct rp_client *client, struct rows *rows)
 {
     int status = 0;
@@ -57,7 +48,7 @@ static int take_creates(struct rp_client *client, struct rows *rows)
                                   rows->priorities ? 0 : RP_CREATE_MAXIMUM);
         rows->taken += status == 0;
     }
-    return row_result(rows, status);
+    return status == -RP_FULL ? RP_PENDING : rows->taken ? 0 : status;
 }
 
 static int try_take(struct rp_link *link, void *argument)

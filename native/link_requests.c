@@ -142,14 +142,14 @@ static int has_ended(struct rp_link *link, void *argument)
 int rp_link_wait(struct rp_link *link, int ticket, uint64_t timeout_ns, struct rp_blocked *blocked)
 {
     struct ticket_wait wait = {ticket, blocked};
-    return ticket > 0 ? rp_link_until(link, has_ended, &wait, timeout_ns) : -RP_BAD_ARGUMENT;
+    return rp_link_until(link, has_ended, &wait, timeout_ns);
 }
 
 int rp_link_poll(struct rp_link *link, int ticket)
 {
     int status = rp_gate_enter(&link->gate);
     if (!status) {
-        status = ticket > 0 ? rp_client_poll(link->client, ticket) : -RP_BAD_ARGUMENT;
+        status = rp_client_poll(link->client, ticket);
         rp_gate_leave(&link->gate);
     }
     return status;
@@ -157,7 +157,7 @@ int rp_link_poll(struct rp_link *link, int ticket)
 
 void rp_link_take(struct rp_link *link, int ticket)
 {
-    if (ticket > 0 && !rp_gate_enter(&link->gate)) {
+    if (!rp_gate_enter(&link->gate)) {
         rp_client_take(link->client, ticket);
         rp_gate_leave(&link->gate);
     }

@@ -141,6 +141,7 @@ static void check_blocks(void)
                   state.steps_stored, made.row_count);
             CHECK(state.items_created == made.item_count, "reach %u: %" PRIu64 " items of %u",
                   reach, state.items_created, made.item_count);
+            CHECK(state.items_failed == 0, "reach %u: items of closing rows", reach);
             see_items(seen, ROWS_MAX);
             CHECK(memcmp(seen, made.is_item, sizeof seen) == 0, "reach %u", reach);
             close_both();
@@ -157,27 +158,83 @@ static void check_blocks(void)
     check_group("blocks: every row once, the items of complete windows");
 }
 
-/* Given a server that is away and more steps than a writer takes beyond those stored. Expect the
- * rest not to be taken, and to be taken where it stopped once the server is back. */
-static void check_full_block(void)
+/* Given episodes of four rows whose closing rows say which they are. Expect each row to be followed
+ * by its next one, the last by its own closing row. */
+static void check_closings(void)
 {
-    static uint8_t rows[1000 * ROW], marks[1000], items[1000];
+    enum { EPISODES = 20, LENGTH = 4, ALL = EPISODES * LENGTH };
+    static uint8_t rows[ALL * ROW], closings[EPISODES * ROW], marks[ALL], items[ALL];
+    static uint64_t pairs[DRIVE_BATCH_MAX][2];
     uint64_t next_step = 0;
     uint32_t length = 0;
-    struct rp_push_state state;
-    struct rp_block block = {.rows = rows, .marks = marks, .items = items, .steps = 1000,
+    struct rp_block block = {.rows = rows, .closings = closings, .marks = marks, .items = items,
                              .next_steps = &next_step, .lengths = &length, .streams = 1,
-                             .step_bytes = ROW, .finished = 1000};
-    for (uint32_t i = 0; i < 1000; i++) {
+                             .step_bytes = ROW, .reach = 1, .steps = ALL, .finished = ALL};
+    struct rp_service_options serve = {0};
+    struct rp_link_options options = {0};
+    struct drive_table made;
+    for (uint32_t i = 0; i < ALL; i++) {
         drive_row(rows + (size_t)i * ROW, ROW, i);
-        marks[i] = RP_BLOCK_ROW;
+        marks[i] = i % LENGTH == LENGTH - 1 ? RP_BLOCK_ROW | RP_BLOCK_END : RP_BLOCK_ROW;
         items[i] = 1;
+    }
+    for (uint32_t i = 0; i < EPISODES; i++) {
+        drive_row(closings + (size_t)i * ROW, ROW, 1000 + i);
+    }
+    drive_config(&made, CAPACITY, ROW);
+    made.picks[1] = (struct rp_pick){0, 1}; /* a row's number and the next one's */
+    CHECK(rp_service_open(&service, &made.config, "loopback://closings", &serve, error) == 0, "%s",
+          error);
+    ours = drive_link("loopback://closings", &options);
+    open_writer();
+    int status = RP_PENDING;
+    while (status == RP_PENDING) {
+        status = rp_link_push_block(ours, 0, &block, RP_SLICE_NS);
+    }
+    CHECK(status == 0 && block.closing == EPISODES);
+    drive_settle(ours);
+    struct rp_landing_column column = {.target = (uint8_t *)pairs, .stride = 16, .size = 16};
+    struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = 16};
+    struct rp_sample request = {.count = DRIVE_BATCH_MAX, .mode = RP_SAMPLE_STRATIFIED};
+    int ticket = rp_link_sample(ours, 0, &request, NULL, &landing, DRIVE_TIMEOUT_NS);
+    CHECK(drive_wait(ours, ticket, NULL) == 0);
+    for (uint32_t i = 0; i < DRIVE_BATCH_MAX; i++) {
+        uint64_t row = pairs[i][0];
+        uint64_t next = row % LENGTH == LENGTH - 1 ? 1000 + row / LENGTH : row + 1;
+        CHECK(row < ALL && pairs[i][1] == next, "row %" PRIu64 " before %" PRIu64, row,
+              pairs[i][1]);
+    }
+    close_both();
+    check_group("blocks: an episode is closed by its own row");
+}
+
+/* Given a server that is away and more steps than a writer takes beyond those stored. Expect the
+ * rest not to be taken, and to be taken where it stopped once the server is back. */
+static void check_full(void)
+{
+    enum { ALL = 1000, LENGTH = 4 };
+    static uint8_t rows[ALL * ROW], marks[ALL], items[ALL];
+    static const uint16_t streams[ALL];
+    static uint64_t numbers[ALL];
+    uint64_t next_step = 0;
+    uint32_t length = 0, created = 0;
+    struct rp_push_state state;
+    struct rp_block block = {.rows = rows, .closings = rows, .marks = marks, .items = items,
+                             .next_steps = &next_step, .lengths = &length, .streams = 1,
+                             .step_bytes = ROW, .reach = 6, .steps = ALL, .finished = ALL};
+    for (uint32_t i = 0; i < ALL; i++) {
+        drive_row(rows + (size_t)i * ROW, ROW, i);
+        marks[i] = i % LENGTH == LENGTH - 1 ? RP_BLOCK_ROW | RP_BLOCK_END : RP_BLOCK_ROW;
+        items[i] = 1;
+        numbers[i] = i / LENGTH * (LENGTH + 1) + i % LENGTH; /* behind the closing rows before */
     }
     open_both("udp://127.0.0.1:0");
     open_writer();
     CHECK(rp_service_stop(service) == 0);
-    CHECK(rp_link_push_block(ours, 0, &block, 1000) == RP_PENDING);
-    CHECK(block.step > 0 && block.step < 1000, "%u steps were taken", block.step);
+    for (int i = 0; i < 5; i++) { /* asked in vain again and again */
+        CHECK(rp_link_push_block(ours, 0, &block, 1000) == RP_PENDING);
+    }
+    CHECK(block.step > 0 && block.step < ALL, "%u steps were taken", block.step);
     CHECK(rp_link_push(ours, 0, 0, rows, 1, 0, NULL, 1000) == 0, "nor is a push");
     CHECK(rp_service_start(service) == 0);
     int status = RP_PENDING;
@@ -186,9 +243,20 @@ static void check_full_block(void)
     }
     drive_settle(ours);
     CHECK(status == 0 && rp_link_push_state(ours, 0, &state) == 0);
-    CHECK(state.steps_stored == 1000 && state.items_created == 1000);
+    CHECK(state.steps_stored == ALL + ALL / LENGTH && state.items_created == ALL);
+    CHECK(state.items_failed == 0);
+    CHECK(rp_service_stop(service) == 0);
+    for (int got = 1; got > 0;) { /* creates of what is there already, until there is no room */
+        uint32_t from = created % ALL;
+        got = rp_link_create(ours, 0, streams, numbers + from, NULL, ALL - from, 1000);
+        CHECK(got >= 0 && created < 2000 * ALL, "%s", rp_status_name(got));
+        created += (uint32_t)got;
+    }
+    CHECK(rp_service_start(service) == 0);
+    drive_settle(ours);
+    CHECK(rp_link_push_state(ours, 0, &state) == 0 && state.items_posted == ALL + created);
     close_both();
-    check_group("a block goes on where there was no room");
+    check_group("a block and creates go on where there was no room");
 }
 
 /* ---- creates and keys ---- */
@@ -437,6 +505,15 @@ static uint32_t files_open(void)
     return count;
 }
 
+static uint64_t address_space(void)
+{
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file != NULL && fscanf(file, "%llu", &pages) == 1);
+    fclose(file);
+    return pages * 4096;
+}
+
 /* Given links that cannot be opened: no such server, requests beyond what there may be. Expect a
  * sentence, no link, and nothing kept. */
 static void check_opening(void)
@@ -459,6 +536,15 @@ static void check_opening(void)
         rp_link_close(none, 0);
     }
     CHECK(files_open() == files, "%u files, then %u", files, files_open());
+    uint64_t before = 0, bytes = 0;
+    for (int i = 0; i < 12; i++) {
+        CHECK(rp_link_open(&none, rp_service_address(service), &plain, error) == 0, "%s", error);
+        bytes = none->memory_bytes;
+        rp_link_close(none, 0);
+        before = i == 2 ? address_space() : before;
+    }
+    CHECK(address_space() < before + bytes, "%" PRIu64 " bytes, then %" PRIu64, before,
+          address_space());
     rp_service_close(service);
     check_group("links that cannot be opened keep nothing");
 }
@@ -466,7 +552,8 @@ static void check_opening(void)
 int main(void)
 {
     check_blocks();
-    check_full_block();
+    check_closings();
+    check_full();
     check_creates();
     check_loss();
     check_turns();

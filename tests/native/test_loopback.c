@@ -4,6 +4,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "check.h"
 #include "status.h"
@@ -230,6 +231,27 @@ static void situation_gone(void)
     check_group("5 a server that goes wakes its clients");
 }
 
+/* 6. Given a process that has no file descriptor left. Expect a sentence, and nothing kept. */
+static void situation_no_files(void)
+{
+    struct rp_port_options options = {.serve = 1};
+    struct rp_port *none = NULL;
+    struct rp_peer peer;
+    struct rlimit before, tight;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    tight = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    for (int time = 0; time < 2; time++) {
+        CHECK(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+        int status = rp_port_open(&none, "loopback://files", &options, &peer, bound, error);
+        int udp = rp_port_open(&none, "udp://127.0.0.1:0", &options, &peer, bound, bound);
+        CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+        CHECK(status == -RP_NO_MEMORY && none == NULL && strstr(error, "no memory"), "%s", error);
+        CHECK(udp == -RP_NO_MEMORY && none == NULL);
+    }
+    rp_port_close(open_port("loopback://files", 1, &peer));
+    check_group("6 no file descriptor is left");
+}
+
 int main(void)
 {
     situation_given_back();
@@ -237,5 +259,6 @@ int main(void)
     situation_queue();
     situation_turns();
     situation_gone();
+    situation_no_files();
     return check_done("test_loopback");
 }
