@@ -12,11 +12,9 @@
 
 #include "client_parts.h"
 
-/* Does the run hold steps, not stored, from where its stream lost its place? */
-static int concerned(const struct client_writer *writer, const struct rp_run *run,
-                     const struct client_run_state *state) {
-    return run->step + run->count > writer->streams[run->stream].repair_from
-           && state->told < run->count;
+/* Does the run hold steps from where its stream lost its place? */
+static int concerned(const struct client_writer *writer, const struct rp_run *run) {
+    return run->step + run->count > writer->streams[run->stream].repair_from;
 }
 
 /* Copies what is not stored of one run to `to`; returns its bytes there. */
@@ -28,7 +26,7 @@ static uint32_t keep_run(const struct client_writer *writer, const struct rp_run
     uint32_t cut = run->piece_count > 1 ? 0 : state->told;
     kept.step += cut;
     kept.count = (uint16_t)(run->count - cut);
-    kept.sequence = concerned(writer, run, state) ? CLIENT_UNASSIGNED : run->sequence + cut;
+    kept.sequence = concerned(writer, run) ? CLIENT_UNASSIGNED : run->sequence + cut;
     if (run->flags & RP_RUN_PRIORITY) {
         memcpy(target, data + 8u * cut, 8u * kept.count);
         target += 8u * kept.count;
@@ -95,7 +93,7 @@ void rp_client_message_rebuild(struct rp_client *client, uint16_t index) {
     message->answered = 0;
 }
 
-/* Steps of the message that are concerned; 0 = none. */
+/* Steps of the message that are concerned and not stored; 0 = none. */
 static uint32_t steps_concerned(const struct client_writer *writer,
                                 const struct client_message *message) {
     uint8_t *at = message->body + sizeof(struct rp_push);
@@ -105,7 +103,7 @@ static uint32_t steps_concerned(const struct client_writer *writer,
     }
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
         const struct rp_run *run = rp_client_run_at(at);
-        if (concerned(writer, run, &message->runs[i])) {
+        if (concerned(writer, run)) {
             steps += (uint32_t)run->count - message->runs[i].told;
         }
     }
