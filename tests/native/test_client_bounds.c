@@ -70,9 +70,9 @@ static uint64_t push_until_refused(struct world *world, struct writing *writing)
     return state_of(world).unacknowledged;
 }
 
-/* 1. Given a server that is silent, and an option or none. Expect no more steps to be taken than
- *    the option says, or two windows; an end beyond that not to be applied; and, once the server is
- *    back, all of them stored and as many more taken. */
+/* 1. Given a server that is silent, and an option or none. Expect no more steps to be taken
+ *    than the option says, or two windows; an end beyond that not to be applied; and, once the
+ *    server is back, all of them stored and as many more taken. */
 static void situation_silent(uint32_t chosen)
 {
     struct rp_client_options options = world_options();
@@ -97,8 +97,8 @@ static void situation_silent(uint32_t chosen)
     world_close(world);
 }
 
-/* 2. Given room for two of three steps whose last one ends the episode. Expect two to be taken, the
- *    second of them no closing row; then the third with its end. */
+/* 2. Given room for two of three steps whose last one ends the episode. Expect two to be taken,
+ *    the second of them no closing row; then the third with its end. */
 static void situation_end(void)
 {
     struct rp_client_options options = world_options();
@@ -152,10 +152,10 @@ static struct rp_update_state queued(struct world *world)
     return state;
 }
 
-/* 4. Given small updates that are queued, and a server that is silent, then there, then silent for
- *    longer than they wait. Expect them to be taken up to their share of the tickets; others to get
- *    one; each to be counted once, without anybody asking for it; and the first failure kept until
- *    it is asked for. */
+/* 4. Given small updates that are queued, and a server that is silent, then there, then silent
+ *    for longer than they wait. Expect them to be taken up to their share of the tickets;
+ *    others to get one; each to be counted once, without anybody asking for it; and the first
+ *    failure kept until it is asked for. */
 static void situation_queued(void)
 {
     struct rp_client_options options = world_options();
@@ -224,9 +224,9 @@ static struct world *large_world(uint32_t pieces_max, struct writing *writing, i
     return world;
 }
 
-/* 5. Given steps of many datagrams, over a slow path, or one that loses. Expect all stored, a piece
- *    that has arrived not to be sent again while others of its step are on their way, and a table
- *    that takes fewer pieces to be refused when the writer is asked for. */
+/* 5. Given steps of many datagrams, over a slow path, or one that loses. Expect all stored, a
+ *    piece that has arrived not to be sent again while others of its step are on their way, and
+ *    a table that takes fewer pieces to be refused when the writer is asked for. */
 static void situation_large(uint32_t lose, uint64_t delay_ns)
 {
     static uint8_t step[LARGE];
@@ -294,6 +294,35 @@ static void situation_too_large(void)
     world_close(world);
 }
 
+/* 7. Given queued updates of what cannot be, with every ticket taken, and after CLOSE. Expect
+ *    each to say why; where a ticket is lacking 0, as where room is. */
+static void situation_queue_refused(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(7, &options);
+    static const uint64_t key = 1;
+    static const double good = 1, bad = -1;
+    uint64_t later = world_later(world, 60000);
+    int tickets[64], count = 0;
+    CHECK(rp_client_update_queue(world->client, ROWS, 1, &key, &bad, 1, later)
+          == -RP_BAD_PRIORITY);
+    CHECK(rp_client_update_queue(world->client, ROWS, 1, &key, &good, 0, later)
+          == -RP_BAD_ARGUMENT);
+    while ((tickets[count] = rp_client_ping(world->client, later)) > 0) {
+        count++;
+    }
+    CHECK((uint32_t)count == options.requests_max && tickets[count] == -RP_FULL);
+    CHECK(rp_client_update_queue(world->client, ROWS, 1, &key, &good, 1, later) == 0);
+    CHECK(!rp_client_update_busy(world->client) && queued(world).posted == 0);
+    while (count-- > 0) {
+        CHECK(world_wait(world, tickets[count]) == 0);
+    }
+    CHECK(world_wait(world, rp_client_close(world->client, later)) == 0);
+    CHECK(rp_client_update_queue(world->client, ROWS, 1, &key, &good, 1, later) == -RP_CLOSED);
+    world_close(world);
+    check_group("7 queued updates that are refused");
+}
+
 int main(void)
 {
     situation_silent(0);
@@ -311,6 +340,7 @@ int main(void)
     situation_large(150, 0);
     situation_too_large();
     check_group("5 steps of many pieces");
+    situation_queue_refused();
     situation_overtaken();
     check_group("6 an answer overtaken by the others of its step");
     return check_done("test_client_bounds");

@@ -11,11 +11,14 @@ static struct rp_server_config config;
 static struct rp_table_info info;
 static uint64_t values[2 * BATCH], keys[2 * BATCH], masses[BATCH];
 static const struct rp_landing_column column = {(uint8_t *)values, ITEM, 0, ITEM};
+static uint16_t behind[BATCH], ahead[BATCH];
 static const struct rp_landing landing = {.columns = &column,
                                           .column_count = 1,
                                           .item_bytes = ITEM,
                                           .keys = keys,
-                                          .masses = masses};
+                                          .masses = masses,
+                                          .behind = behind,
+                                          .ahead = ahead};
 
 /* A world with rows 1..STORED, their priorities their numbers. */
 static struct world *fresh(uint64_t seed, const struct rp_client_options *options)
@@ -50,6 +53,8 @@ static struct world *fresh(uint64_t seed, const struct rp_client_options *option
 static int sample(struct world *world, uint32_t count, uint8_t mode)
 {
     struct rp_sample request = {.count = count, .mode = mode};
+    memset(behind, 0xEE, sizeof behind);
+    memset(ahead, 0xEE, sizeof ahead);
     return rp_client_sample(world->client, ROWS, &request, keys, &landing,
                             world_later(world, 5000));
 }
@@ -60,6 +65,7 @@ static void batch_check(uint32_t count)
         CHECK(values[2 * i] >= 1 && values[2 * i] <= STORED, "item %u", i);
         CHECK(values[2 * i + 1] == 7 * values[2 * i], "item %u", i);
         CHECK((masses[i] + (1 << 25)) >> 26 == values[2 * i], "item %u", i);
+        CHECK(behind[i] == 0 && ahead[i] == 0, "a row is a window of its own");
     }
 }
 
@@ -216,7 +222,7 @@ static struct world_datagram *updates_answered(struct world *world, uint32_t cou
     return NULL;
 }
 
-/* 7. Given two updates under way, the first one's answer late, the second one's twice. Expect the
+/* 6. Given two updates under way, the first one's answer late, the second one's twice. Expect the
  *    copy dropped and counted, and each update to end with its own answer. */
 static void situation_reordered(void)
 {
@@ -249,11 +255,11 @@ static void situation_reordered(void)
     CHECK(world_wait(world, tickets[0]) == 0 && results[0].applied == 1);
     CHECK(rp_client_counters(world->client)[RP_COUNT_retransmissions] == 0);
     world_close(world);
-    check_group("7 updates answered out of order, and twice");
+    check_group("6 updates answered out of order, and twice");
 }
 
-/* 6. Given weights of many datagrams, and a client that can receive few at once. Expect them whole,
- *    and no datagram asked for twice. */
+/* 7. Given weights of many datagrams, and a client that can receive few at once. Expect them
+ *    whole, and no datagram asked for twice. */
 static void situation_weights(void)
 {
     static uint8_t weights[19999], back[19999];
@@ -278,7 +284,166 @@ static void situation_weights(void)
     CHECK(rp_client_counters(world->client)[RP_COUNT_retransmissions] == 0);
     CHECK(rp_client_counters(world->client)[RP_COUNT_drop_unsolicited] == 0);
     world_close(world);
-    check_group("6 weights of many datagrams");
+    check_group("7 weights of many datagrams");
+}
+
+/* 8. Given keys of which every third names nothing. Expect those to be told, each at its place,
+ *    and the others to have landed. */
+static void situation_holes(void)
+{
+    static uint8_t valid[BATCH];
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(9, &options);
+    struct rp_landing told = landing;
+    struct rp_sample request = {.count = BATCH, .mode = RP_SAMPLE_KEYS};
+    uint64_t asked[BATCH];
+    told.valid = valid;
+    told.keys = NULL;
+    memset(valid, 0xEE, sizeof valid);
+    for (uint32_t i = 0; i < BATCH; i++) {
+        asked[i] = i % 3 ? info.capacity + i % STORED : 1000 * info.capacity + i;
+    }
+    int ticket = rp_client_sample(world->client, ROWS, &request, asked, &told,
+                                  world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == -RP_SHORT_BATCH);
+    for (uint32_t i = 0; i < BATCH; i++) {
+        CHECK(valid[i] == (i % 3 != 0), "key %u: %u", i, valid[i]);
+        CHECK(i % 3 == 0 || values[2 * i] == 1 + i % STORED, "key %u", i);
+    }
+    CHECK(rp_client_counters(world->client)[RP_COUNT_drop_reserved] == 0);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_retransmissions] == 0);
+    world_close(world);
+    check_group("8 keys that name nothing");
+}
+
+/* Answers the last PULL on its way to the server in its place, with a status. */
+static void refuse_pull(struct world *world, uint16_t status)
+{
+    struct world_datagram *pull = NULL, *answer;
+    for (uint32_t i = 0; i < world->ports[0].count; i++) {
+        struct world_datagram *datagram = &world->ports[0].queue[i];
+        pull = world_message(datagram)->op == RP_OP_PULL ? datagram : pull;
+    }
+    uint64_t id = world_message(pull)->id;
+    while (world_asked(world, RP_OP_PULL) > 0) {
+        world_lose(world, RP_OP_PULL);
+    }
+    int ticket = rp_client_ping(world->client, world_later(world, 5000));
+    while (world_turn(world),
+           (answer = world_find(&world->ports[1], RP_OP_PING | RP_ANSWER, 0)) == NULL) {
+        world->now_ns += 1000;
+    }
+    world_message(answer)->op = RP_OP_PULL | RP_ANSWER;
+    world_message(answer)->id = id;
+    ((struct rp_answer *)(void *)(answer->data + RP_HEADER_BYTES))->status = status;
+    world_reseal(answer);
+    rp_client_take(world->client, ticket);
+}
+
+/* 9. Given a server that refuses a pull: it forgot the batch, or another way. Expect the batch
+ *    to be drawn anew, once; the request to end with that status. */
+static void situation_pull_refused(uint16_t status, int expected)
+{
+    struct rp_client_options options = world_options();
+    options.receive_budget = 4;
+    options.retry_us_min = 50000;
+    struct world *world = fresh(10, &options);
+    uint64_t drawn = rp_server_counters(world->server)[RP_COUNT_samples];
+    int ticket = sample(world, BATCH, RP_SAMPLE_INDEPENDENT), refused = 0;
+    while (world_client_turn(world), rp_client_poll(world->client, ticket) == RP_PENDING) {
+        if (!refused && world_asked(world, RP_OP_PULL) > 1) {
+            refuse_pull(world, status);
+            refused = 1;
+        }
+        rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+        world_advance(world, WORLD_MS);
+    }
+    CHECK(refused && rp_client_poll(world->client, ticket) == expected, "%d",
+          rp_client_poll(world->client, ticket));
+    CHECK(rp_client_counters(world->client)[RP_COUNT_losses_seen] == 0);
+    drawn = rp_server_counters(world->server)[RP_COUNT_samples] - drawn;
+    CHECK(drawn == (expected == 0 ? 2 : 1), "%" PRIu64 " draws", drawn);
+    if (expected == 0) {
+        batch_check(BATCH);
+    }
+    world_close(world);
+}
+
+/* 10. Given an answer to RESET that names no epoch. Expect it dropped and counted, and the
+ *    caller to have the new one by the next. */
+static void situation_reset(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(11, &options);
+    struct world_datagram *answer;
+    uint64_t epoch = 0;
+    int ticket = rp_client_reset(world->client, ROWS, info.epoch, &epoch,
+                                 world_later(world, 5000));
+    while (world_turn(world),
+           (answer = world_find(&world->ports[1], RP_OP_RESET | RP_ANSWER, 0)) == NULL) {
+        world_advance(world, WORLD_MS / 100);
+    }
+    memset(answer->data + RP_ANSWER_BYTES, 0, 8);
+    world_reseal(answer);
+    CHECK(world_wait(world, ticket) == 0 && epoch != 0 && epoch != info.epoch);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_drop_reserved] == 1);
+    world_close(world);
+    check_group("10 an answer without an epoch");
+}
+
+/* Runs the ticket to its end, every answer to `op` changed to this status; its status. *asked: how
+ * often the first datagram was sent. */
+static int always(struct world *world, int ticket, uint8_t op, uint16_t status, uint32_t *asked)
+{
+    struct world_datagram *datagram;
+    *asked = 0;
+    while (rp_client_poll(world->client, ticket) == RP_PENDING) {
+        world_client_turn(world);
+        *asked += world_asked(world, op);
+        while (world_asked(world, op) > 0) {
+            world->now_ns += 20000;
+            rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+        }
+        for (uint32_t from = 0;
+             (datagram = world_find(&world->ports[1], op | RP_ANSWER, from)) != NULL;
+             from = (uint32_t)(datagram - world->ports[1].queue) + 1) {
+            ((struct rp_answer *)(void *)(datagram->data + RP_HEADER_BYTES))->status = status;
+            world_reseal(datagram);
+        }
+        world_advance(world, WORLD_MS);
+    }
+    int ended = rp_client_poll(world->client, ticket);
+    rp_client_take(world->client, ticket);
+    return ended;
+}
+
+/* 11. Given a server that forgets a batch, loses a blob, or finds a publication damaged, each time.
+ *    Expect the request to be begun three times more, and then to end with that status. */
+static void situation_given_up(void)
+{
+    static uint8_t bytes[64], back[64];
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(8, &options);
+    uint64_t version, size;
+    uint32_t asked;
+    int ticket = sample(world, 4, RP_SAMPLE_INDEPENDENT);
+    CHECK(always(world, ticket, RP_OP_SAMPLE, RP_FORGOTTEN, &asked) == -RP_FORGOTTEN);
+    CHECK(asked == 4, "%u samples", asked);
+    ticket = rp_client_publish(world->client, bytes, sizeof bytes, &version,
+                               world_later(world, 5000));
+    CHECK(always(world, ticket, RP_OP_PUBLISH, RP_BAD_HASH, &asked) == -RP_BAD_HASH);
+    CHECK(asked == 4, "%u pieces", asked);
+    ticket = rp_client_blob(world->client, RP_BLOB_WEIGHTS, 0, 0, back, sizeof back, &size,
+                            &version, world_later(world, 5000));
+    CHECK(always(world, ticket, RP_OP_BLOB, RP_GONE, &asked) == -RP_GONE);
+    CHECK(asked == 4, "%u blobs", asked);
+    ticket = rp_client_blob(world->client, RP_BLOB_WEIGHTS, 0, 1, back, sizeof back, &size,
+                            &version, world_later(world, 5000));
+    CHECK(always(world, ticket, RP_OP_BLOB, RP_GONE, &asked) == -RP_GONE);
+    CHECK(asked == 1, "%u times for one version", asked);
+    CHECK(world_wait(world, sample(world, 4, RP_SAMPLE_INDEPENDENT)) == 0);
+    world_close(world);
+    check_group("11 what is begun anew in vain is given up");
 }
 
 int main(void)
@@ -293,5 +458,11 @@ int main(void)
     situation_dropped();
     situation_weights();
     situation_reordered();
+    situation_given_up();
+    situation_holes();
+    situation_reset();
+    situation_pull_refused(RP_FORGOTTEN, 0);
+    situation_pull_refused(RP_STALE_EPOCH, -RP_STALE_EPOCH);
+    check_group("9 a pull that is refused");
     return check_done("test_client_learner");
 }

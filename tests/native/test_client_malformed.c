@@ -41,6 +41,8 @@ static const struct wrong { /* `bytes` at `offset` of the answer to `op` are cha
     {"another payload", RP_OP_SAMPLE, BODY + 8, 8, 0, RP_COUNT_drop_size},
     {"another item count", RP_OP_SAMPLE, BODY + PAYLOAD + 28, 1, 0, RP_COUNT_drop_reserved},
     {"an item's reserved", RP_OP_SAMPLE, BODY + PAYLOAD + 48 + 20, 1, 0, RP_COUNT_drop_reserved},
+    {"the next one's", RP_OP_SAMPLE, BODY + PAYLOAD + 72 + 20, 1, 0, RP_COUNT_drop_reserved},
+    {"an item's key", RP_OP_SAMPLE, BODY + PAYLOAD + 96 + 7, 0x80, 0, RP_COUNT_drop_reserved},
     {"holes beyond the items", RP_OP_SAMPLE, BODY + 16 + 15, 0x80, 0, RP_COUNT_drop_reserved},
     {"more updates than were sent", RP_OP_UPDATE, BODY, 64, 0, RP_COUNT_drop_reserved},
     {"an update's reserved field", RP_OP_UPDATE, BODY + 12, 1, 0, RP_COUNT_drop_reserved},

@@ -132,8 +132,8 @@ static void situation_cut_small(void)
     check_group("small answers cut short are dropped and asked for again");
 }
 
-/* 2. Given an answer to PUBLISH, BLOB or UPDATE that is cut short, or a blob whose size is not that
- *    of its bytes. Expect one drop counted as a wrong size, and the request to end well. */
+/* 2. Given an answer to PUBLISH, BLOB or UPDATE that is cut short, or a blob whose size is not
+ *    that of its bytes. Expect one drop counted as a wrong size, and the request to end well. */
 static void situation_cut_short(void)
 {
     static uint8_t bytes[100], back[100];
@@ -164,7 +164,7 @@ static void situation_cut_short(void)
     check_group("answers cut short are dropped and asked for again");
 }
 
-/* 2. Given a server that answers BUSY once. Expect the client to send nothing for 50 ms, then to
+/* 3. Given a server that answers BUSY once. Expect the client to send nothing for 50 ms, then to
  *    publish; and weights beyond what the server keeps to be refused, before and after. */
 static void situation_publish(void)
 {
@@ -191,7 +191,7 @@ static void situation_publish(void)
 
 /* ---- updates ---- */
 
-/* 3. Given no priority at all, as many as there is room for, with one key twice, and one more.
+/* 4. Given no priority at all, as many as there is room for, with one key twice, and one more.
  *    Expect BAD_ARGUMENT; each key set once, the last one standing; BAD_ARGUMENT. */
 static void situation_room(void)
 {
@@ -244,7 +244,7 @@ static void situation_room(void)
 
 /* ---- landing ---- */
 
-/* 4. Given rows of nine columns of every size that is copied in its own way, and memory with gaps.
+/* 5. Given rows of nine columns of every size that is copied in its own way, and memory with gaps.
  *    Expect each column's bytes at its place and not one byte beside it. */
 static void situation_columns(void)
 {
@@ -294,9 +294,45 @@ static void situation_columns(void)
     check_group("columns of every size land at their place");
 }
 
-/* 5. Given two columns whose memory touches at the first item and not behind it. Expect each item's
- *    values at their own strides. And given columns out of order, empty, without memory or beyond
- *    the item. Expect BAD_ARGUMENT. */
+/* 6. Given more columns, each to a place of its own, than a client keeps merged. Expect each
+ *    byte at its place. */
+static void situation_many_columns(void)
+{
+    enum { STEP = 88 };
+    static const struct rp_column whole[1] = {{0, STEP, 0}};
+    static const struct rp_pick pick[1] = {{0, 0}};
+    static const struct rp_plan plan[1] = {{"plain", pick, 1}};
+    static uint8_t target[STEP][2 * ITEMS], step[STEP];
+    struct rp_landing_column into[STEP];
+    tables[1].step_bytes = STEP;
+    tables[1].columns = whole;
+    tables[1].column_count = 1;
+    tables[1].plans = plan;
+    struct world *world = fresh(12);
+    for (uint32_t i = 0; i < STEP; i++) {
+        step[i] = (uint8_t)(i + 1);
+        into[i] = (struct rp_landing_column){target[i], 2, i, 1};
+    }
+    push(world, step);
+    struct rp_landing landing = {
+        .columns = into, .column_count = STEP, .item_bytes = info.item_bytes[0]};
+    struct rp_sample request = {.count = ITEMS};
+    int ticket = rp_client_sample(world->client, ROWS, &request, NULL, &landing,
+                                  world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    for (uint32_t i = 0; i < STEP; i++) {
+        for (uint32_t item = 0; item < ITEMS; item++) {
+            CHECK(target[i][2 * item] == i + 1 && target[i][2 * item + 1] == 0, "byte %u", i);
+        }
+    }
+    world_close(world);
+    defaults();
+    check_group("more columns than are merged");
+}
+
+/* 7. Given two columns whose memory touches at the first item and not behind it. Expect each
+ *    item's values at their own strides. And given columns out of order, empty, without memory
+ *    or beyond the item. Expect BAD_ARGUMENT. */
 static void situation_strides(void)
 {
     static uint64_t memory[16 * ITEMS + 16];
@@ -333,7 +369,7 @@ static void situation_strides(void)
 
 /* ---- small facts ---- */
 
-/* 6. Given a redo log with a word in it, and a server that is measured. Expect one word less of
+/* 8. Given a redo log with a word in it, and a server that is measured. Expect one word less of
  *    room; the server's own incarnation. */
 static void situation_facts(void)
 {
@@ -366,7 +402,7 @@ static uint64_t first_lost(struct world *world, int ticket, uint8_t op, uint64_t
     return rp_client_counters(world->client)[RP_COUNT_losses_seen] - losses;
 }
 
-/* 7. Given the first of several datagrams lost: pieces of a publication, then priorities. Expect
+/* 9. Given the first of several datagrams lost: pieces of a publication, then priorities. Expect
  *    answers to the later ones to tell of it: sent again long before its time is out, one loss
  *    counted, the window smaller. */
 static void situation_overtaken(void)
@@ -404,12 +440,12 @@ static void situation_overtaken(void)
     CHECK(first_lost(world, ticket, RP_OP_UPDATE, &took) == 1);
     CHECK(took < 20 * WORLD_MS && updated.applied == 1, "%" PRIu64 " ns", took);
     world_close(world);
-    check_group("7 what later answers tell of is sent again at once");
+    check_group("9 what later answers tell of is sent again at once");
 }
 
-/* 8. Given answers that come later than the client waits. Expect each answer beyond the first to be
- *    counted as one that nobody asked for, one version for each publication, and priorities applied
- *    once. */
+/* 10. Given answers that come later than the client waits. Expect each answer beyond the first
+ *    to be counted as one that nobody asked for, one version for each publication, and
+ *    priorities applied once. */
 static void situation_late(void)
 {
     static uint8_t bytes[6000];
@@ -437,12 +473,12 @@ static void situation_late(void)
         CHECK(round != 2 || again >= 3, "%" PRIu64, again);
     }
     world_close(world);
-    check_group("8 answers that come late, and again");
+    check_group("10 answers that come late, and again");
 }
 
-/* 9. Given steps that wait at the server behind a message that was lost, and an answer that says
- *    the last of them lost their places. Expect the client to send the run again under new
- *    sequences: each step stored once, with its priority, none twice. */
+/* 11. Given steps that wait at the server behind a message that was lost, and an answer that says
+ *     the last of them lost their places. Expect the client to send the run again under new
+ *     sequences: each step stored once, with its priority, none twice. */
 static void situation_lost_place(void)
 {
     enum { BEFORE = 3, ALL = 7, DRAWN = 64 };
@@ -494,10 +530,10 @@ static void situation_lost_place(void)
     }
     CHECK(seen == (1u << (ALL + 1)) - 2, "%x", seen);
     world_close(world);
-    check_group("9 a place that was lost");
+    check_group("11 a place that was lost");
 }
 
-/* 10. Given the answer to CLOSE damaged, and the repeat refused: UNKNOWN_SESSION. Expect success,
+/* 12. Given the answer to CLOSE damaged, and the repeat refused: UNKNOWN_SESSION. Expect success,
  *     the session gone, and none opened in its place. */
 static void situation_close_repeated(void)
 {
@@ -510,7 +546,7 @@ static void situation_close_repeated(void)
     const uint64_t *served = rp_server_counters(world->server);
     CHECK(served[RP_COUNT_unknown_session] == 1 && served[RP_COUNT_sessions_opened] == 1);
     world_close(world);
-    check_group("10 a CLOSE that is repeated has succeeded");
+    check_group("12 a CLOSE that is repeated has succeeded");
 }
 
 int main(void)
@@ -524,6 +560,7 @@ int main(void)
     situation_publish();
     situation_room();
     situation_columns();
+    situation_many_columns();
     situation_strides();
     situation_facts();
     situation_close_repeated();

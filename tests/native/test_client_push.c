@@ -250,9 +250,9 @@ static struct world_datagram *blocked_answer(struct world *world)
     return NULL;
 }
 
-/* 5. Given a push that is held back, its answer wrong in one place. Expect that to be dropped and
- *    counted, and the caller to be told by the next one what is needed; once it is there, all to be
- *    stored without a wait for the time of asking again. */
+/* 5. Given a push that is held back, its answer wrong in one place. Expect that to be dropped
+ *    and counted, and the caller to be told by the next one what is needed; once it is there,
+ *    all to be stored without a wait for the time of asking again. */
 static void situation_blocked(void)
 {
     static const struct {
@@ -305,6 +305,37 @@ static void situation_blocked(void)
     check_group("5 what a held-back writer is told");
 }
 
+/* 6. Given a limiter that lets both sides be 20 apart, and a post of 15 items. Expect no
+ *    message of more than half of that: batches of the other half never wait for it. And an
+ *    answer that is cut. Expect it dropped and counted, and the message to be asked for again. */
+static void situation_items(void)
+{
+    struct rp_client_options options = world_options();
+    script_tables(tables);
+    config = script_config(tables);
+    tables[1].window = 2 * SCRIPT_WINDOW;
+    tables[1].capacity = 2 * SCRIPT_CAPACITY;
+    struct world *world = fresh(10, &options);
+    CHECK(push(world, 0, 0, 15, RP_RUN_ITEM) == 15);
+    rp_client_flush(world->client, ROWS);
+    world_client_turn(world);
+    struct world_datagram *datagram = world_find(&world->ports[0], RP_OP_PUSH, 0);
+    CHECK(datagram != NULL && run_at(datagram, 0)->count == 10, "%u", run_at(datagram, 0)->count);
+    while (world_turn(world),
+           (datagram = world_find(&world->ports[1], RP_OP_PUSH | RP_ANSWER, 0)) == NULL) {
+        world_advance(world, WORLD_MS / 100);
+    }
+    datagram->size -= 8;
+    world_message(datagram)->size = (uint16_t)(world_message(datagram)->size - 8);
+    world_reseal(datagram);
+    settle(world);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_drop_size] == 1);
+    CHECK(state_of(world).steps_stored == 15 && state_of(world).items_created == 15);
+    world_close(world);
+    defaults();
+    check_group("6 items of one message; an answer that is cut");
+}
+
 /* ---- places that were lost ---- */
 
 /* Changes what the answer on its way tells of one run: nothing is done in order. */
@@ -323,7 +354,7 @@ static void tell(struct world *world, uint32_t run, uint16_t committed, uint16_t
     world_reseal(answer);
 }
 
-/* 6. Given a message of two streams, its answer telling the first step of the one stored, the
+/* 7. Given a message of two streams, its answer telling the first step of the one stored, the
  *    others without a place, and two of three steps of the other stored. Expect what is not stored
  *    to be sent, and nothing else: the former under new sequences, the latter under its own. */
 static void situation_lost(void)
@@ -347,10 +378,10 @@ static void situation_lost(void)
     struct rp_push_state state = state_of(world);
     CHECK(state.steps_stored == 3 && state.items_created == 3 && state.steps_resent == 3);
     world_close(world);
-    check_group("6 what has no place any more is sent again, the rest as it was");
+    check_group("7 what has no place any more is sent again, the rest as it was");
 }
 
-/* 7. Given a message before one whose steps were stored in part, lost on its way. Expect the steps
+/* 8. Given a message before one whose steps were stored in part, lost on its way. Expect the steps
  *    that were stored to be acknowledged, behind those before them, and only the others sent
  *    again. */
 static void situation_lost_behind(void)
@@ -382,10 +413,10 @@ static void situation_lost_behind(void)
     run_check(run_at(again, 0), 0, 4, 3);
     CHECK(run_at(again, 0)->sequence == 7, "%" PRIu64, run_at(again, 0)->sequence);
     world_close(world);
-    check_group("7 what was stored is acknowledged before the rest is sent again");
+    check_group("8 what was stored is acknowledged before the rest is sent again");
 }
 
-/* 8. Given a message that was answered but waits for one before it, and an answer to that one
+/* 9. Given a message that was answered but waits for one before it, and an answer to that one
  *    which tells that all is done and that a place was lost: whose, it does not say. Expect the
  *    message to be sent again at once, not when its time is out. */
 static void situation_lost_somewhere(void)
@@ -422,10 +453,10 @@ static void situation_lost_somewhere(void)
     settle(world);
     CHECK(state_of(world).steps_stored == 7 && state_of(world).steps_resent == 0);
     world_close(world);
-    check_group("8 where a place was lost somewhere, what is done is asked for again");
+    check_group("9 where a place was lost somewhere, what is done is asked for again");
 }
 
-/* 9. Given arguments that cannot be. Expect each refused, and nothing taken of them. */
+/* 10. Given arguments that cannot be. Expect each refused, and nothing taken of them. */
 static void situation_arguments(void)
 {
     struct rp_client_options options = world_options();
@@ -461,7 +492,7 @@ static void situation_arguments(void)
     CHECK(state_of(world).steps_posted == 1 && state_of(world).items_posted == 1);
     CHECK(state_of(world).steps_stored == 1 && state_of(world).items_created == 1);
     world_close(world);
-    check_group("9 arguments that cannot be");
+    check_group("10 arguments that cannot be");
 }
 
 int main(void)
@@ -472,6 +503,7 @@ int main(void)
     situation_create();
     situation_early();
     situation_blocked();
+    situation_items();
     situation_lost();
     situation_lost_behind();
     situation_lost_somewhere();

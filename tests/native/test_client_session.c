@@ -105,6 +105,7 @@ static void situation_fields(void)
         CHECK(rp_client_state(world->client) == 1 && count(world, RP_COUNT_drop_reserved) == 0,
               "%s", rights[i].what);
         CHECK(count(world, RP_COUNT_retransmissions) == 0, "%s", rights[i].what);
+        CHECK(rp_client_mtu(world->client) == (i < 2 ? RP_MTU_MIN : WORLD_MTU));
         world_close(world);
     }
     check_group("1 each field of an opening is checked");
@@ -119,8 +120,8 @@ static struct world *open_told(uint8_t op, uint16_t status)
 }
 
 /* 2. Given an answer to HELLO or OPEN that refuses. Expect what the caller can mend to end the
- *    client with that status; what nobody sends there to be dropped; a cookie that is too old to be
- *    asked for anew, under another nonce. */
+ *    client with that status; what nobody sends there to be dropped; a cookie that is too old
+ *    to be asked for anew, under another nonce. */
 static void situation_refused(void)
 {
     static const struct {
@@ -152,8 +153,8 @@ static void situation_refused(void)
     check_group("2 a refusal of an opening");
 }
 
-/* 3. Given answers to HELLO and OPEN that come twice, under new packet numbers. Expect one session,
- *    and the second ones counted as asked for by nobody. */
+/* 3. Given answers to HELLO and OPEN that come twice, under new packet numbers. Expect one
+ *    session, and the second ones counted as asked for by nobody. */
 static void situation_twice(void)
 {
     struct rp_client_options options = world_options();
@@ -221,8 +222,8 @@ static int update_one(struct world *world, uint64_t epoch, uint64_t ms)
                             world_later(world, ms));
 }
 
-/* 5. Given an update and steps under way in a session that ends, as the client can move to no other
- *    port. Expect their status, and the client to rest for ever. */
+/* 5. Given an update and steps under way in a session that ends, as the client can move to no
+ *    other port. Expect their status, and the client to rest for ever. */
 static void situation_ended(void)
 {
     struct world *world = world_open(&config, 5);
@@ -358,6 +359,33 @@ static void situation_full(void)
     check_group("9 a port that is full");
 }
 
+/* 10. Given weights on their way here, and a server that begins anew without any. Expect them
+ *     to be asked for anew, and the caller to be told that there are none. */
+static void situation_weights(void)
+{
+    static uint8_t bytes[20000], back[20000];
+    struct rp_client_options options = world_options();
+    uint64_t version, size;
+    struct world *world = world_open(&config, 10);
+    options.receive_budget = 2;
+    world_client(world, &options);
+    world_connect(world);
+    int ticket = rp_client_publish(world->client, bytes, sizeof bytes, &version,
+                                   world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    ticket = rp_client_blob(world->client, RP_BLOB_WEIGHTS, 0, 0, back, sizeof back, &size,
+                            &version, world_later(world, 5000));
+    uint64_t received = world->ports[1].received;
+    while (world->ports[1].received < received + 4) {
+        world_turn(world);
+        world_advance(world, WORLD_MS);
+    }
+    world_server(world, &config, 78);
+    CHECK(world_wait(world, ticket) == -RP_NO_WEIGHTS);
+    world_close(world);
+    check_group("10 weights on their way from a server that is gone");
+}
+
 int main(void)
 {
     defaults();
@@ -370,5 +398,6 @@ int main(void)
     situation_close();
     situation_moved();
     situation_full();
+    situation_weights();
     return check_done("test_client_session");
 }

@@ -23,6 +23,7 @@ static struct world *fresh(uint64_t seed, uint64_t delay_ns)
     config = script_config(tables);
     config.batch_max = 256;
     config.lapse_ms = 400;
+    config.weights_max = 200000;
     struct world *world = world_open(&config, seed);
     world_client(world, &options);
     world->delay_ns = delay_ns;
@@ -204,8 +205,8 @@ static void situation_window(void)
     check_group("3 the window is halved by a loss");
 }
 
-/* 4. Given credit for many, and a server that then hears nothing. Expect the client to use it while
- *    what it sends still arrives in time, and not later. */
+/* 4. Given credit for many, and a server that then hears nothing. Expect the client to use it
+ *    while what it sends still arrives in time, and not later. */
 static void situation_lapse(uint64_t before_ms, int lives)
 {
     struct world *world = fresh(4, 50 * WORLD_MS);
@@ -268,6 +269,122 @@ static void situation_measured(void)
     check_group("6 each round trip is measured from its own sending");
 }
 
+/* Runs until the client has sent one more; the very time. */
+static uint64_t sent_at(struct world *world)
+{
+    uint64_t before = world->ports[1].sent;
+    while (world_turn(world), world->ports[1].sent == before) {
+        world_advance(world, 1000 * WORLD_MS);
+    }
+    return world->now_ns;
+}
+
+/* 7. Given a client whose first datagrams are all lost. Expect each repeat after the time that
+ *    the options say, doubled each time, up to the bound they say, and an eighth of it more at
+ *    most. */
+static void situation_first(void)
+{
+    struct rp_client_options options = world_options();
+    options.retry_us_min = 20000;
+    options.retry_us_max = 100000;
+    struct world *world = world_open(&config, 7);
+    world_client(world, &options);
+    world->lose = 1000;
+    uint64_t at = sent_at(world), wait = 20 * WORLD_MS;
+    for (uint32_t i = 0; i < 6; i++) {
+        uint64_t again = sent_at(world);
+        CHECK(again - at >= wait && again - at <= wait + wait / 8 + WORLD_MS,
+              "repeat %u after %" PRIu64, i, again - at);
+        wait = 2 * wait < 100 * WORLD_MS ? 2 * wait : 100 * WORLD_MS;
+        at = again;
+    }
+    world_close(world);
+    check_group("7 the time-out before a round trip was measured, and its bound");
+}
+
+/* 8. Given several requests lost together. Expect the next time-out to be doubled once, not
+ *    once for each of them. */
+static void situation_together(void)
+{
+    struct world *world = fresh(8, 0);
+    int tickets[5];
+    uint64_t at[3];
+    for (uint32_t i = 0; i < 20; i++) {
+        CHECK(world_wait(world, rp_client_ping(world->client, world_later(world, 5000))) == 0);
+    }
+    world->lose = 1000;
+    for (uint32_t i = 0; i < 5; i++) {
+        tickets[i] = rp_client_ping(world->client, world_later(world, 50000));
+    }
+    uint64_t sent = world->ports[1].sent;
+    for (uint32_t i = 0; i < 3; i++) { /* each of them once, twice, three times */
+        sent += 5;
+        while (world->ports[1].sent < sent) {
+            world_step(world, WORLD_MS / 10);
+        }
+        at[i] = world->now_ns;
+    }
+    CHECK(at[2] - at[1] < 3 * (at[1] - at[0]), "%" PRIu64 " after %" PRIu64, at[2] - at[1],
+          at[1] - at[0]);
+    for (uint32_t i = 0; i < 5; i++) {
+        rp_client_take(world->client, tickets[i]);
+    }
+    world_close(world);
+    check_group("8 requests lost together are one time-out");
+}
+
+/* 9. Given all datagrams of a pull lost. Expect half as many on their way from then on. */
+static void situation_pull_lost(void)
+{
+    static uint8_t bytes[100000], back[100000];
+    struct world *world = fresh(9, WORLD_MS);
+    uint64_t version, size;
+    int ticket = rp_client_publish(world->client, bytes, sizeof bytes, &version,
+                                   world_later(world, 20000));
+    CHECK(world_wait(world, ticket) == 0);
+    uint32_t window = world->client->credit.pull_window;
+    ticket = rp_client_blob(world->client, RP_BLOB_WEIGHTS, 0, 0, back, sizeof back, &size,
+                            &version, world_later(world, 20000));
+    world_client_turn(world);
+    world->lose = 1000;
+    while (count(world, RP_COUNT_losses_seen) == 0) {
+        world_step(world, WORLD_MS);
+    }
+    CHECK(world->client->credit.pull_window == window / 2, "%u of %u",
+          world->client->credit.pull_window, window);
+    world->lose = 0;
+    CHECK(world_wait(world, ticket) == 0 && size == sizeof back);
+    world_close(world);
+    check_group("9 a pull that is lost halves what may be asked for");
+}
+
+/* 10. Given room for many datagrams under way, and a publication of more. Expect as many pieces at
+ *     once as may be, and no more. */
+static void situation_pieces(void)
+{
+    static uint8_t bytes[100000];
+    struct world *world = fresh(10, 10 * WORLD_MS);
+    uint64_t version, open, most = 0;
+    writer_open(world);
+    for (uint32_t i = 0; i < 40; i++) { /* the window grows */
+        push(world, 64 * 20);
+        settle(world);
+    }
+    CHECK(world->client->credit.window > 40 * 256, "%u", world->client->credit.window);
+    uint64_t closed = world->ports[1].sent - world->ports[1].received;
+    int ticket = rp_client_publish(world->client, bytes, sizeof bytes, &version,
+                                   world_later(world, 20000));
+    while (world_turn(world), rp_client_poll(world->client, ticket) == RP_PENDING) {
+        open = world->ports[1].sent - world->ports[1].received - closed;
+        most = open > most ? open : most;
+        world_advance(world, WORLD_MS);
+    }
+    CHECK(rp_client_poll(world->client, ticket) == 0);
+    CHECK(most == CLIENT_PIECES_MAX, "%" PRIu64 " pieces", most);
+    world_close(world);
+    check_group("10 a publication's pieces under way are bounded");
+}
+
 int main(void)
 {
     situation_path(1, 1);
@@ -284,5 +401,9 @@ int main(void)
     check_group("4 credit lapses here first");
     situation_keep_alive();
     situation_measured();
+    situation_first();
+    situation_together();
+    situation_pull_lost();
+    situation_pieces();
     return check_done("test_client_timer");
 }

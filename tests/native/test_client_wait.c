@@ -53,6 +53,7 @@ static void situation_given_up(void)
     world_run(world, 2000 * WORLD_MS);
     CHECK(rp_client_poll(world->client, ticket) == RP_PENDING);
     rp_client_take(world->client, ticket);
+    CHECK(rp_client_deadline(world->client) <= world->now_ns, "it is not told at once");
     CHECK(world_wait(world, post(world, 1, 0)) == 0 && withdrawn(world) == 3);
     CHECK(rp_client_counters(world->client)[RP_COUNT_drop_unsolicited] == 0);
     CHECK(rp_server_counters(world->server)[RP_COUNT_items_sampled] == 3);
@@ -101,8 +102,8 @@ static void situation_in_a_row(void)
     check_group("3 samples that wait in a row go on in a row");
 }
 
-/* 4. Given a sample that waits, and a smaller one that waits behind it, and the first one given up.
- *    Expect the second served at once, not when it would ask again. */
+/* 4. Given a sample that waits, and a smaller one that waits behind it, and the first one given
+ *    up. Expect the second served at once, not when it would ask again. */
 static void situation_next(void)
 {
     struct world *world = five_items(4);
@@ -119,11 +120,56 @@ static void situation_next(void)
     check_group("4 who waits behind a sample that is given up goes on at once");
 }
 
+/* 5. Given more to withdraw and to ask than one burst holds. Expect no turn to send more than a
+ *    burst, the client to be due at once while some is left, and all of it to be sent. */
+static void situation_burst(void)
+{
+    enum { WAITING = 60, PINGS = 20 };
+    struct rp_client_options options = world_options();
+    int waiting[WAITING], pings[PINGS];
+    options.requests_max = 128;
+    struct world *world = five_items(5);
+    world_client(world, &options);
+    world->ports[1].received = 0;
+    world_connect(world);
+    for (uint32_t i = 0; i < WAITING; i++) {
+        waiting[i] = post(world, 6, world_later(world, 60000));
+        CHECK(waiting[i] > 0, "sample %u", i);
+    }
+    world_run(world, 200 * WORLD_MS);
+    CHECK(world_wait(world, rp_client_ping(world->client, world_later(world, 5000))) == 0);
+    for (uint32_t i = 0; i < WAITING; i++) {
+        CHECK(rp_client_poll(world->client, waiting[i]) == RP_PENDING);
+        rp_client_take(world->client, waiting[i]);
+    }
+    for (uint32_t i = 0; i < PINGS; i++) {
+        pings[i] = rp_client_ping(world->client, world_later(world, 5000));
+    }
+    uint32_t turns = 0;
+    for (uint32_t left = PINGS; left > 0; turns++) {
+        uint64_t sent = world->ports[1].sent;
+        world_turn(world);
+        CHECK(world->ports[1].sent - sent <= RP_BURST, "%" PRIu64 " in a turn",
+              world->ports[1].sent - sent);
+        CHECK(turns > 0 || rp_client_deadline(world->client) <= world->now_ns, "it rests");
+        CHECK(turns < 1000, "some ping is never sent");
+        world_advance(world, WORLD_MS);
+        left = 0;
+        for (uint32_t i = 0; i < PINGS; i++) {
+            left += rp_client_poll(world->client, pings[i]) == RP_PENDING;
+        }
+    }
+    CHECK(withdrawn(world) == 1, "%" PRIu64, withdrawn(world));
+    world_close(world);
+    check_group("5 no more than a burst in a turn");
+}
+
 int main(void)
 {
     situation_given_up();
     situation_lost();
     situation_in_a_row();
     situation_next();
+    situation_burst();
     return check_done("test_client_wait");
 }
