@@ -173,9 +173,11 @@ uint32_t rp_serve_room_bytes(const struct rp_call *call) {
     return mtu - RP_ANSWER_BYTES;
 }
 
-/* What an applied request earns; a stranger and a session at a new address earn nothing. */
+/* What an applied request earns. A stranger earns nothing, nor does who names a session from a new
+ * address, or whose ECHO proved nothing. */
 static uint16_t grant(struct rp_call *call) {
-    if (call->session == RP_NOBODY || call->status == RP_ADDRESS_CHANGED) {
+    if (call->session == RP_NOBODY || call->status == RP_ADDRESS_CHANGED
+        || call->status == RP_BAD_COOKIE) {
         return 1;
     }
     return (uint16_t)rp_credit_grant(call->server, call->session,

@@ -21,7 +21,7 @@
 
 #include "status.h"
 
-enum { ERROR_BYTES = 256, TRIES = 16, AGAIN = 1 };
+enum { ERROR_BYTES = 256, TRIES = 16, SIGNALS_MAX = 1000, AGAIN = 1 };
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 
@@ -76,7 +76,11 @@ static void empty_folder(const struct rp_memory *memory)
 static int make_folder(struct rp_memory *memory, const char *path, char *error)
 {
     char name[PATH_MAX];
-    snprintf(name, sizeof name, "%s.new", path); /* it fitted at open */
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') { /* beside the folder, not in it */
+        length--;
+    }
+    snprintf(name, sizeof name, "%.*s.new", (int)length, path); /* it fitted at open */
     if (mkdir(name, 0700) < 0 && errno != EEXIST) {
         return refuse(error, name, strerror(errno));
     }
@@ -188,6 +192,16 @@ static int no_room(char *error, const struct rp_segments *segments, const char *
     return -RP_NO_MEMORY;
 }
 
+/* Room on the disk, whatever signals come meanwhile. 0 or an errno. */
+static int allocate(int file, uint64_t offset, uint64_t bytes)
+{
+    int failed = EINTR;
+    for (int i = 0; i < SIGNALS_MAX && failed == EINTR; i++) {
+        failed = posix_fallocate(file, (off_t)offset, (off_t)bytes);
+    }
+    return failed;
+}
+
 /* Room on the disk for the file's pages, then the pages over their part of the range. */
 static int map_file(struct rp_memory *memory, const struct rp_segments *segments,
                     const struct rp_segment *segment, char *error)
@@ -210,7 +224,7 @@ static int map_file(struct rp_memory *memory, const struct rp_segments *segments
     } else if (segment->at_need) {
         failed = ftruncate(file, (off_t)segment->bytes) < 0 ? errno : 0;
     } else {
-        failed = posix_fallocate(file, 0, (off_t)segment->bytes);
+        failed = allocate(file, 0, segment->bytes);
     }
     if (failed) {
         status = no_room(error, segments, strerror(failed));
@@ -276,8 +290,7 @@ int rp_memory_allocate(void *owner, uint64_t offset, uint64_t bytes)
 {
     const struct rp_memory *memory = owner;
     return memory->need_file < 0
-        || posix_fallocate(memory->need_file, (off_t)(offset - memory->need_offset),
-                           (off_t)bytes) == 0;
+        || allocate(memory->need_file, offset - memory->need_offset, bytes) == 0;
 }
 
 void rp_memory_forget(struct rp_memory *memory)

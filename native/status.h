@@ -123,7 +123,7 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(items_overwritten,         "creates whose anchor or window had been overwritten") \
     X(items_not_yet,             "creates whose window was not stored yet") \
     X(items_refused,             "creates of a closing row or an unknown step") \
-    X(items_evicted,             "items removed because a step of their window was overwritten") \
+    X(items_evicted,             "items that went before their step: a row of their window did") \
     X(masses_saturated,          "priorities so large that their mass was capped") \
     X(samples,                   "batches drawn") \
     X(samples_repeated,          "sample requests answered from their record") \

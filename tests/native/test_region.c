@@ -1,6 +1,7 @@
 /* Goal: a region in a folder is made whole by one server at a time, is served again only under the
  * configuration it was made for, and says in a sentence why not otherwise.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -30,6 +31,17 @@ int flock(int file, int how)
         meanwhile();
     }
     return (int)syscall(SYS_flock, file, how);
+}
+
+static int interruptions; /* signals that come while room on the disk is asked for */
+
+int posix_fallocate(int file, off_t offset, off_t bytes)
+{
+    if (interruptions > 0) {
+        interruptions--;
+        return EINTR;
+    }
+    return syscall(SYS_fallocate, file, 0, offset, bytes) == 0 ? 0 : errno;
 }
 
 static void place_open(void)
@@ -418,9 +430,35 @@ static void check_advice(void)
     check_group("a region that does not fit names the term that is large");
 }
 
+/* Given a region's name with slashes behind it, of no folder and of an empty one, and signals while
+ * room on the disk is asked for. Expect it made beside its place, then taken over. */
+static void check_slashes(void)
+{
+    static struct drive_table made;
+    char plain[sizeof region];
+    memcpy(plain, region, sizeof plain);
+    drive_config(&made, CAPACITY, ROW);
+    for (int i = 0; i < 4; i++) {
+        struct rp_service *service;
+        snprintf(region, sizeof region, "%s/slash//", place);
+        interruptions = i % 2 == 0 ? 5 : 0;
+        int status = open_with(&service, &made.config, "loopback://slash");
+        CHECK(status == 0, "%s", error);
+        CHECK(interruptions == 0 && rp_service_attached(service) == i % 2);
+        rp_service_close(service);
+        if (i == 1) {
+            sh("rm slash/* && rmdir slash && mkdir slash");
+        }
+    }
+    sh("test ! -e slash.new && rm -r slash");
+    memcpy(region, plain, sizeof plain);
+    check_group("a name with slashes behind it; signals");
+}
+
 int main(void)
 {
     place_open();
+    check_slashes();
     check_taken_over();
     check_differences();
     check_files();

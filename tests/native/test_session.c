@@ -221,13 +221,16 @@ static void situation_full(void)
 }
 
 /* 4. Given somebody who knows a session's number but not its cookie, and says ECHO with the largest
- *    packet number there is. Expect BAD_COOKIE, and nothing of the session moved: it is heard. */
+ *    packet number there is. Expect BAD_COOKIE, nothing of the session moved, none of its credit
+ *    granted: it is heard. */
 static void situation_echo(void)
 {
     struct script script;
     fresh(&script, 0);
     struct script_client client = script_client(1);
     script_connect(&script, &client);
+    uint16_t granted = script_ask(&script, &client, RP_OP_PING, 0, 1, NULL, 0).head.credit;
+    CHECK(granted == 4);
     struct script_client liar = client;
     struct rp_echo echo = {.cookie = 1};
     for (int near = 0; near < 2; near++) {
@@ -236,6 +239,8 @@ static void situation_echo(void)
         struct script_answer answer =
             script_ask(&script, &liar, RP_OP_ECHO, 0, 1, &echo, sizeof echo);
         CHECK_STATUS(answer, RP_BAD_COOKIE);
+        CHECK(answer.head.credit == 1, "he was granted %u datagrams", answer.head.credit);
+        CHECK(script.server->lines[client.connection % RP_SESSIONS_MAX].credit + 1 == granted);
         CHECK_STATUS(script_ask(&script, &client, RP_OP_PING, 0, 2, NULL, 0), RP_OK);
     }
     CHECK(script_counter(&script, RP_COUNT_drop_replayed) == 0);
