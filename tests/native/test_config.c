@@ -20,7 +20,7 @@ static void fresh(void)
 
 static void asked(int line, const char *refused)
 {
-    char error[256] = "";
+    char error[256] = "of something before";
     struct rp_region region;
     int status = rp_region_layout(&config, &region, error);
     CHECK(status == (refused ? -RP_BAD_ARGUMENT : 0) && strcmp(error, refused ? refused : "") == 0,

@@ -115,6 +115,23 @@ static void other_records(struct drive_table *m) { m->config.records = 15; }
 static void other_weights(struct drive_table *m) { m->config.weights_max = 1 << 17; }
 static void other_plan(struct drive_table *m) { m->plan.name[0] = 'c'; }
 static void other_pick(struct drive_table *m) { m->picks[1].column = 0; }
+static void fewer_picks(struct drive_table *m) { m->plan.pick_count = 1; }
+static void other_streams(struct drive_table *m) { m->table.streams_max++; }
+static void other_pieces(struct drive_table *m) { m->table.pieces_max++; }
+static void longer_spec(struct drive_table *m)
+{
+    m->table.spec = "rows!";
+    m->table.spec_bytes++;
+}
+static void other_step(struct drive_table *m)
+{
+    m->table.step_bytes += 8;
+    m->columns[1].size += 8;
+}
+static void fewer_columns(struct drive_table *m)
+{
+    m->table.column_count = m->plan.pick_count = 1;
+}
 static void other_columns(struct drive_table *m)
 {
     m->columns[0].size = 16;
@@ -138,6 +155,12 @@ static const struct difference differences[] = {
     {"a plan named \"row\" of table main, this configuration says \"cow\":", other_plan},
     {"pick 1 of plan row \"column 1 at 0\" of table main, this configuration says \"column 0",
      other_pick},
+    {"plan row's picks 2 of table main, this configuration says 1:", fewer_picks},
+    {"streams 4 of table main, this configuration says 5:", other_streams},
+    {"pieces 4 of table main, this configuration says 5:", other_pieces},
+    {"columns that are \"rows\" of table main, this configuration says \"rows!\":", longer_spec},
+    {"step bytes 64 of table main, this configuration says 72:", other_step},
+    {"column count 2 of table main, this configuration says 1:", fewer_columns},
     {"column 0's bytes 8 of table main, this configuration says 16:", other_columns},
     {"column 1's pad_first 0 of table main, this configuration says 1:", other_pad},
 };

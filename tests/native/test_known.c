@@ -1,0 +1,149 @@
+/* Goal: the index of steps that wait finds what is in it, each at the cost of the entries it looks
+ * at, and says when a list is full. Entries are written by hand: an index knows no more of them.
+ */
+#include "check.h"
+#include "store.h"
+#define MODEL_KEYS 1
+#define MODEL_SEQUENCES 1
+#include "table_fixture.h"
+
+enum { WINDOW = 64, NEXT = 1000 * WINDOW + 40 };
+
+static const struct rp_column columns[] = {{0, 8, 0}};
+static const struct rp_pick row[] = {{0, 0}};
+static const struct rp_plan row_plan[] = {{"row", row, 1}};
+static struct fixture t;
+static struct rp_table_private *p;
+static uint32_t writer;
+
+static void make_table(uint64_t seed)
+{
+    struct rp_table_config config = {
+        .name = "known", .capacity = 16 * 2 * WINDOW, .step_bytes = 8, .columns = columns,
+        .column_count = 1, .plans = row_plan, .plan_count = 1, .alpha = 0.5, .writers_max = 2,
+        .streams_max = 2, .window = WINDOW, .pieces_max = 1};
+    fixture_open(&t, &config, seed);
+    p = t.table.private;
+    CHECK(rp_writer_open(&t.table, 4, 2) == 0);
+    writer = (uint32_t)rp_writer_open(&t.table, 5, 2);
+    CHECK(writer == 1, "not the first: each has an index of its own");
+    rp_writer_at(p, writer)->next_sequence = NEXT;
+}
+
+static void put(uint64_t sequence, uint64_t stream, uint64_t step, uint64_t state, uint64_t flags)
+{
+    struct rp_entry *entry = rp_entry_at(p, writer, sequence);
+    entry->key = rp_key_word(state, p->capacity + 1);
+    entry->facts = rp_entry_facts(stream, flags, 1, state == RP_ENTRY_COMPLETE);
+    entry->step = step;
+    rp_known_add(p, writer, sequence);
+}
+
+/* What a look says, and its units. */
+static uint64_t look(uint64_t stream, uint64_t step, int wanted, uint64_t wanted_sequence)
+{
+    uint64_t before = p->work_total, before_pass = p->work, sequence = 0;
+    int found = rp_known_find(p, writer, (uint32_t)stream, step, &sequence);
+    CHECK(found == wanted, "step %" PRIu64 ": %d", step, found);
+    CHECK(sequence == wanted_sequence, "step %" PRIu64 " is at %" PRIu64, step, sequence);
+    CHECK(p->work_total - before == p->work - before_pass);
+    return p->work_total - before;
+}
+
+/* Given entries at both ends of the window, one step in two streams. Expect each at its place. */
+static void both_ends(void)
+{
+    make_table(1);
+    CHECK(look(0, 7, 0, 0) == 0, "nothing is known");
+    put(NEXT - 1, 0, 7, RP_ENTRY_PARTIAL, 0);
+    CHECK(look(1, 7, 0, 0) == 0, "nothing of this stream");
+    put(NEXT - WINDOW, 1, 7, RP_ENTRY_PARTIAL, 0);
+    put(NEXT - 40, 1, 8, RP_ENTRY_PARTIAL, 0); /* the first place of the window */
+    CHECK(look(0, 7, 1, NEXT - 1) >= 1);
+    CHECK(look(1, 7, 1, NEXT - WINDOW) >= 1);
+    CHECK(look(1, 8, 1, NEXT - 40) >= 1);
+    look(0, 8, 0, 0);
+    look(1, 6, 0, 0);
+    writer = 0;
+    CHECK(look(0, 7, 0, 0) == 0 && look(1, 7, 0, 0) == 0, "another writer's");
+    writer = 1;
+    rp_known_clear(p, writer);
+    look(0, 7, 0, 0);
+    look(1, 7, 0, 0);
+    fixture_close(&t);
+    check_group("found at their places in the window");
+}
+
+/* Given steps of one hash, found by what a look costs. Expect each found at the cost of those that
+ * came later, and after 16 of them that there is no room. */
+static void full_list(void)
+{
+    make_table(2);
+    uint64_t steps[RP_BUCKET_MAX], next = 1;
+    put(NEXT - WINDOW, 0, 0, RP_ENTRY_PARTIAL, 0);
+    steps[0] = 0;
+    for (uint64_t n = 1; n < RP_BUCKET_MAX; n++, next++) {
+        while (look(0, next, 0, 0) != n) {
+            next++;
+        }
+        steps[n] = next;
+        put(NEXT - WINDOW + n, 0, next, RP_ENTRY_PARTIAL, 0);
+    }
+    uint64_t sequence, absent = next;
+    while (rp_known_find(p, writer, 0, absent, &sequence) == 0) {
+        CHECK(absent++ < next + 4096, "one of the next hashes alike");
+    }
+    CHECK(look(0, absent, -1, 0) == RP_BUCKET_MAX);
+    for (uint64_t n = 0; n < RP_BUCKET_MAX; n++) {
+        CHECK(look(0, steps[n], 1, NEXT - WINDOW + n) == RP_BUCKET_MAX - n);
+    }
+    uint64_t before = p->work_total;
+    rp_known_remove(p, writer, NEXT - WINDOW + 5);
+    CHECK(p->work_total - before == RP_BUCKET_MAX - 6, "those before it are looked at");
+    CHECK(look(0, steps[5], 0, 0) == RP_BUCKET_MAX - 1, "there is room again");
+    CHECK(look(0, steps[4], 1, NEXT - WINDOW + 4) == RP_BUCKET_MAX - 5);
+    CHECK(look(0, steps[6], 1, NEXT - WINDOW + 6) == RP_BUCKET_MAX - 6);
+    before = p->work_total;
+    rp_known_remove(p, writer, NEXT - WINDOW + 15);
+    CHECK(p->work_total == before, "the first of its list");
+    look(0, steps[15], 0, 0);
+    for (uint64_t n = 0; n < 15; n++) {
+        if (n != 5) {
+            rp_known_remove(p, writer, NEXT - WINDOW + n);
+        }
+    }
+    CHECK(look(0, steps[0], 0, 0) == 0 && rp_hint_at(p, writer, 0)->known == 0);
+    fixture_close(&t);
+    check_group("a list's cost, and its end");
+}
+
+/* Items that are complete and wait for an earlier step are counted, for the limiter. */
+static void waiting(void)
+{
+    make_table(3);
+    put(NEXT - 1, 0, 7, RP_ENTRY_PARTIAL, RP_RUN_ITEM);
+    put(NEXT - 2, 0, 8, RP_ENTRY_COMPLETE, 0);
+    CHECK(p->waiting_items == 0 && rp_hint_at(p, writer, 0)->known == 2);
+    put(NEXT - 3, 0, 9, RP_ENTRY_COMPLETE, RP_RUN_ITEM);
+    put(NEXT - 4, 1, 9, RP_ENTRY_COMPLETE, RP_RUN_ITEM);
+    CHECK(p->waiting_items == 2 && rp_hint_at(p, writer, 0)->waiting == 1);
+    CHECK(rp_hint_at(p, writer, 1)->waiting == 1 && rp_hint_at(p, writer, 1)->known == 1);
+    rp_known_remove(p, writer, NEXT - 3);
+    CHECK(p->waiting_items == 1 && rp_hint_at(p, writer, 0)->waiting == 0);
+    rp_known_remove(p, writer, NEXT - 2);
+    CHECK(p->waiting_items == 1 && rp_hint_at(p, writer, 0)->known == 1);
+    fixture_close(&t);
+    check_group("items that wait are counted");
+}
+
+int main(void)
+{
+    uint32_t windows[][2] = {{1, 1}, {2, 1}, {3, 2}, {4, 2}, {5, 3}, {64, 6}, {65, 7}, {65536, 16}};
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        CHECK(rp_known_bits(windows[i][0]) == windows[i][1], "%u", windows[i][0]);
+    }
+    both_ends();
+    full_list();
+    waiting();
+    return check_done("test_known");
+}
