@@ -30,11 +30,13 @@ uint64_t rp_intent_room(const struct rp_intent *intent) {
 }
 
 static void apply(const struct rp_intent *intent) {
-    const struct rp_intent_log *log = intent->log;
-    for (uint64_t i = 0; i < log->count; i++) {
+    const struct rp_after *after = intent->log->after;
+    const struct rp_after *end = after + intent->log->count;
+    uint8_t *region = intent->region; /* in a register: for the compiler a store might change it */
+    for (; after < end; after++) {
         RP_SITE();
-        uint64_t *word = (uint64_t *)(intent->region + log->after[i].offset);
-        __atomic_store_n(word, log->after[i].value, __ATOMIC_RELEASE);
+        uint64_t *word = (uint64_t *)(region + after->offset);
+        __atomic_store_n(word, after->value, __ATOMIC_RELEASE);
     }
 }
 

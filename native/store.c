@@ -94,14 +94,15 @@ void rp_store_reserve(struct rp_table *table, uint32_t index, uint64_t goal) {
     while (writer->next_sequence < goal) {
         uint64_t sequence = writer->next_sequence;
         uint64_t key = p->head;
+        struct rp_entry *entry = rp_entry_at(p, index, sequence);
         for (; sequence < goal && rp_intent_room(intent) >= words + 3; sequence++, key++) {
             uint32_t slot = rp_slot_of(p, key);
             uint64_t before = p->keys[slot];
             p->bare += before == 0 || rp_state_of(before) == RP_SLOT_COMMITTED;
             rp_store_evict(table, slot);
             rp_intent_set(intent, &p->keys[slot], rp_key_word(RP_SLOT_RESERVED, key));
-            rp_intent_set(intent, &rp_entry_at(p, index, sequence)->key,
-                          rp_key_word(RP_ENTRY_EMPTY, key));
+            rp_intent_set(intent, &entry->key, rp_key_word(RP_ENTRY_EMPTY, key));
+            entry = rp_entry_after(p, index, entry);
         }
         rp_intent_set(intent, &table->header->head, key);
         rp_intent_set(intent, &writer->next_sequence, sequence);
@@ -149,9 +150,10 @@ static void add_items(struct rp_table *table, const struct rp_commit *commit, ui
     struct rp_table_header *header = table->header;
     struct rp_table_private *p = table->private;
     uint64_t maximum = chunk_masses(table, commit, first, count);
+    const struct rp_entry *entry = rp_entry_at(p, commit->writer, commit->sequence + first);
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t key = rp_key_of(rp_entry_at(p, commit->writer, commit->sequence + first + i)->key);
-        rp_leaf_set(table, rp_slot_of(p, key), p->masses[i]);
+        rp_leaf_set(table, rp_slot_of(p, rp_key_of(entry->key)), p->masses[i]);
+        entry = rp_entry_after(p, commit->writer, entry);
     }
     rp_intent_set(table->intent, &header->inserted, header->inserted + count);
     if (maximum != header->maximum) {
@@ -180,17 +182,15 @@ static void commit_chunk(struct rp_table *table, const struct rp_commit *commit,
     struct rp_intent *intent = table->intent;
     struct rp_stream *stream = rp_stream_at(p, commit->writer, commit->stream);
     uint64_t sequence = commit->sequence + first;
-    uint64_t key = rp_key_of(rp_entry_at(p, commit->writer, sequence)->key);
+    struct rp_entry *entry = rp_entry_at(p, commit->writer, sequence);
+    uint64_t key = rp_key_of(entry->key);
     uint64_t back = link_to(table, stream, key);
     uint64_t depth = stream->depth;
     uint64_t flags = commit->flags & RP_RUN_ITEM ? RP_STEP_ITEM : 0;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t slot = rp_slot_of(p, key);
-        struct rp_entry *entry = rp_entry_at(p, commit->writer, sequence + i);
-        uint64_t on = 0;
-        if (i + 1 < count) {
-            on = rp_key_of(rp_entry_at(p, commit->writer, sequence + i + 1)->key) - key;
-        }
+        struct rp_entry *after = rp_entry_after(p, commit->writer, entry);
+        uint64_t on = i + 1 < count ? rp_key_of(after->key) - key : 0;
         if (commit->flags & RP_RUN_END && first + i + 1 == commit->count) {
             flags |= RP_STEP_END;
         }
@@ -202,6 +202,7 @@ static void commit_chunk(struct rp_table *table, const struct rp_commit *commit,
         depth = flags & RP_STEP_END ? 0 : depth < UINT16_MAX ? depth + 1 : depth;
         back = on;
         key += on;
+        entry = after;
     }
     uint64_t newest = stream->next_step + count - 1;
     rp_intent_set(intent, &stream->next_step, newest + 1);

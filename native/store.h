@@ -331,6 +331,13 @@ static inline struct rp_stream *rp_stream_at(const struct rp_table_private *p, u
     uint64_t *entries = (uint64_t *)(rp_writer_at(p, writer) + 1);
     return (struct rp_stream *)(entries + (size_t)p->window * p->entry_words) + stream;
 }
+/* The entry of the next sequence: a walk along a run divides once, not at each step. */
+static inline struct rp_entry *rp_entry_after(const struct rp_table_private *p, uint32_t writer,
+                                              const struct rp_entry *entry) {
+    uint64_t *first = (uint64_t *)(rp_writer_at(p, writer) + 1);
+    uint64_t *after = (uint64_t *)entry + p->entry_words;
+    return (struct rp_entry *)(after < first + (size_t)p->window * p->entry_words ? after : first);
+}
 static inline struct rp_hint *rp_hint_at(const struct rp_table_private *p, uint32_t writer,
                                          uint32_t stream) {
     return &p->hints[(size_t)writer * p->streams_max + stream];

@@ -318,13 +318,14 @@ static int in_order(const struct rp_table_private *p, uint32_t index, const stru
         || forgotten(p, rp_writer_at(p, index), run->sequence)) {
         return 0;
     }
-    for (uint64_t sequence = run->sequence; sequence < run->sequence + run->count; sequence++) {
-        const struct rp_entry *entry = rp_entry_at(p, index, sequence);
+    const struct rp_entry *entry = rp_entry_at(p, index, run->sequence);
+    for (uint32_t i = 0; i < run->count; i++) {
         uint64_t key = rp_key_of(entry->key);
         if (rp_state_of(entry->key) != RP_ENTRY_EMPTY || key < stream->head
             || !rp_place_held(p, entry)) {
             return 0;
         }
+        entry = rp_entry_after(p, index, entry);
     }
     return 1;
 }
@@ -340,14 +341,16 @@ static void store_in_order(struct rp_table *table, uint32_t index, const struct 
                            const uint8_t *bytes) {
     struct rp_table_private *p = table->private;
     const uint8_t *source = bytes + priority_bytes(run);
+    const struct rp_entry *entry = rp_entry_at(p, index, run->sequence);
     for (uint32_t i = 0; i < run->count;) {
-        uint64_t key = rp_key_of(rp_entry_at(p, index, run->sequence + i)->key);
+        uint64_t key = rp_key_of(entry->key);
         uint32_t slot = rp_slot_of(p, key);
-        uint32_t count = 1; /* steps that lie side by side */
-        while (i + count < run->count && slot + count < p->capacity
-               && rp_key_of(rp_entry_at(p, index, run->sequence + i + count)->key) == key + count) {
+        uint32_t count = 0; /* steps that lie side by side */
+        do {
             count++;
-        }
+            entry = rp_entry_after(p, index, entry);
+        } while (i + count < run->count && slot + count < p->capacity
+                 && rp_key_of(entry->key) == key + count);
         size_t size = (size_t)count * p->step_bytes;
         rp_region_copy(p->steps + (size_t)slot * p->step_bytes, source, size);
         sum_steps(p, slot, source, count);
@@ -485,15 +488,17 @@ static void answer_run(const struct rp_table_private *p, uint32_t index, const s
     const struct rp_writer *writer = rp_writer_at(p, index);
     uint64_t end = run->sequence + run->count;
     uint64_t sequence = run->sequence;
-    uint64_t first = rp_entry_at(p, index, sequence)->key; /* state and key in one word */
+    const struct rp_entry *entry = rp_entry_at(p, index, sequence);
+    uint64_t first = entry->key; /* state and key in one word */
     int consecutive = !forgotten(p, writer, sequence);
     memset(done, 0, sizeof *done);
     for (uint64_t key = first; sequence < end; sequence++, key++) {
-        uint64_t word = rp_entry_at(p, index, sequence)->key;
+        uint64_t word = entry->key;
         if (rp_state_of(word) != RP_ENTRY_COMMITTED && !forgotten(p, writer, sequence)) {
             break;
         }
         consecutive &= word == key;
+        entry = rp_entry_after(p, index, entry);
     }
     done->committed = (uint16_t)(sequence - run->sequence);
     for (uint64_t open = sequence; open < end; open++) {
