@@ -2,10 +2,10 @@
  * which an answer is taken for lost.
  *
  * Towards the server: in_flight < min(credit, window). The credit is the server's word and
- * lapses, here the path's round trip earlier than there (the shortest one measured: what waits in a
- * queue has arrived); the window is ours: one more datagram per window answered, half after a loss,
- * at most once per round trip. Towards us: expected <= pull_window <= the port's receive budget,
- * with the same rule.
+ * lapses, here earlier than there: its life is counted from when what is answered was sent, since
+ * nobody knows how long the answer lay in a queue, perhaps our own. The window is ours: one more
+ * datagram per window answered, half after a loss, at most once per round trip. Towards us:
+ * expected <= pull_window <= the port's receive budget, with the same rule.
  *
  * Round trips: RFC 6298, section 2, in nanoseconds. Every answer echoes the packet number of the
  * transmission it answers, so repeats are measured too (section 3 need not be: it is always known
@@ -15,7 +15,7 @@
  */
 #include "client_parts.h"
 
-enum { WINDOW_ONE = 256, WINDOW_START = 32, WINDOW_MAX = 4096, PULL_MIN = 4, LEAST_OF = 256 };
+enum { WINDOW_ONE = 256, WINDOW_START = 32, WINDOW_MAX = 4096, PULL_MIN = 4 };
 
 void rp_client_credit_init(struct rp_client *client) {
     struct client_credit *credit = &client->credit;
@@ -40,10 +40,8 @@ int rp_client_credit_room(const struct rp_client *client) {
 
 void rp_client_credit_granted(struct rp_client *client, const struct rp_answer *answer) {
     struct client_credit *credit = &client->credit;
-    uint64_t life = (uint64_t)answer->lapse_us * 1000;
-    uint64_t trip = credit->least_ns;
     credit->credit = answer->credit > 0 ? answer->credit : 1;
-    credit->lapse_ns = client->now_ns + (life > trip ? life - trip : 0);
+    credit->lapse_ns = credit->asked_ns + (uint64_t)answer->lapse_us * 1000;
     if (credit->window < WINDOW_MAX * WINDOW_ONE) {
         credit->window += WINDOW_ONE * WINDOW_ONE / credit->window + 1;
     }
@@ -55,23 +53,10 @@ void rp_client_credit_sent(struct rp_client *client, uint64_t packet) {
     client->credit.sent_ns[packet & client->credit.sent_mask] = client->now_ns;
 }
 
-/* The shortest of the last 256 to 512: the path itself, without the queues before either end. */
-static void note_least(struct client_credit *credit, uint64_t trip_ns) {
-    if (credit->least_count++ % LEAST_OF == 0) {
-        credit->least_ns = credit->least_next_ns;
-        credit->least_next_ns = trip_ns;
-    }
-    credit->least_next_ns = trip_ns < credit->least_next_ns ? trip_ns : credit->least_next_ns;
-    if (credit->least_ns == 0 || credit->least_next_ns < credit->least_ns) {
-        credit->least_ns = credit->least_next_ns;
-    }
-}
-
 /* RFC 6298, (2.2) and (2.3): alpha 1/8, beta 1/4; a smaller error counts a quarter of that, as
  * many answers of one quiet moment would else make the next busy one look like a loss. */
 static void measured(struct client_credit *credit, uint64_t trip_ns) {
     trip_ns = trip_ns > 0 ? trip_ns : 1;
-    note_least(credit, trip_ns);
     if (credit->srtt_ns == 0) {
         credit->srtt_ns = trip_ns;
         credit->rttvar_ns = trip_ns / 2;
@@ -96,6 +81,7 @@ void rp_client_credit_echoed(struct rp_client *client, uint16_t echo) {
     uint64_t *sent_ns = &credit->sent_ns[(next - age) & credit->sent_mask];
     if (*sent_ns != 0) {
         measured(credit, client->now_ns - *sent_ns);
+        credit->asked_ns = *sent_ns;
         *sent_ns = 0;
         credit->back_off = 0;
     }

@@ -396,9 +396,7 @@ struct client_credit {
     uint64_t backed_off_ns; /* flights sent before were part of the time-outs already counted */
     uint64_t *sent_ns;      /* ring by packet number: when it was sent; 0: measured */
     uint32_t sent_mask;
-    uint64_t least_ns;      /* the shortest round trip lately; 0: none measured */
-    uint64_t least_next_ns; /* the shortest since least_ns began to be the one before */
-    uint32_t least_count;
+    uint64_t asked_ns;      /* when what was answered last was sent; 0: nothing was */
     uint32_t back_off; /* time-outs since a round trip was measured: each doubles the next one */
     uint32_t credit;
     uint32_t window;      /* in 256ths of a datagram */

@@ -258,6 +258,16 @@ uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url
     return rp_server_bytes(&filled, error);
 }
 
+/* Datagrams that clients may have under way towards a port that holds `room` of them: half. A
+ * quarter may hold repeats of what lies there already, and a quarter may be full without being so:
+ * the kernel gives back what was read in shares as large as that. Where that is less than one for
+ * each session, one. */
+static uint32_t promised(uint32_t room, uint32_t sessions)
+{
+    uint32_t half = room / 2;
+    return half > sessions ? half : room < sessions ? room : sessions;
+}
+
 static int open_port(struct rp_service *service, struct rp_server_config *config, const char *url,
                      char *error)
 {
@@ -276,11 +286,12 @@ static int open_port(struct rp_service *service, struct rp_server_config *config
         snprintf(error, RP_ERROR_BYTES, "%.100s: only loopback:// has a virtual clock", url);
         return -RP_BAD_ARGUMENT;
     }
-    uint32_t budget = rp_port_base(service->port)->receive_budget;
+    uint32_t room = rp_port_base(service->port)->receive_budget;
     config->mtu = rp_port_base(service->port)->mtu;
-    if (!config->receive_budget || config->receive_budget > budget) {
-        config->receive_budget = budget;
+    if (!config->receive_budget) {
+        config->receive_budget = promised(room, config->sessions_max);
     }
+    config->receive_budget = config->receive_budget < room ? config->receive_budget : room;
     return 0;
 }
 

@@ -56,7 +56,8 @@ class ServerOptions:
     idle_ms       silence after which a session is given up
     lapse_ms      how long granted credit lasts
     weights_max   bytes of the largest weights; 0: none are kept
-    receive_budget  datagrams that may be in flight towards the server; 0: what the port can take
+    receive_budget  datagrams that may be in flight towards the server; 0: half of what the port can
+                  take, since a repeat lies there beside what it repeats
     """
 
     url: str = "loopback://"
