@@ -259,7 +259,6 @@ static void open_lists(struct rp_server *server) {
             server->waiting[kind][table] = (struct rp_queue){RP_NOBODY, RP_NOBODY, RP_NOBODY, 0, 0};
         }
     }
-    server->turn_sessions = 1;
 }
 
 struct rp_table_memory rp_region_table(void *memory, uint32_t table) {

@@ -297,6 +297,43 @@ static void situation_farewell(void)
     check_group("9 a farewell to all who wait");
 }
 
+/* 10. Given a sample that waits, and the same id once more with fewer items. Expect the place to
+ *     stay the first one's: nothing is drawn before there is enough for that. */
+static void situation_other_count(void)
+{
+    fresh_writers();
+    CHECK_STATUS(sample(&other, 1, 1, 6), RP_BLOCKED);
+    CHECK_STATUS(sample(&other, 1, 1, 2), RP_BLOCKED);
+    CHECK(push(0, 1, 4) == RP_OK && !answered(&other, RP_OP_SAMPLE, 1, RP_OK));
+    CHECK(push(0, 2, 2) == RP_OK && answered(&other, RP_OP_SAMPLE, 1, RP_OK));
+    CHECK(script_info(&script, &writer, 1).sampled == 6);
+    script_close(&script);
+    check_group("10 a place is kept for what was asked first");
+}
+
+/* 11. Given pushes with creates: all good, and with the last one of three wrong. Expect the one
+ *     counted as no refusal, and nothing of the other stored. */
+static void situation_last_create(void)
+{
+    static struct script_push body;
+    configure();
+    fresh();
+    uint64_t main_epoch = script_writer(&script, &writer, 0, 1).epoch;
+    for (uint16_t time = 0; time < 2; time++) {
+        script_push_begin(&body, main_epoch);
+        script_push_run(&body, 0, 8 * time, 8 * time, 8, 0);
+        for (uint64_t i = 0; i < 3; i++) {
+            script_push_create(&body, 0, 8 * time + 1 + i, 1.0)->flags = i == 2 && time ? 8 : 0;
+        }
+        CHECK_STATUS(script_push(&script, &writer, 0, 1, &body), time ? RP_BAD_ARGUMENT : RP_OK);
+        CHECK(script_counter(&script, RP_COUNT_refused_argument) == time);
+        CHECK(script_counter(&script, RP_COUNT_items_created) == 3);
+    }
+    CHECK(script_counter(&script, RP_COUNT_steps_committed) == 8);
+    script_close(&script);
+    check_group("11 every create is looked at before anything is stored");
+}
+
 /* ---- weights ---- */
 
 /* One half of a blob of 2000 zeros. */
@@ -312,7 +349,7 @@ static uint16_t publish_half(struct script_client *client, uint64_t id, uint64_t
     return script_ask(&script, client, RP_OP_PUBLISH, 0, id, &piece, sizeof piece).status;
 }
 
-/* 10. Given somebody who pulls the oldest version and asks for its first datagram once more. Expect
+/* 12. Given somebody who pulls the oldest version and asks for its first datagram once more. Expect
  *     that to be no progress: a publisher is held up as if it had been asked for once. */
 static void situation_asked_again(void)
 {
@@ -331,12 +368,26 @@ static void situation_asked_again(void)
     script_later(&script, 1);
     CHECK(publish_half(&writer, 4, 0) == RP_OK);
     script_close(&script);
-    check_group("10 who asks for the same again does not get on");
+    check_group("12 who asks for the same again does not get on");
+}
+
+/* 13. Given a publisher whose time is over while another waits, and who begins anew before that one
+ *     asks. Expect no new time for it: the other is let in. */
+static void situation_time_over(void)
+{
+    configure();
+    fresh();
+    CHECK(publish_half(&writer, 1, 0) == RP_OK && publish_half(&other, 1, 0) == RP_BUSY);
+    script_later(&script, RP_WEIGHTS_REST_MS + 2000 / RP_WEIGHTS_BYTES_PER_MS);
+    CHECK(publish_half(&writer, 2, 0) == RP_OK);
+    CHECK(publish_half(&other, 1, 0) == RP_OK);
+    script_close(&script);
+    check_group("13 a publisher's time is one, whatever it begins");
 }
 
 /* ---- ends, and after an attach ---- */
 
-/* 11. Given a writer that closes its session after an episode's end in one stream and in the middle
+/* 14. Given a writer that closes its session after an episode's end in one stream and in the middle
  *     of one in another. Expect one episode cut. */
 static void situation_cut(void)
 {
@@ -350,10 +401,10 @@ static void situation_cut(void)
     CHECK_STATUS(script_ask(&script, &writer, RP_OP_CLOSE, 0, 2, NULL, 0), RP_OK);
     CHECK(script_counter(&script, RP_COUNT_episodes_cut) == 1);
     script_close(&script);
-    check_group("11 what has ended is not cut");
+    check_group("14 what has ended is not cut");
 }
 
-/* 12. Given a publication under way when its server is killed. Expect its session's time to begin
+/* 15. Given a publication under way when its server is killed. Expect its session's time to begin
  *     anew with the attach: others are BUSY until it has rested for too long. */
 static void situation_publisher_kept(void)
 {
@@ -366,10 +417,10 @@ static void situation_publisher_kept(void)
     script_later(&script, RP_WEIGHTS_REST_MS);
     CHECK(publish_half(&other, 1, 0) == RP_OK);
     script_close(&script);
-    check_group("12 a publisher outlasts its server's death");
+    check_group("15 a publisher outlasts its server's death");
 }
 
-/* 13. Given the largest lapse that an answer can tell, and one more. Expect the one taken and told,
+/* 16. Given the largest lapse that an answer can tell, and one more. Expect the one taken and told,
  *     the other refused. */
 static void situation_lapse_limit(void)
 {
@@ -382,7 +433,7 @@ static void situation_lapse_limit(void)
     script_close(&script);
     config.lapse_ms++;
     CHECK(rp_server_bytes(&config, error) == 0 && strstr(error, "lapse_ms"), "%s", error);
-    check_group("13 a lapse that fits its answer");
+    check_group("16 a lapse that fits its answer");
 }
 
 int main(void)
@@ -396,7 +447,10 @@ int main(void)
     situation_promised_late();
     situation_lapse_behind();
     situation_farewell();
+    situation_other_count();
+    situation_last_create();
     situation_asked_again();
+    situation_time_over();
     situation_cut();
     situation_publisher_kept();
     situation_lapse_limit();
