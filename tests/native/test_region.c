@@ -138,7 +138,6 @@ static void other_columns(struct drive_table *m)
     m->columns[1].offset = 16;
     m->columns[1].size = ROW - 16;
 }
-static void other_step(struct drive_table *m) { m->table.step_bytes = ROW + 8; }
 static void other_pad(struct drive_table *m) { m->columns[1].pad_first = 1; }
 
 static const struct difference differences[] = {
@@ -146,7 +145,6 @@ static const struct difference differences[] = {
     {"capacity 4096 of table main, this configuration says 8192:", other_capacity},
     {"a table named \"main\", this configuration says \"pain\":", other_name},
     {"\"rows\" of table main, this configuration says \"rowt\":", other_spec},
-    {"step bytes 64 of table main, this configuration says 72:", other_step},
     {"seed 1, this configuration says 2:", other_seed},
     {"window 64 of table main, this configuration says 32:", other_window},
     {"writers 4 of table main, this configuration says 3:", other_writers},
