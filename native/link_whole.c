@@ -149,3 +149,12 @@ uint32_t rp_priorities_usable(const double *priorities, uint32_t count)
     }
     return first;
 }
+
+uint32_t rp_priorities_above(const double *priorities, uint32_t count, double bound)
+{
+    uint32_t first = 0;
+    while (first < count && priorities[first] <= bound) {
+        first++;
+    }
+    return first;
+}

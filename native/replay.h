@@ -267,6 +267,8 @@ int rp_link_set(struct rp_link *link, uint64_t incarnation, uint16_t table, uint
                 struct rp_setting *setting, uint64_t timeout_ns, uint64_t patience_ns);
 /* The first of these that is no priority: NaN, infinite or below 0; count: all are. */
 uint32_t rp_priorities_usable(const double *priorities, uint32_t count);
+/* The first of these that is above the bound; count: none is. */
+uint32_t rp_priorities_above(const double *priorities, uint32_t count, double bound);
 
 /* ---- whether what is about to be written is finite ---- */
 struct rp_float_column { /* of a record */

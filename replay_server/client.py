@@ -175,15 +175,17 @@ class Client:
 
     def _on(self, name: str, timeout: float, act: Callable[..., Any], *more: Any) -> Any:
         """act(table, seconds left, *more), once more with the table looked up again if it was
-        another."""
+        another. Looking up has the client's own timeout: `timeout` is for what is asked."""
         begin = time.monotonic()
         try:
             table = self._tables.get(name)
-            table = self.look_up(name, timeout) if table is None else table
+            if table is None:
+                table = self.look_up(name, self.timeout)
+                begin = time.monotonic()
             return act(table, timeout, *more)
         except (StaleEpoch, UnknownTable):
             left = max(timeout - (time.monotonic() - begin), 0.05)
-            return act(self.look_up(name, left), left, *more)
+            return act(self.look_up(name, self.timeout), left, *more)
 
     def size(self, table: str) -> int:
         """Drawable items of the table now."""
@@ -325,7 +327,8 @@ class Client:
         stratified: one draw out of each of `batch` equal shares of the mass; needs uniform = 0.
         out: a `landing` of this table, batch and plan: then the batch is that memory, valid until
         it is used again. Raises LimiterBlocked (how many items are missing) or Timeout after
-        `timeout` seconds, NothingDrawable, ShortBatch (with .batch, the items that did arrive).
+        `timeout` seconds (a table not used before is looked up first, in the client's own time),
+        NothingDrawable, ShortBatch (with .batch, the items that did arrive).
         """
         timeout = self.timeout if timeout is None else timeout
         kind = (checked_count(batch), plan, stratified, uniform)
@@ -415,7 +418,7 @@ class Client:
         given = float64_of(priorities, len(wanted))
         if wait:
             return self._on(table, timeout, self._updates.update, wanted, given)
-        self._updates.queue(self.known(table, timeout), wanted, given, timeout)
+        self._updates.queue(self.known(table, self.timeout), wanted, given, timeout)
         return UpdateResult()
 
     def flush(self, timeout: float | None = None) -> UpdateResult:

@@ -7,6 +7,7 @@ no more of them than it has room for.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,7 @@ class Updates:
         self._link = link
         self._lock = _native.Lock()
         self._flushed = UpdateResult()
+        self._told: set[str] = set()  # tables whose bound somebody was warned of
 
     def update(
         self, table: RemoteTable, timeout: float, keys: Keys, priorities: np.ndarray
@@ -70,6 +72,7 @@ class Updates:
         if status:
             checked_priorities(priorities, len(keys))
             _native.check(status, table.updating)
+        tell_of_large(table, arguments[4], len(keys), self._told, 5)
         return UpdateResult(setting.applied, setting.stale, setting.unknown)
 
     def flush(self, timeout: float) -> UpdateResult:
@@ -90,6 +93,7 @@ class Updates:
     def queue(self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float) -> None:
         """Queues all of them, waiting for room where there is none; else Full."""
         checked_priorities(priorities, len(keys))
+        tell_of_large(table, ffi.from_buffer(DOUBLES, priorities), len(keys), self._told, 4)
         begin, until, what = 0, Deadline(timeout), table.updating
         patience = nanoseconds(timeout)
         while begin < len(keys):
@@ -106,6 +110,24 @@ class Updates:
             if taken == 0 and not until.left():
                 raise _native.error("FULL", what)
             begin += _native.check(taken, what)
+
+
+def tell_of_large(table: RemoteTable, raw: Any, count: int, told: set[str], level: int) -> None:
+    """Warns once, `level` calls up, of priorities so large that they are all drawn alike; `told`:
+    the tables of which it was."""
+    if table.name in told:
+        return
+    first = lib.rp_priorities_above(raw, count, table.priority_max)
+    if first == count:
+        return
+    told.add(table.name)
+    warnings.warn(
+        f"priorities[{first}] is {raw[first]:g}; table {table.name!r} of {table.capacity} steps "
+        f"draws all above {table.priority_max:.4g} alike, as if they were that: divide priorities "
+        "by a constant (only their ratios count), or take a smaller alpha or capacity",
+        RuntimeWarning,
+        stacklevel=level,
+    )
 
 
 def float64_of(priorities: Any, count: int) -> np.ndarray:

@@ -25,6 +25,14 @@ FACTS = (
 )
 
 
+def priority_max(alpha: float, capacity: int) -> float:
+    """The priority above which all are drawn alike: its mass is the largest that a table holds."""
+    try:
+        return (2.0**37 / capacity) ** (1.0 / alpha) * (1.0 + 1e-9)  # beyond any rounding
+    except (OverflowError, ZeroDivisionError):
+        return float("inf")
+
+
 class RemoteTable:
     """One table of a server as it was when it was looked up; made by `Client.table`.
 
@@ -38,6 +46,7 @@ class RemoteTable:
         self.name = _native.name_of(raw.name)
         self.updating = f"updating priorities of table {self.name!r}"  # for errors
         self._draws: dict[tuple, Draw] = {}
+        self.priority_max = priority_max(raw.alpha, raw.capacity)
         for name in FACTS:
             setattr(self, name, getattr(raw, name))
         told = tuple(raw.item_bytes[i] for i in range(raw.plan_count))

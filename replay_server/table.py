@@ -41,7 +41,8 @@ class Prioritized:
     """Items are drawn in proportion to priority ** alpha (Schaul et al. 2015, section 3.3).
 
     priority ** alpha is kept in units of 2^-26, at least one, and up to 2^37 / capacity: what is
-    larger is drawn like that (the server counts masses_saturated). So scale priorities between.
+    larger is drawn like that (the server counts masses_saturated, a client warns once). So scale
+    priorities between.
     """
 
     alpha: float = 0.6

@@ -48,7 +48,7 @@ from .block import ROWS_MAX, Block
 from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError
 from .laying import NOT_LAID, QUIET, Laying
 from .plain_rows import ask_for_place, take_ledger, writer_error
-from .priorities import checked_priorities
+from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
 from .spec import require_finite
 
@@ -117,6 +117,7 @@ class Writer:
         self._owner: int | None = None  # the thread that added since the last flush
         self._owning = _native.Lock()
         self._failed = 0  # items that failed, and were told
+        self._told: set[str] = set()  # the table, once somebody was warned of its bound
 
     # -- adding ----------------------------------------------------------------------------------
 
@@ -332,6 +333,8 @@ class Writer:
         if count and (steps.min() < 0 or (steps >= self._anchors.next_step[streams]).any()):
             raise ConfigError("an item can only be created at a step this writer has added")
         masses = None if priorities is None else checked_priorities(priorities, count)
+        if masses is not None:
+            tell_of_large(self.table, ffi.from_buffer(DOUBLES, masses), count, self._told, 3)
         if self._block.pending:
             self._block.items[self._block.steps - 1] = 0
             self._block.pending = False

@@ -90,6 +90,7 @@ NUMBERS: list[tuple[str, str]] = [
     ("priority^alpha · [2^26]", "RP_POWER_ONE"),
     ("([1.4]·alpha + 1)·[10]^−10", "-; -"),
     ("at most ⌊[2^63] /", "-"),
+    ("above ([2^37] / capacity)^([1] / alpha)", "-; -"),
     ("Priority 1 has [2^26]", "RP_POWER_ONE"),
     ("signed [64]-bit integers", "-"),
     ("one [89]-bit product", "-"),
