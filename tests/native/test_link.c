@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <time.h>
 
 #include "drive.h"
 #include "link_drive.h"
@@ -257,6 +258,25 @@ static void check_full(void)
     CHECK(rp_link_push_state(ours, 0, &state) == 0 && state.items_posted == ALL + created);
     close_both();
     check_group("a block and creates go on where there was no room");
+}
+
+/* Given a push of more than a datagram, and nobody who flushes or waits. Expect what is full to
+ * leave at once. */
+static void check_leaves(void)
+{
+    static uint8_t rows[400 * ROW];
+    uint64_t counters[RP_COUNTER_COUNT] = {0};
+    struct timespec pause = {.tv_nsec = 1000000};
+    open_both("udp://127.0.0.1:0");
+    open_writer();
+    CHECK(rp_link_push(ours, 0, 0, rows, 400, 0, NULL, 0) > 0);
+    for (int looks = 0; counters[RP_COUNT_steps_committed] == 0; looks++) {
+        CHECK(looks < 10000, "nothing has left");
+        nanosleep(&pause, NULL);
+        CHECK(rp_service_counters(service, counters) == 0);
+    }
+    close_both();
+    check_group("what is full leaves by itself");
 }
 
 /* ---- creates and keys ---- */
@@ -554,6 +574,7 @@ int main(void)
     check_blocks();
     check_closings();
     check_full();
+    check_leaves();
     check_creates();
     check_loss();
     check_turns();

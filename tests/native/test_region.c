@@ -205,7 +205,13 @@ static void check_files(void)
     CHECK(open_with(&service, &made.config, "loopback://a") == 0, "%s", error);
     CHECK(rp_service_attached(service));
     rp_service_close(service);
-    check_group("a file that is missing, short or empty is named");
+    static char long_path[5000];
+    memset(long_path, 'x', sizeof long_path - 1);
+    struct rp_service_options serve = {.region_path = long_path};
+    CHECK(rp_service_open(&service, &made.config, "loopback://a", &serve, error) == -RP_SYSTEM);
+    CHECK(strncmp(error, long_path, 100) == 0 && strstr(error, ": the path is too long"), "%s",
+          error);
+    check_group("a file that is missing, short or empty is named, and a path that is too long");
 }
 
 /* Given fields that may change. Expect them said and applied, and not said again. */

@@ -13,6 +13,7 @@
 #include "drive.h"
 #include "link_drive.h"
 #include "pump.h"
+#include "transport_loopback.h"
 #include "url.h"
 
 enum { ROW = 64, CAPACITY = 4096 };
@@ -346,6 +347,9 @@ static void check_dropped(void)
     struct rp_link *link;
     CHECK(rp_link_open(&link, "loopback://dropped", &options, error) == 0, "%s", error);
     CHECK(rp_client_turn(link->client, link->port, rp_link_now(link)) == 1, "its HELLO");
+    CHECK(rp_loopback_turn(link->port) == 1 && rp_loopback_turn(link->port) == 0,
+          "a client's turn of the server says what that received");
+    CHECK(rp_client_turn(link->client, link->port, rp_link_now(link)) > 0, "its OPEN");
     rp_link_close(link, DRIVE_TIMEOUT_NS);
     CHECK(rp_service_turn(service) == 1);
     CHECK(rp_service_dropped(service) == 1 && rp_service_dropped_in(service) == 0);
