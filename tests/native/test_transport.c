@@ -405,6 +405,8 @@ static void check_refusals(void)
         {"dpdk://10.0.0.1", 1, RP_BAD_ARGUMENT, "HOST:PORT"},
         {"dpdk://10.0.0.1:7400?vdev=net_ring&mtu=511", 1, RP_BAD_ARGUMENT, "mtu=N"},
         {"dpdk://10.0.0.1:7400?vdev=net_ring,mtu=511", 1, RP_BAD_ARGUMENT, "mtu=N"},
+        {"dpdk://10.0.0.1:7400?vdev=net_ring&mtu=512x", 1, RP_BAD_ARGUMENT, "mtu=N"},
+        {"dpdk://10.0.0.1:7400?mtu=512,vdev=net_ring", 1, RP_NO_TRANSPORT, "libdpdk-dev"},
         {"dpdk://10.0.0.1:7400&vdev=net_ring", 1, RP_BAD_ARGUMENT, "begin with ?"},
         {"dpdk://10.0.0.1:7400?vdev=net_ring", 1, RP_NO_TRANSPORT, "apt-get install libdpdk-dev"},
         {"zmq+tcp://127.0.0.1:1", 0, RP_NO_TRANSPORT, "opened by the Python"},

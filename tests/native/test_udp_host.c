@@ -4,7 +4,9 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <malloc.h>
+#include <netinet/udp.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "status.h"
@@ -138,6 +140,42 @@ static void speak(struct rp_port *client, struct rp_port *server, const struct r
     rp_port_transport(server)->rx_release(server, &packet, 1);
 }
 
+static uint32_t kernel_offloads(void)
+{
+    int on = 1, off = 0, plain = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(plain >= 0);
+    uint32_t bits = setsockopt(plain, SOL_UDP, UDP_SEGMENT, &off, sizeof off) == 0 ? 1 : 0;
+    bits |= setsockopt(plain, SOL_UDP, UDP_GRO, &on, sizeof on) == 0 ? 2 : 0;
+    close(plain);
+    return bits;
+}
+
+/* Given socket buffers that are asked for, and none. Expect those (the kernel counts twice as
+ * much), and more where nothing is said. */
+static void check_buffers(void)
+{
+    char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
+    struct rp_port_options asked = {.serve = 1, .receive_bytes = 50000, .send_bytes = 100000};
+    struct rp_port_options plain = {.serve = 1};
+    int sizes[2][2];
+    for (int time = 0; time < 2; time++) {
+        struct rp_port *port;
+        struct rp_peer own;
+        socklen_t length = sizeof(int);
+        CHECK(rp_port_open(&port, "udp://127.0.0.1:0", time ? &plain : &asked, &own, bound, error)
+              == 0, "%s", error);
+        int socket = ((struct rp_udp_port *)(void *)port)->socket;
+        CHECK(getsockopt(socket, SOL_SOCKET, SO_RCVBUF, &sizes[time][0], &length) == 0);
+        CHECK(getsockopt(socket, SOL_SOCKET, SO_SNDBUF, &sizes[time][1], &length) == 0);
+        CHECK(rp_port_base(port)->receive_budget
+              == rp_udp_budget((uint32_t)sizes[time][0], rp_port_base(port)->mtu));
+        rp_port_close(port);
+    }
+    CHECK(sizes[0][0] == 100000 && sizes[0][1] == 200000, "%d, %d", sizes[0][0], sizes[0][1]);
+    CHECK(sizes[1][0] > sizes[0][0] && sizes[1][1] > sizes[0][1]);
+    check_group("udp: socket buffers as asked for");
+}
+
 /* Given a client's port that is to send from another local port. Expect one that is taken to be
  * refused and nothing changed, a free one to be used, any one where none is named; a server's port
  * to stay where it is. */
@@ -152,6 +190,8 @@ static void check_rebind(void)
     CHECK(rp_port_open(&other, bound, &visit, &to, NULL, error) == 0, "%s", error);
     const struct rp_transport *transport = rp_port_transport(client);
     uint16_t first = local_port(client), taken = local_port(server);
+    uint32_t offloads = rp_udp_offloads(client);
+    CHECK(offloads == kernel_offloads(), "trains where the kernel has them: %u", offloads);
     CHECK(transport->rebind(client, taken) == -RP_SYSTEM && local_port(client) == first);
     speak(client, server, &to);
     CHECK(transport->rebind(server, first) == -RP_SYSTEM && local_port(server) == taken);
@@ -160,7 +200,10 @@ static void check_rebind(void)
     CHECK(transport->rebind(client, free_one) == 0 && local_port(client) == free_one);
     speak(client, server, &to);
     CHECK(transport->wait(client, 600000000000u) == 0, "who sleeps on the old socket is woken");
+    CHECK(rp_udp_offloads(client) == offloads, "trains as before");
+    rp_udp_plain(client);
     CHECK(transport->rebind(client, 0) == 0 && local_port(client) != free_one);
+    CHECK(rp_udp_offloads(client) == 0, "none, as before");
     speak(client, server, &to);
     rp_port_close(client);
     rp_port_close(server);
@@ -255,6 +298,7 @@ int main(void)
     check_unknowing();
     check_peers();
     check_bounds();
+    check_buffers();
     check_rebind();
     return check_done("test_udp_host");
 }
