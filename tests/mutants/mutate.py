@@ -27,7 +27,7 @@ QUIET_CALLS = re.compile(
 # All of a file, or of a function, that asserts invariants for tests, the simulator and the fuzzers.
 ASSERTING = re.compile(
     r"native/\w+_check\.c"
-    r"|native/(credit|wait|sum_tree)\.c:(rp_\w+_check|check_queue|entry_mass|entry_count)$"
+    r"|native/(credit|hosts|wait|sum_tree)\.c:(rp_\w+_check|check_queue|entry_mass|entry_count)$"
 )
 QUIET_NODES = {
     "preproc_include",
