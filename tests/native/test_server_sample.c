@@ -514,6 +514,36 @@ static void situation_receive_budget(void)
     check_group("13 no train is longer than who asks can take");
 }
 
+/* 14. Given a batch, and a request under its id for another one. Expect the same items. And CANCEL
+ *     of an id far above what came, and of one below it: both are used up, and what is too far
+ *     below to be told from what was done. */
+static void situation_other_body(void)
+{
+    static struct script_batch first, second;
+    struct drawer d;
+    struct rp_sample request = script_sample(4), other = script_sample(4);
+    struct rp_cancel cancel = {.request = 1000, .op = RP_OP_SAMPLE};
+    fresh(&d);
+    fill(&d, 20);
+    draw(&d, 100, &request, &first);
+    other.mode = RP_SAMPLE_STRATIFIED;
+    draw(&d, 100, &other, &second);
+    CHECK(memcmp(&first, &second, sizeof first) == 0);
+    CHECK(script_info(&d.script, &d.client, 1).sampled == 4);
+    CHECK_STATUS(script_ask(&d.script, &d.client, RP_OP_CANCEL, 1, 9, &cancel, sizeof cancel),
+                 RP_OK);
+    CHECK_STATUS(ask(&d, 1, 1000, &request), RP_FORGOTTEN);
+    CHECK_STATUS(ask(&d, 1, 1000 - 64, &request), RP_FORGOTTEN);
+    draw(&d, 1000 - 63, &request, &second); /* near enough to be told that it is new */
+    cancel.request = 1000 - 62;
+    CHECK_STATUS(script_ask(&d.script, &d.client, RP_OP_CANCEL, 1, 9, &cancel, sizeof cancel),
+                 RP_OK);
+    CHECK_STATUS(ask(&d, 1, 1000 - 62, &request), RP_FORGOTTEN);
+    draw(&d, 1001, &request, &second);
+    script_close(&d.script);
+    check_group("14 another body; CANCEL of what is far");
+}
+
 int main(void)
 {
     situation_repeat();
@@ -529,5 +559,6 @@ int main(void)
     situation_waiter_leaves();
     situation_min_size();
     situation_receive_budget();
+    situation_other_body();
     return check_done("test_server_sample");
 }

@@ -162,6 +162,23 @@ static void situation_stale(void)
     check_group("5 stale is normal life");
 }
 
+/* 6. Given an update, and one under its id with another body. Expect the answer of the first, and
+ *    nothing set. */
+static void situation_other_body(void)
+{
+    fresh();
+    add(SCRIPT_CAPACITY + 1, 4);
+    add(SCRIPT_CAPACITY + 2, 4);
+    expect(send(1), RP_OK, 2, 0, 0);
+    uint64_t before = total();
+    body.update.count = 0;
+    add(SCRIPT_CAPACITY + 3, 9);
+    expect(send(1), RP_OK, 2, 0, 0);
+    CHECK(total() == before && script_counter(&script, RP_COUNT_updates) == 1);
+    script_close(&script);
+    check_group("6 another body under an id that was used");
+}
+
 int main(void)
 {
     situation_order();
@@ -169,5 +186,6 @@ int main(void)
     situation_refused();
     situation_kill();
     situation_stale();
+    situation_other_body();
     return check_done("test_server_update");
 }
