@@ -144,7 +144,7 @@ def wait_for(pid: int, seconds: float) -> bool:
     """Waits for a process to end; False where it hangs, or was given ten times its time.
 
     Beyond three times what it took it may go on as long as it works, since others may share the
-    machine; one that waits for a second without doing anything waits for ever.
+    machine; one that does nothing for three seconds waits for ever.
     """
     ends = os.pidfd_open(pid)
     try:
@@ -153,7 +153,7 @@ def wait_for(pid: int, seconds: float) -> bool:
         last = time.monotonic() + 10 + 10 * seconds
         while time.monotonic() < last:
             before = ticks(pid)
-            if select.select([ends], [], [], 1)[0]:
+            if select.select([ends], [], [], 3)[0]:
                 return True
             if ticks(pid) - before < 2:
                 return False

@@ -35,7 +35,7 @@ from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from checks import ROOT, Check, python_checks
+from checks import OUT_OF_TIME, ROOT, Check, python_checks
 from mutate import Mutant, mutants_of
 from tree import CFLAGS, NONSENSE, PLAIN, Tree, is_driver
 
@@ -244,25 +244,28 @@ class Judge:
         for check in checks:
             if passed.get(check.name) == check.print:
                 continue
-            if self.fails(check, mutant, linked, aloud):
+            code = self.fails(check, mutant, linked, aloud)
+            if code:
+                result["code"] = code
                 return done("killed", check.name, check.print)
             passed[check.name] = check.print
         if self.same_code(mutant):
             return done("equivalent", SAME_CODE)
         return done("survived", " ".join(check.name for check in checks))
 
-    def fails(self, check: Check, mutant: Mutant, linked: set[str], aloud: bool) -> bool:
-        """Whether a check finds the mutant; one of sockets and threads has to find it twice."""
+    def fails(self, check: Check, mutant: Mutant, linked: set[str], aloud: bool) -> int:
+        """The exit code with which a check finds the mutant, or 0. One of sockets and threads has
+        to find it twice, and so has one that ran out of time: others may use the machine."""
         self.link(check, mutant, linked)
-        for _ in range(1 + check.real_time):
+        for _ in range(2):
             begin = time.monotonic()
             code, text, _ = self.tree.execute(check, "judge", self.folder())
             if aloud:
                 seconds = time.monotonic() - begin
                 print(f"{check.name}: exit code {code}, {seconds:.1f} s\n{text[-1500:]}")
-            if code == 0:
-                return False
-        return True
+            if code == 0 or not (check.real_time or code == OUT_OF_TIME):
+                break
+        return code
 
     def link(self, check: Check, mutant: Mutant, linked: set[str]) -> None:
         """Links what the check runs, once for a mutant."""
@@ -401,12 +404,14 @@ class Run:
             row = [states[name] for name in ("killed", "survived", "equivalent")]
             print(f"{file:36} {row[0]:7} {row[1]:9} {row[2]:11}")
         states = Counter(result["state"] for result in self.results)
+        late = sum(result.get("code") == OUT_OF_TIME for result in self.results)
         listed = sum(
             result["why"] != SAME_CODE for result in self.results if result["state"] == "equivalent"
         )
         judged = states["killed"] + states["survived"]
         print(
-            f"{len(self.results)} mutants, seed {self.args.seed}: {states['killed']} killed, "
+            f"{len(self.results)} mutants, seed {self.args.seed}: {states['killed']} killed "
+            f"({late} of them by time), "
             f"{states['survived']} survived, {states['equivalent']} equivalent ({listed} of them "
             f"by tests/mutants/equivalent.txt): {100 * states['killed'] / max(1, judged):.1f} % "
             f"of what can be killed\nsurvivors: {self.path.parent / 'survivors.txt'}"
