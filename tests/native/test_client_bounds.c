@@ -323,6 +323,84 @@ static void situation_queue_refused(void)
     check_group("7 queued updates that are refused");
 }
 
+/* 8. Given options beyond their bounds, and at them. Expect the former refused in words, by both
+ *    calls that take them; the latter taken. */
+static void situation_options(void)
+{
+    static const struct rp_client_options wrong[] = {
+        {.mtu = RP_MTU_MIN - 8},          {.mtu = RP_MTU_MAX + 8},
+        {.mtu = RP_MTU_MIN + 4},          {.requests_max = 1025},
+        {.messages_max = 32769},          {.batch_max = RP_BATCH_MAX + 1},
+        {.tables_max = RP_TABLES_MAX + 1}, {.retry_us_max = 60000001},
+        {.retry_us_min = 5001, .retry_us_max = 5000},
+    }, right[] = {
+        {.mtu = RP_MTU_MIN},          {.mtu = RP_MTU_MAX},           {.requests_max = 1024},
+        {.batch_max = RP_BATCH_MAX},  {.tables_max = RP_TABLES_MAX}, {.retry_us_max = 60000000},
+        {.retry_us_min = 5000, .retry_us_max = 5000},
+    };
+    static const struct rp_peer server = {.size = 4};
+    static uint64_t memory[8] __attribute__((aligned(64)));
+    struct rp_client *client;
+    char error[256];
+    for (uint32_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        error[0] = 0;
+        CHECK(rp_client_bytes(&wrong[i], error) == 0 && error[0] != 0, "case %u", i);
+        error[0] = 0;
+        CHECK(rp_client_open(&client, memory, sizeof memory, &wrong[i], &server, 1, error)
+              == -RP_BAD_ARGUMENT && error[0] != 0, "case %u", i);
+    }
+    for (uint32_t i = 0; i < sizeof right / sizeof right[0]; i++) {
+        CHECK(rp_client_bytes(&right[i], error) > 0, "case %u: %s", i, error);
+        error[0] = 0;
+        CHECK(rp_client_open(&client, memory, sizeof memory, &right[i], &server, 1, error)
+              == -RP_BAD_ARGUMENT && error[0] != 0, "a block that is too small");
+    }
+    struct rp_client_options none = {.mtu = WORLD_MTU};
+    struct world *world = fresh(8, &none);
+    uint32_t tickets = 0;
+    CHECK(rp_client_update_room(world->client) == 4 * 4096, "of the largest batch by default");
+    world->deaf = 1;
+    while (rp_client_ping(world->client, world_later(world, 5000)) > 0) {
+        tickets++;
+    }
+    CHECK(tickets == 64, "%u requests by default", tickets);
+    world_close(world);
+    check_group("8 options at their bounds and beyond, and none");
+}
+
+/* 9. Given memory of any content. Expect a client that works: keys that are posted twice are one. */
+static void situation_memory(uint32_t content)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(9, &options);
+    char error[256];
+    size_t bytes = rp_client_bytes(&options, error);
+    CHECK(bytes % 4 == 0);
+    for (size_t i = 0; i < bytes / 4; i++) {
+        memcpy(world->memory + 4 * i, &content, 4);
+    }
+    CHECK(rp_client_open(&world->client, world->memory, bytes, &options,
+                         &world->ports[0].base.address, world->now_ns, error) == 0, "%s", error);
+    world->ports[1].received = 0;
+    world_connect(world);
+    struct writing writing;
+    writing_open(world, &writing);
+    CHECK(push(world, &writing, 4, RP_RUN_ITEM) == 4);
+    world_run(world, 50 * WORLD_MS);
+    CHECK(state_of(world).items_created == 4);
+    uint64_t keys[6];
+    double priorities[6] = {1, 2, 3, 4, 5, 6};
+    struct rp_updated updated;
+    for (uint32_t i = 0; i < 6; i++) {
+        keys[i] = writing.info.capacity + i % 4;
+    }
+    int ticket = rp_client_update(world->client, ROWS, writing.info.epoch, keys, priorities, 6,
+                                  &updated, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0 && updated.applied == 4);
+    CHECK(updated.stale == 0 && updated.unknown == 0);
+    world_close(world);
+}
+
 int main(void)
 {
     situation_silent(0);
@@ -340,8 +418,13 @@ int main(void)
     situation_large(150, 0);
     situation_too_large();
     check_group("5 steps of many pieces");
-    situation_queue_refused();
     situation_overtaken();
     check_group("6 an answer overtaken by the others of its step");
+    situation_queue_refused();
+    situation_options();
+    situation_memory(0);
+    situation_memory(1);
+    situation_memory(UINT32_MAX);
+    check_group("9 memory of any content");
     return check_done("test_client_bounds");
 }
