@@ -112,7 +112,11 @@ int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
         return refuse(error, RP_BAD_REGION, "the region's intent log is damaged");
     }
     status = attach_tables(server, error);
-    status = status < 0 ? status : rp_server_verify(server, error);
+    if (status < 0) {
+        return status;
+    }
+    rp_server_drop_assembly(server);
+    status = rp_server_verify(server, error);
     if (status < 0) {
         return status;
     }

@@ -223,6 +223,8 @@ static inline struct rp_record *rp_region_record(const struct rp_server *server,
 /* Do the words that survive a process hold together, the tables' aside? 0, or -RP_BAD_REGION with
  * a sentence. */
 int rp_server_verify(const struct rp_server *server, char error[256]);
+/* Gives up a half-finished publication that does not hold together, and counts it. */
+void rp_server_drop_assembly(struct rp_server *server);
 
 /* ---- server_adopt.c: a region and the configuration it is opened with ---- */
 /* 0; or -RP_BAD_REGION and the first difference that cannot be. What will be changed to the

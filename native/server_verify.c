@@ -2,6 +2,8 @@
  * invariants of session.h and server_state.h, at attach and before any of them is used; the tables
  * are verified by themselves (table_verify.c). The first one that does not hold is a sentence.
  *
+ * A publication that is half finished is dropped instead, before the rest is verified.
+ *
  * What stands alone cannot be told wrong: the bytes of an address, what an update was
  * answered with, keys and masses in a recorded batch. Weights carry a checksum that whoever pulls
  * them compares.
@@ -143,6 +145,17 @@ static int verify_weights(struct verdict *v) {
     }
     HOLDS(newest == weights->newest);
     return weights->session != 0 ? verify_assembly(v, weights) : 0;
+}
+
+/* Nobody can read it yet, and its publisher makes it again: no reason to lose the rest. */
+void rp_server_drop_assembly(struct rp_server *server) {
+    char error[256];
+    struct verdict verdict = {.server = server, .part = "weights", .error = error};
+    if (server->weights->session != 0 && verify_assembly(&verdict, server->weights) < 0) {
+        rp_intent_set(&server->intent, &server->weights->session, 0);
+        rp_intent_commit(&server->intent);
+        rp_server_count(server, RP_COUNT_weights_dropped);
+    }
 }
 
 int rp_server_verify(const struct rp_server *server, char error[256]) {

@@ -25,6 +25,7 @@ static struct rp_random dice;
 
 static uint64_t request_id = 1000;
 
+/* Pieces 0 .. 3 of one publication, 4 .. 7 of the next. */
 static void publish_piece(uint32_t index)
 {
     static struct {
@@ -32,8 +33,12 @@ static void publish_piece(uint32_t index)
         uint8_t bytes[1000];
     } body;
     static uint8_t blob[3500];
-    uint32_t offset = 1000 * index;
+    uint32_t offset = 1000 * (index % 4);
     uint32_t size = sizeof blob - offset < 1000 ? (uint32_t)sizeof blob - offset : 1000;
+    for (uint32_t i = 0; i < sizeof blob; i++) {
+        blob[i] = (uint8_t)(i * 7 + i / 256);
+    }
+    memcpy(body.bytes, blob + offset, size);
     body.publish = (struct rp_publish){
         .size = sizeof blob, .offset = offset, .piece = 1000, .crc = rp_crc32c(0, blob, 3500)};
     script_ask(&script, &other, RP_OP_PUBLISH, 0, 1 + (index >= 4), &body,
@@ -96,6 +101,7 @@ static void make_server(void)
         publish_piece(i % 4 + (i >= 4 ? 4 : 0));
     }
     publish_piece(0);
+    CHECK(script.server->weights->missing == 2, "two pieces of the second are there");
     rp_server_check(script.server);
 }
 
@@ -200,8 +206,8 @@ static void session_fields(void)
     ONE("weights: newest", weights->newest, NULL);
     field("weights: slots", weights->slot, sizeof weights->slot, 0, 1,
           "versions, checksums: compared by who pulls");
-    field("weights: assembly", &weights->session, 64, 0, 1, "the checksum it has to come to");
-    field("weights: bitmap", server->weights_bitmap, 8, 0, 1, "beyond its pieces");
+    field("weights: assembly", &weights->session, 64, 0, 1, "dropped");
+    field("weights: bitmap", server->weights_bitmap, 8, 0, 1, "dropped; beyond its pieces");
     field("weights: bytes", server->weights_bytes, 3 * server->weights_stride, 0, 1,
           "compared by who pulls");
 }
@@ -243,7 +249,7 @@ static int attach_damaged(uint64_t offset, uint32_t bit, const struct script *wh
     ask_everything();
     push_rows(0, 0, 800, 400, 4, 0);
     push_rows(1, 0, 800, 800, 10, RP_RUN_ITEM);
-    publish_piece(1);
+    publish_piece(6);
     for (uint32_t i = 0; i < 2; i++) {
         rp_tree_check(&rp_server_table(script.server, i)->tree);
     }
@@ -332,6 +338,52 @@ static void states_of_the_generator(void)
     script = whole;
 }
 
+/* ---- an assembly that is half finished ---- */
+
+/* The copy's publication begins anew, and is whole with its last piece. */
+static void publish_again(void)
+{
+    struct script_client kept = other;
+    uint64_t newest = script.server->weights->newest;
+    for (uint32_t i = 4; i < 8; i++) {
+        CHECK(script.server->weights->newest == newest);
+        publish_piece(i);
+    }
+    CHECK(script.server->weights->newest == newest + 1);
+    rp_server_check(script.server);
+    other = kept;
+}
+
+/* Given one wrong bit in each word of an assembly in turn, in its bitmap and in its bytes. Expect
+ * the region taken over without the assembly, which is counted, and the publication possible. Its
+ * id and the checksum it has to come to are known to its publisher alone. */
+static void damaged_assemblies(void)
+{
+    const struct script whole = script;
+    struct rp_weights *w = whole.server->weights;
+    const uint8_t *bytes = whole.server->weights_bytes + w->into * whole.server->weights_stride;
+    const void *words[] = {&w->session, &w->into, &w->size, &w->piece, &w->missing, &w->sum,
+                           whole.server->weights_bitmap, bytes, bytes + 1992};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        for (uint32_t bit = 0; bit < (i == 6 ? 4 : 64); bit++) {
+            copy_region(&whole);
+            uint64_t *word = in_copy(&whole, words[i]);
+            *word ^= 1ull << bit;
+            CHECK(attach_copy(), "word %zu, bit %u", i, bit);
+            CHECK(script.server->weights->session == 0, "word %zu, bit %u", i, bit);
+            CHECK(script_counter(&script, RP_COUNT_weights_dropped) == 1);
+            publish_again();
+            script_forget(&script);
+            free(script.region);
+        }
+    }
+    copy_region(&whole);
+    CHECK(attach_copy() && script.server->weights->missing == 2);
+    CHECK(script_counter(&script, RP_COUNT_weights_dropped) == 0, "a good one goes on");
+    free(script.region);
+    script = whole;
+}
+
 /* ---- steps ---- */
 
 /* Given one turned bit, of a step's bytes or of its checksum. Expect it told where the slot's step
@@ -395,6 +447,7 @@ int main(void)
     turn_bits();
     depth_of_a_gone_row();
     states_of_the_generator();
+    damaged_assemblies();
     script_close(&script);
     return check_done("test_damage");
 }
