@@ -368,7 +368,7 @@ static void situation_options(void)
     check_group("8 options at their bounds and beyond, and none");
 }
 
-/* 9. Given memory of any content. Expect a client that works: keys that are posted twice are one. */
+/* 9. Given memory of any content. Expect a client that works: keys posted twice are one. */
 static void situation_memory(uint32_t content)
 {
     struct rp_client_options options = world_options();
