@@ -279,7 +279,7 @@ class Tree:
         changed = []
         for check in checks:
             row = self.kept["checks"].get(check.name, {})
-            if row.get("print") == check.print:
+            if row.get("print") == check.print and self.knows_all(check, row["reach"]):
                 check.reach = row["reach"]
                 check.seconds, check.processor = row["seconds"], row["processor"]
             else:
@@ -292,6 +292,12 @@ class Tree:
         with ThreadPoolExecutor(self.jobs) as pool:
             good = [check for check in pool.map(self.try_out, checks) if check]
         return sorted(good, key=lambda check: check.seconds)
+
+    def knows_all(self, check: Check, reach: dict) -> bool:
+        """Whether no file of the core is newer than the counts: all have some, if only of 0."""
+        files = [file for file, functions in self.functions.items() if functions]
+        linked = [f for f in files if not (check.simulate and is_driver(ROOT / f))]
+        return not reach or all(file in reach for file in linked)
 
     def try_out(self, check: Check) -> Check | None:
         """Runs a check on the tree as it is, unless it did so before; None if it fails."""
@@ -328,10 +334,7 @@ class Tree:
 
     def reaches(self, check: Check, file: str, unit: Unit, lines: range) -> bool:
         """Whether a check runs one of these lines; of what is no code, whether it runs the unit."""
-        if file not in check.reach:  # of all that it is linked with there are counts, if only of 0
-            linked = bool(check.reach) and not (check.simulate and is_driver(ROOT / file))
-            return linked  # so the file is newer than they are
-        functions = check.reach[file]
+        functions = check.reach.get(file, {})
         if unit.name not in functions:  # at file scope, or newer than the counts: whoever runs it
             return any(reached for _, reached in functions.values())
         print, reached = functions[unit.name]
