@@ -1,8 +1,8 @@
 /* The server's life: create, attach, and the turn.
  *
  * Create lays the region out and writes the magic last, so that a process killed inside leaves a
- * region without one. Attach changes nothing before it knows that the region is its own and was
- * made for this configuration; then it redoes the intent, and everything derived or volatile is
+ * region without one. Attach changes nothing before it knows that all of the region is its own and
+ * was made for this configuration; then it redoes the intent, and everything derived or volatile is
  * built as at create. A turn is at the end of this file and fits a screen.
  */
 #include "server.h"
@@ -76,6 +76,10 @@ int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
     }
     open_sessions(server);
     region->sum = rp_region_sum(region);
+    status = rp_region_seal(memory, config, error);
+    if (status < 0) {
+        return status;
+    }
     __atomic_store_n(&region->magic, RP_REGION_MAGIC, __ATOMIC_RELEASE);
     *result = server;
     return 0;
@@ -104,6 +108,10 @@ int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
     }
     if (bytes < ((const struct rp_region *)memory)->bytes) {
         return refuse(error, RP_BAD_REGION, "the region is shorter than the one that was created");
+    }
+    status = rp_region_sealed(memory, config, error);
+    if (status < 0) {
+        return status;
     }
     struct rp_server *server = rp_region_open(memory, entropy, now_ns);
     server->sessions_per_address = config->sessions_per_address;

@@ -9,6 +9,7 @@
  *                      finds here what is stored
  *     tableN.steps     the steps
  *     weights          the bytes of the published versions
+ * Each but the first ends with a seal, by which attach knows a file of another region.
  * Behind the last one lies memory of this process alone (this struct, replay windows, credit, notes
  * of the waiting, trees). It is rebuilt at attach; the segments survive the process, and hold no
  * pointer and no key that guards a cookie.
@@ -64,9 +65,9 @@ int rp_server_compare(const void *state, size_t bytes, const struct rp_server_co
 int rp_server_create(struct rp_server **server, void *region, size_t bytes,
                      const struct rp_server_config *config,
                      const uint8_t entropy[32], uint64_t now_ns, char error[256]);
-/* Takes over a region a dead server left: compares it with the configuration, redoes its intent,
- * checks it, rebuilds what is derived. Incarnation, epochs, sessions, windows and records are as
- * they were; credit and notes start anew. */
+/* Takes over a region a dead server left: compares it with the configuration and each segment's
+ * seal with the region's, redoes its intent, checks it, rebuilds what is derived. Incarnation,
+ * epochs, sessions, windows and records are as they were; credit and notes start anew. */
 int rp_server_attach(struct rp_server **server, void *region, size_t bytes,
                      const struct rp_server_config *config, const uint8_t entropy[32],
                      uint64_t now_ns, char error[256]);

@@ -141,17 +141,25 @@ struct rp_limits rp_region_limits(const struct rp_server_config *config) {
     };
 }
 
+/* A segment ends with its seal, the next one begins: returns where. */
+static uint64_t seal_page(struct rp_region *region) {
+    place(region, sizeof(struct rp_seal));
+    return turn_page(region);
+}
+
 /* The tables' sizes are known to be good by now. */
 static void place_rings(struct rp_region *region, const struct rp_table_sizes *sizes) {
     region->state_bytes = turn_page(region);
     for (uint32_t i = 0; i < region->limits.table_count; i++) {
         region->keys[i] = place(region, sizes[i].keys);
-        region->steps[i] = turn_page(region);
+        region->steps[i] = seal_page(region);
         place(region, sizes[i].steps);
-        turn_page(region);
+        seal_page(region);
     }
     region->blobs = place(region, RP_WEIGHTS_SLOTS * rounded(region->limits.weights_max));
-    turn_page(region);
+    if (region->limits.weights_max > 0) {
+        seal_page(region);
+    }
 }
 
 int rp_region_layout(const struct rp_server_config *config, struct rp_region *region,
@@ -246,6 +254,44 @@ int rp_server_segments(const struct rp_server_config *config, struct rp_segments
         weights->at_need = 1;
     }
     return 0;
+}
+
+/* ---- seals ---- */
+
+static struct rp_seal seal_of(const struct rp_region *region, uint32_t segment) {
+    return (struct rp_seal){
+        .magic = RP_SEAL_MAGIC, .incarnation = region->incarnation, .segment = segment};
+}
+
+static uint64_t seal_at(const struct rp_segment *segment) {
+    return segment->offset + segment->bytes - sizeof(struct rp_seal);
+}
+
+int rp_region_seal(void *memory, const struct rp_server_config *config, char error[256]) {
+    struct rp_segments segments;
+    int status = rp_server_segments(config, &segments, error);
+    for (uint32_t i = 1; status == 0 && i < segments.count; i++) {
+        struct rp_seal seal = seal_of(memory, i);
+        memcpy((uint8_t *)memory + seal_at(&segments.segment[i]), &seal, sizeof seal);
+    }
+    return status;
+}
+
+int rp_region_sealed(const void *memory, const struct rp_server_config *config, char error[256]) {
+    struct rp_segments segments;
+    int status = rp_server_segments(config, &segments, error);
+    for (uint32_t i = 1; status == 0 && i < segments.count; i++) {
+        const struct rp_segment *segment = &segments.segment[i];
+        struct rp_seal seal = seal_of(memory, i);
+        if (memcmp((const uint8_t *)memory + seal_at(segment), &seal, sizeof seal) != 0) {
+            snprintf(error, 256,
+                     "%s is not the one that was made with the region's state, or is damaged: put "
+                     "the right one back, or start with a new region",
+                     segment->name);
+            status = -RP_BAD_REGION;
+        }
+    }
+    return status;
 }
 
 /* ---- the handle ---- */

@@ -58,7 +58,7 @@ struct rp_limits { /* struct rp_server_config without its pointers; in the regio
 };
 
 #define RP_REGION_MAGIC UINT64_C(0x6E6F696765525052) /* the bytes "RPRegion" */
-enum rp_region_version { RP_REGION_VERSION = 5 };
+enum rp_region_version { RP_REGION_VERSION = 6 };
 
 _Static_assert(sizeof(struct rp_limits) % 8 == 0, "limits are adopted in whole words");
 
@@ -82,6 +82,17 @@ struct rp_region { /* the header, at the region's start */
     uint64_t blobs; /* the weights' bytes */
     uint64_t volatile_part;
     uint64_t locals[RP_TABLES_MAX];
+};
+
+#define RP_SEAL_MAGIC UINT64_C(0x6C61655374676553) /* the bytes "SegtSeal" */
+
+/* At the end of each segment but `state`: whose it is. A file of another region, or one that never
+ * got to the disk, is told from the one that was made with this `state`. */
+struct rp_seal {
+    uint64_t magic;
+    uint64_t incarnation; /* drawn when the region was made */
+    uint64_t segment;     /* which of its segments */
+    uint64_t reserved[5];
 };
 
 /* one drawn batch, immutable once named by its session's record_id; then batch_max items */
@@ -209,6 +220,10 @@ int rp_region_layout(const struct rp_server_config *config, struct rp_region *re
 uint64_t rp_weights_pieces_max(const struct rp_limits *limits);
 /* The checksum of a header's constant words and of the sizes this build would lay out by. */
 uint64_t rp_region_sum(const struct rp_region *region);
+/* Writes each segment's seal, at create. */
+int rp_region_seal(void *memory, const struct rp_server_config *config, char error[256]);
+/* 0, or -RP_BAD_REGION and the name of the first segment that is not this region's. */
+int rp_region_sealed(const void *memory, const struct rp_server_config *config, char error[256]);
 struct rp_table_memory rp_region_table(void *memory, uint32_t table);
 struct rp_limits rp_region_limits(const struct rp_server_config *config);
 /* Points a server's handle into the region and empties its volatile part. */

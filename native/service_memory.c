@@ -120,7 +120,8 @@ static int find_folder(struct rp_memory *memory, const char *path, char *error)
         return memory->folder ? 0 : refuse(error, path, strerror(errno));
     }
     if (status == 0 && !is_empty(path)) {
-        return refuse(error, path, "a folder that holds other things: name an empty or a new one");
+        return refuse(error, path, "a folder that holds other things, but no file \"state\": put "
+                                   "that back, or name an empty or a new folder");
     }
     if (status != 0 && status != AGAIN) {
         return status;
@@ -222,7 +223,9 @@ static int map_file(struct rp_memory *memory, const struct rp_segments *segments
                  (unsigned long long)segment->bytes);
         status = -RP_BAD_REGION;
     } else if (segment->at_need) {
-        failed = ftruncate(file, (off_t)segment->bytes) < 0 ? errno : 0;
+        failed = ftruncate(file, (off_t)segment->bytes) < 0
+            ? errno
+            : allocate(file, segment->bytes - RP_PAGE_BYTES, RP_PAGE_BYTES);
     } else {
         failed = allocate(file, 0, segment->bytes);
     }

@@ -7,8 +7,8 @@
  * inherit the mapping.
  *
  * Every page has its room on the disk before it is touched, so that a full disk is never a SIGBUS:
- * state and tables at open, where it is a sentence; weights a range at a time, when a publication
- * says its size, where it is DISK_FULL.
+ * state, tables and the weights' seal at open, where it is a sentence; the rest of the weights a
+ * range at a time, when a publication says its size, where it is DISK_FULL.
  */
 #ifndef RP_SERVICE_MEMORY_H
 #define RP_SERVICE_MEMORY_H

@@ -146,6 +146,18 @@ static void region_fields(struct rp_region *r)
     field("log: count and words", &log->count, 8 + 64 * 16, 0, 1, "read after a kill alone");
 }
 
+static void seal_fields(void)
+{
+    static struct rp_segments segments;
+    char error[256];
+    CHECK(rp_server_segments(&config, &segments, error) == 0, "%s", error);
+    for (uint32_t i = 1; i < segments.count; i++) {
+        const struct rp_segment *s = &segments.segment[i];
+        field(s->name, script.region + s->offset + s->bytes - sizeof(struct rp_seal),
+              sizeof(struct rp_seal), 0, 1, NULL);
+    }
+}
+
 static void table_fields(const struct rp_table *table)
 {
     const struct rp_table_private *p = table->private;
@@ -441,6 +453,7 @@ int main(void)
     rp_random_seed(&dice, check_seed(11));
     make_server();
     region_fields(script.server->region);
+    seal_fields();
     table_fields(rp_server_table(script.server, 0));
     session_fields();
     turn_step_bits();

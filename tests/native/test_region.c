@@ -214,6 +214,72 @@ static void check_files(void)
     check_group("a file that is missing, short or empty is named, and a path that is too long");
 }
 
+/* A region of the configuration's shape, and a row in it: another one's files look like its own. */
+static void make_alike(const struct rp_server_config *config)
+{
+    static uint8_t weights[1 << 10];
+    struct rp_service *service;
+    struct rp_link_options options = {0};
+    uint64_t version = 0;
+    CHECK(open_with(&service, config, "loopback://alike") == 0, "%s", error);
+    CHECK(!rp_service_attached(service));
+    struct rp_link *link = drive_link("loopback://alike", &options);
+    struct rp_table_info info = drive_info(link);
+    drive_writer(link, &info);
+    drive_push(link, ROW, 0, 100);
+    drive_settle(link);
+    CHECK(drive_wait(link, rp_link_publish(link, weights, sizeof weights, &version,
+                                           DRIVE_TIMEOUT_NS), NULL) == 0);
+    rp_link_close(link, DRIVE_TIMEOUT_NS);
+    rp_service_close(service);
+}
+
+/* Given two regions alike, and a file of one among those of the other, in its right place, of the
+ * right size, or one with nothing in it. Expect it named and nothing changed, and the region served
+ * when its own file is back. */
+static void check_seals(void)
+{
+    static const char *const files[] = {"table0.keys", "table0.steps", "weights"};
+    struct drive_table made;
+    struct rp_service *service;
+    char start[96];
+    drive_config(&made, CAPACITY, ROW);
+    sh("rm -rf region");
+    make_alike(&made.config);
+    sh("mv region alike");
+    make_alike(&made.config);
+    sh("cp -r region own");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char command[160];
+        for (int empty = 0; empty < 2; empty++) {
+            snprintf(command, sizeof command,
+                     empty ? "truncate -s 0 region/%s && truncate -r own/%s region/%s"
+                           : "cp alike/%s region/%s && cmp -s alike/%s region/%s",
+                     files[i], files[i], files[i], files[i]);
+            sh(command);
+            CHECK(open_with(&service, &made.config, "loopback://a") == -RP_BAD_REGION,
+                  "%s of another region was taken", files[i]);
+            snprintf(start, sizeof start, "%s is not the one", files[i]);
+            CHECK(strncmp(error, start, strlen(start)) == 0, "%s", error);
+        }
+        snprintf(command, sizeof command, "cp own/%s region/%s", files[i], files[i]);
+        sh(command);
+        sh("diff -r own region");
+    }
+    sh("cp region/table0.keys region/table0.steps"); /* of this region, in another's place */
+    CHECK(open_with(&service, &made.config, "loopback://a") == -RP_BAD_REGION, "%s", error);
+    sh("cp own/table0.steps region && truncate -s 0 region/state && truncate -r own/state "
+       "region/state");
+    CHECK(open_with(&service, &made.config, "loopback://a") == -RP_BAD_REGION);
+    CHECK(strstr(error, "never made whole"), "%s", error);
+    sh("cp own/state region/state");
+    CHECK(open_with(&service, &made.config, "loopback://a") == 0, "%s", error);
+    CHECK(rp_service_attached(service));
+    rp_service_close(service);
+    sh("rm -r alike own");
+    check_group("a file of another region is named, and one that never got to the disk");
+}
+
 /* Given fields that may change. Expect them said and applied, and not said again. */
 static void check_changes(void)
 {
@@ -281,7 +347,7 @@ static void check_names(void)
     CHECK(strstr(error, "a region is a folder"), "%s", error);
     sh("test -f region && rm region && mkdir region && touch region/mine");
     CHECK(open_with(&service, &made.config, "loopback://a") == -RP_SYSTEM);
-    CHECK(strstr(error, "holds other things"), "%s", error);
+    CHECK(strstr(error, "holds other things, but no file \"state\""), "%s", error);
     sh("rm region/mine && mkdir region.new && touch region.new/state");
     made.table.capacity = 0;
     CHECK(open_with(&service, &made.config, "loopback://a") == -RP_BAD_ARGUMENT);
@@ -411,7 +477,8 @@ static void fill_disk(void)
     CHECK(version == 1);
     rp_link_close(link, DRIVE_TIMEOUT_NS);
     rp_service_close(service);
-    sh("truncate -s 0 region/table0.steps && truncate -s 262144 region/table0.steps");
+    sh("s=$(stat -c %s region/table0.steps) && f=region/table0.steps && "
+       "truncate -s 0 $f && truncate -s $s $f");
     sh("cat /dev/zero > rest 2> /dev/null; test -s rest");
     CHECK(open_with(&service, &made.config, "loopback://full") == -RP_NO_MEMORY, "%s", error);
     CHECK(strstr(error, "No space left"), "%s", error);
@@ -498,6 +565,7 @@ int main(void)
     check_races();
     check_full_disk();
     check_advice();
+    check_seals();
     sh("rm -rf region && rmdir ../$(basename $PWD)");
     return check_done("test_region");
 }
