@@ -52,6 +52,7 @@ int rp_known_find(struct rp_table_private *p, uint32_t writer, uint32_t stream, 
             return 1;
         }
         length++;
+        assert(length <= p->window); /* one that closes on itself has no end */
     }
     return length < RP_BUCKET_MAX ? 0 : -1;
 }
@@ -72,8 +73,8 @@ void rp_known_remove(struct rp_table_private *p, uint32_t writer, uint64_t seque
     const struct rp_entry *entry = rp_entry_at(p, writer, sequence);
     uint32_t *at = bucket_of(p, writer, rp_entry_stream(entry), entry->step);
     uint32_t place = (uint32_t)(sequence % p->window);
-    while (*at != place + 1) {
-        assert(*at != 0);
+    for (uint32_t length = 1; *at != place + 1; length++) {
+        assert(*at != 0 && length < p->window);
         rp_work_add(p, 1);
         at = &links_of(p, writer)[*at - 1];
     }

@@ -1,6 +1,11 @@
 /* Goal: the index of steps that wait finds what is in it, each at the cost of the entries it looks
  * at, and says when a list is full. Entries are written by hand: an index knows no more of them.
  */
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "check.h"
 #include "store.h"
 #define MODEL_KEYS 1
@@ -117,6 +122,49 @@ static void full_list(void)
     check_group("a list's cost, and its end");
 }
 
+/* What a look for a step that is not there, or the removal of one, ends with in a child that may
+ * use a second of its processor. */
+static int signal_of(int removal)
+{
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit none = {0, 0}, second = {1, 1};
+        uint64_t sequence;
+        setrlimit(RLIMIT_CORE, &none);
+        setrlimit(RLIMIT_CPU, &second);
+        fclose(stderr);
+        if (removal) {
+            rp_known_remove(p, writer, NEXT - 3);
+        } else {
+            rp_known_find(p, writer, 0, 8, &sequence);
+        }
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+/* Given a list that closes on itself, which no datagram can make of it. Expect the fault told where
+ * it is met, and no server that stands still. */
+static void closed_list(void)
+{
+    make_table(4);
+    for (uint64_t stream = 0; stream < 2; stream++) {
+        put(NEXT - 1 - stream, stream, 7, RP_ENTRY_PARTIAL, 0);
+    }
+    uint32_t *links = p->known + (size_t)writer * p->known_words;
+    uint32_t first = (NEXT - 1) % WINDOW, other = (NEXT - 3) % WINDOW;
+    for (uint32_t bucket = 0; bucket < (uint32_t)1 << p->known_bits; bucket++) {
+        links[p->window + bucket] = first + 1;
+    }
+    links[first] = first + 1;
+    CHECK(other != first && signal_of(0) == SIGABRT && signal_of(1) == SIGABRT);
+    fixture_close(&t);
+    check_group("a list that closes on itself is a fault, and no standstill");
+}
+
 /* Items that are complete and wait for an earlier step are counted, for the limiter. */
 static void waiting(void)
 {
@@ -144,6 +192,7 @@ int main(void)
     }
     both_ends();
     full_list();
+    closed_list();
     waiting();
     return check_done("test_known");
 }
