@@ -257,6 +257,167 @@ static void check_held(void)
     check_group("a sample that waits, a table that is emptied");
 }
 
+/* ---- whole calls ---- */
+
+enum { ITEMS = 8, SLAB_ROWS = 1024, WAITING_MAX = 256 };
+
+static const struct rp_landing_column whole_columns[] = {
+    {.target = (void *)SLAB_ROWS, .stride = ROW, .size = ROW}};
+static const struct rp_shape whole_shape = {
+    .columns = whole_columns, .column_count = 1, .item_bytes = ROW, .count = ITEMS,
+    .keys = 0, .masses = 64, .behind = 128, .ahead = 192, .totals = 256, .drawables = 320,
+    .ages = 384, .valid = 448, .probabilities = 512, .weights = 576};
+static _Alignas(64) uint8_t whole_memory[4096];
+static struct rp_place *const whole = (struct rp_place *)(void *)whole_memory;
+
+/* Posts samples, which wait at an empty table, until no request more is taken; how many. */
+static uint32_t fill_requests(int *tickets)
+{
+    uint32_t count = 0;
+    struct rp_sample request = {.count = 4};
+    drive_landing(&batch, ROW);
+    for (int ticket; (ticket = rp_link_sample(ours, 0, &request, NULL, &batch.landing,
+                                              60000000000u)) > 0; count++) {
+        CHECK(count < WAITING_MAX);
+        tickets[count] = ticket;
+    }
+    CHECK(count > 0);
+    return count;
+}
+
+static void push_hundred(void)
+{
+    done(post_table(ours));
+    done(post_writer(ours));
+    drive_push(ours, ROW, 0, 100);
+    drive_settle(ours);
+}
+
+static int draw_whole(const struct rp_draw *draw, uint64_t timeout_ns)
+{
+    int status = RP_PENDING;
+    while (status == RP_PENDING) {
+        status = rp_link_draw(ours, draw, NULL, 0.5, whole, timeout_ns, RP_SLICE_NS);
+    }
+    CHECK(whole->ticket == 0);
+    return status;
+}
+
+/* Rows of the hundred; `early`: the batch was drawn before all of them were there. */
+static void check_whole_batch(const uint8_t *slab, int early)
+{
+    uint8_t expected[ROW];
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        uint64_t number;
+        memcpy(&number, slab + SLAB_ROWS + i * ROW, 8);
+        drive_row(expected, ROW, number);
+        CHECK(memcmp(slab + SLAB_ROWS + i * ROW, expected, ROW) == 0 && number < 100);
+        CHECK(whole->landing.valid[i] && whole->probabilities[i] > 0.0);
+        CHECK(whole->weights[i] > 0.0f && whole->weights[i] <= 1.0f);
+        CHECK(whole->landing.ages[i] <= 99 - number, "the newest row's age is 0");
+        CHECK(early || whole->landing.ages[i] == 99 - number);
+    }
+}
+
+/* Given draws in one call: of another server's, too large, while no request is free, from an empty
+ * table, and many in a row. Expect the first two refused; the next to go on where it was; the
+ * fourth told what it waits for; and each of the last to land, weighed, its request free again. */
+static void check_draws(void)
+{
+    int tickets[WAITING_MAX];
+    open_both("udp://127.0.0.1:0");
+    CHECK(rp_place_bytes(&whole_shape, SLAB_ROWS + ITEMS * ROW) <= sizeof whole_memory);
+    const uint8_t *slab = whole_memory + rp_place_lay(whole, &whole_shape);
+    struct rp_draw draw = {.shape = &whole_shape, .request = {.count = ITEMS},
+                           .incarnation = rp_link_incarnation(ours) + 1};
+    CHECK(draw_whole(&draw, DRIVE_TIMEOUT_NS) == -RP_STALE_EPOCH);
+    draw.incarnation--;
+    draw.request.count = 1 << 16;
+    CHECK(draw_whole(&draw, DRIVE_TIMEOUT_NS) == -RP_BATCH_TOO_LARGE);
+    draw.request.count = ITEMS;
+    CHECK(draw_whole(&draw, 0) == -RP_BLOCKED && whole->blocked.by_size == 1);
+    uint32_t waiting = fill_requests(tickets);
+    int status = rp_link_draw(ours, &draw, NULL, 0.5, whole, 60000000000u, 1000);
+    CHECK(status == RP_PENDING && whole->ticket == 0, "no request is free");
+    for (uint32_t i = 0; i < waiting; i++) {
+        rp_link_take(ours, tickets[i]);
+    }
+    status = rp_link_draw(ours, &draw, NULL, 0.5, whole, 60000000000u, 1000);
+    CHECK(status == RP_PENDING && whole->ticket > 0, "it waits for rows");
+    push_hundred();
+    for (uint32_t i = 0; i < 2 * waiting; i++) {
+        CHECK(draw_whole(&draw, DRIVE_TIMEOUT_NS) == 0);
+        check_whole_batch(slab, i == 0);
+        memset(whole_memory + (slab - whole_memory), 0, SLAB_ROWS + ITEMS * ROW);
+    }
+    close_both();
+    check_group("draws in one call");
+}
+
+static int set_whole(const uint64_t *of, const double *to, uint32_t count, uint16_t table,
+                     struct rp_setting *setting)
+{
+    int status = RP_PENDING;
+    *setting = (struct rp_setting){0};
+    while (status == RP_PENDING) {
+        status = rp_link_set(ours, rp_link_incarnation(ours), table, epoch, of, to, count, setting,
+                             DRIVE_TIMEOUT_NS, RP_SLICE_NS);
+    }
+    CHECK(setting->ticket == 0);
+    return status;
+}
+
+/* Given new priorities in one call: more than there is room for at once, of an epoch or a table
+ * that is gone, one that is none, of another server, while no request is free, and while the server
+ * is away. Expect each key counted once, as what became of it; the rest refused, or pending. */
+static void check_sets(void)
+{
+    enum { MANY = 20000, ROWS = 100 };
+    static uint64_t many[MANY];
+    static double values[MANY];
+    int tickets[WAITING_MAX];
+    struct rp_setting setting;
+    open_both("udp://127.0.0.1:0");
+    push_hundred();
+    CHECK(rp_link_ledger(ours, keys_of, 1) == 1);
+    epoch = info.epoch;
+    for (uint32_t i = 0; i < MANY; i++) {
+        many[i] = keys_of[0].key + i;
+        values[i] = 1.0 + i;
+    }
+    CHECK(rp_link_update_room(ours) < MANY, "it takes more than one request");
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK(set_whole(many, values, MANY, 0, &setting) == 0 && setting.done == MANY);
+        CHECK(setting.applied == ROWS && setting.stale == 0 && setting.unknown == MANY - ROWS,
+              "%u, %u, %u", setting.applied, setting.stale, setting.unknown);
+    }
+    CHECK(set_whole(many, values, 10, 3, &setting) == 0 && setting.stale == 10);
+    epoch++;
+    CHECK(set_whole(many, values, 10, 0, &setting) == 0 && setting.stale == 10);
+    CHECK(setting.applied == 0 && setting.unknown == 0 && setting.done == 10);
+    epoch--;
+    CHECK(rp_priorities_usable(values, 10) == 10);
+    values[7] = -1.0;
+    CHECK(rp_priorities_usable(values, 10) == 7 && rp_priorities_usable(values, 7) == 7);
+    CHECK(set_whole(many, values, 10, 0, &setting) == -RP_BAD_PRIORITY && setting.done == 0);
+    CHECK(rp_link_set(ours, rp_link_incarnation(ours) + 1, 0, epoch, many, values, 7, &setting,
+                      DRIVE_TIMEOUT_NS, RP_SLICE_NS) == -RP_STALE_EPOCH);
+    CHECK(rp_service_stop(service) == 0);
+    fill_requests(tickets);
+    int status = rp_link_set(ours, rp_link_incarnation(ours), 0, epoch, many, values, 7, &setting,
+                             1000000, 1000);
+    CHECK(status == RP_PENDING && setting.ticket == 0 && setting.done == 0, "no request is free");
+    rp_link_take(ours, tickets[0]);
+    for (setting = (struct rp_setting){0}, status = RP_PENDING; status == RP_PENDING;) {
+        status = rp_link_set(ours, rp_link_incarnation(ours), 0, epoch, many, values, 7, &setting,
+                             1000000, RP_SLICE_NS);
+    }
+    CHECK(status == -RP_TIMEOUT && setting.done == 7 && setting.stale == 0);
+    CHECK(setting.applied == 0 && setting.unknown == 0 && setting.ticket == 0);
+    close_both();
+    check_group("new priorities in one call");
+}
+
 int main(void)
 {
     check_ended();
@@ -264,5 +425,7 @@ int main(void)
     check_blobs();
     check_updates();
     check_held();
+    check_draws();
+    check_sets();
     return check_done("test_link_requests");
 }
