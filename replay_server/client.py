@@ -37,11 +37,14 @@ from .values import flag, one_of, seconds, whole
 from .weights import Weights
 from .writer import Writer, let_go_on, resolved_mode
 
+LOOK_UP_S = 1.0  # a table is looked up in the time of the call that needs it, in so much at least
+
 
 class Client:
     """One session with the server at `address`, such as "udp://127.0.0.1:7400".
 
-    timeout    seconds any call waits by default; connect_timeout: connecting, if other
+    timeout    seconds any call waits by default; connect_timeout: connecting, if other. A call on a
+               table not used before looks it up first, in as much time again, at least a second
     mtu        the largest datagram; where it is 0 the url's (?mtu=N), else the transport's own
     busy_poll  waits never sleep: lower latency for one whole core
     specs      {table: Spec} to be compared with what the server stores, at once
@@ -175,17 +178,19 @@ class Client:
 
     def _on(self, name: str, timeout: float, act: Callable[..., Any], *more: Any) -> Any:
         """act(table, seconds left, *more), once more with the table looked up again if it was
-        another. Looking up has the client's own timeout: `timeout` is for what is asked."""
+        another. `timeout` is for what is asked: looking up takes nothing of it, and may last as
+        long again, LOOK_UP_S at least."""
         begin = time.monotonic()
+        patience = max(timeout, LOOK_UP_S)
         try:
             table = self._tables.get(name)
             if table is None:
-                table = self.look_up(name, self.timeout)
+                table = self.look_up(name, patience)
                 begin = time.monotonic()
             return act(table, timeout, *more)
         except (StaleEpoch, UnknownTable):
             left = max(timeout - (time.monotonic() - begin), 0.05)
-            return act(self.look_up(name, self.timeout), left, *more)
+            return act(self.look_up(name, patience), left, *more)
 
     def size(self, table: str) -> int:
         """Drawable items of the table now."""
@@ -327,7 +332,8 @@ class Client:
         stratified: one draw out of each of `batch` equal shares of the mass; needs uniform = 0.
         out: a `landing` of this table, batch and plan: then the batch is that memory, valid until
         it is used again. Raises LimiterBlocked (how many items are missing) or Timeout after
-        `timeout` seconds (a table not used before is looked up first, in the client's own time),
+        `timeout` seconds (a table not used before is looked up first, in as much time again, or a
+        second if that is more),
         NothingDrawable, ShortBatch (with .batch, the items that did arrive).
         """
         timeout = self.timeout if timeout is None else timeout

@@ -80,3 +80,25 @@ def test_looking_a_table_up_takes_nothing_of_a_calls_time():
                     client.sample("main", 1, timeout=0)
                 except Timeout as error:
                     assert "looking up" not in str(error)
+
+
+@pytest.mark.parametrize(("given", "looked"), [(0, 1.0), (0.05, 1.0), (1.5, 1.5)])
+def test_looking_a_table_up_ends_with_the_calls_time_where_nobody_answers(
+    monkeypatch, given, looked
+):
+    """Given a server that is gone, a client of much patience, and a call of little. Expect Timeout,
+    and the look-up to have had the call's own time or a second, not the client's."""
+    times: list[float] = []
+    with Server([table("main", 1.0)], "udp://127.0.0.1:0") as server:
+        client = Client(server.address, timeout=4.0)
+        look_up = client.look_up
+
+        def noted(name, timeout=None):
+            times.append(timeout)
+            return look_up(name, timeout)
+
+        monkeypatch.setattr(client, "look_up", noted)
+    with pytest.raises(Timeout):
+        client.sample("main", 1, timeout=given)
+    assert times == [looked]
+    client.close(timeout=0)
