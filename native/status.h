@@ -141,7 +141,7 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(updates_early,             "priority updates that arrived before an earlier one") \
     X(priorities_applied,        "single priorities applied") \
     X(priorities_stale,          "single priorities whose item was gone") \
-    X(priorities_unknown,        "single priorities for keys never issued as items") \
+    X(priorities_unknown,        "single priorities for keys that are no items") \
     X(weights_published,         "weight versions completed") \
     X(weights_pieces,            "pieces of weights received") \
     X(blob_datagrams,            "datagrams of blobs served") \
