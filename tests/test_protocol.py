@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import struct
 import subprocess
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import protocol_client
 import protocol_numbers
 import pytest
 
-from replay_server import Column, NStep, Prioritized, Server, Spec, Table
+from replay_server import Column, NStep, Prioritized, Row, Server, Spec, Table
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = (ROOT / "PROTOCOL.md").read_text()
@@ -337,3 +338,106 @@ def test_a_client_of_the_document_alone_sets_a_priority(told):
     assert [entry[:2] for entry in heard["later"].items] == [(CAPACITY, ONE // 4)]
     assert (counters["priorities_applied"], counters["priorities_unknown"]) == (1, 1)
     assert (counters["sessions_opened"], counters["sessions_closed"]) == (1, 1)
+
+
+# -- sentences with a conversation of their own --------------------------------------------------
+
+SMALL = Spec((Column("reward", np.dtype(np.float32)), Column("terminated", np.dtype(np.bool_))))
+
+
+def spoken(table: Table):
+    """(server, host and port) of one small server; the caller closes it."""
+    server = Server([table], "udp://127.0.0.1:0", seed=9)
+    host, port = server.address.removeprefix("udp://").split(":")
+    return server, (host, int(port))
+
+
+def granted(session, number: int) -> tuple[int, int]:
+    """(next sequence, window) of a writer's place with one stream."""
+    rest = session.ask(protocol_client.WRITER, 1, protocol_client.writer_request(1), number).rest
+    return struct.unpack_from("<QI", rest, 8)
+
+
+def one_run(epoch, first, steps, flags=0):
+    """PUSH's body of whole steps that begin at sequence and step `first`."""
+    run = protocol_client.run(first, first, 0, b"".join(steps), flags, len(steps))
+    return protocol_client.push(epoch, [run], [])
+
+
+def test_steps_without_an_answer_may_be_stored_twice_by_a_new_session():
+    """Given a step whose answer nobody read, and a session that is gone. Expect UNKNOWN_SESSION as
+    the page lays it out, a writer that starts at 0, and the step sent again under another key."""
+    server, at = spoken(Table("main", step=SPEC, plan=NStep(2), capacity=CAPACITY))
+    with server:
+        session = protocol_client.Session(*at)
+        table = session.table("main")
+        number, epoch, steps = table["number"], table["epoch"], [bytes(table["step_bytes"])] * 2
+        assert granted(session, number)[0] == 0
+        first = session.pushed(1, one_run(epoch, 0, steps[:1]), number)[0]
+        session.send(protocol_client.PUSH, 2, one_run(epoch, 1, steps[1:]), number)
+        session.ask(protocol_client.CLOSE, 1, b"")  # taken after it; its answer goes by unread
+        session.send(protocol_client.PUSH, 2, one_run(epoch, 1, steps[1:]), number)
+        heard = (session.receive(protocol_client.PUSH, 2) for _ in range(8))
+        answer = next(one for one in heard if one is not None)
+        assert (answer.status, answer.connection) == (protocol_client.UNKNOWN_SESSION, 0)
+        refused = struct.pack("<QIHH", session.connection, session.packet, 0, 0)
+        assert answer.rest[: len(refused)] == refused
+        session.socket.close()
+        session = protocol_client.Session(*at)
+        assert granted(session, number)[0] == 0
+        again = session.pushed(1, one_run(epoch, 0, steps[1:]), number)[0]
+        assert (first, again) == ([(CAPACITY, 1, 0)], [(CAPACITY + 2, 1, 0)])
+        assert server.counters()["steps_committed"] == 3, "that step is stored under two keys"
+        session.close()
+
+
+def test_a_closing_rows_bytes_reach_items_as_written():
+    """Given an episode of one step, whose closing row has a reward and says terminated. Expect the
+    row counted in `ahead`, and its bytes in the item."""
+    server, at = spoken(Table("main", step=SPEC, plan=NStep(2), capacity=CAPACITY))
+    with server:
+        session = protocol_client.Session(*at)
+        table = session.table("main")
+        number, epoch, size = table["number"], table["epoch"], table["step_bytes"]
+        granted(session, number)
+        steps = [bytes((7 * i + k + 1) % 251 for i in range(size)) for k in range(2)]
+        for k in range(2):
+            flags = protocol_client.END * k
+            done = session.pushed(1 + k, one_run(epoch, k, steps[k : k + 1], flags), number)[0]
+            assert done == [(CAPACITY + k, 1, 0)]
+        body = protocol_client.push(epoch, [], [protocol_client.create(0, 0, 1.0)])
+        assert list(session.pushed(3, body, number)[1]) == [protocol_client.OK]
+        count = table["item_bytes"]
+        batch = session.batch(1, protocol_client.sample(epoch, 1), number, 1, count)
+        ((key, _, behind, ahead, item),) = batch.items
+        assert (key, behind, ahead) == (CAPACITY, 0, 1)
+        rows = [
+            row[SPEC.offsets[name] : SPEC.offsets[name] + width]
+            for name, width in (("reward", 4), ("terminated", 1))
+            for row in steps
+        ]
+        begin = 2 * 800 + 8  # behind two observations and an action
+        assert item[begin : begin + 10] == b"".join(rows)
+        session.close()
+
+
+def test_the_keys_of_a_run_are_told_until_a_window_later():
+    """Given a run at sequence 0, repeated. Expect its key until the sequence `window` was sent, and
+    then that it is stored, without its key."""
+    server, at = spoken(Table("main", step=SMALL, plan=Row(), capacity=1 << 14))
+    with server:
+        session = protocol_client.Session(*at)
+        table = session.table("main")
+        number, epoch, step = table["number"], table["epoch"], bytes(table["step_bytes"])
+        _, window = granted(session, number)
+        for id_, first in enumerate(range(0, window, 64), 1):
+            count = min(64, window - first)
+            done = session.pushed(id_, one_run(epoch, first, [step] * count), number)[0]
+            assert done == [((1 << 14) + first, count, 0)]
+        repeat = one_run(epoch, 0, [step])
+        assert session.pushed(5000, repeat, number)[0] == [(1 << 14, 1, 0)]
+        beyond = session.pushed(5001, one_run(epoch, window, [step]), number)[0]
+        assert beyond == [((1 << 14) + window, 1, 0)]
+        assert session.pushed(5002, repeat, number)[0] == [(0, 1, 0)]
+        assert server.counters()["steps_committed"] == window + 1
+        session.close()
