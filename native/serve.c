@@ -108,7 +108,6 @@ static void flush(struct rp_turn *turn) {
     rp_port_transport(turn->port)->tx_send(turn->port, turn->packets, turn->leased);
     turn->sent += turn->used;
     turn->leased = 0;
-    turn->used = 0;
 }
 
 int rp_serve_begin(struct rp_turn *turn, struct rp_server *server, struct rp_port *port) {

@@ -121,7 +121,6 @@ static int store(struct rp_call *call, struct rp_table *table, int writer,
     const uint8_t *at = push->runs;
     uint64_t before = call->server->counters[RP_COUNT_steps_committed];
     for (uint32_t i = 0; i < push->head->run_count; i++, at = run_after(at)) {
-        done[i] = (struct rp_run_done){0};
         rp_writer_run(table, writer, run_at(at), run_bytes(at), &done[i]);
     }
     uint32_t padded = (push->head->create_count + 7u) & ~7u;

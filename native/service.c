@@ -355,7 +355,6 @@ static void leave_in_child(void *owner)
     struct rp_service *service = owner;
     if (service->port && !rp_loopback_is(service->port)) {
         rp_port_close(service->port);
-        service->port = NULL;
     }
     rp_memory_forget(&service->region);
 }
@@ -399,7 +398,7 @@ void rp_service_end(struct rp_service *service)
     }
     if (service->server) {
         rp_server_farewell(service->server, service->port, service_now(service),
-                           service->region.folder != NULL);
+                           service->region.folder[0] != 0);
     }
     rp_port_close(service->port);
     service->port = NULL;

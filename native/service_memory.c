@@ -10,9 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -60,38 +58,33 @@ static int lock_folder(struct rp_memory *memory, const char *name, const char *t
 /* Removes what is in the folder: a start that died left it in PATH.new. */
 static void empty_folder(const struct rp_memory *memory)
 {
-    int file = openat(memory->file, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *folder = file < 0 ? NULL : fdopendir(file);
+    DIR *folder = fdopendir(openat(memory->file, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!folder) {
         return;
     }
     for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-            (void)unlinkat(memory->file, entry->d_name, 0);
-        }
+        (void)unlinkat(memory->file, entry->d_name, 0); /* files alone: itself, its parent stay */
     }
     closedir(folder);
 }
 
 static int make_folder(struct rp_memory *memory, const char *path, char *error)
 {
-    char name[PATH_MAX];
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/') { /* beside the folder, not in it */
         length--;
     }
-    snprintf(name, sizeof name, "%.*s.new", (int)length, path); /* it fitted at open */
-    if (mkdir(name, 0700) < 0 && errno != EEXIST) {
-        return refuse(error, name, strerror(errno));
+    snprintf(memory->folder, sizeof memory->folder, "%.*s.new", (int)length, path);
+    if (mkdir(memory->folder, 0700) < 0 && errno != EEXIST) {
+        return refuse(error, memory->folder, strerror(errno));
     }
-    int status = lock_folder(memory, name, "another server is making this region", error);
+    int status = lock_folder(memory, memory->folder, "another server is making this region", error);
     if (status) {
         return status;
     }
     memory->made = 1;
-    memory->folder = strdup(name);
     empty_folder(memory);
-    return memory->folder ? 0 : refuse(error, name, strerror(errno));
+    return 0;
 }
 
 static int is_empty(const char *path)
@@ -116,8 +109,8 @@ static int find_folder(struct rp_memory *memory, const char *path, char *error)
     int status = lock_folder(memory, path, "another server uses this region", error);
     if (status == 0 && access(state, F_OK) == 0) {
         memory->attached = 1;
-        memory->folder = strdup(path);
-        return memory->folder ? 0 : refuse(error, path, strerror(errno));
+        snprintf(memory->folder, sizeof memory->folder, "%s", path);
+        return 0;
     }
     if (status == 0 && !is_empty(path)) {
         return refuse(error, path, "a folder that holds other things, but no file \"state\": put "
@@ -258,18 +251,18 @@ static int check_host(const struct rp_segments *segments, char *error)
 
 int rp_memory_map(struct rp_memory *memory, const struct rp_segments *segments, char *error)
 {
-    int status = memory->folder ? 0 : check_host(segments, error);
+    int status = memory->folder[0] ? 0 : check_host(segments, error);
     if (status) {
         return status;
     }
-    memory->bytes = segments->bytes;
-    memory->base = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory->base == MAP_FAILED) {
-        memory->base = NULL;
+    void *base = mmap(NULL, segments->bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) {
         return no_room(error, segments, strerror(errno));
     }
-    for (uint32_t i = 0; memory->folder && !status && i < segments->count; i++) {
+    memory->base = base;
+    memory->bytes = segments->bytes;
+    for (uint32_t i = 0; memory->folder[0] && !status && i < segments->count; i++) {
         status = map_file(memory, segments, &segments->segment[i], error);
     }
     (void)madvise(memory->base, memory->bytes, MADV_HUGEPAGE); /* advice: without it, slower */
@@ -304,7 +297,6 @@ void rp_memory_forget(struct rp_memory *memory)
     if (memory->need_file >= 0) {
         close(memory->need_file);
     }
-    free(memory->folder);
     rp_memory_none(memory);
 }
 

@@ -13,6 +13,7 @@
 #ifndef RP_SERVICE_MEMORY_H
 #define RP_SERVICE_MEMORY_H
 
+#include <limits.h>
 #include <stddef.h>
 
 #include "server.h"
@@ -20,12 +21,12 @@
 struct rp_memory {
     void *base;
     size_t bytes;
-    char *folder; /* null: anonymous */
     int file;     /* the folder, locked; -1: anonymous */
     int attached; /* 1: the folder was there before, and holds a region */
     int made;     /* 1: the folder is PATH.new still: closing removes it */
     int need_file; /* the segment that takes room at need; -1: none, or anonymous */
     uint64_t need_offset;
+    char folder[PATH_MAX]; /* its name; empty: anonymous */
 };
 
 /* Nothing is open; closing does nothing. */

@@ -236,7 +236,7 @@ int rp_udp_open(struct rp_port **opened, const struct rp_url *url,
 {
     struct sockaddr_in6 address;
     char text[RP_URL_TEXT_BYTES];
-    int status = rp_udp_resolve(&address, url, options->serve, error);
+    int status = rp_udp_resolve(&address, url, error);
     if (status) {
         return status;
     }

@@ -96,7 +96,7 @@ void rp_udp_tx_send(struct rp_port *port, struct rp_packet *packets, uint32_t co
 void rp_udp_peer_pack(struct rp_peer *peer, const struct sockaddr_in6 *address);
 socklen_t rp_udp_peer_unpack(const struct rp_peer *peer, int family, struct sockaddr_in6 *address);
 /* Resolves a host (IPv4 first) and port. 0 or a negative status with a sentence. */
-int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, int serve, char *error);
+int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, char *error);
 int rp_udp_is_loopback(const struct sockaddr_in6 *address);
 void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *address);
 /* Looks at the system's interfaces, for a server. */

@@ -80,10 +80,10 @@ socklen_t rp_udp_peer_unpack(const struct rp_peer *peer, int family, struct sock
     return sizeof *address;
 }
 
-int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, int serve, char *error)
+int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, char *error)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_DGRAM,
-                             .ai_flags = AI_NUMERICSERV | (serve ? AI_PASSIVE : 0)};
+                             .ai_flags = AI_NUMERICSERV};
     struct addrinfo *found = NULL;
     char port[8];
     snprintf(port, sizeof port, "%u", url->port);

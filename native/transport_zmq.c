@@ -294,7 +294,7 @@ int rp_zmq_endpoint(const char *text, int serve, int guarded, char *endpoint, ch
     struct sockaddr_in6 address;
     char host[RP_URL_TEXT_BYTES];
     int status = rp_url_parse(&url, text, error);
-    status = status ? status : rp_udp_resolve(&address, &url, serve, error);
+    status = status ? status : rp_udp_resolve(&address, &url, error);
     if (status) {
         return status;
     }

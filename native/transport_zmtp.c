@@ -334,7 +334,7 @@ int rp_zmtp_open(struct rp_port **opened, const struct rp_url *url,
     struct sockaddr_in6 address;
     char text[RP_URL_TEXT_BYTES], where[RP_URL_TEXT_BYTES];
     snprintf(text, sizeof text, "zmq+tcp://%.60s:%u", url->host, url->port);
-    int status = rp_udp_resolve(&address, url, 1, error);
+    int status = rp_udp_resolve(&address, url, error);
     if (status) {
         return status;
     }
