@@ -330,6 +330,44 @@ static void sizes_of_files(void)
     check_group("the sizes of a table's files");
 }
 
+/* Given sizes that fill no page. Expect each file of a region to begin at a page, behind the one
+ * before it. */
+static void places_of_files(void)
+{
+    struct rp_segments segments;
+    char error[256];
+    fresh();
+    tables[0].capacity = 513;
+    tables[0].step_bytes = tables[1].step_bytes = 24;
+    config.weights_max = 20001;
+    CHECK(rp_server_segments(&config, &segments, error) == 0, "%s", error);
+    CHECK(segments.count == 6);
+    for (uint32_t i = 0; i < segments.count; i++) {
+        const struct rp_segment *at = &segments.segment[i];
+        CHECK(at->offset % RP_PAGE_BYTES == 0 && at->bytes > 0, "%s", at->name);
+        CHECK(i == 0 || at->offset == at[-1].offset + at[-1].bytes, "%s", at->name);
+    }
+    check_group("each file begins at a page");
+}
+
+/* Given seeds one apart. Expect the second table of the one to draw as the first of the other. */
+static void seeds(void)
+{
+    static struct script one, other;
+    fresh();
+    script_open(&one, &config);
+    config.seed++;
+    script_open(&other, &config);
+    const struct rp_random *random[] = {&rp_server_table(one.server, 0)->header->random,
+                                        &rp_server_table(one.server, 1)->header->random,
+                                        &rp_server_table(other.server, 0)->header->random};
+    CHECK(memcmp(random[1], random[2], sizeof *random[0]) == 0);
+    CHECK(memcmp(random[0], random[1], sizeof *random[0]) != 0);
+    script_close(&one);
+    script_close(&other);
+    check_group("a table's seed");
+}
+
 int main(void)
 {
     fresh();
@@ -340,5 +378,7 @@ int main(void)
     table_limits();
     table_numbers();
     sizes_of_files();
+    places_of_files();
+    seeds();
     return check_done("test_config");
 }

@@ -138,6 +138,11 @@ static void other_columns(struct drive_table *m)
     m->columns[1].offset = 16;
     m->columns[1].size = ROW - 16;
 }
+static void other_place(struct drive_table *m)
+{
+    m->columns[0].offset = ROW - 8;
+    m->columns[1].offset = 0;
+}
 static void other_pad(struct drive_table *m) { m->columns[1].pad_first = 1; }
 
 static const struct difference differences[] = {
@@ -162,6 +167,7 @@ static const struct difference differences[] = {
     {"step bytes 64 of table main, this configuration says 72:", other_step},
     {"column count 2 of table main, this configuration says 1:", fewer_columns},
     {"column 0's bytes 8 of table main, this configuration says 16:", other_columns},
+    {"column 0's offset 0 of table main, this configuration says 56:", other_place},
     {"column 1's pad_first 0 of table main, this configuration says 1:", other_pad},
 };
 

@@ -436,6 +436,87 @@ static void situation_lapse_limit(void)
     check_group("16 a lapse that fits its answer");
 }
 
+/* 13. Given a sample that keeps its place, a second one whose client died, and items for both.
+ *     Expect the first drawn, and nothing for the dead one behind it. */
+static void situation_dead_second(void)
+{
+    fresh_writers();
+    CHECK_STATUS(sample(&other, 1, 1, 5), RP_BLOCKED);
+    CHECK_STATUS(sample(&third, 1, 1, 1), RP_BLOCKED);
+    for (uint32_t half = 0; half < 8; half++) {
+        script_later(&script, 500);
+        CHECK_STATUS(sample(&other, 1, 1, 5), RP_BLOCKED);
+    }
+    CHECK(push(0, 1, 8) == RP_OK && answered(&other, RP_OP_SAMPLE, 1, RP_OK));
+    CHECK(!answered(&third, RP_OP_SAMPLE, 1, RP_OK));
+    CHECK(script_info(&script, &writer, 1).sampled == 5);
+    CHECK(script_counter(&script, RP_COUNT_waits_lapsed) == 1);
+    script_close(&script);
+    check_group("13 who died behind another is not drawn for");
+}
+
+/* 14. Given a place that is promised and one that is not, at a table whose number is no kind's.
+ *     Expect the second to lapse when its time is over, and the first to stay. */
+static void situation_lapse_unpromised(void)
+{
+    fresh_writers();
+    for (uint32_t session = 1; session <= 2; session++) {
+        rp_wait_note(script.server, RP_WAIT_PUSH, session, 0)->items = 1;
+        rp_wait_add(script.server, RP_WAIT_PUSH, session, 0);
+    }
+    rp_wait_promise(script.server, RP_WAIT_PUSH, 0);
+    rp_wait_note(script.server, RP_WAIT_PUSH, 2, 0)->lapse_ns = script.server->now_ns;
+    rp_wait_lapse(script.server, RP_WAIT_PUSH, 0);
+    CHECK(rp_wait_note(script.server, RP_WAIT_PUSH, 1, 0)->waiting);
+    CHECK(!rp_wait_note(script.server, RP_WAIT_PUSH, 2, 0)->waiting);
+    CHECK(script_counter(&script, RP_COUNT_waits_lapsed) == 1);
+    rp_server_check(script.server);
+    script_close(&script);
+    check_group("14 a place lapses behind one that is promised");
+}
+
+/* 15. Given a push that waits, and the same id once more with nothing to create. Expect it stored,
+ *     and its place gone: who stood behind it is let in. */
+static void situation_nothing_left(void)
+{
+    static struct script_push body;
+    fresh_writers();
+    CHECK(push(0, 1, 10) == RP_OK && push(0, 2, 10) == RP_OK);
+    CHECK(push(2, 9, 6) == RP_BLOCKED && push(0, 3, 1) == RP_BLOCKED);
+    script_push_begin(&body, epoch);
+    script_push_run(&body, 0, 0, 0, 1, 0);
+    CHECK_STATUS(script_push(&script, &third, 1, 9, &body), RP_OK);
+    CHECK_STATUS(sample(&other, 1, 1, 1), RP_OK);
+    CHECK(answered(&writer, RP_OP_PUSH, 3, RP_RETRY) && push(0, 3, 1) == RP_OK);
+    script_close(&script);
+    check_group("15 a push that creates nothing any more gives up its place");
+}
+
+/* 16. Given twenty sessions that have fallen silent, all there is room for, and one more that
+ *     opens before time has given up any. Expect eight to go for it, no fewer and no more. */
+static void situation_room_made(void)
+{
+    enum { ALL = 20 };
+    static struct script_client clients[ALL];
+    configure();
+    config.sessions_max = ALL;
+    script_open(&script, &config);
+    for (uint32_t i = 0; i < ALL; i++) {
+        clients[i] = script_client((uint8_t)(1 + i));
+        script_connect(&script, &clients[i]);
+    }
+    struct script_client late = script_client(99);
+    script_later(&script, 29950);
+    struct script_answer answer = script_hello(&script, &late);
+    uint64_t cookie = SCRIPT_READ(answer, struct rp_cookie).cookie;
+    script_later(&script, 90);
+    CHECK_STATUS(script_say_open(&script, &late, cookie), RP_OK);
+    CHECK(script_counter(&script, RP_COUNT_sessions_expired) == 8);
+    CHECK(rp_server_sessions(script.server) == ALL - 8 + 1);
+    script_close(&script);
+    check_group("16 room is made by eight");
+}
+
 int main(void)
 {
     situation_too_long();
@@ -454,5 +535,9 @@ int main(void)
     situation_cut();
     situation_publisher_kept();
     situation_lapse_limit();
+    situation_dead_second();
+    situation_lapse_unpromised();
+    situation_nothing_left();
+    situation_room_made();
     return check_done("test_server_edges");
 }

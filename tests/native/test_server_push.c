@@ -53,6 +53,7 @@ static void situation_repeat(void)
     CHECK(script_info(&p.script, &p.client, 0).head == head);
     CHECK(script_counter(&p.script, RP_COUNT_steps_committed) == 5);
     CHECK(script_counter(&p.script, RP_COUNT_pushes_repeated) == 5);
+    CHECK(script_counter(&p.script, RP_COUNT_pushes) == 2);
     script_close(&p.script);
     check_group("1 a run and its repeat");
 }
@@ -72,6 +73,7 @@ static void situation_order(void)
     CHECK(script_done(answer, 0).committed == 5);
     CHECK(script_done(answer, 0).key == SCRIPT_CAPACITY + 4);
     CHECK(script_counter(&p.script, RP_COUNT_steps_committed) == 9);
+    CHECK_STATUS(send_run(&p, 0, 4, 0, 8, 500, 3, 0), RP_BAD_STEP); /* its first one is known */
     script_close(&p.script);
     check_group("2 out of order, overlapping");
 }
@@ -160,6 +162,9 @@ static void situation_whole(void)
          0},
         {RP_BAD_PIECE, {.sequence = 2, .step = 2, .count = 1, .piece = 5, .piece_count = 5,
                         .size = 8},
+         {0}, 0},
+        {RP_BAD_RESERVED, {.sequence = 2, .step = 2, .count = 1, .piece_count = 1, .size = 16,
+                           .reserved = 1},
          {0}, 0},
         {RP_BAD_PRIORITY, {.sequence = 2, .step = 2, .count = 1, .piece_count = 1, .size = 16},
          {.priority = -1.0}, 1},
@@ -259,6 +264,35 @@ static void situation_blocked(void)
     CHECK_STATUS(answer, RP_BLOCKED);
     script_close(&p.script);
     check_group("7 blocked and released");
+}
+
+/* 7a. Given steps that are no items yet, and room for twenty items. Expect creates alone to be
+ *     counted: five let in, 16 more held back, 15 let in. */
+static void situation_creates_blocked(void)
+{
+    struct pusher p;
+    script_tables(tables);
+    tables[1].plan_count = 2;
+    config = script_config(tables);
+    script_open(&p.script, &config);
+    p.client = script_client(1);
+    script_connect(&p.script, &p.client);
+    p.epoch[1] = script_writer(&p.script, &p.client, 1, 2).epoch;
+    for (uint64_t step = 0; step < 30; step += 10) {
+        CHECK_STATUS(send_run(&p, 1, 1 + step, 0, step, step, 10, 0), RP_OK);
+    }
+    static const uint64_t creates[3] = {5, 16, 15};
+    for (uint64_t time = 0; time < 3; time++) {
+        script_push_begin(&push, p.epoch[1]);
+        for (uint64_t i = 0; i < creates[time]; i++) {
+            script_push_create(&push, 0, (time ? 7 : 2) + i, 1.0);
+        }
+        CHECK_STATUS(script_push(&p.script, &p.client, 1, time ? 41 : 40, &push),
+                     time == 1 ? RP_BLOCKED : RP_OK);
+    }
+    CHECK(script_info(&p.script, &p.client, 1).inserted == 20);
+    script_close(&p.script);
+    check_group("7a creates alone are held back");
 }
 
 /* 7b. Given a push that waits, and one that was told RETRY, when the server closes. Expect CLOSED
@@ -473,6 +507,7 @@ int main(void)
     situation_whole();
     situation_rows();
     situation_blocked();
+    situation_creates_blocked();
     situation_farewell();
     situation_kill();
     situation_cut();

@@ -540,7 +540,9 @@ static void situation_larger(void)
     CHECK(answered(&room, &room.other, RP_OP_PUSH, 1, RP_RETRY));
     CHECK(push_rows(&room, &room.other, &small, 1, 10) == RP_BLOCKED, "one was promised");
     CHECK(fill(&room, 9) == RP_OK && info(&room).inserted == 29);
-    CHECK(push_rows(&room, &room.other, &small, 1, 1) == RP_OK, "one it may");
+    CHECK(sample(&room, &room.writer, 2, 9) == RP_OK);
+    CHECK(answered(&room, &room.other, RP_OP_PUSH, 1, RP_RETRY), "there is room for ten");
+    CHECK(push_rows(&room, &room.other, &small, 1, 10) == RP_OK);
     rp_server_check(room.script.server);
     script_close(&room.script);
     check_group("14 a promise is of as many items as were told");

@@ -489,6 +489,40 @@ static void situation_relay(void)
     check_group("14 a version is held up for its time, whoever asks");
 }
 
+/* 15. Given an assembly whose time is over while another waits, and is taken over; a publisher that
+ *     begins another instead; and one that finished. Expect who takes over to have a time of its
+ *     own, the restless no second one, and who finished a whole one for its next. */
+static void situation_times(void)
+{
+    fresh();
+    make_blob(1);
+    CHECK(version_of(piece(&other, 1, 0)) == 0);
+    CHECK_STATUS(piece(&client, 1, 0), RP_BUSY);
+    script_later(&script, 2000);
+    CHECK(version_of(piece(&client, 1, 0)) == 0);
+    script_later(&script, 1000);
+    CHECK_STATUS(piece(&other, 2, 0), RP_BUSY);
+    script_close(&script);
+    fresh();
+    CHECK(version_of(piece(&other, 1, 0)) == 0);
+    CHECK_STATUS(piece(&client, 1, 0), RP_BUSY);
+    script_later(&script, 2100);
+    CHECK(version_of(piece(&other, 2, 0)) == 0);
+    CHECK(version_of(piece(&client, 1, 0)) == 0, "it had its time");
+    script_close(&script);
+    fresh();
+    CHECK(version_of(piece(&other, 1, 0)) == 0);
+    CHECK_STATUS(piece(&client, 1, 0), RP_BUSY);
+    for (uint32_t i = 1; i < PIECES; i++) {
+        CHECK_STATUS(piece(&other, 1, i), RP_OK);
+    }
+    script_later(&script, 3000);
+    CHECK(version_of(piece(&other, 2, 0)) == 0);
+    CHECK_STATUS(piece(&client, 1, 0), RP_BUSY);
+    script_close(&script);
+    check_group("15 whose time it is");
+}
+
 int main(void)
 {
     situation_publish();
@@ -505,5 +539,6 @@ int main(void)
     situation_train();
     situation_restless();
     situation_relay();
+    situation_times();
     return check_done("test_server_weights");
 }

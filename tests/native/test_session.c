@@ -282,6 +282,12 @@ static void situation_share(void)
     }
     CHECK(rp_server_sessions(script.server) == 4);
     script_close(&script);
+    fresh(&script, 1);
+    script_connect(&script, &far[0]);
+    answer = script_hello(&script, &far[2]);
+    cookie = SCRIPT_READ(answer, struct rp_cookie).cookie;
+    CHECK_STATUS(script_say_open(&script, &far[2], cookie), RP_ADDRESS_FULL);
+    script_close(&script);
     check_group("5 no other host takes every session");
 }
 

@@ -5,6 +5,8 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -101,6 +103,9 @@ static int join(int shakes)
             ssize_t got = recv(made, welcome + seen, WELCOME - seen, MSG_DONTWAIT);
             seen += got > 0 ? (uint32_t)got : 0;
         }
+        CHECK(memcmp(welcome, greeting, sizeof greeting) == 0);
+        CHECK(memcmp(welcome + sizeof greeting,
+                     "\4\34\5READY\13Socket-Type\0\0\0\6ROUTER", WELCOME - 64) == 0);
         turn(NULL); /* READY may have come behind the greeting's visit */
         turn(NULL);
     }
@@ -122,11 +127,25 @@ static struct rp_packet ask(int socket)
 {
     static const uint8_t frame[] = {0, 4, 'a', 's', 'k', '!'};
     struct rp_packet packet;
+    uint32_t count;
     say(socket, frame, sizeof frame);
-    while (!turn(&packet)) {
+    while (!(count = turn(&packet))) {
     }
-    CHECK(packet.size == 4);
+    CHECK(count == 1 && packet.size == 4);
     return packet;
+}
+
+/* The next datagram's bytes; it has to be there soon. */
+static void take(uint8_t *bytes, uint32_t size)
+{
+    struct rp_packet packet = {0};
+    uint32_t count = 0;
+    for (int i = 0; i < 100 && !count; i++) {
+        rp_port_transport(port)->wait(port, 100000000u);
+        count = turn(&packet);
+    }
+    CHECK(count == 1 && packet.size == size, "%u datagrams, %u bytes", count, packet.size);
+    memcpy(bytes, packet.data, size); /* its slot is not lent again before the next turn */
 }
 
 static void answer(const struct rp_peer *peer, uint8_t fill, uint32_t size)
@@ -286,6 +305,189 @@ static void check_slow_reader(void)
     check_group("who reads late gets every byte, in order");
 }
 
+static uint8_t due[8 << 20], heard[1 << 16]; /* what a reader is owed, in order */
+static size_t due_end, due_first;
+
+/* An answer that is taken whole, or not at all: 1 or 0. */
+static int owe(const struct rp_peer *peer, uint8_t fill, uint32_t size)
+{
+    uint64_t before = rp_port_base(port)->dropped_out;
+    answer(peer, fill, size);
+    if (rp_port_base(port)->dropped_out != before) {
+        return 0;
+    }
+    const uint8_t head[] = {2, 0, 0, 0, 0, 0, 0, (uint8_t)(size >> 8), (uint8_t)size};
+    const uint8_t small[] = {0, (uint8_t)size};
+    CHECK(due_end + sizeof head + size <= sizeof due);
+    memcpy(due + due_end, size > 255 ? head : small, size > 255 ? 9 : 2);
+    due_end += size > 255 ? 9 : 2;
+    memset(due + due_end, fill, size);
+    due_end += size;
+    return 1;
+}
+
+static void read_due(int socket, size_t bytes)
+{
+    for (size_t end = due_first + bytes; due_first < end;) {
+        size_t most = end - due_first < sizeof heard ? end - due_first : sizeof heard;
+        ssize_t got = recv(socket, heard, most, MSG_DONTWAIT);
+        turn(NULL);
+        if (got > 0) {
+            CHECK(memcmp(heard, due + due_first, (size_t)got) == 0, "byte %zu", due_first);
+            due_first += (size_t)got;
+        }
+    }
+}
+
+/* Given a reader so slow that what it is owed fills its place, again and again, of which the
+ * network takes a little at a time, and who asks PING meanwhile. Expect every answer that was
+ * taken, whole and in order, the PONG among them, and nothing else. */
+static void check_backlog(void)
+{
+    static const uint8_t ping[] = {4, 9, 4, 'P', 'I', 'N', 'G', 0, 9, 'x', 'y'};
+    static const uint8_t pong[] = {4, 7, 4, 'P', 'O', 'N', 'G', 'x', 'y'};
+    int small = 128 << 10;
+    open_port();
+    int slow = join(1);
+    struct rp_peer peer = ask(slow).peer;
+    const struct connection *connection = &inside()->connections[0];
+    CHECK(setsockopt(connection->socket, SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
+    CHECK(setsockopt(slow, SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
+    uint32_t answers = 0;
+    while (connection->out_end < RP_ZMTP_OUT_BYTES / 2) { /* until the network is full */
+        CHECK(owe(&peer, (uint8_t)answers++, MTU));
+        turn(NULL);
+    }
+    say(slow, ping, sizeof ping);
+    for (int i = 0; i < 10; i++) {
+        CHECK(rp_port_transport(port)->wait(port, 100000000u) >= 0);
+        turn(NULL);
+    }
+    memcpy(due + due_end, pong, sizeof pong);
+    due_end += sizeof pong;
+    for (int round = 0; round < 12; round++) {
+        uint32_t before = answers;
+        while (owe(&peer, (uint8_t)answers, answers % 3 ? MTU : 200)) {
+            answers++;
+        }
+        CHECK(answers > before && connection->stalled, "round %d: no room was made", round);
+        read_due(slow, (due_end - due_first) / 2 + 7919);
+    }
+    read_due(slow, due_end - due_first);
+    for (int i = 0; i < 100; i++) {
+        turn(NULL);
+    }
+    CHECK(recv(slow, heard, sizeof heard, MSG_DONTWAIT) < 0 && errno == EAGAIN, "more than that");
+    CHECK(!connection->stalled && connection->out_end == 0);
+    close_all(&slow, 1);
+    check_group("who reads slowly gets what was taken, whole and in order");
+}
+
+/* Given a peer that is gone, which nobody was told yet. Expect its connection to end when it is
+ * answered, what it took of memory to be given back, and no signal. */
+static void check_hung_up(void)
+{
+    struct linger at_once = {.l_onoff = 1};
+    open_port();
+    int gone = join(1);
+    struct rp_peer peer = ask(gone).peer;
+    const struct connection *connection = &inside()->connections[0];
+    int option = 0;
+    socklen_t size = sizeof option;
+    CHECK(getsockopt(connection->socket, IPPROTO_TCP, TCP_NODELAY, &option, &size) == 0);
+    CHECK(option, "small answers leave at once");
+    CHECK(connection->in[1] != 0 && connection->out[0] != 0);
+    CHECK(setsockopt(gone, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+    close(gone);
+    for (int i = 0; i < 10 && fact("connections"); i++) {
+        answer(&peer, 'x', MTU);
+    }
+    CHECK(fact("connections") == 0 && connection->stage == FREE);
+    CHECK(connection->in[1] == 0 && connection->out[0] == 0, "its memory is kept");
+    uint64_t before = fact("not_taken");
+    answer(&peer, 'x', MTU);
+    CHECK(fact("not_taken") == before + 1);
+    rp_port_close(port);
+    check_group("an answer to who has hung up ends the connection");
+}
+
+/* Given more commands in one go than a visit takes, a long frame, a frame in two parts, and two in
+ * one. Expect each datagram once, whole. */
+static void check_frames(void)
+{
+    enum { COMMANDS = 5 * FRAMES_A_VISIT, SIZE = 300 };
+    static const uint8_t command[] = {4, 6, 5, 'O', 'T', 'H', 'E', 'R'};
+    uint8_t said[COMMANDS * sizeof command + 3], bytes[SIZE], long_one[9 + SIZE] = {2};
+    open_port();
+    int client = join(1);
+    for (int i = 0; i < COMMANDS; i++) {
+        memcpy(said + i * sizeof command, command, sizeof command);
+    }
+    memcpy(said + sizeof said - 3, "\0\1a", 3);
+    say(client, said, sizeof said);
+    take(bytes, 1);
+    CHECK(bytes[0] == 'a');
+    long_one[7] = SIZE >> 8;
+    long_one[8] = SIZE & 255;
+    for (int i = 0; i < SIZE; i++) {
+        long_one[9 + i] = (uint8_t)(i * 7);
+    }
+    say(client, long_one, sizeof long_one);
+    take(bytes, SIZE);
+    CHECK(memcmp(bytes, long_one + 9, SIZE) == 0);
+    say(client, "\0\3bcd\0\4ef", 9);
+    take(bytes, 3);
+    CHECK(memcmp(bytes, "bcd", 3) == 0);
+    say(client, "gh", 2);
+    take(bytes, 4);
+    CHECK(memcmp(bytes, "efgh", 4) == 0);
+    for (int i = 0; i < 20; i++) {
+        CHECK(turn(NULL) == 0, "one that nobody sent");
+    }
+    close_all(&client, 1);
+    check_group("frames behind commands, long ones, parts: each once");
+}
+
+/* Given an empty frame, junk, and a second that goes by. Expect each told by its name, who speaks
+ * junk hung up on, and who waits woken by what comes. */
+static void check_told(void)
+{
+    static const char *const names[] = {"unusable", "not_taken", "connections_ended",
+                                        "connections_refused", "connections_displaced",
+                                        "accepts_failed", "connections"};
+    struct rp_fact facts[RP_FACTS_MAX];
+    uint8_t junk[GREETING];
+    open_port();
+    int client = join(1), stranger = join(0);
+    say(client, "\0\0", 2);
+    CHECK(rp_port_transport(port)->wait(port, 600000000000u) == 1, "something is there");
+    while (fact("unusable") == 0) {
+        turn(NULL);
+    }
+    memset(junk, 'x', sizeof junk);
+    say(stranger, junk, sizeof junk);
+    while (fact("connections_ended") == 0) {
+        turn(NULL);
+    }
+    CHECK(has_ended(stranger) && !has_ended(client) && fact("connections") == 1);
+    uint32_t count = rp_port_tell(port, facts);
+    CHECK(count == sizeof names / sizeof *names, "%u facts", count);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t value = strcmp(names[i], "unusable") == 0 || i == 2 || i == 6;
+        CHECK(strcmp((const char *)facts[i].name, names[i]) == 0 && facts[i].value == value,
+              "%s: %" PRIu64, (const char *)facts[i].name, (uint64_t)facts[i].value);
+    }
+    struct itimerspec soon = {.it_value.tv_nsec = 1};
+    struct pollfd timer = {.fd = inside()->timer, .events = POLLIN};
+    uint32_t before = inside()->seconds;
+    CHECK(timerfd_settime(timer.fd, 0, &soon, NULL) == 0 && poll(&timer, 1, 10000) == 1);
+    turn(NULL);
+    CHECK(inside()->seconds > before, "a second is over");
+    close(stranger);
+    close_all(&client, 1);
+    check_group("what a port tells of itself");
+}
+
 static int descriptors(void)
 {
     DIR *folder = opendir("/proc/self/fd");
@@ -311,6 +513,13 @@ static void check_no_descriptor(void)
     for (int i = 0; i < 1000; i++) {
         turn(NULL);
     }
+    struct rp_port_options options = {.serve = 1, .mtu = MTU};
+    char bound[RP_URL_TEXT_BYTES], error[RP_URL_ERROR_BYTES];
+    struct rp_port *other;
+    struct rp_peer server;
+    CHECK(rp_port_open(&other, "zmq+tcp://127.0.0.1:0", &options, &server, bound, error)
+          == -RP_NO_MEMORY);
+    CHECK(strstr(error, "zmq+tcp://127.0.0.1:0: no memory for a port"), "%s", error);
     uint64_t failed = fact("accepts_failed");
     CHECK(failed > 0 && failed < 100, "%" PRIu64 " tries in 1000 turns", failed);
     ask(first); /* others are served meanwhile */
@@ -350,6 +559,10 @@ int main(void)
     check_who_goes();
     check_share();
     check_slow_reader();
+    check_backlog();
+    check_hung_up();
+    check_frames();
+    check_told();
     check_no_descriptor();
     check_nothing_stays_open();
     return check_done("test_zmtp_connections");
