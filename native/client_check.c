@@ -86,12 +86,15 @@ static void check_tickets(const struct rp_client *client) {
 
 static void check_body(const struct client_message *message) {
     uint8_t *at = message->body + sizeof(struct rp_push);
+    uint64_t lowest = CLIENT_UNASSIGNED;
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
         const struct rp_run *run = rp_client_run_at(at);
+        lowest = run->sequence < lowest ? run->sequence : lowest;
         assert(run->count > 0 && message->runs[i].committed <= run->count);
         assert(message->state == MESSAGE_UNSENT || message->state == MESSAGE_FILLING
                || run->sequence != CLIENT_UNASSIGNED);
     }
+    assert(message->first_sequence == lowest);
     uint32_t creates = message->state == MESSAGE_FILLING ? 0 : message->create_count;
     assert((uint64_t)(at - message->body) + creates * sizeof(struct rp_create)
            == message->body_size);
@@ -123,6 +126,7 @@ static void check_writer(const struct rp_client *client, const struct client_wri
         counts[MESSAGE_AGAIN]--;
     }
     assert(counts[MESSAGE_AGAIN] == 0);
+    assert(writer->live || (!writer->blocked && !writer->repairing && total == 0));
     /* Nothing is stuck: whatever is blocked has a probe under way or a timer. */
     assert(!writer->blocked || writer->probe != CLIENT_NONE || writer->timer.position > 0);
 }

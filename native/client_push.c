@@ -110,11 +110,9 @@ int rp_client_writer_begin(struct rp_client *client, const struct client_ticket 
     return 0;
 }
 
-/* Steps not acknowledged: those that were sent, and those that were not. */
+/* Adds steps not acknowledged: those that were sent, and those that were not. */
 static void count_open(const struct rp_client *client, const struct client_writer *writer,
                        uint64_t *in_doubt, uint64_t *never_sent) {
-    *in_doubt = 0;
-    *never_sent = 0;
     for (uint16_t i = writer->first; i != CLIENT_NONE; i = client->messages[i].next) {
         const struct client_message *message = &client->messages[i];
         uint8_t *at = message->body + sizeof(struct rp_push);

@@ -272,7 +272,7 @@ int rp_client_writer(struct rp_client *client, const struct rp_table_info *info,
         return -RP_BAD_ARGUMENT;
     }
     int status = rp_client_writer_reserve(client, info->number, streams);
-    if (status < 0) {
+    if (status != 0) {
         return status;
     }
     int number = rp_client_ticket_new(client, RP_OP_WRITER, info->number, deadline_ns, 0);

@@ -233,19 +233,22 @@ static struct client_update *cut_next(struct rp_client *client) {
     return NULL;
 }
 
-enum client_sending rp_client_update_send(struct rp_client *client) {
+/* One that was cut and has to go again, or the next; null where as many as may be are under way:
+ * an answer, or a timer, makes room and adds the sender again. */
+static struct client_update *due_next(struct rp_client *client) {
     struct client_updates *updates = &client->updates;
     for (uint64_t id = updates->base_id; id < updates->next_id; id++) {
         struct client_update *update = datagram_of(updates, id);
         if (update->state == UPDATE_DUE) {
-            send_datagram(client, update);
-            return SEND_DONE;
+            return update;
         }
     }
-    if (updates->next_id - updates->base_id == CLIENT_UPDATES_MAX) {
-        return SEND_NOTHING; /* an answer, or a timer, makes room and adds the sender again */
-    }
-    struct client_update *update = cut_next(client);
+    int full = updates->next_id - updates->base_id == CLIENT_UPDATES_MAX;
+    return full ? NULL : cut_next(client);
+}
+
+enum client_sending rp_client_update_send(struct rp_client *client) {
+    struct client_update *update = due_next(client);
     if (update == NULL) {
         return SEND_NOTHING;
     }

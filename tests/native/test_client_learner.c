@@ -11,12 +11,16 @@ static struct rp_server_config config;
 static struct rp_table_info info;
 static uint64_t values[2 * BATCH], keys[2 * BATCH], masses[BATCH];
 static const struct rp_landing_column column = {(uint8_t *)values, ITEM, 0, ITEM};
+static uint64_t ages[BATCH];
 static uint16_t behind[BATCH], ahead[BATCH];
+static uint8_t whole[BATCH];
 static const struct rp_landing landing = {.columns = &column,
                                           .column_count = 1,
                                           .item_bytes = ITEM,
                                           .keys = keys,
                                           .masses = masses,
+                                          .ages = ages,
+                                          .valid = whole,
                                           .behind = behind,
                                           .ahead = ahead};
 
@@ -55,6 +59,7 @@ static int sample(struct world *world, uint32_t count, uint8_t mode)
     struct rp_sample request = {.count = count, .mode = mode};
     memset(behind, 0xEE, sizeof behind);
     memset(ahead, 0xEE, sizeof ahead);
+    memset(whole, 0xEE, sizeof whole);
     return rp_client_sample(world->client, ROWS, &request, keys, &landing,
                             world_later(world, 5000));
 }
@@ -66,6 +71,7 @@ static void batch_check(uint32_t count)
         CHECK(values[2 * i + 1] == 7 * values[2 * i], "item %u", i);
         CHECK((masses[i] + (1 << 25)) >> 26 == values[2 * i], "item %u", i);
         CHECK(behind[i] == 0 && ahead[i] == 0, "a row is a window of its own");
+        CHECK(ages[i] == STORED - values[2 * i] && whole[i] == 1, "item %u", i);
     }
 }
 
@@ -446,6 +452,52 @@ static void situation_given_up(void)
     check_group("11 what is begun anew in vain is given up");
 }
 
+/* 12. Given a batch with an item that was overwritten, and a server that is gone when another is
+ *     asked for in its place. Expect the batch, told short: not that nothing came. */
+static void situation_short(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(12, &options);
+    struct world_datagram *answer;
+    int ticket = sample(world, 4, RP_SAMPLE_INDEPENDENT);
+    while (world_turn(world),
+           (answer = world_find(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER, 0)) == NULL) {
+        world_advance(world, WORLD_MS / 100);
+    }
+    answer->data[RP_ANSWER_BYTES + sizeof(struct rp_batch_datagram)] = 1;
+    world_reseal(answer);
+    world->deaf = 1;
+    CHECK(world_wait(world, ticket) == -RP_SHORT_BATCH);
+    CHECK(whole[0] == 0 && whole[1] == 1 && whole[2] == 1 && whole[3] == 1);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_redraws] == 1);
+    world_close(world);
+    check_group("12 a batch with a hole that nobody fills");
+}
+
+/* 13. Given a publication that the server finds damaged. Expect it to be begun anew at once. */
+static void situation_damaged(void)
+{
+    static uint8_t bytes[64];
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(13, &options);
+    struct world_datagram *answer;
+    uint64_t version = 0;
+    int ticket = rp_client_publish(world->client, bytes, sizeof bytes, &version,
+                                   world_later(world, 5000));
+    while (world_turn(world),
+           (answer = world_find(&world->ports[1], RP_OP_PUBLISH | RP_ANSWER, 0)) == NULL) {
+        world_advance(world, WORLD_MS / 100);
+    }
+    ((struct rp_answer *)(void *)(answer->data + RP_HEADER_BYTES))->status = RP_BAD_HASH;
+    world_reseal(answer);
+    world->now_ns = answer->due_ns;
+    world_client_turn(world);
+    CHECK(world_asked(world, RP_OP_PUBLISH) == 1, "it waits");
+    CHECK(world_wait(world, ticket) == 0 && version > 0);
+    world_close(world);
+    check_group("13 a damaged publication is begun anew at once");
+}
+
 int main(void)
 {
     situation_pulled(1);
@@ -461,6 +513,8 @@ int main(void)
     situation_given_up();
     situation_holes();
     situation_reset();
+    situation_short();
+    situation_damaged();
     situation_pull_refused(RP_FORGOTTEN, 0);
     situation_pull_refused(RP_STALE_EPOCH, -RP_STALE_EPOCH);
     check_group("9 a pull that is refused");

@@ -386,6 +386,123 @@ static void situation_weights(void)
     check_group("10 weights on their way from a server that is gone");
 }
 
+/* The opening, the first answer to HELLO damaged in one place: one drop of this kind, no session
+ * by it, and one by the next. */
+static void opened_after(const struct field *field, enum rp_counter counter)
+{
+    struct world *world = open_with(field);
+    CHECK(rp_client_state(world->client) == 1 && count(world, counter) == 1, "%s", field->what);
+    CHECK(count(world, RP_COUNT_drop_unsolicited) + count(world, RP_COUNT_drop_reserved)
+              + count(world, RP_COUNT_drop_size) == 1, "%s", field->what);
+    world_close(world);
+}
+
+/* 11. Given an answer to HELLO with another's nonce, and one that is of another operation and moves
+ *     a session there is none of. Expect each dropped as one that nobody asked for. */
+static void situation_unasked(void)
+{
+    const uint32_t message = sizeof(struct rp_outer);
+    opened_after(&(struct field){"a nonce", RP_OP_HELLO, message + offsetof(struct rp_message, id),
+                                 8, 12345}, RP_COUNT_drop_unsolicited);
+    struct field moved[] = {
+        {"a status", RP_OP_HELLO, RP_HEADER_BYTES + offsetof(struct rp_answer, status), 2,
+         RP_ADDRESS_CHANGED},
+        {"an operation", RP_OP_HELLO, message + offsetof(struct rp_message, op), 1,
+         RP_OP_PING | RP_ANSWER}};
+    struct world *world = world_open(&config, 11);
+    struct world_datagram *answer;
+    while (world_turn(world),
+           (answer = world_find(&world->ports[1], RP_OP_HELLO | RP_ANSWER, 0)) == NULL) {
+        world_advance(world, WORLD_MS / 100);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        memcpy(answer->data + moved[i].offset, &moved[i].value, moved[i].size);
+    }
+    world_reseal(answer);
+    world_connect(world);
+    CHECK(count(world, RP_COUNT_drop_unsolicited) == 1 && count(world, RP_COUNT_drop_size) == 0);
+    world_close(world);
+    check_group("11 answers that nobody asked for, before there is a session");
+}
+
+/* 12. Given a cookie that came too late. Expect another one to be asked for at once. */
+static void situation_late_cookie(void)
+{
+    struct world *world = world_open(&config, 14);
+    struct world_datagram *answer;
+    while (world_turn(world),
+           (answer = world_find(&world->ports[1], RP_OP_OPEN | RP_ANSWER, 0)) == NULL) {
+        world_advance(world, WORLD_MS / 100);
+    }
+    ((struct rp_answer *)(void *)(answer->data + RP_HEADER_BYTES))->status = RP_BAD_COOKIE;
+    world_reseal(answer);
+    world->now_ns = answer->due_ns;
+    world_client_turn(world);
+    CHECK(world_asked(world, RP_OP_HELLO) == 1, "it waits");
+    world_connect(world);
+    world_close(world);
+    check_group("12 a cookie that came too late");
+}
+
+/* Answers one PING under a packet number that is so far ahead, then asks three more. */
+static struct world *jumped(uint64_t ahead)
+{
+    struct world *world = world_open(&config, 12);
+    struct world_datagram *answer;
+    world_connect(world);
+    int ticket = rp_client_ping(world->client, world_later(world, 5000));
+    while (world_turn(world),
+           (answer = world_find(&world->ports[1], RP_OP_PING | RP_ANSWER, 0)) == NULL) {
+        world_advance(world, WORLD_MS / 100);
+    }
+    struct rp_outer outer;
+    memcpy(&outer, answer->data, sizeof outer);
+    outer.packet += ahead;
+    memcpy(answer->data, &outer, sizeof outer);
+    world_reseal(answer);
+    CHECK(world_wait(world, ticket) == 0);
+    return world;
+}
+
+/* 13. Given a server whose packet numbers fall back: by as much as only one does that took a region
+ *     over, or by less. Expect the former heard at once; the latter dropped as seen before. */
+static void situation_jump(void)
+{
+    struct world *world = jumped((1 << 24) + 1000);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(world_wait(world, rp_client_ping(world->client, world_later(world, 500))) == 0);
+    }
+    CHECK(count(world, RP_COUNT_drop_replayed) == 0);
+    world_close(world);
+    world = jumped((1 << 24) - 1000);
+    CHECK(world_wait(world, rp_client_ping(world->client, world_later(world, 500))) == -RP_TIMEOUT);
+    CHECK(count(world, RP_COUNT_drop_replayed) > 0);
+    world_close(world);
+    check_group("13 packet numbers that fall back");
+}
+
+/* 14. Given a client whose first request waits at the server, and weights to publish. Expect them
+ *     published meanwhile. */
+static void situation_first_waits(void)
+{
+    static uint8_t bytes[3000];
+    struct rp_client_options options = world_options();
+    uint64_t values[2], version = 0;
+    struct rp_landing_column column = {(uint8_t *)values, 8, 0, 8};
+    struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = 16};
+    struct rp_sample request = {.count = 1};
+    struct world *world = world_open(&config, 13);
+    world_client(world, &options);
+    int waits = rp_client_sample(world->client, ROWS, &request, NULL, &landing,
+                                 world_later(world, 60000));
+    int ticket = rp_client_publish(world->client, bytes, sizeof bytes, &version,
+                                   world_later(world, 1000));
+    CHECK(world_wait(world, ticket) == 0 && version == 1);
+    CHECK(rp_client_poll(world->client, waits) == RP_PENDING);
+    world_close(world);
+    check_group("14 weights published while the first request waits");
+}
+
 int main(void)
 {
     defaults();
@@ -399,5 +516,9 @@ int main(void)
     situation_moved();
     situation_full();
     situation_weights();
+    situation_unasked();
+    situation_late_cookie();
+    situation_jump();
+    situation_first_waits();
     return check_done("test_client_session");
 }

@@ -144,13 +144,14 @@ static void situation_back_off(void)
     }
     world->lose = 1000;
     int first = rp_client_ping(world->client, world_later(world, 50000));
-    uint64_t at = next_sent(world), distance = 0;
+    uint64_t at = next_sent(world), distance = 0, losses = count(world, RP_COUNT_losses_seen);
     for (uint32_t i = 0; i < 4; i++) {
         uint64_t again = next_sent(world);
         CHECK(again - at > distance * 3 / 2, "repeat %u after %" PRIu64, i, again - at);
         distance = again - at;
         at = again;
     }
+    CHECK(count(world, RP_COUNT_losses_seen) == losses + 4, "each repeat was lost, too");
     rp_client_take(world->client, first);
     int second = rp_client_ping(world->client, world_later(world, 50000));
     at = next_sent(world);
@@ -352,7 +353,8 @@ static void situation_together(void)
     check_group("8 requests lost together are one time-out");
 }
 
-/* 9. Given all datagrams of a pull lost. Expect half as many on their way from then on. */
+/* 9. Given all datagrams of a pull lost. Expect half as many on their way from then on, and more
+ *    with each pull that comes whole. */
 static void situation_pull_lost(void)
 {
     static uint8_t bytes[100000], back[100000];
@@ -373,6 +375,11 @@ static void situation_pull_lost(void)
           world->client->credit.pull_window, window);
     world->lose = 0;
     CHECK(world_wait(world, ticket) == 0 && size == sizeof back);
+    uint32_t low = world->client->credit.pull_window;
+    ticket = rp_client_blob(world->client, RP_BLOB_WEIGHTS, 0, 0, back, sizeof back, &size,
+                            &version, world_later(world, 20000));
+    CHECK(world_wait(world, ticket) == 0 && world->client->credit.pull_window <= window);
+    CHECK(world->client->credit.pull_window > low, "it grows again");
     world_close(world);
     check_group("9 a pull that is lost halves what may be asked for");
 }
@@ -404,6 +411,21 @@ static void situation_pieces(void)
     check_group("10 a publication's pieces under way are bounded");
 }
 
+/* 11. Given a client that rested, and a call that only sends. Expect the time-out of what it sends
+ *     to begin there. */
+static void situation_sends(void)
+{
+    struct world *world = fresh(11, 0);
+    int ticket = rp_client_ping(world->client, world_later(world, 9000));
+    world->now_ns += 1000 * WORLD_MS;
+    CHECK(rp_client_send(world->client, (struct rp_port *)&world->ports[1], world->now_ns) > 0);
+    CHECK(rp_client_deadline(world->client) > world->now_ns, "it is late already");
+    CHECK(world_wait(world, ticket) == 0);
+    CHECK(count(world, RP_COUNT_losses_seen) == 0 && world->client->credit.srtt_ns < WORLD_MS);
+    world_close(world);
+    check_group("11 what is sent between turns has the time of its sending");
+}
+
 int main(void)
 {
     situation_path(1, 1);
@@ -426,5 +448,6 @@ int main(void)
     situation_together();
     situation_pull_lost();
     situation_pieces();
+    situation_sends();
     return check_done("test_client_timer");
 }

@@ -398,6 +398,41 @@ static void check_server_closes(int pumped)
 
 /* ---- forks ---- */
 
+static void note_fork(void *owner)
+{
+    ++*(uint32_t *)owner;
+}
+
+/* Given three gates, and one of them freed: the oldest, the middle one, the newest. Expect a forked
+ * child to be told once for each that is left, and only for those. */
+static void check_told(void)
+{
+    for (int freed = 0; freed < 3; freed++) {
+        struct rp_gate gates[3];
+        uint32_t told[3] = {0};
+        int status;
+        for (int i = 0; i < 3; i++) {
+            rp_gate_open(&gates[i], note_fork, &told[i]);
+        }
+        rp_gate_free(&gates[freed]);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            _exit((int)(told[0] + 4 * told[1] + 16 * told[2]));
+        }
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+        CHECK(WEXITSTATUS(status) == 1 + 4 + 16 - (1 << 2 * freed), "gate %d freed: %o", freed,
+              (unsigned)WEXITSTATUS(status));
+        CHECK(told[0] + told[1] + told[2] == 0, "nobody is told in the parent");
+        for (int i = 0; i < 3; i++) {
+            if (i != freed) {
+                rp_gate_free(&gates[i]);
+            }
+        }
+    }
+    check_group("a child is told for each gate that is there");
+}
+
 /* Given a child that was forked before its parent's server ended, and lives on. Expect port and
  * region to be free for the next server, and a loopback name that means nothing in the child. */
 static void check_fork(void)
@@ -488,6 +523,7 @@ int main(void)
     check_server_closes(0);
     check_server_closes(1);
     check_posts();
+    check_told();
     check_fork();
     check_storms("udp://127.0.0.1:0");
     check_storms("loopback://storm");

@@ -1,0 +1,280 @@
+/* Goal: a writer that is asked for again, that is full, that ends while it is held back, and what is
+ * remembered of steps that nobody asked for yet: each step counts once, in order, whatever comes
+ * between. Situations read "Given ... Expect ...". */
+#include "client_world.h"
+
+enum { MAIN = 0, ROWS = 1, ROW = 16 };
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+static struct rp_table_info info;
+
+static void defaults(void)
+{
+    script_tables(tables);
+    tables[1].samples_per_insert = 0;
+    config = script_config(tables);
+}
+
+static void writer(struct world *world, const char *table, uint16_t streams)
+{
+    static struct rp_writer_granted granted;
+    int ticket = rp_client_table(world->client, table, &info, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    ticket = rp_client_writer(world->client, &info, streams, &granted, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0 && granted.epoch == info.epoch);
+}
+
+static struct world *fresh(uint64_t seed, const struct rp_client_options *options)
+{
+    struct world *world = world_open(&config, seed);
+    world_client(world, options);
+    world_connect(world);
+    return world;
+}
+
+/* Steps `from` on of a stream; how many were taken. */
+static uint32_t push(struct world *world, uint16_t table, uint16_t stream, uint64_t from,
+                     uint32_t count, uint32_t flags)
+{
+    static uint64_t steps[2 * 4096];
+    CHECK(count <= 4096);
+    for (uint32_t i = 0; i < count; i++) {
+        steps[2 * i] = from + i;
+        steps[2 * i + 1] = 7 * (from + i);
+    }
+    int taken = rp_client_push(world->client, table, stream, (const uint8_t *)steps, count, flags,
+                               NULL);
+    CHECK(taken >= 0 && (uint32_t)taken <= count, "push: %d", taken);
+    return (uint32_t)taken;
+}
+
+static struct rp_push_state state_of(const struct world *world, uint16_t table)
+{
+    struct rp_push_state state;
+    rp_client_push_state(world->client, table, &state);
+    return state;
+}
+
+static void settle(struct world *world, uint16_t table)
+{
+    uint64_t end = world_later(world, 60000);
+    while (rp_client_flush(world->client, table), state_of(world, table).messages_open > 0) {
+        CHECK(world->now_ns < end, "pushes never settle");
+        CHECK(state_of(world, table).status == 0, "%d", state_of(world, table).status);
+        world_step(world, WORLD_MS);
+    }
+}
+
+static const struct rp_push *push_asked(struct world *world)
+{
+    const struct world_datagram *datagram = world_find(&world->ports[0], RP_OP_PUSH, 0);
+    CHECK(datagram != NULL, "no PUSH is under way");
+    return (const void *)(datagram->data + RP_HEADER_BYTES);
+}
+
+/* 1. Given a writer with steps stored that is asked for again, with more streams than the server
+ *    gave it. Expect it to go on where it was, with those it has. */
+static void situation_again(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(1, &options);
+    writer(world, "rows", 1);
+    CHECK(push(world, ROWS, 0, 0, 3, RP_RUN_ITEM) == 3);
+    settle(world, ROWS);
+    writer(world, "rows", 2);
+    CHECK(push(world, ROWS, 0, 3, 2, RP_RUN_ITEM) == 2);
+    CHECK(rp_client_push(world->client, ROWS, 1, (const uint8_t *)tables, 1, 0, NULL)
+          == -RP_BAD_STREAM);
+    rp_client_flush(world->client, ROWS);
+    world_client_turn(world);
+    const struct rp_run *run = (const void *)(push_asked(world) + 1);
+    CHECK(run->stream == 0 && run->step == 3 && run->count == 2);
+    settle(world, ROWS);
+    CHECK(state_of(world, ROWS).steps_stored == 5 && state_of(world, ROWS).items_created == 5);
+    world_close(world);
+    check_group("1 a writer that is asked for again");
+}
+
+/* 2. Given a bound on steps that are not acknowledged, and some that are not. Expect what is left
+ *    of it to be taken, and nothing more until answers come. */
+static void situation_bound(void)
+{
+    struct rp_client_options options = world_options();
+    options.unacknowledged_max = 10;
+    struct world *world = fresh(2, &options);
+    writer(world, "rows", 1);
+    world->deaf = 1;
+    CHECK(push(world, ROWS, 0, 0, 6, 0) == 6 && push(world, ROWS, 0, 6, 6, 0) == 4);
+    CHECK(push(world, ROWS, 0, 10, 1, 0) == 0 && state_of(world, ROWS).steps_posted == 10);
+    world->deaf = 0;
+    settle(world, ROWS);
+    CHECK(push(world, ROWS, 0, 10, 11, 0) == 10);
+    settle(world, ROWS);
+    CHECK(state_of(world, ROWS).steps_stored == 20);
+    world_close(world);
+    check_group("2 the bound on what is not acknowledged");
+}
+
+/* 3. Given posts of more steps than there are messages for. Expect as many taken as were told, and
+ *    each step stored once. */
+static void situation_full(void)
+{
+    enum { STEPS = 4000 };
+    struct rp_client_options options = world_options();
+    options.messages_max = 4;
+    options.unacknowledged_max = 1 << 20;
+    tables[1].capacity = 1 << 15;
+    tables[1].window = 512;
+    struct world *world = fresh(3, &options);
+    writer(world, "rows", 1);
+    uint32_t taken = push(world, ROWS, 0, 0, STEPS, 0);
+    CHECK(taken > 100 && taken < STEPS, "%u", taken);
+    while (taken < STEPS) {
+        CHECK(state_of(world, ROWS).steps_posted == taken);
+        world_step(world, WORLD_MS);
+        taken += push(world, ROWS, 0, taken, STEPS - taken, 0);
+    }
+    settle(world, ROWS);
+    CHECK(state_of(world, ROWS).steps_stored == STEPS);
+    struct rp_push_key key;
+    for (uint32_t i = 0; i < STEPS; i++) {
+        CHECK(rp_client_ledger(world->client, &key, 1) == 1 && key.step == i, "step %u", i);
+    }
+    world_close(world);
+    defaults();
+    check_group("3 more steps than messages");
+}
+
+/* 4. Given more answers than the ledger has places, and more steps than a place can count, of one
+ *    stream in a row. Expect every key, in order: they share places. */
+static void situation_ledger(void)
+{
+    enum { SINGLE = 3000, STEPS = 70000, MOST = 4096 };
+    struct rp_client_options options = world_options();
+    options.mtu = RP_MTU_MIN;
+    options.unacknowledged_max = 1 << 20;
+    tables[1].capacity = 1 << 15;
+    tables[1].window = 512;
+    struct world *world = fresh(4, &options);
+    writer(world, "rows", 1);
+    uint32_t taken = 0;
+    while (taken < SINGLE) {
+        taken += push(world, ROWS, 0, taken, 1, 0);
+        rp_client_flush(world->client, ROWS);
+        world_step(world, WORLD_MS);
+    }
+    while (taken < STEPS) {
+        taken += push(world, ROWS, 0, taken, STEPS - taken < MOST ? STEPS - taken : MOST, 0);
+        world_step(world, WORLD_MS);
+    }
+    settle(world, ROWS);
+    static struct rp_push_key keys[STEPS + 1];
+    CHECK(rp_client_ledger(world->client, keys, STEPS + 1) == STEPS);
+    for (uint32_t i = 0; i < STEPS; i++) {
+        CHECK(keys[i].step == i && keys[i].key == keys[0].key + i, "step %u", i);
+    }
+    world_close(world);
+    defaults();
+    check_group("4 the ledger of steps in a row");
+}
+
+/* 5. Given a writer that the limiter holds back, and its table emptied. Expect it to end, and a new
+ *    one in its place to push at once. */
+static void situation_ended(void)
+{
+    struct rp_client_options options = world_options();
+    uint64_t epoch, posted = 0;
+    script_tables(tables);
+    config = script_config(tables);
+    struct world *world = fresh(5, &options);
+    writer(world, "rows", 1);
+    for (uint32_t i = 0; state_of(world, ROWS).need == 0; i++) {
+        CHECK(i < 1000, "it is never held back");
+        posted += push(world, ROWS, 0, posted, 5, RP_RUN_ITEM);
+        rp_client_flush(world->client, ROWS);
+        world_step(world, WORLD_MS);
+    }
+    int ticket = rp_client_reset(world->client, ROWS, info.epoch, &epoch, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    for (uint32_t i = 0; state_of(world, ROWS).status == 0; i++) {
+        CHECK(i < 10000, "it never ends");
+        world_step(world, WORLD_MS);
+    }
+    CHECK(state_of(world, ROWS).status == -RP_STALE_EPOCH && state_of(world, ROWS).need == 0);
+    writer(world, "rows", 1);
+    CHECK(info.epoch == epoch && push(world, ROWS, 0, 0, 5, RP_RUN_ITEM) == 5);
+    settle(world, ROWS);
+    CHECK(state_of(world, ROWS).steps_stored == 5 && state_of(world, ROWS).items_created == 5);
+    world_close(world);
+    defaults();
+    check_group("5 a writer that ended while it was held back");
+}
+
+/* 6. Given a step, and an item whose window ends two steps later. Expect the create alone to be
+ *    asked for again, not the step that is stored, and the item once its window is whole. */
+static void situation_create_alone(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(6, &options);
+    writer(world, "main", 1);
+    CHECK(push(world, MAIN, 0, 0, 1, 0) == 1);
+    CHECK(rp_client_create(world->client, MAIN, 0, 0, 1.0, 0) == 0);
+    rp_client_flush(world->client, MAIN);
+    while (state_of(world, MAIN).steps_stored == 0) {
+        world_step(world, WORLD_MS / 100);
+    }
+    while (world_asked(world, RP_OP_PUSH) == 0) {
+        world_advance(world, 1000 * WORLD_MS);
+        world_client_turn(world);
+    }
+    CHECK(push_asked(world)->run_count == 0 && push_asked(world)->create_count == 1);
+    CHECK(push(world, MAIN, 0, 1, 2, 0) == 2);
+    settle(world, MAIN);
+    CHECK(state_of(world, MAIN).items_created == 1 && state_of(world, MAIN).items_failed == 0);
+    CHECK(state_of(world, MAIN).steps_stored == 3);
+    world_close(world);
+    check_group("6 a create that waits for its window goes alone");
+}
+
+/* 7. Given rows of one priority, and a stratified batch of as many, more than are drawn side by
+ *    side. Expect each row once. */
+static void situation_strata(void)
+{
+    enum { ITEMS = 50 };
+    static uint64_t values[2 * ITEMS];
+    struct rp_client_options options = world_options();
+    const struct rp_landing_column column = {(uint8_t *)values, ROW, 0, ROW};
+    const struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = ROW};
+    struct rp_sample request = {.count = ITEMS, .mode = RP_SAMPLE_STRATIFIED};
+    struct world *world = fresh(7, &options);
+    writer(world, "rows", 1);
+    for (uint32_t taken = 0; taken < ITEMS;) {
+        taken += push(world, ROWS, 0, taken, ITEMS - taken, RP_RUN_ITEM);
+        settle(world, ROWS);
+    }
+    int ticket = rp_client_sample(world->client, ROWS, &request, NULL, &landing,
+                                  world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    uint64_t seen = 0;
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        CHECK(values[2 * i] < ITEMS && values[2 * i + 1] == 7 * values[2 * i], "item %u", i);
+        CHECK(!(seen >> values[2 * i] & 1), "row %" PRIu64 " twice", values[2 * i]);
+        seen |= 1ull << values[2 * i];
+    }
+    world_close(world);
+    check_group("7 strata of equal rows: each once");
+}
+
+int main(void)
+{
+    defaults();
+    situation_again();
+    situation_bound();
+    situation_full();
+    situation_ledger();
+    situation_ended();
+    situation_create_alone();
+    situation_strata();
+    return check_done("test_client_writer");
+}
