@@ -401,6 +401,19 @@ static void situation_memory(uint32_t content)
     world_close(world);
 }
 
+/* 10. Given an mtu of 512 and of 65504 bytes, and no number of messages. Expect memory that hardly
+ *     differs: as many messages of the one as of the other are not laid out, nor runs of each. */
+static void situation_default_memory(void)
+{
+    char error[256];
+    struct rp_client_options options = {.mtu = RP_MTU_MIN};
+    size_t least = rp_client_bytes(&options, error);
+    options.mtu = RP_MTU_MAX;
+    size_t most = rp_client_bytes(&options, error);
+    CHECK(least > 0 && most > least && most - least < (size_t)2 << 20, "%zu and %zu", least, most);
+    check_group("10 memory by default, whatever the mtu");
+}
+
 int main(void)
 {
     situation_silent(0);
@@ -426,5 +439,6 @@ int main(void)
     situation_memory(1);
     situation_memory(UINT32_MAX);
     check_group("9 memory of any content");
+    situation_default_memory();
     return check_done("test_client_bounds");
 }

@@ -238,29 +238,44 @@ static void situation_create_alone(void)
 }
 
 /* 7. Given rows of one priority, and a stratified batch of as many, more than are drawn side by
- *    side. Expect each row once. */
+ *    side. Expect each row once; also behind a larger batch, when all weigh less than then. */
 static void situation_strata(void)
 {
-    enum { ITEMS = 50 };
-    static uint64_t values[2 * ITEMS];
+    enum { ITEMS = 50, MOST = 64 };
+    static uint64_t values[2 * MOST], keys[MOST];
+    static double priorities[ITEMS];
     struct rp_client_options options = world_options();
     const struct rp_landing_column column = {(uint8_t *)values, ROW, 0, ROW};
-    const struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = ROW};
-    struct rp_sample request = {.count = ITEMS, .mode = RP_SAMPLE_STRATIFIED};
+    const struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = ROW,
+                                       .keys = keys};
+    struct rp_sample request = {.mode = RP_SAMPLE_STRATIFIED};
     struct world *world = fresh(7, &options);
     writer(world, "rows", 1);
     for (uint32_t taken = 0; taken < ITEMS;) {
         taken += push(world, ROWS, 0, taken, ITEMS - taken, RP_RUN_ITEM);
         settle(world, ROWS);
     }
-    int ticket = rp_client_sample(world->client, ROWS, &request, NULL, &landing,
-                                  world_later(world, 5000));
-    CHECK(world_wait(world, ticket) == 0);
-    uint64_t seen = 0;
-    for (uint32_t i = 0; i < ITEMS; i++) {
-        CHECK(values[2 * i] < ITEMS && values[2 * i + 1] == 7 * values[2 * i], "item %u", i);
-        CHECK(!(seen >> values[2 * i] & 1), "row %" PRIu64 " twice", values[2 * i]);
-        seen |= 1ull << values[2 * i];
+    static const uint32_t counts[] = {ITEMS, MOST, ITEMS};
+    for (uint32_t round = 0; round < 3; round++) {
+        request.count = counts[round];
+        int ticket = rp_client_sample(world->client, ROWS, &request, NULL, &landing,
+                                      world_later(world, 5000));
+        CHECK(world_wait(world, ticket) == 0);
+        uint64_t seen = 0;
+        for (uint32_t i = 0; i < ITEMS && counts[round] == ITEMS; i++) {
+            CHECK(values[2 * i] < ITEMS && values[2 * i + 1] == 7 * values[2 * i], "item %u", i);
+            CHECK(!(seen >> values[2 * i] & 1), "row %" PRIu64 " twice", values[2 * i]);
+            seen |= 1ull << values[2 * i];
+            priorities[i] = 0.25;
+        }
+        if (round == 1) {
+            for (uint64_t i = 0; i < ITEMS; i++) {
+                keys[i] = info.capacity + i;
+            }
+            ticket = rp_client_update(world->client, ROWS, info.epoch, keys, priorities, ITEMS,
+                                      NULL, world_later(world, 5000));
+            CHECK(world_wait(world, ticket) == 0);
+        }
     }
     world_close(world);
     check_group("7 strata of equal rows: each once");

@@ -1,6 +1,8 @@
 /* Goal: each call of a link reaches the client's function of its name with its own arguments, and
  * every one of them is refused once the link has ended. Situations read "Given ... Expect ...".
  */
+#include <sched.h>
+
 #include "drive.h"
 
 enum { ROW = 64, CAPACITY = 4096, BLOB = 3000 };
@@ -418,6 +420,20 @@ static void check_sets(void)
     check_group("new priorities in one call");
 }
 
+/* Given a core that no machine has. Expect the thread refused, and the link to go on without. */
+static void check_no_core(void)
+{
+    struct rp_link_options options = {.core = CPU_SETSIZE + 1};
+    open_both("loopback://core");
+    struct rp_link *link = drive_link(rp_service_address(service), &options);
+    CHECK(rp_link_start_pump(link) == -RP_BAD_ARGUMENT);
+    int status = drive_wait(link, rp_link_ping(link, DRIVE_TIMEOUT_NS), NULL);
+    CHECK(status == 0, "%s", rp_status_name(status));
+    rp_link_close(link, DRIVE_TIMEOUT_NS);
+    close_both();
+    check_group("a thread on a core that is not there");
+}
+
 int main(void)
 {
     check_ended();
@@ -427,5 +443,6 @@ int main(void)
     check_held();
     check_draws();
     check_sets();
+    check_no_core();
     return check_done("test_link_requests");
 }
