@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
@@ -395,6 +396,56 @@ static void check_sizes(void)
     check_group("the size of datagrams: the url's, the configuration's, the transport's");
 }
 
+/* Given a service over UDP whose process forks, while it serves and once it has ended. Expect the
+ * child to hold no socket: the address is free as soon as the parent lets go of it. */
+static void check_forked(void)
+{
+    struct rp_service_options serve = {0};
+    struct rp_service *service = open_service("udp://127.0.0.1:0", &serve), *after;
+    struct drive_table made;
+    char address[RP_URL_TEXT_BYTES], byte;
+    int gate[2], status = 0;
+    snprintf(address, sizeof address, "%s", rp_service_address(service));
+    CHECK(pipe(gate) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        close(gate[1]);
+        _exit(read(gate[0], &byte, 1) != 0 || rp_service_turn(service) != -RP_FORKED);
+    }
+    rp_service_end(service);
+    pid_t late = fork();
+    if (late == 0) {
+        _exit(rp_service_turn(service) != -RP_FORKED);
+    }
+    CHECK(waitpid(late, &status, 0) == late && status == 0, "status %d", status);
+    rp_service_close(service);
+    drive_config(&made, CAPACITY, ROW);
+    CHECK(rp_service_open(&after, &made.config, address, &serve, error) == 0, "%s", error);
+    rp_service_close(after);
+    close(gate[1]);
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
+    close(gate[0]);
+    check_group("a forked child holds no socket");
+}
+
+/* Expect a sentence of its own for every status and counter, and none for what is neither. */
+static void check_sentences(void)
+{
+    for (int i = 0; i < RP_STATUS_COUNT; i++) {
+        CHECK(strcmp(rp_status_sentence(i), "unknown status") != 0, "status %d", i);
+        CHECK(rp_status_sentence(-i) == rp_status_sentence(i) && rp_status_name(i)[0]);
+    }
+    CHECK(strcmp(rp_status_sentence(RP_STATUS_COUNT), "unknown status") == 0);
+    CHECK(strcmp(rp_status_name(-RP_STATUS_COUNT), "UNKNOWN") == 0);
+    for (int i = 0; i < RP_COUNTER_COUNT; i++) {
+        CHECK(rp_counter_sentence(i) && rp_counter_sentence(i)[0] && rp_counter_name(i)[0]);
+    }
+    CHECK(!rp_counter_sentence(RP_COUNTER_COUNT) && !rp_counter_sentence(-1));
+    CHECK(!rp_counter_name(RP_COUNTER_COUNT) && !rp_counter_name(-1));
+    check_group("every status and counter has its words");
+}
+
 int main(void)
 {
     check_pump();
@@ -404,5 +455,7 @@ int main(void)
     check_told();
     check_dropped();
     check_sizes();
+    check_forked();
+    check_sentences();
     return check_done("test_service");
 }

@@ -2,22 +2,107 @@
  * two ports of another host are one host's, and a /64 of IPv6 is one host. And what a UDP port is
  * on its host: its bounds, its refusals, its local port. */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <malloc.h>
+#include <netdb.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "check.h"
 #include "status.h"
 #include "transport_udp.h"
 
+/* ---- the C library's, for the port's calls: they tell what a test has them tell ---- */
+
+static struct addrinfo *names; /* what every name is found as; null: nothing is */
+
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                struct addrinfo **found)
+{
+    static struct addrinfo numeric;
+    static struct sockaddr_in address;
+    (void)hints;
+    if (names) {
+        *found = names;
+        return 0;
+    }
+    address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
+    numeric = (struct addrinfo){.ai_family = AF_INET, .ai_addrlen = sizeof address,
+                                .ai_addr = (struct sockaddr *)(void *)&address};
+    *found = &numeric;
+    return inet_pton(AF_INET, host, &address.sin_addr) == 1 ? 0 : EAI_NONAME;
+}
+
+void freeaddrinfo(struct addrinfo *found)
+{
+    (void)found;
+}
+
+static int wake_is_zero; /* the next eventfd has number 0 */
+
+int eventfd(unsigned int count, int flags)
+{
+    int made = (int)syscall(SYS_eventfd2, count, flags);
+    if (wake_is_zero && made > 0) {
+        CHECK(dup2(made, 0) == 0 && close(made) == 0);
+        made = 0;
+    }
+    return made;
+}
+
+/* Given a name that is an IPv6 address first and an IPv4 one behind it, and the other way round.
+ * Expect IPv4 each time, as at the other end. */
+static void check_names(void)
+{
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT}, got;
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct rp_url url = {.scheme = "udp", .host = "localhost", .port = 9};
+    char error[RP_URL_ERROR_BYTES];
+    for (int first = 0; first < 2; first++) {
+        struct addrinfo found[2];
+        found[first] = (struct addrinfo){.ai_family = AF_INET6, .ai_addrlen = sizeof six,
+                                         .ai_addr = (struct sockaddr *)(void *)&six};
+        found[1 - first] = (struct addrinfo){.ai_family = AF_INET, .ai_addrlen = sizeof four,
+                                             .ai_addr = (struct sockaddr *)(void *)&four};
+        found[0].ai_next = &found[1];
+        found[1].ai_next = NULL;
+        names = found;
+        CHECK(rp_udp_resolve(&got, &url, error) == 0, "%s", error);
+        CHECK(got.sin6_family == AF_INET, "IPv4 first");
+        names = NULL;
+    }
+    check_group("udp: a name is its IPv4 address");
+}
+
+/* Given a program whose standard input is closed. Expect number 0 to be given back, too. */
+static void check_number_zero(void)
+{
+    char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
+    struct rp_port_options serve = {.serve = 1};
+    struct rp_port *port;
+    struct rp_peer own;
+    int input = dup(0);
+    CHECK(input > 0);
+    wake_is_zero = 1;
+    CHECK(rp_port_open(&port, "udp://127.0.0.1:0", &serve, &own, bound, error) == 0, "%s", error);
+    wake_is_zero = 0;
+    CHECK(fcntl(0, F_GETFD) >= 0);
+    rp_port_close(port);
+    CHECK(fcntl(0, F_GETFD) < 0, "it stays open");
+    CHECK(dup2(input, 0) == 0 && close(input) == 0);
+    check_group("udp: a descriptor whose number is 0");
+}
+
 static void check_hosts(void)
 {
     static const struct { const char *text; int own, like; } addresses[] = {
         {"127.9.8.7", 1, 0},      {"198.18.5.1", 0, 1},         {"198.18.5.1", 0, 1},
         {"198.18.5.2", 0, 3},      {"2001:db8:1:2::3", 0, 4},   {"2001:db8:1:2:5::", 0, 4},
-        {"2001:db8:1:3::3", 0, 6}, {"::1", 1, 0},              {"::ffff:198.18.5.1", 0, 1},
+        {"2001:db8:1:3::3", 0, 6}, {"2001:db8:1:42::3", 0, 7}, {"::1", 1, 0},              {"::ffff:198.18.5.1", 0, 1},
     };
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port *server;
@@ -291,6 +376,8 @@ static void check_given_back(void)
 
 int main(void)
 {
+    check_names();
+    check_number_zero();
     check_refused_trains();
     check_given_back();
 

@@ -62,6 +62,19 @@ static uint64_t create(int writer, uint64_t step, int wanted) {
     return t.table.private->work_total - before;
 }
 
+static uint64_t keys[(CAPACITY + CAPACITY / 2) / 16]; /* of each 16th step */
+
+/* An item is made of this very step. Returns what it took. */
+static uint64_t make_item(int writer, uint64_t step)
+{
+    struct rp_table_private *p = t.table.private;
+    const struct rp_slot *slot = &p->slots[rp_slot_of(p, keys[step / 16] + step % 16)];
+    CHECK(!rp_is_item(slot->item), "step %" PRIu64, step);
+    uint64_t spent = create(writer, step, RP_OK);
+    CHECK(rp_is_item(slot->item), "another step than %" PRIu64 " is the item", step);
+    return spent;
+}
+
 /* Every anchor that is stored is found, in few moves, wherever the last one was. */
 static void anchors_far_and_near(void) {
     struct rp_table_config config = config_of(1);
@@ -70,7 +83,7 @@ static void anchors_far_and_near(void) {
     int a = rp_writer_open(&t.table, 5, 2), b = rp_writer_open(&t.table, 6, 2);
     uint64_t end = CAPACITY + CAPACITY / 2, step = 0;
     for (; step < end; step += 16) { /* b's steps lie between, so that links have lengths */
-        send_run(a, step, step, 0, 16);
+        keys[step / 16] = send_run(a, step, step, 0, 16).key;
         if (step / 16 % 3 == 0) {
             send_run(b, step / 48, step / 48, 0, 1);
         }
@@ -82,7 +95,7 @@ static void anchors_far_and_near(void) {
         if (i == 100) {
             fixture_attach(&t); /* skips are derived anew */
         }
-        uint64_t near = create(a, last - 4 - i, RP_OK), back = create(a, last - far, RP_OK);
+        uint64_t near = make_item(a, last - 4 - i), back = make_item(a, last - far);
         worst = near > worst ? near : worst;
         worst = back > worst ? back : worst;
         oldest = last - far < oldest ? last - far : oldest;
@@ -90,10 +103,13 @@ static void anchors_far_and_near(void) {
     create(a, oldest, RP_EXISTS);
     create(a, last - CAPACITY, RP_OVERWRITTEN);
     create(a, last, RP_NOT_YET);
+    create(a, last - 1, RP_NOT_YET);
     create(a, last + 5 * WINDOW, RP_UNKNOWN_STEP);
     const uint64_t *counters = t.counters;
     CHECK(counters[RP_COUNT_items_existed] == 1 && counters[RP_COUNT_items_overwritten] == 1);
-    CHECK(counters[RP_COUNT_items_not_yet] == 1 && counters[RP_COUNT_items_refused] == 1);
+    CHECK(counters[RP_COUNT_items_not_yet] == 2 && counters[RP_COUNT_items_refused] == 1);
+    make_item(a, last - 700); /* then a link or two, and the three rows ahead */
+    CHECK(make_item(a, last - 699) == 1 + 3 && make_item(a, last - 701) == 2 + 3);
     printf("  at most %" PRIu64 " units a create\n", worst);
     CHECK(worst <= RP_WALK_MAX, "%" PRIu64 " units", worst);
     rp_table_check(&t.table);
@@ -117,6 +133,7 @@ static void creates_put_off(void) {
         far.step = i;
         near.step = CAPACITY / 2 - 8 - i;
         answers[rp_writer_create(&t.table, a, i % 2 ? &near : &far)]++;
+        CHECK(i != 10 || t.table.private->dirty_count > 0, "leaves wait for the tree");
     }
     uint64_t spent = t.table.private->work_total - before;
     CHECK(spent < RP_WORK_MAX + RP_WALK_MAX + 4, "%" PRIu64 " units", spent);
@@ -128,6 +145,77 @@ static void creates_put_off(void) {
     rp_table_check(&t.table);
     fixture_close(&t);
     check_group("creates beyond a datagram's budget are put off");
+}
+
+/* Given a limiter, a step that waits for the one before it, and more creates than a datagram's
+ * budget finds. Expect those that were found to be counted and no others made, and the step to go
+ * in with the one that was missing, as runs have a budget of their own. */
+static void creates_counted(void) {
+    enum { COUNT = RP_MTU_MAX / sizeof(struct rp_create), STORED = CAPACITY / 2 };
+    static struct rp_create creates[COUNT];
+    static uint8_t statuses[COUNT];
+    struct rp_table_config config = config_of(1);
+    struct rp_run missing = {STORED, STORED, 0, 0, 1, 0, 1, 0, STEP_BYTES};
+    struct rp_run_done done;
+    struct rp_pushed progress;
+    uint32_t taken = 0, made = 0;
+    config.samples_per_insert = 1;
+    config.error_max = 1e6;
+    fixture_open(&t, &config, 1);
+    int a = rp_writer_open(&t.table, 5, 2);
+    for (uint64_t step = 0; step < STORED; step += 16) {
+        send_run(a, step, step, 0, 16);
+    }
+    send_run(a, STORED + 1, STORED + 1, 0, 1);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        creates[i] = (struct rp_create){.step = i % 2 ? STORED - 8 - i : i, .priority = 1};
+    }
+    CHECK(rp_writer_check(&t.table, a, &missing, (const uint8_t *)bytes) == 0);
+    uint32_t items = rp_writer_create_items(&t.table, a, creates, COUNT, &taken);
+    CHECK(items > 0 && items == taken && taken < COUNT, "%u of %u taken", items, taken);
+    rp_writer_run(&t.table, a, &missing, (const uint8_t *)bytes, &done);
+    rp_writer_progress(&t.table, a, &progress);
+    CHECK(progress.done_through == STORED + 2, "what waited is stored in the same datagram");
+    rp_writer_create_all(&t.table, a, creates, COUNT, taken, statuses);
+    rp_table_settle(&t.table);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        made += statuses[i] == RP_OK;
+    }
+    CHECK(made > 0 && made <= items, "%u made of %u", made, items);
+    rp_table_check(&t.table);
+    fixture_close(&t);
+    check_group("creates that are counted are those that are made");
+}
+
+/* Given updates of two items at once, one at a slot that is a multiple of the other's. Expect the
+ * tree to know of both. */
+static void leaves_apart(void) {
+    struct rp_table_config config = config_of(0);
+    struct rp_table_info info;
+    struct rp_updated result;
+    uint64_t updated = 0, square = RP_TREE_FANOUT * RP_TREE_FANOUT;
+    fixture_open(&t, &config, 1);
+    int a = rp_writer_open(&t.table, 5, 2);
+    run_flags = RP_RUN_ITEM;
+    for (uint64_t step = 0; step < 16 * square; step += 16) {
+        send_run(a, step, step, 0, 16);
+    }
+    run_flags = 0;
+    for (uint64_t slot = 1; slot < 16; slot++) {
+        struct rp_update_entry pair[2] = {{.key = CAPACITY + slot * square, .priority = 4},
+                                          {.key = CAPACITY + slot, .priority = 4}};
+        rp_table_update(&t.table, pair, 2, &result);
+        rp_intent_commit(&t.intent);
+        rp_table_settle(&t.table);
+        updated += 2;
+        rp_table_info(&t.table, &info);
+        CHECK(result.applied == 2 && info.total == (16 * square + updated) * RP_POWER_ONE,
+              "slot %" PRIu64 ": %u applied, %g", slot, result.applied,
+              (double)info.total / (double)RP_POWER_ONE);
+    }
+    rp_table_check(&t.table);
+    fixture_close(&t);
+    check_group("leaves far apart in one update");
 }
 
 /* Steps arrive last first, then the hole is filled: nothing is scanned, and what became ready goes
@@ -300,6 +388,8 @@ static void resets_at_random(uint64_t seed) {
 int main(void) {
     anchors_far_and_near();
     creates_put_off();
+    creates_counted();
+    leaves_apart();
     for (uint64_t seed = 100; seed < 125; seed++) { /* and salt: 119's is bad for a weaker hash */
         arrivals_backwards(seed);
     }
