@@ -46,6 +46,7 @@ static inline void fixture_attach(struct fixture *t) {
     rp_intent_open(&t->intent, t->region, t->bytes, (struct rp_intent_log *)(void *)t->region);
     CHECK(rp_intent_recover(&t->intent) >= 0);
     struct rp_table_memory memory = fixture_memory(t);
+    memset(memory.local, 0, t->sizes.local); /* as in another process: nothing of it is left */
     t->salt += UINT64_C(0x9E3779B97F4A7C15);
     CHECK(rp_table_attach(&t->table, &memory, 3, t->salt, &t->intent, t->counters, error) == 0,
           "%s", error);

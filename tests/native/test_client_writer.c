@@ -1,5 +1,5 @@
-/* Goal: a writer that is asked for again, that is full, that ends while it is held back, and what is
- * remembered of steps that nobody asked for yet: each step counts once, in order, whatever comes
+/* Goal: a writer that is asked for again, that is full, that ends while it is held back, and what
+ * is remembered of steps that nobody asked for yet: each step counts once, in order, whatever comes
  * between. Situations read "Given ... Expect ...". */
 #include "client_world.h"
 

@@ -102,7 +102,8 @@ static void check_hosts(void)
     static const struct { const char *text; int own, like; } addresses[] = {
         {"127.9.8.7", 1, 0},      {"198.18.5.1", 0, 1},         {"198.18.5.1", 0, 1},
         {"198.18.5.2", 0, 3},      {"2001:db8:1:2::3", 0, 4},   {"2001:db8:1:2:5::", 0, 4},
-        {"2001:db8:1:3::3", 0, 6}, {"2001:db8:1:42::3", 0, 7}, {"::1", 1, 0},              {"::ffff:198.18.5.1", 0, 1},
+        {"2001:db8:1:3::3", 0, 6}, {"2001:db8:1:42::3", 0, 7},
+        {"::1", 1, 0},            {"::ffff:198.18.5.1", 0, 1},
     };
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port *server;
