@@ -97,6 +97,7 @@ class Batch:
     valid: np.ndarray
     table: str = field(repr=False, default="")
     plan: str = field(repr=False, default="")
+    layout: PlanLayout | None = field(repr=False, default=None)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -119,8 +120,9 @@ class Batch:
     def transitions(self, gamma: float, device: Any = None) -> Transitions:
         """Observations, actions, n-step returns, discounts: what an update is computed from.
 
-        For plans NStep(n). Arrays as the data is, views where they can be; torch tensors on
-        `device` where one is named. ConfigError where the plan holds no transitions.
+        For plans NStep(n), or their offsets written out. Arrays as the data is, views where they
+        can be; torch tensors on `device` where one is named. ConfigError where the plan holds no
+        transitions.
         """
         return transitions_of(self, gamma, device)
 
@@ -244,5 +246,6 @@ class Landing:
         keys = keys if lasting else keys.copy()
         keys.epoch = epoch
         batch = object.__new__(Batch)  # its own __init__ would set what is frozen one by one
-        batch.__dict__.update(landing=self, keys=keys, table=table, plan=self.shape.layout.name)
+        layout = self.shape.layout
+        batch.__dict__.update(landing=self, keys=keys, table=table, plan=layout.name, layout=layout)
         return batch

@@ -137,9 +137,15 @@ class NStep(Plan):
         frames = (0, self.n) if self.stack == 1 else tuple(range(1 - self.stack, self.n + 1))
         offsets = {column.name: (0,) for column in spec}
         offsets |= {column.name: frames for column in spec.group("observation")}
-        offsets |= {
-            name: tuple(range(self.n)) for name in ("reward", "terminated") if name in offsets
-        }
+        for name in ("reward", "terminated"):
+            if name in offsets:
+                offsets[name] = tuple(range(self.n))
+                if spec[name].shape:
+                    raise SpecError(
+                        f"plan {self!r}: column {name!r} has shape {spec[name].shape}; an n-step "
+                        "return is made of scalars, expected one number a step: shape (); hand in "
+                        f"{name}[..., 0] or a sum, or keep more of them in columns of their own"
+                    )
         return offsets
 
 

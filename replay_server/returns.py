@@ -48,8 +48,13 @@ def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tu
 
     reward float32 [B, n], terminated bool [B, n], ahead int64 [B] >= 1; all arrays or all tensors.
     discount_t is gamma^m, or 0 where the return was cut. What lies at or behind m in reward and
-    terminated is not looked at.
+    terminated is not looked at. ConfigError where their shapes are not these.
     """
+    if len(reward.shape) != 2 or tuple(terminated.shape) != tuple(reward.shape):
+        raise ConfigError(
+            f"reward {tuple(reward.shape)}, terminated {tuple(terminated.shape)}: expected [B, n] "
+            "alike, one number a step; take a further axis away, such as by reward[..., 0]"
+        )
     n = reward.shape[1]
     if isinstance(reward, np.ndarray):
         library: Any = np
@@ -80,7 +85,8 @@ def transitions_of(batch: Any, gamma: float, device: Any = None) -> Transitions:
         on = next(iter(data.values())).device
         ahead, weights = torch.as_tensor(ahead, device=on), torch.as_tensor(weights, device=on)
     names = ("observation", "action", "reward", "terminated")
-    lacking = [name for name in names if not _group(data, name)]
+    lacking = [name for name in names[:2] if not _group(data, name)]
+    lacking += [name for name in names[2:] if name not in data]
     steps = {part.shape[1] for part in _group(data, "observation").values()}
     if lacking or 1 in steps:
         raise ConfigError(
@@ -97,6 +103,8 @@ def transitions_of(batch: Any, gamma: float, device: Any = None) -> Transitions:
             f"plan {batch.plan!r} of table {batch.table!r} holds sequences, which are no "
             "transitions: take the columns of batch.data, or give the table plan=NStep(n)"
         )
+    if batch.layout is not None:
+        _require_n_step(batch)
     if bool((ahead < 1).any()):
         raise ConfigError("an item with ahead = 0 has no next observation; was it read with get?")
     rewards, discounts, _ = n_step_targets(data["reward"], data["terminated"], ahead, gamma)
@@ -115,6 +123,24 @@ def transitions_of(batch: Any, gamma: float, device: Any = None) -> Transitions:
         next_observations=_nested(following),
         weights=weights,
     )
+
+
+def _require_n_step(batch: Any) -> None:
+    """ConfigError where the plan's offsets are not those of an NStep(n, stack)."""
+    offsets = batch.layout.resolved.offsets
+    n = len(offsets["reward"])
+    wanted = {"reward": tuple(range(n)), "terminated": tuple(range(n))}
+    wanted |= {name: (0,) for name in offsets if name.split("/")[0] == "action"}
+    for name, taken in offsets.items():
+        if name.split("/")[0] == "observation":  # with stack=k: 1-k to n
+            wanted[name] = (0, n) if taken[0] >= 0 else tuple(range(taken[0], n + 1))
+    for column, steps in wanted.items():
+        if offsets[column] != steps:
+            raise ConfigError(
+                f"plan {batch.plan!r} of table {batch.table!r} holds no transitions: "
+                f"{column!r} is taken at {offsets[column]}, an n-step transition with {n} rewards "
+                f"needs {steps}; give the table plan=NStep(n), or take the columns of batch.data"
+            )
 
 
 def _group(data: dict[str, Any], name: str) -> dict[str, Any]:

@@ -19,12 +19,15 @@ from replay_server import (
     Column,
     ConfigError,
     NStep,
+    Offsets,
     Row,
+    Sequence,
     Server,
     Spec,
     SpecError,
     SpecMismatch,
     Table,
+    n_step_targets,
     spec_from,
 )
 
@@ -206,3 +209,80 @@ def test_a_spec_that_does_not_match_is_named_by_its_first_difference(served):
     assert client.table("main", spec=spec).spec == spec
     with pytest.raises(SpecError, match="no column 'rewrd', nearest is 'reward'"):
         spec["rewrd"]
+
+
+def shaped(reward=(), terminated=()):
+    """A spec whose reward and terminated have axes of their own."""
+    return Spec(
+        (
+            Column("observation", np.float32, (2,)),
+            Column("action", np.int64),
+            Column("reward", np.float32, reward),
+            Column("terminated", np.bool_, terminated),
+        )
+    )
+
+
+def sampled(served, plan, spec):
+    """A batch of a table whose one writer added two episodes of six steps."""
+    _, client = served(plan, spec)
+    with client.writer("main") as writer:
+        for i in range(12):
+            writer.add(
+                observation=np.full(2, i, np.float32),
+                action=0,
+                reward=np.full(spec["reward"].shape, i, np.float32),
+                terminated=np.full(spec["terminated"].shape, False)[()],
+                truncated=i % 6 == 5,
+                next_observation=np.full(2, i + (100 if i % 6 == 5 else 1), np.float32),
+            )
+    return client.sample("main", 4)
+
+
+@pytest.mark.parametrize("axes", [((1,), ()), ((2,), ()), ((), (1,))])
+def test_more_than_one_reward_a_step_is_refused_by_the_table(axes):
+    """Given a reward or terminated with an axis. Expect NStep refused when the table is made:
+    (1,) against [B] broadcast, and every return was the sum over the whole batch."""
+    with pytest.raises(SpecError, match=r"expected one number a step: shape \(\)"):
+        Table("main", shaped(*axes), NStep(1), capacity=4096)
+
+
+def test_returns_of_more_than_one_reward_a_step_are_refused():
+    """Given arrays and tensors with an axis too many. Expect one sentence with the remedy."""
+    for of in (np.asarray, torch.as_tensor):
+        flags, ahead = of(np.zeros((4, 1), np.bool_)), of(np.ones(4, np.int64))
+        for reward in (np.ones((4, 1, 1), np.float32), np.ones((4, 2), np.float32)):
+            with pytest.raises(ConfigError, match=r"expected \[B, n\] alike"):
+                n_step_targets(of(reward), flags, ahead, GAMMA)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Offsets({"observation": (0, 1), "action": 0, "reward": (0, 1, 2), "terminated": (0, 1, 2)}),
+        Offsets({"observation": (0, 3), "action": 0, "reward": 0, "terminated": 0}),
+        Offsets({"observation": (-1, 0), "action": 0, "reward": 0, "terminated": 0}),
+        Offsets({"observation": (0, 1), "action": 0, "reward": -1, "terminated": 0}),
+        Offsets({"observation": (0, 1), "action": 1, "reward": 0, "terminated": 0}),
+        Sequence(1, 1, ("action",)),
+        Sequence(1, 3, ("action",)),
+        Sequence(3, 1),
+    ],
+    ids=repr,
+)
+def test_windows_that_are_no_transitions_are_refused(served, plan):
+    """Given plans whose columns are there but not at an n-step transition's steps. Expect
+    ConfigError, also of a copy, and not discounts of one window with observations of another."""
+    batch = sampled(served, plan, shaped())
+    for each in (batch, batch.copied()):
+        with pytest.raises(ConfigError, match=r"no transitions|sequences, which are no"):
+            each.transitions(GAMMA)
+
+
+def test_offsets_that_are_an_n_step_transition_are_taken(served):
+    """Given NStep(2) written out as Offsets. Expect the same transitions."""
+    two = {"observation": (0, 2), "action": 0, "reward": (0, 1), "terminated": (0, 1)}
+    batch = sampled(served, Offsets(two), shaped())
+    wanted = [batch["reward"][i, 0] + GAMMA * batch["reward"][i, 1] for i in range(4)]
+    wanted = np.where(batch.ahead == 1, batch["reward"][:, 0], wanted)
+    assert np.allclose(batch.transitions(GAMMA).rewards, wanted)
