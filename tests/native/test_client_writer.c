@@ -281,6 +281,55 @@ static void situation_strata(void)
     check_group("7 strata of equal rows: each once");
 }
 
+/* The server's turn; what it answers to PUSH says that the one step was stored, none in order. */
+static void told_stored(struct world *world)
+{
+    struct world_datagram *answer;
+    rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+    for (uint32_t from = 0;
+         (answer = world_find(&world->ports[1], RP_OP_PUSH | RP_ANSWER, from)) != NULL;
+         from = (uint32_t)(answer - world->ports[1].queue) + 1) {
+        struct rp_pushed *head = (void *)(answer->data + RP_ANSWER_BYTES);
+        head->done_through = 0;
+        ((struct rp_run_done *)(void *)(head + 1))->committed = 1;
+        world_reseal(answer);
+    }
+}
+
+/* 8. Given two steps in pieces, the first one lost on its way for some time, the second one told
+ *    stored meanwhile. Expect nothing acknowledged before the first is, and then each once. */
+static void situation_pieces(void)
+{
+    enum { LARGE = 2000, LONG = 20 };
+    static uint8_t step[LARGE];
+    struct rp_client_options options = world_options();
+    tables[1].step_bytes = LARGE;
+    struct world *world = fresh(8, &options);
+    writer(world, "rows", 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK(rp_client_push(world->client, ROWS, 0, step, 1, 0, NULL) == 1);
+    }
+    rp_client_flush(world->client, ROWS);
+    uint64_t end = world_later(world, LONG), received = world->ports[1].received;
+    while (world->now_ns < end) {
+        world_client_turn(world);
+        while (world_asked(world, RP_OP_PUSH) > 0
+               && ((const struct rp_run *)(const void *)(push_asked(world) + 1))->step == 0) {
+            world_lose(world, RP_OP_PUSH);
+        }
+        told_stored(world);
+        CHECK(state_of(world, ROWS).steps_stored == 0);
+        world_advance(world, WORLD_MS);
+    }
+    CHECK(world->ports[1].received >= received + 2, "%" PRIu64 " answers",
+          world->ports[1].received - received);
+    settle(world, ROWS);
+    CHECK(state_of(world, ROWS).steps_stored == 2);
+    world_close(world);
+    defaults();
+    check_group("8 a step in pieces waits for the one before it");
+}
+
 int main(void)
 {
     defaults();
@@ -291,5 +340,6 @@ int main(void)
     situation_ended();
     situation_create_alone();
     situation_strata();
+    situation_pieces();
     return check_done("test_client_writer");
 }
