@@ -444,7 +444,7 @@ int rp_client_create(struct rp_client *client, uint16_t table, uint16_t stream, 
 
 void rp_client_flush(struct rp_client *client, uint16_t table) {
     struct client_writer *writer = rp_client_writer_of(client, table);
-    if (writer != NULL && writer->live && writer->filling != CLIENT_NONE) {
+    if (writer != NULL && writer->filling != CLIENT_NONE) {
         writer->flush = 1;
         rp_client_sender_add(client, &writer->sender);
     }

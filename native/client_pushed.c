@@ -187,10 +187,8 @@ static void settle(struct rp_client *client, uint16_t index) {
         rp_client_message_free(client, index);
         return;
     }
-    uint8_t tries = message->tries;
     if (stored && can_shrink(message)) {
         rp_client_message_rebuild(client, index);
-        message->tries = tries;
     }
     if (message->state != MESSAGE_ANSWERED) {
         rp_client_message_state(client, index, MESSAGE_ANSWERED);

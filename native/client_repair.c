@@ -89,7 +89,6 @@ void rp_client_message_rebuild(struct rp_client *client, uint16_t index) {
     memcpy(message->body, client->scratch, message->body_size);
     message->id = rp_client_id(client, index);
     message->first_sequence = lowest_sequence(message);
-    message->tries = 0;
     message->answered = 0;
 }
 
@@ -132,6 +131,7 @@ void rp_client_repair(struct rp_client *client, struct client_writer *writer) {
         uint32_t steps = steps_concerned(writer, &client->messages[i]);
         if (steps > 0) {
             rp_client_message_rebuild(client, i);
+            client->messages[i].tries = 0;
             rp_client_message_state(client, i, MESSAGE_UNSENT);
             writer->state.steps_resent += steps;
         }

@@ -104,6 +104,18 @@ static int count_part(struct rp_setting *setting, int status)
     return status;
 }
 
+/* What became of the part under way: RP_PENDING, or as count_part. */
+static int take_part(struct rp_link *link, struct rp_setting *setting)
+{
+    int status = rp_client_poll(link->client, setting->ticket);
+    if (status == RP_PENDING) {
+        return status;
+    }
+    rp_client_take(link->client, setting->ticket);
+    setting->ticket = 0;
+    return count_part(setting, status);
+}
+
 static int try_set(struct rp_link *link, void *argument)
 {
     const struct set *set = argument;
@@ -114,16 +126,7 @@ static int try_set(struct rp_link *link, void *argument)
         return -RP_STALE_EPOCH;
     }
     while (status == 0 && (setting->ticket || setting->done < set->count)) {
-        if (!setting->ticket) {
-            status = set_some(link, set);
-            continue;
-        }
-        status = rp_client_poll(link->client, setting->ticket);
-        if (status != RP_PENDING) {
-            rp_client_take(link->client, setting->ticket);
-            setting->ticket = 0;
-            status = count_part(setting, status);
-        }
+        status = setting->ticket ? take_part(link, setting) : set_some(link, set);
     }
     return status;
 }

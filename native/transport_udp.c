@@ -73,9 +73,7 @@ static void set_options(struct rp_udp_port *port)
     socklen_t length = sizeof size;
     ask_buffer(port->socket, SO_RCVBUFFORCE, SO_RCVBUF, port->receive_bytes);
     ask_buffer(port->socket, SO_SNDBUFFORCE, SO_SNDBUF, port->send_bytes);
-    if (getsockopt(port->socket, SOL_SOCKET, SO_RCVBUF, &size, &length) < 0) {
-        size = 0;
-    }
+    (void)getsockopt(port->socket, SOL_SOCKET, SO_RCVBUF, &size, &length); /* else it stays 0 */
     port->base.receive_budget = rp_udp_budget((uint32_t)size, port->base.mtu);
     (void)setsockopt(port->socket, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on); /* a count, no need */
     if (port->family == AF_INET6) {
