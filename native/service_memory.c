@@ -126,7 +126,6 @@ static int find_folder(struct rp_memory *memory, const char *path, char *error)
 
 int rp_memory_open(struct rp_memory *memory, const char *path, char *error)
 {
-    rp_memory_none(memory);
     if (!path) {
         return 0;
     }

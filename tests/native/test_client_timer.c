@@ -426,8 +426,45 @@ static void situation_sends(void)
     check_group("11 what is sent between turns has the time of its sending");
 }
 
+/* Given a window of five, and credit for more. Expect five datagrams to leave, and no more. */
+static void situation_own_window(void)
+{
+    struct world *world = fresh(14, WORLD_MS);
+    writer_open(world);
+    push(world, 64 * 100);
+    settle(world);
+    CHECK(world->client->credit.credit > 8 && world->client->credit.in_flight == 0);
+    world->client->credit.window = 5 * 256 + 255;
+    uint64_t left = flood(world);
+    CHECK(left == 5, "%" PRIu64 " datagrams left", left);
+    world_close(world);
+    check_group("14 the window holds where the credit is larger");
+}
+
+/* Given round trips that are all the same. Expect the first to be taken to vary by half of itself
+ * (RFC 6298, 2.2), and each one more to take a sixteenth of that away. */
+static void situation_spread(void)
+{
+    struct world *world = fresh(15, 50 * WORLD_MS);
+    struct client_credit *credit = &world->client->credit;
+    credit->srtt_ns = 0;
+    CHECK(world_wait(world, rp_client_ping(world->client, world_later(world, 5000))) == 0);
+    CHECK(credit->srtt_ns >= 100 * WORLD_MS && credit->srtt_ns < 102 * WORLD_MS);
+    CHECK(credit->rttvar_ns == credit->srtt_ns / 2, "%" PRIu64, credit->rttvar_ns);
+    for (uint32_t i = 0; i < 4; i++) {
+        uint64_t before = credit->rttvar_ns;
+        CHECK(world_wait(world, rp_client_ping(world->client, world_later(world, 5000))) == 0);
+        uint64_t less = before - credit->rttvar_ns;
+        CHECK(less > before / 20 && less <= before / 15, "%" PRIu64 " of %" PRIu64, less, before);
+    }
+    world_close(world);
+    check_group("15 how much round trips vary");
+}
+
 int main(void)
 {
+    situation_own_window();
+    situation_spread();
     situation_path(1, 1);
     situation_path(30, 30);
     situation_path(100, 100);

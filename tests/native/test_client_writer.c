@@ -1,6 +1,7 @@
 /* Goal: a writer that is asked for again, that is full, that ends while it is held back, and what
  * is remembered of steps that nobody asked for yet: each step counts once, in order, whatever comes
  * between. Situations read "Given ... Expect ...". */
+#include "client_parts.h"
 #include "client_world.h"
 
 enum { MAIN = 0, ROWS = 1, ROW = 16 };
@@ -330,6 +331,82 @@ static void situation_pieces(void)
     check_group("8 a step in pieces waits for the one before it");
 }
 
+/* Pushes step `i` of the rows, flushing nothing; returns whether it left before any answer. */
+static int leaves(struct world *world, uint32_t i)
+{
+    uint32_t asked = world_asked(world, RP_OP_PUSH);
+    CHECK(push(world, ROWS, 0, i, 1, 0) == 1);
+    world_client_turn(world);
+    return world_asked(world, RP_OP_PUSH) > asked;
+}
+
+/* 8. Given a step under way, and a flush. Expect what is being filled to leave with it, and what
+ *    is posted later to wait; a flush of nothing, and one of no writer, to change nothing. */
+static void situation_flushes(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(8, &options);
+    writer(world, "rows", 2);
+    world->deaf = 1;
+    CHECK(leaves(world, 0) && !leaves(world, 1));
+    rp_client_flush(world->client, ROWS);
+    world_client_turn(world);
+    CHECK(world_asked(world, RP_OP_PUSH) == 2, "the flush sends it");
+    CHECK(!leaves(world, 2), "a flush is for what was posted before it");
+    rp_client_flush(world->client, ROWS);
+    world_client_turn(world);
+    rp_client_flush(world->client, ROWS);
+    rp_client_flush(world->client, MAIN);
+    CHECK(world_asked(world, RP_OP_PUSH) == 3 && !leaves(world, 3), "nothing was there to flush");
+    world->deaf = 0;
+    settle(world, ROWS);
+    CHECK(state_of(world, ROWS).steps_stored == 4);
+    world_close(world);
+    check_group("8 a flush is for what is there");
+}
+
+/* 9. Given a step under way and as many behind it as may be unacknowledged. Expect those to leave
+ *    at once: no other will come to fill their message. */
+static void situation_last(void)
+{
+    struct rp_client_options options = world_options();
+    options.unacknowledged_max = 4;
+    struct world *world = fresh(9, &options);
+    writer(world, "rows", 2);
+    world->deaf = 1;
+    CHECK(leaves(world, 0) && !leaves(world, 1) && !leaves(world, 2) && leaves(world, 3));
+    CHECK(push(world, ROWS, 0, 4, 1, 0) == 0);
+    world->deaf = 0;
+    settle(world, ROWS);
+    CHECK(state_of(world, ROWS).steps_stored == 4);
+    world_close(world);
+    check_group("9 the last step that may be open waits for no other");
+}
+
+/* 10. Given writers of two tables, pushing by turns. Expect each to count its own steps, and the
+ *     places for streams to be given out once. */
+static void situation_two_tables(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(10, &options);
+    writer(world, "rows", 2);
+    writer(world, "main", 1);
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK(push(world, ROWS, 0, i, 1, 0) == 1);
+        CHECK(i > 1 || push(world, MAIN, 0, i, 1, 0) == 1);
+    }
+    CHECK(rp_client_create(world->client, ROWS, 0, 3, 1.0, 0) == 0);
+    CHECK(rp_client_create(world->client, MAIN, 0, 2, 1.0, 0) == -RP_BAD_ARGUMENT, "two steps");
+    settle(world, ROWS);
+    settle(world, MAIN);
+    CHECK(state_of(world, ROWS).steps_stored == 4 && state_of(world, MAIN).steps_stored == 2);
+    uint16_t left = RP_STREAMS_MAX - 2 - 1;
+    CHECK(rp_client_writer_reserve(world->client, MAIN, left) == 0, "the places that are left");
+    CHECK(rp_client_writer_reserve(world->client, MAIN, left + 1) == -RP_FULL, "none is left");
+    world_close(world);
+    check_group("10 writers of two tables");
+}
+
 int main(void)
 {
     defaults();
@@ -341,5 +418,8 @@ int main(void)
     situation_create_alone();
     situation_strata();
     situation_pieces();
+    situation_flushes();
+    situation_last();
+    situation_two_tables();
     return check_done("test_client_writer");
 }

@@ -1,6 +1,7 @@
 /* Goal: each call of a link reaches the client's function of its name with its own arguments, and
  * every one of them is refused once the link has ended. Situations read "Given ... Expect ...".
  */
+#include <malloc.h>
 #include <sched.h>
 
 #include "drive.h"
@@ -434,6 +435,38 @@ static void check_no_core(void)
     check_group("a thread on a core that is not there");
 }
 
+/* Given a server that is away. Expect room for the requests that a link has where nothing is said:
+ * 64. */
+static void check_room(void)
+{
+    open_both("udp://127.0.0.1:0");
+    CHECK(rp_service_stop(service) == 0);
+    int count = 0, status;
+    while ((status = post_stats(ours)) > 0 && count < 1000) {
+        count++;
+    }
+    CHECK(count == 64 && status == -RP_FULL, "%d, then %s", count, rp_status_name(status));
+    CHECK(rp_service_start(service) == 0);
+    close_both();
+    check_group("room for 64 requests");
+}
+
+/* Given links that open and close. Expect no memory more than before. */
+static void check_links_given_back(void)
+{
+    struct rp_link_options options = {0};
+    size_t before = 0;
+    open_both("loopback://given");
+    for (int round = 0; round < 40; round++) {
+        rp_link_close(drive_link(rp_service_address(service), &options), DRIVE_TIMEOUT_NS);
+        before = round == 9 ? mallinfo2().uordblks + mallinfo2().hblkhd : before;
+    }
+    size_t now = mallinfo2().uordblks + mallinfo2().hblkhd;
+    CHECK(now <= before, "%zu bytes were kept", now - before);
+    close_both();
+    check_group("a link that is closed is given back");
+}
+
 int main(void)
 {
     check_ended();
@@ -444,5 +477,7 @@ int main(void)
     check_draws();
     check_sets();
     check_no_core();
+    check_room();
+    check_links_given_back();
     return check_done("test_link_requests");
 }

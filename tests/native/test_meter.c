@@ -222,6 +222,10 @@ static void situation_sessions(void)
     uint64_t repeated = RP_HEADER_BYTES + RP_REQUEST_BODY_MIN;
     CHECK(writer->bytes_in + reader->bytes_in + strangers + repeated
           == script_counter(&script, RP_COUNT_bytes_in));
+    uint64_t cookies = 2 * (RP_ANSWER_BYTES + sizeof(struct rp_cookie));
+    CHECK(writer->bytes_out + reader->bytes_out + cookies
+          == script_counter(&script, RP_COUNT_bytes_out));
+    CHECK(writer->bytes_out > 0 && writer->bytes_out < reader->bytes_out);
     CHECK(told.states[0].open && told.states[1].open && !told.states[2].open);
     CHECK(told.states[1].silence_ns == 40000000 && told.sessions == 2);
     struct script_client third = script_client(3), more[] = {script_client(4), script_client(5)};

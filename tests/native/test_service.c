@@ -446,8 +446,27 @@ static void check_sentences(void)
     check_group("every status and counter has its words");
 }
 
+/* Given regions whose state is mostly sample records, and mostly items. Expect it said which. */
+static void check_segment_words(void)
+{
+    static struct drive_table made;
+    struct rp_segments segments;
+    drive_config(&made, 4096, 64);
+    made.config.mtu = 1400;
+    made.config.receive_budget = 64;
+    CHECK(rp_server_segments(&made.config, &segments, error) == 0, "%s", error);
+    CHECK(strcmp(segments.segment[0].name, "state") == 0);
+    CHECK(strstr(segments.segment[0].what, "sample records: sessions x (records + 1)") != NULL);
+    made.config.sessions_max = made.config.records = 1;
+    made.table.capacity = 1 << 20;
+    CHECK(rp_server_segments(&made.config, &segments, error) == 0, "%s", error);
+    CHECK(strcmp(segments.segment[0].what, "items and their priorities") == 0);
+    check_group("what most of the state is, in words");
+}
+
 int main(void)
 {
+    check_segment_words();
     check_pump();
     check_thread();
     check_ends();

@@ -95,6 +95,7 @@ static void situation_open_again(void)
     struct script_answer answer = script_hello(&script, &client);
     uint64_t cookie = SCRIPT_READ(answer, struct rp_cookie).cookie;
     CHECK_STATUS(answer = script_say_open(&script, &client, cookie), RP_OK);
+    CHECK(SCRIPT_READ(answer, struct rp_opened).features == RP_FEATURES_SPOKEN);
     client.connection = SCRIPT_READ(answer, struct rp_opened).session;
     CHECK_STATUS(script_ask(&script, &client, RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
     CHECK_STATUS(script_say_open(&script, &client, cookie), RP_BAD_COOKIE);
@@ -442,8 +443,26 @@ static void situation_refused_again(void)
     check_group("6 a late refusal ends nothing");
 }
 
+/* Given an OPEN with features that no server speaks. Expect those that both speak. */
+static void situation_features(void)
+{
+    struct script script;
+    fresh(&script, 0);
+    struct script_client client = script_client(1);
+    struct script_answer answer = script_hello(&script, &client);
+    struct rp_open open = {.cookie = SCRIPT_READ(answer, struct rp_cookie).cookie, .mtu = 1400,
+                           .features = RP_FEATURES_SPOKEN | 1u << 30, .version = RP_VERSION_MAX,
+                           .receive_budget = 64};
+    answer = script_ask(&script, &client, RP_OP_OPEN, 0, client.nonce, &open, sizeof open);
+    CHECK_STATUS(answer, RP_OK);
+    CHECK(SCRIPT_READ(answer, struct rp_opened).features == RP_FEATURES_SPOKEN);
+    script_close(&script);
+    check_group("features: those that both speak");
+}
+
 int main(void)
 {
+    situation_features();
     situation_mtu();
     situation_versions();
     situation_open_again();

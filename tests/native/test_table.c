@@ -323,17 +323,24 @@ static void check_facts(void) {
     uint32_t bytes;
     uint32_t crc;
     struct rp_table_info info;
+    static const struct rp_pick pair_picks[] = {{0, 0}, {0, 1}};
+    const struct rp_plan plans[] = {row_plans[0], {"pair", pair_picks, 2}};
+    config.plans = plans;
+    config.plan_count = 2;
     config.spec = "123456789";
     config.spec_bytes = 9;
     fixture_open(&t, &config, 1);
     const void *spec = rp_table_spec(&t.table, &bytes, &crc);
     CHECK(bytes == 9 && crc == 0xe3069283 && memcmp(spec, "123456789", 9) == 0);
+    memset(&info, 0xA5, sizeof info);
     rp_table_info(&t.table, &info);
+    CHECK(info.plan_count == 2 && info.item_bytes[1] == 96 && info.item_bytes[2] == 0);
+    CHECK(info.reach_behind == 0 && info.reach_ahead == 1, "the second plan's");
     CHECK(memcmp(info.name, config.name, RP_NAME_BYTES) == 0 && info.capacity == 1024
           && info.number == 3);
     CHECK(info.item_bytes[0] == 48 && info.head == 1024 && info.epoch == 1 && info.min_size == 1);
     CHECK(rp_table_epoch(&t.table) == 1 && rp_table_capacity(&t.table) == 1024
-          && rp_table_plan_count(&t.table) == 1);
+          && rp_table_plan_count(&t.table) == 2);
     rp_table_reset(&t.table, 55);
     CHECK(rp_table_epoch(&t.table) == 55);
     fixture_attach(&t);

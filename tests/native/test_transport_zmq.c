@@ -440,8 +440,51 @@ static void check_all_slots_lent(void)
     check_group("lent frames stay where they are until they are released, in any order");
 }
 
+/* Given a burst in which nothing is to be sent. Expect the library not to be asked: what a wait
+ * has to hear of stays where it is. */
+static void check_nothing_sent(void)
+{
+    struct rp_packet packets[RP_BURST];
+    struct rp_peer own;
+    struct rp_port *port = open_played(0, &own);
+    uint64_t bytes = 7;
+    CHECK(burst(port, packets, RP_BURST) == 0);
+    arrive(&bytes, 8, 0, 0);
+    send_all(port, (uint32_t[]){0, 0}, (uint8_t[]){0, 0}, 2);
+    struct pollfd told = {.fd = played.descriptor, .events = POLLIN};
+    CHECK(poll(&told, 1, 0) == 1 && played.sends == 0);
+    CHECK(burst(port, packets, RP_BURST) == 1);
+    release(port, packets, 1);
+    struct rp_fact facts[RP_FACTS_MAX];
+    rp_port_base(port)->dropped_in = 3;
+    rp_port_base(port)->dropped_out = 4;
+    CHECK(rp_port_tell(port, facts) == 2);
+    CHECK(strcmp((char *)facts[0].name, "unusable") == 0 && facts[0].value == 3);
+    CHECK(strcmp((char *)facts[1].name, "not_taken") == 0 && facts[1].value == 4);
+    close_played(port);
+    check_group("a burst of nothing; what the port tells");
+}
+
+/* Given addresses that other hosts reach, and one they do not. Expect a key, or who is trusted,
+ * to be asked for where a server binds the former. */
+static void check_guarded(void)
+{
+    char endpoint[RP_ZMQ_ENDPOINT_BYTES], error[RP_URL_ERROR_BYTES];
+    CHECK(rp_zmq_endpoint("zmq+tcp://0.0.0.0:7400", 1, 0, endpoint, error) == -RP_INSECURE);
+    CHECK(strstr(error, "curve_secret_key") != NULL, "%s", error);
+    CHECK(rp_zmq_endpoint("zmq+tcp://0.0.0.0:7400", 1, 1, endpoint, error) == 0, "%s", error);
+    CHECK(strcmp(endpoint, "tcp://0.0.0.0:7400") == 0, "%s", endpoint);
+    CHECK(rp_zmq_endpoint("zmq+tcp://127.0.0.1:7400", 1, 0, endpoint, error) == 0, "%s", error);
+    CHECK(rp_zmq_endpoint("zmq+tcp://127.0.0.1:7400", 0, 0, endpoint, error) == 0, "%s", error);
+    CHECK(rp_zmq_endpoint("zmq+tcp://127.0.0.1:0", 0, 0, endpoint, error) == -RP_BAD_ARGUMENT);
+    CHECK(rp_zmq_endpoint("zmq+tcp://127.0.0.1:0", 1, 0, endpoint, error) == 0, "%s", error);
+    check_group("an address that others reach wants a key");
+}
+
 int main(void)
 {
+    check_nothing_sent();
+    check_guarded();
     check_frames_and_senders();
     check_strangers();
     check_packing();

@@ -7,9 +7,12 @@
 #include <malloc.h>
 #include <netdb.h>
 #include <netinet/udp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -375,10 +378,82 @@ static void check_given_back(void)
     check_group("udp: what is closed is given back");
 }
 
+/* Given no descriptor to be had. Expect no port, a sentence, and no memory kept. */
+static void check_no_descriptor(void)
+{
+    char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
+    struct rp_port_options serve = {.serve = 1};
+    struct rlimit before, none;
+    size_t first = 0;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    none = before;
+    none.rlim_cur = 0;
+    for (int round = 0; round < 30; round++) {
+        struct rp_port *port = (struct rp_port *)1;
+        struct rp_peer own;
+        CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+        int status = rp_port_open(&port, "udp://127.0.0.1:7", &serve, &own, bound, error);
+        CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+        CHECK(status < 0 && port == NULL && error[0]);
+        first = round == 9 ? mallinfo2().uordblks + mallinfo2().hblkhd : first;
+    }
+    size_t now = mallinfo2().uordblks + mallinfo2().hblkhd;
+    CHECK(now <= first, "%zu bytes were kept", now - first);
+    check_group("udp: what could not be opened is given back");
+}
+
+/* Buffers of a port that was asked for so much. */
+static int buffer_of(uint32_t bytes)
+{
+    char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
+    struct rp_port_options asked = {.serve = 1, .receive_bytes = bytes, .send_bytes = bytes};
+    struct rp_port *port;
+    struct rp_peer own;
+    int size = 0;
+    socklen_t length = sizeof size;
+    if (rp_port_open(&port, "udp://127.0.0.1:0", &asked, &own, bound, error) == 0) {
+        getsockopt(((struct rp_udp_port *)(void *)port)->socket, SOL_SOCKET, SO_RCVBUF, &size,
+                   &length);
+        rp_port_close(port);
+    }
+    return size;
+}
+
+static int may_force(int bytes)
+{
+    int plain = socket(AF_INET, SOCK_DGRAM, 0);
+    int may = setsockopt(plain, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) == 0;
+    close(plain);
+    return may;
+}
+
+/* Given a user who may exceed the system's bound, and one who may not. Expect the first to get a
+ * buffer past it, the other what lies within. */
+static void check_bound_of_buffers(void)
+{
+    int most = 0, status = 0;
+    FILE *file = fopen("/proc/sys/net/core/rmem_max", "r");
+    CHECK(file && fscanf(file, "%d", &most) == 1 && most > 0 && most < 1 << 28);
+    fclose(file);
+    if (may_force(2 * most)) {
+        CHECK(buffer_of(2 * (uint32_t)most) == 4 * most, "the bound held though it need not");
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        int left = getuid() == 0 ? setuid(65534) : 0; /* with it goes the right to force */
+        int within = buffer_of(20000), past = buffer_of(2 * (uint32_t)most);
+        _exit(left ? 3 : may_force(20000) ? 0 : within == 40000 && past == 2 * most ? 0 : 4);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
+    check_group("udp: buffers past the system's bound, where they may be");
+}
+
 int main(void)
 {
     check_names();
     check_number_zero();
+    check_no_descriptor();
+    check_bound_of_buffers();
     check_refused_trains();
     check_given_back();
 

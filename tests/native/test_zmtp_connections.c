@@ -36,6 +36,7 @@ static void open_port(void)
     struct rp_peer server;
     CHECK(rp_port_open(&port, "zmq+tcp://127.0.0.1:0", &options, &server, bound, error) == 0, "%s",
           error);
+    CHECK(server.size > 0 && memcmp(&server, &rp_port_base(port)->address, sizeof server) == 0);
     where = (struct sockaddr_in){.sin_family = AF_INET,
                                  .sin_port = htons((uint16_t)atoi(strrchr(bound, ':') + 1)),
                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -488,6 +489,27 @@ static void check_told(void)
     check_group("what a port tells of itself");
 }
 
+/* Given more frames in one piece than a burst takes. Expect all, though nothing follows them. */
+static void check_many_at_once(void)
+{
+    enum { COUNT = 10 * RP_BURST };
+    static uint8_t frames[COUNT][3];
+    open_port();
+    int socket = join(1);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        frames[i][1] = 1;
+        frames[i][2] = (uint8_t)i;
+    }
+    say(socket, frames, sizeof frames);
+    uint32_t got = 0;
+    for (uint32_t idle = 0; idle < 1000; idle = got ? idle + 1 : 0) {
+        got += turn(NULL);
+    }
+    CHECK(got == COUNT, "%u of %u", got, COUNT);
+    close_all(&socket, 1);
+    check_group("what came in one piece is taken in many");
+}
+
 static int descriptors(void)
 {
     DIR *folder = opendir("/proc/self/fd");
@@ -547,6 +569,7 @@ static void check_nothing_stays_open(void)
     snprintf(url, sizeof url, "zmq+tcp://127.0.0.1:%u", ntohs(where.sin_port));
     CHECK(rp_port_open(&other, url, &options, &server, bound, error) == -RP_SYSTEM);
     CHECK(strstr(error, "the port is taken by another program") != NULL, "%s", error);
+    CHECK(strncmp(error, url, strlen(url)) == 0, "%s", error);
     CHECK(descriptors() == before, "%d descriptors stay", descriptors() - before);
     rp_port_close(port);
     CHECK(descriptors() < before);
@@ -563,6 +586,7 @@ int main(void)
     check_hung_up();
     check_frames();
     check_told();
+    check_many_at_once();
     check_no_descriptor();
     check_nothing_stays_open();
     return check_done("test_zmtp_connections");
