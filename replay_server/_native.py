@@ -271,6 +271,8 @@ class Link(Owned):
         opened(status, sentence, f"connecting to {url}")
         self._pointer = ffi.gc(link[0], lib.rp_link_free)
         self._pumping, self._pump_lock = 0, Lock()
+        # what goes first at each request: a client's writers hand over what they gathered
+        self.before: Callable[[], None] | None = None
         self.url = url
         try:
             self._connect(timeout)
@@ -329,6 +331,8 @@ class Link(Owned):
 
     def post(self, call: Any, *arguments: Any, timeout: float) -> int:
         """Posts a request, waiting for room where the queue is full; a ticket, or a status."""
+        if self.before:
+            self.before()
         ticket = call(self.raw, *arguments, nanoseconds(timeout))
         if ticket != FULL:
             return ticket
@@ -353,6 +357,8 @@ class Link(Owned):
         """
         slice_ns = MEANWHILE_NS if meanwhile else SLICE_NS
         memory = arguments[-1]
+        if self.before:
+            self.before()
         try:
             status = call(self.raw, *arguments, nanoseconds(timeout), slice_ns)
             if status != PENDING:

@@ -175,3 +175,27 @@ class Block:
         if len(marks):
             marks[0, :stream] &= END if phase == 0 else 0
         return int(np.count_nonzero(marks & ROW) + np.count_nonzero(marks & END))
+
+
+class Creates:
+    """Items still to be posted, [begin, end) of these arrays."""
+
+    def __init__(
+        self,
+        streams: np.ndarray | None = None,
+        steps: np.ndarray | None = None,
+        priorities: np.ndarray | None = None,
+    ) -> None:
+        self.begin, self.end = 0, 0 if steps is None else len(steps)
+        self.streams = streams if streams is not None else np.zeros(0, np.uint16)
+        self.steps = steps if steps is not None else np.zeros(0, np.uint64)
+        self.priorities = priorities
+
+    def push(self, link: Any, table: int, timeout_ns: int) -> int:
+        """Posts what is left; how many were taken, or a status."""
+        begin, given = self.begin, ffi.NULL
+        if self.priorities is not None:
+            given = ffi.from_buffer("double[]", self.priorities[begin:])
+        streams = ffi.from_buffer("uint16_t[]", self.streams[begin:])
+        steps = ffi.from_buffer("uint64_t[]", self.steps[begin:])
+        return lib.rp_link_create(link, table, streams, steps, given, self.end - begin, timeout_ns)

@@ -35,7 +35,8 @@ from .stats import Stats, stats_of
 from .table import layout_of
 from .values import flag, one_of, seconds, whole
 from .weights import Weights
-from .writer import Writer, let_go_on, resolved_mode
+from .writer import Writer
+from .writers import let_go_on, look_after, resolved_mode
 
 LOOK_UP_S = 1.0  # a table is looked up in the time of the call that needs it, in so much at least
 
@@ -271,6 +272,7 @@ class Client:
             raise
         self._writers.add(writer)
         self.others = partial(let_go_on, self._writers)
+        self._link.before = partial(look_after, self._writers)
         return writer
 
     def extend(
@@ -290,6 +292,7 @@ class Client:
         LimiterBlocked where the limiter did not let all of them in (those before are stored).
         """
         timeout = self.timeout if timeout is None else timeout
+        look_after(self._writers)
         remote = self.known(table, timeout)
         records = packed(remote, columns, finite_observations)
         checked = None if priorities is None else checked_priorities(priorities, len(records))
@@ -424,11 +427,13 @@ class Client:
         given = float64_of(priorities, len(wanted))
         if wait:
             return self._on(table, timeout, self._updates.update, wanted, given)
+        look_after(self._writers)
         self._updates.queue(self.known(table, self.timeout), wanted, given, timeout)
         return UpdateResult()
 
     def flush(self, timeout: float | None = None) -> UpdateResult:
         """Waits for queued updates; what became of all of them since the last flush."""
+        look_after(self._writers)
         return self._updates.flush(self.timeout if timeout is None else timeout)
 
     # -- weights ---------------------------------------------------------------------------------
@@ -436,6 +441,7 @@ class Client:
     @property
     def weights_version(self) -> int:
         """The newest version any answer told of, to this session or its writers; 0 = none yet."""
+        look_after(self._writers)
         told = [lib.rp_link_weights_version(self._link.raw)]
         told += [writer.weights_version for writer in list(self._writers) if not writer.closed]
         return max(told)
@@ -499,11 +505,16 @@ class Client:
         return self._link.closed
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends the session; writers have sessions of their own. Twice is fine.
+        """Closes its writers, then the session, in `timeout` altogether. Twice is fine.
 
-        Updates still queued may be lost: `flush` first. Leaving a `with` block does.
+        Warns (RowsDropped) of rows that were not stored by then. A writer that another thread adds
+        to stays open: it has a session of its own. Updates still queued may be lost: `flush`
+        first. Leaving a `with` block does.
         """
-        self._link.close(self.timeout if timeout is None else timeout)
+        until = _native.Deadline(self.timeout if timeout is None else timeout)
+        for writer in list(self._writers):
+            writer.leave(until)
+        self._link.close(until.seconds())
 
     def __enter__(self) -> Client:
         _ = self._link.raw

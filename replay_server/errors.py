@@ -159,6 +159,10 @@ class ItemsFailed(RuntimeWarning):
     """Items that a writer asked for and that can never be drawn: told at its flush and close."""
 
 
+class RowsDropped(RuntimeWarning):
+    """Rows that a writer took and that were not stored when it, or its client, was given up."""
+
+
 def _rebuilt(kind: type, arguments: tuple, attributes: dict) -> ReplayError:
     error = kind.__new__(kind, *arguments)
     error.args = arguments

@@ -11,10 +11,13 @@ counted along a stream from 0, closing rows included, and (stream, step) names a
 
 An anchor is ready once as many rows follow it as the table's plans reach ahead, or its episode has
 ended. Anchors that `add` returned and that nobody created by the next `add`, `flush` or `close`
-are created then, with the running maximum: whoever has no priorities need not care.
+are created then, with the running maximum: whoever has no priorities need not care. So are they
+with a call of the client, once they have waited KEPT_S for `create_items`.
 
-What `add` takes waits here, some dozens of rows or HOLD_S at most, and is handed to the link in one
-call (block.py); the link sends full datagrams at once. `send` hands over and sends what there is,
+What `add` takes is gathered here, some dozens of rows, and is handed to the link in one call
+(block.py); the link sends full datagrams at once. No thread works behind the caller's back: what
+has waited HOLD_S leaves with the next call of the writer or of its client (`look_after`), from the
+thread that adds; `send` hands over and sends at once,
 `flush` waits until it is stored: acknowledged is what the server acknowledged, never what `add`
 returned from. What was taken and the server does not let in yet (a limiter holds it back) stays
 here and goes first; a call of `add`, `append` or `create` that raises Timeout or LimiterBlocked has
@@ -31,7 +34,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import get_ident
@@ -43,16 +46,18 @@ import numpy as np
 from . import _native
 from ._native import Deadline, Link, ffi, lib
 from .anchors import Anchors, Ready
-from .autoreset import MODES, Autoreset, Rows, is_vector, mode_of
-from .block import ROWS_MAX, Block
-from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError
+from .autoreset import Autoreset, Rows
+from .block import ROWS_MAX, Block, Creates
+from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError, RowsDropped
 from .laying import NOT_LAID, QUIET, Laying
 from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
 from .spec import require_finite
+from .writers import idle_of
 
-HOLD_S = 0.001
+HOLD_S, KEPT_S = 0.001, 0.1
+SILENT_SHARE = 4  # of the server's patience with a silent session, after which it is spoken to
 NOT_TAKEN = "(nothing of this call was taken: call it again)"
 KEPT = "(what was added is kept and goes first)"
 
@@ -111,11 +116,15 @@ class Writer:
         self._block = Block(self.spec, streams, table.ahead, rows_max)
         self._laying = Laying(self._block, mode == "single", self._rows.finite)
         self._lay = self._laying.single if mode == "single" else self._laying.batch
-        self._creates = _Creates()
+        self._creates = Creates()
         self._held = False  # the last hand-over was not taken whole
         self._due = 0.0  # when the block is handed over, full or not
         self._owner: int | None = None  # the thread that added since the last flush
         self._owning = _native.Lock()
+        self._moving = False  # the link was given rows since all it has was acknowledged
+        self._looked = 0.0  # when a call of the client looked after this writer
+        self._silent_s = idle_of(link) / SILENT_SHARE
+        self._doubtful = monotonic() + self._silent_s  # from then on the session may be gone
         self._failed = 0  # items that failed, and were told
         self._told: set[str] = set()  # the table, once somebody was warned of its bound
 
@@ -210,6 +219,9 @@ class Writer:
         block, autoreset = self._block, self._rows
         if self._owner != get_ident():
             self._take_over()
+        now = monotonic()
+        if now >= self._doubtful:
+            self._wake()
         if self._held or block.steps == block.steps_max:
             self._drain(self.timeout, f"adding {NOT_TAKEN}")
         if autoreset.closed is not None:
@@ -242,7 +254,7 @@ class Writer:
             block.mark(real, ended, closing)
             ready = self._anchors.advance_some(real, ended)
         block.pending = True
-        if block.steps == block.steps_max or monotonic() >= self._due:
+        if block.steps == block.steps_max or now >= self._due:
             self._hand_over(0)
         return ready
 
@@ -341,7 +353,7 @@ class Writer:
         if count == 0:
             return
         self._drain(self.timeout, f"creating items {NOT_TAKEN}")
-        self._creates = _Creates(streams.astype(np.uint16), steps.astype(np.uint64), masses)
+        self._creates = Creates(streams.astype(np.uint16), steps.astype(np.uint64), masses)
         self._hand_over(0)
 
     def _finish_pending(self) -> None:
@@ -373,13 +385,13 @@ class Writer:
     def _hand_over(self, wait_ns: int) -> bool:
         """Hands rows, then creates, to the link; True where it took all of them within wait_ns."""
         block, creates, link = self._block, self._creates, self.link.raw
-        self._held = True
+        self._held = self._moving = True
         status = self._checked(block.push(link, self.table.number, wait_ns))
         if status == 0 and creates.begin < creates.end:
             creates.begin += self._checked(creates.push(link, self.table.number, wait_ns))
         if status == 0 and creates.begin == creates.end:
-            self._held = False
-            self._due = monotonic() + HOLD_S
+            self._held, now = False, monotonic()
+            self._due, self._doubtful = now + HOLD_S, now + self._silent_s
         return not self._held
 
     def _drain(self, timeout: float, what: str) -> None:
@@ -410,6 +422,32 @@ class Writer:
             with suppress(ReplayError):
                 self._hand_over(0)
         lib.rp_link_settle(self.link.raw, self.table.number, 0)
+
+    def look_after(self) -> None:
+        """For any call of the client: what has waited HOLD_S leaves, and a session that has nothing
+        to say is kept alive. Items are left to the caller for KEPT_S."""
+        now, block = monotonic(), self._block
+        if now < self._looked + (HOLD_S if block.steps or self._moving else self._silent_s):
+            return
+        self._looked = now
+        if self._owner == get_ident():
+            if block.steps == block.pending and now >= self._due + KEPT_S:
+                self._finish_pending()
+            if block.steps > block.pending or self._held:
+                with suppress(ReplayError):
+                    self._hand_over(0)
+        status = lib.rp_link_settle(self.link.raw, self.table.number, 0)
+        if status == 0:
+            lib.rp_link_drive(self.link.raw, 0)  # its keep-alive; settling found nothing to do
+        self._moving, self._doubtful = status == _native.PENDING, now + self._silent_s
+
+    def _wake(self) -> None:
+        """After a silence: the error of a session that the server gave up, before anything is
+        taken. Where nobody answers in time, what is taken waits as ever."""
+        ticket = self.link.post(lib.rp_link_ping, timeout=self.timeout)
+        self.link.outcome(ticket, "asking for the writer's session", self.timeout)
+        self._checked(self._raw_state().status)
+        self._doubtful = monotonic() + self._silent_s
 
     def flush(self, timeout: float | None = None) -> WriterState:
         """Waits until every row and item so far is acknowledged: stored. Raises if not in time.
@@ -483,6 +521,36 @@ class Writer:
         finally:
             self.link.close(timeout)
 
+    def leave(self, until: Deadline) -> None:
+        """Closes it for a client that closes, in that time; RowsDropped warns of what is lost."""
+        if self.closed or self._owner not in (None, get_ident()):
+            return
+        try:
+            with suppress(ReplayError):
+                self.flush(until.seconds())
+            self._tell_dropped("its client was closed", 4)
+        finally:
+            self.link.close(until.seconds())
+
+    def _tell_dropped(self, why: str, level: int) -> None:
+        left = self._raw_state().unacknowledged + self._block.left
+        if left:
+            warnings.warn(
+                f"table {self.table.name!r}: {why} with {left} of a writer's rows not known to be "
+                "stored: close the writer, or use `with`, while the server answers",
+                RowsDropped,
+                stacklevel=level,
+            )
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # half made, or at the interpreter's end
+            if not self.link.closed:
+                with suppress(ReplayError):
+                    self._finish_pending()
+                    self._hand_over(0)
+                lib.rp_link_settle(self.link.raw, self.table.number, 0)
+                self._tell_dropped("a writer was dropped", 2)
+
     def __enter__(self) -> Writer:
         if self.closed:
             raise ClosedError("this writer is closed; open another one with client.writer(...)")
@@ -515,67 +583,6 @@ class Writer:
     def _held_back(self, what: str) -> ReplayError:
         need = self._raw_state().need
         return _native.held_back(need, f"table {self.table.name!r}: {what}")
-
-
-def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool]:
-    """(streams, mode, whether it is one Env) of what a writer was asked for; ConfigError says what
-    contradicts."""
-    if autoreset is None or isinstance(autoreset, str):
-        streams = 1 if streams is None else streams
-        if autoreset is None and streams != 1:
-            raise ConfigError(
-                f"a writer of {streams} streams needs to know how their episodes follow each "
-                "other: hand the environment over (autoreset=envs), or name the mode, "
-                f"one of {', '.join(MODES)}"
-            )
-        mode, single = autoreset or "single", autoreset is None
-    else:
-        mode, single = mode_of(autoreset), not is_vector(autoreset)
-        count = 1 if single else int(autoreset.num_envs)
-        if streams not in (None, count):
-            raise ConfigError(
-                f"streams is {streams} and the environment handed over as autoreset has {count}: "
-                f"leave streams away, or say {count}"
-            )
-        streams = count
-    if mode not in MODES:
-        raise ConfigError(f"autoreset {mode!r}; expected an environment or one of {MODES}")
-    if not 1 <= streams <= lib.RP_STREAMS_MAX:
-        raise ConfigError(f"streams is {streams}; expected 1 to {lib.RP_STREAMS_MAX}")
-    if mode == "single" and streams != 1:
-        raise ConfigError(f"autoreset='single' is for one environment, not for {streams} streams")
-    return streams, mode, single or mode == "single"
-
-
-def let_go_on(writers: Iterable[Writer]) -> None:
-    """For a sample that waits: what it waits for may lie here, and nobody else would send it."""
-    for writer in list(writers):
-        with suppress(ClosedError):
-            writer.go_on()
-
-
-class _Creates:
-    """Items still to be posted, [begin, end) of these arrays."""
-
-    def __init__(
-        self,
-        streams: np.ndarray | None = None,
-        steps: np.ndarray | None = None,
-        priorities: np.ndarray | None = None,
-    ) -> None:
-        self.begin, self.end = 0, 0 if steps is None else len(steps)
-        self.streams = streams if streams is not None else np.zeros(0, np.uint16)
-        self.steps = steps if steps is not None else np.zeros(0, np.uint64)
-        self.priorities = priorities
-
-    def push(self, link: Any, table: int, timeout_ns: int) -> int:
-        """Posts what is left; how many were taken, or a status."""
-        begin, given = self.begin, ffi.NULL
-        if self.priorities is not None:
-            given = ffi.from_buffer("double[]", self.priorities[begin:])
-        streams = ffi.from_buffer("uint16_t[]", self.streams[begin:])
-        steps = ffi.from_buffer("uint64_t[]", self.steps[begin:])
-        return lib.rp_link_create(link, table, streams, steps, given, self.end - begin, timeout_ns)
 
 
 def _with_axis(value: Any) -> Any:

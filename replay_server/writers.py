@@ -1,0 +1,66 @@
+"""What a client does for its writers: it finds out their mode, and lets them go on in its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from ._native import Link, ffi, lib
+from .autoreset import MODES, is_vector, mode_of
+from .errors import ClosedError, ConfigError, ReplayError
+
+if TYPE_CHECKING:
+    from .writer import Writer
+
+
+def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool]:
+    """(streams, mode, whether it is one Env) of what a writer was asked for; ConfigError says what
+    contradicts."""
+    if autoreset is None or isinstance(autoreset, str):
+        streams = 1 if streams is None else streams
+        if autoreset is None and streams != 1:
+            raise ConfigError(
+                f"a writer of {streams} streams needs to know how their episodes follow each "
+                "other: hand the environment over (autoreset=envs), or name the mode, "
+                f"one of {', '.join(MODES)}"
+            )
+        mode, single = autoreset or "single", autoreset is None
+    else:
+        mode, single = mode_of(autoreset), not is_vector(autoreset)
+        count = 1 if single else int(autoreset.num_envs)
+        if streams not in (None, count):
+            raise ConfigError(
+                f"streams is {streams} and the environment handed over as autoreset has {count}: "
+                f"leave streams away, or say {count}"
+            )
+        streams = count
+    if mode not in MODES:
+        raise ConfigError(f"autoreset {mode!r}; expected an environment or one of {MODES}")
+    if not 1 <= streams <= lib.RP_STREAMS_MAX:
+        raise ConfigError(f"streams is {streams}; expected 1 to {lib.RP_STREAMS_MAX}")
+    if mode == "single" and streams != 1:
+        raise ConfigError(f"autoreset='single' is for one environment, not for {streams} streams")
+    return streams, mode, single or mode == "single"
+
+
+def let_go_on(writers: Iterable[Writer]) -> None:
+    """For a sample that waits: what it waits for may lie here, and nobody else would send it."""
+    for writer in list(writers):
+        with suppress(ClosedError):
+            writer.go_on()
+
+
+def look_after(writers: Iterable[Writer]) -> None:
+    """For a call of the client: its writers' rows leave, none waits for a next step to be added."""
+    for writer in list(writers):
+        with suppress(ReplayError):
+            writer.look_after()
+
+
+def idle_of(link: Link) -> float:
+    """Seconds of silence after which the server gives this session up."""
+    raw = ffi.new("struct rp_opened *")
+    _native.check(lib.rp_link_limits(link.raw, raw), "asking for limits")
+    return raw.idle_ms / 1000.0

@@ -1,0 +1,168 @@
+"""When rows leave a writer that is not called: with its client's calls, when it is given up, when
+its session may have been given up. Real sockets; waits are for what is counted, each with a bound.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+from replay_server import Client, Column, NStep, Server, Spec, Table
+from replay_server import writer as writer_module
+from replay_server.errors import RowsDropped, SessionExpired
+
+SPEC = Spec(
+    (
+        Column("observation", np.float32, (2,)),
+        Column("action", np.int64),
+        Column("reward", np.float32),
+        Column("terminated", np.bool_),
+    )
+)
+BOUND_S = 20.0
+
+
+@pytest.fixture
+def served():
+    """A server over UDP, and two clients: the writer's, and one that looks."""
+    with (
+        Server([Table("main", SPEC, NStep(1), 4096)], "udp://127.0.0.1:0", idle_ms=600) as server,
+        Client(server.address) as client,
+        Client(server.address) as other,
+    ):
+        yield server, client, other
+
+
+def add(writer, count):
+    for number in range(count):
+        seen = np.full(2, number, np.float32)
+        ready = writer.add(
+            observation=seen,
+            action=number,
+            reward=0.0,
+            terminated=False,
+            truncated=False,
+            next_observation=seen,
+        )
+    return ready
+
+
+def until(true, act=lambda: None):
+    """Calls `act` until `true`, for BOUND_S at most; whether it came true."""
+    end = time.monotonic() + BOUND_S
+    while not true():
+        act()
+        if time.monotonic() > end:
+            return False
+    return True
+
+
+CALLS = {
+    "pull_weights": lambda client, keys: client.pull_weights(),
+    "weights_version": lambda client, keys: client.weights_version,
+    "ping": lambda client, keys: client.ping(),
+    "size": lambda client, keys: client.size("main"),
+    "can_sample": lambda client, keys: client.can_sample("main", 1),
+    "table": lambda client, keys: client.table("main"),
+    "stats": lambda client, keys: client.stats(),
+    "update": lambda client, keys: client.update_priorities("main", keys, [1.0]),
+    "queue": lambda client, keys: client.update_priorities("main", keys, [1.0], wait=False),
+    "flush": lambda client, keys: client.flush(),
+    "publish_weights": lambda client, keys: client.publish_weights(b"x"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_rows_leave_with_any_call_of_the_client(served, name):
+    """Given steps far fewer than a datagram holds, and an actor that then only polls. Expect all of
+    their items at the server."""
+    _, client, other = served
+    with client.writer("main") as writer:
+        add(writer, 5)
+        keys = np.array([4096], np.uint64)
+        assert until(lambda: other.size("main") == 4, lambda: CALLS[name](client, keys))
+
+
+def test_items_left_to_the_caller_are_not_made_by_a_poll(served, monkeypatch):
+    """Given a poll between add and create_items. Expect the caller's priorities to count."""
+    monkeypatch.setattr(writer_module, "KEPT_S", 1e9)
+    server, client, other = served
+    with client.writer("main") as writer:
+        add(writer, 4)
+        ready = add(writer, 1)
+        assert until(lambda: other.size("main") == 3, client.ping)
+        writer.create_items(ready, [7.0])
+        writer.flush()
+        counters = server.counters()
+    assert (counters["items_created"], counters["items_existed"]) == (4, 0)
+
+
+def test_a_dropped_writer_hands_over_what_it_can(served):
+    """Given a writer that nobody closes and nobody holds. Expect its rows at the server."""
+    _, client, other = served
+    writer = client.writer("main")
+    add(writer, 60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RowsDropped)  # that they arrive was not known yet
+        del writer
+        gc.collect()
+    assert until(lambda: other.size("main") == 59)
+
+
+@pytest.mark.parametrize("end", ["drop", "close"])
+def test_rows_that_are_lost_with_their_writer_are_told(end):
+    """Given rows taken after the server went. Expect one warning with their number."""
+    server = Server([Table("main", SPEC, NStep(1), 4096)], "udp://127.0.0.1:0")
+    client = Client(server.address)
+    writer = client.writer("main")
+    server.close()
+    add(writer, 60)
+    with pytest.warns(RowsDropped, match="with 60 of a writer's rows not known to be stored"):
+        if end == "drop":
+            del writer
+            gc.collect()
+        else:
+            client.close(0.2)
+    client.close(0.0)
+
+
+def test_a_client_that_closes_closes_its_writers(served):
+    """Given a writer that holds rows when its client is closed. Expect them stored, and no word."""
+    _, client, other = served
+    writer = client.writer("main")
+    add(writer, 60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        client.close()
+    assert writer.closed and other.size("main") == 59
+
+
+def test_the_first_add_after_the_session_has_gone_says_so(served):
+    """Given a pause that the server did not wait out. Expect SessionExpired before a step is
+    taken."""
+    server, client, other = served
+    writer = client.writer("main")
+    add(writer, 40)
+    writer.flush()
+    before = server.counters()["sessions_expired"]
+    assert until(lambda: server.counters()["sessions_expired"] > before + 1, other.ping)
+    with pytest.raises(SessionExpired) as told:
+        add(writer, 1)
+    assert (told.value.stored_through, told.value.in_doubt, told.value.lost) == (40, 0, 0)
+
+
+def test_calls_of_the_client_keep_its_writers_sessions_alive(served):
+    """Given a pause as long, in which the client is called. Expect the writer to go on."""
+    server, client, other = served
+    with client.writer("main") as writer:
+        add(writer, 40)
+        writer.flush()
+        with Client(server.address):  # it is silent, and given up
+            assert until(lambda: server.counters()["sessions_expired"] > 1, client.ping)
+        add(writer, 20)
+        writer.flush()
+    assert other.size("main") == 59
