@@ -397,6 +397,43 @@ static void check_refused_trains(void)
     check_group("udp: trains that are refused leave one by one");
 }
 
+/* Given a server whose datagrams for two clients come one after another. Expect each at its own
+ * client, whatever leaves as a train. */
+static void check_two_peers(void)
+{
+    char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
+    struct rp_port *server, *client[2];
+    struct rp_peer own;
+    struct rp_packet packets[4];
+    struct rp_port_options serve = {.serve = 1}, visit = {0};
+    CHECK(rp_port_open(&server, "udp://127.0.0.1:0", &serve, &own, bound, error) == 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK(rp_port_open(&client[i], bound, &visit, &own, NULL, error) == 0, "%s", error);
+    }
+    ((struct rp_udp_port *)(void *)server)->gso = 1; /* where the kernel has none: one by one */
+    CHECK(rp_port_transport(server)->tx_lease(server, packets, 4) == 4);
+    for (int i = 0; i < 4; i++) {
+        memset(packets[i].data, i, 64);
+        packets[i].size = 64;
+        packets[i].peer = rp_port_base(client[i % 2])->address;
+    }
+    rp_port_transport(server)->tx_send(server, packets, 4);
+    for (int i = 0; i < 2; i++) {
+        for (int got = 0, tries = 0; got < 2; tries++) {
+            CHECK(tries < 10, "client %d got %d", i, got);
+            rp_port_transport(client[i])->wait(client[i], 1000000000);
+            uint32_t lent = rp_port_transport(client[i])->rx_burst(client[i], packets, 4);
+            for (uint32_t k = 0; k < lent; k++, got++) {
+                CHECK(packets[k].size == 64 && packets[k].data[63] == 2 * got + i, "another's");
+            }
+            rp_port_transport(client[i])->rx_release(client[i], packets, lent);
+        }
+        rp_port_close(client[i]);
+    }
+    rp_port_close(server);
+    check_group("udp: no train has datagrams of two peers");
+}
+
 /* Given ports that open and close. Expect no memory more than before. */
 static void check_given_back(void)
 {
@@ -496,7 +533,7 @@ int main(void)
     check_bound_of_buffers();
     check_refused_trains();
     check_given_back();
-
+    check_two_peers();
     check_hosts();
     check_unknowing();
     check_peers();
