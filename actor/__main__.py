@@ -22,6 +22,7 @@ from actor.patient import Patient
 from learner import options
 from learner.networks import network_from
 from learner.presets import Preset
+from learner.weights import WeightsError
 from replay_server import Client, ReplayError, SpecError
 from replay_server.patience import Stop, connect, lost_contact
 from replay_server.progress import Progress, left
@@ -46,7 +47,8 @@ class Program:
         self.rng = generator("train", self.seed, PULL_INDEX + args.number)
         self.client: Client | None = None
         self.actor: Actor | None = None
-        self.version = 0
+        self.version = self.refused = 0
+        self.told = ""  # why weights were refused last
         self.pull_at = self.flush_at = 0
         self.log_at = time.monotonic()
         self.logged_steps = 0
@@ -105,7 +107,7 @@ class Program:
                 pulled = self.client.pull_weights(newer_than=self.version)
                 if pulled is not None:
                     self.version, weights = pulled
-                    self.actor.load(weights)
+                    self.load(weights)
                 break
             if time.monotonic() >= until or self.stop.asked:
                 break
@@ -113,6 +115,19 @@ class Program:
             self.stop.wait(0.1)
         jitter = 1.0 + self.settings.pull_jitter * self.rng.uniform(-1.0, 1.0)
         self.pull_at = self.actor.env_steps + self.settings.pull_every * jitter
+
+    def load(self, weights: bytes) -> None:
+        """Plays these weights; where they do not fit, says so once and plays on with its own."""
+        try:
+            self.actor.load(weights)
+        except WeightsError as error:
+            self.refused += 1
+            if str(error) != self.told:
+                self.told = str(error)
+                self.say(
+                    f"weights {self.version} do not fit and are left out, and it plays on with "
+                    f"those it has: {error}; give the learner this actor's --env and networks"
+                )
 
     def newest(self) -> int:
         """The newest version that any answer told of; costs no request."""
@@ -163,6 +178,7 @@ class Program:
                 "perf/env_sps": rate,
                 "weights/version": self.version,
                 "weights/learner_step": actor.learner_step,
+                "weights/refused": self.refused,
             },
             **actor.phases.shares(),
         )

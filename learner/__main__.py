@@ -22,7 +22,7 @@ from actor.envs import EnvError, check_playable
 from learner import checkpoint, options
 from learner.device import DeviceError, device_from
 from learner.dqn import NotFinite, Update
-from learner.evaluate import actions_of
+from learner.evaluate import actions_of, check_columns
 from learner.learner import Learner
 from learner.presets import Preset
 from learner.solved import Judge, evaluate, save
@@ -66,6 +66,7 @@ class Program:
         table = self.client.table(self.args.table)
         table.expect_transitions(self.settings.n, self.settings.stack)
         spec = table.spec
+        check_columns(self.settings, spec, self.args.table)
         if self.learner is None:
             self.build(spec)
         self.publish()

@@ -32,6 +32,7 @@ SCALARS = {
     "perf/limited_fraction": "share of the learner's time in which the limiter held batches back",
     "weights/version": "newest version of the weights that this program knows",
     "weights/learner_step": "learner step of the weights that this actor plays; -1: its own first",
+    "weights/refused": "published weights that this actor did not take: they fit another network",
 }
 PHASES = "phase/"  # phase/NAME: share of this program's time since its last line
 

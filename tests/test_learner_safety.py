@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 import torch
 
+from actor.__main__ import Program
+from actor.envs import check_playable
 from deploy.table import table_for
-from learner import checkpoint, dqn
+from learner import checkpoint, dqn, options
 from learner.learner import Learner
 from learner.networks import network_from
 from learner.presets import CARTPOLE, changed, preset
-from learner.weights import WeightsError
+from learner.weights import WeightsError, to_bytes
 from replay_server import Client, Column, MinSize, NStep, Server, Spec, Table
+from replay_server.patience import Stop
 
 SPEC = Spec(
     (
@@ -214,6 +217,49 @@ def test_another_n_than_the_tables_is_refused_at_connect(served, tmp_path):
     for ended in (learner, actor):
         assert ended.returncode == 2 and "Traceback" not in ended.stderr, ended.stderr
         assert "n = 3" in ended.stderr and "n = 5" in ended.stderr, ended.stderr
+
+
+def test_another_environment_than_the_tables_publishes_nothing(served, tmp_path):
+    """Given a table of CartPole's steps, a learner told Acrobot. Expect one sentence with the
+    column and both shapes, code 2, and no weights of its network on the server."""
+    served.ping()
+    before = served.weights_version
+    ended = learn(served.address, tmp_path, "--updates", "5", "--env", "Acrobot-v1")
+    assert ended.returncode == 2 and "Traceback" not in ended.stderr, ended.stderr
+    assert "'observation' is float32[4] there" in ended.stderr, ended.stderr
+    assert "'Acrobot-v1' makes float32[6]" in ended.stderr and "--env" in ended.stderr
+    served.ping()
+    assert served.weights_version == before
+
+
+def test_weights_that_do_not_fit_are_left_out_and_told_once(tmp_path, capsys):
+    """Given weights of three actions for an actor of two, published twice. Expect one sentence,
+    the actor's own weights kept, both counted; then weights that fit taken."""
+    settings, arguments = table_for(CARTPOLE), ["--run", str(tmp_path), "--no-tensorboard"]
+    with Server([settings], "udp://127.0.0.1:0") as server, Client(server.address) as client:
+        arguments += ["--server", server.address, "--hidden", "8", "--envs", "1"]
+        wrong = Learner(spec=SPEC, actions=3, preset=SETTINGS, seed=3).weights()
+        client.publish_weights(wrong)
+        args, chosen = options.parse(options.Actor, "actor", "actor", "", arguments, check_playable)
+        program = Program(args, chosen, Stop())
+        try:
+            program.connect()
+            own = to_bytes(program.actor.network.state_dict(), 0)
+            client.publish_weights(wrong)
+            program.client.ping()
+            program.pull()
+            assert to_bytes(program.actor.network.state_dict(), 0) == own
+            assert (program.version, program.refused, program.actor.learner_step) == (2, 2, -1)
+            program.actor.step()
+            client.publish_weights(Learner(spec=SPEC, actions=2, preset=SETTINGS, seed=3).weights())
+            program.client.ping()
+            program.pull()
+            assert (program.version, program.refused, program.actor.learner_step) == (3, 2, 0)
+        finally:
+            program.close()
+    (told,) = (line for line in capsys.readouterr().out.splitlines() if "do not fit" in line)
+    assert "weights 1 do not fit" in told and "plays on" in told, told
+    assert "[3" in told and "[2" in told and "expected" in told, told
 
 
 def test_a_nan_in_the_table_ends_the_learner_before_it_learns_it(served, tmp_path):
