@@ -23,6 +23,8 @@ enum { ERROR_BYTES = 256, TRIES = 16, SIGNALS_MAX = 1000, AGAIN = 1 };
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 
+static const char mounted[] = "a mount point, which nothing can replace: name a folder in it";
+
 static int refuse(char *error, const char *path, const char *why)
 {
     snprintf(error, ERROR_BYTES, "%.100s: %.140s", path, why);
@@ -36,45 +38,122 @@ void rp_memory_none(struct rp_memory *memory)
 
 /* ---- the folder ---- */
 
+/* Opens the folder where it is this user's own. A link is not followed: its owner chose where it
+ * leads. AGAIN where there is none. */
+static int open_folder(struct rp_memory *memory, const char *name, struct stat *own, char *error)
+{
+    memory->file = open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (memory->file < 0 && errno == ENOENT) {
+        return AGAIN;
+    }
+    if (memory->file < 0) {
+        const char *why = errno == ENOTDIR ? "a file; a region is a folder: name another"
+                                           : strerror(errno);
+        int link = lstat(name, own) == 0 && S_ISLNK(own->st_mode);
+        return refuse(error, name, link ? "a link, which is not followed: remove it, or name the "
+                                          "folder it leads to"
+                                        : why);
+    }
+    if (fstat(memory->file, own) < 0) {
+        return refuse(error, name, strerror(errno));
+    }
+    return own->st_uid == geteuid()
+        ? 0
+        : refuse(error, name, "a folder of another user, who could change what is served: serve as "
+                              "its owner, or name another");
+}
+
 /* Locks the folder of this name: 0, AGAIN where the name went to another folder meanwhile, or a
  * negative status. */
 static int lock_folder(struct rp_memory *memory, const char *name, const char *taken, char *error)
 {
     struct stat own, named;
-    memory->file = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (memory->file < 0) {
-        return errno == ENOENT ? AGAIN
-            : refuse(error, name, errno == ENOTDIR ? "a file; a region is a folder: name another"
-                                                   : strerror(errno));
+    int status = open_folder(memory, name, &own, error);
+    if (status) {
+        return status;
     }
     if (flock(memory->file, LOCK_EX | LOCK_NB) < 0) {
         return refuse(error, name, errno == EWOULDBLOCK ? taken : strerror(errno));
     }
-    int same = fstat(memory->file, &own) == 0 && stat(name, &named) == 0
-        && own.st_ino == named.st_ino && own.st_dev == named.st_dev;
+    int same = lstat(name, &named) == 0 && own.st_ino == named.st_ino
+        && own.st_dev == named.st_dev;
     return same ? 0 : AGAIN;
 }
 
-/* Removes what is in the folder: a start that died left it in PATH.new. */
+/* The names of all files a region may have: `state` comes first as it is made, and is last here. */
+static void name_file(uint32_t number, char name[RP_SEGMENT_NAME_BYTES])
+{
+    if (number + 1 == RP_SEGMENTS_MAX) {
+        strcpy(name, "state");
+    } else if (number == 0) {
+        strcpy(name, "weights");
+    } else {
+        snprintf(name, RP_SEGMENT_NAME_BYTES, "table%u.%s", (number - 1) / 2,
+                 number % 2 ? "keys" : "steps");
+    }
+}
+
+static int is_file_of_region(const char *entry)
+{
+    char name[RP_SEGMENT_NAME_BYTES];
+    int found = strcmp(entry, ".") == 0 || strcmp(entry, "..") == 0;
+    for (uint32_t i = 0; i < RP_SEGMENTS_MAX && !found; i++) {
+        name_file(i, name);
+        found = strcmp(entry, name) == 0;
+    }
+    return found;
+}
+
+/* Removes the region's files, `state` last: killed within, what is left is half made still. */
 static void empty_folder(const struct rp_memory *memory)
 {
+    char name[RP_SEGMENT_NAME_BYTES];
+    for (uint32_t i = 0; i < RP_SEGMENTS_MAX; i++) {
+        name_file(i, name);
+        (void)unlinkat(memory->file, name, 0);
+    }
+}
+
+/* How many entries the folder has, 3 meaning more: itself and its parent are 2. strange: one of
+ * them is no file of a region. */
+static int look_around(const struct rp_memory *memory, int *strange)
+{
+    int entries = 0;
     DIR *folder = fdopendir(openat(memory->file, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder) {
-        return;
+    *strange = !folder;
+    for (struct dirent *entry = folder ? readdir(folder) : NULL; entry && !*strange;
+         entry = readdir(folder)) {
+        *strange = !is_file_of_region(entry->d_name);
+        entries += entries < 3;
     }
-    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-        (void)unlinkat(memory->file, entry->d_name, 0); /* files alone: itself, its parent stay */
+    if (folder) {
+        closedir(folder);
     }
-    closedir(folder);
+    return *strange ? 3 : entries;
+}
+
+/* A start that died leaves nothing, or files of a region with a `state` that has no magic yet: its
+ * first word is zero, or not there. */
+static int is_half_made(const struct rp_memory *memory)
+{
+    struct stat about;
+    uint64_t magic = 0;
+    int strange;
+    if (look_around(memory, &strange) <= 2) {
+        return 1;
+    }
+    int file = openat(memory->file, "state", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int half = !strange && file >= 0 && fstat(file, &about) == 0 && S_ISREG(about.st_mode)
+        && read(file, &magic, sizeof magic) >= 0 && magic == 0;
+    if (file >= 0) {
+        close(file);
+    }
+    return half;
 }
 
 static int make_folder(struct rp_memory *memory, const char *path, char *error)
 {
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/') { /* beside the folder, not in it */
-        length--;
-    }
-    snprintf(memory->folder, sizeof memory->folder, "%.*s.new", (int)length, path);
+    snprintf(memory->folder, sizeof memory->folder, "%s.new", path);
     if (mkdir(memory->folder, 0700) < 0 && errno != EEXIST) {
         return refuse(error, memory->folder, strerror(errno));
     }
@@ -82,22 +161,21 @@ static int make_folder(struct rp_memory *memory, const char *path, char *error)
     if (status) {
         return status;
     }
+    if (!is_half_made(memory)) {
+        return refuse(error, memory->folder, "holds a region or other things, but the new region "
+                                             "is made under this name: move it, or name another");
+    }
     memory->made = 1;
     empty_folder(memory);
     return 0;
 }
 
-static int is_empty(const char *path)
+/* Nothing can be renamed to where something is mounted. */
+static int is_mount_point(const struct rp_memory *memory)
 {
-    int entries = 0;
-    DIR *folder = opendir(path);
-    while (folder && entries < 3 && readdir(folder)) {
-        entries++;
-    }
-    if (folder) {
-        closedir(folder);
-    }
-    return folder && entries <= 2; /* itself and its parent */
+    struct statx about;
+    return statx(memory->file, "", AT_EMPTY_PATH, STATX_TYPE, &about) == 0
+        && (about.stx_attributes & STATX_ATTR_MOUNT_ROOT);
 }
 
 /* A folder that holds a region is taken over; where there is none, or an empty one, PATH.new is
@@ -105,6 +183,7 @@ static int is_empty(const char *path)
 static int find_folder(struct rp_memory *memory, const char *path, char *error)
 {
     char state[PATH_MAX];
+    int strange;
     snprintf(state, sizeof state, "%s/state", path); /* it fits, see rp_memory_open */
     int status = lock_folder(memory, path, "another server uses this region", error);
     if (status == 0 && access(state, F_OK) == 0) {
@@ -112,9 +191,12 @@ static int find_folder(struct rp_memory *memory, const char *path, char *error)
         snprintf(memory->folder, sizeof memory->folder, "%s", path);
         return 0;
     }
-    if (status == 0 && !is_empty(path)) {
+    if (status == 0 && look_around(memory, &strange) > 2) {
         return refuse(error, path, "a folder that holds other things, but no file \"state\": put "
                                    "that back, or name an empty or a new folder");
+    }
+    if (status == 0 && is_mount_point(memory)) {
+        return refuse(error, path, mounted);
     }
     if (status != 0 && status != AGAIN) {
         return status;
@@ -126,14 +208,21 @@ static int find_folder(struct rp_memory *memory, const char *path, char *error)
 
 int rp_memory_open(struct rp_memory *memory, const char *path, char *error)
 {
+    char bare[PATH_MAX - sizeof ".new/table15.steps"]; /* without slashes behind it */
+    rp_memory_none(memory);
     if (!path) {
         return 0;
     }
-    if (strlen(path) + sizeof ".new/table15.steps" > PATH_MAX) {
+    if (strlen(path) >= sizeof bare) {
         return refuse(error, path, "the path is too long");
     }
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') {
+        length--;
+    }
+    snprintf(bare, sizeof bare, "%.*s", (int)length, path);
     for (int i = 0; i < TRIES; i++) {
-        int status = find_folder(memory, path, error);
+        int status = find_folder(memory, bare, error);
         if (status != AGAIN) {
             if (status) {
                 rp_memory_close(memory);
@@ -275,7 +364,7 @@ int rp_memory_keep(struct rp_memory *memory, const char *path, char *error)
         return 0;
     }
     if (rename(memory->folder, path) < 0) {
-        return refuse(error, path, strerror(errno));
+        return refuse(error, path, errno == EBUSY ? mounted : strerror(errno));
     }
     memory->made = 0;
     return 0;

@@ -1,0 +1,160 @@
+/* Goal: a region's folder is this user's own, no link and no mount point; and nothing but what a
+ * start that died left is removed to make one.
+ */
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "drive.h"
+
+enum { ROW = 64, CAPACITY = 4096 };
+
+static char place[40]; /* a folder of this test's own */
+static char error[RP_ERROR_BYTES];
+
+static void sh(const char *command)
+{
+    char text[256];
+    snprintf(text, sizeof text, "cd %s && %s", place, command);
+    CHECK(system(text) == 0, "%s", text);
+}
+
+/* Serves PLACE/name: its incarnation, or 0 with a sentence. */
+static uint64_t serve(const char *name)
+{
+    char path[64];
+    struct drive_table made;
+    struct rp_service *service;
+    snprintf(path, sizeof path, "%s/%s", place, name);
+    struct rp_service_options options = {.region_path = path};
+    drive_config(&made, CAPACITY, ROW);
+    if (rp_service_open(&service, &made.config, "loopback://folder", &options, error) != 0) {
+        return 0;
+    }
+    uint64_t incarnation = rp_service_incarnation(service);
+    rp_service_close(service);
+    return incarnation;
+}
+
+/* Given a whole region, or files of something else, under the name that a new region is made under.
+ * Expect a sentence, and all of them there afterwards. */
+static void check_kept(void)
+{
+    uint64_t incarnation = serve("a.new");
+    CHECK(incarnation != 0 && serve("a") == 0 && strstr(error, "a.new: holds a region"), "%s",
+          error);
+    CHECK(serve("a.new") == incarnation, "another region than before");
+    static const char *const others[] = {
+        "touch b.new/thesis", "touch b.new/weights", "touch b.new/state b.new/thesis",
+        "echo nothing-of-ours > b.new/state", "mkdir b.new/state", "mkfifo b.new/state",
+        "ln -s ../a.new/state b.new/state"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char made[96];
+        snprintf(made, sizeof made, "rm -rf b.new && mkdir b.new && %s && ls b.new > had",
+                 others[i]);
+        sh(made);
+        CHECK(serve("b") == 0 && strstr(error, "b.new: holds a region or other"), "%s", others[i]);
+        sh("ls b.new | cmp - had");
+    }
+    sh("rm -r a.new b.new had");
+    check_group("what no start that died left is not removed");
+}
+
+/* Given what a start leaves that was killed while it made its files or removed them. Expect a new
+ * region in its place. */
+static void check_half_made(void)
+{
+    static const char *const left[] = {
+        "true", "touch c.new/state",
+        "cd c.new && touch table0.keys table15.steps weights && head -c 9000 /dev/zero > state"};
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
+        char made[160];
+        snprintf(made, sizeof made, "rm -rf c && mkdir c.new && %s", left[i]);
+        sh(made);
+        CHECK(serve("c") != 0, "%s: %s", left[i], error);
+        sh("test \"$(ls)\" = c && test \"$(ls c | tr '\\n' ' ')\" = "
+           "'state table0.keys table0.steps weights '");
+    }
+    sh("rm -r c");
+    check_group("what a start that died left is replaced");
+}
+
+/* Given links in place of the folders. Expect a sentence, and nothing done where they lead. */
+static void check_links(void)
+{
+    sh("mkdir home empty && touch home/thesis && ln -s home d.new && ln -s empty e && "
+       "ln -s away f");
+    static const char *const names[] = {"d", "e", "e/", "f"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        CHECK(serve(names[i]) == 0 && strstr(error, "a link, which is not followed"), "%s: %s",
+              names[i], error);
+    }
+    sh("test -f home/thesis && test \"$(ls | tr '\\n' ' ')\" = 'd.new e empty f home ' && rm -r *");
+    check_group("a link is not followed");
+}
+
+/* Given folders of another user. Expect a sentence, and their files left alone. */
+static void check_owner(void)
+{
+    sh("mkdir g h.new && touch h.new/state");
+    if (geteuid() != 0) {
+        printf("  (not root: folders of another user are not shown)\n");
+    } else {
+        sh("chown 12345 g h.new");
+        CHECK(serve("g") == 0 && strstr(error, "a folder of another user"), "%s", error);
+        CHECK(serve("h") == 0 && strstr(error, "a folder of another user"), "%s", error);
+        sh("test -f h.new/state && test ! -e g/state");
+    }
+    sh("rm -r g h.new");
+    check_group("another user's folder is refused");
+}
+
+/* Given an empty mount point. Expect a sentence before anything is made, and a region in it. */
+static void serve_mounted(void)
+{
+    if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
+        printf("  (no mounts here: a mount point is not shown)\n");
+        return;
+    }
+    (void)mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL);
+    sh("mkdir volume");
+    char path[64];
+    snprintf(path, sizeof path, "%s/volume", place);
+    if (mount("none", path, "tmpfs", 0, "size=64m") == 0) {
+        CHECK(serve("volume") == 0 && strstr(error, "a mount point"), "%s", error);
+        sh("test \"$(ls)\" = volume");
+        CHECK(serve("volume/region") != 0, "%s", error);
+        check_group("a mount point is refused, a folder in it served");
+        CHECK(umount(path) == 0);
+    }
+    sh("rmdir volume");
+}
+
+static void check_mount(void)
+{
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        serve_mounted();
+        fflush(stdout);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
+    sh("rm -rf volume");
+}
+
+int main(void)
+{
+    snprintf(place, sizeof place, "/tmp/test_region_folder_XXXXXX");
+    CHECK(mkdtemp(place) != NULL);
+    check_kept();
+    check_half_made();
+    check_links();
+    check_owner();
+    check_mount();
+    CHECK(rmdir(place) == 0, "something is left in %s", place);
+    return check_done("test_region_folder");
+}
