@@ -385,7 +385,29 @@ static void resets_at_random(uint64_t seed) {
     fixture_close(&t);
 }
 
+/* Given more steps that wait for one than a datagram may commit, and an attach when it has come.
+ * Expect the attach to go on where the datagram had to stop. */
+static void attach_goes_on(void) {
+    enum { AT_ONCE = RP_WORK_MAX / RP_WORK_COMMIT };
+    struct rp_table_config config = config_of(0);
+    fixture_open(&t, &config, 1);
+    int a = rp_writer_open(&t.table, 5, 2);
+    for (uint64_t step = WINDOW - 1; step > 0; step--) {
+        CHECK(send_run(a, step, step, 0, 1).committed == 0);
+    }
+    send_run(a, 0, 0, 0, 1);
+    uint64_t before = rp_stream_at(t.table.private, (uint32_t)a, 0)->next_step;
+    CHECK(before > AT_ONCE / 2 && before <= AT_ONCE + 1, "%" PRIu64 " steps", before);
+    fixture_attach(&t);
+    uint64_t after = rp_stream_at(t.table.private, (uint32_t)a, 0)->next_step;
+    CHECK(after >= before + AT_ONCE / 2 || after == WINDOW, "%" PRIu64 " steps", after);
+    rp_table_check(&t.table);
+    fixture_close(&t);
+    check_group("an attach goes on with steps that waited");
+}
+
 int main(void) {
+    attach_goes_on();
     anchors_far_and_near();
     creates_put_off();
     creates_counted();
