@@ -77,6 +77,7 @@ static uint32_t link_turn(struct rp_link *link)
 {
     uint64_t now = rp_link_now(link);
     link->looked_ns = now;
+    link->unsent = 0;
     int due = rp_client_deadline(link->client) <= now;
     uint32_t moved = rp_client_turn(link->client, link->port, now);
     if (moved || due) {
@@ -110,6 +111,7 @@ static uint32_t link_send(struct rp_link *link, int looks)
     if (looks && now - link->looked_ns >= LOOK_NS) {
         return link_turn(link);
     }
+    link->unsent = 0;
     uint32_t sent = rp_client_send(link->client, link->port, now);
     if (sent) {
         tell_followers(link);
@@ -120,6 +122,7 @@ static uint32_t link_send(struct rp_link *link, int looks)
 static void posted(struct rp_link *link, int looks)
 {
     if (link->driven && !link->asleep_until) {
+        link->unsent = 1;
         return;
     }
     uint32_t moved = link_send(link, looks);
@@ -137,6 +140,17 @@ void rp_link_posted(struct rp_link *link)
 void rp_link_posted_to_wait(struct rp_link *link)
 {
     posted(link, 0);
+}
+
+/* Whoever sets driven = 0 has sent everything that was posted before: a post leaves what is new to
+ * a driver that is awake, and he may find his own call done without another turn. */
+static void stop_driving(struct rp_link *link)
+{
+    if (link->unsent) {
+        (void)link_send(link, 0);
+    }
+    link->driven = 0;
+    tell_followers(link);
 }
 
 /* The driver, inside the gate, after a turn that moved nothing: leaves it and sleeps until
@@ -251,8 +265,7 @@ int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint
         }
     }
     if (state.leads) {
-        link->driven = 0;
-        tell_followers(link);
+        stop_driving(link);
     }
     rp_gate_leave(&link->gate);
     return result;
@@ -344,8 +357,8 @@ static void end_pump(struct rp_link *link)
     rp_pump_stop(&link->pump);
     rp_gate_step_in(&link->gate);
     if (link->pumped && link->pump.state == RP_PUMP_NONE) { /* nobody started it again */
-        link->driven = link->pumped = 0;
-        tell_followers(link);
+        link->pumped = 0;
+        stop_driving(link);
     }
 }
 

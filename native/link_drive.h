@@ -14,6 +14,7 @@ struct rp_link {
     size_t memory_bytes;
     int driven;               /* one thread drives: the pump, or a caller that waits */
     int pumped;               /* it is the pump */
+    int unsent;               /* something was posted and left to the driver's next turn */
     uint64_t looked_ns;       /* when a turn last looked at the port */
     uint64_t asleep_until;    /* the driver sleeps in the port's wait until then; 0: it does not */
     _Atomic uint32_t progress; /* counts what moved; the followers' futex */

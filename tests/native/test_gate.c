@@ -214,6 +214,40 @@ static void check_wakes(void)
     check_group("a post wakes a pump that sleeps too long; a driver never leaves silently");
 }
 
+/* As another thread that posts while the driver is between two turns. */
+static int posts_and_ends(struct rp_link *link, void *argument)
+{
+    int *ticket = argument;
+    if (!link->driven) {
+        return RP_PENDING; /* the first look: nobody drives yet */
+    }
+    *ticket = rp_client_ping(link->client, rp_link_deadline(link, DRIVE_TIMEOUT_NS));
+    uint64_t before = rp_client_counters(link->client)[RP_COUNT_datagrams_out];
+    rp_link_posted(link);
+    CHECK(rp_client_counters(link->client)[RP_COUNT_datagrams_out] == before, "left to the driver");
+    return 0;
+}
+
+/* Given a post that is left to a driver who is awake and finds his own call done. Expect it sent
+ * before nobody drives. */
+static void check_left_to_driver(const char *url)
+{
+    struct rp_service_options serve = {0};
+    struct rp_link_options options = {0};
+    struct rp_service *service = open_service(url, &serve);
+    CHECK(strncmp(url, "loopback", 8) == 0 || rp_service_start(service) == 0);
+    struct rp_link *link = drive_link(rp_service_address(service), &options);
+    int ticket = 0;
+    uint64_t before = rp_client_counters(link->client)[RP_COUNT_datagrams_out];
+    CHECK(rp_link_until(link, posts_and_ends, &ticket, RP_SLICE_NS) == 0 && !link->driven);
+    uint64_t after = rp_client_counters(link->client)[RP_COUNT_datagrams_out];
+    CHECK(after == before + 1, "%" PRIu64 " datagrams left", after - before);
+    rp_link_take(link, ticket);
+    rp_link_close(link, 0);
+    rp_service_close(service);
+    check_group("what is posted leaves, though its driver does");
+}
+
 /* ---- closing under way ---- */
 
 struct storm {
@@ -520,6 +554,8 @@ int main(void)
     check_order();
     check_closing();
     check_wakes();
+    check_left_to_driver("udp://127.0.0.1:0");
+    check_left_to_driver("loopback://left");
     check_server_closes(0);
     check_server_closes(1);
     check_posts();
