@@ -13,7 +13,7 @@ Names are looked up on first use, so that `import replay_server.spec` needs no c
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 _HOMES = {
     "autoreset": ("Autoreset", "Rows", "mode_of"),
@@ -56,12 +56,66 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME_OF)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
-    globals()[name] = value
-    return value
+if TYPE_CHECKING:  # the same once more, for type checkers and editors, which run nothing
+    from .anchors import Ready as Ready
+    from .autoreset import Autoreset as Autoreset
+    from .autoreset import Rows as Rows
+    from .autoreset import mode_of as mode_of
+    from .batch import Batch as Batch
+    from .batch import Keys as Keys
+    from .batch import priority_from_td as priority_from_td
+    from .batches import Batches as Batches
+    from .client import Client as Client
+    from .errors import ClosedError as ClosedError
+    from .errors import ConfigError as ConfigError
+    from .errors import ForkedError as ForkedError
+    from .errors import Insecure as Insecure
+    from .errors import LimiterBlocked as LimiterBlocked
+    from .errors import NoRoom as NoRoom
+    from .errors import NotAuthorised as NotAuthorised
+    from .errors import NothingDrawable as NothingDrawable
+    from .errors import OverBudget as OverBudget
+    from .errors import ReplayError as ReplayError
+    from .errors import ServerRestarted as ServerRestarted
+    from .errors import SessionExpired as SessionExpired
+    from .errors import ShortBatch as ShortBatch
+    from .errors import SpecMismatch as SpecMismatch
+    from .errors import StaleEpoch as StaleEpoch
+    from .errors import Timeout as Timeout
+    from .errors import TransportError as TransportError
+    from .errors import UnknownPlan as UnknownPlan
+    from .errors import UnknownTable as UnknownTable
+    from .errors import WeightsGone as WeightsGone
+    from .plans import NStep as NStep
+    from .plans import Offsets as Offsets
+    from .plans import Plan as Plan
+    from .plans import Row as Row
+    from .plans import Sequence as Sequence
+    from .priorities import UpdateResult as UpdateResult
+    from .returns import Transitions as Transitions
+    from .returns import n_step_targets as n_step_targets
+    from .server import Server as Server
+    from .server import ServerOptions as ServerOptions
+    from .spec import Column as Column
+    from .spec import Spec as Spec
+    from .spec import SpecError as SpecError
+    from .spec import spec_from as spec_from
+    from .stacking import FrameStack as FrameStack
+    from .stacking import stacks_from_frames as stacks_from_frames
+    from .table import MinSize as MinSize
+    from .table import Prioritized as Prioritized
+    from .table import SamplesPerInsert as SamplesPerInsert
+    from .table import Table as Table
+    from .table import Uniform as Uniform
+    from .writer import Writer as Writer
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

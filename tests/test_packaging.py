@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import replay_server
 from replay_server import programs
 from replay_server.__main__ import EXIT_USAGE, main
 from replay_server.toml import tomllib
@@ -191,3 +192,25 @@ def test_a_build_that_cannot_be_says_why(tmp_path, compiler, headers, said):
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     assert last.startswith("replay-server: its C core was not built") and said in last
     assert "apt-get install gcc python3-dev" in last
+
+
+def test_type_checkers_see_every_name_and_an_import_loads_none():
+    """Given replay_server/__init__.py. Expect what type checkers read to be the lazy table, name by
+    name, each said to be exported; and an import to load neither NumPy nor a module of ours."""
+    tree = ast.parse((ROOT / "replay_server" / "__init__.py").read_text())
+    (block,) = (
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+    )
+    seen = {}
+    for line in block.body:
+        assert all(name.name == name.asname for name in line.names), ast.unparse(line)
+        seen.setdefault(line.module, []).extend(name.name for name in line.names)
+    table = {home: sorted(names) for home, names in replay_server._HOMES.items()}
+    assert {home: sorted(names) for home, names in seen.items()} == table
+    code = "import replay_server, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    names = loaded.stdout.split()
+    assert "replay_server" in names and "numpy" not in names
+    assert not [name for name in names if name.startswith("replay_server.")]
