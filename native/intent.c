@@ -59,6 +59,11 @@ void(rp_intent_commit)(struct rp_intent *intent) {
     intent->count = 0;
 }
 
+static int in_log(const struct rp_intent *intent, uint64_t offset) {
+    uint64_t log = (uint64_t)((const uint8_t *)intent->log - intent->region);
+    return offset >= log && offset < log + sizeof *intent->log;
+}
+
 int rp_intent_recover(struct rp_intent *intent) {
     struct rp_intent_log *log = intent->log;
     intent->count = 0;
@@ -70,7 +75,7 @@ int rp_intent_recover(struct rp_intent *intent) {
     }
     for (uint64_t i = 0; i < log->count; i++) {
         uint64_t offset = log->after[i].offset;
-        if (offset % 8 != 0 || offset > intent->region_bytes - 8) {
+        if (offset % 8 != 0 || offset > intent->region_bytes - 8 || in_log(intent, offset)) {
             return -RP_BAD_REGION;
         }
     }

@@ -8,7 +8,8 @@
  * Kill -9 needs program order only, so each step is a release store behind a compiler barrier
  * and there is no fsync. What is derived (tree nodes, counts) is not logged: attach rebuilds it.
  *
- *     flag == 0  or  (flag == 1 and count <= RP_INTENT_WORDS and every offset lies in the region)
+ *     flag == 0  or  (flag == 1 and count <= RP_INTENT_WORDS and every offset lies in the region
+ *     and not in the log)
  */
 #ifndef RP_INTENT_H
 #define RP_INTENT_H

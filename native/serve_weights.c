@@ -98,6 +98,19 @@ static void begin_time(struct rp_server *server, uint64_t session, uint64_t size
     }
 }
 
+/* Room on the disk for this much of a slot. What was taken once stays taken and is not asked for
+ * again: the system would walk all of its pages, at every first piece anyone sends. */
+static int take_room(struct rp_server *server, uint64_t slot, uint64_t size) {
+    uint64_t had = server->weights_room[slot];
+    uint64_t offset = (uint64_t)(slot_bytes(server, slot) - (uint8_t *)server->region);
+    if (server->allocate == NULL || size <= had) {
+        return 1;
+    }
+    int taken = server->allocate(server->allocator, offset + had, size - had);
+    server->weights_room[slot] = taken ? size : had;
+    return taken;
+}
+
 /* Nobody's first, then the slot's version gone, then its bits cleared (nothing reads them), then
  * somebody's. */
 static int begin(struct rp_server *server, uint64_t session, uint64_t id,
@@ -109,8 +122,7 @@ static int begin(struct rp_server *server, uint64_t session, uint64_t id,
         return -RP_BUSY;
     }
     uint64_t pieces = pieces_of(publish->size, publish->piece);
-    uint64_t offset = (uint64_t)(slot_bytes(server, slot) - (uint8_t *)server->region);
-    if (server->allocate && !server->allocate(server->allocator, offset, publish->size)) {
+    if (!take_room(server, slot, publish->size)) {
         return -RP_DISK_FULL; /* said now, and no fault in the middle of it */
     }
     rp_intent_set(intent, &weights->session, 0);

@@ -98,6 +98,21 @@ static int attach_tables(struct rp_server *server, char error[256]) {
     return 0;
 }
 
+/* Would the redo leave the header what it is? Its limits and attaches may change, within what its
+ * checksum allows. Asked of a copy: a region that is refused is left as it was. */
+static int redo_keeps_header(const struct rp_region *region, const struct rp_intent_log *log) {
+    struct rp_region after = *region;
+    uint64_t count = log->committed == 0 ? 0 : log->count;
+    for (uint64_t i = 0; i < count && i < RP_INTENT_WORDS; i++) {
+        uint64_t offset = log->after[i].offset;
+        if (offset % 8 == 0 && offset < sizeof after) { /* other damage is rp_intent_recover's */
+            memcpy((uint8_t *)&after + offset, &log->after[i].value, sizeof(uint64_t));
+        }
+    }
+    return after.magic == region->magic && after.version == region->version
+           && after.sum == region->sum && rp_region_sum(&after) == region->sum;
+}
+
 int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
                      const struct rp_server_config *config, const uint8_t entropy[32],
                      uint64_t now_ns, char error[256]) {
@@ -116,8 +131,10 @@ int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
     struct rp_server *server = rp_region_open(memory, entropy, now_ns);
     server->sessions_per_address = config->sessions_per_address;
     server->limits = rp_region_limits(config);
-    if (rp_intent_recover(&server->intent) < 0) {
-        return refuse(error, RP_BAD_REGION, "the region's intent log is damaged");
+    if (!redo_keeps_header(server->region, server->intent.log)
+        || rp_intent_recover(&server->intent) < 0) {
+        return refuse(error, RP_BAD_REGION,
+                      "the region's intent log is damaged: start with a new region");
     }
     status = attach_tables(server, error);
     if (status < 0) {

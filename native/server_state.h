@@ -163,6 +163,7 @@ struct rp_server {
     uint64_t weights_stride;
     rp_allocate *allocate; /* null: all of the region has its room */
     void *allocator;
+    uint64_t weights_room[RP_WEIGHTS_SLOTS]; /* bytes of each slot that it gave room to */
     uint64_t weights_piece_ns; /* of the assembly: when its last new piece came */
     uint64_t weights_end_ns;   /* another publisher need not wait beyond this time */
     uint64_t weights_owner;    /* the session whose time that is, whatever ids it begins */

@@ -396,6 +396,43 @@ static void damaged_assemblies(void)
     script = whole;
 }
 
+/* Given a commit to be done again that names a word of the header. Expect it refused and the header
+ * left as it was; but for the words that change, whose redo is harmless. */
+static void redo_of_header(void)
+{
+    const struct script whole = script;
+    const struct rp_region *header = (const void *)whole.region;
+    struct rp_intent_log *log;
+    for (uint64_t at = 0; at < sizeof *header; at += 8) {
+        for (uint32_t bit = 0; bit < 64; bit += 3) {
+            copy_region(&whole);
+            log = (void *)(script.region + header->log);
+            log->committed = log->count = 1;
+            log->after[0].offset = at;
+            memcpy(&log->after[0].value, whole.region + at, 8);
+            log->after[0].value ^= 1ull << bit;
+            uint8_t *copy = script.region;
+            uint8_t had[sizeof *header];
+            memcpy(had, copy, sizeof had);
+            struct rp_region changed = *header;
+            memcpy((uint8_t *)&changed + at, &log->after[0].value, 8);
+            int may = changed.magic == header->magic && changed.version == header->version
+                && rp_region_sum(&changed) == changed.sum;
+            char error[256] = "";
+            uint8_t entropy[32];
+            script_entropy(entropy, 9);
+            int status = rp_server_attach(&script.server, copy, script.bytes, &config, entropy,
+                                          script.now_ns, error);
+            CHECK(status == (may ? 0 : -RP_BAD_REGION), "word %" PRIu64 ": %d %s", at, status,
+                  error);
+            CHECK(may || (strstr(error, "log is damaged") && memcmp(copy, had, sizeof had) == 0));
+            free(copy);
+        }
+    }
+    script = whole;
+    check_group("a redo of what never changes in the header is refused before it is done");
+}
+
 /* ---- steps ---- */
 
 /* Given one turned bit, of a step's bytes or of its checksum. Expect it told where the slot's step
@@ -461,6 +498,7 @@ int main(void)
     depth_of_a_gone_row();
     states_of_the_generator();
     damaged_assemblies();
+    redo_of_header();
     script_close(&script);
     return check_done("test_damage");
 }

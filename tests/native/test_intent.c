@@ -491,8 +491,9 @@ static void check_damaged_log(void) {
     rp_intent_open(&intent, region, sizeof region, log);
     CHECK(rp_intent_recover(&intent) == 0 && rp_intent_room(&intent) == RP_INTENT_WORDS);
     static const uint64_t damaged[][3] = {
-        {2, 1, 0}, {1, RP_INTENT_WORDS + 1, 0}, {1, 1, 4}, {1, 1, sizeof region}};
-    for (int i = 0; i < 4; i++) {
+        {2, 1, 0}, {1, RP_INTENT_WORDS + 1, 0}, {1, 1, 4}, {1, 1, sizeof region},
+        {1, 1, 64}, {1, 1, sizeof region - 8}};
+    for (int i = 0; i < 6; i++) {
         log->committed = damaged[i][0];
         log->count = damaged[i][1];
         log->after[0] = (struct rp_after){damaged[i][2], 77};

@@ -520,7 +520,57 @@ static void situation_times(void)
     CHECK(version_of(piece(&other, 2, 0)) == 0);
     CHECK_STATUS(piece(&client, 1, 0), RP_BUSY);
     script_close(&script);
+    fresh();
+    publish(&other, 1, 1, 1);
+    CHECK(version_of(piece(&other, 2, 0)) == 0);
+    CHECK_STATUS(piece(&client, 1, 0), RP_BUSY);
+    for (uint32_t i = 1; i < PIECES; i++) {
+        CHECK_STATUS(piece(&other, 2, i), RP_OK);
+    }
+    script_later(&script, 10000);
+    CHECK(version_of(piece(&other, 3, 0)) == 0);
+    script_later(&script, 100);
+    CHECK_STATUS(piece(&client, 1, 0), RP_BUSY); /* whoever finishes one has a newcomer's time */
+    CHECK_STATUS(piece(&other, 3, 1), RP_OK);
+    script_close(&script);
     check_group("15 whose time it is");
+}
+
+struct disk {
+    uint64_t asked; /* times */
+    uint64_t taken; /* bytes */
+    int full;
+};
+
+static int take_disk(void *owner, uint64_t offset, uint64_t bytes)
+{
+    struct disk *disk = owner;
+    CHECK(offset > 0 && bytes > 0);
+    disk->asked++;
+    disk->taken += disk->full ? 0 : bytes;
+    return !disk->full;
+}
+
+/* 16. Given a disk, full at first, and a session that begins publication after publication. Expect
+ *     room asked for until it is given, and for each slot once. */
+static void situation_room(void)
+{
+    struct disk disk = {.full = 1};
+    fresh();
+    make_blob(1);
+    rp_server_backing(script.server, take_disk, &disk);
+    CHECK_STATUS(piece(&client, 1, 0), RP_DISK_FULL);
+    disk.full = 0;
+    for (uint64_t id = 2; id < 100; id++) {
+        CHECK(version_of(piece(&client, id, 0)) == 0);
+    }
+    CHECK(disk.asked == 2 && disk.taken == SIZE, "asked %" PRIu64, disk.asked);
+    for (uint64_t id = 100; id < 110; id++) {
+        publish(&client, id, 1, id - 99);
+    }
+    CHECK(disk.asked == 4 && disk.taken == 3 * SIZE, "asked %" PRIu64, disk.asked);
+    script_close(&script);
+    check_group("16 a slot's room is taken once");
 }
 
 int main(void)
@@ -540,5 +590,6 @@ int main(void)
     situation_restless();
     situation_relay();
     situation_times();
+    situation_room();
     return check_done("test_server_weights");
 }
