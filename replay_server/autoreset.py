@@ -15,9 +15,10 @@ A single `Env` is "disabled" with one environment and no leading axis (mode "sin
 
 A mode that is not the environment's joins the end of one episode to the start of the next, and the
 rows look right. So what contradicts the mode is an error: final observations in `infos` where the
-mode has none, none where it must have them, an episode that ends in a step that nobody took. And
-the call after an end is looked at: in next-step mode its observation is the final one, in the modes
-that leave resets to the caller it is not (integers alone may be equal by right: a warning there).
+mode has none, none where it must have them (no infos at all, too), an episode that ends in a step
+that nobody took. And the call after an end is looked at: in next-step mode its observation is the
+final one, in the modes that leave resets to the caller it is not (a few integers may be equal by
+right, and where the environment named the mode itself it is right: a warning there).
 
 Whatever the mode, what is stored is the same. An episode of T steps is T + 1 rows in one stream:
 
@@ -50,6 +51,7 @@ MODES = ("next-step", "same-step", "disabled", "single")
 FINALS = ("final_obs", "final_observation")  # in infos of same-step environments, by release
 OPEN, TERMINATED, TRUNCATED = 0, 1, 2
 WRAPPERS_MAX = 64
+EXACT_BYTES = 64  # observations of so many bytes are not equal by chance, integers or not
 AGAIN_MAX = 3  # ends in a row after which an environment went on with its final observation
 
 
@@ -142,11 +144,18 @@ def _read_flags(flags: np.ndarray, name: str, infos: Mapping[str, Any]) -> None:
 class Autoreset:
     """Turns calls of `step` into rows; one object per environment (vector), one owner.
 
-    finite_observations: NaN and infinities there are refused, as in rewards and actions.
+    finite_observations: NaN and infinities there are refused, as in rewards and actions. own: the
+    mode is the environment's own word, so what looks wrong about it is told and no error.
     """
 
     def __init__(
-        self, spec: Spec, mode: str, count: int = 1, *, finite_observations: bool = True
+        self,
+        spec: Spec,
+        mode: str,
+        count: int = 1,
+        *,
+        finite_observations: bool = True,
+        own: bool = False,
     ) -> None:
         if mode not in MODES:
             raise SpecError(f"autoreset mode {mode!r}; expected one of {MODES}")
@@ -169,9 +178,16 @@ class Autoreset:
         self.leading = mode != "single"  # callers give the axis of environments; for messages
         self.made_up = np.zeros(count, np.bool_)
         self.any_made_up = False
-        # (environments [E], their closing rows) of the last call, until the next one was looked at
-        self.closed: tuple[np.ndarray, dict[str, np.ndarray]] | None = None
-        self._exact = any(column.dtype.kind == "f" for column in self._observations)
+        # (environments [E], their closing rows, whether these differ from the observations before)
+        # of the last call, until the next one was looked at
+        self.closed: tuple[np.ndarray, dict[str, np.ndarray], np.ndarray] | None = None
+        self._exact = not own and (
+            any(column.dtype.kind == "f" for column in self._observations)
+            or sum(column.size for column in self._observations) >= EXACT_BYTES
+        )
+        self._own = own
+        self._same: list[bytes] | None = None  # by an observation that was the next one as well
+        self.fresh = True  # views of the same memory are looked for in the first call
         self._warned = False
         self._again = np.zeros(count, np.int64)  # ends in a row that looked wrong
 
@@ -180,18 +196,25 @@ class Autoreset:
 
         An episode that was open there has no closing row from here; the writer cuts it.
         """
-        still = np.zeros_like(self.made_up)
-        if mask is not None:
-            still = self.made_up & ~np.asarray(mask, np.bool_)
+        others = ~self.chosen(mask)
+        still = self.made_up & others
         if self.closed is not None:
-            which, closing = self.closed
-            left = np.zeros(len(which), np.bool_)
-            if mask is not None:
-                left = ~np.asarray(mask, np.bool_)[which]
+            which, closing, moved = self.closed
+            left = others[which]
             kept = {name: rows[left] for name, rows in closing.items()}
-            self.closed = (which[left], kept) if left.any() else None
+            self.closed = (which[left], kept, moved[left]) if left.any() else None
         self.made_up = still  # a new array: the old one was handed out
         self.any_made_up = bool(still.any())
+
+    def chosen(self, mask: np.ndarray | None) -> np.ndarray:
+        """`mask` as bool [B], all for None; SpecError for indices: they look like flags."""
+        array = np.ones(self.count, np.bool_) if mask is None else np.asarray(mask)
+        if array.dtype != np.bool_ or array.shape != (self.count,):
+            raise SpecError(
+                f"mask: expected bool ({self.count},), one flag an environment, got {array.dtype} "
+                f"{array.shape}; make flags of indices by np.isin(np.arange({self.count}), indices)"
+            )
+        return array
 
     def cut(self, mask: np.ndarray, final_observation: Any) -> Rows:
         """Only closing rows: the open episodes of `mask` [B] end here, as truncated."""
@@ -228,6 +251,8 @@ class Autoreset:
         read. life_lost [B]: also cuts the return, not the episode. extras: the user's own columns.
         Raises SpecError naming column, expected and got, before anything changes.
         """
+        if self.fresh or observation is next_observation:
+            self.require_apart(observation, next_observation)
         if self.closed is not None:
             self.look(observation)
         terminated = self._flags("terminated", terminated)
@@ -243,7 +268,7 @@ class Autoreset:
             taken = columns[name][~self.made_up] if self.any_made_up else columns[name]
             require_finite(name, taken)
         real, ended, closing = self.ends(
-            terminated, truncated, next_observation, infos, final_observation
+            terminated, truncated, next_observation, infos, final_observation, observation
         )
         ending = np.where(terminated, TERMINATED, np.where(truncated, TRUNCATED, OPEN))
         return Rows(
@@ -262,9 +287,11 @@ class Autoreset:
         next_observation: Any,
         infos: Mapping[str, Any] | None,
         final_observation: Any,
+        observation: Any,
     ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Of flags bool [B]: whose step is real, whose episode ended, {column: [E, *shape]}.
 
+        `observation`: what the actions were chosen from.
         The one place that changes what the next call is; SpecError before it does.
         """
         real = ~self.made_up
@@ -277,7 +304,12 @@ class Autoreset:
             self.made_up = ended
             self.any_made_up = True in ended.tolist()
         if self.mode != "same-step" and True in ended.tolist():
-            self.closed = (np.flatnonzero(ended), closing)
+            which = np.flatnonzero(ended)
+            flat, moved = self._columns("observation", observation), np.zeros(len(which), np.bool_)
+            for column in self._observations:
+                before = _bytes_of(self._fitted(column, flat[column.name])[which])
+                moved |= (before != _bytes_of(closing[column.name])).any(1)
+            self.closed = (which, closing, moved)
         return real, ended, closing
 
     def look(self, observation: Any) -> None:
@@ -286,7 +318,7 @@ class Autoreset:
         SpecError where it is not, with nothing changed. A closing row of zeros says nothing: it may
         stand for a final observation that was not known.
         """
-        which, closing = self.closed
+        which, closing, moved = self.closed
         flat = self._columns("observation", observation)
         equal, known = np.ones(len(which), np.bool_), np.zeros(len(which), np.bool_)
         for column in self._observations:
@@ -294,9 +326,10 @@ class Autoreset:
             equal &= (_bytes_of(self._fitted(column, flat[column.name])[which]) == final).all(1)
             known |= final.any(1)
         wrong = known & (~equal if self.mode == "next-step" else equal)
-        self._again[which] = np.where(wrong, self._again[which] + 1, 0)
+        # an environment that always shows the same goes on as it ended by right: not counted
+        self._again[which] = np.where(wrong & moved, self._again[which] + 1, 0)
         if wrong.any():
-            self._looked_wrong(int(which[np.argmax(self._again[which])]))
+            self._looked_wrong(int(which[np.argmax(wrong + self._again[which])]))
         self.closed = None
 
     def _looked_wrong(self, i: int) -> None:
@@ -326,6 +359,25 @@ class Autoreset:
             self._warned = True
             warnings.warn(told, UserWarning, stacklevel=5)
 
+    def require_apart(self, observation: Any, next_observation: Any) -> None:
+        """SpecError where both are the same memory: that of an environment with copy=False.
+
+        At once for a vector environment handed over. Elsewhere it may be one constant that somebody
+        tries things with, until what is there changes.
+        """
+        if same_memory(observation, next_observation):
+            if not self._own or self.mode == "single":
+                leaves = self._columns("observation", observation).values()
+                before, self._same = self._same, [leaf.tobytes() for leaf in leaves]
+                if before in (None, self._same):
+                    return
+            raise SpecError(
+                "observation and next_observation are the same memory, which step writes over (an "
+                "environment made with copy=False): each row would hold that of the next; "
+                "keep what the action was chosen from, obs.copy(), or make it with copy=True"
+            )
+        self.fresh = False
+
     def _contradicted(
         self,
         ended: np.ndarray,
@@ -345,12 +397,17 @@ class Autoreset:
             wrong = f"infos holds {given!r}, which only same-step environments give"
         elif (
             self.mode == "same-step"
-            and infos is not None
             and final_observation is None
-            and "final_obs" not in infos
+            and (infos is None or "final_obs" not in infos)
         ):
             i = int(np.argmax(ended))
             wrong = f"environment {i} ended and infos holds no 'final_obs'"
+            if infos is None:
+                raise SpecError(
+                    f"environment {i} ended and neither infos nor final_observation was given: in "
+                    "the mode 'same-step' next_observation is the reset's, and the final one lies "
+                    "there alone; hand in infos as step returned them, or final_observation"
+                )
         if wrong:
             raise SpecError(
                 f"{wrong}: the mode {self.mode!r} is not this environment's, and the items would "
@@ -446,6 +503,18 @@ class Autoreset:
                 f"column {column.name!r}: expected shape {column.shape}, got {np.shape(value)}"
             )
         return fitted(column, np.asarray(value)[None], 1)[0]
+
+
+def same_memory(one: Any, other: Any) -> bool:
+    """Whether every array of a nested observation lies where that of the other does."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return all(key in other and same_memory(one[key], other[key]) for key in one)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return all(map(same_memory, one, other))
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        places = [each.__array_interface__["data"][0] for each in (one, other)]
+        return places[0] == places[1]
+    return one is other and hasattr(one, "data_ptr")  # a tensor
 
 
 def _bytes_of(rows: np.ndarray) -> np.ndarray:

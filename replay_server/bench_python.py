@@ -107,6 +107,7 @@ class PythonRows:
             "terminated": self.rng.random(ENVIRONMENTS) < 0.01,
             "truncated": np.zeros(ENVIRONMENTS, np.bool_),
             "next_observation": observation[1],
+            "final_observation": observation[1],
         }
 
     def small(self) -> Iterator[Row]:
@@ -224,7 +225,8 @@ class PythonRows:
         ):
             with client.writer("frames") as writer:
                 for i in range(FRAME_STEPS):
-                    over, after = i % 200 == 199, seen[(i + 1) % 16]
+                    over = i % 200 == 199
+                    after = seen[(i + 1 + over) % 16]  # an episode starts as none ended
                     writer.add_step(seen[i % 16], 1, after, 1.0, False, over)
             with client.batches("frames", FRAME_BATCH) as batches:
 

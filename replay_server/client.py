@@ -249,7 +249,7 @@ class Client:
         items of so many streams, NoRoom where the table's writers are all taken.
         """
         timeout = self.timeout if timeout is None else timeout
-        streams, mode, single = resolved_mode(streams, autoreset)
+        streams, mode, single, own = resolved_mode(streams, autoreset)
         remote = self.look_up(table, timeout)
         if spec is not None:
             remote.expect(spec)
@@ -264,6 +264,7 @@ class Client:
                 mode,
                 timeout,
                 single=single,
+                own_mode=own,
                 finite_observations=finite_observations,
                 rows_max=rows_max,
             )

@@ -105,12 +105,15 @@ class Writer:
         *,
         single: bool = False,
         finite_observations: bool = True,
+        own_mode: bool = False,
         rows_max: int = ROWS_MAX,
     ) -> None:
         self.link, self.table, self.spec, self.timeout = link, table, table.spec, timeout
         link.kind = "writer"
         self.streams, self._single = streams, single
-        self._rows = Autoreset(self.spec, mode, streams, finite_observations=finite_observations)
+        self._rows = Autoreset(
+            self.spec, mode, streams, finite_observations=finite_observations, own=own_mode
+        )
         self._anchors = Anchors(streams, table.ahead)
         self.window = ask_for_place(link, table, streams, timeout)
         self._block = Block(self.spec, streams, table.ahead, rows_max)
@@ -224,6 +227,8 @@ class Writer:
             self._wake()
         if self._held or block.steps == block.steps_max:
             self._drain(self.timeout, f"adding {NOT_TAKEN}")
+        if autoreset.fresh or observation is next_observation:
+            autoreset.require_apart(observation, next_observation)
         if autoreset.closed is not None:
             autoreset.look(observation)
         laid = NOT_LAID
@@ -249,7 +254,7 @@ class Writer:
             )
         else:
             real, ended, closing = autoreset.ends(
-                terminated, truncated, next_observation, infos, final_observation
+                terminated, truncated, next_observation, infos, final_observation, observation
             )
             block.mark(real, ended, closing)
             ready = self._anchors.advance_some(real, ended)
@@ -302,14 +307,13 @@ class Writer:
         )
 
     def restart(self, mask: np.ndarray | None = None, final_observation: Any = None) -> None:
-        """The environments (those in `mask` [streams]) were reset by hand: their next step is real.
+        """The environments (`mask`: bool [streams]) were reset by hand: their next step is real.
 
         An episode that was open there ends, as truncated, at `final_observation`: the last one
         that `step` returned, with the axes of `add_batch`; nothing would tell the two episodes
         apart otherwise. Raises ConfigError where one is open and it is missing.
         """
-        chosen = np.ones(self.streams, np.bool_) if mask is None else np.asarray(mask, np.bool_)
-        cut = chosen & (self._anchors.length > 0)
+        cut = self._rows.chosen(mask) & (self._anchors.length > 0)
         if cut.any() and final_observation is None:
             raise ConfigError(
                 f"the episode of stream {np.argmax(cut)} is open: restart needs final_observation, "

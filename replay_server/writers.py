@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from .writer import Writer
 
 
-def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool]:
-    """(streams, mode, whether it is one Env) of what a writer was asked for; ConfigError says what
-    contradicts."""
-    if autoreset is None or isinstance(autoreset, str):
+def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, bool]:
+    """(streams, mode, whether it is one Env, whether the environment said the mode itself) of what
+    a writer was asked for; ConfigError says what contradicts."""
+    own = not (autoreset is None or isinstance(autoreset, str))
+    if not own:
         streams = 1 if streams is None else streams
         if autoreset is None and streams != 1:
             raise ConfigError(
@@ -42,7 +43,7 @@ def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool]:
         raise ConfigError(f"streams is {streams}; expected 1 to {lib.RP_STREAMS_MAX}")
     if mode == "single" and streams != 1:
         raise ConfigError(f"autoreset='single' is for one environment, not for {streams} streams")
-    return streams, mode, single or mode == "single"
+    return streams, mode, single or mode == "single", own
 
 
 def let_go_on(writers: Iterable[Writer]) -> None:

@@ -181,14 +181,22 @@ def one_step(mode, count=2, **changes):
     return reset, reset.rows(**(arguments | changes))
 
 
+def test_same_step_needs_to_be_told_how_an_episode_ended():
+    """Given an end in mode same-step, without infos and final_observation. Expect SpecError: of a
+    next-step environment every made-up step would be stored, and nothing else would tell."""
+    with pytest.raises(SpecError, match=r"environment 0 ended and neither infos nor final"):
+        one_step("same-step")
+
+
 def test_a_termination_without_final_observation_closes_with_zeros():
-    _, rows = one_step("same-step")
+    _, rows = one_step("same-step", final_observation=np.array([None, None]))
     assert rows.ended_streams.tolist() == [0] and not rows.closing["observation"].any()
     assert rows.ending.tolist() == [TERMINATED, OPEN]
 
 
 def test_a_truncation_without_final_observation_is_refused():
     flags = {"terminated": np.zeros(2, np.bool_), "truncated": np.array([False, True])}
+    flags["final_observation"] = np.array([None, None])
     with pytest.raises(SpecError, match="environment 1 was truncated and its final observation"):
         one_step("same-step", **flags)
 
@@ -250,22 +258,22 @@ class Counting(gymnasium.Env):
         return np.array([self.episode, self.at], self.observation_space.dtype)
 
 
-def play_with(env, mode, resets=False):
-    """One writer told `mode`; what it stored, or raises."""
+def play_with(env, mode, resets=False, seen=lambda observation: observation):
+    """One writer told `mode`; what it stored, or raises. `seen`: what is kept of observations."""
     vector = hasattr(env, "num_envs")
     table = Table("m", step=spec_from(env), plan=NStep(1), capacity=256)
     with Server([table], "loopback://") as server, Client(server.address) as client:
         writer = client.writer("m", env.num_envs if vector else None, autoreset=mode)
-        observation, _ = env.reset()
+        observation = seen(env.reset()[0])
         try:
             for _ in range(12):
                 action = np.zeros(env.num_envs, np.int64) if vector else 0
                 after, reward, terminated, truncated, infos = env.step(action)
                 writer.add_step(observation, action, after, reward, terminated, truncated, infos)
-                observation = after
-                if resets and np.any(truncated):
-                    mask = {"reset_mask": truncated} if vector else None
-                    observation, _ = env.reset(options=mask)
+                observation = seen(after)
+                if resets and np.any(terminated | truncated):
+                    mask = {"reset_mask": terminated | truncated} if vector else None
+                    observation = seen(env.reset(options=mask)[0])
             writer.flush()
         finally:
             writer.link.close(1.0)
@@ -318,3 +326,77 @@ def test_a_restart_says_that_the_environment_starts_where_it_ended():
     reset, _ = one_step("disabled", next_observation=same)
     reset.restart(np.array([True, False]))
     assert reset.closed is None
+
+
+class Frames(Counting):
+    """The same as frames of 64 bytes."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space = spaces.Box(0, 255, (8, 8), np.uint8)
+
+    def _seen(self):
+        return np.full((8, 8), 16 * self.episode + self.at, np.uint8)
+
+
+class Bandit(gymnasium.Env):
+    """Episodes of one step that all look the same."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.ones(1, np.float32), {}
+
+    def step(self, action):
+        return np.ones(1, np.float32), 1.0, True, False, {}
+
+
+def test_equal_frames_several_ends_in_a_row_are_no_chance():
+    """Given frames, which are integers, that go on after an end as they ended. Expect SpecError at
+    the third, as of floats: a warning, and wrong items for ever, it was."""
+    with (
+        pytest.warns(UserWarning, match="was given its final observation again"),
+        pytest.raises(SpecError, match="was given its final observation again"),
+    ):
+        play_with(SyncVectorEnv([Frames] * 3, autoreset_mode=AutoresetMode.NEXT_STEP), "disabled")
+
+
+def test_an_environment_that_always_looks_the_same_is_not_stopped():
+    """Given a bandit whose caller resets it, handed over and by its mode. Expect a warning, and all
+    its twelve steps."""
+    for mode in (Bandit(), "single"):
+        with pytest.warns(UserWarning, match="was given its final observation again"):
+            assert play_with(Bandit(), mode, resets=True) == 12
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
+def test_observations_that_step_writes_over_are_refused(mode):
+    """Given an environment with copy=False, its arrays kept as they are, a view of them, and a
+    copy. Expect SpecError at the first step, or at the first end, and every row of the last."""
+
+    def made():
+        return SyncVectorEnv([Counting] * 3, copy=False, autoreset_mode=mode)
+
+    resets = mode == AutoresetMode.DISABLED
+    for seen in (lambda observation: observation, lambda observation: observation[:]):
+        envs = made()
+        with pytest.raises(SpecError, match=r"copy=False\).*obs\.copy\(\)"):
+            play_with(envs, envs, resets, seen)
+    envs = made()
+    assert play_with(envs, envs, resets, np.copy) >= 3 * 8
+
+
+def test_one_environment_that_writes_over_its_observation_is_refused():
+    """Given an Env that returns the same array each time. Expect SpecError once it has changed."""
+
+    class InPlace(Counting):
+        seen = np.zeros(2, np.float32)
+
+        def _seen(self):
+            self.seen[:] = self.episode, self.at
+            return self.seen
+
+    for mode in (InPlace(), None):
+        with pytest.raises(SpecError, match=r"copy=False\).*obs\.copy\(\)"):
+            play_with(InPlace(), mode, True)
+        assert play_with(InPlace(), mode, True, np.copy) == 12

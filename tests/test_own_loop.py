@@ -286,3 +286,17 @@ def test_offsets_that_are_an_n_step_transition_are_taken(served):
     wanted = [batch["reward"][i, 0] + GAMMA * batch["reward"][i, 1] for i in range(4)]
     wanted = np.where(batch.ahead == 1, batch["reward"][:, 0], wanted)
     assert np.allclose(batch.transitions(GAMMA).rewards, wanted)
+
+
+@pytest.mark.parametrize("mask", [[1], [0, 0, 1], np.array([1, 2]), [True], [0, 1, 1, 0]], ids=repr)
+def test_a_restart_takes_flags_and_no_indices(served, mask):
+    """Given indices, or flags of too few streams. Expect one sentence with the remedy, and no
+    episode cut; they were broadcast, or taken for flags."""
+    _, client = served(NStep(1), shaped())
+    with client.writer("main", 3, autoreset="disabled") as writer:
+        o = np.ones((3, 2), np.float32)
+        rest = np.ones(3, np.float32), np.zeros(3, np.bool_), np.zeros(3, np.bool_)
+        writer.add_step(o, np.zeros(3, np.int64), o + 1, *rest)
+        with pytest.raises(SpecError, match=r"mask: expected bool \(3,\).*np\.isin"):
+            writer.restart(mask, o)
+        assert writer.flush().steps_stored == 3

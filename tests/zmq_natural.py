@@ -211,7 +211,7 @@ def our_jobs(client: Client) -> dict[str, Callable[[], int]]:
             at = slice(i % 4000, i % 4000 + 8)
             step = {name: column[at] for name, column in rows.items()}
             ended = np.zeros(8, np.bool_)
-            writer.add_batch(**step, truncated=ended, next_observation=following[at])
+            writer.add_batch(**step, truncated=ended, final_observation=following[at])
     other = Client(client.address)  # its thread fetches ahead, and sleeps while nobody takes
     small, large = client.landing("steps", 32), client.landing("steps", 512)
     keys = client.sample("steps", 512).keys
