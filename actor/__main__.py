@@ -247,7 +247,7 @@ def main(argv: list[str] | None = None) -> int:
                 program.main()
             finally:
                 program.close()
-        except (ReplayError, SpecError, OSError) as error:
+        except (ReplayError, WeightsError, SpecError, OSError) as error:
             program.progress.close()
             print(f"actor {args.number}: {error}", file=sys.stderr)
             return 2

@@ -22,7 +22,7 @@ from actor.envs import generator, train_seeds
 from actor.exploration import EpsilonGreedy, epsilons_of
 from actor.window import Ready, Window
 from learner.presets import Preset
-from learner.weights import from_bytes, load_into
+from learner.weights import from_bytes, load_into, require_finite
 from replay_server.autoreset import Autoreset, Rows, flags_from_infos, mode_of
 from replay_server.runs import Phases
 from replay_server.spec import Spec
@@ -81,8 +81,10 @@ class Actor:
         self.episode_length = np.zeros(self.count, np.int64)
 
     def load(self, weights: bytes) -> None:
-        """Takes published weights; priorities of what is held follow them."""
+        """Takes published weights; priorities of what is held follow them. WeightsError, with its
+        own kept, where they are another network's or not finite."""
         tensors, document = from_bytes(weights)
+        require_finite(tensors, document["learner_step"])
         load_into(self.network, tensors)
         self.learner_step = int(document["learner_step"])
         self.window.refresh(self.q_values)

@@ -12,7 +12,7 @@ Arguments are torch tensors; a shape in brackets follows each: B batch, A action
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,6 +144,37 @@ def target_is_due(step: int, every: int) -> bool:
     return step % every == 0
 
 
+class RMSprop(torch.optim.RMSprop):
+    """torch's centred RMSprop, without its NaN: a steady gradient's variance, the difference of two
+    averages, may be rounded to below 0. It is at least what it can be rounded by."""
+
+    def __init__(self, parameters: Iterable[Tensor], **options: float) -> None:
+        super().__init__(parameters, centered=True, **options)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """One step; no closure, momentum or weight decay."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._move(parameter, parameter.grad, group)
+
+    def _move(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["square_avg"] = torch.zeros_like(parameter)
+            state["grad_avg"] = torch.zeros_like(parameter)
+        square, mean, new = state["square_avg"], state["grad_avg"], 1.0 - group["alpha"]
+        state["step"] += 1
+        square.mul_(group["alpha"]).addcmul_(gradient, gradient, value=new)
+        mean.lerp_(gradient, new)
+        variance = square.addcmul(mean, mean, value=-1.0)
+        least = square * torch.finfo(square.dtype).eps
+        size = torch.maximum(variance, least).sqrt_().add_(group["eps"])
+        parameter.addcdiv_(gradient, size, value=-group["lr"])
+
+
 def optimizer_from(preset: Preset, network: nn.Module) -> torch.optim.Optimizer:
     """The optimizer a preset names, over the network's parameters."""
     parameters = network.parameters()
@@ -152,12 +183,11 @@ def optimizer_from(preset: Preset, network: nn.Module) -> torch.optim.Optimizer:
             parameters, lr=preset.learning_rate, eps=preset.optimizer_epsilon, foreach=True
         )
     if preset.optimizer == "rmsprop":
-        return torch.optim.RMSprop(
+        return RMSprop(
             parameters,
             lr=preset.learning_rate,
             alpha=preset.rmsprop_decay,
             eps=preset.optimizer_epsilon,
-            centered=True,
         )
     raise ValueError(f"optimizer {preset.optimizer!r}; expected adam or rmsprop")
 

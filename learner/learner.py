@@ -111,12 +111,15 @@ class Learner:
         return tensors, {**document, "learner_step": self.step}
 
     def restore(self, tensors: dict[str, torch.Tensor], document: dict[str, Any]) -> None:
-        """Continues from `state`, with this preset's learning rate and epsilon.
+        """Continues from `state`, with this preset's learning rate, epsilon and decay.
 
         WeightsError where the networks do not fit, or another optimizer wrote it.
         """
+        groups = self.optimizer.param_groups
         options = {
-            name: [group[name] for group in self.optimizer.param_groups] for name in ("lr", "eps")
+            name: [group[name] for group in groups]
+            for name in ("lr", "eps", "alpha")  # alpha: RMSprop's decay
+            if name in groups[0]
         }
         checkpoint.restore_training(tensors, document, self.online, self.target, self.optimizer)
         for name, values in options.items():

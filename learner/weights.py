@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -30,7 +31,11 @@ class WeightsError(ValueError):
 def to_bytes(
     tensors: Mapping[str, Tensor], learner_step: int, extra: Mapping[str, Any] | None = None
 ) -> bytes:
-    """Named tensors (a state_dict) and the learner step; equal arguments give equal bytes."""
+    """Named tensors (a state_dict) and the learner step; equal arguments give equal bytes.
+
+    WeightsError where one is not finite: every actor would play by it.
+    """
+    require_finite(tensors, learner_step)
     document = json.dumps({**(extra or {}), "learner_step": learner_step}, sort_keys=True)
     whole = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     return safetensors.torch.save(whole, {METADATA_KEY: document})
@@ -43,6 +48,16 @@ def from_bytes(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return safetensors.torch.load(bytes(data)), document
     except SafetensorError as error:
         raise WeightsError(f"not weights: {error}") from error
+
+
+def require_finite(tensors: Mapping[str, Tensor], learner_step: int) -> None:
+    """WeightsError naming the first tensor with a NaN or an infinity, and the step."""
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise WeightsError(
+                f"weights of learner step {learner_step}: {name!r} is not finite; go on from the "
+                "newest checkpoint with a smaller learning rate or a larger optimizer epsilon"
+            )
 
 
 def metadata_of(data: bytes) -> dict[str, Any]:

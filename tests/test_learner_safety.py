@@ -11,9 +11,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 from actor.__main__ import Program
+from actor.actor import Actor
 from actor.envs import check_playable
 from deploy.table import table_for
 from learner import checkpoint, dqn, options
@@ -206,6 +208,68 @@ def test_a_checkpoint_of_another_optimizer_is_refused_with_nothing_changed():
     with pytest.raises(WeightsError, match="another optimizer"):
         other.restore(*wrote.state())
     assert other.weights() == before
+
+
+def test_a_steady_gradient_leaves_rmsprops_weights_finite():
+    """Given gradients that do not change, whose variance is rounded to below 0 at times. Expect
+    finite weights, and the very ones of torch where nothing was rounded."""
+    settings = changed(SETTINGS, optimizer="rmsprop")
+    for seed in range(5):
+        torch.manual_seed(seed)
+        steady, gradient = torch.nn.Linear(50, 1), torch.randn(1, 50)
+        optimizer = dqn.optimizer_from(settings, steady)
+        for _ in range(500):
+            steady.weight.grad, steady.bias.grad = gradient.clone(), torch.tensor([0.37 + seed])
+            optimizer.step()
+        assert all(torch.isfinite(part).all() for part in steady.parameters()), f"seed {seed}"
+    ours, theirs = torch.nn.Linear(50, 1), torch.nn.Linear(50, 1)
+    theirs.load_state_dict(ours.state_dict())
+    pair = [(ours, dqn.optimizer_from(settings, ours))]
+    options = {"lr": settings.learning_rate, "eps": settings.optimizer_epsilon}
+    pair.append((theirs, torch.optim.RMSprop(theirs.parameters(), 0.95, 0.95, centered=True)))
+    pair[1][1].param_groups[0].update(options)
+    for _ in range(50):
+        gradient = torch.randn(1, 50)
+        for network, optimizer in pair:
+            network.weight.grad, network.bias.grad = gradient.clone(), gradient[0, :1].clone()
+            optimizer.step()
+    assert torch.equal(ours.weight, theirs.weight) and torch.equal(ours.bias, theirs.bias)
+
+
+def test_weights_that_are_not_finite_are_not_published():
+    """Given a net with a NaN. Expect WeightsError that names tensor and step."""
+    learner = Learner(spec=SPEC, actions=2, preset=SETTINGS, seed=3)
+    learner.step = 7
+    name, tensor = next(iter(learner.online.state_dict().items()))
+    tensor.view(-1)[0] = np.nan
+    with pytest.raises(WeightsError, match=f"learner step 7: {name!r} is not finite"):
+        learner.weights()
+
+
+def test_an_actor_refuses_weights_that_are_not_finite():
+    """Given bytes with a NaN, of somebody else's making. Expect WeightsError, its own kept."""
+    network = network_from("mlp", SPEC, 2, stack=1, hidden=(8,), states=0, seed=3)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    spoilt = {name: torch.full_like(tensor, np.inf) for name, tensor in before.items()}
+    document = {"learner": json.dumps({"learner_step": 5})}
+    actor = SimpleNamespace(network=network)
+    with pytest.raises(WeightsError, match=r"learner step 5: .* is not finite"):
+        Actor.load(actor, safetensors.torch.save(spoilt, document))
+    assert all(torch.equal(before[name], part) for name, part in network.state_dict().items())
+
+
+def test_a_resumed_learner_takes_its_decay_from_its_options():
+    """Given a checkpoint of one decay and a learner of another. Expect the learner's own."""
+    learners = [
+        Learner(spec=SPEC, actions=2, preset=changed(SETTINGS, **options), seed=3)
+        for options in (
+            {"optimizer": "rmsprop", "rmsprop_decay": 0.95},
+            {"optimizer": "rmsprop", "rmsprop_decay": 0.5},
+        )
+    ]
+    learners[0].learn(batch_of(np.random.default_rng(3)))
+    learners[1].restore(*learners[0].state())
+    assert [group["alpha"] for group in learners[1].optimizer.param_groups] == [0.5]
 
 
 def test_another_n_than_the_tables_is_refused_at_connect(served, tmp_path):
