@@ -75,7 +75,8 @@ def packed(
     if table.ahead or table.layout.behind:
         raise ConfigError(
             f"table {table.name!r} has items of several steps (plans {list(table.plans)}): "
-            "write episodes to it with client.writer(...)"
+            "write episodes to it with client.writer(...), offline data too: a loop of "
+            "writer.add(..., next_observation=...)"
         )
     columns = {name: array_of(name, value) for name, value in columns.items()}
     counts = [np.shape(value)[0] if np.ndim(value) else 1 for value in columns.values()]

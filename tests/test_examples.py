@@ -47,6 +47,14 @@ def test_several_agents_learn_from_one_table():
     assert result["served"] > 64 * 500
 
 
+def test_offline_data_goes_in_by_add():
+    """Given 6 000 steps of random play as arrays. Expect all of them stored but for the
+    windows that are open at its end, and the value learned to be what the arrays' returns tell."""
+    result = example("offline").main(steps=6000, updates=1200)
+    assert 5997 <= result["stored"] <= 6000
+    assert result["learned"] == pytest.approx(result["told"], rel=0.1)
+
+
 @pytest.mark.parametrize("name", run_examples.NAMES)
 def test_a_training_loop_changes_ten_lines_at_most(name):
     """Given the two scripts of an example. Expect a small diff, and README to show it whole."""

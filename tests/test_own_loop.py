@@ -78,6 +78,13 @@ def check_transitions(transitions, n):
     return seen
 
 
+def test_extend_into_a_table_of_episodes_names_the_road_that_works(served):
+    """Given whole arrays for a table of n-step windows. Expect ConfigError with the way."""
+    _, client = served(NStep(3))
+    with pytest.raises(ConfigError, match=r"offline data too: .*writer.add\(.*next_observation"):
+        client.extend("main", {"reward": np.zeros(5, np.float32)})
+
+
 @pytest.mark.parametrize("n", [1, 3])
 def test_single_environment_in_gymnasiums_order(served, n):
     """Given add_step(obs, action, *env.step(action)) of a whole script. Expect every transition."""
