@@ -38,12 +38,12 @@ int rp_serve_info(struct rp_call *call) {
     return sizeof info;
 }
 
-/* A place may be held by a session whose client died: silent ones are given up before anyone is
- * refused. */
+/* A place may be held by a session whose client died: a silent one that holds a place here is given
+ * up before anyone is refused, however many others are silent. */
 static int open_writer(struct rp_call *call, struct rp_table *table, uint16_t streams) {
     uint64_t session = rp_serve_session(call)->connection;
     int writer = rp_writer_open(table, session, streams);
-    if (writer == -RP_NO_WRITER_FREE && rp_session_give_up_silent(call->server) > 0) {
+    if (writer == -RP_NO_WRITER_FREE && rp_session_give_up_writer(call->server, table)) {
         writer = rp_writer_open(table, session, streams);
     }
     return writer;

@@ -193,3 +193,15 @@ uint32_t rp_session_give_up_silent(struct rp_server *server) {
     }
     return count;
 }
+
+int rp_session_give_up_writer(struct rp_server *server, const struct rp_table *table) {
+    uint32_t places = rp_server_may_give_up(server) ? rp_writer_places(table) : 0;
+    for (uint32_t i = 0; i < places; i++) {
+        uint32_t index = rp_session_find(server, rp_writer_session(table, i));
+        if (index != RP_NOBODY && idle_too_long(server, index)) {
+            expire(server, index);
+            return 1;
+        }
+    }
+    return 0;
+}

@@ -517,6 +517,38 @@ static void situation_room_made(void)
     check_group("16 room is made by eight");
 }
 
+/* 17. Given more silent sessions than are given up at once, and the last of them holds the only
+ *     writer's place of a table. Expect a newcomer to get it at once, and nobody else given up. */
+static void situation_silent_writer(void)
+{
+    enum { SILENT = RP_EXPIRED_MAX + 4 };
+    static struct script_client silent[SILENT];
+    configure();
+    tables[0].writers_max = 1;
+    config.sessions_max = SILENT + 1;
+    config.idle_ms = 1000;
+    config.receive_budget = 128;
+    script_open(&script, &config);
+    for (uint32_t i = 0; i < SILENT; i++) {
+        silent[i] = script_client((uint8_t)(i + 1));
+        script_connect(&script, &silent[i]);
+    }
+    script_writer(&script, &silent[SILENT - 1], 0, 1);
+    script_later(&script, 950);
+    script_turn(&script);
+    struct script_client late = script_client(SILENT + 1);
+    struct rp_writer_request request = {.streams = 1};
+    script_connect(&script, &late);
+    CHECK_STATUS(script_ask(&script, &late, RP_OP_WRITER, 0, 1, &request, sizeof request),
+                 RP_NO_WRITER_FREE);
+    script_later(&script, 60);
+    script.server->tick_ns = script.now_ns + 40000000; /* no tick meanwhile */
+    CHECK_STATUS(script_ask(&script, &late, RP_OP_WRITER, 0, 2, &request, sizeof request), RP_OK);
+    CHECK(rp_server_sessions(script.server) == SILENT);
+    script_close(&script);
+    check_group("17 a silent session's place is free for the first who asks");
+}
+
 int main(void)
 {
     situation_too_long();
@@ -539,5 +571,6 @@ int main(void)
     situation_lapse_unpromised();
     situation_nothing_left();
     situation_room_made();
+    situation_silent_writer();
     return check_done("test_server_edges");
 }
