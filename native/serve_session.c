@@ -100,12 +100,17 @@ static int open_checked(const struct rp_open *open) {
                : -RP_BAD_RESERVED;
 }
 
+/* Has this host its whole share of the sessions? This machine (0) is bound by none. */
+static int share_taken(const struct rp_server *server, uint64_t host) {
+    return host != 0 && rp_hosts_count(server, host) >= server->sessions_per_address;
+}
+
 /* A new session of this nonce: its index, or -status. */
 static int open_new(struct rp_call *call) {
     struct rp_server *server = call->server;
     const struct rp_open *open = (const void *)call->view.body;
     uint64_t host = rp_hosts_number(server, call->turn->port, call->peer);
-    if (host != 0 && rp_hosts_count(server, host) >= server->sessions_per_address) {
+    if (share_taken(server, host)) {
         return -RP_ADDRESS_FULL;
     }
     uint64_t agreed = agreed_mtu(server, open->mtu) | (uint64_t)open->receive_budget << 32
@@ -158,6 +163,9 @@ int rp_serve_echo(struct rp_call *call) {
     int result = rp_serve_accept(call);
     if (result == 0 && !rp_session_at(session, call->peer)) {
         uint64_t host = rp_hosts_number(server, call->turn->port, call->peer);
+        if (host != server->lines[call->session].host && share_taken(server, host)) {
+            return -RP_ADDRESS_FULL;
+        }
         rp_session_move(server, call->session, call->peer, host);
     }
     return result;
