@@ -226,7 +226,8 @@ static int open_answered(struct rp_client *client, const struct rp_view *view) {
         session->due = DUE_HANDSHAKE;
         return CLIENT_TAKEN;
     }
-    if (status == RP_NO_SESSION_FREE && session->opened_before) { /* somebody's may fall idle */
+    int full = status == RP_NO_SESSION_FREE || status == RP_ADDRESS_FULL;
+    if (full && session->opened_before) { /* somebody's may fall idle */
         session->state = SESSION_HELLO;
         rp_client_timer_set(client, &session->handshake, client->now_ns + CLIENT_REASK_NS);
         return CLIENT_TAKEN;

@@ -133,6 +133,7 @@ static void situation_refused(void)
         {RP_OP_HELLO, RP_BAD_FEATURE, -RP_BAD_FEATURE},
         {RP_OP_HELLO, RP_BUSY, 1},
         {RP_OP_OPEN, RP_NO_SESSION_FREE, -RP_NO_SESSION_FREE},
+        {RP_OP_OPEN, RP_ADDRESS_FULL, -RP_ADDRESS_FULL},
         {RP_OP_OPEN, RP_BAD_FEATURE, -RP_BAD_FEATURE},
         {RP_OP_OPEN, RP_BAD_COOKIE, 1},
     };
@@ -151,6 +152,37 @@ static void situation_refused(void)
         world_close(world);
     }
     check_group("2 a refusal of an opening");
+}
+
+/* 2b. Given a session that the server gave up, and no place for a new one: of all, or of the host's
+ *     share. Expect the client to wait for a place and to go on. */
+static void situation_reopen_full(uint16_t status)
+{
+    struct world *world = world_open(&config, 2);
+    uint32_t told = 0;
+    world_connect(world);
+    rp_session_close(world->server,
+                     (uint32_t)(rp_client_session(world->client) % RP_SESSIONS_MAX));
+    int ticket = rp_client_ping(world->client, world_later(world, 5000));
+    while (rp_client_poll(world->client, ticket) == RP_PENDING) {
+        world_turn(world);
+        struct world_datagram *answer =
+            world_find(&world->ports[1], RP_OP_OPEN | RP_ANSWER, 0);
+        if (answer != NULL && told < 2) {
+            struct rp_answer head;
+            memcpy(&head, answer->data + RP_HEADER_BYTES, sizeof head);
+            told += head.status == RP_OK;
+            head.status = head.status == RP_OK ? status : head.status;
+            memcpy(answer->data + RP_HEADER_BYTES, &head, sizeof head);
+            world_reseal(answer);
+        }
+        world_advance(world, 10 * WORLD_MS);
+    }
+    CHECK(told == 2 && rp_client_poll(world->client, ticket) == RP_OK, "%s: %s",
+          rp_status_name(status), rp_status_name(rp_client_poll(world->client, ticket)));
+    CHECK(rp_client_state(world->client) == 1);
+    world_close(world);
+    check_group("2b a session anew waits for a place");
 }
 
 /* 3. Given answers to HELLO and OPEN that come twice, under new packet numbers. Expect one
@@ -508,6 +540,8 @@ int main(void)
     defaults();
     situation_fields();
     situation_refused();
+    situation_reopen_full(RP_NO_SESSION_FREE);
+    situation_reopen_full(RP_ADDRESS_FULL);
     situation_twice();
     situation_budget();
     situation_ended();
