@@ -240,6 +240,14 @@ static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     return 1;
 }
 
+/* More than 52 bits are no key, and no answer may have them: 0, which is none either, is asked. */
+static void copy_keys(uint8_t *body, const uint64_t *keys, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t key = keys[i] >> 52 ? 0 : keys[i];
+        memcpy(body + 8ull * i, &key, sizeof key);
+    }
+}
+
 static void send_request(struct rp_client *client, struct client_ticket *ticket,
                          uint32_t budget) {
     struct client_sample *sample = sample_of(client, ticket);
@@ -250,7 +258,7 @@ static void send_request(struct rp_client *client, struct client_ticket *ticket,
     request.budget = (uint16_t)budget;
     memcpy(body, &request, sizeof request);
     if (request.mode == RP_SAMPLE_KEYS) {
-        memcpy(body + size, sample->keys + sample->first_item, 8ull * request.count);
+        copy_keys(body + size, sample->keys + sample->first_item, request.count);
         size += 8 * request.count;
     }
     rp_client_out_seal(client, RP_OP_SAMPLE, ticket->table, ticket->id, size);

@@ -293,8 +293,8 @@ static void situation_weights(void)
     check_group("7 weights of many datagrams");
 }
 
-/* 8. Given keys of which every third names nothing. Expect those to be told, each at its place,
- *    and the others to have landed. */
+/* 8. Given keys of which every third names nothing, or is none: it has more than 52 bits. Expect
+ *    those to be told, each at its place, and the others to have landed. */
 static void situation_holes(void)
 {
     static uint8_t valid[BATCH];
@@ -307,7 +307,8 @@ static void situation_holes(void)
     told.keys = NULL;
     memset(valid, 0xEE, sizeof valid);
     for (uint32_t i = 0; i < BATCH; i++) {
-        asked[i] = i % 3 ? info.capacity + i % STORED : 1000 * info.capacity + i;
+        uint64_t nobodys = i % 2 ? 1000 * info.capacity + i : i % 4 ? 1ull << 52 : UINT64_MAX - i;
+        asked[i] = i % 3 ? info.capacity + i % STORED : nobodys;
     }
     int ticket = rp_client_sample(world->client, ROWS, &request, asked, &told,
                                   world_later(world, 5000));
