@@ -48,6 +48,7 @@ import numpy as np
 from .spec import ALWAYS_FINITE, Column, Spec, SpecError, array_of, fitted, require_finite
 
 MODES = ("next-step", "same-step", "disabled", "single")
+GYMNASIUM_MODES = {"NextStep": "next-step", "SameStep": "same-step", "Disabled": "disabled"}
 FINALS = ("final_obs", "final_observation")  # in infos of same-step environments, by release
 OPEN, TERMINATED, TRUNCATED = 0, 1, 2
 WRAPPERS_MAX = 64
@@ -107,7 +108,7 @@ def mode_of(env: Any) -> str:
     stated = getattr(getattr(env, "unwrapped", env), "autoreset_mode", None)
     stated = stated or (getattr(env, "metadata", None) or {}).get("autoreset_mode")
     name = str(getattr(stated, "value", stated))
-    modes = {"NextStep": "next-step", "SameStep": "same-step", "Disabled": "disabled"}
+    modes = GYMNASIUM_MODES
     if name not in modes:
         raise SpecError(
             f"metadata['autoreset_mode'] is {stated!r}; expected one of {', '.join(modes)}"

@@ -54,7 +54,7 @@ from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
 from .spec import require_finite
-from .writers import idle_of
+from .writers import idle_of, whole_numbers
 
 HOLD_S, KEPT_S = 0.001, 0.1
 SILENT_SHARE = 4  # of the server's patience with a silent session, after which it is spoken to
@@ -340,7 +340,7 @@ class Writer:
         Those that the last `add` returned are the caller's then, and not created any more.
         """
         self._own()
-        streams, steps = np.asarray(streams), np.asarray(steps)
+        streams, steps = whole_numbers("streams", streams), whole_numbers("steps", steps)
         count = len(steps)
         if streams.shape != (count,) or steps.shape != (count,):
             raise ConfigError(f"streams {streams.shape} and steps {steps.shape} must be [K] alike")

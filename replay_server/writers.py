@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import _native
 from ._native import Link, ffi, lib
-from .autoreset import MODES, is_vector, mode_of
+from .autoreset import GYMNASIUM_MODES, MODES, is_vector, mode_of
 from .errors import ClosedError, ConfigError, ReplayError
+from .values import whole
 
 if TYPE_CHECKING:
     from .writer import Writer
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, bool]:
     """(streams, mode, whether it is one Env, whether the environment said the mode itself) of what
     a writer was asked for; ConfigError says what contradicts."""
+    name = getattr(autoreset, "value", autoreset)
+    autoreset = GYMNASIUM_MODES.get(name, autoreset) if isinstance(name, str) else autoreset
     own = not (autoreset is None or isinstance(autoreset, str))
     if not own:
         streams = 1 if streams is None else streams
@@ -39,11 +44,18 @@ def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, 
         streams = count
     if mode not in MODES:
         raise ConfigError(f"autoreset {mode!r}; expected an environment or one of {MODES}")
-    if not 1 <= streams <= lib.RP_STREAMS_MAX:
-        raise ConfigError(f"streams is {streams}; expected 1 to {lib.RP_STREAMS_MAX}")
+    streams = whole("streams", streams, 1, lib.RP_STREAMS_MAX)
     if mode == "single" and streams != 1:
         raise ConfigError(f"autoreset='single' is for one environment, not for {streams} streams")
     return streams, mode, single or mode == "single", own
+
+
+def whole_numbers(what: str, values: Any) -> np.ndarray:
+    """`values` as an array of integers; ConfigError for fractions, which would be cut."""
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":
+        raise ConfigError(f"{what}: expected whole numbers, got {array.dtype}; convert them first")
+    return array
 
 
 def let_go_on(writers: Iterable[Writer]) -> None:

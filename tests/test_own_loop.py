@@ -295,6 +295,18 @@ def test_offsets_that_are_an_n_step_transition_are_taken(served):
     assert np.allclose(batch.transitions(GAMMA).rewards, wanted)
 
 
+def test_numbers_that_are_not_whole_are_refused(served):
+    """Given a step, or a count of streams, with a fraction, and Gymnasium's own name of a mode.
+    Expect a sentence for the first two, which were cut and a TypeError; the third is taken."""
+    _, client = served(NStep(1), shaped())
+    writer = client.writer("main", 1, autoreset=AutoresetMode.DISABLED)
+    with pytest.raises(ConfigError, match=r"steps: expected whole numbers, got float64"):
+        writer.create([0], [0.7])
+    writer.close()
+    with pytest.raises(ConfigError, match=r"streams is 2\.0; expected a whole number"):
+        client.writer("main", 2.0, autoreset="disabled")
+
+
 @pytest.mark.parametrize("mask", [[1], [0, 0, 1], np.array([1, 2]), [True], [0, 1, 1, 0]], ids=repr)
 def test_a_restart_takes_flags_and_no_indices(served, mask):
     """Given indices, or flags of too few streams. Expect one sentence with the remedy, and no
