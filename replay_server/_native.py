@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ._engine import ffi, lib
-from .errors import STATUS_NAMES, ClosedError, ForkedError, ReplayError, error_for
+from .errors import STATUS_NAMES, ClosedError, ConfigError, ForkedError, ReplayError, error_for
 
 BY_INSERTS, BY_SAMPLES = "inserts", "samples"
 NS = 1_000_000_000
@@ -141,13 +141,13 @@ def facts_of(raw: Any, count: int) -> tuple[Fact, ...]:
 
 
 def nanoseconds(seconds: float) -> int:
-    """A time-out as the core takes it; ValueError where it is not a finite number of at least 0."""
+    """A time-out as the core takes it; ConfigError where it is none from 0 on."""
     try:
         usable = 0.0 <= seconds < 1e9
     except TypeError:
         usable = False
     if not usable:
-        raise ValueError(f"timeout is {seconds!r}; expected seconds, finite and at least 0")
+        raise ConfigError(f"timeout is {seconds!r}; expected seconds, finite and at least 0")
     return int(seconds * NS)
 
 

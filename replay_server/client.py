@@ -26,7 +26,7 @@ from .batch import Batch, Keys, Landing, checked_beta, checked_count, keys_of
 from .batches import Batches
 from .block import shares_of
 from .draws import Draw
-from .errors import ConfigError, ServerRestarted, StaleEpoch, UnknownTable
+from .errors import ConfigError, ServerRestarted, SessionExpired, StaleEpoch, UnknownTable
 from .plain_rows import PlainRows, packed
 from .priorities import UpdateResult, Updates, checked_priorities, float64_of
 from .remote import RemoteTable, document_of
@@ -427,7 +427,12 @@ class Client:
         wanted = keys.keys if isinstance(keys, Batch) else keys_of(keys)
         given = float64_of(priorities, len(wanted))
         if wait:
-            return self._on(table, timeout, self._updates.update, wanted, given)
+            try:
+                return self._on(table, timeout, self._updates.update, wanted, given)
+            except SessionExpired:
+                raise
+            except ServerRestarted:  # the keys went with the server that gave them
+                return UpdateResult(stale=len(np.unique(wanted)))
         look_after(self._writers)
         self._updates.queue(self.known(table, self.timeout), wanted, given, timeout)
         return UpdateResult()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pytest
+from conformance import plain, plain_rows
 
-from replay_server import _native, errors
+from replay_server import Client, ConfigError, Server, _native, errors
 
 
 @pytest.mark.parametrize("name", [name for name in _native.STATUSES if name != "OK"])
@@ -56,3 +58,28 @@ def test_errors_are_what_they_look_like():
     assert issubclass(errors.Insecure, PermissionError)
     assert issubclass(errors.SpecMismatch, ValueError)
     assert issubclass(errors.TransportError, OSError)
+
+
+def test_a_timeout_that_is_none_is_refused_as_other_options_are():
+    """Given timeout=-1 for one call. Expect ConfigError."""
+    with (
+        Server([plain()], "loopback://") as server,
+        Client(server.address) as client,
+        pytest.raises(ConfigError, match="timeout is -1"),
+    ):
+        client.ping(timeout=-1)
+
+
+def test_priorities_for_keys_of_a_server_that_restarted_are_stale():
+    """Given a client that only draws and updates, and a server that comes back empty in between.
+    Expect its keys to count as stale."""
+    server = Server([plain()], "udp://127.0.0.1:0")
+    address = server.address
+    with Client(address) as client:
+        with Client(address) as writing:
+            writing.extend("main", plain_rows(8))
+        batch = client.sample("main", 8)
+        server.close()
+        with Server([plain()], address):
+            result = client.update_priorities("main", batch, np.ones(8), timeout=20.0)
+    assert (result.applied, result.stale) == (0, len(set(batch.keys.tolist())))
