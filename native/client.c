@@ -60,7 +60,8 @@ static uint32_t sent_places(uint32_t flights_max) {
 
 static void carve_requests(struct rp_client *client, struct carver *carver) {
     const struct rp_client_options *options = &client->options;
-    client->tickets = carve(carver, options->requests_max, sizeof *client->tickets);
+    client->tickets_max = options->requests_max + 1;
+    client->tickets = carve(carver, client->tickets_max, sizeof *client->tickets);
     client->slots = carve(carver, slots_max(options), sizeof *client->slots);
     client->slot_bytes = rp_client_slot_open(NULL, NULL, options->batch_max);
     client->slot_memory = carve(carver, slots_max(options), client->slot_bytes);
@@ -163,7 +164,7 @@ size_t rp_client_bytes(const struct rp_client_options *options, char error[256])
 
 static void link_pools(struct rp_client *client) {
     const struct rp_client_options *options = &client->options;
-    memset(client->tickets, 0, options->requests_max * sizeof *client->tickets);
+    memset(client->tickets, 0, client->tickets_max * sizeof *client->tickets);
     memset(client->writers, 0, options->tables_max * sizeof *client->writers);
     for (uint32_t i = 0; i < options->requests_max; i++) {
         client->tickets[i].next = (uint16_t)(i + 1 < options->requests_max ? i + 1 : CLIENT_NONE);

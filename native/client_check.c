@@ -65,7 +65,7 @@ static void check_slots(const struct rp_client *client) {
 }
 
 static void check_tickets(const struct rp_client *client) {
-    for (uint32_t i = 0; i < client->options.requests_max; i++) {
+    for (uint32_t i = 0; i < client->tickets_max; i++) {
         const struct client_ticket *ticket = &client->tickets[i];
         int under_way = ticket->used && ticket->status == RP_PENDING;
         if (!under_way) {

@@ -97,7 +97,7 @@ int rp_client_ticket_new(struct rp_client *client, uint8_t op, uint16_t table,
 
 struct client_ticket *rp_client_ticket_at(struct rp_client *client, int number) {
     uint32_t index = ((uint32_t)number & 0xFFFF) - 1;
-    if (number <= 0 || index >= client->options.requests_max) {
+    if (number <= 0 || index >= client->tickets_max) {
         return NULL;
     }
     struct client_ticket *ticket = &client->tickets[index];
@@ -218,7 +218,7 @@ void rp_client_ticket_reopened(struct rp_client *client, struct client_ticket *t
 
 struct client_ticket *rp_client_ticket_find(struct rp_client *client, uint8_t op, uint64_t id) {
     uint32_t index = id & 0xFFFF;
-    if (index >= client->options.requests_max) {
+    if (index >= client->tickets_max) {
         return NULL;
     }
     struct client_ticket *ticket = &client->tickets[index];
@@ -328,7 +328,7 @@ int rp_client_ping(struct rp_client *client, uint64_t deadline_ns) {
 
 /* Nothing else goes on; before a session there is nobody to tell. */
 int rp_client_close(struct rp_client *client, uint64_t deadline_ns) {
-    for (uint32_t i = 0; i < client->options.requests_max && !client->closing; i++) {
+    for (uint32_t i = 0; i < client->tickets_max && !client->closing; i++) {
         if (client->tickets[i].used) {
             rp_client_ticket_finish(client, &client->tickets[i], -RP_CLOSED);
         }
@@ -338,6 +338,10 @@ int rp_client_close(struct rp_client *client, uint64_t deadline_ns) {
         rp_client_writer_end(client, &client->writers[i], -RP_CLOSED);
     }
     rp_client_update_reset(client);
+    if (client->ticket_free == CLIENT_NONE && !client->closing) {
+        client->ticket_free = (uint16_t)client->options.requests_max;
+        client->tickets[client->ticket_free].next = CLIENT_NONE;
+    }
     int number = rp_client_ticket_new(client, RP_OP_CLOSE, 0, deadline_ns, 0);
     if (number > 0 && client->session.state != SESSION_OPEN) {
         rp_client_ticket_finish(client, rp_client_ticket_at(client, number), RP_OK);

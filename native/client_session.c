@@ -46,7 +46,7 @@ void rp_client_session_end(struct rp_client *client, int status) {
     rp_client_timer_stop(client, &session->handshake);
     rp_client_timer_stop(client, &session->connect);
     rp_client_timer_stop(client, &session->keepalive);
-    for (uint32_t i = 0; i < client->options.requests_max; i++) {
+    for (uint32_t i = 0; i < client->tickets_max; i++) {
         struct client_ticket *ticket = &client->tickets[i];
         if (ticket->used && ticket->status == RP_PENDING) {
             rp_client_ticket_finish(client, ticket, status);
@@ -384,7 +384,7 @@ void rp_client_session_lost(struct rp_client *client, uint64_t incarnation) {
     for (uint32_t i = 0; i < client->options.tables_max; i++) {
         rp_client_writer_end(client, &client->writers[i], status);
     }
-    for (uint32_t i = 0; i < client->options.requests_max; i++) {
+    for (uint32_t i = 0; i < client->tickets_max; i++) {
         struct client_ticket *ticket = &client->tickets[i];
         if (ticket->used && ticket->status == RP_PENDING) {
             rp_client_ticket_reopened(client, ticket, status);

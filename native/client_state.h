@@ -436,6 +436,7 @@ struct rp_client {
     uint32_t flights_used; /* those beyond were never started, nor written */
     uint16_t flight_free;
     struct client_ticket *tickets;
+    uint32_t tickets_max; /* requests_max, and the last one for a CLOSE where all are held */
     uint16_t ticket_free;
     uint16_t sample_first; /* tickets of samples under way, in the order of posting */
     struct client_cancel { /* samples given up while they may wait at the server, to be withdrawn */

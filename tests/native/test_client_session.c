@@ -347,6 +347,34 @@ static void situation_close(void)
     check_group("7 CLOSE ends all at once");
 }
 
+/* 7b. Given requests that ended and were not taken, as many as there may be, and CLOSE. Expect the
+ *     server told, and each request to keep what it ended with. */
+static void situation_close_full(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = world_open(&config, 7);
+    int held[2];
+    options.requests_max = 2;
+    world_client(world, &options);
+    world_connect(world);
+    for (int i = 0; i < 2; i++) {
+        held[i] = rp_client_ping(world->client, world_later(world, 5000));
+        while (rp_client_poll(world->client, held[i]) == RP_PENDING) {
+            world_step(world, WORLD_MS);
+        }
+    }
+    CHECK(rp_client_ping(world->client, world_later(world, 5000)) == -RP_FULL);
+    int ticket = rp_client_close(world->client, world_later(world, 5000));
+    CHECK(ticket > 0, "%s", rp_status_name(ticket));
+    CHECK(rp_client_close(world->client, world_later(world, 5000)) == -RP_CLOSED);
+    CHECK(world_wait(world, ticket) == 0 && rp_server_sessions(world->server) == 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK(rp_client_poll(world->client, held[i]) == 0);
+    }
+    world_close(world);
+    check_group("7b CLOSE needs no room that requests hold");
+}
+
 /* 8. Given a client that is told to use another port, with requests under way. Expect them to be
  *    sent again from there at once, long before their time is out. */
 static void situation_moved(void)
@@ -547,6 +575,7 @@ int main(void)
     situation_ended();
     situation_anew();
     situation_close();
+    situation_close_full();
     situation_moved();
     situation_full();
     situation_weights();
