@@ -47,6 +47,7 @@ $(BUILD)/tsan/%: tests/native/%.c $(NATIVE) $(HEADERS)
 
 # Packages change seldom and the core often, so each has its own stamp: a changed .c costs no pip.
 $(VENV)/.packages: setup.py pyproject.toml constraints.txt MANIFEST.in
+	$(Q)echo "setup: installing PyTorch and others into $(VENV), about 1.5 GB, once"
 	$(Q)$(PYTHON) -m venv $(VENV) || { echo "make setup needs: apt-get install python3-venv python3-dev gcc"; exit 1; }
 	$(Q)$(VENV)/bin/pip install -q --disable-pip-version-check "setuptools>=77" "cffi>=1.16"
 	$(Q)$(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[train,test]'

@@ -263,6 +263,8 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
     if args.transport not in TRANSPORTS:
         close = nearest(args.transport, TRANSPORTS)
         parser.error(f"no transport {args.transport!r}; the nearest is {close!r}")
+    if not args.minutes > 0:
+        parser.error(f"--minutes {args.minutes:g}: say how long to learn at most, above 0")
     if args.metrics and args.transport == "loopback":
         parser.error("--metrics is for a server of its own; say --transport udp, zmq or dpdk")
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}

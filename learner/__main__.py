@@ -299,7 +299,8 @@ def train(argv: list[str]) -> int:
                 program.close()
         except (ReplayError, WeightsError, SpecError, NotFinite, OSError) as error:
             program.progress.close()
-            print(f"learner: {error}", file=sys.stderr)
+            where = isinstance(error, OSError) and error.errno and not error.filename
+            print(f"learner: {error}{f' (below {args.run})' * bool(where)}", file=sys.stderr)
             return 2
     if program.solved is not None:
         print(f"solved: mean return {program.solved['eval_return_mean']:.1f} over 100 episodes")

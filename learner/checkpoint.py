@@ -165,6 +165,7 @@ def _write(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part_path, path)
-    except OSError:
+    except OSError as error:
+        error.filename = str(path)
         part_path.unlink(missing_ok=True)
         raise

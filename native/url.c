@@ -88,7 +88,7 @@ static const char *read_host_port(struct rp_url *url, const char *at)
         return NULL;
     }
     url->port = (uint16_t)port;
-    return at;
+    return *at == 0 || *at == '?' ? at : NULL;
 }
 
 /* ?mtu=N, or nothing; where the scheme has options ?NAME=VALUE&..., or commas. 1 where the rest
@@ -145,7 +145,9 @@ int rp_url_parse(struct rp_url *url, const char *text, char *error)
     if (scheme && scheme->has_port) {
         at = read_host_port(url, at);
         if (!at) {
-            return refuse(error, text, "HOST:PORT is expected behind ://, IPv6 in brackets");
+            return refuse(error, text,
+                          "HOST:PORT is expected behind ://, PORT a number up to 65535, IPv6 in "
+                          "brackets");
         }
         if (url->mtu_default < RP_MTU_HOST && within_host(url)) {
             url->mtu_default = RP_MTU_HOST;

@@ -68,7 +68,7 @@ def keys_of(values: Any, epoch: int | None = None) -> Keys:
     return keys
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Batch:
     """Items that were drawn, or asked for by key. B items; steps as the plan says.
 
@@ -113,6 +113,10 @@ class Batch:
     def __getstate__(self) -> dict[str, Any]:
         """All of it, and no landing: what a pickle or a copy takes along."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name} {list(part.shape)}" for name, part in self.data.items())
+        return f"Batch({len(self)} items of table {self.table!r}, plan {self.plan!r}: {parts})"
 
     def __getitem__(self, column: str) -> Any:
         return self.data[column]

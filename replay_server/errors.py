@@ -30,10 +30,15 @@ class LimiterBlocked(Timeout):
     def __init__(self, what: str, need: int, by: str) -> None:
         self.need, self.by = need, by
         verb = "created by writers" if by == "inserts" else "sampled by learners"
-        super().__init__(
-            f"{what}: held back by the table's limiter until {need} more item{'s' * (need != 1)} "
-            f"{'are' if need != 1 else 'is'} {verb}; wait longer, or see in `stats` who stopped"
-        )
+        if (need, by) == (1, "inserts"):
+            held = (
+                "nothing to draw until 1 more item is created by writers: the table is empty, or "
+            )
+            held += "held back by its limiter"
+        else:
+            held = f"held back by the table's limiter until {need} more item{'s' * (need != 1)} "
+            held += f"{'are' if need != 1 else 'is'} {verb}"
+        super().__init__(f"{what}: {held}; wait longer, or see in `stats` who stopped")
 
     def __reduce__(self) -> tuple:
         return _rebuilt, (type(self), self.args, self.__dict__)

@@ -169,8 +169,8 @@ def view(look: Look, before: Look | None) -> list[str]:
     """The lines of the live view."""
     between = Between(look, before)
     lines = [
-        f"{look.server}   {look.sessions_open} sessions   weights {look.weights_version}   "
-        + time.strftime("%H:%M:%S"),
+        f"{look.server}   {look.sessions_open} session{'s' * (look.sessions_open != 1)}   "
+        f"weights {look.weights_version}   " + time.strftime("%H:%M:%S"),
         "",
         *rates(between),
         *drops(between),

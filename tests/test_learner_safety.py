@@ -180,6 +180,7 @@ def test_a_full_disk_is_a_sentence(served, tmp_path):
     said = ended.stdout + ended.stderr
     assert ended.returncode == 2 and "File too large" in said and "Traceback" not in said, said
     folder = tmp_path / "checkpoints"
+    assert str(tmp_path) in said.splitlines()[-1], said
     assert not folder.exists() or not list(folder.iterdir())
 
 

@@ -18,6 +18,7 @@ from replay_server import (
     Client,
     Column,
     ConfigError,
+    LimiterBlocked,
     NStep,
     Offsets,
     Row,
@@ -76,6 +77,25 @@ def check_transitions(transitions, n):
         assert np.array_equal(transitions.next_observations[i], following), place
         seen.add((who, episode, step))
     return seen
+
+
+def test_what_a_newcomer_prints_and_draws_too_early_is_short(served):
+    """Given an empty table, then a batch printed, a port with a letter. Expect a line for each."""
+    _, client = served(Row())
+    with pytest.raises(
+        LimiterBlocked, match=r"nothing to draw until 1 more item is created .*empty"
+    ):
+        client.sample("main", 4, timeout=0.0)
+    rows = {
+        column.name: np.zeros((3, *column.shape), column.dtype)
+        for column in client.table("main").spec
+    }
+    client.extend("main", rows)
+    told = repr(client.sample("main", 4))
+    assert told.startswith("Batch(4 items of table 'main', plan ") and len(told) < 200
+    assert "observation [4, 1, 3]" in told
+    with pytest.raises(ConfigError, match="PORT a number up to 65535"):
+        Client("udp://127.0.0.1:7455x")
 
 
 def test_extend_into_a_table_of_episodes_names_the_road_that_works(served):

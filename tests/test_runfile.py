@@ -150,6 +150,7 @@ def test_nothing_is_started_after_a_mistake(tmp_path):
         (("learner", "train", "--bach", "3"), "no option --bach; the nearest is --batch"),
         (("deploy", "demo", "--env", "CartPole-v"), "the nearest is 'CartPole-v"),
         (("deploy", "demo", "--transport", "tcp"), "no transport 'tcp'; the nearest is 'udp'"),
+        (("deploy", "demo", "--minutes", "-1"), "--minutes -1: say how long to learn at most"),
     ]
     for command, said in cases:
         run = tmp_path / "run"
