@@ -182,6 +182,7 @@ class Client:
         another. `timeout` is for what is asked: looking up takes nothing of it, and may last as
         long again, LOOK_UP_S at least."""
         begin = time.monotonic()
+        _native.nanoseconds(timeout)  # refuses what is no time, before a table is asked for
         patience = max(timeout, LOOK_UP_S)
         try:
             table = self._tables.get(name)
