@@ -88,7 +88,7 @@ static const char *read_host_port(struct rp_url *url, const char *at)
         return NULL;
     }
     url->port = (uint16_t)port;
-    return *at == 0 || *at == '?' ? at : NULL;
+    return strchr("?&,", *at) ? at : NULL; /* its end, or what may be meant as options */
 }
 
 /* ?mtu=N, or nothing; where the scheme has options ?NAME=VALUE&..., or commas. 1 where the rest

@@ -394,7 +394,7 @@ static void check_refusals(void)
         {"udp://127.0.0.1:", 1, RP_BAD_ARGUMENT, "HOST:PORT"},
         {"udp://127.0.0.1:65536", 1, RP_BAD_ARGUMENT, "HOST:PORT"},
         {"udp://[::1:7000", 1, RP_BAD_ARGUMENT, "HOST:PORT"},
-        {"udp://127.0.0.1:7000x", 1, RP_BAD_ARGUMENT, "?mtu=N"},
+        {"udp://127.0.0.1:7000x", 1, RP_BAD_ARGUMENT, "PORT a number"},
         {"udp://127.0.0.1:0?mtu=511", 1, RP_BAD_ARGUMENT, "?mtu=N"},
         {"udp://127.0.0.1:0?mtu=1401", 1, RP_BAD_ARGUMENT, "?mtu=N"},
         {"udp://127.0.0.1:0?mtu=65512", 1, RP_BAD_ARGUMENT, "?mtu=N"},
