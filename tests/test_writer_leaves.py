@@ -46,7 +46,7 @@ def add(writer, count):
             reward=0.0,
             terminated=False,
             truncated=False,
-            next_observation=seen,
+            next_observation=seen + 1,
         )
     return ready
 
