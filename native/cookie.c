@@ -14,11 +14,7 @@ static uint32_t nonces_room(uint32_t sessions_max) {
 }
 
 static uint32_t place_count(uint32_t sessions_max) {
-    uint32_t count = 1;
-    while (count <= 2 * nonces_room(sessions_max)) {
-        count *= 2;
-    }
-    return count;
+    return rp_hash_places(nonces_room(sessions_max));
 }
 
 uint64_t rp_cookies_bytes(uint32_t sessions_max) {

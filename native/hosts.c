@@ -6,21 +6,13 @@
 #include "server_state.h"
 #include "siphash.h"
 
-static uint32_t place_count(uint32_t sessions_max) {
-    uint32_t count = 1;
-    while (count <= 2 * sessions_max) {
-        count *= 2;
-    }
-    return count;
-}
-
 uint64_t rp_hosts_bytes(uint32_t sessions_max) {
-    return place_count(sessions_max) * sizeof(struct rp_host);
+    return rp_hash_places(sessions_max) * sizeof(struct rp_host);
 }
 
 void rp_hosts_open(struct rp_server *server, void *memory) {
     server->hosts =
-        (struct rp_hosts){.place = memory, .mask = place_count(server->limits.sessions_max) - 1};
+        (struct rp_hosts){.place = memory, .mask = rp_hash_places(server->limits.sessions_max) - 1};
 }
 
 static uint32_t home(const struct rp_server *server, uint64_t number) {

@@ -2,12 +2,12 @@
  * so to every call. Over loopback, where the callers' own turns are the server's; over kernel UDP
  * where the server has to be away. Situations read "Given ... Expect ...".
  */
-#include <dirent.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
 
 #include "drive.h"
+#include "process.h"
 #include "link_drive.h"
 #include "random.h"
 #include "transport_loopback.h"
@@ -513,18 +513,6 @@ static void check_late_answers(void)
 
 /* ---- opening ---- */
 
-static uint32_t files_open(void)
-{
-    uint32_t count = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    CHECK(directory != NULL);
-    while (readdir(directory)) {
-        count++;
-    }
-    closedir(directory);
-    return count;
-}
-
 static uint64_t address_space(void)
 {
     unsigned long long pages = 0;
@@ -541,7 +529,7 @@ static void check_opening(void)
     struct rp_link_options plain = {0}, many = {.requests_max = UINT32_MAX};
     struct rp_link *none = (struct rp_link *)1;
     open_service("udp://127.0.0.1:0");
-    uint32_t files = files_open();
+    int files = open_descriptors();
     for (int i = 0; i < 3; i++) {
         error[0] = 0;
         CHECK(rp_link_open(&none, rp_service_address(service), &many, error) == -RP_BAD_ARGUMENT);
@@ -549,13 +537,13 @@ static void check_opening(void)
         CHECK(rp_link_open(&none, "loopback://nobody", &plain, error) == -RP_SYSTEM);
         CHECK(none == NULL && strstr(error, "nobody serves"), "%s", error);
     }
-    CHECK(files_open() == files, "%u files, then %u", files, files_open());
+    CHECK(open_descriptors() == files, "%d files, then %d", files, open_descriptors());
     for (int i = 0; i < 3; i++) {
         CHECK(rp_link_open(&none, rp_service_address(service), &plain, error) == 0, "%s", error);
         CHECK(rp_link_state(none) == 0, "it is opening");
         rp_link_close(none, 0);
     }
-    CHECK(files_open() == files, "%u files, then %u", files, files_open());
+    CHECK(open_descriptors() == files, "%d files, then %d", files, open_descriptors());
     uint64_t before = 0, bytes = 0;
     for (int i = 0; i < 12; i++) {
         CHECK(rp_link_open(&none, rp_service_address(service), &plain, error) == 0, "%s", error);

@@ -1,12 +1,11 @@
 /* Goal: a hub in one process gives back what it takes, keeps to its bounds, and tells who is lost.
  * Situations read "Given ... Expect ...". */
-#include <dirent.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
-#include "check.h"
+#include "process.h"
 #include "status.h"
 #include "transport.h"
 #include "transport_loopback.h"
@@ -29,18 +28,6 @@ static void open_pair(struct rp_port **first, struct rp_port **second, uint32_t 
     struct rp_peer peer;
     CHECK(rp_port_open(first, "loopback://pair", &serve, &peer, NULL, error) == 0, "%s", error);
     CHECK(rp_port_open(second, "loopback://pair", &visit, &peer, NULL, error) == 0, "%s", error);
-}
-
-static uint32_t files_open(void)
-{
-    uint32_t count = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    CHECK(directory != NULL);
-    while (readdir(directory)) {
-        count++;
-    }
-    closedir(directory);
-    return count;
 }
 
 /* One datagram of 64 bytes that begin with `number`. */
@@ -77,11 +64,11 @@ static void situation_given_back(void)
     struct rp_peer peer;
     struct rp_port *first, *second;
     size_t memory = 0;
-    uint32_t files = 0;
+    int files = 0;
     for (uint32_t round = 0; round < 110; round++) {
         if (round == 10) { /* behind what the first rounds keep for good */
             memory = mallinfo2().uordblks + mallinfo2().hblkhd;
-            files = files_open();
+            files = open_descriptors();
         }
         first = open_port("loopback://again", 1, &peer);
         second = open_port("loopback://again", 0, &peer);
@@ -100,7 +87,7 @@ static void situation_given_back(void)
     }
     size_t now = mallinfo2().uordblks + mallinfo2().hblkhd;
     CHECK(now <= memory, "%zu bytes were kept", now - memory);
-    CHECK(files_open() == files, "%u files, then %u", files, files_open());
+    CHECK(open_descriptors() == files, "%d files, then %d", files, open_descriptors());
     check_group("1 what is closed is given back");
 }
 

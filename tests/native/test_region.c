@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "drive.h"
+#include "process.h"
 
 enum { ROW = 64, CAPACITY = 4096, RACES = 40, RACERS = 4 };
 
@@ -65,19 +66,6 @@ static int open_with(struct rp_service **service, const struct rp_server_config 
     return rp_service_open(service, config, url, &serve, error);
 }
 
-static int mapped(void) /* places of this process's memory where files of the region lie */
-{
-    char line[512];
-    int count = 0;
-    FILE *file = fopen("/proc/self/maps", "r");
-    CHECK(file != NULL);
-    while (fgets(line, sizeof line, file)) {
-        count += strstr(line, place) != NULL;
-    }
-    fclose(file);
-    return count;
-}
-
 /* Given a region and one server after another. Expect it taken over, and locked in between. */
 static void check_taken_over(void)
 {
@@ -104,7 +92,7 @@ static void check_taken_over(void)
         CHECK(open_with(&second, &made.config, "loopback://b") == -RP_SYSTEM);
         CHECK(strstr(error, "another server uses"), "%s", error);
         rp_service_close(service);
-        CHECK(mapped() == 0, "%d pieces of a closed region", mapped());
+        CHECK(mappings_of(place) == 0, "%d pieces of a closed region", mappings_of(place));
     }
     sh("test \"$(ls)\" = region && test \"$(ls region | tr '\\n' ' ')\" = "
        "'state table0.keys table0.steps weights '");

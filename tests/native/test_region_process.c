@@ -1,7 +1,6 @@
 /* Goal: a region and the process that serves it: no descriptor stays open behind it, a child has no
  * part of it, and what the process may not map is a sentence.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "drive.h"
+#include "process.h"
 
 enum { ROW = 64, CAPACITY = 4096 };
 
@@ -29,26 +29,14 @@ static struct rp_service *open_region(int attached)
     return service;
 }
 
-static int descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-    CHECK(folder != NULL);
-    while (readdir(folder)) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
-
 /* Given a region that is made in an empty folder, and taken over. Expect nothing to stay open. */
 static void check_descriptors(void)
 {
     CHECK(mkdir(region, 0700) == 0);
     for (int time = 0; time < 2; time++) {
-        int before = descriptors();
+        int before = open_descriptors();
         rp_service_close(open_region(time));
-        CHECK(descriptors() == before, "%d descriptors stay", descriptors() - before);
+        CHECK(open_descriptors() == before, "%d descriptors stay", open_descriptors() - before);
     }
     check_group("descriptors are given back");
 }
@@ -66,20 +54,6 @@ static void check_number_zero(void)
     check_group("a descriptor whose number is 0");
 }
 
-/* How many of this process's mappings are of the region's files. */
-static int mappings(void)
-{
-    char line[512];
-    int count = 0;
-    FILE *maps = fopen("/proc/self/maps", "r");
-    CHECK(maps != NULL);
-    while (fgets(line, sizeof line, maps)) {
-        count += strstr(line, region) != NULL;
-    }
-    fclose(maps);
-    return count;
-}
-
 static void in_child(void (*check)(void))
 {
     int status = 0;
@@ -94,14 +68,14 @@ static void in_child(void (*check)(void))
 
 static void nothing_mapped(void)
 {
-    CHECK(mappings() == 0, "%d mappings", mappings());
+    CHECK(mappings_of(region) == 0, "%d mappings", mappings_of(region));
 }
 
 /* Given a process that forks while it serves. Expect its child to have no page of the region. */
 static void check_forked(void)
 {
     struct rp_service *service = open_region(1);
-    CHECK(mappings() >= 4);
+    CHECK(mappings_of(region) >= 4);
     in_child(nothing_mapped);
     rp_service_close(service);
     check_group("a child inherits no region");

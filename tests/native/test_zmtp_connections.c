@@ -3,7 +3,6 @@
  * side is plain sockets.
  */
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -13,7 +12,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "process.h"
 #include "status.h"
 #include "transport.h"
 #include "transport_zmtp_parts.h"
@@ -510,18 +509,6 @@ static void check_many_at_once(void)
     check_group("what came in one piece is taken in many");
 }
 
-static int descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-    CHECK(folder != NULL);
-    while (readdir(folder)) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
-
 /* Nobody spins on a listener whose newcomer cannot be taken; he comes in when there is room. */
 static void check_no_descriptor(void)
 {
@@ -565,14 +552,14 @@ static void check_nothing_stays_open(void)
     struct rp_port *other;
     struct rp_peer server;
     open_port();
-    int before = descriptors();
+    int before = open_descriptors();
     snprintf(url, sizeof url, "zmq+tcp://127.0.0.1:%u", ntohs(where.sin_port));
     CHECK(rp_port_open(&other, url, &options, &server, bound, error) == -RP_SYSTEM);
     CHECK(strstr(error, "the port is taken by another program") != NULL, "%s", error);
     CHECK(strncmp(error, url, strlen(url)) == 0, "%s", error);
-    CHECK(descriptors() == before, "%d descriptors stay", descriptors() - before);
+    CHECK(open_descriptors() == before, "%d descriptors stay", open_descriptors() - before);
     rp_port_close(port);
-    CHECK(descriptors() < before);
+    CHECK(open_descriptors() < before);
     check_group("a port that cannot be opened leaves nothing open");
 }
 
