@@ -90,6 +90,7 @@ static void check_order(void)
             CHECK(pthread_join(threads[i], NULL) == 0 && visitors[i].status == 0);
             CHECK(order[i] == i, "place %d went to thread %d", i, order[i]);
         }
+        CHECK(atomic_load(&gate.sleepers) == 0, "who has woken is not counted any more");
         rp_gate_free(&gate);
     }
     check_group("who came first goes first, and a driver that yields goes last");

@@ -487,10 +487,11 @@ static int ping(uint64_t timeout_ns)
 }
 
 /* Given a server that stands still, so that all that moves comes later than a wait spins. Expect
- * waits that sleep at once, a look for each sleep; and given an answer in time, that they spin. */
+ * waits that sleep at once, a look for each sleep; and given answers in time, that they spin. */
 static void check_late_answers(void)
 {
     open_both("udp://127.0.0.1:0");
+    CHECK(ours->spin.for_ns == 20000, "as replay.h says: %" PRIu64, ours->spin.for_ns);
     CHECK(rp_service_stop(service) == 0);
     CHECK(ping(100000000) == -RP_TIMEOUT);
     CHECK(ours->spin.late >= RP_SPIN_LATE, "%u late", ours->spin.late);
@@ -507,6 +508,8 @@ static void check_late_answers(void)
     CHECK(rp_service_start(service) == 0);
     CHECK(ping(DRIVE_TIMEOUT_NS) == 0);
     CHECK(ours->spin.late == 0, "%u late", ours->spin.late);
+    sleeps = 0;
+    CHECK(ping(DRIVE_TIMEOUT_NS) == 0 && sleeps == 0, "%u sleeps", sleeps);
     close_both();
     check_group("answers that come late are slept for at once");
 }

@@ -14,6 +14,7 @@
 #include "drive.h"
 #include "link_drive.h"
 #include "pump.h"
+#include "service_memory.h"
 #include "transport_loopback.h"
 #include "url.h"
 
@@ -100,7 +101,7 @@ static void work(struct worked *worked, const char *turns, uint64_t spin_ns, int
 
 /* Given turns that move something and turns that do not. Expect it to turn again at once behind the
  * first, to look again for its spin behind the second, then to sleep and to turn anew; never to
- * sleep where it is to poll. */
+ * sleep where it is to poll; to sleep at once where what moves has come later than a spin. */
 static void check_pump(void)
 {
     static struct worked worked;
@@ -113,6 +114,8 @@ static void check_pump(void)
     work(&worked, "nT", 50000000, 0, 0, 5); /* n: idle since; T: not any more, though time passed */
     const char *moved = strchr(worked.said, 't');
     CHECK(moved && moved[1] == 'n' && moved[2] == 'n', "%s", worked.said);
+    work(&worked, "nTnTnTnTn", 50000000, 0, 0, 10); /* four that came late: it spins no more */
+    CHECK(strncmp(worked.said, "ntntntntns", 10) == 0, "%s", worked.said);
     CHECK(rp_pump_start(&worked.pump, &(struct rp_pump_job){.core = -1}) == -RP_BAD_ARGUMENT);
     CHECK(rp_pump_start(&worked.pump, &(struct rp_pump_job){.core = CPU_SETSIZE + 1})
           == -RP_BAD_ARGUMENT);
@@ -404,15 +407,17 @@ static void check_forked(void)
     struct rp_service *service = open_service("udp://127.0.0.1:0", &serve), *after;
     struct drive_table made;
     char address[RP_URL_TEXT_BYTES], byte;
-    int gate[2], status = 0;
+    int gate[2], forked[2], status = 0;
     snprintf(address, sizeof address, "%s", rp_service_address(service));
-    CHECK(pipe(gate) == 0);
+    CHECK(pipe(gate) == 0 && pipe(forked) == 0);
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
         close(gate[1]);
-        _exit(read(gate[0], &byte, 1) != 0 || rp_service_turn(service) != -RP_FORKED);
+        _exit(write(forked[1], "", 1) != 1 || read(gate[0], &byte, 1) != 0
+              || rp_service_turn(service) != -RP_FORKED);
     }
+    CHECK(read(forked[0], &byte, 1) == 1); /* it has let go: fork's handlers ran */
     rp_service_end(service);
     pid_t late = fork();
     if (late == 0) {
@@ -426,6 +431,8 @@ static void check_forked(void)
     close(gate[1]);
     CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
     close(gate[0]);
+    close(forked[0]);
+    close(forked[1]);
     check_group("a forked child holds no socket");
 }
 
@@ -446,7 +453,8 @@ static void check_sentences(void)
     check_group("every status and counter has its words");
 }
 
-/* Given regions whose state is mostly sample records, and mostly items. Expect it said which. */
+/* Given regions whose state is mostly sample records, and mostly items, and one that is larger than
+ * any machine, two of its parts alike. Expect it said which, and the first of those alike. */
 static void check_segment_words(void)
 {
     static struct drive_table made;
@@ -461,6 +469,13 @@ static void check_segment_words(void)
     made.table.capacity = 1 << 20;
     CHECK(rp_server_segments(&made.config, &segments, error) == 0, "%s", error);
     CHECK(strcmp(segments.segment[0].what, "items and their priorities") == 0);
+    static struct rp_memory memory;
+    segments = (struct rp_segments){.count = 3, .bytes = 1ull << 50, .segment = {
+        {.bytes = 4096, .what = "state"}, {.bytes = 1ull << 49, .what = "steps of a"},
+        {.bytes = 1ull << 49, .what = "steps of b"}}};
+    rp_memory_none(&memory);
+    CHECK(rp_memory_map(&memory, &segments, error) == -RP_NO_MEMORY);
+    CHECK(strstr(error, "steps of a"), "%s", error);
     check_group("what most of the state is, in words");
 }
 
