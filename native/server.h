@@ -48,6 +48,10 @@ struct rp_segments {
     uint64_t bytes; /* of the whole range, what lies behind the segments included */
 };
 
+/* The file name of each segment that a region may have: 0 `state`, then `keys` and `steps` of each
+ * table, and the last one `weights`. */
+void rp_segment_name(uint32_t number, char name[RP_SEGMENT_NAME_BYTES]);
+
 /* Region bytes for this config; 0 with a sentence in error where it is impossible. */
 size_t rp_server_bytes(const struct rp_server_config *config, char error[256]);
 /* The same, by segment: 0 or -status. */

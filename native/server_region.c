@@ -208,24 +208,34 @@ uint64_t rp_region_sum(const struct rp_region *region) {
 
 /* ---- the segments ---- */
 
-static struct rp_segment *add_segment(struct rp_segments *segments, const char *name,
+enum { STATE, FIRST_KEYS, FIRST_STEPS, WEIGHTS = RP_SEGMENTS_MAX - 1 };
+
+void rp_segment_name(uint32_t number, char name[RP_SEGMENT_NAME_BYTES]) {
+    if (number == STATE || number == WEIGHTS) {
+        snprintf(name, RP_SEGMENT_NAME_BYTES, "%s", number == STATE ? "state" : "weights");
+        return;
+    }
+    uint32_t of_table = number - FIRST_KEYS;
+    snprintf(name, RP_SEGMENT_NAME_BYTES, "table%u.%s", of_table / 2,
+             of_table % 2 == 0 ? "keys" : "steps");
+}
+
+static struct rp_segment *add_segment(struct rp_segments *segments, uint32_t number,
                                       uint64_t offset, uint64_t end) {
     struct rp_segment *segment = &segments->segment[segments->count++];
     *segment = (struct rp_segment){.offset = offset, .bytes = end - offset};
-    snprintf(segment->name, sizeof segment->name, "%s", name);
-    snprintf(segment->what, sizeof segment->what, "%s", name);
+    rp_segment_name(number, segment->name);
+    memcpy(segment->what, segment->name, sizeof segment->name);
     return segment;
 }
 
 static void add_ring(struct rp_segments *segments, const struct rp_region *region, uint32_t table,
                      const char *table_name) {
-    char name[RP_SEGMENT_NAME_BYTES];
     uint64_t end = table + 1 < region->limits.table_count ? region->keys[table + 1]
                                                           : region->blobs;
-    snprintf(name, sizeof name, "table%u.keys", table);
-    add_segment(segments, name, region->keys[table], region->steps[table]);
-    snprintf(name, sizeof name, "table%u.steps", table);
-    struct rp_segment *steps = add_segment(segments, name, region->steps[table], end);
+    add_segment(segments, FIRST_KEYS + 2 * table, region->keys[table], region->steps[table]);
+    struct rp_segment *steps =
+        add_segment(segments, FIRST_STEPS + 2 * table, region->steps[table], end);
     snprintf(steps->what, sizeof steps->what, "the steps of table %s", table_name);
 }
 
@@ -238,7 +248,7 @@ int rp_server_segments(const struct rp_server_config *config, struct rp_segments
     }
     uint64_t records = record_count(&region.limits) * record_bytes(&region.limits);
     *segments = (struct rp_segments){.bytes = region.bytes};
-    struct rp_segment *state = add_segment(segments, "state", 0, region.state_bytes);
+    struct rp_segment *state = add_segment(segments, STATE, 0, region.state_bytes);
     snprintf(state->what, sizeof state->what, "%s",
              records > region.state_bytes / 2
                  ? "sample records: sessions x (records + 1) x batch_max x 24 bytes"
@@ -248,7 +258,7 @@ int rp_server_segments(const struct rp_server_config *config, struct rp_segments
     }
     if (region.volatile_part > region.blobs) {
         struct rp_segment *weights =
-            add_segment(segments, "weights", region.blobs, region.volatile_part);
+            add_segment(segments, WEIGHTS, region.blobs, region.volatile_part);
         snprintf(weights->what, sizeof weights->what, "weights: %d x weights_max",
                  RP_WEIGHTS_SLOTS);
         weights->at_need = 1;

@@ -80,25 +80,12 @@ static int lock_folder(struct rp_memory *memory, const char *name, const char *t
     return same ? 0 : AGAIN;
 }
 
-/* The names of all files a region may have: `state` comes first as it is made, and is last here. */
-static void name_file(uint32_t number, char name[RP_SEGMENT_NAME_BYTES])
-{
-    if (number + 1 == RP_SEGMENTS_MAX) {
-        strcpy(name, "state");
-    } else if (number == 0) {
-        strcpy(name, "weights");
-    } else {
-        snprintf(name, RP_SEGMENT_NAME_BYTES, "table%u.%s", (number - 1) / 2,
-                 number % 2 ? "keys" : "steps");
-    }
-}
-
 static int is_file_of_region(const char *entry)
 {
     char name[RP_SEGMENT_NAME_BYTES];
     int found = strcmp(entry, ".") == 0 || strcmp(entry, "..") == 0;
     for (uint32_t i = 0; i < RP_SEGMENTS_MAX && !found; i++) {
-        name_file(i, name);
+        rp_segment_name(i, name);
         found = strcmp(entry, name) == 0;
     }
     return found;
@@ -108,8 +95,8 @@ static int is_file_of_region(const char *entry)
 static void empty_folder(const struct rp_memory *memory)
 {
     char name[RP_SEGMENT_NAME_BYTES];
-    for (uint32_t i = 0; i < RP_SEGMENTS_MAX; i++) {
-        name_file(i, name);
+    for (uint32_t i = RP_SEGMENTS_MAX; i-- > 0;) {
+        rp_segment_name(i, name);
         (void)unlinkat(memory->file, name, 0);
     }
 }
