@@ -137,7 +137,6 @@ void rp_client_writer_end(struct rp_client *client, struct client_writer *writer
         rp_client_message_free(client, writer->first);
     }
     writer->live = 0;
-    writer->flush = 0;
     writer->blocked = 0;
     writer->repairing = 0;
     writer->probe = CLIENT_NONE;

@@ -15,9 +15,9 @@ enum needs { ANYONE, SESSION, NEW_ADDRESS };
 
 static const struct operation {
     int (*serve)(struct rp_call *call);
-    uint16_t bytes;   /* of its struct */
+    uint16_t bytes;   /* of its struct, where nothing may follow it */
     uint8_t needs;    /* NEW_ADDRESS: a session, but from any address */
-    uint8_t trailer;  /* 1: more follows the struct, the handler checks the size */
+    uint8_t trailer;  /* 1: more may follow the struct, the handler checks the size */
     uint8_t table;    /* 1: the message header may name a table */
 } operations[RP_OP_COUNT] = {
     [RP_OP_HELLO] = {rp_serve_hello, sizeof(struct rp_hello), ANYONE, 0, 0},
@@ -27,16 +27,22 @@ static const struct operation {
     [RP_OP_PING] = {rp_serve_ping, 0, SESSION, 0, 0},
     [RP_OP_TABLE] = {rp_serve_info, sizeof(struct rp_table_request), SESSION, 0, 1},
     [RP_OP_WRITER] = {rp_serve_writer, sizeof(struct rp_writer_request), SESSION, 0, 1},
-    [RP_OP_PUSH] = {rp_serve_push, sizeof(struct rp_push), SESSION, 1, 1},
-    [RP_OP_SAMPLE] = {rp_serve_sample, sizeof(struct rp_sample), SESSION, 1, 1},
+    [RP_OP_PUSH] = {rp_serve_push, 0, SESSION, 1, 1},
+    [RP_OP_SAMPLE] = {rp_serve_sample, 0, SESSION, 1, 1},
     [RP_OP_PULL] = {rp_serve_pull, sizeof(struct rp_pull), SESSION, 0, 1},
-    [RP_OP_UPDATE] = {rp_serve_update, sizeof(struct rp_update), SESSION, 1, 1},
-    [RP_OP_PUBLISH] = {rp_serve_publish, sizeof(struct rp_publish), SESSION, 1, 0},
+    [RP_OP_UPDATE] = {rp_serve_update, 0, SESSION, 1, 1},
+    [RP_OP_PUBLISH] = {rp_serve_publish, 0, SESSION, 1, 0},
     [RP_OP_BLOB] = {rp_serve_blob, sizeof(struct rp_blob_request), SESSION, 0, 1},
     [RP_OP_STATS] = {rp_serve_stats, sizeof(struct rp_stats_request), SESSION, 0, 0},
     [RP_OP_RESET] = {rp_serve_reset, sizeof(struct rp_reset), SESSION, 0, 1},
     [RP_OP_CANCEL] = {rp_serve_cancel, sizeof(struct rp_cancel), SESSION, 0, 1},
 };
+
+/* What is smaller is dropped: no handler has to ask whether its struct is there. */
+_Static_assert(sizeof(struct rp_push) <= RP_REQUEST_BODY_MIN, "a PUSH has its struct");
+_Static_assert(sizeof(struct rp_sample) <= RP_REQUEST_BODY_MIN, "a SAMPLE has its struct");
+_Static_assert(sizeof(struct rp_update) <= RP_REQUEST_BODY_MIN, "an UPDATE has its struct");
+_Static_assert(sizeof(struct rp_publish) <= RP_REQUEST_BODY_MIN, "a PUBLISH has its struct");
 
 /* ---- counting refusals ---- */
 
@@ -259,12 +265,7 @@ static int check_body(const struct rp_view *view, const struct operation *operat
     if (!operation->table && view->message->table != 0) {
         return -RP_BAD_RESERVED;
     }
-    if (!operation->trailer) {
-        return rp_serve_exact(view, operation->bytes);
-    }
-    return view->message->size < operation->bytes || view->message->size < RP_REQUEST_BODY_MIN
-               ? -RP_BAD_SIZE
-               : 0;
+    return operation->trailer ? 0 : rp_serve_exact(view, operation->bytes);
 }
 
 /* ---- one datagram ---- */

@@ -174,11 +174,11 @@ void rp_session_expire(struct rp_server *server) {
     }
 }
 
-uint32_t rp_session_give_up_silent(struct rp_server *server) {
+void rp_session_give_up_silent(struct rp_server *server) {
     uint64_t heard_ns = server->now_ns;
     uint32_t count = 0;
     if (!rp_server_may_give_up(server) || server->now_ns < server->silent_ns) {
-        return 0;
+        return;
     }
     for (uint32_t i = 0; i < server->limits.sessions_max && count < RP_EXPIRED_MAX; i++) {
         if (idle_too_long(server, i)) {
@@ -191,7 +191,6 @@ uint32_t rp_session_give_up_silent(struct rp_server *server) {
     if (count < RP_EXPIRED_MAX) { /* all were looked at */
         server->silent_ns = heard_ns + server->limits.idle_ms * 1000000ull + 1;
     }
-    return count;
 }
 
 int rp_session_give_up_writer(struct rp_server *server, const struct rp_table *table) {

@@ -116,7 +116,7 @@ void rp_session_expire(struct rp_server *server);
 /* Looks at all of them and closes as many, for who finds no place; returns how many. Does nothing
  * before the time at which, by the last look, one can have been silent for too long, or while
  * rp_server_may_give_up says no: a crowd of newcomers costs no look each. */
-uint32_t rp_session_give_up_silent(struct rp_server *server);
+void rp_session_give_up_silent(struct rp_server *server);
 /* Closes one that has been silent for too long and holds a writer's place in the table, for who
  * finds none free there: 1, or 0 where there is none such, or rp_server_may_give_up says no. */
 int rp_session_give_up_writer(struct rp_server *server, const struct rp_table *table);

@@ -535,6 +535,25 @@ static void situation_arguments(void)
     check_group("11 arguments that cannot be");
 }
 
+/* 12. Given a message whose answer tells two steps of three stored. Expect the third in doubt. */
+static void situation_in_doubt(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(12, &options);
+    uint64_t stored, in_doubt, lost;
+    CHECK(push(world, 0, 0, 3, ITEMS) == 3);
+    rp_client_flush(world->client, ROWS);
+    tell(world, 0, 2, 0);
+    world_advance(world, WORLD_MS);
+    world_client_turn(world);
+    rp_client_loss(world->client, ROWS, &stored, &in_doubt, &lost);
+    CHECK(stored == 2 && in_doubt == 1 && lost == 0, "%" PRIu64 " in doubt", in_doubt);
+    settle(world);
+    CHECK(state_of(world).steps_stored == 3 && state_of(world).steps_resent == 0);
+    world_close(world);
+    check_group("12 what is in doubt: what was sent, less what is stored");
+}
+
 int main(void)
 {
     defaults();
@@ -551,5 +570,6 @@ int main(void)
     check_group("9 where a place was lost somewhere, what is done is asked for again");
     situation_lost_and_ended();
     situation_arguments();
+    situation_in_doubt();
     return check_done("test_client_push");
 }

@@ -407,6 +407,28 @@ static void situation_two_tables(void)
     check_group("10 writers of two tables");
 }
 
+/* 11. Given two writers, and the first of them granted only when the other has pushed. Expect the
+ *     other's steps to go on where they were. */
+static void situation_later_writer(void)
+{
+    static struct rp_writer_granted granted;
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(12, &options);
+    int ticket = rp_client_table(world->client, "main", &info, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0);
+    ticket = rp_client_writer(world->client, &info, 2, &granted, world_later(world, 5000));
+    world_client_turn(world);
+    world_lose(world, RP_OP_WRITER); /* it has its places, and asks again */
+    writer(world, "rows", 2);
+    CHECK(push(world, ROWS, 0, 0, 3, RP_RUN_ITEM) == 3);
+    CHECK(rp_client_poll(world->client, ticket) == RP_PENDING);
+    CHECK(world_wait(world, ticket) == 0 && push(world, ROWS, 0, 3, 2, RP_RUN_ITEM) == 2);
+    settle(world, ROWS);
+    CHECK(state_of(world, ROWS).steps_stored == 5 && state_of(world, ROWS).items_created == 5);
+    world_close(world);
+    check_group("11 a writer that begins leaves another's streams alone");
+}
+
 int main(void)
 {
     defaults();
@@ -421,5 +443,6 @@ int main(void)
     situation_flushes();
     situation_last();
     situation_two_tables();
+    situation_later_writer();
     return check_done("test_client_writer");
 }

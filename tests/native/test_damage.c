@@ -433,6 +433,21 @@ static void redo_of_header(void)
     check_group("a redo of what never changes in the header is refused before it is done");
 }
 
+/* Given headers that differ in one word. Expect each bit of their sums to be turned by some: none
+ * that is always set, or never. */
+static void sum_of_header(void)
+{
+    struct rp_region header = *(const struct rp_region *)(const void *)script.region;
+    uint64_t all = UINT64_MAX, any = 0;
+    for (uint64_t i = 0; i < 200; i++) {
+        header.incarnation = i;
+        all &= rp_region_sum(&header);
+        any |= rp_region_sum(&header);
+    }
+    CHECK(all == 0 && any == UINT64_MAX, "%" PRIx64 ", %" PRIx64, all, any);
+    check_group("all of a header's sum depends on it");
+}
+
 /* ---- steps ---- */
 
 /* Given one turned bit, of a step's bytes or of its checksum. Expect it told where the slot's step
@@ -499,6 +514,7 @@ int main(void)
     states_of_the_generator();
     damaged_assemblies();
     redo_of_header();
+    sum_of_header();
     script_close(&script);
     return check_done("test_damage");
 }

@@ -186,8 +186,9 @@ static int never(struct rp_link *link, void *argument)
     return RP_PENDING;
 }
 
-/* Given a pump asleep for long and a post whose answer has to be looked for sooner. Expect the post
- * to wake it. Given a driver that ends. Expect those who followed it to be told, moved or not. */
+/* Given a driver that ends, or a post that leaves. Expect those who follow to be told. Given a pump
+ * asleep for long and a post whose answer has to be looked for sooner. Expect the post to wake it.
+ */
 static void check_wakes(void)
 {
     struct rp_service_options serve = {0};
@@ -199,6 +200,13 @@ static void check_wakes(void)
     uint32_t before = atomic_load(&link->progress);
     CHECK(rp_link_until(link, never, NULL, 1) == RP_PENDING);
     CHECK(atomic_load(&link->progress) != before, "a driver that ends tells those who follow");
+    for (int i = 0; i < 5; i++) {
+        link->looked_ns = rp_link_now(link); /* a post too soon for another look only sends */
+        before = atomic_load(&link->progress);
+        int ticket = rp_link_ping(link, DRIVE_TIMEOUT_NS);
+        CHECK(atomic_load(&link->progress) != before, "so does who has sent: there is room again");
+        CHECK(drive_wait(link, ticket, NULL) == 0);
+    }
     CHECK(rp_service_stop(service) == 0); /* from here on nobody answers */
     CHECK(rp_link_start_pump(link) == 0);
     int asleep = 0;

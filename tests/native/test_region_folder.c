@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "drive.h"
+#include "process.h"
 
 enum { ROW = 64, CAPACITY = 4096 };
 
@@ -73,7 +74,9 @@ static void check_half_made(void)
         char made[160];
         snprintf(made, sizeof made, "rm -rf c && mkdir c.new && %s", left[i]);
         sh(made);
+        int before = open_descriptors();
         CHECK(serve("c") != 0, "%s: %s", left[i], error);
+        CHECK(open_descriptors() == before, "%d descriptors stay", open_descriptors() - before);
         sh("test \"$(ls)\" = c && test \"$(ls c | tr '\\n' ' ')\" = "
            "'state table0.keys table0.steps weights '");
     }

@@ -166,12 +166,12 @@ static void situation_lease(void)
     check_group("3 a turn begins with the room that the last one used");
 }
 
-/* 4. Given as many sessions in a turn as leave each a share of one train. Expect a whole train for
+/* 4. Given more sessions in a turn than leave each a share of one train. Expect a whole train for
  *    somebody's first request of the next turn; and where two requests fill it, what does not fit
  *    beside them dropped, and counted. */
 static void situation_whole_share(void)
 {
-    enum { CROWD = RP_TURN_DATAGRAMS / RP_TRAIN_MAX };
+    enum { CROWD = RP_TURN_DATAGRAMS / RP_TRAIN_MAX + 1 };
     static uint8_t spec[RP_TRAIN_MAX * 512];
     static struct script_client clients[CROWD];
     configure();

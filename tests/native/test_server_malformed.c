@@ -299,6 +299,7 @@ static const struct bad {
     /* sample, pull */
     {"sample of no table", good_sample, 42, 2, 2, 0, SEALED, RP_UNKNOWN_TABLE,
      RP_COUNT_refused_table},
+    {"sample a word short", good_sample, 0, 0, 0, -8, SEALED, DROPPED, RP_COUNT_drop_size},
     {"sample too long", good_sample, 0, 0, 0, 8, SEALED, RP_BAD_SIZE, RP_COUNT_drop_size},
     {"sample's padding", good_sample, BODY + 32, 1, 1, 0, SEALED, RP_BAD_RESERVED,
      RP_COUNT_drop_reserved},

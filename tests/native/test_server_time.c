@@ -365,6 +365,15 @@ static void situation_stood_still(void)
         script_connect(&room.script, &room.other);
         script_turn(&room.script); /* brings nothing */
     }
+    pings(&room, &room.other);
+    script_stand_still(&room.script, 30001);
+    for (uint32_t turn = 0; turn < 7; turn++) { /* the sixth is short of the second by 1 ns */
+        script_put(&room.script, &room.writer, RP_OP_PING, 0, turn, NULL, 0);
+        script_turn(&room.script);
+        CHECK(rp_server_sessions(room.script.server) == (turn < 6 ? 2 : 1), "turn %u", turn);
+        script_stand_still(&room.script, turn == 5 ? 201 : 200);
+        room.script.now_ns -= turn == 4;
+    }
     script_close(&room.script);
     check_group("9 who is heard in what waits is not given up");
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "process.h"
 #include "status.h"
 #include "transport_udp.h"
 
@@ -320,7 +321,9 @@ static void check_rebind(void)
     uint16_t first = local_port(client), taken = local_port(server);
     uint32_t offloads = rp_udp_offloads(client);
     CHECK(offloads == kernel_offloads(), "trains where the kernel has them: %u", offloads);
+    int before = open_descriptors();
     CHECK(transport->rebind(client, taken) == -RP_SYSTEM && local_port(client) == first);
+    CHECK(open_descriptors() == before, "%d descriptors stay", open_descriptors() - before);
     speak(client, server, &to);
     CHECK(transport->rebind(server, first) == -RP_SYSTEM && local_port(server) == taken);
     uint16_t free_one = local_port(other);
@@ -330,6 +333,12 @@ static void check_rebind(void)
     CHECK(transport->wait(client, 600000000000u) == 0, "who sleeps on the old socket is woken");
     CHECK(rp_udp_offloads(client) == offloads, "trains as before");
     rp_udp_plain(client);
+    int joins = 0; /* the kernel what arrives into trains */
+    socklen_t size = sizeof joins;
+    if (getsockopt(((struct rp_udp_port *)(void *)client)->socket, SOL_UDP, UDP_GRO, &joins, &size)
+        == 0) { /* else this kernel does not say */
+        CHECK(joins == 0, "the kernel joins on");
+    }
     CHECK(transport->rebind(client, 0) == 0 && local_port(client) != free_one);
     CHECK(rp_udp_offloads(client) == 0, "none, as before");
     speak(client, server, &to);
