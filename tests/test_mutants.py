@@ -11,7 +11,7 @@ pytest.importorskip("tree_sitter_c", reason="pip install -e '.[mutants]'")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "mutants"))
 
 from mutate import mutants_of
-from run import ROOT, key_of, read_equivalent
+from run import EQUIVALENT, ROOT, key_of, read_equivalent
 
 SOURCE = """\
 int clamp(int value, int bound) {
@@ -66,7 +66,7 @@ def test_the_lines_behind_a_mutant_keep_their_numbers(tmp_path):
 
 def test_every_equivalent_mutant_is_one_of_the_tree():
     """Given the list with reasons. Expect each to be a mutant that its file has: none is stale."""
-    reasons = read_equivalent()
+    reasons = read_equivalent(EQUIVALENT.read_text())
     files = {key.split(" | ")[0] for key in reasons}
     keys = {
         key_of(mutant, (ROOT / file).read_bytes())
@@ -74,3 +74,25 @@ def test_every_equivalent_mutant_is_one_of_the_tree():
         for mutant in mutants_of(ROOT, file)
     }
     assert len(reasons) >= 10 and not reasons.keys() - keys
+
+
+def test_an_equivalent_mutant_excuses_its_function_alone(tmp_path):
+    """Given a line that two functions have, and a reason for one. Expect the other's not excused;
+    and a reason with a colon, of a line at file scope, read as it stands."""
+    text = "int {}(void) {{\n    return least() + 1;\n}}\n"
+    (tmp_path / "native").mkdir()
+    path = tmp_path / "native/two.c"
+    path.write_text("enum { FLAG = 1 };\n" + text.format("first") + text.format("second"))
+    reasons = read_equivalent(
+        "native/two.c:second: any number: it says the same\n"
+        "- return least() + 1;\n+ return least() - 1;\n"
+        "native/two.c: a flag: any number but 0\n"
+        "- enum { FLAG = 1 };\n+ enum { FLAG = (1 + 1) };\n"
+    )
+    source = path.read_bytes()
+    excused = {
+        mutant.unit.name: reasons[key_of(mutant, source)]
+        for mutant in mutants_of(tmp_path, "native/two.c")
+        if key_of(mutant, source) in reasons
+    }
+    assert excused == {"second": "any number: it says the same", "": "a flag: any number but 0"}

@@ -51,21 +51,22 @@ CPU_FILES = {"avx512": "avx512f", "sse42": "sse4_2"}  # files that need what a p
 def key_of(mutant: Mutant, source: bytes) -> str:
     """What names a mutant while other lines of its file move."""
     before, after = mutant.changed(source)
-    return f"{mutant.file} | {before} | {after}"
+    return f"{mutant.file} | {mutant.unit.name} | {before} | {after}"
 
 
-def read_equivalent() -> dict[str, str]:
-    """Reasons by key: blocks of `file: reason`, `- before`, `+ after`."""
+def read_equivalent(text: str) -> dict[str, str]:
+    """Reasons by key: blocks of `file:functions: reason`, `- before`, `+ after`."""
     reasons: dict[str, str] = {}
-    file = reason = before = ""
-    for line in EQUIVALENT.read_text().splitlines() if EQUIVALENT.exists() else ():
-        head = re.match(r"(native/\w+\.c): (.+)", line)
+    file = functions = reason = before = ""
+    for line in text.splitlines():
+        head = re.match(r"(native/\w+\.c)(?::(\w+(?: \w+)*))?: (.+)", line)
         if head:
-            file, reason = head.groups()
+            file, functions, reason = head[1], head[2] or "", head[3]
         elif line.startswith("- "):
             before = line[2:].strip()
         elif line.startswith("+ "):
-            reasons[f"{file} | {before} | {line[2:].strip()}"] = reason
+            for function in functions.split() or [""]:
+                reasons[f"{file} | {function} | {before} | {line[2:].strip()}"] = reason
     return reasons
 
 
@@ -153,7 +154,7 @@ class Judge:
         self.tree, self.slow = tree, slow
         self.ran: Counter = Counter()  # by file or function, and check
         self.killed: Counter = Counter()
-        self.equivalent = read_equivalent()
+        self.equivalent = read_equivalent(EQUIVALENT.read_text())
         self.places = threading.local()
         self.sources = {f"native/{path.name}": path.read_bytes() for path in tree.core}
 
