@@ -212,7 +212,7 @@ int rp_writer_check_create(const struct rp_table *table, int writer,
                            const struct rp_create *create) {
     int counter = RP_COUNT_refused_argument;
     int status = 0;
-    table->private->work = 0;
+    rp_work_begin(table->private);
     if (create->stream >= rp_writer_at(table->private, (uint32_t)writer)->streams) {
         counter = RP_COUNT_refused_stream;
         status = -RP_BAD_STREAM;
@@ -246,7 +246,7 @@ uint32_t rp_writer_create_items(const struct rp_table *table, int writer,
         int status = resolve(table, (uint32_t)writer, &creates[at], &slot);
         items += status == RP_OK || status == RP_NOT_YET;
     }
-    p->work = 0; /* the runs have their own */
+    rp_work_begin(p); /* the runs have their own */
     return items;
 }
 
@@ -278,7 +278,7 @@ void rp_writer_create_all(struct rp_table *table, int writer, const struct rp_cr
     struct rp_table_private *p = table->private;
     uint64_t from = p->create_from[writer];
     uint32_t made = 0;
-    p->work = 0;
+    rp_work_begin(p);
     for (; made < taken && rp_work_left(p); made++) {
         uint64_t at = (from + made) % count;
         statuses[at] = (uint8_t)rp_writer_create(table, writer, &creates[at]);

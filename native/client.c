@@ -303,7 +303,8 @@ static void receive_one(struct rp_client *client, const struct rp_packet *packet
     result = check_answer(&view);
     result = result > 0 ? check_session(client, &view) : result;
     result = result > 0 ? dispatch(client, &view) : result;
-    if (result <= 0) {
+    assert(result != 0); /* taken, or dropped under a counter of its own */
+    if (result < 0) {
         rp_client_count(client, -result);
         return;
     }

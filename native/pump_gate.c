@@ -26,23 +26,26 @@
 enum { SPINS_MAX = 100, BITS = 32 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t list_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 static struct rp_gate *list;
 static uint32_t forks; /* written in a child, before it has any thread but one */
 
 /* ---- forks ---- */
 
-static void before_fork(void)
+static void lock_list(void)
 {
-    pthread_mutex_lock(&list_lock);
+    int failed = pthread_mutex_lock(&list_lock);
+    assert(!failed);
 }
 
-static void in_parent(void)
+static void unlock_list(void)
 {
-    pthread_mutex_unlock(&list_lock);
+    int failed = pthread_mutex_unlock(&list_lock);
+    assert(!failed);
 }
 
-/* The gates of the parent are let go of: they are in no list here. */
+/* The gates of the parent are let go of: they are in no list here. The lock's owner is a thread of
+ * the parent's, which unlocks it there alone. */
 static void in_child(void)
 {
     forks++;
@@ -50,12 +53,12 @@ static void in_child(void)
         gate->forked(gate->owner);
     }
     list = NULL;
-    pthread_mutex_unlock(&list_lock);
+    list_lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 }
 
 static void watch_forks(void)
 {
-    int failed = pthread_atfork(before_fork, in_parent, in_child);
+    int failed = pthread_atfork(lock_list, unlock_list, in_child);
     assert(!failed);
 }
 
@@ -70,14 +73,14 @@ void rp_gate_open(struct rp_gate *gate, void (*forked)(void *owner), void *owner
 {
     pthread_once(&once, watch_forks);
     *gate = (struct rp_gate){.forked = forked, .owner = owner};
-    pthread_mutex_lock(&list_lock);
+    lock_list();
     gate->forks = forks;
     gate->after = list;
     if (list) {
         list->before = gate;
     }
     list = gate;
-    pthread_mutex_unlock(&list_lock);
+    unlock_list();
 }
 
 void rp_gate_free(struct rp_gate *gate)
@@ -85,12 +88,12 @@ void rp_gate_free(struct rp_gate *gate)
     if (rp_gate_forked(gate)) {
         return;
     }
-    pthread_mutex_lock(&list_lock);
+    lock_list();
     *(gate->before ? &gate->before->after : &list) = gate->after;
     if (gate->after) {
         gate->after->before = gate->before;
     }
-    pthread_mutex_unlock(&list_lock);
+    unlock_list();
 }
 
 /* ---- the lock ---- */

@@ -76,8 +76,12 @@ static int check_names(const struct rp_server_config *config, char error[256]) {
 
 /* ---- the layout ---- */
 
+static uint64_t rounded_to(uint64_t unit, uint64_t bytes) {
+    return (bytes + unit - 1) / unit * unit;
+}
+
 static uint64_t rounded(uint64_t bytes) {
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return rounded_to(ALIGN, bytes);
 }
 
 /* Gives the part the next place; no sum overflows, as every part is bounded well below 2^60. */
@@ -89,7 +93,7 @@ static uint64_t place(struct rp_region *region, uint64_t bytes) {
 
 /* A segment ends, the next one begins: returns where. */
 static uint64_t turn_page(struct rp_region *region) {
-    region->bytes = (region->bytes + RP_PAGE_BYTES - 1) / RP_PAGE_BYTES * RP_PAGE_BYTES;
+    region->bytes = rounded_to(RP_PAGE_BYTES, region->bytes);
     return region->bytes;
 }
 

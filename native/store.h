@@ -353,6 +353,9 @@ static inline int rp_entry_done(const struct rp_entry *entry) {
 static inline int rp_place_held(const struct rp_table_private *p, const struct rp_entry *entry) {
     return p->head - rp_key_of(entry->key) <= p->capacity;
 }
+static inline void rp_work_begin(struct rp_table_private *p) {
+    p->work = 0;
+}
 static inline void rp_work_add(struct rp_table_private *p, uint64_t units) {
     p->work += units;
     p->work_total += units;

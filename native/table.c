@@ -293,7 +293,6 @@ static void clear_used(struct rp_table *table) {
     }
     p->bare = 0;
     p->waiting_items = 0;
-    p->rows.key = 0;
 }
 
 void rp_table_reset(struct rp_table *table, uint64_t epoch) {

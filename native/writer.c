@@ -58,7 +58,7 @@ void rp_writer_clear(struct rp_table *table, uint32_t index) {
     p->holes[index] = 0;
     p->create_from[index] = 0;
     rp_region_clear(&writer->next_sequence,
-                    sizeof *writer - offsetof(struct rp_writer, next_sequence));
+                    sizeof writer->next_sequence + sizeof writer->lost_total);
 }
 
 int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams) {
@@ -261,7 +261,7 @@ static int check_numbers(const struct rp_table *table, uint32_t index, const str
 int rp_writer_check(const struct rp_table *table, int index, const struct rp_run *run,
                     const uint8_t *bytes) {
     writer_of(table, index);
-    table->private->work = 0;
+    rp_work_begin(table->private);
     int status = check_shape(table, run);
     status = status < 0 ? status : check_numbers(table, (uint32_t)index, run);
     if (status < 0 || !(run->flags & RP_RUN_PRIORITY)) {
@@ -517,7 +517,7 @@ static void answer_run(const struct rp_table_private *p, uint32_t index, const s
 void rp_writer_resume(struct rp_table *table, uint32_t index) {
     struct rp_table_private *p = table->private;
     for (uint32_t stream = 0; stream < rp_writer_at(p, index)->streams; stream++) {
-        p->work = 0;
+        rp_work_begin(p);
         commit_chain(table, index, stream);
     }
     pass_done(p, index);

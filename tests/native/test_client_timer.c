@@ -353,8 +353,8 @@ static void situation_together(void)
     check_group("8 requests lost together are one time-out");
 }
 
-/* 9. Given all datagrams of a pull lost. Expect half as many on their way from then on, and more
- *    with each pull that comes whole. */
+/* 9. Given all datagrams of a pull lost. Expect half as many on their way from then on, but four at
+ *    least, and more with each pull that comes whole. */
 static void situation_pull_lost(void)
 {
     static uint8_t bytes[100000], back[100000];
@@ -373,6 +373,10 @@ static void situation_pull_lost(void)
     }
     CHECK(world->client->credit.pull_window == window / 2, "%u of %u",
           world->client->credit.pull_window, window);
+    while (count(world, RP_COUNT_losses_seen) < 8) {
+        world_step(world, WORLD_MS);
+    }
+    CHECK(world->client->credit.pull_window == 4, "%u", world->client->credit.pull_window);
     world->lose = 0;
     CHECK(world_wait(world, ticket) == 0 && size == sizeof back);
     uint32_t low = world->client->credit.pull_window;

@@ -218,9 +218,63 @@ static void check_wakes(void)
     wakes = 0;
     CHECK(rp_link_ping(link, DRIVE_TIMEOUT_NS) > 0);
     CHECK(wakes == 1, "the post woke the pump %d times", wakes);
+    CHECK(rp_link_stop_pump(link) == 0);
+    wakes = 0;
+    rp_link_end(link, 0);
+    CHECK(wakes == 1, "who may sleep in the port is woken when the link ends");
     rp_link_close(link, 0);
     rp_service_close(service);
     check_group("a post wakes a pump that sleeps too long; a driver never leaves silently");
+}
+
+/* ---- taking over ---- */
+
+struct taker {
+    struct rp_link *link;
+    _Atomic int ended;
+    int status;
+};
+
+static void *take_over(void *argument)
+{
+    struct taker *taker = argument;
+    taker->status = rp_link_start_pump(taker->link);
+    taker->ended = 1;
+    return NULL;
+}
+
+/* Given a caller that drives while another one starts the pump: he ends, or the link does. Expect
+ * the pump to drive from then on, or the call to say closed. */
+static void check_taken_over(int ends)
+{
+    struct rp_service_options serve = {0};
+    struct rp_link_options options = {0};
+    struct rp_service *service = open_service("udp://127.0.0.1:0", &serve);
+    CHECK(rp_service_start(service) == 0);
+    struct taker taker = {.link = drive_link(rp_service_address(service), &options)};
+    struct rp_link *link = taker.link;
+    pthread_t thread;
+    CHECK(rp_gate_enter(&link->gate) == 0 && !link->driven);
+    link->driven = 1;
+    rp_gate_leave(&link->gate);
+    CHECK(pthread_create(&thread, NULL, take_over, &taker) == 0);
+    while (!link->followers && !taker.ended) {
+        sched_yield();
+    }
+    CHECK(!taker.ended, "it waits for its turn to drive");
+    if (ends) {
+        rp_link_end(link, 0);
+    } else {
+        CHECK(rp_gate_enter(&link->gate) == 0);
+        link->driven = 0;
+        rp_gate_leave(&link->gate);
+        CHECK(rp_link_until(link, never, NULL, 1) == RP_PENDING); /* tells those who follow */
+    }
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(taker.status == (ends ? -RP_CLOSED : 0), "%s", rp_status_name(taker.status));
+    CHECK(ends || (link->driven && link->pumped));
+    rp_link_close(link, 0);
+    rp_service_close(service);
 }
 
 /* As another thread that posts while the driver is between two turns. */
@@ -458,10 +512,11 @@ static void check_told(void)
             rp_gate_open(&gates[i], note_fork, &told[i]);
         }
         rp_gate_free(&gates[freed]);
+        fflush(stdout);
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
-            _exit((int)(told[0] + 4 * told[1] + 16 * told[2]));
+            exit((int)(told[0] + 4 * told[1] + 16 * told[2]));
         }
         CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
         CHECK(WEXITSTATUS(status) == 1 + 4 + 16 - (1 << 2 * freed), "gate %d freed: %o", freed,
@@ -504,7 +559,7 @@ static void check_fork(void)
         CHECK(read(held[0], &byte, 1) == 0);
         rp_service_close(service);
         rp_service_close(inner);
-        _exit(0);
+        exit(0);
     }
     char byte;
     CHECK(read(forked[0], &byte, 1) == 1); /* it has let go: fork's handlers ran */
@@ -568,6 +623,9 @@ int main(void)
     check_server_closes(0);
     check_server_closes(1);
     check_posts();
+    check_taken_over(0);
+    check_taken_over(1);
+    check_group("a pump that is started drives once nobody else does");
     check_told();
     check_fork();
     check_storms("udp://127.0.0.1:0");

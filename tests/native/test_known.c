@@ -122,6 +122,45 @@ static void full_list(void)
     check_group("a list's cost, and its end");
 }
 
+/* The step arrives under `sequence`, reserved before: the state that it comes to. */
+static uint32_t arrive(uint64_t sequence, uint64_t step)
+{
+    struct rp_run run = {.sequence = sequence, .step = step, .count = 1, .piece_count = 1,
+                         .size = 8};
+    struct rp_run_done done;
+    uint64_t bytes = step;
+    rp_entry_at(p, writer, sequence)->key = rp_key_word(RP_ENTRY_EMPTY, p->head - 1);
+    p->holes[writer]++;
+    rp_writer_run(&t.table, (int)writer, &run, (const uint8_t *)&bytes, &done);
+    return rp_state_of(rp_entry_at(p, writer, sequence)->key);
+}
+
+/* Given steps that come under two sequences, and one whose list is full. Expect the newer sequence
+ * to keep the step, whichever came first, and the last to be lost. */
+static void arrivals(void)
+{
+    make_table(5);
+    p->done_through[writer] = NEXT - WINDOW;
+    CHECK(arrive(NEXT - 3, 7) == RP_ENTRY_COMPLETE);
+    CHECK(arrive(NEXT - 2, 7) == RP_ENTRY_COMPLETE, "a newer one takes its place");
+    CHECK(rp_state_of(rp_entry_at(p, writer, NEXT - 3)->key) == RP_ENTRY_LOST);
+    CHECK(arrive(NEXT - 4, 7) == RP_ENTRY_LOST, "an older one does not");
+    CHECK(look(0, 7, 1, NEXT - 2) == 1);
+    uint64_t sequence, next = 8;
+    for (uint64_t n = 1; n < RP_BUCKET_MAX; n++, next++) {
+        while (look(0, next, 0, 0) != n) {
+            next++;
+        }
+        put(NEXT - WINDOW + n, 0, next, RP_ENTRY_PARTIAL, 0);
+    }
+    while (rp_known_find(p, writer, 0, next, &sequence) >= 0) {
+        next++;
+    }
+    CHECK(arrive(NEXT - 5, next) == RP_ENTRY_LOST, "there is no room for it");
+    fixture_close(&t);
+    check_group("of two arrivals the newer sequence's is kept");
+}
+
 /* What a look for a step that is not there, or the removal of one, ends with in a child that may
  * use a second of its processor. */
 static int signal_of(int removal)
@@ -192,6 +231,7 @@ int main(void)
     }
     both_ends();
     full_list();
+    arrivals();
     closed_list();
     waiting();
     return check_done("test_known");

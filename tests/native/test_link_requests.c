@@ -394,7 +394,9 @@ static void check_sets(void)
         CHECK(setting.applied == ROWS && setting.stale == 0 && setting.unknown == MANY - ROWS,
               "%u, %u, %u", setting.applied, setting.stale, setting.unknown);
     }
-    CHECK(set_whole(many, values, 10, 3, &setting) == 0 && setting.stale == 10);
+    for (uint32_t i = 0; i < 100; i++) { /* more calls than there are requests */
+        CHECK(set_whole(many, values, 10, 3, &setting) == 0 && setting.stale == 10);
+    }
     epoch++;
     CHECK(set_whole(many, values, 10, 0, &setting) == 0 && setting.stale == 10);
     CHECK(setting.applied == 0 && setting.unknown == 0 && setting.done == 10);
@@ -402,6 +404,9 @@ static void check_sets(void)
     CHECK(rp_priorities_usable(values, 10) == 10);
     values[7] = -1.0;
     CHECK(rp_priorities_usable(values, 10) == 7 && rp_priorities_usable(values, 7) == 7);
+    CHECK(rp_priorities_usable(values + 7, 3) == 0 && rp_priorities_usable(values, 0) == 0);
+    CHECK(rp_priorities_above(values, 7, 7.0) == 7 && rp_priorities_above(values, 7, 6.5) == 6);
+    CHECK(rp_priorities_above(values, 7, 0.5) == 0 && rp_priorities_above(values, 0, 0.5) == 0);
     CHECK(set_whole(many, values, 10, 0, &setting) == -RP_BAD_PRIORITY && setting.done == 0);
     CHECK(rp_link_set(ours, rp_link_incarnation(ours) + 1, 0, epoch, many, values, 7, &setting,
                       DRIVE_TIMEOUT_NS, RP_SLICE_NS) == -RP_STALE_EPOCH);
@@ -451,14 +456,17 @@ static void check_room(void)
     check_group("room for 64 requests");
 }
 
-/* Given links that open and close. Expect no memory more than before. */
+/* Given links that open and close, and one that finds nobody. Expect no memory more than before. */
 static void check_links_given_back(void)
 {
     struct rp_link_options options = {0};
     size_t before = 0;
     open_both("loopback://given");
     for (int round = 0; round < 40; round++) {
+        char error[RP_ERROR_BYTES];
+        struct rp_link *link;
         rp_link_close(drive_link(rp_service_address(service), &options), DRIVE_TIMEOUT_NS);
+        CHECK(rp_link_open(&link, "loopback://nobody", &options, error) < 0 && !link);
         before = round == 9 ? mallinfo2().uordblks + mallinfo2().hblkhd : before;
     }
     size_t now = mallinfo2().uordblks + mallinfo2().hblkhd;

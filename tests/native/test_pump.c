@@ -310,6 +310,8 @@ static void check_fork(void)
     CHECK(rp_service_start(service) == 0);
     struct rp_link *link = drive_link(rp_service_address(service), &options);
     CHECK(rp_link_start_pump(link) == 0);
+    struct rp_link *ended = drive_link(rp_service_address(service), &options);
+    rp_link_end(ended, 0); /* and its memory is still its owner's */
     fflush(stdout);
     pid_t child = fork();
     CHECK(child >= 0);
@@ -322,10 +324,11 @@ static void check_fork(void)
         CHECK(rp_service_start(service) == -RP_FORKED && rp_service_turn(service) == -RP_FORKED);
         rp_link_close(link, DRIVE_TIMEOUT_NS);
         rp_service_close(service);
-        _exit(0);
+        exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     CHECK(drive_wait(link, rp_link_ping(link, DRIVE_TIMEOUT_NS), NULL) == 0);
+    rp_link_close(ended, 0);
     rp_link_close(link, DRIVE_TIMEOUT_NS);
     rp_service_close(service);
     check_group("a forked child is refused, and its parent goes on");

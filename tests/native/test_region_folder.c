@@ -2,13 +2,16 @@
  * start that died left is removed to make one.
  */
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "drive.h"
 #include "process.h"
+#include "service_memory.h"
 
 enum { ROW = 64, CAPACITY = 4096 };
 
@@ -76,6 +79,7 @@ static void check_half_made(void)
         sh(made);
         int before = open_descriptors();
         CHECK(serve("c") != 0, "%s: %s", left[i], error);
+        CHECK(serve("c") != 0, "%s", error); /* attached */
         CHECK(open_descriptors() == before, "%d descriptors stay", open_descriptors() - before);
         sh("test \"$(ls)\" = c && test \"$(ls c | tr '\\n' ' ')\" = "
            "'state table0.keys table0.steps weights '");
@@ -149,6 +153,47 @@ static void check_mount(void)
     sh("rm -rf volume");
 }
 
+/* The status of mapping a region under PLACE/i.new with a limit of this process lowered. */
+static int map_with(int limit, uint64_t most)
+{
+    struct rp_segments segments = {.count = 1, .bytes = 1 << 20};
+    segments.segment[0] = (struct rp_segment){.bytes = 1 << 20, .what = "tests"};
+    rp_segment_name(0, segments.segment[0].name);
+    struct rlimit before, low;
+    struct rp_memory memory;
+    char path[64];
+    snprintf(path, sizeof path, "%s/i", place);
+    CHECK(rp_memory_open(&memory, path, error) == 0 && getrlimit(limit, &before) == 0);
+    low = (struct rlimit){most, before.rlim_max};
+    CHECK(setrlimit(limit, &low) == 0);
+    int status = rp_memory_map(&memory, &segments, error);
+    CHECK(setrlimit(limit, &before) == 0);
+    if (!status) {
+        sh("mkdir -p i/other");
+        CHECK(rp_memory_keep(&memory, path, error) < 0 && strstr(error, "not empty"), "%s", error);
+    }
+    rp_memory_close(&memory);
+    return status;
+}
+
+/* Given no room on the disk, no room for addresses, and a folder of the region's name that somebody
+ * filled meanwhile. Expect a sentence, and nothing left of the new region. */
+static void check_no_room(void)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(map_with(RLIMIT_FSIZE, 4096) == -RP_NO_MEMORY && strstr(error, "for tests; File too"),
+          "%s", error);
+    sh("test -z \"$(ls)\"");
+#if !defined(__SANITIZE_ADDRESS__)
+    CHECK(map_with(RLIMIT_AS, 4096) == -RP_NO_MEMORY && strstr(error, "for tests; Cannot alloc"),
+          "%s", error);
+    sh("test -z \"$(ls)\"");
+#endif
+    CHECK(map_with(RLIMIT_FSIZE, 1 << 20) == 0, "%s", error);
+    sh("test \"$(ls)\" = i && rm -r i");
+    check_group("no room, or no name, for a new region");
+}
+
 int main(void)
 {
     snprintf(place, sizeof place, "/tmp/test_region_folder_XXXXXX");
@@ -157,6 +202,7 @@ int main(void)
     check_half_made();
     check_links();
     check_owner();
+    check_no_room();
     check_mount();
     CHECK(rmdir(place) == 0, "something is left in %s", place);
     return check_done("test_region_folder");

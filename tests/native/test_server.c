@@ -499,6 +499,11 @@ static void situation_room(void)
     fresh(&script);
     struct script_client client = script_client(1);
     script_connect(&script, &client);
+    uint64_t turns = script_counter(&script, RP_COUNT_turns);
+    script_turn(&script);
+    CHECK(script_counter(&script, RP_COUNT_turns) == turns, "nothing came");
+    CHECK_STATUS(script_ask(&script, &client, RP_OP_PING, 0, 1, NULL, 0), RP_OK);
+    CHECK(script_counter(&script, RP_COUNT_turns) == turns + 1, "one datagram is enough");
     script.port.room_left = 0;
     script_put(&script, &client, RP_OP_CLOSE, 0, 1, NULL, 0);
     CHECK(script_turn(&script) == 0 && script.port.in_count == 1);

@@ -273,7 +273,8 @@ static void situation_silence(void)
     script_later(&room.script, 10001);
     CHECK(rp_server_sessions(room.script.server) == 3);
     room.script.port.room_left = 0;
-    CHECK(script_turn(&room.script) == 0);
+    struct rp_port *port = (struct rp_port *)&room.script.port;
+    CHECK(rp_server_turn(room.script.server, port, room.script.now_ns) == 0);
     room.script.port.room_left = UINT32_MAX;
     rp_server_check(room.script.server);
     CHECK(rp_server_sessions(room.script.server) == 1);

@@ -4,6 +4,7 @@
  * What the real library does with the same messages is in tests/test_zmq.py.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -481,8 +482,23 @@ static void check_guarded(void)
     check_group("an address that others reach wants a key");
 }
 
+/* Given ports that open and close. Expect no memory more than before. */
+static void check_given_back(void)
+{
+    struct rp_peer server;
+    size_t before = 0;
+    for (int round = 0; round < 30; round++) {
+        close_played(open_played(round & 1, &server));
+        before = round == 9 ? mallinfo2().uordblks + mallinfo2().hblkhd : before;
+    }
+    size_t now = mallinfo2().uordblks + mallinfo2().hblkhd;
+    CHECK(now <= before, "%zu bytes were kept", now - before);
+    check_group("a port that is closed is given back");
+}
+
 int main(void)
 {
+    check_given_back();
     check_nothing_sent();
     check_guarded();
     check_frames_and_senders();
