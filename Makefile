@@ -40,7 +40,7 @@ native: $(PROGRAMS)          ## build the C core and run its own tests
 	$(Q)set -e; for p in $(PROGRAMS); do $$p; done
 native-san: $(PROGRAMS_SAN) fuzz-replay  ## the same tests under the address and undefined-behaviour sanitizers
 	$(Q)set -e; for p in $(PROGRAMS_SAN); do $$p; done
-native-tsan: $(BUILD)/tsan/test_pump $(BUILD)/tsan/test_gate $(BUILD)/tsan/test_service ## the tests of threads under the thread sanitizer
+native-tsan: $(BUILD)/tsan/test_pump $(BUILD)/tsan/test_gate $(BUILD)/tsan/test_service $(BUILD)/tsan/test_fork ## the tests of threads under the thread sanitizer
 	$(Q)set -e; for p in $^; do $$p; done
 $(BUILD)/tsan/%: tests/native/%.c $(NATIVE) $(HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -Wno-tsan -O1 -g -fsanitize=thread -Inative $< $(NATIVE) -o $@ -lpthread -lm

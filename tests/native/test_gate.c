@@ -1,4 +1,4 @@
-/* The gate, and what rests on it: fair turns, closing while others are inside, waking, forks.
+/* The gate, and what rests on it: fair turns, closing while others are inside, waking.
  *
  * Orders are made certain by looking at the gate's own numbers, never by time. The storms close
  * links and services at random moments under threads that sample, push and ask for counters; they
@@ -8,8 +8,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "drive.h"
 #include "link_drive.h"
@@ -493,92 +491,6 @@ static void check_server_closes(int pumped)
                        : "a server of this process closes under a wait: closed");
 }
 
-/* ---- forks ---- */
-
-static void note_fork(void *owner)
-{
-    ++*(uint32_t *)owner;
-}
-
-/* Given three gates, and one of them freed: the oldest, the middle one, the newest. Expect a forked
- * child to be told once for each that is left, and only for those. */
-static void check_told(void)
-{
-    for (int freed = 0; freed < 3; freed++) {
-        struct rp_gate gates[3];
-        uint32_t told[3] = {0};
-        int status;
-        for (int i = 0; i < 3; i++) {
-            rp_gate_open(&gates[i], note_fork, &told[i]);
-        }
-        rp_gate_free(&gates[freed]);
-        fflush(stdout);
-        pid_t child = fork();
-        CHECK(child >= 0);
-        if (child == 0) {
-            exit((int)(told[0] + 4 * told[1] + 16 * told[2]));
-        }
-        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
-        CHECK(WEXITSTATUS(status) == 1 + 4 + 16 - (1 << 2 * freed), "gate %d freed: %o", freed,
-              (unsigned)WEXITSTATUS(status));
-        CHECK(told[0] + told[1] + told[2] == 0, "nobody is told in the parent");
-        for (int i = 0; i < 3; i++) {
-            if (i != freed) {
-                rp_gate_free(&gates[i]);
-            }
-        }
-    }
-    check_group("a child is told for each gate that is there");
-}
-
-/* Given a child that was forked before its parent's server ended, and lives on. Expect port and
- * region to be free for the next server, and a loopback name that means nothing in the child. */
-static void check_fork(void)
-{
-    char path[] = "/tmp/test_gate_XXXXXX", file[64], error[RP_ERROR_BYTES];
-    char address[RP_URL_TEXT_BYTES];
-    struct rp_link_options options = {0};
-    struct rp_link *link;
-    int held[2], forked[2], status;
-    CHECK(mkdtemp(path) != NULL && pipe(held) == 0 && pipe(forked) == 0);
-    snprintf(file, sizeof file, "%s/region", path);
-    struct rp_service_options serve = {.region_path = file}, plain = {0};
-    struct rp_service *inner = open_service("loopback://inner", &plain);
-    struct rp_service *service = open_service("udp://127.0.0.1:0", &serve);
-    CHECK(rp_service_start(service) == 0);
-    snprintf(address, sizeof address, "%s", rp_service_address(service));
-    fflush(stdout);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        char byte = 0;
-        close(held[1]);
-        CHECK(write(forked[1], &byte, 1) == 1);
-        CHECK(rp_link_open(&link, "loopback://inner", &options, error) == -RP_SYSTEM, "not here");
-        CHECK(rp_service_turn(inner) == -RP_FORKED && rp_service_lost(service) == NULL);
-        CHECK(read(held[0], &byte, 1) == 0);
-        rp_service_close(service);
-        rp_service_close(inner);
-        exit(0);
-    }
-    char byte;
-    CHECK(read(forked[0], &byte, 1) == 1); /* it has let go: fork's handlers ran */
-    close(forked[0]);
-    close(forked[1]);
-    close(held[0]);
-    rp_service_close(service);
-    service = open_service(address, &serve);
-    CHECK(rp_service_attached(service), "the region is free");
-    rp_service_close(service);
-    rp_service_close(inner);
-    close(held[1]);
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    char command[80];
-    snprintf(command, sizeof command, "rm -r %s", path);
-    CHECK(system(command) == 0);
-    check_group("a forked child keeps neither port nor region of its parent's server");
-}
-
 /* Given a writer that posts as fast as it can and never waits, over loopback, and no thread that
  * turns the server. Expect nothing to be sent twice. */
 static void check_posts(void)
@@ -626,8 +538,6 @@ int main(void)
     check_taken_over(0);
     check_taken_over(1);
     check_group("a pump that is started drives once nobody else does");
-    check_told();
-    check_fork();
     check_storms("udp://127.0.0.1:0");
     check_storms("loopback://storm");
     return check_done("test_gate");

@@ -4,7 +4,6 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -299,41 +298,6 @@ static void check_slices(void)
     check_group("a blocked draw: slices, leaving it, release by another client");
 }
 
-static void check_fork(void)
-{
-    struct rp_service_options serve = {0};
-    struct rp_link_options options = {0};
-    struct rp_service *service = open_service("udp://127.0.0.1:0", &serve);
-    uint64_t counters[RP_COUNTER_COUNT];
-    struct rp_push_state state;
-    int status;
-    CHECK(rp_service_start(service) == 0);
-    struct rp_link *link = drive_link(rp_service_address(service), &options);
-    CHECK(rp_link_start_pump(link) == 0);
-    struct rp_link *ended = drive_link(rp_service_address(service), &options);
-    rp_link_end(ended, 0); /* and its memory is still its owner's */
-    fflush(stdout);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        CHECK(rp_link_ping(link, 1) == -RP_FORKED);
-        CHECK(rp_link_wait(link, 1, 1, NULL) == -RP_FORKED);
-        CHECK(rp_link_start_pump(link) == -RP_FORKED && rp_link_stop_pump(link) == -RP_FORKED);
-        CHECK(rp_link_push_state(link, 0, &state) == -RP_FORKED);
-        CHECK(rp_service_counters(service, counters) == -RP_FORKED);
-        CHECK(rp_service_start(service) == -RP_FORKED && rp_service_turn(service) == -RP_FORKED);
-        rp_link_close(link, DRIVE_TIMEOUT_NS);
-        rp_service_close(service);
-        exit(0);
-    }
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    CHECK(drive_wait(link, rp_link_ping(link, DRIVE_TIMEOUT_NS), NULL) == 0);
-    rp_link_close(ended, 0);
-    rp_link_close(link, DRIVE_TIMEOUT_NS);
-    rp_service_close(service);
-    check_group("a forked child is refused, and its parent goes on");
-}
-
 /* Given a client that connects, takes a writer's place and is never heard again, and a service that
  * receives nothing more. Expect its thread to give the session up by itself. */
 static void check_silence(void)
@@ -416,7 +380,6 @@ int main(void)
     check_prefetch();
     check_virtual();
     check_slices();
-    check_fork();
     check_silence();
     check_refusals();
     return check_done("test_pump");

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
@@ -399,43 +398,6 @@ static void check_sizes(void)
     check_group("the size of datagrams: the url's, the configuration's, the transport's");
 }
 
-/* Given a service over UDP whose process forks, while it serves and once it has ended. Expect the
- * child to hold no socket: the address is free as soon as the parent lets go of it. */
-static void check_forked(void)
-{
-    struct rp_service_options serve = {0};
-    struct rp_service *service = open_service("udp://127.0.0.1:0", &serve), *after;
-    struct drive_table made;
-    char address[RP_URL_TEXT_BYTES], byte;
-    int gate[2], forked[2], status = 0;
-    snprintf(address, sizeof address, "%s", rp_service_address(service));
-    CHECK(pipe(gate) == 0 && pipe(forked) == 0);
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        close(gate[1]);
-        _exit(write(forked[1], "", 1) != 1 || read(gate[0], &byte, 1) != 0
-              || rp_service_turn(service) != -RP_FORKED);
-    }
-    CHECK(read(forked[0], &byte, 1) == 1); /* it has let go: fork's handlers ran */
-    rp_service_end(service);
-    pid_t late = fork();
-    if (late == 0) {
-        _exit(rp_service_turn(service) != -RP_FORKED);
-    }
-    CHECK(waitpid(late, &status, 0) == late && status == 0, "status %d", status);
-    rp_service_close(service);
-    drive_config(&made, CAPACITY, ROW);
-    CHECK(rp_service_open(&after, &made.config, address, &serve, error) == 0, "%s", error);
-    rp_service_close(after);
-    close(gate[1]);
-    CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
-    close(gate[0]);
-    close(forked[0]);
-    close(forked[1]);
-    check_group("a forked child holds no socket");
-}
-
 /* Expect a sentence of its own for every status and counter, and none for what is neither. */
 static void check_sentences(void)
 {
@@ -489,7 +451,6 @@ int main(void)
     check_told();
     check_dropped();
     check_sizes();
-    check_forked();
     check_sentences();
     return check_done("test_service");
 }

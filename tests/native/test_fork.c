@@ -1,0 +1,189 @@
+/* Forks: a child is told for each gate, keeps nothing of its parent's, and is refused; its parent
+ * goes on. Children end by exit, not _exit, so that what they ran is counted (tests/mutants).
+ */
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "drive.h"
+#include "pump_gate.h"
+
+enum { ROW = 64, CAPACITY = 4096 };
+
+static char error[RP_ERROR_BYTES];
+
+static struct rp_service *open_service(const char *url, const struct rp_service_options *options)
+{
+    struct drive_table made;
+    struct rp_service *service;
+    drive_config(&made, CAPACITY, ROW);
+    CHECK(rp_service_open(&service, &made.config, url, options, error) == 0, "%s", error);
+    return service;
+}
+
+static void note_fork(void *owner)
+{
+    ++*(uint32_t *)owner;
+}
+
+/* Given three gates, and one of them freed: the oldest, the middle one, the newest. Expect a forked
+ * child to be told once for each that is left, and only for those. */
+static void check_told(void)
+{
+    for (int freed = 0; freed < 3; freed++) {
+        struct rp_gate gates[3];
+        uint32_t told[3] = {0};
+        int status;
+        for (int i = 0; i < 3; i++) {
+            rp_gate_open(&gates[i], note_fork, &told[i]);
+        }
+        rp_gate_free(&gates[freed]);
+        fflush(stdout);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            exit((int)(told[0] + 4 * told[1] + 16 * told[2]));
+        }
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+        CHECK(WEXITSTATUS(status) == 1 + 4 + 16 - (1 << 2 * freed), "gate %d freed: %o", freed,
+              (unsigned)WEXITSTATUS(status));
+        CHECK(told[0] + told[1] + told[2] == 0, "nobody is told in the parent");
+        for (int i = 0; i < 3; i++) {
+            if (i != freed) {
+                rp_gate_free(&gates[i]);
+            }
+        }
+    }
+    check_group("a child is told for each gate that is there");
+}
+
+/* Given a child that was forked before its parent's server ended, and lives on. Expect port and
+ * region to be free for the next server, and a loopback name that means nothing in the child. */
+static void check_lets_go(void)
+{
+    char path[] = "/tmp/test_fork_XXXXXX", file[64];
+    char address[RP_URL_TEXT_BYTES];
+    struct rp_link_options options = {0};
+    struct rp_link *link;
+    int held[2], forked[2], status;
+    CHECK(mkdtemp(path) != NULL && pipe(held) == 0 && pipe(forked) == 0);
+    snprintf(file, sizeof file, "%s/region", path);
+    struct rp_service_options serve = {.region_path = file}, plain = {0};
+    struct rp_service *inner = open_service("loopback://inner", &plain);
+    struct rp_service *service = open_service("udp://127.0.0.1:0", &serve);
+    CHECK(rp_service_start(service) == 0);
+    snprintf(address, sizeof address, "%s", rp_service_address(service));
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char byte = 0;
+        close(held[1]);
+        CHECK(write(forked[1], &byte, 1) == 1);
+        CHECK(rp_link_open(&link, "loopback://inner", &options, error) == -RP_SYSTEM, "not here");
+        CHECK(rp_service_turn(inner) == -RP_FORKED && rp_service_lost(service) == NULL);
+        CHECK(read(held[0], &byte, 1) == 0);
+        rp_service_close(service);
+        rp_service_close(inner);
+        exit(0);
+    }
+    char byte;
+    CHECK(read(forked[0], &byte, 1) == 1); /* it has let go: fork's handlers ran */
+    close(forked[0]);
+    close(forked[1]);
+    close(held[0]);
+    rp_service_close(service);
+    service = open_service(address, &serve);
+    CHECK(rp_service_attached(service), "the region is free");
+    rp_service_close(service);
+    rp_service_close(inner);
+    close(held[1]);
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    char command[80];
+    snprintf(command, sizeof command, "rm -r %s", path);
+    CHECK(system(command) == 0);
+    check_group("a forked child keeps neither port nor region of its parent's server");
+}
+
+/* Given a child of a process that serves, has a link and its pump, and a link that has ended.
+ * Expect every call refused in the child, and all as before in its parent. */
+static void check_refused(void)
+{
+    struct rp_service_options serve = {0};
+    struct rp_link_options options = {0};
+    struct rp_service *service = open_service("udp://127.0.0.1:0", &serve);
+    uint64_t counters[RP_COUNTER_COUNT];
+    struct rp_push_state state;
+    int status;
+    CHECK(rp_service_start(service) == 0);
+    struct rp_link *link = drive_link(rp_service_address(service), &options);
+    CHECK(rp_link_start_pump(link) == 0);
+    struct rp_link *ended = drive_link(rp_service_address(service), &options);
+    rp_link_end(ended, 0); /* and its memory is still its owner's */
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(rp_link_ping(link, 1) == -RP_FORKED);
+        CHECK(rp_link_wait(link, 1, 1, NULL) == -RP_FORKED);
+        CHECK(rp_link_start_pump(link) == -RP_FORKED && rp_link_stop_pump(link) == -RP_FORKED);
+        CHECK(rp_link_push_state(link, 0, &state) == -RP_FORKED);
+        CHECK(rp_service_counters(service, counters) == -RP_FORKED);
+        CHECK(rp_service_start(service) == -RP_FORKED && rp_service_turn(service) == -RP_FORKED);
+        rp_link_close(link, DRIVE_TIMEOUT_NS);
+        rp_service_close(service);
+        exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(drive_wait(link, rp_link_ping(link, DRIVE_TIMEOUT_NS), NULL) == 0);
+    rp_link_close(ended, 0);
+    rp_link_close(link, DRIVE_TIMEOUT_NS);
+    rp_service_close(service);
+    check_group("a forked child is refused, and its parent goes on");
+}
+
+/* Given a service over UDP whose process forks, while it serves and once it has ended. Expect the
+ * child to hold no socket: the address is free as soon as the parent lets go of it. */
+static void check_sockets(void)
+{
+    struct rp_service_options serve = {0};
+    struct rp_service *service = open_service("udp://127.0.0.1:0", &serve), *after;
+    struct drive_table made;
+    char address[RP_URL_TEXT_BYTES], byte;
+    int gate[2], forked[2], status = 0;
+    snprintf(address, sizeof address, "%s", rp_service_address(service));
+    CHECK(pipe(gate) == 0 && pipe(forked) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        close(gate[1]);
+        exit(write(forked[1], "", 1) != 1 || read(gate[0], &byte, 1) != 0
+             || rp_service_turn(service) != -RP_FORKED);
+    }
+    CHECK(read(forked[0], &byte, 1) == 1); /* it has let go: fork's handlers ran */
+    rp_service_end(service);
+    pid_t late = fork();
+    if (late == 0) {
+        exit(rp_service_turn(service) != -RP_FORKED);
+    }
+    CHECK(waitpid(late, &status, 0) == late && status == 0, "status %d", status);
+    rp_service_close(service);
+    drive_config(&made, CAPACITY, ROW);
+    CHECK(rp_service_open(&after, &made.config, address, &serve, error) == 0, "%s", error);
+    rp_service_close(after);
+    close(gate[1]);
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
+    close(gate[0]);
+    close(forked[0]);
+    close(forked[1]);
+    check_group("a forked child holds no socket");
+}
+
+int main(void)
+{
+    check_told();
+    check_refused();
+    check_sockets();
+    check_lets_go();
+    return check_done("test_fork");
+}
