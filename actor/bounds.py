@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from replay_server import ReplayError
 from replay_server.remote import RemoteTable
-from replay_server.writer import WriterState
+from replay_server.writers import WriterState
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from typing import Any
 from actor.bounds import Ahead
 from replay_server import LimiterBlocked, Timeout
 from replay_server.autoreset import Rows
-from replay_server.writer import Writer, WriterState
+from replay_server.writer import Writer
+from replay_server.writers import WriterState
 
 SLICE_S = 0.5
 QUIET_S = 1.0

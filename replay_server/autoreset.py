@@ -360,6 +360,35 @@ class Autoreset:
             self._warned = True
             warnings.warn(told, UserWarning, stacklevel=5)
 
+    def apart(
+        self, mask: np.ndarray, observation: Any, before: Any, newer: Any, close: float
+    ) -> np.ndarray:
+        """Bool [B]: in whose environment of `mask` `observation` is surely not `before`, by value.
+
+        Equal but for `close` of the largest number is the same. What is not finite or cannot be
+        compared is not sure; nor is what lies in the memory of `newer`, which was written since.
+        """
+        differs, known = np.zeros(self.count, np.bool_), mask.copy()
+        try:
+            given = [self._columns("observation", o) for o in (observation, before, newer)]
+            for column in self._observations:
+                here, was, written = (flat[column.name] for flat in given)
+                if same_memory(was, written):
+                    continue
+                here, was = self._fitted(column, here), self._fitted(column, was)
+                which = np.flatnonzero(mask & (_bytes_of(here) != _bytes_of(was)).any(1))
+                if not len(which):
+                    continue
+                pair = np.stack([here[which], was[which]]).astype(np.float64)
+                pair = pair.reshape(2, len(which), -1)
+                largest = abs(pair).max((0, 2))
+                with np.errstate(invalid="ignore"):  # infinity less infinity
+                    differs[which] |= abs(pair[0] - pair[1]).max(1) > close * largest
+                known[which] &= np.isfinite(largest)
+        except SpecError:
+            known[:] = False
+        return differs & known
+
     def require_apart(self, observation: Any, next_observation: Any) -> None:
         """SpecError where both are the same memory: that of an environment with copy=False.
 

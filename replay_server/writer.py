@@ -36,7 +36,6 @@ import threading
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import get_ident
 from time import monotonic
 from typing import Any
@@ -49,43 +48,18 @@ from .anchors import Anchors, Ready
 from .autoreset import Autoreset, Rows
 from .block import ROWS_MAX, Block, Creates
 from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError, RowsDropped
+from .following import Following
 from .laying import NOT_LAID, QUIET, Laying
 from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
 from .spec import require_finite
-from .writers import idle_of, whole_numbers
+from .writers import WriterState, idle_of, whole_numbers, with_axis
 
 HOLD_S, KEPT_S = 0.001, 0.1
 SILENT_SHARE = 4  # of the server's patience with a silent session, after which it is spoken to
 NOT_TAKEN = "(nothing of this call was taken: call it again)"
 KEPT = "(what was added is kept and goes first)"
-
-
-@dataclass(frozen=True)
-class WriterState:
-    """What a writer has done so far, in rows (closing rows included) and items.
-
-    steps_posted, steps_stored    rows handed to the link, and acknowledged
-    items_posted, items_created   items asked for, and made; items_failed: refused for good
-    steps_resent                  rows that lost their place and were sent again
-    messages_open                 datagrams that no answer has finished
-    need                          items to be drawn before the limiter lets more in; 0: it does not
-                                  hold this writer back
-    unacknowledged                rows that calls took and the server has not acknowledged
-    unacknowledged_max            how many of them there may be; then a call waits
-    """
-
-    steps_posted: int
-    steps_stored: int
-    items_posted: int
-    items_created: int
-    items_failed: int
-    steps_resent: int
-    messages_open: int
-    need: int
-    unacknowledged: int
-    unacknowledged_max: int
 
 
 class Writer:
@@ -114,6 +88,9 @@ class Writer:
         self._rows = Autoreset(
             self.spec, mode, streams, finite_observations=finite_observations, own=own_mode
         )
+        self._following = Following(self._rows)
+        self._last: Any = None  # the next observation of the newest step
+        self._look = 0.0  # when the next step is looked at
         self._anchors = Anchors(streams, table.ahead)
         self.window = ask_for_place(link, table, streams, timeout)
         self._block = Block(self.spec, streams, table.ahead, rows_max)
@@ -150,24 +127,24 @@ class Writer:
         """One step of a single environment: as `add_batch`, without the leading axis."""
         if self.streams != 1:
             raise ConfigError(f"add is for one stream, this writer has {self.streams}: add_batch")
-        if self._rows.mode == "single":
-            return self._add(
-                observation,
-                action,
-                reward,
-                terminated,
-                truncated,
-                next_observation,
-                final_observation,
-                infos,
-                life_lost,
-                extras,
-            )
-        self._rows.leading = False
-        told = (observation, action, reward, terminated, truncated)
-        last = (next_observation, final_observation)
-        lost, extras = _with_axis(life_lost), _with_axis(extras)
-        return self._add(*_with_axis(told), *_with_axis(last), infos, lost, extras)
+        if self._rows.mode != "single":
+            self._rows.leading = False
+            observation, action, reward = with_axis((observation, action, reward))
+            terminated, truncated, life_lost = with_axis((terminated, truncated, life_lost))
+            last, extras = with_axis(((next_observation, final_observation), extras))
+            next_observation, final_observation = last
+        return self._add(
+            observation,
+            action,
+            reward,
+            terminated,
+            truncated,
+            next_observation,
+            final_observation,
+            infos,
+            life_lost,
+            extras,
+        )
 
     def add_batch(
         self,
@@ -188,10 +165,12 @@ class Writer:
         Arrays have the leading axis [streams], nested as in the spaces. An episode that ends needs
         its last observation: in next_observation, in infos["final_obs"] (same-step mode), or in
         final_observation. `life_lost` cuts returns, not episodes; extras are the spec's own
-        columns. Returns the anchors that became ready. Raises SpecError naming column, expected
-        and got, or what contradicts the writer's autoreset mode; LimiterBlocked or Timeout where
-        what was added before is not let in within the writer's timeout. This step was not taken
-        then.
+        columns. Give next_observation at every step: an environment that was reset in the middle
+        of an episode without a word is found by it, and the episode cut, with a warning
+        (following.py). Returns the anchors that became ready. Raises SpecError naming column,
+        expected and got, or what contradicts the writer's autoreset mode; LimiterBlocked or Timeout
+        where what was added before is not let in within the writer's timeout. This step was not
+        taken then.
         """
         return self._add(
             observation,
@@ -225,6 +204,13 @@ class Writer:
         now = monotonic()
         if now >= self._doubtful:
             self._wake()
+        if observation is not self._last and now >= self._look:
+            following = self._following
+            cut = following.cuts(observation, self._last, next_observation, self._anchors)
+            if cut is not None:
+                self.restart(cut, self._last)
+                following.odd = following.odd + cut  # where that raises, this call comes again
+            self._look = now + following.pause
         if self._held or block.steps == block.steps_max:
             self._drain(self.timeout, f"adding {NOT_TAKEN}")
         if autoreset.fresh or observation is next_observation:
@@ -258,7 +244,7 @@ class Writer:
             )
             block.mark(real, ended, closing)
             ready = self._anchors.advance_some(real, ended)
-        block.pending = True
+        block.pending, self._last = True, next_observation
         if block.steps == block.steps_max or now >= self._due:
             self._hand_over(0)
         return ready
@@ -274,6 +260,7 @@ class Writer:
             if name in rows.closing:
                 require_finite(name, rows.closing[name])
         self._finish_pending()
+        self._last = None
         self._drain(self.timeout, f"appending {NOT_TAKEN}")
         ready = self._accept(rows)
         self._block.items[self._block.steps - 1] = 0
@@ -310,8 +297,8 @@ class Writer:
         """The environments (`mask`: bool [streams]) were reset by hand: their next step is real.
 
         An episode that was open there ends, as truncated, at `final_observation`: the last one
-        that `step` returned, with the axes of `add_batch`; nothing would tell the two episodes
-        apart otherwise. Raises ConfigError where one is open and it is missing.
+        that `step` returned, with the axes of `add_batch`. Raises ConfigError where one is open and
+        it is missing.
         """
         cut = self._rows.chosen(mask) & (self._anchors.length > 0)
         if cut.any() and final_observation is None:
@@ -587,12 +574,3 @@ class Writer:
     def _held_back(self, what: str) -> ReplayError:
         need = self._raw_state().need
         return _native.held_back(need, f"table {self.table.name!r}: {what}")
-
-
-def _with_axis(value: Any) -> Any:
-    """A leading axis of one on every leaf."""
-    if isinstance(value, Mapping):
-        return {key: _with_axis(entry) for key, entry in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_with_axis(entry) for entry in value)
-    return None if value is None else np.asarray(value)[None]

@@ -1,9 +1,10 @@
-"""What a client does for its writers: it finds out their mode, and lets them go on in its calls."""
+"""Around writers: what one tells of itself, how its client finds out its mode and lets it go on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,32 @@ from .values import whole
 
 if TYPE_CHECKING:
     from .writer import Writer
+
+
+@dataclass(frozen=True)
+class WriterState:
+    """What a writer has done so far, in rows (closing rows included) and items.
+
+    steps_posted, steps_stored    rows handed to the link, and acknowledged
+    items_posted, items_created   items asked for, and made; items_failed: refused for good
+    steps_resent                  rows that lost their place and were sent again
+    messages_open                 datagrams that no answer has finished
+    need                          items to be drawn before the limiter lets more in; 0: it does not
+                                  hold this writer back
+    unacknowledged                rows that calls took and the server has not acknowledged
+    unacknowledged_max            how many of them there may be; then a call waits
+    """
+
+    steps_posted: int
+    steps_stored: int
+    items_posted: int
+    items_created: int
+    items_failed: int
+    steps_resent: int
+    messages_open: int
+    need: int
+    unacknowledged: int
+    unacknowledged_max: int
 
 
 def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, bool]:
@@ -77,3 +104,12 @@ def idle_of(link: Link) -> float:
     raw = ffi.new("struct rp_opened *")
     _native.check(lib.rp_link_limits(link.raw, raw), "asking for limits")
     return raw.idle_ms / 1000.0
+
+
+def with_axis(value: Any) -> Any:
+    """A leading axis of one on every leaf."""
+    if isinstance(value, Mapping):
+        return {key: with_axis(entry) for key, entry in value.items()}
+    if isinstance(value, tuple):
+        return tuple(with_axis(entry) for entry in value)
+    return None if value is None else np.asarray(value)[None]

@@ -122,8 +122,8 @@ class Calls:
         lead = () if single else (self.streams,)
         action = self.spec["action"]
         given, following = self.observation(), self.observation()
-        if self.mode == "next-step" and self.over.any():
-            given = self.following
+        if self.following is not None:
+            given = self.gone_on(given)
         self.following = following
         step = {
             "observation": given,
@@ -141,13 +141,25 @@ class Calls:
             step["cost"] = rng.random(lead).astype(np.float32)
         if rng.random() < 0.1:
             step["life_lost"] = self.flags(0.3)
-        if self.mode == "next-step":
-            self.over = step["terminated"] | step["truncated"]
+        self.over = np.atleast_1d(step["terminated"] | step["truncated"])
         if self.mode == "same-step" and rng.random() < 0.5:
             step["infos"] = {"final_obs": self.finals(step)}
         elif self.mode == "same-step":
             step["final_observation"] = following
         return step
+
+    def gone_on(self, reset):
+        """What a step begins with: the next observation of the step before, or the reset's."""
+        if self.mode in ("next-step", "same-step") or not self.over.any():
+            return self.following
+        if self.mode == "single":
+            return reset
+        flat = [self.spec.flatten("observation", each) for each in (reset, self.following)]
+        leaves = {}
+        for name, leaf in flat[0].items():
+            over = self.over.reshape(-1, *[1] * (np.ndim(leaf) - 1))
+            leaves[name] = np.where(over, leaf, flat[1][name])
+        return self.spec.unflatten("observation", leaves)
 
     def finals(self, step):
         finals = np.full(self.streams, None, dtype=object)

@@ -37,8 +37,8 @@ def served():
         yield server, client, other
 
 
-def add(writer, count):
-    for number in range(count):
+def add(writer, count, first=0):
+    for number in range(first, first + count):
         seen = np.full(2, number, np.float32)
         ready = writer.add(
             observation=seen,
@@ -93,7 +93,7 @@ def test_items_left_to_the_caller_are_not_made_by_a_poll(served, monkeypatch):
     server, client, other = served
     with client.writer("main") as writer:
         add(writer, 4)
-        ready = add(writer, 1)
+        ready = add(writer, 1, 4)
         assert until(lambda: other.size("main") == 3, client.ping)
         writer.create_items(ready, [7.0])
         writer.flush()
@@ -163,6 +163,6 @@ def test_calls_of_the_client_keep_its_writers_sessions_alive(served):
         writer.flush()
         with Client(server.address):  # it is silent, and given up
             assert until(lambda: server.counters()["sessions_expired"] > 1, client.ping)
-        add(writer, 20)
+        add(writer, 20, 40)
         writer.flush()
     assert other.size("main") == 59
