@@ -521,7 +521,7 @@ void rp_link_end(struct rp_link *link, uint64_t timeout_ns)
     rp_port_transport(link->port)->wake(link->port);
     end_pump(link);
     rp_gate_drain(&link->gate);
-    say_close(link, heard ? ticket : 0, end);
+    say_close(link, ticket, end);
     let_go(link);
     rp_gate_leave(&link->gate);
 }

@@ -50,7 +50,7 @@ int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
                      uint64_t now_ns, char error[256]) {
     struct rp_region layout;
     int status = rp_region_layout(config, &layout, error);
-    if (status < 0) {
+    if (status) {
         return status;
     }
     if (bytes < layout.bytes || (uintptr_t)memory % 64 != 0) {
@@ -69,7 +69,7 @@ int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
         status = rp_table_create(&server->tables[i], &at, &config->tables[i], i, config->seed + i,
                                  rp_session_random_id(server), rp_session_salt(server, i),
                                  &server->intent, server->counters, error);
-        if (status < 0) {
+        if (status) {
             return status;
         }
         remember_name(server, i);
@@ -77,7 +77,7 @@ int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
     open_sessions(server);
     region->sum = rp_region_sum(region);
     status = rp_region_seal(memory, config, error);
-    if (status < 0) {
+    if (status) {
         return status;
     }
     __atomic_store_n(&region->magic, RP_REGION_MAGIC, __ATOMIC_RELEASE);
@@ -90,7 +90,7 @@ static int attach_tables(struct rp_server *server, char error[256]) {
         struct rp_table_memory at = rp_region_table(server->region, i);
         int status = rp_table_attach(&server->tables[i], &at, i, rp_session_salt(server, i),
                                      &server->intent, server->counters, error);
-        if (status < 0) {
+        if (status) {
             return status;
         }
         remember_name(server, i);
@@ -118,14 +118,14 @@ int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
                      uint64_t now_ns, char error[256]) {
     char changes[RP_COMPARE_BYTES];
     int status = rp_region_compare(memory, bytes, config, changes, error);
-    if (status < 0) {
+    if (status) {
         return status;
     }
     if (bytes < ((const struct rp_region *)memory)->bytes) {
         return refuse(error, RP_BAD_REGION, "the region is shorter than the one that was created");
     }
     status = rp_region_sealed(memory, config, error);
-    if (status < 0) {
+    if (status) {
         return status;
     }
     struct rp_server *server = rp_region_open(memory, entropy, now_ns);
@@ -137,12 +137,12 @@ int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,
                       "the region's intent log is damaged: start with a new region");
     }
     status = attach_tables(server, error);
-    if (status < 0) {
+    if (status) {
         return status;
     }
     rp_server_drop_assembly(server);
     status = rp_server_verify(server, error);
-    if (status < 0) {
+    if (status) {
         return status;
     }
     memcpy(server->changes, changes, sizeof changes);

@@ -62,7 +62,7 @@ static int verify_records(const struct verdict *v, const struct rp_session *sess
             HOLDS(id == 0 || session->record_id[j] != id);
         }
         int status = id ? verify_record(v, rp_region_record(server, v->number, i)) : 0;
-        if (status < 0) {
+        if (status) {
             return status;
         }
     }
@@ -86,9 +86,9 @@ static int verify_session(const struct verdict *v, const struct rp_session *sess
     HOLDS(mtu >= RP_MTU_MIN && mtu <= v->server->limits.mtu && mtu % 8 == 0);
     HOLDS(peer.size >= 1 && peer.size <= RP_PEER_BYTES);
     int status = verify_once(v, &session->sample, 1);
-    status = status < 0 ? status : verify_once(v, &session->update, 1);
-    status = status < 0 ? status : verify_once(v, &session->publish, 0);
-    return status < 0 ? status : verify_records(v, session);
+    status = status ? status : verify_once(v, &session->update, 1);
+    status = status ? status : verify_once(v, &session->publish, 0);
+    return status ? status : verify_records(v, session);
 }
 
 /* Every writer is a session's that is open, and no session has two in one table. */
@@ -169,7 +169,7 @@ int rp_server_verify(const struct rp_server *server, char error[256]) {
     for (uint32_t i = 0; status == 0 && i < server->limits.table_count; i++) {
         status = verify_writers(v, i);
     }
-    return status < 0 ? status : verify_weights(v);
+    return status ? status : verify_weights(v);
 }
 
 /* ---- steps ---- */

@@ -31,13 +31,10 @@ uint32_t rp_lease_take(struct rp_lease *lease, struct rp_packet *packets, uint32
     return count;
 }
 
-void rp_lease_end(struct rp_lease *lease, struct rp_packet *packets, uint32_t count)
+void rp_lease_end(struct rp_lease *lease, uint32_t count)
 {
     assert(count == lease->leased);
     lease->leased = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        packets[i].data = NULL;
-    }
 }
 
 int rp_slots_open(struct rp_slots *slots, uint32_t mtu)
@@ -89,6 +86,6 @@ uint32_t rp_lease_send(struct rp_lease *lease, struct rp_port *port, struct rp_p
         }
         i += taken;
     }
-    rp_lease_end(lease, packets, count);
+    rp_lease_end(lease, count);
     return messages;
 }

@@ -18,7 +18,7 @@ int rp_lease_open(struct rp_lease *lease, uint32_t mtu);
 uint32_t rp_lease_take(struct rp_lease *lease, struct rp_packet *packets, uint32_t count,
                        uint32_t mtu);
 /* They were sent. */
-void rp_lease_end(struct rp_lease *lease, struct rp_packet *packets, uint32_t count);
+void rp_lease_end(struct rp_lease *lease, uint32_t count);
 
 struct rp_slots { /* for rx_burst and rx_release: a packet's token is its slot */
     uint32_t free_count;

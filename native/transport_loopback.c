@@ -155,7 +155,7 @@ static void loopback_tx_send(struct rp_port *opaque, struct rp_packet *packets, 
             port->base.dropped_out += !deliver(port, &packets[i]);
         }
     }
-    rp_lease_end(&port->lease, packets, count);
+    rp_lease_end(&port->lease, count);
     unlock(&port->hub->queue_lock);
 }
 

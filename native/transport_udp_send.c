@@ -140,5 +140,5 @@ void rp_udp_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t 
         int taken = sendmmsg(port->socket, plan.messages + sent, plan.count - sent, MSG_DONTWAIT);
         sent += taken > 0 ? (uint32_t)taken : handle_refusal(port, &plan, sent, &tries);
     }
-    rp_lease_end(&port->send, packets, count);
+    rp_lease_end(&port->send, count);
 }

@@ -3,8 +3,11 @@
 #define RP_TEST_PROCESS_H
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -19,6 +22,32 @@ __attribute__((unused)) static int open_descriptors(void)
     }
     closedir(folder);
     return count;
+}
+
+/* Descriptors that a program started by this one would have too; the first three aside. */
+__attribute__((unused)) static int inherited_descriptors(void)
+{
+    int count = 0;
+    for (int i = 3; i < 1024; i++) {
+        int flags = fcntl(i, F_GETFD);
+        count += flags >= 0 && !(flags & FD_CLOEXEC);
+    }
+    return count;
+}
+
+/* Bytes of addresses in use: of the heap, or of all mappings. */
+__attribute__((unused)) static size_t heap_bytes(void)
+{
+    return mallinfo2().uordblks + mallinfo2().hblkhd;
+}
+
+__attribute__((unused)) static size_t mapped_bytes(void)
+{
+    size_t pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file && fscanf(file, "%zu", &pages) == 1);
+    fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 /* Places of this process's memory where files lie whose path holds `part`. */

@@ -407,15 +407,17 @@ static void redo_of_header(void)
         for (uint32_t bit = 0; bit < 64; bit += 3) {
             copy_region(&whole);
             log = (void *)(script.region + header->log);
-            log->committed = log->count = 1;
-            log->after[0].offset = at;
-            memcpy(&log->after[0].value, whole.region + at, 8);
-            log->after[0].value ^= 1ull << bit;
+            log->committed = 1;
+            log->count = 2; /* the first of them changes nothing */
+            log->after[0] = (struct rp_after){offsetof(struct rp_region, magic), header->magic};
+            log->after[1].offset = at;
+            memcpy(&log->after[1].value, whole.region + at, 8);
+            log->after[1].value ^= 1ull << bit;
             uint8_t *copy = script.region;
             uint8_t had[sizeof *header];
             memcpy(had, copy, sizeof had);
             struct rp_region changed = *header;
-            memcpy((uint8_t *)&changed + at, &log->after[0].value, 8);
+            memcpy((uint8_t *)&changed + at, &log->after[1].value, 8);
             int may = changed.magic == header->magic && changed.version == header->version
                 && rp_region_sum(&changed) == changed.sum;
             char error[256] = "";

@@ -108,6 +108,7 @@ static void other_alpha(struct drive_table *m) { m->table.alpha = 0.5; }
 static void other_capacity(struct drive_table *m) { m->table.capacity = 8192; }
 static void other_name(struct drive_table *m) { m->table.name[0] = 'p'; }
 static void other_spec(struct drive_table *m) { m->table.spec = "rowt"; }
+static void first_of_spec(struct drive_table *m) { m->table.spec = "bows"; }
 static void other_seed(struct drive_table *m) { m->config.seed = 2; }
 static void other_window(struct drive_table *m) { m->table.window = 32; }
 static void other_writers(struct drive_table *m) { m->table.writers_max = 3; }
@@ -152,6 +153,7 @@ static const struct difference differences[] = {
     {"capacity 4096 of table main, this configuration says 8192:", other_capacity},
     {"a table named \"main\", this configuration says \"pain\":", other_name},
     {"\"rows\" of table main, this configuration says \"rowt\":", other_spec},
+    {"\"rows\" of table main, this configuration says \"bows\":", first_of_spec},
     {"seed 1, this configuration says 2:", other_seed},
     {"window 64 of table main, this configuration says 32:", other_window},
     {"writers 4 of table main, this configuration says 3:", other_writers},

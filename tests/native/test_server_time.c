@@ -336,6 +336,9 @@ static void situation_stood_still(void)
 {
     struct room room;
     fresh(&room);
+    script_stand_still(&room.script, RP_GAP_MS);
+    script_turn(&room.script);
+    CHECK(room.script.server->unheard_ns == 0, "so long is no standstill");
     script_stand_still(&room.script, 60000);
     for (uint32_t i = 0; i < RP_BURST + 1; i++) {
         script_put(&room.script, i < RP_BURST ? &room.writer : &room.other, RP_OP_PING, 0, i, NULL,

@@ -437,7 +437,10 @@ static void check_segment_words(void)
         {.bytes = 1ull << 49, .what = "steps of b"}}};
     rp_memory_none(&memory);
     CHECK(rp_memory_map(&memory, &segments, error) == -RP_NO_MEMORY);
-    CHECK(strstr(error, "steps of a"), "%s", error);
+    CHECK(strstr(error, "1073741824.0 MiB, 536870912.0 MiB of them for steps of a;"), "%s", error);
+    segments.segment[0].bytes = segments.bytes;
+    CHECK(rp_memory_map(&memory, &segments, error) == -RP_NO_MEMORY);
+    CHECK(strstr(error, "of them for state;"), "%s", error);
     check_group("what most of the state is, in words");
 }
 

@@ -5,12 +5,16 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "process.h"
 #include "random.h"
+#include "status.h"
 #include "transport.h"
+#include "transport_zmtp_parts.h"
 #include "url.h"
 
 enum { PEERS = 24, MTU = 1024, SAID_MAX = 40000, STEPS = 12000 };
@@ -107,7 +111,7 @@ static void speak(struct stranger *stranger)
     }
 }
 
-int main(void)
+static void check_strangers(void)
 {
     struct rp_port_options options = {.serve = 1, .mtu = MTU};
     struct sockaddr_in where = {.sin_family = AF_INET};
@@ -149,5 +153,98 @@ int main(void)
     CHECK(wrong < got / 2, "%" PRIu64 " of %" PRIu64 " are not as they were sent", wrong, got);
     rp_port_close(port);
     check_group("zmtp: strangers that say anything in any pieces");
+}
+
+/* ---- the port ---- */
+
+static int open_port(struct rp_port **port, const char *url)
+{
+    struct rp_port_options options = {.serve = 1, .mtu = MTU};
+    char bound[RP_URL_TEXT_BYTES], error[RP_URL_ERROR_BYTES];
+    struct rp_peer server;
+    *port = NULL;
+    int status = rp_port_open(port, url, &options, &server, bound, error);
+    CHECK(!status == !!*port && (!status || error[0]));
+    return status;
+}
+
+/* The status of opening a port with a limit of this process lowered. */
+static int open_with(int limit, rlim_t most)
+{
+    struct rlimit before, low;
+    struct rp_port *port;
+    CHECK(getrlimit(limit, &before) == 0);
+    low = (struct rlimit){most, before.rlim_max};
+    CHECK(setrlimit(limit, &low) == 0);
+    int status = open_port(&port, "zmq+tcp://127.0.0.1:0");
+    CHECK(setrlimit(limit, &before) == 0);
+    return status;
+}
+
+/* Given ports that open and close, and some that cannot: no descriptor, no memory, an address that
+ * is taken. Expect a status, and no memory and no descriptor more than before. */
+static void check_given_back(void)
+{
+    size_t heap = 0, mapped = 0;
+    int open = 0;
+    for (int round = 0; round < 30; round++) {
+        struct rp_port *port, *other;
+        char url[RP_URL_TEXT_BYTES];
+        struct sockaddr_in where;
+        socklen_t size = sizeof where;
+        CHECK(open_port(&port, "zmq+tcp://127.0.0.1:0") == 0);
+        int listener = ((struct zmtp_port *)(void *)port)->listener;
+        CHECK(getsockname(listener, (struct sockaddr *)(void *)&where, &size) == 0);
+        snprintf(url, sizeof url, "zmq+tcp://127.0.0.1:%u", ntohs(where.sin_port));
+        CHECK(open_port(&other, url) == -RP_SYSTEM);
+        rp_port_close(port);
+        CHECK(open_with(RLIMIT_NOFILE, 0) == -RP_NO_MEMORY);
+#if !defined(__SANITIZE_ADDRESS__)
+        CHECK(open_with(RLIMIT_AS, mapped_bytes() + (4 << 20)) == -RP_NO_MEMORY);
+#endif
+        heap = round == 9 ? heap_bytes() : heap;
+        mapped = round == 9 ? mapped_bytes() : mapped;
+        open = round == 9 ? open_descriptors() : open;
+    }
+    CHECK(heap_bytes() <= heap, "%zu bytes were kept", heap_bytes() - heap);
+    CHECK(mapped_bytes() <= mapped, "%zu bytes stay mapped", mapped_bytes() - mapped);
+    CHECK(open_descriptors() == open, "%d descriptors stay", open_descriptors() - open);
+    check_group("zmtp: what is closed, or could not be opened, is given back");
+}
+
+/* Given a process without an input, so that the port's first descriptor is 0. Expect it closed with
+ * the port, and none of a port's to be a started program's. Expect each second counted. */
+static void check_descriptors(void)
+{
+    struct rp_port *port;
+    struct zmtp_port *inside;
+    struct itimerspec timer, soon = {.it_value.tv_nsec = 1};
+    int input = fcntl(0, F_DUPFD_CLOEXEC, 3), inherited = inherited_descriptors();
+    close(0);
+    CHECK(open_port(&port, "zmq+tcp://127.0.0.1:0") == 0);
+    inside = (struct zmtp_port *)(void *)port;
+    CHECK(fcntl(0, F_GETFD) == FD_CLOEXEC && inherited_descriptors() == inherited);
+    CHECK(timerfd_gettime(inside->timer, &timer) == 0);
+    CHECK(timer.it_interval.tv_sec == 1 && timer.it_interval.tv_nsec == 0);
+    CHECK(fcntl(inside->timer, F_GETFL) & O_NONBLOCK, "a turn never waits for it");
+    uint32_t before = inside->seconds;
+    for (uint32_t i = 1; i <= 3; i++) {
+        CHECK(timerfd_settime(inside->timer, 0, &soon, NULL) == 0);
+        while (inside->seconds < before + i) {
+            rp_zmtp_second(inside);
+        }
+        CHECK(inside->seconds == before + i, "%u and not %u", inside->seconds, before + i);
+    }
+    rp_port_close(port);
+    CHECK(fcntl(0, F_GETFD) < 0, "0 is a descriptor as any other");
+    CHECK(input < 0 || (dup2(input, 0) == 0 && close(input) == 0));
+    check_group("zmtp: descriptors, and the seconds they tell");
+}
+
+int main(void)
+{
+    check_given_back();
+    check_descriptors();
+    check_strangers();
     return check_done("test_transport_zmtp");
 }

@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -388,9 +389,9 @@ static void check_backlog(void)
 
 /* Given a peer that is gone, which nobody was told yet. Expect its connection to end when it is
  * answered, what it took of memory to be given back, and no signal. */
-static void check_hung_up(void)
+static void check_hung_up(int reset)
 {
-    struct linger at_once = {.l_onoff = 1};
+    struct linger at_once = {.l_onoff = reset};
     open_port();
     int gone = join(1);
     struct rp_peer peer = ask(gone).peer;
@@ -411,7 +412,39 @@ static void check_hung_up(void)
     answer(&peer, 'x', MTU);
     CHECK(fact("not_taken") == before + 1);
     rp_port_close(port);
-    check_group("an answer to who has hung up ends the connection");
+}
+
+/* Given six who have said a piece of a frame, and a burst for one datagram. Expect four visits, and
+ * no news of who is gone, though another process holds its socket still. */
+static void check_visits(void)
+{
+    int sockets[6];
+    struct rp_packet packet;
+    struct epoll_event events[8];
+    open_port();
+    for (int i = 0; i < 6; i++) {
+        sockets[i] = join(1);
+        say(sockets[i], "\0", 1);
+    }
+    struct zmtp_port *zmtp = inside();
+    while (zmtp->ring_count) { /* what READY left */
+        CHECK(rp_port_transport(port)->rx_burst(port, &packet, 1) == 0);
+    }
+    for (int i = 0; i < 6; i++) {
+        rp_zmtp_queue(zmtp, &zmtp->connections[i]);
+    }
+    uint32_t first = zmtp->ring_first;
+    CHECK(rp_port_transport(port)->rx_burst(port, &packet, 1) == 0);
+    CHECK((zmtp->ring_first - first) % ALL == 4, "%u visits", (zmtp->ring_first - first) % ALL);
+    int held = dup(zmtp->connections[0].socket);
+    rp_zmtp_end(zmtp, &zmtp->connections[0]);
+    say(sockets[0], "\1", 1);
+    int told = epoll_wait(zmtp->poll, events, 8, 0);
+    for (int i = 0; i < told; i++) {
+        CHECK(events[i].data.u32 != 0, "of one that has ended");
+    }
+    close(held);
+    close_all(sockets, 6);
 }
 
 /* Given more commands in one go than a visit takes, a long frame, a frame in two parts, and two in
@@ -573,7 +606,10 @@ int main(void)
     check_share();
     check_slow_reader();
     check_backlog();
-    check_hung_up();
+    check_hung_up(1);
+    check_hung_up(0);
+    check_group("an answer to who has hung up ends the connection");
+    check_visits();
     check_frames();
     check_told();
     check_many_at_once();
