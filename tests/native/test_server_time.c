@@ -336,8 +336,9 @@ static void situation_stood_still(void)
 {
     struct room room;
     fresh(&room);
-    script_stand_still(&room.script, RP_GAP_MS);
     script_turn(&room.script);
+    script_stand_still(&room.script, RP_GAP_MS);
+    pings(&room, &room.other); /* a turn that brings something */
     CHECK(room.script.server->unheard_ns == 0, "so long is no standstill");
     script_stand_still(&room.script, 60000);
     for (uint32_t i = 0; i < RP_BURST + 1; i++) {

@@ -324,6 +324,8 @@ static void check_packing(void)
     port = open_played(0, &own);
     send_all(port, (uint32_t[]){8, 16}, (uint8_t[]){0, 0}, 2);
     CHECK(check_message(0, 0, "\1\2") == played.out_count);
+    send_all(port, (uint32_t[]){0, 8}, (uint8_t[]){0, 0}, 2);
+    CHECK(check_message(2, 0, "\2") == played.out_count && played.out_count == 3);
     close_played(port);
     check_group("neighbours to one peer leave as one message, as far as they fit");
 }

@@ -439,6 +439,8 @@ static void check_visits(void)
     int held = dup(zmtp->connections[0].socket);
     rp_zmtp_end(zmtp, &zmtp->connections[0]);
     say(sockets[0], "\1", 1);
+    struct pollfd there = {.fd = held, .events = POLLIN};
+    CHECK(poll(&there, 1, -1) == 1);
     int told = epoll_wait(zmtp->poll, events, 8, 0);
     for (int i = 0; i < told; i++) {
         CHECK(events[i].data.u32 != 0, "of one that has ended");
