@@ -157,10 +157,12 @@ static void check_strangers(void)
 
 /* ---- the port ---- */
 
+static char error[RP_URL_ERROR_BYTES];
+
 static int open_port(struct rp_port **port, const char *url)
 {
     struct rp_port_options options = {.serve = 1, .mtu = MTU};
-    char bound[RP_URL_TEXT_BYTES], error[RP_URL_ERROR_BYTES];
+    char bound[RP_URL_TEXT_BYTES];
     struct rp_peer server;
     *port = NULL;
     int status = rp_port_open(port, url, &options, &server, bound, error);
@@ -197,6 +199,8 @@ static void check_given_back(void)
         CHECK(getsockname(listener, (struct sockaddr *)(void *)&where, &size) == 0);
         snprintf(url, sizeof url, "zmq+tcp://127.0.0.1:%u", ntohs(where.sin_port));
         CHECK(open_port(&other, url) == -RP_SYSTEM);
+        CHECK(strstr(error, "the port is taken by another program"), "%s", error);
+        CHECK(strncmp(error, url, strlen(url)) == 0, "%s", error);
         rp_port_close(port);
         CHECK(open_with(RLIMIT_NOFILE, 0) == -RP_NO_MEMORY);
 #if !defined(__SANITIZE_ADDRESS__)

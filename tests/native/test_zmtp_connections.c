@@ -13,7 +13,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "process.h"
+#include "check.h"
 #include "status.h"
 #include "transport.h"
 #include "transport_zmtp_parts.h"
@@ -583,24 +583,6 @@ static void check_no_descriptor(void)
     check_group("without a descriptor for a newcomer nobody spins, and he comes in later");
 }
 
-static void check_nothing_stays_open(void)
-{
-    struct rp_port_options options = {.serve = 1, .mtu = MTU};
-    char url[RP_URL_TEXT_BYTES], bound[RP_URL_TEXT_BYTES], error[RP_URL_ERROR_BYTES];
-    struct rp_port *other;
-    struct rp_peer server;
-    open_port();
-    int before = open_descriptors();
-    snprintf(url, sizeof url, "zmq+tcp://127.0.0.1:%u", ntohs(where.sin_port));
-    CHECK(rp_port_open(&other, url, &options, &server, bound, error) == -RP_SYSTEM);
-    CHECK(strstr(error, "the port is taken by another program") != NULL, "%s", error);
-    CHECK(strncmp(error, url, strlen(url)) == 0, "%s", error);
-    CHECK(open_descriptors() == before, "%d descriptors stay", open_descriptors() - before);
-    rp_port_close(port);
-    CHECK(open_descriptors() < before);
-    check_group("a port that cannot be opened leaves nothing open");
-}
-
 int main(void)
 {
     check_successor();
@@ -616,6 +598,5 @@ int main(void)
     check_told();
     check_many_at_once();
     check_no_descriptor();
-    check_nothing_stays_open();
     return check_done("test_zmtp_connections");
 }
