@@ -427,15 +427,14 @@ static void check_visits(void)
         say(sockets[i], "\0", 1);
     }
     struct zmtp_port *zmtp = inside();
-    while (zmtp->ring_count) { /* what READY left */
-        CHECK(rp_port_transport(port)->rx_burst(port, &packet, 1) == 0);
+    while (turn(NULL) || zmtp->ring_count) { /* what READY left */
     }
     for (int i = 0; i < 6; i++) {
         rp_zmtp_queue(zmtp, &zmtp->connections[i]);
     }
     uint32_t first = zmtp->ring_first;
     CHECK(rp_port_transport(port)->rx_burst(port, &packet, 1) == 0);
-    CHECK((zmtp->ring_first - first) % ALL == 4, "%u visits", (zmtp->ring_first - first) % ALL);
+    CHECK((zmtp->ring_first - first) % ALL == 4);
     int held = dup(zmtp->connections[0].socket);
     rp_zmtp_end(zmtp, &zmtp->connections[0]);
     say(sockets[0], "\1", 1);
@@ -443,10 +442,11 @@ static void check_visits(void)
     CHECK(poll(&there, 1, -1) == 1);
     int told = epoll_wait(zmtp->poll, events, 8, 0);
     for (int i = 0; i < told; i++) {
-        CHECK(events[i].data.u32 != 0, "of one that has ended");
+        CHECK(events[i].data.u32 != 0, "it has ended");
     }
     close(held);
     close_all(sockets, 6);
+    check_group("a burst visits four for each datagram it may bring");
 }
 
 /* Given more commands in one go than a visit takes, a long frame, a frame in two parts, and two in
@@ -560,13 +560,6 @@ static void check_no_descriptor(void)
     for (int i = 0; i < 1000; i++) {
         turn(NULL);
     }
-    struct rp_port_options options = {.serve = 1, .mtu = MTU};
-    char bound[RP_URL_TEXT_BYTES], error[RP_URL_ERROR_BYTES];
-    struct rp_port *other;
-    struct rp_peer server;
-    CHECK(rp_port_open(&other, "zmq+tcp://127.0.0.1:0", &options, &server, bound, error)
-          == -RP_NO_MEMORY);
-    CHECK(strstr(error, "zmq+tcp://127.0.0.1:0: no memory for a port"), "%s", error);
     uint64_t failed = fact("accepts_failed");
     CHECK(failed > 0 && failed < 100, "%" PRIu64 " tries in 1000 turns", failed);
     ask(first); /* others are served meanwhile */
