@@ -2,7 +2,8 @@
 
     unacknowledged   rows taken and not yet acknowledged; at most the writer's unacknowledged_max
     steps ahead      items that exist or wait in this writer beyond what the limiter aims at,
-                     min_size + sampled / ratio; at most the limiter's own buffer and the above
+                     min_size + sampled / ratio; at most the limiter's own buffer, or what the
+                     message that reaches min_size may pass it by, and the above
 
 Behind either bound an actor plays with a policy that is older than anybody asked for, and nothing
 else would show it. So a run that passes one ends with a sentence.
@@ -47,6 +48,7 @@ def ahead_of(state: WriterState, table: RemoteTable) -> Ahead:
     if table.samples_per_insert > 0.0:
         aim = table.min_size + table.sampled / table.samples_per_insert
         buffer = table.error_max / table.samples_per_insert - table.min_size
+        message = (table.error_max - table.error_min) / (2 * table.samples_per_insert)
         steps = table.inserted + state.unacknowledged - aim
-        steps_max = buffer + state.unacknowledged_max + 1
+        steps_max = max(buffer, message) + state.unacknowledged_max + 1
     return Ahead(state.unacknowledged, state.unacknowledged_max, steps, steps_max)

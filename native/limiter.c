@@ -3,14 +3,27 @@
  *
  *     error = inserted * samples_per_insert - sampled,    error_min <= error <= error_max
  *
- * Nothing is drawn before the minimum size, and up to it creating is always allowed. The minimum
- * is reached once so many items were created since the table was last emptied, and stays reached:
- * how many are there now may fall again, and then nobody could be let on.
+ * Nothing is drawn before the minimum size, and a group of creates is always let in before it. The
+ * minimum is reached once so many items were created since the table was last emptied, and stays
+ * reached: how many are there now may fall again, and then nobody could be let on.
+ *
+ * No standstill. Let n be the most creates of a group, m the most draws of a batch, and
+ *
+ *     n * samples_per_insert + m <= error_max - error_min.
+ *
+ * Then a group and a batch never both have to wait. Before the minimum no group waits. From it on
+ * a group waits where error > error_max - n * samples_per_insert, a batch where error <
+ * error_min + m; for both to hold, the left side above would have to be the larger one.
+ *
+ * The price: the last group before the minimum may pass it by n - 1 items, so
+ *
+ *     error <= max(error_max, (min_size + n - 1) * samples_per_insert).
+ *
+ * The second is the larger one only where error_max lies below or hardly above
+ * min_size * samples_per_insert; then no group is let in until draws have brought the error down.
  *
  * What each side waits for is told as a number of items of the other side. A request is refused
- * for ever only where no order of the other side's doings could admit it; a group of n creates and
- * a batch of m both get on whatever happens if n * samples_per_insert + m <=
- * error_max - error_min.
+ * for ever where single creates and draws of the other side could never admit it.
  *
  * Steps that wait for an earlier one count as inserted already: they were admitted when they
  * arrived.
@@ -33,7 +46,7 @@ int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t
     const struct rp_table_facts *f = &table->header->facts;
     *need = 0;
     uint64_t created = table->header->inserted + table->private->waiting_items;
-    if (f->samples_per_insert == 0 || items == 0 || created + items <= f->min_size) {
+    if (f->samples_per_insert == 0 || items == 0 || created < f->min_size) {
         return 1;
     }
     double over = error_now(table) + (double)items * f->samples_per_insert - f->error_max;
@@ -58,7 +71,8 @@ int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t
     *need = 0;
     *by_size = 0;
     if (short_by > 0) {
-        /* Creating up to the minimum size is always allowed. */
+        /* Creating up to the minimum size is always allowed; by how much a group will pass it
+         * is not known. */
         double highest = error + (double)missing * rate;
         highest = highest > f->error_max ? highest : f->error_max;
         if (highest - count < f->error_min) {

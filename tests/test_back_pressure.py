@@ -3,6 +3,8 @@ acknowledged is bounded, an actor says how far ahead it is, and ends where a bou
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from environments import ChainEnv
@@ -84,6 +86,25 @@ def test_a_bound_that_cannot_be_is_refused(wrong):
         pytest.raises(ConfigError, match="from 16 to"),
     ):
         client.writer("main", 2, autoreset="disabled", unacknowledged_max=wrong)
+
+
+@pytest.mark.parametrize("ratio", [0.25, 1.0, 8.0])
+@pytest.mark.parametrize("bounds", [None, (-10.0, 50.0), (40.0, 110.0)])
+def test_what_the_limiter_lets_in_is_within_the_bound(ratio, bounds):
+    """Given a table at its fullest: to its bound, or to the minimum size and past it by the largest
+    message that a client sends. Expect the actor not to be blamed for it, but for more."""
+    least, _, low, high = SamplesPerInsert(ratio, 100, bounds).bounds()
+    message = max(1, int((high - low) / (2 * ratio)))
+    most = max(int(high / ratio), least - 1 + message)
+    state = SimpleNamespace(unacknowledged=64, unacknowledged_max=64)
+    full = SimpleNamespace(
+        samples_per_insert=ratio, min_size=least, error_min=low, error_max=high, sampled=0
+    )
+    full.inserted = most
+    ahead_of(state, full).check()
+    full.inserted = most + 3
+    with pytest.raises(ReplayError, match="back-pressure failed"):
+        ahead_of(state, full).check()
 
 
 def test_a_bound_past_is_a_sentence():

@@ -5,6 +5,7 @@ As in test_conformance.py, each test runs on every transport.
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import threading
@@ -91,6 +92,24 @@ def test_the_limiter_holds_inserts_back_until_something_is_drawn(place):
         assert blocked.value.by == "inserts"
         with pytest.raises(OverBudget):
             client.sample("main", 500, timeout=0.1)
+
+
+@pytest.mark.parametrize(("bounds", "batches"), [((-10.0, 50.0), 12), ((85.0, 101.0), 3)])
+def test_rows_that_pass_the_minimum_size_do_not_stand_still(place, bounds, batches):
+    """Given a reader that waits for the minimum size, bounds that may lie below it, and rows in
+    numbers that do not end at it. Expect the reader to be let on, and the writer behind it."""
+    limiter = SamplesPerInsert(1.0, min_size=100, error_buffer=bounds)
+    with (
+        place.pair(plain(limiter=limiter)) as (server, client),
+        Client(server.address) as reader,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        wait = functools.partial(reader.sample, "main", 8, timeout=10.0)
+        reading = pool.submit(lambda: [wait() for _ in range(batches)])
+        for _ in range(4):
+            client.extend("main", plain_rows(30), timeout=10.0)
+        assert sum(map(len, reading.result())) == 8 * batches
+        assert client.table("main").inserted == 120
 
 
 @pytest.mark.parametrize("transport", OUTLIVES_ITS_SERVER)

@@ -62,7 +62,7 @@ static void try_insert(uint64_t items) {
     struct rp_table_info now = info();
     uint64_t need = 77;
     int answer = rp_limiter_may_insert(&trial.fixture.table, items, &need);
-    int below_size = (int64_t)now.inserted + (int64_t)items <= trial.size;
+    int below_size = (int64_t)now.inserted < trial.size;
     int fits = trial.rate == 0 || items == 0 || below_size
                || error_of(&now, (int64_t)items, 0) <= trial.high;
     CHECK((answer == 1) == fits, "insert %llu: %d", (unsigned long long)items, answer);
@@ -194,15 +194,16 @@ static void check_waiting(void) {
     rp_writer_run(&trial.fixture.table, 0, &first, bytes, &done);
     CHECK(info().inserted == 3 && rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 0);
     fixture_close(&trial.fixture);
-    config.min_size = 5;
-    memset(&trial, 0, sizeof trial);
-    fixture_open(&trial.fixture, &config, 1);
-    CHECK(rp_writer_open(&trial.fixture.table, 1, 1) == 0);
-    rp_writer_run(&trial.fixture.table, 0, &early, bytes, &done);
-    CHECK(rp_limiter_may_insert(&trial.fixture.table, 3, &need) == 1, "two and three are five");
-    CHECK(rp_limiter_may_insert(&trial.fixture.table, 4, &need) == 0 && need == 3,
-          "below the minimum size, too");
-    fixture_close(&trial.fixture);
+    for (config.min_size = 2; config.min_size <= 3; config.min_size++) {
+        memset(&trial, 0, sizeof trial);
+        fixture_open(&trial.fixture, &config, 1);
+        CHECK(rp_writer_open(&trial.fixture.table, 1, 1) == 0);
+        rp_writer_run(&trial.fixture.table, 0, &early, bytes, &done);
+        int below = config.min_size == 3;
+        CHECK(rp_limiter_may_insert(&trial.fixture.table, 4, &need) == below
+                  && need == (below ? 0 : 3), "two wait: a minimum of two is reached");
+        fixture_close(&trial.fixture);
+    }
     check_group("steps that wait for an earlier one count as inserted");
 }
 
@@ -221,7 +222,9 @@ static void check_minimum(void) {
     CHECK(rp_limiter_may_sample(&table, 160, &need, &by_size) == 0 && need == 40 && by_size == 1);
     CHECK(rp_limiter_may_sample(&table, 161, &need, &by_size) == -RP_NEVER_FITS);
     CHECK(rp_limiter_may_insert(&table, 40, &need) == 1);
-    CHECK(rp_limiter_may_insert(&table, 41, &need) == -RP_NEVER_FITS);
+    CHECK(rp_limiter_may_insert(&table, 41, &need) == 1, "no group waits below the minimum");
+    header.inserted = 40;
+    CHECK(rp_limiter_may_insert(&table, 3, &need) == -RP_NEVER_FITS);
     header.inserted = 30;
     header.sampled = 100; /* when the minimum was smaller */
     CHECK(rp_limiter_may_sample(&table, 60, &need, &by_size) == 0 && need == 10 && by_size == 1);
@@ -263,6 +266,109 @@ static void check_waiting_lost(void) {
     check_group("steps that lost their place count no more");
 }
 
+/* ---- no standstill ---- */
+
+enum { CREATED_MAX = 24, SAMPLED_MAX = 72 };
+
+struct corner {
+    struct rp_table table;
+    struct rp_table_header header;
+    struct rp_table_private private;
+    int64_t rate, low, high; /* in quarters, as above */
+    uint32_t items_max, batch_max;
+};
+
+static int group_goes(struct corner *c, uint64_t created, uint64_t sampled, uint64_t items) {
+    uint64_t need;
+    c->header.inserted = created;
+    c->header.sampled = sampled;
+    return rp_limiter_may_insert(&c->table, items, &need) == 1;
+}
+
+static int batch_goes(struct corner *c, uint64_t created, uint64_t sampled, uint32_t count) {
+    uint64_t need;
+    uint32_t by_size;
+    c->header.inserted = created;
+    c->header.sampled = sampled;
+    int answer = rp_limiter_may_sample(&c->table, count, &need, &by_size);
+    return answer == 1 || answer == -RP_NOTHING_DRAWABLE; /* the tree here is empty */
+}
+
+static void check_state(struct corner *c, uint64_t created, uint64_t sampled) {
+    int64_t size = (int64_t)c->header.facts.min_size;
+    int64_t error = (int64_t)created * c->rate - 4 * (int64_t)sampled;
+    int64_t first = (size - 1 + c->items_max) * c->rate, over = first - 4 * (int64_t)sampled;
+    CHECK(error <= (over > c->high ? over : c->high), "the error passed its bound");
+    CHECK(error >= c->low || sampled == 0, "the error fell below its bound");
+    for (uint64_t items = 1; items <= c->items_max; items++) {
+        for (uint32_t count = 1; count <= c->batch_max; count++) {
+            CHECK(group_goes(c, created, sampled, items) || batch_goes(c, created, sampled, count),
+                  "rate %g, error %g to %g, at least %d: %u created, %u drawn, and neither %u "
+                  "creates nor %u draws get on", (double)c->rate / 4, (double)c->low / 4,
+                  (double)c->high / 4, (int)size, (unsigned)created, (unsigned)sampled,
+                  (unsigned)items, count);
+        }
+    }
+}
+
+/* Every state that any order of groups and batches leads to. Returns their number. */
+static uint64_t walk_corner(struct corner *c) {
+    static uint8_t reached[CREATED_MAX + 1][SAMPLED_MAX + 1];
+    uint64_t states = 0;
+    memset(reached, 0, sizeof reached);
+    reached[0][0] = 1;
+    for (uint32_t created = 0; created <= CREATED_MAX; created++) {
+        for (uint32_t sampled = 0; sampled <= SAMPLED_MAX; sampled++) {
+            if (!reached[created][sampled]) {
+                continue;
+            }
+            states++;
+            check_state(c, created, sampled);
+            for (uint32_t n = 1; n <= c->items_max && created + n <= CREATED_MAX; n++) {
+                reached[created + n][sampled] |= group_goes(c, created, sampled, n) != 0;
+            }
+            for (uint32_t m = 1; m <= c->batch_max && sampled + m <= SAMPLED_MAX; m++) {
+                reached[created][sampled + m] |= batch_goes(c, created, sampled, m) != 0;
+            }
+        }
+    }
+    return states;
+}
+
+/* Given every small rate, minimum and pair of bounds, also such as lie beside rate * minimum, and
+ * every largest group n and batch m that fit: n * rate + m <= error_max - error_min. Expect no
+ * state that can be reached in which a group and a batch both have to wait. */
+static void check_standstill(void) {
+    static const int64_t rates[] = {1, 2, 4, 6, 12}; /* quarters */
+    static struct corner c;
+    uint64_t states = 0;
+    for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
+        for (int64_t size = 1; size <= 6; size++) {
+            for (int64_t low = -4; low <= 20; low += 3) {
+                for (uint32_t n = 1; n <= 5; n++) {
+                    for (uint32_t m = 1; m <= 5; m += 2) {
+                        memset(&c, 0, sizeof c);
+                        c.table.header = &c.header;
+                        c.table.private = &c.private;
+                        c.rate = rates[r];
+                        c.low = low;
+                        c.high = low + n * c.rate + 4 * m;
+                        c.items_max = n;
+                        c.batch_max = m;
+                        c.header.facts.samples_per_insert = (double)c.rate / 4;
+                        c.header.facts.error_min = (double)c.low / 4;
+                        c.header.facts.error_max = (double)c.high / 4;
+                        c.header.facts.min_size = (uint64_t)size;
+                        states += walk_corner(&c);
+                    }
+                }
+            }
+        }
+    }
+    printf("  %llu states\n", (unsigned long long)states);
+    check_group("creates and draws that fit the bounds never wait for each other");
+}
+
 /* A rate so small that no number of items is enough: many are missing, never none. */
 static void tiny_rates(void) {
     const double rates[] = {1e-17, 1e-19, 1e-20, 1e-300};
@@ -292,6 +398,7 @@ int main(void) {
     take_trial(seed, 8, -30, 30, 10);
     check_waiting();
     check_minimum();
+    check_standstill();
     check_waiting_lost();
     return check_done("test_limiter");
 }
