@@ -37,7 +37,7 @@ class Patient:
         self.writer, self.patience_s, self.stopped, self.say = writer, patience_s, stopped, say
         self.streams = writer.streams
         writer.timeout = SLICE_S
-        self.heard, self.heard_at, self.said_quiet = (0, 0), time.monotonic(), False
+        self.heard, self.heard_at, self.said_quiet = (0, 0, False), time.monotonic(), False
 
     def append(self, rows: Rows) -> None:
         """As Writer.append, once everything before is taken."""
@@ -78,7 +78,8 @@ class Patient:
         that more is taken than may be."""
         state, now = self.writer.state(), time.monotonic()
         Ahead(state.unacknowledged, state.unacknowledged_max, None, None).check()
-        heard = state.steps_stored, state.items_created
+        # The silence begins with the first row under way, not while there was nothing to answer.
+        heard = state.steps_stored, state.items_created, state.unacknowledged > 0
         if heard != self.heard or state.need or not state.unacknowledged:
             self.heard, self.heard_at, self.said_quiet = heard, now, False
             return

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from environments import ChainEnv
 
-from actor.patient import Patient
-from replay_server import Client, LimiterBlocked, NStep, SamplesPerInsert, Server, Table, spec_from
+from actor.patient import SILENCE_S, Patient
+from replay_server import (
+    Client,
+    LimiterBlocked,
+    NStep,
+    SamplesPerInsert,
+    Server,
+    Table,
+    Timeout,
+    spec_from,
+)
 from replay_server.autoreset import Rows
 
 ROWS = 60
@@ -84,6 +94,28 @@ def test_it_gives_up_after_its_patience_or_at_a_signal(held, patience, stop):
     state = writer.state()
     assert state.steps_stored == state.steps_posted and state.items_created == state.items_posted
     writer.close()
+
+
+def test_silence_is_counted_from_the_first_row_under_way(monkeypatch):
+    """Given a minute's wait before the first row, as for the first weights. Expect no word of
+    that; of a server that stopped, QUIET_S and SILENCE_S after the row."""
+    now = [0.0]
+    monkeypatch.setattr("actor.patient.time", SimpleNamespace(monotonic=lambda: now[0]))
+    table = Table("main", step=spec_from(ChainEnv()), plan=NStep(1), capacity=4096)
+    said: list[str] = []
+    with Server([table], "udp://127.0.0.1:0") as server, Client(server.address) as client:
+        patient = Patient(client.writer("main"), 60.0, stopped=lambda: False, say=said.append)
+        now[0] += 60.0
+        server.close()  # so that what is taken stays under way
+        patient.append(rows_at(0))
+        patient.send()
+        now[0] += SILENCE_S - 0.1
+        patient.send()
+        assert len(said) == 1 and "silent" in said[0]
+        now[0] += 0.1
+        with pytest.raises(Timeout, match="none for 5"):
+            patient.send()
+        patient.writer.link.close(0.0)
 
 
 def test_a_release_lets_one_message_ask_and_not_all(held):
