@@ -16,7 +16,14 @@ import torch
 
 from actor.actor import Actor
 from actor.bounds import Ahead, ahead_of
-from actor.envs import action_count, check_playable, generator, make_envs, seed_of_life
+from actor.envs import (
+    action_count,
+    check_columns,
+    check_playable,
+    generator,
+    make_envs,
+    seed_of_life,
+)
 from actor.ledger import Ledger
 from actor.patient import Patient
 from learner import options
@@ -62,6 +69,7 @@ class Program:
         table = self.client.table(self.args.table)
         table.expect_transitions(self.settings.n, self.settings.stack)
         spec = table.spec
+        check_columns(self.envs, self.settings.env, spec, self.args.table)
         writer = self.client.writer(
             self.args.table,
             autoreset=self.envs,

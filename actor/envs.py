@@ -17,6 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from replay_server.arguments import nearest
+from replay_server.spec import Column, Spec, SpecError, spec_from
 
 PURPOSES = ("train", "select", "confirm", "evaluate")
 SEED_MAX = (1 << 32) - 1
@@ -112,6 +113,35 @@ def action_count(env: gymnasium.Env | VectorEnv) -> int:
     if not isinstance(space, spaces.Discrete) or space.start != 0:
         raise ValueError(f"DQN needs a Discrete action space from 0, got {space}")
     return int(space.n)
+
+
+def check_columns(env: gymnasium.Env | VectorEnv, env_id: str, spec: Spec, table: str) -> None:
+    """SpecError where `spec` does not hold this environment's observations and actions.
+
+    Its rows would not fit, and no network that learns from the table would play it. Narrower
+    numbers of the same kind are fine.
+    """
+    made = spec_from(env)
+    for group in ("observation", "action"):
+        ours = {column.name: column for column in made.group(group)}
+        theirs = {column.name: column for column in spec.group(group)}
+        for name in sorted(ours.keys() | theirs.keys()):
+            stored, played = theirs.get(name), ours.get(name)
+            if stored is None or played is None or not _holds(stored, played):
+                raise SpecError(
+                    f"table {table!r}: column {name!r} is {_shape(stored)} there, and {env_id!r} "
+                    f"makes {_shape(played)}; say with --env which environment the table is for, "
+                    "or with --table which one holds this environment's steps"
+                )
+
+
+def _holds(stored: Column, played: Column) -> bool:
+    kind = np.can_cast(played.dtype, stored.dtype, casting="same_kind")
+    return stored.shape == played.shape and kind
+
+
+def _shape(column: Column | None) -> str:
+    return "none" if column is None else f"{column.dtype.name}{list(column.shape)}"
 
 
 def generator(purpose: str, seed: int, index: int = 0) -> np.random.Generator:

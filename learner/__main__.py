@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 
 import numpy as np
 import torch
 
-from actor.envs import EnvError, check_playable
+from actor.envs import EnvError, check_columns, check_playable, make_env
 from learner import checkpoint, options
 from learner.device import DeviceError, device_from
 from learner.dqn import NotFinite, Update
-from learner.evaluate import actions_of, check_columns
+from learner.evaluate import actions_of
 from learner.learner import Learner
 from learner.presets import Preset
 from learner.solved import Judge, evaluate, save
@@ -66,7 +67,9 @@ class Program:
         table = self.client.table(self.args.table)
         table.expect_transitions(self.settings.n, self.settings.stack)
         spec = table.spec
-        check_columns(self.settings, spec, self.args.table)
+        env = self.settings.env
+        with closing(make_env(env, protocol=self.settings.protocol)) as made:
+            check_columns(made, env, spec, self.args.table)
         if self.learner is None:
             self.build(spec)
         self.publish()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ from gymnasium import Env
 from actor.envs import action_count, make_env, seed_for
 from learner.presets import Preset
 from learner.video import Film
-from replay_server.spec import Column, Spec, SpecError, spec_from
+from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
 
 SHOW_S = 0.2
@@ -40,45 +41,8 @@ class Verdict:
 
 def actions_of(settings: Preset) -> int:
     """How many actions the environment has."""
-    env = make_env(settings.env, protocol=settings.protocol)
-    actions = action_count(env)
-    env.close()
-    return actions
-
-
-def check_columns(settings: Preset, spec: Spec, table: str) -> None:
-    """SpecError where `spec` does not hold this environment's observations and actions.
-
-    Its networks would fit no actor of that table. Narrower numbers of the same kind are fine.
-    """
-    env = make_env(settings.env, protocol=settings.protocol)
-    try:
-        made = spec_from(env)
-    finally:
-        env.close()
-    remedy = (
-        "; say with --env what the table's actors play, or with --table which one holds this "
-        "environment's steps"
-    )
-    for group in ("observation", "action"):
-        ours = {column.name: column for column in made.group(group)}
-        theirs = {column.name: column for column in spec.group(group)}
-        for name in sorted(ours.keys() | theirs.keys()):
-            stored, played = theirs.get(name), ours.get(name)
-            if stored is None or played is None or not _holds(stored, played):
-                raise SpecError(
-                    f"table {table!r}: column {name!r} is {_shape(stored)} there, and "
-                    f"{settings.env!r} makes {_shape(played)}{remedy}"
-                )
-
-
-def _holds(stored: Column, played: Column) -> bool:
-    kind = np.can_cast(played.dtype, stored.dtype, casting="same_kind")
-    return stored.shape == played.shape and kind
-
-
-def _shape(column: Column | None) -> str:
-    return "none" if column is None else f"{column.dtype.name}{list(column.shape)}"
+    with closing(make_env(settings.env, protocol=settings.protocol)) as env:
+        return action_count(env)
 
 
 class Evaluation:

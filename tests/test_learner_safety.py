@@ -148,6 +148,13 @@ def learn(address, folder, *more, limit=None):
     )
 
 
+def play(address, folder, *more):
+    """`python -m actor` until it ends by itself."""
+    command = [sys.executable, "-m", "actor", "--server", address, "--run", str(folder)]
+    command += ["--env-steps", "200", "--no-tensorboard", *more]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
 @pytest.fixture(scope="module")
 def served():
     """A table of CartPole's columns without a limiter."""
@@ -276,25 +283,26 @@ def test_a_resumed_learner_takes_its_decay_from_its_options():
 def test_another_n_than_the_tables_is_refused_at_connect(served, tmp_path):
     """Given a table of NStep(3), a learner and an actor of n = 5. Expect both numbers, code 2."""
     learner = learn(served.address, tmp_path / "l", "--updates", "5", "--n", "5")
-    command = [sys.executable, "-m", "actor", "--server", served.address, "--n", "5"]
-    command += ["--run", str(tmp_path / "a"), "--env-steps", "200", "--no-tensorboard"]
-    actor = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    actor = play(served.address, tmp_path / "a", "--n", "5")
     for ended in (learner, actor):
         assert ended.returncode == 2 and "Traceback" not in ended.stderr, ended.stderr
         assert "n = 3" in ended.stderr and "n = 5" in ended.stderr, ended.stderr
 
 
 def test_another_environment_than_the_tables_publishes_nothing(served, tmp_path):
-    """Given a table of CartPole's steps, a learner told Acrobot. Expect one sentence with the
-    column and both shapes, code 2, and no weights of its network on the server."""
+    """Given a table of CartPole's steps, a learner and an actor told Acrobot. Expect one sentence
+    with the column and both shapes, code 2, and neither weights nor steps on the server."""
     served.ping()
-    before = served.weights_version
-    ended = learn(served.address, tmp_path, "--updates", "5", "--env", "Acrobot-v1")
-    assert ended.returncode == 2 and "Traceback" not in ended.stderr, ended.stderr
-    assert "'observation' is float32[4] there" in ended.stderr, ended.stderr
-    assert "'Acrobot-v1' makes float32[6]" in ended.stderr and "--env" in ended.stderr
+    before, steps = served.weights_version, served.stats().counters["steps_committed"]
+    ended = learn(served.address, tmp_path / "l", "--updates", "5", "--env", "Acrobot-v1")
+    played = play(served.address, tmp_path / "a", "--env", "Acrobot-v1")
+    for program in (ended, played):
+        assert program.returncode == 2 and "Traceback" not in program.stderr, program.stderr
+        assert "'observation' is float32[4] there" in program.stderr, program.stderr
+        assert "'Acrobot-v1' makes float32[6]" in program.stderr and "--env" in program.stderr
     served.ping()
     assert served.weights_version == before
+    assert served.stats().counters["steps_committed"] == steps
 
 
 def test_weights_that_do_not_fit_are_left_out_and_told_once(tmp_path, capsys):
