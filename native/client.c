@@ -171,7 +171,6 @@ static void link_pools(struct rp_client *client) {
     }
     client->slot_free = CLIENT_NONE;
     client->flight_free = CLIENT_NONE;
-    client->message_free = CLIENT_NONE;
     client->sample_first = CLIENT_NONE;
     client->publisher = CLIENT_NONE;
     for (uint32_t i = 0; i < options->tables_max; i++) {

@@ -185,6 +185,9 @@ static void situation_publish(void)
         }
         CHECK(version == (uint64_t)round + 1, "version %" PRIu64, version);
     }
+    struct change refused = {.op = RP_OP_PUBLISH, .status = RP_DISK_FULL};
+    int ticket = rp_client_publish(world->client, bytes, 20000, &version, world_later(world, 5000));
+    CHECK(changed(world, ticket, &refused, &calm) == -RP_DISK_FULL, "any other refusal ends it");
     world_close(world);
     check_group("a publication waits where it is told to");
 }
