@@ -111,13 +111,6 @@ class Args:
     table: str = option("Table the rows went to.", "main")
 
 
-def rows_of(client: Client, table: str, keys: np.ndarray) -> tuple[dict, np.ndarray]:
-    """The rows of these keys {column: [N, *shape]}, and which of them are still there, bool [N]."""
-    batch = client.get(table, keys)
-    offsets = client.table(table).layout.plans[0].resolved.offsets
-    return {n: data[:, offsets[n].index(0)] for n, data in batch.data.items()}, batch.valid
-
-
 def compare(client: Client, table: str, path: Path) -> dict[str, int]:
     """Counts of acknowledged rows: equal, different, overwritten (older than the ring), missing."""
     info = client.table(table)
@@ -127,7 +120,7 @@ def compare(client: Client, table: str, path: Path) -> dict[str, int]:
     for begin in range(0, len(entries), READ_AT_ONCE):
         part = entries[begin : begin + READ_AT_ONCE]
         keys = np.array([int(key) for key, _ in part], np.uint64)
-        rows, valid = rows_of(client, table, keys)
+        rows, valid = client.rows(table, keys)
         head = client.table(table).head
         for i, (key, known) in enumerate(part):
             if valid[i]:

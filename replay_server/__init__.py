@@ -24,14 +24,18 @@ _HOMES = {
     "errors": (
         "ClosedError",
         "ConfigError",
+        "EngineError",
         "ForkedError",
+        "Full",
         "Insecure",
+        "ItemsFailed",
         "LimiterBlocked",
         "NoRoom",
         "NotAuthorised",
         "NothingDrawable",
         "OverBudget",
         "ReplayError",
+        "RowsDropped",
         "ServerRestarted",
         "SessionExpired",
         "ShortBatch",
@@ -68,14 +72,18 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors, which ru
     from .client import Client as Client
     from .errors import ClosedError as ClosedError
     from .errors import ConfigError as ConfigError
+    from .errors import EngineError as EngineError
     from .errors import ForkedError as ForkedError
+    from .errors import Full as Full
     from .errors import Insecure as Insecure
+    from .errors import ItemsFailed as ItemsFailed
     from .errors import LimiterBlocked as LimiterBlocked
     from .errors import NoRoom as NoRoom
     from .errors import NotAuthorised as NotAuthorised
     from .errors import NothingDrawable as NothingDrawable
     from .errors import OverBudget as OverBudget
     from .errors import ReplayError as ReplayError
+    from .errors import RowsDropped as RowsDropped
     from .errors import ServerRestarted as ServerRestarted
     from .errors import SessionExpired as SessionExpired
     from .errors import ShortBatch as ShortBatch

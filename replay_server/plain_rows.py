@@ -18,6 +18,7 @@ from .batch import Keys, keys_of
 from .errors import ConfigError, EngineError, OverBudget, ReplayError, Timeout
 from .remote import RemoteTable
 from .spec import ALWAYS_FINITE, array_of, require_finite
+from .values import one_of
 
 ROWS_AT_ONCE = 1024
 LEDGER_ROWS = 4096
@@ -78,6 +79,8 @@ def packed(
             "write episodes to it with client.writer(...), offline data too: a loop of "
             "writer.add(..., next_observation=...)"
         )
+    shown = ", ".join(f"{name!r}: [...]" for name in table.spec.names)
+    one_of("columns", columns, (Mapping,), f"{{{shown}}}")
     columns = {name: array_of(name, value) for name, value in columns.items()}
     counts = [np.shape(value)[0] if np.ndim(value) else 1 for value in columns.values()]
     records = table.spec.pack(columns, max(counts, default=0))

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .spec import RECORD_ALIGNMENT, Spec, SpecError
+from .spec import Spec, SpecError
 from .values import whole
 
 OFFSET_MAX = 1024
@@ -35,14 +35,12 @@ class Resolved:
     """A plan against a spec: what to copy for one item.
 
     `offsets`: {column: rising step offsets}, in the spec's column order, every column present.
-    `behind`, `ahead`: the reach, both >= 0. `item_size`: bytes of one sampled item, its picks back
-    to back in the order of `picks`, rounded up to a multiple of 8.
+    `behind`, `ahead`: the reach, both >= 0.
     """
 
     offsets: dict[str, tuple[int, ...]]
     behind: int
     ahead: int
-    item_size: int
 
     @property
     def picks(self) -> list[tuple[int, int]]:
@@ -82,12 +80,10 @@ class Plan:
         picks = sum(len(taken) for taken in offsets.values())
         if picks > PICK_COUNT_MAX:
             raise SpecError(f"plan {self!r} copies {picks} columns; at most {PICK_COUNT_MAX}")
-        item_size = sum(len(offsets[column.name]) * column.size for column in spec)
         return Resolved(
             offsets=offsets,
             behind=max(0, -min(taken[0] for taken in offsets.values())),
             ahead=max(0, max(taken[-1] for taken in offsets.values())),
-            item_size=-(-item_size // RECORD_ALIGNMENT) * RECORD_ALIGNMENT,
         )
 
     def to_json(self) -> str:

@@ -305,7 +305,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def no_column(name: str, names: Iterable[str]) -> str:
     """The sentence for a column that is none of `names`."""
     names = list(names)
-    return f"no column {name!r}{nearest(name, names)}; there are {', '.join(names)}"
+    return f"no column {name!r}{nearest(str(name), names)}; there are {', '.join(names)}"
 
 
 def array_of(name: str, value: Any) -> np.ndarray:

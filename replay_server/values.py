@@ -11,6 +11,8 @@ import operator
 import sys
 from typing import Any
 
+import numpy as np
+
 from .errors import ConfigError
 
 TINY, HUGE = sys.float_info.min, sys.float_info.max  # above nothing, below infinity
@@ -53,6 +55,14 @@ def seconds(what: str, value: Any) -> float:
 def flag(what: str, value: Any) -> bool:
     """True or False; 1 and 0 are taken for them, "no" is not."""
     return bool(whole(what, int(value) if isinstance(value, bool) else value, 0, 1))
+
+
+def whole_numbers(what: str, values: Any) -> np.ndarray:
+    """`values` as an array of integers; ConfigError for fractions, which would be cut."""
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":
+        raise ConfigError(f"{what}: expected whole numbers, got {array.dtype}; convert them first")
+    return array
 
 
 def one_of(what: str, value: Any, kinds: tuple[type, ...], example: str) -> None:

@@ -54,7 +54,8 @@ from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
 from .spec import require_finite
-from .writers import WriterState, idle_of, whole_numbers, with_axis
+from .values import whole_numbers
+from .writers import WriterState, idle_of, with_axis
 
 HOLD_S, KEPT_S = 0.001, 0.1
 SILENT_SHARE = 4  # of the server's patience with a silent session, after which it is spoken to

@@ -77,14 +77,6 @@ def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, 
     return streams, mode, single or mode == "single", own
 
 
-def whole_numbers(what: str, values: Any) -> np.ndarray:
-    """`values` as an array of integers; ConfigError for fractions, which would be cut."""
-    array = np.asarray(values)
-    if array.size and array.dtype.kind not in "iu":
-        raise ConfigError(f"{what}: expected whole numbers, got {array.dtype}; convert them first")
-    return array
-
-
 def let_go_on(writers: Iterable[Writer]) -> None:
     """For a sample that waits: what it waits for may lie here, and nobody else would send it."""
     for writer in list(writers):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from conformance import plain, plain_rows
 
+import replay_server
 from replay_server import Client, ConfigError, Server, _native, errors
 
 
@@ -58,6 +59,15 @@ def test_errors_are_what_they_look_like():
     assert issubclass(errors.Insecure, PermissionError)
     assert issubclass(errors.SpecMismatch, ValueError)
     assert issubclass(errors.TransportError, OSError)
+
+
+def test_every_error_and_warning_is_at_hand():
+    """Given the classes that a caller catches or filters. Expect each in the package itself."""
+    kinds = [
+        kind for kind in vars(errors).values() if getattr(kind, "__module__", "") == errors.__name__
+    ]
+    kinds = [kind for kind in kinds if isinstance(kind, type)]
+    assert len(kinds) > 20 and kinds == [getattr(replay_server, k.__name__, None) for k in kinds]
 
 
 def test_a_timeout_that_is_none_is_refused_as_other_options_are():

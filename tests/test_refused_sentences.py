@@ -42,6 +42,13 @@ NAN = float("nan")
 ROWS = Spec((Column("observation", np.float32, (2,)), Column("reward", np.float32)))
 
 
+def add_episode(client, table, length):
+    """One of ChainEnv, that terminates."""
+    with client.writer(table) as writer:
+        for step in range(1, length + 1):
+            writer.add_step(np.int64(1), np.int64(0), np.int64(1), 1.0, step == length, False)
+
+
 @pytest.fixture(scope="module")
 def served():
     """A table of plain rows, one of sequences, and a client."""
@@ -53,16 +60,7 @@ def served():
     ]
     with Server(tables, "loopback://sentences") as server, Client(server.address) as client:
         client.extend("rows", {"observation": np.ones((9, 2), np.float32), "reward": np.ones(9)})
-        with client.writer("sequences") as writer:
-            for i in range(12):
-                writer.add(
-                    observation=np.int64(1),
-                    action=np.int64(0),
-                    reward=1.0,
-                    terminated=i == 11,
-                    truncated=False,
-                    next_observation=np.int64(1),
-                )
+        add_episode(client, "sequences", 12)
         yield client
 
 
@@ -137,6 +135,9 @@ def test_numbers_of_other_libraries_are_numbers():
             "the batch is of table 'rows', not of 'sequences'",
         ),
         (lambda c: c.writer("rows", unacknowledged_max="a"), ConfigError, "acknowledged_max"),
+        (lambda c: c.extend("rows", None), ConfigError, "columns is None; expected .*'reward': "),
+        (lambda c: c.extend("rows", [{}]), ConfigError, r"columns is \[{}\]; expected "),
+        (lambda c: c.extend("rows", {1: 2}), SpecError, "no column 1; there are"),
         (
             lambda c: c.extend("actions", {"action": np.full((1, 2), NAN, np.float32)}),
             SpecError,
@@ -155,16 +156,7 @@ def test_gamma_is_a_discount(gamma):
     """Given a discount that makes returns of NaN, or that grows. Expect ConfigError."""
     table = Table("steps", step=spec_from(ChainEnv()), plan=NStep(2), capacity=1000)
     with Server([table]) as server, Client(server.address) as client:
-        with client.writer("steps") as writer:
-            for i in range(8):
-                writer.add(
-                    observation=np.int64(1),
-                    action=np.int64(0),
-                    reward=1.0,
-                    terminated=i == 7,
-                    truncated=False,
-                    next_observation=np.int64(1),
-                )
+        add_episode(client, "steps", 8)
         with pytest.raises(ConfigError, match=r"gamma is .*; expected a number from 0 to 1"):
             client.sample("steps", 2).transitions(gamma)
 
@@ -332,16 +324,7 @@ def test_nstep_is_still_transitions():
     """Given the plan that transitions are for. Expect them."""
     table = Table("main", step=spec_from(ChainEnv()), plan=NStep(2), capacity=1000)
     with Server([table]) as server, Client(server.address) as client:
-        with client.writer("main") as writer:
-            for i in range(6):
-                writer.add(
-                    observation=np.int64(1),
-                    action=np.int64(0),
-                    reward=1.0,
-                    terminated=i == 5,
-                    truncated=False,
-                    next_observation=np.int64(1),
-                )
+        add_episode(client, "main", 6)
         assert client.sample("main", 4).transitions(0.99).rewards.shape == (4,)
 
 

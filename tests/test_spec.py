@@ -8,6 +8,7 @@ from gymnasium import spaces
 
 from replay_server.plans import NStep, Offsets, Row, Sequence, plan_from_json
 from replay_server.spec import Column, Spec, SpecError, spec_from
+from replay_server.table import layout_for
 
 
 class Env:
@@ -191,7 +192,8 @@ def test_plans_resolve_to_offsets_and_reach():
         "state": (0,),
     }
     assert (n3.behind, n3.ahead) == (0, 3)
-    assert n3.item_size == 88  # 2 * 8 + 2 * 8 + 8 + 3 * 4 + 3 + 32 = 87, rounded up
+    item_bytes = layout_for(spec, {"n3": NStep(3)}).plans[0].item_bytes
+    assert item_bytes == 88  # 2 * 8 + 2 * 8 + 8 + 3 * 4 + 3 + 32 = 87, rounded up
     assert n3.picks[:4] == [(0, 0), (0, 3), (1, 0), (1, 3)] and len(n3.picks) == 12
     stacked = NStep(3, stack=4).resolve(spec)
     assert stacked.offsets["observation/a"] == (-3, -2, -1, 0, 1, 2, 3)
