@@ -13,7 +13,6 @@ With --keep the corpus in tests/corpus is replaced by what now covers the same w
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import re
@@ -23,7 +22,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tracked import ROOT, copy_tracked
+
 SHARES = {"packet": 0.04, "server": 0.52, "client": 0.32, "frame": 0.12}  # of the time
 PLANTS = {"server": "fuzz_overflow.patch", "frame": "fuzz_frame_overflow.patch"}
 PLANT_SECONDS = 120
@@ -102,22 +102,13 @@ def coverage(
     return sorted(rows)
 
 
-def plants_module():
-    """tests/plants/run.py, for its way of copying the tree."""
-    spec = importlib.util.spec_from_file_location("plants_run", ROOT / "tests/plants/run.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["plants_run"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def plant_found(target: str, corpus: Path, seconds: int) -> bool:
     """Plants the target's overflow in a copy and fuzzes it there; true where it was found."""
     patch = ROOT / "tests/canaries" / PLANTS[target]
     with tempfile.TemporaryDirectory(prefix="fuzz-plant-") as scratch:
         root = Path(scratch) / "tree"
         root.mkdir()
-        plants_module().copy_tree(root)
+        copy_tracked(root)
         subprocess.run(["git", "apply", "-p1", str(patch)], cwd=root, check=True)
         binary = Path(scratch) / f"fuzz_{target}"
         build(root, target, FUZZER, binary, main=False)

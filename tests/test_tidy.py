@@ -12,8 +12,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tracked import ROOT, tracked
 
-ROOT = Path(__file__).resolve().parents[1]
 COLUMNS, FILE_LINES, FUNCTION_LINES = 100, 600, 70
 
 # The engine, lowest first: a file may include those at its own rank or below.
@@ -36,17 +36,6 @@ ENGINE_FORBIDDEN = {
 }
 DRIVERS = ("transport_", "dpdk_", "service", "link", "pump", "url", "clock", "wake")
 LEFTOVERS = r"\b(TODO|FIXME|XXX|HACK)\b"
-
-
-def tracked(*patterns: str) -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [ROOT / name for name in listed.stdout.split() if (ROOT / name).is_file()]
 
 
 def lines_of(path: Path) -> list[str]:

@@ -36,6 +36,9 @@ from checks import (
 )
 from mutate import Unit, digest, functions_of
 
+sys.path.append(str(ROOT / "tests"))
+from tracked import copy_tracked
+
 COMPILER = os.environ.get("CC", "gcc").split()
 PLAIN = [word for word in COMPILER if word != "ccache"]  # a mutant is compiled once in its life
 BASE = ["-std=c11", "-D_GNU_SOURCE", "-fPIC", f"-I{ROOT / 'native'}"]
@@ -201,16 +204,7 @@ class Tree:
         """A copy of the Python files whose extension loads the core, for every check in Python."""
         copy = self.build / "python"
         shutil.rmtree(copy, ignore_errors=True)
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-        )
-        for name in filter(None, listed.stdout.decode().split("\0")):
-            if name.endswith((".py", ".toml", ".h", ".md")) and (ROOT / name).is_file():
-                (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, copy / name)
+        copy_tracked(copy, "*.py", "*.toml", "*.h", "*.md")
         glue = copy / "glue.c"
         script = (
             "import sys; sys.path.insert(0, sys.argv[1]);"

@@ -19,7 +19,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from tracked import ROOT, copy_tracked
+
 SMOKE = Path(__file__).with_name("smoke.py")
 MINORS = range(10, 15)
 NOBODY = 65534
@@ -130,16 +132,7 @@ def sources_with_a_compiler(sdist: Path, base: Path, python: str) -> None:
     smoke(place, inside)
     print(f"sdist: installs with {', '.join(COMPILER)} and no other program", flush=True)
     tree = base / "tree"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        if not name.startswith("tests/") and (ROOT / name).is_file():
-            (tree / "src" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, tree / "src" / name)
+    copy_tracked(tree / "src", ":!tests")
     place = Place(tree, COMPILER)
     pip(place, place.venv(python), "install", tree / "src")
     print("pip install .: the same", flush=True)

@@ -25,7 +25,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from tracked import ROOT, copy_tracked
+
 TIMEOUT_S = 600
 
 
@@ -53,20 +55,6 @@ def read_plant(patch: Path) -> Plant:
     return Plant(patch.stem, patch, fields["test"], fields["expects"])
 
 
-def copy_tree(target: Path) -> None:
-    """Copies the tracked and new files, as they are in the working tree."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        if (ROOT / name).is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name)
-
-
 def run_test(test: str, root: Path) -> tuple[int, str]:
     """Runs the command in `root`, with Python finding that tree's packages first."""
     environment = os.environ | {"PYTHONPATH": str(root)}
@@ -91,7 +79,7 @@ def judge(plant: Plant, scratch: Path) -> tuple[bool, str, str]:
     """Plants the bug; returns (caught as named, what happened, the output)."""
     root = scratch / plant.name
     root.mkdir()
-    copy_tree(root)
+    copy_tracked(root)
     applied = subprocess.run(
         ["git", "apply", "-p1", str(plant.patch)], cwd=root, capture_output=True, text=True
     )
@@ -122,7 +110,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="plants-") as scratch:
         clean = Path(scratch) / "clean"
         clean.mkdir()
-        copy_tree(clean)
+        copy_tracked(clean)
         for plant in chosen:
             begin = time.monotonic()
             if plant.test not in passes_clean:
