@@ -12,27 +12,7 @@
 
 #include "crc32c.h"
 #include "server_state.h"
-
-struct verdict {
-    const struct rp_server *server;
-    const char *part; /* "session", "weights" */
-    uint32_t number;
-    char *error;
-};
-
-static int broken(const struct verdict *v, const char *what) {
-    snprintf(v->error, 256,
-             "the region is damaged: %s %u: %.120s does not hold; start with a new region", v->part,
-             v->number, what);
-    return -RP_BAD_REGION;
-}
-
-#define HOLDS(condition) \
-    do { \
-        if (!(condition)) { \
-            return broken(v, #condition); \
-        } \
-    } while (0)
+#include "verdict.h"
 
 /* ---- sessions ---- */
 
@@ -61,7 +41,7 @@ static int verify_records(const struct verdict *v, const struct rp_session *sess
         for (uint32_t j = 0; j < i; j++) {
             HOLDS(id == 0 || session->record_id[j] != id);
         }
-        int status = id ? verify_record(v, rp_region_record(server, v->number, i)) : 0;
+        int status = id ? verify_record(v, rp_region_record(server, (uint32_t)v->number, i)) : 0;
         if (status) {
             return status;
         }
@@ -98,7 +78,7 @@ static int verify_writers(struct verdict *v, uint32_t number) {
     uint32_t count = rp_writer_places(table);
     v->part = "the session of writer";
     for (v->number = 0; v->number < count; v->number++) {
-        uint64_t session = rp_writer_session(table, v->number);
+        uint64_t session = rp_writer_session(table, (uint32_t)v->number);
         HOLDS(session == 0 || rp_session_find(server, session) != RP_NOBODY);
         HOLDS(session == 0 || rp_writer_find(table, session) == (int)v->number);
     }

@@ -11,33 +11,11 @@
  * counted along each stream, on and back.
  */
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "crc32c.h"
 #include "store.h"
-
-struct verdict {
-    const struct rp_table *table;
-    const char *part; /* "slot", "writer" */
-    uint64_t number;
-    char *error;
-};
-
-static int broken(const struct verdict *v, const char *what) {
-    snprintf(v->error, 256,
-             "the region is damaged: table %.31s, %s %llu: %.100s does not hold; start with a new "
-             "region",
-             v->table->header->facts.name, v->part, (unsigned long long)v->number, what);
-    return -RP_BAD_REGION;
-}
-
-#define HOLDS(condition) \
-    do { \
-        if (!(condition)) { \
-            return broken(v, #condition); \
-        } \
-    } while (0)
+#include "verdict.h"
 
 /* ---- slots ---- */
 
@@ -275,9 +253,10 @@ static int verify_writers(struct verdict *v) {
 }
 
 int rp_table_verify(const struct rp_table *table, char error[256]) {
-    struct verdict verdict = {.table = table, .part = "header", .error = error};
-    struct verdict *v = &verdict;
     const struct rp_table_header *header = table->header;
+    struct verdict verdict = {
+        .table = table, .name = header->facts.name, .part = "header", .error = error};
+    struct verdict *v = &verdict;
     const struct rp_table_private *p = table->private;
     HOLDS(header->epoch != 0 && header->head >= p->capacity && header->head <= RP_KEY_MASK);
     HOLDS(header->resetting == 0 && header->resetting_not == 0);

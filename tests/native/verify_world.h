@@ -118,10 +118,8 @@ static void refused(int line, int of_table, const char *part, uint64_t number, c
     int status = of_table ? rp_table_verify(rp_server_table(script.server, 0), error)
                           : rp_server_verify(script.server, error);
     snprintf(said, sizeof said,
-             of_table ? "the region is damaged: table main, %s %d: %.100s does not hold; start "
-                        "with a new region"
-                      : "the region is damaged: %s %d: %.120s does not hold; start with a new "
-                        "region",
+             "the region is damaged: %s%s %d: %.100s does not hold; start with a new region",
+             of_table ? "table main, " : "",
              part, (int)number, rule);
     CHECK(status == -RP_BAD_REGION && strcmp(error, said) == 0, "line %d: %d\n  \"%s\" and not\n"
           "  \"%s\"", line, status, error, said);
