@@ -22,7 +22,7 @@ enum {
     PEER_PORT = 4, PEER_MAC = 6, PEER_LANE = 12, PEER_TO = 13, PEER_SIZE = 15,
     /* offsets behind the IP */
     NAP_NS = 50000,       /* what a wait sleeps: devices here cannot wake anybody */
-    REAP_EVERY = 16,      /* looks in vain between two reaps */
+    RELIEVE_EVERY = 16,   /* looks in vain between two reliefs, on a card */
     UNANSWERED_MAX = 16,  /* sends in vain before a client asks again where its server is */
     HEADROOM = RTE_PKTMBUF_HEADROOM + RP_DPDK_SHIFT,
 };
@@ -250,6 +250,22 @@ static void reap(struct port *port)
     rp_burst_end(&port->bursts);
 }
 
+/* Nothing came for a while, perhaps for want of mbufs: those kept for answers are worth less than
+ * what waits. Returns for how many frames to look now. The AF_XDP driver wants a free mbuf for each
+ * frame it hands out, and where fewer are free than it would hand out it hands out none, however
+ * often it is asked: so it is asked for one. */
+static uint32_t relieve(struct port *port, uint32_t count)
+{
+    port->idle = 0;
+    rte_pktmbuf_free_bulk(port->kept, port->kept_count);
+    port->kept_count = 0;
+    if (port->wire.reaps) {
+        reap(port);
+        return 1;
+    }
+    return count;
+}
+
 static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
 {
     struct port *port = own(opaque);
@@ -259,6 +275,9 @@ static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
         lanes = atomic_load_explicit(port->wire.used, memory_order_acquire);
     }
     rp_eal_greet();
+    if (port->idle == RELIEVE_EVERY) {
+        count = relieve(port, count);
+    }
     for (uint32_t i = 0; i < lanes && lent < count; i++) {
         uint32_t lane = port->next_lane;
         struct rte_mbuf *mbufs[RP_BURST];
@@ -268,8 +287,8 @@ static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
         }
         port->next_lane = lane + 1 >= lanes ? 0 : lane + 1;
     }
-    if (!lent && port->wire.reaps && ++port->idle % REAP_EVERY == 0) {
-        reap(port);
+    if (!lent && port->wire.card) {
+        port->idle++;
     }
     return lent;
 }
@@ -301,6 +320,9 @@ static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets,
             port->kept_count = count;
         } else {
             port->lacked++;
+            if (port->wire.reaps) { /* who cannot answer does not look, and is not relieved */
+                reap(port);
+            }
         }
         if (port->kept_count == 0) { /* one answer at a time is an end to being short */
             port->kept[0] = rte_pktmbuf_alloc(port->wire.pool);

@@ -21,7 +21,7 @@ struct port {
     uint32_t unanswered;
     uint32_t named; /* ports told to senders whose datagrams came to the wrong queue */
     uint32_t next_lane; /* where the next look begins, so that none starves */
-    uint32_t idle; /* looks in vain */
+    uint32_t idle; /* looks in vain on a card, since the last relief */
     uint32_t leased_count;
     uint32_t kept_count;
     struct rte_mbuf *leased[RP_BURST];
