@@ -43,19 +43,10 @@ static uint32_t update_entries(const struct rp_client_options *options) {
     return 4 * options->batch_max;
 }
 
-/* Twice as many as `most`, up to a power of two: a number's low bits are its place. */
-static uint32_t places_for(uint32_t most) {
-    uint32_t places = 1;
-    while (places < 2 * most) {
-        places *= 2;
-    }
-    return places;
-}
-
 /* Packets whose time of sending is kept: those of all flights, and as many repeats of theirs, but
  * no more than a window holds. */
 static uint32_t sent_places(uint32_t flights_max) {
-    return places_for(flights_max < SENT_MAX / 2 ? flights_max : SENT_MAX / 2);
+    return rp_client_places(flights_max < SENT_MAX / 2 ? flights_max : SENT_MAX / 2);
 }
 
 static void carve_requests(struct rp_client *client, struct carver *carver) {
@@ -67,9 +58,8 @@ static void carve_requests(struct rp_client *client, struct carver *carver) {
     client->slot_memory = carve(carver, slots_max(options), client->slot_bytes);
     struct client_updates *updates = &client->updates;
     updates->entries = carve(carver, update_entries(options), sizeof *updates->entries);
-    uint32_t places = places_for(update_entries(options));
-    updates->seen = carve(carver, places, sizeof *updates->seen);
-    updates->seen_stamp = carve(carver, places, sizeof *updates->seen_stamp);
+    updates->seen_places = rp_client_places(update_entries(options));
+    updates->seen = carve(carver, updates->seen_places, sizeof *updates->seen);
     updates->segments = carve(carver, options->requests_max, sizeof *updates->segments);
 }
 
@@ -200,7 +190,6 @@ int rp_client_open(struct rp_client **client_out, void *memory, size_t bytes,
     link_pools(client);
     client->now_ns = now_ns;
     client->updates.capacity = update_entries(&settled);
-    client->updates.seen_places = places_for(update_entries(&settled));
     client->updates.stamp = UINT32_MAX; /* the first post clears the stamps */
     client->updates.segments_max = settled.requests_max;
     client->updates.queued_max = settled.requests_max - settled.requests_max / 4;

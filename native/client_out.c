@@ -79,7 +79,8 @@ uint8_t *rp_client_out_body(struct rp_client *client) {
 
 static uint16_t want(const struct rp_client *client) {
     uint32_t count = CLIENT_WANT_MIN + client->credit.in_flight;
-    for (uint32_t i = 0; i < client->options.tables_max; i++) {
+    for (uint32_t i = 0;
+         i < client->options.tables_max && client->writers[i].stream_room > 0; i++) {
         count += client->writers[i].unsent;
     }
     return (uint16_t)(count < 0xFFFF ? count : 0xFFFF);

@@ -122,6 +122,14 @@ void rp_client_sample_withdraw(struct rp_client *client, const struct client_tic
 /* Sends one of these. */
 void rp_client_cancel_send(struct rp_client *client);
 int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticket, int status);
+/* Twice as many as `most`, up to a power of two: a number's low bits are its place. */
+static inline uint32_t rp_client_places(uint32_t most) {
+    uint32_t places = 1;
+    while (places < 2 * most) {
+        places *= 2;
+    }
+    return places;
+}
 int rp_client_land_columns(struct client_sample *sample);
 /* Scatters bytes [offset, offset + size) of the round's stream; 0 where they cannot be what was
  * asked for. */

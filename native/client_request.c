@@ -30,6 +30,7 @@ size_t rp_client_slot_open(struct client_slot *slot, uint8_t *memory, uint32_t b
     if (slot != NULL) {
         slot->fetch.received = (void *)memory;
         slot->fetch.asked = (void *)(memory + bitmap);
+        slot->sample.columns = slot->columns;
         slot->sample.map = (void *)(memory + 2 * bitmap);
         slot->sample.holes = (void *)(memory + 2 * bitmap + map);
     }

@@ -69,6 +69,7 @@ int rp_client_sample(struct rp_client *client, uint16_t table, const struct rp_s
                                      .request = *request,
                                      .holes = sample->holes,
                                      .map = sample->map,
+                                     .columns = sample->columns,
                                      .round_count = request->count};
     append_sample(client, ticket);
     if (!rp_client_land_columns(sample)) {

@@ -108,7 +108,7 @@ struct client_sample {
     struct rp_batch head;     /* of the round, as received */
     uint64_t *holes;          /* bitmap over the items of the round: overwritten */
     uint32_t *map;            /* a redraw's item i lands at map[i] */
-    struct rp_landing_column columns[CLIENT_COLUMNS_MAX];
+    struct rp_landing_column *columns; /* the slot's */
     uint32_t column_count; /* 0: too many, the landing's own are used */
     uint32_t first_item;   /* a round without map: item i lands at first_item + i */
     uint32_t round_count;
@@ -151,6 +151,7 @@ struct client_publish {
 struct client_slot { /* what a ticket of many datagrams needs */
     struct client_fetch fetch;
     struct client_sample sample;
+    struct rp_landing_column columns[CLIENT_COLUMNS_MAX];
     uint16_t next_free;
 };
 
@@ -232,8 +233,10 @@ struct client_update { /* one datagram: id % CLIENT_UPDATES_MAX */
 struct client_updates {
     struct client_sender sender;
     struct rp_update_entry *entries; /* ring */
-    uint32_t *seen;                  /* open addressing over the entries of one post */
-    uint32_t *seen_stamp;
+    struct client_seen { /* open addressing over the entries of one post */
+        uint32_t stamp; /* the post's */
+        uint32_t entry;
+    } *seen;
     uint32_t stamp;
     uint32_t seen_places;
     uint32_t capacity;

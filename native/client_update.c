@@ -38,13 +38,12 @@ static uint32_t hash(uint64_t key) {
 }
 
 /* Appends the entry, or overwrites the one of the same key in this post (the last wins). Returns
- * entries added. */
-static uint32_t append(struct client_updates *updates, uint32_t count, uint64_t key,
+ * entries added. `mask`: as many places as the post has keys for, so that few lines are touched. */
+static uint32_t append(struct client_updates *updates, uint32_t mask, uint32_t count, uint64_t key,
                        double priority) {
-    uint32_t mask = updates->seen_places - 1;
     uint32_t at = hash(key) & mask;
-    while (updates->seen_stamp[at] == updates->stamp) {
-        struct rp_update_entry *entry = &updates->entries[updates->seen[at]];
+    while (updates->seen[at].stamp == updates->stamp) {
+        struct rp_update_entry *entry = &updates->entries[updates->seen[at].entry];
         if (entry->key == key) {
             entry->priority = priority;
             return 0;
@@ -52,15 +51,14 @@ static uint32_t append(struct client_updates *updates, uint32_t count, uint64_t 
         at = (at + 1) & mask;
     }
     uint32_t place = (updates->fill + count) % updates->capacity;
-    updates->seen_stamp[at] = updates->stamp;
-    updates->seen[at] = place;
+    updates->seen[at] = (struct client_seen){updates->stamp, place};
     updates->entries[place] = (struct rp_update_entry){key, priority};
     return 1;
 }
 
 static void next_stamp(struct client_updates *updates) {
     if (++updates->stamp == 0) {
-        memset(updates->seen_stamp, 0, updates->seen_places * sizeof *updates->seen_stamp);
+        memset(updates->seen, 0, updates->seen_places * sizeof *updates->seen);
         updates->stamp = 1;
     }
 }
@@ -88,9 +86,9 @@ static int post(struct rp_client *client, uint16_t table, uint64_t epoch, const 
     rp_client_sender_remove(client, &ticket->sender); /* the queue sends, not the ticket */
     ticket->of.update.count = count;
     next_stamp(updates);
-    uint32_t added = 0;
+    uint32_t added = 0, mask = rp_client_places(count) - 1;
     for (uint32_t i = 0; i < count; i++) {
-        added += append(updates, added, keys[i], priorities[i]);
+        added += append(updates, mask, added, keys[i], priorities[i]);
     }
     *segment_at(updates, updates->segment_count++) =
         (struct client_segment){.epoch = epoch,

@@ -56,6 +56,16 @@ int rp_link_draw(struct rp_link *link, const struct rp_draw *draw, const uint64_
     return status;
 }
 
+/* The first that is no priority, as told in replay.h; those before it are at most `largest`. */
+static uint32_t usable(const double *priorities, uint32_t count, double *largest)
+{
+    uint32_t first = 0;
+    for (*largest = 0.0; first < count && rp_power_valid(priorities[first]); first++) {
+        *largest = *largest < priorities[first] ? priorities[first] : *largest;
+    }
+    return first;
+}
+
 struct set {
     uint64_t incarnation;
     uint64_t epoch;
@@ -136,7 +146,7 @@ int rp_link_set(struct rp_link *link, uint64_t incarnation, uint16_t table, uint
                 struct rp_setting *setting, uint64_t timeout_ns, uint64_t patience_ns)
 {
     struct set set = {incarnation, epoch, keys, priorities, setting, timeout_ns, count, table};
-    if (!setting->done && rp_priorities_usable(priorities, count) < count) {
+    if (!setting->done && usable(priorities, count, &setting->largest) < count) {
         return -RP_BAD_PRIORITY;
     }
     int status = rp_link_until(link, try_set, &set, patience_ns);
@@ -146,11 +156,8 @@ int rp_link_set(struct rp_link *link, uint64_t incarnation, uint16_t table, uint
 
 uint32_t rp_priorities_usable(const double *priorities, uint32_t count)
 {
-    uint32_t first = 0;
-    while (first < count && rp_power_valid(priorities[first])) {
-        first++;
-    }
-    return first;
+    double largest;
+    return usable(priorities, count, &largest);
 }
 
 uint32_t rp_priorities_above(const double *priorities, uint32_t count, double bound)

@@ -259,6 +259,7 @@ struct rp_setting { /* new priorities on their way, all zero before the first ca
     int32_t ticket; /* as in struct rp_place */
     uint32_t applied, stale, unknown; /* so far; keys of an epoch that is gone are stale */
     struct rp_updated answer;
+    double largest; /* of all the priorities */
 };
 /* Sets priorities [count], as many at once as there is room for; none of them where one is wrong.
  * -RP_STALE_EPOCH: the server is another incarnation. The rest is as in rp_link_draw. */

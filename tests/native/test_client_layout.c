@@ -67,7 +67,6 @@ static void situation_parts(void)
             {c->slot_memory, c->slots_max * c->slot_bytes},
             {c->updates.entries, entries * sizeof *c->updates.entries},
             {c->updates.seen, 2 * entries * sizeof *c->updates.seen},
-            {c->updates.seen_stamp, 2 * entries * sizeof *c->updates.seen_stamp},
             {c->updates.segments, requests * sizeof *c->updates.segments},
             {c->messages, messages * sizeof *c->messages},
             {c->message_memory, messages * rp_client_message_bytes(mtu)},

@@ -393,7 +393,11 @@ static void check_sets(void)
         CHECK(set_whole(many, values, MANY, 0, &setting) == 0 && setting.done == MANY);
         CHECK(setting.applied == ROWS && setting.stale == 0 && setting.unknown == MANY - ROWS,
               "%u, %u, %u", setting.applied, setting.stale, setting.unknown);
+        CHECK(setting.largest == MANY, "of all parts, not of the last");
     }
+    values[3] = 1e9;
+    CHECK(set_whole(many, values, 10, 0, &setting) == 0 && setting.largest == 1e9);
+    values[3] = 4.0;
     for (uint32_t i = 0; i < 100; i++) { /* more calls than there are requests */
         CHECK(set_whole(many, values, 10, 3, &setting) == 0 && setting.stale == 10);
     }
