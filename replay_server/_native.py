@@ -28,7 +28,7 @@ from ._engine import ffi, lib
 from .errors import STATUS_NAMES, ClosedError, ConfigError, ForkedError, ReplayError, error_for
 
 BY_INSERTS, BY_SAMPLES = "inserts", "samples"
-NS = 1_000_000_000
+NS, TIMEOUT_MAX = 1_000_000_000, 1e9
 SLICE_NS, MEANWHILE_NS = int(lib.RP_SLICE_NS), 2_000_000
 
 
@@ -143,12 +143,11 @@ def facts_of(raw: Any, count: int) -> tuple[Fact, ...]:
 def nanoseconds(seconds: float) -> int:
     """A time-out as the core takes it; ConfigError where it is none from 0 on."""
     try:
-        usable = 0.0 <= seconds < 1e9
+        if 0.0 <= seconds < TIMEOUT_MAX:
+            return int(seconds * NS)
     except TypeError:
-        usable = False
-    if not usable:
-        raise ConfigError(f"timeout is {seconds!r}; expected seconds, finite and at least 0")
-    return int(seconds * NS)
+        pass
+    raise ConfigError(f"timeout is {seconds!r}; expected seconds, finite and at least 0")
 
 
 class Deadline:
@@ -355,12 +354,14 @@ class Link(Owned):
         The last of `arguments` is its memory, with the ticket while it is under way. The request
         ends itself; the time-out of a broken driver comes 5 seconds later.
         """
-        slice_ns = MEANWHILE_NS if meanwhile else SLICE_NS
-        memory = arguments[-1]
+        slice_ns, memory = MEANWHILE_NS if meanwhile else SLICE_NS, arguments[-1]
+        usual = type(timeout) is float and 0.0 <= timeout < TIMEOUT_MAX  # needs no call to say so
+        timeout_ns = int(timeout * NS) if usual else nanoseconds(timeout)
+        raw = self._pointer if self._forks == _forks else None
         if self.before:
             self.before()
         try:
-            status = call(self.raw, *arguments, nanoseconds(timeout), slice_ns)
+            status = call(raw or self.raw, *arguments, timeout_ns, slice_ns)
             if status != PENDING:
                 return status
             until, late = Deadline(timeout), Deadline(timeout + 5.0)

@@ -44,7 +44,8 @@ class Keys(np.ndarray):
     the table as it is now.
     """
 
-    epoch: int | None = None
+    __slots__ = ("epoch",)
+    epoch: int | None
 
     def __array_finalize__(self, source: Any) -> None:
         self.epoch = getattr(source, "epoch", None)
@@ -149,7 +150,7 @@ class Batch:
         return self.keys.epoch or 0
 
 
-BETA_MAX = 8.0
+BETA_MAX, BATCH_MAX = 8.0, lib.RP_BATCH_MAX
 
 
 def checked_beta(beta: Any) -> float:
@@ -159,7 +160,7 @@ def checked_beta(beta: Any) -> float:
 
 def checked_count(count: Any) -> int:
     """The size of a batch as an int; ConfigError where it is none."""
-    return whole("batch", count, 1, lib.RP_BATCH_MAX)
+    return whole("batch", count, 1, BATCH_MAX)
 
 
 def priority_from_td(td: Any, epsilon: float = 1e-6) -> np.ndarray:
@@ -218,9 +219,10 @@ class Landing:
 
     def __init__(self, shape: LandingShape, pin: bool = False) -> None:
         self.shape = shape
-        self.memory = pinned(shape.size) if pin else np.zeros(shape.size, np.uint8)
-        self.raw = ffi.from_buffer(PLACE, self.memory)
-        self._slab = lib.rp_place_lay(self.raw, shape.raw)
+        # of all that numpy makes arrays of, a bytearray is made and shared with the least work
+        self.memory = memory = pinned(shape.size) if pin else bytearray(shape.size)
+        self.raw = raw = ffi.from_buffer(PLACE, memory)
+        self._slab = lib.rp_place_lay(raw, shape.raw)
 
     @property
     def layout(self) -> PlanLayout:
@@ -245,11 +247,14 @@ class Landing:
     def batch(self, table: str, epoch: int, lasting: bool) -> Batch:
         """What has landed, in this memory. Its keys are copied, unless the landing is `lasting`:
         not used again."""
-        shape, dtype, offset = self.shape.arrays["keys"]
-        keys = Keys(shape, dtype, self.memory, self._slab + offset)
+        shape = self.shape
+        count, dtype, offset = shape.arrays["keys"]
+        keys = Keys(count, dtype, self.memory, self._slab + offset)
         keys = keys if lasting else keys.copy()
         keys.epoch = epoch
-        batch = object.__new__(Batch)  # its own __init__ would set what is frozen one by one
-        layout = self.shape.layout
-        batch.__dict__.update(landing=self, keys=keys, table=table, plan=layout.name, layout=layout)
+        batch = object.__new__(Batch)  # what its own __init__ does costs more
+        parts = batch.__dict__
+        parts["landing"], parts["keys"], parts["table"] = self, keys, table
+        parts["layout"] = layout = shape.layout
+        parts["plan"] = layout.name
         return batch

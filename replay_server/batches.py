@@ -213,7 +213,7 @@ class Batches:
                 continue
             beta = checked_beta(self._beta())
             lib.rp_place_weigh(flight.landing.raw, flight.draw.raw.uniform, beta)
-            batch = flight.draw.batch(flight.landing)
+            batch = flight.landing.batch(self.name, flight.draw.epoch, False)
             batch = batch.copied() if self._copy else batch
             return self._placed(flight, flight.draw.landed(status, batch, need))
 

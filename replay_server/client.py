@@ -22,7 +22,16 @@ import numpy as np
 
 from . import _native, zmq_transport
 from ._native import Fact, Link, ffi, lib
-from .batch import Batch, Keys, Landing, checked_beta, checked_count, keys_of
+from .batch import (
+    BATCH_MAX,
+    BETA_MAX,
+    Batch,
+    Keys,
+    Landing,
+    checked_beta,
+    checked_count,
+    keys_of,
+)
 from .batches import Batches
 from .block import shares_of
 from .draws import Draw
@@ -182,17 +191,16 @@ class Client:
         another. `timeout` is for what is asked: looking up takes nothing of it, and may last as
         long again, LOOK_UP_S at least."""
         begin = time.monotonic()
-        _native.nanoseconds(timeout)  # refuses what is no time, before a table is asked for
-        patience = max(timeout, LOOK_UP_S)
         try:
             table = self._tables.get(name)
             if table is None:
-                table = self.look_up(name, patience)
+                _native.nanoseconds(timeout)  # what is no time asks for no table
+                table = self.look_up(name, max(timeout, LOOK_UP_S))
                 begin = time.monotonic()
             return act(table, timeout, *more)
         except (StaleEpoch, UnknownTable):
             left = max(timeout - (time.monotonic() - begin), 0.05)
-            return act(self.look_up(name, patience), left, *more)
+            return act(self.look_up(name, max(timeout, LOOK_UP_S)), left, *more)
 
     def size(self, table: str) -> int:
         """Drawable items of the table now."""
@@ -342,16 +350,21 @@ class Client:
         NothingDrawable, ShortBatch (with .batch, the items that did arrive).
         """
         timeout = self.timeout if timeout is None else timeout
-        kind = (checked_count(batch), plan, stratified, uniform)
-        return self._on(table, timeout, self._sample, kind, checked_beta(beta), out)
+        if type(batch) is not int or not 0 < batch <= BATCH_MAX:
+            batch = checked_count(batch)
+        if type(beta) is not float or not 0.0 <= beta <= BETA_MAX:
+            beta = checked_beta(beta)
+        kind = (batch, plan, stratified, uniform)
+        return self._on(table, timeout, self._sample, kind, beta, out)
 
     def _sample(
         self, remote: RemoteTable, left: float, kind: tuple, beta: float, out: Landing | None
     ) -> Batch:
         draw = remote.draw(*kind)
         landing = Landing(draw.shape) if out is None else draw.checked(out)
-        status = draw.run(self._link, landing, beta, left, self.others)
-        batch = draw.batch(landing, lasting=out is None)
+        arguments = (draw.raw, ffi.NULL, beta, landing.raw)
+        status = self._link.whole(lib.rp_link_draw, arguments, draw.what, left, self.others)
+        batch = landing.batch(draw.table, draw.epoch, out is None)
         return draw.landed(status, batch, landing.raw.blocked.need) if status else batch
 
     def get(
@@ -373,7 +386,8 @@ class Client:
         draw.what = f"getting {len(wanted)} items of table {draw.table!r}"
         landing = Landing(draw.shape)
         raw = ffi.from_buffer("uint64_t[]", wanted)
-        status = draw.run(self._link, landing, 0.0, left, None, raw)
+        arguments = (draw.raw, raw, 0.0, landing.raw)
+        status = self._link.whole(lib.rp_link_draw, arguments, draw.what, left)
         if status == -_native.NUMBERS["STALE_EPOCH"] and wanted.epoch not in (None, 0):
             landing.valid[:] = False
         elif status != -_native.NUMBERS["SHORT_BATCH"]:
@@ -381,7 +395,7 @@ class Client:
             _native.check(status, draw.what, blocked=blocked)
         landing.keys[:] = wanted
         lib.rp_place_weigh(landing.raw, 0.0, 0.0)  # as valid as they are now
-        return draw.batch(landing, lasting=True)
+        return landing.batch(draw.table, draw.epoch, True)
 
     def rows(
         self, table: str, keys: Any, *, timeout: float | None = None
@@ -423,9 +437,11 @@ class Client:
         is full it waits for room, `timeout` at most, then raises Full.
         """
         timeout = self.timeout if timeout is None else timeout
-        if isinstance(keys, Batch) and keys.table != table:
-            raise ConfigError(f"the batch is of table {keys.table!r}, not of {table!r}")
-        wanted = keys.keys if isinstance(keys, Batch) else keys_of(keys)
+        if isinstance(keys, Batch):
+            if keys.table != table:
+                raise ConfigError(f"the batch is of table {keys.table!r}, not of {table!r}")
+            keys = keys.keys
+        wanted = keys_of(keys)
         given = float64_of(priorities, len(wanted))
         if wait:
             try:

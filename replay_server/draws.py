@@ -6,7 +6,6 @@ of its own. One call of the core posts the request, waits, and takes it (native/
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from . import _native
@@ -63,23 +62,6 @@ class Draw:
         raw, target = self.raw, ffi.addressof(landing.raw, "landing")
         request = ffi.addressof(raw, "request")
         return link.post(lib.rp_link_sample, raw.table, request, ffi.NULL, target, timeout=timeout)
-
-    def run(
-        self,
-        link: Link,
-        landing: Landing,
-        beta: float,
-        timeout: float,
-        meanwhile: Callable[[], None] | None = None,
-        keys: Any = ffi.NULL,
-    ) -> int:
-        """The status of a request that has landed and is weighed, or was refused."""
-        arguments = (self.raw, keys, beta, landing.raw)
-        return link.whole(lib.rp_link_draw, arguments, self.what, timeout, meanwhile)
-
-    def batch(self, landing: Landing, *, lasting: bool = False) -> Batch:
-        """What has landed there; `lasting`: the landing is not used again."""
-        return landing.batch(self.table, self.epoch, lasting)
 
     def landed(self, status: int, batch: Batch, need: int) -> Batch:
         """The batch of a request that ended with `status`; raises what it ended with."""

@@ -19,10 +19,11 @@ from .batch import Keys
 from .errors import ConfigError
 from .remote import RemoteTable
 
+DOUBLE = np.dtype(np.float64)
 SETTING, KEYS, DOUBLES = map(ffi.typeof, ("struct rp_setting *", "uint64_t[]", "double[]"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class UpdateResult:
     """What became of priorities: set; their item was gone (normal life); never an item at all.
 
@@ -32,6 +33,10 @@ class UpdateResult:
     applied: int = 0
     stale: int = 0
     unknown: int = 0
+
+    def __init__(self, applied: int = 0, stale: int = 0, unknown: int = 0) -> None:
+        parts = self.__dict__  # past what keeps others from changing it
+        parts["applied"], parts["stale"], parts["unknown"] = applied, stale, unknown
 
     def __add__(self, other: UpdateResult) -> UpdateResult:
         return UpdateResult(
@@ -72,7 +77,8 @@ class Updates:
         if status:
             checked_priorities(priorities, len(keys))
             _native.check(status, table.updating)
-        tell_of_large(table, arguments[4], len(keys), self._told, 5)
+        if setting.largest > table.priority_max:
+            tell_of_large(table, arguments[4], len(keys), self._told, 5)
         return UpdateResult(setting.applied, setting.stale, setting.unknown)
 
     def flush(self, timeout: float) -> UpdateResult:
@@ -132,8 +138,11 @@ def tell_of_large(table: RemoteTable, raw: Any, count: int, told: set[str], leve
 
 def float64_of(priorities: Any, count: int) -> np.ndarray:
     """float64 [count], C-contiguous; ConfigError where it cannot be."""
-    if type(priorities) is not np.ndarray and hasattr(priorities, "detach"):
-        priorities = priorities.detach().cpu().numpy()
+    if type(priorities) is not np.ndarray:
+        if hasattr(priorities, "detach"):
+            priorities = priorities.detach().cpu().numpy()
+    elif priorities.dtype is DOUBLE and priorities.shape == (count,) and priorities.strides == (8,):
+        return priorities
     try:
         array = np.ascontiguousarray(priorities, dtype=np.float64)
     except (TypeError, ValueError) as error:
