@@ -108,18 +108,16 @@ def mode_of(env: Any) -> str:
     stated = getattr(getattr(env, "unwrapped", env), "autoreset_mode", None)
     stated = stated or (getattr(env, "metadata", None) or {}).get("autoreset_mode")
     name = str(getattr(stated, "value", stated))
-    modes = GYMNASIUM_MODES
-    if name not in modes:
-        raise SpecError(
-            f"metadata['autoreset_mode'] is {stated!r}; expected one of {', '.join(modes)}"
-        )
+    if name not in GYMNASIUM_MODES:
+        names = ", ".join(GYMNASIUM_MODES)
+        raise SpecError(f"metadata['autoreset_mode'] is {stated!r}; expected one of {names}")
     parts = getattr(getattr(env, "unwrapped", env), "envs", None) or ()
     if name == "Disabled" and any(map(resets_itself, parts)):
         raise SpecError(
             "the vector environment leaves resets to its caller (autoreset_mode Disabled), but "
             "gymnasium.wrappers.Autoreset inside it resets too: take the wrapper away"
         )
-    return modes[name]
+    return GYMNASIUM_MODES[name]
 
 
 def flags_from_infos(name: str, infos: Mapping[str, Any], count: int) -> np.ndarray:
@@ -298,18 +296,17 @@ class Autoreset:
         real = ~self.made_up
         over = terminated | truncated
         ended = over & real
-        if ended.any() or (over & self.made_up).any():
+        if over.any():
             self._contradicted(ended, over & self.made_up, infos, final_observation)
         closing = self._closing(ended, terminated, next_observation, infos, final_observation)
+        some = True in ended.tolist()
         if self.mode == "next-step":
-            self.made_up = ended
-            self.any_made_up = True in ended.tolist()
-        if self.mode != "same-step" and True in ended.tolist():
-            which = np.flatnonzero(ended)
-            flat, moved = self._columns("observation", observation), np.zeros(len(which), np.bool_)
-            for column in self._observations:
-                before = _bytes_of(self._fitted(column, flat[column.name])[which])
-                moved |= (before != _bytes_of(closing[column.name])).any(1)
+            self.made_up, self.any_made_up = ended, some
+        if self.mode != "same-step" and some:
+            which, before = np.flatnonzero(ended), self._observed(observation)
+            moved = np.zeros(len(which), np.bool_)
+            for name, rows in closing.items():
+                moved |= (_bytes_of(before[name][which]) != _bytes_of(rows)).any(1)
             self.closed = (which, closing, moved)
         return real, ended, closing
 
@@ -320,11 +317,11 @@ class Autoreset:
         stand for a final observation that was not known.
         """
         which, closing, moved = self.closed
-        flat = self._columns("observation", observation)
+        seen = self._observed(observation)
         equal, known = np.ones(len(which), np.bool_), np.zeros(len(which), np.bool_)
-        for column in self._observations:
-            final = _bytes_of(closing[column.name])
-            equal &= (_bytes_of(self._fitted(column, flat[column.name])[which]) == final).all(1)
+        for name, rows in closing.items():
+            final = _bytes_of(rows)
+            equal &= (_bytes_of(seen[name][which]) == final).all(1)
             known |= final.any(1)
         wrong = known & (~equal if self.mode == "next-step" else equal)
         # an environment that always shows the same goes on as it ended by right: not counted
@@ -425,11 +422,7 @@ class Autoreset:
             self.mode == "next-step" or (self.mode != "same-step" and final_observation is None)
         ):
             wrong = f"infos holds {given!r}, which only same-step environments give"
-        elif (
-            self.mode == "same-step"
-            and final_observation is None
-            and (infos is None or "final_obs" not in infos)
-        ):
+        elif self.mode == "same-step" and final_observation is None and given != "final_obs":
             i = int(np.argmax(ended))
             wrong = f"environment {i} ended and infos holds no 'final_obs'"
             if infos is None:
@@ -475,6 +468,11 @@ class Autoreset:
         flat = self.spec.flatten(name, value)
         return {c: self._batched(array_of(c, leaf)) for c, leaf in flat.items()}
 
+    def _observed(self, value: Any) -> dict[str, np.ndarray]:
+        """{observation column: [B, *shape]}, as it holds them."""
+        flat = self._columns("observation", value)
+        return {c.name: self._fitted(c, flat[c.name]) for c in self._observations}
+
     def _extras(self, extras: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         given = dict(extras or {})
         missing = [name for name in self.extras if name not in given]
@@ -501,8 +499,8 @@ class Autoreset:
         if _is_per_environment(final_observation):
             closing = self._closing_one_by_one(ended, terminated, final_observation)
         else:
-            flat = self._columns("observation", final_observation)
-            closing = {c.name: self._fitted(c, flat[c.name])[ended] for c in self._observations}
+            observed = self._observed(final_observation)
+            closing = {name: rows[ended] for name, rows in observed.items()}
         if self.finite_observations:
             for name, rows in closing.items():
                 require_finite(name, rows)
@@ -524,15 +522,13 @@ class Autoreset:
             if final is not None:
                 flat = self.spec.flatten("observation", final)
                 for c in columns:
-                    closing[c.name][row] = self._closing_of(c, flat[c.name])
+                    value = np.asarray(flat[c.name])
+                    if value.shape != c.shape:
+                        raise SpecError(
+                            f"column {c.name!r}: expected shape {c.shape}, got {value.shape}"
+                        )
+                    closing[c.name][row] = fitted(c, value[None], 1)[0]
         return closing
-
-    def _closing_of(self, column: Column, value: Any) -> np.ndarray:
-        if np.shape(value) != column.shape:
-            raise SpecError(
-                f"column {column.name!r}: expected shape {column.shape}, got {np.shape(value)}"
-            )
-        return fitted(column, np.asarray(value)[None], 1)[0]
 
 
 def same_memory(one: Any, other: Any) -> bool:
@@ -554,6 +550,6 @@ def _bytes_of(rows: np.ndarray) -> np.ndarray:
 
 def _is_per_environment(final_observation: Any) -> bool:
     """True for None and for Gymnasium's object array with one entry an environment."""
-    if final_observation is None:
-        return True
-    return isinstance(final_observation, np.ndarray) and final_observation.dtype == np.object_
+    return final_observation is None or (
+        isinstance(final_observation, np.ndarray) and final_observation.dtype == np.object_
+    )
