@@ -30,9 +30,10 @@ from learner import options
 from learner.networks import network_from
 from learner.presets import Preset
 from learner.weights import WeightsError
-from replay_server import Client, ReplayError, SpecError
-from replay_server.patience import Stop, connect, lost_contact
+from replay_server import Client, LimiterBlocked, ReplayError, SpecError
+from replay_server.patience import Stop, Stopped, connect, lost_contact
 from replay_server.progress import Progress, left
+from replay_server.runs import RunTaken
 
 COMMAND = "actor"
 PULL_INDEX = 1 << 23  # of the generator behind the jitter of pulls
@@ -207,6 +208,13 @@ class Program:
                 self.connect()
                 self.collect()
                 return
+            except Stopped as ended:
+                self.say(str(ended))
+            except LimiterBlocked:
+                if not self.stop.asked:
+                    raise
+                waiting = self.actor.writer.state().unacknowledged
+                self.say(f"stopped; {waiting} steps were not let in by the limiter")
             except ReplayError as lost:
                 if not lost_contact(lost):
                     raise
@@ -248,7 +256,10 @@ def main(argv: list[str] | None = None) -> int:
         try:
             program = Program(args, settings, stop)
         except (ReplayError, OSError) as error:
-            print(f"actor {args.number}: {error}", file=sys.stderr)
+            further, taken = args.number + 1, isinstance(error, RunTaken)
+            actors = max(settings.actors, further + 1)
+            advice = f"; a further actor is --actors {actors} --number {further}" * taken
+            print(f"actor {args.number}: {error}{advice}", file=sys.stderr)
             return 2
         try:
             try:

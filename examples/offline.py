@@ -4,6 +4,9 @@ A data set of random play is made first. The steps are stored in the order they 
 with its next observation, so that n-step windows end where episodes do. What is learned from it is
 the value of random play, which the data set's own returns tell too.
 
+Where a data set goes on after a time-out from the same state, nobody having reset it, say
+writer.restart() after each row that ends an episode: else the next row looks like a mistake.
+
     python examples/offline.py
 """
 

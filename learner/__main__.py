@@ -32,7 +32,7 @@ from learner.weights import WeightsError
 from replay_server import Batch, Batches, Client, ReplayError, Spec, SpecError, runfile
 from replay_server.arguments import parse
 from replay_server.errors import ConfigError
-from replay_server.patience import Stop, connect, lost_contact
+from replay_server.patience import Stop, Stopped, connect, lost_contact
 from replay_server.priorities import UpdateResult
 from replay_server.progress import Progress, left
 from replay_server.runs import Phases, fraction
@@ -223,6 +223,8 @@ class Program:
                 self.connect()
                 self.train()
                 return
+            except Stopped as ended:
+                self.progress.say(f"learner: {ended}")
             except ReplayError as lost:
                 if not lost_contact(lost):
                     raise

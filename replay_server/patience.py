@@ -2,8 +2,8 @@
 
 `Stop` turns SIGINT and SIGTERM into a flag that loops look at, so that a program ends between two
 steps and not inside one; a second signal ends it at once. `connect` keeps trying for a bounded
-time, and then says NoServer, which no reconnect mends. `lost_contact` tells errors that a
-reconnect mends from those that it does not.
+time, and then says NoServer, which no reconnect mends; Stopped, where a signal ended that.
+`lost_contact` tells errors that a reconnect mends from those that it does not.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ TRY_S = 2.0
 
 class NoServer(ReplayError):
     """Nobody answered for as long as the program was told to wait."""
+
+
+class Stopped(NoServer):
+    """A signal ended the wait before anybody answered: nothing is wrong."""
 
 
 class Stop:
@@ -88,7 +92,7 @@ def connect(
                 raise
             if stop.asked:
                 waited = time.monotonic() - begin
-                raise NoServer(
+                raise Stopped(
                     f"stopped after {waited:.0f} s; no server had answered at {address}"
                 ) from error
             if time.monotonic() >= until:

@@ -6,6 +6,7 @@
                             name; life n+1 of a program goes on in the folder of life n: an actor
                             at the last step told, a learner at its checkpoint's, so that of two
                             lines of a learner's step the one of the later life counts
+    RUN/NAME.lock           held by program NAME as long as it lives; its process id
     RUN/tensorboard/NAME/   the same scalars as event files, for TensorBoard
     RUN/checkpoints/        the learner's
     RUN/summary.json        written by whoever judges the run
@@ -16,6 +17,7 @@ local disk. What the names mean stands in scalars.py.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -27,9 +29,14 @@ from pathlib import Path
 from typing import Any
 
 from . import scalars
+from .errors import ReplayError
 from .wandb_run import WandbRun
 
 METRICS = "metrics.jsonl"
+
+
+class RunTaken(ReplayError):
+    """Another process is this program of this run."""
 
 
 def commit() -> str:
@@ -60,8 +67,29 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
     replace_text(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 
+def _hold(path: Path) -> int:
+    """The open file `path`, locked until it is closed or the process ends; RunTaken where another
+    process has it. A file system without locks is taken as it is."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.read(file, 20).decode(errors="replace").strip()
+        os.close(file)
+        raise RunTaken(
+            f"{path.stem} of {path.parent} runs already (process {holder}): end it first, or name "
+            "another folder with --run"
+        ) from error
+    except OSError:
+        return file
+    os.truncate(file, 0)
+    os.write(file, f"{os.getpid()}\n".encode())
+    return file
+
+
 class Run:
-    """One program's part of a run folder; `arguments` are what wandb shows of the run.
+    """One program's part of a run folder, and the only one of its name as long as it lives (else
+    RunTaken); `arguments` are what wandb shows of the run.
 
     life         how often the program was started with this folder before
     last_step    the largest step it told of in those lives, 0 without one
@@ -78,6 +106,7 @@ class Run:
     ) -> None:
         self.folder, self.name = folder, name
         folder.mkdir(parents=True, exist_ok=True)
+        self.lock = _hold(folder / f"{name}.lock")
         before = read_metrics(folder, name)
         self.life = 1 + max((line.get("life", 0) for line in before), default=-1)
         self.last_step = max((line.get("step", 0) for line in before), default=0)
@@ -115,8 +144,9 @@ class Run:
         os.write(self.file, line.encode())
 
     def close(self) -> None:
-        """Closes every file."""
+        """Closes every file, and lets another process go on in the folder."""
         os.close(self.file)
+        os.close(self.lock)
         if self.events:
             self.events.close()
         if self.wandb:

@@ -4,7 +4,10 @@ disk, a folder that holds another run. The program runs as a person starts it.""
 from __future__ import annotations
 
 import json
+import os
+import re
 import resource
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -15,6 +18,7 @@ import safetensors.torch
 import torch
 
 from actor.__main__ import Program
+from actor.__main__ import main as actor_main
 from actor.actor import Actor
 from actor.envs import check_playable
 from deploy.table import table_for
@@ -23,8 +27,9 @@ from learner.learner import Learner
 from learner.networks import network_from
 from learner.presets import CARTPOLE, changed, preset
 from learner.weights import WeightsError, to_bytes
-from replay_server import Client, Column, MinSize, NStep, Server, Spec, Table
+from replay_server import Client, Column, MinSize, NStep, SamplesPerInsert, Server, Spec, Table
 from replay_server.patience import Stop
+from replay_server.runs import Run
 
 SPEC = Spec(
     (
@@ -303,6 +308,46 @@ def test_another_environment_than_the_tables_publishes_nothing(served, tmp_path)
     served.ping()
     assert served.weights_version == before
     assert served.stats().counters["steps_committed"] == steps
+
+
+@pytest.mark.parametrize("program", ["actor-0", "learner"])
+def test_a_program_of_a_run_is_not_started_beside_itself(served, tmp_path, program):
+    """Given an actor, or a learner, of a run that lives. Expect a second one refused by its
+    process id, with what to say instead, before it writes anything; started once that one ended."""
+    alive = Run(tmp_path, program, {}, tensorboard=False)
+    lines = (tmp_path / "metrics.jsonl").read_bytes()
+    start = play if program == "actor-0" else learn
+    more = ("--no-ledger",) if program == "actor-0" else ("--updates", "5")
+    second = start(served.address, tmp_path, *more)
+    assert second.returncode == 2 and "Traceback" not in second.stderr, second.stderr
+    assert f"runs already (process {os.getpid()})" in second.stderr, second.stderr
+    assert ("--actors 2 --number 1" in second.stderr) == (program == "actor-0")
+    assert (tmp_path / "metrics.jsonl").read_bytes() == lines
+    assert not (tmp_path / f"config-{program}.toml").exists()
+    alive.close()
+    third = start(served.address, tmp_path, *more)
+    assert third.returncode == 0, third.stderr
+
+
+def test_an_actor_that_is_held_back_stops_when_it_is_asked_to(tmp_path, monkeypatch, capsys):
+    """Given no learner, a limiter that holds the actor back, a signal then. Expect code 0, and a
+    sentence with what was not let in."""
+    monkeypatch.setattr("actor.__main__.WEIGHTS_WAIT_S", 0.0)
+    real = Program.say
+
+    def say(program, sentence):
+        real(program, sentence)
+        if "held back by the table's limiter" in sentence:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Program, "say", say)
+    limiter = SamplesPerInsert(8.0, 64, 600.0)
+    table = Table("main", step=SPEC, plan=NStep(3), capacity=20_000, limiter=limiter)
+    with Server([table], "udp://127.0.0.1:0") as server:
+        assert actor_main(["--run", str(tmp_path), "--server", server.address]) == 0
+    told = capsys.readouterr()
+    assert re.search(r"actor 0: stopped; \d+ steps were not let in by the limiter", told.out)
+    assert told.err == ""
 
 
 def test_weights_that_do_not_fit_are_left_out_and_told_once(tmp_path, capsys):
