@@ -178,11 +178,17 @@ uint32_t rp_serve_room_bytes(const struct rp_call *call) {
     return mtu - RP_ANSWER_BYTES;
 }
 
-/* What an applied request earns. A stranger earns nothing, nor does who names a session from a new
- * address, or whose ECHO proved nothing. */
+/* Does the answer go to a session's client? Not to a stranger, nor to who names a session from a
+ * new address, or sends an ECHO from there that is refused. */
+static int to_client(const struct rp_call *call) {
+    return call->session != RP_NOBODY && call->status != RP_ADDRESS_CHANGED
+           && (call->message.op != (RP_OP_ECHO | RP_ANSWER)
+               || rp_session_at(rp_serve_session(call), call->peer));
+}
+
+/* What an applied request earns: nothing for others than clients. */
 static uint16_t grant(struct rp_call *call) {
-    if (call->session == RP_NOBODY || call->status == RP_ADDRESS_CHANGED
-        || call->status == RP_BAD_COOKIE) {
+    if (!to_client(call)) {
         return 1;
     }
     return (uint16_t)rp_credit_grant(call->server, call->session,
@@ -225,6 +231,8 @@ void rp_serve_send(struct rp_call *call, uint32_t size) {
                                      (uint32_t)sizeof answer + size, connection,
                                      next_packet(call));
     packet->peer = *call->peer;
+    int stays = to_client(call) && call->message.op != (RP_OP_CLOSE | RP_ANSWER);
+    packet->session = stays ? call->session + 1 : 0;
     turn->used++;
     rp_server_count(server, RP_COUNT_datagrams_out);
     server->counters[RP_COUNT_bytes_out] += packet->size;

@@ -35,7 +35,9 @@ struct rp_packet {
     struct rp_peer peer;
     uint16_t misdirected; /* receive: 1 = it came to a queue that another shard polls */
     uint16_t use_port;    /* then: the port that would bring it there; 0: nobody knows */
-    uint32_t reserved;
+    /* transmit, at a server: one more than the number of the session whose client `peer` is; 0:
+     * `peer` is no client yet, or no more */
+    uint32_t session;
     uint64_t token; /* the transport's own, on receive */
 };
 

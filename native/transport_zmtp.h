@@ -10,10 +10,11 @@
  * given back when the connection ends. A greeting of another kind, a frame larger than the largest
  * mtu, a command nobody knows before READY: the connection ends.
  *
- * A newcomer who finds no place takes another's: that of who has not shaken hands; else of who was
- * never answered, so has no session; else of who was not answered for RP_ZMTP_IDLE_S. Of several
- * the one that was used longest ago. Where all are in use it is refused. A client that lost its
- * connection makes a new one and keeps its session. A host that is not this machine has
+ * A newcomer who finds no place takes another's: that of who has not shaken hands; else of who has
+ * no session, as his last answer tells, whatever he says; else of who was not answered for
+ * RP_ZMTP_IDLE_S. Of several the one that was of use longest ago. Where all are in use it is
+ * refused. A session holds one place, that of its last answer. A client that lost its connection
+ * makes a new one and keeps its session. A host that is not this machine has
  * RP_ZMTP_OF_A_HOST places at most, and takes its own beyond that.
  *
  * Threads as for any port; `wait` looks at descriptors, and at whether frames are left.

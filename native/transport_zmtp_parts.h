@@ -13,15 +13,17 @@ enum { FRAMES_A_VISIT = 8, ACCEPTS = 8, EVENTS = 32, CONTEXT_MAX = 16, LISTENER 
        SECONDS };
 
 enum stage { FREE = 0, GREETS, READIES, OPEN };
+/* What keeps a connection its place against newcomers: who has least goes first. */
+enum hold { HOLD_NO_HANDSHAKE, HOLD_NO_SESSION, HOLD_IDLE, HOLD_IN_USE };
 
 struct connection {
     int socket;
     uint32_t generation;
     enum stage stage;
     int queued;   /* it stands in the ring */
-    int answered; /* the engine has sent it something: no mere stranger */
-    uint32_t used_s; /* the port's `seconds` when it came, or was last answered */
-    uint64_t used;   /* the same as a number: the smaller, the longer ago */
+    uint32_t session; /* of the last answer, see rp_packet; 0: it was to a mere stranger, or none */
+    uint32_t used_s;  /* the port's `seconds` when it came, or was last answered in a session */
+    uint64_t used;    /* the same as a number: the smaller, the longer ago */
     uint64_t host;   /* as transport.h has it: 0 for this machine's own */
     int stalled;  /* the network took less than there was: epoll tells when it takes more */
     uint32_t in_first, in_end;   /* of `in`: read and not taken */
@@ -64,12 +66,9 @@ void rp_zmtp_accept(struct zmtp_port *port);
 void rp_zmtp_second(struct zmtp_port *port);
 /* A free place for a newcomer from this host; null where nobody has to give one up. */
 struct connection *rp_zmtp_place(struct zmtp_port *port, uint64_t host);
-/* It came, or was answered: the last to be given up. */
-static inline void rp_zmtp_used(struct zmtp_port *port, struct connection *connection)
-{
-    connection->used = ++port->uses;
-    connection->used_s = port->seconds;
-}
+/* It is answered in this session, whose client was at another connection before perhaps; 0: in
+ * none, and that is no use of the place. */
+void rp_zmtp_answered(struct zmtp_port *port, struct connection *connection, uint32_t session);
 void rp_zmtp_end(struct zmtp_port *port, struct connection *connection);
 /* It has something to be taken: to the end of the ring, unless it stands there. */
 void rp_zmtp_queue(struct zmtp_port *port, struct connection *connection);

@@ -93,17 +93,42 @@ static void say(struct zmtp_port *port, struct connection *connection, const voi
 
 /* ---- coming and going ---- */
 
-/* Who goes first: 0 has not shaken hands, 1 was never answered, 2 idles; 3 stays. */
-static int hold_of(const struct zmtp_port *port, const struct connection *connection)
+/* It came, or is of use: the last of its kind to be given up. */
+static void use(struct zmtp_port *port, struct connection *connection)
 {
-    int idles = port->seconds - connection->used_s >= RP_ZMTP_IDLE_S;
-    return connection->stage != OPEN ? 0 : !connection->answered ? 1 : idles ? 2 : 3;
+    connection->used = ++port->uses;
+    connection->used_s = port->seconds;
+}
+
+/* A session holds one place, so that who has one session does not hold many by moving it. */
+void rp_zmtp_answered(struct zmtp_port *port, struct connection *connection, uint32_t session)
+{
+    for (uint32_t i = 0; connection->session != session && i < RP_ZMTP_CONNECTIONS_MAX; i++) {
+        if (port->connections[i].session == session) {
+            port->connections[i].session = 0;
+        }
+    }
+    connection->session = session;
+    if (session) {
+        use(port, connection);
+    }
+}
+
+static enum hold hold_of(const struct zmtp_port *port, const struct connection *connection)
+{
+    if (connection->stage != OPEN) {
+        return HOLD_NO_HANDSHAKE;
+    }
+    if (!connection->session) {
+        return HOLD_NO_SESSION;
+    }
+    return port->seconds - connection->used_s < RP_ZMTP_IDLE_S ? HOLD_IN_USE : HOLD_IDLE;
 }
 
 struct connection *rp_zmtp_place(struct zmtp_port *port, uint64_t host)
 {
     struct connection *free_one = NULL, *found[2] = {NULL, NULL}; /* of all, of this host */
-    int holds[2] = {3, 3};
+    enum hold holds[2] = {HOLD_IN_USE, HOLD_IN_USE};
     uint32_t of_host = 0;
     for (uint32_t i = 0; i < RP_ZMTP_CONNECTIONS_MAX; i++) {
         struct connection *each = &port->connections[i];
@@ -111,7 +136,8 @@ struct connection *rp_zmtp_place(struct zmtp_port *port, uint64_t host)
             free_one = free_one ? free_one : each;
             continue;
         }
-        int hold = hold_of(port, each), same = each->host == host;
+        enum hold hold = hold_of(port, each);
+        int same = each->host == host;
         of_host += host && same;
         for (int k = 0; k <= same; k++) {
             if (hold < holds[k] || (hold == holds[k] && found[k] && each->used < found[k]->used)) {
@@ -151,8 +177,8 @@ static void welcome(struct zmtp_port *port, int newcomer, const struct sockaddr_
     connection->generation++;
     connection->stage = GREETS;
     connection->host = host;
-    connection->answered = 0;
-    rp_zmtp_used(port, connection);
+    connection->session = 0;
+    use(port, connection);
     port->open++;
     watch(port, connection, EPOLL_CTL_ADD);
     say(port, connection, greeting, sizeof greeting);

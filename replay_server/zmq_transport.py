@@ -294,7 +294,8 @@ def _no_connection(zmq: Any, url: str, seen: Iterable[int], keys: ClientKeys | N
     if zmq.Event.CONNECTED in seen:
         return Timeout(
             f"{what}: what listens there did not finish the handshake: it is no replay server on "
-            "zmq+tcp://, or it is far away, or it wants keys (curve_server_key)"
+            "zmq+tcp://, or every place for a connection is in use, or it is far away, or it wants "
+            "keys (curve_server_key)"
         )
     return Timeout(
         f"{what}: nobody accepts connections there; is the server running at this address?"

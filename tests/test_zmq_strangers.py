@@ -14,6 +14,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import protocol_client as spoken
 import pytest
 from conformance import Place, plain, plain_rows
 
@@ -210,6 +211,54 @@ def test_who_shakes_hands_and_stays_silent_keeps_nobody_out():
             assert facts["connections"] == 256 and facts["connections_displaced"] == 258
             assert server.counters()["sessions"] == 2
         for each in silent:
+            each.close()
+
+
+def asked(peer, op, number, body, connection=0, packet=1):
+    """What a datagram of ours is answered with."""
+    peer.sendall(frame(0, spoken.datagram(op, number, body, connection, packet)))
+    flags, size = received(peer, 2)
+    if flags & LONG:
+        size = int.from_bytes(bytes([size]) + received(peer, 7), "big")
+    return spoken.parse(received(peer, size))
+
+
+def test_who_says_hello_and_opens_nothing_keeps_nobody_out():
+    """Given as many strangers as there are places, all answered by the replay server. Expect
+    clients to get in."""
+    with PLACE.served(plain()) as server:
+        strangers = [introduced(server.address) for _ in range(256)]
+        for number, each in enumerate(strangers):
+            assert asked(each, spoken.HELLO, number + 1, spoken.hello(1400)).status == spoken.OK
+        with Client(server.address) as client, Client(server.address) as other:
+            client.extend("main", plain_rows(10))
+            assert client.size("main") == other.size("main") == 10
+        for each in strangers:
+            each.close()
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_session_holds_one_connection(moves):
+    """Given one session that is named from every place, or moved to each. Expect clients to get
+    in, and the session where it is last to stay."""
+    with PLACE.served(plain()) as server:
+        peers = [introduced(server.address) for _ in range(256)]
+        hello = asked(peers[0], spoken.HELLO, 1, spoken.hello(1400))
+        opening = spoken.open_session(int.from_bytes(hello.rest[:8], "little"), 1400, 64)
+        session = asked(peers[0], spoken.OPEN, 1, opening).connection
+        for number, each in enumerate(peers[1:], 1):
+            named = asked(each, spoken.PING, number, b"", session, 2 * number)
+            assert named.status != spoken.OK
+            if moves:
+                echo = named.rest[:8]
+                answer = asked(each, spoken.ECHO, number, echo, session, 2 * number + 1)
+                assert answer.status == spoken.OK
+        at = peers[-1 if moves else 0]
+        with Client(server.address) as client, Client(server.address) as other:
+            client.extend("main", plain_rows(10))
+            assert client.size("main") == other.size("main") == 10
+            assert asked(at, spoken.PING, 999, b"", session, 999).status == spoken.OK
+        for each in peers:
             each.close()
 
 

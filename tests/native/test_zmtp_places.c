@@ -1,0 +1,114 @@
+/* Places of the ZMTP server: who has one, who gives it up to whom, and another machine's share. */
+#include <sys/timerfd.h>
+
+#include "zmtp_dial.h"
+
+/* Every place is taken by who shook hands; some are sessions' clients. The oldest goes first. */
+static void check_who_goes(void)
+{
+    int sockets[ALL], newcomers[7];
+    struct itimerspec never = {0};
+    open_port();
+    CHECK(timerfd_settime(inside()->timer, 0, &never, NULL) == 0); /* time is what is said here */
+    for (int i = 0; i < ALL; i++) {
+        sockets[i] = join(1);
+    }
+    CHECK(fact("connections") == ALL && fact("connections_displaced") == 0);
+    use(sockets[0]);
+    struct rp_peer stranger = ask(sockets[1]).peer;
+    answer(&stranger, 'x', 8); /* to his HELLO: that is no use of the place */
+    newcomers[0] = join(1);
+    newcomers[1] = join(1);
+    CHECK(has_ended(sockets[1]) && has_ended(sockets[2]), "who has no session, the oldest");
+    CHECK(!has_ended(sockets[0]) && !has_ended(sockets[3]) && !has_ended(newcomers[0]));
+    newcomers[2] = join(0); /* takes sockets[3]'s place, and is the first to lose it */
+    newcomers[3] = join(1);
+    CHECK(has_ended(sockets[3]) && has_ended(newcomers[2]) && !has_ended(sockets[4]));
+    CHECK(fact("connections_displaced") == 4 && fact("connections") == ALL);
+    for (int i = 4; i < ALL; i++) {
+        use(sockets[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        if (i != 2) {
+            use(newcomers[i]);
+        }
+    }
+    inside()->seconds += RP_ZMTP_IDLE_S - 1;
+    newcomers[4] = join(1);
+    CHECK(has_ended(newcomers[4]) && fact("connections_refused") == 1, "all are in use");
+    use(sockets[0]);
+    inside()->seconds += 1;
+    newcomers[5] = join(1);
+    CHECK(has_ended(sockets[4]) && !has_ended(sockets[0]) && !has_ended(sockets[5]),
+          "who was answered longest ago, once that is long");
+    newcomers[6] = join(1);
+    CHECK(has_ended(newcomers[5]) && !has_ended(sockets[5]), "a place's past is not its owner's");
+    for (int i = 0; i < 7; i++) {
+        close(newcomers[i]);
+    }
+    close_all(sockets, ALL);
+    check_group("a newcomer takes the place of who made least of it, for longest");
+}
+
+/* Given places that all are in use, and two sessions: one moves to another's connection, one ends.
+ * Expect those two connections to go first, and the place where the session is to stay. */
+static void check_session_moves(void)
+{
+    int sockets[ALL], newcomers[3];
+    open_port();
+    for (int i = 0; i < ALL; i++) {
+        sockets[i] = join(1);
+        use(sockets[i]);
+    }
+    struct rp_peer to = ask(sockets[1]).peer, last = ask(sockets[9]).peer;
+    answer_in((uint32_t)sockets[200], &to, 'x', 8);
+    answer(&last, 'x', 8);
+    newcomers[0] = join(1);
+    CHECK(has_ended(sockets[9]) && !has_ended(sockets[200]), "its session has ended");
+    use(newcomers[0]);
+    newcomers[1] = join(1);
+    CHECK(has_ended(sockets[200]) && !has_ended(sockets[1]), "its session has moved");
+    use(newcomers[1]);
+    newcomers[2] = join(1);
+    CHECK(has_ended(newcomers[2]) && fact("connections_refused") == 1, "all others are in use");
+    CHECK(fact("connections_displaced") == 2);
+    for (int i = 0; i < 3; i++) {
+        close(newcomers[i]);
+    }
+    close_all(sockets, ALL);
+    check_group("a session holds one place, where it is");
+}
+
+/* Another machine's connections, made up: places are asked for as accepting does. */
+static void check_share(void)
+{
+    enum { FAR = 7 };
+    int sockets[RP_ZMTP_OF_A_HOST];
+    open_port();
+    for (int i = 0; i < RP_ZMTP_OF_A_HOST; i++) {
+        sockets[i] = join(1);
+        CHECK(inside()->connections[i].stage == OPEN);
+        inside()->connections[i].host = FAR;
+        inside()->connections[i].session = 1 + (uint32_t)i;
+    }
+    struct rp_peer peer = ask(sockets[9]).peer;
+    CHECK(rp_port_transport(port)->host(port, &peer) == FAR);
+    CHECK(rp_zmtp_place(inside(), FAR) == NULL, "its share is in use");
+    CHECK(rp_zmtp_place(inside(), 0)->stage == FREE && rp_zmtp_place(inside(), 8)->stage == FREE);
+    CHECK(fact("connections") == RP_ZMTP_OF_A_HOST);
+    inside()->connections[5].session = 0;
+    CHECK(rp_zmtp_place(inside(), FAR) == &inside()->connections[5], "it gives up one of its own");
+    CHECK(has_ended(sockets[5]) && fact("connections_displaced") == 1);
+    CHECK(rp_zmtp_place(inside(), FAR) != NULL, "one less than its share");
+    CHECK(fact("connections") == RP_ZMTP_OF_A_HOST - 1);
+    close_all(sockets, RP_ZMTP_OF_A_HOST);
+    check_group("another machine has its share of the places, and no more");
+}
+
+int main(void)
+{
+    check_who_goes();
+    check_session_moves();
+    check_share();
+    return check_done("test_zmtp_places");
+}
