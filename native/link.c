@@ -430,6 +430,7 @@ static int open_client(struct rp_link *link, const struct rp_peer *server, char 
                  link->memory_bytes, strerror(errno));
         return -RP_NO_MEMORY;
     }
+    (void)madvise(link->memory, link->memory_bytes, MADV_DONTFORK);
     return rp_client_open(&link->client, link->memory, link->memory_bytes, &filled, server,
                           rp_link_now(link), error);
 }
@@ -437,21 +438,22 @@ static int open_client(struct rp_link *link, const struct rp_peer *server, char 
 /* All but the handle. */
 static void let_go(struct rp_link *link)
 {
+    rp_gate_hold_forks();
     rp_port_close(link->port);
+    link->port = NULL;
+    rp_gate_allow_forks();
     if (link->memory) {
         munmap(link->memory, link->memory_bytes);
     }
-    link->port = NULL;
-    link->memory = NULL;
 }
 
 /* In a forked child: the parent's socket would outlive it here. A loopback port is left: its hub's
- * locks may be held for ever. */
+ * locks may be held for ever. The child has no mapping to let go of. */
 static void leave_in_child(void *owner)
 {
     struct rp_link *link = owner;
     if (link->port && !rp_loopback_is(link->port)) {
-        let_go(link);
+        rp_port_close(link->port);
     }
 }
 

@@ -32,13 +32,13 @@ static uint32_t forks; /* written in a child, before it has any thread but one *
 
 /* ---- forks ---- */
 
-static void lock_list(void)
+void rp_gate_hold_forks(void)
 {
     int failed = pthread_mutex_lock(&list_lock);
     assert(!failed);
 }
 
-static void unlock_list(void)
+void rp_gate_allow_forks(void)
 {
     int failed = pthread_mutex_unlock(&list_lock);
     assert(!failed);
@@ -58,7 +58,7 @@ static void in_child(void)
 
 static void watch_forks(void)
 {
-    int failed = pthread_atfork(lock_list, unlock_list, in_child);
+    int failed = pthread_atfork(rp_gate_hold_forks, rp_gate_allow_forks, in_child);
     assert(!failed);
 }
 
@@ -73,14 +73,14 @@ void rp_gate_open(struct rp_gate *gate, void (*forked)(void *owner), void *owner
 {
     pthread_once(&once, watch_forks);
     *gate = (struct rp_gate){.forked = forked, .owner = owner};
-    lock_list();
+    rp_gate_hold_forks();
     gate->forks = forks;
     gate->after = list;
     if (list) {
         list->before = gate;
     }
     list = gate;
-    unlock_list();
+    rp_gate_allow_forks();
 }
 
 void rp_gate_free(struct rp_gate *gate)
@@ -88,12 +88,12 @@ void rp_gate_free(struct rp_gate *gate)
     if (rp_gate_forked(gate)) {
         return;
     }
-    lock_list();
+    rp_gate_hold_forks();
     *(gate->before ? &gate->before->after : &list) = gate->after;
     if (gate->after) {
         gate->after->before = gate->before;
     }
-    unlock_list();
+    rp_gate_allow_forks();
 }
 
 /* ---- the lock ---- */

@@ -12,7 +12,8 @@
  *
  * In a forked child every entry is refused: the thread that drove the object, and perhaps held its
  * lock, is not there. What a child has to let go of at once, sockets and locked files, is let go of
- * by the function that was given to rp_gate_open.
+ * by the function that was given to rp_gate_open. What that function looks at changes between
+ * rp_gate_hold_forks and rp_gate_allow_forks: a child finds it before the change, or behind it.
  *
  *   the ticket that is inside = serving < next, or nobody is: serving == next
  *   outside = calls under way that stepped out
@@ -37,6 +38,10 @@ struct rp_gate {
 /* forked(owner) is called in every forked child, which has one thread; it may close and free, and
  * must take no lock. */
 void rp_gate_open(struct rp_gate *gate, void (*forked)(void *owner), void *owner);
+/* From the one to the other fork(2) waits, and so do other threads that open or free gates, or
+ * hold: a few closes of files. Whoever holds does none of these itself. Not in `forked`. */
+void rp_gate_hold_forks(void);
+void rp_gate_allow_forks(void);
 /* Nobody is inside, waits, or will come: the memory may go. */
 void rp_gate_free(struct rp_gate *gate);
 

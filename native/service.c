@@ -400,8 +400,10 @@ void rp_service_end(struct rp_service *service)
         rp_server_farewell(service->server, service->port, service_now(service),
                            service->region.folder[0] != 0);
     }
+    rp_gate_hold_forks();
     rp_port_close(service->port);
     service->port = NULL;
+    rp_gate_allow_forks();
     rp_memory_close(&service->region);
 }
 

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "pump_gate.h"
 #include "status.h"
 
 enum { ERROR_BYTES = 256, TRIES = 16, SIGNALS_MAX = 1000, AGAIN = 1 };
@@ -42,13 +43,16 @@ void rp_memory_none(struct rp_memory *memory)
  * leads. AGAIN where there is none. */
 static int open_folder(struct rp_memory *memory, const char *name, struct stat *own, char *error)
 {
+    rp_gate_hold_forks();
     memory->file = open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (memory->file < 0 && errno == ENOENT) {
+    int failed = errno;
+    rp_gate_allow_forks();
+    if (memory->file < 0 && failed == ENOENT) {
         return AGAIN;
     }
     if (memory->file < 0) {
-        const char *why = errno == ENOTDIR ? "a file; a region is a folder: name another"
-                                           : strerror(errno);
+        const char *why = failed == ENOTDIR ? "a file; a region is a folder: name another"
+                                            : strerror(failed);
         int link = lstat(name, own) == 0 && S_ISLNK(own->st_mode);
         return refuse(error, name, link ? "a link, which is not followed: remove it, or name the "
                                           "folder it leads to"
@@ -384,5 +388,10 @@ void rp_memory_close(struct rp_memory *memory)
         empty_folder(memory);
         (void)rmdir(memory->folder);
     }
+    if (memory->file >= 0) { /* a child that is just forked has it open, and so its lock */
+        (void)flock(memory->file, LOCK_UN);
+    }
+    rp_gate_hold_forks();
     rp_memory_forget(memory);
+    rp_gate_allow_forks();
 }
