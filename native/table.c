@@ -108,6 +108,16 @@ static void derive_plans(struct rp_table *table, const struct rp_table_layout *l
     }
 }
 
+/* Slots in use lie side by side: they were issued one after another since the last reset, and a
+ * word of them is not 0 again before the next. */
+static uint64_t used_slots(const struct rp_table_private *p) {
+    uint64_t used = 0;
+    while (used < p->capacity && p->keys[rp_slot_of(p, p->head - used - 1)] != 0) {
+        used++;
+    }
+    return used;
+}
+
 static void derive(struct rp_table *table) {
     struct rp_table_header *header = table->header;
     struct rp_table_private *p = table->private;
@@ -119,10 +129,8 @@ static void derive(struct rp_table *table) {
     memset(p->hints, 0, (size_t)p->writers_max * p->streams_max * sizeof *p->hints);
     memset(p->done_through, 0, 3 * p->writers_max * sizeof *p->done_through);
     p->bare = 0;
-    uint64_t issued = p->head - p->capacity;
-    for (uint64_t back = 1; back <= p->capacity && back <= issued; back++) {
-        uint64_t word = p->keys[rp_slot_of(p, p->head - back)];
-        p->bare += word != 0 && rp_state_of(word) != RP_SLOT_COMMITTED;
+    for (uint64_t used = used_slots(p), back = 1; back <= used; back++) {
+        p->bare += rp_state_of(p->keys[rp_slot_of(p, p->head - back)]) != RP_SLOT_COMMITTED;
     }
     for (uint32_t i = 0; i < p->writers_max; i++) {
         rp_known_clear(p, i);
@@ -190,10 +198,14 @@ static int is_aligned(const struct rp_table_memory *memory) {
             | (uintptr_t)memory->local) % 64 == 0;
 }
 
+static uint64_t first_key(uint64_t capacity, uint64_t lap) {
+    return (1 + lap % (RP_KEY_MASK / 4 / capacity)) * capacity;
+}
+
 int rp_table_create(struct rp_table *table, const struct rp_table_memory *memory,
                     const struct rp_table_config *config, uint32_t number, uint64_t seed,
-                    uint64_t epoch, uint64_t salt, struct rp_intent *intent, uint64_t *counters,
-                    char error[256]) {
+                    uint64_t epoch, uint64_t salt, uint32_t first_lap, struct rp_intent *intent,
+                    uint64_t *counters, char error[256]) {
     struct rp_table_header *header = memory->state;
     struct rp_table_layout layout;
     uint8_t *base = memory->state;
@@ -215,7 +227,7 @@ int rp_table_create(struct rp_table *table, const struct rp_table_memory *memory
     header->facts_crc = facts_crc(header);
     header->parts_crc = parts_crc(header, &layout);
     header->epoch = epoch;
-    header->head = header->facts.capacity;
+    header->head = first_key(header->facts.capacity, first_lap);
     header->maximum = RP_POWER_ONE;
     rp_random_seed(&header->random, seed);
     header->magic = TABLE_MAGIC;
@@ -252,16 +264,6 @@ static void finish_reset(struct rp_table *table) {
                         p->writer_bytes - offsetof(struct rp_writer, next_sequence));
     }
     end_reset(table);
-}
-
-/* Slots in use lie side by side: they were issued one after another since the last reset, and a
- * word of them is not 0 again before the next. */
-static uint64_t used_slots(const struct rp_table_private *p) {
-    uint64_t issued = p->head - p->capacity, used = 0;
-    while (used < p->capacity && used < issued && p->keys[rp_slot_of(p, p->head - used - 1)] != 0) {
-        used++;
-    }
-    return used;
 }
 
 /* Tells the tree of cleared leaves: of one in each of its groups. */

@@ -73,11 +73,14 @@ struct rp_table_memory { /* where they lie, 64-byte aligned; all but local outli
 int rp_table_sizes(const struct rp_table_config *config, struct rp_table_sizes *sizes,
                    char error[256]);
 /* Lays the table out in zeroed memory. Epoch must not be 0; `salt` is known to no peer, and only
- * this process needs it. Returns 0 or -status with error. */
+ * this process needs it. Keys begin `first_lap` laps of the ring late, so many modulo what leaves
+ * three quarters of all keys: tables made one after another, with a lap drawn for each, issue none
+ * alike. Returns 0 or -status with error. */
 int rp_table_create(struct rp_table *table, const struct rp_table_memory *memory,
                     const struct rp_table_config *config,
                     uint32_t number, uint64_t seed, uint64_t epoch, uint64_t salt,
-                    struct rp_intent *intent, uint64_t *counters, char error[256]);
+                    uint32_t first_lap, struct rp_intent *intent, uint64_t *counters,
+                    char error[256]);
 /* After rp_intent_recover: checks the layout, rebuilds the tree from the leaves. -RP_BAD_REGION if
  * it is damaged. */
 int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory, uint32_t number,

@@ -40,8 +40,8 @@ SHOWN = frozenset(("data", *BATCH_PARTS))
 class Keys(np.ndarray):
     """uint64 keys that remember the table's `epoch`: after a reset or restart they are stale.
 
-    Slices and copies keep it; an array built from elsewhere has `epoch` None and is taken to be of
-    the table as it is now.
+    Slices and copies keep it; an array built from elsewhere has `epoch` None: its numbers decide.
+    They go on rising over a reset, and begin elsewhere in each server, so old ones name nothing.
     """
 
     __slots__ = ("epoch",)

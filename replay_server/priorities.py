@@ -25,7 +25,7 @@ SETTING, KEYS, DOUBLES = map(ffi.typeof, ("struct rp_setting *", "uint64_t[]", "
 
 @dataclass(frozen=True, init=False)
 class UpdateResult:
-    """What became of priorities: set; their item was gone (normal life); never an item at all.
+    """What became of priorities: set; their item was gone (normal life); no item of this server.
 
     A key that stands several times in one call counts once: its last priority is the one set.
     """

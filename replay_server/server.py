@@ -45,7 +45,7 @@ class ServerOptions:
     curve_clients     and the folder of the public keys that are let in; nobody else is
     busy_poll     the server's thread never sleeps
     core          the core its thread is pinned to; None: not pinned
-    virtual_clock loopback only: time is counted in turns
+    virtual_clock loopback only: time is counted in turns, and keys begin at the capacity
     region        folder for the memory, taken over if it exists; None: memory that ends with this
     verify        a region is taken over only if every stored step has its checksum; that reads all
                   of it: some seconds where it is large and in memory, the disk's time where not
@@ -257,6 +257,8 @@ class Config:
         self.raw.idle_ms, self.raw.lapse_ms = options.idle_ms, options.lapse_ms
         self.raw.weights_max, self.raw.seed = options.weights_max, seed % 2**64
         self.raw.seed_drawn = options.seed is None
+        # Keys of a server before this one name nothing here; a run that is repeated has the same.
+        self.raw.first_lap = 0 if options.virtual_clock else secrets.randbits(32)
 
     def keep(self, value: Any) -> Any:
         """`value`, held for as long as this config."""

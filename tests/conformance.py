@@ -150,7 +150,8 @@ class Episodes:
 class Twin:
     """The same table in this process, by independent code (reference.Replay)."""
 
-    def __init__(self, described: Table, seed: int = SEED) -> None:
+    def __init__(self, described: Table, client: Client, seed: int = SEED) -> None:
+        """Begins where the keys of `client`'s table do, which is empty."""
         layout = described.layout
         self.replay = Replay(
             described.capacity,
@@ -160,6 +161,7 @@ class Twin:
             seed,
             CONSTANTS,
         )
+        self.first = self.replay.head = client.table("main").head
         self.spec = described.step
 
     def append(self, rows: Rows) -> None:

@@ -93,3 +93,29 @@ def test_priorities_for_keys_of_a_server_that_restarted_are_stale():
         with Server([plain()], address):
             result = client.update_priorities("main", batch, np.ones(8), timeout=20.0)
     assert (result.applied, result.stale) == (0, len(set(batch.keys.tolist())))
+
+
+def test_keys_that_lost_their_epoch_name_nothing_at_a_server_that_came_back():
+    """Given keys that went through numpy and torch, and a server that comes back and is filled
+    anew: its steps have the same numbers from the first on. Expect none of them touched, by a
+    client that has seen it come back and by one that was opened then."""
+    torch = pytest.importorskip("torch")
+    with Server([plain()], "udp://127.0.0.1:0") as server, Client(server.address) as client:
+        address = server.address
+        client.extend("main", plain_rows(64))
+        batch = client.sample("main", 32)
+        lost = {
+            "numpy": np.concatenate([batch.keys[:16], batch.keys[16:]]),
+            "torch": torch.from_numpy(batch.keys.astype(np.int64)),
+            "list": batch.keys.tolist(),
+        }
+        server.close()
+        with Server([plain()], address), Client(address) as other:
+            now = other.extend("main", plain_rows(64))
+            client.sample("main", 8, timeout=20.0)  # one batch ahead: it has seen the new server
+            for how, keys in lost.items():
+                for each in (client, other):
+                    result = each.update_priorities("main", keys, np.full(32, 50.0))
+                    assert result.applied == 0 and result.stale + result.unknown > 0, how
+                    assert not each.get("main", keys).valid.any(), how
+            assert len(set(other.get("main", now).masses.tolist())) == 1

@@ -54,7 +54,7 @@ def played(client, described, twin, steps, *, streams=3, seed=1, priorities=Fals
             writer.create_items(ready, given)
             twin.create(ready.streams, ready.steps, given)
         state = writer.flush()
-        assert state.steps_posted == state.steps_stored == twin.replay.head - described.capacity
+        assert state.steps_posted == state.steps_stored == twin.replay.head - twin.first
         assert state.items_posted == state.items_created
         assert (state.items_failed, state.messages_open) == (0, 0)
 
@@ -82,11 +82,12 @@ def test_draws_are_those_of_the_reference(place):
     rng = np.random.default_rng(3)
     priorities = np.where(rng.random(300) < 0.1, 0.0, np.exp(rng.uniform(-6, 6, 300)))
     described = plain(sampler=Prioritized(0.7))
-    twin, rows = Twin(described), plain_rows(300)
-    for i in range(300):
-        twin.replay.append(0, {name: column[i] for name, column in rows.items()})
-        twin.replay.create(0, i, float(priorities[i]))
+    rows = plain_rows(300)
     with place.pair(described) as (_, client):
+        twin = Twin(described, client)
+        for i in range(300):
+            twin.replay.append(0, {name: column[i] for name, column in rows.items()})
+            twin.replay.create(0, i, float(priorities[i]))
         client.extend("main", rows, priorities)
         for how in (
             {},
@@ -108,16 +109,17 @@ def test_updates_are_those_of_the_reference(place):
     """Given updates with duplicates, stale and unknown keys. Expect counts, then equal draws."""
     rng = np.random.default_rng(4)
     described = plain(capacity=256, writers=1, sampler=Prioritized(0.6))
-    twin, rows = Twin(described), plain_rows(400)
-    for i in range(400):
-        twin.replay.append(0, {name: column[i] for name, column in rows.items()})
-        twin.replay.create(0, i, 1.0)
+    rows = plain_rows(400)
     with place.pair(described) as (_, client):
+        twin = Twin(described, client)
+        for i in range(400):
+            twin.replay.append(0, {name: column[i] for name, column in rows.items()})
+            twin.replay.create(0, i, 1.0)
         client.extend("main", rows, np.ones(400))
         for _ in range(5):
             batch = client.sample("main", 32)
             assert_equal_batches(batch, twin.replay.sample(32, beta=0.4))
-            others = np.array([256 + 3, 256 + 4, 256 + 400, 5], np.uint64)
+            others = np.array([twin.first + 3, twin.first + 4, twin.first + 400, 5], np.uint64)
             keys = np.concatenate([batch.keys, others])
             priorities = np.exp(rng.uniform(-3, 3, len(keys)))
             result = client.update_priorities("main", keys, priorities)
@@ -188,8 +190,8 @@ def test_uniform_sampling_ignores_priorities(place):
 )
 def test_windows_are_those_of_the_reference(place, described):
     """Given episodes of three streams. Expect every window, edge and weight as computed apart."""
-    twin = Twin(described)
     with place.pair(described) as (_, client):
+        twin = Twin(described, client)
         played(client, described, twin, 60, priorities=True)
         assert client.size("main") == len(twin.replay)
         for _ in range(4):
@@ -200,8 +202,8 @@ def test_windows_are_those_of_the_reference(place, described):
 def test_the_ring_overwrites_the_oldest(place):
     """Given three times the capacity. Expect what lives, its items and draws as computed apart."""
     described = table(plan=NStep(2, stack=3), capacity=256, writers=1)
-    twin = Twin(described)
     with place.pair(described) as (_, client):
+        twin = Twin(described, client)
         played(client, described, twin, 220)
         assert client.table("main").head == twin.replay.head
         assert client.size("main") == len(twin.replay)

@@ -306,10 +306,12 @@ def test_a_client_of_the_document_alone_stores_steps_exactly_once(told):
     """Given three whole steps, one in pieces, and the first again. Expect one key each, the fourth
     committed with its last piece, and the repeat told apart from a second storing."""
     heard, counters = told
-    assert (heard["table"]["ahead"], heard["table"]["head"]) == (2, CAPACITY)
-    assert heard["first"] == [(CAPACITY + k, 1, 0) for k in range(3)]
-    assert heard["pieces"] == [(CAPACITY + 3, 0, 0), (CAPACITY + 3, 1, 0)], "a step in pieces"
-    assert heard["again"] == (CAPACITY, 1, 0)
+    assert heard["table"]["ahead"] == 2
+    head = heard["table"]["head"]
+    assert head > 0 and head % CAPACITY == 0
+    assert heard["first"] == [(head + k, 1, 0) for k in range(3)]
+    assert heard["pieces"] == [(head + 3, 0, 0), (head + 3, 1, 0)], "a step in pieces"
+    assert heard["again"] == (head, 1, 0)
     assert (counters["steps_committed"], counters["pushes_repeated"]) == (4, 1)
 
 
@@ -318,7 +320,7 @@ def test_a_client_of_the_document_alone_draws_what_it_stored(told):
     first priority; the same batch for the same id; its bytes, some of them pulled."""
     heard, counters = told
     assert (heard["made"], heard["repeated"]) == ([protocol_client.OK], [protocol_client.EXISTS])
-    item = (CAPACITY, ONE * 3 // 2, 0, 2, item_bytes_of(heard["steps"]))
+    item = (heard["table"]["head"], ONE * 3 // 2, 0, 2, item_bytes_of(heard["steps"]))
     for batch in (heard["drawn"], heard["same"]):
         assert (batch.epoch, batch.drawable) == (heard["table"]["epoch"], 1)
         assert batch.total == ONE * 3 // 2, "the repeated create left the priority alone"
@@ -335,7 +337,7 @@ def test_a_client_of_the_document_alone_sets_a_priority(told):
     heard, counters = told
     assert heard["updated"] == (1, 0, 1)
     assert heard["later"].total == ONE // 4
-    assert [entry[:2] for entry in heard["later"].items] == [(CAPACITY, ONE // 4)]
+    assert [entry[:2] for entry in heard["later"].items] == [(heard["table"]["head"], ONE // 4)]
     assert (counters["priorities_applied"], counters["priorities_unknown"]) == (1, 1)
     assert (counters["sessions_opened"], counters["sessions_closed"]) == (1, 1)
 
@@ -373,6 +375,7 @@ def test_steps_without_an_answer_may_be_stored_twice_by_a_new_session():
         table = session.table("main")
         number, epoch, steps = table["number"], table["epoch"], [bytes(table["step_bytes"])] * 2
         assert granted(session, number)[0] == 0
+        head = table["head"]
         first = session.pushed(1, one_run(epoch, 0, steps[:1]), number)[0]
         session.send(protocol_client.PUSH, 2, one_run(epoch, 1, steps[1:]), number)
         session.ask(protocol_client.CLOSE, 1, b"")  # taken after it; its answer goes by unread
@@ -386,7 +389,7 @@ def test_steps_without_an_answer_may_be_stored_twice_by_a_new_session():
         session = protocol_client.Session(*at)
         assert granted(session, number)[0] == 0
         again = session.pushed(1, one_run(epoch, 0, steps[1:]), number)[0]
-        assert (first, again) == ([(CAPACITY, 1, 0)], [(CAPACITY + 2, 1, 0)])
+        assert (first, again) == ([(head, 1, 0)], [(head + 2, 1, 0)])
         assert server.counters()["steps_committed"] == 3, "that step is stored under two keys"
         session.close()
 
@@ -404,13 +407,13 @@ def test_a_closing_rows_bytes_reach_items_as_written():
         for k in range(2):
             flags = protocol_client.END * k
             done = session.pushed(1 + k, one_run(epoch, k, steps[k : k + 1], flags), number)[0]
-            assert done == [(CAPACITY + k, 1, 0)]
+            assert done == [(table["head"] + k, 1, 0)]
         body = protocol_client.push(epoch, [], [protocol_client.create(0, 0, 1.0)])
         assert list(session.pushed(3, body, number)[1]) == [protocol_client.OK]
         count = table["item_bytes"]
         batch = session.batch(1, protocol_client.sample(epoch, 1), number, 1, count)
         ((key, _, behind, ahead, item),) = batch.items
-        assert (key, behind, ahead) == (CAPACITY, 0, 1)
+        assert (key, behind, ahead) == (table["head"], 0, 1)
         rows = [
             row[SPEC.offsets[name] : SPEC.offsets[name] + width]
             for name, width in (("reward", 4), ("terminated", 1))
@@ -429,15 +432,15 @@ def test_the_keys_of_a_run_are_told_until_a_window_later():
         session = protocol_client.Session(*at)
         table = session.table("main")
         number, epoch, step = table["number"], table["epoch"], bytes(table["step_bytes"])
-        _, window = granted(session, number)
+        head, (_, window) = table["head"], granted(session, number)
         for id_, first in enumerate(range(0, window, 64), 1):
             count = min(64, window - first)
             done = session.pushed(id_, one_run(epoch, first, [step] * count), number)[0]
-            assert done == [((1 << 14) + first, count, 0)]
+            assert done == [(head + first, count, 0)]
         repeat = one_run(epoch, 0, [step])
-        assert session.pushed(5000, repeat, number)[0] == [(1 << 14, 1, 0)]
+        assert session.pushed(5000, repeat, number)[0] == [(head, 1, 0)]
         beyond = session.pushed(5001, one_run(epoch, window, [step]), number)[0]
-        assert beyond == [((1 << 14) + window, 1, 0)]
+        assert beyond == [(head + window, 1, 0)]
         assert session.pushed(5002, repeat, number)[0] == [(0, 1, 0)]
         assert server.counters()["steps_committed"] == window + 1
         session.close()

@@ -83,7 +83,7 @@ def test_rows_leave_with_any_call_of_the_client(served, name):
     _, client, other = served
     with client.writer("main") as writer:
         add(writer, 5)
-        keys = np.array([4096], np.uint64)
+        keys = np.array([other.table("main").head], np.uint64)
         assert until(lambda: other.size("main") == 4, lambda: CALLS[name](client, keys))
 
 

@@ -201,9 +201,11 @@ static int open_all(struct rp_service **services, const struct request *request,
     char error[RP_ERROR_BYTES] = "";
     for (int i = 0; i < request->url_count; i++) {
         struct rp_server_config config = compiled->config;
-        if (!compiled->seeded
-            && getrandom(&config.seed, sizeof config.seed, 0) != sizeof config.seed) {
-            return refuse("seed", strerror(errno));
+        if ((!compiled->seeded
+             && getrandom(&config.seed, sizeof config.seed, 0) != sizeof config.seed)
+            || getrandom(&config.first_lap, sizeof config.first_lap, 0)
+                   != sizeof config.first_lap) {
+            return refuse("random bytes", strerror(errno));
         }
         /* as Python has them: 63 bits drawn, or a seed of its own for each server */
         config.seed_drawn = !compiled->seeded;

@@ -53,7 +53,7 @@ int main(int count, char **arguments)
     uint8_t *region = bench_memory(log + bytes);
     rp_intent_open(&intent, region, log + bytes, (struct rp_intent_log *)(void *)region);
     struct rp_table_memory memory = table_memory_at(region + log, &sizes);
-    int status = rp_table_create(&table, &memory, &config, 0, 1, 1, 1, &intent, counters, error);
+    int status = rp_table_create(&table, &memory, &config, 0, 1, 1, 1, 0, &intent, counters, error);
     CHECK(status == 0, "%s", error);
     CHECK(rp_writer_open(&table, 1, 1) == 0);
     for (uint64_t step = 0; step < capacity + WINDOW; step += RUN) {

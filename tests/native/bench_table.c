@@ -159,7 +159,7 @@ static void *open_table(const struct rp_table_config *config, int portable)
     uint8_t *region = bench_memory(log + bytes);
     rp_intent_open(&bench.intent, region, log + bytes, (struct rp_intent_log *)(void *)region);
     struct rp_table_memory memory = table_memory_at(region + log, &sizes);
-    CHECK(rp_table_create(&bench.table, &memory, config, 0, 1, 1, 1, &bench.intent,
+    CHECK(rp_table_create(&bench.table, &memory, config, 0, 1, 1, 1, 0, &bench.intent,
                           bench.counters, error) == 0, "%s", error);
     CHECK(rp_writer_open(&bench.table, 1, 1) == 0);
     if (portable) {

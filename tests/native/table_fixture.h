@@ -17,6 +17,8 @@ struct fixture {
     uint64_t counters[RP_COUNTER_COUNT];
 };
 
+static uint32_t fixture_lap; /* where the keys of the next one begin */
+
 static inline struct rp_table_memory fixture_memory(const struct fixture *t) {
     return table_memory_at(t->region + t->offset, &t->sizes);
 }
@@ -35,8 +37,8 @@ static inline void fixture_open(struct fixture *t, const struct rp_table_config 
     rp_intent_open(&t->intent, t->region, t->bytes, (struct rp_intent_log *)(void *)t->region);
     struct rp_table_memory memory = fixture_memory(t);
     t->salt = seed * UINT64_C(0xD6E8FEB86659FD93);
-    CHECK(rp_table_create(&t->table, &memory, config, 3, seed, 1, t->salt, &t->intent, t->counters,
-                          error)
+    CHECK(rp_table_create(&t->table, &memory, config, 3, seed, 1, t->salt, fixture_lap, &t->intent,
+                          t->counters, error)
               == 0,
           "%s", error);
 }
