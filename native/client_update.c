@@ -143,12 +143,14 @@ void rp_client_update_reaped(struct rp_client *client, const struct client_ticke
     struct client_updates *updates = &client->updates;
     struct rp_update_state *state = &updates->queued;
     updates->queued_open--;
+    const struct rp_updated *sum = &ticket->of.update.sum;
     state->finished += ticket->of.update.count;
-    state->applied += ticket->of.update.sum.applied;
-    state->stale += ticket->of.update.sum.stale;
-    state->unknown += ticket->of.update.sum.unknown;
-    if (ticket->status == -RP_UNKNOWN_TABLE) { /* as with an epoch that is gone */
-        state->stale += ticket->of.update.count;
+    state->applied += sum->applied;
+    state->stale += sum->stale;
+    state->unknown += sum->unknown;
+    if (ticket->status == -RP_UNKNOWN_TABLE || ticket->status == -RP_SERVER_RESTARTED) {
+        /* as with an epoch that is gone, for all that no answer was heard of */
+        state->stale += ticket->of.update.count - sum->applied - sum->stale - sum->unknown;
     } else if (ticket->status != RP_OK) {
         state->failed += ticket->of.update.count;
         state->status = state->status != 0 ? state->status : ticket->status;

@@ -1,10 +1,10 @@
 """Batches fetched ahead: while Python computes on one, the link's own thread fetches the next.
 
 `Batches` keeps `prefetch` requests under way, each with a landing of its own, and `keep` landings
-more for the batches the caller still looks at:
+more for the batches the caller still looks at, all in one ring:
 
-    taken, valid   | keep landings: the newest `keep` batches that were returned
     under way      | prefetch landings, in the order in which they will be returned
+    taken, valid   | keep landings: the newest `keep` batches that were returned
 
 So a batch stays valid until `keep` more have been taken: with keep=1, the default, until the next
 one is. copy=True hands out copies, which stay valid for ever; so do batches on a device other than
@@ -13,7 +13,8 @@ the host. The order is that of the requests: with one learner and one seed it ca
 Requests that the limiter holds back, or that no answer came to, are posted again as long as the
 caller waits: `timeout` counts from the call of next(), never from the day of the prefetch. Batches
 that were overwritten on their way are counted in `short` and asked for again; only SHORT_IN_A_ROW
-of them in a row are an error. The iteration ends when it is closed, and goes on after a restart.
+of them in a row are an error. The iteration ends when it is closed, and goes on after a restart,
+and after Ctrl-C: what was interrupted is asked for again.
 
 The thread that takes the first batch is the only one that takes, as long as it lives.
 """
@@ -65,6 +66,7 @@ class _Flight:
     def __init__(self, landing: Landing) -> None:
         self.landing, self.ticket, self.draw = landing, 0, None
         self.copied: Any = None  # a device event: the landing is being read until it has happened
+        self.astray = False  # a call about it was cut off: its ticket may be gone, or not be known
 
 
 class Batches:
@@ -121,13 +123,13 @@ class Batches:
         if not callable(beta):
             checked_beta(beta)
         client.known(table, self._timeout).draw(batch, **self._draw)  # refuses what excludes itself
-        self._flying = deque(self._flight(batch) for _ in range(prefetch))
-        self._kept: deque[_Flight] = deque(self._flight(batch) for _ in range(keep))
+        self._prefetch = prefetch
+        self._ring = deque(self._flight(batch) for _ in range(prefetch + keep))
         self.closed = False
         self._pump = pump and not link.url.startswith("loopback:")
         if self._pump:
             link.start_pump()
-        for flight in self._flying:
+        for flight in list(self._ring)[:prefetch]:
             self._post(flight, self._timeout)
 
     def _flight(self, batch: int) -> _Flight:
@@ -140,7 +142,9 @@ class Batches:
             flight.copied.synchronize()
         remote = self._client.known(self.name, timeout)
         flight.draw = remote.draw(flight.landing.count, **self._draw)
+        flight.astray = True
         flight.ticket = flight.draw.post(self._link, flight.landing, timeout)
+        flight.astray = False
 
     def __iter__(self) -> Batches:
         return self
@@ -165,15 +169,14 @@ class Batches:
             self._take_over()
         for _ in range(SHORT_IN_A_ROW):
             try:
-                batch = self._land(self._flying[0], deadline, ends)
+                batch = self._land(self._ring[0], deadline, ends)
             except ShortBatch as error:
                 self.short, short = self.short + 1, error
                 continue
             if batch is not None:
                 self.taken += 1
-                self._kept.append(self._flying.popleft())
-                self._flying.append(self._kept.popleft())
-                self._post(self._flying[-1], self._timeout)
+                self._ring.rotate(-1)
+                self._post(self._ring[self._prefetch - 1], self._timeout)
             return batch
         raise short
 
@@ -191,11 +194,16 @@ class Batches:
     def _land(self, flight: _Flight, deadline: Deadline, ends: bool) -> Batch | None:
         """Waits for the flight; posts it again as long as there is time and a reason to hope."""
         while True:
+            if flight.astray:
+                self._recover(flight)
             if flight.ticket == 0:
                 self._post(flight, deadline.seconds() if ends else self._timeout)
             begin = time.perf_counter()
             wait = deadline.left() + ends * GRACE_NS
+            flight.astray = True
             status, need, _ = self._link.look(flight.ticket, wait, self._client.others)
+            flight.ticket = flight.ticket if status == _native.PENDING else 0
+            flight.astray = False
             spent = time.perf_counter() - begin
             if need > 0:
                 self.limited += spent
@@ -203,7 +211,7 @@ class Batches:
                 self.waited += spent
             if status == _native.PENDING:
                 return None
-            flight.ticket, name = 0, _native.STATUSES[-status]
+            name = _native.STATUSES[-status]
             if name in LOST and deadline.left():
                 continue
             if name in LOST and not ends:
@@ -216,6 +224,17 @@ class Batches:
             batch = flight.landing.batch(self.name, flight.draw.epoch, False)
             batch = batch.copied() if self._copy else batch
             return self._placed(flight, flight.draw.landed(status, batch, need))
+
+    def _recover(self, flight: _Flight) -> None:
+        """Nothing is under way to the flight's landing any more; it is another where that cannot be
+        known."""
+        raw = self._link.raw
+        if flight.ticket > 0:
+            lib.rp_link_take(raw, flight.ticket)
+        else:
+            self._link.abandoned.append(flight.landing)
+            flight.landing = Landing(flight.landing.shape, self._pin)
+        flight.ticket, flight.astray = 0, False
 
     def _look_again(self, deadline: Deadline) -> None:
         try:
@@ -249,10 +268,9 @@ class Batches:
             return
         self.closed = True
         with contextlib.suppress(ClosedError):  # the client was closed, perhaps by another thread
-            for flight in self._flying:
-                if flight.ticket > 0:
-                    lib.rp_link_take(self._link.raw, flight.ticket)
-                    flight.ticket = 0
+            for flight in self._ring:
+                if flight.ticket > 0 or flight.astray:
+                    self._recover(flight)
             if self._pump:
                 self._link.stop_pump()
 

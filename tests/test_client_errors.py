@@ -95,6 +95,26 @@ def test_priorities_for_keys_of_a_server_that_restarted_are_stale():
     assert (result.applied, result.stale) == (0, len(set(batch.keys.tolist())))
 
 
+def test_queued_priorities_of_a_server_that_restarted_are_stale():
+    """Given updates queued while the server is away, and one that comes back empty. Expect them to
+    count as stale in flush, which raises nothing; nor does the end of `with`."""
+    with Server([plain()], "udp://127.0.0.1:0") as server:
+        address = server.address
+        with Client(address, timeout=20.0) as client:
+            client.extend("main", plain_rows(64))
+            batch = client.sample("main", 32)
+            count = len(set(batch.keys.tolist()))
+            server.close()
+            client.update_priorities("main", batch, np.ones(32), wait=False)
+            with Server([plain()], address) as again:
+                result = client.flush()
+                assert (result.applied, result.unknown) == (0, 0) and result.stale in (count, 32)
+                again.close()
+                client.update_priorities("main", batch, np.ones(32), wait=False)
+                with Server([plain()], address):
+                    client.__exit__(None, None, None)
+
+
 def test_keys_that_lost_their_epoch_name_nothing_at_a_server_that_came_back():
     """Given keys that went through numpy and torch, and a server that comes back and is filled
     anew: its steps have the same numbers from the first on. Expect none of them touched, by a

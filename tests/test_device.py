@@ -81,7 +81,7 @@ def test_on_the_cpu_batches_are_views_of_where_they_landed(frames):
     assert all(torch.isfinite(value).all() for value in weights.values())
     with frames.batches("main", BATCH, prefetch=1, device="cpu") as batches:
         batch = batches.get(timeout=10.0)
-        landing = batches._kept[-1].landing
+        landing = batches._ring[-1].landing
         assert batch.data["observation"].data_ptr() == landing.data["observation"].ctypes.data
 
 

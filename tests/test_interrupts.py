@@ -1,0 +1,91 @@
+"""Ctrl-C at any line of the package: whoever catches it, as a notebook does, goes on with what it
+has. A trace raises it before the line that is asked for, so every line has its turn."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import replay_server
+from replay_server import Client, Column, NStep, Prioritized, Server, Spec, Table
+
+PACKAGE = str(Path(replay_server.__file__).parent)
+SPEC = Spec(
+    (
+        Column("observation", np.float32, (2,)),
+        Column("action", np.int64),
+        Column("reward", np.float32),
+        Column("terminated", np.bool_),
+    )
+)
+
+
+def interrupted(at, call):
+    """Where `call` was interrupted, before its line number `at` within the package; None where it
+    has fewer."""
+    lines, where = 0, None
+
+    def line(frame, event, _):
+        nonlocal lines, where
+        if event == "line":
+            lines += 1
+            if lines == at:
+                where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                raise KeyboardInterrupt
+        return line
+
+    def enter(frame, *_):
+        ours = frame.f_code.co_filename.startswith(PACKAGE)
+        return line if ours and frame.f_code.co_name != "__del__" else None
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return where
+
+
+def step_of(number):
+    """Step `number` of an episode that never ends: it leads to the next number."""
+    seen = np.array([[7, number], [7, number + 1]], np.float32)
+    step = {"action": 0, "reward": 1.0, "terminated": False, "truncated": False}
+    return {"observation": seen[0], "next_observation": seen[1], **step}
+
+
+@pytest.fixture
+def client():
+    """A client of a table that holds 200 steps."""
+    table = Table("main", SPEC, NStep(1), 4096, Prioritized(1.0))
+    with Server([table]) as server, Client(server.address, timeout=5) as client:
+        with client.writer("main") as writer:
+            for number in range(200):
+                writer.add(**step_of(number))
+        yield client
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_batches_go_on_after_an_interrupt(client, prefetch):
+    """Given an interrupt at each line of next(batches). Expect whole batches from then on, each in
+    memory of its own, and as many under way as before."""
+    at, where = 0, ""
+    while where is not None:
+        at += 1
+        with client.batches("main", 16, prefetch=prefetch, keep=2) as batches:
+            next(batches)
+            where = interrupted(at, lambda it=batches: next(it))
+            held = []
+            for _ in range(prefetch + 3):
+                batch = next(batches)
+                seen = batch["observation"][:, :, 1]
+                assert (seen[:, 0] + 1 == seen[:, 1]).all(), where
+                held = [*held[-1:], (batch, seen.copy())]
+                for each, copy in held:
+                    assert np.array_equal(each["observation"][:, :, 1], copy), where
+    assert at > 30
