@@ -272,7 +272,7 @@ class Link(Owned):
         self._pumping, self._pump_lock = 0, Lock()
         # what goes first at each request: a client's writers hand over what they gathered
         self.before: Callable[[], None] | None = None
-        self.abandoned: list[Any] = []  # memory of posts that were cut off: the core may write there
+        self.abandoned: list[Any] = []  # of posts that were cut off: the core may write there
         self.url = url
         try:
             self._connect(timeout)

@@ -185,9 +185,10 @@ class Calls:
 
 
 def stored(client, server, writer):
-    """What the table holds: (stream, step, key) of every row, and every item."""
+    """What the table holds: (stream, step, key after the first) of every row, and every item."""
     ledger = writer.ledger()
-    rows = sorted(zip(*(ledger[n].tolist() for n in ("stream", "step", "key")), strict=True))
+    columns = ledger["stream"], ledger["step"], ledger["key"] - ledger["key"].min()
+    rows = sorted(zip(*(column.tolist() for column in columns), strict=True))
     batch = client.get("main", ledger["key"])
     facts = {name: getattr(batch, name).tobytes() for name in ("valid", "behind", "ahead")}
     data = {name: part.tobytes() for name, part in batch.data.items()}

@@ -100,11 +100,13 @@ def test_it_serves_what_python_serves(tmp_path):
         assert native.seed == 11
         for server in (native, python):
             with Client(server.address) as client:
-                client.extend("main", rows, priorities)
+                first = client.extend("main", rows, priorities)[0]
                 batches = [client.sample("main", 32) for _ in range(5)]
                 facts = [client.table(name, spec=None) for name in ("main", "frames")]
             told = [(t.spec, t.plans, t.capacity, t.ahead) for t in facts]
-            drawn = [(b.keys.tolist(), b.masses.tolist(), b["x"].tobytes()) for b in batches]
+            drawn = [
+                ((b.keys - first).tolist(), b.masses.tolist(), b["x"].tobytes()) for b in batches
+            ]
             counters = server.counters()
             names = ("steps_committed", "items_sampled", "samples", "sessions_opened")
             seen.append((told, drawn, [counters[name] for name in names]))
