@@ -48,5 +48,6 @@ class BuildCore(build_ext):
 setup(
     cffi_modules=["replay_server/_build.py:ffibuilder"],
     cmdclass={"build_ext": BuildCore},
-    options={"bdist_wheel": {"py_limited_api": "cp310"}},
+    # compat: an editable install is a path, which type checkers read, and no import hook.
+    options={"bdist_wheel": {"py_limited_api": "cp310"}, "editable_wheel": {"mode": "compat"}},
 )

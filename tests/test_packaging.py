@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,33 @@ def test_an_sdist_takes_all_that_building_needs(tmp_path):
     found = {name for name in listed if ".egg-info" not in name and not name.startswith("tests/")}
     assert (found | {"setup.cfg"}) ^ (wanted.in_sdist() | {"setup.cfg"}) == set()
     assert {"native/power_tables.h", "native/replay.h", "native/power_tables.py"} <= found
+
+
+def test_an_editable_install_is_a_path_and_no_import_hook(tmp_path):
+    """Given what `pip install -e` builds of a copy, its core left out. Expect one line that names
+    the copy: type checkers read paths, and run no hooks."""
+    folders = ("replay_server", "actor", "learner", "deploy")
+    for source in [*ROOT.glob("*.*"), *(p for name in folders for p in (ROOT / name).glob("*.py"))]:
+        if source.is_file():
+            copy = tmp_path / "tree" / source.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(source.read_bytes())
+    code = (
+        "import setuptools, sys\n"
+        "real = setuptools.setup\n"
+        "setuptools.setup = lambda cffi_modules, **more: real(**more)\n"
+        f"sys.argv = ['setup.py', '-q', 'editable_wheel', '--dist-dir', {str(tmp_path)!r}]\n"
+        "exec(compile(open('setup.py').read(), 'setup.py', 'exec'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path / "tree", capture_output=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as whole:
+        names = [name for name in whole.namelist() if ".dist-info/" not in name]
+        assert len(names) == 1 and names[0].endswith(".pth"), names
+        assert whole.read(names[0]).decode().split() == [str(tmp_path / "tree")]
 
 
 def test_metadata_says_what_the_documents_say():
