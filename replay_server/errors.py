@@ -38,7 +38,7 @@ class LimiterBlocked(Timeout):
         else:
             held = f"held back by the table's limiter until {need} more item{'s' * (need != 1)} "
             held += f"{'are' if need != 1 else 'is'} {verb}"
-        super().__init__(f"{what}: {held}; wait longer, or see in `stats` who stopped")
+        super().__init__(f"{what}: {held}; wait longer, or see in `stats --watch` who stopped")
 
     def __reduce__(self) -> tuple:
         return _rebuilt, (type(self), self.args, self.__dict__)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import _native
-from ._native import Fact, lib
+from ._native import Fact
 from .errors import ConfigError, ReplayError
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -68,7 +68,6 @@ class ServerSource:
 
     def __init__(self, address: str, timeout: float) -> None:
         self.address, self._timeout, self._client = address, timeout, None
-        self._known = (0, 0)  # the server's incarnation, and how many tables that one has
 
     def look(self) -> Look:
         """ReplayError where the server does not answer: the next look tries again."""
@@ -78,10 +77,8 @@ class ServerSource:
             if self._client is None:
                 self._client = Client(self.address, timeout=self._timeout)
             stats = self._client.stats()
-            incarnation, count = self._known
-            most = count if stats.incarnation == incarnation else lib.RP_TABLES_MAX
-            tables = tuple(_table(info) for info in self._client.table_infos(most))
-            self._known = (stats.incarnation, len(tables))
+            count = self._client.limits["table_count"]
+            tables = tuple(_table(info) for info in self._client.table_infos(count))
         except ReplayError:
             self.close()
             raise

@@ -43,6 +43,10 @@ class Between:
         """A counter's increase per second; 0 at the first look."""
         return self._per_second(self.look.counters, self.before and self.before.counters, name)
 
+    def told(self, name: str) -> str:
+        """A counter's rate in words; at the first look there is none."""
+        return number(self.rate(name)) if self.before else "-"
+
     def session_rate(self, place: str, name: str) -> float:
         """The same of a session's number."""
         was = self.before and self.before.sessions.get(place, {})
@@ -178,6 +182,7 @@ def view(look: Look, before: Look | None) -> list[str]:
     ]
     for table in look.tables:
         lines += table_lines(between, table)
+    lines += held(between)
     if not look.detailed:
         note = "times, ages, sessions: serve with --metrics, and watch http://HOST:PORT/metrics"
         return [*lines, "", note]
@@ -220,6 +225,20 @@ def drops(between: Between) -> list[str]:
     levels = [f"{fact.name} {number(fact.value)}" for fact in facts if fact.kind == "level"]
     now = [f"transport: {', '.join(levels)}"] if levels else []
     return ["drops and refusals" if told else "drops and refusals: none", *told, *now]
+
+
+def held(between: Between) -> list[str]:
+    """Who was held back in the interval, and whether anybody is there to end that: who waits asks
+    again every half second, and each asking counts."""
+    sides = (
+        ("pushes_blocked", "writers", "samples", "nobody samples"),
+        ("samples_blocked", "learners", "steps_committed", "nobody adds"),
+    )
+    return [
+        f"{who} are held back by the limiter{f'; {nobody}' * (not between.rate(other))}"
+        for asked, who, other, nobody in sides
+        if between.rate(asked)
+    ]
 
 
 def table_lines(between: Between, table: TableLook) -> list[str]:
@@ -289,10 +308,11 @@ def line(look: Look, before: Look | None) -> str:
         f"{t.name} {t.items:,.0f}/{t.capacity:,.0f} {ratio_text(between, t)}" for t in look.tables
     )
     return (
-        f"{time.strftime('%H:%M:%S')} steps/s {number(between.rate('steps_committed'))} "
-        f"drawn/s {number(between.rate('items_sampled'))} "
-        f"updates/s {number(between.rate('priorities_applied'))} sessions {look.sessions_open} "
-        f"weights {look.weights_version} dropped or refused {number(bad)} | {tables}"
+        f"{time.strftime('%H:%M:%S')} steps/s {between.told('steps_committed')} "
+        f"drawn/s {between.told('items_sampled')} "
+        f"updates/s {between.told('priorities_applied')} sessions {look.sessions_open} "
+        f"weights {look.weights_version} dropped or refused {number(bad)} | "
+        + " | ".join([tables, *held(between)])
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import io
 import os
 import pty
@@ -16,17 +18,17 @@ import numpy as np
 import pytest
 from conformance import plain, plain_rows
 
-from replay_server import Client, SamplesPerInsert, Server
+from replay_server import Client, LimiterBlocked, SamplesPerInsert, Server, Timeout
 from replay_server.__main__ import EXIT_USAGE, main
 from replay_server.looks import Look, source_of
 from replay_server.measures import BOUNDS, Histogram
 from replay_server.metrics import Endpoint, MetricsOptions
-from replay_server.watch import Between, minus, quantile, view, watch
+from replay_server.watch import Between, line, minus, quantile, view, watch
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def told(values) -> tuple:
+def buckets_of(values) -> tuple:
     """The buckets of these values, found by the bounds alone."""
     counts = np.bincount(np.searchsorted(BOUNDS[:60], values), minlength=60)
     return tuple(Histogram(0, tuple(counts.tolist())).below(0, 59))
@@ -43,10 +45,10 @@ def test_quantiles_lie_within_their_bucket():
     ):
         for share in (0.1, 0.5, 0.99):
             true = np.quantile(values, share, method="inverted_cdf")
-            assert abs(quantile(told(values), share) - true) <= true / 2 + 1
-        both = told(np.concatenate([values, [7] * 50]))
-        assert minus(both, told(values)) == told(np.array([7] * 50))
-    assert quantile((), 0.5) is None and quantile(told(np.array([], int)), 0.5) is None
+            assert abs(quantile(buckets_of(values), share) - true) <= true / 2 + 1
+        both = buckets_of(np.concatenate([values, [7] * 50]))
+        assert minus(both, buckets_of(values)) == buckets_of(np.array([7] * 50))
+    assert quantile((), 0.5) is None and quantile(buckets_of(np.array([], int)), 0.5) is None
     assert quantile(((1.0, 0.0), (2.0, 0.0), (float("inf"), 3.0)), 0.5) == 2.0
 
 
@@ -94,6 +96,58 @@ def test_both_sources_tell_the_same_and_the_endpoint_more():
     assert "age when drawn: p50 " in shown and re.search(r"^0 .* [num]?s$", shown, re.MULTILINE)
     assert there.sessions["0"]["steps"] == 200 and not itself.detailed
     assert "--metrics" in "\n".join(view(itself, None))
+
+
+def test_looking_moves_no_counter_of_refusals():
+    """Given a server of two tables, looked at twice. Expect both, and nothing refused by that."""
+    tables = [plain(), dataclasses.replace(plain(), name="other")]
+    with Server(tables, "udp://127.0.0.1:0") as server:
+        source = source_of(server.address, 5.0)
+        looks = [source.look() for _ in range(2)]
+        source.close()
+    assert [table.name for table in looks[1].tables] == ["main", "other"]
+    assert looks[1].counters["refused_table"] == 0
+
+
+def test_a_first_line_tells_no_rates():
+    """Given one look, then another. Expect no rate of the first: there is nothing to compare."""
+    first, second = look_at(10.0, 100), look_at(12.0, 400)
+    assert "steps/s - drawn/s - updates/s - " in line(first, None)
+    assert "steps/s 150 drawn/s 0 updates/s 0 " in line(second, first)
+
+
+def test_who_is_held_back_is_told_and_by_whom():
+    """Given a limiter that holds a writer back and no learner; then one that samples. Expect both
+    told, in the view and in the line; then that the other side is there again."""
+    limiter = SamplesPerInsert(1.0, 4, (-8.0, 10.0))
+    table = plain(limiter=limiter)
+    with Server([table], "udp://127.0.0.1:0") as server, Client(server.address) as client:
+        source = source_of(server.address, 5.0)
+
+        def looked(wanted, *meanwhile):
+            before = source.look()
+            for _ in range(400):
+                for act in meanwhile:
+                    act()
+                look = source.look()
+                shown = line(look, before), "\n".join(view(look, before))
+                if all(re.search(wanted, text, re.MULTILINE) for text in shown):
+                    return
+                before = look
+            raise AssertionError(f"never told {wanted!r}: {shown}")
+
+        def add():
+            with contextlib.suppress(LimiterBlocked, Timeout):
+                client.extend("main", plain_rows(4), timeout=0.02)
+
+        def draw():
+            with contextlib.suppress(LimiterBlocked, Timeout):
+                client.sample("main", 1, timeout=0.02)
+
+        looked("writers are held back by the limiter; nobody samples", add)
+        looked("writers are held back by the limiter$", add, add, add, draw)
+        looked("learners are held back by the limiter; nobody adds", draw)
+        source.close()
 
 
 def test_it_goes_on_when_the_server_comes_back():
@@ -154,8 +208,8 @@ def test_piped_it_appends_lines_and_ends_with_a_signal():
         process.send_signal(signal.SIGINT)
         rest, said = process.communicate(timeout=30)
     assert process.returncode == 0 and said == ""
-    for line in [*lines, *rest.splitlines()]:
-        assert re.match(r"\d\d:\d\d:\d\d steps/s .* sessions 1 .* \| main 0/4,096 ", line), line
+    for told in [*lines, *rest.splitlines()]:
+        assert re.match(r"\d\d:\d\d:\d\d steps/s .* sessions 1 .* \| main 0/4,096 ", told), told
     assert "\x1b" not in "".join(lines) + rest
 
 
