@@ -186,8 +186,8 @@ class Client:
             infos.append(raw)
         return infos
 
-    def _on(self, name: str, timeout: float, act: Callable[..., Any], *more: Any) -> Any:
-        """act(table, seconds left, *more), once more with the table looked up again if it was
+    def _on(self, name: str, timeout: float, act: Callable[..., Any], asked: Any) -> Any:
+        """act(table, seconds left, asked), once more with the table looked up again if it was
         another. `timeout` is for what is asked: looking up takes nothing of it, and may last as
         long again, LOOK_UP_S at least."""
         begin = time.monotonic()
@@ -197,10 +197,10 @@ class Client:
                 _native.nanoseconds(timeout)  # what is no time asks for no table
                 table = self.look_up(name, max(timeout, LOOK_UP_S))
                 begin = time.monotonic()
-            return act(table, timeout, *more)
+            return act(table, timeout, asked)
         except (StaleEpoch, UnknownTable):
             left = max(timeout - (time.monotonic() - begin), 0.05)
-            return act(self.look_up(name, max(timeout, LOOK_UP_S)), left, *more)
+            return act(self.look_up(name, max(timeout, LOOK_UP_S)), left, asked)
 
     def size(self, table: str) -> int:
         """Drawable items of the table now."""
@@ -219,14 +219,14 @@ class Client:
         """Empties the table: its keys become stale, its writers start new episodes."""
         timeout = self.timeout if timeout is None else timeout
 
-        def act(remote: RemoteTable, left: float) -> None:
+        def act(remote: RemoteTable, left: float, _: None) -> None:
             epoch = ffi.new("uint64_t *")
             ticket = self._link.post(
                 lib.rp_link_reset, remote.number, remote.epoch, epoch, timeout=left
             )
             self._link.wait(ticket, f"resetting table {table!r}", left)
 
-        self._on(table, timeout, act)
+        self._on(table, timeout, act, None)
         self.look_up(table, timeout)
 
     # -- writing ---------------------------------------------------------------------------------
@@ -354,13 +354,17 @@ class Client:
             batch = checked_count(batch)
         if type(beta) is not float or not 0.0 <= beta <= BETA_MAX:
             beta = checked_beta(beta)
-        kind = (batch, plan, stratified, uniform)
-        return self._on(table, timeout, self._sample, kind, beta, out)
+        kind = (batch, plan, stratified, uniform, type(plan))
+        return self._on(table, timeout, self._sample, (kind, beta, out))
 
     def _sample(
-        self, remote: RemoteTable, left: float, kind: tuple, beta: float, out: Landing | None
+        self, remote: RemoteTable, left: float, asked: tuple[tuple, float, Landing | None]
     ) -> Batch:
-        draw = remote.draw(*kind)
+        kind, beta, out = asked
+        try:
+            draw = remote.draws[kind]
+        except (KeyError, TypeError):  # not made yet, or no argument for a draw
+            draw = remote.draw(*kind[:-1])
         landing = Landing(draw.shape) if out is None else draw.checked(out)
         arguments = (draw.raw, ffi.NULL, beta, landing.raw)
         status = self._link.whole(lib.rp_link_draw, arguments, draw.what, left, self.others)
@@ -376,9 +380,10 @@ class Client:
         itself, with `ahead` 0: see `rows`.
         """
         timeout = self.timeout if timeout is None else timeout
-        return self._on(table, timeout, self._get, keys_of(keys), plan)
+        return self._on(table, timeout, self._get, (keys_of(keys), plan))
 
-    def _get(self, remote: RemoteTable, left: float, wanted: Keys, plan: int | str) -> Batch:
+    def _get(self, remote: RemoteTable, left: float, asked: tuple[Keys, int | str]) -> Batch:
+        wanted, plan = asked
         remote = self.known(remote.name, left)  # keys of another epoch are gone, and no error
         draw = Draw(remote, len(wanted), plan)  # its own, since its request is changed
         draw.epoch = wanted.epoch or remote.epoch
@@ -445,7 +450,7 @@ class Client:
         given = float64_of(priorities, len(wanted))
         if wait:
             try:
-                return self._on(table, timeout, self._updates.update, wanted, given)
+                return self._on(table, timeout, self._updates.update, (wanted, given))
             except SessionExpired:
                 raise
             except ServerRestarted:  # the keys went with the server that gave them

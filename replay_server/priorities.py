@@ -59,10 +59,11 @@ class Updates:
         self._told: set[str] = set()  # tables whose bound somebody was warned of
 
     def update(
-        self, table: RemoteTable, timeout: float, keys: Keys, priorities: np.ndarray
+        self, table: RemoteTable, timeout: float, asked: tuple[Keys, np.ndarray]
     ) -> UpdateResult:
-        """Sets float64 [N] priorities of [N] keys. StaleEpoch: the server is another, look again;
-        keys of another epoch are no error."""
+        """Sets float64 [N] priorities of [N] keys, `asked`. StaleEpoch: the server is another, look
+        again; keys of another epoch are no error."""
+        keys, priorities = asked
         setting: Any = ffi.new(SETTING)
         arguments = (
             table.incarnation,

@@ -45,7 +45,7 @@ class RemoteTable:
         self.raw, self.layout, self.incarnation = raw, layout, incarnation
         self.name = _native.name_of(raw.name)
         self.updating = f"updating priorities of table {self.name!r}"  # for errors
-        self._draws: dict[tuple, Draw] = {}
+        self.draws: dict[tuple, Draw] = {}
         self.priority_max = priority_max(raw.alpha, raw.capacity)
         for name in FACTS:
             setattr(self, name, getattr(raw, name))
@@ -108,14 +108,14 @@ class RemoteTable:
         uniform: float = 0.0,
     ) -> Draw:
         """How such batches are drawn, worked out once; DRAWS_MAX are kept."""
-        kind = (count, type(plan), plan, stratified, uniform)
+        kind = (count, plan, stratified, uniform, type(plan))
         try:
-            return self._draws[kind]
+            return self.draws[kind]
         except (KeyError, TypeError):  # what has no hash is no argument: the draw says so
             draw = Draw(self, count, plan, stratified, uniform)
-        if len(self._draws) >= DRAWS_MAX:
-            self._draws.clear()
-        self._draws[kind] = draw
+        if len(self.draws) >= DRAWS_MAX:
+            self.draws.clear()
+        self.draws[kind] = draw
         return draw
 
     def same(self, raw: Any, incarnation: int) -> bool:
