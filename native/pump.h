@@ -37,7 +37,7 @@ void rp_pump_stop(struct rp_pump *pump);
 /* Returns when nobody is stopping it any more. */
 void rp_pump_await(struct rp_pump *pump);
 
-enum { RP_SPIN_LATE = 4, RP_SPIN_AGAIN = 16 };
+enum { RP_SPIN_LATE = 4, RP_SPIN_AGAIN = 64 };
 
 /* What the waits so far say of the next one: how many in a row ended later than one spins. */
 struct rp_spin {
