@@ -313,7 +313,7 @@ int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory
     struct rp_table_layout layout;
     assert(is_aligned(memory));
     int status = rp_table_sound(header, number, error);
-    if (status < 0) {
+    if (status) {
         return status;
     }
     rp_layout_of(&header->facts, &layout);
@@ -322,7 +322,7 @@ int rp_table_attach(struct rp_table *table, const struct rp_table_memory *memory
         finish_reset(table);
     }
     status = rp_table_verify(table, error);
-    if (status < 0) {
+    if (status) {
         return status;
     }
     open_derived(table, &layout);

@@ -84,7 +84,7 @@ void rp_table_compare(const void *state, uint32_t number, const struct rp_table_
     const uint8_t *base = state;
     struct rp_table_facts wants;
     struct rp_table_layout layout;
-    if (rp_table_sound(header, number, c->error) < 0
+    if (rp_table_sound(header, number, c->error)
         || rp_facts_from(config, &wants, c->error) < 0) {
         return;
     }

@@ -72,7 +72,7 @@ static int verify_slot(const struct verdict *v) {
     HOLDS(flags <= (RP_STEP_END | RP_STEP_ITEM | RP_STEP_EVICTED));
     HOLDS(flags & RP_STEP_ITEM || !(flags & RP_STEP_EVICTED || slot->item >> 32));
     int status = verify_links(v, slot);
-    return status < 0 || !(flags & RP_STEP_ITEM) ? status : verify_item(v, slot);
+    return status || !(flags & RP_STEP_ITEM) ? status : verify_item(v, slot);
 }
 
 static int verify_slots(struct verdict *v) {
@@ -82,7 +82,7 @@ static int verify_slots(struct verdict *v) {
     v->part = "slot";
     for (v->number = 0; v->number < p->capacity; v->number++) {
         int status = verify_slot(v);
-        if (status < 0) {
+        if (status) {
             return status;
         }
         keys |= p->keys[v->number];
@@ -141,7 +141,7 @@ static int verify_windows(struct verdict *v) {
         const struct rp_slot *slot = &p->slots[i];
         if (rp_state_of(p->keys[i]) == RP_SLOT_COMMITTED && !rp_previous(p, slot)) {
             status = verify_behind(v, slot, &slot);
-            status = status < 0 ? status : verify_ahead(v, slot);
+            status = status ? status : verify_ahead(v, slot);
         }
     }
     return status;
@@ -212,7 +212,7 @@ static int verify_writer(struct verdict *v, struct held *held) {
     HOLDS(writer->streams >= 1 && writer->streams <= p->streams_max);
     for (uint32_t stream = 0; stream < writer->streams; stream++) {
         int status = verify_stream(v, index, stream);
-        if (status < 0) {
+        if (status) {
             return status;
         }
     }
@@ -222,7 +222,7 @@ static int verify_writer(struct verdict *v, struct held *held) {
         HOLDS(key > last);
         last = key;
         int status = verify_entry(v, index, s, held);
-        if (status < 0) {
+        if (status) {
             return status;
         }
     }
@@ -237,7 +237,7 @@ static int verify_writers(struct verdict *v) {
     for (v->number = 0; v->number < p->writers_max; v->number++) {
         int open = rp_writer_at(p, (uint32_t)v->number)->session != 0;
         int status = open ? verify_writer(v, &held) : 0;
-        if (status < 0) {
+        if (status) {
             return status;
         }
     }
@@ -266,7 +266,7 @@ int rp_table_verify(const struct rp_table *table, char error[256]) {
     if (status == 0 && p->reach_behind + p->reach_ahead > 0) {
         status = verify_windows(v);
     }
-    return status < 0 ? status : verify_writers(v);
+    return status ? status : verify_writers(v);
 }
 
 /* ---- steps ---- */

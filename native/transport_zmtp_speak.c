@@ -230,9 +230,9 @@ static int read_greeting(struct zmtp_port *port, struct connection *connection)
                                     'o',     'c', 'k', 'e', 't', '-', 'T', 'y', 'p', 'e',
                                     0,       0,  0,   6,   'R', 'O', 'U', 'T', 'E', 'R'};
     static const uint8_t mechanism[20] = "NULL";
-    const uint8_t *bytes = connection->in + connection->in_first;
+    const uint8_t *bytes = connection->in; /* nothing came before it */
     _Static_assert(sizeof ready == 30, "READY is 28 bytes behind its head");
-    if (connection->in_end - connection->in_first < GREETING) {
+    if (connection->in_end < GREETING) {
         return 0;
     }
     if (bytes[0] != 0xff || !(bytes[9] & 1) || bytes[10] < 3
@@ -240,7 +240,7 @@ static int read_greeting(struct zmtp_port *port, struct connection *connection)
         expel(port, connection);
         return 0;
     }
-    connection->in_first += GREETING;
+    connection->in_first = GREETING;
     connection->stage = READIES;
     say(port, connection, ready, sizeof ready);
     return connection->stage == READIES;
