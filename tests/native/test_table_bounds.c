@@ -89,8 +89,8 @@ static void alignment(void)
     check_group("each of a table's four parts begins a line of memory");
 }
 
-/* Given writers with steps of theirs, and one that closes, and another in its place. Expect its words to be
- * zeros, and the other's what they were. */
+/* Given writers with steps of theirs, and one that closes, and another in its place. Expect its
+ * words to be zeros, and the other's what they were. */
 static void cleared(void)
 {
     static uint64_t zeros[WINDOW * 16], other[4096];
@@ -151,7 +151,7 @@ static void reset_finished(void)
 /* Given more rows than the list of leaves that wait has groups for, and a reset. Expect no row. */
 static void large_reset(void)
 {
-    enum { ROWS = 4 * RP_DIRTY_MAX * RP_TREE_FANOUT };
+    enum { ROWS = 2 * (RP_DIRTY_MAX + RP_INTENT_WORDS) / 1024 * 1024 * RP_TREE_FANOUT };
     struct rp_table_info info;
     struct rp_table_config config = config_of(ROWS);
     config.window = ROWS / 32;
