@@ -72,7 +72,8 @@ static int signal_of(uint32_t part)
         setrlimit(RLIMIT_CORE, &none);
         fclose(stderr);
         *parts[part] += 8;
-        (void)rp_table_create(&t.table, &memory, &config, 3, 1, 1, 1, &t.intent, t.counters, text);
+        (void)rp_table_create(&t.table, &memory, &config, 3, 1, 1, 1, 1, &t.intent, t.counters,
+                              text);
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child);
