@@ -52,7 +52,8 @@ static uint32_t udp_tell(struct rp_port *opaque, struct rp_fact *facts)
                 "dropped by the kernel at the socket: a full queue, or a wrong checksum",
                 port->base.dropped_in - port->unusable);
     rp_fact_add(facts, &count, RP_FACT_IN, "unusable",
-                "empty, larger than the mtu, or a train that cannot be aligned", port->unusable);
+                "empty, larger than the mtu, from port 0, or a train that is not aligned",
+                port->unusable);
     rp_fact_add(facts, &count, RP_FACT_OUT, "not_taken", "datagrams the kernel did not take",
                 port->base.dropped_out);
     return count;

@@ -66,7 +66,8 @@ static void free_buffer(struct rp_udp_receive *receive, uint32_t buffer)
     receive->free[receive->free_count++] = (uint16_t)buffer;
 }
 
-/* Notes what one message brought; a truncated or empty one is dropped. */
+/* Notes what one message brought. Dropped are a truncated or empty one, and one of port 0: nobody
+ * can answer there. */
 static void note_arrival(struct rp_udp_port *port, struct mmsghdr *message, uint32_t buffer,
                          const struct sockaddr_in6 *from)
 {
@@ -76,7 +77,8 @@ static void note_arrival(struct rp_udp_port *port, struct mmsghdr *message, uint
     *arrival = (struct rp_udp_arrival){.buffer = buffer, .size = message->msg_len,
                                        .segment = segment ? segment : message->msg_len};
     arrival->stride = arrival->segment;
-    if (!arrival->size || (message->msg_hdr.msg_flags & MSG_TRUNC)
+    int nobody = !port->server.size && from->sin6_port == 0; /* of both families, at one place */
+    if (!arrival->size || nobody || (message->msg_hdr.msg_flags & MSG_TRUNC)
         || (arrival->segment % 8 && arrival->size > arrival->segment
             && !spread(buffer_at(port, buffer), arrival))) {
         port->base.dropped_in++;

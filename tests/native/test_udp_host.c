@@ -351,98 +351,6 @@ static void check_rebind(void)
     check_group("udp: a local port of its own");
 }
 
-/* Sends `count` datagrams of 64 bytes that a kernel that can would cut out of one train. */
-static void send_train(struct rp_port *port, const struct rp_peer *to, uint32_t count)
-{
-    struct rp_packet packets[RP_BURST];
-    CHECK(rp_port_transport(port)->tx_lease(port, packets, count) == count);
-    for (uint32_t i = 0; i < count; i++) {
-        memset(packets[i].data, (int)i, 64);
-        packets[i].size = 64;
-        packets[i].peer = *to;
-    }
-    rp_port_transport(port)->tx_send(port, packets, count);
-}
-
-/* Given a path on which the kernel refuses trains (it does for a socket without checksums). Expect
- * every datagram all the same, one by one, now and later; where no datagram may leave, each to be
- * counted. */
-static void check_refused_trains(void)
-{
-    char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
-    struct rp_port *server, *client;
-    struct rp_peer own, to;
-    struct rp_packet packets[RP_BURST];
-    struct rp_port_options serve = {.serve = 1}, visit = {0};
-    int on = 1;
-    CHECK(rp_port_open(&server, "udp://127.0.0.1:0", &serve, &own, bound, error) == 0);
-    CHECK(rp_port_open(&client, bound, &visit, &to, NULL, error) == 0, "%s", error);
-    int socket = ((struct rp_udp_port *)(void *)client)->socket;
-    CHECK(setsockopt(socket, SOL_SOCKET, SO_NO_CHECK, &on, sizeof on) == 0);
-    for (int time = 0; time < 2; time++) {
-        send_train(client, &to, 9);
-        for (uint32_t got = 0; got < 9;) {
-            uint32_t lent = rp_port_transport(server)->rx_burst(server, packets, 9 - got);
-            for (uint32_t i = 0; i < lent; i++) {
-                CHECK(packets[i].size == 64 && packets[i].data[63] == got + i, "in order, once");
-            }
-            rp_port_transport(server)->rx_release(server, packets, lent);
-            got += lent;
-        }
-        CHECK(rp_port_base(client)->dropped_out == 0 && !(rp_udp_offloads(client) & 1));
-    }
-    CHECK(rp_port_transport(server)->rx_burst(server, packets, 1) == 0);
-    struct sockaddr_in6 nowhere = {0};
-    struct sockaddr_in *ipv4 = (void *)&nowhere;
-    *ipv4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(9),
-                                 .sin_addr.s_addr = htonl(INADDR_BROADCAST)};
-    rp_udp_peer_pack(&to, &nowhere);
-    send_train(server, &to, 5);
-    CHECK(rp_port_base(server)->dropped_out == 5, "%" PRIu64, rp_port_base(server)->dropped_out);
-    send_train(server, &to, 3);
-    CHECK(rp_port_base(server)->dropped_out == 8, "%" PRIu64, rp_port_base(server)->dropped_out);
-    rp_port_close(client);
-    rp_port_close(server);
-    check_group("udp: trains that are refused leave one by one");
-}
-
-/* Given a server whose datagrams for two clients come one after another. Expect each at its own
- * client, whatever leaves as a train. */
-static void check_two_peers(void)
-{
-    char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
-    struct rp_port *server, *client[2];
-    struct rp_peer own;
-    struct rp_packet packets[4];
-    struct rp_port_options serve = {.serve = 1}, visit = {0};
-    CHECK(rp_port_open(&server, "udp://127.0.0.1:0", &serve, &own, bound, error) == 0);
-    for (int i = 0; i < 2; i++) {
-        CHECK(rp_port_open(&client[i], bound, &visit, &own, NULL, error) == 0, "%s", error);
-    }
-    ((struct rp_udp_port *)(void *)server)->gso = 1; /* where the kernel has none: one by one */
-    CHECK(rp_port_transport(server)->tx_lease(server, packets, 4) == 4);
-    for (int i = 0; i < 4; i++) {
-        memset(packets[i].data, i, 64);
-        packets[i].size = 64;
-        packets[i].peer = rp_port_base(client[i % 2])->address;
-    }
-    rp_port_transport(server)->tx_send(server, packets, 4);
-    for (int i = 0; i < 2; i++) {
-        for (int got = 0, tries = 0; got < 2; tries++) {
-            CHECK(tries < 10, "client %d got %d", i, got);
-            rp_port_transport(client[i])->wait(client[i], 1000000000);
-            uint32_t lent = rp_port_transport(client[i])->rx_burst(client[i], packets, 4);
-            for (uint32_t k = 0; k < lent; k++, got++) {
-                CHECK(packets[k].size == 64 && packets[k].data[63] == 2 * got + i, "another's");
-            }
-            rp_port_transport(client[i])->rx_release(client[i], packets, lent);
-        }
-        rp_port_close(client[i]);
-    }
-    rp_port_close(server);
-    check_group("udp: no train has datagrams of two peers");
-}
-
 /* Given ports that open and close. Expect no memory more than before. */
 static void check_given_back(void)
 {
@@ -540,9 +448,7 @@ int main(void)
     check_number_zero();
     check_no_descriptor();
     check_bound_of_buffers();
-    check_refused_trains();
     check_given_back();
-    check_two_peers();
     check_hosts();
     check_unknowing();
     check_peers();
