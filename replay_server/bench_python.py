@@ -106,7 +106,6 @@ class PythonRows:
             "reward": np.ones(ENVIRONMENTS, np.float32),
             "terminated": self.rng.random(ENVIRONMENTS) < 0.01,
             "truncated": np.zeros(ENVIRONMENTS, np.bool_),
-            "next_observation": observation[1],
             "final_observation": observation[1],
         }
 
@@ -136,7 +135,10 @@ class PythonRows:
 
     def fill(self, writer: object) -> Iterator[dict[str, np.ndarray]]:
         """Writes FILL_STEPS; steps to go on with, for ever."""
-        ready = itertools.cycle([self.step() for _ in range(256)])
+        steps = [self.step() for _ in range(256)]
+        for step, after in zip(steps, [*steps[1:], steps[0]], strict=True):
+            step["next_observation"] = after["observation"]
+        ready = itertools.cycle(steps)
         for _ in range(FILL_STEPS // ENVIRONMENTS):
             writer.add_batch(**next(ready))
         writer.flush()

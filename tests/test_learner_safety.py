@@ -134,7 +134,7 @@ def fill(client, rows, spoilt=()):
                 reward=1.0,
                 terminated=row % 10 == 9,
                 truncated=False,
-                next_observation=np.zeros(4, np.float32),
+                final_observation=np.zeros(4, np.float32),
             )
 
 
