@@ -41,6 +41,7 @@ _HOMES = {
         "ShortBatch",
         "SpecMismatch",
         "StaleEpoch",
+        "TableEmptied",
         "Timeout",
         "TransportError",
         "UnknownPlan",
@@ -89,6 +90,7 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors, which ru
     from .errors import ShortBatch as ShortBatch
     from .errors import SpecMismatch as SpecMismatch
     from .errors import StaleEpoch as StaleEpoch
+    from .errors import TableEmptied as TableEmptied
     from .errors import Timeout as Timeout
     from .errors import TransportError as TransportError
     from .errors import UnknownPlan as UnknownPlan

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .errors import ConfigError
+
 
 class Ready:
     """Anchors whose window is complete, sorted by (stream, step); int64 [K] each.
@@ -73,6 +75,27 @@ class Anchors:
     def length(self) -> np.ndarray:
         """int64 [B]: rows of the open episode."""
         return self._length + self._more
+
+    def missing(self, streams: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Rows that still have to follow these, for their windows to be complete, unless their
+        episode has ended; above `reach` where the row itself is not there."""
+        return steps + (self.reach + 1) - self.next_step[streams]
+
+    def refuse(self, streams: np.ndarray, steps: np.ndarray) -> None:
+        """ConfigError for the first of these that cannot be an item yet; none may be wrong."""
+        missing = self.missing(streams, steps)
+        if steps.min() < 0 or (missing > self.reach).any():
+            raise ConfigError("an item can only be created at a step this writer has added")
+        begin = (self.next_step - self.length)[streams]  # of the open episode
+        wrong = (missing > 0) & (steps >= begin)
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            more = int(missing[first])
+            raise ConfigError(
+                f"step {int(steps[first])} of stream {int(streams[first])} needs {more} more "
+                f"row{'s' * (more != 1)}, or its episode's end: create items at anchors that "
+                "`add` returned"
+            )
 
     def advance_all(self) -> Ready:
         """One more row in every stream."""

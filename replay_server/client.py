@@ -216,7 +216,9 @@ class Client:
         return raw.inserted * raw.samples_per_insert - (raw.sampled + count) >= raw.error_min
 
     def reset(self, table: str, timeout: float | None = None) -> None:
-        """Empties the table: its keys become stale, its writers start new episodes."""
+        """Empties the table: its keys become stale, and its writers end. What they add from then on
+        is lost: once it is handed over, some dozens of rows later, they raise StaleEpoch, which
+        says how many; open new ones."""
         timeout = self.timeout if timeout is None else timeout
 
         def act(remote: RemoteTable, left: float, _: None) -> None:

@@ -140,6 +140,21 @@ class StaleEpoch(ReplayError):
     """The table was created anew since: keys and writers of before mean nothing now."""
 
 
+class TableEmptied(StaleEpoch):
+    """The table was emptied under its writer. The attributes are those of ServerRestarted."""
+
+    def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
+        self.stored_through, self.in_doubt, self.lost = stored_through, in_doubt, lost
+        super().__init__(
+            f"{what}: the table was emptied (reset) since; {stored_through} steps had been "
+            f"acknowledged and are gone with it, {in_doubt} were sent but not answered, {lost} "
+            "were never sent; open a new writer: its episodes start anew"
+        )
+
+    def __reduce__(self) -> tuple:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
 class NoRoom(ReplayError):
     """Every place of a kind that the server keeps a fixed number of is taken."""
 

@@ -15,7 +15,7 @@ import numpy as np
 from . import _native
 from ._native import Deadline, Link, ffi, lib
 from .batch import Keys, keys_of
-from .errors import ConfigError, EngineError, OverBudget, ReplayError, Timeout
+from .errors import ConfigError, EngineError, OverBudget, ReplayError, TableEmptied, Timeout
 from .remote import RemoteTable
 from .spec import ALWAYS_FINITE, array_of, require_finite
 from .values import one_of
@@ -63,9 +63,14 @@ def writer_error(link: Link, table: RemoteTable, status: int, waiting: int = 0) 
     """The error that ended a writer, with what it lost; `waiting` rows never reached the link."""
     counts = ffi.new("uint64_t[3]")
     lib.rp_link_loss(link.raw, table.number, counts, counts + 1, counts + 2)
-    what = f"writing to table {table.name!r}"
+    what, name = f"writing to table {table.name!r}", _native.STATUSES[-status]
     stored, in_doubt, lost = ffi.unpack(counts, 3)
-    return _native.error(_native.STATUSES[-status], what, loss=(stored, in_doubt, lost + waiting))
+    loss = (stored, in_doubt, lost + waiting)
+    if name != "STALE_EPOCH":
+        return _native.error(name, what, loss=loss)
+    error = TableEmptied(what, *loss)
+    error.status = name
+    return error
 
 
 def packed(

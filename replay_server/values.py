@@ -58,11 +58,11 @@ def flag(what: str, value: Any) -> bool:
 
 
 def whole_numbers(what: str, values: Any) -> np.ndarray:
-    """`values` as an array of integers; ConfigError for fractions, which would be cut."""
+    """`values` as an array of int64; ConfigError for fractions, which would be cut."""
     array = np.asarray(values)
     if array.size and array.dtype.kind not in "iu":
         raise ConfigError(f"{what}: expected whole numbers, got {array.dtype}; convert them first")
-    return array
+    return array.astype(np.int64, copy=False)
 
 
 def one_of(what: str, value: Any, kinds: tuple[type, ...], example: str) -> None:

@@ -329,13 +329,13 @@ class Writer:
         """
         self._own()
         streams, steps = whole_numbers("streams", streams), whole_numbers("steps", steps)
-        count = len(steps)
+        count = steps.size
         if streams.shape != (count,) or steps.shape != (count,):
             raise ConfigError(f"streams {streams.shape} and steps {steps.shape} must be [K] alike")
         if count and (streams.min() < 0 or streams.max() >= self.streams):
             raise ConfigError(f"stream {streams.max()}: this writer has {self.streams}")
-        if count and (steps.min() < 0 or (steps >= self._anchors.next_step[streams]).any()):
-            raise ConfigError("an item can only be created at a step this writer has added")
+        if count and (steps.min() < 0 or (self._anchors.missing(streams, steps) > 0).any()):
+            self._anchors.refuse(streams, steps)
         masses = None if priorities is None else checked_priorities(priorities, count)
         if masses is not None:
             tell_of_large(self.table, ffi.from_buffer(DOUBLES, masses), count, self._told, 3)

@@ -552,8 +552,17 @@ def test_wrong_items_are_refused(place):
         with pytest.raises(ConfigError, match=r"client\.writer"):
             client.extend("main", plain_rows(1))
         with client.writer("main", 2, autoreset="disabled") as writer:
-            writer.add_batch(**Episodes(SMALL, 2, 13, end=0.0).step())
-            for streams, steps in (([2], [0]), ([-1], [0]), ([0], [1]), ([0], [-1]), ([0, 1], [0])):
+            episodes = Episodes(SMALL, 2, 13, end=0.0)
+            for _ in range(3):
+                writer.add_batch(**episodes.step())
+            for streams, steps in (
+                ([2], [0]),
+                ([-1], [0]),
+                ([0], [1]),
+                ([0], [3]),
+                ([0], [-1]),
+                ([0, 1], [0]),
+            ):
                 with pytest.raises(ConfigError):
                     writer.create(streams, steps)
             with pytest.raises(ConfigError, match="priorities"):

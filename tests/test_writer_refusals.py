@@ -26,6 +26,7 @@ from replay_server import (
     Server,
     Spec,
     SpecError,
+    StaleEpoch,
     Table,
     spec_from,
 )
@@ -318,6 +319,44 @@ def test_an_add_that_raises_has_taken_nothing():
         rows, valid = client.rows("main", ledger["key"][-100:])
         assert rows["action"][valid].tolist() == ledger["step"][-100:][valid].tolist()
         writer.close()
+
+
+def test_an_item_whose_window_is_not_complete_is_refused(served):
+    """Given create at an anchor that rows are missing behind, in each kind of number. Expect a
+    sentence that says how many, nothing taken, and the same item made once they are there."""
+    writer = served.writer("main")
+    writer.add(**step())
+    for kind in (np.int64, np.uint16):
+        with pytest.raises(ConfigError, match="step 0 of stream 0 needs 2 more rows, or its"):
+            writer.create(np.zeros(1, kind), np.zeros(1, kind), [5.0])
+    writer.add(**step())
+    with pytest.raises(ConfigError, match="step 0 of stream 0 needs 1 more row, or"):
+        writer.create([0, 0], [0, 1])
+    with pytest.raises(ConfigError, match="at a step this writer has added"):
+        writer.create([0], [2])
+    writer.add(**step())
+    writer.create([0], [0], [5.0])
+    writer.add(**step(terminated=True))
+    writer.create([0, 0, 0], [1, 2, 3])
+    assert writer.flush().items_created == 4
+    writer.close()
+
+
+def test_a_writer_of_a_table_that_was_emptied_says_what_is_gone():
+    """Given a reset under an open writer. Expect its next hand-over to say how many rows went."""
+    table = Table("main", step=FLOATS, plan=NStep(2), capacity=1 << 12)
+    with Server([table], "udp://127.0.0.1:0") as server, Client(server.address) as client:
+        writer = client.writer("main")
+        for _ in range(50):
+            writer.add(**step())
+        writer.flush()
+        client.reset("main")
+        writer.add(**step())
+        with pytest.raises(StaleEpoch, match=r"emptied .*; 50 steps .* gone .* new writer") as e:
+            writer.flush()
+        assert (e.value.stored_through, e.value.in_doubt + e.value.lost) == (50, 1)
+        with pytest.raises(StaleEpoch):
+            writer.close()
 
 
 def test_items_that_failed_for_good_are_told(served):
