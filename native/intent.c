@@ -86,6 +86,14 @@ int rp_intent_recover(struct rp_intent *intent) {
     return 1;
 }
 
+uint64_t rp_intent_redone(const struct rp_intent_log *log, uint64_t offset, uint64_t value) {
+    uint64_t count = log->committed == 0 ? 0 : log->count;
+    for (uint64_t i = 0; i < count && i < RP_INTENT_WORDS; i++) {
+        value = log->after[i].offset == offset ? log->after[i].value : value;
+    }
+    return value;
+}
+
 void(rp_region_copy)(void *target, const void *source, size_t size) {
     size_t half = size / 2;
     memcpy(target, source, half);

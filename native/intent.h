@@ -58,6 +58,9 @@ void rp_intent_commit(struct rp_intent *intent);
 /* At attach: redoes a committed change, drops an uncommitted one. 1 = redone, 0 = dropped or none,
  * -RP_BAD_REGION where the log itself is damaged. */
 int rp_intent_recover(struct rp_intent *intent);
+/* What a word of the region, `value` now, will be once a committed change is redone. Nothing of the
+ * log is trusted. Takes time by the log's length. */
+uint64_t rp_intent_redone(const struct rp_intent_log *log, uint64_t offset, uint64_t value);
 
 /* Copies bytes into region memory that nothing names yet (a kill inside leaves garbage nobody
  * reads). */

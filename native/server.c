@@ -101,14 +101,14 @@ static int attach_tables(struct rp_server *server, char error[256]) {
 /* Would the redo leave the header what it is? Its limits and attaches may change, within what its
  * checksum allows. Asked of a copy: a region that is refused is left as it was. */
 static int redo_keeps_header(const struct rp_region *region, const struct rp_intent_log *log) {
-    struct rp_region after = *region;
-    uint64_t count = log->committed == 0 ? 0 : log->count;
-    for (uint64_t i = 0; i < count && i < RP_INTENT_WORDS; i++) {
-        uint64_t offset = log->after[i].offset;
-        if (offset % 8 == 0 && offset < sizeof after) { /* other damage is rp_intent_recover's */
-            memcpy((uint8_t *)&after + offset, &log->after[i].value, sizeof(uint64_t));
-        }
+    struct rp_region after;
+    uint64_t words[sizeof after / 8];
+    _Static_assert(sizeof after % 8 == 0, "a redo writes words");
+    memcpy(words, region, sizeof after);
+    for (uint64_t i = 0; i < sizeof after / 8; i++) { /* other damage is rp_intent_recover's */
+        words[i] = rp_intent_redone(log, 8 * i, words[i]);
     }
+    memcpy(&after, words, sizeof after);
     return after.magic == region->magic && after.version == region->version
            && after.sum == region->sum && rp_region_sum(&after) == region->sum;
 }

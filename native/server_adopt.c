@@ -42,13 +42,21 @@ static void compare_limits(struct rp_comparison *c, const struct rp_limits *had,
     rp_compare_change(c, "lapse_ms", had->lapse_ms, wants->lapse_ms);
 }
 
-/* A session was promised datagrams of a size that the port has to carry. */
+/* A session was promised datagrams of a size that the port has to carry. The region is left as it
+ * was where it is refused, so what a redo will begin or end is asked for, not done. */
 static int check_sessions(const struct rp_region *region, const void *state, uint32_t mtu,
                           char error[256]) {
     const struct rp_session *sessions = (const void *)((const uint8_t *)state + region->sessions);
+    const struct rp_intent_log *log = (const void *)((const uint8_t *)state + region->log);
     for (uint32_t i = 0; i < region->limits.sessions_max; i++) {
-        uint32_t agreed = rp_session_mtu(&sessions[i]);
-        if (sessions[i].connection != 0 && agreed > mtu) {
+        uint64_t at = region->sessions + i * sizeof *sessions;
+        struct rp_session session = sessions[i];
+        session.connection = rp_intent_redone(
+            log, at + offsetof(struct rp_session, connection), session.connection);
+        session.agreed =
+            rp_intent_redone(log, at + offsetof(struct rp_session, agreed), session.agreed);
+        uint32_t agreed = rp_session_mtu(&session);
+        if (session.connection != 0 && agreed > mtu) {
             snprintf(error, 256,
                      "a session in the region agreed on datagrams of %u bytes, this port takes %u: "
                      "say ?mtu=%u, or name another region",

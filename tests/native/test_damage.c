@@ -435,6 +435,62 @@ static void redo_of_header(void)
     check_group("a redo of what never changes in the header is refused before it is done");
 }
 
+static int attach_with(uint32_t mtu)
+{
+    struct rp_server_config wants = config;
+    char error[256] = "";
+    uint8_t entropy[32];
+    script_entropy(entropy, 9);
+    wants.mtu = mtu;
+    int status = rp_server_attach(&script.server, script.region, script.bytes, &wants, entropy,
+                                  script.now_ns, error);
+    CHECK(status == 0 || strstr(error, "agreed on datagrams of 1400 bytes, this port takes 512:"),
+          "%d %s", status, error);
+    return status == 0;
+}
+
+/* Given a server that died between the commit and the redo of a session's beginning, or end, and a
+ * port whose datagrams are too small for it. Expect what is said of a session that is there, the
+ * region left as it was, and served where they are large enough; nothing said of one that ends. */
+static void redo_of_session(void)
+{
+    const struct script whole = script;
+    const struct rp_region *header = (const void *)whole.region;
+    uint64_t at = header->sessions
+        + (other.connection & (RP_SESSIONS_MAX - 1)) * sizeof(struct rp_session);
+    uint8_t *had = malloc(header->state_bytes);
+    CHECK(had != NULL);
+    for (int ends = 0; ends < 2; ends++) {
+        copy_region(&whole);
+        struct rp_session *sessions = (void *)(script.region + header->sessions);
+        struct rp_session *session = (void *)(script.region + at);
+        struct rp_intent_log *log = (void *)(script.region + header->log);
+        sessions[client.connection & (RP_SESSIONS_MAX - 1)].agreed ^= 1400 ^ 512;
+        log->committed = 1;
+        log->count = 2;
+        log->after[0] = (struct rp_after){at + offsetof(struct rp_session, connection), 0};
+        if (ends) {
+            log->after[1].offset = header->weights + offsetof(struct rp_weights, session);
+            log->after[1].value = 0;
+        } else {
+            log->after[0].value = session->connection;
+            log->after[1].offset = at + offsetof(struct rp_session, agreed);
+            log->after[1].value = session->agreed;
+            session->connection = session->agreed = 0;
+        }
+        memcpy(had, script.region, header->state_bytes);
+        for (int time = 0; time < 2 && !ends; time++) {
+            CHECK(!attach_with(512) && memcmp(had, script.region, header->state_bytes) == 0);
+        }
+        CHECK(attach_with(ends ? 512 : 1400));
+        CHECK(rp_server_sessions(script.server) == (ends ? 1 : 2));
+        free(script.region);
+    }
+    free(had);
+    script = whole;
+    check_group("a session that only the redo begins or ends is compared as it will be");
+}
+
 /* Given headers that differ in one word. Expect each bit of their sums to be turned by some: none
  * that is always set, or never. */
 static void sum_of_header(void)
@@ -516,6 +572,7 @@ int main(void)
     states_of_the_generator();
     damaged_assemblies();
     redo_of_header();
+    redo_of_session();
     sum_of_header();
     script_close(&script);
     return check_done("test_damage");
