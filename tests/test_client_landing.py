@@ -1,15 +1,27 @@
-"""Landings and batches: aligned columns, weights by the formula, keys that remember their epoch."""
+"""Landings and batches: aligned columns, weights by the formula, keys that remember their epoch;
+what a draw and an update call."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 import pickle
+import sys
 
 import numpy as np
 import pytest
 
-from replay_server import Column, ConfigError, NStep, Spec, priority_from_td
+from replay_server import (
+    Client,
+    Column,
+    ConfigError,
+    NStep,
+    Server,
+    Spec,
+    Table,
+    UpdateResult,
+    priority_from_td,
+)
 from replay_server._native import lib
 from replay_server.batch import ALIGNMENT, Landing, LandingShape, keys_of
 from replay_server.table import layout_for, layout_of
@@ -181,3 +193,54 @@ def test_torch_takes_every_column_as_it_is():
     landing = landing_of(0, 2)
     for array in landing.data.values():
         assert torch.from_numpy(array).data_ptr() == array.ctypes.data
+
+
+def calls_of(act):
+    """Names of the functions, Python's and C's, that act() calls."""
+    names, before = [], sys.getprofile()
+
+    def note(frame, event, function):
+        if event == "call":
+            names.append(frame.f_code.co_name)
+        elif event == "c_call":
+            names.append(function.__name__)
+
+    sys.setprofile(note)
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+    return names[:-1]  # the last call puts the profile back
+
+
+def test_a_draw_and_an_update_are_few_calls():
+    """Given a table and a batch size that were used before. Expect a draw and an update of 32 items
+    in 32 calls at most: where many clients share a core each call costs its share of the caches."""
+    rows = Spec((Column("x", np.float32, (12,)),))
+    with (
+        Server([Table("main", step=rows, capacity=4096)], "loopback://") as server,
+        Client(server.address) as client,
+    ):
+        client.extend("main", {"x": np.arange(1200, dtype=np.float32).reshape(100, 12)})
+        ones, kept = np.ones(32), client.sample("main", 32)
+        data = kept.data["x"].copy()
+        assert client.update_priorities("main", kept.keys, ones).applied > 0
+
+        def pair():
+            batch = client.sample("main", 32)
+            client.update_priorities("main", batch.keys, ones)
+
+        names = min((calls_of(pair) for _ in range(5)), key=len)  # one may have had to wait
+        assert len(names) <= 32, names
+        assert (kept.data["x"] == data).all(), "a batch is its own memory"
+
+
+def test_results_add_up_and_stay():
+    """Given results of updates. Expect sums and differences, equality, and none to be changed."""
+    one, two = UpdateResult(3, stale=2), UpdateResult(applied=1, unknown=4)
+    assert one + two == UpdateResult(4, 2, 4) and one + two - two == one != two
+    assert UpdateResult() == UpdateResult(0, 0, 0) and hash(one) == hash(UpdateResult(3, 2, 0))
+    assert repr(two) == "UpdateResult(applied=1, stale=0, unknown=4)"
+    assert pickle.loads(pickle.dumps(one)) == one == copy.deepcopy(one)
+    with pytest.raises(AttributeError):
+        one.applied = 5
