@@ -179,9 +179,10 @@ uint32_t rp_serve_room_bytes(const struct rp_call *call) {
 }
 
 /* Does the answer go to a session's client? Not to a stranger, nor to who names a session from a
- * new address, or sends an ECHO from there that is refused. */
+ * new address, sends an ECHO from there that is refused, or one that proves nothing. */
 static int to_client(const struct rp_call *call) {
     return call->session != RP_NOBODY && call->status != RP_ADDRESS_CHANGED
+           && call->status != RP_BAD_COOKIE
            && (call->message.op != (RP_OP_ECHO | RP_ANSWER)
                || rp_session_at(rp_serve_session(call), call->peer));
 }
