@@ -104,4 +104,8 @@ def with_axis(value: Any) -> Any:
         return {key: with_axis(entry) for key, entry in value.items()}
     if isinstance(value, tuple):
         return tuple(with_axis(entry) for entry in value)
-    return None if value is None else np.asarray(value)[None]
+    if isinstance(value, list):  # which numpy may not hold: told elsewhere, with the column's name
+        return [value]
+    if value is None:
+        return None
+    return value[None] if hasattr(value, "detach") else np.asarray(value)[None]

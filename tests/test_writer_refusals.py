@@ -13,6 +13,7 @@ import warnings
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from environments import ScriptedEnv, scripted_rows
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -283,6 +284,18 @@ def test_two_threads_on_one_writer_are_refused(served):
     writer.add(**step())  # that thread has ended
     assert writer.flush().steps_stored == 53
     writer.close()
+
+
+@pytest.mark.parametrize("mode", ["single", "disabled"])
+def test_add_takes_and_refuses_the_same_in_every_mode(served, mode):
+    """Given a tensor in a graph, and what no array can hold. Expect it stored, and SpecError."""
+    graph = torch.ones(3, requires_grad=True) * 2
+    with served.writer("main", autoreset=mode) as writer:
+        writer.add(**step(observation=graph, next_observation=graph.tolist()))
+        for wrong in [[[1.0], [1.0, 2.0], [3.0]], graph.to(torch.bfloat16)]:
+            with pytest.raises(SpecError, match=r"column 'observation': numpy cannot hold"):
+                writer.add(**step(observation=wrong))
+        assert writer.flush().steps_stored == 1
 
 
 # -- what was not taken, and what failed ----------------------------------------------------------
