@@ -149,6 +149,7 @@ class Program:
     def collect(self) -> None:
         """Steps until the run's share of steps is done or a signal comes."""
         actor = self.actor
+        self.log_at = time.monotonic() + LOG_S  # the wait for weights is no part of its rate
         while not self.stop.asked and actor.env_steps < self.share:
             actor.step()
             if actor.env_steps >= self.flush_at:
@@ -197,7 +198,7 @@ class Program:
             f"{left(self.share - actor.env_steps, rate)} | {shown} | "
             f"weights {self.version} of learner step {actor.learner_step} | "
             f"{ahead.unacknowledged} unacknowledged"
-            + (f", {ahead.steps:.0f} ahead" if ahead.steps is not None else "")
+            + (f", {max(ahead.steps, 0.0):.0f} ahead" if ahead.steps is not None else "")
         )
         self.log_at, self.logged_steps = now + LOG_S, actor.env_steps
 

@@ -75,6 +75,7 @@ def main(steps=5000, seed=1):
             if terminated[0] or truncated[0]:
                 met.append(reward[0])
                 obs = ring.reset()
+                writer.restart()  # it may start, by chance, where the last one ended
             if step > 300 and step % 3 == 0:
                 batch = client.sample("main", 64)
                 data = batch.transitions(GAMMA, "cpu")

@@ -12,6 +12,8 @@ and reported.
 
 from __future__ import annotations
 
+import errno
+import shlex
 import sys
 import time
 from contextlib import closing
@@ -168,9 +170,16 @@ class Program:
             self.log(update)
 
     def save(self, name: str) -> None:
-        """A checkpoint of this moment."""
-        save(self.learner, self.spec, self.args.seed, self.args.run, name)
-        checkpoint.prune(self.args.run / "checkpoints", self.args.checkpoints_keep)
+        """A checkpoint of this moment; on a full disk the oldest one makes room for it."""
+        folder, args = self.args.run / "checkpoints", self.args
+        try:
+            save(self.learner, self.spec, args.seed, args.run, name)
+        except OSError as full:
+            if full.errno != errno.ENOSPC or not checkpoint.make_room(folder):
+                raise
+            self.progress.say(f"learner: {full}: deleted the oldest checkpoint")
+            save(self.learner, self.spec, args.seed, args.run, name)
+        checkpoint.prune(folder, args.checkpoints_keep)
         self.saved_at = time.monotonic()
 
     def log(self, update: Update | None) -> None:
@@ -325,6 +334,8 @@ def judge(argv: list[str]) -> int:
     with Progress() as progress:
         try:
             path = checkpoint.of(args.checkpoint)
+            if args.checkpoint.is_dir() and not path.stem.startswith("solved-"):
+                progress.say(f"evaluate: no solved checkpoint yet: judging {path.stem}")
             film = None if args.video is None else Film(args.video)
             verdict = evaluate(path, args.episodes, args.seed, film=film, show=progress.show)
         except (WeightsError, VideoError, EnvError) as error:
@@ -348,9 +359,16 @@ def main(argv: list[str] | None = None) -> int:
     """`train` or `evaluate`."""
     argv = sys.argv[1:] if argv is None else argv
     programs = {"train": train, "evaluate": judge}
-    if not argv or argv[0] not in programs:
+    if argv[:1] in (["-h"], ["--help"]):
         print(__doc__)
-        return 0 if argv[:1] in (["-h"], ["--help"]) else 2
+        return 0
+    if not argv or argv[0] not in programs:
+        print(
+            "python -m learner: say what it is to do: train or evaluate, as in `python -m learner "
+            f"{shlex.join(['train', *argv])}`; --help has more",
+            file=sys.stderr,
+        )
+        return 2
     return programs[argv[0]](argv[1:])
 
 

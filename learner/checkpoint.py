@@ -75,6 +75,14 @@ def prune(folder: Path, keep: int, pattern: str = "step-*.json") -> None:
         sidecar.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
+def make_room(folder: Path, pattern: str = "step-*.json") -> bool:
+    """Deletes the oldest of several that match; False where there is but one, which stays."""
+    several = len(list(folder.glob(pattern))) - 1
+    if several > 0:
+        prune(folder, several, pattern)
+    return several > 0
+
+
 def latest(folder: Path, pattern: str = "*.json") -> Path | None:
     """The JSON of the whole checkpoint with the highest learner step in `folder`, or None."""
     found = []

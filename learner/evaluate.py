@@ -87,8 +87,8 @@ class Evaluation:
             if show is not None and time.monotonic() - shown >= SHOW_S:
                 shown = time.monotonic()
                 show(
-                    f"evaluate: {count - len(alive)} of {count} episodes ended, step "
-                    f"{lengths.max()} of the others, {lengths.sum() / (shown - begin):.0f} steps/s"
+                    f"evaluate: {count - len(alive)} of {count} episodes ended, the others at "
+                    f"step {lengths.max()}, {lengths.sum() / (shown - begin):.0f} steps/s"
                 )
             actions = self._greedy(network, alive)
             going, observations = [], []

@@ -141,8 +141,14 @@ int rp_url_parse(struct rp_url *url, const char *text, char *error)
     }
     const char *at = colon + 3;
     const struct scheme *scheme = find_scheme(url->scheme);
-    url->mtu_default = scheme ? scheme->mtu : RP_MTU_DEFAULT;
-    if (scheme && scheme->has_port) {
+    if (!scheme) {
+        snprintf(error, RP_URL_ERROR_BYTES,
+                 "%.100s: no such transport; this build has loopback://, udp://, zmq+tcp:// and "
+                 "dpdk://", text);
+        return -RP_NO_TRANSPORT;
+    }
+    url->mtu_default = scheme->mtu;
+    if (scheme->has_port) {
         at = read_host_port(url, at);
         if (!at) {
             return refuse(error, text,
@@ -159,10 +165,10 @@ int rp_url_parse(struct rp_url *url, const char *text, char *error)
         }
         at = end;
     }
-    int has_options = scheme && scheme->has_options;
-    if (!read_options(url, at, has_options)) {
+    if (!read_options(url, at, scheme->has_options)) {
         return refuse(error, text,
-                      has_options ? "options begin with ?; mtu=N is 512 to 65504, a multiple of 8"
+                      scheme->has_options
+                      ? "options begin with ?; mtu=N is 512 to 65504, a multiple of 8"
                       : "?mtu=N is the only option: 512 to 65504, a multiple of 8");
     }
     return 0;
@@ -174,15 +180,8 @@ int rp_port_open(struct rp_port **port, const char *text, const struct rp_port_o
     struct rp_url url;
     *port = NULL;
     int status = rp_url_parse(&url, text, error);
-    const struct scheme *scheme = status ? NULL : find_scheme(url.scheme);
     if (status) {
         return status;
-    }
-    if (!scheme) {
-        snprintf(error, RP_URL_ERROR_BYTES,
-                 "%.100s: no such transport; this build has loopback://, udp://, zmq+tcp:// and "
-                 "dpdk://", text);
-        return -RP_NO_TRANSPORT;
     }
     struct rp_port_options filled = *options;
     filled.mtu = url.mtu ? url.mtu : options->mtu ? options->mtu : url.mtu_default;
@@ -190,6 +189,7 @@ int rp_port_open(struct rp_port **port, const char *text, const struct rp_port_o
         return refuse(error, text, "the mtu is 512 to 65504 bytes, a multiple of 8");
     }
     char address[RP_URL_TEXT_BYTES];
+    const struct scheme *scheme = find_scheme(url.scheme);
     status = scheme->open(port, &url, &filled, server, bound ? bound : address, error);
     if (!status && bound && url.mtu) { /* clients are to take the mtu with the url */
         size_t size = strlen(bound);

@@ -51,7 +51,7 @@ typedef int rp_port_opener(struct rp_port **port, const struct rp_url *url,
                            const struct rp_port_options *options, struct rp_peer *server,
                            char *bound, char *error);
 
-/* 0, or -RP_BAD_ARGUMENT with a sentence in error[RP_URL_ERROR_BYTES]. */
+/* 0, or -RP_BAD_ARGUMENT or -RP_NO_TRANSPORT with a sentence in error[RP_URL_ERROR_BYTES]. */
 int rp_url_parse(struct rp_url *url, const char *text, char *error);
 
 /* Opens the port `text` names. *server is the address a client speaks to (serve: this port's own).

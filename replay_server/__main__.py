@@ -25,7 +25,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from .arguments import ShowVersion, add_options, option
+from .arguments import Parser, add_options, option
 from .programs import PROGRAMS, run_program
 
 EXIT_LOST, EXIT_USAGE = 1, 2
@@ -139,13 +139,12 @@ class KeygenArgs:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="python -m replay_server",
         description="An experience-replay memory server for DQN actors and learners.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action=ShowVersion)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser(
         "serve",

@@ -95,15 +95,27 @@ class Parser(argparse.ArgumentParser):
         for word in unknown:
             if word.startswith("--"):
                 name = word.split("=")[0]
-                options = [o for o in self._option_string_actions if o.startswith("--")]
+                options = [o for o in self._asked(found) if o.startswith("--")]
                 self.error(f"no option {name}; the nearest is {nearest(name, options)}")
         if unknown:
             self.error(f"{unknown[0]!r} is not expected here")
         return found
 
+    def _asked(self, found: argparse.Namespace) -> Iterable[str]:
+        """The options of the command that was asked for, or its own where it has none."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                return action.choices[getattr(found, action.dest)]._option_string_actions
+        return self._option_string_actions
+
 
 def _integers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected numbers as in 64,64, and no brackets"
+        ) from error
 
 
 def _converter(annotation: Any) -> Any:

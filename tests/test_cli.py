@@ -97,12 +97,22 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
             (("serve", config, "--url", server.address), server.address.split("//")[1]),
             (("serve", config, "--url", "udp://0.0.0.0:0"), "insecure"),
             (("serve", huge), ""),
+            (
+                ("serve", config, "--metrcs", "127.0.0.1:0"),
+                "no option --metrcs; the nearest is --metrics",
+            ),
+            (("stats", "udp://127.0.0.1:9", "--wach"), "the nearest is --watch"),
+            (("learner", "--run", tmp_path), "say what it is to do: train or evaluate"),
+            (("learner", "train", "--hidden", "[64, 64]"), "expected numbers as in 64,64"),
             (("stats", "udp://127.0.0.1:9", "--timeout", "0.2"), ""),
         ):
             done = run(*arguments)
             assert done.returncode == EXIT_USAGE, (arguments, done.stderr)
             assert said in done.stderr
             assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    done = run("serve", config, "--url", "tcp://127.0.0.1:1")
+    assert done.returncode == EXIT_USAGE and "no such transport" in done.stderr, done.stderr
+    assert "taking" not in done.stdout, "no memory is spoken of where nothing can be served"
 
 
 def test_stats_prints_what_moved(capsys):

@@ -3,6 +3,7 @@ disk, a folder that holds another run. The program runs as a person starts it.""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -23,6 +24,8 @@ from actor.actor import Actor
 from actor.envs import check_playable
 from deploy.table import table_for
 from learner import checkpoint, dqn, options
+from learner.__main__ import Program as LearnerProgram
+from learner.__main__ import main as learner_main
 from learner.learner import Learner
 from learner.networks import network_from
 from learner.presets import CARTPOLE, changed, preset
@@ -194,6 +197,41 @@ def test_a_full_disk_is_a_sentence(served, tmp_path):
     folder = tmp_path / "checkpoints"
     assert str(tmp_path) in said.splitlines()[-1], said
     assert not folder.exists() or not list(folder.iterdir())
+
+
+def test_a_full_disk_costs_the_oldest_checkpoint(tmp_path, monkeypatch):
+    """Given a disk with room for two checkpoints. Expect the oldest to make room for each further
+    one; where the only one is left, the disk's own error, and that one kept."""
+    learner = Learner(spec=SPEC, actions=2, preset=SETTINGS, seed=3)
+    args = SimpleNamespace(run=tmp_path, seed=3, checkpoints_keep=10)
+    said = []
+    progress = SimpleNamespace(say=said.append)
+    program = SimpleNamespace(learner=learner, spec=SPEC, args=args, progress=progress)
+    folder, room, real = tmp_path / "checkpoints", [2], checkpoint._write
+
+    def write(path, data):
+        if len(list(folder.glob("*.json"))) >= room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        real(path, data)
+
+    monkeypatch.setattr(checkpoint, "_write", write)
+    for step in range(4):
+        LearnerProgram.save(program, f"step-{step}")
+    assert sorted(path.stem for path in folder.glob("*.json")) == ["step-2", "step-3"]
+    assert len(said) == 2 and "deleted the oldest" in said[0]
+    room[0] = 0
+    with pytest.raises(OSError, match="No space left"):
+        LearnerProgram.save(program, "step-4")
+    assert [path.stem for path in folder.glob("*.json")] == ["step-3"]
+
+
+def test_evaluate_says_what_it_judges(served, tmp_path, capsys):
+    """Given a run that is not solved, and one that began nothing. Expect a sentence each."""
+    assert learn(served.address, tmp_path, "--updates", "5", "--hidden", "8").returncode == 0
+    assert learner_main(["evaluate", str(tmp_path), "--episodes", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "no solved checkpoint yet: judging step-000000005" in told, told
+    assert "step-000000005.json: mean return" in told
 
 
 def test_a_resumed_run_takes_the_options_given_anew(served, tmp_path):
