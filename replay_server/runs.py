@@ -41,18 +41,24 @@ class RunTaken(ReplayError):
 
 def commit() -> str:
     """The commit this code stands on, with "-dirty" where it was changed; "unknown" without git."""
-    here = Path(__file__).resolve().parent
+    head, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "-uno")
+    return head + "-dirty" * bool(changed) if head else "unknown"
+
+
+def _git(*words: str) -> str:
+    """What git says here, or nothing. Without locks: one would stay behind where this process is
+    killed, and would stop the user's next commit."""
     try:
         done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40"],
-            cwd=here,
+            ["git", "--no-optional-locks", *words],
+            cwd=Path(__file__).resolve().parent,
             capture_output=True,
             text=True,
             timeout=10,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return done.stdout.strip() if done.returncode == 0 else "unknown"
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def replace_text(path: Path, text: str) -> None:

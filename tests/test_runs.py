@@ -6,14 +6,16 @@ import io
 import json
 import math
 import multiprocessing
+import os
 import re
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from replay_server import ConfigError
+from replay_server import ConfigError, runs
 from replay_server.progress import Progress, left
 from replay_server.runs import METRICS, Metrics, Phases, Run, fraction, read_metrics
 from replay_server.scalars import SCALARS
@@ -103,6 +105,32 @@ def test_a_line_cut_short_is_left_out(tmp_path):
         file.write('\n{"program": "a", "step": 3}\n{"program": "b", "step": 4}\n')
     assert [line["step"] for line in metrics.read("a")] == [1, 3]
     assert [line["step"] for line in metrics.read()] == [1, 3, 4]
+
+
+def test_the_commit_is_read_and_git_is_left_as_it_is(tmp_path, monkeypatch):
+    """Given a repository whose files were touched, then one changed. Expect its commit, "-dirty"
+    only then, and git's index never written: a program killed in between would leave its lock."""
+
+    def git(*words):
+        user = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = subprocess.run(["git", *user, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    file, index = tmp_path / "code.py", tmp_path / ".git" / "index"
+    monkeypatch.setattr(runs, "__file__", str(file))
+    assert runs.commit() == "unknown"
+    file.write_text("one")
+    git("init", "-q")
+    git("add", "code.py")
+    git("commit", "-qm", "first")
+    os.utime(file, (1, 1))
+    before = index.read_bytes()
+    head = git("rev-parse", "HEAD")
+    assert runs.commit() == head
+    file.write_text("two")
+    assert runs.commit() == f"{head}-dirty"
+    assert index.read_bytes() == before
 
 
 def test_phases_add_up():
