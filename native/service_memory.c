@@ -24,6 +24,7 @@ enum { ERROR_BYTES = 256, TRIES = 16, SIGNALS_MAX = 1000, AGAIN = 1 };
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 
+static const char making[] = "making"; /* a file in a folder that no server has served yet */
 static const char mounted[] = "a mount point, which nothing can replace: name a folder in it";
 
 static int refuse(char *error, const char *path, const char *why)
@@ -87,7 +88,7 @@ static int lock_folder(struct rp_memory *memory, const char *name, const char *t
 static int is_file_of_region(const char *entry)
 {
     char name[RP_SEGMENT_NAME_BYTES];
-    int found = strcmp(entry, ".") == 0 || strcmp(entry, "..") == 0;
+    int found = strcmp(entry, making) == 0;
     for (uint32_t i = 0; i < RP_SEGMENTS_MAX && !found; i++) {
         rp_segment_name(i, name);
         found = strcmp(entry, name) == 0;
@@ -95,51 +96,40 @@ static int is_file_of_region(const char *entry)
     return found;
 }
 
-/* Removes the region's files, `state` last: killed within, what is left is half made still. */
+/* Removes the region's files, but for the one that says that it is being made. */
 static void empty_folder(const struct rp_memory *memory)
 {
     char name[RP_SEGMENT_NAME_BYTES];
-    for (uint32_t i = RP_SEGMENTS_MAX; i-- > 0;) {
+    for (uint32_t i = 0; i < RP_SEGMENTS_MAX; i++) {
         rp_segment_name(i, name);
         (void)unlinkat(memory->file, name, 0);
     }
 }
 
-/* How many entries the folder has, 3 meaning more: itself and its parent are 2. strange: one of
- * them is no file of a region. */
-static int look_around(const struct rp_memory *memory, int *strange)
-{
-    int entries = 0;
-    DIR *folder = fdopendir(openat(memory->file, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    *strange = !folder;
-    for (struct dirent *entry = folder ? readdir(folder) : NULL; entry && !*strange;
-         entry = readdir(folder)) {
-        *strange = !is_file_of_region(entry->d_name);
-        entries += entries < 3;
-    }
-    if (folder) {
-        closedir(folder);
-    }
-    return *strange ? 3 : entries;
-}
+enum contents { UNREADABLE = -1, NOTHING, PARTS, OTHERS };
 
-/* A start that died leaves nothing, or files of a region with a `state` that has no magic yet: its
- * first word is zero, or not there. */
-static int is_half_made(const struct rp_memory *memory)
+/* What the folder holds: nothing, files of a region, other things too; UNREADABLE, and errno. */
+static enum contents look_around(const struct rp_memory *memory)
 {
-    struct stat about;
-    uint64_t magic = 0;
-    int strange;
-    if (look_around(memory, &strange) <= 2) {
-        return 1;
+    int again = openat(memory->file, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = again < 0 ? NULL : fdopendir(again);
+    if (!folder) {
+        int why = errno;
+        if (again >= 0) {
+            close(again);
+        }
+        errno = why;
+        return UNREADABLE;
     }
-    int file = openat(memory->file, "state", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    int half = !strange && file >= 0 && fstat(file, &about) == 0 && S_ISREG(about.st_mode)
-        && read(file, &magic, sizeof magic) >= 0 && magic == 0;
-    if (file >= 0) {
-        close(file);
+    enum contents found = NOTHING;
+    struct dirent *entry;
+    while (found != OTHERS && (entry = readdir(folder)) != NULL) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            found = is_file_of_region(entry->d_name) ? PARTS : OTHERS;
+        }
     }
-    return half;
+    closedir(folder);
+    return found;
 }
 
 static int make_folder(struct rp_memory *memory, const char *path, char *error)
@@ -152,11 +142,21 @@ static int make_folder(struct rp_memory *memory, const char *path, char *error)
     if (status) {
         return status;
     }
-    if (!is_half_made(memory)) {
+    enum contents contents = look_around(memory);
+    if (contents == UNREADABLE) {
+        return refuse(error, memory->folder, strerror(errno));
+    }
+    int died = faccessat(memory->file, making, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    if (contents == OTHERS || (contents == PARTS && !died)) {
         return refuse(error, memory->folder, "holds a region or other things, but the new region "
                                              "is made under this name: move it, or name another");
     }
     memory->made = 1;
+    int mark = openat(memory->file, making, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (mark < 0) {
+        return refuse(error, memory->folder, strerror(errno));
+    }
+    close(mark);
     empty_folder(memory);
     return 0;
 }
@@ -174,7 +174,6 @@ static int is_mount_point(const struct rp_memory *memory)
 static int find_folder(struct rp_memory *memory, const char *path, char *error)
 {
     char state[PATH_MAX];
-    int strange;
     snprintf(state, sizeof state, "%s/state", path); /* it fits, see rp_memory_open */
     int status = lock_folder(memory, path, "another server uses this region", error);
     if (status == 0 && access(state, F_OK) == 0) {
@@ -182,7 +181,11 @@ static int find_folder(struct rp_memory *memory, const char *path, char *error)
         snprintf(memory->folder, sizeof memory->folder, "%s", path);
         return 0;
     }
-    if (status == 0 && look_around(memory, &strange) > 2) {
+    enum contents contents = status == 0 ? look_around(memory) : NOTHING;
+    if (contents == UNREADABLE) {
+        return refuse(error, path, strerror(errno));
+    }
+    if (contents != NOTHING) {
         return refuse(error, path, "a folder that holds other things, but no file \"state\": put "
                                    "that back, or name an empty or a new folder");
     }
@@ -230,12 +233,13 @@ const void *rp_memory_state(const struct rp_memory *memory, size_t *bytes, char 
     struct stat about;
     void *state = MAP_FAILED;
     int file = openat(memory->file, "state", O_RDONLY | O_CLOEXEC);
-    if (file >= 0 && fstat(file, &about) == 0 && about.st_size > 0) {
+    if (file >= 0 && fstat(file, &about) == 0) {
         *bytes = (size_t)about.st_size;
-        state = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, file, 0);
+        state = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, file, 0); /* EINVAL where it is empty */
     }
     if (state == MAP_FAILED) {
-        refuse(error, memory->folder, "its file \"state\" cannot be read");
+        snprintf(error, ERROR_BYTES, "%.100s: its file \"state\" cannot be read: %.80s",
+                 memory->folder, strerror(errno));
     }
     if (file >= 0) {
         close(file);
@@ -351,13 +355,13 @@ int rp_memory_map(struct rp_memory *memory, const struct rp_segments *segments, 
 
 int rp_memory_keep(struct rp_memory *memory, const char *path, char *error)
 {
-    if (!memory->made) {
-        return 0;
-    }
-    if (rename(memory->folder, path) < 0) {
+    if (memory->made && rename(memory->folder, path) < 0) {
         return refuse(error, path, errno == EBUSY ? mounted : strerror(errno));
     }
     memory->made = 0;
+    if (memory->file >= 0) { /* also one that was killed here, and is attached to */
+        (void)unlinkat(memory->file, making, 0);
+    }
     return 0;
 }
 
@@ -386,6 +390,7 @@ void rp_memory_close(struct rp_memory *memory)
     }
     if (memory->made) { /* under its lock: nobody else is in it */
         empty_folder(memory);
+        (void)unlinkat(memory->file, making, 0);
         (void)rmdir(memory->folder);
     }
     if (memory->file >= 0) { /* a child that is just forked has it open, and so its lock */

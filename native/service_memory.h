@@ -3,8 +3,10 @@
  * Each segment (server.h) is a file of its own; all are mapped into one range of addresses, with
  * memory of this process alone behind them. The folder is made under the name PATH.new and gets
  * its own only when the region in it is whole: so PATH either does not exist, or can be attached
- * to. Folders are locked while they are used, PATH.new while it is made. Forked children do not
- * inherit the mapping.
+ * to. Until then it holds a file `making`: a start that died, however late, left it and what is
+ * beside it, nobody was ever served from that, and the next start makes it anew. Without that file
+ * PATH.new is somebody's region of that name, and is left alone. Folders are locked while they are
+ * used, PATH.new while it is made. Forked children do not inherit the mapping.
  *
  * Every page has its room on the disk before it is touched, so that a full disk is never a SIGBUS:
  * state, tables and the weights' seal at open, where it is a sentence; the rest of the weights a

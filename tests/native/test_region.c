@@ -358,7 +358,7 @@ static void check_names(void)
     sh("test -f region && rm region && mkdir region && touch region/mine");
     CHECK(open_with(&service, &made.config, "loopback://a") == -RP_SYSTEM);
     CHECK(strstr(error, "holds other things, but no file \"state\""), "%s", error);
-    sh("rm region/mine && mkdir region.new && touch region.new/state");
+    sh("rm region/mine && mkdir region.new && touch region.new/making");
     made.table.capacity = 0;
     CHECK(open_with(&service, &made.config, "loopback://a") == -RP_BAD_ARGUMENT);
     drive_config(&made, CAPACITY, ROW);

@@ -1,11 +1,13 @@
 /* Goal: a region's folder is this user's own, no link and no mount point; and nothing but what a
  * start that died left is removed to make one.
  */
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +54,7 @@ static void check_kept(void)
     CHECK(serve("a.new") == incarnation, "another region than before");
     static const char *const others[] = {
         "touch b.new/thesis", "touch b.new/weights", "touch b.new/state b.new/thesis",
+        "touch b.new/making b.new/state b.new/thesis", "touch b.new/state",
         "echo nothing-of-ours > b.new/state", "mkdir b.new/state", "mkfifo b.new/state",
         "ln -s ../a.new/state b.new/state"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -71,8 +74,8 @@ static void check_kept(void)
 static void check_half_made(void)
 {
     static const char *const left[] = {
-        "true", "touch c.new/state",
-        "cd c.new && touch table0.keys table15.steps weights && head -c 9000 /dev/zero > state"};
+        "true", "touch c.new/making", "touch c.new/making c.new/state",
+        "cd c.new && touch making table0.keys table15.steps && head -c 9000 /dev/zero > state"};
     for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
         char made[160];
         snprintf(made, sizeof made, "rm -rf c && mkdir c.new && %s", left[i]);
@@ -86,6 +89,83 @@ static void check_half_made(void)
     }
     sh("rm -r c");
     check_group("what a start that died left is replaced");
+}
+
+static enum { LIVES, BEFORE_RENAME, AFTER_RENAME } dies;
+
+/* The core's, to be killed at it. */
+int rename(const char *old, const char *new)
+{
+    if (dies == BEFORE_RENAME) {
+        kill(getpid(), SIGKILL);
+    }
+    int result = (int)syscall(SYS_renameat2, AT_FDCWD, old, AT_FDCWD, new, 0);
+    if (dies == AFTER_RENAME) {
+        kill(getpid(), SIGKILL);
+    }
+    return result;
+}
+
+/* Given starts that are killed when their region is whole: before it got its name, and just after.
+ * Expect the next start to serve, and no trace of what came before it. */
+static void check_killed_at_rename(void)
+{
+    for (dies = BEFORE_RENAME; dies <= AFTER_RENAME; dies++) {
+        int status;
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            serve("k");
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+        sh(dies == BEFORE_RENAME ? "test -s k.new/state" : "test -s k/state");
+        int kind = (int)dies;
+        dies = LIVES;
+        uint64_t incarnation = serve("k");
+        CHECK(incarnation != 0, "%d: %s", kind, error);
+        CHECK(serve("k") == incarnation, "%s", error);
+        sh("test \"$(ls)\" = k && test \"$(ls k | tr '\\n' ' ')\" = "
+           "'state table0.keys table0.steps weights ' && rm -r k");
+        dies = kind;
+    }
+    dies = LIVES;
+    check_group("a start that was killed with its region whole does not block the next");
+}
+
+/* Serves as long as `left` descriptors are enough: whether they were. */
+static int serve_with(int left)
+{
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        int next = dup(0);
+        struct rlimit most = {.rlim_cur = (rlim_t)(next + left), .rlim_max = (rlim_t)(next + left)};
+        CHECK(next >= 0 && close(next) == 0 && setrlimit(RLIMIT_NOFILE, &most) == 0);
+        int served = serve("l") != 0;
+        CHECK(served || strstr(error, "Too many open files"), "%d left: %s", left, error);
+        _exit(served);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) <= 1);
+    return WEXITSTATUS(status);
+}
+
+/* Given few descriptors, one more each time, and nothing there, or a region. Expect the reason to
+ * be named each time, and nothing to be left or lost. */
+static void check_few_descriptors(void)
+{
+    for (int there = 0; there < 2; there++) {
+        uint64_t incarnation = there ? serve("l") : 0;
+        int left = 1;
+        for (; left < 64 && !serve_with(left); left++) {
+            sh(there ? "test \"$(ls)\" = l" : "(rmdir l.new || :) 2>&- && test -z \"$(ls)\"");
+        }
+        CHECK(left > 1 && left < 64, "%d", left);
+        CHECK(!there || serve("l") == incarnation);
+    }
+    sh("rm -r l");
+    check_group("few descriptors: the reason is named");
 }
 
 /* Given links in place of the folders. Expect a sentence, and nothing done where they lead. */
@@ -200,6 +280,8 @@ int main(void)
     CHECK(mkdtemp(place) != NULL);
     check_kept();
     check_half_made();
+    check_killed_at_rename();
+    check_few_descriptors();
     check_links();
     check_owner();
     check_no_room();
