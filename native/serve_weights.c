@@ -111,8 +111,10 @@ static int take_room(struct rp_server *server, uint64_t slot, uint64_t size) {
     return taken;
 }
 
-/* Nobody's first, then the slot's version gone, then its bits cleared (nothing reads them), then
- * somebody's. */
+/* In three steps, so that a kill between them leaves no half-made owner:
+ *   1. there is no publication any more, so nothing reads the bits;
+ *   2. the slot has no version (in one intent with 1), and the bits are cleared;
+ *   3. there is the new publication. */
 static int begin(struct rp_server *server, uint64_t session, uint64_t id,
                  const struct rp_publish *publish) {
     struct rp_weights *weights = server->weights;
