@@ -150,6 +150,7 @@ class Batch:
         return self.keys.epoch or 0
 
 
+LARGE = 1 << 20
 BETA_MAX, BATCH_MAX = 8.0, lib.RP_BATCH_MAX
 
 
@@ -219,8 +220,13 @@ class Landing:
 
     def __init__(self, shape: LandingShape, pin: bool = False) -> None:
         self.shape = shape
-        # of all that numpy makes arrays of, a bytearray is made and shared with the least work
-        self.memory = memory = pinned(shape.size) if pin else bytearray(shape.size)
+        if pin:
+            memory = pinned(shape.size)
+        elif shape.size < LARGE:
+            memory = bytearray(shape.size)  # made and shared with less work than an array
+        else:
+            memory = np.zeros(shape.size, np.uint8)  # the system's zeros, in huge pages
+        self.memory = memory
         self.raw = raw = ffi.from_buffer(PLACE, memory)
         self._slab = lib.rp_place_lay(raw, shape.raw)
 

@@ -23,7 +23,7 @@ from replay_server import (
     priority_from_td,
 )
 from replay_server._native import lib
-from replay_server.batch import ALIGNMENT, Landing, LandingShape, keys_of
+from replay_server.batch import ALIGNMENT, LARGE, Landing, LandingShape, keys_of
 from replay_server.table import layout_for, layout_of
 
 SPEC = Spec(
@@ -48,20 +48,23 @@ def weighed(landing, beta, uniform=0.0):
     return landing.batch("t", 9, lasting=False)
 
 
-def test_columns_are_aligned_and_apart():
-    """Given an odd batch. Expect every column C-contiguous, on 64 bytes, overlapping nothing."""
-    landing = landing_of(0, 7)
+@pytest.mark.parametrize("count", [7, 9001])
+def test_columns_are_aligned_and_apart(count):
+    """Given an odd batch, small or large. Expect every column C-contiguous, on 64 bytes,
+    overlapping nothing, and zero."""
+    landing = landing_of(0, count)
+    assert (landing.shape.size >= LARGE) == (count == 9001)
     ranges = []
     for name, array in landing.data.items():
         assert array.flags.c_contiguous and array.flags.writeable
         assert array.ctypes.data % ALIGNMENT == 0, name
-        assert array.dtype == SPEC[name].dtype
+        assert array.dtype == SPEC[name].dtype and not array.any()
         ranges.append((array.ctypes.data, array.ctypes.data + array.nbytes))
     assert {name: array.shape for name, array in landing.data.items()} == {
-        "observation": (7, 5, 5, 3),
-        "action": (7, 1),
-        "reward": (7, 3),
-        "terminated": (7, 3),
+        "observation": (count, 5, 5, 3),
+        "action": (count, 1),
+        "reward": (count, 3),
+        "terminated": (count, 3),
     }
     ranges.sort()
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(ranges))
