@@ -3,6 +3,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -246,8 +247,178 @@ static void check_descriptors(void)
     check_group("zmtp: descriptors, and the seconds they tell");
 }
 
+/* ---- one who speaks, piece by piece ---- */
+
+static struct rp_port *served;
+
+static struct zmtp_port *inside(void)
+{
+    return (struct zmtp_port *)(void *)served;
+}
+
+static int dial(void)
+{
+    struct sockaddr_in6 where;
+    socklen_t size = sizeof where;
+    struct sockaddr *at = (struct sockaddr *)(void *)&where;
+    CHECK(getsockname(inside()->listener, at, &size) == 0);
+    int made = socket(at->sa_family, SOCK_STREAM, 0);
+    CHECK(made >= 0 && connect(made, at, size) == 0);
+    return made;
+}
+
+/* Says the bytes, and turns until the port has read them, or has hung up on who said them. */
+static void say(int socket, const void *bytes, size_t size)
+{
+    struct connection *connection = &inside()->connections[0];
+    struct rp_packet packets[RP_BURST];
+    struct pollfd there = {.events = POLLIN};
+    while (connection->stage == FREE) {
+        CHECK(rp_port_transport(served)->rx_burst(served, packets, RP_BURST) == 0);
+    }
+    there.fd = connection->socket;
+    CHECK(send(socket, bytes, size, MSG_NOSIGNAL) == (ssize_t)size);
+    CHECK(poll(&there, 1, -1) == 1);
+    for (int i = 0; i < 4; i++) {
+        CHECK(rp_port_transport(served)->rx_burst(served, packets, RP_BURST) == 0);
+    }
+}
+
+/* The datagrams of one burst, each to be of these bytes, its token its own. */
+static void take(const char *fills, uint32_t size)
+{
+    struct rp_packet packets[RP_BURST];
+    struct pollfd there = {.fd = inside()->connections[0].socket, .events = POLLIN};
+    uint32_t count = (uint32_t)strlen(fills);
+    CHECK(poll(&there, 1, -1) == 1);
+    CHECK(rp_port_transport(served)->rx_burst(served, packets, RP_BURST) == count);
+    for (uint32_t i = 0; i < count; i++) {
+        CHECK(packets[i].size == size && packets[i].data[0] == fills[i]);
+        for (uint32_t k = 0; k < i; k++) {
+            CHECK(packets[i].token != packets[k].token, "one slot for two");
+        }
+    }
+    rp_port_transport(served)->rx_release(served, packets, count);
+}
+
+static void answer(const struct rp_peer *peer, uint8_t fill, uint32_t size)
+{
+    struct rp_packet packet;
+    CHECK(rp_port_transport(served)->tx_lease(served, &packet, 1) == 1);
+    packet.peer = *peer;
+    packet.size = size;
+    memset(packet.data, fill, size);
+    rp_port_transport(served)->tx_send(served, &packet, 1);
+}
+
+static const uint8_t greeting[64] = {[0] = 0xff, [9] = 0x7f, [10] = 3, [12] = 'N',
+                                     [13] = 'U', [14] = 'L', [15] = 'L'};
+static const uint8_t ready[] = {4, 6, 5, 'R', 'E', 'A', 'D', 'Y'};
+
+/* Given a greeting, READY and frames, each cut at every byte, and all of them in one. Expect each
+ * datagram as soon as its last byte is there. */
+static void check_cut(const char *url)
+{
+    uint8_t all[sizeof greeting + sizeof ready + 3];
+    memcpy(all, greeting, sizeof greeting);
+    memcpy(all + sizeof greeting, ready, sizeof ready);
+    memcpy(all + sizeof greeting + sizeof ready, "\0\1a", 3);
+    for (size_t cut = 1; cut <= sizeof all; cut++) {
+        CHECK(open_port(&served, url) == 0, "%s", error);
+        int socket = dial();
+        struct connection *connection = &inside()->connections[0];
+        if (cut < sizeof all) {
+            say(socket, all, cut);
+            CHECK(connection->stage != FREE, "hung up on at byte %zu", cut);
+        }
+        CHECK(cut == sizeof all || fcntl(connection->socket, F_GETFD) == FD_CLOEXEC);
+        while (connection->stage == FREE) {
+            (void)rp_port_transport(served)->rx_burst(served, NULL, 0);
+        }
+        const uint8_t *rest = cut < sizeof all ? all + cut : all;
+        size_t size = cut < sizeof all ? sizeof all - cut : sizeof all;
+        CHECK(send(socket, rest, size, MSG_NOSIGNAL) == (ssize_t)size);
+        take("a", 1);
+        CHECK(send(socket, "\0\1b\0\1c\0\1d", 9, MSG_NOSIGNAL) == 9);
+        take("bcd", 1);
+        close(socket);
+        rp_port_close(served);
+    }
+}
+
+/* Given greetings and commands that are nearly right. Expect to be hung up on. */
+static void check_nearly(void)
+{
+    static const struct {
+        size_t at;
+        uint8_t byte;
+    } nearly[] = {{0, 0xfe}, {9, 0x7e}, {10, 2}, {12, 'P'}, {31, 1}};
+    static const uint8_t short_ready[] = {4, 5, 5, 'R', 'E', 'A', 'D', 'Y'};
+    for (size_t i = 0; i < 6; i++) {
+        uint8_t said[sizeof greeting];
+        struct connection *connection;
+        CHECK(open_port(&served, "zmq+tcp://127.0.0.1:0") == 0);
+        int socket = dial();
+        connection = &inside()->connections[0];
+        memcpy(said, greeting, sizeof said);
+        if (i < 5) {
+            said[nearly[i].at] = nearly[i].byte;
+        }
+        say(socket, said, sizeof said);
+        CHECK((connection->stage == FREE) == (i < 5), "case %zu", i);
+        if (i == 5) {
+            say(socket, short_ready, sizeof short_ready);
+            CHECK(connection->stage == FREE, "READY has five letters");
+        }
+        CHECK(inside()->ended == 1);
+        close(socket);
+        rp_port_close(served);
+    }
+    check_group("zmtp: what is nearly right is wrong");
+}
+
+/* Given answers at the edge of a short frame, and a port that closes. Expect 255 bytes to be short,
+ * 256 long; a wake that is seen; and the connection closed with its port. */
+static void check_edges(void)
+{
+    struct rp_peer server;
+    struct rp_port_options options = {.serve = 1, .mtu = MTU};
+    char bound[RP_URL_TEXT_BYTES];
+    uint8_t heard[1024];
+    CHECK(rp_port_open(&served, "zmq+tcp://127.0.0.1:0", &options, &server, bound, error) == 0);
+    CHECK(strncmp(bound, "zmq+tcp://127.0.0.1:", 20) == 0 && atoi(bound + 20) > 0, "%s", bound);
+    CHECK(rp_port_base(served)->receive_budget > 0);
+    int socket = dial();
+    say(socket, greeting, sizeof greeting);
+    say(socket, ready, sizeof ready);
+    CHECK(recv(socket, heard, 64 + 30, MSG_WAITALL) == 64 + 30);
+    struct rp_peer peer = {.size = 16};
+    memcpy(peer.bytes + 4, &inside()->connections[0].generation, 4);
+    for (uint32_t size = 254; size <= 257; size++) {
+        size_t head = size < 256 ? 2 : 9;
+        answer(&peer, 'x', size);
+        CHECK(recv(socket, heard, head + size, MSG_WAITALL) == (ssize_t)(head + size));
+        CHECK(heard[0] == (size < 256 ? 0 : 2) && heard[head] == 'x', "%u bytes", size);
+        CHECK(size < 256 ? heard[1] == size : heard[7] == size >> 8 && heard[8] == (size & 255));
+    }
+    struct pollfd wake = {.fd = inside()->wake, .events = POLLIN};
+    CHECK(poll(&wake, 1, 0) == 0);
+    rp_port_transport(served)->wake(served);
+    CHECK(poll(&wake, 1, 0) == 1);
+    rp_port_close(served);
+    CHECK(recv(socket, heard, 1, 0) == 0, "its connections end with the port");
+    close(socket);
+    CHECK(open_port(&served, "zmq+tcp://no.such.host.invalid:1") < 0);
+    check_group("zmtp: short and long frames, a wake, an end");
+}
+
 int main(void)
 {
+    check_cut("zmq+tcp://127.0.0.1:0");
+    check_cut("zmq+tcp://[::1]:0");
+    check_group("zmtp: what is said in pieces is heard when it is whole");
+    check_nearly();
+    check_edges();
     check_given_back();
     check_descriptors();
     check_strangers();
