@@ -184,10 +184,50 @@ static int never(struct rp_link *link, void *argument)
     return RP_PENDING;
 }
 
-/* Given a driver that ends, or a post that leaves. Expect those who follow to be told. Given a pump
- * asleep for long and a post whose answer has to be looked for sooner. Expect the post to wake it.
- */
-static void check_wakes(void)
+static void await_sleep(struct rp_link *link)
+{
+    int asleep = 0;
+    while (!asleep) { /* for as long as nothing is due: the keep-alive is seconds away */
+        CHECK(rp_gate_enter(&link->gate) == 0);
+        asleep = link->asleep_until > rp_link_now(link) + RP_SLICE_NS;
+        rp_gate_leave(&link->gate);
+    }
+}
+
+/* What is posted, and not waited for to its end. */
+static void post(struct rp_link *link, int kind)
+{
+    static const uint64_t key = 1;
+    static const double one = 1.0;
+    static _Alignas(64) uint8_t memory[4096];
+    struct rp_place *place = (void *)memory;
+    static const struct rp_landing_column column = {.stride = ROW, .size = ROW};
+    static const struct rp_shape shape = {
+        .columns = &column, .column_count = 1, .item_bytes = ROW, .count = 1, .keys = 128,
+        .masses = 256, .behind = 384, .ahead = 512, .totals = 640, .drawables = 768, .ages = 896,
+        .valid = 1024, .probabilities = 1152, .weights = 1280};
+    struct rp_draw draw = {.shape = &shape, .request = {.count = 1},
+                           .incarnation = rp_link_incarnation(link)};
+    struct rp_setting setting = {0};
+    if (kind == 0) {
+        CHECK(rp_link_ping(link, DRIVE_TIMEOUT_NS) > 0);
+    } else if (kind == 1) {
+        CHECK(rp_link_update_queue(link, 0, 1, &key, &one, 1, DRIVE_TIMEOUT_NS, 0) == 1);
+    } else if (kind == 2) {
+        CHECK(rp_link_set(link, rp_link_incarnation(link), 0, 1, &key, &one, 1, &setting,
+                          DRIVE_TIMEOUT_NS, 1) == RP_PENDING);
+        CHECK(setting.ticket > 0, "it goes on with the next call");
+    } else {
+        CHECK(rp_place_bytes(&shape, 1408) <= sizeof memory);
+        rp_place_lay(place, &shape);
+        CHECK(rp_link_draw(link, &draw, NULL, 0.5, place, DRIVE_TIMEOUT_NS, 1) == RP_PENDING);
+    }
+}
+
+/* Given a driver that ends, or a post that leaves. Expect those who follow to be told. Given a post
+ * long after the last look at the port. Expect what came to be heard. Given a pump asleep for long
+ * and a post whose answer has to be looked for sooner. Expect the post to wake it. */
+static void check_wakes(int kind)
 {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {.retry_us_min = 2000};
@@ -205,24 +245,28 @@ static void check_wakes(void)
         CHECK(atomic_load(&link->progress) != before, "so does who has sent: there is room again");
         CHECK(drive_wait(link, ticket, NULL) == 0);
     }
+    const uint64_t *in = &rp_client_counters(link->client)[RP_COUNT_datagrams_in], heard = *in;
+    CHECK(rp_link_ping(link, DRIVE_TIMEOUT_NS) > 0);
+    CHECK(rp_port_transport(link->port)->wait(link->port, DRIVE_TIMEOUT_NS));
+    link->looked_ns = 0;
+    link->unsent = 1;
+    CHECK(rp_link_ping(link, DRIVE_TIMEOUT_NS) > 0 && *in > heard);
+    CHECK(!link->unsent, "all of it has left");
+    CHECK(drive_wait(link, rp_link_ping(link, DRIVE_TIMEOUT_NS), NULL) == 0);
     CHECK(rp_service_stop(service) == 0); /* from here on nobody answers */
     CHECK(rp_link_start_pump(link) == 0);
-    int asleep = 0;
-    while (!asleep) { /* for as long as nothing is due: the keep-alive is seconds away */
-        CHECK(rp_gate_enter(&link->gate) == 0);
-        asleep = link->asleep_until > rp_link_now(link) + RP_SLICE_NS;
-        rp_gate_leave(&link->gate);
-    }
+    await_sleep(link);
     wakes = 0;
-    CHECK(rp_link_ping(link, DRIVE_TIMEOUT_NS) > 0);
+    post(link, kind);
     CHECK(wakes == 1, "the post woke the pump %d times", wakes);
-    CHECK(rp_link_stop_pump(link) == 0);
+    CHECK(rp_link_stop_pump(link) == 0 && !link->pumped && !link->driven);
     wakes = 0;
+    before = atomic_load(&link->progress);
     rp_link_end(link, 0);
     CHECK(wakes == 1, "who may sleep in the port is woken when the link ends");
+    CHECK(atomic_load(&link->progress) != before, "so are those who follow");
     rp_link_close(link, 0);
     rp_service_close(service);
-    check_group("a post wakes a pump that sleeps too long; a driver never leaves silently");
 }
 
 /* ---- taking over ---- */
@@ -529,7 +573,10 @@ int main(void)
                           : (uint32_t)check_rounds((int)rounds_given);
     check_order();
     check_closing();
-    check_wakes();
+    for (int kind = 0; kind < 4; kind++) {
+        check_wakes(kind);
+    }
+    check_group("a post wakes a pump that sleeps too long; a driver never leaves silently");
     check_left_to_driver("udp://127.0.0.1:0");
     check_left_to_driver("loopback://left");
     check_server_closes(0);

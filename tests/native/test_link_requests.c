@@ -202,6 +202,14 @@ static void check_updates(void)
     }
     CHECK(status == 0 && do_update_state(ours) == 0);
     CHECK(queued.posted == 3 && queued.finished == 3 && queued.applied == 3 && queued.failed == 0);
+    for (uint32_t i = 0; i < 3000; i++) { /* more than are under way at once: it waits for room */
+        CHECK(rp_link_update_queue(ours, 0, info.epoch, keys, ones, 3, 60000000000u, RP_SLICE_NS)
+              == 3);
+    }
+    for (status = RP_PENDING; status == RP_PENDING;) {
+        status = do_update_settle(ours);
+    }
+    CHECK(status == 0 && do_update_state(ours) == 0 && queued.applied == 9003);
     for (uint32_t i = 0; i < DRIVE_BATCH_MAX; i++) {
         many[i] = keys[0] + i % 100;
         values[i] = 1.0 + i;
@@ -214,8 +222,8 @@ static void check_updates(void)
         CHECK(got >= 0, "%s", rp_status_name(got));
         taken += (uint64_t)got;
     }
-    CHECK(taken < 1000000 && do_update_state(ours) == 0 && queued.posted == 3 + taken);
-    CHECK(queued.finished == 3 && rp_link_update_settle(ours, 1000) == RP_PENDING);
+    CHECK(taken < 1000000 && do_update_state(ours) == 0 && queued.posted == 9003 + taken);
+    CHECK(queued.finished == 9003 && rp_link_update_settle(ours, 1000) == RP_PENDING);
     CHECK(rp_service_start(service) == 0);
     for (status = RP_PENDING; status == RP_PENDING;) {
         status = rp_link_update_settle(ours, RP_SLICE_NS);
@@ -402,8 +410,8 @@ static void check_sets(void)
         CHECK(set_whole(many, values, 10, 3, &setting) == 0 && setting.stale == 10);
     }
     epoch++;
-    CHECK(set_whole(many, values, 10, 0, &setting) == 0 && setting.stale == 10);
-    CHECK(setting.applied == 0 && setting.unknown == 0 && setting.done == 10);
+    CHECK(set_whole(many, values, MANY, 0, &setting) == 0 && setting.stale == MANY);
+    CHECK(setting.applied == 0 && setting.unknown == 0 && setting.done == MANY);
     epoch--;
     CHECK(rp_priorities_usable(values, 10) == 10);
     values[7] = -1.0;
