@@ -409,6 +409,7 @@ static void check_sets(void)
     for (uint32_t i = 0; i < 100; i++) { /* more calls than there are requests */
         CHECK(set_whole(many, values, 10, 3, &setting) == 0 && setting.stale == 10);
     }
+    CHECK(set_whole(many, values, MANY, 3, &setting) == 0 && setting.stale == MANY);
     epoch++;
     CHECK(set_whole(many, values, MANY, 0, &setting) == 0 && setting.stale == MANY);
     CHECK(setting.applied == 0 && setting.unknown == 0 && setting.done == MANY);
