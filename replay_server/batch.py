@@ -24,8 +24,9 @@ import numpy as np
 from ._native import ffi, lib
 from .errors import ConfigError
 from .returns import Transitions, transitions_of
+from .spec import no_column
 from .table import PlanLayout
-from .values import real, whole
+from .values import numbers_of, real, whole
 
 ALIGNMENT, PLACE, KEY = lib.RP_SLAB_ALIGNMENT, ffi.typeof("struct rp_place *"), np.dtype(np.uint64)
 FACTS = {  # what the core tells of each item
@@ -69,7 +70,7 @@ def keys_of(values: Any, epoch: int | None = None) -> Keys:
     return keys
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Batch:
     """Items that were drawn, or asked for by key. B items; steps as the plan says.
 
@@ -120,7 +121,11 @@ class Batch:
         return f"Batch({len(self)} items of table {self.table!r}, plan {self.plan!r}: {parts})"
 
     def __getitem__(self, column: str) -> Any:
-        return self.data[column]
+        if isinstance(column, str) and column in self.data:
+            return self.data[column]
+        raise KeyError(no_column(column, self.data))
+
+    __iter__ = None  # of columns or of items? neither: data has the one, keys the other
 
     def transitions(self, gamma: float, device: Any = None) -> Transitions:
         """Observations, actions, n-step returns, discounts: what an update is computed from.
@@ -166,9 +171,7 @@ def checked_count(count: Any) -> int:
 
 def priority_from_td(td: Any, epsilon: float = 1e-6) -> np.ndarray:
     """float64 [B]: |td| + epsilon. Alpha is applied once, by the server, and not here."""
-    if hasattr(td, "detach"):
-        td = td.detach().cpu().numpy()
-    return np.abs(np.asarray(td, dtype=np.float64)) + epsilon
+    return np.abs(np.asarray(numbers_of("td", td), dtype=np.float64)) + epsilon
 
 
 def pinned(size: int) -> np.ndarray:

@@ -167,7 +167,8 @@ class Client:
 
     def _table_info(self, name: str, timeout: float) -> Any:
         if not isinstance(name, str) or not 0 < len(name.encode()) < lib.RP_NAME_BYTES:
-            raise UnknownTable(f"table {name!r}: names have 1 to {lib.RP_NAME_BYTES - 1} bytes")
+            longest = lib.RP_NAME_BYTES - 1
+            raise UnknownTable(f"table {name!r}: expected a name of 1 to {longest} bytes")
         raw = ffi.new("struct rp_table_info *")
         ticket = self._link.post(lib.rp_link_table, name.encode(), raw, timeout=timeout)
         self._link.wait(ticket, f"looking up table {name!r}", timeout)
@@ -208,7 +209,7 @@ class Client:
 
     def can_sample(self, table: str, count: int) -> bool:
         """Whether a batch of `count` would be drawn at once, as far as this moment tells."""
-        raw = self._table_info(table, self.timeout)
+        count, raw = checked_count(count), self._table_info(table, self.timeout)
         if raw.count == 0 or raw.inserted < raw.min_size:
             return False
         if raw.samples_per_insert == 0.0:
@@ -488,6 +489,7 @@ class Client:
     ) -> tuple[int, bytes] | None:
         """(version, bytes) of the newest weights; None where none is newer than `newer_than`."""
         timeout = self.timeout if timeout is None else timeout
+        newer_than = whole("newer_than", newer_than, 0)
         if self.weights_version <= newer_than:
             self.ping(timeout)
             if self.weights_version <= newer_than:

@@ -12,7 +12,7 @@ from . import _native
 from ._native import Link, ffi, lib
 from .batch import Batch, Landing, LandingShape
 from .errors import ConfigError, ShortBatch
-from .values import real
+from .values import one_of, real
 
 MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
 
@@ -50,6 +50,7 @@ class Draw:
 
     def checked(self, out: Landing) -> Landing:
         """`out`, where it is a landing of these batches."""
+        one_of("out", out, (Landing,), "client.landing(table, batch)")
         if out.count != self.shape.count or out.layout != self.layout:
             raise ConfigError(
                 f"out holds {out.count} items of plan {out.layout.name!r}; "

@@ -244,7 +244,7 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "BAD_REGION": (EngineError, "start with a new region"),
     "PENDING": (EngineError, ""),
     "INSECURE": (Insecure, "serve within this host, or say --insecure (insecure=True)"),
-    "NO_TRANSPORT": (TransportError, "addresses are udp://, zmq+tcp:// or loopback://"),
+    "NO_TRANSPORT": (TransportError, ""),
     "FORKED": (ForkedError, "open a new client in this process: Client(client.address)"),
     "SHORT_BATCH": (ShortBatch, ""),
     "LOST_PLACE": (EngineError, ""),

@@ -18,6 +18,7 @@ from ._native import PENDING, Deadline, Link, ffi, lib, nanoseconds
 from .batch import Keys
 from .errors import ConfigError
 from .remote import RemoteTable
+from .values import numbers_of
 
 DOUBLE = np.dtype(np.float64)
 SETTING, KEYS, DOUBLES = map(ffi.typeof, ("struct rp_setting *", "uint64_t[]", "double[]"))
@@ -139,13 +140,15 @@ def tell_of_large(table: RemoteTable, raw: Any, count: int, told: set[str], leve
 
 def float64_of(priorities: Any, count: int) -> np.ndarray:
     """float64 [count], C-contiguous; ConfigError where it cannot be."""
-    if type(priorities) is not np.ndarray:
-        if hasattr(priorities, "detach"):
-            priorities = priorities.detach().cpu().numpy()
-    elif priorities.dtype is DOUBLE and priorities.shape == (count,) and priorities.strides == (8,):
+    if (
+        type(priorities) is np.ndarray
+        and priorities.dtype is DOUBLE
+        and priorities.shape == (count,)
+        and priorities.strides == (8,)
+    ):
         return priorities
     try:
-        array = np.ascontiguousarray(priorities, dtype=np.float64)
+        array = np.ascontiguousarray(numbers_of("priorities", priorities), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"priorities: expected {count} numbers ({error})") from error
     if array.shape != (count,):

@@ -17,6 +17,7 @@ from .errors import ConfigError, SpecMismatch
 from .plans import NStep
 from .spec import Spec
 from .table import Layout
+from .values import one_of
 
 DRAWS_MAX = 64
 FACTS = (
@@ -73,6 +74,7 @@ class RemoteTable:
 
     def expect(self, spec: Spec) -> None:
         """SpecMismatch, naming the first column, where `spec` is not what the table stores."""
+        one_of("spec", spec, (Spec,), "spec_from(env)")
         if lines := spec.differences(self.spec):
             more = f" (and {len(lines) - 1} more differ)" if len(lines) > 1 else ""
             raise SpecMismatch(

@@ -23,7 +23,7 @@ from .stacking import stacks_from_frames
 from .values import real
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Transitions:
     """A batch whose targets are `rewards + discounts * Q(next_observations)`; B items.
 
@@ -81,6 +81,9 @@ def transitions_of(batch: Any, gamma: float, device: Any = None) -> Transitions:
     if device is not None or not all(isinstance(part, np.ndarray) for part in data.values()):
         import torch
 
+        from .batches import check_device
+
+        check_device(device, False)
         data = {name: torch.as_tensor(part, device=device) for name, part in data.items()}
         on = next(iter(data.values())).device
         ahead, weights = torch.as_tensor(ahead, device=on), torch.as_tensor(weights, device=on)

@@ -14,13 +14,14 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from . import _native, zmq_transport
 from ._native import Service, ffi, lib
 from .errors import ConfigError
 from .measures import Measures, measures_of
+from .spec import nearest
 from .stats import Stats
 from .table import Table
 from .values import flag, one_of, whole
@@ -115,6 +116,12 @@ class Server:
         options: ServerOptions | None = None,
         **named: Any,
     ) -> None:
+        names = [field.name for field in fields(ServerOptions)]
+        for name in named:
+            if name not in names:
+                raise ConfigError(
+                    f"no option {name!r}{nearest(name, names)}; there are {', '.join(names)}"
+                )
         if options is None:
             options = ServerOptions(**({"url": url} if url is not None else {}), **named)
         elif named or url is not None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,7 +71,7 @@ class Column:
         if self.pad not in PADS:
             raise SpecError(f"column {self.name!r}: pad {self.pad!r}; expected one of {PADS}")
         try:
-            shape = tuple(int(n) for n in self.shape)
+            shape = tuple(operator.index(n) for n in self.shape)
         except TypeError as error:
             raise SpecError(
                 f"column {self.name!r}: shape is {self.shape!r}; expected a tuple such as (3,)"
@@ -298,7 +299,7 @@ class Spec:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """ ", nearest is 'reward'" where one of `names` looks like `name`; else nothing."""
-    found = difflib.get_close_matches(name, list(names), n=1)
+    found = isinstance(name, str) and difflib.get_close_matches(name, list(names), n=1)
     return f", nearest is {found[0]!r}" if found else ""
 
 

@@ -65,6 +65,17 @@ def whole_numbers(what: str, values: Any) -> np.ndarray:
     return array.astype(np.int64, copy=False)
 
 
+def numbers_of(what: str, values: Any) -> Any:
+    """`values` as numpy takes them: of a tensor its memory, bfloat16 as float64. ConfigError for
+    complex numbers, of which numpy would take a part."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.numpy() if not values.is_floating_point() else values.double().numpy()
+    if np.iscomplexobj(values):
+        raise ConfigError(f"{what}: expected real numbers, got {np.asarray(values).dtype}")
+    return values
+
+
 def one_of(what: str, value: Any, kinds: tuple[type, ...], example: str) -> None:
     """Refuses what is not an object of one of these classes."""
     if not isinstance(value, kinds):

@@ -372,6 +372,7 @@ class Writer:
                     "flushed them: steps that two threads add in turns are no episodes; give each "
                     "thread a writer of its own, or let that one call flush() first"
                 )
+            _ = self.link.raw  # a closed writer takes nothing
             self._owner = get_ident()
 
     def _hand_over(self, wait_ns: int) -> bool:
@@ -520,7 +521,7 @@ class Writer:
         try:
             with suppress(ReplayError):
                 self.flush(until.seconds())
-            self._tell_dropped("its client was closed", 4)
+            self._tell_dropped("the client of a writer was closed", 4)
         finally:
             self.link.close(until.seconds())
 
@@ -528,7 +529,7 @@ class Writer:
         left = self._raw_state().unacknowledged + self._block.left
         if left:
             warnings.warn(
-                f"table {self.table.name!r}: {why} with {left} of a writer's rows not known to be "
+                f"table {self.table.name!r}: {why} with {left} of its rows not known to be "
                 "stored: close the writer, or use `with`, while the server answers",
                 RowsDropped,
                 stacklevel=level,

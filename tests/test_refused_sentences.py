@@ -32,7 +32,9 @@ from replay_server import (
     Spec,
     SpecError,
     Table,
+    TransportError,
     UnknownTable,
+    priority_from_td,
     spec_from,
 )
 from replay_server.patience import NoServer, Stop, connect
@@ -103,6 +105,22 @@ def served():
         (lambda: Client("loopback://none", connect_timeout="5"), ConfigError, "connect_timeout"),
         (lambda: Client("loopback://none", mtu="a"), ConfigError, "mtu is 'a'"),
         (lambda: Client("loopback://none", specs=5), ConfigError, "specs is 5"),
+        (lambda: Server([], sed=3), ConfigError, "no option 'sed', nearest is 'seed'; there are"),
+        (
+            lambda: Column("x", np.float32, (2.5,)),
+            SpecError,
+            r"\(2.5,\); expected a tuple",
+        ),
+        (
+            lambda: priority_from_td(np.ones(2) * 1j),
+            ConfigError,
+            "td: expected real numbers, got complex128",
+        ),
+        (
+            lambda: Client("http://127.0.0.1:1"),
+            TransportError,
+            r"no such transport; this build has [^;]*$",
+        ),
     ],
 )
 def test_descriptions_that_cannot_be(make, kind, words):
@@ -138,6 +156,28 @@ def test_numbers_of_other_libraries_are_numbers():
         (lambda c: c.extend("rows", None), ConfigError, "columns is None; expected .*'reward': "),
         (lambda c: c.extend("rows", [{}]), ConfigError, r"columns is \[{}\]; expected "),
         (lambda c: c.extend("rows", {1: 2}), SpecError, "no column 1; there are"),
+        (lambda c: c.sample("rows", 4, out=np.zeros(3)), ConfigError, "out is array.*ted Landing"),
+        (lambda c: c.writer("rows", spec="x"), ConfigError, "spec is 'x'; expected Spec"),
+        (lambda c: c.table("rows", spec={}), ConfigError, "spec is {}; expected Spec"),
+        (lambda c: c.pull_weights("1"), ConfigError, "newer_than is '1'; expected a whole"),
+        (lambda c: c.can_sample("rows", -5), ConfigError, "batch is -5; expected a whole"),
+        (lambda c: c.can_sample("rows", "3"), ConfigError, "batch is '3'; expected a whole"),
+        (lambda c: c.size(3), UnknownTable, "table 3: expected a name of 1 to 31 bytes"),
+        (lambda c: c.size(""), UnknownTable, "table '': expected a name of 1 to 31 bytes"),
+        (
+            lambda c: c.update_priorities("rows", [1], np.ones(1) * 1j),
+            ConfigError,
+            "priorities: expected real numbers, got complex128",
+        ),
+        (lambda c: c.sample("rows", 2)["rewrad"], KeyError, "'rewrad', nearest is 'reward'; there"),
+        (lambda c: c.sample("rows", 2)[0], KeyError, "no column 0; there are observation, reward"),
+        (lambda c: c.sample("rows", 2)[:1], KeyError, "no column slice.*there are observation"),
+        (lambda c: list(c.sample("rows", 2)), TypeError, "not iterable"),
+        (
+            lambda c: c.sample("sequences", 2).transitions(0.9, device="gpu"),
+            ConfigError,
+            "device 'gpu'",
+        ),
         (
             lambda c: c.extend("actions", {"action": np.full((1, 2), NAN, np.float32)}),
             SpecError,
@@ -149,6 +189,19 @@ def test_calls_that_cannot_be(served, call, kind, words):
     """Given each wrong call. Expect its sentence."""
     with pytest.raises(kind, match=words):
         call(served)
+
+
+def test_batches_are_told_apart_by_who_they_are(served):
+    """Given two batches. Expect == and hash to work, as between any two objects."""
+    one, two = served.sample("rows", 2), served.sample("rows", 2)
+    assert one == one and one != two and len({one, two}) == 2
+
+
+def test_numbers_of_half_a_float_are_numbers(served):
+    """Given TD errors and priorities in bfloat16, which numpy has not got. Expect them taken."""
+    batch, half = served.sample("rows", 4), torch.full((4,), 2.0, dtype=torch.bfloat16)
+    assert priority_from_td(-half, 0.0).tolist() == [2.0] * 4
+    assert served.update_priorities("rows", batch, half).applied == len(set(batch.keys.tolist()))
 
 
 @pytest.mark.parametrize("gamma", [NAN, -0.1, 1.5, "a", None])
@@ -237,6 +290,15 @@ def test_an_unknown_table_lists_those_there_are(served):
         UnknownTable, match=r"no table 'row' .* there are 'rows', 'actions', 'sequences'"
     ):
         served.table("row")
+
+
+def test_a_closed_writer_takes_nothing(served):
+    """Given a step right after close. Expect ClosedError at once, not when the block is full."""
+    writer = served.writer("sequences")
+    writer.add_step(np.int64(1), np.int64(0), np.int64(1), 1.0, True, False)
+    writer.close()
+    with pytest.raises(ClosedError, match="this writer is closed"):
+        writer.add_step(np.int64(1), np.int64(0), np.int64(1), 1.0, True, False)
 
 
 def test_a_closed_writer_says_writer(served):

@@ -121,7 +121,7 @@ def test_rows_that_are_lost_with_their_writer_are_told(end):
     writer = client.writer("main")
     server.close()
     add(writer, 60)
-    with pytest.warns(RowsDropped, match="with 60 of a writer's rows not known to be stored"):
+    with pytest.warns(RowsDropped, match="with 60 of its rows not known to be stored"):
         if end == "drop":
             del writer
             gc.collect()
