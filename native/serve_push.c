@@ -145,12 +145,8 @@ static void forget_note(struct rp_call *call, const struct rp_table *table) {
     }
 }
 
-int rp_serve_push(struct rp_call *call) {
+static int serve(struct rp_call *call, struct rp_table *table) {
     struct push push;
-    struct rp_table *table = rp_serve_table(call);
-    if (table == NULL) {
-        return -RP_UNKNOWN_TABLE;
-    }
     int status = parse(&call->view, &push);
     status = status < 0 ? status : check_reserved(&push);
     if (status < 0) {
@@ -185,4 +181,14 @@ int rp_serve_push(struct rp_call *call) {
         return RP_SERVED;
     }
     return store(call, table, writer, &push);
+}
+
+/* Who is refused comes no more under this id: what was kept free for it would be so for nobody. */
+int rp_serve_push(struct rp_call *call) {
+    struct rp_table *table = rp_serve_table(call);
+    int result = table == NULL ? -RP_UNKNOWN_TABLE : serve(call, table);
+    if (table != NULL && result < 0) {
+        forget_note(call, table);
+    }
+    return result;
 }

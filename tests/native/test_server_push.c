@@ -325,6 +325,35 @@ static void situation_farewell(void)
     check_group("7b who waits to push is told that the server closes");
 }
 
+/* 7c. Given a push that waits, one that was told RETRY, and a RESET. Expect STALE_EPOCH for each,
+ *     and no room kept for it in the new epoch. */
+static void situation_stale_waits(void)
+{
+    for (int promised = 0; promised < 2; promised++) {
+        struct pusher p;
+        fresh(&p);
+        script_done(send_run(&p, 1, 1, 0, 0, 0, 10, RP_RUN_ITEM), 0);
+        script_done(send_run(&p, 1, 2, 0, 10, 10, 10, RP_RUN_ITEM), 0);
+        CHECK_STATUS(send_run(&p, 1, 31, 0, 20, 20, 6, RP_RUN_ITEM), RP_BLOCKED);
+        struct rp_sample sample = script_sample(6);
+        if (promised) {
+            script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &sample, sizeof sample);
+            CHECK(script_counter(&p.script, RP_COUNT_releases) == 1);
+        }
+        struct rp_reset reset = {.epoch = p.epoch[1]};
+        struct script_answer answer =
+            script_ask(&p.script, &p.client, RP_OP_RESET, 1, 32, &reset, sizeof reset);
+        CHECK_STATUS(answer, RP_OK);
+        uint64_t epoch = SCRIPT_READ(answer, struct rp_reset_done).epoch;
+        CHECK_STATUS(send_run(&p, 1, 31, 0, 20, 20, 6, RP_RUN_ITEM), RP_STALE_EPOCH);
+        p.epoch[1] = epoch;
+        CHECK_STATUS(send_run(&p, 1, 33, 0, 0, 0, 10, RP_RUN_ITEM), RP_OK);
+        CHECK_STATUS(send_run(&p, 1, 34, 0, 10, 10, 10, RP_RUN_ITEM), RP_OK);
+        script_close(&p.script);
+    }
+    check_group("7c who is refused for good leaves the queue");
+}
+
 /* 8. Given a kill between two turns, with a run half arrived. Expect repeats answered as before and
  *    the rest taken up. */
 static void situation_kill(void)
@@ -509,6 +538,7 @@ int main(void)
     situation_blocked();
     situation_creates_blocked();
     situation_farewell();
+    situation_stale_waits();
     situation_kill();
     situation_cut();
     situation_holes();
