@@ -231,12 +231,12 @@ def held(between: Between) -> list[str]:
     """Who was held back in the interval, and whether anybody is there to end that: who waits asks
     again every half second, and each asking counts."""
     sides = (
-        ("pushes_blocked", "writers", "samples", "nobody samples"),
-        ("samples_blocked", "learners", "steps_committed", "nobody adds"),
+        ("pushes_blocked", "writers", "samples", "learners are slower", "nobody samples"),
+        ("samples_blocked", "learners", "steps_committed", "writers are slower", "nobody adds"),
     )
     return [
-        f"{who} are held back by the limiter{f'; {nobody}' * (not between.rate(other))}"
-        for asked, who, other, nobody in sides
+        f"{who} are held back by the limiter: {slower if between.rate(other) else nobody}"
+        for asked, who, other, slower, nobody in sides
         if between.rate(asked)
     ]
 

@@ -144,9 +144,9 @@ def test_who_is_held_back_is_told_and_by_whom():
             with contextlib.suppress(LimiterBlocked, Timeout):
                 client.sample("main", 1, timeout=0.02)
 
-        looked("writers are held back by the limiter; nobody samples", add)
-        looked("writers are held back by the limiter$", add, add, add, draw)
-        looked("learners are held back by the limiter; nobody adds", draw)
+        looked("writers are held back by the limiter: nobody samples", add)
+        looked("writers are held back by the limiter: learners are slower", add, add, add, draw)
+        looked("learners are held back by the limiter: nobody adds", draw)
         source.close()
 
 
