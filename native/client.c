@@ -279,6 +279,16 @@ static int check_answer(const struct rp_view *view) {
     return CLIENT_TAKEN;
 }
 
+/* Whether there is a place for the session where the client is: not from a refusal for want of one
+ * to the session's next answer. */
+static void note_place(struct client_session *session, uint16_t status) {
+    if (status == RP_ADDRESS_FULL || status == RP_NO_SESSION_FREE) {
+        session->full = -(int32_t)status;
+    } else if (session->state == SESSION_OPEN) {
+        session->full = 0;
+    }
+}
+
 static void receive_one(struct rp_client *client, const struct rp_packet *packet) {
     struct rp_view view;
     rp_client_count(client, RP_COUNT_datagrams_in);
@@ -302,6 +312,7 @@ static void receive_one(struct rp_client *client, const struct rp_packet *packet
         return;
     }
     client->session.moves = 0;
+    note_place(&client->session, answer.status);
     rp_client_credit_echoed(client, view.message->want);
     if (client->session.state == SESSION_OPEN
         && answer.incarnation == client->session.incarnation) {

@@ -183,7 +183,8 @@ void rp_client_ticket_timer(struct rp_client *client, struct client_timer *timer
         rp_client_timer_set(client, &ticket->deadline, client->now_ns + ticket->connect_ns);
         return;
     }
-    int status = ticket->was_blocked ? -RP_BLOCKED : -RP_TIMEOUT;
+    int full = client->session.full;
+    int status = full ? full : ticket->was_blocked ? -RP_BLOCKED : -RP_TIMEOUT;
     rp_client_count(client, RP_COUNT_timeouts);
     if (ticket->op == RP_OP_SAMPLE) {
         status = rp_client_sample_ended(client, ticket, status);
@@ -459,7 +460,8 @@ static int writer_answered(struct rp_client *client, struct client_ticket *ticke
     struct rp_writer_granted granted;
     memcpy(&granted, body, sizeof granted);
     if (granted.epoch == 0 || granted.window == 0 || granted.window > RP_WINDOW_MAX
-        || granted.streams == 0 || granted.streams > RP_STREAMS_MAX
+        || granted.next_sequence > CLIENT_SEQUENCE_MAX || granted.streams == 0
+        || granted.streams > RP_STREAMS_MAX
         || granted.pieces_max > RP_PIECES_MAX) {
         return -RP_COUNT_drop_reserved;
     }

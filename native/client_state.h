@@ -49,6 +49,7 @@ enum { CLIENT_NONE = 0xFFFF };
 #define CLIENT_BUSY_NS (50 * CLIENT_MS)
 #define CLIENT_PROBES_SILENT 3 /* repeats without an answer after which nobody holds it back */
 #define CLIENT_UNASSIGNED UINT64_MAX /* a run that has no sequence yet */
+#define CLIENT_SEQUENCE_MAX (UINT64_MAX / 2) /* granted at most: none ever comes up to that one */
 
 enum client_timer_kind {
     TIMER_FLIGHT,   /* index: flight */
@@ -377,6 +378,7 @@ struct client_session {
     uint64_t keepalive_ns;
     uint64_t rebound; /* the first packet sent from the present local port */
     int32_t status;
+    int32_t full; /* why there is no place for it where the client is now; 0: there is */
     uint32_t mtu; /* agreed; the port's before */
     uint16_t version;
     uint8_t state;

@@ -100,9 +100,17 @@ static int open_checked(const struct rp_open *open) {
                : -RP_BAD_RESERVED;
 }
 
-/* Has this host its whole share of the sessions? This machine (0) is bound by none. */
-static int share_taken(const struct rp_server *server, uint64_t host) {
+static int share_held(const struct rp_server *server, uint64_t host) {
     return host != 0 && rp_hosts_count(server, host) >= server->sessions_per_address;
+}
+
+/* Has this host its whole share of the sessions, none of them silent for too long? This machine (0)
+ * is bound by none. */
+static int share_taken(struct rp_server *server, uint64_t host) {
+    if (share_held(server, host)) {
+        rp_session_give_up_silent(server);
+    }
+    return share_held(server, host);
 }
 
 /* A new session of this nonce: its index, or -status. */

@@ -56,6 +56,7 @@ NUMBERS: list[tuple[str, str]] = [
     ("the low [32] bits of the refused", "8 * sizeof(((struct rp_refused *)0)->packet)"),
     ("after [128] moves", "CLIENT_MOVES_MAX"),
     ("A **key** is [52] bits", "RP_KEY_BITS"),
+    ("takes one of [2^63] or more", "CLIENT_SEQUENCE_MAX + 1"),
     ("excepted and below [2^50]", "(RP_KEY_MASK + 1) / 4"),
     ("padded with zeros to [32] bytes", "RP_NAME_BYTES"),
     ("less than [4] windows beyond it (", "RP_STEPS_AHEAD"),

@@ -172,12 +172,20 @@ static uint32_t world_tell(struct rp_port *port, struct rp_fact *facts)
     return count;
 }
 
+/* Addresses of 100 and more are other hosts'. */
+static uint64_t world_host(struct rp_port *port, const struct rp_peer *peer)
+{
+    (void)port;
+    return peer->bytes[0] >= 100 ? peer->bytes[0] : 0;
+}
+
 static const struct rp_transport world_transport = {.name = "world",
                                                     .rx_burst = world_rx,
                                                     .rx_release = world_release,
                                                     .tx_lease = world_lease,
                                                     .tx_send = world_send,
                                                     .tell = world_tell,
+                                                    .host = world_host,
                                                     .rebind = world_rebind};
 
 static void world_port_open(struct world *world, uint32_t index, uint32_t mtu, uint32_t budget)

@@ -29,6 +29,7 @@ static const struct wrong { /* `bytes` at `offset` of the answer to `op` are cha
     {"another table's name", RP_OP_TABLE, BODY, 1, 0, RP_COUNT_drop_reserved},
     {"an odd step size", RP_OP_TABLE, BODY + 120, 1, 0, RP_COUNT_drop_reserved},
     {"no window", RP_OP_WRITER, BODY + 16, SCRIPT_WINDOW, 0, RP_COUNT_drop_reserved},
+    {"a sequence nobody comes to", RP_OP_WRITER, BODY + 15, 0x80, 0, RP_COUNT_drop_reserved},
     {"too many pieces", RP_OP_WRITER, BODY + 22, 0x4000, 0, RP_COUNT_drop_reserved},
     {"counters not asked for", RP_OP_STATS, BODY, 5, 0, RP_COUNT_drop_size},
     {"more counters than bytes", RP_OP_STATS, BODY + 4, 256, 0, RP_COUNT_drop_size},

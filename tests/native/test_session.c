@@ -272,6 +272,11 @@ static void situation_share(void)
     CHECK_STATUS(script_say_open(&script, &far[2], cookie), RP_ADDRESS_FULL);
     CHECK(script_counter(&script, RP_COUNT_refused_address) == 1);
     CHECK(script_counter(&script, RP_COUNT_sessions_refused) == 0);
+    far[1].peer.bytes[1] = 77; /* a session of this host may move within it */
+    answer = script_ask(&script, &far[1], RP_OP_PING, 0, 1, NULL, 0);
+    CHECK_STATUS(answer, RP_ADDRESS_CHANGED);
+    struct rp_echo echo = {SCRIPT_READ(answer, struct rp_address_changed).cookie};
+    CHECK_STATUS(script_ask(&script, &far[1], RP_OP_ECHO, 0, 2, &echo, sizeof echo), RP_OK);
     script_connect(&script, &second);
     CHECK_STATUS(script_ask(&script, &far[0], RP_OP_CLOSE, 0, 1, NULL, 0), RP_OK);
     script_connect(&script, &far[2]);
@@ -288,6 +293,10 @@ static void situation_share(void)
     answer = script_hello(&script, &far[2]);
     cookie = SCRIPT_READ(answer, struct rp_cookie).cookie;
     CHECK_STATUS(script_say_open(&script, &far[2], cookie), RP_ADDRESS_FULL);
+    script.server->tick_ns = UINT64_MAX; /* no time's own work: the newcomer is the reason */
+    script_later(&script, config.idle_ms + 1);
+    CHECK_STATUS(script_say_open(&script, &far[2], cookie), RP_OK);
+    CHECK(script_counter(&script, RP_COUNT_sessions_expired) == 1, "who is silent goes first");
     script_close(&script);
     check_group("5 no other host takes every session");
 }
