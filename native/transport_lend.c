@@ -51,7 +51,6 @@ void rp_slots_release(struct rp_slots *slots, struct rp_packet *packets, uint32_
     for (uint32_t i = 0; i < count; i++) {
         assert(slots->free_count < RP_BURST && packets[i].token < RP_BURST);
         slots->free[slots->free_count++] = (uint32_t)packets[i].token;
-        packets[i].data = NULL;
     }
 }
 

@@ -50,6 +50,7 @@ static void situation_parts(void)
         uint32_t requests = all[i].requests_max, entries = 4 * all[i].batch_max;
         uint32_t mtu = i < 2 ? all[i].mtu : RP_MTU_MIN;
         CHECK(c->flights_max == messages + 4 * requests + 16 + 4 * 32, "%u", c->flights_max);
+        CHECK(c->heap_max == c->flights_max + 2 * requests + messages + all[i].tables_max + 3);
         CHECK(c->tickets_max == requests + 1, "and one to close by");
         uint32_t places = c->credit.sent_mask + 1;
         CHECK((places & (places - 1)) == 0 && places <= 4096);

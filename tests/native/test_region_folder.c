@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -191,11 +192,37 @@ static void check_owner(void)
     } else {
         sh("chown 12345 g h.new");
         CHECK(serve("g") == 0 && strstr(error, "a folder of another user"), "%s", error);
+        CHECK(strncmp(error, place, strlen(place)) == 0, "%s", error);
         CHECK(serve("h") == 0 && strstr(error, "a folder of another user"), "%s", error);
         sh("test -f h.new/state && test ! -e g/state");
     }
     sh("rm -r g h.new");
     check_group("another user's folder is refused");
+}
+
+/* Given a folder that is locked, one whose parent is not there, and a process whose first free
+ * descriptor is 0. Expect the path, then why; and each descriptor closed. */
+static void check_words(void)
+{
+    char path[64];
+    sh("mkdir k");
+    snprintf(path, sizeof path, "%s/k", place);
+    int held = open(path, O_RDONLY | O_DIRECTORY);
+    CHECK(held >= 0 && flock(held, LOCK_EX | LOCK_NB) == 0);
+    CHECK(serve("k") == 0 && strstr(error, "another server uses this region"), "%s", error);
+    CHECK(strncmp(error, path, strlen(path)) == 0, "%s", error);
+    close(held);
+    CHECK(serve("away/l") == 0 && strstr(error, "No such file"), "%s", error);
+    CHECK(strncmp(error, place, strlen(place)) == 0, "%s", error);
+    int input = fcntl(0, F_DUPFD_CLOEXEC, 3);
+    close(0);
+    for (int round = 0; round < 2; round++) { /* made, and attached to */
+        CHECK(serve("k") != 0, "%s", error);
+        CHECK(fcntl(0, F_GETFD) < 0, "0 is a descriptor as any other");
+    }
+    CHECK(input < 0 || (dup2(input, 0) == 0 && close(input) == 0));
+    sh("rm -r k");
+    check_group("a region's path and what is wrong with it");
 }
 
 /* Given an empty mount point. Expect a sentence before anything is made, and a region in it. */
@@ -285,6 +312,7 @@ int main(void)
     check_links();
     check_owner();
     check_no_room();
+    check_words();
     check_mount();
     CHECK(rmdir(place) == 0, "something is left in %s", place);
     return check_done("test_region_folder");

@@ -3,6 +3,7 @@
  */
 #include "script.h"
 #include "serve.h"
+#include "store.h"
 
 static struct rp_table_config tables[3];
 static struct rp_server_config config;
@@ -116,6 +117,10 @@ static void situation_differences(void)
     for (size_t i = 0; i < 4; i++) {
         CHECK(strstr(rp_server_changes(script.server), said[i]), "%s",
               rp_server_changes(script.server));
+    }
+    for (uint16_t i = 1; i < 3; i++) {
+        const struct rp_table_facts *facts = &rp_server_table(script.server, i)->header->facts;
+        CHECK(facts->error_min == tables[i].error_min && facts->error_max == tables[i].error_max);
     }
     script_close(&script);
     check_group("2 what differs, in words");

@@ -327,6 +327,11 @@ static void check_packing(void)
     send_all(port, (uint32_t[]){0, 8}, (uint8_t[]){0, 0}, 2);
     CHECK(check_message(2, 0, "\2") == played.out_count && played.out_count == 3);
     close_played(port);
+    port = open_played(1, &own);
+    send_all(port, (uint32_t[]){8, 8, 8}, (uint8_t[]){1, 2, 2}, 3);
+    next = check_message(check_message(0, 1, "\1"), 2, "\2\3");
+    CHECK(next == played.out_count, "%u frames, %u expected", played.out_count, next);
+    close_played(port);
     check_group("neighbours to one peer leave as one message, as far as they fit");
 }
 

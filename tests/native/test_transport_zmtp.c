@@ -290,10 +290,12 @@ static void take(const char *fills, uint32_t size)
     struct rp_packet packets[RP_BURST];
     struct pollfd there = {.fd = inside()->connections[0].socket, .events = POLLIN};
     uint32_t count = (uint32_t)strlen(fills);
+    memset(packets, 0xff, sizeof packets);
     CHECK(poll(&there, 1, -1) == 1);
     CHECK(rp_port_transport(served)->rx_burst(served, packets, RP_BURST) == count);
     for (uint32_t i = 0; i < count; i++) {
         CHECK(packets[i].size == size && packets[i].data[0] == fills[i]);
+        CHECK(packets[i].misdirected == 0 && packets[i].use_port == 0, "nothing is left of before");
         for (uint32_t k = 0; k < i; k++) {
             CHECK(packets[i].token != packets[k].token, "one slot for two");
         }
@@ -401,6 +403,11 @@ static void check_edges(void)
         CHECK(heard[0] == (size < 256 ? 0 : 2) && heard[head] == 'x', "%u bytes", size);
         CHECK(size < 256 ? heard[1] == size : heard[7] == size >> 8 && heard[8] == (size & 255));
     }
+    static const uint8_t ping[] = {4, 7, 4, 'P', 'I', 'N', 'G', 0, 9};
+    static const uint8_t pong[] = {4, 5, 4, 'P', 'O', 'N', 'G'};
+    say(socket, ping, sizeof ping);
+    CHECK(recv(socket, heard, sizeof pong, MSG_WAITALL) == sizeof pong);
+    CHECK(memcmp(heard, pong, sizeof pong) == 0, "without a context, too");
     struct pollfd wake = {.fd = inside()->wake, .events = POLLIN};
     CHECK(poll(&wake, 1, 0) == 0);
     rp_port_transport(served)->wake(served);

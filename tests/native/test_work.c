@@ -158,7 +158,7 @@ static void creates_counted(void) {
     struct rp_run missing = {STORED, STORED, 0, 0, 1, 0, 1, 0, STEP_BYTES};
     struct rp_run_done done;
     struct rp_pushed progress;
-    uint32_t taken = 0, made = 0;
+    uint32_t taken = 0, made = 0, put_off = 0;
     config.samples_per_insert = 1;
     config.error_max = 1e6;
     fixture_open(&t, &config, 1);
@@ -180,7 +180,9 @@ static void creates_counted(void) {
     rp_table_settle(&t.table);
     for (uint32_t i = 0; i < COUNT; i++) {
         made += statuses[i] == RP_OK;
+        put_off += statuses[i] == RP_NOT_YET;
     }
+    CHECK(t.counters[RP_COUNT_items_not_yet] == put_off && put_off > 0);
     CHECK(made > 0 && made <= items, "%u made of %u", made, items);
     rp_table_check(&t.table);
     fixture_close(&t);
