@@ -97,18 +97,17 @@ static int verify_slots(struct verdict *v) {
 /* ---- windows: links and depths hold together by now ---- */
 
 /* From the first stored row of a stream on: an item is evicted where a row behind it is gone, and
- * only there. */
+ * only there. What is no item has neither. */
 static int verify_behind(struct verdict *v, const struct rp_slot *first,
                          const struct rp_slot **last) {
     const struct rp_table_private *p = v->table->private;
     uint32_t rows = 0; /* stored behind this one, in its episode */
     for (const struct rp_slot *slot = first; slot; slot = rp_next(p, slot)) {
         uint32_t flags = rp_item_flags(slot->item);
-        rows = slot == first || rp_item_depth(slot->item) == 0 ? 0 : rows + 1;
+        rows = rp_item_depth(slot->item) == 0 ? 0 : rows;
         v->number = (uint64_t)(slot - p->slots);
-        if (flags & RP_STEP_ITEM) {
-            HOLDS((rows < rp_item_behind(slot->item)) == ((flags & RP_STEP_EVICTED) != 0));
-        }
+        HOLDS((rows < rp_item_behind(slot->item)) == ((flags & RP_STEP_EVICTED) != 0));
+        rows++;
         *last = slot;
     }
     return 0;
@@ -123,13 +122,14 @@ static int verify_ahead(struct verdict *v, const struct rp_slot *last) {
     for (const struct rp_slot *slot = last; slot; slot = rp_previous(p, slot)) {
         uint32_t flags = rp_item_flags(slot->item);
         uint32_t ahead = rp_item_ahead(slot->item);
-        rows = slot == last || flags & RP_STEP_END ? 0 : rows + 1;
+        rows = flags & RP_STEP_END ? 0 : rows;
         ended |= (flags & RP_STEP_END) != 0;
         v->number = (uint64_t)(slot - p->slots);
         if (flags & RP_STEP_ITEM) {
             HOLDS(ahead <= rows);
             HOLDS(ahead == p->reach_ahead || (ended && ahead == rows));
         }
+        rows++;
     }
     return 0;
 }

@@ -138,6 +138,13 @@ static void wrong_links(void)
             WHOLE;
         }
     }
+    uint64_t oldest = p->head - p->capacity;
+    next = rp_next(p, &p->slots[at_key(oldest)]);
+    CHECK(rp_state_of(p->keys[at_key(oldest)]) == RP_SLOT_COMMITTED && next);
+    set(&p->leaves[at_key(oldest)], 0);
+    set(&p->keys[at_key(oldest)], rp_key_word(RP_SLOT_RESERVED, oldest));
+    TABLE("slot", next - p->slots,
+          "previous || back == 0 || rp_key_at(p, slot) < p->head - p->capacity + back");
 }
 
 static void wrong_windows(void)
@@ -152,6 +159,29 @@ static void wrong_windows(void)
     CHECK(rp_item_ahead(*word) == p->reach_ahead);
     set(word, *word - (1ull << 48));
     TABLE("slot", item, ahead);
+    const struct rp_slot *last = rp_alive(p, rp_stream_at(p, 0, 1)->head);
+    uint32_t newest = (uint32_t)(last - p->slots), depth = rp_item_depth(last->item);
+    CHECK(kind_of(newest) == PLAIN && depth >= p->reach_behind && p->reach_ahead > 0);
+    set(&p->slots[newest].item, rp_item_word(depth, RP_STEP_ITEM, p->reach_behind, 0));
+    TABLE("slot", newest, ahead); /* its episode has not ended */
+    set(&p->slots[newest].item, rp_item_word(depth, RP_STEP_ITEM, p->reach_behind, 1));
+    TABLE("slot", newest, "ahead <= rows");
+    set(&p->keys[p->capacity], rp_key_word(RP_SLOT_COMMITTED, p->head - 1)); /* no slot's */
+    WHOLE;
+    for (uint32_t i = 0; i < p->capacity; i++) { /* the last item that misses a row behind it */
+        const struct rp_slot *slot = &p->slots[i];
+        if (rp_state_of(p->keys[i]) == RP_SLOT_COMMITTED && !rp_previous(p, slot)) {
+            CHECK(rp_item_depth(slot->item) > 0);
+            for (uint32_t j = 1; j < p->reach_behind; j++) {
+                slot = rp_next(p, slot);
+            }
+            set(&p->leaves[slot - p->slots], 0);
+            set(&p->slots[slot - p->slots].item,
+                rp_item_word(rp_item_depth(slot->item), RP_STEP_ITEM | RP_STEP_EVICTED,
+                             p->reach_behind, p->reach_ahead));
+            WHOLE;
+        }
+    }
     uint32_t found = 0;
     for (uint32_t i = 0; i < p->capacity; i++) { /* the episode ends within its reach */
         word = &p->slots[i].item;
@@ -231,6 +261,8 @@ static void wrong_entries(void)
     WHOLE;
     set(&oldest->key, rp_key_word(RP_ENTRY_COMMITTED, p->capacity - 1));
     TABLE("writer", 0, "key >= p->capacity && key < p->head");
+    set(&oldest->key, rp_key_word(RP_ENTRY_COMMITTED, 1));
+    TABLE("writer", 0, "key >= p->capacity && key < p->head");
     set(&last->key, rp_key_word(RP_ENTRY_COMPLETE, p->head));
     TABLE("writer", 0, "key >= p->capacity && key < p->head");
     set(&last->key, last->key - 1);
@@ -259,7 +291,8 @@ static void wrong_steps_that_wait(void)
     set(&e->facts, rp_entry_facts(0, 0, 0, 0));
     TABLE("writer", 0, pieces);
     set(&e->facts, rp_entry_facts(0, 0, most, most));
-    set(&e->pieces[0], (1u << most) - 1);
+    set(&e->pieces[0], UINT64_MAX);
+    set(&e->pieces[1], (1ull << (most - 64)) - 1);
     WHOLE;
     set(&e->facts, rp_entry_facts(0, 0, most + 1, most + 1));
     TABLE("writer", 0, pieces);
@@ -319,6 +352,50 @@ static void wrong_header(void)
     }
 }
 
+/* Given items that reach nothing, of a table whose items reach one step ahead. */
+static void wrong_short_reach(void)
+{
+    const struct rp_table *table = rp_server_table(script.server, 1);
+    struct rp_table_private *q = table->private;
+    char error[256];
+    CHECK(q->reach_behind + q->reach_ahead == 0 && rp_table_verify(table, error) == 0);
+    q->reach_ahead = 1;
+    CHECK(rp_table_verify(table, error) == -RP_BAD_REGION);
+    CHECK(strstr(error, "ahead == p->reach_ahead || (ended && ahead == rows)"), "%s", error);
+    q->reach_ahead = 0;
+}
+
+/* Given parts of the ring. Expect each to be looked at up to its end, which is the ring's at most,
+ * and what is damaged counted, the first by its key. */
+static void wrong_bytes(void)
+{
+    const struct rp_table *table = rp_server_table(script.server, 0);
+    struct rp_damage all = {0}, part = {0}, rest = {0};
+    char error[256] = "", said[256];
+    uint32_t end = p->capacity;
+    CHECK(rp_table_verify_steps(table, 0, UINT32_MAX, &all) == end && all.damaged == 0);
+    CHECK(rp_table_verify_steps(table, 0, end - 4, &part) == end - 4);
+    CHECK(rp_table_verify_steps(table, end - 4, 5, &rest) == end);
+    CHECK(part.steps + rest.steps == all.steps && rest.steps <= 4 && all.steps > 0);
+    CHECK(rp_server_verify_steps(script.server, error) == 0, "%s", error);
+    uint64_t key = UINT64_MAX;
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t slot = slot_of(i ? ITEM : PLAIN);
+        p->steps[(size_t)slot * p->step_bytes + 1] ^= 1;
+        key = rp_key_at(p, &p->slots[slot]) < key ? rp_key_at(p, &p->slots[slot]) : key;
+    }
+    snprintf(said, sizeof said,
+             "the region is damaged: table main: 2 of %llu steps are not the bytes that were "
+             "stored, the first has key %llu; start with a new region, or serve it as it is "
+             "without verify", (unsigned long long)all.steps, (unsigned long long)key);
+    CHECK(rp_server_verify_steps(script.server, error) == -RP_BAD_REGION);
+    CHECK(strcmp(error, said) == 0, "\"%s\"", error);
+    for (uint32_t i = 0; i < 2; i++) {
+        p->steps[(size_t)slot_of(i ? ITEM : PLAIN) * p->step_bytes + 1] ^= 1;
+    }
+    check_group("its steps");
+}
+
 int main(void)
 {
     make_server();
@@ -328,11 +405,13 @@ int main(void)
     wrong_items();
     wrong_links();
     wrong_windows();
+    wrong_short_reach();
     check_group("a table's header, slots and windows");
     wrong_streams();
     wrong_entries();
     wrong_steps_that_wait();
     check_group("its writers");
+    wrong_bytes();
     printf("  %u cases\n", cases);
     rp_server_check(script.server);
     script_close(&script);

@@ -76,6 +76,8 @@ static void wrong_records(void)
     SERVER("session", 0, "i < places || id == 0");
     set(&s->record_id[2], 4);
     SERVER("session", 0, "id <= session->sample.newest");
+    set(&s->record_id[2], s->record_id[0]);
+    SERVER("session", 0, "id == 0 || session->record_id[j] != id");
     set(&s->record_id[2], 2);
     SERVER("session", 0, "id == 0 || session->record_id[j] != id");
     set(&r->place, 2);
@@ -170,6 +172,18 @@ static void wrong_weights(void)
     set(bitmap, *bitmap & ~2ull);
     set(&w->missing, 2);
     SERVER("weights", RP_WEIGHTS_SLOTS, sums);
+    set(&w->size, 70 * 8); /* 70 pieces, of which the last one is missing */
+    set(&w->piece, 8);
+    set(&w->missing, 1);
+    set(&bitmap[0], UINT64_MAX);
+    set(&bitmap[1], (1u << 5) - 1);
+    uint64_t sum = 0;
+    const uint8_t *bytes = script.server->weights_bytes + into * script.server->weights_stride;
+    for (uint32_t i = 0; i < 69; i++) {
+        sum ^= rp_crc32c_share(rp_crc32c(0, bytes + 8 * i, 8), 8 * (69 - i));
+    }
+    set(&w->sum, sum);
+    WHOLE;
     set(&w->session, w->session + RP_SESSIONS_MAX);
     SERVER("weights", RP_WEIGHTS_SLOTS,
            "rp_session_find(server, weights->session) != RP_NOBODY");

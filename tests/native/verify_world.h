@@ -53,7 +53,9 @@ static void make_server(void)
     struct rp_sample request = script_sample(4);
     script_tables(tables);
     tables[0].capacity = 520; /* leaves are padded to whole groups: 8 lie beyond */
+    tables[0].pieces_max = 100;       /* their bits are two words */
     config = script_config(tables);
+    config.weights_max = 40000; /* as are those of its pieces */
     script_open(&script, &config);
     client = script_client(1);
     script_connect(&script, &client);
@@ -84,7 +86,7 @@ static void make_server(void)
 static struct {
     uint64_t *word;
     uint64_t was;
-} wrong[4];
+} wrong[8];
 static uint32_t wrong_count;
 
 static void set(void *word, uint64_t value)
