@@ -422,8 +422,13 @@ class Autoreset:
             self.mode == "next-step" or (self.mode != "same-step" and final_observation is None)
         ):
             wrong = f"infos holds {given!r}, which only same-step environments give"
-        elif self.mode == "same-step" and final_observation is None and given != "final_obs":
+        elif self.mode == "same-step" and final_observation is None and given is None:
             i = int(np.argmax(ended))
+            if isinstance(infos, list):
+                raise SpecError(
+                    "infos is a list, as DictInfoToList makes it: hand in the dict that the "
+                    "vector itself returns, or final_observation"
+                )
             wrong = f"environment {i} ended and infos holds no 'final_obs'"
             if infos is None:
                 raise SpecError(
@@ -493,7 +498,7 @@ class Autoreset:
         if True not in ended.tolist():
             return {c.name: np.zeros((0, *c.shape), c.dtype) for c in self._observations}
         if final_observation is None and self.mode == "same-step":
-            final_observation = (infos or {}).get("final_obs")
+            final_observation = next((infos[n] for n in FINALS if infos and n in infos), None)
         elif final_observation is None:
             final_observation = next_observation
         if _is_per_environment(final_observation):

@@ -125,6 +125,29 @@ def test_final_observations_in_infos_contradict_the_mode(served, said):
     writer.close()
 
 
+@pytest.mark.parametrize("name", ["final_obs", "final_observation"])
+def test_final_observations_are_found_by_their_name_of_each_release(served, name):
+    """Given infos of a same-step vector, new and old. Expect the closing row from there."""
+    finals = np.empty(2, object)
+    finals[1] = np.full(3, 5, np.float32)
+    with served.writer("main", 2, autoreset="same-step") as writer:
+        ended = np.array([False, True])
+        writer.add_batch(**step(2, truncated=ended), infos={name: finals, f"_{name}": ended})
+        writer.flush()
+        ledger = writer.ledger()
+        key = ledger["key"][(ledger["stream"] == 1) & (ledger["step"] == 1)]
+        rows, valid = served.rows("main", key)
+        assert valid.all() and rows["observation"].tolist() == [[5.0, 5.0, 5.0]]
+
+
+def test_infos_that_a_wrapper_made_a_list_of_are_told_apart(served):
+    """Given infos as DictInfoToList returns them. Expect a sentence about the list."""
+    with served.writer("main", 2, autoreset="same-step") as writer:
+        ended, infos = np.array([False, True]), [{}, {"final_obs": np.ones(3)}]
+        with pytest.raises(SpecError, match=r"infos is a list.*DictInfoToList.*final_observation"):
+            writer.add_batch(**step(2, truncated=ended), infos=infos)
+
+
 def test_same_step_without_final_observations_is_contradicted(served):
     """Given next-step environments and mode same-step. Expect SpecError at the first end."""
     writer = served.writer("main", 3, autoreset="same-step")
