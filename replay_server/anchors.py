@@ -97,6 +97,11 @@ class Anchors:
                 "`add` returned"
             )
 
+    def recount(self, next_step: np.ndarray, length: np.ndarray) -> None:
+        """Both of the whole writer, as its block knows them."""
+        self._next_step, self._length, self._more = next_step, length, 0
+        self._counts = self._as_counts()
+
     def advance_all(self) -> Ready:
         """One more row in every stream."""
         self._more += 1

@@ -99,10 +99,11 @@ class Block:
             self.columns[name][at, slice(None) if whole else rows.streams] = column
         self.marks[at] = 0
         self.marks[at, rows.streams] = ROW
+        end = self.closing + len(rows.ended_streams)
         if len(rows.ended_streams):
             self.marks[at, rows.ended_streams] |= END
-            self.lay_closing(rows.closing, self.closing + len(rows.ended_streams))
-        self.steps = at + 1
+            self.lay_closing(rows.closing, end)
+        self.closing, self.steps = end, at + 1
 
     def mark(self, real: np.ndarray, ended: np.ndarray, closing: dict[str, np.ndarray]) -> None:
         """Counts the step whose columns were laid down; bool [B]: who took it, whose episode ended.
@@ -112,8 +113,9 @@ class Block:
         marks = self.marks[self.steps]
         marks[:] = real  # ROW is 1
         marks[ended] |= END
-        self.lay_closing(closing, self.closing + len(next(iter(closing.values()))))
-        self.steps += 1
+        end = self.closing + len(next(iter(closing.values())))
+        self.lay_closing(closing, end)
+        self.closing, self.steps = end, self.steps + 1
 
     def lay_closing(self, closing: dict[str, np.ndarray], end: int) -> None:
         """The closing rows up to number `end`: observation columns, everything else zero."""
@@ -121,7 +123,6 @@ class Block:
             self.closings[self.closing : end] = 0
             for name, column in closing.items():
                 self.closing_columns[name][self.closing : end] = column
-            self.closing = end
 
     def floats(self, names: list[str]) -> Any:
         """What rp_floats_finite takes to look at one step: those of these columns that are floats;
@@ -154,11 +155,17 @@ class Block:
         raw, kept = self.raw, int(self.pending)
         if kept:
             self.marks[0], self.items[0] = self.marks[self.steps - 1], self.items[self.steps - 1]
-        self.marks[kept : self.steps] = ROW
-        self.items[kept : self.steps] = 1
+        self.marks[kept : self.steps + 1] = ROW  # of a step cut off before it counted, too
+        self.items[kept : self.steps + 1] = 1
         self.steps, self.closing = kept, 0
         raw.step = raw.closing = 0
         raw.phase = 2 if kept else 0
+
+    def pushed(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of a block that was handed over: the number of each stream's next row, and how many its
+        open episode has."""
+        ended = self.marks[0] & END if self.pending else 0
+        return self.next_steps.astype(np.int64), np.where(ended, 0, self.lengths.astype(np.int64))
 
     @property
     def rows_max(self) -> int:

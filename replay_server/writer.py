@@ -98,7 +98,9 @@ class Writer:
         self._laying = Laying(self._block, mode == "single", self._rows.finite)
         self._lay = self._laying.single if mode == "single" else self._laying.batch
         self._creates = Creates()
-        self._held = False  # the last hand-over was not taken whole
+        # the last hand-over was not taken whole, or Ctrl-C came where a step is laid down, and the
+        # anchors may not have counted it
+        self._held = False
         self._due = 0.0  # when the block is handed over, full or not
         self._owner: int | None = None  # the thread that added since the last flush
         self._owning = _native.Lock()
@@ -222,6 +224,7 @@ class Writer:
         if self._laying.usable and life_lost is None and not extras:
             laid = self._lay(observation, action, reward, terminated, truncated)
         if laid == QUIET and not autoreset.any_made_up:
+            self._held = True
             block.steps += 1
             ready = self._anchors.advance_all()
         elif laid == NOT_LAID:
@@ -243,9 +246,10 @@ class Writer:
             real, ended, closing = autoreset.ends(
                 terminated, truncated, next_observation, infos, final_observation, observation
             )
+            self._held = True
             block.mark(real, ended, closing)
             ready = self._anchors.advance_some(real, ended)
-        block.pending, self._last = True, next_observation
+        self._held, block.pending, self._last = False, True, next_observation
         if block.steps == block.steps_max or now >= self._due:
             self._hand_over(0)
         return ready
@@ -301,6 +305,9 @@ class Writer:
         that `step` returned, with the axes of `add_batch`. Raises ConfigError where one is open and
         it is missing.
         """
+        if self._held:
+            self._own()
+            self._drain(self.timeout, f"ending episodes {NOT_TAKEN}")
         cut = self._rows.chosen(mask) & (self._anchors.length > 0)
         if cut.any() and final_observation is None:
             raise ConfigError(
@@ -355,8 +362,11 @@ class Writer:
     # -- sending ---------------------------------------------------------------------------------
 
     def _accept(self, rows: Rows) -> Ready:
+        self._held = True
         self._block.lay(rows)
-        return self._anchors.advance(rows.streams, rows.ended_streams)
+        ready = self._anchors.advance(rows.streams, rows.ended_streams)
+        self._held = False
+        return ready
 
     def _own(self) -> None:
         if self._owner != get_ident():
@@ -378,11 +388,13 @@ class Writer:
     def _hand_over(self, wait_ns: int) -> bool:
         """Hands rows, then creates, to the link; True where it took all of them within wait_ns."""
         block, creates, link = self._block, self._creates, self.link.raw
-        self._held = self._moving = True
+        held, self._held, self._moving = self._held, True, True
         status = self._checked(block.push(link, self.table.number, wait_ns))
         if status == 0 and creates.begin < creates.end:
             creates.begin += self._checked(creates.push(link, self.table.number, wait_ns))
         if status == 0 and creates.begin == creates.end:
+            if held:
+                self._anchors.recount(*block.pushed())
             self._held, now = False, monotonic()
             self._due, self._doubtful = now + HOLD_S, now + self._silent_s
         return not self._held

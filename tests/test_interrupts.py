@@ -89,3 +89,34 @@ def test_batches_go_on_after_an_interrupt(client, prefetch):
                 for each, copy in held:
                     assert np.array_equal(each["observation"][:, :, 1], copy), where
     assert at > 30
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("again", [False, True], ids=["left out", "made again"])
+def test_anchors_name_the_rows_they_are_after_an_interrupt(ends, again):
+    """Given an interrupt at each line of add, in and at the end of an episode, and the step made
+    again or left out. Expect priorities given to anchors by their numbers on the very rows."""
+    at, where = 0, ""
+    while where is not None:
+        at += 1
+        table = Table("main", SPEC, NStep(1), 4096, Prioritized(1.0), writers=1)
+        with Server([table]) as server, Client(server.address, timeout=5) as client:
+            writer = client.writer("main")
+            for number in range(5):
+                writer.add(**step_of(number))
+            writer.flush()
+            last = step_of(5) | {"truncated": ends}
+            where = interrupted(at, lambda it=writer, last=last: it.add(**last))
+            if again and where is not None:
+                writer.add(**last)
+            for number in range(100, 130):
+                ready = writer.add(**step_of(number))
+                writer.create(ready.streams, ready.steps, [float(number)] * len(ready))
+            writer.flush()
+            batch = client.sample("main", 1000, uniform=1.0)
+            seen, given = batch["observation"][:, 0, 1], batch.masses / 2**26
+            late = (seen >= 100) & (seen < 129)
+            assert len(set(seen[late])) == 29, where
+            assert np.allclose(given[late], seen[late] + 1), where
+            writer.close()
+    assert at > 20
