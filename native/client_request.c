@@ -342,7 +342,6 @@ int rp_client_close(struct rp_client *client, uint64_t deadline_ns) {
     rp_client_update_reset(client);
     if (client->ticket_free == CLIENT_NONE && !client->closing) {
         client->ticket_free = (uint16_t)client->options.requests_max;
-        client->tickets[client->ticket_free].next = CLIENT_NONE;
     }
     int number = rp_client_ticket_new(client, RP_OP_CLOSE, 0, deadline_ns, 0);
     if (number > 0 && client->session.state != SESSION_OPEN) {

@@ -477,8 +477,35 @@ static void situation_features(void)
     check_group("features: those that both speak");
 }
 
+/* 7. Given more who are silent than one look ends, and as many newcomers, with no other work of
+ *    time's. Expect a place for each of them: a look that stopped is no reason to look no more. */
+static void situation_many_silent(void)
+{
+    enum { MANY = 2 * RP_EXPIRED_MAX + 3 };
+    struct script script;
+    struct script_client one = script_client(1);
+    script_tables(tables);
+    config = script_config(tables);
+    config.sessions_max = MANY;
+    script_open(&script, &config);
+    for (int i = 0; i < MANY; i++) {
+        one.nonce++;
+        open_once(&script, &one);
+    }
+    script.server->tick_ns = UINT64_MAX;
+    script_later(&script, config.idle_ms + 1);
+    for (int i = 0; i < MANY; i++) {
+        one.nonce++;
+        open_once(&script, &one);
+    }
+    CHECK(script_counter(&script, RP_COUNT_sessions_expired) == MANY);
+    script_close(&script);
+    check_group("7 a crowd that is silent makes room for a crowd");
+}
+
 int main(void)
 {
+    situation_many_silent();
     situation_features();
     situation_mtu();
     situation_versions();
