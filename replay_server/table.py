@@ -212,7 +212,8 @@ class Table:
     capacity  steps kept; the oldest go first
     sampler   Prioritized(alpha) or Uniform()
     limiter   MinSize(n) or SamplesPerInsert(ratio, min_size, error_buffer)
-    writers   writers at once; streams: episodes open at once in one writer
+    writers   writers at once, on whatever machines: all of them may be one's; streams: episodes
+              open at once in one writer
     window    steps one writer may have unanswered; the largest legal up to 8192 by default.
               window * writers may not exceed capacity / 16, so declare as many writers as there
               will be: places that nobody takes make the window of all others smaller
