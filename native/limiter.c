@@ -26,7 +26,8 @@
  * for ever where single creates and draws of the other side could never admit it.
  *
  * Steps that wait for an earlier one count as inserted already: they were admitted when they
- * arrived.
+ * arrived. Where a batch has to wait, they do not hold up the group that they may wait for
+ * (serve_wait.c), or both would wait for ever; so the error may pass error_max by their worth.
  */
 #include <math.h>
 
@@ -58,6 +59,13 @@ int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t
     }
     *need = shortfall(over);
     return 0;
+}
+
+int rp_limiter_may_fill(const struct rp_table *table, uint64_t items) {
+    const struct rp_table_facts *f = &table->header->facts;
+    double waiting = (double)table->private->waiting_items;
+    double error = error_now(table) + ((double)items - waiting) * f->samples_per_insert;
+    return waiting > 0 && error <= f->error_max;
 }
 
 int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t *need,

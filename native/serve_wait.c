@@ -10,7 +10,8 @@
  * free for it until it comes or its place lapses.
  *
  * Two firsts may hold each other up for ever: a push that is too large until something is drawn, a
- * sample that is too large until something is created. Only then smaller pushes overtake.
+ * sample that is too large until something is created. Only then smaller pushes overtake, and steps
+ * that wait for an earlier one do not count against who may bring that one.
  */
 #include <string.h>
 
@@ -67,6 +68,11 @@ static int admitted(struct rp_call *call, enum rp_wait_kind kind, const struct r
     uint64_t promised = server->waiting[kind][table->number].promised;
     uint32_t first = rp_wait_first(server, kind, table->number);
     int alone = limiter_may(table, kind, items, blocked);
+    uint64_t others = own != NULL && own->promised ? 0 : promised;
+    if (alone == 0 && kind == RP_WAIT_PUSH && rp_limiter_may_fill(table, items + others)
+        && sample_hungry(server, table)) {
+        return 1;
+    }
     if (alone < 0 || (own != NULL && own->promised)) {
         return alone;
     }

@@ -179,6 +179,8 @@ void rp_writer_progress(const struct rp_table *table, int writer, struct rp_push
 /* May `items` more items be created now? 1, or 0 with how many must be drawn first; -RP_NEVER_FITS.
  */
 int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t *need);
+/* Do steps wait for an earlier one, and might these items be created if those did not count? */
+int rp_limiter_may_fill(const struct rp_table *table, uint64_t items);
 /* May a batch of `count` be drawn now? 1; 0 with how many items must be created first and whether
  * it is the minimum size that holds it back; -RP_NEVER_FITS; -RP_NOTHING_DRAWABLE where the
  * limiter would let it on and no item has a positive mass. */

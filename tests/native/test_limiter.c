@@ -185,6 +185,8 @@ static void check_waiting(void) {
     CHECK(rp_writer_open(&trial.fixture.table, 1, 1) == 0);
     rp_writer_run(&trial.fixture.table, 0, &early, bytes, &done);
     CHECK(done.committed == 0 && info().inserted == 0);
+    CHECK(rp_limiter_may_fill(&trial.fixture.table, 3), "but for the two that wait");
+    CHECK(!rp_limiter_may_fill(&trial.fixture.table, 4));
     CHECK(rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 1);
     CHECK(rp_limiter_may_insert(&trial.fixture.table, 2, &need) == 0 && need == 1,
           "waiting steps count");
@@ -193,6 +195,7 @@ static void check_waiting(void) {
           "after an attach, too");
     rp_writer_run(&trial.fixture.table, 0, &first, bytes, &done);
     CHECK(info().inserted == 3 && rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 0);
+    CHECK(!rp_limiter_may_fill(&trial.fixture.table, 0), "none waits");
     fixture_close(&trial.fixture);
     for (config.min_size = 2; config.min_size <= 3; config.min_size++) {
         memset(&trial, 0, sizeof trial);

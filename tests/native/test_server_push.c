@@ -354,6 +354,36 @@ static void situation_stale_waits(void)
     check_group("7c who is refused for good leaves the queue");
 }
 
+/* 7d. Given steps that wait for a PUSH that was lost, a limiter that has room for one of the two
+ *     only, and a SAMPLE that waits for both. Expect the PUSH that is waited for to be let in, once
+ *     the SAMPLE stands in the queue, and the SAMPLE to be answered. */
+static void situation_missed(void)
+{
+    struct pusher p;
+    script_tables(tables);
+    tables[1].capacity = 2 * SCRIPT_CAPACITY;
+    tables[1].window = 2 * SCRIPT_WINDOW;
+    config = script_config(tables);
+    script_open(&p.script, &config);
+    p.client = script_client(1);
+    script_connect(&p.script, &p.client);
+    p.epoch[1] = script_writer(&p.script, &p.client, 1, 2).epoch;
+    CHECK_STATUS(send_run(&p, 1, 1, 0, 0, 0, 10, RP_RUN_ITEM), RP_OK);
+    struct rp_sample sample = script_sample(5);
+    CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 2, &sample, sizeof sample),
+                 RP_OK);
+    CHECK_STATUS(send_run(&p, 1, 4, 0, 20, 20, 10, RP_RUN_ITEM), RP_OK);
+    CHECK_STATUS(send_run(&p, 1, 3, 0, 10, 10, 10, RP_RUN_ITEM), RP_BLOCKED);
+    sample.count = 10;
+    CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 5, &sample, sizeof sample),
+                 RP_BLOCKED);
+    CHECK_STATUS(send_run(&p, 1, 3, 0, 10, 10, 10, RP_RUN_ITEM), RP_OK);
+    CHECK(script_info(&p.script, &p.client, 1).inserted == 30);
+    CHECK(script_counter(&p.script, RP_COUNT_releases) == 1, "the sample was answered");
+    script_close(&p.script);
+    check_group("7d steps that wait hold nobody up who is waited for");
+}
+
 /* 8. Given a kill between two turns, with a run half arrived. Expect repeats answered as before and
  *    the rest taken up. */
 static void situation_kill(void)
@@ -539,6 +569,7 @@ int main(void)
     situation_creates_blocked();
     situation_farewell();
     situation_stale_waits();
+    situation_missed();
     situation_kill();
     situation_cut();
     situation_holes();
