@@ -2,7 +2,7 @@
  * nobody stands behind it. Situations read "Given ... Expect ...". */
 #include "client_world.h"
 
-enum { ITEM = 16, BATCH = 16 };
+enum { ITEM = 16, BATCH = 16, NO_LIMITER = 6 };
 
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
@@ -13,7 +13,9 @@ static struct rp_landing_column column = {bytes, ITEM, 0, ITEM};
 static struct world *five_items(uint64_t seed)
 {
     script_tables(tables);
+    tables[1].samples_per_insert = seed == NO_LIMITER ? 0 : tables[1].samples_per_insert;
     config = script_config(tables);
+    config.records = seed == NO_LIMITER ? 2 : config.records; /* fewer than a credit's datagrams */
     struct world *world = world_open(&config, seed);
     struct rp_table_info info;
     struct rp_writer_granted granted;
@@ -164,8 +166,42 @@ static void situation_burst(void)
     check_group("5 no more than a burst in a turn");
 }
 
+/* 6. Given more samples at once than the server keeps batches of. Expect none asked for that would
+ *    push out one which may be pulled still. */
+static void situation_records(void)
+{
+    enum { SAMPLES = 12, ROUNDS = 20 };
+    struct world *world = five_items(NO_LIMITER);
+    int tickets[SAMPLES];
+    uint64_t ended = 0, most = 0;
+    world->delay_ns = 5 * WORLD_MS;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (uint32_t i = 0; i < SAMPLES; i++) {
+            CHECK((tickets[i] = post(world, 1, world_later(world, 5000))) > 0);
+        }
+        for (uint32_t i = 0; i < SAMPLES;) {
+            world_turn(world);
+            for (uint32_t k = 0; k < world->ports[0].count; k++) {
+                const struct rp_message *asked = world_message(&world->ports[0].queue[k]);
+                uint64_t ahead = asked->op == RP_OP_SAMPLE && asked->id > ended
+                    ? asked->id - ended : 0;
+                most = ahead > most ? ahead : most;
+            }
+            for (; i < SAMPLES && rp_client_poll(world->client, tickets[i]) != RP_PENDING; i++) {
+                rp_client_take(world->client, tickets[i]);
+                ended++;
+            }
+            world_advance(world, WORLD_MS);
+        }
+    }
+    CHECK(most == config.records, "%" PRIu64 " at once", most);
+    world_close(world);
+    check_group("6 no more samples under way than the server keeps");
+}
+
 int main(void)
 {
+    situation_records();
     situation_given_up();
     situation_lost();
     situation_in_a_row();
