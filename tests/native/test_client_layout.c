@@ -38,7 +38,7 @@ static void situation_parts(void)
     struct rp_client_options all[] = {world_options(), world_options(), world_options()};
     all[1].batch_max = 257;
     all[1].requests_max = 5;
-    all[1].messages_max = 3;
+    all[1].messages_max = 1;
     all[2].messages_max = 0;
     all[2].requests_max = 1024;
     all[2].batch_max = 4096;
@@ -52,6 +52,7 @@ static void situation_parts(void)
         CHECK(c->flights_max == messages + 4 * requests + 16 + 4 * 32, "%u", c->flights_max);
         CHECK(c->heap_max == c->flights_max + 2 * requests + messages + all[i].tables_max + 3);
         CHECK(c->tickets_max == requests + 1, "and one to close by");
+        CHECK(i == 2 || c->messages_max == messages);
         uint32_t places = c->credit.sent_mask + 1;
         CHECK((places & (places - 1)) == 0 && places <= 4096);
         CHECK(places == 4096 || (places >= 2 * c->flights_max && places < 4 * c->flights_max));
@@ -139,6 +140,25 @@ static void situation_timeout(void)
     check_group("4 time-outs by the numbers they are made of");
 }
 
+/* Given several answers to one packet. Expect the first to be measured, and no other. */
+static void situation_measured_once(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(4, &options);
+    struct rp_client *client = world->client;
+    uint64_t packet = client->session.packet - 1, sent = client->now_ns;
+    rp_client_credit_sent(client, packet);
+    client->now_ns += 3 * WORLD_MS;
+    rp_client_credit_echoed(client, (uint16_t)packet);
+    uint64_t srtt = client->credit.srtt_ns, spread = client->credit.rttvar_ns;
+    CHECK(client->credit.asked_ns == sent);
+    client->now_ns += 50 * WORLD_MS;
+    rp_client_credit_echoed(client, (uint16_t)packet);
+    CHECK(client->credit.srtt_ns == srtt && client->credit.rttvar_ns == spread);
+    CHECK(client->credit.asked_ns == sent);
+    world_close(world);
+}
+
 /* 5. Given draws that cannot be, one field wrong in each. Expect each refused when it is posted. */
 static void situation_draws(void)
 {
@@ -156,7 +176,11 @@ static void situation_draws(void)
     wrong[4].plan = RP_PLANS_MAX;
     wrong[5].mode = RP_SAMPLE_KEYS;
     wrong[6].uniform = 1;
+    struct rp_sample large = good;
+    large.count = options.batch_max + 1;
     uint64_t later = world_later(world, 5000);
+    CHECK(rp_client_sample(world->client, ROWS, &large, NULL, &landing, later)
+          == -RP_BATCH_TOO_LARGE);
     for (uint32_t i = 0; i < 7; i++) {
         CHECK(rp_client_sample(world->client, ROWS, &wrong[i], NULL, &landing, later)
               == -RP_BAD_ARGUMENT, "case %u", i);
@@ -363,6 +387,7 @@ int main(void)
     situation_messages();
     situation_slots();
     situation_timeout();
+    situation_measured_once();
     situation_draws();
     situation_moved();
     situation_features();
