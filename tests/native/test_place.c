@@ -40,6 +40,28 @@ static void lay(uint8_t *memory)
         CHECK(column->target == slab + (uintptr_t)columns[i].target);
         CHECK(column->stride == columns[i].stride && column->size == columns[i].size);
     }
+    for (const uint8_t *b = (uint8_t *)&place->columns[COLUMNS]; b < memory + bytes; b++) {
+        CHECK(*b == 0xA5, "byte %td is not its", b - memory);
+    }
+}
+
+/* Given items that are alike, more than the batch has. Expect its own weighed, and no other. */
+static void weigh(uint8_t *memory)
+{
+    struct rp_place *place = (void *)memory;
+    uint8_t *slab = memory + rp_place_lay(place, &shape);
+    memset(slab, 0, SLAB);
+    memset(place->landing.valid, 1, 8);
+    for (uint32_t i = 0; i < 8; i++) {
+        place->landing.masses[i] = 1;
+        place->landing.totals[i] = 8;
+        place->landing.drawables[i] = 8;
+    }
+    rp_place_weigh(place, 0.0, 1.0);
+    for (uint32_t i = 0; i < 8; i++) {
+        CHECK(place->weights[i] == (i < 5 ? 1.0f : 0.0f), "weight %u", i);
+        CHECK(place->probabilities[i] == (i < 5 ? 0.125 : 0.0), "probability %u", i);
+    }
 }
 
 int main(void)
@@ -50,7 +72,9 @@ int main(void)
         memset(memory, 0xA5, 3 * SLAB);
         lay(memory + from);
     }
-    free(memory);
     check_group("everything at its offset, from every address");
+    weigh(memory);
+    check_group("an item's weight");
+    free(memory);
     return check_done("test_place");
 }

@@ -1,7 +1,9 @@
 /* Goal: a region's folder is this user's own, no link and no mount point; and nothing but what a
  * start that died left is removed to make one.
  */
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,6 +22,27 @@ enum { ROW = 64, CAPACITY = 4096 };
 
 static char place[40]; /* a folder of this test's own */
 static char error[RP_ERROR_BYTES];
+
+static void (*before_lock)(void); /* what another does before each lock of this program */
+static int interruptions;         /* signals that come while room on the disk is asked for */
+
+/* The C library's. */
+int flock(int file, int how)
+{
+    if (before_lock && how & LOCK_EX) {
+        before_lock();
+    }
+    return (int)syscall(SYS_flock, file, how);
+}
+
+int posix_fallocate(int file, off_t offset, off_t bytes)
+{
+    if (interruptions > 0) {
+        interruptions--;
+        return EINTR;
+    }
+    return syscall(SYS_fallocate, file, 0, offset, bytes) == 0 ? 0 : errno;
+}
 
 static void sh(const char *command)
 {
@@ -45,16 +68,25 @@ static uint64_t serve(const char *name)
     return incarnation;
 }
 
+/* Whether the sentence is of PLACE/name, and says why. */
+static int said_of(const char *name, const char *why)
+{
+    char path[64];
+    int size = snprintf(path, sizeof path, "%s/%s: ", place, name);
+    return strncmp(error, path, (size_t)size) == 0 && strstr(error, why) != NULL;
+}
+
 /* Given a whole region, or files of something else, under the name that a new region is made under.
  * Expect a sentence, and all of them there afterwards. */
 static void check_kept(void)
 {
     uint64_t incarnation = serve("a.new");
-    CHECK(incarnation != 0 && serve("a") == 0 && strstr(error, "a.new: holds a region"), "%s",
+    CHECK(incarnation != 0 && serve("a") == 0 && said_of("a.new", "holds a region"), "%s",
           error);
     CHECK(serve("a.new") == incarnation, "another region than before");
     static const char *const others[] = {
-        "touch b.new/thesis", "touch b.new/weights", "touch b.new/state b.new/thesis",
+        "touch b.new/thesis", "touch b.new/table16.steps", "touch b.new/weights",
+        "touch b.new/state b.new/thesis",
         "touch b.new/making b.new/state b.new/thesis", "touch b.new/state",
         "echo nothing-of-ours > b.new/state", "mkdir b.new/state", "mkfifo b.new/state",
         "ln -s ../a.new/state b.new/state"};
@@ -63,7 +95,7 @@ static void check_kept(void)
         snprintf(made, sizeof made, "rm -rf b.new && mkdir b.new && %s && ls b.new > had",
                  others[i]);
         sh(made);
-        CHECK(serve("b") == 0 && strstr(error, "b.new: holds a region or other"), "%s", others[i]);
+        CHECK(serve("b") == 0 && said_of("b.new", "holds a region or other"), "%s", others[i]);
         sh("ls b.new | cmp - had");
     }
     sh("rm -r a.new b.new had");
@@ -191,9 +223,8 @@ static void check_owner(void)
         printf("  (not root: folders of another user are not shown)\n");
     } else {
         sh("chown 12345 g h.new");
-        CHECK(serve("g") == 0 && strstr(error, "a folder of another user"), "%s", error);
-        CHECK(strncmp(error, place, strlen(place)) == 0, "%s", error);
-        CHECK(serve("h") == 0 && strstr(error, "a folder of another user"), "%s", error);
+        CHECK(serve("g") == 0 && said_of("g", "a folder of another user"), "%s", error);
+        CHECK(serve("h") == 0 && said_of("h.new", "a folder of another user"), "%s", error);
         sh("test -f h.new/state && test ! -e g/state");
     }
     sh("rm -r g h.new");
@@ -237,7 +268,7 @@ static void serve_mounted(void)
     char path[64];
     snprintf(path, sizeof path, "%s/volume", place);
     if (mount("none", path, "tmpfs", 0, "size=64m") == 0) {
-        CHECK(serve("volume") == 0 && strstr(error, "a mount point"), "%s", error);
+        CHECK(serve("volume") == 0 && said_of("volume", "a mount point"), "%s", error);
         sh("test \"$(ls)\" = volume");
         CHECK(serve("volume/region") != 0, "%s", error);
         check_group("a mount point is refused, a folder in it served");
@@ -301,6 +332,88 @@ static void check_no_room(void)
     check_group("no room, or no name, for a new region");
 }
 
+static void close_input(void)
+{
+    close(0);
+}
+
+/* Given a program without an input, so that files of the region get the number 0: of a start that
+ * died, of one taken over. Expect them read, and closed. */
+static void check_number_zero(void)
+{
+    int input = dup(0);
+    CHECK(input >= 0);
+    sh("mkdir k.new && touch k.new/making k.new/state");
+    before_lock = close_input;
+    for (int attached = 0; attached < 2; attached++) {
+        CHECK(serve("k") != 0, "%s", error);
+        CHECK(fcntl(0, F_GETFD) < 0, "0 stays open");
+    }
+    before_lock = NULL;
+    CHECK(dup2(input, 0) == 0 && close(input) == 0);
+    sh("test \"$(stat -c %a k/* | sort -u)\" = 600");
+    sh("test $(($(stat -c '%b * %B' k/weights))) -lt 100000"); /* of 200000 */
+    sh("rm -r k");
+    check_group("files whose number is 0, and whose they are");
+}
+
+static int exchanges;
+
+static void exchange(void)
+{
+    exchanges++;
+    sh("for f in l l.new; do if test -e $f; then mv $f old && mkdir $f && rmdir old; fi; done");
+}
+
+/* Given others who always are faster, a path that is as long as can be, the root, and signals
+ * without an end. Expect a sentence of each, in the end. */
+static void check_sentences(void)
+{
+    enum { SIGNALS = 1000, LONGEST = PATH_MAX - sizeof ".new/table15.steps" };
+    static char path[PATH_MAX];
+    struct rp_memory memory;
+    sh("mkdir l");
+    before_lock = exchange;
+    CHECK(serve("l") == 0 && said_of("l", "other servers made and removed it all the time"), "%s",
+          error);
+    before_lock = NULL;
+    CHECK(exchanges == 2 * 16, "%d locks", exchanges);
+    sh("rm -r l*");
+    memset(path, 'x', LONGEST);
+    CHECK(rp_memory_open(&memory, path, error) < 0 && strstr(error, "the path is too long"));
+    path[LONGEST - 1] = 0;
+    CHECK(rp_memory_open(&memory, path, error) < 0 && strstr(error, "File name too long"));
+    CHECK(rp_memory_open(&memory, "//", error) < 0 && strncmp(error, "/: ", 3) == 0, "%s", error);
+    rp_memory_close(&memory);
+    for (int more = 0; more < 2; more++) {
+        interruptions = SIGNALS - 1 + more;
+        CHECK((serve("l") == 0) == more && interruptions == 0);
+        CHECK(!more || strstr(error, "Interrupted"), "%s", error);
+        sh("rm -rf l");
+    }
+    check_group("what cannot be, in words");
+}
+
+/* Given as much memory as the machine has, and more addresses than there are. Expect the first to
+ * be no more than it has; a region of files to be bounded by addresses alone. */
+static void check_most(void)
+{
+    uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    struct rp_segments segments = {.count = 1, .bytes = host, .segment = {{.bytes = host}}};
+    struct rp_memory memory;
+    error[0] = 0;
+    rp_memory_none(&memory);
+    (void)rp_memory_map(&memory, &segments, error);
+    CHECK(!strstr(error, "this machine has"), "%s", error);
+    rp_memory_close(&memory);
+    memory.folder[0] = 'x';
+    segments = (struct rp_segments){.bytes = 1ull << 50};
+    CHECK(rp_memory_map(&memory, &segments, error) == -RP_NO_MEMORY);
+    CHECK(strstr(error, "Cannot allocate memory"), "%s", error);
+    rp_memory_close(&memory);
+    check_group("as much as there is");
+}
+
 int main(void)
 {
     snprintf(place, sizeof place, "/tmp/test_region_folder_XXXXXX");
@@ -313,6 +426,9 @@ int main(void)
     check_owner();
     check_no_room();
     check_words();
+    check_number_zero();
+    check_sentences();
+    check_most();
     check_mount();
     CHECK(rmdir(place) == 0, "something is left in %s", place);
     return check_done("test_region_folder");
