@@ -86,7 +86,7 @@ def test_options_come_by_name_or_as_one_object():
     """Given both, or an unknown name. Expect to be told."""
     with pytest.raises(ConfigError, match="either"):
         Server([plain()], "loopback://", options=ServerOptions())
-    with pytest.raises(TypeError):
+    with pytest.raises(ConfigError, match="no option"):
         Server([plain()], "loopback://", colour="red")
 
 
