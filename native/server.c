@@ -76,10 +76,7 @@ int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
     }
     open_sessions(server);
     region->sum = rp_region_sum(region);
-    status = rp_region_seal(memory, config, error);
-    if (status) {
-        return status;
-    }
+    rp_region_seal(memory, config);
     __atomic_store_n(&region->magic, RP_REGION_MAGIC, __ATOMIC_RELEASE);
     *result = server;
     return 0;

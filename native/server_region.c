@@ -6,6 +6,7 @@
  * covers them, the limits and the sizes of the structs of this build. An offset names a word of any
  * segment: they lie in one range of addresses, each at a page of its own.
  */
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -281,14 +282,15 @@ static uint64_t seal_at(const struct rp_segment *segment) {
     return segment->offset + segment->bytes - sizeof(struct rp_seal);
 }
 
-int rp_region_seal(void *memory, const struct rp_server_config *config, char error[256]) {
+void rp_region_seal(void *memory, const struct rp_server_config *config) {
     struct rp_segments segments;
+    char error[256];
     int status = rp_server_segments(config, &segments, error);
-    for (uint32_t i = 1; status == 0 && i < segments.count; i++) {
+    assert(status == 0); /* it was laid out by the same configuration */
+    for (uint32_t i = 1; i < segments.count; i++) {
         struct rp_seal seal = seal_of(memory, i);
         memcpy((uint8_t *)memory + seal_at(&segments.segment[i]), &seal, sizeof seal);
     }
-    return status;
 }
 
 int rp_region_sealed(const void *memory, const struct rp_server_config *config, char error[256]) {

@@ -222,7 +222,7 @@ uint64_t rp_weights_pieces_max(const struct rp_limits *limits);
 /* The checksum of a header's constant words and of the sizes this build would lay out by. */
 uint64_t rp_region_sum(const struct rp_region *region);
 /* Writes each segment's seal, at create. */
-int rp_region_seal(void *memory, const struct rp_server_config *config, char error[256]);
+void rp_region_seal(void *memory, const struct rp_server_config *config);
 /* 0, or -RP_BAD_REGION and the name of the first segment that is not this region's. */
 int rp_region_sealed(const void *memory, const struct rp_server_config *config, char error[256]);
 struct rp_table_memory rp_region_table(void *memory, uint32_t table);

@@ -46,21 +46,18 @@ static int open_folder(struct rp_memory *memory, const char *name, struct stat *
 {
     rp_gate_hold_forks();
     memory->file = open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int failed = errno;
+    int failed = memory->file < 0 || fstat(memory->file, own) < 0 ? errno : 0;
     rp_gate_allow_forks();
-    if (memory->file < 0 && failed == ENOENT) {
+    if (failed == ENOENT) {
         return AGAIN;
     }
-    if (memory->file < 0) {
+    if (failed) {
         const char *why = failed == ENOTDIR ? "a file; a region is a folder: name another"
                                             : strerror(failed);
         int link = lstat(name, own) == 0 && S_ISLNK(own->st_mode);
         return refuse(error, name, link ? "a link, which is not followed: remove it, or name the "
                                           "folder it leads to"
                                         : why);
-    }
-    if (fstat(memory->file, own) < 0) {
-        return refuse(error, name, strerror(errno));
     }
     return own->st_uid == geteuid()
         ? 0
@@ -218,9 +215,6 @@ int rp_memory_open(struct rp_memory *memory, const char *path, char *error)
     for (int i = 0; i < TRIES; i++) {
         int status = find_folder(memory, bare, error);
         if (status != AGAIN) {
-            if (status) {
-                rp_memory_close(memory);
-            }
             return status;
         }
         rp_memory_close(memory);

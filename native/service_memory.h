@@ -34,7 +34,8 @@ struct rp_memory {
 /* Nothing is open; closing does nothing. */
 void rp_memory_none(struct rp_memory *memory);
 /* Finds or makes the folder and locks it, for a memory of which nothing is open; path null:
- * anonymous. Returns 0 or a negative status with a sentence in error[256]. */
+ * anonymous. Returns 0 or a negative status with a sentence in error[256]; it is closed either way
+ * by rp_memory_close. */
 int rp_memory_open(struct rp_memory *memory, const char *path, char *error);
 /* Of an attached one: its first segment as it is, read-only, to be compared with a configuration
  * before anything else is trusted; munmap it. Null with a sentence. */

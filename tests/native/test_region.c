@@ -207,7 +207,10 @@ static void check_files(void)
     CHECK(open_with(&service, &made.config, "loopback://a") == -RP_BAD_REGION);
     CHECK(strncmp(error, start, strlen(start)) == 0 && strstr(error, "4096 bytes of "), "%s",
           error);
-    sh("mv keys region/table0.keys && cp region/state state && : > region/state");
+    sh("mv keys region/table0.keys && cp region/state state && truncate -s -4096 region/state");
+    CHECK(open_with(&service, &made.config, "loopback://a") == -RP_BAD_REGION);
+    CHECK(strstr(error, "shorter than the one"), "%s", error);
+    sh(": > region/state");
     CHECK(open_with(&service, &made.config, "loopback://a") == -RP_BAD_REGION);
     snprintf(start, sizeof start, "%s: its file \"state\"", region);
     CHECK(strncmp(error, start, strlen(start)) == 0, "%s", error);

@@ -51,6 +51,11 @@ static void situation_segments(void)
         CHECK(!most || share > 0.48, "%u records are %.2f of it", records, share);
         CHECK(share < 1);
     }
+    struct rp_region region;
+    uint64_t record = (sizeof(struct rp_record) + 64 * sizeof(struct rp_batch_item) + 63) / 64 * 64;
+    CHECK(rp_region_layout(&config, &region, error) == 0, "%s", error);
+    CHECK(region.state_bytes - region.records - record * config.sessions_max * (config.records + 1)
+          < RP_PAGE_BYTES, "records and no more lie at the state's end");
     struct rp_segments none, some;
     config.weights_max = 0;
     CHECK(rp_server_segments(&config, &none, error) == 0 && none.count == 7);
