@@ -131,6 +131,42 @@ static void situation_differences(void)
     check_group("2 what differs, in words");
 }
 
+static void spec_differs(struct script *script, const char *spec, uint32_t bytes,
+                         const char *had, const char *wants)
+{
+    char error[256], said[256];
+    tables[0].spec = spec;
+    tables[0].spec_bytes = bytes;
+    snprintf(said, sizeof said,
+             "columns that are \"%.38s\" of table main, this configuration says \"%.38s\":", had,
+             wants);
+    CHECK(attach(script, script->bytes, error) == -RP_BAD_REGION);
+    CHECK(strstr(error, said), "\"%s\" and not \"%s\"", error, said);
+}
+
+/* Given specs that differ somewhere, or of which one goes on. Expect both to be told from a little
+ * before that on. */
+static void situation_specs(void)
+{
+    static const char had[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.....";
+    static const uint32_t places[] = {0, 5, 11, 12, 13, 40};
+    struct script script;
+    char wants[sizeof had];
+    configure();
+    tables[0].spec = had;
+    tables[0].spec_bytes = sizeof had - 1;
+    script_open(&script, &config);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        uint32_t from = places[i] < 12 ? 0 : places[i] - 12;
+        memcpy(wants, had, sizeof had);
+        wants[places[i]] = '!';
+        spec_differs(&script, wants, sizeof had - 1, had + from, wants + from);
+    }
+    spec_differs(&script, had, 62, had + 50, "OPQRSTUVWXYZ");
+    script_close(&script);
+    check_group("2b specs, where they differ");
+}
+
 /* ---- one datagram ---- */
 
 /* 3. Given bodies of every length, one byte behind them set. Expect that byte to be seen wherever
@@ -314,6 +350,7 @@ int main(void)
 {
     situation_segments();
     situation_differences();
+    situation_specs();
     situation_exact();
     situation_reserved();
     situation_far();

@@ -78,6 +78,7 @@ static void make_server(void)
         publish_piece(2, i);
     }
     rp_server_check(script.server);
+    CHECK(script_counter(&script, RP_COUNT_holes_overwritten) == 0, "a free place is no hole");
     p = rp_server_table(script.server, 0)->private;
 }
 
