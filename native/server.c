@@ -106,8 +106,8 @@ static int redo_keeps_header(const struct rp_region *region, const struct rp_int
         words[i] = rp_intent_redone(log, 8 * i, words[i]);
     }
     memcpy(&after, words, sizeof after);
-    return after.magic == region->magic && after.version == region->version
-           && after.sum == region->sum && rp_region_sum(&after) == region->sum;
+    return after.magic == region->magic && after.sum == region->sum
+           && rp_region_sum(&after) == region->sum; /* which is of the version too */
 }
 
 int rp_server_attach(struct rp_server **result, void *memory, size_t bytes,

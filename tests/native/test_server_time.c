@@ -6,7 +6,6 @@
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
 static struct script_push push;
-
 struct room { /* a server with a writer and others */
     struct script script;
     struct script_client writer, other, third;
@@ -74,7 +73,7 @@ static struct rp_table_info info(struct room *room)
     return script_info(&room->script, &room->writer, 1);
 }
 
-/* Is there an answer of this operation and status to this session among what was sent last? */
+/* Was such an answer to this session among what was sent last? */
 static int answered(const struct room *room, const struct script_client *client, uint8_t op,
                     uint64_t id, uint16_t status)
 {
@@ -532,7 +531,24 @@ static void situation_crowd(void)
     check_group("11 a crowd is let on in parts");
 }
 
-/* 14. Given a push of one item and one of nine that are promised the room of ten. Expect ten items
+/* 14. Given the promise of room for six, and two by an older push of the same session. Expect them
+ *     stored in their place, and nothing kept free any more. */
+static void situation_smaller(void)
+{
+    struct room room;
+    uint64_t sequence = 0;
+    fresh(&room);
+    script_writer(&room.script, &room.other, 1, 1);
+    CHECK(fill(&room, 10) == RP_OK && fill(&room, 10) == RP_OK);
+    CHECK(push_rows(&room, &room.other, &sequence, 9, 6) == RP_BLOCKED);
+    CHECK(sample(&room, &room.third, 1, 6) == RP_OK); /* promised now */
+    CHECK(push_rows(&room, &room.other, &sequence, 8, 2) == RP_OK);
+    CHECK(fill(&room, 4) == RP_OK, "six were free, two are stored");
+    script_close(&room.script);
+    check_group("14 a smaller push in the place of what was promised");
+}
+
+/* 15. Given a push of one item and one of nine that are promised the room of ten. Expect ten items
  *     under the promise of one to wait behind all, and the nine to be stored. */
 static void situation_larger(void)
 {
@@ -559,7 +575,7 @@ static void situation_larger(void)
     CHECK(push_rows(&room, &room.other, &small, 1, 10) == RP_OK);
     rp_server_check(room.script.server);
     script_close(&room.script);
-    check_group("14 a promise is of as many items as were told");
+    check_group("15 a promise is of as many items as were told");
 }
 
 int main(void)
@@ -577,6 +593,7 @@ int main(void)
     situation_crowd();
     situation_place_after_standstill();
     situation_order_after_standstill();
+    situation_smaller();
     situation_larger();
     return check_done("test_server_time");
 }

@@ -489,20 +489,24 @@ static void situation_relay(void)
     check_group("14 a version is held up for its time, whoever asks");
 }
 
-/* 15. Given an assembly whose time is over while another waits, and is taken over; a publisher that
- *     begins another instead; and one that finished. Expect who takes over to have a time of its
- *     own, the restless no second one, and who finished a whole one for its next. */
+/* 15. Given an assembly whose time is over, and is taken over; a publisher that begins another
+ *     instead; and one that finished. Expect who takes over to have a time of its own, and a new
+ *     one where nobody waits; the restless no second one; who finished a whole one for its next. */
 static void situation_times(void)
 {
-    fresh();
     make_blob(1);
-    CHECK(version_of(piece(&other, 1, 0)) == 0);
-    CHECK_STATUS(piece(&client, 1, 0), RP_BUSY);
-    script_later(&script, 2000);
-    CHECK(version_of(piece(&client, 1, 0)) == 0);
-    script_later(&script, 1000);
-    CHECK_STATUS(piece(&other, 2, 0), RP_BUSY);
-    script_close(&script);
+    for (uint64_t id = 1; id <= 2; id++) {
+        fresh();
+        CHECK(version_of(piece(&other, 1, 0)) == 0);
+        CHECK_STATUS(piece(&client, 1, 0), RP_BUSY);
+        script_later(&script, 2000);
+        CHECK(version_of(piece(&client, 1, 0)) == 0);
+        script_later(&script, 1000);
+        CHECK(version_of(piece(&client, id, 2 - (uint32_t)id)) == 0); /* on, or another begun */
+        script_later(&script, 750 * id); /* only a time that began anew lasts until the second */
+        CHECK_STATUS(piece(&other, 2, 0), RP_BUSY);
+        script_close(&script);
+    }
     fresh();
     CHECK(version_of(piece(&other, 1, 0)) == 0);
     CHECK_STATUS(piece(&client, 1, 0), RP_BUSY);
