@@ -39,9 +39,9 @@ static uint64_t skip_of(const struct rp_table_private *p, uint64_t key) {
     return distance > 0 && rp_alive(p, key - distance) ? key - distance : 0;
 }
 
-/* The key of the step that this block's first one skips to, from the block before it. */
+/* The key of the step that this block's first one skips to, from the block before it, or 0. */
 static uint64_t skip_to(const struct rp_table_private *p, uint64_t block, uint64_t before) {
-    if (block == 0 || before == 0 || !rp_alive(p, before)) {
+    if (block == 0 || before == 0) {
         return 0;
     }
     if (blocks_skipped(block) == 1) {
@@ -55,8 +55,8 @@ void rp_skip_note(struct rp_table_private *p, uint32_t writer, uint32_t stream, 
                   uint64_t key) {
     struct rp_hint *hint = rp_hint_at(p, writer, stream);
     int first = step % RP_SKIP_BLOCK == 0;
-    uint64_t to = first ? skip_to(p, step / RP_SKIP_BLOCK, hint->block) : hint->block;
-    to = to != 0 && rp_alive(p, to) ? to : 0;
+    uint64_t block = hint->block != 0 && rp_alive(p, hint->block) ? hint->block : 0;
+    uint64_t to = first ? skip_to(p, step / RP_SKIP_BLOCK, block) : block;
     p->skips[rp_slot_of(p, key)] = to != 0 ? (uint32_t)(key - to) : 0;
     hint->block = first ? key : hint->block;
 }

@@ -149,7 +149,8 @@ static void creates_put_off(void) {
 
 /* Given a limiter, a step that waits for the one before it, and more creates than a datagram's
  * budget finds. Expect those that were found to be counted and no others made, and the step to go
- * in with the one that was missing, as runs have a budget of their own. */
+ * in with the one that was missing, as runs have a budget of their own; of the same creates once
+ * more, those that were put off, and no others, to be counted and made. */
 static void creates_counted(void) {
     enum { COUNT = RP_MTU_MAX / sizeof(struct rp_create), STORED = CAPACITY / 2 };
     static struct rp_create creates[COUNT];
@@ -184,9 +185,39 @@ static void creates_counted(void) {
     }
     CHECK(t.counters[RP_COUNT_items_not_yet] == put_off && put_off > 0);
     CHECK(made > 0 && made <= items, "%u made of %u", made, items);
+    uint32_t first = made; /* repeated, it begins with those that were put off */
+    made = 0;
+    CHECK(rp_writer_check_create(&t.table, a, creates) == 0);
+    items = rp_writer_create_items(&t.table, a, creates, COUNT, &taken);
+    rp_writer_create_all(&t.table, a, creates, COUNT, taken, statuses);
+    rp_table_settle(&t.table);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        made += statuses[i] == RP_OK;
+    }
+    CHECK(first + made == COUNT && made == items, "%u made of %u, %u before", made, items, first);
     rp_table_check(&t.table);
     fixture_close(&t);
     check_group("creates that are counted are those that are made");
+}
+
+/* Given a block of a stream whose first step lies 2^32 keys behind a stored row of another stream.
+ * Expect what is before the block to be told as gone, and no item made of that row. */
+static void skip_too_far(void) {
+    struct rp_table_config config = config_of(0);
+    fixture_lap = 1 << 16; /* keys are far above 2^32 */
+    fixture_open(&t, &config, 1);
+    fixture_lap = 0;
+    int a = rp_writer_open(&t.table, 5, 2);
+    uint64_t other = send_run(a, 0, 0, 1, 1).key;
+    send_run(a, 1, 0, 0, RP_SKIP_BLOCK - 1);
+    rp_hint_at(t.table.private, (uint32_t)a, 0)->block = other - (UINT64_C(1) << 32);
+    send_run(a, RP_SKIP_BLOCK, RP_SKIP_BLOCK - 1, 0, 1);
+    create(a, 0, RP_OVERWRITTEN);
+    const struct rp_slot *slot = &t.table.private->slots[rp_slot_of(t.table.private, other)];
+    CHECK(rp_key_at(t.table.private, slot) == other && !rp_is_item(slot->item));
+    rp_table_check(&t.table);
+    fixture_close(&t);
+    check_group("a skip that is too long is none");
 }
 
 /* Given updates of two items at once, one at a slot that is a multiple of the other's. Expect the
@@ -413,6 +444,7 @@ int main(void) {
     anchors_far_and_near();
     creates_put_off();
     creates_counted();
+    skip_too_far();
     leaves_apart();
     for (uint64_t seed = 100; seed < 125; seed++) { /* and salt: 119's is bad for a weaker hash */
         arrivals_backwards(seed);
