@@ -115,8 +115,8 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(pushes,                    "push datagrams applied") \
     X(pushes_repeated,           "steps or pieces that had been stored before") \
     X(steps_committed,           "steps committed") \
-    X(steps_lost_place,          "steps whose slot was overwritten before they were complete") \
-    X(holes_overwritten,         "reserved slots overwritten that no step ever filled") \
+    X(steps_lost_place,          "sequences whose slot was overwritten before its step was there") \
+    X(holes_overwritten,         "reserved slots overwritten before their step was stored") \
     X(episodes_cut,              "episodes cut because their writer went away") \
     X(items_created,             "items created") \
     X(items_existed,             "creates repeated") \
@@ -131,7 +131,7 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(samples_empty,             "sample requests that found nothing drawable") \
     X(samples_blocked,           "sample requests held back") \
     X(items_sampled,             "items drawn") \
-    X(items_served_overwritten,  "items found overwritten while they were being sent") \
+    X(items_served_overwritten,  "items overwritten while being sent, or that a key did not name") \
     X(pulls,                     "pull requests answered") \
     X(pushes_blocked,            "push datagrams held back by the limiter") \
     X(releases,                  "held-back requests that were released") \
