@@ -56,11 +56,13 @@ static void weigh(uint8_t *memory)
         place->landing.masses[i] = 1;
         place->landing.totals[i] = 8;
         place->landing.drawables[i] = 8;
+        place->weights[i] = 2;
+        place->probabilities[i] = 2;
     }
     rp_place_weigh(place, 0.0, 1.0);
     for (uint32_t i = 0; i < 8; i++) {
-        CHECK(place->weights[i] == (i < 5 ? 1.0f : 0.0f), "weight %u", i);
-        CHECK(place->probabilities[i] == (i < 5 ? 0.125 : 0.0), "probability %u", i);
+        CHECK(place->weights[i] == (i < 5 ? 1.0f : 2.0f), "weight %u", i);
+        CHECK(place->probabilities[i] == (i < 5 ? 0.125 : 2.0), "probability %u", i);
     }
 }
 
