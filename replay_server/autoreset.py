@@ -38,13 +38,13 @@ only.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from .errors import warn
 from .spec import ALWAYS_FINITE, Column, Spec, SpecError, array_of, fitted, require_finite
 
 MODES = ("next-step", "same-step", "disabled", "single")
@@ -355,7 +355,7 @@ class Autoreset:
             raise SpecError(told)
         if not self._warned:
             self._warned = True
-            warnings.warn(told, UserWarning, stacklevel=5)
+            warn(told, UserWarning)
 
     def apart(
         self, mask: np.ndarray, observation: Any, before: Any, newer: Any, close: float

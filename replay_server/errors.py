@@ -8,6 +8,9 @@ many items are missing, what was stored before a restart) are attributes, not te
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 from .spec import SpecError
 
 
@@ -181,6 +184,14 @@ class ItemsFailed(RuntimeWarning):
 
 class RowsDropped(RuntimeWarning):
     """Rows that a writer took and that were not stored when it, or its client, was given up."""
+
+
+def warn(what: str, kind: type[Warning]) -> None:
+    """Warns, in the name of the line outside of this package that led here, by whichever calls."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(f"{__package__}."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(what, kind, stacklevel=level)
 
 
 def _rebuilt(kind: type, arguments: tuple, attributes: dict) -> ReplayError:

@@ -19,7 +19,6 @@ then one in PAUSE_S, until a cut was needed: from then on all of them.
 
 from __future__ import annotations
 
-import warnings
 from math import inf
 from typing import Any
 
@@ -27,6 +26,7 @@ import numpy as np
 
 from .anchors import Anchors
 from .autoreset import Autoreset
+from .errors import warn
 
 CLOSE = 1e-3  # of the largest number of an observation
 ODD_MAX = 8
@@ -103,4 +103,4 @@ class Following:
     def _tell(self, what: str) -> None:
         if not self._told:
             self._told = True
-            warnings.warn(what, UserWarning, stacklevel=5)
+            warn(what, UserWarning)

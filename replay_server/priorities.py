@@ -7,7 +7,6 @@ no more of them than it has room for.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from . import _native
 from ._native import PENDING, Deadline, Link, ffi, lib, nanoseconds
 from .batch import Keys
-from .errors import ConfigError
+from .errors import ConfigError, warn
 from .remote import RemoteTable
 from .values import numbers_of
 
@@ -80,7 +79,7 @@ class Updates:
             checked_priorities(priorities, len(keys))
             _native.check(status, table.updating)
         if setting.largest > table.priority_max:
-            tell_of_large(table, arguments[4], len(keys), self._told, 5)
+            tell_of_large(table, arguments[4], len(keys), self._told)
         return UpdateResult(setting.applied, setting.stale, setting.unknown)
 
     def flush(self, timeout: float) -> UpdateResult:
@@ -101,7 +100,7 @@ class Updates:
     def queue(self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float) -> None:
         """Queues all of them, waiting for room where there is none; else Full."""
         checked_priorities(priorities, len(keys))
-        tell_of_large(table, ffi.from_buffer(DOUBLES, priorities), len(keys), self._told, 4)
+        tell_of_large(table, ffi.from_buffer(DOUBLES, priorities), len(keys), self._told)
         begin, until, what = 0, Deadline(timeout), table.updating
         patience = nanoseconds(timeout)
         while begin < len(keys):
@@ -120,21 +119,20 @@ class Updates:
             begin += _native.check(taken, what)
 
 
-def tell_of_large(table: RemoteTable, raw: Any, count: int, told: set[str], level: int) -> None:
-    """Warns once, `level` calls up, of priorities so large that they are all drawn alike; `told`:
-    the tables of which it was."""
+def tell_of_large(table: RemoteTable, raw: Any, count: int, told: set[str]) -> None:
+    """Warns once of priorities so large that they are all drawn alike; `told`: the tables of which
+    it was."""
     if table.name in told:
         return
     first = lib.rp_priorities_above(raw, count, table.priority_max)
     if first == count:
         return
     told.add(table.name)
-    warnings.warn(
+    warn(
         f"priorities[{first}] is {raw[first]:g}; table {table.name!r} of {table.capacity} steps "
         f"draws all above {table.priority_max:.4g} alike, as if they were that: divide priorities "
         "by a constant (only their ratios count), or take a smaller alpha or capacity",
         RuntimeWarning,
-        stacklevel=level,
     )
 
 

@@ -33,7 +33,6 @@ unless told not to; what an extra column holds is its owner's business.
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from threading import get_ident
@@ -47,7 +46,7 @@ from ._native import Deadline, Link, ffi, lib
 from .anchors import Anchors, Ready
 from .autoreset import Autoreset, Rows
 from .block import ROWS_MAX, Block, Creates
-from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError, RowsDropped
+from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError, RowsDropped, warn
 from .following import Following
 from .laying import NOT_LAID, QUIET, Laying
 from .plain_rows import ask_for_place, take_ledger, writer_error
@@ -345,7 +344,7 @@ class Writer:
             self._anchors.refuse(streams, steps)
         masses = None if priorities is None else checked_priorities(priorities, count)
         if masses is not None:
-            tell_of_large(self.table, ffi.from_buffer(DOUBLES, masses), count, self._told, 3)
+            tell_of_large(self.table, ffi.from_buffer(DOUBLES, masses), count, self._told)
         if self._block.pending:
             self._block.items[self._block.steps - 1] = 0
             self._block.pending = False
@@ -479,13 +478,12 @@ class Writer:
     def _tell_failed(self, state: WriterState) -> None:
         failed, self._failed = state.items_failed - self._failed, state.items_failed
         if failed > 0:
-            warnings.warn(
+            warn(
                 f"table {self.table.name!r}: {failed} items can never be drawn, of "
                 f"{state.items_posted} created so far: their steps were overwritten before their "
                 "windows were complete, or they name the row that closes an episode; give the "
                 "table more capacity, or fewer streams",
                 ItemsFailed,
-                stacklevel=3,
             )
 
     # -- facts -----------------------------------------------------------------------------------
@@ -533,18 +531,17 @@ class Writer:
         try:
             with suppress(ReplayError):
                 self.flush(until.seconds())
-            self._tell_dropped("the client of a writer was closed", 4)
+            self._tell_dropped("the client of a writer was closed")
         finally:
             self.link.close(until.seconds())
 
-    def _tell_dropped(self, why: str, level: int) -> None:
+    def _tell_dropped(self, why: str) -> None:
         left = self._raw_state().unacknowledged + self._block.left
         if left:
-            warnings.warn(
+            warn(
                 f"table {self.table.name!r}: {why} with {left} of its rows not known to be "
                 "stored: close the writer, or use `with`, while the server answers",
                 RowsDropped,
-                stacklevel=level,
             )
 
     def __del__(self) -> None:
@@ -554,7 +551,7 @@ class Writer:
                     self._finish_pending()
                     self._hand_over(0)
                 lib.rp_link_settle(self.link.raw, self.table.number, 0)
-                self._tell_dropped("a writer was dropped", 2)
+                self._tell_dropped("a writer was dropped")
 
     def __enter__(self) -> Writer:
         if self.closed:

@@ -91,6 +91,30 @@ def test_a_step_limit_of_the_callers_own_joins_no_episodes(served, env, seen):
     check(served, writer, truth, 1)
 
 
+@pytest.mark.parametrize("call", ["add", "add_batch", "add_step"])
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([(1, 2, False), (2, 3, False), (7, 8, False)], SAID),
+        ([(1, 2, True), (2, 3, False)], "was given its final observation again"),
+    ],
+    ids=["begins elsewhere", "not reset"],
+)
+def test_a_warning_names_the_callers_line(served, call, steps, said):
+    """Given steps that earn a warning, by each call that adds one. Expect it to name this file."""
+    batch = call == "add_batch"
+    writer = served.writer("main", 1, autoreset="disabled" if batch else long_env())
+    with pytest.warns(UserWarning, match=said) as told:
+        for seen, after, ended in steps:
+            given = {"observation": np.full(3, seen, np.float32), "action": 0, "reward": 1.0}
+            given |= {"terminated": ended, "truncated": False}
+            given |= {"next_observation": np.full(3, after, np.float32)}
+            getattr(writer, call)(
+                **{name: np.array([it]) if batch else it for name, it in given.items()}
+            )
+    assert [one.filename for one in told] == [__file__]
+
+
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
 def test_some_of_a_vector_are_reset_without_a_word(served, mode):
     """Given three environments that are reset together now and then, in the middle of episodes.

@@ -55,7 +55,7 @@ def test_a_priority_above_the_bound_is_a_warning_once(alpha):
 
 
 def test_a_create_above_the_bound_is_a_warning_once():
-    """Given items created with such priorities. Expect the same warning."""
+    """Given items created with such priorities, by either call. Expect the same warning."""
     with Server([table("main", 1.0)], "loopback://") as server, Client(server.address) as client:
         writer = client.writer("main")
         for _ in range(4):
@@ -66,6 +66,11 @@ def test_a_create_above_the_bound_is_a_warning_once():
             writer.create([0], [1], [1e12])
         writer.flush()
         assert len(told) == 1 and told[0].filename == __file__
+        with client.writer("main") as other:
+            ready = other.add(**ROW)
+            with pytest.warns(RuntimeWarning, match="divide priorities") as told:
+                other.create_items(ready, [1e12] * len(ready.steps))
+            assert len(told) == 1 and told[0].filename == __file__
 
 
 def test_looking_a_table_up_takes_nothing_of_a_calls_time():

@@ -400,9 +400,9 @@ def test_items_that_failed_for_good_are_told(served):
     writer = served.writer("main")
     writer.add(**step(terminated=True))
     writer.create(np.array([0]), np.array([1]))
-    with pytest.warns(ItemsFailed, match="1 items can never be drawn, of 1"):
+    with pytest.warns(ItemsFailed, match="1 items can never be drawn, of 1") as told:
         state = writer.flush()
-    assert state.items_failed == 1
+    assert state.items_failed == 1 and told[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         writer.flush()
