@@ -16,7 +16,8 @@ A single `Env` is "disabled" with one environment and no leading axis (mode "sin
 A mode that is not the environment's joins the end of one episode to the start of the next, and the
 rows look right. So what contradicts the mode is an error: final observations in `infos` where the
 mode has none, none where it must have them (no infos at all, too), an episode that ends in a step
-that nobody took. And the call after an end is looked at: in next-step mode its observation is the
+that nobody took, or (where the caller named the mode) a reward for such a step. And the
+call after an end is looked at: in next-step mode its observation is the
 final one, in the modes that leave resets to the caller it is not (a few integers may be equal by
 right, and where the environment named the mode itself it is right: a warning there).
 
@@ -267,7 +268,7 @@ class Autoreset:
             taken = columns[name][~self.made_up] if self.any_made_up else columns[name]
             require_finite(name, taken)
         real, ended, closing = self.ends(
-            terminated, truncated, next_observation, infos, final_observation, observation
+            terminated, truncated, next_observation, infos, final_observation, observation, reward
         )
         ending = np.where(terminated, TERMINATED, np.where(truncated, TRUNCATED, OPEN))
         return Rows(
@@ -287,6 +288,7 @@ class Autoreset:
         infos: Mapping[str, Any] | None,
         final_observation: Any,
         observation: Any,
+        reward: Any,
     ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """Of flags bool [B]: whose step is real, whose episode ended, {column: [E, *shape]}.
 
@@ -298,6 +300,8 @@ class Autoreset:
         ended = over & real
         if over.any():
             self._contradicted(ended, over & self.made_up, infos, final_observation)
+        if self.any_made_up and not self._own:
+            self._require_unrewarded(reward)
         closing = self._closing(ended, terminated, next_observation, infos, final_observation)
         some = True in ended.tolist()
         if self.mode == "next-step":
@@ -441,6 +445,20 @@ class Autoreset:
                 f"{wrong}: the mode {self.mode!r} is not this environment's, and the items would "
                 "run from one episode into the next; hand the environment over "
                 "(client.writer(..., autoreset=envs)), or name its mode"
+            )
+
+    def _require_unrewarded(self, reward: Any) -> None:
+        """SpecError where a step that nobody took has a reward: the caller named a wrong mode."""
+        rewards = self._batched(array_of("reward", reward)).reshape(self.count, -1)
+        wrong = self.made_up & (np.isfinite(rewards) & (rewards != 0)).any(1)
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise SpecError(
+                f"environment {i} ended, and the step after it has the reward {rewards[i, 0]}: in "
+                "the mode 'next-step' nobody takes that step and its reward is 0, so the mode is "
+                "not this environment's, and a real step would be lost: hand the environment over "
+                "(client.writer(..., autoreset=envs)), or name its mode; where only a wrapper adds "
+                "to every reward, hand in 0 there"
             )
 
     def _shown(self, shape: tuple[int, ...]) -> tuple[int, ...]:

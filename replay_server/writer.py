@@ -243,7 +243,13 @@ class Writer:
             )
         else:
             real, ended, closing = autoreset.ends(
-                terminated, truncated, next_observation, infos, final_observation, observation
+                terminated,
+                truncated,
+                next_observation,
+                infos,
+                final_observation,
+                observation,
+                reward,
             )
             self._held = True
             block.mark(real, ended, closing)

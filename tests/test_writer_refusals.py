@@ -125,6 +125,28 @@ def test_final_observations_in_infos_contradict_the_mode(served, said):
     writer.close()
 
 
+def test_a_reward_in_a_step_that_nobody_took_contradicts_the_mode(served):
+    """Given same-step environments, mode next-step, and no infos. Expect SpecError in the first
+    step that would be lost, and nothing of it taken; from an environment that named the mode itself
+    such a reward is some wrapper's."""
+    with served.writer("main", 3, autoreset="next-step") as writer:
+        over = np.array([False, True, False])
+        writer.add_batch(**step(3, terminated=over))
+        with pytest.raises(SpecError, match=r"environment 1 ended.* the reward .*autoreset=envs"):
+            writer.add_batch(**step(3, reward=np.full(3, -0.5, np.float32)))
+        unrewarded = np.array([2.0, 0.0, 2.0], np.float32)
+        writer.add_batch(**step(3, reward=unrewarded))
+        writer.add_batch(**step(3, reward=np.full(3, 2.0, np.float32)))
+        writer.flush()
+        assert writer.state().steps_stored == 3 + 1 + 2 + 3
+    own = vector(AutoresetMode.NEXT_STEP)
+    with served.writer("main", autoreset=own) as writer:
+        writer.add_batch(**step(3, terminated=over))
+        writer.add_batch(**step(3, reward=np.full(3, -0.5, np.float32)))
+        writer.flush()
+        assert writer.state().steps_stored == 3 + 1 + 2
+
+
 @pytest.mark.parametrize("name", ["final_obs", "final_observation"])
 def test_final_observations_are_found_by_their_name_of_each_release(served, name):
     """Given infos of a same-step vector, new and old. Expect the closing row from there."""
