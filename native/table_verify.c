@@ -65,7 +65,7 @@ static int verify_slot(const struct verdict *v) {
     HOLDS(key == 0
           || (key % p->capacity == index && key < p->head && p->head - key <= p->capacity));
     HOLDS(p->leaves[index] == 0 || item);
-    HOLDS(p->leaves[index] <= table->header->maximum && p->leaves[index] <= p->mass_max);
+    HOLDS(p->leaves[index] <= table->header->maximum);
     if (state != RP_SLOT_COMMITTED) {
         return 0;
     }
@@ -260,6 +260,7 @@ int rp_table_verify(const struct rp_table *table, char error[256]) {
     const struct rp_table_private *p = table->private;
     HOLDS(header->epoch != 0 && header->head >= p->capacity && header->head <= RP_KEY_MASK);
     HOLDS(header->resetting == 0 && header->resetting_not == 0);
+    HOLDS(header->maximum >= RP_POWER_ONE && header->maximum <= p->mass_max);
     HOLDS((header->random.s[0] | header->random.s[1] | header->random.s[2] | header->random.s[3])
           != 0);
     int status = verify_slots(v);

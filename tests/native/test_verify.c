@@ -60,8 +60,7 @@ static void wrong_keys(void)
 
 static void wrong_leaves(void)
 {
-    const char *most =
-        "p->leaves[index] <= table->header->maximum && p->leaves[index] <= p->mass_max";
+    const char *most = "p->leaves[index] <= table->header->maximum";
     struct rp_table_header *header = rp_server_table(script.server, 0)->header;
     uint32_t item = slot_of(ITEM), plain = slot_of(PLAIN);
     set(&p->leaves[plain], 1);
@@ -70,12 +69,9 @@ static void wrong_leaves(void)
     WHOLE;
     set(&p->leaves[item], header->maximum + 1);
     TABLE("slot", item, most);
-    set(&header->maximum, UINT64_MAX);
+    set(&header->maximum, p->mass_max);
     set(&p->leaves[item], p->mass_max);
     WHOLE;
-    set(&header->maximum, UINT64_MAX);
-    set(&p->leaves[item], p->mass_max + 1);
-    TABLE("slot", item, most);
     CHECK(rp_tree_leaf_count(p->capacity) == 528);
     for (uint32_t i = p->capacity; i < 528; i += 7) {
         set(&p->leaves[i], 1);
@@ -333,6 +329,13 @@ static void wrong_header(void)
     WHOLE;
     set(&h->head, RP_KEY_MASK + 1);
     TABLE("header", 0, head);
+    const char *maximum = "header->maximum >= RP_POWER_ONE && header->maximum <= p->mass_max";
+    set(&h->maximum, RP_POWER_ONE - 1);
+    TABLE("header", 0, maximum);
+    set(&h->maximum, p->mass_max);
+    WHOLE;
+    set(&h->maximum, p->mass_max + 1);
+    TABLE("header", 0, maximum);
     set(&h->resetting, 1);
     TABLE("header", 0, "header->resetting == 0 && header->resetting_not == 0");
     set(&h->resetting_not, 1);
