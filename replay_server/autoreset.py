@@ -16,10 +16,10 @@ A single `Env` is "disabled" with one environment and no leading axis (mode "sin
 A mode that is not the environment's joins the end of one episode to the start of the next, and the
 rows look right. So what contradicts the mode is an error: final observations in `infos` where the
 mode has none, none where it must have them (no infos at all, too), an episode that ends in a step
-that nobody took, or (where the caller named the mode) a reward for such a step. And the
-call after an end is looked at: in next-step mode its observation is the
-final one, in the modes that leave resets to the caller it is not (a few integers may be equal by
-right, and where the environment named the mode itself it is right: a warning there).
+that nobody took, or (where the caller named the mode) a reward for such a step. And the call after
+an end is looked at: in next-step mode its observation is the final one, in the modes that leave
+resets to the caller it is not (a few integers may be equal by right, and where the environment
+named the mode itself it is right: a warning there).
 
 Whatever the mode, what is stored is the same. An episode of T steps is T + 1 rows in one stream:
 

@@ -13,8 +13,11 @@ row they get one warning, and what is stored of their steps is what it was witho
 is what may be lost by rounding. Nothing is done where a next observation lies in memory that was
 written since (copy=False), for what it was is not known.
 
-The same object needs no look: so most callers go on. Of copies, the first LOOKS_MAX are looked at,
-then one in PAUSE_S, until a cut was needed: from then on all of them.
+The same object needs no look: so most callers go on. Of copies, all are looked at where
+observations have one column of SMALL_BYTES at most and are arrays that are equal bit for bit, as
+copies are: the writer does it, without a call. Of others (larger ones, dicts, lists, another dtype)
+the first LOOKS_MAX are looked at, then one in PAUSE_S, until a cut was needed: from then on all of
+them. Until then, a reset of those may pass unseen.
 """
 
 from __future__ import annotations
@@ -31,20 +34,24 @@ from .errors import warn
 CLOSE = 1e-3  # of the largest number of an observation
 ODD_MAX = 8
 LOOKS_MAX, PAUSE_S = 1000, 0.001
+SMALL_BYTES = 4096
 ODD = "a step does not begin where the one before it ended (its observation is not the "
 ODD += "next_observation of that one)"
 LEAVE_OUT = "where next_observation only is computed otherwise, leave it out of steps that end none"
 
 
 class Following:
-    """One writer's. `pause`: seconds until the next look is worth it."""
+    """One writer's. `pause`: seconds until the next look is worth it. `small`: observations are so
+    small that arrays are compared at every step; where they are equal, `odd` becomes `zeros`."""
 
     def __init__(self, autoreset: Autoreset) -> None:
         self._autoreset = autoreset
         # [B], replaced and never changed: looks in a row that found a stream's step beginning
         # elsewhere; what was not looked at yet counts as one
         self.odd = np.ones(autoreset.count, np.int64)
-        self._zeros = np.zeros(autoreset.count, np.int64)
+        self.zeros = np.zeros(autoreset.count, np.int64)
+        columns = autoreset.spec.group("observation")
+        self.small = len(columns) == 1 and columns[0].size * autoreset.count <= SMALL_BYTES
         self._seen: tuple = (None, None)  # the newest look's: `last`, the step's own
         self._looks, self._cut, self._told, self.pause = 0, False, False, 0.0
 
@@ -63,20 +70,23 @@ class Following:
         if self._cut or self._looks < LOOKS_MAX:
             self.pause = 0.0
         if last is None:
+            self.pause = 0.0
             return None
         if (
             type(last) is type(observation) is np.ndarray
             and last.tobytes() == observation.tobytes()
         ):
-            self.odd = self._zeros
+            self.odd = self.zeros
             return None
         if every and last is not seen[0] and last is not seen[1]:
             # neither the same step again, nor the one after it: those between began
             # with the same objects
-            self.odd = self._zeros
+            self.odd = self.zeros
         opened = anchors.length > 0
-        if not opened.any():
-            return None
+        if not opened.all():  # who begins an episode is elsewhere by right: the next look is due
+            self.pause = 0.0
+            if not opened.any():
+                return None
         differs = self._autoreset.apart(opened, observation, last, next_observation, CLOSE)
         cut = differs & (self.odd == 0)
         self.odd = np.where(opened & ~cut, (self.odd + 1) * differs, self.odd)

@@ -215,23 +215,48 @@ def test_who_goes_on_no_more_is_cut_once(served):
 
 
 def test_resets_between_many_steps_that_go_on_are_found_in_the_end(served, monkeypatch):
-    """Given copies, more than are all looked at. Expect that resets are found, one in a while at
-    first, and from the first one found on every one."""
+    """Given observations of another kind of number, more than are all looked at. Expect that resets
+    are found, one in a while at first, and from the first one found on every one."""
     monkeypatch.setattr(following_module, "LOOKS_MAX", 20)
     writer, env = served.writer("main"), long_env()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        play(writer, env, 30, 30, np.copy)
+        play(writer, env, 30, 30, np.float64)
         for _ in range(100_000):
             if told:
                 break
-            play(writer, env, 2, 2, np.copy)
+            play(writer, env, 2, 2, np.float64)
         assert SAID in str(told[0].message)
     before = writer.flush().steps_stored
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        play(writer, env, 5, 50, np.copy)
+        play(writer, env, 5, 50, np.float64)
     assert writer.flush().steps_stored == before + 50 + 10  # each episode's start closes another
+    writer.close()
+
+
+@pytest.mark.parametrize("count", [None, 3])
+@pytest.mark.parametrize("quiet", [100, 101])
+def test_a_reset_after_any_number_of_small_copies_is_found(served, monkeypatch, count, quiet):
+    """Given small copies, long episodes of which every other one ends with a word, and no time for
+    further looks. Expect each silent reset to be found: the closing row of its episode is there."""
+    monkeypatch.setattr(following_module, "LOOKS_MAX", 20)
+    monkeypatch.setattr(following_module, "PAUSE_S", np.inf)
+    lead = () if count is None else (count,)
+    writer = served.writer("main", count, autoreset=None if count is None else "disabled")
+    no, at = np.zeros(lead, np.bool_) if lead else False, 0.0
+    with pytest.warns(UserWarning, match=SAID) as told:
+        for episode in range(6):
+            at += 1000.0
+            for step in range(quiet):
+                here, there = (np.full((*lead, 3), at + more, np.float32) for more in (0, 1))
+                over = no if step < quiet - 1 or episode % 2 else ~no if lead else True
+                reward = np.zeros(lead) if lead else 0.0
+                writer.add_step(here, np.zeros(lead, int) if lead else 0, there, reward, no, over)
+                at += 1.0
+    assert len(told) == 1
+    # three ends were said and two found; the last episode is open
+    assert writer.flush().steps_stored == (6 * quiet + 5) * (count or 1)
     writer.close()
 
 
