@@ -68,7 +68,7 @@ def main(steps=6000, seed=1):
     found = []
     with Server([table], seed=seed) as server, Client(server.address) as client:
         print("columns:", ", ".join(f"{c.name} {c.describe()}" for c in table.step))
-        writer = client.writer("main")
+        writer = client.writer("main", autoreset=env)
         obs, _ = env.reset(seed=seed)
         for step in range(steps):
             action = int(rng.integers(4))

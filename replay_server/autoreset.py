@@ -19,7 +19,8 @@ mode has none, none where it must have them (no infos at all, too), an episode t
 that nobody took, or (where the caller named the mode) a reward for such a step. And the call after
 an end is looked at: in next-step mode its observation is the final one, in the modes that leave
 resets to the caller it is not (a few integers may be equal by right, and where the environment
-named the mode itself it is right: a warning there).
+named the mode itself it is right: a warning there). A single environment may start where it ended:
+the same object is a sure sign, equal numbers only a hint.
 
 Whatever the mode, what is stored is the same. An episode of T steps is T + 1 rows in one stream:
 
@@ -55,6 +56,11 @@ OPEN, TERMINATED, TRUNCATED = 0, 1, 2
 WRAPPERS_MAX = 64
 EXACT_BYTES = 64  # observations of so many bytes are not equal by chance, integers or not
 AGAIN_MAX = 3  # ends in a row after which an environment went on with its final observation
+HINT = (
+    "looks as if nobody reset it; if it starts there by chance, ignore this or say "
+    "writer.restart(): the environment ended, and the next step was given its final observation "
+    "again; one that resets itself has to be handed over: client.writer(..., autoreset=env)"
+)
 
 
 @dataclass(frozen=True)
@@ -190,6 +196,7 @@ class Autoreset:
         self.fresh = True  # views of the same memory are looked for in the first call
         self._warned = False
         self._again = np.zeros(count, np.int64)  # ends in a row that looked wrong
+        self._final: Any = None  # mode single: the object that the newest episode ended with
 
     def restart(self, mask: np.ndarray | None = None) -> None:
         """The caller has called `reset` (on those in `mask`): their next step is real.
@@ -312,6 +319,8 @@ class Autoreset:
             for name, rows in closing.items():
                 moved |= (_bytes_of(before[name][which]) != _bytes_of(rows)).any(1)
             self.closed = (which, closing, moved)
+            if self.mode == "single":
+                self._final = final_observation if next_observation is None else next_observation
         return real, ended, closing
 
     def look(self, observation: Any) -> None:
@@ -328,11 +337,20 @@ class Autoreset:
             equal &= (_bytes_of(seen[name][which]) == final).all(1)
             known |= final.any(1)
         wrong = known & (~equal if self.mode == "next-step" else equal)
+        if self.mode == "single" and (observation is not self._final or type(observation) is int):
+            if wrong.any() and not self._own:
+                self._tell(HINT)
+            wrong = np.zeros(1, np.bool_)
         # an environment that always shows the same goes on as it ended by right: not counted
         self._again[which] = np.where(wrong & moved, self._again[which] + 1, 0)
         if wrong.any():
             self._looked_wrong(int(which[np.argmax(wrong + self._again[which])]))
-        self.closed = None
+        self.closed = self._final = None
+
+    def _tell(self, what: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warn(what, UserWarning)
 
     def _looked_wrong(self, i: int) -> None:
         """Environment `i` goes on as the mode does not allow: SpecError, or one warning.
@@ -357,9 +375,7 @@ class Autoreset:
         )
         if self._exact and self._again[i] >= AGAIN_MAX:
             raise SpecError(told)
-        if not self._warned:
-            self._warned = True
-            warn(told, UserWarning)
+        self._tell(told)
 
     def apart(
         self, mask: np.ndarray, observation: Any, before: Any, newer: Any, close: float

@@ -4,6 +4,8 @@ What must be stored is written from the script alone (environments.scripted_rows
 lengths from 1 up, both endings, and lives lost at the first, middle and last step of an episode.
 """
 
+import warnings
+
 import gymnasium
 import numpy as np
 import pytest
@@ -361,12 +363,42 @@ def test_equal_frames_several_ends_in_a_row_are_no_chance():
         play_with(SyncVectorEnv([Frames] * 3, autoreset_mode=AutoresetMode.NEXT_STEP), "disabled")
 
 
-def test_an_environment_that_always_looks_the_same_is_not_stopped():
-    """Given a bandit whose caller resets it, handed over and by its mode. Expect a warning, and all
-    its twelve steps."""
-    for mode in (Bandit(), "single"):
-        with pytest.warns(UserWarning, match="was given its final observation again"):
-            assert play_with(Bandit(), mode, resets=True) == 12
+class Walk(Counting):
+    """Episodes of two steps that end where all of them start, after a step elsewhere."""
+
+    def _seen(self):
+        return np.array([1, self.at % 2], np.float32)
+
+
+def test_a_caller_who_resets_is_never_stopped_by_a_start_that_is_an_end():
+    """Given single environments that always look the same, or start where they end, and a caller
+    who resets them. Expect all twelve steps: with one warning, a hint, where the mode was named,
+    and without any where the environment was handed over."""
+    for kind in (Bandit, Walk):
+        with pytest.warns(UserWarning, match="^looks as if nobody reset it; if it starts") as told:
+            assert play_with(kind(), "single", resets=True) == 12
+        assert len(told) == 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert play_with(kind(), kind(), resets=True) == 12
+
+
+def test_a_copy_of_the_final_observation_is_a_hint_and_the_object_itself_is_sure():
+    """Given a single environment that resets itself, named "single", and its observations handed
+    on as they are or as copies. Expect the error of the sure sign, or one warning."""
+    with (
+        pytest.warns(UserWarning, match="nobody reset it, or it resets itself"),
+        pytest.raises(SpecError, match="nobody reset it, or it resets itself"),
+    ):
+        play_with(gymnasium.wrappers.Autoreset(Counting()), None)
+    with pytest.warns(UserWarning, match="^looks as if nobody reset it") as told:
+        play_with(gymnasium.wrappers.Autoreset(Counting()), None, seen=np.copy)
+    assert len(told) == 1
+
+
+def test_a_handed_over_environment_that_nobody_resets_is_told_of():
+    with pytest.warns(UserWarning, match="nobody reset it, or it resets itself"):
+        play_with(Counting(), Counting())
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)

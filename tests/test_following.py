@@ -103,7 +103,7 @@ def test_a_step_limit_of_the_callers_own_joins_no_episodes(served, env, seen):
 def test_a_warning_names_the_callers_line(served, call, steps, said):
     """Given steps that earn a warning, by each call that adds one. Expect it to name this file."""
     batch = call == "add_batch"
-    writer = served.writer("main", 1, autoreset="disabled" if batch else long_env())
+    writer = served.writer("main", 1, autoreset="disabled" if batch else "single")
     with pytest.warns(UserWarning, match=said) as told:
         for seen, after, ended in steps:
             given = {"observation": np.full(3, seen, np.float32), "action": 0, "reward": 1.0}
