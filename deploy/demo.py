@@ -274,22 +274,29 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
 def main(argv: list[str] | None = None) -> int:
     """The program; returns its exit code."""
     args, settings, tables = parsed(argv)
+    try:
+        return whole_run(args, settings, tables)
+    except BrokenPipeError:
+        raise  # nobody reads what is printed
+    except (RuntimeError, ReplayError, ValueError, OSError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 2
+
+
+def whole_run(args: options.Demo, settings: Preset, tables: Mapping[str, Any]) -> int:
+    """From the run's folder to its summary; the exit code."""
     folder = args.run = run_folder(args)
     folder.mkdir(parents=True, exist_ok=True)
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}
     del values["run"]  # so that the file starts another run, not this one again
     options.save(folder / CONFIG, COMMAND, values, **tables)
     print(f"demo: seed {args.seed}, transport {args.transport}, run folder {folder}", flush=True)
-    try:
-        if args.transport == "loopback":
-            from deploy.sync import in_turn
+    if args.transport == "loopback":
+        from deploy.sync import in_turn
 
-            summary = in_turn(args, settings)
-        else:
-            summary = over_network(args, settings, folder)
-    except (RuntimeError, ReplayError, ValueError) as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 2
+        summary = in_turn(args, settings)
+    else:
+        summary = over_network(args, settings, folder)
     if summary is None:
         print("interrupted: nothing is left running")
         return 130

@@ -61,11 +61,26 @@ def _git(*words: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """An OSError of a write (a full disk) says which file it was, as that of an open does."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 def replace_text(path: Path, text: str) -> None:
     """The whole text under `path`, or nothing: written beside it and renamed."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text)
-    os.replace(beside, path)
+    try:
+        with _naming(path):
+            beside.write_text(text)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
@@ -89,7 +104,8 @@ def _hold(path: Path) -> int:
     except OSError:
         return file
     os.truncate(file, 0)
-    os.write(file, f"{os.getpid()}\n".encode())
+    with _naming(path):
+        os.write(file, f"{os.getpid()}\n".encode())
     return file
 
 
@@ -147,7 +163,8 @@ class Run:
             for name, value in values.items()
         }
         line = json.dumps({"time": now, "program": self.name, "life": self.life, **shown}) + "\n"
-        os.write(self.file, line.encode())
+        with _naming(self.folder / METRICS):
+            os.write(self.file, line.encode())
 
     def close(self) -> None:
         """Closes every file, and lets another process go on in the folder."""

@@ -214,3 +214,28 @@ def test_a_missing_wandb_is_one_sentence(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="pip install wandb"):
         Run(tmp_path / "run", "learner", {}, wandb=True)
     assert not (tmp_path / "run" / METRICS).exists()
+
+
+FULL_DISK = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))  # a lock's line and no more
+from actor.__main__ import main as actor
+from deploy.demo import main as demo
+from learner.__main__ import main as learner
+nobody, run = ["--server", "udp://127.0.0.1:9"], ["--run", sys.argv[1]]
+print(demo(["--minutes", "0.1", *run]), actor(nobody + run), learner(["train", *nobody, *run]))
+"""
+
+
+def test_a_disk_that_is_full_at_the_start_is_told_in_one_sentence_with_the_file(tmp_path):
+    """Given no room for a run's first file. Expect code 2 of each program and one sentence that
+    names the file, with nothing left beside it."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    said = done.stderr.splitlines()
+    assert done.stdout.splitlines()[-1:] == ["2 2 2"], done.stderr
+    files = ("config.toml", "config-actor-0.toml", "metrics.jsonl")
+    for line, name, file in zip(said, ("demo", "actor 0", "learner"), files, strict=True):
+        assert line == f"{name}: [Errno 27] File too large: '{tmp_path / file}'"
+    assert not list(tmp_path.glob(".*"))
