@@ -32,7 +32,7 @@ from learner.solved import Judge, evaluate, save
 from learner.video import Film, VideoError
 from learner.weights import WeightsError
 from replay_server import Batch, Batches, Client, ReplayError, Spec, SpecError, runfile
-from replay_server.arguments import parse
+from replay_server.arguments import nearest, parse
 from replay_server.errors import ConfigError
 from replay_server.patience import Stop, Stopped, connect, lost_contact
 from replay_server.priorities import UpdateResult
@@ -362,6 +362,10 @@ def main(argv: list[str] | None = None) -> int:
     if argv[:1] in (["-h"], ["--help"]):
         print(__doc__)
         return 0
+    if argv and not argv[0].startswith("-") and argv[0] not in programs:
+        close = nearest(argv[0], programs)
+        print(f"python -m learner: no command {argv[0]!r}; the nearest is {close}", file=sys.stderr)
+        return 2
     if not argv or argv[0] not in programs:
         print(
             "python -m learner: say what it is to do: train or evaluate, as in `python -m learner "

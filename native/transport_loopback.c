@@ -407,7 +407,10 @@ static int visit(struct loopback_port *port, const char *name, struct rp_peer *s
 {
     struct hub *hub = find_hub(name);
     if (!hub) {
-        return fail(port, RP_SYSTEM, error, "nobody serves loopback://%s in this process", name);
+        return fail(port, RP_SYSTEM, error,
+                    "nobody serves loopback://%s in this process; loopback:// never leaves its "
+                    "process: serve at udp://127.0.0.1:0 for several",
+                    name);
     }
     if (!join(hub, port)) {
         return fail(port, RP_FULL, error, "loopback://%s has no place left for a client", name);

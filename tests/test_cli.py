@@ -102,6 +102,7 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
                 "no option --metrcs; the nearest is --metrics",
             ),
             (("stats", "udp://127.0.0.1:9", "--wach"), "the nearest is --watch"),
+            (("learner", "trian", "--run", tmp_path), "no command 'trian'; the nearest is train"),
             (("learner", "--run", tmp_path), "say what it is to do: train or evaluate"),
             (("learner", "train", "--hidden", "[64, 64]"), "expected numbers as in 64,64"),
             (("stats", "udp://127.0.0.1:9", "--timeout", "0.2"), ""),

@@ -413,7 +413,7 @@ static void check_refusals(void)
         {"zmq+tcp://0.0.0.0:0", 1, RP_INSECURE, "curve_secret_key"},
         {"tcp://127.0.0.1:1", 1, RP_NO_TRANSPORT, "no such transport"},
         {"loopback://", 1, RP_BAD_ARGUMENT, "a name"},
-        {"loopback://nobody", 0, RP_SYSTEM, "nobody serves"},
+        {"loopback://nobody", 0, RP_SYSTEM, "serve at udp://127.0.0.1:0 for several"},
     };
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_peer peer;
