@@ -125,10 +125,13 @@ class Calls:
         if self.following is not None:
             given = self.gone_on(given)
         self.following = following
+        reward = rng.normal(size=lead)
+        if self.mode == "next-step":
+            reward[self.over] = 0.0  # nobody takes the step of a reset
         step = {
             "observation": given,
             "action": rng.integers(0, 9, (*lead, *action.shape)).astype(action.dtype),
-            "reward": rng.normal(size=lead),
+            "reward": reward,
             "terminated": self.flags(0.08),
             "truncated": self.flags(0.08),
             "next_observation": following,
