@@ -33,6 +33,7 @@ from learner.weights import WeightsError
 from replay_server import Client, LimiterBlocked, ReplayError, SpecError
 from replay_server.patience import Stop, Stopped, connect, lost_contact
 from replay_server.progress import Progress, left
+from replay_server.remote import rows_ahead
 from replay_server.runs import RunTaken
 
 COMMAND = "actor"
@@ -61,8 +62,8 @@ class Program:
         self.log_at = time.monotonic()
         self.logged_steps = 0
         self.share = settings.env_steps // settings.actors
-        chosen = args.unacknowledged_max or max(settings.steps_ahead, 8 * settings.envs)
-        self.unacknowledged_max = chosen
+        ahead = rows_ahead(settings.envs, settings.steps_ahead)
+        self.unacknowledged_max = args.unacknowledged_max or ahead
 
     def connect(self) -> None:
         """A session, a writer and an actor on it; environments restart with the session."""

@@ -253,7 +253,9 @@ class Client:
                    "single" where nothing is said; several need it, since a wrong mode joins
                    episodes silently
         unacknowledged_max  rows that may be taken and not yet acknowledged; then calls wait. By
-                   default twice the window that the server grants, and what is being gathered
+                   default twice the window that the server grants, and what is being gathered; on
+                   a table of SamplesPerInsert (error_max - error_min) / ratio where that is less,
+                   and eight rows for each stream at least
         finite_observations  NaN and infinities there are refused, as in rewards and actions
         spec       what the columns must be
 
@@ -266,6 +268,8 @@ class Client:
         if spec is not None:
             remote.expect(spec)
         remote.expect_room(streams)
+        if unacknowledged_max is None:
+            unacknowledged_max = remote.unacknowledged_max(streams)
         rows_max, share = shares_of(remote.spec, streams, unacknowledged_max)
         link = self._open_link(unacknowledged_max=share)
         try:

@@ -6,6 +6,7 @@ server that restarted, has another one, and the client looks again.
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from .draws import Draw
 from .errors import ConfigError, SpecMismatch
 from .plans import NStep
 from .spec import Spec
-from .table import Layout
+from .table import RESERVED_SHARE, WINDOW_DEFAULT, Layout
 from .values import one_of
 
 DRAWS_MAX = 64
@@ -32,6 +33,11 @@ def priority_max(alpha: float, capacity: int) -> float:
         return (2.0**37 / capacity) ** (1.0 / alpha) * (1.0 + 1e-9)  # beyond any rounding
     except (OverflowError, ZeroDivisionError):
         return float("inf")
+
+
+def rows_ahead(streams: int, steps: float) -> int:
+    """How many rows of `streams` may be unacknowledged for `steps`: eight for each at least."""
+    return max(ceil(min(steps, 1 << 31)), 8 * streams)
 
 
 class RemoteTable:
@@ -91,6 +97,17 @@ class RemoteTable:
                 f"an item's {reach + 1} rows lie over {reach * streams + 1}, so the first is "
                 "overwritten before the last comes: serve a larger capacity, or write fewer streams"
             )
+
+    def unacknowledged_max(self, streams: int) -> int | None:
+        """A writer's default: as many rows as the limiter's bounds lie apart; None: its window's.
+
+        More would let who plays run ahead of a limiter that holds them back already.
+        """
+        if self.samples_per_insert == 0.0:
+            return None
+        most = rows_ahead(streams, (self.error_max - self.error_min) / self.samples_per_insert)
+        window = min(WINDOW_DEFAULT, self.capacity // (RESERVED_SHARE * self.writers_max))
+        return most if most < 2 * window else None
 
     def expect_transitions(self, n: int, stack: int) -> None:
         """ConfigError where the first plan is an NStep of another n or stack; other plans pass."""

@@ -16,6 +16,7 @@ from replay_server import (
     Client,
     ConfigError,
     LimiterBlocked,
+    MinSize,
     NStep,
     ReplayError,
     SamplesPerInsert,
@@ -48,7 +49,7 @@ def calm(streams):
 @pytest.mark.parametrize("url", ["loopback://", "udp://127.0.0.1:0"])
 def test_a_limiter_that_blocks_blocks_who_adds(url, streams, chosen):
     """Given a limiter that lets 2 000 items in, no learner, and a loop that adds for ever. Expect
-    it to stop within the bound, which is twice the window by default, and never to be past it."""
+    it to stop within the bound, by default what the limiter's bounds lie apart, and no further."""
     limiter = SamplesPerInsert(8.0, 1000, 8000.0)
     with Server([table(limiter)], url) as server, Client(server.address) as client:
         writer = client.writer(
@@ -71,10 +72,32 @@ def test_a_limiter_that_blocks_blocks_who_adds(url, streams, chosen):
         look = ahead_of(state, client.table("main"))
         look.check()
         assert "nothing of this call was taken" in str(blocked)
-        assert state.unacknowledged_max <= (2 * writer.window + 300 if chosen is None else chosen)
+        assert state.unacknowledged_max == (2_000 if chosen is None else chosen)
         assert added <= 2_000 + 2 * streams + state.unacknowledged_max
         assert added >= 2_000 and look.steps <= look.steps_max
         writer.link.close(0.0)
+
+
+@pytest.mark.parametrize(
+    ("limiter", "streams", "most"),
+    [
+        (SamplesPerInsert(8.0, 1000, 400.0), 1, 100),
+        (SamplesPerInsert(8.0, 1000, 100.0), 8, 64),
+        (SamplesPerInsert(0.3, 10, 2.0), 1, 14),
+        (SamplesPerInsert(1e-6, 10, 1e6), 1, None),
+        (MinSize(1), 1, None),
+    ],
+)
+def test_how_far_ahead_a_writer_is_by_default(limiter, streams, most):
+    """Given limiters. Expect as many rows as their bounds lie apart, eight a stream at least,
+    and what the window allows where that is less or nothing limits."""
+    with (
+        Server([table(limiter)]) as server,
+        Client(server.address) as client,
+        client.writer("main", streams, autoreset="disabled") as writer,
+    ):
+        expected = 2 * writer.window + writer._block.rows_max if most is None else most
+        assert writer.state().unacknowledged_max == expected
 
 
 @pytest.mark.parametrize("wrong", [0, 15, 1 << 40])

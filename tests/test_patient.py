@@ -80,7 +80,7 @@ def test_it_waits_for_a_learner_and_everything_arrives(held):
 @pytest.mark.parametrize(("patience", "stop"), [(0.0, False), (60.0, True)])
 def test_it_gives_up_after_its_patience_or_at_a_signal(held, patience, stop):
     """Given no learner at all. Expect LimiterBlocked, and the rest to go on when there is one."""
-    writer = held.writer("main")
+    writer = held.writer("main", unacknowledged_max=1000)
     patient = Patient(writer, patience, stopped=lambda: stop, say=lambda _: None)
     with pytest.raises(LimiterBlocked):
         for number in range(ROWS):
@@ -121,7 +121,7 @@ def test_silence_is_counted_from_the_first_row_under_way(monkeypatch):
 def test_a_release_lets_one_message_ask_and_not_all(held):
     """Given many small messages that the limiter holds back. Expect each release to be followed
     by few refusals: what is admitted is one message's worth, not all of them."""
-    writer = held.writer("main")
+    writer = held.writer("main", unacknowledged_max=1000)
     writer.timeout = 0.01
     for number in range(200):
         with contextlib.suppress(LimiterBlocked):
