@@ -229,6 +229,7 @@ class Client:
             )
             self._link.wait(ticket, f"resetting table {table!r}", left)
 
+        self.look_up(table, timeout)  # of an older epoch the server empties nothing
         self._on(table, timeout, act, None)
         self.look_up(table, timeout)
 
@@ -306,10 +307,24 @@ class Client:
         For tables whose plans look at the row itself only. priorities float64 [N]; without: the
         running maximum. Returns when all are stored. Raises SpecError naming column, expected and
         got ("reward" and "action" must be finite, "observation" unless finite_observations=False),
-        LimiterBlocked where the limiter did not let all of them in (those before are stored).
+        LimiterBlocked where the limiter did not let all of them in (those before are stored). A
+        table that was emptied (reset) on the way is given all of them anew.
         """
         timeout = self.timeout if timeout is None else timeout
         look_after(self._writers)
+        try:
+            return self._extend(table, columns, priorities, finite_observations, timeout)
+        except StaleEpoch:
+            return self._extend(table, columns, priorities, finite_observations, timeout)
+
+    def _extend(
+        self,
+        table: str,
+        columns: Mapping[str, Any],
+        priorities: Any,
+        finite_observations: bool,
+        timeout: float,
+    ) -> Keys:
         remote = self.known(table, timeout)
         records = packed(remote, columns, finite_observations)
         checked = None if priorities is None else checked_priorities(priorities, len(records))
