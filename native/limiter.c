@@ -25,18 +25,23 @@
  * What each side waits for is told as a number of items of the other side. A request is refused
  * for ever where single creates and draws of the other side could never admit it.
  *
- * Steps that wait for an earlier one count as inserted already: they were admitted when they
- * arrived. Where a batch has to wait, they do not hold up the group that they may wait for
- * (serve_wait.c), or both would wait for ever; so the error may pass error_max by their worth.
+ * Where steps become items as they are stored, one counts as created from when its sequence was
+ * reserved: it was admitted then, also where others of its writer overtook it (serve_push.c). So
+ * who brings what others wait for needs no room, and nobody waits for a step that waits for him.
  */
 #include <math.h>
 
 #include "store.h"
 
-static double error_now(const struct rp_table *table) {
-    const struct rp_table_header *header = table->header;
-    double inserted = (double)header->inserted + (double)table->private->waiting_items;
-    return inserted * header->facts.samples_per_insert - (double)header->sampled;
+int rp_limiter_counts_reserved(const struct rp_table *table) {
+    return table->private->reach_behind + table->private->reach_ahead == 0;
+}
+
+/* Items created, and those admitted that will be. */
+static uint64_t admitted_items(const struct rp_table *table) {
+    const struct rp_table_private *p = table->private;
+    uint64_t reserved = rp_limiter_counts_reserved(table) ? p->waiting_items + p->missing : 0;
+    return table->header->inserted + reserved;
 }
 
 static uint64_t shortfall(double amount) {
@@ -46,11 +51,12 @@ static uint64_t shortfall(double amount) {
 int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t *need) {
     const struct rp_table_facts *f = &table->header->facts;
     *need = 0;
-    uint64_t created = table->header->inserted + table->private->waiting_items;
+    uint64_t created = admitted_items(table);
     if (f->samples_per_insert == 0 || items == 0 || created < f->min_size) {
         return 1;
     }
-    double over = error_now(table) + (double)items * f->samples_per_insert - f->error_max;
+    double over = ((double)created + (double)items) * f->samples_per_insert
+                  - (double)table->header->sampled - f->error_max;
     if (over <= 0) {
         return 1;
     }
@@ -59,13 +65,6 @@ int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t
     }
     *need = shortfall(over);
     return 0;
-}
-
-int rp_limiter_may_fill(const struct rp_table *table, uint64_t items) {
-    const struct rp_table_facts *f = &table->header->facts;
-    double waiting = (double)table->private->waiting_items;
-    double error = error_now(table) + ((double)items - waiting) * f->samples_per_insert;
-    return waiting > 0 && error <= f->error_max;
 }
 
 int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t *need,

@@ -36,6 +36,7 @@ struct rp_call {
 
 struct rp_asked { /* what is to be admitted */
     uint64_t items; /* to be drawn, or to be created */
+    uint64_t gaps;  /* PUSH: of them, those that come with another PUSH */
     struct rp_sample request; /* SAMPLE */
 };
 

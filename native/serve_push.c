@@ -98,15 +98,30 @@ static int is_far(const struct rp_table *table, int writer, const struct push *p
     return 0;
 }
 
-static uint64_t new_items(const struct rp_table *table, int writer, struct push *push) {
-    uint64_t items = 0;
+/* Items it would create. Where what is reserved counts, also the sequences that it reserves for
+ * others to bring, and not those that were reserved before it. */
+static struct rp_asked new_items(const struct rp_table *table, int writer, struct push *push) {
+    uint64_t next = rp_writer_next(table, writer), end = next;
+    uint64_t items = 0, gaps = 0, reserved = 0;
     const uint8_t *at = push->runs;
     for (uint32_t i = 0; i < push->head->run_count; i++, at = run_after(at)) {
+        uint64_t first = run_at(at)->sequence, behind = first + run_at(at)->count;
+        uint64_t fresh = first > next ? first : next, known = behind < end ? behind : end;
         items += rp_writer_items(table, writer, run_at(at));
+        gaps += first > end ? first - end : 0;
+        reserved += rp_writer_fills(table, writer, run_at(at));
+        reserved += known > fresh ? known - fresh : 0; /* by an earlier run of this PUSH */
+        end = behind > end ? behind : end;
     }
-    return items
-           + rp_writer_create_items(table, writer, push->creates, push->head->create_count,
+    items += rp_writer_create_items(table, writer, push->creates, push->head->create_count,
                                     &push->creates_taken);
+    if (rp_limiter_counts_reserved(table)) {
+        items = items + gaps > reserved ? items + gaps - reserved : 0;
+        gaps = gaps < items ? gaps : items;
+    } else {
+        gaps = 0;
+    }
+    return (struct rp_asked){.items = items, .gaps = gaps};
 }
 
 /* ---- storing ---- */
@@ -167,7 +182,7 @@ static int serve(struct rp_call *call, struct rp_table *table) {
         call->counted = 1;
         return status;
     }
-    struct rp_asked asked = {.items = new_items(table, writer, &push)};
+    struct rp_asked asked = new_items(table, writer, &push);
     if (asked.items > 0) { /* what creates nothing is held back by nobody */
         int held_back = rp_serve_admit(call, RP_WAIT_PUSH, table, &asked);
         if (held_back != 0) {

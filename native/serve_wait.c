@@ -10,8 +10,7 @@
  * free for it until it comes or its place lapses.
  *
  * Two firsts may hold each other up for ever: a push that is too large until something is drawn, a
- * sample that is too large until something is created. Only then smaller pushes overtake, and steps
- * that wait for an earlier one do not count against who may bring that one.
+ * sample that is too large until something is created. Only then smaller pushes overtake.
  */
 #include <string.h>
 
@@ -63,15 +62,15 @@ static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind, u
 
 /* May it go on? 1, 0 with what it waits for, or -status. */
 static int admitted(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
-                    const struct rp_note *own, uint64_t items, struct rp_blocked *blocked) {
+                    const struct rp_note *own, const struct rp_asked *asked,
+                    struct rp_blocked *blocked) {
     struct rp_server *server = call->server;
+    uint64_t items = asked->items;
     uint64_t promised = server->waiting[kind][table->number].promised;
     uint32_t first = rp_wait_first(server, kind, table->number);
     int alone = limiter_may(table, kind, items, blocked);
-    uint64_t others = own != NULL && own->promised ? 0 : promised;
-    if (alone == 0 && kind == RP_WAIT_PUSH && rp_limiter_may_fill(table, items + others)
-        && sample_hungry(server, table)) {
-        return 1;
+    if (alone == -RP_NEVER_FITS && asked->gaps > 0) { /* it comes again when they are filled */
+        alone = limiter_may(table, kind, items - asked->gaps, blocked) < 0 ? alone : 0;
     }
     if (alone < 0 || (own != NULL && own->promised)) {
         return alone;
@@ -99,7 +98,7 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
     }
     struct rp_note *own = own_place(call, kind, number, asked);
     rp_wait_lapse(server, kind, number);
-    int result = admitted(call, kind, table, own, asked->items, &blocked);
+    int result = admitted(call, kind, table, own, asked, &blocked);
     if (result != 0) {
         if (own != NULL) {
             rp_wait_remove(server, kind, call->session, number);

@@ -212,6 +212,7 @@ struct rp_table_private {
     uint64_t mass_max;
     uint64_t head; /* of the header, as of the last settle */
     uint64_t waiting_items; /* steps that are complete and will be items once committed */
+    uint64_t missing;       /* reserved by a writer there is, and not here whole */
     size_t writer_bytes;
     uint32_t head_slot;
     uint32_t capacity;
@@ -404,6 +405,11 @@ int rp_table_verify(const struct rp_table *table, char error[256]);
 void rp_writer_resume(struct rp_table *table, uint32_t writer);
 /* Clears what a place was used for, nothing more: its session stays as it is. */
 void rp_writer_clear(struct rp_table *table, uint32_t writer);
+/* An entry that counts in `missing`: nothing of its step is here, or not all pieces. */
+static inline int rp_entry_missing(const struct rp_entry *entry) {
+    uint32_t state = rp_state_of(entry->key);
+    return state == RP_ENTRY_EMPTY || state == RP_ENTRY_PARTIAL;
+}
 /* An entry that counts in waiting_items: complete, an item, and not abandoned. */
 int rp_entry_waits(const struct rp_table_private *p, uint32_t writer, uint64_t sequence);
 

@@ -88,6 +88,7 @@ static void derive_writer(struct rp_table *table, uint32_t index) {
             rp_known_add(p, index, sequence);
         }
         p->holes[index] += rp_state_of(entry->key) == RP_ENTRY_EMPTY;
+        p->missing += (uint64_t)rp_entry_missing(entry);
     }
     for (uint32_t stream = 0; stream < writer->streams; stream++) {
         rp_skip_derive(p, index, stream);
@@ -125,6 +126,7 @@ static void derive(struct rp_table *table) {
     p->head_slot = (uint32_t)(header->head % p->capacity);
     p->dirty_count = 0;
     p->waiting_items = 0;
+    p->missing = 0;
     p->rows.key = 0;
     memset(p->hints, 0, (size_t)p->writers_max * p->streams_max * sizeof *p->hints);
     memset(p->done_through, 0, 3 * p->writers_max * sizeof *p->done_through);
@@ -295,6 +297,7 @@ static void clear_used(struct rp_table *table) {
     }
     p->bare = 0;
     p->waiting_items = 0;
+    p->missing = 0;
 }
 
 void rp_table_reset(struct rp_table *table, uint64_t epoch) {

@@ -151,6 +151,8 @@ uint64_t rp_writer_next(const struct rp_table *table, int writer);
 int rp_writer_far(const struct rp_table *table, int writer, uint64_t gaps);
 /* Items a run would newly add (0 for repeats), for the limiter's all-or-nothing question. */
 uint32_t rp_writer_items(const struct rp_table *table, int writer, const struct rp_run *run);
+/* Of the run's sequences, those reserved before and not here whole. */
+uint32_t rp_writer_fills(const struct rp_table *table, int writer, const struct rp_run *run);
 /* The same for the creates of a PUSH, of which it may take only some: as many as may be looked up
  * (store.h), beginning where the last PUSH ended. */
 uint32_t rp_writer_create_items(const struct rp_table *table, int writer,
@@ -179,8 +181,8 @@ void rp_writer_progress(const struct rp_table *table, int writer, struct rp_push
 /* May `items` more items be created now? 1, or 0 with how many must be drawn first; -RP_NEVER_FITS.
  */
 int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t *need);
-/* Do steps wait for an earlier one, and might these items be created if those did not count? */
-int rp_limiter_may_fill(const struct rp_table *table, uint64_t items);
+/* Does what is reserved count as created: may its steps become items as they are stored? */
+int rp_limiter_counts_reserved(const struct rp_table *table);
 /* May a batch of `count` be drawn now? 1; 0 with how many items must be created first and whether
  * it is the minimum size that holds it back; -RP_NEVER_FITS; -RP_NOTHING_DRAWABLE where the
  * limiter would let it on and no item has a positive mass. */

@@ -38,7 +38,8 @@ static void check_stream(struct rp_table_private *p, uint32_t writer, uint32_t s
 }
 
 /* Returns how many slots the writer's entries hold reserved. */
-static uint64_t check_writer(struct rp_table_private *p, uint32_t index, uint64_t *waiting) {
+static uint64_t check_writer(struct rp_table_private *p, uint32_t index, uint64_t *waiting,
+                             uint64_t *missing) {
     const struct rp_writer *writer = rp_writer_at(p, index);
     uint64_t next = writer->next_sequence;
     uint64_t reserved = 0;
@@ -58,6 +59,7 @@ static uint64_t check_writer(struct rp_table_private *p, uint32_t index, uint64_
             reserved++;
         }
         *waiting += (uint64_t)rp_entry_waits(p, index, s);
+        *missing += (uint64_t)rp_entry_missing(entry);
         holes += state == RP_ENTRY_EMPTY;
     }
     assert(holes == p->holes[index]);
@@ -79,6 +81,7 @@ void rp_table_check(const struct rp_table *table) {
     struct rp_table_private *p = table->private;
     uint64_t held = 0;
     uint64_t waiting = 0;
+    uint64_t missing = 0;
     assert(p->head == table->header->head && p->head_slot == p->head % p->capacity
            && p->dirty_count == 0);
     char error[256] = "";
@@ -92,11 +95,11 @@ void rp_table_check(const struct rp_table *table) {
     rp_tree_check(&table->tree);
     for (uint32_t i = 0; i < p->writers_max; i++) {
         if (rp_writer_at(p, i)->session != 0) {
-            held += check_writer(p, i, &waiting);
+            held += check_writer(p, i, &waiting, &missing);
         }
     }
     assert(held <= (uint64_t)p->window * p->writers_max);
     assert((uint64_t)p->window * p->writers_max <= p->capacity / 16);
-    assert(waiting == p->waiting_items);
+    assert(waiting == p->waiting_items && missing == p->missing);
     check_bare(p);
 }

@@ -50,6 +50,7 @@ void rp_writer_clear(struct rp_table *table, uint32_t index) {
     uint64_t used = next < p->window ? next : p->window;
     for (uint64_t sequence = next - used; sequence < next; sequence++) {
         rp_known_forget(p, index, sequence);
+        p->missing -= (uint64_t)rp_entry_missing(rp_entry_at(p, index, sequence));
     }
     rp_region_clear(rp_entry_at(p, index, 0), used * p->entry_words * sizeof(uint64_t));
     rp_region_clear(rp_stream_at(p, index, 0), writer->streams * sizeof(struct rp_stream));
@@ -110,6 +111,7 @@ static void lose_entry(struct rp_table *table, uint32_t index, uint64_t sequence
     uint64_t key = rp_key_of(entry->key);
     assert(!rp_entry_done(entry));
     p->holes[index] -= rp_state_of(entry->key) == RP_ENTRY_EMPTY;
+    p->missing -= (uint64_t)rp_entry_missing(entry);
     if (rp_place_held(p, entry)) {
         rp_intent_set(table->intent, &p->keys[rp_slot_of(p, key)], rp_key_word(RP_SLOT_FREE, key));
     }
@@ -301,11 +303,22 @@ uint32_t rp_writer_items(const struct rp_table *table, int index, const struct r
         if (sequence >= writer->next_sequence) {
             items++;
         } else if (!forgotten(p, writer, sequence)) {
-            uint32_t state = rp_state_of(rp_entry_at(p, (uint32_t)index, sequence)->key);
-            items += state == RP_ENTRY_EMPTY || state == RP_ENTRY_PARTIAL;
+            items += (uint32_t)rp_entry_missing(rp_entry_at(p, (uint32_t)index, sequence));
         }
     }
     return items;
+}
+
+uint32_t rp_writer_fills(const struct rp_table *table, int index, const struct rp_run *run) {
+    const struct rp_table_private *p = table->private;
+    const struct rp_writer *writer = rp_writer_at(p, (uint32_t)index);
+    uint32_t fills = 0;
+    for (uint64_t sequence = run->sequence;
+         sequence < run->sequence + run->count && sequence < writer->next_sequence; sequence++) {
+        fills += !forgotten(p, writer, sequence)
+                 && rp_entry_missing(rp_entry_at(p, (uint32_t)index, sequence));
+    }
+    return fills;
 }
 
 /* ---- storing ---- */
@@ -361,6 +374,7 @@ static void store_in_order(struct rp_table *table, uint32_t index, const struct 
                                run->count, run->flags,  (const double *)(const void *)bytes};
     rp_store_steps(table, &commit);
     p->holes[index] -= run->count;
+    p->missing -= run->count;
 }
 
 /* Commits the complete steps that follow the stream's newest one, as far as they are here. */
@@ -447,6 +461,7 @@ static void store_piece(struct rp_table *table, uint32_t index, const struct rp_
         rp_known_remove(p, index, sequence);
     }
     p->holes[index] -= (uint64_t)fresh;
+    p->missing -= state == RP_ENTRY_COMPLETE;
     rp_store_commit(table);
     rp_known_add(p, index, sequence);
 }

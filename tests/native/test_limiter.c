@@ -154,7 +154,8 @@ static void take_trial(uint64_t seed, double rate, double low, double high, uint
     fixture_close(&trial.fixture);
 }
 
-/* Steps that wait for an earlier one were admitted: they must count before they are committed. */
+/* Steps that wait for an earlier one were admitted, and that one with them: all must count before
+ * they are committed. */
 static void check_waiting(void) {
     struct rp_run early = {1, 1, 0, RP_RUN_ITEM, 2, 0, 1, 0, 32};
     struct rp_run first = {0, 0, 0, RP_RUN_ITEM, 1, 0, 1, 0, 16};
@@ -185,29 +186,30 @@ static void check_waiting(void) {
     CHECK(rp_writer_open(&trial.fixture.table, 1, 1) == 0);
     rp_writer_run(&trial.fixture.table, 0, &early, bytes, &done);
     CHECK(done.committed == 0 && info().inserted == 0);
-    CHECK(rp_limiter_may_fill(&trial.fixture.table, 3), "but for the two that wait");
-    CHECK(!rp_limiter_may_fill(&trial.fixture.table, 4));
-    CHECK(rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 1);
-    CHECK(rp_limiter_may_insert(&trial.fixture.table, 2, &need) == 0 && need == 1,
-          "waiting steps count");
+    CHECK(trial.fixture.table.private->waiting_items == 2
+          && trial.fixture.table.private->missing == 1);
+    CHECK(rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 0 && need == 1,
+          "waiting steps count, and the one that they wait for");
     fixture_attach(&trial.fixture);
-    CHECK(rp_limiter_may_insert(&trial.fixture.table, 2, &need) == 0 && need == 1,
+    CHECK(rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 0 && need == 1,
           "after an attach, too");
+    CHECK(rp_writer_fills(&trial.fixture.table, 0, &first) == 1
+          && rp_writer_fills(&trial.fixture.table, 0, &early) == 0);
     rp_writer_run(&trial.fixture.table, 0, &first, bytes, &done);
     CHECK(info().inserted == 3 && rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 0);
-    CHECK(!rp_limiter_may_fill(&trial.fixture.table, 0), "none waits");
+    CHECK(trial.fixture.table.private->missing == 0);
     fixture_close(&trial.fixture);
-    for (config.min_size = 2; config.min_size <= 3; config.min_size++) {
+    for (config.min_size = 3; config.min_size <= 4; config.min_size++) {
         memset(&trial, 0, sizeof trial);
         fixture_open(&trial.fixture, &config, 1);
         CHECK(rp_writer_open(&trial.fixture.table, 1, 1) == 0);
         rp_writer_run(&trial.fixture.table, 0, &early, bytes, &done);
-        int below = config.min_size == 3;
+        int below = config.min_size == 4;
         CHECK(rp_limiter_may_insert(&trial.fixture.table, 4, &need) == below
-                  && need == (below ? 0 : 3), "two wait: a minimum of two is reached");
+                  && need == (below ? 0 : 4), "two wait for one: a minimum of three is reached");
         fixture_close(&trial.fixture);
     }
-    check_group("steps that wait for an earlier one count as inserted");
+    check_group("steps count as inserted from when they are reserved");
 }
 
 /* Given a table whose error may reach 8, and 40 items before the first draw at a rate of 4. Expect

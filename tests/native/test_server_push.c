@@ -1,40 +1,6 @@
 /* Goal: pushes store each step exactly once, whatever the network does to their datagrams, and
  * all of a datagram or nothing of it. Situations read "Given ... Expect ...". */
-#include "script.h"
-#include "store.h"
-
-#include <math.h>
-
-static struct rp_table_config tables[2];
-static struct rp_server_config config;
-static struct script_push push;
-
-struct pusher {
-    struct script script;
-    struct script_client client;
-    uint64_t epoch[2];
-};
-
-static void fresh(struct pusher *p)
-{
-    script_tables(tables);
-    config = script_config(tables);
-    script_open(&p->script, &config);
-    p->client = script_client(1);
-    script_connect(&p->script, &p->client);
-    for (uint16_t i = 0; i < 2; i++) {
-        p->epoch[i] = script_writer(&p->script, &p->client, i, 2).epoch;
-    }
-}
-
-static struct script_answer send_run(struct pusher *p, uint16_t table, uint64_t id, uint16_t stream,
-                                     uint64_t sequence, uint64_t step, uint16_t count,
-                                     uint16_t flags)
-{
-    script_push_begin(&push, p->epoch[table]);
-    script_push_run(&push, stream, sequence, step, count, flags);
-    return script_push(&p->script, &p->client, table, id, &push);
-}
+#include "pusher.h"
 
 /* 1. Given a whole run, then the same again. Expect keys in a row, the same keys, nothing new. */
 static void situation_repeat(void)
@@ -221,170 +187,7 @@ static void situation_rows(void)
     check_group("6 rows that are items");
 }
 
-/* 7. Given a limiter that admits twenty items beyond what was drawn. Expect BLOCKED with the need,
- *    noted once, RETRY to the noted id when a draw makes room, and NEVER_FITS beyond all room. */
-static void situation_blocked(void)
-{
-    struct pusher p;
-    fresh(&p);
-    for (uint64_t i = 0; i < 20; i += 10) {
-        script_done(send_run(&p, 1, 1 + i, 0, i, i, 10, RP_RUN_ITEM), 0);
-    }
-    struct script_answer answer = send_run(&p, 1, 31, 0, 20, 20, 3, RP_RUN_ITEM);
-    CHECK_STATUS(answer, RP_BLOCKED);
-    struct rp_blocked blocked = SCRIPT_READ(answer, struct rp_blocked);
-    CHECK(blocked.noted == 1 && blocked.by_size == 0 && blocked.need == 3);
-    CHECK(script_info(&p.script, &p.client, 1).head == SCRIPT_CAPACITY + 20);
-    answer = send_run(&p, 1, 32, 0, 20, 20, 2, RP_RUN_ITEM);
-    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 0);
-    answer = send_run(&p, 1, 31, 0, 20, 20, 3, RP_RUN_ITEM);
-    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 1);
-    answer = send_run(&p, 1, 1, 0, 0, 0, 10, RP_RUN_ITEM);
-    CHECK(script_done(answer, 0).committed == 10, "a repeat adds no items");
-
-    struct rp_sample sample = script_sample(2);
-    answer = script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &sample, sizeof sample);
-    CHECK_STATUS(answer, RP_OK);
-    CHECK(script_answer(&p.script, p.script.port.out_count - 1).view.message->op
-          == (RP_OP_SAMPLE | RP_ANSWER), "two draws do not make room for three");
-    sample.count = 1;
-    answer = script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 2, &sample, sizeof sample);
-    CHECK_STATUS(answer, RP_OK);
-    answer = script_answer(&p.script, p.script.port.out_count - 1);
-    CHECK(answer.view.message->op == (RP_OP_PUSH | RP_ANSWER) && answer.view.message->id == 31);
-    CHECK_STATUS(answer, RP_RETRY);
-    CHECK(answer.size == 0 && script_counter(&p.script, RP_COUNT_releases) == 1);
-    answer = send_run(&p, 1, 31, 0, 20, 20, 3, RP_RUN_ITEM);
-    CHECK(script_done(answer, 0).committed == 3);
-    CHECK(script_counter(&p.script, RP_COUNT_pushes_blocked) == 3);
-    script_push_begin(&push, p.epoch[1]);
-    script_push_run(&push, 0, 23, 23, 15, RP_RUN_ITEM);
-    script_push_run(&push, 1, 38, 0, 1, RP_RUN_ITEM);
-    answer = script_push(&p.script, &p.client, 1, 40, &push);
-    CHECK_STATUS(answer, RP_BLOCKED);
-    script_close(&p.script);
-    check_group("7 blocked and released");
-}
-
-/* 7a. Given steps that are no items yet, and room for twenty items. Expect creates alone to be
- *     counted: five let in, 16 more held back, 15 let in. */
-static void situation_creates_blocked(void)
-{
-    struct pusher p;
-    script_tables(tables);
-    tables[1].plan_count = 2;
-    config = script_config(tables);
-    script_open(&p.script, &config);
-    p.client = script_client(1);
-    script_connect(&p.script, &p.client);
-    p.epoch[1] = script_writer(&p.script, &p.client, 1, 2).epoch;
-    for (uint64_t step = 0; step < 30; step += 10) {
-        CHECK_STATUS(send_run(&p, 1, 1 + step, 0, step, step, 10, 0), RP_OK);
-    }
-    static const uint64_t creates[3] = {5, 16, 15};
-    for (uint64_t time = 0; time < 3; time++) {
-        script_push_begin(&push, p.epoch[1]);
-        for (uint64_t i = 0; i < creates[time]; i++) {
-            script_push_create(&push, 0, (time ? 7 : 2) + i, 1.0);
-        }
-        CHECK_STATUS(script_push(&p.script, &p.client, 1, time ? 41 : 40, &push),
-                     time == 1 ? RP_BLOCKED : RP_OK);
-    }
-    CHECK(script_info(&p.script, &p.client, 1).inserted == 20);
-    script_close(&p.script);
-    check_group("7a creates alone are held back");
-}
-
-/* 7b. Given a push that waits, and one that was told RETRY, when the server closes. Expect CLOSED
- *     for both, unless the region stays for another server. */
-static void situation_farewell(void)
-{
-    for (int promised = 0; promised < 2; promised++) {
-        struct pusher p;
-        fresh(&p);
-        script_done(send_run(&p, 1, 1, 0, 0, 0, 10, RP_RUN_ITEM), 0);
-        script_done(send_run(&p, 1, 2, 0, 10, 10, 10, RP_RUN_ITEM), 0);
-        CHECK_STATUS(send_run(&p, 1, 31, 0, 20, 20, 3, RP_RUN_ITEM), RP_BLOCKED);
-        struct rp_sample sample = script_sample(3);
-        if (promised) {
-            script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &sample, sizeof sample);
-            CHECK(script_counter(&p.script, RP_COUNT_releases) == 1);
-        }
-        struct rp_port *port = (struct rp_port *)(void *)&p.script.port;
-        script_turn(&p.script);
-        rp_server_farewell(p.script.server, port, p.script.now_ns, 1);
-        CHECK(p.script.port.out_count == 0, "who takes the region over goes on with it");
-        rp_server_farewell(p.script.server, port, p.script.now_ns, 0);
-        CHECK(p.script.port.out_count == 1);
-        struct script_answer answer = script_answer(&p.script, 0);
-        CHECK(answer.view.message->op == (RP_OP_PUSH | RP_ANSWER)
-              && answer.view.message->id == 31);
-        CHECK_STATUS(answer, RP_CLOSED);
-        script_close(&p.script);
-    }
-    check_group("7b who waits to push is told that the server closes");
-}
-
-/* 7c. Given a push that waits, one that was told RETRY, and a RESET. Expect STALE_EPOCH for each,
- *     and no room kept for it in the new epoch. */
-static void situation_stale_waits(void)
-{
-    for (int promised = 0; promised < 2; promised++) {
-        struct pusher p;
-        fresh(&p);
-        script_done(send_run(&p, 1, 1, 0, 0, 0, 10, RP_RUN_ITEM), 0);
-        script_done(send_run(&p, 1, 2, 0, 10, 10, 10, RP_RUN_ITEM), 0);
-        CHECK_STATUS(send_run(&p, 1, 31, 0, 20, 20, 6, RP_RUN_ITEM), RP_BLOCKED);
-        struct rp_sample sample = script_sample(6);
-        if (promised) {
-            script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 1, &sample, sizeof sample);
-            CHECK(script_counter(&p.script, RP_COUNT_releases) == 1);
-        }
-        struct rp_reset reset = {.epoch = p.epoch[1]};
-        struct script_answer answer =
-            script_ask(&p.script, &p.client, RP_OP_RESET, 1, 32, &reset, sizeof reset);
-        CHECK_STATUS(answer, RP_OK);
-        uint64_t epoch = SCRIPT_READ(answer, struct rp_reset_done).epoch;
-        CHECK_STATUS(send_run(&p, 1, 31, 0, 20, 20, 6, RP_RUN_ITEM), RP_STALE_EPOCH);
-        p.epoch[1] = epoch;
-        CHECK_STATUS(send_run(&p, 1, 33, 0, 0, 0, 10, RP_RUN_ITEM), RP_OK);
-        CHECK_STATUS(send_run(&p, 1, 34, 0, 10, 10, 10, RP_RUN_ITEM), RP_OK);
-        script_close(&p.script);
-    }
-    check_group("7c who is refused for good leaves the queue");
-}
-
-/* 7d. Given steps that wait for a PUSH that was lost, a limiter that has room for one of the two
- *     only, and a SAMPLE that waits for both. Expect the PUSH that is waited for to be let in, once
- *     the SAMPLE stands in the queue, and the SAMPLE to be answered. */
-static void situation_missed(void)
-{
-    struct pusher p;
-    script_tables(tables);
-    tables[1].capacity = 2 * SCRIPT_CAPACITY;
-    tables[1].window = 2 * SCRIPT_WINDOW;
-    config = script_config(tables);
-    script_open(&p.script, &config);
-    p.client = script_client(1);
-    script_connect(&p.script, &p.client);
-    p.epoch[1] = script_writer(&p.script, &p.client, 1, 2).epoch;
-    CHECK_STATUS(send_run(&p, 1, 1, 0, 0, 0, 10, RP_RUN_ITEM), RP_OK);
-    struct rp_sample sample = script_sample(5);
-    CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 2, &sample, sizeof sample),
-                 RP_OK);
-    CHECK_STATUS(send_run(&p, 1, 4, 0, 20, 20, 10, RP_RUN_ITEM), RP_OK);
-    CHECK_STATUS(send_run(&p, 1, 3, 0, 10, 10, 10, RP_RUN_ITEM), RP_BLOCKED);
-    sample.count = 10;
-    CHECK_STATUS(script_ask(&p.script, &p.client, RP_OP_SAMPLE, 1, 5, &sample, sizeof sample),
-                 RP_BLOCKED);
-    CHECK_STATUS(send_run(&p, 1, 3, 0, 10, 10, 10, RP_RUN_ITEM), RP_OK);
-    CHECK(script_info(&p.script, &p.client, 1).inserted == 30);
-    CHECK(script_counter(&p.script, RP_COUNT_releases) == 1, "the sample was answered");
-    script_close(&p.script);
-    check_group("7d steps that wait hold nobody up who is waited for");
-}
-
-/* 8. Given a kill between two turns, with a run half arrived. Expect repeats answered as before and
+/* 7. Given a kill between two turns, with a run half arrived. Expect repeats answered as before and
  *    the rest taken up. */
 static void situation_kill(void)
 {
@@ -402,10 +205,10 @@ static void situation_kill(void)
     CHECK(script_done(answer, 0).committed == 2);
     CHECK(script_info(&p.script, &p.client, 0).head == SCRIPT_CAPACITY + 7);
     script_close(&p.script);
-    check_group("8 kill and attach");
+    check_group("7 kill and attach");
 }
 
-/* 9. Given a closed session with an open episode. Expect the last row to close it. */
+/* 8. Given a closed session with an open episode. Expect the last row to close it. */
 static void situation_cut(void)
 {
     struct pusher p;
@@ -415,7 +218,7 @@ static void situation_cut(void)
     CHECK(script_counter(&p.script, RP_COUNT_episodes_cut) == 1);
     CHECK(rp_server_sessions(p.script.server) == 0);
     script_close(&p.script);
-    check_group("9 a closed session cuts its episodes");
+    check_group("8 a closed session cuts its episodes");
 }
 
 enum { CYCLES = 40, OTHERS = 16, HOLES_RING = 16 * (OTHERS + 1) * SCRIPT_WINDOW };
@@ -439,7 +242,7 @@ static uint64_t reserve_ahead(struct pusher *p, uint8_t number)
     return script_info(&p->script, &p->client, 1).head - head;
 }
 
-/* 10. Given a full ring, and 16 sessions that 40 times open, reserve as far ahead as is taken, and
+/* 9. Given a full ring, and 16 sessions that 40 times open, reserve as far ahead as is taken, and
  *     close. Expect few keys for each that comes, an eighth of the ring for all, whoever sends in
  *     order to go on, and who does not as well once the ring has come round. */
 static void situation_holes(void)
@@ -483,10 +286,10 @@ static void situation_holes(void)
     CHECK(script_info(&p.script, &p.client, 1).count == HOLES_RING);
     rp_server_check(p.script.server);
     script_close(&p.script);
-    check_group("10 holes of closed writers");
+    check_group("9 holes of closed writers");
 }
 
-/* 11. Given 60000 steps in a large window, with a limiter and without, and a PUSH as large as can
+/* 10. Given 60000 steps in a large window, with a limiter and without, and a PUSH as large as can
  *     be of creates for them, in the order of the steps and in one that jumps, sent again and again
  *     as it is. Expect that each time it makes one item at least, that all are made in a few, and
  *     that none costs more than the three passes may. */
@@ -554,7 +357,7 @@ static void situation_bulk(void)
     bulk(0.0, 1);
     bulk(1.0, 26543);
     bulk(0.0, 26543);
-    check_group("11 creates in bulk");
+    check_group("10 creates in bulk");
 }
 
 int main(void)
@@ -565,11 +368,6 @@ int main(void)
     situation_creates();
     situation_whole();
     situation_rows();
-    situation_blocked();
-    situation_creates_blocked();
-    situation_farewell();
-    situation_stale_waits();
-    situation_missed();
     situation_kill();
     situation_cut();
     situation_holes();
