@@ -347,7 +347,9 @@ class Client:
 
     def landing(self, table: str, batch: int, plan: int | str = 0, *, pin: bool = False) -> Landing:
         """Memory for batches of this shape, to be given as `out` again and again."""
-        draw = self.known(table, self.timeout).draw(checked_count(batch), plan)
+        remote = self.known(table, self.timeout)
+        draw = remote.draw(checked_count(batch), plan)
+        remote.expect_admitted(batch)
         return Landing(draw.shape, pin)
 
     def sample(

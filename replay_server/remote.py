@@ -6,7 +6,7 @@ server that restarted, has another one, and the client looks again.
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, floor
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from . import _native
 from ._native import ffi, lib
 from .draws import Draw
-from .errors import ConfigError, SpecMismatch
+from .errors import ConfigError, OverBudget, SpecMismatch
 from .plans import NStep
 from .spec import Spec
 from .table import RESERVED_SHARE, WINDOW_DEFAULT, Layout
@@ -108,6 +108,17 @@ class RemoteTable:
         most = rows_ahead(streams, (self.error_max - self.error_min) / self.samples_per_insert)
         window = min(WINDOW_DEFAULT, self.capacity // (RESERVED_SHARE * self.writers_max))
         return most if most < 2 * window else None
+
+    def expect_admitted(self, count: int) -> None:
+        """OverBudget where the limiter never admits a batch of `count`."""
+        ratio, width = self.samples_per_insert, self.error_max - self.error_min
+        highest = max(self.error_max, self.min_size * ratio + width / 2)  # past it by a message
+        if ratio > 0.0 and count > highest - self.error_min:
+            raise OverBudget(
+                f"batches of {count} items of table {self.name!r}: its limiter admits at most "
+                f"{floor(highest - self.error_min)} at once; ask for fewer, or give the limiter an "
+                f"error_buffer of {count / 2} at least"
+            )
 
     def expect_transitions(self, n: int, stack: int) -> None:
         """ConfigError where the first plan is an NStep of another n or stack; other plans pass."""

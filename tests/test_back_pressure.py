@@ -18,6 +18,7 @@ from replay_server import (
     LimiterBlocked,
     MinSize,
     NStep,
+    OverBudget,
     ReplayError,
     SamplesPerInsert,
     Server,
@@ -164,3 +165,15 @@ def test_a_server_that_is_gone_is_noticed_while_rows_are_still_taken(monkeypatch
     assert any("the server is silent" in sentence for sentence in said)
     writer.link.close(0.0)
     client.close(0.0)
+
+
+def test_a_batch_that_no_limiter_would_admit_is_refused_at_once():
+    """Given a limiter whose bounds lie 50 draws apart, and batches of 50 and 51. Expect the larger
+    ones refused when they are asked for, with what would do."""
+    limiter = SamplesPerInsert(0.25, 1000, 25.0)
+    with Server([table(limiter)]) as server, Client(server.address) as client:
+        client.batches("main", 50).close()
+        with pytest.raises(OverBudget, match=r"51 .* at most 50 .* error_buffer of 25\.5"):
+            client.batches("main", 51)
+        with pytest.raises(OverBudget, match="at most 50"):
+            client.landing("main", 51)
