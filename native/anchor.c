@@ -25,11 +25,11 @@ struct anchor {
 /* ---- skips ---- */
 
 static uint64_t blocks_skipped(uint64_t block) {
-    uint64_t term = 0;
-    while (block > 0) {
+    uint64_t term;
+    do {
         term = ((uint64_t)1 << (63 - __builtin_clzll(block + 1))) - 1;
         block -= term;
-    }
+    } while (block > 0);
     return term;
 }
 
@@ -55,7 +55,7 @@ void rp_skip_note(struct rp_table_private *p, uint32_t writer, uint32_t stream, 
                   uint64_t key) {
     struct rp_hint *hint = rp_hint_at(p, writer, stream);
     int first = step % RP_SKIP_BLOCK == 0;
-    uint64_t block = hint->block != 0 && rp_alive(p, hint->block) ? hint->block : 0;
+    uint64_t block = rp_alive(p, hint->block) ? hint->block : 0;
     uint64_t to = first ? skip_to(p, step / RP_SKIP_BLOCK, block) : block;
     p->skips[rp_slot_of(p, key)] = to != 0 ? (uint32_t)(key - to) : 0;
     hint->block = first ? key : hint->block;
@@ -108,7 +108,7 @@ static struct place move_back(const struct rp_table_private *p, struct place at,
 /* From where the stream's last create found its anchor, a few links either way; 0 = not there. */
 static uint64_t find_near(struct rp_table_private *p, const struct rp_hint *hint,
                           uint64_t wanted) {
-    const struct rp_slot *slot = hint->key != 0 ? rp_alive(p, hint->key) : 0;
+    const struct rp_slot *slot = rp_alive(p, hint->key); /* no step has key 0 */
     uint64_t step = hint->step;
     uint64_t apart = step > wanted ? step - wanted : wanted - step;
     if (!slot || apart > RP_SKIP_BLOCK) {

@@ -19,8 +19,8 @@ uint64_t rp_place_bytes(const struct rp_shape *shape, uint64_t slab_bytes)
 
 uint32_t rp_place_lay(struct rp_place *place, const struct rp_shape *shape)
 {
-    uintptr_t end = (uintptr_t)place + head_bytes(shape);
-    uint8_t *slab = (uint8_t *)place + head_bytes(shape) + -end % RP_SLAB_ALIGNMENT;
+    uint8_t *slab = (uint8_t *)place + head_bytes(shape);
+    slab += -(uintptr_t)slab % RP_SLAB_ALIGNMENT;
     *place = (struct rp_place){
         .landing = {.columns = place->columns, .column_count = shape->column_count,
                     .item_bytes = shape->item_bytes,

@@ -284,7 +284,7 @@ static void retell_leaves(struct rp_table *table, uint32_t slot, uint64_t count)
 static void clear_used(struct rp_table *table) {
     struct rp_table_private *p = table->private;
     uint64_t used = used_slots(p);
-    uint32_t first = used > 0 ? rp_slot_of(p, p->head - used) : 0;
+    uint32_t first = rp_slot_of(p, p->head - used);
     uint64_t ahead = used < p->capacity - first ? used : p->capacity - first;
     clear_slots(p, first, ahead);
     clear_slots(p, 0, used - ahead);

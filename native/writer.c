@@ -50,7 +50,6 @@ void rp_writer_clear(struct rp_table *table, uint32_t index) {
     uint64_t used = next < p->window ? next : p->window;
     for (uint64_t sequence = next - used; sequence < next; sequence++) {
         rp_known_forget(p, index, sequence);
-        p->missing -= (uint64_t)rp_entry_missing(rp_entry_at(p, index, sequence));
     }
     rp_region_clear(rp_entry_at(p, index, 0), used * p->entry_words * sizeof(uint64_t));
     rp_region_clear(rp_stream_at(p, index, 0), writer->streams * sizeof(struct rp_stream));
