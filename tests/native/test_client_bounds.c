@@ -1,5 +1,7 @@
 /* Goal: what a client has under way and takes from its caller stays inside its bounds. Situations
  * read "Given ... Expect ...". */
+#include "client_parts.h"
+#include "client_state.h"
 #include "client_world.h"
 
 enum { ROWS = 1, AT_ONCE = 16 };
@@ -172,6 +174,8 @@ static void situation_queued(void)
         world_run(world, WORLD_MS);
     }
     CHECK(count == 0, "no room is no error: %d", count);
+    CHECK(rp_client_update_queue(world->client, ROWS, 1, &(uint64_t){1}, &(double){1}, 1,
+                                 world_later(world, 60000)) == 0, "not for a single one either");
     CHECK(taken == options.requests_max * 3 / 4 && rp_client_update_busy(world->client));
     CHECK(queued(world).posted == 8 * taken && queued(world).finished == 0);
     int ticket = rp_client_ping(world->client, world_later(world, 60000));
@@ -414,6 +418,67 @@ static void situation_default_memory(void)
     check_group("10 memory by default, whatever the mtu");
 }
 
+/* 11. Given queued updates of which some were answered when the server restarted. Expect those as
+ *     they were answered, and the others as of an epoch that is gone. */
+static void situation_answered_in_part(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(11, &options);
+    struct client_ticket ticket = {.status = -RP_SERVER_RESTARTED};
+    struct rp_update_state state;
+    ticket.of.update.count = 10;
+    ticket.of.update.sum = (struct rp_updated){.applied = 1, .stale = 2, .unknown = 3};
+    world->client->updates.queued_open = 1;
+    rp_client_update_reaped(world->client, &ticket);
+    rp_client_update_state(world->client, &state);
+    CHECK(state.finished == 10 && state.applied == 1 && state.unknown == 3 && state.failed == 0);
+    CHECK(state.stale == 6 && state.status == 0 && !rp_client_update_busy(world->client));
+    world_close(world);
+    check_group("11 queued updates that were answered in part");
+}
+
+/* 13. Given writers of two tables, and more streams for the first one. Expect each writer's streams
+ *     in a place of their own. */
+static void situation_streams_apart(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(13, &options);
+    const struct client_writer *writers = world->client->writers;
+    CHECK(rp_client_writer_reserve(world->client, 0, 3) == 0);
+    CHECK(rp_client_writer_reserve(world->client, 1, 4) == 0);
+    CHECK(rp_client_writer_reserve(world->client, 0, 5) == 0);
+    CHECK(writers[0].table == 0 && writers[0].stream_room == 5 && writers[1].stream_room == 4);
+    CHECK(writers[0].streams >= writers[1].streams + 4 && world->client->streams_used == 12);
+    world_close(world);
+    check_group("13 streams of two writers");
+}
+
+/* 12. Given as many updates posted as their stamps count. Expect the next one to find no place of
+ *     an older one taken, and none to look like that of one to come. */
+static void situation_stamps_over(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(12, &options);
+    struct writing writing;
+    writing_open(world, &writing);
+    CHECK(push(world, &writing, 1, RP_RUN_ITEM) == 1);
+    world_run(world, 50 * WORLD_MS);
+    struct client_updates *updates = &world->client->updates;
+    const uint64_t key = writing.info.capacity;
+    const double priority = 1;
+    struct rp_updated updated;
+    updates->stamp = UINT32_MAX;
+    int ticket = rp_client_update(world->client, ROWS, writing.info.epoch, &key, &priority, 1,
+                                  &updated, world_later(world, 5000));
+    CHECK(world_wait(world, ticket) == 0 && updated.applied == 1);
+    for (uint32_t i = 0; i < updates->seen_places; i++) {
+        CHECK(updates->seen[i].stamp <= updates->stamp, "place %u", i);
+    }
+    CHECK(updates->stamp == 1);
+    world_close(world);
+    check_group("12 the stamps of updates begin again");
+}
+
 int main(void)
 {
     situation_silent(0);
@@ -440,5 +505,8 @@ int main(void)
     situation_memory(UINT32_MAX);
     check_group("9 memory of any content");
     situation_default_memory();
+    situation_answered_in_part();
+    situation_streams_apart();
+    situation_stamps_over();
     return check_done("test_client_bounds");
 }

@@ -64,6 +64,52 @@ static void situation_given_up(void)
     check_group("1 a sample that is given up is withdrawn");
 }
 
+/* 7. Given a sample that the server refuses for ever. Expect nothing withdrawn there: it is told of
+ *    by that refusal alone. */
+static void situation_refused(void)
+{
+    struct world *world = five_items(7);
+    struct rp_sample request = {.count = 1, .epoch = UINT64_MAX};
+    struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = ITEM};
+    uint64_t before = world->ports[1].sent;
+    int ticket = rp_client_sample(world->client, 1, &request, NULL, &landing,
+                                  world_later(world, 60000));
+    CHECK(world_wait(world, ticket) == -RP_STALE_EPOCH);
+    world_run(world, 10 * WORLD_MS);
+    CHECK(world->ports[1].sent == before + 1, "%" PRIu64 " datagrams",
+          world->ports[1].sent - before);
+    world_close(world);
+    check_group("7 a sample that is refused is not withdrawn");
+}
+
+/* 8. Given a sample that is given up as the news of the server's restart are on their way. Expect
+ *    nothing withdrawn in the new session, where its number may be another sample's. */
+static void situation_other_session(void)
+{
+    struct world *world = five_items(8);
+    int ticket = post(world, 6, world_later(world, 60000));
+    world_run(world, 100 * WORLD_MS);
+    world_server(world, &config, 77);
+    int ping = rp_client_ping(world->client, world_later(world, 5000));
+    for (uint32_t i = 0; world->ports[1].count == 0; i++) {
+        CHECK(i < 1000, "no answer is on its way");
+        world_client_turn(world);
+        rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+        world->now_ns += WORLD_MS;
+    }
+    rp_client_take(world->client, ticket);
+    for (uint32_t i = 0; i < 1000; i++) {
+        world_client_turn(world);
+        CHECK(world_asked(world, RP_OP_CANCEL) == 0);
+        rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+        world->now_ns += WORLD_MS;
+    }
+    CHECK(rp_client_poll(world->client, ping) != RP_PENDING);
+    CHECK(rp_server_sessions(world->server) == 1 && rp_client_state(world->client) == 1);
+    world_close(world);
+    check_group("8 what was given up in one session is not withdrawn in the next");
+}
+
 /* 2. Given a withdrawal that is lost. Expect the place gone three seconds later. */
 static void situation_lost(void)
 {
@@ -203,6 +249,8 @@ int main(void)
 {
     situation_records();
     situation_given_up();
+    situation_refused();
+    situation_other_session();
     situation_lost();
     situation_in_a_row();
     situation_next();

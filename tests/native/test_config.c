@@ -1,6 +1,7 @@
 /* Goal: each number of a configuration is taken from the least to the most it may be, and refused
  * beyond, in the sentence that says so; what lies in a region's files is laid out as ever.
  */
+#include "compare.h"
 #include "script.h"
 #include "server_state.h"
 #include "store.h"
@@ -350,6 +351,39 @@ static void places_of_files(void)
     check_group("each file begins at a page");
 }
 
+static uint64_t bytes_with_weights(uint64_t weights_max)
+{
+    struct rp_segments segments;
+    char error[256];
+    config.weights_max = weights_max;
+    CHECK(rp_server_segments(&config, &segments, error) == 0, "%s", error);
+    return segments.bytes;
+}
+
+/* Given weights of one byte more than fills their lines of memory. Expect every slot to have the
+ * whole next line for that byte. */
+static void room_for_weights(void)
+{
+    fresh();
+    for (uint64_t lines = 1; lines <= RP_PAGE_BYTES / 64; lines++) {
+        CHECK(bytes_with_weights(64 * lines + 1) == bytes_with_weights(64 * (lines + 1)));
+    }
+    check_group("the last byte of the weights has a place");
+}
+
+/* Given more changes than their text has room for. Expect it cut there, and nothing behind it
+ * touched. */
+static void many_changes(void)
+{
+    struct rp_comparison comparison = {.what = " of a table"};
+    for (uint32_t i = 0; i < 12; i++) {
+        rp_compare_change(&comparison, "samples_per_insert", i, i + 1);
+    }
+    CHECK(strlen(comparison.changes) == RP_COMPARE_BYTES - 1);
+    CHECK(comparison.error[0] == 0, "%s", comparison.error);
+    check_group("changes end where their room ends");
+}
+
 /* Given seeds one apart. Expect the second table of the one to draw as the first of the other. */
 static void seeds(void)
 {
@@ -379,6 +413,8 @@ int main(void)
     table_numbers();
     sizes_of_files();
     places_of_files();
+    room_for_weights();
+    many_changes();
     seeds();
     return check_done("test_config");
 }

@@ -26,11 +26,11 @@ static void make_table(uint64_t seed)
     struct rp_table_config config = {
         .name = "known", .capacity = 16 * 2 * WINDOW, .step_bytes = 8, .columns = columns,
         .column_count = 1, .plans = row_plan, .plan_count = 1, .alpha = 0.5, .writers_max = 2,
-        .streams_max = 2, .window = WINDOW, .pieces_max = 1};
+        .streams_max = RP_STREAMS_MAX, .window = WINDOW, .pieces_max = 1};
     fixture_open(&t, &config, seed);
     p = t.table.private;
     CHECK(rp_writer_open(&t.table, 4, 2) == 0);
-    writer = (uint32_t)rp_writer_open(&t.table, 5, 2);
+    writer = (uint32_t)rp_writer_open(&t.table, 5, RP_STREAMS_MAX);
     CHECK(writer == 1, "not the first: each has an index of its own");
     rp_writer_at(p, writer)->next_sequence = NEXT;
 }
@@ -120,6 +120,26 @@ static void full_list(void)
     CHECK(look(0, steps[0], 0, 0) == 0 && rp_hint_at(p, writer, 0)->known == 0);
     fixture_close(&t);
     check_group("a list's cost, and its end");
+}
+
+/* Given steps of a stream with a high number. Expect the steps of the first stream not to share
+ * their lists: no bit of a stream's number is one of a step's. */
+static void high_streams(void)
+{
+    for (uint64_t stream = 1; stream < RP_STREAMS_MAX; stream *= 2) {
+        make_table(6);
+        put(NEXT - 1, 0, 1000, RP_ENTRY_PARTIAL, 0);
+        uint64_t cost = 0;
+        for (uint64_t step = 0; step < 32; step += 2) {
+            put(NEXT - 2 - step, stream, step, RP_ENTRY_PARTIAL, 0);
+        }
+        for (uint64_t step = 0; step < 32; step += 2) {
+            cost += look(0, step + 1, 0, 0);
+        }
+        CHECK(cost < 16, "stream %" PRIu64 ": %" PRIu64, stream, cost);
+        fixture_close(&t);
+    }
+    check_group("streams of any number have lists of their own");
 }
 
 /* The step arrives under `sequence`, reserved before: the state that it comes to. */
@@ -231,6 +251,7 @@ int main(void)
     }
     both_ends();
     full_list();
+    high_streams();
     arrivals();
     closed_list();
     waiting();

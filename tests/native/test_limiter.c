@@ -392,8 +392,26 @@ static void tiny_rates(void) {
     check_group("tiny rates");
 }
 
+/* Given more items than the bounds allow, as a group that passed the minimum left them. Expect who
+ * creates nothing, and a table without a rate, not to wait. */
+static void nothing_to_create(void) {
+    struct rp_table_header header = {.inserted = 100};
+    struct rp_table_private private = {0};
+    struct rp_table table = {.header = &header, .private = &private};
+    uint64_t need = 0;
+    header.facts.samples_per_insert = 1;
+    header.facts.error_max = 3;
+    CHECK(rp_limiter_may_insert(&table, 1, &need) == 0 && need == 98);
+    CHECK(rp_limiter_may_insert(&table, 0, &need) == 1 && need == 0);
+    header.facts.samples_per_insert = 0;
+    header.facts.error_max = -3;
+    CHECK(rp_limiter_may_insert(&table, 1, &need) == 1 && need == 0);
+    check_group("who creates nothing waits for nothing");
+}
+
 int main(void) {
     tiny_rates();
+    nothing_to_create();
     uint64_t seed = check_seed(77);
     take_trial(seed, 0, 0, 0, 0);
     take_trial(seed, 0, 0, 0, 100);

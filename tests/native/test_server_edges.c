@@ -222,6 +222,20 @@ static void situation_other_table(void)
     check_group("5 a repeat is answered from the table that was drawn from");
 }
 
+/* 18. Given a sample of the epoch that the table has, and no items yet. Expect its batch once there
+ *     are some. */
+static void situation_waits_in_epoch(void)
+{
+    fresh_writers();
+    struct rp_sample request = script_sample(4);
+    request.epoch = epoch;
+    CHECK_STATUS(script_ask(&script, &other, RP_OP_SAMPLE, 1, 1, &request, sizeof request),
+                 RP_BLOCKED);
+    CHECK(push(0, 1, 10) == RP_OK && answered(&other, RP_OP_SAMPLE, 1, RP_OK));
+    script_close(&script);
+    check_group("18 a sample of one epoch waits in it");
+}
+
 /* 6. Given a sample that is withdrawn before it came, when a newer one was drawn. Expect it
  *    FORGOTTEN when it comes, and nothing drawn for it. */
 static void situation_withdrawn_below(void)
@@ -229,6 +243,12 @@ static void situation_withdrawn_below(void)
     fresh_writers();
     CHECK(push(0, 1, 10) == RP_OK);
     CHECK_STATUS(sample(&other, 1, 5, 1), RP_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct rp_cancel odd = {.request = 4, .op = RP_OP_SAMPLE};
+        odd.reserved[i] = 1;
+        CHECK_STATUS(script_ask(&script, &other, RP_OP_CANCEL, 1, 4, &odd, sizeof odd),
+                     RP_BAD_RESERVED);
+    }
     struct rp_cancel cancel = {.request = 4, .op = RP_OP_SAMPLE};
     CHECK_STATUS(script_ask(&script, &other, RP_OP_CANCEL, 1, 4, &cancel, sizeof cancel), RP_OK);
     CHECK_STATUS(sample(&other, 1, 4, 1), RP_FORGOTTEN);
@@ -556,6 +576,7 @@ int main(void)
     situation_lease();
     situation_whole_share();
     situation_other_table();
+    situation_waits_in_epoch();
     situation_withdrawn_below();
     situation_promised_late();
     situation_lapse_behind();

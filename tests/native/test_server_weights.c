@@ -540,11 +540,7 @@ static void situation_times(void)
     check_group("15 whose time it is");
 }
 
-struct disk {
-    uint64_t asked; /* times */
-    uint64_t taken; /* bytes */
-    int full;
-};
+struct disk { uint64_t asked, taken; int full; }; /* times, bytes */
 
 static int take_disk(void *owner, uint64_t offset, uint64_t bytes)
 {
@@ -556,9 +552,11 @@ static int take_disk(void *owner, uint64_t offset, uint64_t bytes)
 }
 
 /* 16. Given a disk, full at first, and a session that begins publication after publication. Expect
- *     room asked for until it is given, and for each slot once. */
+ *     room asked for until it is given, and for each slot once; for larger weights what lacks. */
 static void situation_room(void)
 {
+    static uint8_t more[sizeof(struct rp_publish) + PIECE];
+    *(struct rp_publish *)(void *)more = (struct rp_publish){.size = SIZE + 500, .piece = PIECE};
     struct disk disk = {.full = 1};
     fresh();
     make_blob(1);
@@ -573,6 +571,8 @@ static void situation_room(void)
         publish(&client, id, 1, id - 99);
     }
     CHECK(disk.asked == 4 && disk.taken == 3 * SIZE, "asked %" PRIu64, disk.asked);
+    CHECK_STATUS(script_ask(&script, &client, RP_OP_PUBLISH, 0, 110, more, sizeof more), RP_OK);
+    CHECK(disk.asked == 5 && disk.taken == 3 * SIZE + 500, "taken %" PRIu64, disk.taken);
     script_close(&script);
     check_group("16 a slot's room is taken once");
 }

@@ -74,6 +74,8 @@ static void wrong_records(void)
     SERVER("session", 0, "session->record_id[session->sample_drawn % places] == 0");
     set(&s->record_id[places], 1);
     SERVER("session", 0, "i < places || id == 0");
+    set(&s->record_id[RP_RECORDS_MAX], 1);
+    SERVER("session", 0, "i < places || id == 0");
     set(&s->record_id[2], 4);
     SERVER("session", 0, "id <= session->sample.newest");
     set(&s->record_id[2], s->record_id[0]);

@@ -200,6 +200,35 @@ static void creates_counted(void) {
     check_group("creates that are counted are those that are made");
 }
 
+/* Given creates beyond a datagram's budget, all of them asked for again and again. Expect each
+ * datagram to have a budget of its own, and to go on with those that were put off. */
+static void creates_again(void) {
+    enum { COUNT = RP_MTU_MAX / sizeof(struct rp_create), STORED = CAPACITY / 2 };
+    static struct rp_create creates[COUNT];
+    static uint8_t statuses[COUNT];
+    struct rp_table_config config = config_of(1);
+    uint32_t made = 0, before = 0;
+    fixture_open(&t, &config, 1);
+    int a = rp_writer_open(&t.table, 5, 2);
+    for (uint64_t step = 0; step < STORED; step += 16) {
+        send_run(a, step, step, 0, 16);
+    }
+    for (uint64_t i = 0; i < COUNT; i++) {
+        creates[i] = (struct rp_create){.step = i % 2 ? STORED - 8 - i : i, .priority = 1};
+    }
+    do {
+        before = made;
+        rp_writer_create_all(&t.table, a, creates, COUNT, COUNT, statuses);
+        rp_table_settle(&t.table);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            made += statuses[i] == RP_OK;
+        }
+    } while (made > before && made < COUNT);
+    CHECK(made == COUNT && before > 0, "%u made, %u before", made, before);
+    fixture_close(&t);
+    check_group("creates that are repeated get on");
+}
+
 /* Given a block of a stream whose first step lies 2^32 keys behind a stored row of another stream.
  * Expect what is before the block to be told as gone, and no item made of that row. */
 static void skip_too_far(void) {
@@ -293,6 +322,13 @@ static void keys_of_a_run_cut_anew(void) {
     struct rp_run_done whole = send_run(a, 0, 0, 0, 3), rest = send_run(a, 1, 1, 0, 2);
     CHECK(whole.committed == 3 && whole.key == 0, "key %" PRIu64 " told", whole.key);
     CHECK(rest.committed == 2 && rest.key == CAPACITY + 2, "key %" PRIu64 " told", rest.key);
+    send_run(a, 4, 4, 0, 1); /* it waits, as the next one does: they lie around b's */
+    send_run(b, 1, 1, 0, 1);
+    send_run(a, 5, 5, 0, 1);
+    rest = send_run(a, 4, 4, 0, 2);
+    CHECK(rest.committed == 0 && rest.key == 0, "key %" PRIu64 " told", rest.key);
+    rest = send_run(a, 4, 4, 0, 1);
+    CHECK(rest.committed == 0 && rest.key == CAPACITY + 5, "key %" PRIu64 " told", rest.key);
     fixture_close(&t);
     check_group("a run is answered with keys that are its own");
 }
@@ -403,6 +439,14 @@ static void resets_at_random(uint64_t seed) {
         rp_table_reset(&t.table, 100 + (uint64_t)round);
         rp_table_check(&t.table);
         CHECK(rp_tree_count(&t.table.tree) == 0 && t.table.private->bare == 0);
+        const uint8_t *slots = (const void *)t.table.private->slots;
+        size_t length = config.capacity * sizeof *t.table.private->slots;
+        CHECK(slots[0] == 0 && memcmp(slots, slots + 1, length - 1) == 0, "a slot has something");
+        const uint32_t *lists = t.table.private->known + (size_t)a * t.table.private->known_words
+                                + config.window;
+        for (uint32_t i = 0; i < (uint32_t)1 << t.table.private->known_bits; i++) {
+            CHECK(lists[i] == 0, "list %u has a step", i);
+        }
         if (rp_random_below(&random, 3) == 0) {
             fixture_attach(&t);
         }
@@ -418,22 +462,44 @@ static void resets_at_random(uint64_t seed) {
     fixture_close(&t);
 }
 
+/* Given damage in a writer's place that nobody has, where an attach looks at nothing. Expect the
+ * place to be empty for who takes it. */
+static void free_place_damaged(void) {
+    struct rp_table_config config = config_of(0);
+    fixture_open(&t, &config, 1);
+    struct rp_writer *place = rp_writer_at(t.table.private, 0);
+    place->streams = UINT32_MAX;
+    place->next_sequence = 7;
+    fixture_attach(&t);
+    CHECK(place->streams == 0 && place->next_sequence == 0);
+    int a = rp_writer_open(&t.table, 5, 2);
+    CHECK(a == 0 && send_run(a, 0, 0, 0, 1).committed == 1);
+    rp_table_check(&t.table);
+    fixture_close(&t);
+    check_group("a free place is empty after an attach");
+}
+
 /* Given more steps that wait for one than a datagram may commit, and an attach when it has come.
  * Expect the attach to go on where the datagram had to stop. */
 static void attach_goes_on(void) {
     enum { AT_ONCE = RP_WORK_MAX / RP_WORK_COMMIT };
     struct rp_table_config config = config_of(0);
     fixture_open(&t, &config, 1);
-    int a = rp_writer_open(&t.table, 5, 2);
-    for (uint64_t step = WINDOW - 1; step > 0; step--) {
-        CHECK(send_run(a, step, step, 0, 1).committed == 0);
+    uint64_t before[2];
+    for (int a = 0; a < 2; a++) {
+        CHECK(rp_writer_open(&t.table, 5 + (uint64_t)a, 2) == a);
+        for (uint64_t step = WINDOW - 1; step > 0; step--) {
+            CHECK(send_run(a, step, step, 0, 1).committed == 0);
+        }
+        send_run(a, 0, 0, 0, 1);
+        before[a] = rp_stream_at(t.table.private, (uint32_t)a, 0)->next_step;
+        CHECK(before[a] > AT_ONCE / 2 && before[a] <= AT_ONCE + 1, "%" PRIu64 " steps", before[a]);
     }
-    send_run(a, 0, 0, 0, 1);
-    uint64_t before = rp_stream_at(t.table.private, (uint32_t)a, 0)->next_step;
-    CHECK(before > AT_ONCE / 2 && before <= AT_ONCE + 1, "%" PRIu64 " steps", before);
     fixture_attach(&t);
-    uint64_t after = rp_stream_at(t.table.private, (uint32_t)a, 0)->next_step;
-    CHECK(after >= before + AT_ONCE / 2 || after == WINDOW, "%" PRIu64 " steps", after);
+    for (uint32_t a = 0; a < 2; a++) { /* each as if it were the only one */
+        uint64_t after = rp_stream_at(t.table.private, a, 0)->next_step;
+        CHECK(after >= before[a] + AT_ONCE / 2 || after == WINDOW, "%" PRIu64 " steps", after);
+    }
     rp_table_check(&t.table);
     fixture_close(&t);
     check_group("an attach goes on with steps that waited");
@@ -444,6 +510,8 @@ int main(void) {
     anchors_far_and_near();
     creates_put_off();
     creates_counted();
+    creates_again();
+    free_place_damaged();
     skip_too_far();
     leaves_apart();
     for (uint64_t seed = 100; seed < 125; seed++) { /* and salt: 119's is bad for a weaker hash */
