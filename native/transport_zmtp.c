@@ -137,21 +137,20 @@ static int send_message(struct zmtp_port *port, const struct rp_packet *packets,
     struct connection *connection = find(port, &packets[0].peer);
     uint8_t heads[RP_BURST][LONG_HEAD];
     struct iovec parts[2 * RP_BURST];
-    uint32_t used = 0, bytes = 0, session = 0;
+    uint32_t used = 0, bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (packets[i].size) {
             uint32_t head = write_head(heads[i], packets[i].size, i + 1 < count);
             parts[used++] = (struct iovec){heads[i], head};
             parts[used++] = (struct iovec){packets[i].data, packets[i].size};
             bytes += head + packets[i].size;
-            session = packets[i].session;
         }
     }
     uint8_t *target = connection ? rp_zmtp_room(connection, bytes) : NULL;
     if (!target) {
         return 0;
     }
-    rp_zmtp_answered(port, connection, session);
+    rp_zmtp_answered(port, connection, packets[count - 1].session); /* the last has bytes */
     size_t skip = 0;
     if (!connection->stalled) {
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = used};
@@ -160,9 +159,10 @@ static int send_message(struct zmtp_port *port, const struct rp_packet *packets,
     }
     for (uint32_t i = 0; i < used; i++) {
         size_t from = skip < parts[i].iov_len ? skip : parts[i].iov_len;
-        memcpy(target, (uint8_t *)parts[i].iov_base + from, parts[i].iov_len - from);
-        target += parts[i].iov_len - from;
-        connection->out_end += (uint32_t)(parts[i].iov_len - from);
+        size_t rest = parts[i].iov_len - from;
+        memcpy(target, (uint8_t *)parts[i].iov_base + from, rest);
+        target += rest;
+        connection->out_end += (uint32_t)rest;
         skip -= from;
     }
     if (!connection->stalled && connection->out_end) {

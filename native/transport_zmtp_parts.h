@@ -35,7 +35,6 @@ struct zmtp_port {
     struct rp_port_base base;
     int listener, poll, wake;
     int timer;        /* a second has gone */
-    int paused;       /* no newcomer is taken before the next second: the system gave none */
     uint32_t seconds; /* since open, as the timer told them */
     uint64_t uses;
     struct rp_udp_own own;

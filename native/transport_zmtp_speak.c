@@ -203,7 +203,6 @@ void rp_zmtp_accept(struct zmtp_port *port)
             return;
         } else if (errno != ECONNABORTED && errno != EINTR) {
             port->not_accepted++; /* the listener stays readable: to look on would be to spin */
-            port->paused = 1;
             watch_listener(port, 0);
             return;
         }
@@ -216,15 +215,12 @@ void rp_zmtp_second(struct zmtp_port *port)
     if (read(port->timer, &gone, sizeof gone) == sizeof gone) {
         port->seconds += (uint32_t)gone;
     }
-    if (port->paused) {
-        port->paused = 0;
-        watch_listener(port, EPOLLIN);
-    }
+    watch_listener(port, EPOLLIN);
 }
 
 /* ---- what they say ---- */
 
-static int read_greeting(struct zmtp_port *port, struct connection *connection)
+static void read_greeting(struct zmtp_port *port, struct connection *connection)
 {
     static const uint8_t ready[] = {COMMAND, 28, 5,   'R', 'E', 'A', 'D', 'Y', 11,  'S',
                                     'o',     'c', 'k', 'e', 't', '-', 'T', 'y', 'p', 'e',
@@ -233,17 +229,16 @@ static int read_greeting(struct zmtp_port *port, struct connection *connection)
     const uint8_t *bytes = connection->in; /* nothing came before it */
     _Static_assert(sizeof ready == 30, "READY is 28 bytes behind its head");
     if (connection->in_end < GREETING) {
-        return 0;
+        return;
     }
     if (bytes[0] != 0xff || !(bytes[9] & 1) || bytes[10] < 3
         || memcmp(bytes + 12, mechanism, sizeof mechanism) != 0) {
         expel(port, connection);
-        return 0;
+        return;
     }
     connection->in_first = GREETING;
     connection->stage = READIES;
     say(port, connection, ready, sizeof ready);
-    return connection->stage == READIES;
 }
 
 /* The next whole frame: 1, with its flags and bytes; 0: there is none, or the connection ended. */
@@ -313,10 +308,10 @@ uint32_t rp_zmtp_take(struct zmtp_port *port, struct connection *connection,
     const uint8_t *bytes;
     uint32_t lent = 0, size;
     uint8_t flags;
-    if (connection->stage == GREETS && !read_greeting(port, connection)) {
-        return 0;
+    if (connection->stage == GREETS) {
+        read_greeting(port, connection);
     }
-    for (int i = 0; i < FRAMES_A_VISIT && lent < count && connection->stage != FREE; i++) {
+    for (int i = 0; i < FRAMES_A_VISIT && lent < count && connection->stage > GREETS; i++) {
         if (!next_frame(port, connection, &flags, &bytes, &size)) {
             break;
         }
@@ -345,8 +340,8 @@ int rp_zmtp_read(struct zmtp_port *port, struct connection *connection)
                        MSG_DONTWAIT);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
         rp_zmtp_end(port, connection);
-        return 0;
+    } else if (got > 0) {
+        connection->in_end += (uint32_t)got;
     }
-    connection->in_end += got > 0 ? (uint32_t)got : 0;
     return got > 0;
 }

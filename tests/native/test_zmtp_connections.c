@@ -1,14 +1,42 @@
 /* Connections of the ZMTP server: what an address means once its connection has gone, slow readers,
  * and a system that has no descriptor left.
  */
+#include <ifaddrs.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 
 #include "status.h"
 #include "zmtp_dial.h"
+
+static int accept_fails;             /* the number with which the next accept fails, once */
+static struct in_addr accepted_from; /* what the next are said to come from, where it is one */
+static size_t taken_most;            /* what the network takes of a message, where it is not 0 */
+
+/* The C library's. */
+int accept4(int listener, struct sockaddr *address, socklen_t *size, int flags)
+{
+    if (accept_fails) {
+        errno = accept_fails;
+        accept_fails = 0;
+        return -1;
+    }
+    int made = (int)syscall(SYS_accept4, listener, address, size, flags);
+    if (made >= 0 && accepted_from.s_addr) {
+        ((struct sockaddr_in *)(void *)address)->sin_addr = accepted_from;
+    }
+    return made;
+}
+
+ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
+{
+    return taken_most ? send(socket, message->msg_iov[0].iov_base, taken_most, flags)
+                      : syscall(SYS_sendmsg, socket, message, flags);
+}
 
 static void check_successor(void)
 {
@@ -52,6 +80,8 @@ static void check_slow_reader(void)
             answers++;
         }
         CHECK(rp_port_base(port)->dropped_out == 0 && connection->out_end > 0);
+        struct rp_peer again = ask(slow).peer;
+        CHECK(memcmp(&again, &peer, sizeof peer) == 0, "it has one address");
         for (uint32_t i = 0; i < answers; i++) {
             uint32_t size = i % 3 ? MTU : 200, head = i % 3 ? 9 : 2;
             for (uint32_t at = 0; at < head + size;) {
@@ -242,6 +272,11 @@ static void check_frames(void)
     say(client, "gh", 2);
     take(bytes, 4);
     CHECK(memcmp(bytes, "efgh", 4) == 0);
+    uint8_t largest[9 + MTU] = {2, [7] = MTU >> 8, [8] = MTU & 255, [9] = 'f', [8 + MTU] = 'l'};
+    uint8_t whole[MTU];
+    say(client, largest, sizeof largest);
+    take(whole, MTU);
+    CHECK(memcmp(whole, largest + 9, MTU) == 0, "as large as the mtu");
     for (int i = 0; i < 20; i++) {
         CHECK(turn(NULL) == 0, "one that nobody sent");
     }
@@ -339,8 +374,195 @@ static void check_no_descriptor(void)
     check_group("without a descriptor for a newcomer nobody spins, and he comes in later");
 }
 
+/* Given a datagram and junk in one piece, junk alone, and a datagram before READY. Expect each to
+ * be hung up on, and counted once. */
+static void check_expelled(void)
+{
+    static const uint8_t greeting[GREETING] = {[0] = 0xff, [9] = 0x7f, [10] = 3, [12] = 'N',
+                                               [13] = 'U', [14] = 'L', [15] = 'L'};
+    int sockets[3];
+    open_port();
+    sockets[0] = join(1);
+    say(sockets[0], "\0\1a\10\0", 5);
+    sockets[1] = join(1);
+    say(sockets[1], "\10\0", 2);
+    sockets[2] = join(0);
+    say(sockets[2], greeting, sizeof greeting);
+    say(sockets[2], "\0\1a", 3);
+    uint32_t got = 0;
+    for (int i = 0; i < 100 && fact("connections"); i++) {
+        rp_port_transport(port)->wait(port, 100000000u);
+        got += turn(NULL);
+    }
+    CHECK(fact("connections") == 0 && fact("connections_ended") == 3 && got < 2);
+    for (int i = 0; i < 3; i++) {
+        CHECK(has_ended(sockets[i]));
+    }
+    close_all(sockets, 3);
+    check_group("who speaks junk is hung up on, once");
+}
+
+/* Given a piece of a frame, and more behind it than there is room for. Expect no more than that to
+ * be read. */
+static void check_room(void)
+{
+    int most = 4 * RP_ZMTP_IN_BYTES, there = 0;
+    open_port();
+    int client = join(1);
+    struct connection *connection = &inside()->connections[0];
+    CHECK(setsockopt(connection->socket, SOL_SOCKET, SO_RCVBUF, &most, sizeof most) == 0);
+    say(client, due, 1000);
+    while (!rp_zmtp_read(inside(), connection)) {
+    }
+    uint32_t have = connection->in_end;
+    for (int i = 0; i < 1000 && there <= RP_ZMTP_IN_BYTES; i++) {
+        (void)send(client, due, RP_ZMTP_IN_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT);
+        CHECK(ioctl(connection->socket, FIONREAD, &there) == 0);
+    }
+    CHECK(have > 0 && there > RP_ZMTP_IN_BYTES - (int)have, "%d are there", there);
+    CHECK(rp_zmtp_read(inside(), connection) == 1);
+    CHECK(connection->in_end == RP_ZMTP_IN_BYTES, "%u bytes", connection->in_end);
+    close_all(&client, 1);
+    check_group("no more is read than there is room for");
+}
+
+/* Given more newcomers than are taken in one go, one who has gone before he is taken, and one whose
+ * descriptor is 0. Expect a bound, no failure counted, and all to have a place. */
+static void check_newcomers(void)
+{
+    int sockets[ACCEPTS + 2], input = dup(0);
+    CHECK(input >= 0);
+    open_port();
+    struct pollfd there = {.fd = inside()->listener, .events = POLLIN};
+    for (int i = 0; i < ACCEPTS + 2; i++) {
+        sockets[i] = dial();
+    }
+    CHECK(poll(&there, 1, -1) == 1);
+    rp_zmtp_accept(inside());
+    CHECK(fact("connections") <= ACCEPTS, "%" PRIu64 " in one go", fact("connections"));
+    accept_fails = ECONNABORTED;
+    for (int i = 0; i < 100 && fact("connections") < ACCEPTS + 2; i++) {
+        rp_port_transport(port)->wait(port, 100000000u);
+        turn(NULL);
+    }
+    CHECK(fact("connections") == ACCEPTS + 2 && fact("accepts_failed") == 0 && !accept_fails);
+    int last = dial();
+    close(0);
+    for (int i = 0; i < 100 && fact("connections") < ACCEPTS + 3; i++) {
+        rp_port_transport(port)->wait(port, 100000000u);
+        turn(NULL);
+    }
+    CHECK(fact("connections") == ACCEPTS + 3, "0 is a descriptor as any other");
+    close(last);
+    close_all(sockets, ACCEPTS + 2);
+    CHECK(dup2(input, 0) == 0 && close(input) == 0);
+    check_group("newcomers: some in one go, all in the end");
+}
+
+/* The host of a newcomer who comes from there. */
+static uint64_t host_from(struct in_addr from)
+{
+    accepted_from = from;
+    int client = join(1);
+    accepted_from.s_addr = 0;
+    struct rp_peer peer = ask(client).peer;
+    close(client);
+    while (fact("connections")) {
+        turn(NULL);
+    }
+    return rp_port_transport(port)->host(port, &peer);
+}
+
+/* Given newcomers from another machine and from each address of this one, all in one place. Expect
+ * the first to be another host, the others none. */
+static void check_hosts(void)
+{
+    struct in_addr far = {htonl(0xc0000207)}; /* 192.0.2.7: nobody's */
+    struct ifaddrs *ours;
+    open_port();
+    CHECK(getifaddrs(&ours) == 0);
+    CHECK(host_from(far) != 0, "another machine");
+    for (struct ifaddrs *each = ours; each; each = each->ifa_next) {
+        if (each->ifa_addr && each->ifa_addr->sa_family == AF_INET) {
+            CHECK(host_from(((struct sockaddr_in *)(void *)each->ifa_addr)->sin_addr) == 0);
+        }
+    }
+    freeifaddrs(ours);
+    rp_port_close(port);
+    check_group("this machine's addresses are no other host");
+}
+
+/* Given a network that takes one byte of a message, or two. Expect the rest behind it, once. */
+static void check_piece(void)
+{
+    enum { SIZE = 300 };
+    uint8_t frame[9 + SIZE];
+    open_port();
+    int client = join(1);
+    struct rp_peer peer = ask(client).peer;
+    for (taken_most = 1; taken_most < 3; taken_most++) {
+        answer(&peer, 'p', SIZE);
+        hear(client, frame, sizeof frame);
+        CHECK(memcmp(frame, "\2\0\0\0\0\0\0\1\54", 9) == 0, "%zu taken", taken_most);
+        for (int i = 0; i < SIZE; i++) {
+            CHECK(frame[9 + i] == 'p', "byte %d, %zu taken", i, taken_most);
+        }
+    }
+    taken_most = 0;
+    answer(&peer, 'q', 9);
+    hear(client, frame, 11);
+    CHECK(memcmp(frame, "\0\11qqqqqqqqq", 11) == 0, "what came before is whole");
+    close_all(&client, 1);
+    check_group("a message of which the network takes a piece");
+}
+
+/* Given an answer without a byte, and an address that names no place of ours. Expect the first to
+ * be no use of the place, the second counted. */
+static void check_nothing(void)
+{
+    struct rp_peer odd = {.size = 16};
+    uint32_t beyond = ALL;
+    open_port();
+    int client = join(1);
+    struct rp_peer peer = ask(client).peer;
+    answer_in(9, &peer, 'x', 0);
+    CHECK(inside()->connections[0].session == 0, "nothing is in no session");
+    memcpy(odd.bytes, &beyond, sizeof beyond);
+    inside()->ended = OPEN; /* what lies behind the places looks like one */
+    answer(&odd, 'x', 9);
+    CHECK(rp_port_base(port)->dropped_out == 1);
+    close_all(&client, 1);
+    check_group("an answer of nothing, an answer to nowhere");
+}
+
+/* Given a peer that said something and broke off at once. Expect what it said. */
+static void check_last_words(void)
+{
+    struct linger at_once = {.l_onoff = 1};
+    open_port();
+    int client = join(1);
+    CHECK(setsockopt(client, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+    say(client, "\0\1a", 3);
+    close(client);
+    uint32_t got = 0;
+    for (int i = 0; i < 100 && fact("connections"); i++) {
+        rp_port_transport(port)->wait(port, 100000000u);
+        got += turn(NULL);
+    }
+    CHECK(got == 1, "%u", got);
+    rp_port_close(port);
+    check_group("the last words of who broke off count");
+}
+
 int main(void)
 {
+    check_expelled();
+    check_room();
+    check_newcomers();
+    check_hosts();
+    check_piece();
+    check_nothing();
+    check_last_words();
     check_successor();
     check_slow_reader();
     check_backlog();
