@@ -103,7 +103,7 @@ static void empty_folder(const struct rp_memory *memory)
     }
 }
 
-enum contents { UNREADABLE = -1, NOTHING, PARTS, OTHERS };
+enum contents { UNREADABLE, NOTHING, PARTS, OTHERS };
 
 /* What the folder holds: nothing, files of a region, other things too; UNREADABLE, and errno. */
 static enum contents look_around(const struct rp_memory *memory)

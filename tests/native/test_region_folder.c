@@ -6,10 +6,12 @@
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +27,9 @@ static char error[RP_ERROR_BYTES];
 
 static void (*before_lock)(void); /* what another does before each lock of this program */
 static int interruptions;         /* signals that come while room on the disk is asked for */
+static const char *closed_name;   /* what of a folder cannot be opened, for want of descriptors */
+static const char *odd_name;      /* what of it turns out to be no folder */
+static int is_mounted;            /* something is mounted where the kernel is asked */
 
 /* The C library's. */
 int flock(int file, int how)
@@ -42,6 +47,29 @@ int posix_fallocate(int file, off_t offset, off_t bytes)
         return EINTR;
     }
     return syscall(SYS_fallocate, file, 0, offset, bytes) == 0 ? 0 : errno;
+}
+
+int openat(int folder, const char *name, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(more, mode_t) : 0;
+    va_end(more);
+    CHECK(flags & O_CLOEXEC, "%s would be open in a program started now", name);
+    if (closed_name && strcmp(name, closed_name) == 0) {
+        errno = EMFILE;
+        return -1;
+    }
+    int odd = odd_name && strcmp(name, odd_name) == 0;
+    return (int)(odd ? syscall(SYS_openat, folder, "/dev/null", O_RDONLY | O_CLOEXEC)
+                     : syscall(SYS_openat, folder, name, flags, mode));
+}
+
+int statx(int folder, const char *name, int flags, unsigned mask, struct statx *about)
+{
+    int result = (int)syscall(SYS_statx, folder, name, flags, mask, about);
+    about->stx_attributes |= is_mounted ? STATX_ATTR_MOUNT_ROOT : 0;
+    return result;
 }
 
 static void sh(const char *command)
@@ -125,10 +153,15 @@ static void check_half_made(void)
 }
 
 static enum { LIVES, BEFORE_RENAME, AFTER_RENAME } dies;
+static int rename_fails; /* the number with which it does */
 
 /* The core's, to be killed at it. */
 int rename(const char *old, const char *new)
 {
+    if (rename_fails) {
+        errno = rename_fails;
+        return -1;
+    }
     if (dies == BEFORE_RENAME) {
         kill(getpid(), SIGKILL);
     }
@@ -199,6 +232,41 @@ static void check_few_descriptors(void)
     }
     sh("rm -r l");
     check_group("few descriptors: the reason is named");
+}
+
+/* Given folders that cannot be looked into or marked, and a mount point, told before and while its
+ * name is taken. Expect the folder's name, then why, and each descriptor closed. */
+static void check_refusals(void)
+{
+    static const struct { const char *made, *closed, *odd, *of, *why; } refusals[] = {
+        {"mkdir m", ".", NULL, "m", "Too many open"},
+        {"mkdir m", NULL, ".", "m", "Not a directory"},
+        {"true", ".", NULL, "m.new", "Too many open"},
+        {"true", NULL, ".", "m.new", "Not a directory"},
+        {"true", "making", NULL, "m.new", "Too many open"},
+    };
+    int before = open_descriptors();
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        sh(refusals[i].made);
+        closed_name = refusals[i].closed;
+        odd_name = refusals[i].odd;
+        CHECK(serve("m") == 0 && said_of(refusals[i].of, refusals[i].why), "%zu: %s", i, error);
+        closed_name = odd_name = NULL;
+        CHECK(open_descriptors() == before, "%zu: some stay open", i);
+        sh("rm -rf m m.new");
+    }
+    sh("mkdir m");
+    is_mounted = 1;
+    CHECK(serve("m") == 0 && said_of("m", "a mount point"), "%s", error);
+    is_mounted = 0;
+    rename_fails = EBUSY;
+    CHECK(serve("m") == 0 && said_of("m", "a mount point"), "%s", error);
+    rename_fails = EACCES;
+    CHECK(serve("m") == 0 && said_of("m", "Permission denied"), "%s", error);
+    rename_fails = 0;
+    CHECK(serve("m") != 0 && open_descriptors() == before, "%s", error);
+    sh("test \"$(ls)\" = m && rm -r m");
+    check_group("what cannot be looked into, marked, or renamed to");
 }
 
 /* Given links in place of the folders. Expect a sentence, and nothing done where they lead. */
@@ -347,11 +415,26 @@ static void check_number_zero(void)
     sh("mkdir k.new && touch k.new/making k.new/state");
     before_lock = close_input;
     for (int attached = 0; attached < 2; attached++) {
+        CHECK(dup2(input, 0) == 0, "else the port would have it");
         CHECK(serve("k") != 0, "%s", error);
         CHECK(fcntl(0, F_GETFD) < 0, "0 stays open");
     }
     before_lock = NULL;
+    char path[64];
+    struct rp_memory memory;
+    snprintf(path, sizeof path, "%s/n", place);
+    for (int attached = 0; attached < 2; attached++) {
+        CHECK(rp_memory_open(&memory, path, error) == 0 && memory.file == 0, "%s", error);
+        CHECK(rp_memory_keep(&memory, path, error) == 0, "%s", error);
+        sh("test ! -e n/making && touch n/state");
+        int held = fcntl(0, F_DUPFD_CLOEXEC, 3); /* as a forked child holds it */
+        rp_memory_close(&memory);
+        CHECK(fcntl(0, F_GETFD) < 0, "the folder stays open");
+        CHECK(flock(open(path, O_RDONLY | O_DIRECTORY), LOCK_EX | LOCK_NB) == 0, "locked");
+        CHECK(close(0) == 0 && close(held) == 0);
+    }
     CHECK(dup2(input, 0) == 0 && close(input) == 0);
+    sh("rm -r n");
     sh("test \"$(stat -c %a k/* | sort -u)\" = 600");
     sh("test $(($(stat -c '%b * %B' k/weights))) -lt 100000"); /* of 200000 */
     sh("rm -r k");
@@ -423,6 +506,7 @@ int main(void)
     check_half_made();
     check_killed_at_rename();
     check_few_descriptors();
+    check_refusals();
     check_links();
     check_owner();
     check_no_room();
