@@ -100,20 +100,16 @@ void rp_gate_free(struct rp_gate *gate)
 
 static void wait_for(struct rp_gate *gate, uint32_t ticket)
 {
-    uint32_t serving = atomic_load(&gate->serving);
-    for (int spins = 0; spins < SPINS_MAX && ticket - serving == 1; spins++) {
+    for (int spins = 0; spins < SPINS_MAX && ticket - atomic_load(&gate->serving) == 1; spins++) {
         rp_pump_relax();
-        serving = atomic_load(&gate->serving);
     }
-    if (serving == ticket) {
+    if (atomic_load(&gate->serving) == ticket) {
         return;
     }
     atomic_fetch_add(&gate->sleepers, 1);
-    serving = atomic_load(&gate->serving);
-    while (serving != ticket) {
+    for (uint32_t serving; (serving = atomic_load(&gate->serving)) != ticket;) {
         syscall(SYS_futex, &gate->serving, FUTEX_WAIT_BITSET_PRIVATE, serving, NULL, NULL,
                 1u << ticket % BITS);
-        serving = atomic_load(&gate->serving);
     }
     atomic_fetch_sub(&gate->sleepers, 1);
 }
