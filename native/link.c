@@ -111,7 +111,6 @@ static uint32_t link_send(struct rp_link *link, int looks)
     if (looks && now - link->looked_ns >= LOOK_NS) {
         return link_turn(link);
     }
-    link->unsent = 0;
     uint32_t sent = rp_client_send(link->client, link->port, now);
     if (sent) {
         tell_followers(link);

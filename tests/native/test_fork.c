@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "drive.h"
+#include "process.h"
 #include "pump_gate.h"
 
 enum { ROW = 64, CAPACITY = 4096 };
@@ -133,11 +134,12 @@ static void check_refused(void)
 {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {0};
+    int before = open_descriptors();
     struct rp_service *service = open_service("udp://127.0.0.1:0", &serve);
     uint64_t counters[RP_COUNTER_COUNT];
     struct rp_push_state state;
     int status;
-    CHECK(rp_service_start(service) == 0);
+    CHECK(open_descriptors() > before && rp_service_start(service) == 0);
     struct rp_link *link = drive_link(rp_service_address(service), &options);
     CHECK(rp_link_start_pump(link) == 0);
     struct rp_link *ended = drive_link(rp_service_address(service), &options);
@@ -146,6 +148,7 @@ static void check_refused(void)
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
+        CHECK(open_descriptors() == before, "the child holds some of its parent's");
         CHECK(rp_link_ping(link, 1) == -RP_FORKED);
         CHECK(rp_link_wait(link, 1, 1, NULL) == -RP_FORKED);
         CHECK(rp_link_start_pump(link) == -RP_FORKED && rp_link_stop_pump(link) == -RP_FORKED);

@@ -225,6 +225,12 @@ static void check_updates(void)
     CHECK(taken < 1000000 && do_update_state(ours) == 0 && queued.posted == 9003 + taken);
     CHECK(queued.finished == 9003 && rp_link_update_settle(ours, 1000) == RP_PENDING);
     CHECK(rp_service_start(service) == 0);
+    int more = 0;
+    for (int i = 0; i < 100 && more == 0; i++) {
+        more = rp_link_update_queue(ours, 0, info.epoch, many, values, 3, 60000000000u,
+                                    RP_SLICE_NS);
+    }
+    CHECK(more == 3, "it waits until there is room");
     for (status = RP_PENDING; status == RP_PENDING;) {
         status = rp_link_update_settle(ours, RP_SLICE_NS);
     }
@@ -378,6 +384,26 @@ static int set_whole(const uint64_t *of, const double *to, uint32_t count, uint1
     return status;
 }
 
+/* Given a server that stands still, and more new priorities than there is room for. Expect a second
+ * call to wait for room, and the first to end once the server goes on. */
+static void check_set_waits(const uint64_t *of, const double *to, uint32_t count)
+{
+    CHECK(rp_service_stop(service) == 0);
+    struct rp_setting first = {0}, second = {0};
+    int status = rp_link_set(ours, rp_link_incarnation(ours), 0, epoch, of, to, count, &first,
+                             60000000000u, 1000);
+    CHECK(status == RP_PENDING && first.ticket > 0 && rp_link_update_room(ours) == 0);
+    status = rp_link_set(ours, rp_link_incarnation(ours), 0, epoch, of, to, 7, &second,
+                         60000000000u, 1000);
+    CHECK(status == RP_PENDING && second.part == 0, "there is no room");
+    CHECK(rp_service_start(service) == 0);
+    while (status == RP_PENDING) {
+        status = rp_link_set(ours, rp_link_incarnation(ours), 0, epoch, of, to, count, &first,
+                             60000000000u, RP_SLICE_NS);
+    }
+    CHECK(status == 0 && first.done == count);
+}
+
 /* Given new priorities in one call: more than there is room for at once, of an epoch or a table
  * that is gone, one that is none, of another server, while no request is free, and while the server
  * is away. Expect each key counted once, as what became of it; the rest refused, or pending. */
@@ -403,6 +429,8 @@ static void check_sets(void)
               "%u, %u, %u", setting.applied, setting.stale, setting.unknown);
         CHECK(setting.largest == MANY, "of all parts, not of the last");
     }
+    double small[] = {0.25, 0.5};
+    CHECK(set_whole(many, small, 2, 0, &setting) == 0 && setting.largest == 0.5);
     values[3] = 1e9;
     CHECK(set_whole(many, values, 10, 0, &setting) == 0 && setting.largest == 1e9);
     values[3] = 4.0;
@@ -415,6 +443,7 @@ static void check_sets(void)
     CHECK(setting.applied == 0 && setting.unknown == 0 && setting.done == MANY);
     epoch--;
     CHECK(rp_priorities_usable(values, 10) == 10);
+    check_set_waits(many, values, MANY);
     values[7] = -1.0;
     CHECK(rp_priorities_usable(values, 10) == 7 && rp_priorities_usable(values, 7) == 7);
     CHECK(rp_priorities_usable(values + 7, 3) == 0 && rp_priorities_usable(values, 0) == 0);
@@ -423,6 +452,7 @@ static void check_sets(void)
     CHECK(set_whole(many, values, 10, 0, &setting) == -RP_BAD_PRIORITY && setting.done == 0);
     CHECK(rp_link_set(ours, rp_link_incarnation(ours) + 1, 0, epoch, many, values, 7, &setting,
                       DRIVE_TIMEOUT_NS, RP_SLICE_NS) == -RP_STALE_EPOCH);
+    CHECK(setting.part == 0, "none of them was sent");
     CHECK(rp_service_stop(service) == 0);
     fill_requests(tickets);
     int status = rp_link_set(ours, rp_link_incarnation(ours), 0, epoch, many, values, 7, &setting,

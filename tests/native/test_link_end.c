@@ -1,0 +1,129 @@
+/* Goal: a link ends once nobody is in its port, its server hears of it, and a server that ended is
+ * noticed. Situations read "Given ... Expect ...".
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "drive.h"
+#include "link_drive.h"
+
+enum { ROW = 64, CAPACITY = 4096 };
+
+static struct rp_service *service;
+static struct rp_link *ours;
+
+static void open_both(const char *url)
+{
+    struct rp_service_options serve = {0};
+    struct rp_link_options options = {.retry_us_min = 2000, .retry_us_max = 8000};
+    struct drive_table made;
+    char error[RP_ERROR_BYTES];
+    drive_config(&made, CAPACITY, ROW);
+    CHECK(rp_service_open(&service, &made.config, url, &serve, error) == 0, "%s", error);
+    CHECK(strncmp(url, "loopback", 8) == 0 || rp_service_start(service) == 0);
+    ours = drive_link(rp_service_address(service), &options);
+}
+
+static void close_both(void)
+{
+    rp_link_close(ours, DRIVE_TIMEOUT_NS);
+    rp_service_close(service);
+}
+
+static _Atomic int waits, is_closed;
+static struct rp_transport counted;
+static int (*sleep_before)(struct rp_port *port, uint64_t timeout_ns);
+static void (*close_before)(struct rp_port *port);
+
+static int long_wait(struct rp_port *port, uint64_t timeout_ns)
+{
+    waits = 1;
+    int result = sleep_before(port, timeout_ns);
+    for (int i = 0; i < 10000 && !is_closed; i++) { /* it takes its time to come back */
+        sched_yield();
+    }
+    waits = 0;
+    return result;
+}
+
+static void watch_close(struct rp_port *port)
+{
+    is_closed = 1;
+    CHECK(!waits, "who waits in the port is still there");
+    close_before(port);
+}
+
+static void *ping_until_closed(void *argument)
+{
+    int ticket = rp_link_ping(ours, DRIVE_TIMEOUT_NS), status = RP_PENDING;
+    while (status == RP_PENDING) {
+        status = rp_link_wait(ours, ticket, RP_SLICE_NS, NULL);
+    }
+    CHECK(status == -RP_CLOSED, "%s", rp_status_name(status));
+    return argument;
+}
+
+/* Given a caller that waits in the port while its link ends. Expect the port to be closed when he
+ * has come back, not before. */
+static void check_drain(void)
+{
+    pthread_t caller;
+    open_both("udp://127.0.0.1:0");
+    CHECK(rp_service_stop(service) == 0);
+    counted = *rp_port_transport(ours->port);
+    sleep_before = counted.wait;
+    close_before = counted.close;
+    counted.wait = long_wait;
+    counted.close = watch_close;
+    rp_port_base(ours->port)->transport = &counted;
+    CHECK(pthread_create(&caller, NULL, ping_until_closed, NULL) == 0);
+    while (!waits) {
+        sched_yield();
+    }
+    rp_link_end(ours, 0);
+    CHECK(is_closed && pthread_join(caller, NULL) == 0);
+    close_both();
+    check_group("a link ends when nobody is in its port");
+}
+
+/* Given a server of this process that has closed, and a post that moves nothing. Expect it to be
+ * noticed, and who follows to be told. */
+static void check_server_gone(void)
+{
+    open_both("loopback://gone");
+    rp_service_end(service);
+    CHECK(rp_gate_enter(&ours->gate) == 0);
+    uint32_t before = atomic_load(&ours->progress);
+    rp_link_posted(ours);
+    CHECK(ours->gone && atomic_load(&ours->progress) != before);
+    rp_gate_leave(&ours->gate);
+    close_both();
+    check_group("a server that closed is noticed by who posts, and told");
+}
+
+/* Given a link whose last request had the largest number there is. Expect the next, of number 1, to
+ * be waited for as any other: it tells the server of the end. */
+static void check_first_number(void)
+{
+    enum { LAST = 0x7FFF << 16 | 1, MOST = 1 << 17 };
+    int last = 0, rounds = 0;
+    open_both("loopback://numbers");
+    for (; rounds < MOST && last != LAST; rounds++) {
+        last = rp_link_ping(ours, DRIVE_TIMEOUT_NS);
+        CHECK(last > 0 && drive_wait(ours, last, NULL) == 0);
+    }
+    CHECK(last == LAST, "%x after %d", (unsigned)last, rounds);
+    rp_link_end(ours, DRIVE_TIMEOUT_NS);
+    CHECK(rp_service_sessions(service) == 0, "the server has heard of it");
+    close_both();
+    check_group("a request whose number is 1");
+}
+
+int main(void)
+{
+    check_drain();
+    check_server_gone();
+    check_first_number();
+    return check_done("test_link_end");
+}
