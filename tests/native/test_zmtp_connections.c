@@ -193,6 +193,8 @@ static void check_hung_up(int reset)
     socklen_t size = sizeof option;
     CHECK(getsockopt(connection->socket, IPPROTO_TCP, TCP_NODELAY, &option, &size) == 0);
     CHECK(option, "small answers leave at once");
+    CHECK(getsockopt(connection->socket, SOL_SOCKET, SO_KEEPALIVE, &option, &size) == 0);
+    CHECK(option, "who is gone without a word is asked for");
     CHECK(connection->in[1] != 0 && connection->out[0] != 0);
     CHECK(setsockopt(gone, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
     close(gone);
