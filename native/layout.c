@@ -220,7 +220,7 @@ void rp_layout_of(const struct rp_table_facts *f, struct rp_table_layout *layout
     layout->skips = place(&at, f->capacity * sizeof(uint32_t));
     layout->known_words = f->window + ((uint32_t)1 << rp_known_bits(f->window));
     layout->known = place(&at, (size_t)f->writers_max * layout->known_words * sizeof(uint32_t));
-    layout->done = place(&at, 3 * f->writers_max * sizeof(uint64_t)); /* holes, create_from */
+    layout->done = place(&at, RP_WRITER_ARRAYS * f->writers_max * sizeof(uint64_t));
     layout->nodes = place(&at, rp_tree_bytes(f->capacity));
     layout->sizes.local = place(&at, 0);
 }

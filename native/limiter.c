@@ -28,6 +28,8 @@
  * Where steps become items as they are stored, one counts as created from when its sequence was
  * reserved: it was admitted then, also where others of its writer overtook it (serve_push.c). So
  * who brings what others wait for needs no room, and nobody waits for a step that waits for him.
+ * What a writer reserved holds up the others no longer than it is heard of; who comes back asks for
+ * all of it, which fits once more has been drawn, as it did before.
  */
 #include <math.h>
 
@@ -39,8 +41,7 @@ int rp_limiter_counts_reserved(const struct rp_table *table) {
 
 /* Items created, and those admitted that will be. */
 static uint64_t admitted_items(const struct rp_table *table) {
-    const struct rp_table_private *p = table->private;
-    uint64_t reserved = rp_limiter_counts_reserved(table) ? p->waiting_items + p->missing : 0;
+    uint64_t reserved = rp_limiter_counts_reserved(table) ? table->private->counted : 0;
     return table->header->inserted + reserved;
 }
 

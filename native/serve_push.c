@@ -99,7 +99,7 @@ static int is_far(const struct rp_table *table, int writer, const struct push *p
 }
 
 /* Items it would create. Where what is reserved counts, also the sequences that it reserves for
- * others to bring, and not those that were reserved before it. */
+ * others to bring, and not those that were reserved before it, unless its writer was silent. */
 static struct rp_asked new_items(const struct rp_table *table, int writer, struct push *push) {
     uint64_t next = rp_writer_next(table, writer), end = next;
     uint64_t items = 0, gaps = 0, reserved = 0;
@@ -116,6 +116,7 @@ static struct rp_asked new_items(const struct rp_table *table, int writer, struc
     items += rp_writer_create_items(table, writer, push->creates, push->head->create_count,
                                     &push->creates_taken);
     if (rp_limiter_counts_reserved(table)) {
+        gaps += rp_writer_uncounted(table, writer);
         items = items + gaps > reserved ? items + gaps - reserved : 0;
         gaps = gaps < items ? gaps : items;
     } else {
@@ -183,6 +184,9 @@ static int serve(struct rp_call *call, struct rp_table *table) {
         return status;
     }
     struct rp_asked asked = new_items(table, writer, &push);
+    if (rp_writer_uncounted(table, writer) == 0) { /* held back or not, it is there */
+        rp_writer_heard(table, writer, call->server->now_ns);
+    }
     if (asked.items > 0) { /* what creates nothing is held back by nobody */
         int held_back = rp_serve_admit(call, RP_WAIT_PUSH, table, &asked);
         if (held_back != 0) {
@@ -191,6 +195,7 @@ static int serve(struct rp_call *call, struct rp_table *table) {
     } else {
         forget_note(call, table);
     }
+    rp_writer_heard(table, writer, call->server->now_ns);
     if (is_far(table, writer, &push)) { /* what is held back is told so, however far it is */
         rp_server_count(call->server, RP_COUNT_drop_far);
         return RP_SERVED;

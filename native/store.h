@@ -161,7 +161,7 @@ struct rp_hint { /* of one stream of one writer */
     uint64_t step; /* where the last create found its anchor: key 0 = nowhere yet */
     uint64_t key;
     uint64_t known; /* its partial and complete entries */
-    uint64_t waiting; /* of them, those counted in waiting_items */
+    uint64_t waiting; /* of them, items that wait for an earlier step */
     uint64_t block; /* key of its newest step whose number is a multiple of RP_SKIP_BLOCK */
 };
 
@@ -180,6 +180,7 @@ enum rp_store_limits {
     RP_WALK_MAX = 512, /* links and skips a create follows at most to find its anchor */
     RP_BUCKET_MAX = 16, /* steps that wait under one hash; one more loses its place */
     RP_WORK_MAX = 1 << 16, /* units a pass of a PUSH may spend on what is not its own: see above */
+    RP_WRITER_ARRAYS = 5, /* done_through, holes, create_from, reserved, heard_ns */
     RP_HOLES_SHARE = 16, /* of its window: the holes a writer may have before anything arrived */
     RP_BARE_SHARE = 8, /* of the ring: beyond it nobody reserves ahead of what arrived */
     RP_WORK_COMMIT = 16, /* units that committing a step that waited, or losing it, counts for */
@@ -211,8 +212,10 @@ struct rp_table_private {
     uint64_t work_total; /* units ever spent: tests look at it */
     uint64_t mass_max;
     uint64_t head; /* of the header, as of the last settle */
-    uint64_t waiting_items; /* steps that are complete and will be items once committed */
-    uint64_t missing;       /* reserved by a writer there is, and not here whole */
+    uint64_t *reserved; /* [writers_max]: sequences whose steps may be items once they are stored:
+                         * missing ones, and items that wait for an earlier step */
+    uint64_t *heard_ns; /* [writers_max]: the last PUSH; 0: not known, RP_SILENT: too long ago */
+    uint64_t counted;   /* reserved by writers that are not silent: the limiter's */
     size_t writer_bytes;
     uint32_t head_slot;
     uint32_t capacity;
@@ -405,12 +408,17 @@ int rp_table_verify(const struct rp_table *table, char error[256]);
 void rp_writer_resume(struct rp_table *table, uint32_t writer);
 /* Clears what a place was used for, nothing more: its session stays as it is. */
 void rp_writer_clear(struct rp_table *table, uint32_t writer);
-/* An entry that counts in `missing`: nothing of its step is here, or not all pieces. */
+#define RP_SILENT UINT64_MAX
+static inline void rp_reserved_add(struct rp_table_private *p, uint32_t writer, int64_t more) {
+    p->reserved[writer] += (uint64_t)more;
+    p->counted += p->heard_ns[writer] == RP_SILENT ? 0 : (uint64_t)more;
+}
+/* Nothing of its step is here, or not all pieces. */
 static inline int rp_entry_missing(const struct rp_entry *entry) {
     uint32_t state = rp_state_of(entry->key);
     return state == RP_ENTRY_EMPTY || state == RP_ENTRY_PARTIAL;
 }
-/* An entry that counts in waiting_items: complete, an item, and not abandoned. */
+/* An item that waits for an earlier step: complete, and not abandoned. */
 int rp_entry_waits(const struct rp_table_private *p, uint32_t writer, uint64_t sequence);
 
 /* ---- known.c: by stream and step, the entries that are partial or complete ---- */

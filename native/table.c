@@ -88,7 +88,7 @@ static void derive_writer(struct rp_table *table, uint32_t index) {
             rp_known_add(p, index, sequence);
         }
         p->holes[index] += rp_state_of(entry->key) == RP_ENTRY_EMPTY;
-        p->missing += (uint64_t)rp_entry_missing(entry);
+        rp_reserved_add(p, index, rp_entry_missing(entry));
     }
     for (uint32_t stream = 0; stream < writer->streams; stream++) {
         rp_skip_derive(p, index, stream);
@@ -125,11 +125,10 @@ static void derive(struct rp_table *table) {
     p->head = header->head;
     p->head_slot = (uint32_t)(header->head % p->capacity);
     p->dirty_count = 0;
-    p->waiting_items = 0;
-    p->missing = 0;
+    p->counted = 0;
     p->rows.key = 0;
     memset(p->hints, 0, (size_t)p->writers_max * p->streams_max * sizeof *p->hints);
-    memset(p->done_through, 0, 3 * p->writers_max * sizeof *p->done_through);
+    memset(p->done_through, 0, RP_WRITER_ARRAYS * p->writers_max * sizeof *p->done_through);
     p->bare = 0;
     for (uint64_t used = used_slots(p), back = 1; back <= used; back++) {
         p->bare += rp_state_of(p->keys[rp_slot_of(p, p->head - back)]) != RP_SLOT_COMMITTED;
@@ -170,6 +169,8 @@ static void open_private(struct rp_table *table, const struct rp_table_memory *m
     p->done_through = (uint64_t *)(local + layout->done);
     p->holes = p->done_through + f->writers_max;
     p->create_from = p->holes + f->writers_max;
+    p->reserved = p->create_from + f->writers_max;
+    p->heard_ns = p->reserved + f->writers_max;
     p->mass_max = rp_tree_mass_max(f->capacity);
     p->writer_bytes = layout->writer_bytes;
     p->capacity = f->capacity;
@@ -296,8 +297,6 @@ static void clear_used(struct rp_table *table) {
         }
     }
     p->bare = 0;
-    p->waiting_items = 0;
-    p->missing = 0;
 }
 
 void rp_table_reset(struct rp_table *table, uint64_t epoch) {

@@ -173,6 +173,12 @@ int rp_writer_create(struct rp_table *table, int writer, const struct rp_create 
  * for each; the others are NOT_YET, and the next PUSH begins with them. */
 void rp_writer_create_all(struct rp_table *table, int writer, const struct rp_create *creates,
                           uint32_t count, uint32_t taken, uint8_t *statuses);
+/* What it reserved and the limiter does not count, since it is silent. */
+uint64_t rp_writer_uncounted(const struct rp_table *table, int writer);
+/* A PUSH of this writer goes on: all that it reserved counts. */
+void rp_writer_heard(struct rp_table *table, int writer, uint64_t now_ns);
+/* Those of whom none came for so long are silent. */
+void rp_writers_mind(struct rp_table *table, uint64_t now_ns, uint64_t silent_ns);
 /* done_through and lost_total of an answer. */
 void rp_writer_progress(const struct rp_table *table, int writer, struct rp_pushed *answer);
 

@@ -38,12 +38,12 @@ static void check_stream(struct rp_table_private *p, uint32_t writer, uint32_t s
 }
 
 /* Returns how many slots the writer's entries hold reserved. */
-static uint64_t check_writer(struct rp_table_private *p, uint32_t index, uint64_t *waiting,
-                             uint64_t *missing) {
+static uint64_t check_writer(struct rp_table_private *p, uint32_t index) {
     const struct rp_writer *writer = rp_writer_at(p, index);
     uint64_t next = writer->next_sequence;
     uint64_t reserved = 0;
     uint64_t holes = 0;
+    uint64_t waiting = 0;
     assert(p->done_through[index] <= next && next <= p->done_through[index] + p->window);
     assert(writer->streams >= 1 && writer->streams <= p->streams_max);
     for (uint64_t s = next > p->window ? next - p->window : 0; s < next; s++) {
@@ -58,11 +58,10 @@ static uint64_t check_writer(struct rp_table_private *p, uint32_t index, uint64_
             assert(p->keys[rp_slot_of(p, key)] == rp_key_word(RP_SLOT_RESERVED, key));
             reserved++;
         }
-        *waiting += (uint64_t)rp_entry_waits(p, index, s);
-        *missing += (uint64_t)rp_entry_missing(entry);
+        waiting += (uint64_t)(rp_entry_waits(p, index, s) + rp_entry_missing(entry));
         holes += state == RP_ENTRY_EMPTY;
     }
-    assert(holes == p->holes[index]);
+    assert(holes == p->holes[index] && waiting == p->reserved[index]);
     for (uint32_t stream = 0; stream < writer->streams; stream++) {
         check_stream(p, index, stream);
     }
@@ -80,8 +79,7 @@ static void check_bare(const struct rp_table_private *p) {
 void rp_table_check(const struct rp_table *table) {
     struct rp_table_private *p = table->private;
     uint64_t held = 0;
-    uint64_t waiting = 0;
-    uint64_t missing = 0;
+    uint64_t counted = 0;
     assert(p->head == table->header->head && p->head_slot == p->head % p->capacity
            && p->dirty_count == 0);
     char error[256] = "";
@@ -95,11 +93,13 @@ void rp_table_check(const struct rp_table *table) {
     rp_tree_check(&table->tree);
     for (uint32_t i = 0; i < p->writers_max; i++) {
         if (rp_writer_at(p, i)->session != 0) {
-            held += check_writer(p, i, &waiting, &missing);
+            held += check_writer(p, i);
         }
+        assert(rp_writer_at(p, i)->session != 0 || p->reserved[i] == 0);
+        counted += p->heard_ns[i] == RP_SILENT ? 0 : p->reserved[i];
     }
     assert(held <= (uint64_t)p->window * p->writers_max);
     assert((uint64_t)p->window * p->writers_max <= p->capacity / 16);
-    assert(waiting == p->waiting_items && missing == p->missing);
+    assert(counted == p->counted);
     check_bare(p);
 }

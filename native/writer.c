@@ -57,6 +57,8 @@ void rp_writer_clear(struct rp_table *table, uint32_t index) {
     p->done_through[index] = 0;
     p->holes[index] = 0;
     p->create_from[index] = 0;
+    rp_reserved_add(p, index, -(int64_t)p->reserved[index]);
+    p->heard_ns[index] = 0;
     rp_region_clear(&writer->next_sequence,
                     sizeof writer->next_sequence + sizeof writer->lost_total);
 }
@@ -77,6 +79,32 @@ int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams) {
         }
     }
     return found < 0 ? -RP_NO_WRITER_FREE : found;
+}
+
+/* ---- hearing ---- */
+
+uint64_t rp_writer_uncounted(const struct rp_table *table, int index) {
+    const struct rp_table_private *p = table->private;
+    return p->heard_ns[index] == RP_SILENT ? p->reserved[index] : 0;
+}
+
+void rp_writer_heard(struct rp_table *table, int index, uint64_t now_ns) {
+    struct rp_table_private *p = table->private;
+    p->counted += rp_writer_uncounted(table, index);
+    p->heard_ns[index] = now_ns;
+}
+
+void rp_writers_mind(struct rp_table *table, uint64_t now_ns, uint64_t silent_ns) {
+    struct rp_table_private *p = table->private;
+    for (uint32_t i = 0; i < p->writers_max; i++) {
+        uint64_t heard = p->heard_ns[i];
+        if (heard == 0) {
+            p->heard_ns[i] = now_ns;
+        } else if (heard != RP_SILENT && now_ns - heard > silent_ns && p->reserved[i] > 0) {
+            p->heard_ns[i] = RP_SILENT;
+            p->counted -= p->reserved[i];
+        }
+    }
 }
 
 void rp_writer_granted(const struct rp_table *table, int index, struct rp_writer_granted *granted) {
@@ -110,7 +138,7 @@ static void lose_entry(struct rp_table *table, uint32_t index, uint64_t sequence
     uint64_t key = rp_key_of(entry->key);
     assert(!rp_entry_done(entry));
     p->holes[index] -= rp_state_of(entry->key) == RP_ENTRY_EMPTY;
-    p->missing -= (uint64_t)rp_entry_missing(entry);
+    rp_reserved_add(p, index, -rp_entry_missing(entry));
     if (rp_place_held(p, entry)) {
         rp_intent_set(table->intent, &p->keys[rp_slot_of(p, key)], rp_key_word(RP_SLOT_FREE, key));
     }
@@ -139,7 +167,7 @@ static void lose_place(struct rp_table *table, uint32_t index, uint64_t sequence
     rp_intent_set(table->intent, &rp_stream_at(p, index, stream)->abandoned,
                   rp_writer_at(p, index)->next_sequence);
     lose_entry(table, index, sequence);
-    p->waiting_items -= hint->waiting;
+    rp_reserved_add(p, index, -(int64_t)hint->waiting);
     hint->waiting = 0;
 }
 
@@ -373,7 +401,7 @@ static void store_in_order(struct rp_table *table, uint32_t index, const struct 
                                run->count, run->flags,  (const double *)(const void *)bytes};
     rp_store_steps(table, &commit);
     p->holes[index] -= run->count;
-    p->missing -= run->count;
+    rp_reserved_add(p, index, -(int64_t)run->count);
 }
 
 /* Commits the complete steps that follow the stream's newest one, as far as they are here. */
@@ -460,7 +488,7 @@ static void store_piece(struct rp_table *table, uint32_t index, const struct rp_
         rp_known_remove(p, index, sequence);
     }
     p->holes[index] -= (uint64_t)fresh;
-    p->missing -= state == RP_ENTRY_COMPLETE;
+    rp_reserved_add(p, index, -(state == RP_ENTRY_COMPLETE));
     rp_store_commit(table);
     rp_known_add(p, index, sequence);
 }

@@ -101,6 +101,7 @@ NUMBERS: list[tuple[str, str]] = [
     ("one of the newest [64] is answered", "RP_UPDATE_RECORDS"),
     ("at most mtu − [80]", "RP_HEADER_BYTES + sizeof(struct rp_publish)"),
     ("an id [8] or more below the newest of its session", "RP_PUBLISHED_KEPT"),
+    ("no PUSH of it came for [3000] ms", "RP_NOTE_MS"),
     ("come for [2000] ms", "RP_WEIGHTS_REST_MS"),
     ("or of weights (kind [2]", "RP_BLOB_WEIGHTS"),
     ("(mtu − [112])", ANSWER + " + sizeof(struct rp_blob_datagram)"),

@@ -230,15 +230,15 @@ static void waiting(void)
     make_table(3);
     put(NEXT - 1, 0, 7, RP_ENTRY_PARTIAL, RP_RUN_ITEM);
     put(NEXT - 2, 0, 8, RP_ENTRY_COMPLETE, 0);
-    CHECK(p->waiting_items == 0 && rp_hint_at(p, writer, 0)->known == 2);
+    CHECK(p->counted == 0 && rp_hint_at(p, writer, 0)->known == 2);
     put(NEXT - 3, 0, 9, RP_ENTRY_COMPLETE, RP_RUN_ITEM);
     put(NEXT - 4, 1, 9, RP_ENTRY_COMPLETE, RP_RUN_ITEM);
-    CHECK(p->waiting_items == 2 && rp_hint_at(p, writer, 0)->waiting == 1);
+    CHECK(p->counted == 2 && rp_hint_at(p, writer, 0)->waiting == 1);
     CHECK(rp_hint_at(p, writer, 1)->waiting == 1 && rp_hint_at(p, writer, 1)->known == 1);
     rp_known_remove(p, writer, NEXT - 3);
-    CHECK(p->waiting_items == 1 && rp_hint_at(p, writer, 0)->waiting == 0);
+    CHECK(p->counted == 1 && rp_hint_at(p, writer, 0)->waiting == 0);
     rp_known_remove(p, writer, NEXT - 2);
-    CHECK(p->waiting_items == 1 && rp_hint_at(p, writer, 0)->known == 1);
+    CHECK(p->counted == 1 && rp_hint_at(p, writer, 0)->known == 1);
     fixture_close(&t);
     check_group("items that wait are counted");
 }

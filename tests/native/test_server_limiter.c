@@ -210,6 +210,40 @@ static void situation_gaps(void)
     check_group("6 each sequence counts once");
 }
 
+/* 7. Given a writer that is heard no more, with all the room taken by what it sent and what was
+ *    lost of it. Expect another to wait for 3 s and no longer, and who comes back to ask for
+ *    all of it. */
+static void situation_silent(void)
+{
+    struct pusher p;
+    limited(&p, 1, 0, 20);
+    struct script_client other = script_client(2);
+    script_connect(&p.script, &other);
+    uint64_t epoch = script_writer(&p.script, &other, 1, 1).epoch;
+    CHECK_STATUS(send_run(&p, 1, 1, 0, 1, 1, 19, RP_RUN_ITEM), RP_OK);
+    struct rp_table *table = rp_server_table(p.script.server, 1);
+    uint64_t begin = p.script.now_ns;
+    unsigned status = RP_BLOCKED;
+    while (status == RP_BLOCKED && p.script.now_ns - begin < 10000000000ull) {
+        script_push_begin(&push, epoch);
+        script_push_run(&push, 0, 0, 0, 6, RP_RUN_ITEM);
+        status = script_push(&p.script, &other, 1, 9, &push).status;
+        p.script.now_ns += 100000000;
+        script_turn(&p.script);
+    }
+    uint64_t waited = p.script.now_ns - begin;
+    CHECK(status == RP_OK && waited > 3000000000ull && waited < 3500000000ull, "%u after %" PRIu64,
+          status, waited);
+    CHECK(table->private->counted == 0 && table->private->reserved[0] == 20);
+    CHECK_STATUS(send_run(&p, 1, 2, 0, 0, 0, 1, RP_RUN_ITEM), RP_BLOCKED);
+    CHECK(draw(&p, 3, 6) == RP_OK);
+    CHECK_STATUS(send_run(&p, 1, 2, 0, 0, 0, 1, RP_RUN_ITEM), RP_OK);
+    CHECK(script_info(&p.script, &p.client, 1).inserted == 26 && table->private->counted == 0);
+    rp_table_check(table);
+    script_close(&p.script);
+    check_group("7 who is silent holds nobody up");
+}
+
 int main(void)
 {
     situation_blocked();
@@ -218,5 +252,6 @@ int main(void)
     situation_stale_waits();
     situation_missed();
     situation_gaps();
+    situation_silent();
     return check_done("test_server_limiter");
 }
