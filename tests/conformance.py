@@ -38,6 +38,7 @@ if os.environ.get("CONFORMANCE") == "veth":  # past the kernel of another networ
 SERVERS: dict[str, Any] = {}  # what makes the servers of a transport that are not in this process
 CONSTANTS = power_constants(Path(__file__).parents[1] / "native" / "power_tables.h")
 SEED = 7
+WAIT_S = 20.0
 _numbers = itertools.count(1)
 
 SMALL = Spec(
@@ -89,8 +90,9 @@ class Place:
 
     @contextmanager
     def pair(self, *tables: Table, **options: Any) -> Iterator[tuple[Server, Client]]:
-        """A server and a client of it."""
-        with self.served(*tables, **options) as server, Client(server.address) as client:
+        """A server and a client of it, which waits long: a busy machine is no failure of either."""
+        served = self.served(*tables, **options)
+        with served as server, Client(server.address, timeout=WAIT_S) as client:
             yield server, client
 
 
