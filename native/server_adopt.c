@@ -15,13 +15,17 @@ static int refuse(char error[256], const char *why) {
     return -RP_BAD_REGION;
 }
 
+static int refuse_build(char error[256]) {
+    return refuse(error, "the region was laid out by another build or is damaged: serve it with "
+                         "the build that made it, or name another region");
+}
+
 static int check_header(const struct rp_region *region, size_t bytes, char error[256]) {
     if (bytes < sizeof *region || region->magic != RP_REGION_MAGIC) {
         return refuse(error, "the region holds no server: it was never made whole");
     }
     if (region->version != RP_REGION_VERSION || region->sum != rp_region_sum(region)) {
-        return refuse(error, "the region was laid out by another build or is damaged: serve it "
-                             "with the build that made it, or name another region");
+        return refuse_build(error);
     }
     if (bytes < region->state_bytes) {
         return refuse(error, "the region is shorter than the one that was created");
@@ -40,6 +44,15 @@ static void compare_limits(struct rp_comparison *c, const struct rp_limits *had,
     rp_compare_change(c, "receive_budget", had->receive_budget, wants->receive_budget);
     rp_compare_change(c, "idle_ms", had->idle_ms, wants->idle_ms);
     rp_compare_change(c, "lapse_ms", had->lapse_ms, wants->lapse_ms);
+}
+
+/* Do all parts lie where this build puts them? A sum alone does not tell: it is of what the build
+ * that made the region knew. */
+static int lies_alike(const struct rp_region *had, const struct rp_region *wants) {
+    size_t first = offsetof(struct rp_region, log);
+    return had->bytes == wants->bytes
+           && memcmp((const uint8_t *)had + first, (const uint8_t *)wants + first,
+                     sizeof *had - first) == 0;
 }
 
 /* A session was promised datagrams of a size that the port has to carry. The region is left as it
@@ -88,6 +101,9 @@ int rp_region_compare(const void *state, size_t bytes, const struct rp_server_co
     if (c.error[0]) {
         memcpy(error, c.error, sizeof c.error);
         return -RP_BAD_REGION;
+    }
+    if (!lies_alike(region, &wanted)) {
+        return refuse_build(error);
     }
     return check_sessions(region, state, config->mtu, error);
 }

@@ -331,6 +331,68 @@ static void sizes_of_files(void)
     check_group("the sizes of a table's files");
 }
 
+/* Given one configuration. Expect the numbers that a build lays a region out by, or knows it by, to
+ * be those written down: where one has to change, RP_REGION_VERSION does too. */
+static void known_numbers(void)
+{
+    static const size_t local[2] = {167744, 167680};
+    static const uint64_t facts[2] = {0xe876335d, 0xf73009ec}, parts[2] = {0xb5f2c07f, 0xc6a9d93c};
+    static struct script script;
+    struct rp_region region;
+    struct rp_table_sizes sizes;
+    char error[256];
+    fresh();
+    CHECK(rp_region_layout(&config, &region, error) == 0, "%s", error);
+    region.incarnation = 1;
+    CHECK(region.version == 7 && rp_region_sum(&region) == 0xd7f03c27598b2810, "sum %#llx",
+          (unsigned long long)rp_region_sum(&region));
+    CHECK(region.bytes == 1011520 && region.volatile_part == 434176, "%llu, %llu",
+          (unsigned long long)region.bytes, (unsigned long long)region.volatile_part);
+    script_open(&script, &config);
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct rp_table_header *header = rp_server_table(script.server, i)->header;
+        CHECK(rp_table_sizes(&tables[i], &sizes, error) == 0, "%s", error);
+        CHECK(sizes.local == local[i], "table %u: %zu", i, sizes.local);
+        CHECK(header->facts_crc == facts[i] && header->parts_crc == parts[i],
+              "table %u: %#llx, %#llx", i, (unsigned long long)header->facts_crc,
+              (unsigned long long)header->parts_crc);
+    }
+    script_close(&script);
+    check_group("the numbers that a region is known by");
+}
+
+/* Given a header that another build may have left: one part is elsewhere, or the whole is longer,
+ * and the sum is right. Expect it refused and left as it was, and the region's own taken. */
+static void laid_out_otherwise(void)
+{
+    static struct script script;
+    struct rp_server *server;
+    char error[256];
+    uint8_t entropy[32] = {1};
+    fresh();
+    script_open(&script, &config);
+    struct rp_region *region = (void *)script.region, own = *region;
+    uint64_t *words[] = {&region->bytes, &region->log, &region->sessions, &region->records,
+                         &region->weights, &region->state_bytes, &region->tables[2],
+                         &region->keys[0], &region->keys[1], &region->steps[0], &region->steps[1],
+                         &region->blobs, &region->volatile_part, &region->locals[0],
+                         &region->locals[1], &region->locals[RP_TABLES_MAX - 1]};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        *words[i] -= 64;
+        region->sum = rp_region_sum(region);
+        struct rp_region other = *region;
+        CHECK(rp_server_attach(&server, script.region, script.bytes, &config, entropy, 1, error)
+              == -RP_BAD_REGION, "word %zu", i);
+        CHECK(strncmp(error, "the region was laid out by another build", 40) == 0, "word %zu: %s",
+              i, error);
+        CHECK(memcmp(region, &other, sizeof other) == 0);
+        *region = own;
+    }
+    script_kill(&script);
+    script_close(&script);
+    check_group("a region that another build laid out");
+}
+
 /* Given sizes that fill no page. Expect each file of a region to begin at a page, behind the one
  * before it. */
 static void places_of_files(void)
@@ -412,6 +474,8 @@ int main(void)
     table_limits();
     table_numbers();
     sizes_of_files();
+    known_numbers();
+    laid_out_otherwise();
     places_of_files();
     room_for_weights();
     many_changes();
