@@ -3,8 +3,8 @@
  *
  * The same function computes the layout for rp_server_bytes and for create, so the two cannot
  * differ. The header keeps all offsets; attach reads them back, and trusts them because a checksum
- * covers them and they are those that this build computes (server_adopt.c). An offset names a word of
- * any segment: they lie in one range of addresses, each at a page of its own.
+ * covers them and they are those that this build computes (server_adopt.c). An offset names a word
+ * of any segment: they lie in one range of addresses, each at a page of its own.
  */
 #include <assert.h>
 #include <stdarg.h>
