@@ -17,6 +17,7 @@ import shlex
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ from replay_server.errors import ConfigError
 from replay_server.patience import Stop, Stopped, connect, lost_contact
 from replay_server.priorities import UpdateResult
 from replay_server.progress import Progress, left
-from replay_server.runs import Phases, fraction
+from replay_server.runs import Phases, fraction, read_metrics
 
 COMMAND = "learner train"
 NAME = "learner"
@@ -265,10 +266,18 @@ class Program:
         self.progress.close()
 
 
+def has_learned(folder: Path) -> bool:
+    """Whether a learner has made a step in this run folder: one that met no server has not."""
+    if any((folder / "checkpoints").glob("*.json")):
+        return True
+    return any(line.get("step", 0) > 0 for line in read_metrics(folder, NAME))
+
+
 def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
     """`train`'s options; with --resume, those of the run it goes on from, unless given anew.
 
-    A run that a learner has begun is not begun again: its checkpoints would stand for another's.
+    A run in which a learner has learned is not begun again: its checkpoints would stand for
+    another's.
     """
     parser = options.parser_of(options.Train, COMMAND, __doc__.splitlines()[0])
     given = options.given_to(NAME, parser, argv)
@@ -286,10 +295,10 @@ def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
                 "another optimizer goes on from; leave it away, or begin another run with --run"
             )
     args, settings = options.checked(options.Train, parser, given, check_playable)
-    if resume is None and (args.run / f"config-{NAME}.toml").exists():
+    if resume is None and has_learned(args.run):
         parser.error(
-            f"{args.run} holds a learner's run already (config-{NAME}.toml): go on with "
-            f"--resume {args.run}, or name another folder with --run"
+            f"{args.run} holds what a learner has learned: go on with --resume {args.run}, or name "
+            "another folder with --run"
         )
     return args, settings
 

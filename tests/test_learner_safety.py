@@ -188,6 +188,22 @@ def test_a_run_is_not_begun_twice_and_keeps_few_checkpoints(served, tmp_path):
     assert "resumed from step-000000030" in resumed.stdout + resumed.stderr
 
 
+def test_a_learner_that_learned_nothing_leaves_its_folder_free(served, tmp_path, capsys):
+    """Given a learner that met no server, and one without its device. Expect the same command to
+    start again with the same folder, and to be refused once it has learned."""
+    start = ["train", "--run", str(tmp_path), "--no-tensorboard", "--patience", "0"]
+    for _ in range(2):
+        assert learner_main([*start, "--server", "udp://127.0.0.1:9"]) == 2
+        assert "no server answered" in capsys.readouterr().err
+        assert learner_main([*start, "--device", "cud"]) == 2
+        assert "device 'cud'; expected" in capsys.readouterr().err
+    ended = learn(served.address, tmp_path, "--updates", "5")
+    assert ended.returncode == 0, ended.stderr
+    with pytest.raises(SystemExit):
+        learner_main(start)
+    assert f"go on with --resume {tmp_path}" in capsys.readouterr().err
+
+
 def test_a_full_disk_is_a_sentence(served, tmp_path):
     """Given files that cannot grow past 32 KiB, less than a checkpoint. Expect one sentence, exit
     code 2, and no half a checkpoint."""
