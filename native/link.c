@@ -498,12 +498,17 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
 
 /* ---- closing ---- */
 
-/* From inside, alone: drives until the server has heard of it, or the time is over. */
+/* From inside, alone: the goodbye leaves, also where there is no time to wait: a session nobody ends
+ * keeps its place for long. Then drives until the server has heard of it, or `end`. */
 static void say_close(struct rp_link *link, int ticket, uint64_t end)
 {
     struct wait_state state = {.start = rp_link_now(link)};
     state.timeout = end - state.start;
-    while (ticket > 0 && !link->gone && rp_client_poll(link->client, ticket) == RP_PENDING
+    if (ticket <= 0 || link->gone) {
+        return;
+    }
+    (void)link_send(link, 0);
+    while (!link->gone && rp_client_poll(link->client, ticket) == RP_PENDING
            && rp_link_now(link) < end) {
         lead(link, &state);
     }
@@ -515,9 +520,8 @@ void rp_link_end(struct rp_link *link, uint64_t timeout_ns)
     if (!link || rp_gate_close(&link->gate)) {
         return;
     }
-    int heard = timeout_ns && !link->gone && rp_client_state(link->client) == 1;
-    uint64_t end = rp_link_deadline(link, heard ? timeout_ns : 0);
-    int ticket = rp_client_close(link->client, end);
+    uint64_t end = rp_link_deadline(link, timeout_ns);
+    int ticket = rp_client_close(link->client, UINT64_MAX);
     tell_followers(link);
     rp_port_transport(link->port)->wake(link->port);
     end_pump(link);

@@ -143,8 +143,8 @@ int rp_link_stop_pump(struct rp_link *link);
  * something moved. */
 int rp_link_drive(struct rp_link *link, uint64_t timeout_ns);
 /* Ends it from any thread: other calls under way end with -RP_CLOSED, as all later ones will; tells
- * the server, waiting at most timeout_ns for its answer; stops the pump. No landing, blob or result
- * memory is touched once a call was answered so. Twice is fine. */
+ * the server, always, and waits at most timeout_ns for its answer; stops the pump. No landing, blob
+ * or result memory is touched once a call was answered so. Twice is fine. */
 void rp_link_end(struct rp_link *link, uint64_t timeout_ns);
 void rp_link_free(struct rp_link *link); /* the handle of an ended link: nobody has it any more */
 void rp_link_close(struct rp_link *link, uint64_t timeout_ns); /* both, for an only owner */

@@ -31,6 +31,7 @@ SCHEME = "zmq+tcp:"
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1000
 HEARTBEAT_MS, SILENCE_MS = 2000, 10_000
 HANDSHAKE_MS = 10_000
+LINGER_MS = 100  # a client's goodbye has so long to leave, where the network does not take it
 LEAST_S = 0.05  # for the session, however long the connection took
 SPIN_US = 1  # an answer comes through threads of libzmq's, which want the core
 LINK = {
@@ -122,6 +123,7 @@ class Carrier:
         self.url, self._process = url, os.getpid()
         self.context = zmq.Context()
         self.guard: Any = None
+        self.linger_ms = 0  # until there is a connection
         _open.add(self)
         try:
             self.socket = self.context.socket(getattr(zmq, kind))
@@ -160,13 +162,14 @@ class Carrier:
         self.raw.endpoint = endpoint.encode()
 
     def close(self) -> None:
-        """Ends socket and context at once, what is still queued is lost. Twice is fine."""
+        """Ends socket and context; what a client still has queued, its goodbye, may yet leave in
+        LINGER_MS. Twice is fine."""
         if self not in _open or os.getpid() != self._process:
             return
         _open.discard(self)
         if self.guard is not None:
             self.guard.stop()
-        self.context.destroy(linger=0)
+        self.context.destroy(linger=self.linger_ms)
 
 
 def bind(url: str, keys: ServerKeys) -> Carrier:
@@ -248,6 +251,7 @@ def connect(url: str, timeout: float, keys: ClientKeys | None) -> Carrier:
         carrier.socket.connect(endpoint)
         _await_connection(zmq, carrier, monitor, timeout, keys)
         carrier.socket.disable_monitor()
+        carrier.linger_ms = LINGER_MS
     except BaseException:
         carrier.close()
         raise

@@ -22,7 +22,7 @@ import pytest
 from conformance import plain, plain_rows
 
 from replay_server import Client, SamplesPerInsert, Server
-from replay_server.errors import ClosedError, ForkedError
+from replay_server.errors import ClosedError, ForkedError, NoRoom, OverBudget
 
 STORM = """
 import random, sys, threading, time
@@ -281,3 +281,35 @@ def test_a_forked_child_never_waits_for_a_lock_of_its_parents():
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 5
         assert client.size("main") == 3
+
+
+@pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "loopback://", "zmq+tcp://127.0.0.1:0"])
+@pytest.mark.parametrize("way", ["refused", "refused here", "writer dropped", "dropped", "closed"])
+def test_who_is_refused_or_dropped_keeps_no_place(url, way):
+    """Given writers that are refused by the server or by the client's side of the grant, writers
+    and clients that nobody holds, and clients closed in no time. Expect their sessions and places
+    to be free at once, long before they were idle for the server's half minute."""
+    if url.startswith("zmq"):
+        pytest.importorskip("zmq")
+    with Server([plain(writers=2)], url, sessions=8) as server, Client(server.address) as client:
+        held = [client.writer("main") for _ in range(2)] if way == "refused" else []
+        before = client.stats().sessions
+        for _ in range(6):
+            if way == "refused":
+                with pytest.raises(NoRoom, match="every writer place"):
+                    client.writer("main")
+            elif way == "refused here":
+                with pytest.raises(OverBudget, match="streams"):
+                    client.writer("main", 1000, autoreset="disabled")
+            elif way == "writer dropped":
+                client.writer("main")
+            elif way == "dropped":
+                Client(server.address).writer("main")
+            else:
+                Client(server.address).close(0.0)
+            for _ in range(10_000):  # each asks the server
+                if client.stats().sessions == before:
+                    break
+            assert client.stats().sessions == before
+        for writer in held or [client.writer("main"), client.writer("main")]:
+            writer.close()

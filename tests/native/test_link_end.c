@@ -120,10 +120,30 @@ static void check_first_number(void)
     check_group("a request whose number is 1");
 }
 
+/* Given a link that ends with no time to wait for an answer. Expect its server to hear of it and to
+ * give the session's place back at once, not when it was idle for long. */
+static void check_goodbye(const char *url)
+{
+    enum { LOOKS = 10000 };
+    struct rp_link_options options = {0};
+    open_both(url);
+    struct rp_link *other = drive_link(rp_service_address(service), &options);
+    CHECK(rp_service_sessions(service) == 2);
+    rp_link_close(other, 0);
+    for (int i = 0; i < LOOKS && rp_service_sessions(service) > 1; i++) {
+        CHECK(drive_wait(ours, rp_link_ping(ours, DRIVE_TIMEOUT_NS), NULL) == 0);
+    }
+    CHECK(rp_service_sessions(service) == 1, "%s: the server has not heard of it", url);
+    close_both();
+}
+
 int main(void)
 {
     check_drain();
     check_server_gone();
     check_first_number();
+    check_goodbye("udp://127.0.0.1:0");
+    check_goodbye("loopback://goodbye");
+    check_group("a link that ends in no time says goodbye");
     return check_done("test_link_end");
 }
