@@ -498,8 +498,8 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
 
 /* ---- closing ---- */
 
-/* From inside, alone: the goodbye leaves, also where there is no time to wait: a session nobody ends
- * keeps its place for long. Then drives until the server has heard of it, or `end`. */
+/* From inside, alone: the goodbye leaves, also where there is no time to wait: a session that is
+ * not ended keeps its place for long. Then drives until the server has heard of it, or `end`. */
 static void say_close(struct rp_link *link, int ticket, uint64_t end)
 {
     struct wait_state state = {.start = rp_link_now(link)};
