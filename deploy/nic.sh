@@ -6,15 +6,20 @@
 #
 #   nic.sh [--dry-run] status
 #   nic.sh [--dry-run] hugepages COUNT [--size 2M|1G] [--node N]
-#   nic.sh [--dry-run] bind 0000:03:00.0 [--driver vfio-pci] [--no-iommu] [--user NAME]
+#   nic.sh [--dry-run] bind 0000:03:00.0 [--driver vfio-pci] [--no-iommu] [--user NAME] [--force]
 #   nic.sh [--dry-run] unbind 0000:03:00.0
 #
-# bind: loads the module and moves the card to it; --user then owns /dev/vfio/GROUP. unbind: gives
-# the card back to the kernel driver that knows it. A card that carries the default route, itself
-# or by a bond, bridge or VLAN above it, is never taken, nor what is no network card; a Mellanox
-# card works under its kernel driver and is left there.
-# --root DIR (tests): sys, proc and dev lie there. Exit codes: 0 done or nothing to do; 1 a step
-# did not do what it was for; 2 the request is wrong or refused; one sentence says which.
+# hugepages: at least COUNT; more than that stay. bind: loads the module and moves the card to it;
+# --user then owns /dev/vfio/GROUP. unbind: gives the card back to the kernel driver that knows it.
+#
+# A card in use is not taken. It is in use when an interface of it, or of a virtual function of it,
+# is up and has an address or a route, or has something standing on it: a bridge, Open vSwitch, a
+# bond, a VLAN, a VRF, a PPPoE session. (An IPv6 address that is valid on its link alone does not
+# count.) --force takes it all the same, and says what that cuts. What is no network card is never
+# taken, nor a Mellanox card: it works for DPDK under its kernel driver.
+#
+# --root DIR (tests): sys, proc, dev and bin/ip lie there. Exit codes: 0 done or nothing to do; 1 a
+# step did not do what it was for; 2 the request is wrong or refused; one sentence says which.
 set -u
 
 root=
@@ -24,12 +29,24 @@ size=2M
 node=
 no_iommu=
 user=
+force=
+set_for_bind=
 
 say() { printf '%s\n' "$*"; }
 refuse() { printf 'nic.sh: %s\n' "$*" >&2; exit 2; }
-fail() { printf 'nic.sh: %s\n' "$*" >&2; exit 1; }
+fail() { printf 'nic.sh: %s\n' "$*" >&2; take_back; exit 1; }
 read_word() { cat "$1" 2>/dev/null || true; }
 link_name() { if [ -L "$1" ]; then basename "$(readlink "$1")"; fi; }
+
+# take_back: a bind that fails leaves none of the kernel's switches set that it found unset.
+take_back() {
+    for switch in $set_for_bind; do
+        case $switch in */driver_override) value= ;; *) value=N ;; esac
+        say "+ echo $value > $switch"
+        { printf '%s\n' "$value" > "$switch"; } 2>/dev/null
+    done
+    set_for_bind=
+}
 
 # put VALUE FILE: one write to the kernel, shown first.
 put() {
@@ -78,25 +95,76 @@ interfaces_of() {
     done
 }
 
-# has_default_route INTERFACE: itself, or what stands on it, four deep at most.
-has_default_route() {
-    if [ -r "$root/proc/net/route" ]; then
-        while read -r name to _ _ _ _ _ mask _; do
-            [ "$name $to $mask" = "$1 00000000 00000000" ] && return 0
-        done < "$root/proc/net/route"
-    fi
-    if [ -r "$root/proc/net/ipv6_route" ]; then
-        while read -r to length _ _ _ _ _ _ _ name; do
-            case $to in *[!0]*) continue ;; esac
-            [ "$length $name" = "00 $1" ] && return 0
-        done < "$root/proc/net/ipv6_route"
-    fi
-    [ "${2:-0}" -ge 4 ] && return 1
+# What says nothing of it counts as up. The last bit of the flags is IFF_UP.
+is_up() {
+    case $(read_word "$root/sys/class/net/$1/flags") in 0x*[02468aceACE]) return 1 ;; esac
+    return 0
+}
+
+# byte HEX N: the Nth of a number in hexadecimal, as a decimal.
+byte() { printf '%d' "0x$(printf %s "$1" | cut -c$((2 * $2 - 1))-$((2 * $2)))"; }
+# dotted HEX: as /proc/net/route has IPv4's addresses, the last byte first.
+dotted() { say "$(byte "$1" 4).$(byte "$1" 3).$(byte "$1" 2).$(byte "$1" 1)"; }
+colons() { printf '%s\n' "$1" | sed 's/..../&:/g; s/:$//'; }
+
+# routes INTERFACE, addresses INTERFACE: a line for each, a route to everywhere as the default one.
+routes() {
+    [ -r "$root/proc/net/route" ] && while read -r name to _ _ _ _ _ mask _; do
+        case $name:$to:$mask in
+        "$1":00000000:00000000) say "the default route" ;;
+        "$1":*) say "the route to $(dotted "$to")/$(dotted "$mask")" ;;
+        esac
+    done < "$root/proc/net/route"
+    [ -r "$root/proc/net/ipv6_route" ] && while read -r to length _ _ _ _ _ _ _ name; do
+        case $name:$to/$length in
+        "$1":fe[89ab]* | "$1":ff*) ;;
+        "$1":00000000000000000000000000000000/00) say "the default route" ;;
+        "$1":*) say "the route to $(colons "$to")/$((0x$length))" ;;
+        esac
+    done < "$root/proc/net/ipv6_route"
+}
+
+addresses() {
+    [ -r "$root/proc/net/if_inet6" ] && while read -r address _ _ scope _ name; do
+        case $name:$scope in "$1":[!12]?) say "the address $(colons "$address")" ;; esac
+    done < "$root/proc/net/if_inet6"
+    # Of IPv4, procfs shows the routes of one table alone; `ip`, where there is one, the addresses.
+    if [ -n "$root" ]; then ask=$root/bin/ip; else ask=ip; fi
+    "$ask" -o -4 addr show dev "$1" 2>/dev/null \
+        | sed -n 's/.* inet \([0-9./]*\).*/the address \1/p'
+}
+
+# lost_with INTERFACE [DEPTH]: a line for each thing that is cut when it goes. Eight deep, as the
+# kernel stacks them. What stands on an interface counts though it is down: Open vSwitch's is.
+lost_with() {
+    is_up "$1" || return 0
+    carried=$({ routes "$1"; addresses "$1"; } | sed -n '1p; /^the default route$/p' | tail -n 1)
+    [ -z "$carried" ] || say "$1 carries $carried"
+    [ -r "$root/proc/net/pppoe" ] && while read -r _ _ name; do
+        [ "$name" = "$1" ] && say "a PPPoE session stands on $1"
+    done < "$root/proc/net/pppoe"
+    [ "${2:-0}" -ge 8 ] && return 0
     for upper in "$root/sys/class/net/$1"/upper_*; do
-        [ -e "$upper" ] || continue
-        has_default_route "$(basename "$upper" | cut -c7-)" $((${2:-0} + 1)) && return 0
+        [ -L "$upper" ] || continue
+        say "${upper##*/upper_} stands on $1"
+        lost_with "${upper##*/upper_}" $((${2:-0} + 1))
     done
-    return 1
+}
+
+# lost_with_card: the same for the card and its virtual functions, which go with it.
+lost_with_card() {
+    for function in "$device" "$device"/virtfn*; do
+        interfaces=$(interfaces_of "$function")
+        for interface in $interfaces; do lost_with "$interface"; done
+        held=$(link_name "$function/driver")
+        case ${interfaces:+seen}:$function:$held in
+        seen:* | *:) ;;
+        *:"$device":vfio-pci | *:"$device":*uio*) ;;
+        *:"$device":*) say "$held has it and no interface is here: another network namespace may" \
+            "have one" ;;
+        *) say "$held has its virtual function $(link_name "$function")" ;;
+        esac
+    done
 }
 
 load_module() {
@@ -127,6 +195,7 @@ allow_no_iommu() {
         "\`iommu=pt\`) to the kernel line and restart, or say --no-iommu: the card may then" \
         "write to any memory of this host"
     load_module vfio
+    set_for_bind=$switch
     put Y "$switch"
 }
 
@@ -162,12 +231,16 @@ bind() {
     mlx4_core | mlx5_core | mana)
         refuse "$card works for DPDK under its kernel driver $now: nothing is to be bound" ;;
     esac
-    for interface in $(interfaces_of "$device"); do
-        has_default_route "$interface" \
-            && refuse "$card ($interface) carries the default route: without it this host is cut off"
-    done
+    lost=$(lost_with_card)
+    if [ -n "$lost" ]; then
+        [ -n "$force" ] || refuse "$card is in use: $(printf %s "$lost" | tr '\n' ';' \
+            | sed 's/;/; /g'): take that away first (ip link set INTERFACE down), or say --force," \
+            "which cuts it"
+        printf '%s\n' "$lost" | sed 's/^/! --force cuts: /'
+    fi
     case $driver in vfio-pci) allow_no_iommu; load_iommu ;; esac
     load_module "$driver"
+    set_for_bind="$set_for_bind $device/driver_override"
     put "$driver" "$device/driver_override"
     if [ -n "$now" ]; then
         put "$card" "$device/driver/unbind"
@@ -175,7 +248,7 @@ bind() {
     fi
     put "$card" "$root/sys/bus/pci/drivers_probe"
     if ! wait_for "$driver"; then
-        put "" "$device/driver_override"
+        take_back
         put "$card" "$root/sys/bus/pci/drivers_probe"
         wait_for "?*"
         fail "$driver did not take $card, which has $(link_name "$device/driver") again (dmesg" \
@@ -222,14 +295,15 @@ hugepages() {
     place=$root/sys/kernel/mm/hugepages/$kind
     [ -n "$node" ] && place=$root/sys/devices/system/node/node$node/hugepages/$kind
     [ -d "$place" ] || refuse "$place is missing: no such NUMA node, or no pages of $size here"
-    if [ "$(read_word "$place/nr_hugepages")" = "$1" ]; then
-        say "= $1 hugepages of $size are set"
+    set=$(read_word "$place/nr_hugepages")
+    if [ "${set:-0}" -ge "$1" ]; then
+        say "= $set hugepages of $size are set"
     else
         put "$1" "$place/nr_hugepages"
         got=$(read_word "$place/nr_hugepages")
-        [ -n "$dry" ] || [ "$got" = "$1" ] || fail "the kernel gave ${got:-0} of $1 hugepages of" \
-            "$size: free memory is in pieces; ask after a restart, or on the kernel line" \
-            "(hugepagesz=$size hugepages=$1)"
+        [ -n "$dry" ] || [ "${got:-0}" -ge "$1" ] || fail "the kernel gave ${got:-0} of $1" \
+            "hugepages of $size: free memory is in pieces; ask after a restart, or on the kernel" \
+            "line (hugepagesz=$size hugepages=$1)"
     fi
     [ "$1" -eq 0 ] || mount_hugepages
 }
@@ -258,6 +332,7 @@ while [ $# -gt 0 ]; do
     -h | --help) usage; exit 0 ;;
     --dry-run) dry=1 ;;
     --no-iommu) no_iommu=1 ;;
+    --force) force=1 ;;
     --root) need "$@"; root=${2%/}; shift ;;
     --driver) need "$@"; driver=$2; shift ;;
     --size) need "$@"; size=$2; shift ;;

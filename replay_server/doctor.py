@@ -106,11 +106,8 @@ def _pages(host: Host, nic: Nic, plan: Plan) -> None:
 
 def _unbound(host: Host, nic: Nic, driver: Driver, plan: Plan) -> None:
     """The card has its kernel driver, or none: it has to change hands."""
-    if nic.default_route:
-        names = ", ".join(nic.interfaces)
-        plan.refusals.append(
-            f"{names} carries the default route, and binding it would cut this host off"
-        )
+    if nic.lost:
+        plan.refusals.append(f"it is in use: {'; '.join(nic.lost)}")
         return
     ready = host.modules | host.installable
     wanted = [name for name in ("vfio-pci", "uio_pci_generic") if name in driver.modules]

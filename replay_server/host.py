@@ -14,6 +14,9 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .interfaces import interfaces_of, lost_with_card
+from .sysfs import link_name, names, number, text
+
 NETWORK_CLASS = "02"
 KIB = 1024
 
@@ -50,7 +53,7 @@ class Nic:
     node: int | None
     iommu_group: str
     group_others: tuple[str, ...]  # "ADDRESS (DRIVER)" of the same group, held by the kernel
-    default_route: bool
+    lost: tuple[str, ...]  # what the host loses when DPDK takes it, as interfaces.py says it
     vfio_writable: bool
     pcie: str = ""  # the link as it runs, such as "8.0 GT/s x8"
     pcie_mbps: int | None = None  # what it carries one way, without its packets' own headers
@@ -83,22 +86,6 @@ class Host:
     nics: tuple[Nic, ...] = ()
 
 
-def text(path: Path) -> str:
-    """A small file's text, stripped; "" where it cannot be read."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def number(path: Path, base: int = 10) -> int | None:
-    """A file's number, or None."""
-    try:
-        return int(text(path), base)
-    except ValueError:
-        return None
-
-
 def cpu_list(words: str) -> tuple[int, ...]:
     """The kernel's lists: "0-2,5" is (0, 1, 2, 5). What is no list is an empty one."""
     found: list[int] = []
@@ -107,22 +94,6 @@ def cpu_list(words: str) -> tuple[int, ...]:
         if ends:
             found.extend(range(int(ends[1]), int(ends[2] or ends[1]) + 1))
     return tuple(found)
-
-
-def names(folder: Path) -> list[str]:
-    """What lies in a folder, sorted; nothing where there is none."""
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
-
-
-def link_name(path: Path) -> str:
-    """The last part of what a link points to; "" where there is none."""
-    try:
-        return os.path.basename(os.readlink(path))
-    except OSError:
-        return ""
 
 
 def may_write(path: Path, uid: int, groups: frozenset[int]) -> bool:
@@ -246,28 +217,6 @@ def _installable(root: Path) -> frozenset[str]:
     return frozenset(name.replace("-", "_") for name in found)
 
 
-def _routes(proc: Path) -> set[str]:
-    """Interfaces that an IPv4 or IPv6 default route leaves by."""
-    found = set()
-    for line in text(proc / "net/route").splitlines()[1:]:
-        words = line.split()
-        if len(words) > 7 and words[1] == "00000000" and words[7] == "00000000":
-            found.add(words[0])
-    for line in text(proc / "net/ipv6_route").splitlines():
-        words = line.split()
-        if len(words) > 9 and set(words[0]) == {"0"} and words[1] == "00":
-            found.add(words[9])
-    return found - {"lo"}
-
-
-def _carries(net: Path, interface: str, routes: set[str], seen: frozenset[str]) -> bool:
-    """Whether the interface, or a bond, bridge or VLAN that stands on it, has a default route."""
-    if interface in routes:
-        return True
-    upper = {name[6:] for name in names(net / interface) if name.startswith("upper_")}
-    return any(_carries(net, name, routes, seen | {interface}) for name in sorted(upper - seen))
-
-
 def _group(sys: Path, group: str, address: str) -> tuple[str, ...]:
     """Other functions of an IOMMU group that a kernel driver holds; bridges do not matter."""
     others = []
@@ -282,14 +231,12 @@ def _group(sys: Path, group: str, address: str) -> tuple[str, ...]:
 
 def _nics(root: Path, uid: int, groups: frozenset[int]) -> tuple[Nic, ...]:
     sys = root / "sys"
-    routes, net, found = _routes(root / "proc"), sys / "class/net", []
+    net, found = sys / "class/net", []
     for address in names(sys / "bus/pci/devices"):
         device = sys / "bus/pci/devices" / address
         if not text(device / "class").startswith("0x" + NETWORK_CLASS):
             continue
-        # A virtio card's interface hangs on the virtio device below the PCI one.
-        below = [device, *(device / name for name in names(device) if name.startswith("virtio"))]
-        interfaces = tuple(name for place in below for name in names(place / "net"))
+        interfaces = interfaces_of(device)
         speeds = [number(net / name / "speed") for name in interfaces]
         group = link_name(device / "iommu_group")
         ids = tuple(
@@ -309,7 +256,7 @@ def _nics(root: Path, uid: int, groups: frozenset[int]) -> tuple[Nic, ...]:
                 node=node if node is not None and node >= 0 else None,
                 iommu_group=group,
                 group_others=_group(sys, group, address),
-                default_route=any(_carries(net, name, routes, frozenset()) for name in interfaces),
+                lost=lost_with_card(root, address),
                 vfio_writable=may_write(root / "dev/vfio" / (group or "none"), uid, groups),
                 pcie=pcie,
                 pcie_mbps=pcie_mbps,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -125,13 +126,142 @@ class Tree:
         if interface:
             (self.root / device / "net" / interface).mkdir(parents=True)
             self.put(f"sys/class/net/{interface}/speed", "40000")
-            self.put(f"sys/class/net/{interface}/operstate", "up")
+            self.interface(interface)
         if group:
             self.link(f"{device}/iommu_group", f"sys/kernel/iommu_groups/{group}")
             self.link(f"sys/kernel/iommu_groups/{group}/devices/{address}", device)
             self.put(f"dev/vfio/{group}")
 
+    def interface(self, name: str, up: bool = True, on: str = "") -> None:
+        """An interface of the kernel's, which stands on another one."""
+        self.put(f"sys/class/net/{name}/operstate", "up" if up else "down")
+        self.put(f"sys/class/net/{name}/flags", "0x1003" if up else "0x1002")
+        if on:
+            self.link(f"sys/class/net/{on}/upper_{name}", f"sys/class/net/{name}")
+
+    def virtual_function(self, address: str, of: str = "0000:03:00.0", **settings) -> None:
+        """A network card that is a virtual function of another."""
+        self.nic(address, **settings)
+        self.link(f"sys/bus/pci/devices/{of}/virtfn0", f"sys/bus/pci/devices/{address}")
+        self.link(f"sys/bus/pci/devices/{address}/physfn", f"sys/bus/pci/devices/{of}")
+
+    def route(self, interface: str, to: str, bits: int) -> None:
+        """A route of IPv4's main table."""
+        mask = ((1 << 32) - (1 << (32 - bits))).to_bytes(4, "big")
+        words = [f"{int.from_bytes(part, 'little'):08X}" for part in (socket.inet_aton(to), mask)]
+        with (self.root / "proc/net/route").open("a") as file:
+            file.write(f"{interface} {words[0]} 0101A8C0 0003 0 0 0 {words[1]} 0 0 0\n")
+
     def default_route(self, interface: str) -> None:
         """IPv4's default route leaves here."""
-        with (self.root / "proc/net/route").open("a") as file:
-            file.write(f"{interface} 00000000 0101A8C0 0003 0 0 0 00000000 0 0 0\n")
+        self.route(interface, "0.0.0.0", 0)
+
+    def route6(self, interface: str, to: str, bits: int) -> None:
+        """A route of IPv6's."""
+        where, zeros = socket.inet_pton(socket.AF_INET6, to).hex(), "0" * 32
+        rest = f"{zeros} 00 {zeros} 00000400 00000002 00000000 00000001 {interface}\n"
+        self.append("proc/net/ipv6_route", f"{where} {bits:02x} {rest}")
+
+    def address6(self, interface: str, address: str, scope: int = 0) -> None:
+        """An IPv6 address; scope 0x20 is the link's own."""
+        bare = socket.inet_pton(socket.AF_INET6, address).hex()
+        self.append("proc/net/if_inet6", f"{bare} 02 40 {scope:02x} 80 {interface:>8}\n")
+
+    def append(self, name: str, line: str) -> None:
+        """One line more in a file."""
+        self.put(name, text + line if (text := self.text(name)) else line)
+
+    def text(self, name: str) -> str:
+        """A file's text; "" where there is none."""
+        path = self.root / name
+        return path.read_text() if path.exists() else ""
+
+
+# What a host does with the card 0000:03:00.0 (ens1, up), and what is lost with it: "" for nothing.
+def _management(tree: Tree) -> None:
+    tree.default_route("ens9")
+    tree.route("ens1", "10.1.2.0", 23)
+
+
+def _default6(tree: Tree) -> None:
+    tree.route6("ens1", "fd00::", 64)
+    tree.route6("ens1", "::", 0)
+
+
+def _bond(tree: Tree) -> None:
+    tree.interface("bond0", on="ens1")
+    tree.interface("br0", on="bond0")
+    tree.default_route("br0")
+
+
+def _open_vswitch(tree: Tree) -> None:
+    tree.interface("ovs-system", up=False, on="ens1")
+    tree.interface("br-ex")
+    tree.default_route("br-ex")
+
+
+def _vpn(tree: Tree) -> None:
+    tree.interface("tun0")
+    tree.route("tun0", "0.0.0.0", 1)
+    tree.route("tun0", "128.0.0.0", 1)
+    tree.route("ens1", "198.51.100.7", 32)
+
+
+def _virtual_function(tree: Tree) -> None:
+    tree.interface("ens1", up=False)
+    tree.virtual_function("0000:03:02.0", driver="iavf", interface="ens1v0")
+    tree.default_route("ens1v0")
+
+
+def _guest(tree: Tree) -> None:
+    tree.virtual_function("0000:03:02.0", driver="vfio-pci", interface="")
+
+
+def _elsewhere(tree: Tree) -> None:
+    (tree.root / "sys/bus/pci/devices/0000:03:00.0/net/ens1").rmdir()
+
+
+def _pppoe(tree: Tree) -> None:
+    tree.interface("ppp0")
+    tree.default_route("ppp0")
+    tree.put("proc/net/pppoe", "Id Address Device\n0100 00:11:22:33:44:55     ens1\n")
+
+
+def _free(tree: Tree) -> None:
+    tree.default_route("ens9")
+    tree.route6("ens1", "fe80::", 64)
+    tree.route6("ens1", "ff00::", 8)
+    tree.address6("ens1", "fe80::1", 0x20)
+
+
+def _down(tree: Tree) -> None:
+    tree.address6("ens1", "fd00::1")
+    tree.interface("bond0", on="ens1")
+    tree.interface("ens1", up=False)
+
+
+NETWORKS = {
+    "default": (lambda tree: tree.default_route("ens1"), "ens1 carries the default route"),
+    "default of IPv6": (_default6, "ens1 carries the default route"),
+    "management": (_management, "ens1 carries the route to 10.1.2.0/255.255.254.0"),
+    "address of IPv6": (
+        lambda tree: tree.address6("ens1", "fd00::1"),
+        "ens1 carries the address fd00:0000:0000:0000:0000:0000:0000:0001",
+    ),
+    "bond": (
+        _bond,
+        "bond0 stands on ens1; br0 stands on bond0; br0 carries the default route",
+    ),
+    "Open vSwitch": (_open_vswitch, "ovs-system stands on ens1"),
+    "VPN": (_vpn, "ens1 carries the route to 198.51.100.7/255.255.255.255"),
+    "VRF": (lambda tree: tree.interface("mgmt", on="ens1"), "mgmt stands on ens1"),
+    "PPPoE": (_pppoe, "a PPPoE session stands on ens1"),
+    "virtual function": (_virtual_function, "ens1v0 carries the default route"),
+    "virtual function of a guest": (_guest, "vfio-pci has its virtual function 0000:03:02.0"),
+    "another network namespace": (
+        _elsewhere,
+        "i40e has it and no interface is here: another network namespace may have one",
+    ),
+    "free": (_free, ""),
+    "down": (_down, ""),
+}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import hosts
 import pytest
-from hosts import MLX5, REALTEK, Tree
+from hosts import MLX5, NETWORKS, REALTEK, Tree
 
 from replay_server import objects
 from replay_server.__main__ import main
@@ -27,6 +27,7 @@ from replay_server.doctor import (
     examine,
     lines,
 )
+from replay_server.interfaces import kernel_address
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
@@ -200,27 +201,27 @@ def test_a_kernel_without_the_modules(host):
     assert commands(look(tree).nics[0]) == ["bind 0000:03:00.0 --driver uio_pci_generic"]
 
 
-@pytest.mark.parametrize("over", [None, "bond0", "v6"])
-def test_a_card_with_the_default_route_is_left_alone(host, over):
-    """Given the default route on the card, on a bond above it, by IPv6. Expect a refusal."""
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_card_in_use_is_left_alone(host, network):
+    """Given a card that carries something, by itself or by what stands on it. Expect a refusal in
+    the words of nic.sh; a free card is usable after a bind."""
     tree = host()
     tree.installable("vfio-pci")
     tree.nic(group="7")
     tree.pages(2048, {0: 512})
-    assert look(tree).nics[0].usable == AFTER
-    if over == "v6":
-        zeros = "0" * 32
-        tree.put(
-            "proc/net/ipv6_route",
-            f"{zeros} 00 {zeros} 00 fd{'0' * 29}1 00000400 00000002 00000000 00000003 ens1\n",
-        )
+    use, lost = NETWORKS[network]
+    use(tree)
+    nic = look(tree).nics[0]
+    if lost:
+        assert (nic.usable, nic.commands, nic.why) == (NOT, (), f"it is in use: {lost}")
     else:
-        tree.default_route(over or "ens1")
-    if over == "bond0":
-        (tree.root / "sys/class/net/bond0").mkdir()
-        tree.link("sys/class/net/ens1/upper_bond0", "sys/class/net/bond0")
-    (nic,) = look(tree).nics
-    assert (nic.usable, nic.commands) == (NOT, ()) and "default route" in nic.why
+        assert (nic.usable, commands(nic)) == (AFTER, ["bind 0000:03:00.0"])
+
+
+def test_an_address_without_a_route_is_asked_of_the_kernel():
+    """Given this very host's loopback. Expect its address; of no interface, none."""
+    assert kernel_address("lo") == "127.0.0.1"
+    assert kernel_address("none such") == ""
 
 
 def test_mellanox_stays_with_its_kernel_driver(host):

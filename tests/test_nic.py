@@ -11,7 +11,7 @@ from pathlib import Path
 
 import hosts
 import pytest
-from hosts import MLX5, Tree
+from hosts import MLX5, NETWORKS, Tree
 
 from replay_server.doctor import AFTER, NOW, examine
 
@@ -176,22 +176,42 @@ def test_a_dry_run_shows_the_same_steps_and_changes_nothing(tree):
             assert real.returncode == 0 and steps(dry) == steps(real) != [], real.stderr
 
 
-@pytest.mark.parametrize("over", [None, "bond0", "v6"])
-def test_the_default_route_is_not_taken_away(tree, over):
-    """Given the default route on the card, on a bond above it, by IPv6. Expect 2 and no change."""
-    if over == "v6":
-        zeros = "0" * 32
-        line = f"{zeros} 00 {zeros} 00 fd{'0' * 29}1 00000400 00000002 00000000 00000003 ens1\n"
-        tree.put("proc/net/ipv6_route", line)
-    else:
-        tree.default_route(over or "ens1")
-    if over == "bond0":
-        (tree.root / "sys/class/net/bond0").mkdir()
-        tree.link("sys/class/net/ens1/upper_bond0", "sys/class/net/bond0")
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_card_in_use_is_not_taken(tree, network):
+    """Given a card that carries something, by itself or by what stands on it. Expect 2, one
+    sentence that names it, no change; with --force a line for each thing that is cut. A free card
+    is taken."""
+    use, lost = NETWORKS[network]
+    use(tree)
     before = contents(tree)
+    for shell in (name for name, words in SHELLS.items() if shutil.which(words[0])):
+        done = call(tree, "bind", CARD, "--dry-run", shell=shell)
+        assert contents(tree) == before and done.returncode == (2 if lost else 0), done.stderr
+        assert bool(steps(done)) is not bool(lost)
+        if lost:
+            assert f"{CARD} is in use: {lost}: take" in done.stderr, shell
+            assert len(done.stderr.splitlines()) == 1
+            forced = call(tree, "bind", CARD, "--dry-run", "--force", shell=shell)
+            told = [f"! --force cuts: {line}" for line in lost.split("; ")]
+            assert (forced.returncode, forced.stdout.splitlines()[: len(told)]) == (0, told)
+            assert steps(forced)[-1].startswith(f"+ echo {CARD} > ")
+
+
+def test_an_address_without_a_route_is_found_by_ip(tree):
+    """Given an IPv4 address that no route of the main table tells of. Expect what `ip` says."""
+    said = "2: ens1    inet 10.9.8.7/32 scope global ens1\\\\       valid_lft forever"
+    tree.put("bin/ip", f'#!/bin/sh\n[ "$*" = "-o -4 addr show dev ens1" ] && echo "{said}"\n')
+    (tree.root / "bin/ip").chmod(0o755)
     done = call(tree, "bind", CARD)
-    assert done.returncode == 2 and contents(tree) == before
-    assert "(ens1) carries the default route" in done.stderr and steps(done) == []
+    assert done.returncode == 2 and "ens1 carries the address 10.9.8.7/32" in done.stderr
+
+
+def test_a_virtual_function_is_free_beside_its_card(tree):
+    """Given a card that carries the default route. Expect a free virtual function of it bound."""
+    tree.virtual_function("0000:03:02.0", driver="iavf", interface="ens1v0", group="8")
+    tree.default_route("ens1")
+    assert call(tree, "bind", CARD, "--dry-run").returncode == 2
+    assert call(tree, "bind", "0000:03:02.0", "--dry-run").returncode == 0
 
 
 def test_what_is_refused_says_why(tree):
@@ -228,6 +248,22 @@ def test_a_card_that_vfio_does_not_take_goes_back(tree):
         assert len(done.stderr.splitlines()) == 1 and driver(tree) == "i40e"
 
 
+@pytest.mark.parametrize("iommu", [True, False])
+def test_a_driver_that_does_not_let_go_leaves_nothing_set(tree, iommu):
+    """Given an `unbind` that the kernel refuses. Expect 1, the driver as it was, no override, and
+    vfio without an IOMMU forbidden again."""
+    if not iommu:
+        (tree.root / "sys/bus/pci/devices" / CARD / "iommu_group").unlink()
+    with Kernel(tree, native="i40e"):
+        (tree.root / "sys/bus/pci/drivers/i40e").rename(tree.root / "gone")  # nothing to write to
+        done = call(tree, "bind", CARD, *([] if iommu else ["--no-iommu"]))
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert "unbind does not take" in done.stderr and driver(tree) == "i40e"
+    assert (tree.root / "sys/bus/pci/devices" / CARD / "driver_override").read_text() == "\n"
+    switch = tree.root / "sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
+    assert iommu or switch.read_text() == "N\n"
+
+
 def test_hugepages_are_set_where_asked_and_counted(tree):
     """Given a node, then a kernel that gives none. Expect pages there; then how many it gave."""
     with Kernel(tree, native="i40e"):
@@ -246,6 +282,19 @@ def test_hugepages_are_set_where_asked_and_counted(tree):
         assert done.returncode == 1 and "the kernel gave 0 of 16 hugepages" in done.stderr
         done = call(tree, "hugepages", "0", "--node", "1")
         assert done.returncode == 0 and len(done.stdout.splitlines()) == 1
+
+
+def test_hugepages_that_are_there_stay(tree):
+    """Given 8192 pages, and 1024 asked for. Expect no step and 8192; given 512, Expect 1024."""
+    tree.pages(2048, {0: 8192, 1: 0})
+    place = tree.root / "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+    with Kernel(tree, native="i40e"):
+        done = call(tree, "hugepages", "1024")
+        assert (done.returncode, place.read_text()) == (0, "8192")
+        assert "= 8192 hugepages of 2M are set" in done.stdout
+        tree.pages(2048, {0: 512, 1: 0})
+        done = call(tree, "hugepages", "1024")
+        assert (done.returncode, place.read_text()) == (0, "1024\n"), done.stderr
 
 
 def test_without_an_iommu_only_when_told(tree):
