@@ -249,6 +249,31 @@ static void skip_too_far(void) {
     check_group("a skip that is too long is none");
 }
 
+/* Given a stream whose steps another's took the place of, and its next one, the first of a block,
+ * with a key just above 2^32. Expect what lies before it told as gone, and no step of the other
+ * stream made an item in its stead. */
+static void skip_to_nowhere(void) {
+    enum { OTHERS = CAPACITY + 512 };
+    struct rp_table_config config = config_of(0);
+    struct rp_table_info info;
+    fixture_lap = (uint32_t)((UINT64_C(1) << 32) / CAPACITY) - 2;
+    fixture_open(&t, &config, 1);
+    fixture_lap = 0;
+    int a = rp_writer_open(&t.table, 5, 2);
+    send_run(a, 0, 0, 0, RP_SKIP_BLOCK);
+    for (uint64_t step = 0; step < OTHERS; step += 256) {
+        send_run(a, RP_SKIP_BLOCK + step, step, 1, 256);
+    }
+    uint64_t key = send_run(a, RP_SKIP_BLOCK + OTHERS, RP_SKIP_BLOCK, 0, 1).key;
+    CHECK(key > UINT64_C(1) << 32 && key < (UINT64_C(1) << 32) + CAPACITY);
+    create(a, 0, RP_OVERWRITTEN);
+    rp_table_info(&t.table, &info);
+    CHECK(info.count == 0, "another step is an item");
+    rp_table_check(&t.table);
+    fixture_close(&t);
+    check_group("a skip whose target is gone leads nowhere");
+}
+
 /* Given updates of two items at once, one at a slot that is a multiple of the other's. Expect the
  * tree to know of both. */
 static void leaves_apart(void) {
@@ -513,6 +538,7 @@ int main(void) {
     creates_again();
     free_place_damaged();
     skip_too_far();
+    skip_to_nowhere();
     leaves_apart();
     for (uint64_t seed = 100; seed < 125; seed++) { /* and salt: 119's is bad for a weaker hash */
         arrivals_backwards(seed);
