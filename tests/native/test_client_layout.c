@@ -55,6 +55,7 @@ static void situation_parts(void)
         CHECK(i == 2 || c->messages_max == messages);
         uint32_t places = c->credit.sent_mask + 1;
         CHECK((places & (places - 1)) == 0 && places <= 4096);
+        CHECK((const void *)(c->credit.sent_ns + places) == c->writers, "no room for one more");
         CHECK(places == 4096 || (places >= 2 * c->flights_max && places < 4 * c->flights_max));
         const struct part parts[] = {
             {c, sizeof *c},

@@ -413,6 +413,37 @@ static void places_of_files(void)
     check_group("each file begins at a page");
 }
 
+/* Bytes of the sample records that a configuration asks for. */
+static uint64_t record_bytes(void)
+{
+    uint64_t each = sizeof(struct rp_record) + config.batch_max * sizeof(struct rp_batch_item);
+    return config.sessions_max * (config.records + UINT64_C(1)) * ((each + 63) / 64 * 64);
+}
+
+/* Given records that take just half of the file `state`, and then more. Expect it to be named by
+ * them when they take more than half, not before: whoever has no room for it is told so. */
+static void name_of_state(void)
+{
+    struct rp_segments segments;
+    char error[256];
+    int found = 0;
+    for (uint32_t i = 0; i < 16 * RP_BATCH_MAX && !found; i++) {
+        fresh();
+        config.sessions_max = 1 + i % 16;
+        config.records = 15;
+        config.batch_max = 1 + i / 16;
+        CHECK(rp_server_segments(&config, &segments, error) == 0, "%s", error);
+        found = 2 * record_bytes() == segments.segment[0].bytes;
+    }
+    CHECK(found);
+    CHECK(strcmp(segments.segment[0].what, "items and their priorities") == 0);
+    config.records = 31;
+    CHECK(rp_server_segments(&config, &segments, error) == 0, "%s", error);
+    CHECK(2 * record_bytes() > segments.segment[0].bytes);
+    CHECK(strncmp(segments.segment[0].what, "sample records: ", 16) == 0);
+    check_group("what the state is named by");
+}
+
 static uint64_t bytes_with_weights(uint64_t weights_max)
 {
     struct rp_segments segments;
@@ -477,6 +508,7 @@ int main(void)
     known_numbers();
     laid_out_otherwise();
     places_of_files();
+    name_of_state();
     room_for_weights();
     many_changes();
     seeds();
