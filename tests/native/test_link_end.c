@@ -12,11 +12,10 @@ enum { ROW = 64, CAPACITY = 4096 };
 
 static struct rp_service *service;
 static struct rp_link *ours;
-static uint32_t virtual_clock; /* of the next service */
 
 static void open_both(const char *url)
 {
-    struct rp_service_options serve = {.virtual_clock = virtual_clock};
+    struct rp_service_options serve = {0};
     struct rp_link_options options = {.retry_us_min = 2000, .retry_us_max = 8000};
     struct drive_table made;
     char error[RP_ERROR_BYTES];
@@ -88,22 +87,6 @@ static void check_drain(void)
     check_group("a link ends when nobody is in its port");
 }
 
-/* Given time that only passes where somebody waits, and a link that is given none to end in. Expect
- * it to end at that very time. */
-static void check_no_time(void)
-{
-    struct rp_link_options options = {0};
-    virtual_clock = 1;
-    open_both("loopback://timed");
-    virtual_clock = 0;
-    struct rp_link *other = drive_link(rp_service_address(service), &options);
-    uint64_t before = rp_link_now(ours);
-    rp_link_close(other, 0);
-    CHECK(rp_link_now(ours) == before, "%" PRIu64 " ns passed", rp_link_now(ours) - before);
-    close_both();
-    check_group("a link that may wait for no time takes none");
-}
-
 /* Given a server of this process that has closed, and a post that moves nothing. Expect it to be
  * noticed, and who follows to be told. */
 static void check_server_gone(void)
@@ -157,7 +140,6 @@ static void check_goodbye(const char *url)
 int main(void)
 {
     check_drain();
-    check_no_time();
     check_server_gone();
     check_first_number();
     check_goodbye("udp://127.0.0.1:0");
