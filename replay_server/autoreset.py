@@ -51,10 +51,12 @@ from .spec import ALWAYS_FINITE, Column, Spec, SpecError, array_of, fitted, requ
 
 MODES = ("next-step", "same-step", "disabled", "single")
 GYMNASIUM_MODES = {"NextStep": "next-step", "SameStep": "same-step", "Disabled": "disabled"}
+NUMBERS = (int, float, np.generic, type(None))
 FINALS = ("final_obs", "final_observation")  # in infos of same-step environments, by release
 OPEN, TERMINATED, TRUNCATED = 0, 1, 2
 WRAPPERS_MAX = 64
 EXACT_BYTES = 64  # observations of so many bytes are not equal by chance, integers or not
+FRESH_CALLS = 8
 AGAIN_MAX = 3  # ends in a row after which an environment went on with its final observation
 HINT = (
     "looks as if nobody reset it; if it starts there by chance, ignore this or say "
@@ -177,7 +179,7 @@ class Autoreset:
             and c not in spec.group("observation")
             and c not in spec.group("action")
         )
-        self._observations = spec.group("observation")
+        self.observations = spec.group("observation")
         self.finite_observations = finite_observations
         groups = ALWAYS_FINITE + (("observation",) if finite_observations else ())
         self.finite = [column.name for name in groups for column in spec.group(name)]
@@ -188,12 +190,14 @@ class Autoreset:
         # of the last call, until the next one was looked at
         self.closed: tuple[np.ndarray, dict[str, np.ndarray], np.ndarray] | None = None
         self._exact = not own and (
-            any(column.dtype.kind == "f" for column in self._observations)
-            or sum(column.size for column in self._observations) >= EXACT_BYTES
+            any(column.dtype.kind == "f" for column in self.observations)
+            or sum(column.size for column in self.observations) >= EXACT_BYTES
         )
         self._own = own
-        self._same: list[bytes] | None = None  # by an observation that was the next one as well
-        self.fresh = True  # views of the same memory are looked for in the first call
+        # {column: (its leaf, bytes)} where the observation's memory was the next one's as well
+        self._shared: dict[str, tuple[Any, bytes]] = {}
+        self._partly = False  # not all of it: a goal may be written over by a reset
+        self.fresh = FRESH_CALLS  # calls in which the same memory is looked for, at least
         self._warned = False
         self._again = np.zeros(count, np.int64)  # ends in a row that looked wrong
         self._final: Any = None  # mode single: the object that the newest episode ended with
@@ -204,6 +208,8 @@ class Autoreset:
         An episode that was open there has no closing row from here; the writer cuts it.
         """
         others = ~self.chosen(mask)
+        if self._partly:
+            self._shared = {}
         still = self.made_up & others
         if self.closed is not None:
             which, closing, moved = self.closed
@@ -265,12 +271,12 @@ class Autoreset:
         terminated = self._flags("terminated", terminated)
         truncated = self._flags("truncated", truncated)
         cuts = terminated if life_lost is None else terminated | self._flags("life_lost", life_lost)
-        reward = self._batched(array_of("reward", reward))
+        reward = self.batched(array_of("reward", reward))
         given = {"reward": reward, "terminated": cuts, **self._extras(extras)}
         given |= self._columns("observation", observation)
         given |= self._columns("action", action)
 
-        columns = {c.name: self._fitted(c, given[c.name]) for c in self.spec}
+        columns = {c.name: self.fitted(c, given[c.name]) for c in self.spec}
         for name in self.finite:
             taken = columns[name][~self.made_up] if self.any_made_up else columns[name]
             require_finite(name, taken)
@@ -311,6 +317,8 @@ class Autoreset:
             self._require_unrewarded(reward)
         closing = self._closing(ended, terminated, next_observation, infos, final_observation)
         some = True in ended.tolist()
+        if some and self._partly:
+            self._shared = {}
         if self.mode == "next-step":
             self.made_up, self.any_made_up = ended, some
         if self.mode != "same-step" and some:
@@ -377,53 +385,33 @@ class Autoreset:
             raise SpecError(told)
         self._tell(told)
 
-    def apart(
-        self, mask: np.ndarray, observation: Any, before: Any, newer: Any, close: float
-    ) -> np.ndarray:
-        """Bool [B]: in whose environment of `mask` `observation` is surely not `before`, by value.
-
-        Equal but for `close` of the largest number is the same. What is not finite or cannot be
-        compared is not sure; nor is what lies in the memory of `newer`, which was written since.
-        """
-        differs, known = np.zeros(self.count, np.bool_), mask.copy()
-        try:
-            given = [self._columns("observation", o) for o in (observation, before, newer)]
-            for column in self._observations:
-                here, was, written = (flat[column.name] for flat in given)
-                if same_memory(was, written):
-                    continue
-                here, was = self._fitted(column, here), self._fitted(column, was)
-                which = np.flatnonzero(mask & (_bytes_of(here) != _bytes_of(was)).any(1))
-                if not len(which):
-                    continue
-                pair = np.stack([here[which], was[which]]).astype(np.float64)
-                pair = pair.reshape(2, len(which), -1)
-                largest = abs(pair).max((0, 2))
-                with np.errstate(invalid="ignore"):  # infinity less infinity
-                    differs[which] |= abs(pair[0] - pair[1]).max(1) > close * largest
-                known[which] &= np.isfinite(largest)
-        except SpecError:
-            known[:] = False
-        return differs & known
-
     def require_apart(self, observation: Any, next_observation: Any) -> None:
-        """SpecError where both are the same memory: that of an environment with copy=False.
+        """SpecError where both are the same memory: that of an environment with copy=False, or one
+        that writes over its own list.
 
-        At once for a vector environment handed over. Elsewhere it may be one constant that somebody
-        tries things with, until what is there changes.
+        At once where all of a vector environment handed over is. Elsewhere it may be a constant,
+        until what is there changes.
         """
-        if same_memory(observation, next_observation):
-            if not self._own or self.mode == "single":
-                leaves = self._columns("observation", observation).values()
-                before, self._same = self._same, [leaf.tobytes() for leaf in leaves]
-                if before in (None, self._same):
-                    return
+        try:
+            flat = self.spec.flatten("observation", observation)
+            after = self.spec.flatten("observation", next_observation)
+            same = [name for name in flat if same_memory(flat[name], after[name])]
+            found = {name: (flat[name], array_of(name, flat[name]).tobytes()) for name in same}
+        except SpecError:  # no observation: refused where it is used
+            return
+        before, self._shared, self._partly = self._shared, found, len(same) < len(flat)
+        wrong = self._own and self.mode != "single" and not self._partly
+        for name, (leaf, seen) in found.items():
+            then, was = before.get(name, (None, seen))
+            wrong |= seen != was and same_memory(then, leaf)
+        if wrong:
             raise SpecError(
                 "observation and next_observation are the same memory, which step writes over (an "
                 "environment made with copy=False): each row would hold that of the next; "
-                "keep what the action was chosen from, obs.copy(), or make it with copy=True"
+                "keep what the action was chosen from, obs.copy(), copy.deepcopy(obs) where there "
+                "are several, or make it with copy=True"
             )
-        self.fresh = False
+        self.fresh = FRESH_CALLS if same else max(0, self.fresh - 1)
 
     def _contradicted(
         self,
@@ -465,7 +453,7 @@ class Autoreset:
 
     def _require_unrewarded(self, reward: Any) -> None:
         """SpecError where a step that nobody took has a reward: the caller named a wrong mode."""
-        rewards = self._batched(array_of("reward", reward)).reshape(self.count, -1)
+        rewards = self.batched(array_of("reward", reward)).reshape(self.count, -1)
         wrong = self.made_up & (np.isfinite(rewards) & (rewards != 0)).any(1)
         if wrong.any():
             i = int(np.argmax(wrong))
@@ -481,7 +469,8 @@ class Autoreset:
         """A shape as the caller gave it."""
         return shape if self.leading else shape[1:]
 
-    def _fitted(self, column: Column, array: Any) -> np.ndarray:
+    def fitted(self, column: Column, array: Any) -> np.ndarray:
+        """As it is stored; SpecError where it cannot be."""
         expected, got = (self.count, *column.shape), np.shape(array)
         if got != expected:
             raise SpecError(
@@ -490,12 +479,13 @@ class Autoreset:
             )
         return fitted(column, array, self.count)
 
-    def _batched(self, value: Any) -> np.ndarray:
+    def batched(self, value: Any) -> np.ndarray:
+        """With the leading axis [B]."""
         array = np.asarray(value)
         return array[None] if self.mode == "single" else array
 
     def _flags(self, name: str, value: Any) -> np.ndarray:
-        flags = self._batched(value)
+        flags = self.batched(value)
         if flags.shape != (self.count,) or flags.dtype != np.bool_:
             raise SpecError(
                 f"{name}: expected bool {self._shown((self.count,))}, "
@@ -505,12 +495,12 @@ class Autoreset:
 
     def _columns(self, name: str, value: Any) -> dict[str, np.ndarray]:
         flat = self.spec.flatten(name, value)
-        return {c: self._batched(array_of(c, leaf)) for c, leaf in flat.items()}
+        return {c: self.batched(array_of(c, leaf)) for c, leaf in flat.items()}
 
     def _observed(self, value: Any) -> dict[str, np.ndarray]:
         """{observation column: [B, *shape]}, as it holds them."""
         flat = self._columns("observation", value)
-        return {c.name: self._fitted(c, flat[c.name]) for c in self._observations}
+        return {c.name: self.fitted(c, flat[c.name]) for c in self.observations}
 
     def _extras(self, extras: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
         given = dict(extras or {})
@@ -518,7 +508,7 @@ class Autoreset:
         unknown = [name for name in given if name not in self.extras]
         if missing or unknown:
             raise SpecError(f"extra columns: expected {list(self.extras)}, got {list(given)}")
-        return {name: self._batched(array_of(name, value)) for name, value in given.items()}
+        return {name: self.batched(array_of(name, value)) for name, value in given.items()}
 
     def _closing(
         self,
@@ -530,7 +520,7 @@ class Autoreset:
     ) -> dict[str, np.ndarray]:
         """{observation column: [E, *shape]} of the environments in `ended`."""
         if True not in ended.tolist():
-            return {c.name: np.zeros((0, *c.shape), c.dtype) for c in self._observations}
+            return {c.name: np.zeros((0, *c.shape), c.dtype) for c in self.observations}
         if final_observation is None and self.mode == "same-step":
             final_observation = next((infos[n] for n in FINALS if infos and n in infos), None)
         elif final_observation is None:
@@ -549,7 +539,7 @@ class Autoreset:
         self, ended: np.ndarray, terminated: np.ndarray, finals: Any
     ) -> dict[str, np.ndarray]:
         """The same from a sequence with one nested observation, or None, for each environment."""
-        columns, which = self._observations, ended.nonzero()[0].tolist()
+        columns, which = self.observations, ended.nonzero()[0].tolist()
         closing = {c.name: np.zeros((len(which), *c.shape), c.dtype) for c in columns}
         for row, i in enumerate(which):
             final = None if finals is None else finals[i]
@@ -571,15 +561,18 @@ class Autoreset:
 
 
 def same_memory(one: Any, other: Any) -> bool:
-    """Whether every array of a nested observation lies where that of the other does."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return all(key in other and same_memory(one[key], other[key]) for key in one)
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return all(map(same_memory, one, other))
+    """Whether every array, tensor or list of an observation's leaf lies where that of the other
+    does. Numbers lie nowhere."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         places = [each.__array_interface__["data"][0] for each in (one, other)]
         return places[0] == places[1]
-    return one is other and hasattr(one, "data_ptr")  # a tensor
+    if hasattr(one, "data_ptr") and hasattr(other, "data_ptr"):
+        return one.data_ptr() == other.data_ptr()
+    if one is other and not isinstance(one, tuple):
+        return not isinstance(one, NUMBERS)
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) > 0 and all(map(same_memory, one, other))
+    return False
 
 
 def _bytes_of(rows: np.ndarray) -> np.ndarray:

@@ -9,15 +9,17 @@ transition that is stored is the one that the caller told of, and a warning tell
 A cut that is wrong would shorten windows. So nothing is cut in a stream unless its newest look
 found that the step went on: the next observation of some callers is never what the next step begins
 with (scaled by numbers that change meanwhile, rows in any order). After ODD_MAX such looks in a
-row they get one warning, and what is stored of their steps is what it was without any looks. CLOSE
-is what may be lost by rounding. Nothing is done where a next observation lies in memory that was
-written since (copy=False), for what it was is not known.
+row they get one warning, and what is stored of their steps is what it was without any looks. What
+is compared is what would be stored, number by number and exactly; only floats that were given in
+two dtypes may differ, by what computing in float32 or float64 makes of them (CLOSE).
+Nothing is done where a next observation lies in memory that was written since (copy=False), for
+what it was is not known.
 
 The same object needs no look: so most callers go on. Of copies, all are looked at where
-observations have one column of SMALL_BYTES at most and are arrays that are equal bit for bit, as
-copies are: the writer does it, without a call. Of others (larger ones, dicts, lists, another dtype)
-the first LOOKS_MAX are looked at, then one in PAUSE_S, until a cut was needed: from then on all of
-them. Until then, a reset of those may pass unseen.
+observations have one column of SMALL_BYTES at most and are arrays of one dtype, or numbers: where
+these are equal bit for bit, as copies are, the writer sees it without a call. Of others (larger
+ones, dicts, lists, two dtypes) the first LOOKS_MAX are looked at, then one in PAUSE_S, until a cut
+was needed: from then on all of them. Until then, a reset of those may pass unseen.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ from typing import Any
 import numpy as np
 
 from .anchors import Anchors
-from .autoreset import Autoreset
+from .autoreset import Autoreset, same_memory
 from .errors import warn
+from .spec import Column, SpecError, array_of
 
-CLOSE = 1e-3  # of the largest number of an observation
+CLOSE = 1e-6  # of a number, of 1 where it is smaller
 ODD_MAX = 8
 LOOKS_MAX, PAUSE_S = 1000, 0.001
 SMALL_BYTES = 4096
+NUMBERS = frozenset((int, float, *np.sctypeDict.values()))
 ODD = "a step does not begin where the one before it ended (its observation is not the "
 ODD += "next_observation of that one)"
 LEAVE_OUT = "where next_observation only is computed otherwise, leave it out of steps that end none"
@@ -67,15 +71,17 @@ class Following:
             return None
         seen, self._seen = self._seen, (last, next_observation)
         self._looks += 1
+        alike = type(last) is type(observation)
+        arrays = alike and type(last) is np.ndarray
         if self._cut or self._looks < LOOKS_MAX:
             self.pause = 0.0
+        elif self.small and alike:
+            cheap = last.dtype == observation.dtype if arrays else type(last) in NUMBERS
+            self.pause = 0.0 if cheap else self.pause
         if last is None:
             self.pause = 0.0
             return None
-        if (
-            type(last) is type(observation) is np.ndarray
-            and last.tobytes() == observation.tobytes()
-        ):
+        if arrays and last.tobytes() == observation.tobytes():
             self.odd = self.zeros
             return None
         if every and last is not seen[0] and last is not seen[1]:
@@ -87,7 +93,7 @@ class Following:
             self.pause = 0.0
             if not opened.any():
                 return None
-        differs = self._autoreset.apart(opened, observation, last, next_observation, CLOSE)
+        differs = self._apart(opened, observation, last, next_observation)
         cut = differs & (self.odd == 0)
         self.odd = np.where(opened & ~cut, (self.odd + 1) * differs, self.odd)
         if cut.any():
@@ -109,6 +115,40 @@ class Following:
                 "say truncated=True where the next one is of another episode; " + LEAVE_OUT
             )
         return None
+
+    def _apart(self, mask: np.ndarray, observation: Any, before: Any, newer: Any) -> np.ndarray:
+        """Bool [B]: in whose environment of `mask` `observation` is not `before`, as it is stored.
+
+        Nobody's where it cannot be compared; what lies in the memory of `newer`, which was written
+        since, is left out.
+        """
+        autoreset = self._autoreset
+        differs = np.zeros(autoreset.count, np.bool_)
+        try:
+            given = [autoreset.spec.flatten("observation", o) for o in (observation, before, newer)]
+            for column in autoreset.observations:
+                here, was, written = (flat[column.name] for flat in given)
+                if not same_memory(was, written):
+                    differs |= self._unlike(column, here, was)
+        except SpecError:
+            return np.zeros(autoreset.count, np.bool_)
+        return differs & mask
+
+    def _unlike(self, column: Column, one: Any, other: Any) -> np.ndarray:
+        """Bool [B]: whose values of a column differ: at all, or of floats in two dtypes by more
+        than CLOSE, or the narrowest's precision."""
+        given = [self._autoreset.batched(array_of(column.name, each)) for each in (one, other)]
+        here, there = (self._autoreset.fitted(column, each) for each in given)
+        unlike = here != there
+        if column.dtype.kind == "f" and unlike.any():
+            unlike &= ~(np.isnan(here) & np.isnan(there))
+            if given[0].dtype != given[1].dtype:
+                kinds = [column.dtype, *(each.dtype for each in given if each.dtype.kind == "f")]
+                close = max(CLOSE, *(float(np.finfo(kind).eps) for kind in kinds))
+                with np.errstate(all="ignore"):  # what is not finite is not close
+                    largest = np.maximum(np.maximum(abs(here), abs(there)), 1.0)
+                    unlike &= ~(abs(here - there) <= close * largest)
+        return unlike.reshape(len(unlike), -1).any(1)
 
     def _tell(self, what: str) -> None:
         if not self._told:

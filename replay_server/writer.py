@@ -47,15 +47,15 @@ from ._native import Deadline, Link, ffi, lib
 from .anchors import Anchors, Ready
 from .autoreset import Autoreset, Rows
 from .block import ROWS_MAX, Block, Creates
-from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError, RowsDropped, warn
-from .following import Following
+from .errors import ClosedError, ConfigError, ReplayError
+from .following import NUMBERS, Following
 from .laying import NOT_LAID, QUIET, Laying
 from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
 from .spec import require_finite
 from .values import whole_numbers
-from .writers import WriterState, idle_of, with_axis
+from .writers import WriterState, idle_of, tell_dropped, tell_failed, with_axis
 
 HOLD_S, KEPT_S = 0.001, 0.1
 SILENT_SHARE = 4  # of the server's patience with a silent session, after which it is spoken to
@@ -210,10 +210,15 @@ class Writer:
         last = self._last
         if observation is not last and now >= self._look:
             following = self._following
+            kind = type(observation)
             if (
                 following.small
-                and type(observation) is type(last) is ndarray
-                and observation.tobytes() == last.tobytes()
+                and kind is type(last)
+                and (
+                    observation.tobytes() == last.tobytes()
+                    if kind is ndarray
+                    else kind in NUMBERS and observation == last
+                )
             ):
                 following.odd = following.zeros
             else:
@@ -478,21 +483,11 @@ class Writer:
             if self._checked(status) != _native.PENDING:
                 state = self.state()
                 self._owner = None
-                self._tell_failed(state)
+                tell_failed(self.table.name, state.items_failed - self._failed, state.items_posted)
+                self._failed = state.items_failed
                 return state
             if not deadline.left():
                 raise self._held_back(f"flushing {KEPT}")
-
-    def _tell_failed(self, state: WriterState) -> None:
-        failed, self._failed = state.items_failed - self._failed, state.items_failed
-        if failed > 0:
-            warn(
-                f"table {self.table.name!r}: {failed} items can never be drawn, of "
-                f"{state.items_posted} created so far: their steps were overwritten before their "
-                "windows were complete, or they name the row that closes an episode; give the "
-                "table more capacity, or fewer streams",
-                ItemsFailed,
-            )
 
     # -- facts -----------------------------------------------------------------------------------
 
@@ -539,18 +534,12 @@ class Writer:
         try:
             with suppress(ReplayError):
                 self.flush(until.seconds())
-            self._tell_dropped("the client of a writer was closed")
+            tell_dropped(self.table.name, self._left(), "the client of a writer was closed")
         finally:
             self.link.close(until.seconds())
 
-    def _tell_dropped(self, why: str) -> None:
-        left = self._raw_state().unacknowledged + self._block.left
-        if left:
-            warn(
-                f"table {self.table.name!r}: {why} with {left} of its rows not known to be "
-                "stored: close the writer, or use `with`, while the server answers",
-                RowsDropped,
-            )
+    def _left(self) -> int:
+        return self._raw_state().unacknowledged + self._block.left
 
     def __del__(self) -> None:
         with suppress(Exception):  # half made, or at the interpreter's end
@@ -559,7 +548,7 @@ class Writer:
                     self._finish_pending()
                     self._hand_over(0)
                 lib.rp_link_settle(self.link.raw, self.table.number, 0)
-                self._tell_dropped("a writer was dropped")
+                tell_dropped(self.table.name, self._left(), "a writer was dropped")
 
     def __enter__(self) -> Writer:
         if self.closed:

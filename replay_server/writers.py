@@ -12,7 +12,7 @@ import numpy as np
 from . import _native
 from ._native import Link, ffi, lib
 from .autoreset import GYMNASIUM_MODES, MODES, is_vector, mode_of
-from .errors import ClosedError, ConfigError, ReplayError
+from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError, RowsDropped, warn
 from .values import whole
 
 if TYPE_CHECKING:
@@ -96,6 +96,27 @@ def idle_of(link: Link) -> float:
     raw = ffi.new("struct rp_opened *")
     _native.check(lib.rp_link_limits(link.raw, raw), "asking for limits")
     return raw.idle_ms / 1000.0
+
+
+def tell_failed(table: str, failed: int, posted: int) -> None:
+    """Warns of items that were refused for good."""
+    if failed > 0:
+        warn(
+            f"table {table!r}: {failed} items can never be drawn, of {posted} created so far: "
+            "their steps were overwritten before their windows were complete, or they name the row "
+            "that closes an episode; give the table more capacity, or fewer streams",
+            ItemsFailed,
+        )
+
+
+def tell_dropped(table: str, left: int, why: str) -> None:
+    """Warns of rows that are lost with their writer."""
+    if left:
+        warn(
+            f"table {table!r}: {why} with {left} of its rows not known to be stored: close the "
+            "writer, or use `with`, while the server answers",
+            RowsDropped,
+        )
 
 
 def with_axis(value: Any) -> Any:

@@ -4,6 +4,7 @@ What must be stored is written from the script alone (environments.scripted_rows
 lengths from 1 up, both endings, and lives lost at the first, middle and last step of an episode.
 """
 
+import copy
 import warnings
 
 import gymnasium
@@ -432,3 +433,61 @@ def test_one_environment_that_writes_over_its_observation_is_refused():
         with pytest.raises(SpecError, match=r"copy=False\).*obs\.copy\(\)"):
             play_with(InPlace(), mode, True)
         assert play_with(InPlace(), mode, True, np.copy) == 12
+
+
+class Over(Counting):
+    """Writes over its own list, which it hands out as it is or as a part of an observation."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.list, self.goal = kind, [0.0, 0.0], np.zeros(2, np.float32)
+        if kind != "list":
+            self.observation_space = spaces.Dict(
+                {"at": self.observation_space, "goal": self.observation_space}
+            )
+
+    def reset(self, *, seed=None, options=None):
+        self.goal[:] = self.episode
+        return super().reset(seed=seed)
+
+    def _seen(self):
+        self.list[:] = self.episode, self.at
+        at = list(self.list) if self.kind == "goal" else self.list
+        goal = self.goal.copy() if self.kind == "part" else self.goal
+        return at if self.kind == "list" else {"at": at, "goal": goal}
+
+
+@pytest.mark.parametrize("kind", ["list", "all", "part"])
+@pytest.mark.parametrize("own", [True, False], ids=["handed over", "named"])
+def test_a_list_that_step_writes_over_is_refused(kind, own):
+    """Given an Env that returns its own list, or a dict with it, new each time, where another entry
+    never changes or is new too. Expect SpecError, as for an array; of copies every row."""
+    mode = Over(kind) if own else "single"
+    with pytest.raises(SpecError, match=r"the same memory.*obs\.copy\(\)"):
+        play_with(Over(kind), mode, True)
+    assert play_with(Over(kind), mode, True, copy.deepcopy) == 12
+
+
+def test_what_only_a_reset_writes_over_is_taken():
+    """Given a goal in memory of its own, which resets write over. Expect every row: what was handed
+    in was stored before."""
+    assert play_with(Over("goal"), Over("goal"), True) == 12
+
+
+def test_an_object_that_comes_back_unchanged_is_taken():
+    """Given an Env whose observation is the same object while nothing moves, and another one where
+    something did. Expect every row."""
+
+    class Standing(Counting):
+        memory, seen = None, ()
+
+        def _seen(self):
+            now = self.episode, self.at // 2
+            if now != self.seen:
+                self.memory, self.seen = np.array(now, np.float32), now
+            return self.memory
+
+        def step(self, action):
+            return *super().step(action)[:3], self.at == 9, {}
+
+    assert play_with(Standing(), Standing(), True) == 11  # the newest is of an open episode

@@ -6,6 +6,7 @@ shows. Each runs over in-process loopback.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import warnings
 
@@ -15,7 +16,17 @@ import pytest
 from environments import Episode, ScriptedEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from replay_server import Client, LimiterBlocked, NStep, SamplesPerInsert, Server, Table, spec_from
+from replay_server import (
+    Client,
+    Column,
+    LimiterBlocked,
+    NStep,
+    SamplesPerInsert,
+    Server,
+    Spec,
+    Table,
+    spec_from,
+)
 from replay_server import following as following_module
 from replay_server.following import ODD_MAX
 
@@ -300,6 +311,83 @@ def test_a_cut_that_is_not_let_in_comes_with_the_next_call():
         writer.close()
 
 
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [
+        *itertools.product(["price", np.float64], AS.values()),
+        *itertools.product([np.int64, np.int16], [AS[how] for how in AS if how != "float64"]),
+        *itertools.product(["number"], [lambda same: same, copy.deepcopy, int]),
+    ],
+)
+def test_a_reset_to_nearly_the_same_is_found(kind, seen):
+    """Given observations whose numbers differ by little, beside a price of 30000 or in the last of
+    an integer's digits, and a reset after every 8 steps. Expect every transition to lead where
+    `step` led: each that is stored goes on by one."""
+    spaces, start = gymnasium.spaces, 9000
+    if kind == "number":
+        space, made = spaces.Discrete(10_000), np.int64
+    elif kind == "price":
+        space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+        def made(at):
+            return np.array([30_000, (at - start) / 256], np.float32)
+
+    else:
+        space = spaces.Box(0, 10_000, (1,), kind)
+
+        def made(at):
+            return np.array([at], kind)
+
+    env = ScriptedEnv()
+    env.observation_space = space
+    url = f"loopback://following-{next(numbers)}"
+    with (
+        Server([Table("main", spec_from(env), NStep(1), 1024)], url) as server,
+        Client(server.address) as client,
+        client.writer("main") as writer,
+    ):
+        with pytest.warns(UserWarning, match=SAID) as told:
+            for call in range(80):
+                if call % 8 == 0:
+                    here = made(start)
+                there = made(start + call % 8 + 1)
+                writer.add_step(seen(here), 0, there, 0.0, False, False)
+                here = there
+        assert len(told) == 1
+        assert writer.flush().steps_stored == 80 + 9
+        batch = client.get("main", writer.ledger()["key"])
+        stored = batch["observation"][batch.valid & (batch.ahead > 0)].reshape(79, 2, -1)
+        step = 1 / 256 if kind == "price" else 1
+        assert (stored[:, 1, -1] - stored[:, 0, -1] == step).all()
+
+
+@pytest.mark.parametrize("shape", [(), (3,)], ids=["numbers", "arrays"])
+def test_small_copies_are_all_looked_at_whatever_came_between(served, monkeypatch, shape):
+    """Given small copies, more than are all looked at, of which one is equal by value alone (-0.0).
+    Expect the reset after it to be found."""
+    monkeypatch.setattr(following_module, "LOOKS_MAX", 5)
+    monkeypatch.setattr(following_module, "PAUSE_S", np.inf)
+    spec = Spec((Column("observation", np.float32, shape), *list(SPEC)[1:]))
+    url = f"loopback://following-{next(numbers)}"
+    with (
+        Server([Table("main", spec, NStep(1), 1024)], url) as server,
+        Client(server.address) as client,
+        client.writer("main") as writer,
+    ):
+
+        def add(at, following):
+            here, there = (np.full(shape, x, np.float32)[()] for x in (at, following))
+            writer.add_step(here, 0, there, 0.0, False, False)
+
+        for at in range(-20, 0):
+            add(at, at + 1 or 0.0)
+        add(-0.0, 1.0)
+        add(1.0, 2.0)
+        with pytest.warns(UserWarning, match=SAID):
+            add(2.000001, 3.0)
+        assert writer.flush().steps_stored == 24
+
+
 def test_what_is_no_reset_is_not_told(served):
     """Given steps that follow each other by value, or of which that cannot be known. Expect no
     warning, and one episode."""
@@ -312,8 +400,8 @@ def test_what_is_no_reset_is_not_told(served):
         (plain, plain.astype(np.float64)),
         (plain.copy(), "no observation"),  # of a wrong kind: told where an episode ends
         (plain, zero),
-        (-zero, plain * np.float32(1 / 3)),
-        (plain / 3 + 1e-7, np.full(3, np.nan)),  # another way of rounding
+        (-zero, plain.astype(np.float64) / 3 + 1e-7),
+        (plain * np.float32(1 / 3), np.full(3, np.nan)),  # computed otherwise, in another dtype
         (np.full(3, np.nan, np.float32), plain),
         (plain, zero),
     ]
