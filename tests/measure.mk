@@ -2,11 +2,11 @@
 .PHONY: mutants
 N     ?= 600
 JOBS  ?= $(shell nproc)
-mutants: setup  ## bugs made by machine that no test finds: N= SEED= FILES= SINCE=REV ONLY=survivors SLOW=1 JOBS=
+mutants: setup  ## bugs made by machine that no test finds: N= SEED= FILES= SINCE=REV ONLY=survivors LISTED=1 SLOW=1 JOBS=
 	$(Q)$(VENV)/bin/python -c "import tree_sitter_c" 2> /dev/null \
 	    || $(VENV)/bin/pip install -q --disable-pip-version-check -c constraints.txt -e '.[mutants]'
 	$(Q)CC="$(CC)" $(VENV)/bin/python tests/mutants/run.py --number $(N) --seed $(SEED) --jobs $(JOBS) --files "$(FILES)" \
-	    $(if $(SINCE),--since $(SINCE)) $(if $(ONLY),--only $(ONLY)) $(if $(SLOW),--slow) \
+	    $(if $(SINCE),--since $(SINCE)) $(if $(ONLY),--only $(ONLY)) $(if $(LISTED),--listed) $(if $(SLOW),--slow) \
 	    --build $(BUILD)/mutants
 
 # Two versions of the tree, operation by operation. Both build the programs with their own headers.

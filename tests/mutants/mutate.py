@@ -4,9 +4,14 @@ Tree-sitter reads the file as it was written, before the preprocessor, so that a
 of the tree that a person can read. (universalmutator works on regular expressions and makes mostly
 what does not compile; mull needs a compiler plugin that Debian has not got.)
 
-Left alone, because no test can or should tell them apart: assertions, and the functions that only
-assert and that only tests call (ASSERTING): a looser one never fires; RP_SITE (empty in the
-product), prefetches (speed), the sizes of arrays, texts.
+Left out wholly:
+- what no test can or should tell apart: assertions, and the functions that only assert and that
+  only tests call (ASSERTING): a looser one never fires; RP_SITE (empty in the product), prefetches
+  (speed), texts, attributes, assembly;
+- what is checked as it is compiled: static assertions and the macros of wire.c that are such,
+  RP_LAYOUT, RP_FIELD and RP_REFUSAL; and the sizes of arrays, sizeof and the names of types;
+- what is in no file native/*.c: the inline functions of headers, native/dpdk (it needs DPDK) and
+  native/appliance (a program around the core); and the bodies of macros.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
     make mutants [N=600] [SEED=1] [FILES="credit.c flow.c"] [SINCE=REV] [JOBS=1] [SLOW=1]
     make mutants ONLY=survivors
+    make mutants LISTED=1 [FILES="credit.c flow.c"] [JOBS=1] [SLOW=1]
 
 N mutants are drawn by SEED from native/*.c, so that every file has its share; with SINCE=REV one
 for each line that changed since REV (all of them if N is 0). Each is compiled alone; the same
@@ -9,7 +10,8 @@ object code as the tree's means it is equivalent. The rest run the checks that r
 line, first what found most in its function for its time, until one fails or runs out of time:
 killed. Slow ones (Python's, and walks at full length) come only where no other reaches the line,
 or with SLOW=1, or for ONLY.
-tests/mutants/equivalent.txt lists those that a person found equivalent, with the reason.
+tests/mutants/equivalent.txt lists those that a person found equivalent, with the reason; they are
+not judged. LISTED=1 judges these and no others, and names each that a check finds after all.
 
 Results go to build/mutants/results.jsonl; a run that was ended goes on where it was. What a check
 said of a mutant holds as long as the text of the mutated function and the check's own sources are
@@ -54,9 +56,10 @@ def key_of(mutant: Mutant, source: bytes) -> str:
     return f"{mutant.file} | {mutant.unit.name} | {before} | {after}"
 
 
-def read_equivalent(text: str) -> dict[str, str]:
-    """Reasons by key: blocks of `file:functions: reason`, `- before`, `+ after`."""
-    reasons: dict[str, str] = {}
+def read_equivalent(text: str) -> dict[str, list[str]]:
+    """Reasons by key, one for each mutant that a key names: blocks of `file:functions: reason`,
+    `- before`, `+ after`."""
+    reasons: dict[str, list[str]] = {}
     file = functions = reason = before = ""
     for line in text.splitlines():
         head = re.match(r"(native/\w+\.c)(?::(\w+(?: \w+)*))?: (.+)", line)
@@ -66,7 +69,8 @@ def read_equivalent(text: str) -> dict[str, str]:
             before = line[2:].strip()
         elif line.startswith("+ "):
             for function in functions.split() or [""]:
-                reasons[f"{file} | {function} | {before} | {line[2:].strip()}"] = reason
+                key = f"{file} | {function} | {before} | {line[2:].strip()}"
+                reasons.setdefault(key, []).append(reason)
     return reasons
 
 
@@ -329,7 +333,7 @@ class Run:
         if listed:
             before, after = mutant.changed(source)
             found = {"before": before, "after": after, "kind": mutant.kind, "s": 0.0} | found
-            return found | {"name": mutant.name, "state": "equivalent", "why": listed}
+            return found | {"name": mutant.name, "state": "equivalent", "why": listed[0]}
         if not found:
             return None
         state = found["state"]
@@ -388,6 +392,17 @@ class Run:
                     turns += [file] * (result["state"] == "nonsense")
                     self.take(result, True)
 
+    def again(self, mutants: list[Mutant]) -> None:
+        """Judges these, whatever is known of them or listed; one alone with what checks say."""
+        aloud = self.args.only not in ("", "survivors")
+        with ThreadPoolExecutor(self.args.jobs) as pool:
+            known = [self.known.get(mutant.id, {}) for mutant in mutants]
+            judged = pool.map(lambda m, before: self.judge.judge(m, before, aloud), mutants, known)
+            for i, result in enumerate(judged):
+                self.results.append(result)
+                self.keep(result)
+                tell(result, f"[{i + 1}/{len(mutants)}]")
+
     def report(self) -> int:
         """Tells the sums, writes the survivors; returns how many."""
         survivors = [result for result in self.results if result["state"] == "survived"]
@@ -419,44 +434,51 @@ class Run:
         )
         return states["survived"]
 
+    def report_listed(self) -> int:
+        """Of the listed ones, those that are no equivalents: a check finds them."""
+        wrong = [result for result in self.results if result["state"] == "killed"]
+        for result in sorted(wrong, key=lambda result: result["name"]):
+            print(f"no equivalent: {result['name']}, {result['why']} finds it\n{diff_of(result)}")
+        print(f"{len(self.results)} listed as equivalent: a check finds {len(wrong)} of them")
+        return len(wrong)
 
-def chosen(only: str, build: Path) -> list[Mutant]:
-    """The mutants that ONLY names: one, or `survivors` for those of the last run."""
-    names = {only}
-    if only == "survivors":
-        text = (build / "survivors.txt").read_text()
+
+def chosen(args: argparse.Namespace, equivalent: dict) -> list[Mutant]:
+    """The mutants that ONLY names, one, or `survivors` for those of the last run; or the listed."""
+    if args.listed:
+        wanted = files_here(args.files.split())
+        every = [m for file in wanted for m in mutants_of(ROOT, file)]
+        return [m for m in every if key_of(m, (ROOT / m.file).read_bytes()) in equivalent]
+    names = {args.only}
+    if args.only == "survivors":
+        text = (args.build / "survivors.txt").read_text()
         names = set(re.findall(r"^(native/\S+)", text, re.MULTILINE))
     files = sorted({name.split(":")[0] for name in names})
     return [m for file in files for m in mutants_of(ROOT, file) if m.name in names]
 
 
 def main() -> int:
-    """Draws, judges and reports; the exit code is 1 where one survived."""
+    """Draws, judges and reports; the exit code is 1 where one survived, or one listed did not."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--number", type=int, default=600)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--files", default="", help="names of files in native/; all if none")
     parser.add_argument("--since", default="", help="lines that changed since this revision")
     parser.add_argument("--only", default="", help="one mutant by its name, or: survivors")
+    parser.add_argument("--listed", action="store_true", help="those listed as equivalent, judged")
     parser.add_argument("--slow", action="store_true", help="every check that reaches the line")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--build", type=Path, default=ROOT / "build/mutants")
     args = parser.parse_args()
-    again = chosen(args.only, args.build) if args.only else []
     tree = Tree(args.build, args.jobs)
     tree.open()
     judge = Judge(tree, args.slow or bool(args.only))
     run = Run(judge, args.build / "results.jsonl", args)
-    if args.only:
-        aloud = args.only != "survivors"
-        for i, mutant in enumerate(again):
-            result = judge.judge(mutant, run.known.get(mutant.id, {}), aloud)
-            run.results.append(result)
-            run.keep(result)
-            tell(result, f"[{i + 1}/{len(again)}]")
+    if args.only or args.listed:
+        run.again(chosen(args, judge.equivalent))
     else:
         run.all(*queues(args))
-    return 1 if run.report() else 0
+    return 1 if (run.report_listed() if args.listed else run.report()) else 0
 
 
 if __name__ == "__main__":
