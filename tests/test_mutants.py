@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +13,7 @@ pytest.importorskip("tree_sitter_c", reason="pip install -e '.[mutants]'")
 sys.path.insert(0, str(Path(__file__).resolve().parent / "mutants"))
 
 from mutate import mutants_of
-from run import EQUIVALENT, ROOT, key_of, read_equivalent
+from run import EQUIVALENT, ROOT, Judge, Run, chosen, key_of, read_equivalent
 
 SOURCE = """\
 int clamp(int value, int bound) {
@@ -77,6 +78,25 @@ def test_every_equivalent_mutant_is_one_of_the_tree():
     )
     listed = {key: len(found) for key, found in reasons.items()}
     assert len(reasons) >= 10 and listed == {key: every[key] for key in reasons}
+
+
+def test_listed_mutants_are_judged_on_demand(tmp_path, capsys):
+    """Given one file, and a check that finds one of its listed mutants. Expect all those listed for
+    that file and no other to be chosen, and the one that is found told as no equivalent."""
+    reasons = read_equivalent(EQUIVALENT.read_text())
+    args = Namespace(listed=True, only="", files="compare.c", build=tmp_path, slow=False)
+    mutants = chosen(args, reasons)
+    source = (ROOT / "native/compare.c").read_bytes()
+    of_file = [key for key in reasons if key.startswith("native/compare.c ")]
+    assert sorted(key_of(mutant, source) for mutant in mutants) == sorted(of_file) != []
+    tree = Namespace(core=[], checks=[])
+    run = Run(Judge(tree, False), tmp_path / "results.jsonl", args)
+    row = {"name": "native/compare.c:1:1:0", "before": "a < b", "after": "a <= b", "why": "a_test"}
+    run.results = [row | {"state": "survived"}, row | {"state": "killed"}]
+    assert run.report_listed() == 1
+    said = capsys.readouterr().out
+    assert "no equivalent: native/compare.c:1:1:0, a_test finds it" in said
+    assert "2 listed as equivalent: a check finds 1 of them" in said
 
 
 def test_an_equivalent_mutant_excuses_its_function_alone(tmp_path):
