@@ -16,11 +16,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
+from learner.presets import SEED_MAX
 from replay_server.arguments import nearest
 from replay_server.spec import Column, Spec, SpecError, spec_from
 
 PURPOSES = ("train", "select", "confirm", "evaluate")
-SEED_MAX = (1 << 32) - 1
 INDEX_MAX = (1 << 24) - 1
 
 

@@ -13,6 +13,7 @@ unless there is no mark to reach (as for Atari).
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 import tempfile
 import time
@@ -263,12 +264,16 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
     if args.transport not in TRANSPORTS:
         close = nearest(args.transport, TRANSPORTS)
         parser.error(f"no transport {args.transport!r}; the nearest is {close!r}")
-    if not args.minutes > 0:
-        parser.error(f"--minutes {args.minutes:g}: say how long to learn at most, above 0")
+    if not 0 < args.minutes < math.inf:
+        said = f"--minutes {args.minutes:g}: say how long to learn at most"
+        parser.error(f"{said}: a number of minutes above 0")
     if args.metrics and args.transport == "loopback":
         parser.error("--metrics is for a server of its own; say --transport udp, zmq or dpdk")
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}
-    return args, settings, tables_of(given, told, values)
+    try:
+        return args, settings, tables_of(given, told, values)
+    except ValueError as wrong:
+        parser.error(str(wrong))
 
 
 def main(argv: list[str] | None = None) -> int:

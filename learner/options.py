@@ -14,20 +14,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from learner.presets import PRESETS, Preset, changed, preset, preset_for
+from learner.presets import PRESETS, SEED_MAX, Preset, changed, preset, preset_for
 from replay_server import runfile
 from replay_server.arguments import Parser, add_options, argument, option
 from replay_server.errors import ConfigError
 from replay_server.runs import Run, commit
+from replay_server.values import whole
 from replay_server.wandb_run import require_wandb
+
+BOUNDS = {  # (least, most) of the options below, wherever one has this name
+    "seed": (0, SEED_MAX),
+    "number": (0, None),
+    "unacknowledged_max": (0, None),
+    "updates": (0, None),
+    "evaluate_every": (1, None),
+    "checkpoints_keep": (0, None),
+    "episodes": (1, None),
+}
+
+
+class Bounded:
+    """Options that are within BOUNDS, or a ConfigError."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if field.name in BOUNDS:
+                whole(field.name, getattr(self, field.name), *BOUNDS[field.name])
 
 
 @dataclass
-class Common:
+class Common(Bounded):
     """What every program of a run has."""
 
     preset: str = option(f"One of {', '.join(PRESETS)}; empty: the one for --env.", "")
-    seed: int = option("Seed of everything this program draws.", 1)
+    seed: int = option("Seed of everything this program draws, 0 to 2^32 - 1.", 1)
     run: Path = option("Run folder.", Path("runs/default"))
     tensorboard: bool = option("Write event files to RUN/tensorboard.", True)
     wandb: bool = option("Send metrics to wandb; WANDB_MODE=offline needs no network.", False)
@@ -80,7 +100,7 @@ class Demo(Common):
 
 
 @dataclass
-class Evaluate:
+class Evaluate(Bounded):
     """Judging a checkpoint; in no run.toml, since it is not part of a run."""
 
     checkpoint: Path = argument("A checkpoint's JSON file, or a run folder: its newest, solved.")

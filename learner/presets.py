@@ -26,6 +26,8 @@ def _setting(sentence: str, default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"help": sentence})
 
 
+SEED_MAX = (1 << 32) - 1  # of a run: actor/envs.py builds the environments' seeds from it
+BATCH_MAX = 1 << 16  # the protocol's
 COUNTS = (
     *("stack", "n", "capacity", "min_size", "batch", "steps_ahead", "prefetch", "target_every"),
     *("actors", "envs", "push_batch", "pull_every", "publish_every", "env_steps"),
@@ -100,6 +102,10 @@ class Preset:
         for name in COUNTS:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.batch > BATCH_MAX:
+            raise ValueError(f"batch is {self.batch}; expected at most {BATCH_MAX:,}")
+        if any(size < 1 for size in self.hidden):
+            raise ValueError(f"hidden is {list(self.hidden)}; expected sizes of at least 1")
         for name in SHARES:
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 to 1")

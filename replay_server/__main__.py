@@ -58,7 +58,11 @@ class ServeArgs:
         "kernel; `doctor` names the best for this host); port 0 takes any free one.",
         "",
     )
-    seed: int = option("Seed of the draws; from the operating system if neither says one.", 0)
+    seed: int = option(
+        "Seed of the draws, 0 to 2^64 - 1 (of a run's programs: to 2^32 - 1); from the operating "
+        "system if neither says one.",
+        0,
+    )
     insecure: bool = option(
         "Serve beyond this machine without a key: whoever reaches the port may read, overwrite and "
         "empty the tables.",

@@ -169,4 +169,7 @@ def parse(cls: type[Arguments], sentence: str, argv: Sequence[str] | None = None
     """`argv` (default: the process's) as an instance of `cls`; --help and mistakes exit."""
     parser = Parser(description=sentence)
     add_options(parser, cls)
-    return cls(**vars(parser.parse_args(argv)))
+    try:
+        return cls(**vars(parser.parse_args(argv)))
+    except ValueError as wrong:
+        parser.error(str(wrong))

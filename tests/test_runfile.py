@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from learner import options
+from learner import options, presets
 from learner.presets import PRESETS
 from replay_server import ConfigError, runfile
 
@@ -112,6 +113,12 @@ MISTAKES = [
     ("gamma = 'none'", 'gamma is "none"; expected a number'),
     ("clip_norm = 'no'", 'expected a number, or "none"'),
     ("batch = 0", "batch is 0; expected at least 1"),
+    ("batch = 65_537", "batch is 65537; expected at most 65,536"),
+    ("hidden = [0]", "hidden is [0]; expected sizes of at least 1"),
+    ("hidden = [64, -4]", "hidden is [64, -4]; expected sizes of at least 1"),
+    ("seed = -1", "seed is -1; expected a whole number from 0 to 4,294,967,295"),
+    ("evaluate_every = 0", "evaluate_every is 0; expected a whole number of at least 1"),
+    ("checkpoints_keep = -1", "checkpoints_keep is -1; expected a whole number of at least 0"),
     ("learning_rate = nan", "learning_rate is nan; expected a number above 0"),
     ("clip_norm = -1.0", "clip_norm is -1.0; expected a number above 0"),
     ("gamma = 1.5", "gamma is 1.5; expected 0 to 1"),
@@ -163,6 +170,42 @@ def test_nothing_is_started_after_a_mistake(tmp_path):
         )
         assert done.returncode == 2 and said in done.stderr, (command, done.stderr)
         assert len(done.stderr.strip().splitlines()) == 1 and not run.exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "said"),
+    [
+        ("learner", ("train", "--seed", "4294967296"), "seed is 4294967296; expected a whole"),
+        ("learner", ("evaluate", ".", "--seed", "-1"), "seed is -1; expected a whole number"),
+        ("learner", ("evaluate", ".", "--episodes", "0"), "episodes is 0; expected a whole"),
+        ("actor", ("--seed", "-1"), "from 0 to 4,294,967,295"),
+        ("actor", ("--number", "-1"), "number is -1; expected a whole number of at least 0"),
+        ("deploy", ("demo", "--seed", "5000000000"), "from 0 to 4,294,967,295"),
+        ("deploy", ("demo", "--hidden", "0"), "hidden is [0]; expected sizes of at least 1"),
+        ("deploy", ("demo", "--minutes", "inf"), "--minutes inf: say how long to learn at most"),
+        ("deploy", ("demo", "--config", "wrong.toml"), "number is -1; expected a whole number"),
+    ],
+)
+def test_a_number_out_of_bounds_is_told_before_anything_starts(
+    tmp_path, monkeypatch, capsys, program, words, said
+):
+    """Given a seed, or another number, that cannot be. Expect the same sentence from every program,
+    code 2, and nothing written."""
+    monkeypatch.chdir(tmp_path)
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("[actor]\nnumber = -1\n")
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"{program}.__main__").main(list(words))
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert ended.value.code == 2 and len(lines) == 1 and said in lines[0], lines
+    assert list(tmp_path.iterdir()) == [wrong]
+
+
+def test_the_largest_batch_is_the_protocols():
+    """Given the bound of the option. Expect that of the compiled core."""
+    from replay_server.batch import BATCH_MAX  # here: all else does without the compiled core
+
+    assert presets.BATCH_MAX == BATCH_MAX
 
 
 def test_every_kind_of_value_survives_a_file(tmp_path):
