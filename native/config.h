@@ -65,7 +65,7 @@ struct rp_server_config {
     /* of sessions_max, what one other host's addresses may have; 0 = all. Not of the region: each
      * start says it anew */
     uint32_t sessions_per_address;
-    uint32_t first_lap;      /* drawn by who makes the server: where its keys begin (table.h) */
+    uint32_t first_lap;      /* drawn by who makes the server: where keys begin (rp_table_lap) */
     uint64_t seed;           /* of the draws; session ids and cookies never come from it */
     uint32_t seed_drawn;     /* 1: nobody chose the seed; a region keeps the one it was made with */
 };

@@ -68,7 +68,8 @@ int rp_server_create(struct rp_server **result, void *memory, size_t bytes,
          * seed alone. */
         status = rp_table_create(&server->tables[i], &at, &config->tables[i], i, config->seed + i,
                                  rp_session_random_id(server), rp_session_salt(server, i),
-                                 config->first_lap, &server->intent, server->counters, error);
+                                 rp_table_lap(&config->tables[i], i, config->first_lap),
+                                 &server->intent, server->counters, error);
         if (status) {
             return status;
         }

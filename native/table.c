@@ -201,13 +201,20 @@ static int is_aligned(const struct rp_table_memory *memory) {
             | (uintptr_t)memory->local) % 64 == 0;
 }
 
+/* A range of keys for each table; the lower half of it is for where it begins. */
+uint64_t rp_table_lap(const struct rp_table_config *config, uint32_t number, uint32_t drawn) {
+    uint64_t range = (RP_KEY_MASK + 1) / 2 / RP_TABLES_MAX;
+    uint64_t own = number * range / config->capacity;
+    return drawn == 0 ? 0 : own + drawn % (range / 2 / config->capacity);
+}
+
 static uint64_t first_key(uint64_t capacity, uint64_t lap) {
-    return (1 + lap % (RP_KEY_MASK / 4 / capacity)) * capacity;
+    return (1 + lap % (RP_KEY_MASK / 2 / capacity)) * capacity;
 }
 
 int rp_table_create(struct rp_table *table, const struct rp_table_memory *memory,
                     const struct rp_table_config *config, uint32_t number, uint64_t seed,
-                    uint64_t epoch, uint64_t salt, uint32_t first_lap, struct rp_intent *intent,
+                    uint64_t epoch, uint64_t salt, uint64_t first_lap, struct rp_intent *intent,
                     uint64_t *counters, char error[256]) {
     struct rp_table_header *header = memory->state;
     struct rp_table_layout layout;

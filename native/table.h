@@ -72,14 +72,18 @@ struct rp_table_memory { /* where they lie, 64-byte aligned; all but local outli
  * names the smallest legal capacity where that is what is wrong). */
 int rp_table_sizes(const struct rp_table_config *config, struct rp_table_sizes *sizes,
                    char error[256]);
+/* The `first_lap` of a server's table `number`, for a lap that the server has `drawn`: keys without
+ * their epoch are taken by their numbers alone, so no two tables of it ever issue any alike. Where
+ * 0 was drawn, 0: all begin at their capacity, so that runs can be repeated. */
+uint64_t rp_table_lap(const struct rp_table_config *config, uint32_t number, uint32_t drawn);
 /* Lays the table out in zeroed memory. Epoch must not be 0; `salt` is known to no peer, and only
  * this process needs it. Keys begin `first_lap` laps of the ring late, so many modulo what leaves
- * three quarters of all keys: tables made one after another, with a lap drawn for each, issue none
- * alike. Returns 0 or -status with error. */
+ * half of all keys: tables made one after another, with a lap drawn for each, issue none alike.
+ * Returns 0 or -status with error. */
 int rp_table_create(struct rp_table *table, const struct rp_table_memory *memory,
                     const struct rp_table_config *config,
                     uint32_t number, uint64_t seed, uint64_t epoch, uint64_t salt,
-                    uint32_t first_lap, struct rp_intent *intent, uint64_t *counters,
+                    uint64_t first_lap, struct rp_intent *intent, uint64_t *counters,
                     char error[256]);
 /* After rp_intent_recover: checks the layout, rebuilds the tree from the leaves. -RP_BAD_REGION if
  * it is damaged. */

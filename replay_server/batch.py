@@ -42,7 +42,8 @@ class Keys(np.ndarray):
     """uint64 keys that remember the table's `epoch`: after a reset or restart they are stale.
 
     Slices and copies keep it; an array built from elsewhere has `epoch` None: its numbers decide.
-    They go on rising over a reset, and begin elsewhere in each server, so old ones name nothing.
+    They go on rising over a reset, and begin elsewhere in each server and each of its tables, so
+    that old ones, and those of another table, name nothing.
     """
 
     __slots__ = ("epoch",)

@@ -265,7 +265,7 @@ class Config:
         self.raw.weights_max, self.raw.seed = options.weights_max, seed % 2**64
         self.raw.seed_drawn = options.seed is None
         # Keys of a server before this one name nothing here; a run that is repeated has the same.
-        self.raw.first_lap = 0 if options.virtual_clock else secrets.randbits(32)
+        self.raw.first_lap = 0 if options.virtual_clock else 1 + secrets.randbelow(2**32 - 1)
 
     def keep(self, value: Any) -> Any:
         """`value`, held for as long as this config."""

@@ -6,10 +6,10 @@ import pickle
 
 import numpy as np
 import pytest
-from conformance import plain, plain_rows
+from conformance import ROWS, plain, plain_rows
 
 import replay_server
-from replay_server import Client, ConfigError, Server, _native, errors
+from replay_server import Client, ConfigError, Server, Table, _native, errors
 
 
 @pytest.mark.parametrize("name", [name for name in _native.STATUSES if name != "OK"])
@@ -139,3 +139,25 @@ def test_keys_that_lost_their_epoch_name_nothing_at_a_server_that_came_back():
                     assert result.applied == 0 and result.stale + result.unknown > 0, how
                     assert not each.get("main", keys).valid.any(), how
             assert len(set(other.get("main", now).masses.tolist())) == 1
+
+
+def test_keys_that_lost_their_epoch_name_nothing_in_another_table():
+    """Given two tables filled alike, and keys of one that went through numpy, torch and a list.
+    Expect none of them to change an item of the other, or to find one there."""
+    torch = pytest.importorskip("torch")
+    tables = [Table(name, step=ROWS, capacity=4096) for name in ("a", "b")]
+    with Server(tables, "udp://127.0.0.1:0") as server, Client(server.address) as client:
+        for table in ("a", "b"):
+            stored = client.extend(table, plain_rows(64))
+        keys = client.sample("a", 32).keys
+        lost = {
+            "numpy": np.concatenate([keys[:16], keys[16:]]),
+            "view": np.asarray(keys),
+            "torch": torch.from_numpy(keys.astype(np.int64)),
+            "list": keys.tolist(),
+        }
+        for how, keys in lost.items():
+            result = client.update_priorities("b", keys, np.full(32, 50.0))
+            assert result.applied == 0 and result.stale + result.unknown > 0, how
+            assert not client.get("b", keys).valid.any(), how
+        assert len(set(client.get("b", stored).masses.tolist())) == 1

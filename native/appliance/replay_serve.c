@@ -209,6 +209,7 @@ static int open_all(struct rp_service **services, const struct request *request,
         }
         /* as Python has them: 63 bits drawn, or a seed of its own for each server */
         config.seed_drawn = !compiled->seeded;
+        config.first_lap += config.first_lap == 0;
         config.seed = compiled->seeded ? config.seed + (uint64_t)i : config.seed >> 1;
         int status = rp_service_open(&services[i], &config, request->urls[i], &options, error);
         if (status) {

@@ -346,6 +346,32 @@ static void situation_old(void)
     check_group("8 a draw that waits for long");
 }
 
+/* 9. Given three tables of different capacities, at the least lap, the largest, others between.
+ *    Expect each to begin with a key of its first slot, and so far from every other that no key is
+ *    ever in two of them. */
+static void situation_apart(void)
+{
+    static const uint32_t laps[] = {1, 2, 4711, 1u << 31, UINT32_MAX};
+    for (uint32_t i = 0; i < sizeof laps / sizeof *laps; i++) {
+        struct script script;
+        uint64_t end = 0;
+        configure();
+        tables[1].capacity = 1 << 16;
+        config.first_lap = laps[i];
+        script_open(&script, &config);
+        for (uint32_t t = 0; t < 3; t++) {
+            struct rp_table_info info;
+            rp_table_info(&script.server->tables[t], &info);
+            CHECK(info.head > 0 && info.head % info.capacity == 0);
+            CHECK(t == 0 || info.head - end > UINT64_C(1) << 46, "table %u, lap %u", t, laps[i]);
+            end = info.head;
+        }
+        CHECK(end < UINT64_C(1) << 51);
+        script_close(&script);
+    }
+    check_group("9 keys of two tables are never alike");
+}
+
 int main(void)
 {
     situation_segments();
@@ -357,5 +383,6 @@ int main(void)
     situation_cookie();
     situation_tables();
     situation_old();
+    situation_apart();
     return check_done("test_server_bounds");
 }
