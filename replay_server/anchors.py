@@ -7,9 +7,12 @@ core creates the items by the same rule (native/link_block.c).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .errors import ConfigError
+from .values import whole_numbers
 
 
 class Ready:
@@ -75,6 +78,18 @@ class Anchors:
     def length(self) -> np.ndarray:
         """int64 [B]: rows of the open episode."""
         return self._length + self._more
+
+    def checked(self, streams: Any, steps: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Both as arrays [K] that name rows whose windows are complete; ConfigError otherwise."""
+        streams, steps = whole_numbers("streams", streams), whole_numbers("steps", steps)
+        count, most = steps.size, len(self._length)
+        if streams.shape != (count,) or steps.shape != (count,):
+            raise ConfigError(f"streams {streams.shape} and steps {steps.shape} must be [K] alike")
+        if count and (streams.min() < 0 or streams.max() >= most):
+            raise ConfigError(f"stream {streams.max()}: this writer has {most}")
+        if count and (steps.min() < 0 or (self.missing(streams, steps) > 0).any()):
+            self.refuse(streams, steps)
+        return streams, steps
 
     def missing(self, streams: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Rows that still have to follow these, for their windows to be complete, unless their

@@ -243,7 +243,6 @@ class Autoreset:
 
     def rows(
         self,
-        *,
         observation: Any,
         action: Any,
         reward: Any,
@@ -330,6 +329,10 @@ class Autoreset:
             if self.mode == "single":
                 self._final = final_observation if next_observation is None else next_observation
         return real, ended, closing
+
+    def go_back(self, made_up: np.ndarray) -> None:
+        """The newest call was cut off before its rows were stored: as it was, to be made again."""
+        self.made_up, self.any_made_up, self.closed = made_up, bool(made_up.any()), None
 
     def look(self, observation: Any) -> None:
         """What the call after an end was given tells whether the mode is the environment's.

@@ -35,6 +35,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from copy import deepcopy
 from threading import get_ident
 from time import monotonic
 from typing import Any
@@ -54,12 +55,13 @@ from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
 from .spec import require_finite
-from .values import whole_numbers
 from .writers import WriterState, idle_of, tell_dropped, tell_failed, with_axis
 
 HOLD_S, KEPT_S = 0.001, 0.1
 SILENT_SHARE = 4  # of the server's patience with a silent session, after which it is spoken to
 NOT_TAKEN = "(nothing of this call was taken: call it again)"
+UNTAKEN = "replay-server: the step of this call was not taken: add it again"
+TAKEN = "replay-server: the step of this call was taken: go on with the next one"
 KEPT = "(what was added is kept and goes first)"
 
 
@@ -173,7 +175,8 @@ class Writer:
         (following.py). Returns the anchors that became ready. Raises SpecError naming column,
         expected and got, or what contradicts the writer's autoreset mode; LimiterBlocked or Timeout
         where what was added before is not let in within the writer's timeout. This step was not
-        taken then.
+        taken then. Whether it was where Ctrl-C came in between, a note on KeyboardInterrupt says
+        (__notes__, Python 3.11); where it has none, the call had not begun, or was over.
         """
         return self._add(
             observation,
@@ -202,69 +205,84 @@ class Writer:
         extras: dict[str, Any],
     ) -> Ready:
         block, autoreset = self._block, self._rows
-        if self._owner != get_ident():
-            self._take_over()
-        now = monotonic()
-        if now >= self._doubtful:
-            self._wake()
-        last = self._last
-        if observation is not last and now >= self._look:
-            following = self._following
-            kind = type(observation)
-            if (
-                following.small
-                and kind is type(last)
-                and (
-                    observation.tobytes() == last.tobytes()
-                    if kind is ndarray
-                    else kind in NUMBERS and observation == last
-                )
-            ):
-                following.odd = following.zeros
+        steps = None  # of the block before this one is laid down; -1: it was
+        try:
+            if self._owner != get_ident():
+                self._take_over()
+            now = monotonic()
+            if now >= self._doubtful:
+                self._wake()
+            last = self._last
+            if observation is not last and now >= self._look:
+                kind, following = type(observation), self._following
+                if (
+                    following.small
+                    and kind is type(last)
+                    and (
+                        observation.tobytes() == last.tobytes()
+                        if kind is ndarray
+                        else kind in NUMBERS and observation == last
+                    )
+                ):
+                    following.odd = following.zeros
+                else:
+                    self._look_at(observation, next_observation, now)
+            if self._held or block.steps == block.steps_max:
+                self._drain(self.timeout, f"adding {NOT_TAKEN}")
+            if autoreset.fresh or observation is next_observation:
+                autoreset.require_apart(observation, next_observation)
+            if autoreset.closed is not None:
+                autoreset.look(observation)
+            laid, made_up, steps = NOT_LAID, autoreset.made_up, block.steps
+            if self._laying.usable and life_lost is None and not extras:
+                laid = self._lay(observation, action, reward, terminated, truncated)
+            if laid == QUIET and not autoreset.any_made_up:
+                self._held = True
+                block.steps += 1
+                ready = self._anchors.advance_all()
             else:
-                cut = following.cuts(observation, last, next_observation, self._anchors)
-                if cut is not None:
-                    self.restart(cut, last)
-                    following.odd = following.odd + cut  # where that raises, this call comes again
-                self._look = now + following.pause
-        if self._held or block.steps == block.steps_max:
+                said = (terminated, truncated, next_observation, infos, final_observation)
+                if laid == NOT_LAID:
+                    rows = autoreset.rows(observation, action, reward, *said, life_lost, extras)
+                    ready = self._accept(rows)
+                else:
+                    real, ended, closing = autoreset.ends(*said, observation, reward)
+                    self._held = True
+                    block.mark(real, ended, closing)
+                    ready = self._anchors.advance_some(real, ended)
+            self._held, block.pending, self._last = False, True, next_observation
+            steps = -1
+            if block.steps == block.steps_max or now >= self._due:
+                self._hand_over(0)
+            return ready
+        except BaseException as error:
+            taken = steps is not None and block.steps != steps
+            if taken or not isinstance(error, Exception):
+                self._cut_off(error, taken, next_observation)
+            if not taken and steps is not None:
+                autoreset.go_back(made_up)
+            raise
+
+    def _cut_off(self, error: BaseException, taken: bool, next_observation: Any) -> None:
+        """Ctrl-C within `add`: nobody knows which step comes next, so it is looked at closely."""
+        self._following.odd = self._following.zeros
+        if taken:
+            self._last = None
+            with suppress(Exception):  # a copy, since the same step may be added again
+                self._last = deepcopy(next_observation)
+        if hasattr(error, "add_note"):
+            error.add_note(TAKEN if taken else UNTAKEN)
+
+    def _look_at(self, observation: Any, next_observation: Any, now: float) -> None:
+        """Cuts the episodes that this step, not added yet, does not go on."""
+        if self._held:  # the anchors may not have counted the newest step
             self._drain(self.timeout, f"adding {NOT_TAKEN}")
-        if autoreset.fresh or observation is next_observation:
-            autoreset.require_apart(observation, next_observation)
-        if autoreset.closed is not None:
-            autoreset.look(observation)
-        laid = NOT_LAID
-        if self._laying.usable and life_lost is None and not extras:
-            laid = self._lay(observation, action, reward, terminated, truncated)
-        if laid == QUIET and not autoreset.any_made_up:
-            self._held = True
-            block.steps += 1
-            ready = self._anchors.advance_all()
-        elif laid == NOT_LAID:
-            ready = self._accept(
-                autoreset.rows(
-                    observation=observation,
-                    action=action,
-                    reward=reward,
-                    terminated=terminated,
-                    truncated=truncated,
-                    next_observation=next_observation,
-                    final_observation=final_observation,
-                    infos=infos,
-                    life_lost=life_lost,
-                    extras=extras,
-                )
-            )
-        else:
-            said = (terminated, truncated, next_observation, infos, final_observation)
-            real, ended, closing = autoreset.ends(*said, observation, reward)
-            self._held = True
-            block.mark(real, ended, closing)
-            ready = self._anchors.advance_some(real, ended)
-        self._held, block.pending, self._last = False, True, next_observation
-        if block.steps == block.steps_max or now >= self._due:
-            self._hand_over(0)
-        return ready
+        following, last = self._following, self._last
+        cut = following.cuts(observation, last, next_observation, self._anchors)
+        if cut is not None:
+            self.restart(cut, last)
+            following.odd = following.odd + cut  # where that raises, this call comes again
+        self._look = now + following.pause
 
     def append(self, rows: Rows) -> Ready:
         """Rows made elsewhere, their items the caller's to create; what became ready.
@@ -347,14 +365,8 @@ class Writer:
         Those that the last `add` returned are the caller's then, and not created any more.
         """
         self._own()
-        streams, steps = whole_numbers("streams", streams), whole_numbers("steps", steps)
-        count = steps.size
-        if streams.shape != (count,) or steps.shape != (count,):
-            raise ConfigError(f"streams {streams.shape} and steps {steps.shape} must be [K] alike")
-        if count and (streams.min() < 0 or streams.max() >= self.streams):
-            raise ConfigError(f"stream {streams.max()}: this writer has {self.streams}")
-        if count and (steps.min() < 0 or (self._anchors.missing(streams, steps) > 0).any()):
-            self._anchors.refuse(streams, steps)
+        streams, steps = self._anchors.checked(streams, steps)
+        count = len(steps)
         masses = None if priorities is None else checked_priorities(priorities, count)
         if masses is not None:
             tell_of_large(self.table, ffi.from_buffer(DOUBLES, masses), count, self._told)

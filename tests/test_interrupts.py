@@ -23,9 +23,9 @@ SPEC = Spec(
 )
 
 
-def interrupted(at, call):
+def interrupted(at, call, notes=None):
     """Where `call` was interrupted, before its line number `at` within the package; None where it
-    has fewer."""
+    has fewer. `notes`: a list of what the interrupt has to say."""
     lines, where = 0, None
 
     def line(frame, event, _):
@@ -45,8 +45,9 @@ def interrupted(at, call):
     sys.settrace(enter)
     try:
         call()
-    except KeyboardInterrupt:
-        pass
+    except KeyboardInterrupt as error:
+        if notes is not None:
+            notes += getattr(error, "__notes__", [])
     finally:
         sys.settrace(before)
     return where
@@ -120,3 +121,42 @@ def test_anchors_name_the_rows_they_are_after_an_interrupt(ends, again):
             assert np.allclose(given[late], seen[late] + 1), where
             writer.close()
     assert at > 20
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["goes on", "reset"])
+@pytest.mark.parametrize("ends", [False, True], ids=["in", "at the end"])
+@pytest.mark.parametrize("again", [False, True], ids=["left out", "made again"])
+@pytest.mark.filterwarnings("ignore:stream 0")
+def test_nothing_is_stored_after_an_interrupt_that_no_step_did(ends, again, silent):
+    """Given an interrupt at each line of add, in and at the end of an episode or where a reset was
+    not said, and the step made again or left out. Expect every transition to lead where its step
+    did, and the interrupt's note to say whether the step is there."""
+    at, where, took = 0, "", set()
+    with (
+        Server([Table("main", SPEC, NStep(1), 4096)], "loopback://") as server,
+        Client(server.address) as client,
+    ):
+        while where is not None:
+            at, notes = at + 1, []
+            writer = client.writer("main")
+            for number in range(5):
+                writer.add(**step_of(number))
+            number = 50 if silent else 5
+            last = step_of(number) | {"truncated": ends}
+            where = interrupted(at, lambda it=writer, last=last: it.add(**last), notes)
+            if again and where is not None:
+                writer.add(**last)
+            for later in range(100, 104) if ends else range(number + 1, number + 5):
+                writer.add(**step_of(later))
+            writer.flush()
+            batch = client.get("main", writer.ledger()["key"])
+            seen = batch["observation"][batch.valid & (batch.ahead > 0)][:, :, 1]
+            assert (seen[:, 0] + 1 == seen[:, 1]).all(), where
+            taken = np.count_nonzero(seen[:, 0] == number) - (again and where is not None)
+            assert taken in (0, 1), where
+            for note in notes:
+                assert ("was taken" in note, "was not taken" in note) == (taken == 1, taken == 0)
+            took.add((taken, bool(notes)))
+            writer.close()
+    assert at > 20
+    assert sys.version_info < (3, 11) or {(0, True), (1, True)} <= took
