@@ -26,6 +26,7 @@ enum { ERROR_BYTES = 256, TRIES = 16, SIGNALS_MAX = 1000, AGAIN = 1 };
 
 static const char making[] = "making"; /* a file in a folder that no server has served yet */
 static const char mounted[] = "a mount point, which nothing can replace: name a folder in it";
+static const char dots[] = "nothing can replace \".\" or \"..\": name the folder by its own name";
 
 static int refuse(char *error, const char *path, const char *why)
 {
@@ -166,6 +167,14 @@ static int is_mount_point(const struct rp_memory *memory)
         && (about.stx_attributes & STATX_ATTR_MOUNT_ROOT);
 }
 
+/* Nor to ".", nor to "..". */
+static int ends_in_dots(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *last = slash ? slash + 1 : path;
+    return strcmp(last, ".") == 0 || strcmp(last, "..") == 0;
+}
+
 /* A folder that holds a region is taken over; where there is none, or an empty one, PATH.new is
  * made. AGAIN: another process was faster. */
 static int find_folder(struct rp_memory *memory, const char *path, char *error)
@@ -186,8 +195,8 @@ static int find_folder(struct rp_memory *memory, const char *path, char *error)
         return refuse(error, path, "a folder that holds other things, but no file \"state\": put "
                                    "that back, or name an empty or a new folder");
     }
-    if (status == 0 && is_mount_point(memory)) {
-        return refuse(error, path, mounted);
+    if (status == 0 && (ends_in_dots(path) || is_mount_point(memory))) {
+        return refuse(error, path, ends_in_dots(path) ? dots : mounted);
     }
     if (status != 0 && status != AGAIN) {
         return status;

@@ -153,8 +153,8 @@ def parser() -> argparse.ArgumentParser:
     serve = commands.add_parser(
         "serve",
         help="serve the tables that a server.toml describes",
-        description="Prints what it will serve and the memory it will take, then serves until "
-        "SIGINT or SIGTERM.",
+        description="Opens its address and memory, prints what it serves and takes, then serves "
+        "until SIGINT or SIGTERM.",
     )
     serve.add_argument("file", nargs="?", metavar="FILE", help="a server.toml")
     add_options(serve, ServeArgs, keep_unset=True)
@@ -216,18 +216,7 @@ def serve(given: dict[str, Any]) -> int:
     shards = shard_options(options, given.get("shards", 1))
     memory = memory_of(loaded.tables, shards[0]) * len(shards)
     bare = replace(shards[0], weights_max=0)
-    for table in loaded.tables:
-        plans = ", ".join(f"{plan.name} {plan.plan}" for plan in table.layout.plans)
-        print(
-            f"table {table.name!r}: {table.capacity:,} steps of {table.step.record_size:,} bytes "
-            f"({', '.join(table.step.names)}); items {plans}; {table.sampler}; {table.limiter}"
-        )
-    later = len(shards) * (memory_of(loaded.tables, shards[0]) - memory_of(loaded.tables, bare))
-    print(
-        f"taking {memory / 2**20:,.1f} MiB for {shards[0].url}; {later / 2**20:,.1f} MiB of them "
-        "only as weights are published",
-        flush=True,
-    )
+    later = memory - len(shards) * memory_of(loaded.tables, bare)
     stop = threading.Event()
     watched = replace(loaded.metrics, **_metrics(given))
     endpoint = Endpoint(watched) if watched.address else None
@@ -237,6 +226,8 @@ def serve(given: dict[str, Any]) -> int:
         servers = []
         for each in shards:
             server = opened.enter_context(Server(loaded.tables, options=each))
+            if not servers:  # what is refused has taken nothing
+                _tell_tables(loaded.tables, shards[0].url, memory, later)
             servers.append(server)
             if server.attached:
                 changes = f"; changed: {server.changes}" if server.changes else ""
@@ -259,6 +250,21 @@ def serve(given: dict[str, Any]) -> int:
 def _lost(servers: Sequence[Any]) -> str:
     """Why nobody will reach one of them again, its network card being gone; "" if they can."""
     return next((server.lost for server in servers if server.lost), "")
+
+
+def _tell_tables(tables: Sequence[Any], url: str, memory: int, later: int) -> None:
+    """What is served, and the bytes it takes; `later` of them only as weights are published."""
+    for table in tables:
+        plans = ", ".join(f"{plan.name} {plan.plan}" for plan in table.layout.plans)
+        print(
+            f"table {table.name!r}: {table.capacity:,} steps of {table.step.record_size:,} bytes "
+            f"({', '.join(table.step.names)}); items {plans}; {table.sampler}; {table.limiter}"
+        )
+    print(
+        f"taking {memory / 2**20:,.1f} MiB for {url}; {later / 2**20:,.1f} MiB of them only as "
+        "weights are published",
+        flush=True,
+    )
 
 
 def _tell_end(server: Any) -> None:

@@ -71,7 +71,9 @@ def opened(status: int, sentence: Any, what: str) -> None:
     """The same for calls that explain themselves in `sentence`, a char[RP_ERROR_BYTES]."""
     if status < 0:
         name = STATUSES[-status] if -status < len(STATUSES) else "BAD_OP"
-        raise error_for(name, text(sentence) or text(lib.rp_status_sentence(status)), what)
+        told = text(sentence) or text(lib.rp_status_sentence(status))
+        address = what.rpartition(" ")[2]  # that `told` begins with it too is once too often
+        raise error_for(name, told.removeprefix(f"{address}: "), what)
 
 
 def error_text() -> Any:

@@ -34,6 +34,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from .arguments import nearest
 from .errors import ConfigError, ReplayError
 from .metrics import MetricsOptions
 from .plans import NStep, Plan, Row, Sequence
@@ -48,6 +49,8 @@ TABLE_FIELDS = (
     *("sampler", "alpha", "min_size", "samples_per_insert", "error_buffer"),
     *("writers", "streams", "window"),
 )
+
+COLUMN_FIELDS = ("name", "dtype", "shape", "pad")
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,11 @@ def load(path: str | Path) -> ServerConfig:
 
 def from_document(document: Mapping[str, Any]) -> ServerConfig:
     """The same from what a TOML parser returns."""
-    unknown = [name for name in document if name not in ("server", "metrics", "table")]
-    if unknown:
-        raise ConfigError(
-            f"unknown section [{unknown[0]}]; expected [server], [metrics] and [[table]]"
-        )
+    sections = {"server": "[server]", "metrics": "[metrics]", "table": "[[table]]"}
+    for name in document:
+        if name not in sections:
+            close = sections[nearest(name, sections)]
+            raise ConfigError(f"unknown section [{name}]; the nearest is {close}")
     options = _options(document, "server", ServerOptions)
     metrics = _options(document, "metrics", MetricsOptions)
     tables = document.get("table", [])
@@ -96,7 +99,8 @@ def _options(document: Mapping[str, Any], name: str, kind: type[Options]) -> Opt
     known = {field.name: str(field.type) for field in fields(kind)}
     for field, value in section.items():
         if field not in known:
-            raise ConfigError(f"[{name}] has no field {field!r}; there are {', '.join(known)}")
+            close = nearest(field, known)
+            raise ConfigError(f"[{name}] has no field {field!r}; the nearest is {close!r}")
         wanted = {"b": bool, "i": int, "s": str}[known[field][0]]
         if type(value) is not wanted:
             raise ConfigError(f"[{name}] {field} is {value!r}; expected {wanted.__name__}")
@@ -107,7 +111,8 @@ def _table(section: dict[str, Any], number: int) -> Table:
     where = f"[[table]] {section.get('name', number + 1)!r}"
     for name in section:
         if name not in TABLE_FIELDS:
-            raise ConfigError(f"{where} has no field {name!r}; there are {', '.join(TABLE_FIELDS)}")
+            close = nearest(name, TABLE_FIELDS)
+            raise ConfigError(f"{where} has no field {name!r}; the nearest is {close!r}")
     if "name" not in section:
         raise ConfigError(f"{where} has no name")
     numbers = {n: section[n] for n in ("capacity", "writers", "streams", "window") if n in section}
@@ -135,8 +140,11 @@ def _spec(section: Mapping[str, Any], where: str) -> Spec:
     columns = []
     for entry in section["columns"]:
         entry = _section(entry, f"{where}: a column")
-        wrong = [name for name in entry if name not in ("name", "dtype", "shape", "pad")]
-        if wrong or "name" not in entry or "dtype" not in entry:
+        for name in entry:
+            if name not in COLUMN_FIELDS:
+                close = nearest(name, COLUMN_FIELDS)
+                raise ConfigError(f"{where}: a column has {name!r}; the nearest is {close!r}")
+        if "name" not in entry or "dtype" not in entry:
             raise ConfigError(f"{where}: column {entry!r}; expected name, dtype, shape, pad")
         try:
             dtype = np.dtype(entry["dtype"])
@@ -197,7 +205,8 @@ def _plan(value: Any, where: str) -> Plan:
 def _renamed(given: Mapping[str, Any], names: Mapping[str, str], where: str) -> dict[str, Any]:
     for name in given:
         if name not in names:
-            raise ConfigError(f"{where}: plan has {name!r}; expected {', '.join(names)}")
+            close = nearest(name, names)
+            raise ConfigError(f"{where}: plan has {name!r}; the nearest is {close!r}")
     return {names[name]: value for name, value in given.items()}
 
 

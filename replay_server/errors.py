@@ -254,7 +254,7 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "SYSTEM": (TransportError, ""),
     "BAD_REGION": (EngineError, "start with a new region"),
     "PENDING": (EngineError, ""),
-    "INSECURE": (Insecure, "serve within this host, or say --insecure (insecure=True)"),
+    "INSECURE": (Insecure, ""),
     "NO_TRANSPORT": (TransportError, ""),
     "FORKED": (ForkedError, "open a new client in this process: Client(client.address)"),
     "SHORT_BATCH": (ShortBatch, ""),

@@ -12,6 +12,7 @@ that anybody who reaches the port may read and write the tables.
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -97,6 +98,10 @@ class ServerOptions:
             whole("seed", self.seed, 0, 2**64 - 1)
         if self.core is not None:
             whole("core", self.core, 0, 2**31 - 1)
+        if self.region == "":
+            raise ConfigError(
+                "region is ''; expected a folder, or none for memory that ends with the server"
+            )
         if self.virtual_clock and not self.url.startswith("loopback:"):
             raise ConfigError(f"virtual_clock=True is for loopback:// servers, not {self.url}")
         if self.curve_secret_key or self.curve_clients:
@@ -149,11 +154,20 @@ class Server:
         self.seed = lib.rp_service_seed(self._service.raw)  # a region keeps its own
         if not url.startswith("loopback:"):
             try:
-                started = lib.rp_service_start(self._service.raw)
-                _native.check(started, "starting the server's thread")
+                self._start(options.core)
             except BaseException:
                 self._service.close()
                 raise
+
+    def _start(self, core: int | None) -> None:
+        """The server's thread; ConfigError where there is no such core to pin it to."""
+        started = lib.rp_service_start(self._service.raw)
+        if core is not None and started == -_native.NUMBERS["BAD_ARGUMENT"]:
+            cores = sorted(os.sched_getaffinity(0))
+            whole_range = len(cores) > 2 and cores == list(range(cores[0], cores[-1] + 1))
+            there = f"{cores[0]} to {cores[-1]}" if whole_range else ", ".join(map(str, cores))
+            raise ConfigError(f"core is {core}; the cores this process may use are {there}")
+        _native.check(started, "starting the server's thread")
 
     def _carrier(self, url: str) -> zmq_transport.Carrier | None:
         """The socket of a zmq+tcp server with keys; all others are opened by the core."""

@@ -20,7 +20,7 @@ ON_A_NETWORK = re.compile(r"[?&,](?:port=|vdev=net_(?:af_packet|af_xdp|tap))")
 def shard_options(options: ServerOptions, count: int) -> tuple[ServerOptions, ...]:
     """The options of each of `count` servers; those of one are as they were.
 
-    Shard i has port PORT + i, and where they are said seed + i, core + i and region FILE.i.
+    Shard i has port PORT + i, and where they are said seed + i, core + i and region FOLDER.i.
     """
     if not 1 <= count <= SHARDS_MAX:
         raise ConfigError(f"shards is {count}; expected 1 to {SHARDS_MAX}")

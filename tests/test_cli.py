@@ -114,6 +114,14 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
     done = run("serve", config, "--url", "tcp://127.0.0.1:1")
     assert done.returncode == EXIT_USAGE and "no such transport" in done.stderr, done.stderr
     assert "taking" not in done.stdout, "no memory is spoken of where nothing can be served"
+    for more, said in (
+        (("--url", "udp://0.0.0.0:0"), "serving on udp://0.0.0.0:0: other hosts could reach it"),
+        (("--core", "100000"), "core is 100000; the cores this process may use are 0"),
+        (("--region", ""), "region is ''; expected a folder"),
+    ):
+        done = run("serve", config, *more)
+        assert done.returncode == EXIT_USAGE and said in done.stderr, done.stderr
+        assert done.stdout == "" and done.stderr.count("--insecure") <= 1, done.stderr
 
 
 def test_stats_prints_what_moved(capsys):

@@ -80,7 +80,12 @@ def test_named_plans(tmp_path):
 BROKEN = {
     "": "no [[table]]",
     "[server": "not TOML",
-    "[serve]\n": "unknown section [serve]",
+    "[serve]\n": "unknown section [serve]; the nearest is [server]",
+    "[[tables]]\nname = 't'\n": "unknown section [tables]; the nearest is [[table]]",
+    "[server]\nsesions = 9\n": "[server] has no field 'sesions'; the nearest is 'sessions'",
+    "[server]\nregion = ''\n": "region is ''; expected a folder",
+    "[[table]]\nname = 't'\ncapasity = 4\n": "no field 'capasity'; the nearest is 'capacity'",
+    "[[table]]\nname = 't'\ncolumns = [{name='x', dtpye='int8'}]\n": "the nearest is 'dtype'",
     "[server]\nport = 1\n": "[server] has no field 'port'",
     "[server]\nseed = 'x'\n": "[server] seed is 'x'; expected int",
     "[server]\nsessions = 0\n": "sessions is 0",
@@ -97,7 +102,7 @@ COLUMNS = "[[table]]\nname = 't'\ncolumns = [{name='x', dtype='int8'}]\n"
 BROKEN |= {
     COLUMNS + "capacity = 'many'\n": "capacity is 'many'",
     COLUMNS + "capacity = 8\n": "the smallest legal capacity is 64",
-    COLUMNS + "plan = {n_steps = 3}\n": "plan has 'n_steps'",
+    COLUMNS + "plan = {n_steps = 3}\n": "plan has 'n_steps'; the nearest is 'n_step'",
     COLUMNS + "plan = {n_step = 0}\n": "expected a whole number from 1",
     COLUMNS + "sampler = 'best'\n": "sampler is 'best'",
     COLUMNS + "alpha = 'x'\n": "alpha is 'x'",

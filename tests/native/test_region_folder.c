@@ -265,6 +265,11 @@ static void check_refusals(void)
     CHECK(serve("m") == 0 && said_of("m", "Permission denied"), "%s", error);
     rename_fails = 0;
     CHECK(serve("m") != 0 && open_descriptors() == before, "%s", error);
+    sh("test \"$(ls)\" = m && rm -r m && mkdir m");
+    CHECK(serve("m/.") == 0 && said_of("m/.", "name the folder by its own name"), "%s", error);
+    CHECK(serve("m/./") == 0 && said_of("m/.", "name the folder by its own name"), "%s", error);
+    sh("test -z \"$(ls -A m)\"");
+    CHECK(serve("m") != 0 && serve("m/.") != 0, "what is taken over is not renamed: %s", error);
     sh("test \"$(ls)\" = m && rm -r m");
     check_group("what cannot be looked into, marked, or renamed to");
 }
