@@ -1,14 +1,17 @@
 """Batches fetched ahead: while Python computes on one, the link's own thread fetches the next.
 
-`Batches` keeps `prefetch` requests under way, each with a landing of its own, and `keep` landings
+`Batches` keeps `prefetch` requests under way, each with a landing of its own, and some landings
 more for the batches the caller still looks at, all in one ring:
 
-    under way      | prefetch landings, in the order in which they will be returned
-    taken, valid   | keep landings: the newest `keep` batches that were returned
+    under way   | prefetch landings, in the order in which they will be returned
+    taken       | keep + 1 landings: the newest `keep` batches that were returned, and the one that
+                | the caller's variable still names while it asks for the next
 
-So a batch stays valid until `keep` more have been taken: with keep=1, the default, until the next
-one is. copy=True hands out copies, which stay valid for ever; so do batches on a device other than
-the host. The order is that of the requests: with one learner and one seed it can be repeated.
+A batch stays as it is for as long as anything of it is referred to: the batch, an array or tensor,
+a view of one. A landing is used again only where nothing is; else another is made in its place. So
+`keep` is how many batches a loop may hold on to before memory is made anew for each. copy=True
+hands out copies. The order is that of the requests: with one learner and one seed it can be
+repeated.
 
 Requests that the limiter holds back, or that no answer came to, are posted again as long as the
 caller waits: `timeout` counts from the call of next(), never from the day of the prefetch. Batches
@@ -27,12 +30,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from sys import getrefcount
 from threading import get_ident
 from typing import Any
 
+import numpy as np
+
 from . import _native
 from ._native import Deadline, lib
-from .batch import BATCH_PARTS, Batch, Landing, checked_beta, checked_count
+from .batch import BATCH_PARTS, Batch, Landing, LandingShape, checked_beta, checked_count
 from .errors import ClosedError, ConfigError, ShortBatch, StaleEpoch, UnknownTable
 from .values import whole
 
@@ -60,10 +66,41 @@ def check_device(device: Any, pin: bool) -> None:
         )
 
 
+class _Lent(Landing):
+    """A landing that knows whether anybody else refers to what lies in it."""
+
+    def __init__(self, shape: LandingShape, pin: bool) -> None:
+        super().__init__(shape, pin)
+        self.shown: list[np.ndarray] = []  # each is kept by its name, too
+        self._own = getrefcount(self.memory)
+
+    def _array(self, shape: tuple[int, ...], dtype: np.dtype, offset: int) -> np.ndarray:
+        array = super()._array(shape, dtype, offset)
+        self.shown.append(array)
+        return array
+
+    def seen(self) -> bool:
+        """An array, or a view: of numpy's, a view refers to the array or straight to the memory."""
+        shown = self.shown
+        if getrefcount(self.memory) > self._own + len(shown):
+            return True
+        return sum(map(getrefcount, shown)) > (LISTED + 1) * len(shown)
+
+
+class _Named:
+    def __init__(self) -> None:
+        self.it = object()
+
+
+# As this interpreter counts references: of what only an attribute, or only a list, refers to.
+_PROBE = _Named()
+NAMED, LISTED = getrefcount(_PROBE.it), sum(map(getrefcount, [object()]))
+
+
 class _Flight:
     """One landing and the request that is to fill it; ticket 0: none is under way."""
 
-    def __init__(self, landing: Landing) -> None:
+    def __init__(self, landing: _Lent) -> None:
         self.landing, self.ticket, self.draw = landing, 0, None
         self.copied: Any = None  # a device event: the landing is being read until it has happened
         self.astray = False  # a call about it was cut off: its ticket may be gone, or not be known
@@ -73,7 +110,9 @@ class Batches:
     """See above. Made by `Client.batches`; iterate, or call next(); `close` or `with` ends it.
 
     beta       importance exponent: a number, or a function without arguments, called each time
-    prefetch   requests under way; keep: returned batches that stay valid; copy: they all do
+    prefetch   requests under way
+    keep       returned batches that the caller looks at; where it holds more, memory is made anew
+    copy       hand out copies of what has landed
     device     None: numpy arrays; else torch tensors there ("cpu": views of the landing)
     pin        land in page-locked memory, which copies to a GPU do without waiting
     timeout    seconds each next() waits at most
@@ -122,9 +161,11 @@ class Batches:
         check_device(device, self._pin)
         if not callable(beta):
             checked_beta(beta)
-        client.known(table, self._timeout).draw(batch, **self._draw)  # refuses what excludes itself
+        remote = client.known(table, self._timeout)
+        shape = remote.draw(batch, **self._draw).shape  # refuses what excludes itself
+        remote.expect_admitted(batch)
         self._prefetch = prefetch
-        self._ring = deque(self._flight(batch) for _ in range(prefetch + keep))
+        self._ring = deque(_Flight(_Lent(shape, self._pin)) for _ in range(prefetch + keep + 1))
         self.closed = False
         self._pump = pump and not link.url.startswith("loopback:")
         if self._pump:
@@ -132,14 +173,13 @@ class Batches:
         for flight in list(self._ring)[:prefetch]:
             self._post(flight, self._timeout)
 
-    def _flight(self, batch: int) -> _Flight:
-        landing = self._client.landing(self.name, batch, self._draw["plan"], pin=self._pin)
-        return _Flight(landing)
-
     def _post(self, flight: _Flight, timeout: float) -> None:
-        """Asks for a batch into the flight's landing; a refusal is told when its turn comes."""
+        """Asks for a batch into the flight's landing, or another where a batch that was returned is
+        still looked at; a refusal is told when its turn comes."""
         if flight.copied is not None:
             flight.copied.synchronize()
+        if getrefcount(flight.landing) > NAMED or flight.landing.seen():
+            flight.landing = _Lent(flight.landing.shape, self._pin)
         remote = self._client.known(self.name, timeout)
         flight.draw = remote.draw(flight.landing.count, **self._draw)
         flight.astray = True
@@ -233,7 +273,7 @@ class Batches:
             lib.rp_link_take(raw, flight.ticket)
         else:
             self._link.abandoned.append(flight.landing)
-            flight.landing = Landing(flight.landing.shape, self._pin)
+            flight.landing = _Lent(flight.landing.shape, self._pin)
         flight.ticket, flight.astray = 0, False
 
     def _look_again(self, deadline: Deadline) -> None:

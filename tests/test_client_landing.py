@@ -7,9 +7,11 @@ import copy
 import itertools
 import pickle
 import sys
+import weakref
 
 import numpy as np
 import pytest
+from conformance import plain, plain_rows
 
 from replay_server import (
     Client,
@@ -247,3 +249,58 @@ def test_results_add_up_and_stay():
     assert pickle.loads(pickle.dumps(one)) == one == copy.deepcopy(one)
     with pytest.raises(AttributeError):
         one.applied = 5
+
+
+KEPT = {
+    "batch": lambda batch: batch,
+    "array": lambda batch: batch["x"],
+    "view": lambda batch: batch["x"][:, 0][1:],
+    "weights": lambda batch: batch.weights,
+}
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("count", [16, 65_536])
+@pytest.mark.parametrize("kept", KEPT)
+def test_batches_stay_as_they_were(kept, count, device):
+    """Given batches, small and large, of which a batch, an array, or a view of one is kept past the
+    next ones. Expect each to stay as it was."""
+    with (
+        Server([plain()], "loopback://", batch_max=65_536) as server,
+        Client(server.address, batch_max=65_536) as client,
+    ):
+        client.extend("main", plain_rows(1000), np.arange(1.0, 1001.0))
+        with client.batches("main", count, prefetch=2, device=device, timeout=20.0) as batches:
+            held = []
+            for _ in range(6):
+                batch = next(batches)
+                seen = {"x": batch["x"], "weights": batch.weights}
+                was = {name: np.asarray(part).copy() for name, part in seen.items()}
+                del seen
+                held.append((KEPT[kept](batch), was))
+                del batch
+        for part, was in held:
+            if kept == "batch":
+                assert np.array_equal(part["x"], was["x"])
+                part = part.weights
+            whole = {"array": was["x"], "view": was["x"][:, 0][1:]}.get(kept, was["weights"])
+            assert np.array_equal(part, whole)
+
+
+@pytest.mark.parametrize("keep", [1, 3])
+def test_a_loop_uses_the_same_memory_again(keep):
+    """Given a loop that keeps the newest `keep` batches. Expect no landing beyond those it began
+    with, and copies to stay for ever."""
+    with Server([plain()], "loopback://") as server, Client(server.address) as client:
+        client.extend("main", plain_rows(200))
+        with client.batches("main", 16, prefetch=2, keep=keep) as batches:
+            newest, landings = [], set()
+            for _ in range(30):
+                newest = [*newest[1 - keep :], next(batches)] if keep > 1 else [next(batches)]
+                landings.add(weakref.ref(newest[-1].landing))
+            assert len(landings) == 2 + keep + 1 and all(landing() for landing in landings)
+        with client.batches("main", 16, prefetch=2, copy=True) as batches:
+            every = [next(batches) for _ in range(10)]
+        for batch in every:
+            rows, valid = client.rows("main", batch.keys)
+            assert valid.all() and np.array_equal(rows["x"], batch["x"][:, 0])
