@@ -18,9 +18,9 @@ rows look right. So what contradicts the mode is an error: final observations in
 mode has none, none where it must have them (no infos at all, too), an episode that ends in a step
 that nobody took, or (where the caller named the mode) a reward for such a step. And the call after
 an end is looked at: in next-step mode its observation is the final one, in the modes that leave
-resets to the caller it is not (a few integers may be equal by right, and where the environment
-named the mode itself it is right: a warning there). A single environment may start where it ended:
-the same object is a sure sign, equal numbers only a hint.
+resets to the caller it is not (a few integers may be equal by right, unless all ends so far were;
+and where the environment named the mode itself it is right: a warning there). A single environment
+may start where it ended: the same object is a sure sign, equal numbers only a hint.
 
 Whatever the mode, what is stored is the same. An episode of T steps is T + 1 rows in one stream:
 
@@ -200,6 +200,7 @@ class Autoreset:
         self.fresh = FRESH_CALLS  # calls in which the same memory is looked for, at least
         self._warned = False
         self._again = np.zeros(count, np.int64)  # ends in a row that looked wrong
+        self._elsewhere = False  # some end went on elsewhere
         self._final: Any = None  # mode single: the object that the newest episode ended with
 
     def restart(self, mask: np.ndarray | None = None) -> None:
@@ -353,7 +354,9 @@ class Autoreset:
                 self._tell(HINT)
             wrong = np.zeros(1, np.bool_)
         # an environment that always shows the same goes on as it ended by right: not counted
-        self._again[which] = np.where(wrong & moved, self._again[which] + 1, 0)
+        again = np.where(wrong & moved, self._again[which] + 1, 0)
+        self._again[which] = np.where(known, again, self._again[which])
+        self._elsewhere |= bool((known & ~equal).any())
         if wrong.any():
             self._looked_wrong(int(which[np.argmax(wrong + self._again[which])]))
         self.closed = self._final = None
@@ -367,7 +370,8 @@ class Autoreset:
         """Environment `i` goes on as the mode does not allow: SpecError, or one warning.
 
         An environment may start where it ended by chance, so in the modes where a caller resets it
-        the first time is a warning; AGAIN_MAX ends in a row are no chance.
+        the first time is a warning; AGAIN_MAX ends in a row are no chance. Of a few integers they
+        may be; not where no end went on elsewhere.
         """
         if self.mode == "next-step":
             raise SpecError(
@@ -384,7 +388,8 @@ class Autoreset:
             "environment over (client.writer(..., autoreset=env)), or name its mode; where it was "
             "reset and starts there, say so: writer.restart(mask)"
         )
-        if self._exact and self._again[i] >= AGAIN_MAX:
+        sure = self._exact or not (self._own or self._elsewhere)
+        if sure and self._again[i] >= AGAIN_MAX:
             raise SpecError(told)
         self._tell(told)
 

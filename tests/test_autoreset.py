@@ -342,6 +342,33 @@ class Frames(Counting):
         return np.full((8, 8), 16 * self.episode + self.at, np.uint8)
 
 
+class Places(Counting):
+    """The same as one number; episode 0 is the first."""
+
+    def __init__(self, start=None):
+        super().__init__()
+        self.observation_space, self.start = spaces.Discrete(1000), start
+
+    def _seen(self):
+        if self.start is not None and self.episode > 1:
+            return np.int64(self.start + self.at % 2)
+        return np.int64(10 * self.episode + self.at)
+
+
+def test_numbers_that_always_go_on_as_they_ended_are_no_chance():
+    """Given places, small integers, that go on after every end as they ended. Expect SpecError at
+    the third end of one, as of frames; and a warning alone where one end went on elsewhere."""
+    with (
+        pytest.warns(UserWarning, match="was given its final observation again"),
+        pytest.raises(SpecError, match="was given its final observation again"),
+    ):
+        play_with(SyncVectorEnv([Places] * 3, autoreset_mode=AutoresetMode.NEXT_STEP), "disabled")
+    envs = SyncVectorEnv([lambda: Places(5)] * 3, autoreset_mode=AutoresetMode.DISABLED)
+    with pytest.warns(UserWarning, match="was given its final observation again") as told:
+        assert play_with(envs, "disabled", True) == 3 * 12
+    assert len(told) == 1
+
+
 class Bandit(gymnasium.Env):
     """Episodes of one step that all look the same."""
 
