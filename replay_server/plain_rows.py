@@ -17,7 +17,7 @@ from ._native import Deadline, Link, ffi, lib
 from .batch import Keys, keys_of
 from .errors import ConfigError, EngineError, OverBudget, ReplayError, TableEmptied, Timeout
 from .remote import RemoteTable
-from .spec import ALWAYS_FINITE, array_of, require_finite
+from .spec import ALWAYS_FINITE, SpecError, array_of, require_finite
 from .values import one_of
 
 ROWS_AT_ONCE = 1024
@@ -90,6 +90,10 @@ def packed(
     counts = [np.shape(value)[0] if np.ndim(value) else 1 for value in columns.values()]
     records = table.spec.pack(columns, max(counts, default=0))
     laid = table.spec.unpack(records)
+    flags = laid.get("terminated", records)
+    if flags is not records and not ((flags == 0) | (flags == 1)).all():
+        wrong = flags[(flags != 0) & (flags != 1)][0]
+        raise SpecError(f"column 'terminated': expected truth values (or 0 and 1), got {wrong}")
     for name in ALWAYS_FINITE + (("observation",) if finite_observations else ()):
         for column in table.spec.group(name):
             require_finite(column.name, laid[column.name])

@@ -48,8 +48,11 @@ def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tu
 
     reward float32 [B, n], terminated bool [B, n], ahead int64 [B] >= 1; all arrays or all tensors.
     discount_t is gamma^m, or 0 where the return was cut. What lies at or behind m in reward and
-    terminated is not looked at. ConfigError where their shapes are not these.
+    terminated is not looked at. ConfigError where their shapes are not these, or terminated holds
+    no truth values.
     """
+    if "bool" not in str(terminated.dtype):
+        raise ConfigError(f"terminated is {terminated.dtype}: expected bool; say terminated != 0")
     if len(reward.shape) != 2 or tuple(terminated.shape) != tuple(reward.shape):
         raise ConfigError(
             f"reward {tuple(reward.shape)}, terminated {tuple(terminated.shape)}: expected [B, n] "

@@ -380,8 +380,7 @@ class Writer:
         self._hand_over(0)
 
     def _finish_pending(self) -> None:
-        """What the last `add` returned and nobody created becomes items with the next hand-over."""
-        self._block.pending = False
+        self._block.pending = False  # what nobody created becomes items with the next hand-over
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -530,7 +529,11 @@ class Writer:
         return self.link.closed
 
     def close(self, timeout: float | None = None) -> None:
-        """Flushes, ends the session, cuts open episodes. Raises if something was not stored."""
+        """Flushes, ends the session, cuts open episodes. Raises if something was not stored.
+
+        Of the last rows of an open episode, as many as the plan reaches ahead (NStep(n): n), no
+        items are made: `restart(final_observation=...)` before it makes them.
+        """
         if self.link.closed:
             return
         timeout = self.timeout if timeout is None else timeout

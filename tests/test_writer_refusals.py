@@ -23,6 +23,7 @@ from replay_server import (
     ConfigError,
     LimiterBlocked,
     NStep,
+    Row,
     SamplesPerInsert,
     Server,
     Spec,
@@ -33,6 +34,7 @@ from replay_server import (
 )
 from replay_server.autoreset import mode_of
 from replay_server.errors import ItemsFailed
+from replay_server.returns import n_step_targets
 
 numbers = itertools.count(1)
 FLOATS = Spec(
@@ -377,6 +379,40 @@ def test_an_add_that_raises_has_taken_nothing():
         rows, valid = client.rows("main", ledger["key"][-100:])
         assert rows["action"][valid].tolist() == ledger["step"][-100:][valid].tolist()
         writer.close()
+
+
+@pytest.mark.parametrize(("kind", "wrong"), [(np.float32, 0.5), (np.int64, 7)])
+def test_rows_whose_terminated_is_no_truth_value_are_refused(kind, wrong):
+    """Given a spec of single rows whose `terminated` is a number. Expect 0 and 1 taken, and another
+    number refused by name; and so is a column of numbers where returns are cut."""
+    spec = Spec((Column("reward", np.float32), Column("terminated", kind)))
+    with (
+        Server([Table("rows", spec, Row(), 64)], "loopback://") as server,
+        Client(server.address) as client,
+    ):
+        given = {"reward": np.zeros(2, np.float32), "terminated": np.array([0, 1], kind)}
+        client.extend("rows", given)
+        given["terminated"][1] = wrong
+        with pytest.raises(SpecError, match=f"'terminated': expected truth values.*got {wrong}"):
+            client.extend("rows", given)
+        assert client.size("rows") == 2
+    flags = given["terminated"][:, None]
+    for each, reward in ((flags, np.ones((2, 1))), (torch.tensor(flags), torch.ones(2, 1))):
+        with pytest.raises(ConfigError, match=r"terminated is .*: expected bool"):
+            n_step_targets(reward, each, reward[:, 0], 0.9)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_close_makes_no_items_of(served, restarts):
+    """Given an open episode that is closed, and one that a restart ends before. Expect the last n
+    steps without items, and every step with one."""
+    writer = served.writer("main")
+    for _ in range(10):
+        writer.add(**step())
+    if restarts:
+        writer.restart(final_observation=np.zeros(3, np.float32))
+    writer.close()
+    assert served.size("main") == (10 if restarts else 8)
 
 
 def test_an_item_whose_window_is_not_complete_is_refused(served):
