@@ -34,7 +34,7 @@ from replay_server import Client, LimiterBlocked, ReplayError, SpecError
 from replay_server.patience import Stop, Stopped, connect, lost_contact
 from replay_server.progress import Progress, left
 from replay_server.remote import rows_ahead
-from replay_server.runs import RunTaken
+from replay_server.runs import RunTaken, first_free
 
 COMMAND = "actor"
 PULL_INDEX = 1 << 23  # of the generator behind the jitter of pulls
@@ -220,8 +220,20 @@ class Program:
             except ReplayError as lost:
                 if not lost_contact(lost):
                     raise
-                self.say(str(lost))
+                self.tell_lost(lost)
                 self.close_client()
+
+    def tell_lost(self, lost: ReplayError) -> None:
+        """That it tries again; where it was asked to stop, what nobody will acknowledge."""
+        if not self.stop.asked:
+            self.say(f"{lost}; trying again for up to {self.args.patience:g} s")
+            return
+        waiting = ""
+        with contextlib.suppress(ReplayError):  # a writer that was given up has no count
+            if self.actor:
+                count = self.actor.writer.state().unacknowledged
+                waiting = f"; {count} steps were not acknowledged"
+        self.say(f"stopped{waiting}: {lost}")
 
     def close_client(self) -> None:
         """Gives the session up without asking the server for anything it may not answer."""
@@ -258,9 +270,12 @@ def main(argv: list[str] | None = None) -> int:
         try:
             program = Program(args, settings, stop)
         except (ReplayError, OSError) as error:
-            further, taken = args.number + 1, isinstance(error, RunTaken)
-            actors = max(settings.actors, further + 1)
-            advice = f"; a further actor is --actors {actors} --number {further}" * taken
+            advice = ""
+            if isinstance(error, RunTaken):
+                free = first_free(args.run, "actor")
+                actors = max(settings.actors, free + 1)
+                advice = f"; a further actor is --actors {actors} --number {free}"
+                advice += "; all of them are told the same --actors"
             print(f"actor {args.number}: {error}{advice}", file=sys.stderr)
             return 2
         try:

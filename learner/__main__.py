@@ -238,7 +238,8 @@ class Program:
             except ReplayError as lost:
                 if not lost_contact(lost):
                     raise
-                self.progress.say(f"learner: {lost}")
+                again = f"; trying again for up to {self.args.patience:g} s"
+                self.progress.say(f"learner: {lost}{again * (not self.stop.asked)}")
                 self.close_client()
 
     def close_client(self) -> None:

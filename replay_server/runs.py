@@ -18,6 +18,7 @@ local disk. What the names mean stands in scalars.py.
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -107,6 +108,22 @@ def _hold(path: Path) -> int:
     with _naming(path):
         os.write(file, f"{os.getpid()}\n".encode())
     return file
+
+
+def first_free(folder: Path, name: str) -> int:
+    """The first number n of which no program NAME-n lives in this run, by the locks' process ids:
+    to try a lock would refuse the one who takes it at that moment."""
+    return next(n for n in itertools.count() if not _lives(folder / f"{name}-{n}.lock"))
+
+
+def _lives(path: Path) -> bool:
+    try:
+        os.kill(int(path.read_text()), 0)
+    except PermissionError:
+        return True  # of another user
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
 
 
 class Run:

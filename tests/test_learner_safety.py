@@ -375,7 +375,12 @@ def test_a_program_of_a_run_is_not_started_beside_itself(served, tmp_path, progr
     second = start(served.address, tmp_path, *more)
     assert second.returncode == 2 and "Traceback" not in second.stderr, second.stderr
     assert f"runs already (process {os.getpid()})" in second.stderr, second.stderr
-    assert ("--actors 2 --number 1" in second.stderr) == (program == "actor-0")
+    assert ("--actors 2 --number 1;" in second.stderr) == (program == "actor-0")
+    other = Run(tmp_path, "actor-1", {}, tensorboard=False)
+    second = start(served.address, tmp_path, *more)
+    assert ("--actors 3 --number 2;" in second.stderr) == (program == "actor-0"), second.stderr
+    other.close()
+    (tmp_path / "metrics.jsonl").write_bytes(lines)
     assert (tmp_path / "metrics.jsonl").read_bytes() == lines
     assert not (tmp_path / f"config-{program}.toml").exists()
     alive.close()
@@ -401,6 +406,28 @@ def test_an_actor_that_is_held_back_stops_when_it_is_asked_to(tmp_path, monkeypa
         assert actor_main(["--run", str(tmp_path), "--server", server.address]) == 0
     told = capsys.readouterr()
     assert re.search(r"actor 0: stopped; \d+ steps were not let in by the limiter", told.out)
+    assert told.err == ""
+
+
+def test_an_actor_stopped_after_its_server_says_what_was_not_acknowledged(
+    tmp_path, monkeypatch, capsys
+):
+    """Given a server that ends, a step after it, then a signal. Expect code 0, and how many steps
+    nobody acknowledged."""
+    monkeypatch.setattr("actor.__main__.WEIGHTS_WAIT_S", 0.0)
+    table = Table("main", step=SPEC, plan=NStep(3), capacity=20_000)
+    server = Server([table], "udp://127.0.0.1:0")
+
+    def log(program):
+        server.close()
+        program.actor.step()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Program, "log", log)
+    assert actor_main(["--run", str(tmp_path), "--server", server.address]) == 0
+    told = capsys.readouterr()
+    last = told.out.strip().splitlines()[-1]
+    assert re.search(r"actor 0: stopped; [1-9]\d* steps were not acknowledged: ", last), told.out
     assert told.err == ""
 
 

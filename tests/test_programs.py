@@ -185,6 +185,8 @@ def test_a_server_that_stops_is_waited_for(programs):
     waiting = f"no server answers at {programs.address}"
     programs.until(lambda: waiting in programs.said("actor"), "the actor says so")
     programs.until(lambda: waiting in programs.said("learner"), "the learner says so")
+    for name in ("actor", "learner"):
+        assert "; trying again for up to 600 s" in programs.said(name), programs.said(name)
     assert programs.running["actor"].ended() is None
     assert programs.running["learner"].ended() is None
     programs.start_server()
