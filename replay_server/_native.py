@@ -230,6 +230,17 @@ class Owned:
         return self._pointer is None
 
     @property
+    def inherited(self) -> bool:
+        """Whether this process is a forked child of the one that opened it."""
+        return self._forks != _forks
+
+    def __reduce__(self) -> tuple:
+        raise TypeError(
+            f"an open {self.kind} cannot be pickled or copied: pass the address, and open "
+            "one of its own there: Client(address)"
+        )
+
+    @property
     def raw(self) -> Any:
         """The C handle; ClosedError or ForkedError where there is none to use. Whoever holds it may
         call with it: closed meanwhile, it answers CLOSED."""

@@ -172,7 +172,10 @@ def checked_count(count: Any) -> int:
 
 def priority_from_td(td: Any, epsilon: float = 1e-6) -> np.ndarray:
     """float64 [B]: |td| + epsilon. Alpha is applied once, by the server, and not here."""
-    return np.abs(np.asarray(numbers_of("td", td), dtype=np.float64)) + epsilon
+    try:
+        return np.abs(np.asarray(numbers_of("td", td), dtype=np.float64)) + epsilon
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"td: expected numbers ({error})") from error
 
 
 def pinned(size: int) -> np.ndarray:

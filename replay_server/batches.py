@@ -39,7 +39,7 @@ import numpy as np
 from . import _native
 from ._native import Deadline, lib
 from .batch import BATCH_PARTS, Batch, Landing, LandingShape, checked_beta, checked_count
-from .errors import ClosedError, ConfigError, ShortBatch, StaleEpoch, UnknownTable
+from .errors import ClosedError, ConfigError, ForkedError, ShortBatch, StaleEpoch, UnknownTable
 from .values import whole
 
 SHORT_IN_A_ROW = 10
@@ -307,7 +307,8 @@ class Batches:
         if self.closed:
             return
         self.closed = True
-        with contextlib.suppress(ClosedError):  # the client was closed, perhaps by another thread
+        # the client was closed, perhaps by another thread, or is the parent's of a forked child
+        with contextlib.suppress(ClosedError, ForkedError):
             for flight in self._ring:
                 if flight.ticket > 0 or flight.astray:
                     self._recover(flight)

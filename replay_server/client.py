@@ -141,10 +141,7 @@ class Client:
     def look_up(self, name: str, timeout: float | None = None) -> RemoteTable:
         """The table, asked for anew; its document is fetched where it is not known yet."""
         timeout = self.timeout if timeout is None else timeout
-        try:
-            raw = self._table_info(name, timeout)
-        except UnknownTable as error:
-            raise self._unknown(name, timeout) from error
+        raw = self._info(name, timeout)
         incarnation = lib.rp_link_incarnation(self._link.raw)
         with self._lock:
             before = self._tables.get(name)
@@ -173,6 +170,12 @@ class Client:
         ticket = self._link.post(lib.rp_link_table, name.encode(), raw, timeout=timeout)
         self._link.wait(ticket, f"looking up table {name!r}", timeout)
         return raw
+
+    def _info(self, name: str, timeout: float) -> Any:
+        try:
+            return self._table_info(name, timeout)
+        except UnknownTable as error:
+            raise self._unknown(name, timeout) if error.status else error from None
 
     def table_infos(self, most: int, timeout: float | None = None) -> list[Any]:
         """What the server tells of its first `most` tables: a struct rp_table_info by number."""
@@ -205,11 +208,11 @@ class Client:
 
     def size(self, table: str) -> int:
         """Drawable items of the table now."""
-        return self._table_info(table, self.timeout).count
+        return self._info(table, self.timeout).count
 
     def can_sample(self, table: str, count: int) -> bool:
         """Whether a batch of `count` would be drawn at once, as far as this moment tells."""
-        count, raw = checked_count(count), self._table_info(table, self.timeout)
+        count, raw = checked_count(count), self._info(table, self.timeout)
         if raw.count == 0 or raw.inserted < raw.min_size:
             return False
         if raw.samples_per_insert == 0.0:
@@ -409,7 +412,8 @@ class Client:
     def _get(self, remote: RemoteTable, left: float, asked: tuple[Keys, int | str]) -> Batch:
         wanted, plan = asked
         remote = self.known(remote.name, left)  # keys of another epoch are gone, and no error
-        draw = Draw(remote, len(wanted), plan)  # its own, since its request is changed
+        count = whole("the number of keys", len(wanted), 1, BATCH_MAX)
+        draw = Draw(remote, count, plan)  # its own, since its request is changed
         draw.epoch = wanted.epoch or remote.epoch
         draw.raw.request.mode, draw.raw.request.epoch = lib.RP_SAMPLE_KEYS, draw.epoch
         draw.what = f"getting {len(wanted)} items of table {draw.table!r}"
@@ -560,13 +564,15 @@ class Client:
     def close(self, timeout: float | None = None) -> None:
         """Closes its writers, then the session, in `timeout` altogether. Twice is fine.
 
-        Warns (RowsDropped) of rows that were not stored by then. A writer that another thread adds
-        to stays open: it has a session of its own. Updates still queued may be lost: `flush`
-        first. Leaving a `with` block does.
+        Warns of rows that were not stored by then (RowsDropped), and of priorities that were queued
+        and not set. A writer that another thread adds to stays open: it has a session of its own.
+        In a forked child it does nothing.
         """
         until = _native.Deadline(self.timeout if timeout is None else timeout)
-        for writer in list(self._writers):
-            writer.leave(until)
+        if not self._link.inherited:
+            for writer in list(self._writers):
+                writer.leave(until)
+            self._updates.leave(until)
         self._link.close(until.seconds())
 
     def __enter__(self) -> Client:

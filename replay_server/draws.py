@@ -12,7 +12,7 @@ from . import _native
 from ._native import Link, ffi, lib
 from .batch import Batch, Landing, LandingShape
 from .errors import ConfigError, ShortBatch
-from .values import one_of, real
+from .values import flag, one_of, real
 
 MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
 
@@ -32,6 +32,7 @@ class Draw:
         uniform: float = 0.0,
     ) -> None:
         uniform = real("uniform", uniform, 0.0, 1.0)
+        stratified = flag("stratified", stratified)
         if stratified and uniform > 0.0:
             raise ConfigError("stratified draws have no uniform part: give uniform=0")
         self.table, self.epoch = table.name, table.epoch
@@ -44,7 +45,7 @@ class Draw:
         request = self.raw.request
         request.epoch, request.count, request.plan = self.epoch, count, index
         request.uniform = min(int(uniform * 2.0**32), 0xFFFFFFFF)
-        request.mode = getattr(lib, MODES[bool(stratified)])
+        request.mode = getattr(lib, MODES[stratified])
         self.raw.uniform = 1.0 if uniform == 1.0 else request.uniform / 2.0**32
         self.what = f"sampling {count} items of table {self.table!r}"
 

@@ -7,6 +7,7 @@ no more of them than it has room for.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from . import _native
 from ._native import PENDING, Deadline, Link, ffi, lib, nanoseconds
 from .batch import Keys
-from .errors import ConfigError, warn
+from .errors import ConfigError, ReplayError, warn
 from .remote import RemoteTable
 from .values import numbers_of
 
@@ -97,6 +98,22 @@ class Updates:
         _native.check(state.status, what)
         return done
 
+    def leave(self, until: Deadline) -> None:
+        """For a client that closes: waits for what is queued, in that time; warns of what is not
+        set then."""
+        state: Any = ffi.new("struct rp_update_state *")
+        with suppress(ReplayError):
+            while lib.rp_link_update_settle(self._link.raw, until.left()) == PENDING:
+                if not until.left():
+                    break
+            _native.check(lib.rp_link_update_state(self._link.raw, state), "closing")
+        if state.posted > state.finished:
+            warn(
+                f"a client was closed with {state.posted - state.finished} queued priorities not "
+                "known to be set: call flush(), or use `with`, while the server answers",
+                RuntimeWarning,
+            )
+
     def queue(self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float) -> None:
         """Queues all of them, waiting for room where there is none; else Full."""
         checked_priorities(priorities, len(keys))
@@ -149,8 +166,10 @@ def float64_of(priorities: Any, count: int) -> np.ndarray:
         array = np.ascontiguousarray(numbers_of("priorities", priorities), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"priorities: expected {count} numbers ({error})") from error
-    if array.shape != (count,):
-        raise ConfigError(f"priorities: expected shape ({count},), got {array.shape}")
+    given = np.shape(priorities)
+    if given != (count,):
+        got = f"shape {given}" if given else repr(priorities)
+        raise ConfigError(f"priorities: expected shape ({count},), got {got}")
     return array
 
 

@@ -124,7 +124,7 @@ def transitions_of(batch: Any, gamma: float, device: Any = None) -> Transitions:
     return Transitions(
         observations=_nested(observations),
         actions=_nested(actions),
-        rewards=rewards,
+        rewards=rewards.astype(np.float32) if isinstance(rewards, np.ndarray) else rewards.float(),
         discounts=discounts,
         next_observations=_nested(following),
         weights=weights,

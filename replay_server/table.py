@@ -102,6 +102,11 @@ class SamplesPerInsert:
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
         low, high = self.bounds()[2:]
+        if high < low:
+            raise ConfigError(
+                f"SamplesPerInsert(error_buffer={self.error_buffer}): the lower bound comes first: "
+                f"({high:g}, {low:g})"
+            )
         if high - low < 2 * max(1.0, self.ratio):
             raise ConfigError(
                 f"SamplesPerInsert(ratio={self.ratio}, error_buffer={self.error_buffer}): a buffer "

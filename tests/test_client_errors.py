@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -161,3 +165,84 @@ def test_keys_that_lost_their_epoch_name_nothing_in_another_table():
             assert result.applied == 0 and result.stale + result.unknown > 0, how
             assert not client.get("b", keys).valid.any(), how
         assert len(set(client.get("b", stored).masses.tolist())) == 1
+
+
+def test_wrong_input_is_one_sentence():
+    """Given what a hand slips into. Expect a sentence that names it and what would do."""
+    with (
+        Server([plain()], "loopback://") as server,
+        Client(server.address) as client,
+        client.batches("main", 4) as batches,
+    ):
+        keys = client.extend("main", plain_rows(8))
+        wrong = {
+            "stratified is 'no'": lambda: client.sample("main", 4, stratified="no"),
+            "the number of keys is 0": lambda: client.get("main", []),
+            r"expected shape \(1,\), got 2.0": lambda: client.update_priorities(
+                "main", keys[:1], 2.0
+            ),
+            r"expected shape \(8,\), got None": lambda: client.update_priorities(
+                "main", keys, None
+            ),
+            "td: expected numbers": lambda: replay_server.priority_from_td("a"),
+            "the lower bound comes first": lambda: replay_server.SamplesPerInsert(1, 10, (50, 5)),
+            r"no table 'mian' at .*; there are 'main'": lambda: client.size("mian"),
+        }
+        for sentence, act in wrong.items():
+            with pytest.raises(errors.ReplayError, match=sentence):
+                act()
+        for whole in (server, client.writer("main"), batches):
+            with pytest.raises(TypeError, match=r"an open .* cannot be pickled"):
+                pickle.dumps(whole)
+
+
+def test_priorities_lost_with_their_client_are_told():
+    """Given queued priorities and a client that is closed. Expect them set where the server
+    answers, and where it has gone a warning with their number."""
+    with Server([plain()], "udp://127.0.0.1:0") as server, Client(server.address) as other:
+        client = Client(server.address)
+        keys = client.extend("main", plain_rows(1000))
+        client.update_priorities("main", keys, np.full(1000, 7.0), wait=False)
+        client.close()
+        assert len(set(other.get("main", keys[:100]).masses.tolist())) == 1
+        assert (other.get("main", keys[:100]).masses != 1 << 32).all()
+        client = Client(server.address)
+        client.size("main")
+        client.known("main", 5.0)
+        server.close()
+        client.update_priorities("main", keys, np.full(1000, 9.0), wait=False)
+        with pytest.warns(RuntimeWarning, match="with 1000 queued priorities not known to be set"):
+            client.close(0.1)
+
+
+def test_a_forked_child_that_ends_makes_no_noise():
+    """Given a client, a writer and batches in a `with`, and a child of fork that ends there, by
+    sys.exit or by dropping them. Expect exit code 0 and no word."""
+    script = """
+import gc, os, sys
+from conformance import plain, plain_rows
+from replay_server import Client, Server
+with Server([plain()], "udp://127.0.0.1:0") as server, Client(server.address) as client:
+    client.extend("main", plain_rows(8))
+    batches = client.batches("main", 4)
+    writer = client.writer("main")
+    next(batches)
+    for way in ("exit", "drop"):
+        if (child := os.fork()) == 0:
+            if way == "exit":
+                sys.exit(0)
+            del batches, writer
+            gc.collect()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0, way
+    batches.close()
+"""
+    path = str(pathlib.Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
