@@ -304,3 +304,18 @@ def test_a_loop_uses_the_same_memory_again(keep):
         for batch in every:
             rows, valid = client.rows("main", batch.keys)
             assert valid.all() and np.array_equal(rows["x"], batch["x"][:, 0])
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int32])
+def test_returns_are_float32_whatever_the_column_is(kind):
+    """Given rewards of another dtype. Expect returns as documented, of arrays and of tensors."""
+    columns = [Column("reward", kind) if c.name == "reward" else c for c in SPEC.columns]
+    table = Table("main", Spec(tuple(columns)), NStep(1), 1024)
+    with Server([table], "loopback://") as server, Client(server.address) as client:
+        with client.writer("main") as writer:
+            for i in range(9):
+                seen = np.full((5, 3), i, np.uint8)
+                writer.add_step(seen, 0, seen + 1, kind(i), False, False)
+        batch = client.sample("main", 8)
+        assert batch.transitions(0.5).rewards.dtype == np.float32
+        assert str(batch.transitions(0.5, device="cpu").rewards.dtype) == "torch.float32"
