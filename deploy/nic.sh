@@ -7,10 +7,12 @@
 #   nic.sh [--dry-run] status
 #   nic.sh [--dry-run] hugepages COUNT [--size 2M|1G] [--node N]
 #   nic.sh [--dry-run] bind 0000:03:00.0 [--driver vfio-pci] [--no-iommu] [--user NAME] [--force]
-#   nic.sh [--dry-run] unbind 0000:03:00.0
+#   nic.sh [--dry-run] unbind 0000:03:00.0 [--after RESULT]
 #
 # hugepages: at least COUNT; more than that stay. bind: loads the module and moves the card to it;
-# --user then owns /dev/vfio/GROUP. unbind: gives the card back to the kernel driver that knows it.
+# --user then owns /dev/vfio/GROUP. unbind: gives the card back to the kernel driver that knows it;
+# --after is for a systemd unit, whose $SERVICE_RESULT says whether it failed and starts again: then
+# the card stays.
 #
 # A card in use is not taken. It is in use when an interface of it, or of a virtual function of it,
 # is up and has an address or a route, or has something standing on it: a bridge, Open vSwitch, a
@@ -30,6 +32,7 @@ node=
 no_iommu=
 user=
 force=
+result=success
 set_for_bind=
 
 say() { printf '%s\n' "$*"; }
@@ -259,6 +262,10 @@ bind() {
 }
 
 unbind() {
+    case $result in
+    success) ;;
+    *) say "= $card stays: the service ended with $result and starts again"; return 0 ;;
+    esac
     now=$(link_name "$device/driver")
     case $now in
     vfio-pci | uio_pci_generic | igb_uio) ;;
@@ -338,6 +345,7 @@ while [ $# -gt 0 ]; do
     --size) need "$@"; size=$2; shift ;;
     --node) need "$@"; node=$2; shift ;;
     --user) need "$@"; user=$2; shift ;;
+    --after) need "$@"; result=$2; shift ;;
     -*) refuse "no option $1; nic.sh --help" ;;
     *) if [ -z "$command" ]; then command=$1; elif [ -z "$what" ]; then what=$1; else
         refuse "\`$1\` is not expected here; nic.sh --help"; fi ;;

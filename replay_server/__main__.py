@@ -8,8 +8,9 @@
     keygen FOLDER   makes the key files with which zmq+tcp:// servers know their clients
     demo, actor, learner    the training programs (programs.py); they need the extra [train]
 
-Exit codes: 0 stopped or done; 1 the network card was taken away; 2 something about the request is
-wrong, told in one sentence.
+Exit codes: 0 stopped or done; 1 this host does not give what is asked for now (a port in use, no
+free memory or hugepage), or the network card was taken away: starting again may help; 2 something
+about the request is wrong, and would be the next time. One sentence says which.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from typing import Any
 from .arguments import Parser, add_options, option
 from .programs import PROGRAMS, run_program
 
-EXIT_LOST, EXIT_USAGE = 1, 2
+EXIT_HOST, EXIT_USAGE = 1, 2
+HOST_REFUSES = ("SYSTEM", "NO_MEMORY", "DISK_FULL")  # statuses that another moment may mend
 WITHOUT_FILE = ("env", "n_step", "stack", "capacity", "alpha", "min_size")
 EXAMPLES = """examples:
   python -m replay_server serve deploy/server.toml
@@ -244,7 +246,7 @@ def serve(given: dict[str, Any]) -> int:
             _tell_end(server)
     if lost:
         print(f"replay_server: {lost}", file=sys.stderr)
-    return EXIT_LOST if lost else 0
+    return EXIT_HOST if lost else 0
 
 
 def _lost(servers: Sequence[Any]) -> str:
@@ -395,7 +397,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return command(args)
     except (ReplayError, SpecError) as error:
         print(f"replay_server: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return EXIT_HOST if getattr(error, "status", "") in HOST_REFUSES else EXIT_USAGE
     except KeyboardInterrupt:
         return 0
     except BrokenPipeError:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from . import _native
-from .errors import ClosedError, ConfigError, Insecure
+from .errors import ClosedError, ConfigError, Insecure, TransportError
 from .measures import BOUNDS, Histogram, Measures, SessionMeter
 
 PREFIX = "replay_"
@@ -89,7 +89,9 @@ class Endpoint:
         try:
             self._http, self._thread = start_http_server(port, host, self._registry)
         except OSError as error:
-            raise ConfigError(f"metrics on {options.address}: {error.strerror or error}") from error
+            refused = TransportError(f"metrics on {options.address}: {error.strerror or error}")
+            refused.status = "SYSTEM"
+            raise refused from error
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._http.server_port}/metrics"
 

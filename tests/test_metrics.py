@@ -22,7 +22,15 @@ from dashboards import DEPLOY, alert_queries, dashboard_queries, metric_names
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from protocol_client import PING, Session
 
-from replay_server import Client, ConfigError, Insecure, MinSize, SamplesPerInsert, Server
+from replay_server import (
+    Client,
+    ConfigError,
+    Insecure,
+    MinSize,
+    SamplesPerInsert,
+    Server,
+    TransportError,
+)
 from replay_server.__main__ import EXIT_USAGE, main
 from replay_server._native import COUNTER_SENTENCES
 from replay_server.looks import source_of
@@ -236,7 +244,7 @@ def test_addresses_are_opened_with_care():
     with Endpoint(MetricsOptions("0.0.0.0:0", insecure=True)) as endpoint:
         assert endpoint.url.startswith("http://0.0.0.0:")
         port = endpoint.url.split(":")[2].split("/")[0]
-        with pytest.raises(ConfigError, match=port):
+        with pytest.raises(TransportError, match=port):
             Endpoint(MetricsOptions(f"127.0.0.1:{port}"))
     for address in ("9464", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", "no.host.invalid:1"):
         with pytest.raises(ConfigError) as told:

@@ -207,6 +207,15 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
         assert said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 
 
+def test_what_another_moment_may_mend_is_code_one(config):
+    """Given a second address whose port is taken. Expect one sentence, and 1; nothing counted."""
+    with serving(config, ANY) as server:
+        words = [PROGRAM, str(config), ANY, server.address]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and "the port is taken" in done.stderr, done
+    assert len(done.stderr.splitlines()) == 1 and "stopped" not in done.stdout
+
+
 def test_help_teaches():
     """Given --help. Expect every option, and where its config comes from."""
     done = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True)

@@ -16,7 +16,7 @@
 #include "compiled.h"
 #include "replay.h"
 
-enum { SERVICES_MAX = 16, EXIT_LOST = 1, EXIT_WRONG = 2, CORES_MAX = 1024,
+enum { SERVICES_MAX = 16, EXIT_HOST = 1, EXIT_WRONG = 2, CORES_MAX = 1024,
        LOOK_NS = 200000000 };
 
 static const char help[] =
@@ -39,8 +39,9 @@ static const char help[] =
     "  replay-serve --insecure tables.bin 'dpdk://10.0.0.1:7400?port=0000:03:00.0'\n"
     "\n"
     "A dpdk:// URL needs _dpdk.so (make dpdk) beside this program, or its path in REPLAY_DPDK.\n"
-    "Exit codes: 0 stopped; 1 its network card was taken away;\n"
-    "2 something about the request is wrong, told in one sentence.\n";
+    "Exit codes: 0 stopped; 1 this host does not give what is asked for now, or its network card\n"
+    "was taken away: starting again may help; 2 something about the request is wrong. One\n"
+    "sentence says which.\n";
 
 struct request {
     struct rp_service_options options;
@@ -194,8 +195,31 @@ static int load(struct loaded *loaded, const struct request *request)
 
 /* ---- life ---- */
 
-static int open_all(struct rp_service **services, const struct request *request,
-                    const struct rp_compiled *compiled)
+/* In the order opposite to their opening; those that served tell what they counted first. */
+static void close_all(struct rp_service **services, int count, int tell_them)
+{
+    for (int i = 0; i < count && services[i]; i++) {
+        (void)rp_service_stop(services[i]);
+        if (tell_them) {
+            tell_counters(services[i], "stopped");
+        }
+    }
+    for (int i = count - 1; i >= 0; i--) {
+        rp_service_close(services[i]);
+        services[i] = NULL;
+    }
+}
+
+/* The exit code of a refusal: what another moment may mend is not wrong. */
+static int refuse_service(const char *url, int status, const char *error)
+{
+    (void)refuse(url, error[0] ? error : rp_status_sentence(status));
+    return status == -RP_SYSTEM || status == -RP_NO_MEMORY || status == -RP_DISK_FULL ? EXIT_HOST
+        : EXIT_WRONG;
+}
+
+static int open_each(struct rp_service **services, const struct request *request,
+                     const struct rp_compiled *compiled)
 {
     struct rp_service_options options = request->options;
     char error[RP_ERROR_BYTES] = "";
@@ -213,11 +237,11 @@ static int open_all(struct rp_service **services, const struct request *request,
         config.seed = compiled->seeded ? config.seed + (uint64_t)i : config.seed >> 1;
         int status = rp_service_open(&services[i], &config, request->urls[i], &options, error);
         if (status) {
-            return refuse(request->urls[i], error[0] ? error : rp_status_sentence(status));
+            return refuse_service(request->urls[i], status, error);
         }
         status = rp_service_start(services[i]);
         if (status) {
-            return refuse(request->urls[i], rp_status_sentence(status));
+            return refuse_service(request->urls[i], status, "");
         }
         printf("%sserving at %s (seed %llu)\n",
                rp_service_attached(services[i]) ? "took over the region, " : "",
@@ -231,19 +255,14 @@ static int open_all(struct rp_service **services, const struct request *request,
     return 0;
 }
 
-/* In the order opposite to their opening; those that served tell what they counted first. */
-static void close_all(struct rp_service **services, int count, int tell_them)
+static int open_all(struct rp_service **services, const struct request *request,
+                    const struct rp_compiled *compiled)
 {
-    for (int i = 0; i < count && services[i]; i++) {
-        (void)rp_service_stop(services[i]);
-        if (tell_them) {
-            tell_counters(services[i], "stopped");
-        }
+    int code = open_each(services, request, compiled);
+    if (code) {
+        close_all(services, request->url_count, 0);
     }
-    for (int i = count - 1; i >= 0; i--) {
-        rp_service_close(services[i]);
-        services[i] = NULL;
-    }
+    return code;
 }
 
 /* SIGHUP: the config as it is now, in empty tables. A wrong one changes nothing. */
@@ -264,14 +283,14 @@ static int reload(struct rp_service **services, const struct request *request)
     return code;
 }
 
-/* EXIT_LOST once one of them cannot be reached any more. */
+/* EXIT_HOST once one of them cannot be reached any more. */
 static int look_after(struct rp_service **services, int count)
 {
     for (int i = 0; i < count; i++) {
         const char *why = rp_service_lost(services[i]);
         if (why) {
             (void)refuse(rp_service_address(services[i]), why);
-            return EXIT_LOST;
+            return EXIT_HOST;
         }
     }
     return 0;
@@ -307,7 +326,7 @@ static int serve(const struct request *request, const struct rp_compiled *compil
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     int code = open_all(services, request, compiled);
     code = code ? code : attend(services, request, &signals);
-    close_all(services, request->url_count, code != EXIT_WRONG);
+    close_all(services, request->url_count, 1);
     return code;
 }
 

@@ -107,7 +107,7 @@ static int check_interface(struct opening *opening)
         close(file);
     }
     if (failed) {
-        return fail(opening, RP_BAD_ARGUMENT, "there is no network interface %.16s here: `ip link` "
+        return fail(opening, RP_SYSTEM, "there is no network interface %.16s here: `ip link` "
                     "lists them, each network namespace has its own", name);
     }
     if ((uint32_t)asked.ifr_mtu < opening->mtu + IP_HEADERS) {
@@ -223,7 +223,7 @@ int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size)
 {
     int huge = options->eal.huge < 0 ? options->eal.card[0] != 0 : options->eal.huge;
     if (options->eal.card[0] && card_lacks(options->eal.card, why, size)) {
-        return RP_BAD_ARGUMENT;
+        return RP_SYSTEM;
     }
     if (huge && !has_hugepages()) {
         snprintf(why, size, "no hugepage is free, and %s needs some: deploy/nic.sh sets them, or "
