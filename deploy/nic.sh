@@ -209,8 +209,10 @@ tell_group() {
         held=$(link_name "$other/driver")
         case $(basename "$other"):$held:$(read_word "$other/class") in
         "$card":* | *:vfio*:* | *::* | *:0x06*) ;;
-        *) say "! $(basename "$other") ($held) shares IOMMU group $group: vfio gives the group to" \
+        *:0x02*) say "! $(basename "$other") ($held) shares IOMMU group $group: vfio gives the group to" \
             "nobody until that is bound too" ;;
+        *) say "! $(basename "$other") ($held) shares IOMMU group $group and is no network card:" \
+            "vfio gives the group to nobody while the kernel has that; take another slot" ;;
         esac
     done
     [ -n "$user" ] || return 0

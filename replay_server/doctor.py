@@ -23,12 +23,13 @@ from .programs import home
 
 PORT = 7400
 UDP_URL = f"udp://127.0.0.1:{PORT}"
-MEMIF_URL = f"dpdk://10.0.0.1:{PORT}?vdev=net_memif,role=server,socket=/run/replay.memif"
+MEMIF_URL = f"dpdk://10.0.0.1:{PORT}?vdev=net_memif,role=server,socket="
 NOW, AFTER, NOT, UNKNOWN = "usable now", "usable after", "not usable", "not known"
 NO_PLANE = f"this build has no DPDK data plane (no replay_server/{objects.DATA_PLANE})"
 INSTALL_DPDK = "apt-get install librte-meta-net"
 SOCKET_BYTES = 8 << 20  # native/transport_udp.h
 PAGES_WANTED = {2 << 20: 1024, 1 << 30: 2}  # of each size: 2 GiB
+CARD_BYTES = 64 << 20  # of hugepages: 40 MiB of frames at the largest mtu, rings, DPDK itself
 
 
 @dataclass(frozen=True)
@@ -90,18 +91,36 @@ def _pages(host: Host, nic: Nic, plan: Plan) -> None:
         plan.refusals.append("this kernel has no hugepages")
         return
     foreign = nic.node is not None and len(host.nodes) > 1
-    if foreign:
-        free = sum(pages.free_on.get(nic.node or 0, 0) for pages in host.pages)
-    else:
-        free = sum(pages.free for pages in host.pages)
-    if free:
+    node = nic.node or 0
+    free_of = {p.size: p.free_on.get(node, 0) if foreign else p.free for p in host.pages}
+    free = sum(size * count for size, count in free_of.items())
+    if free >= CARD_BYTES:
         return
-    size = min(pages.size for pages in host.pages)
-    count = PAGES_WANTED.get(size, 2)
+    least = min(host.pages, key=lambda pages: pages.size)
+    taken = (least.total_on.get(node, 0) if foreign else least.total) - free_of[least.size]
+    count = max(0, taken) + PAGES_WANTED.get(least.size, 2)
     where = f" on NUMA node {nic.node}, the card's own" if foreign else ""
     words = f" --node {nic.node}" if foreign else ""
-    kind = "1G" if size == 1 << 30 else f"{size >> 20}M"
-    plan.needs(f"no hugepage is free{where}", f"{script()} hugepages {count} --size {kind}{words}")
+    kind = "1G" if least.size == 1 << 30 else f"{least.size >> 20}M"
+    reason = f"no hugepage is free{where}"
+    if free:
+        reason = f"{free >> 20} MiB of hugepages are free{where}, and it wants {CARD_BYTES >> 20}"
+    plan.needs(reason, f"{script()} hugepages {count} --size {kind}{words}")
+
+
+def _group(nic: Nic, plan: Plan) -> None:
+    """vfio gives a group to nobody while a kernel driver holds a function of it."""
+    for other in nic.group_others:
+        what = f"{other.address} ({other.driver}) shares its IOMMU group {nic.iommu_group}"
+        if not other.is_network:
+            plan.refusals.append(
+                f"{what} and is no network card: vfio gives the group to nobody while the kernel "
+                f"has that; another slot may have a group of its own"
+            )
+        elif other.lost:
+            plan.refusals.append(f"{what} and is in use: {'; '.join(other.lost)}")
+        else:
+            plan.needs(what, f"{script()} bind {other.address}")
 
 
 def _unbound(host: Host, nic: Nic, driver: Driver, plan: Plan) -> None:
@@ -117,8 +136,10 @@ def _unbound(host: Host, nic: Nic, driver: Driver, plan: Plan) -> None:
             f"this kernel has none of the modules its driver wants ({', '.join(driver.modules)})"
         )
         return
-    protected = host.iommu or host.unsafe_no_iommu or module != "vfio-pci"
-    if not protected:
+    if module == "vfio-pci":
+        _group(nic, plan)
+    protected = host.iommu and bool(nic.iommu_group)
+    if not protected and not host.unsafe_no_iommu and module == "vfio-pci":
         plan.needs(
             "the IOMMU is off",
             "# add `intel_iommu=on iommu=pt` (AMD: `iommu=pt`) to the kernel line and restart; "
@@ -140,14 +161,13 @@ def _bound(host: Host, nic: Nic, uid: int, plan: Plan) -> None:
                 f"{script()} bind {nic.address}",
             )
         return
+    if nic.no_iommu:
+        if uid != 0:
+            plan.refusals.append("it is bound without an IOMMU, and only root may open it so")
+        return
     if not host.iommu and not host.unsafe_no_iommu:
         plan.refusals.append("it is bound to vfio-pci, but the IOMMU is off")
-    if nic.group_others:
-        others = [other.split()[0] for other in nic.group_others]
-        plan.needs(
-            f"{', '.join(nic.group_others)} shares its IOMMU group {nic.iommu_group}",
-            *(f"{script()} bind {other}" for other in others),
-        )
+    _group(nic, plan)
     if nic.iommu_group and host.iommu and not nic.vfio_writable:
         plan.needs(
             f"this user may not open /dev/vfio/{nic.iommu_group}",
@@ -208,8 +228,16 @@ def takes_cards(plane: Object | None) -> bool:
     return plane is not None and ready(plane) and plane.cards
 
 
-def _about_build(core: Object | None, plane: Object | None, readable: bool) -> list[str]:
-    """What our own objects lack."""
+def memif_url(host: Host, uid: int) -> str:
+    """Where this user's server may make its socket."""
+    name = f"replay-{uid}.memif" if host.socket_folder == "/tmp" else "replay.memif"
+    return f"{MEMIF_URL}{host.socket_folder}/{name}"
+
+
+def _about_build(
+    core: Object | None, plane: Object | None, readable: bool, memif: str
+) -> list[str]:
+    """What our own objects lack, and the URL for processes of this host."""
     advice = []
     if core is None:
         advice.append("the compiled core is missing, and nothing serves without it: make engine")
@@ -238,8 +266,7 @@ def _about_build(core: Object | None, plane: Object | None, readable: bool) -> l
         if not plane.cards:
             advice.append(f"{Path(plane.path).name} takes virtual devices only, no card")
         advice.append(
-            f"past the kernel between processes of this host, each with a core of its own: "
-            f"{MEMIF_URL}"
+            f"past the kernel between processes of this host, each with a core of its own: {memif}"
         )
     return advice
 
@@ -320,7 +347,8 @@ def examine(
     nics = tuple(judge(host, nic, known, plane, unknown, uid) for nic in host.nics)
     advice = [unknown] if unknown else []
     advice += [f"not looked at: {what}" for what in unread]
-    advice += _about_build(core, plane, readable) + _about_host(host, plane, uid)
+    advice += _about_build(core, plane, readable, memif_url(host, uid))
+    advice += _about_host(host, plane, uid)
     abis = sorted({driver.abi for driver in known} - {""})
     report = Report(
         host=host,

@@ -23,12 +23,13 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Pages:
-    """Hugepages of one size (bytes); `free_on` tells the free ones of each NUMA node."""
+    """Hugepages of one size (bytes); `free_on` and `total_on` tell those of each NUMA node."""
 
     size: int
     total: int
     free: int
     free_on: dict[int, int]
+    total_on: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,16 @@ class Mount:
     path: str
     page_size: int
     writable: bool
+
+
+@dataclass(frozen=True)
+class Sibling:
+    """Another function of a card's IOMMU group, which a kernel driver holds. See Nic for `lost`."""
+
+    address: str
+    driver: str
+    is_network: bool
+    lost: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -52,7 +63,8 @@ class Nic:
     link: str
     node: int | None
     iommu_group: str
-    group_others: tuple[str, ...]  # "ADDRESS (DRIVER)" of the same group, held by the kernel
+    no_iommu: bool  # its group is one that vfio made up, without an IOMMU behind it
+    group_others: tuple[Sibling, ...]
     lost: tuple[str, ...]  # what the host loses when DPDK takes it, as interfaces.py says it
     vfio_writable: bool
     pcie: str = ""  # the link as it runs, such as "8.0 GT/s x8"
@@ -84,6 +96,7 @@ class Host:
     modules: frozenset[str] = frozenset()
     installable: frozenset[str] = frozenset()  # kernel modules that modprobe would find
     nics: tuple[Nic, ...] = ()
+    socket_folder: str = "/run"  # where this user may make a socket
 
 
 def cpu_list(words: str) -> tuple[int, ...]:
@@ -131,12 +144,30 @@ def read_host(root: Path, uid: int | None = None) -> Host:
         socket_bytes=_socket_bytes(proc),
         pages=_pages(sys),
         mounts=_mounts(root, user, groups),
-        iommu=bool(names(sys / "class/iommu") or names(sys / "kernel/iommu_groups")),
+        iommu=_has_iommu(sys),
         unsafe_no_iommu=text(sys / "module/vfio/parameters/enable_unsafe_noiommu_mode") == "Y",
         modules=_modules(sys, proc),
         installable=_installable(root),
         nics=_nics(root, user, groups),
+        socket_folder=_socket_folder(root, user, groups),
     )
+
+
+def _has_iommu(sys: Path) -> bool:
+    """vfio without an IOMMU makes up groups: they are none."""
+    groups = names(sys / "kernel/iommu_groups")
+    return bool(names(sys / "class/iommu")) or any(not _made_up(sys, group) for group in groups)
+
+
+def _made_up(sys: Path, group: str) -> bool:
+    return text(sys / "kernel/iommu_groups" / group / "name") == "vfio-noiommu"
+
+
+def _socket_folder(root: Path, uid: int, groups: frozenset[int]) -> str:
+    own = f"run/user/{uid}"
+    if uid == 0:
+        return "/run"
+    return f"/{own}" if may_write(root / own, uid, groups) else "/tmp"
 
 
 def _machine(proc: Path) -> str:
@@ -177,14 +208,15 @@ def _pages(sys: Path) -> tuple[Pages, ...]:
         if not size:
             continue
         folder = sys / "kernel/mm/hugepages" / name
-        free_on = {}
+        free_on, total_on = {}, {}
         for node in _nodes(sys):
-            here = sys / f"devices/system/node/node{node}/hugepages" / name / "free_hugepages"
-            free = number(here)
+            here = sys / f"devices/system/node/node{node}/hugepages" / name
+            free = number(here / "free_hugepages")
             if free is not None:
                 free_on[node] = free
+                total_on[node] = number(here / "nr_hugepages") or 0
         total, free = number(folder / "nr_hugepages") or 0, number(folder / "free_hugepages") or 0
-        found.append(Pages(int(size[1]) * KIB, total, free, free_on))
+        found.append(Pages(int(size[1]) * KIB, total, free, free_on, total_on))
     return tuple(sorted(found, key=lambda pages: pages.size))
 
 
@@ -217,15 +249,17 @@ def _installable(root: Path) -> frozenset[str]:
     return frozenset(name.replace("-", "_") for name in found)
 
 
-def _group(sys: Path, group: str, address: str) -> tuple[str, ...]:
+def _group(root: Path, group: str, address: str) -> tuple[Sibling, ...]:
     """Other functions of an IOMMU group that a kernel driver holds; bridges do not matter."""
-    others = []
+    others, sys = [], root / "sys"
     for name in names(sys / "kernel/iommu_groups" / group / "devices") if group else []:
         device = sys / "bus/pci/devices" / name
-        driver = link_name(device / "driver")
-        bridge = text(device / "class").startswith("0x06")
-        if name != address and driver and not driver.startswith("vfio") and not bridge:
-            others.append(f"{name} ({driver})")
+        driver, kind = link_name(device / "driver"), text(device / "class")
+        if name == address or not driver or driver.startswith("vfio") or kind.startswith("0x06"):
+            continue
+        is_network = kind.startswith("0x" + NETWORK_CLASS)
+        lost = lost_with_card(root, name) if is_network else ()
+        others.append(Sibling(name, driver, is_network, lost))
     return tuple(others)
 
 
@@ -239,6 +273,8 @@ def _nics(root: Path, uid: int, groups: frozenset[int]) -> tuple[Nic, ...]:
         interfaces = interfaces_of(device)
         speeds = [number(net / name / "speed") for name in interfaces]
         group = link_name(device / "iommu_group")
+        made_up = bool(group) and _made_up(sys, group)
+        vfio = root / "dev/vfio" / (f"noiommu-{group}" if made_up else group or "none")
         ids = tuple(
             number(device / name, 16) or 0
             for name in ("vendor", "device", "subsystem_vendor", "subsystem_device")
@@ -255,9 +291,10 @@ def _nics(root: Path, uid: int, groups: frozenset[int]) -> tuple[Nic, ...]:
                 link=", ".join(text(net / name / "operstate") for name in interfaces),
                 node=node if node is not None and node >= 0 else None,
                 iommu_group=group,
-                group_others=_group(sys, group, address),
+                no_iommu=made_up,
+                group_others=_group(root, group, address),
                 lost=lost_with_card(root, address),
-                vfio_writable=may_write(root / "dev/vfio" / (group or "none"), uid, groups),
+                vfio_writable=may_write(vfio, uid, groups),
                 pcie=pcie,
                 pcie_mbps=pcie_mbps,
             )

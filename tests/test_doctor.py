@@ -272,6 +272,72 @@ def test_the_groups_other_card_and_the_users_rights(host):
     assert examine(tree.root, tree.root, [], uid=os.geteuid()).host.nics[0].vfio_writable
 
 
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_a_group_that_nobody_gets(host, is_bound):
+    """Given a SATA controller in the card's IOMMU group, then a card there that carries the default
+    route. Expect not usable, with that function named, and no command."""
+    tree = bound(host()) if is_bound else host()
+    if not is_bound:
+        tree.installable("vfio-pci")
+        tree.nic(group="7")
+        tree.pages(2048, {0: 512})
+    sata = "0000:00:1f.2"
+    tree.nic(sata, kind="0x010601", driver="ahci", interface="", group="7")
+    (nic,) = look(tree).nics
+    assert (nic.usable, nic.commands) == (NOT, ())
+    assert f"{sata} (ahci) shares its IOMMU group 7 and is no network card" in nic.why
+    (tree.root / "sys/kernel/iommu_groups/7/devices" / sata).unlink()
+    tree.nic("0000:03:00.1", interface="ens3", group="7")
+    tree.default_route("ens3")
+    nic = look(tree).nics[0]
+    assert (nic.usable, nic.commands) == (NOT, ())
+    assert "0000:03:00.1 (i40e) shares its IOMMU group 7 and is in use: ens3 carries the" in nic.why
+
+
+def test_a_card_without_an_iommu(host):
+    """Given vfio's made-up group. Expect the IOMMU told as off, root's card usable, without a
+    chown of a file that is not there; an ordinary user's not, since only root may open it."""
+    tree = bound(host())
+    tree.put("sys/kernel/iommu_groups/7/name", "vfio-noiommu\n")
+    tree.put("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n")
+    (tree.root / "dev/vfio/7").rename(tree.root / "dev/vfio/noiommu-7")
+    report = look(tree)
+    assert any(line.startswith("IOMMU: off (vfio without it") for line in lines(report))
+    assert (report.nics[0].usable, report.nics[0].why) == (NOW, "")
+    nic = look(tree, uid=4242).nics[0]
+    assert nic.usable == NOT and "only root may open it" in nic.why and nic.commands == ()
+
+
+def test_pages_that_are_too_few(host):
+    """Given one free page of 2 MiB, then 31. Expect the count that makes enough free; given 32, or
+    one of 1 GiB, Expect usable now."""
+    tree = bound(host())
+    tree.pages(2048, {0: 1})
+    nic = look(tree).nics[0]
+    assert (nic.usable, commands(nic)) == (AFTER, ["hugepages 1024 --size 2M"])
+    assert "2 MiB of hugepages are free, and it wants 64" in nic.why
+    tree.pages(2048, {0: 831})
+    for place in tree.root.glob("sys/**/free_hugepages"):
+        place.write_text("31")
+    assert commands(look(tree).nics[0]) == ["hugepages 1824 --size 2M"]
+    tree.pages(2048, {0: 32})
+    assert look(tree).nics[0].usable == NOW
+    tree.pages(2048, {0: 0})
+    tree.pages(1 << 20, {0: 1})
+    assert look(tree).nics[0].usable == NOW
+
+
+def test_the_socket_is_one_that_this_user_can_make(host):
+    """Given root, a user with a folder in /run/user, one without. Expect a place for each."""
+    tree = host()
+    own = tree.put("run/user/4242/bus").parent
+    own.chmod(0o700)
+    os.chown(own, 4242, -1)
+    for uid, place in ((0, "/run/replay"), (4242, "/run/user/4242/replay"), (7, "/tmp/replay-7")):
+        told = "\n".join(look(tree, uid=uid).advice)
+        assert f"net_memif,role=server,socket={place}.memif" in told
+
+
 def test_what_drivers_are_missing_is_told(host):
     """Given no DPDK on the host. Expect the package to install, cards not known, udp://."""
     report = look(bound(host(drivers=False)))

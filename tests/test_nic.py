@@ -316,6 +316,14 @@ def test_a_groups_other_card_is_told(tree):
     assert driver(tree, "0000:03:00.1") == "i40e"
 
 
+def test_a_groups_disk_is_not_to_be_bound(tree):
+    """Given a SATA controller in the group. Expect it named, and no word of binding it."""
+    tree.nic("0000:00:1f.2", kind="0x010601", driver="ahci", interface="", group="7")
+    told = call(tree, "bind", CARD, "--dry-run").stdout
+    assert "! 0000:00:1f.2 (ahci) shares IOMMU group 7 and is no network card" in told
+    assert "bound too" not in told
+
+
 def test_doctors_commands_make_the_card_usable(tree, tmp_path):
     """Given a card that doctor calls usable after commands. Expect usable now, once they ran."""
     eal = hosts.compile_eal(tree.root / "usr/lib")

@@ -6,6 +6,7 @@
  */
 #define ALLOW_EXPERIMENTAL_API /* to hear that a card is unbound; so it is named in 22.11 still */
 #include <errno.h>
+#include <glob.h>
 #include <net/if.h>
 #include <rte_bus_vdev.h>
 #include <rte_dev.h>
@@ -183,19 +184,20 @@ static int is_for_dpdk(const char *driver)
     return 0;
 }
 
+/* Of any size: /proc/meminfo counts those of the default one alone. */
 static int has_hugepages(void)
 {
-    char line[128];
+    glob_t sizes = {0};
     unsigned long pages = 0;
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file && fgets(line, sizeof line, file)) {
-        if (sscanf(line, "HugePages_Free: %lu", &pages) == 1) {
-            break;
+    (void)glob("/sys/kernel/mm/hugepages/*/free_hugepages", 0, NULL, &sizes);
+    for (size_t i = 0; i < sizes.gl_pathc && !pages; i++) {
+        FILE *file = fopen(sizes.gl_pathv[i], "re");
+        if (file) {
+            pages = fscanf(file, "%lu", &pages) == 1 ? pages : 0;
+            fclose(file);
         }
     }
-    if (file) {
-        fclose(file);
-    }
+    globfree(&sizes);
     return pages > 0;
 }
 
@@ -333,8 +335,10 @@ static int start_card(struct opening *opening)
     conf.txmode.offloads |= info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
     card->pool = rp_pool_open(mbufs, room(opening), rte_eth_dev_socket_id(card->device));
     if (!card->pool) {
-        return fail(opening, RP_NO_MEMORY, "no memory for frames, say %s in the first url",
-                    "memory=");
+        return fail(opening, RP_NO_MEMORY, card->vdev == RP_VDEV_PCI
+                    ? "no memory for frames: too few hugepages are free on the NUMA node of %s, "
+                      "deploy/nic.sh hugepages COUNT --node N sets more"
+                    : "no memory for the frames of %s, say memory= in the first url", card->what);
     }
     if (set_queues(card, &conf) || rte_eth_macaddr_get(card->device, &mac)) {
         return fail(opening, RP_SYSTEM, card->vdev == RP_VDEV_AF_XDP
