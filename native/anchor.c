@@ -316,7 +316,6 @@ static int free_reserved(struct rp_table *table, uint32_t index) {
         if (rp_entry_known(entry)) {
             rp_known_remove(p, index, sequence);
         }
-        rp_reserved_add(p, index, -rp_entry_missing(entry));
         rp_intent_set(table->intent, &entry->key, rp_key_word(RP_ENTRY_LOST, key));
     }
     rp_store_commit(table);

@@ -322,6 +322,9 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
     release(client, writer, index);
     settle(client, index);
     progress -= writer->done_through + writer->lost_total + writer->state.steps_stored;
+    if (writer->blocked && progress != 0) { /* one that stood behind this may go on */
+        rp_client_writer_probe(client, writer);
+    }
     int late = told.head.done_through < writer->done_through; /* others told more of it already */
     if (writer->answered_open > 0 && (progress != 0 || late)) { /* else none can have changed */
         pass_answered(client, writer);

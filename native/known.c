@@ -66,7 +66,6 @@ void rp_known_add(struct rp_table_private *p, uint32_t writer, uint64_t sequence
     struct rp_hint *hint = rp_hint_at(p, writer, rp_entry_stream(entry));
     hint->known++;
     hint->waiting += (uint64_t)rp_entry_waits(p, writer, sequence);
-    rp_reserved_add(p, writer, rp_entry_waits(p, writer, sequence));
 }
 
 void rp_known_remove(struct rp_table_private *p, uint32_t writer, uint64_t sequence) {
@@ -82,7 +81,6 @@ void rp_known_remove(struct rp_table_private *p, uint32_t writer, uint64_t seque
     struct rp_hint *hint = rp_hint_at(p, writer, rp_entry_stream(entry));
     hint->known--;
     hint->waiting -= (uint64_t)rp_entry_waits(p, writer, sequence);
-    rp_reserved_add(p, writer, -rp_entry_waits(p, writer, sequence));
 }
 
 void rp_known_forget(struct rp_table_private *p, uint32_t writer, uint64_t sequence) {

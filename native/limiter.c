@@ -7,13 +7,14 @@
  * minimum is reached once so many items were created since the table was last emptied, and stays
  * reached: how many are there now may fall again, and then nobody could be let on.
  *
- * No standstill. Let n be the most creates of a group, m the most draws of a batch, and
+ * No standstill. A group of n creates and a batch of m draws never both have to wait where
  *
  *     n * samples_per_insert + m <= error_max - error_min.
  *
- * Then a group and a batch never both have to wait. Before the minimum no group waits. From it on
- * a group waits where error > error_max - n * samples_per_insert, a batch where error <
- * error_min + m; for both to hold, the left side above would have to be the larger one.
+ * Before the minimum no group waits. From it on a group waits where error > error_max - n *
+ * samples_per_insert, a batch where error < error_min + m; for both to hold, the left side above
+ * would have to be the larger one. So a group may take a quarter of the width, or one item where
+ * that is more, and a batch the rest; larger ones are refused for ever.
  *
  * The price: the last group before the minimum may pass it by n - 1 items, so
  *
@@ -22,27 +23,19 @@
  * The second is the larger one only where error_max lies below or hardly above
  * min_size * samples_per_insert; then no group is let in until draws have brought the error down.
  *
- * What each side waits for is told as a number of items of the other side. A request is refused
- * for ever where single creates and draws of the other side could never admit it.
+ * What each side waits for is told as a number of items of the other side.
  *
- * Where steps become items as they are stored, one counts as created from when its sequence was
- * reserved: it was admitted then, also where others of its writer overtook it (serve_push.c). So
- * who brings what others wait for needs no room, and nobody waits for a step that waits for him.
- * What a writer reserved holds up the others no longer than it is heard of; who comes back asks for
- * all of it, which fits once more has been drawn, as it did before.
+ * An item counts from when it is there to be drawn. Where steps become items as they are stored,
+ * none may wait for an earlier one, or that one would need room for both (rp_table_ordered).
  */
 #include <math.h>
 
 #include "store.h"
 
-int rp_limiter_counts_reserved(const struct rp_table *table) {
-    return table->private->reach_behind + table->private->reach_ahead == 0;
-}
-
-/* Items created, and those admitted that will be. */
-static uint64_t admitted_items(const struct rp_table *table) {
-    uint64_t reserved = rp_limiter_counts_reserved(table) ? table->private->counted : 0;
-    return table->header->inserted + reserved;
+/* How far a group of creates may move the error at once. */
+static double group_most(const struct rp_table_facts *f) {
+    double share = (f->error_max - f->error_min) / RP_GROUP_SHARE;
+    return share > f->samples_per_insert ? share : f->samples_per_insert;
 }
 
 static uint64_t shortfall(double amount) {
@@ -52,7 +45,7 @@ static uint64_t shortfall(double amount) {
 int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t *need) {
     const struct rp_table_facts *f = &table->header->facts;
     *need = 0;
-    uint64_t created = admitted_items(table);
+    uint64_t created = table->header->inserted;
     if (f->samples_per_insert == 0 || items == 0 || created < f->min_size) {
         return 1;
     }
@@ -61,7 +54,7 @@ int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t
     if (over <= 0) {
         return 1;
     }
-    if ((double)items * f->samples_per_insert > f->error_max - f->error_min) {
+    if ((double)items * f->samples_per_insert > group_most(f)) {
         return -RP_NEVER_FITS;
     }
     *need = shortfall(over);
@@ -78,14 +71,10 @@ int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t
     double short_by = rate == 0 ? 0 : f->error_min + count - error;
     *need = 0;
     *by_size = 0;
+    if (rate > 0 && count > f->error_max - f->error_min - group_most(f)) {
+        return -RP_NEVER_FITS;
+    }
     if (short_by > 0) {
-        /* Creating up to the minimum size is always allowed; by how much a group will pass it
-         * is not known. */
-        double highest = error + (double)missing * rate;
-        highest = highest > f->error_max ? highest : f->error_max;
-        if (highest - count < f->error_min) {
-            return -RP_NEVER_FITS;
-        }
         *need = shortfall(short_by / rate);
     }
     if (missing > 0) {

@@ -36,7 +36,6 @@ struct rp_call {
 
 struct rp_asked { /* what is to be admitted */
     uint64_t items; /* to be drawn, or to be created */
-    uint64_t gaps;  /* PUSH: of them, those that come with another PUSH */
     struct rp_sample request; /* SAMPLE */
 };
 
@@ -88,6 +87,8 @@ void rp_serve_count_refusal(struct rp_server *server, int status);
  * stands in the queue unless an older request of its session does. */
 int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
                    const struct rp_asked *asked);
+/* Writes the BLOCKED answer and counts it. Returns its bytes. */
+int rp_serve_hold(struct rp_call *call, enum rp_wait_kind kind, const struct rp_blocked *blocked);
 
 /* ---- handlers, one per operation ---- */
 int rp_serve_hello(struct rp_call *call);

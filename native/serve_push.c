@@ -14,6 +14,8 @@ struct push { /* a PUSH whose sizes are known to add up */
     const uint8_t *runs;
     const struct rp_create *creates;
     uint32_t creates_taken; /* that were counted for the limiter: no others are made */
+    uint64_t items;         /* it would make */
+    int early; /* it brings a step that has to wait for another PUSH's, where none may wait */
 };
 
 static const struct rp_run *run_at(const uint8_t *at) {
@@ -98,31 +100,18 @@ static int is_far(const struct rp_table *table, int writer, const struct push *p
     return 0;
 }
 
-/* Items it would create. Where what is reserved counts, also the sequences that it reserves for
- * others to bring, and not those that were reserved before it, unless its writer was silent. */
-static struct rp_asked new_items(const struct rp_table *table, int writer, struct push *push) {
-    uint64_t next = rp_writer_next(table, writer), end = next;
-    uint64_t items = 0, gaps = 0, reserved = 0;
+static void ask(struct rp_table *table, int writer, struct push *push) {
     const uint8_t *at = push->runs;
-    for (uint32_t i = 0; i < push->head->run_count; i++, at = run_after(at)) {
-        uint64_t first = run_at(at)->sequence, behind = first + run_at(at)->count;
-        uint64_t fresh = first > next ? first : next, known = behind < end ? behind : end;
-        items += rp_writer_items(table, writer, run_at(at));
-        gaps += first > end ? first - end : 0;
-        reserved += rp_writer_fills(table, writer, run_at(at));
-        reserved += known > fresh ? known - fresh : 0; /* by an earlier run of this PUSH */
-        end = behind > end ? behind : end;
+    push->items = rp_writer_create_items(table, writer, push->creates, push->head->create_count,
+                                         &push->creates_taken);
+    push->early = 0;
+    if (!rp_table_ordered(table)) {
+        return; /* no limiter counts what runs make */
     }
-    items += rp_writer_create_items(table, writer, push->creates, push->head->create_count,
-                                    &push->creates_taken);
-    if (rp_limiter_counts_reserved(table)) {
-        gaps += rp_writer_uncounted(table, writer);
-        items = items + gaps > reserved ? items + gaps - reserved : 0;
-        gaps = gaps < items ? gaps : items;
-    } else {
-        gaps = 0;
+    rp_writer_ask(table);
+    for (uint32_t i = 0; i < push->head->run_count && !push->early; i++, at = run_after(at)) {
+        push->early = !rp_writer_items(table, writer, run_at(at), &push->items);
     }
-    return (struct rp_asked){.items = items, .gaps = gaps};
 }
 
 /* ---- storing ---- */
@@ -183,11 +172,12 @@ static int serve(struct rp_call *call, struct rp_table *table) {
         call->counted = 1;
         return status;
     }
-    struct rp_asked asked = new_items(table, writer, &push);
-    if (rp_writer_uncounted(table, writer) == 0) { /* held back or not, it is there */
-        rp_writer_heard(table, writer, call->server->now_ns);
+    ask(table, writer, &push);
+    if (push.early) { /* held back without a place: what it waits for is its own writer's */
+        return rp_serve_hold(call, RP_WAIT_PUSH, &(struct rp_blocked){.need = 1});
     }
-    if (asked.items > 0) { /* what creates nothing is held back by nobody */
+    if (push.items > 0) { /* what creates nothing is held back by nobody */
+        struct rp_asked asked = {.items = push.items};
         int held_back = rp_serve_admit(call, RP_WAIT_PUSH, table, &asked);
         if (held_back != 0) {
             return held_back;
@@ -195,7 +185,6 @@ static int serve(struct rp_call *call, struct rp_table *table) {
     } else {
         forget_note(call, table);
     }
-    rp_writer_heard(table, writer, call->server->now_ns);
     if (is_far(table, writer, &push)) { /* what is held back is told so, however far it is */
         rp_server_count(call->server, RP_COUNT_drop_far);
         return RP_SERVED;

@@ -7,10 +7,7 @@
  *
  * A waiting SAMPLE is drawn and answered with its first train, as if it had just come. A waiting
  * PUSH is only told to send again, as its datagram was not kept; the items it was told about stay
- * free for it until it comes or its place lapses.
- *
- * Two firsts may hold each other up for ever: a push that is too large until something is drawn, a
- * sample that is too large until something is created. Only then smaller pushes overtake.
+ * free for it until it comes or its place lapses. Two firsts never hold each other up (limiter.c).
  */
 #include <string.h>
 
@@ -25,16 +22,6 @@ static int limiter_may(const struct rp_table *table, enum rp_wait_kind kind, uin
     return kind == RP_WAIT_PUSH
                ? rp_limiter_may_insert(table, items, &blocked->need)
                : rp_limiter_may_sample(table, (uint32_t)items, &blocked->need, &blocked->by_size);
-}
-
-/* Does the first waiting sample wait for items to be created? */
-static int sample_hungry(struct rp_server *server, const struct rp_table *table) {
-    struct rp_blocked blocked;
-    uint32_t first = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
-    return first != RP_NOBODY
-           && limiter_may(table, RP_WAIT_SAMPLE,
-                          rp_wait_note(server, RP_WAIT_SAMPLE, first, table->number)->items,
-                          &blocked) == 0;
 }
 
 /* The session's own place: refreshed by being asked for, and taken over by an older request. A
@@ -52,7 +39,7 @@ static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind, u
         rp_wait_remove(server, kind, call->session, table);
         return NULL;
     }
-    if (note->id > id) {
+    if (note->id > id || (kind == RP_WAIT_PUSH && !note->promised)) { /* or makes less by now */
         rp_wait_replace(server, kind, call->session, table, id, asked->items);
         note->request = asked->request;
     }
@@ -62,16 +49,11 @@ static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind, u
 
 /* May it go on? 1, 0 with what it waits for, or -status. */
 static int admitted(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
-                    const struct rp_note *own, const struct rp_asked *asked,
-                    struct rp_blocked *blocked) {
+                    const struct rp_note *own, uint64_t items, struct rp_blocked *blocked) {
     struct rp_server *server = call->server;
-    uint64_t items = asked->items;
     uint64_t promised = server->waiting[kind][table->number].promised;
     uint32_t first = rp_wait_first(server, kind, table->number);
     int alone = limiter_may(table, kind, items, blocked);
-    if (alone == -RP_NEVER_FITS && asked->gaps > 0) { /* it comes again when they are filled */
-        alone = limiter_may(table, kind, items - asked->gaps, blocked) < 0 ? alone : 0;
-    }
     if (alone < 0 || (own != NULL && own->promised)) {
         return alone;
     }
@@ -79,12 +61,19 @@ static int admitted(struct rp_call *call, enum rp_wait_kind kind, const struct r
         alone = limiter_may(table, kind, promised + items, blocked) == 1;
     }
     int in_turn = first == RP_NOBODY || (own != NULL && first == call->session);
-    if (alone == 1
-        && (in_turn || (kind == RP_WAIT_PUSH && sample_hungry(server, table)))) {
+    if (alone == 1 && in_turn) {
         return 1;
     }
     blocked->need = blocked->need > 0 ? blocked->need : 1; /* others come first */
     return 0;
+}
+
+int rp_serve_hold(struct rp_call *call, enum rp_wait_kind kind, const struct rp_blocked *blocked) {
+    memcpy(rp_serve_room(call), blocked, sizeof *blocked);
+    call->status = RP_BLOCKED;
+    rp_server_count(call->server, kind == RP_WAIT_PUSH ? RP_COUNT_pushes_blocked
+                                                       : RP_COUNT_samples_blocked);
+    return sizeof *blocked;
 }
 
 int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
@@ -98,7 +87,7 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
     }
     struct rp_note *own = own_place(call, kind, number, asked);
     rp_wait_lapse(server, kind, number);
-    int result = admitted(call, kind, table, own, asked, &blocked);
+    int result = admitted(call, kind, table, own, asked->items, &blocked);
     if (result != 0) {
         if (own != NULL) {
             rp_wait_remove(server, kind, call->session, number);
@@ -113,11 +102,7 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
         rp_wait_add(server, kind, call->session, number);
     }
     blocked.noted = note->id == call->view.message->id;
-    memcpy(rp_serve_room(call), &blocked, sizeof blocked);
-    call->status = RP_BLOCKED;
-    rp_server_count(server, kind == RP_WAIT_PUSH ? RP_COUNT_pushes_blocked
-                                                 : RP_COUNT_samples_blocked);
-    return sizeof blocked;
+    return rp_serve_hold(call, kind, &blocked);
 }
 
 /* ---- withdrawal ---- */

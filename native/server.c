@@ -233,9 +233,6 @@ static void mind_gap(struct rp_server *server, uint64_t now_ns) {
 static void tick(struct rp_server *server) {
     server->tick_ns = server->now_ns + RP_TICK_MS * 1000000ull;
     rp_session_expire(server);
-    for (uint32_t i = 0; i < server->limits.table_count; i++) {
-        rp_writers_mind(&server->tables[i], server->now_ns, RP_NOTE_MS * 1000000ull);
-    }
 }
 
 static int tick_due(const struct rp_server *server, uint64_t now_ns) {

@@ -91,7 +91,6 @@ void rp_store_reserve(struct rp_table *table, uint32_t index, uint64_t goal) {
     uint32_t words = rp_store_evict_words(table) + 1;
     assert(intent->count == 0 && goal <= p->done_through[index] + p->window);
     p->holes[index] += goal - writer->next_sequence;
-    rp_reserved_add(p, index, (int64_t)(goal - writer->next_sequence));
     while (writer->next_sequence < goal) {
         uint64_t sequence = writer->next_sequence;
         uint64_t key = p->head;

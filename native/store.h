@@ -161,8 +161,13 @@ struct rp_hint { /* of one stream of one writer */
     uint64_t step; /* where the last create found its anchor: key 0 = nowhere yet */
     uint64_t key;
     uint64_t known; /* its partial and complete entries */
-    uint64_t waiting; /* of them, items that wait for an earlier step */
+    uint64_t waiting; /* of them, steps that are here whole and wait for an earlier one */
     uint64_t block; /* key of its newest step whose number is a multiple of RP_SKIP_BLOCK */
+    uint64_t asked; /* the PUSH, as p->asked counts them, that the rest is of */
+    uint64_t next;  /* the step that continues the stream behind what this PUSH brings */
+    uint64_t pieces_of; /* the sequence that its last piece was of */
+    uint32_t pieces; /* new ones of that, in this PUSH */
+    uint32_t mixed;  /* pieces of several steps in turn: each may be the last one of its step */
 };
 
 struct rp_rows { /* the window gather walked last: slots by distance from the anchor */
@@ -180,7 +185,7 @@ enum rp_store_limits {
     RP_WALK_MAX = 512, /* links and skips a create follows at most to find its anchor */
     RP_BUCKET_MAX = 16, /* steps that wait under one hash; one more loses its place */
     RP_WORK_MAX = 1 << 16, /* units a pass of a PUSH may spend on what is not its own: see above */
-    RP_WRITER_ARRAYS = 5, /* done_through, holes, create_from, reserved, heard_ns */
+    RP_WRITER_ARRAYS = 3, /* done_through, holes, create_from */
     RP_HOLES_SHARE = 16, /* of its window: the holes a writer may have before anything arrived */
     RP_BARE_SHARE = 8, /* of the ring: beyond it nobody reserves ahead of what arrived */
     RP_WORK_COMMIT = 16, /* units that committing a step that waited, or losing it, counts for */
@@ -212,10 +217,7 @@ struct rp_table_private {
     uint64_t work_total; /* units ever spent: tests look at it */
     uint64_t mass_max;
     uint64_t head; /* of the header, as of the last settle */
-    uint64_t *reserved; /* [writers_max]: sequences whose steps may be items once they are stored:
-                         * missing ones, and items that wait for an earlier step */
-    uint64_t *heard_ns; /* [writers_max]: the last PUSH; 0: not known, RP_SILENT: too long ago */
-    uint64_t counted;   /* reserved by writers that are not silent: the limiter's */
+    uint64_t asked; /* PUSHes of an ordered table */
     size_t writer_bytes;
     uint32_t head_slot;
     uint32_t capacity;
@@ -408,18 +410,30 @@ int rp_table_verify(const struct rp_table *table, char error[256]);
 void rp_writer_resume(struct rp_table *table, uint32_t writer);
 /* Clears what a place was used for, nothing more: its session stays as it is. */
 void rp_writer_clear(struct rp_table *table, uint32_t writer);
-#define RP_SILENT UINT64_MAX
-static inline void rp_reserved_add(struct rp_table_private *p, uint32_t writer, int64_t more) {
-    p->reserved[writer] += (uint64_t)more;
-    p->counted += p->heard_ns[writer] == RP_SILENT ? 0 : (uint64_t)more;
-}
-/* Nothing of its step is here, or not all pieces. */
-static inline int rp_entry_missing(const struct rp_entry *entry) {
-    uint32_t state = rp_state_of(entry->key);
-    return state == RP_ENTRY_EMPTY || state == RP_ENTRY_PARTIAL;
-}
-/* An item that waits for an earlier step: complete, and not abandoned. */
+/* A step that waits for an earlier one: complete, and not abandoned. */
 int rp_entry_waits(const struct rp_table_private *p, uint32_t writer, uint64_t sequence);
+
+/* ---- what a sequence has come to: writer.c, ask.c ---- */
+
+/* Sequences older than the window's memory are done. */
+static inline int rp_forgotten(const struct rp_table_private *p, const struct rp_writer *writer,
+                               uint64_t sequence) {
+    return writer->next_sequence > p->window && sequence < writer->next_sequence - p->window;
+}
+
+/* A piece against the pieces of the same step that are here already. */
+static inline int rp_piece_agrees(const struct rp_entry *entry, const struct rp_run *run) {
+    return rp_state_of(entry->key) != RP_ENTRY_PARTIAL
+           || (rp_entry_stream(entry) == run->stream && entry->step == run->step
+               && rp_entry_flags(entry) == run->flags
+               && rp_entry_piece_count(entry) == run->piece_count);
+}
+
+static inline int rp_piece_repeated(const struct rp_entry *entry, const struct rp_run *run) {
+    uint32_t state = rp_state_of(entry->key);
+    return state == RP_ENTRY_COMPLETE || rp_entry_done(entry) || !rp_piece_agrees(entry, run)
+           || (state == RP_ENTRY_PARTIAL && entry->pieces[run->piece / 64] >> run->piece % 64 & 1);
+}
 
 /* ---- known.c: by stream and step, the entries that are partial or complete ---- */
 

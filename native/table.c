@@ -88,7 +88,6 @@ static void derive_writer(struct rp_table *table, uint32_t index) {
             rp_known_add(p, index, sequence);
         }
         p->holes[index] += rp_state_of(entry->key) == RP_ENTRY_EMPTY;
-        rp_reserved_add(p, index, rp_entry_missing(entry));
     }
     for (uint32_t stream = 0; stream < writer->streams; stream++) {
         rp_skip_derive(p, index, stream);
@@ -125,7 +124,6 @@ static void derive(struct rp_table *table) {
     p->head = header->head;
     p->head_slot = (uint32_t)(header->head % p->capacity);
     p->dirty_count = 0;
-    p->counted = 0;
     p->rows.key = 0;
     memset(p->hints, 0, (size_t)p->writers_max * p->streams_max * sizeof *p->hints);
     memset(p->done_through, 0, RP_WRITER_ARRAYS * p->writers_max * sizeof *p->done_through);
@@ -169,8 +167,6 @@ static void open_private(struct rp_table *table, const struct rp_table_memory *m
     p->done_through = (uint64_t *)(local + layout->done);
     p->holes = p->done_through + f->writers_max;
     p->create_from = p->holes + f->writers_max;
-    p->reserved = p->create_from + f->writers_max;
-    p->heard_ns = p->reserved + f->writers_max;
     p->mass_max = rp_tree_mass_max(f->capacity);
     p->writer_bytes = layout->writer_bytes;
     p->capacity = f->capacity;

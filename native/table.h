@@ -153,11 +153,17 @@ uint64_t rp_writer_next(const struct rp_table *table, int writer);
  * included, as many as leave 7 of 8 slots of the ring to steps. Who sends in order never waits.
  * `gaps`: those of a PUSH's runs up to this one, in order. */
 int rp_writer_far(const struct rp_table *table, int writer, uint64_t gaps);
-/* Items a run would newly add (0 for repeats), for the limiter's all-or-nothing question. */
-uint32_t rp_writer_items(const struct rp_table *table, int writer, const struct rp_run *run);
-/* Of the run's sequences, those reserved before and not here whole. */
-uint32_t rp_writer_fills(const struct rp_table *table, int writer, const struct rp_run *run);
-/* The same for the creates of a PUSH, of which it may take only some: as many as may be looked up
+/* Are steps stored in the order of their stream alone? They are where they become items as they
+ * are stored, and a limiter counts those: one that waited for an earlier one would be an item that
+ * nobody admitted. */
+int rp_table_ordered(const struct rp_table *table);
+/* Where they are: begins a PUSH; its runs follow in their order. */
+void rp_writer_ask(struct rp_table *table);
+/* Adds the items that the run would make, 0 for repeats. Returns 0 where a step of it would have to
+ * wait for an earlier one that neither is stored nor comes with this PUSH, else 1. */
+int rp_writer_items(const struct rp_table *table, int writer, const struct rp_run *run,
+                    uint64_t *items);
+/* Items that the creates of a PUSH, of which it may take only some: as many as may be looked up
  * (store.h), beginning where the last PUSH ended. */
 uint32_t rp_writer_create_items(const struct rp_table *table, int writer,
                                 const struct rp_create *creates, uint32_t count,
@@ -177,22 +183,14 @@ int rp_writer_create(struct rp_table *table, int writer, const struct rp_create 
  * for each; the others are NOT_YET, and the next PUSH begins with them. */
 void rp_writer_create_all(struct rp_table *table, int writer, const struct rp_create *creates,
                           uint32_t count, uint32_t taken, uint8_t *statuses);
-/* What it reserved and the limiter does not count, since it is silent. */
-uint64_t rp_writer_uncounted(const struct rp_table *table, int writer);
-/* A PUSH of this writer goes on: all that it reserved counts. */
-void rp_writer_heard(struct rp_table *table, int writer, uint64_t now_ns);
-/* Those of whom none came for so long are silent. */
-void rp_writers_mind(struct rp_table *table, uint64_t now_ns, uint64_t silent_ns);
 /* done_through and lost_total of an answer. */
 void rp_writer_progress(const struct rp_table *table, int writer, struct rp_pushed *answer);
 
-/* ---- the limiter: Reverb's rule (papers.md 5.3), counting items ---- */
+/* ---- the limiter: Reverb's rule, counting items ---- */
 
 /* May `items` more items be created now? 1, or 0 with how many must be drawn first; -RP_NEVER_FITS.
  */
 int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t *need);
-/* Does what is reserved count as created: may its steps become items as they are stored? */
-int rp_limiter_counts_reserved(const struct rp_table *table);
 /* May a batch of `count` be drawn now? 1; 0 with how many items must be created first and whether
  * it is the minimum size that holds it back; -RP_NEVER_FITS; -RP_NOTHING_DRAWABLE where the
  * limiter would let it on and no item has a positive mass. */

@@ -57,8 +57,6 @@ void rp_writer_clear(struct rp_table *table, uint32_t index) {
     p->done_through[index] = 0;
     p->holes[index] = 0;
     p->create_from[index] = 0;
-    rp_reserved_add(p, index, -(int64_t)p->reserved[index]);
-    p->heard_ns[index] = 0;
     rp_region_clear(&writer->next_sequence,
                     sizeof writer->next_sequence + sizeof writer->lost_total);
 }
@@ -81,32 +79,6 @@ int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams) {
     return found < 0 ? -RP_NO_WRITER_FREE : found;
 }
 
-/* ---- hearing ---- */
-
-uint64_t rp_writer_uncounted(const struct rp_table *table, int index) {
-    const struct rp_table_private *p = table->private;
-    return p->heard_ns[index] == RP_SILENT ? p->reserved[index] : 0;
-}
-
-void rp_writer_heard(struct rp_table *table, int index, uint64_t now_ns) {
-    struct rp_table_private *p = table->private;
-    p->counted += rp_writer_uncounted(table, index);
-    p->heard_ns[index] = now_ns;
-}
-
-void rp_writers_mind(struct rp_table *table, uint64_t now_ns, uint64_t silent_ns) {
-    struct rp_table_private *p = table->private;
-    for (uint32_t i = 0; i < p->writers_max; i++) {
-        uint64_t heard = p->heard_ns[i];
-        if (heard == 0) {
-            p->heard_ns[i] = now_ns;
-        } else if (heard != RP_SILENT && now_ns - heard > silent_ns && p->reserved[i] > 0) {
-            p->heard_ns[i] = RP_SILENT;
-            p->counted -= p->reserved[i];
-        }
-    }
-}
-
 void rp_writer_granted(const struct rp_table *table, int index, struct rp_writer_granted *granted) {
     const struct rp_writer *writer = writer_of(table, index);
     *granted = (struct rp_writer_granted){.epoch = table->header->epoch,
@@ -125,7 +97,7 @@ void rp_writer_progress(const struct rp_table *table, int index, struct rp_pushe
 
 int rp_entry_waits(const struct rp_table_private *p, uint32_t writer, uint64_t sequence) {
     const struct rp_entry *entry = rp_entry_at(p, writer, sequence);
-    return rp_state_of(entry->key) == RP_ENTRY_COMPLETE && rp_entry_flags(entry) & RP_RUN_ITEM
+    return rp_state_of(entry->key) == RP_ENTRY_COMPLETE
            && sequence >= rp_stream_at(p, writer, rp_entry_stream(entry))->abandoned;
 }
 
@@ -138,7 +110,6 @@ static void lose_entry(struct rp_table *table, uint32_t index, uint64_t sequence
     uint64_t key = rp_key_of(entry->key);
     assert(!rp_entry_done(entry));
     p->holes[index] -= rp_state_of(entry->key) == RP_ENTRY_EMPTY;
-    rp_reserved_add(p, index, -rp_entry_missing(entry));
     if (rp_place_held(p, entry)) {
         rp_intent_set(table->intent, &p->keys[rp_slot_of(p, key)], rp_key_word(RP_SLOT_FREE, key));
     }
@@ -160,15 +131,13 @@ static void lose(struct rp_table *table, uint32_t index, uint64_t sequence) {
 static void lose_place(struct rp_table *table, uint32_t index, uint64_t sequence,
                        uint32_t stream) {
     struct rp_table_private *p = table->private;
-    struct rp_hint *hint = rp_hint_at(p, index, stream);
     if (rp_entry_known(rp_entry_at(p, index, sequence))) {
         rp_known_remove(p, index, sequence);
     }
     rp_intent_set(table->intent, &rp_stream_at(p, index, stream)->abandoned,
                   rp_writer_at(p, index)->next_sequence);
     lose_entry(table, index, sequence);
-    rp_reserved_add(p, index, -(int64_t)hint->waiting);
-    hint->waiting = 0;
+    rp_hint_at(p, index, stream)->waiting = 0;
 }
 
 /* Nothing can make this entry a step of its stream any more: all sequences before it are done. */
@@ -247,20 +216,6 @@ static int check_shape(const struct rp_table *table, const struct rp_run *run) {
     return 0;
 }
 
-/* Sequences older than the window's memory are done. */
-static int forgotten(const struct rp_table_private *p, const struct rp_writer *writer,
-                     uint64_t sequence) {
-    return writer->next_sequence > p->window && sequence < writer->next_sequence - p->window;
-}
-
-/* A piece against the pieces of the same step that are here already. */
-static int piece_agrees(const struct rp_entry *entry, const struct rp_run *run) {
-    return rp_state_of(entry->key) != RP_ENTRY_PARTIAL
-           || (rp_entry_stream(entry) == run->stream && entry->step == run->step
-               && rp_entry_flags(entry) == run->flags
-               && rp_entry_piece_count(entry) == run->piece_count);
-}
-
 static int check_numbers(const struct rp_table *table, uint32_t index, const struct rp_run *run) {
     const struct rp_table_private *p = table->private;
     const struct rp_writer *writer = rp_writer_at(p, index);
@@ -280,8 +235,8 @@ static int check_numbers(const struct rp_table *table, uint32_t index, const str
             && (fresh < next || fresh - next >= RP_STEPS_AHEAD * (uint64_t)p->window))) {
         return refuse(table, RP_COUNT_refused_step, RP_BAD_STEP);
     }
-    if (known > 0 && !forgotten(p, writer, run->sequence)
-        && !piece_agrees(rp_entry_at(p, index, run->sequence), run)) {
+    if (known > 0 && !rp_forgotten(p, writer, run->sequence)
+        && !rp_piece_agrees(rp_entry_at(p, index, run->sequence), run)) {
         return refuse(table, RP_COUNT_refused_piece, RP_BAD_PIECE);
     }
     return 0;
@@ -319,35 +274,6 @@ int rp_writer_far(const struct rp_table *table, int index, uint64_t gaps) {
            || p->bare + gaps > p->capacity / RP_BARE_SHARE;
 }
 
-uint32_t rp_writer_items(const struct rp_table *table, int index, const struct rp_run *run) {
-    const struct rp_table_private *p = table->private;
-    const struct rp_writer *writer = rp_writer_at(p, (uint32_t)index);
-    uint32_t items = 0;
-    if (!(run->flags & RP_RUN_ITEM)) {
-        return 0;
-    }
-    for (uint64_t sequence = run->sequence; sequence < run->sequence + run->count; sequence++) {
-        if (sequence >= writer->next_sequence) {
-            items++;
-        } else if (!forgotten(p, writer, sequence)) {
-            items += (uint32_t)rp_entry_missing(rp_entry_at(p, (uint32_t)index, sequence));
-        }
-    }
-    return items;
-}
-
-uint32_t rp_writer_fills(const struct rp_table *table, int index, const struct rp_run *run) {
-    const struct rp_table_private *p = table->private;
-    const struct rp_writer *writer = rp_writer_at(p, (uint32_t)index);
-    uint32_t fills = 0;
-    for (uint64_t sequence = run->sequence;
-         sequence < run->sequence + run->count && sequence < writer->next_sequence; sequence++) {
-        fills += !forgotten(p, writer, sequence)
-                 && rp_entry_missing(rp_entry_at(p, (uint32_t)index, sequence));
-    }
-    return fills;
-}
-
 /* ---- storing ---- */
 
 /* A run of whole steps that continues its stream, nothing of it here yet and nothing under way. */
@@ -355,7 +281,7 @@ static int in_order(const struct rp_table_private *p, uint32_t index, const stru
     const struct rp_stream *stream = rp_stream_at(p, index, run->stream);
     if (run->piece_count > 1 || run->step != stream->next_step || run->sequence < stream->abandoned
         || rp_hint_at(p, index, run->stream)->known > 0
-        || forgotten(p, rp_writer_at(p, index), run->sequence)) {
+        || rp_forgotten(p, rp_writer_at(p, index), run->sequence)) {
         return 0;
     }
     const struct rp_entry *entry = rp_entry_at(p, index, run->sequence);
@@ -401,7 +327,6 @@ static void store_in_order(struct rp_table *table, uint32_t index, const struct 
                                run->count, run->flags,  (const double *)(const void *)bytes};
     rp_store_steps(table, &commit);
     p->holes[index] -= run->count;
-    rp_reserved_add(p, index, -(int64_t)run->count);
 }
 
 /* Commits the complete steps that follow the stream's newest one, as far as they are here. */
@@ -488,15 +413,16 @@ static void store_piece(struct rp_table *table, uint32_t index, const struct rp_
         rp_known_remove(p, index, sequence);
     }
     p->holes[index] -= (uint64_t)fresh;
-    rp_reserved_add(p, index, -(state == RP_ENTRY_COMPLETE));
     rp_store_commit(table);
     rp_known_add(p, index, sequence);
 }
 
-static int piece_repeated(const struct rp_entry *entry, const struct rp_run *run) {
-    uint32_t state = rp_state_of(entry->key);
-    return state == RP_ENTRY_COMPLETE || rp_entry_done(entry) || !piece_agrees(entry, run)
-           || (state == RP_ENTRY_PARTIAL && entry->pieces[run->piece / 64] >> run->piece % 64 & 1);
+/* It would be whole and wait, where none may (rp_table_ordered). */
+static int comes_early(const struct rp_table *table, uint32_t index, const struct rp_entry *entry,
+                       const struct rp_run *run, uint64_t step) {
+    uint32_t here = rp_state_of(entry->key) == RP_ENTRY_PARTIAL ? rp_entry_received(entry) : 0;
+    return rp_table_ordered(table) && here + 1 == run->piece_count
+           && step != rp_stream_at(table->private, index, run->stream)->next_step;
 }
 
 /* One step of a run that is not in order, whatever state its sequence is in. */
@@ -505,15 +431,17 @@ static void store_step(struct rp_table *table, uint32_t index, const struct rp_r
     struct rp_table_private *p = table->private;
     uint64_t sequence = run->sequence + i;
     struct rp_entry *entry = rp_entry_at(p, index, sequence);
-    if (forgotten(p, rp_writer_at(p, index), sequence) || rp_entry_done(entry)) {
+    if (rp_forgotten(p, rp_writer_at(p, index), sequence) || rp_entry_done(entry)) {
         table->counters[RP_COUNT_pushes_repeated]++;
     } else if (!rp_place_held(p, entry)) {
         lose_place(table, index, sequence,
                    rp_entry_known(entry) ? rp_entry_stream(entry) : run->stream);
-    } else if (piece_repeated(entry, run)) {
+    } else if (rp_piece_repeated(entry, run)) {
         table->counters[RP_COUNT_pushes_repeated]++;
     } else if (rp_state_of(entry->key) == RP_ENTRY_EMPTY
                && superseded(table, index, run->stream, sequence, run->step + i)) {
+        lose(table, index, sequence);
+    } else if (comes_early(table, index, entry, run, run->step + i)) {
         lose(table, index, sequence);
     } else {
         store_piece(table, index, run, i, bytes);
@@ -532,11 +460,11 @@ static void answer_run(const struct rp_table_private *p, uint32_t index, const s
     uint64_t sequence = run->sequence;
     const struct rp_entry *entry = rp_entry_at(p, index, sequence);
     uint64_t first = entry->key; /* state and key in one word */
-    int consecutive = !forgotten(p, writer, sequence);
+    int consecutive = !rp_forgotten(p, writer, sequence);
     memset(done, 0, sizeof *done);
     for (uint64_t key = first; sequence < end; sequence++, key++) {
         uint64_t word = entry->key;
-        if (rp_state_of(word) != RP_ENTRY_COMMITTED && !forgotten(p, writer, sequence)) {
+        if (rp_state_of(word) != RP_ENTRY_COMMITTED && !rp_forgotten(p, writer, sequence)) {
             break;
         }
         consecutive &= word == key;

@@ -112,12 +112,12 @@ class RemoteTable:
     def expect_admitted(self, count: int) -> None:
         """OverBudget where the limiter never admits a batch of `count`."""
         ratio, width = self.samples_per_insert, self.error_max - self.error_min
-        highest = max(self.error_max, self.min_size * ratio + width / 2)  # past it by a message
-        if ratio > 0.0 and count > highest - self.error_min:
+        most = width - max(width / 4, ratio)  # the rest is for what is stored at once
+        if ratio > 0.0 and count > most:
             raise OverBudget(
                 f"batches of {count} items of table {self.name!r}: its limiter admits at most "
-                f"{floor(highest - self.error_min)} at once; ask for fewer, or give the limiter an "
-                f"error_buffer of {count / 2} at least"
+                f"{floor(most)} at once; ask for fewer, or give the limiter an error_buffer of "
+                f"{ceil(max(count * 2 / 3, (count + ratio) / 2))} at least"
             )
 
     def expect_transitions(self, n: int, stack: int) -> None:

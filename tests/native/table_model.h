@@ -287,19 +287,6 @@ static inline void model_run(struct model *m, uint32_t writer, const struct rp_r
     }
 }
 
-/* Items that the run would newly add. */
-static inline uint32_t model_run_items(const struct model *m, uint32_t writer,
-                                       const struct rp_run *run) {
-    const struct model_writer *w = &m->writer[writer];
-    uint32_t items = 0;
-    for (uint64_t q = run->sequence; q < run->sequence + run->count && run->flags & RP_RUN_ITEM;
-         q++) {
-        int kept = q + m->config->window >= w->next_sequence;
-        items += q >= w->next_sequence || (kept && w->sequence[q].state <= MODEL_PARTIAL);
-    }
-    return items;
-}
-
 static inline void model_answer(const struct model *m, uint32_t writer, const struct rp_run *run,
                                 struct rp_run_done *done) {
     const struct model_writer *w = &m->writer[writer];

@@ -1,6 +1,6 @@
-/* Goal: the limiter never lets the error leave its bounds, tells exactly how much is missing,
- * and refuses for ever only what no order of creates and draws could admit (Reverb's rule,
- * Cassirer et al. 2021).
+/* Goal: the limiter never lets the error leave its bounds, tells exactly how much is missing, and
+ * refuses for ever only groups above a quarter of the width and batches above the rest (Reverb's
+ * rule, Cassirer et al. 2021).
  *
  * Creates and draws of random sizes are tried against the real table; the rule is computed again
  * beside it, in whole numbers (rates are multiples of 1/4), so that no rounding is shared.
@@ -58,6 +58,12 @@ static int64_t error_of(const struct rp_table_info *now, int64_t more_items, int
            - 4 * ((int64_t)now->sampled + more_samples);
 }
 
+/* The most that a group may move the error, in quarters. */
+static int64_t group_most(void) {
+    int64_t quarter = (trial.high - trial.low) / 4;
+    return quarter > trial.rate ? quarter : trial.rate;
+}
+
 static void try_insert(uint64_t items) {
     struct rp_table_info now = info();
     uint64_t need = 77;
@@ -75,7 +81,7 @@ static void try_insert(uint64_t items) {
               "need is too small");
         CHECK(error_of(&now, (int64_t)items, (int64_t)need - 1) > trial.high, "need is too large");
     } else {
-        CHECK(answer == -RP_NEVER_FITS && (int64_t)items * trial.rate > trial.high - trial.low);
+        CHECK(answer == -RP_NEVER_FITS && (int64_t)items * trial.rate > group_most());
     }
 }
 
@@ -86,6 +92,9 @@ static void try_sample(uint32_t count) {
     int answer = rp_limiter_may_sample(&trial.fixture.table, count, &need, &by_size);
     int64_t missing = trial.size - (int64_t)now.inserted;
     int fits = missing <= 0 && (trial.rate == 0 || error_of(&now, 0, count) >= trial.low);
+    int ever = trial.rate == 0 || 4 * (int64_t)count <= trial.high - trial.low - group_most();
+    fits = fits && ever;
+    CHECK((answer == -RP_NEVER_FITS) == !ever);
     CHECK((answer == 1) == fits, "sample %u: %d", count, answer);
     if (answer == 1) {
         CHECK(need == 0 && by_size == 0);
@@ -99,8 +108,6 @@ static void try_sample(uint32_t count) {
         CHECK(items - 1 < missing
                   || (trial.rate > 0 && error_of(&now, items - 1, count) < trial.low),
               "need");
-    } else {
-        CHECK(answer == -RP_NEVER_FITS && 4 * (int64_t)count > trial.high - trial.low);
     }
 }
 
@@ -154,120 +161,35 @@ static void take_trial(uint64_t seed, double rate, double low, double high, uint
     fixture_close(&trial.fixture);
 }
 
-/* Steps that wait for an earlier one were admitted, and that one with them: all must count before
- * they are committed. */
-static void check_waiting(void) {
-    struct rp_run early = {1, 1, 0, RP_RUN_ITEM, 2, 0, 1, 0, 32};
-    struct rp_run first = {0, 0, 0, RP_RUN_ITEM, 1, 0, 1, 0, 16};
-    uint8_t bytes[32] = {0};
-    struct rp_run_done done;
-    uint64_t need;
-    static const struct rp_column columns[] = {{0, 16, 0}};
-    static const struct rp_pick picks[] = {{0, 0}};
-    static const struct rp_plan plans[] = {{"row", picks, 1}};
-    struct rp_table_config config = {.name = "waiting",
-                                     .capacity = 128,
-                                     .step_bytes = 16,
-                                     .columns = columns,
-                                     .column_count = 1,
-                                     .plans = plans,
-                                     .plan_count = 1,
-                                     .alpha = 1,
-                                     .writers_max = 1,
-                                     .streams_max = 1,
-                                     .window = 8,
-                                     .pieces_max = 1,
-                                     .samples_per_insert = 1,
-                                     .error_min = -3,
-                                     .error_max = 3,
-                                     .min_size = 1};
-    memset(&trial, 0, sizeof trial);
-    fixture_open(&trial.fixture, &config, 1);
-    CHECK(rp_writer_open(&trial.fixture.table, 1, 1) == 0);
-    rp_writer_run(&trial.fixture.table, 0, &early, bytes, &done);
-    CHECK(done.committed == 0 && info().inserted == 0);
-    CHECK(trial.fixture.table.private->counted == 3);
-    CHECK(rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 0 && need == 1,
-          "waiting steps count, and the one that they wait for");
-    fixture_attach(&trial.fixture);
-    CHECK(rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 0 && need == 1,
-          "after an attach, too");
-    CHECK(rp_writer_fills(&trial.fixture.table, 0, &first) == 1
-          && rp_writer_fills(&trial.fixture.table, 0, &early) == 0);
-    rp_writer_run(&trial.fixture.table, 0, &first, bytes, &done);
-    CHECK(info().inserted == 3 && rp_limiter_may_insert(&trial.fixture.table, 1, &need) == 0);
-    CHECK(trial.fixture.table.private->counted == 0);
-    fixture_close(&trial.fixture);
-    for (config.min_size = 3; config.min_size <= 4; config.min_size++) {
-        memset(&trial, 0, sizeof trial);
-        fixture_open(&trial.fixture, &config, 1);
-        CHECK(rp_writer_open(&trial.fixture.table, 1, 1) == 0);
-        rp_writer_run(&trial.fixture.table, 0, &early, bytes, &done);
-        int below = config.min_size == 4;
-        CHECK(rp_limiter_may_insert(&trial.fixture.table, 4, &need) == below
-                  && need == (below ? 0 : 4), "two wait for one: a minimum of three is reached");
-        fixture_close(&trial.fixture);
-    }
-    check_group("steps count as inserted from when they are reserved");
-}
-
-/* Given a table whose error may reach 8, and 40 items before the first draw at a rate of 4. Expect
- * up to 160 to be drawn at once, as so much is let in below the minimum, and more refused for ever.
- */
-static void check_minimum(void) {
+/* Given bounds that lie 20 apart, and every size. Expect groups of up to 5 and batches of up to 15
+ * to be let in at some time, above the minimum and below it; where an item alone moves the error
+ * by 6, groups of one and batches of up to 14. Groups below the minimum never wait. */
+static void check_sizes(void) {
     struct rp_table_header header = {0};
     struct rp_table_private private = {0};
     struct rp_table table = {.header = &header, .private = &private};
     uint64_t need = 0;
     uint32_t by_size = 0;
-    header.facts.samples_per_insert = 4;
-    header.facts.error_max = 8;
+    header.facts.error_min = -4;
+    header.facts.error_max = 16;
     header.facts.min_size = 40;
-    CHECK(rp_limiter_may_sample(&table, 160, &need, &by_size) == 0 && need == 40 && by_size == 1);
-    CHECK(rp_limiter_may_sample(&table, 161, &need, &by_size) == -RP_NEVER_FITS);
-    CHECK(rp_limiter_may_insert(&table, 40, &need) == 1);
-    CHECK(rp_limiter_may_insert(&table, 41, &need) == 1, "no group waits below the minimum");
-    header.inserted = 40;
-    CHECK(rp_limiter_may_insert(&table, 3, &need) == -RP_NEVER_FITS);
-    header.inserted = 30;
-    header.sampled = 100; /* when the minimum was smaller */
-    CHECK(rp_limiter_may_sample(&table, 60, &need, &by_size) == 0 && need == 10 && by_size == 1);
-    CHECK(rp_limiter_may_sample(&table, 61, &need, &by_size) == -RP_NEVER_FITS);
-    check_group("what is let in up to the minimum size may be drawn at once");
-}
-
-/* Given a writer's second stream whose steps wait for an earlier one, and another writer that fills
- * the ring meanwhile. Expect nothing to count as inserted when their place is found lost. */
-static void check_waiting_lost(void) {
-    struct rp_run early = {1, 1, 1, RP_RUN_ITEM, 2, 0, 1, 0, 32};
-    struct rp_run first = {0, 0, 1, RP_RUN_ITEM, 1, 0, 1, 0, 16};
-    uint8_t bytes[128] = {0};
-    struct rp_run_done done;
-    static const struct rp_column columns[] = {{0, 16, 0}};
-    static const struct rp_pick picks[] = {{0, 0}};
-    static const struct rp_plan plans[] = {{"row", picks, 1}};
-    struct rp_table_config config = {.name = "lost", .capacity = 256, .step_bytes = 16,
-                                     .columns = columns, .column_count = 1, .plans = plans,
-                                     .plan_count = 1, .alpha = 1, .writers_max = 2,
-                                     .streams_max = 2, .window = 8, .pieces_max = 1,
-                                     .min_size = 1};
-    memset(&trial, 0, sizeof trial);
-    fixture_open(&trial.fixture, &config, 1);
-    struct rp_table *table = &trial.fixture.table;
-    CHECK(rp_writer_open(table, 1, 2) == 0 && rp_writer_open(table, 2, 1) == 1);
-    rp_writer_run(table, 0, &early, bytes, &done);
-    CHECK(table->private->counted == 3, "two, and the one that they wait for");
-    for (uint64_t step = 0; step < config.capacity; step += 8) {
-        struct rp_run run = {step, step, 0, 0, 8, 0, 1, 0, 128};
-        rp_writer_run(table, 1, &run, bytes, &done);
-        CHECK(done.committed == 8);
+    for (uint32_t rate = 1; rate <= 6; rate += 5) {
+        header.facts.samples_per_insert = rate;
+        for (uint32_t inserted = 30; inserted <= 40; inserted += 10) {
+            header.inserted = inserted;
+            header.sampled = 40 * rate - 16;
+            for (uint32_t size = 1; size <= 20; size++) {
+                int may = rp_limiter_may_insert(&table, size, &need);
+                int ever = size <= (rate == 1 ? 5u : 1u);
+                CHECK(may == (inserted < 40 ? 1 : ever ? 0 : -RP_NEVER_FITS), "%u of %u: %d", size,
+                      rate, may);
+                may = rp_limiter_may_sample(&table, size, &need, &by_size);
+                CHECK((may == -RP_NEVER_FITS) == (size > 20 - (rate == 1 ? 5 : 6)), "%u: %d", size,
+                      may);
+            }
+        }
     }
-    rp_writer_run(table, 0, &first, bytes, &done);
-    CHECK(done.lost == 1 && table->private->counted == 0, "%" PRIu64 " wait for ever",
-          table->private->counted);
-    rp_table_check(table);
-    fixture_close(&trial.fixture);
-    check_group("steps that lost their place count no more");
+    check_group("sizes that are let in at some time");
 }
 
 /* ---- no standstill ---- */
@@ -340,37 +262,37 @@ static uint64_t walk_corner(struct corner *c) {
 }
 
 /* Given every small rate, minimum and pair of bounds, also such as lie beside rate * minimum, and
- * every largest group n and batch m that fit: n * rate + m <= error_max - error_min. Expect no
- * state that can be reached in which a group and a batch both have to wait. */
+ * groups and batches of every size that is not refused for ever. Expect no state that can be
+ * reached in which a group and a batch both have to wait. */
 static void check_standstill(void) {
     static const int64_t rates[] = {1, 2, 4, 6, 12}; /* quarters */
     static struct corner c;
     uint64_t states = 0;
     for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
+        int64_t narrowest = 2 * (rates[r] > 4 ? rates[r] : 4);
         for (int64_t size = 1; size <= 6; size++) {
             for (int64_t low = -4; low <= 20; low += 3) {
-                for (uint32_t n = 1; n <= 5; n++) {
-                    for (uint32_t m = 1; m <= 5; m += 2) {
-                        memset(&c, 0, sizeof c);
-                        c.table.header = &c.header;
-                        c.table.private = &c.private;
-                        c.rate = rates[r];
-                        c.low = low;
-                        c.high = low + n * c.rate + 4 * m;
-                        c.items_max = n;
-                        c.batch_max = m;
-                        c.header.facts.samples_per_insert = (double)c.rate / 4;
-                        c.header.facts.error_min = (double)c.low / 4;
-                        c.header.facts.error_max = (double)c.high / 4;
-                        c.header.facts.min_size = (uint64_t)size;
-                        states += walk_corner(&c);
-                    }
+                for (int64_t width = narrowest; width <= narrowest + 48; width += 4) {
+                    int64_t group = width / 4 > rates[r] ? width / 4 : rates[r];
+                    memset(&c, 0, sizeof c);
+                    c.table.header = &c.header;
+                    c.table.private = &c.private;
+                    c.rate = rates[r];
+                    c.low = low;
+                    c.high = low + width;
+                    c.items_max = (uint32_t)(group / c.rate);
+                    c.batch_max = (uint32_t)((width - group) / 4);
+                    c.header.facts.samples_per_insert = (double)c.rate / 4;
+                    c.header.facts.error_min = (double)c.low / 4;
+                    c.header.facts.error_max = (double)c.high / 4;
+                    c.header.facts.min_size = (uint64_t)size;
+                    states += walk_corner(&c);
                 }
             }
         }
     }
     printf("  %llu states\n", (unsigned long long)states);
-    check_group("creates and draws that fit the bounds never wait for each other");
+    check_group("creates and draws of sizes that are let in never wait for each other");
 }
 
 /* A rate so small that no number of items is enough: many are missing, never none. */
@@ -418,9 +340,7 @@ int main(void) {
     take_trial(seed, 0.25, -20, 20, 50);
     take_trial(seed, 4, 100, 180, 40);
     take_trial(seed, 8, -30, 30, 10);
-    check_waiting();
-    check_minimum();
+    check_sizes();
     check_standstill();
-    check_waiting_lost();
     return check_done("test_limiter");
 }

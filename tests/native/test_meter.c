@@ -145,7 +145,7 @@ static void situation_waits(void)
     CHECK(told.samples_waited.counts[walked(7000000)] == 1);
     push_rows(&writer, epoch, 10, 10);
     script_push_begin(&push, epoch);
-    script_push_run(&push, 0, 20, 20, 10, RP_RUN_ITEM);
+    script_push_run(&push, 0, 20, 20, 5, RP_RUN_ITEM);
     CHECK_STATUS(script_push(&script, &writer, 1, 500, &push), RP_BLOCKED);
     look();
     CHECK(told.tables[1].pushes_waiting == 1);

@@ -266,14 +266,14 @@ static void situation_promised_late(void)
 {
     fresh_writers();
     CHECK(push(0, 1, 10) == RP_OK && push(0, 2, 10) == RP_OK);
-    CHECK(push(1, 1, 6) == RP_BLOCKED);
+    CHECK(push(1, 1, 5) == RP_BLOCKED);
     script_later(&script, RP_NOTE_MS - 500);
-    CHECK_STATUS(sample(&third, 1, 1, 6), RP_OK);
+    CHECK_STATUS(sample(&third, 1, 1, 5), RP_OK);
     CHECK(answered(&other, RP_OP_PUSH, 1, RP_RETRY));
     script_later(&script, RP_PROMISE_MS - 1);
-    CHECK(push(2, 1, 6) == RP_BLOCKED, "kept free");
+    CHECK(push(2, 1, 5) == RP_BLOCKED, "kept free");
     script_later(&script, 1);
-    CHECK(push(2, 1, 6) == RP_OK, "and no longer");
+    CHECK(push(2, 1, 5) == RP_OK, "and no longer");
     CHECK(script_counter(&script, RP_COUNT_waits_lapsed) == 1);
     script_close(&script);
     check_group("7 who is told to come again has time to come");
@@ -285,11 +285,11 @@ static void situation_lapse_behind(void)
 {
     fresh_writers();
     CHECK(push(0, 1, 10) == RP_OK && push(0, 2, 10) == RP_OK);
-    CHECK(push(1, 1, 4) == RP_BLOCKED && push(2, 1, 6) == RP_BLOCKED);
+    CHECK(push(1, 1, 4) == RP_BLOCKED && push(2, 1, 5) == RP_BLOCKED);
     script_later(&script, RP_NOTE_MS - 500);
     CHECK_STATUS(sample(&third, 1, 1, 5), RP_OK);
     CHECK(answered(&other, RP_OP_PUSH, 1, RP_RETRY) && !answered(&third, RP_OP_PUSH, 1, RP_RETRY));
-    CHECK(push(0, 3, 1) == RP_BLOCKED, "six stand before it");
+    CHECK(push(0, 3, 1) == RP_BLOCKED, "five stand before it");
     script_later(&script, 500);
     CHECK(push(0, 3, 1) == RP_OK, "one is free, and nobody stands before it");
     CHECK(script_counter(&script, RP_COUNT_waits_lapsed) == 1);
@@ -502,7 +502,7 @@ static void situation_nothing_left(void)
     static struct script_push body;
     fresh_writers();
     CHECK(push(0, 1, 10) == RP_OK && push(0, 2, 10) == RP_OK);
-    CHECK(push(2, 9, 6) == RP_BLOCKED && push(0, 3, 1) == RP_BLOCKED);
+    CHECK(push(2, 9, 5) == RP_BLOCKED && push(0, 3, 1) == RP_BLOCKED);
     script_push_begin(&body, epoch);
     script_push_run(&body, 0, 0, 0, 1, 0);
     CHECK_STATUS(script_push(&script, &third, 1, 9, &body), RP_OK);
