@@ -83,9 +83,9 @@ class SamplesPerInsert:
     insert and one draw: at least max(1, ratio) on either side. None: a tenth of ratio * min_size,
     and no less than twice that least room.
 
-    A client's messages hold at most so many items as half of error_max - error_min is worth.
-    Batches up to the other half never wait for a message that waits for them. Nothing is drawn
-    before min_size items are there; so a pair whose error_max lies below ratio * min_size lets in
+    A client's messages hold at most so many items as a quarter of error_max - error_min is worth,
+    or one. Batches of up to the rest never wait for a message that waits for them; larger ones are
+    refused (OverBudget). Nothing is drawn before min_size items are there; so a pair whose error_max lies below ratio * min_size lets in
     more at first: min_size, and what the message that reaches it holds beyond.
     """
 

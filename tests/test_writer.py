@@ -119,5 +119,5 @@ def test_priorities_are_checked_before_anything_is_sent():
     for wrong in (np.nan, np.inf, -1.0):
         with pytest.raises(ConfigError, match=r"priorities\[1\]"):
             checked_priorities([1.0, wrong], 2)
-    with pytest.raises(ConfigError, match=r"expected shape \(3,\), got \(2,\)"):
+    with pytest.raises(ConfigError, match=r"expected shape \(3,\), got shape \(2,\)"):
         checked_priorities([1.0, 2.0], 3)
