@@ -85,8 +85,9 @@ class SamplesPerInsert:
 
     A client's messages hold at most so many items as a quarter of error_max - error_min is worth,
     or one. Batches of up to the rest never wait for a message that waits for them; larger ones are
-    refused (OverBudget). Nothing is drawn before min_size items are there; so a pair whose error_max lies below ratio * min_size lets in
-    more at first: min_size, and what the message that reaches it holds beyond.
+    refused (OverBudget). Nothing is drawn before min_size items are there; so a pair whose
+    error_max lies below ratio * min_size lets in more at first: min_size, and what the message that
+    reaches it holds beyond.
     """
 
     ratio: float
