@@ -206,6 +206,49 @@ def test_an_address_without_a_route_is_found_by_ip(tree):
     assert done.returncode == 2 and "ens1 carries the address 10.9.8.7/32" in done.stderr
 
 
+REAL = """set -e
+mount -t sysfs sysfs /sys
+ip link add ens1 type veth peer name other
+try() { sh {script} --root {root} bind {card} --dry-run 2>&1 | tail -n 1; }
+ip link set ens1 up; try
+ip addr add 10.1.2.3/23 dev ens1; try
+ip addr flush dev ens1; ip addr add 10.1.2.3/32 dev ens1; try
+ip link set ens1 down; try
+ip addr flush dev ens1; ip link set ens1 up; ip -6 addr add fd00::5/64 dev ens1; try
+ip -6 addr flush dev ens1; ip link add br0 type bridge; ip link set ens1 master br0; try
+"""
+
+
+def test_a_real_kernels_words(tmp_path):
+    """Given an interface of a real kernel, in a namespace: up, with an address, with one that has
+    no route, down, with IPv6, in a bridge. Expect it free, in use, in use, free, in use, in use."""
+    apart = ["unshare", "--net", "--mount"]
+    if os.geteuid() != 0 or subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("left out: no namespaces here, or not root")
+    tree = Tree(tmp_path)
+    tree.nic(group="7")
+    for name in ("sys/class/net", "proc/net"):
+        shutil.rmtree(tmp_path / name)
+    (tmp_path / "sys/class/net").symlink_to("/sys/class/net")
+    (tmp_path / "proc/net").symlink_to("/proc/self/net")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/ip").symlink_to(shutil.which("ip"))
+    script = REAL.replace("{script}", str(SCRIPT)).replace("{card}", CARD)
+    words = [*apart, "sh", "-c", script.replace("{root}", str(tmp_path))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    told = [line.split(" in use: ")[-1].split(": take")[0] for line in done.stdout.splitlines()]
+    free = f"+ echo {CARD} > {tmp_path}/sys/bus/pci/drivers_probe"
+    assert told == [
+        free,
+        "ens1 carries the route to 10.1.2.0/255.255.254.0",
+        "ens1 carries the address 10.1.2.3/32",
+        free,
+        "ens1 carries the route to fd00:0000:0000:0000:0000:0000:0000:0000/64",
+        "br0 stands on ens1",
+    ]
+
+
 def test_a_virtual_function_is_free_beside_its_card(tree):
     """Given a card that carries the default route. Expect a free virtual function of it bound."""
     tree.virtual_function("0000:03:02.0", driver="iavf", interface="ens1v0", group="8")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,10 @@ from units import ROOT, Systemd, left_out
 
 WHY = left_out()
 pytestmark = pytest.mark.skipif(bool(WHY), reason=f"left out: {WHY}")
+needs_dpdk = pytest.mark.skipif(
+    not (ROOT / "replay_server/_dpdk.so").exists(),
+    reason="left out: no data plane is built here (make dpdk)",
+)
 TABLES = """[server]
 url = "udp://127.0.0.1:7400"
 sessions = 4
@@ -152,23 +158,25 @@ def test_a_card_that_lacks_something_is_tried_until_it_has_it(card):
     assert (ended["NRestarts"], ended["ExecMainStatus"]) == ("0", "2")
 
 
+def variables(url: str) -> dict[str, str]:
+    """The .env of a server at this address."""
+    return {
+        "REPLAY_SERVER_FILE": "/etc/replay-server/server.toml",
+        "REPLAY_PORT": "0000:03:00.0",
+        "REPLAY_NODE": "0",
+        "REPLAY_HUGEPAGES": "1024",
+        "REPLAY_HUGEPAGE_SIZE": "2M",
+        "REPLAY_URL": url,
+        "REPLAY_SERVER_OPTIONS": "--insecure",
+    }
+
+
+@needs_dpdk
 def test_the_sandbox_of_a_card_lets_dpdk_serve(card):
     """Given the build's own data plane, and memory in place of a card. Expect rows and draws, and
     nothing left in /run."""
-    if not (ROOT / "replay_server/_dpdk.so").exists():
-        pytest.skip("left out: no data plane is built here (make dpdk)")
     url = "dpdk://10.0.0.1:7400?vdev=net_memif,role={},socket=/run/replay-server-dpdk/memif"
-    card.environment(
-        {
-            "REPLAY_SERVER_FILE": "/etc/replay-server/server.toml",
-            "REPLAY_PORT": "0000:03:00.0",
-            "REPLAY_NODE": "0",
-            "REPLAY_HUGEPAGES": "1024",
-            "REPLAY_HUGEPAGE_SIZE": "2M",
-            "REPLAY_URL": url.format("server"),
-            "REPLAY_SERVER_OPTIONS": "",
-        }
-    )
+    card.environment(variables(url.format("server")))
     card.call("start", "replay-server-dpdk")
     card.until_said("serving at dpdk://")
     assert "No such file" in card.inside("ls", "/run/dpdk").stderr
@@ -176,6 +184,33 @@ def test_the_sandbox_of_a_card_lets_dpdk_serve(card):
     card.call("stop", "replay-server-dpdk")
     assert card.until(ActiveState="inactive")["Result"] == "success"
     assert "No such file" in card.inside("ls", "/run/replay-server-dpdk").stderr
+
+
+@needs_dpdk
+@pytest.mark.parametrize("kind", ["af_packet", "af_xdp"])
+def test_virtual_devices_need_what_the_unit_says(card, kind):
+    """Given the lines that the unit's comments name for a device, beside it, and a veth pair.
+    Expect rows and draws from a kernel client at its other end."""
+    text = (ROOT / "deploy/replay-server-dpdk.service").read_text()
+    wanted = re.search(rf"^# {kind}:\n((?:#   .*\n)+)", text, re.M)[1]
+    rights = wanted.replace("#   ", "")
+    if resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] != resource.RLIM_INFINITY:
+        # A systemd that may not raise this machine's own limit: LimitMEMLOCK does nothing then.
+        rights += "AmbientCapabilities=CAP_IPC_LOCK\nCapabilityBoundingSet=CAP_IPC_LOCK\n"
+    card.rights(rights)
+    for words in (
+        "link add ours type veth peer name theirs",
+        "link set ours up",
+        "link set theirs up",
+        "addr add 10.0.0.2/24 dev theirs",
+    ):
+        done = card.inside("ip", *words.split())
+        assert done.returncode == 0, done.stderr
+    card.python("from replay_server.namespaces import send_whole_frames as f; f('theirs')")
+    card.environment(variables(f"dpdk://10.0.0.1:7400?vdev=net_{kind},iface=ours"))
+    card.call("start", "replay-server-dpdk", "--no-block")
+    card.until_said("serving at udp://10.0.0.1:7400")
+    assert card.python(CLIENT.format(address="udp://10.0.0.1:7400")) == "8\n"
 
 
 def _at(root: Path) -> Tree:

@@ -151,6 +151,12 @@ class Systemd:
         text = "".join(f"{name}={value}\n" for name, value in given.items())
         (self.folder / f"etc/replay-server/{self.unit}.env").write_text(text)
 
+    def rights(self, text: str) -> None:
+        """Lines for the unit's [Service], as its comments tell an operator to write them."""
+        folder = self.folder / f"units/{self.unit}.service.d"
+        (folder / "rights.conf").write_text(f"[Service]\n{text}")
+        self.call("daemon-reload")
+
     def _units(self) -> None:
         units = self.folder / "units"
         units.mkdir()

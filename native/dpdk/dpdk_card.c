@@ -147,8 +147,8 @@ static int probe_vdev(struct opening *opening)
         snprintf(arguments, sizeof arguments, "iface=%s", card->what);
     }
     if (card->vdev != RP_VDEV_TAP && !may_open_sockets()) {
-        return fail(opening, RP_SYSTEM, "the interface %.16s needs root, or CAP_NET_RAW (AF_XDP: "
-                    "CAP_NET_ADMIN and CAP_BPF too)", card->what);
+        return fail(opening, RP_SYSTEM, "the interface %.16s needs root, or CAP_NET_RAW and "
+                    "CAP_NET_ADMIN (AF_XDP: CAP_SYS_ADMIN too)", card->what);
     }
     if (rte_vdev_init(card->name, arguments)) {
         return fail(opening, RP_SYSTEM, card->vdev == RP_VDEV_TAP
@@ -343,7 +343,7 @@ static int start_card(struct opening *opening)
     if (set_queues(card, &conf) || rte_eth_macaddr_get(card->device, &mac)) {
         return fail(opening, RP_SYSTEM, card->vdev == RP_VDEV_AF_XDP
                     ? "AF_XDP does not start on %.40s (it needs root, or CAP_NET_RAW, "
-                      "CAP_NET_ADMIN and CAP_BPF; and a queue nobody else has)"
+                      "CAP_NET_ADMIN and CAP_SYS_ADMIN; and a queue nobody else has)"
                     : "the device on %.40s does not start", card->what);
     }
     memcpy(card->mac, mac.addr_bytes, sizeof card->mac);

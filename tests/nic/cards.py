@@ -140,6 +140,15 @@ def test_our_script_gives_the_card_back_and_takes_it_again(host):
         f"replay-serve --insecure /tmp/config 'dpdk://{HOST}:1?port={ADDRESS}'", code=1
     )
     assert "not to vfio-pci" in refused and len(refused.splitlines()) == 1
+    host.shell("ip link set eth0 up && ip addr add 198.18.9.1/24 dev eth0")
+    used = host.shell(f"sh /bin/nic.sh bind {ADDRESS} 2>&1", code=2)
+    assert "in use: eth0 carries the route to 198.18.9.0/255.255.255.0" in used and "+" not in used
+    host.shell("ip route del 198.18.9.0/24 dev eth0")  # its address is all it has then
+    used = host.shell(f"sh /bin/nic.sh bind {ADDRESS} 2>&1", code=2)
+    assert "in use: eth0 carries the address 198.18.9.1/24" in used and "+" not in used
+    host.shell("ip link set eth0 down")
+    told = host.shell(f"sh /bin/nic.sh hugepages {PAGES // 2}")
+    assert f"= {PAGES} hugepages of 2M are set" in told and pages_free(host) == PAGES
     assert "-> vfio-pci" in host.shell(f"sh /bin/nic.sh bind {ADDRESS}")
     assert "+" not in host.shell(f"sh /bin/nic.sh bind {ADDRESS}")
     host.serve(CONFIG)
