@@ -295,7 +295,7 @@ mount_hugepages() {
 }
 
 hugepages() {
-    case $1 in "" | *[!0-9]*) refuse "\`$1\` is no count of hugepages" ;; esac
+    case $1 in "" | *[!0-9]* | ??????????*) refuse "\`$1\` is no count of hugepages" ;; esac
     case $size in
     2M) kind=hugepages-2048kB ;;
     1G) kind=hugepages-1048576kB ;;

@@ -271,6 +271,7 @@ def test_what_is_refused_says_why(tree):
         ("bind", CARD, "--driver", "nvme"): "expected vfio-pci",
         ("bind", CARD, "--forse"): "no option --forse",
         ("hugepages", "many"): "is no count",
+        ("hugepages", "9999999999"): "is no count",
         ("hugepages", "8", "--size", "4K"): "expected 2M or 1G",
         ("hugepages", "8", "--node", "5"): "no such NUMA node",
         ("bnd", CARD): "no command",
