@@ -18,7 +18,7 @@
 # is up and has an address or a route, or has something standing on it: a bridge, Open vSwitch, a
 # bond, a VLAN, a VRF, a PPPoE session. (An IPv6 address that is valid on its link alone does not
 # count.) --force takes it all the same, and says what that cuts. What is no network card is never
-# taken, nor a Mellanox card: it works for DPDK under its kernel driver.
+# taken; a Mellanox card is left where it is, since it works for DPDK under its kernel driver.
 #
 # --root DIR (tests): sys, proc, dev and bin/ip lie there. Exit codes: 0 done or nothing to do; 1 a
 # step did not do what it was for; 2 the request is wrong or refused; one sentence says which.
@@ -234,7 +234,8 @@ bind() {
     fi
     case $now in
     mlx4_core | mlx5_core | mana)
-        refuse "$card works for DPDK under its kernel driver $now: nothing is to be bound" ;;
+        say "= $card works for DPDK under its kernel driver $now: nothing is to be bound"
+        return 0 ;;
     esac
     lost=$(lost_with_card)
     if [ -n "$lost" ]; then

@@ -258,15 +258,16 @@ def test_a_virtual_function_is_free_beside_its_card(tree):
 
 
 def test_what_is_refused_says_why(tree):
-    """Given no such card, a disk, Mellanox, no IOMMU, odd words. Expect a sentence, 2, no step."""
+    """Given no such card, a disk, no IOMMU, odd words. Expect a sentence, 2, no step; given a
+    Mellanox card, with the default route. Expect it left as it is, and 0: it is ready."""
     tree.nic("0000:04:00.0", kind="0x018000", driver="nvme", interface="")
     tree.nic("0000:05:00.0", ids=MLX5, driver="mlx5_core", interface="ens5")
+    tree.default_route("ens5")
     tree.nic("0000:06:00.0", interface="ens6")
     wanted = {
         ("bind", "3:0.0"): "is no PCI address",
         ("bind", "0000:09:00.0"): "there is no PCI device",
         ("bind", "0000:04:00.0"): "is no network card",
-        ("bind", "0000:05:00.0"): "under its kernel driver mlx5_core",
         ("bind", "0000:06:00.0"): "intel_iommu=on",
         ("bind", CARD, "--driver", "nvme"): "expected vfio-pci",
         ("bind", CARD, "--forse"): "no option --forse",
@@ -281,6 +282,9 @@ def test_what_is_refused_says_why(tree):
         done = call(tree, *words)
         assert done.returncode == 2 and said in done.stderr, (words, done.stderr)
         assert len(done.stderr.splitlines()) == 1 and steps(done) == []
+    done = call(tree, "bind", "0000:05:00.0")
+    assert (done.returncode, steps(done)) == (0, [])
+    assert "= 0000:05:00.0 works for DPDK under its kernel driver mlx5_core" in done.stdout
     assert contents(tree) == before
 
 

@@ -207,7 +207,8 @@ def test_virtual_devices_need_what_the_unit_says(card, kind):
         done = card.inside("ip", *words.split())
         assert done.returncode == 0, done.stderr
     card.python("from replay_server.namespaces import send_whole_frames as f; f('theirs')")
-    card.environment(variables(f"dpdk://10.0.0.1:7400?vdev=net_{kind},iface=ours"))
+    url = f"dpdk://10.0.0.1:7400?vdev=net_{kind},iface=ours"
+    card.environment(variables(url) | {"REPLAY_PORT": "none"})
     card.call("start", "replay-server-dpdk", "--no-block")
     card.until_said("serving at udp://10.0.0.1:7400")
     assert card.python(CLIENT.format(address="udp://10.0.0.1:7400")) == "8\n"

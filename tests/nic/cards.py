@@ -17,6 +17,7 @@ from over_card import CARD, HOST, PAGES, Served, numbers
 
 from replay_server import Client, Prioritized, ReplayError
 from replay_server.compiled import compile_tables
+from replay_server.doctor import CARD_BYTES
 from replay_server.server import ServerOptions
 
 IMAGE = Path(os.environ["NIC_IMAGE"])
@@ -118,6 +119,13 @@ def test_a_killed_server_is_followed_and_leaves_nothing(host):
             assert again.size("main") == 0
             again.extend("main", plain_rows(50))
             assert len(again.sample("main", 8)) == 8
+
+
+def test_a_card_takes_no_more_pages_than_doctor_says(host):
+    """Given a server on the card. Expect its hugepages within the figure that doctor asks for."""
+    with Served((plain(),)):
+        used = PAGES - pages_free(host)
+    assert 0 < used * (2 << 20) <= CARD_BYTES, used
 
 
 def test_it_stops_and_tells_what_it_counted(host):
