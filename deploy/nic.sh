@@ -170,23 +170,18 @@ lost_with_card() {
     done
 }
 
-load_module() {
-    underlined=$(printf '%s' "$1" | tr - _)
-    if [ -d "$root/sys/module/$underlined" ] || [ -d "$root/sys/bus/pci/drivers/$1" ]; then
+# load MODULE: one that takes no PCI cards itself. load_driver MODULE: one that does.
+load() {
+    if [ -d "$root/sys/module/$1" ]; then say "= $1 is loaded"; else do_it modprobe "$1"; fi
+}
+
+load_driver() {
+    if [ -d "$root/sys/bus/pci/drivers/$1" ]; then
         say "= $1 is loaded"
     else
         do_it modprobe "$1"
         [ -n "$dry" ] || [ -d "$root/sys/bus/pci/drivers/$1" ] \
             || fail "$1 is loaded, but takes no PCI cards: $root/sys/bus/pci/drivers/$1 is missing"
-    fi
-}
-
-# vfio asks this one for the IOMMU, and only kmod's modprobe, not busybox's, brings it along.
-load_iommu() {
-    if [ -d "$root/sys/module/vfio_iommu_type1" ]; then
-        say "= vfio_iommu_type1 is loaded"
-    else
-        do_it modprobe vfio_iommu_type1
     fi
 }
 
@@ -197,7 +192,9 @@ allow_no_iommu() {
     [ -n "$no_iommu" ] || refuse "$card has no IOMMU group: add \`intel_iommu=on iommu=pt\` (AMD:" \
         "\`iommu=pt\`) to the kernel line and restart, or say --no-iommu: the card may then" \
         "write to any memory of this host"
-    load_module vfio
+    load vfio
+    [ -n "$dry" ] || [ -e "$switch" ] || refuse "this kernel's vfio always wants an IOMMU (it was" \
+        "built without CONFIG_VFIO_NOIOMMU): --driver uio_pci_generic works without"
     set_for_bind=$switch
     put Y "$switch"
 }
@@ -244,8 +241,9 @@ bind() {
             "which cuts it"
         printf '%s\n' "$lost" | sed 's/^/! --force cuts: /'
     fi
-    case $driver in vfio-pci) allow_no_iommu; load_iommu ;; esac
-    load_module "$driver"
+    # vfio asks vfio_iommu_type1 for the IOMMU, and only kmod's modprobe, not busybox's, brings it.
+    case $driver in vfio-pci) allow_no_iommu; load vfio_iommu_type1 ;; esac
+    load_driver "$driver"
     set_for_bind="$set_for_bind $device/driver_override"
     put "$driver" "$device/driver_override"
     if [ -n "$now" ]; then

@@ -143,8 +143,8 @@ def _unbound(host: Host, nic: Nic, driver: Driver, plan: Plan) -> None:
         plan.needs(
             "the IOMMU is off",
             "# add `intel_iommu=on iommu=pt` (AMD: `iommu=pt`) to the kernel line and restart; "
-            "where there is no IOMMU, add --no-iommu to the next command: the card may then "
-            "write to any memory",
+            "where there is no IOMMU, add --no-iommu to the next command, or with a kernel without "
+            "CONFIG_VFIO_NOIOMMU --driver uio_pci_generic: the card may then write to any memory",
         )
     held = f"its driver is {nic.driver}" if nic.driver else "it has no driver"
     option = "" if module == "vfio-pci" else f" --driver {module}"

@@ -19,10 +19,16 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "deploy" / "nic.sh"
 CARD = "0000:03:00.0"
 SHELLS = {"sh": ["sh"], "bash": ["bash", "--posix"], "busybox": ["busybox", "sh"]}
+NO_IOMMU = "enable_unsafe_noiommu_mode"
 MODPROBE = """#!/bin/sh
 echo "modprobe $*" >> {root}/programs
-mkdir -p {root}/sys/module/$(echo $1 | tr - _)/parameters {root}/sys/bus/pci/drivers/$1
-[ -p {root}/sys/bus/pci/drivers/$1/unbind ] || mkfifo {root}/sys/bus/pci/drivers/$1/unbind
+mkdir -p {root}/sys/module/$(echo $1 | tr - _)/parameters
+case $1 in
+vfio) [ -e {root}/without ] || echo N > {root}/sys/module/vfio/parameters/{switch} ;;
+vfio-pci | uio_pci_generic)
+    mkdir -p {root}/sys/bus/pci/drivers/$1
+    [ -p {root}/sys/bus/pci/drivers/$1/unbind ] || mkfifo {root}/sys/bus/pci/drivers/$1/unbind ;;
+esac
 """
 MOUNT = """#!/bin/sh
 echo "mount $*" >> {root}/programs
@@ -46,7 +52,7 @@ class Kernel:
         self.programs = tree.root / "bin"
         self.programs.mkdir()
         for name, text in (("modprobe", MODPROBE), ("mount", MOUNT)):
-            (self.programs / name).write_text(text.format(root=tree.root))
+            (self.programs / name).write_text(text.format(root=tree.root, switch=NO_IOMMU))
             (self.programs / name).chmod(0o755)
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._turn, daemon=True)
@@ -308,7 +314,7 @@ def test_a_driver_that_does_not_let_go_leaves_nothing_set(tree, iommu):
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
     assert "unbind does not take" in done.stderr and driver(tree) == "i40e"
     assert (tree.root / "sys/bus/pci/devices" / CARD / "driver_override").read_text() == "\n"
-    switch = tree.root / "sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
+    switch = tree.root / f"sys/module/vfio/parameters/{NO_IOMMU}"
     assert iommu or switch.read_text() == "N\n"
 
 
@@ -351,8 +357,20 @@ def test_without_an_iommu_only_when_told(tree):
     with Kernel(tree, native="i40e"):
         done = call(tree, "bind", CARD, "--no-iommu")
         assert (done.returncode, driver(tree)) == (0, "vfio-pci"), done.stderr
-    switch = tree.root / "sys/module/vfio/parameters/enable_unsafe_noiommu_mode"
+    switch = tree.root / f"sys/module/vfio/parameters/{NO_IOMMU}"
     assert switch.read_text() == "Y\n"
+
+
+def test_a_kernel_that_always_wants_an_iommu(tree):
+    """Given --no-iommu and a vfio that knows no such switch. Expect a sentence with the other
+    driver's name, 2, and the card where it was."""
+    (tree.root / "sys/bus/pci/devices" / CARD / "iommu_group").unlink()
+    tree.put("without")
+    with Kernel(tree, native="i40e"):
+        done = call(tree, "bind", CARD, "--no-iommu")
+    assert (done.returncode, driver(tree)) == (2, "i40e"), done.stderr
+    assert "CONFIG_VFIO_NOIOMMU" in done.stderr and "--driver uio_pci_generic" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_groups_other_card_is_told(tree):
