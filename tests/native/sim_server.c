@@ -70,7 +70,7 @@ static void limiter_make(struct sim_world *world, struct rp_table_config *config
     if (sim_chance(&world->random, 500)) {
         static const double rates[] = {0.25, 0.5, 1, 2, 4};
         double rate = rates[below(world, 5)], middle = (double)config->min_size * rate;
-        double room = 96 * rate + 64;
+        double room = 2 * rate + 20;
         config->samples_per_insert = rate;
         config->error_min = middle - room;
         config->error_max = middle + room;
