@@ -2,7 +2,7 @@
  * nobody stands behind it. Situations read "Given ... Expect ...". */
 #include "client_world.h"
 
-enum { ITEM = 16, BATCH = 16, NO_LIMITER = 6 };
+enum { ITEM = 16, BATCH = 16, NO_LIMITER = 6, WIDE = 8 };
 
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
@@ -14,6 +14,7 @@ static struct world *five_items(uint64_t seed)
 {
     script_tables(tables);
     tables[1].samples_per_insert = seed == NO_LIMITER ? 0 : tables[1].samples_per_insert;
+    tables[1].error_max = seed == WIDE ? 24 : tables[1].error_max;
     config = script_config(tables);
     config.records = seed == NO_LIMITER ? 2 : config.records; /* fewer than a credit's datagrams */
     struct world *world = world_open(&config, seed);
@@ -245,6 +246,35 @@ static void situation_records(void)
     check_group("6 no more samples under way than the server keeps");
 }
 
+/* 8. Given three messages of six items, the second of them lost, and a limiter that counts items
+ *    as they are stored. Expect the third to be held back, and to be stored as soon as the lost one
+ *    is: it does not wait for the time of asking again. */
+static void situation_behind_a_loss(void)
+{
+    struct world *world = five_items(WIDE);
+    uint8_t rows[ITEM * 18] = {0};
+    struct rp_push_state state;
+    CHECK(rp_client_push(world->client, 1, 0, rows, 18, RP_RUN_ITEM, NULL) == 18);
+    rp_client_flush(world->client, 1);
+    uint64_t end = world_later(world, 5000);
+    while (world_client_turn(world), world_asked(world, RP_OP_PUSH) < 2) {
+        CHECK(world->now_ns < end, "the second and the third are never under way at once");
+        world_turn(world);
+        world_advance(world, WORLD_MS / 10);
+    }
+    uint64_t begin = world->now_ns;
+    world_lose(world, RP_OP_PUSH);
+    do {
+        world_step(world, WORLD_MS);
+        rp_client_push_state(world->client, 1, &state);
+    } while (state.steps_stored < 23 && world->now_ns < end);
+    CHECK(state.steps_stored == 23 && state.steps_resent == 0);
+    CHECK(rp_server_counters(world->server)[RP_COUNT_pushes_blocked] > 0);
+    CHECK(world->now_ns - begin < 400 * WORLD_MS, "after %" PRIu64 " ns", world->now_ns - begin);
+    world_close(world);
+    check_group("8 a message behind a lost one");
+}
+
 int main(void)
 {
     situation_records();
@@ -255,5 +285,6 @@ int main(void)
     situation_in_a_row();
     situation_next();
     situation_burst();
+    situation_behind_a_loss();
     return check_done("test_client_wait");
 }
