@@ -4,10 +4,10 @@
         systemd.call("start", "replay-server")
         systemd.until(ActiveState="active")
 
-The unit's file is deploy's, unchanged. What is made up stands in drop-ins and below folder: /etc is
-a copy, /opt holds a wrapper of this checkout's Python as /opt/replay-server/bin/replay-server, and
-deploy/nic.sh works on the made-up host in folder/tree (hosts.py). Processes, mounts, network and
-control groups are the namespaces' own and go with them.
+The unit's file is deploy's, unchanged. What is made up stands in drop-ins and below folder: /etc
+has a few of this machine's files, /opt holds a wrapper of this checkout's Python as
+/opt/replay-server/bin/replay-server, and deploy/nic.sh works on the made-up host in folder/tree
+(hosts.py). Processes, mounts, network and control groups are the namespaces' own and go with them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MANAGER = Path("/lib/systemd/systemd")
 CONTROLLERS = {"name=systemd": "none,name=systemd", "devices": "devices", "pids": "pids"}
 TARGETS = ("basic", "sysinit", "shutdown", "network-online", "multi-user")
+KEPT_OF_ETC = ("passwd", "group", "nsswitch.conf", "ld.so.cache", "os-release")
 MAJOR = 240  # of vfio's groups in this host: one that is left to local use
 DEVICES = "Block devices:\n  7 loop\n\nCharacter devices:\n  1 mem\n  5 /dev/tty\n136 pts\n"
 BOOT = """set -e
@@ -133,10 +134,14 @@ class Systemd:
 
     def _etc(self, variables: dict[str, str], user: bool) -> None:
         etc = self.folder / "etc"
-        shutil.copytree("/etc", etc, symlinks=True)
-        shutil.rmtree(etc / "systemd/system", ignore_errors=True)
         (etc / "systemd/system").mkdir(parents=True)
         (etc / "replay-server").mkdir()
+        if Path("/etc/alternatives").is_dir():
+            shutil.copytree("/etc/alternatives", etc / "alternatives", symlinks=True)
+        (etc / "machine-id").write_text("0" * 31 + "1\n")  # without, every unit is enabled
+        for name in KEPT_OF_ETC:
+            if Path("/etc", name).exists():
+                shutil.copy(Path("/etc", name), etc)
         lines = (ROOT / f"deploy/{self.unit}.env").read_text().splitlines()
         given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
         self.environment(given | variables)
