@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from typing import Any
 
 from .spec import SpecError
 
@@ -27,12 +28,16 @@ class Timeout(ReplayError, TimeoutError):
 class LimiterBlocked(Timeout):
     """The minimum size or the limiter held the request back for as long as it was willing to wait.
 
-    `need` items are missing; `by` says who would release it: "inserts" or "samples".
+    `need` items are missing; `by` says who would release it: "inserts" or "samples". `limiter`
+    tells the limiter's numbers, where they are known.
     """
 
-    def __init__(self, what: str, need: int, by: str) -> None:
+    def __init__(self, what: str, need: int, by: str, limiter: str = "") -> None:
         self.need, self.by = need, by
-        verb = "created by writers" if by == "inserts" else "sampled by learners"
+        verb, remedy = "created by writers", "adds, add first"
+        if by == "samples":
+            verb = "sampled by learners"
+            remedy = "draws, draw first, or let min_size be the size at which it starts to"
         if (need, by) == (1, "inserts"):
             held = (
                 "nothing to draw until 1 more item is created by writers: the table is empty, or "
@@ -41,7 +46,11 @@ class LimiterBlocked(Timeout):
         else:
             held = f"held back by the table's limiter until {need} more item{'s' * (need != 1)} "
             held += f"{'are' if need != 1 else 'is'} {verb}"
-        super().__init__(f"{what}: {held}; wait longer, or see in `stats --watch` who stopped")
+        held += f" ({limiter})" if limiter else ""
+        super().__init__(
+            f"{what}: {held}; if it is this thread that {remedy}; otherwise wait longer, or "
+            "see in `stats --watch` who stopped"
+        )
 
     def __reduce__(self) -> tuple:
         return _rebuilt, (type(self), self.args, self.__dict__)
@@ -275,7 +284,7 @@ def error_for(
     sentence: str,
     what: str,
     *,
-    blocked: tuple[int, str] = (0, "inserts"),
+    blocked: tuple[Any, ...] = (0, "inserts"),
     loss: tuple[int, int, int] = (0, 0, 0),
     missing: int = 0,
 ) -> ReplayError:

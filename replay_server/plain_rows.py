@@ -180,7 +180,7 @@ class PlainRows:
         return status
 
     def _held_back(self, what: str) -> ReplayError:
-        return _native.held_back(self._state().need, f"table {self.table.name!r}: {what}")
+        return _native.held_back(self._state().need, self.table, what)
 
     def _state(self) -> Any:
         state: Any = ffi.new("struct rp_push_state *")

@@ -109,6 +109,15 @@ class RemoteTable:
         window = min(WINDOW_DEFAULT, self.capacity // (RESERVED_SHARE * self.writers_max))
         return most if most < 2 * window else None
 
+    def limiter(self) -> str:
+        """The limiter's numbers in one phrase, for errors."""
+        ratio, low, high = self.samples_per_insert, self.error_min, self.error_max
+        first = max(self.min_size, floor(high / ratio)) if ratio > 0.0 else 0
+        return (
+            f"ratio {ratio:g}, min_size {self.min_size}, bounds {low:g} to {high:g}: about "
+            f"{first} items go in before the first draw, then {ratio:g} draws let one in"
+        )
+
     def expect_admitted(self, count: int) -> None:
         """OverBudget where the limiter never admits a batch of `count`."""
         ratio, width = self.samples_per_insert, self.error_max - self.error_min

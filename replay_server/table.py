@@ -80,8 +80,9 @@ class SamplesPerInsert:
 
     Reverb's rule: error_min <= inserted * ratio - sampled <= error_max. An `error_buffer` e
     means ratio * min_size -+ e; a pair gives the two bounds themselves. It must leave room for one
-    insert and one draw: at least max(1, ratio) on either side. None: a tenth of ratio * min_size,
-    and no less than twice that least room.
+    insert and one draw: at least max(1, ratio) on either side. None: ratio * min_size, so that
+    twice min_size go in before the first draw, and no less than four times that least room.
+    A loop that adds and draws in one thread gives as min_size the items it draws from at first.
 
     A client's messages hold at most so many items as a quarter of error_max - error_min is worth,
     or one. Batches of up to the rest never wait for a message that waits for them; larger ones are
@@ -121,7 +122,7 @@ class SamplesPerInsert:
         else:
             middle, buffer = self.ratio * self.min_size, self.error_buffer
             if buffer is None:
-                buffer = max(2.0 * max(1.0, self.ratio), 0.1 * middle)
+                buffer = max(4.0 * max(1.0, self.ratio), middle)
             low, high = middle - buffer, middle + buffer
         return self.min_size, float(self.ratio), float(low), float(high)
 

@@ -596,4 +596,4 @@ class Writer:
 
     def _held_back(self, what: str) -> ReplayError:
         need = self._raw_state().need
-        return _native.held_back(need, f"table {self.table.name!r}: {what}")
+        return _native.held_back(need, self.table, what)

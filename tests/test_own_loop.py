@@ -22,6 +22,7 @@ from replay_server import (
     NStep,
     Offsets,
     Row,
+    SamplesPerInsert,
     Sequence,
     Server,
     Spec,
@@ -33,6 +34,7 @@ from replay_server import (
 )
 
 GAMMA = 0.9
+GOES_ON = {"terminated": False, "truncated": False}
 names = itertools.count()
 
 
@@ -103,6 +105,44 @@ def test_extend_into_a_table_of_episodes_names_the_road_that_works(served):
     _, client = served(NStep(3))
     with pytest.raises(ConfigError, match=r"offline data too: .*writer.add\(.*next_observation"):
         client.extend("main", {"reward": np.zeros(5, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("limiter", "begin", "batch", "every"),
+    [
+        (SamplesPerInsert(8.0, 100), 120, 32, 4),
+        (SamplesPerInsert(8.0, 1000), 2000, 32, 4),
+        (SamplesPerInsert(1.0, 100), 128, 32, 32),
+        (SamplesPerInsert(0.5, 100), 128, 32, 64),
+        (SamplesPerInsert(8.0, 100), 128, 512, 64),
+        (SamplesPerInsert(8.0), 1, 32, 4),
+    ],
+)
+def test_a_loop_in_one_thread_keeps_its_ratio(served, limiter, begin, batch, every):
+    """Given a loop that adds, and draws as often as its limiter asks. Expect it to end."""
+    _, client = served(NStep(1), limiter=limiter)
+    drawn = 0
+    with client.writer("main", timeout=0.5) as writer:
+        for i in range(begin + 20 * every):
+            writer.add(observation=frame(0, 0, i), action=0, reward=0.0, **GOES_ON)
+            if i >= begin and i % every == 0:
+                drawn += len(client.sample("main", batch, timeout=0.5))
+        writer.restart(final_observation=frame(0, 0, begin + 20 * every))
+    assert drawn >= 20 * batch and client.size("main") == begin + 20 * every
+
+
+def test_a_loop_that_draws_too_late_is_told_to_draw_first(served):
+    """Given draws that begin later than the limiter lets in. Expect its numbers, and what to do."""
+    _, client = served(NStep(1), limiter=SamplesPerInsert(8.0))
+    writer = client.writer("main", timeout=0.1)
+    told = r"ratio 8, min_size 1, bounds -24 to 40: about 5 items .*thread that draws, draw first"
+    with pytest.raises(LimiterBlocked, match=told):
+        for i in range(100):
+            writer.add(observation=frame(0, 0, i), action=0, reward=0.0, **GOES_ON)
+    with pytest.raises(LimiterBlocked, match=r"this thread that adds, add first"):
+        for _ in range(100):
+            client.sample("main", 8, timeout=0.1)
+    writer.link.close(0.0)
 
 
 @pytest.mark.parametrize("n", [1, 3])

@@ -180,7 +180,7 @@ def test_a_limiter_is_legal_without_a_buffer(ratio: float, min_size: int):
     size, _, low, high = limiter.bounds()
     middle = ratio * min_size
     assert size == min_size and low == middle - (high - middle)
-    assert high - middle >= 2 * max(1.0, ratio) and high - middle >= 0.1 * middle
+    assert high - middle == max(4 * max(1.0, ratio), middle)
     Table("t", step=SPEC, capacity=32768, limiter=limiter)
 
 
