@@ -258,8 +258,8 @@ class Client:
                    episodes silently
         unacknowledged_max  rows that may be taken and not yet acknowledged; then calls wait. By
                    default twice the window that the server grants, and what is being gathered; on
-                   a table of SamplesPerInsert (error_max - error_min) / ratio where that is less,
-                   and eight rows for each stream at least
+                   a table of SamplesPerInsert (error_max - error_min) / ratio, and capacity / 16 /
+                   writers or 8192 where that is less, but eight rows for each stream at least
         finite_observations  NaN and infinities there are refused, as in rewards and actions
         spec       what the columns must be
 

@@ -99,15 +99,16 @@ class RemoteTable:
             )
 
     def unacknowledged_max(self, streams: int) -> int | None:
-        """A writer's default: as many rows as the limiter's bounds lie apart; None: its window's.
+        """A writer's default: as many rows as the limiter's bounds lie apart, its share of the
+        table at most; None: nothing limits, the granted window says.
 
         More would let who plays run ahead of a limiter that holds them back already.
         """
         if self.samples_per_insert == 0.0:
             return None
-        most = rows_ahead(streams, (self.error_max - self.error_min) / self.samples_per_insert)
-        window = min(WINDOW_DEFAULT, self.capacity // (RESERVED_SHARE * self.writers_max))
-        return most if most < 2 * window else None
+        apart = (self.error_max - self.error_min) / self.samples_per_insert
+        share = min(WINDOW_DEFAULT, self.capacity // (RESERVED_SHARE * self.writers_max))
+        return rows_ahead(streams, min(apart, share))
 
     def limiter(self) -> str:
         """The limiter's numbers in one phrase, for errors."""

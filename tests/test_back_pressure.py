@@ -28,10 +28,11 @@ from replay_server import (
 )
 
 
-def table(limiter=None):
-    described = {"limiter": limiter} if limiter else {}
-    spec, plan = spec_from(ChainEnv()), NStep(1)
-    return Table("main", step=spec, plan=plan, capacity=100_000, streams=8, **described)
+def table(limiter=None, **other):
+    described = {"capacity": 100_000, "streams": 8, **other}
+    if limiter:
+        described["limiter"] = limiter
+    return Table("main", step=spec_from(ChainEnv()), plan=NStep(1), **described)
 
 
 def calm(streams):
@@ -73,7 +74,8 @@ def test_a_limiter_that_blocks_blocks_who_adds(url, streams, chosen):
         look = ahead_of(state, client.table("main"))
         look.check()
         assert "nothing of this call was taken" in str(blocked)
-        assert state.unacknowledged_max == (2_000 if chosen is None else chosen)
+        share = 100_000 // 16 // 4  # less than the 2 000 that the bounds lie apart
+        assert state.unacknowledged_max == (share if chosen is None else chosen)
         assert added <= 2_000 + 2 * streams + state.unacknowledged_max
         assert added >= 2_000 and look.steps <= look.steps_max
         writer.link.close(0.0)
@@ -85,13 +87,13 @@ def test_a_limiter_that_blocks_blocks_who_adds(url, streams, chosen):
         (SamplesPerInsert(8.0, 1000, 400.0), 1, 100),
         (SamplesPerInsert(8.0, 1000, 100.0), 8, 64),
         (SamplesPerInsert(0.3, 10, 2.0), 1, 14),
-        (SamplesPerInsert(1e-6, 10, 1e6), 1, None),
+        (SamplesPerInsert(1e-6, 10, 1e6), 1, 100_000 // 16 // 4),
         (MinSize(1), 1, None),
     ],
 )
 def test_how_far_ahead_a_writer_is_by_default(limiter, streams, most):
     """Given limiters. Expect as many rows as their bounds lie apart, eight a stream at least,
-    and what the window allows where that is less or nothing limits."""
+    its share of the table at most, and what the window allows where nothing limits."""
     with (
         Server([table(limiter)]) as server,
         Client(server.address) as client,
@@ -99,6 +101,35 @@ def test_how_far_ahead_a_writer_is_by_default(limiter, streams, most):
     ):
         expected = 2 * writer.window + writer._block.rows_max if most is None else most
         assert writer.state().unacknowledged_max == expected
+
+
+@pytest.mark.parametrize(
+    ("capacity", "writers", "streams", "limiter", "most"),
+    [
+        (64, 2, 1, SamplesPerInsert(1, 1, 8), 8),
+        (256, 4, 1, SamplesPerInsert(1, 8, 8), 8),
+        (1024, 4, 1, SamplesPerInsert(1, 50, 40), 16),
+        (1000, 1, 8, SamplesPerInsert(1, 100, 64), 64),
+        (4096, 4, 1, SamplesPerInsert(1, 100, 64), 64),
+    ],
+)
+def test_on_a_small_table_nobody_runs_further_ahead(capacity, writers, streams, limiter, most):
+    """Given a table whose window is less than its limiter's bounds lie apart, no learner, and a
+    loop that adds for ever. Expect it to stop with no more rows unstored than the README says."""
+    small = table(limiter, capacity=capacity, writers=writers, streams=streams)
+    with Server([small], "loopback://") as server, Client(server.address) as client:
+        writer = client.writer("main", streams, autoreset="disabled")
+        writer.timeout, added, blocked = 0.2, 0, False
+        while not blocked and added < 2000:
+            try:
+                writer.add_batch(**calm(streams))
+                added += streams
+            except LimiterBlocked:
+                blocked = True
+        state = writer.state()
+        assert blocked and state.unacknowledged_max == most
+        assert 0 < added - state.steps_stored <= most
+        writer.link.close(0.0)
 
 
 @pytest.mark.parametrize("wrong", [0, 15, 1 << 40])
