@@ -56,6 +56,14 @@ def test_offline_data_goes_in_by_add():
     assert result["learned"] == pytest.approx(result["told"], rel=0.1)
 
 
+def test_offline_rows_in_no_order_go_in_by_many_streams():
+    """Given the same rows shuffled, not a multiple of the streams. Expect every one to be an item,
+    and the same value learned."""
+    result = example("offline").main(steps=6001, updates=2500, shuffled=True)
+    assert result["stored"] == 6001
+    assert result["learned"] == pytest.approx(result["told"], rel=0.1)
+
+
 @pytest.mark.parametrize("name", run_examples.NAMES)
 def test_a_training_loop_changes_ten_lines_at_most(name):
     """Given the two scripts of an example. Expect a small diff, and README to show it whole."""
