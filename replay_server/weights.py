@@ -25,7 +25,11 @@ def flat_bytes(weights: Any) -> memoryview:
         view = memoryview(weights)
         return view.cast("B") if view.contiguous and view.nbytes else memoryview(view.tobytes())
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"weights: expected bytes or a buffer of them ({error})") from error
+        raise ConfigError(
+            f"weights: expected bytes or a buffer of them ({error}); of a torch network: "
+            "file = io.BytesIO(); torch.save(net.state_dict(), file); "
+            "client.publish_weights(file.getvalue())"
+        ) from error
 
 
 class Weights:

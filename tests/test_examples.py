@@ -99,3 +99,4 @@ def test_the_code_in_readme_runs():
     assert len(names["batch"]) == 128 and names["batch"]["observation"].shape == (128, 2, 4)
     result = names["result"]
     assert result.applied > 0 and (result.stale, result.unknown) == (0, 0)
+    assert names["pulled"][0] == names["version"] > 0

@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 from replay_server import Client, Column, ConfigError, MinSize, NStep, Server, Spec, Table
 
@@ -115,6 +116,10 @@ def test_weights_of_any_buffer_travel_whole():
         for nothing in (b"", np.zeros((0, 3)), "text", 5):
             with pytest.raises(ConfigError, match="weights"):
                 client.publish_weights(nothing)
+        net = torch.nn.Linear(4, 2)
+        for wrong in (net, net.state_dict(), net.weight, net.weight.detach()):
+            with pytest.raises(ConfigError, match=r"torch.save\(net.state_dict.*file.getvalue"):
+                client.publish_weights(wrong)
 
 
 def test_two_threads_do_not_take_from_one_batches():
