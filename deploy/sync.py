@@ -21,7 +21,7 @@ import torch
 
 from actor.actor import Actor
 from actor.envs import action_count, make_envs
-from deploy.table import TABLE, table_for
+from deploy.table import TABLE, needed, table_for
 from learner.dqn import Update
 from learner.learner import Learner
 from learner.networks import network_from
@@ -29,6 +29,7 @@ from learner.options import begin_run
 from learner.presets import Preset
 from learner.solved import Judge
 from replay_server import Batch, Client, Server, Table
+from replay_server.draws import BATCH_DEFAULT
 from replay_server.patience import Stop
 from replay_server.progress import Progress, clock
 from replay_server.runs import Run, commit
@@ -72,9 +73,9 @@ class InTurn:
         )
         table = table if table is not None else table_for(settings)
         name = f"loopback://in-turn-{os.getpid()}-{id(self)}"
-        self.server = Server([table], name, seed=seed, virtual_clock=True)
+        self.server = Server([table], name, seed=seed, virtual_clock=True, **needed(settings))
         self.actor_client = Client(self.server.address)
-        self.client = Client(self.server.address)
+        self.client = Client(self.server.address, batch_max=max(settings.batch, BATCH_DEFAULT))
         actions = action_count(self.envs)
         self.learner = Learner(spec=table.step, actions=actions, preset=settings, seed=seed)
         network = network_from(

@@ -41,12 +41,18 @@ def table_for(settings: Preset) -> Table:
     )
 
 
+def needed(settings: Preset) -> dict[str, int]:
+    """Options of a server that must be above their defaults for such a run."""
+    options = {"sessions": 2 * settings.actors + 8, "records": settings.prefetch + 1}
+    options["batch_max"] = settings.batch
+    return {k: v for k, v in options.items() if v > getattr(ServerOptions, k)}
+
+
 def server_toml(settings: Preset, *, url: str, seed: int) -> str:
     """The same as a configuration file of `python -m replay_server serve`."""
     table = table_for(settings)
     lines = ["[server]", f'url = "{url}"', f"seed = {seed}"]
-    needed = {"sessions": 2 * settings.actors + 8, "records": settings.prefetch + 1}
-    lines += [f"{k} = {v}" for k, v in needed.items() if v > getattr(ServerOptions, k)]
+    lines += [f"{k} = {v}" for k, v in needed(settings).items()]
     lines += ["", "[[table]]"]
     lines += [f'name = "{TABLE}"', f'env = "{settings.env}"', f'pad = "{settings.pad}"']
     lines += [f"capacity = {settings.capacity}", f"alpha = {settings.alpha}"]

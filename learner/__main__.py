@@ -66,7 +66,9 @@ class Program:
 
     def connect(self) -> None:
         """A session; at the first one the nets, which need the table's spec."""
-        self.client = connect(self.args.server, self.args.patience, self.stop, self.progress.say)
+        server, batch = self.args.server, self.settings.batch
+        patience, say = self.args.patience, self.progress.say
+        self.client = connect(server, patience, self.stop, say, batch=batch)
         table = self.client.table(self.args.table)
         table.expect_transitions(self.settings.n, self.settings.stack)
         spec = table.spec

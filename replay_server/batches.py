@@ -39,6 +39,7 @@ import numpy as np
 from . import _native
 from ._native import Deadline, lib
 from .batch import BATCH_PARTS, Batch, Landing, LandingShape, checked_beta, checked_count
+from .draws import expect_drawn
 from .errors import ClosedError, ConfigError, ForkedError, ShortBatch, StaleEpoch, UnknownTable
 from .values import whole
 
@@ -142,8 +143,8 @@ class Batches:
         timeout: float | None = None,
         pump: bool = True,
     ) -> None:
-        records = client.limits["records"]
-        batch, prefetch = checked_count(batch), whole("prefetch", prefetch, 1, records - 1)
+        limits, batch = client.limits, checked_count(batch)
+        prefetch = whole("prefetch", prefetch, 1, limits["records"] - 1)
         keep = whole("keep", keep, 0)
         if keep == 0 and not copy:
             raise ConfigError(f"keep is {keep}; without copy=True it must be at least 1")
@@ -163,7 +164,7 @@ class Batches:
             checked_beta(beta)
         remote = client.known(table, self._timeout)
         shape = remote.draw(batch, **self._draw).shape  # refuses what excludes itself
-        remote.expect_admitted(batch)
+        expect_drawn(limits, remote, batch)
         self._prefetch = prefetch
         self._ring = deque(_Flight(_Lent(shape, self._pin)) for _ in range(prefetch + keep + 1))
         self.closed = False

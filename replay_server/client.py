@@ -34,7 +34,7 @@ from .batch import (
 )
 from .batches import Batches
 from .block import shares_of
-from .draws import Draw
+from .draws import BATCH_DEFAULT, REFUSED, Draw, expect_drawn, limits_of
 from .errors import ConfigError, ServerRestarted, SessionExpired, StaleEpoch, UnknownTable
 from .plain_rows import PlainRows, packed
 from .priorities import UpdateResult, Updates, checked_priorities, float64_of
@@ -58,6 +58,7 @@ class Client:
     mtu        the largest datagram; where it is 0 the url's (?mtu=N), else the transport's own
     busy_poll  waits never sleep: lower latency for one whole core
     specs      {table: Spec} to be compared with what the server stores, at once
+    batch_max  items of the largest batch asked for; 0: 4096. The server has a bound of its own
     curve_server_key, curve_secret_key
                zmq+tcp: key files, the server's public and this client's secret one; from the
                environment (REPLAY_CURVE_SERVER_KEY, REPLAY_CURVE_SECRET_KEY) where not given
@@ -85,7 +86,7 @@ class Client:
         self._options = {
             "mtu": whole("mtu", mtu, 0, 0xFFFF),
             "busy_poll": flag("busy_poll", busy_poll),
-            "batch_max": whole("batch_max", batch_max, 0, 2**31 - 1),
+            "batch_max": whole("batch_max", batch_max, 0, BATCH_MAX) or BATCH_DEFAULT,
         }
         self._keys = {"curve_server_key": curve_server_key, "curve_secret_key": curve_secret_key}
         first = self.timeout if connect_timeout is None else connect_timeout
@@ -352,7 +353,7 @@ class Client:
         """Memory for batches of this shape, to be given as `out` again and again."""
         remote = self.known(table, self.timeout)
         draw = remote.draw(checked_count(batch), plan)
-        remote.expect_admitted(batch)
+        expect_drawn(self.limits, remote, batch)
         return Landing(draw.shape, pin)
 
     def sample(
@@ -395,6 +396,8 @@ class Client:
         landing = Landing(draw.shape) if out is None else draw.checked(out)
         arguments = (draw.raw, ffi.NULL, beta, landing.raw)
         status = self._link.whole(lib.rp_link_draw, arguments, draw.what, left, self.others)
+        if status in REFUSED:
+            expect_drawn(self.limits, remote, landing.count)  # says what would do
         batch = landing.batch(draw.table, draw.epoch, out is None)
         return draw.landed(status, batch, landing.raw.blocked.need) if status else batch
 
@@ -550,10 +553,7 @@ class Client:
     @property
     def limits(self) -> dict[str, int]:
         """What the server granted this session: mtu, batch_max, records, weights_max and so on."""
-        raw = ffi.new("struct rp_opened *")
-        _native.check(lib.rp_link_limits(self._link.raw, raw), "asking for limits")
-        names = ("mtu", "idle_ms", "batch_max", "records", "table_count", "weights_max")
-        return {name: getattr(raw, name) for name in names}
+        return limits_of(self._link, self._options["batch_max"])
 
     # -- life ------------------------------------------------------------------------------------
 

@@ -11,10 +11,32 @@ from typing import Any
 from . import _native
 from ._native import Link, ffi, lib
 from .batch import Batch, Landing, LandingShape
-from .errors import ConfigError, ShortBatch
+from .errors import ConfigError, OverBudget, ShortBatch
 from .values import flag, one_of, real
 
 MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
+BATCH_DEFAULT = 4096  # items of the largest batch that a client is opened for
+LIMITS = ("mtu", "idle_ms", "batch_max", "records", "table_count", "weights_max")
+REFUSED = tuple(-_native.NUMBERS[name] for name in ("BATCH_TOO_LARGE", "NEVER_FITS"))
+
+
+def limits_of(link: Link, batch_max: int) -> dict[str, int]:
+    """What the server granted the session; its batches are those the client is opened for, too."""
+    raw = ffi.new("struct rp_opened *")
+    _native.check(lib.rp_link_limits(link.raw, raw), "asking for limits")
+    limits = {name: getattr(raw, name) for name in LIMITS}
+    return {**limits, "batch_max": min(batch_max, raw.batch_max)}
+
+
+def expect_drawn(limits: dict[str, int], table: Any, count: int) -> None:
+    """OverBudget, with the number that would do, where batches of `count` are never drawn."""
+    if count > limits["batch_max"]:
+        raise OverBudget(
+            f"batches of {count} items of table {table.name!r}: server and client allow at most "
+            f"{limits['batch_max']} in one batch; ask for fewer, or give both a larger batch_max: "
+            f"serve with batch_max = {count}, and open the client with it"
+        )
+    table.expect_admitted(count)
 
 
 class Draw:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 
 from .client import Client
+from .draws import BATCH_DEFAULT
 from .errors import (
     ClosedError,
     LimiterBlocked,
@@ -78,15 +79,22 @@ def lost_contact(error: ReplayError) -> bool:
 
 
 def connect(
-    address: str, patience_s: float, stop: Stop, say: Callable[[str], None] = print
+    address: str,
+    patience_s: float,
+    stop: Stop,
+    say: Callable[[str], None] = print,
+    *,
+    batch: int = 1,
 ) -> Client:
-    """A client of the server at `address`, tried for `patience_s`; NoServer after that."""
+    """A client of the server at `address`, for batches of `batch` items, tried for `patience_s`;
+    NoServer after that."""
     begin = time.monotonic()
     until = begin + patience_s
     said = False
     while True:
         try:
-            return Client(address, connect_timeout=TRY_S)
+            most = max(batch, BATCH_DEFAULT)
+            return Client(address, connect_timeout=TRY_S, batch_max=most)
         except ReplayError as error:
             if not lost_contact(error):
                 raise

@@ -17,6 +17,7 @@ from .errors import ConfigError
 
 TINY, HUGE = sys.float_info.min, sys.float_info.max  # above nothing, below infinity
 SECONDS_MAX = 1e9
+SHOWN_MAX = 100  # letters of a value in a sentence
 
 
 def whole(
@@ -80,4 +81,6 @@ def one_of(what: str, value: Any, kinds: tuple[type, ...], example: str) -> None
     """Refuses what is not an object of one of these classes."""
     if not isinstance(value, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
-        raise ConfigError(f"{what} is {value!r}; expected {names}, such as {example}")
+        shown = repr(value)
+        shown = shown if len(shown) <= SHOWN_MAX else f"an object of {type(value).__name__}"
+        raise ConfigError(f"{what} is {shown}; expected {names}, such as {example}")

@@ -209,6 +209,8 @@ def test_a_batch_that_no_limiter_would_admit_is_refused_at_once():
             client.batches("main", 38)
         with pytest.raises(OverBudget, match="at most 37"):
             client.landing("main", 38)
+        with pytest.raises(OverBudget, match=r"51 .* at most .* error_buffer of \d+ at least"):
+            client.sample("main", 51)
     wider = SamplesPerInsert(0.25, 1000, 26.0)
     with Server([table(wider)]) as server, Client(server.address) as client:
         client.batches("main", 38).close()

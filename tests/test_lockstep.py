@@ -19,6 +19,7 @@ from reference import Replay, power_constants
 
 from actor.envs import action_count
 from deploy.sync import InTurn
+from deploy.table import server_toml
 from learner.learner import Learner
 from learner.presets import CARTPOLE, changed
 from replay_server import Client, Column, NStep, Prioritized, Server, Spec, Table
@@ -228,3 +229,14 @@ def test_a_late_priority_never_reaches_a_recycled_slot(n, stack):
                 late.update()
     applied, stale, unknown = late.results
     assert applied > 300 and stale > 1000 and unknown == 0, late.results
+
+
+def test_a_batch_above_the_servers_default_is_learned_from():
+    """Given a run in turn whose batch is larger than servers and clients allow by default. Expect
+    an update of the whole batch, and the same bound in the file that the demo serves."""
+    wide = changed(SETTINGS, batch=5000, capacity=8192, steps_per_update=1000.0)
+    assert "batch_max = 5000" in server_toml(wide, url="udp://[::1]:0", seed=1).splitlines()
+    with InTurn(wide, seed=1) as parts:
+        turn = next(parts.turns())
+        assert len(turn.batch) == 5000 and turn.update.td.shape == (5000,)
+        assert parts.client.limits["batch_max"] == 5000

@@ -141,7 +141,11 @@ def test_numbers_of_other_libraries_are_numbers():
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [
-        (lambda c: c.sample("rows", 5000), OverBudget, "ask for fewer"),
+        (lambda c: c.sample("rows", 5000), OverBudget, "at most 2048 in one .* batch_max = 5000"),
+        (lambda c: c.sample("rows", 2049), OverBudget, "at most 2048 in one .* batch_max = 2049"),
+        (lambda c: c.landing("rows", 2049), OverBudget, "at most 2048 .* batch_max = 2049"),
+        (lambda c: c.batches("rows", 2049), OverBudget, "at most 2048 .* batch_max = 2049"),
+        (lambda c: Client(c.address, specs=[ROWS]), ConfigError, "specs is an object of list;"),
         (lambda c: c.sample("rows", 4, uniform="a"), ConfigError, "uniform is 'a'"),
         (lambda c: c.sample("rows", 4, timeout="a"), ValueError, "timeout is 'a'"),
         (lambda c: c.batches("rows", "a"), ConfigError, "batch is 'a'"),
