@@ -264,6 +264,7 @@ class Autoreset:
         read. life_lost [B]: also cuts the return, not the episode. extras: the user's own columns.
         Raises SpecError naming column, expected and got, before anything changes.
         """
+        self.spec.require_names(extras or (), self.extras)
         if self.fresh or observation is next_observation:
             self.require_apart(observation, next_observation)
         if self.closed is not None:
@@ -493,7 +494,7 @@ class Autoreset:
         return array[None] if self.mode == "single" else array
 
     def _flags(self, name: str, value: Any) -> np.ndarray:
-        flags = self.batched(value)
+        flags = self.batched(array_of(name, value))
         if flags.shape != (self.count,) or flags.dtype != np.bool_:
             raise SpecError(
                 f"{name}: expected bool {self._shown((self.count,))}, "
@@ -511,12 +512,7 @@ class Autoreset:
         return {c.name: self.fitted(c, flat[c.name]) for c in self.observations}
 
     def _extras(self, extras: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-        given = dict(extras or {})
-        missing = [name for name in self.extras if name not in given]
-        unknown = [name for name in given if name not in self.extras]
-        if missing or unknown:
-            raise SpecError(f"extra columns: expected {list(self.extras)}, got {list(given)}")
-        return {name: self.batched(array_of(name, value)) for name, value in given.items()}
+        return {name: self.batched(array_of(name, extras[name])) for name in self.extras}
 
     def _closing(
         self,

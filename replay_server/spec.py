@@ -34,6 +34,13 @@ COLUMN_COUNT_MAX = 64
 RECORD_ALIGNMENT = 8
 PADS = ("zero", "first")
 KINDS = "biuf"
+FLAGS = ("terminated", "truncated")
+STEP = ("observation", "action", "reward", *FLAGS, "next_observation", "final_observation")
+STEP += ("infos", "life_lost")  # what a step says by name; with the table's own columns
+DONE = (
+    "`done` is two facts here: terminated, where the episode is over, and truncated, where it was "
+    "only cut off and its return goes on"
+)
 ALWAYS_FINITE = ("reward", "action")  # whatever else may be NaN; extras may: -inf is a legal log
 
 
@@ -211,6 +218,17 @@ class Spec:
         fields = records.view(self.record_dtype())[..., 0]
         return {name: fields[name] for name in self.names}
 
+    @staticmethod
+    def require_names(given: Iterable[str], extras: Iterable[str]) -> None:
+        """SpecError for what a step was given beyond its own words, where that is not `extras`."""
+        known = [*STEP, *extras]
+        for name in given:
+            if name not in known:
+                raise SpecError(DONE if name == "done" else no_column(name, known))
+        for name in known[len(STEP) :]:
+            if name not in given:
+                raise SpecError(f"`{name}` is missing: this table stores it of every step")
+
     # -- nested values ---------------------------------------------------------------------------
 
     def flatten(self, name: str, value: Any) -> dict[str, Any]:
@@ -298,8 +316,13 @@ class Spec:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """ ", nearest is 'reward'" where one of `names` looks like `name`; else nothing."""
-    found = isinstance(name, str) and difflib.get_close_matches(name, list(names), n=1)
+    """ ", nearest is 'reward'" where one of `names` looks like `name`, or `name` is short for it;
+    else nothing."""
+    if not isinstance(name, str) or not name:
+        return ""
+    names = list(names)
+    found = [whole for whole in names if whole.startswith(name)]
+    found = found or difflib.get_close_matches(name, names, n=1)
     return f", nearest is {found[0]!r}" if found else ""
 
 
@@ -312,8 +335,11 @@ def no_column(name: str, names: Iterable[str]) -> str:
 def array_of(name: str, value: Any) -> np.ndarray:
     """`value` as an array: also a torch tensor, wherever it lives and whatever it is part of.
 
-    SpecError where numpy has no such thing.
+    SpecError where there is none, or numpy has no such thing.
     """
+    if value is None:
+        also = ": every step says terminated and truncated" if name in FLAGS else ""
+        raise SpecError(f"`{name}` is missing{also}")
     try:
         if hasattr(value, "detach"):
             return value.detach().cpu().numpy()

@@ -223,8 +223,8 @@ def test_extra_columns_travel_and_wrong_input_names_the_column():
     _, rows = one_step("disabled", columns=cost, extras={"cost": np.array([3.0, 4.0])})
     assert rows.columns["cost"].tolist() == [3.0, 4.0]
     for changes, words in [
-        ({"columns": cost}, "extra columns: expected \\['cost'\\], got \\[\\]"),
-        ({"extras": {"cost": np.zeros(2)}}, "extra columns: expected \\[\\], got \\['cost'\\]"),
+        ({"columns": cost}, "`cost` is missing: this table stores it"),
+        ({"extras": {"cost": np.zeros(2)}}, "no column 'cost'; there are observation, action"),
         ({"reward": np.zeros(3)}, "column 'reward': expected shape \\(2,\\), got \\(3,\\)"),
         ({"terminated": np.zeros(2)}, "terminated: expected bool \\(2,\\), got float64"),
         ({"life_lost": np.zeros(3, np.bool_)}, "life_lost: expected bool \\(2,\\)"),

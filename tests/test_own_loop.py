@@ -145,6 +145,35 @@ def test_a_loop_that_draws_too_late_is_told_to_draw_first(served):
     writer.link.close(0.0)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"truncated": None}, "`truncated` is missing: every step says terminated and truncated"),
+        ({"terminated": None, "truncated": None, "done": False}, "`done` is two facts here"),
+        ({"observation": None, "obs": frame(0, 0, 0)}, "no column 'obs', nearest is 'observation'"),
+        ({"next_obs": frame(0, 0, 0)}, "no column 'next_obs', nearest is 'next_observation'"),
+        ({"rewrd": 1.0}, "no column 'rewrd', nearest is 'reward'"),
+        ({"observation": None}, "`observation` is missing"),
+        ({"action": None}, "`action` is missing"),
+        ({"reward": None}, "`reward` is missing"),
+    ],
+)
+def test_a_forgotten_or_old_name_is_told_by_name(served, wrong, told):
+    """Given a step that lacks a column, or names one as others do. Expect the name, and the step
+    not taken."""
+    _, client = served(NStep(1))
+    step = {"observation": frame(0, 0, 0), "action": 0, "reward": 0.0, **GOES_ON}
+    given = {name: value for name, value in (step | wrong).items() if value is not None}
+    with client.writer("main") as writer:
+        with pytest.raises(SpecError, match=told):
+            writer.add(**given)
+        with pytest.raises(SpecError, match=told):
+            writer.add(**step | wrong)
+        writer.add(**step)
+        writer.restart(final_observation=frame(0, 0, 1))
+    assert client.size("main") == 1
+
+
 @pytest.mark.parametrize("n", [1, 3])
 def test_single_environment_in_gymnasiums_order(served, n):
     """Given add_step(obs, action, *env.step(action)) of a whole script. Expect every transition."""
