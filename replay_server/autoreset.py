@@ -88,6 +88,8 @@ class Rows:
 
 def is_vector(env: Any) -> bool:
     """Whether `env` is a Gymnasium VectorEnv; SpecError where it is no environment of Gymnasium."""
+    if isinstance(env, type):
+        raise SpecError(f"autoreset={env.__name__} is a class: hand over the environment you step")
     if hasattr(env, "single_observation_space"):
         return True
     if hasattr(env, "num_envs") or not hasattr(env, "step"):
@@ -222,7 +224,7 @@ class Autoreset:
 
     def chosen(self, mask: np.ndarray | None) -> np.ndarray:
         """`mask` as bool [B], all for None; SpecError for indices: they look like flags."""
-        array = np.ones(self.count, np.bool_) if mask is None else np.asarray(mask)
+        array = np.ones(self.count, np.bool_) if mask is None else array_of("mask", mask)
         if array.dtype != np.bool_ or array.shape != (self.count,):
             raise SpecError(
                 f"mask: expected bool ({self.count},), one flag an environment, got {array.dtype} "
@@ -496,9 +498,10 @@ class Autoreset:
     def _flags(self, name: str, value: Any) -> np.ndarray:
         flags = self.batched(array_of(name, value))
         if flags.shape != (self.count,) or flags.dtype != np.bool_:
+            number = flags.shape == (self.count,) and flags.dtype.kind in "iuf"
             raise SpecError(
-                f"{name}: expected bool {self._shown((self.count,))}, "
-                f"got {flags.dtype} {self._shown(flags.shape)}"
+                f"{name}: expected bool {self._shown((self.count,))}, got {flags.dtype} "
+                f"{self._shown(flags.shape)}" + number * f"; say {name} != 0"
             )
         return flags
 

@@ -192,8 +192,8 @@ class LandingShape:
     each column, all at multiples of ALIGNMENT. `raw` tells the core the same.
     """
 
-    def __init__(self, layout: PlanLayout, spec: Any, count: int) -> None:
-        self.layout, self.count = layout, checked_count(count)
+    def __init__(self, layout: PlanLayout, spec: Any, count: int, table: str = "") -> None:
+        self.layout, self.count, self.table = layout, checked_count(count), table
         self._end = 0
         self.columns = {
             name: self._place(spec[name].dtype, (count, steps, *spec[name].shape))

@@ -60,7 +60,7 @@ class Draw:
         self.table, self.epoch = table.name, table.epoch
         index = table.layout.index(plan)
         self.layout = table.layout.plans[index]
-        self.shape = LandingShape(self.layout, table.spec, count)
+        self.shape = LandingShape(self.layout, table.spec, count, table.name)
         self.raw: Any = ffi.new("struct rp_draw *")
         self.raw.shape, self.raw.table = self.shape.raw, table.number
         self.raw.incarnation = table.incarnation
@@ -76,8 +76,9 @@ class Draw:
         one_of("out", out, (Landing,), "client.landing(table, batch)")
         if out.count != self.shape.count or out.layout != self.layout:
             raise ConfigError(
-                f"out holds {out.count} items of plan {out.layout.name!r}; "
-                f"{self.shape.count} of {self.layout.name!r} are asked for"
+                f"out holds {out.count} items of plan {out.layout.name!r} of table "
+                f"{out.shape.table!r}; {self.shape.count} of {self.layout.name!r} of table "
+                f"{self.table!r} are asked for: make it with client.landing(table, batch, plan)"
             )
         return out
 

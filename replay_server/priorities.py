@@ -28,6 +28,8 @@ SETTING, KEYS, DOUBLES = map(ffi.typeof, ("struct rp_setting *", "uint64_t[]", "
 class UpdateResult:
     """What became of priorities: set; their item was gone (normal life); no item of this server.
 
+    Keys of another table count as stale or unknown, as their numbers have it: nothing is set, and
+    no error tells. So all stale, again and again, is no normal life: look which table is named.
     A key that stands several times in one call counts once: its last priority is the one set.
     """
 

@@ -44,8 +44,8 @@ class RemoteTable:
     """One table of a server as it was when it was looked up; made by `Client.table`.
 
     Steady: name, number, capacity, spec, plans, alpha, min_size, samples_per_insert, error_min,
-    error_max, writers_max. As of then: epoch, count (drawable items, also `len`), head (insertion
-    number of the next step), total (mass), inserted and sampled (items, as the limiter counts).
+    error_max, writers_max. As of then: epoch, count (drawable items, also `len`), head (the key
+    that the next step gets), total (mass), inserted and sampled (items, as the limiter counts).
     """
 
     def __init__(self, raw: Any, layout: Layout, incarnation: int) -> None:

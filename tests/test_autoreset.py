@@ -10,6 +10,7 @@ import warnings
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from environments import ScriptedEnv, scripted_action, scripted_rows
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -227,11 +228,46 @@ def test_extra_columns_travel_and_wrong_input_names_the_column():
         ({"extras": {"cost": np.zeros(2)}}, "no column 'cost'; there are observation, action"),
         ({"reward": np.zeros(3)}, "column 'reward': expected shape \\(2,\\), got \\(3,\\)"),
         ({"terminated": np.zeros(2)}, "terminated: expected bool \\(2,\\), got float64"),
+        ({"truncated": np.zeros(2, np.uint8)}, "got uint8 \\(2,\\); say truncated != 0"),
+        ({"terminated": np.zeros(3, np.uint8)}, "got uint8 \\(3,\\)$"),
         ({"life_lost": np.zeros(3, np.bool_)}, "life_lost: expected bool \\(2,\\)"),
         ({"observation": np.zeros((2, 4), np.float32)}, "column 'observation': expected shape"),
     ]:
         with pytest.raises(SpecError, match=words):
             one_step("disabled", **changes)
+
+
+class OnDevice:
+    """A tensor on a GPU, as far as it matters here: numpy cannot take it before it is copied."""
+
+    def __init__(self, array):
+        self.array, self.dtype, self.shape = array, array.dtype, array.shape
+
+    def __array__(self, *_, **__):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return torch.from_numpy(self.array)
+
+
+def test_flags_and_masks_may_lie_on_a_gpu():
+    """Given flags and a restart's mask there, as vector environments on a GPU return them. Expect
+    the rows of the same flags here, and the same environment restarted."""
+    none, first = np.zeros(2, np.bool_), np.array([True, False])
+    reset, rows = one_step("next-step", terminated=OnDevice(first), truncated=OnDevice(none))
+    assert rows.ended_streams.tolist() == [0] and reset.made_up.tolist() == [True, False]
+    reset.restart(OnDevice(first))
+    assert not reset.made_up.any()
+
+
+@pytest.mark.parametrize("kind", [gymnasium.Env, gymnasium.vector.VectorEnv, ScriptedEnv])
+def test_a_class_is_no_environment(kind):
+    """Given the class in place of what steps. Expect SpecError: its mode would be a guess."""
+    with pytest.raises(SpecError, match=f"{kind.__name__} is a class: hand over"):
+        mode_of(kind)
 
 
 def test_a_vector_environment_that_does_not_say_its_mode_is_refused():

@@ -161,6 +161,11 @@ def test_numbers_of_other_libraries_are_numbers():
         (lambda c: c.extend("rows", [{}]), ConfigError, r"columns is \[{}\]; expected "),
         (lambda c: c.extend("rows", {1: 2}), SpecError, "no column 1; there are"),
         (lambda c: c.sample("rows", 4, out=np.zeros(3)), ConfigError, "out is array.*ted Landing"),
+        (
+            lambda c: c.sample("rows", 4, out=c.landing("sequences", 4)),
+            ConfigError,
+            "out holds 4 .* of table 'sequences'; 4 .* of table 'rows' are asked for",
+        ),
         (lambda c: c.writer("rows", spec="x"), ConfigError, "spec is 'x'; expected Spec"),
         (lambda c: c.table("rows", spec={}), ConfigError, "spec is {}; expected Spec"),
         (lambda c: c.pull_weights("1"), ConfigError, "newer_than is '1'; expected a whole"),
