@@ -1,6 +1,8 @@
 /* What a PUSH would make, run by run, before anything of it is stored: the limiter is asked for all
  * of it at once. Only a table that takes steps in order is asked this way (rp_table_ordered): there
  * what is stored is an item at once, so a step may not be here whole and wait for an earlier one.
+ * Never too few are counted: what is stored beyond them, since a PUSH contradicts itself, loses its
+ * place (writer.c).
  *
  * Cost: a few loads for each step of the runs.
  */
@@ -13,6 +15,7 @@ int rp_table_ordered(const struct rp_table *table) {
 
 void rp_writer_ask(struct rp_table *table) {
     table->private->asked++;
+    table->private->admitted = 0;
 }
 
 static struct rp_hint *asked_of(const struct rp_table_private *p, uint32_t index,
@@ -63,21 +66,33 @@ static int completes(const struct rp_table_private *p, uint32_t index, const str
     return 1;
 }
 
-int rp_writer_items(const struct rp_table *table, int writer, const struct rp_run *run,
-                    uint64_t *items) {
-    const struct rp_table_private *p = table->private;
+/* May what this run waits for still come before it? Not where all sequences before its own are
+ * done: then it loses its place, and is told so. */
+static int may_come(const struct rp_table_private *p, uint32_t index, const struct rp_run *run,
+                    const struct rp_hint *hint) {
+    return p->done_through[index] < run->sequence && hint->waiting == 0 && !hint->mixed;
+}
+
+uint64_t rp_writer_asked(const struct rp_table *table) {
+    return table->private->admitted;
+}
+
+int rp_writer_ask_run(struct rp_table *table, int writer, const struct rp_run *run) {
+    struct rp_table_private *p = table->private;
     uint32_t index = (uint32_t)writer;
     struct rp_hint *hint = asked_of(p, index, run->stream);
     for (uint32_t i = 0; i < run->count; i++) {
         uint64_t step = run->step + i;
-        if (brings_nothing(p, index, run, run->sequence + i) || step < hint->next
-            || (run->piece_count > 1 && !completes(p, index, run, hint))) {
+        int pieces = run->piece_count > 1;
+        if (brings_nothing(p, index, run, run->sequence + i)
+            || (pieces && !completes(p, index, run, hint))
+            || (step < hint->next && !(pieces && hint->mixed))) {
             continue;
         }
-        if (step > hint->next && i == 0 && hint->waiting == 0 && !hint->mixed) {
+        if (step > hint->next && i == 0 && may_come(p, index, run, hint)) {
             return 0;
         }
-        *items += (run->flags & RP_RUN_ITEM) != 0;
+        p->admitted += (run->flags & RP_RUN_ITEM) != 0;
         hint->next = step + 1;
     }
     return 1;

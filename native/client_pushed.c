@@ -283,7 +283,9 @@ static int blocked(struct rp_client *client, struct client_writer *writer, uint1
     }
     writer->blocked = 1;
     writer->state.need = told.need > 0 ? told.need : 1;
-    rp_client_timer_set(client, &writer->timer, client->now_ns + CLIENT_REASK_NS);
+    /* Without a place it stood behind one of its own, which may be stored by now: nobody tells. */
+    uint64_t until = told.noted ? CLIENT_REASK_NS : rp_client_credit_timeout(client, 0);
+    rp_client_timer_set(client, &writer->timer, client->now_ns + until);
     return CLIENT_TAKEN;
 }
 

@@ -256,14 +256,14 @@ int rp_client_table_number(struct rp_client *client, uint16_t table, struct rp_t
     return post_table(client, "", table, info, deadline_ns);
 }
 
-/* Items of one message: a quarter of what the limiter lets the two sides be apart, the most that is
- * let in at once (limiter.c). */
+/* Items of one message: half of what the limiter lets the two sides be apart, so that batches of up
+ * to the other half never wait for this message while it waits for them. */
 static uint32_t items_at_once(const struct rp_table_info *info) {
     double apart = info->error_max - info->error_min;
     if (!(info->samples_per_insert > 0)) {
         return UINT32_MAX;
     }
-    double most = apart / (RP_GROUP_SHARE * info->samples_per_insert);
+    double most = apart / (2 * info->samples_per_insert);
     return most < 1 ? 1 : most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
 }
 

@@ -7,14 +7,14 @@
  * minimum is reached once so many items were created since the table was last emptied, and stays
  * reached: how many are there now may fall again, and then nobody could be let on.
  *
- * No standstill. A group of n creates and a batch of m draws never both have to wait where
+ * No standstill. A group of n creates waits where error > error_max - n * samples_per_insert, a
+ * batch of m draws where error < error_min + m. Where both wait, the group is let in and the batch
+ * drawn at once (serve_wait.c): then
  *
- *     n * samples_per_insert + m <= error_max - error_min.
+ *     error_max - m < error + n * samples_per_insert - m < error_min + n * samples_per_insert
  *
- * Before the minimum no group waits. From it on a group waits where error > error_max - n *
- * samples_per_insert, a batch where error < error_min + m; for both to hold, the left side above
- * would have to be the larger one. So a group may take a quarter of the width, or one item where
- * that is more, and a batch the rest; larger ones are refused for ever.
+ * which is within the bounds where neither is worth more than they lie apart. What is worth more is
+ * refused for ever.
  *
  * The price: the last group before the minimum may pass it by n - 1 items, so
  *
@@ -32,12 +32,6 @@
 
 #include "store.h"
 
-/* How far a group of creates may move the error at once. */
-static double group_most(const struct rp_table_facts *f) {
-    double share = (f->error_max - f->error_min) / RP_GROUP_SHARE;
-    return share > f->samples_per_insert ? share : f->samples_per_insert;
-}
-
 static uint64_t shortfall(double amount) {
     return amount < 1 ? 1 : amount < 0x1p63 ? (uint64_t)ceil(amount) : INT64_MAX;
 }
@@ -54,7 +48,7 @@ int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t
     if (over <= 0) {
         return 1;
     }
-    if ((double)items * f->samples_per_insert > group_most(f)) {
+    if ((double)items * f->samples_per_insert > f->error_max - f->error_min) {
         return -RP_NEVER_FITS;
     }
     *need = shortfall(over);
@@ -71,7 +65,7 @@ int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t
     double short_by = rate == 0 ? 0 : f->error_min + count - error;
     *need = 0;
     *by_size = 0;
-    if (rate > 0 && count > f->error_max - f->error_min - group_most(f)) {
+    if (rate > 0 && count > f->error_max - f->error_min) {
         return -RP_NEVER_FITS;
     }
     if (short_by > 0) {

@@ -110,8 +110,9 @@ static void ask(struct rp_table *table, int writer, struct push *push) {
     }
     rp_writer_ask(table);
     for (uint32_t i = 0; i < push->head->run_count && !push->early; i++, at = run_after(at)) {
-        push->early = !rp_writer_items(table, writer, run_at(at), &push->items);
+        push->early = !rp_writer_ask_run(table, writer, run_at(at));
     }
+    push->items += rp_writer_asked(table);
 }
 
 /* ---- storing ---- */

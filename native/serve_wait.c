@@ -7,7 +7,11 @@
  *
  * A waiting SAMPLE is drawn and answered with its first train, as if it had just come. A waiting
  * PUSH is only told to send again, as its datagram was not kept; the items it was told about stay
- * free for it until it comes or its place lapses. Two firsts never hold each other up (limiter.c).
+ * free for it until it comes or its place lapses.
+ *
+ * Two firsts may hold each other up: a push that is too large until something is drawn, a sample
+ * that is too large until something is created. Then the push is let in, and the sample drawn
+ * before the turn ends. A push is let in too where nothing can be drawn, whatever the limiter says.
  */
 #include <string.h>
 
@@ -22,6 +26,21 @@ static int limiter_may(const struct rp_table *table, enum rp_wait_kind kind, uin
     return kind == RP_WAIT_PUSH
                ? rp_limiter_may_insert(table, items, &blocked->need)
                : rp_limiter_may_sample(table, (uint32_t)items, &blocked->need, &blocked->by_size);
+}
+
+/* Does the first waiting sample wait for items to be created? */
+static int sample_hungry(struct rp_server *server, const struct rp_table *table) {
+    struct rp_blocked blocked;
+    uint32_t first = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
+    return first != RP_NOBODY
+           && limiter_may(table, RP_WAIT_SAMPLE,
+                          rp_wait_note(server, RP_WAIT_SAMPLE, first, table->number)->items,
+                          &blocked) == 0;
+}
+
+/* Would the first push wait for draws that nobody makes? */
+static int is_stuck(struct rp_server *server, const struct rp_table *table) {
+    return rp_tree_count(&table->tree) == 0 || sample_hungry(server, table);
 }
 
 /* The session's own place: refreshed by being asked for, and taken over by an older request. A
@@ -54,13 +73,18 @@ static int admitted(struct rp_call *call, enum rp_wait_kind kind, const struct r
     uint64_t promised = server->waiting[kind][table->number].promised;
     uint32_t first = rp_wait_first(server, kind, table->number);
     int alone = limiter_may(table, kind, items, blocked);
-    if (alone < 0 || (own != NULL && own->promised)) {
+    int mine = own != NULL && own->promised;
+    int in_turn = first == RP_NOBODY || (own != NULL && first == call->session);
+    if (alone == 0 && kind == RP_WAIT_PUSH && (mine || (in_turn && promised == 0))
+        && is_stuck(server, table)) {
+        return 1;
+    }
+    if (alone < 0 || mine) {
         return alone;
     }
     if (promised > 0 && alone == 1) {
         alone = limiter_may(table, kind, promised + items, blocked) == 1;
     }
-    int in_turn = first == RP_NOBODY || (own != NULL && first == call->session);
     if (alone == 1 && in_turn) {
         return 1;
     }
@@ -210,8 +234,10 @@ static void release_pushes(struct rp_turn *turn, struct rp_table *table, uint32_
         }
         const struct rp_note *note = rp_wait_note(server, RP_WAIT_PUSH, session, table->number);
         struct rp_blocked blocked;
-        if (limiter_may(table, RP_WAIT_PUSH, queue->promised + note->items, &blocked) != 1
-            || !rp_serve_lease(turn, 1)) {
+        uint64_t items = queue->promised + note->items;
+        int may = limiter_may(table, RP_WAIT_PUSH, items, &blocked) == 1;
+        may = may || (queue->promised == 0 && is_stuck(server, table));
+        if (!may || !rp_serve_lease(turn, 1)) {
             return;
         }
         struct rp_peer peer;

@@ -223,6 +223,10 @@ void rp_store_steps(struct rp_table *table, const struct rp_commit *commit) {
         uint32_t left = commit->count - first;
         commit_chunk(table, commit, first, left < RP_COMMIT_CHUNK ? left : RP_COMMIT_CHUNK);
     }
+    if (commit->flags & RP_RUN_ITEM) {
+        uint64_t admitted = table->private->admitted;
+        table->private->admitted -= commit->count < admitted ? commit->count : admitted;
+    }
 }
 
 void rp_store_item(struct rp_table *table, uint32_t slot, uint16_t behind, uint16_t ahead,

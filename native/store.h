@@ -217,7 +217,8 @@ struct rp_table_private {
     uint64_t work_total; /* units ever spent: tests look at it */
     uint64_t mass_max;
     uint64_t head; /* of the header, as of the last settle */
-    uint64_t asked; /* PUSHes of an ordered table */
+    uint64_t asked;    /* PUSHes of an ordered table */
+    uint64_t admitted; /* items that this one may make */
     size_t writer_bytes;
     uint32_t head_slot;
     uint32_t capacity;

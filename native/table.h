@@ -159,10 +159,11 @@ int rp_writer_far(const struct rp_table *table, int writer, uint64_t gaps);
 int rp_table_ordered(const struct rp_table *table);
 /* Where they are: begins a PUSH; its runs follow in their order. */
 void rp_writer_ask(struct rp_table *table);
-/* Adds the items that the run would make, 0 for repeats. Returns 0 where a step of it would have to
- * wait for an earlier one that neither is stored nor comes with this PUSH, else 1. */
-int rp_writer_items(const struct rp_table *table, int writer, const struct rp_run *run,
-                    uint64_t *items);
+/* Counts the items that the run would make, 0 for repeats. Returns 0 where a step of it would have
+ * to wait for an earlier one that neither is stored nor comes with this PUSH, else 1. */
+int rp_writer_ask_run(struct rp_table *table, int writer, const struct rp_run *run);
+/* What was counted since: no more are made by the runs that are stored next. */
+uint64_t rp_writer_asked(const struct rp_table *table);
 /* Items that the creates of a PUSH, of which it may take only some: as many as may be looked up
  * (store.h), beginning where the last PUSH ended. */
 uint32_t rp_writer_create_items(const struct rp_table *table, int writer,

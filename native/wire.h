@@ -51,7 +51,6 @@ enum rp_wire_limits {
     RP_SPEC_BYTES_MAX = 1 << 16,
     RP_BLOB_BYTES_MAX = 1 << 30,
     RP_BURST = 64,         /* datagrams one burst may hold */
-    RP_GROUP_SHARE = 4,    /* of what a limiter's bounds lie apart: creates at once (limiter.c) */
     RP_PEER_BYTES = 28,    /* an address, opaque to all but its transport */
 };
 /* [/cffi] */

@@ -276,10 +276,18 @@ int rp_writer_far(const struct rp_table *table, int index, uint64_t gaps) {
 
 /* ---- storing ---- */
 
+/* Were so many steps of the run let in as items, where those are counted? */
+static int is_admitted(const struct rp_table *table, const struct rp_run *run, uint32_t count) {
+    return !rp_table_ordered(table) || !(run->flags & RP_RUN_ITEM)
+           || table->private->admitted >= count;
+}
+
 /* A run of whole steps that continues its stream, nothing of it here yet and nothing under way. */
-static int in_order(const struct rp_table_private *p, uint32_t index, const struct rp_run *run) {
+static int in_order(const struct rp_table *table, uint32_t index, const struct rp_run *run) {
+    const struct rp_table_private *p = table->private;
     const struct rp_stream *stream = rp_stream_at(p, index, run->stream);
     if (run->piece_count > 1 || run->step != stream->next_step || run->sequence < stream->abandoned
+        || !is_admitted(table, run, run->count)
         || rp_hint_at(p, index, run->stream)->known > 0
         || rp_forgotten(p, rp_writer_at(p, index), run->sequence)) {
         return 0;
@@ -417,12 +425,13 @@ static void store_piece(struct rp_table *table, uint32_t index, const struct rp_
     rp_known_add(p, index, sequence);
 }
 
-/* It would be whole and wait, where none may (rp_table_ordered). */
-static int comes_early(const struct rp_table *table, uint32_t index, const struct rp_entry *entry,
+/* It would be whole and wait, where none may (rp_table_ordered), or an item that was not let in. */
+static int is_unwanted(const struct rp_table *table, uint32_t index, const struct rp_entry *entry,
                        const struct rp_run *run, uint64_t step) {
     uint32_t here = rp_state_of(entry->key) == RP_ENTRY_PARTIAL ? rp_entry_received(entry) : 0;
     return rp_table_ordered(table) && here + 1 == run->piece_count
-           && step != rp_stream_at(table->private, index, run->stream)->next_step;
+           && (step != rp_stream_at(table->private, index, run->stream)->next_step
+               || !is_admitted(table, run, 1));
 }
 
 /* One step of a run that is not in order, whatever state its sequence is in. */
@@ -441,7 +450,7 @@ static void store_step(struct rp_table *table, uint32_t index, const struct rp_r
     } else if (rp_state_of(entry->key) == RP_ENTRY_EMPTY
                && superseded(table, index, run->stream, sequence, run->step + i)) {
         lose(table, index, sequence);
-    } else if (comes_early(table, index, entry, run, run->step + i)) {
+    } else if (is_unwanted(table, index, entry, run, run->step + i)) {
         lose(table, index, sequence);
     } else {
         store_piece(table, index, run, i, bytes);
@@ -502,7 +511,7 @@ void rp_writer_run(struct rp_table *table, int writer, const struct rp_run *run,
     if (rp_writer_at(p, index)->next_sequence < end) {
         rp_store_reserve(table, index, end);
     }
-    if (in_order(p, index, run)) {
+    if (in_order(table, index, run)) {
         store_in_order(table, index, run, bytes);
     } else {
         for (uint32_t i = 0; i < run->count; i++) {

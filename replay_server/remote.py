@@ -121,13 +121,12 @@ class RemoteTable:
 
     def expect_admitted(self, count: int) -> None:
         """OverBudget where the limiter never admits a batch of `count`."""
-        ratio, width = self.samples_per_insert, self.error_max - self.error_min
-        most = width - max(width / 4, ratio)  # the rest is for what is stored at once
-        if ratio > 0.0 and count > most:
+        width = self.error_max - self.error_min
+        if self.samples_per_insert > 0.0 and count > width:
             raise OverBudget(
                 f"batches of {count} items of table {self.name!r}: its limiter admits at most "
-                f"{floor(most)} at once; ask for fewer, or give the limiter an error_buffer of "
-                f"{ceil(max(count * 2 / 3, (count + ratio) / 2))} at least"
+                f"{floor(width)} at once; ask for fewer, or give the limiter an error_buffer of "
+                f"{count // 2 + 1} at least"
             )
 
     def expect_transitions(self, n: int, stack: int) -> None:

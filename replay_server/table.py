@@ -84,11 +84,10 @@ class SamplesPerInsert:
     twice min_size go in before the first draw, and no less than four times that least room.
     A loop that adds and draws in one thread gives as min_size the items it draws from at first.
 
-    A client's messages hold at most so many items as a quarter of error_max - error_min is worth,
-    or one. Batches of up to the rest never wait for a message that waits for them; larger ones are
-    refused (OverBudget). Nothing is drawn before min_size items are there; so a pair whose
-    error_max lies below ratio * min_size lets in more at first: min_size, and what the message that
-    reaches it holds beyond.
+    A client's messages hold at most so many items as half of error_max - error_min is worth, or
+    one. A batch of more than error_max - error_min is refused (OverBudget). Nothing is drawn before
+    min_size items are there; so a pair whose error_max lies below ratio * min_size lets in more at
+    first: min_size, and what the message that reaches it holds beyond.
     """
 
     ratio: float

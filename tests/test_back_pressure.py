@@ -199,18 +199,17 @@ def test_a_server_that_is_gone_is_noticed_while_rows_are_still_taken(monkeypatch
 
 
 def test_a_batch_that_no_limiter_would_admit_is_refused_at_once():
-    """Given a limiter whose bounds lie 50 draws apart, a quarter of it for what is stored at once,
-    and batches of 37 and 38. Expect the larger ones refused when they are asked for, with what
-    would do."""
+    """Given a limiter whose bounds lie 50 draws apart, and batches of 50 and 51. Expect the larger
+    ones refused when they are asked for, with what would do."""
     limiter = SamplesPerInsert(0.25, 1000, 25.0)
     with Server([table(limiter)]) as server, Client(server.address) as client:
-        client.batches("main", 37).close()
-        with pytest.raises(OverBudget, match=r"38 .* at most 37 .* error_buffer of 26 at least"):
-            client.batches("main", 38)
-        with pytest.raises(OverBudget, match="at most 37"):
-            client.landing("main", 38)
-        with pytest.raises(OverBudget, match=r"51 .* at most .* error_buffer of \d+ at least"):
+        client.batches("main", 50).close()
+        with pytest.raises(OverBudget, match=r"51 .* at most 50 .* error_buffer of 26 at least"):
+            client.batches("main", 51)
+        with pytest.raises(OverBudget, match="at most 50"):
+            client.landing("main", 51)
+        with pytest.raises(OverBudget, match=r"51 .* at most 50 .* error_buffer of 26 at least"):
             client.sample("main", 51)
     wider = SamplesPerInsert(0.25, 1000, 26.0)
     with Server([table(wider)]) as server, Client(server.address) as client:
-        client.batches("main", 38).close()
+        client.batches("main", 51).close()

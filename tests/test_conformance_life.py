@@ -84,12 +84,10 @@ def test_the_limiter_holds_inserts_back_until_something_is_drawn(place):
         with pytest.raises(LimiterBlocked) as blocked:
             client.extend("main", plain_rows(2), timeout=0.1)
         assert blocked.value.by == "samples" and blocked.value.need > 0
-        assert client.can_sample("main", 12)
-        with pytest.raises(OverBudget):
-            client.sample("main", 13, timeout=0.1)
-        client.sample("main", 12)
+        assert client.can_sample("main", 16) and not client.can_sample("main", 17)
+        client.sample("main", 16)
         with pytest.raises(LimiterBlocked) as blocked:
-            client.sample("main", 12, timeout=0.0)
+            client.sample("main", 16, timeout=0.0)
         assert blocked.value.by == "inserts"
         with pytest.raises(OverBudget):
             client.sample("main", 500, timeout=0.1)

@@ -14,6 +14,7 @@ static struct world *five_items(uint64_t seed)
 {
     script_tables(tables);
     tables[1].samples_per_insert = seed == NO_LIMITER ? 0 : tables[1].samples_per_insert;
+    tables[1].error_min = seed == WIDE ? 12 : tables[1].error_min; /* six items are half of that */
     tables[1].error_max = seed == WIDE ? 24 : tables[1].error_max;
     config = script_config(tables);
     config.records = seed == NO_LIMITER ? 2 : config.records; /* fewer than a credit's datagrams */

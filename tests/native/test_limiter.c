@@ -1,6 +1,6 @@
 /* Goal: the limiter never lets the error leave its bounds, tells exactly how much is missing, and
- * refuses for ever only groups above a quarter of the width and batches above the rest (Reverb's
- * rule, Cassirer et al. 2021).
+ * refuses for ever only what is worth more than its bounds lie apart (Reverb's rule, Cassirer et
+ * al. 2021).
  *
  * Creates and draws of random sizes are tried against the real table; the rule is computed again
  * beside it, in whole numbers (rates are multiples of 1/4), so that no rounding is shared.
@@ -31,6 +31,9 @@ static void insert(uint64_t items) {
                                         .flags = RP_RUN_ITEM,
                                         .size = 16}};
         struct rp_run_done done;
+        rp_writer_ask(&trial.fixture.table);
+        CHECK(rp_writer_ask_run(&trial.fixture.table, 0, &body.run)
+              && rp_writer_asked(&trial.fixture.table) == 1);
         rp_writer_run(&trial.fixture.table, 0, &body.run, (const uint8_t *)body.words, &done);
         CHECK(done.committed == 1);
         trial.sequence++;
@@ -58,12 +61,6 @@ static int64_t error_of(const struct rp_table_info *now, int64_t more_items, int
            - 4 * ((int64_t)now->sampled + more_samples);
 }
 
-/* The most that a group may move the error, in quarters. */
-static int64_t group_most(void) {
-    int64_t quarter = (trial.high - trial.low) / 4;
-    return quarter > trial.rate ? quarter : trial.rate;
-}
-
 static void try_insert(uint64_t items) {
     struct rp_table_info now = info();
     uint64_t need = 77;
@@ -81,7 +78,7 @@ static void try_insert(uint64_t items) {
               "need is too small");
         CHECK(error_of(&now, (int64_t)items, (int64_t)need - 1) > trial.high, "need is too large");
     } else {
-        CHECK(answer == -RP_NEVER_FITS && (int64_t)items * trial.rate > group_most());
+        CHECK(answer == -RP_NEVER_FITS && (int64_t)items * trial.rate > trial.high - trial.low);
     }
 }
 
@@ -92,7 +89,7 @@ static void try_sample(uint32_t count) {
     int answer = rp_limiter_may_sample(&trial.fixture.table, count, &need, &by_size);
     int64_t missing = trial.size - (int64_t)now.inserted;
     int fits = missing <= 0 && (trial.rate == 0 || error_of(&now, 0, count) >= trial.low);
-    int ever = trial.rate == 0 || 4 * (int64_t)count <= trial.high - trial.low - group_most();
+    int ever = trial.rate == 0 || 4 * (int64_t)count <= trial.high - trial.low;
     fits = fits && ever;
     CHECK((answer == -RP_NEVER_FITS) == !ever);
     CHECK((answer == 1) == fits, "sample %u: %d", count, answer);
@@ -161,9 +158,9 @@ static void take_trial(uint64_t seed, double rate, double low, double high, uint
     fixture_close(&trial.fixture);
 }
 
-/* Given bounds that lie 20 apart, and every size. Expect groups of up to 5 and batches of up to 15
- * to be let in at some time, above the minimum and below it; where an item alone moves the error
- * by 6, groups of one and batches of up to 14. Groups below the minimum never wait. */
+/* Given bounds that lie 20 apart, and every size. Expect groups and batches of up to that to be let
+ * in at some time, above the minimum and below it, and larger ones never; groups below the minimum
+ * never wait. */
 static void check_sizes(void) {
     struct rp_table_header header = {0};
     struct rp_table_private private = {0};
@@ -178,14 +175,13 @@ static void check_sizes(void) {
         for (uint32_t inserted = 30; inserted <= 40; inserted += 10) {
             header.inserted = inserted;
             header.sampled = 40 * rate - 16;
-            for (uint32_t size = 1; size <= 20; size++) {
+            for (uint32_t size = 1; size <= 30; size++) {
                 int may = rp_limiter_may_insert(&table, size, &need);
-                int ever = size <= (rate == 1 ? 5u : 1u);
+                int ever = size * rate <= 20;
                 CHECK(may == (inserted < 40 ? 1 : ever ? 0 : -RP_NEVER_FITS), "%u of %u: %d", size,
                       rate, may);
                 may = rp_limiter_may_sample(&table, size, &need, &by_size);
-                CHECK((may == -RP_NEVER_FITS) == (size > 20 - (rate == 1 ? 5 : 6)), "%u: %d", size,
-                      may);
+                CHECK((may == -RP_NEVER_FITS) == (size > 20), "%u: %d", size, may);
             }
         }
     }
@@ -220,6 +216,13 @@ static int batch_goes(struct corner *c, uint64_t created, uint64_t sampled, uint
     return answer == 1 || answer == -RP_NOTHING_DRAWABLE; /* the tree here is empty */
 }
 
+/* As the server does it: where both wait, the group is let in and the batch drawn. */
+static int pair_goes(struct corner *c, uint64_t created, uint64_t sampled, uint64_t items,
+                     uint32_t count) {
+    return !group_goes(c, created, sampled, items) && !batch_goes(c, created, sampled, count)
+           && batch_goes(c, created + items, sampled, count);
+}
+
 static void check_state(struct corner *c, uint64_t created, uint64_t sampled) {
     int64_t size = (int64_t)c->header.facts.min_size;
     int64_t error = (int64_t)created * c->rate - 4 * (int64_t)sampled;
@@ -228,7 +231,8 @@ static void check_state(struct corner *c, uint64_t created, uint64_t sampled) {
     CHECK(error >= c->low || sampled == 0, "the error fell below its bound");
     for (uint64_t items = 1; items <= c->items_max; items++) {
         for (uint32_t count = 1; count <= c->batch_max; count++) {
-            CHECK(group_goes(c, created, sampled, items) || batch_goes(c, created, sampled, count),
+            CHECK(group_goes(c, created, sampled, items) || batch_goes(c, created, sampled, count)
+                      || pair_goes(c, created, sampled, items, count),
                   "rate %g, error %g to %g, at least %d: %u created, %u drawn, and neither %u "
                   "creates nor %u draws get on", (double)c->rate / 4, (double)c->low / 4,
                   (double)c->high / 4, (int)size, (unsigned)created, (unsigned)sampled,
@@ -237,7 +241,7 @@ static void check_state(struct corner *c, uint64_t created, uint64_t sampled) {
     }
 }
 
-/* Every state that any order of groups and batches leads to. Returns their number. */
+/* Every state that any order of groups, batches and pairs of both leads to. Returns how many. */
 static uint64_t walk_corner(struct corner *c) {
     static uint8_t reached[CREATED_MAX + 1][SAMPLED_MAX + 1];
     uint64_t states = 0;
@@ -252,6 +256,9 @@ static uint64_t walk_corner(struct corner *c) {
             check_state(c, created, sampled);
             for (uint32_t n = 1; n <= c->items_max && created + n <= CREATED_MAX; n++) {
                 reached[created + n][sampled] |= group_goes(c, created, sampled, n) != 0;
+                for (uint32_t m = 1; m <= c->batch_max && sampled + m <= SAMPLED_MAX; m++) {
+                    reached[created + n][sampled + m] |= pair_goes(c, created, sampled, n, m) != 0;
+                }
             }
             for (uint32_t m = 1; m <= c->batch_max && sampled + m <= SAMPLED_MAX; m++) {
                 reached[created][sampled + m] |= batch_goes(c, created, sampled, m) != 0;
@@ -272,16 +279,15 @@ static void check_standstill(void) {
         int64_t narrowest = 2 * (rates[r] > 4 ? rates[r] : 4);
         for (int64_t size = 1; size <= 6; size++) {
             for (int64_t low = -4; low <= 20; low += 3) {
-                for (int64_t width = narrowest; width <= narrowest + 48; width += 4) {
-                    int64_t group = width / 4 > rates[r] ? width / 4 : rates[r];
+                for (int64_t width = narrowest; width <= narrowest + 12; width += 3) {
                     memset(&c, 0, sizeof c);
                     c.table.header = &c.header;
                     c.table.private = &c.private;
                     c.rate = rates[r];
                     c.low = low;
                     c.high = low + width;
-                    c.items_max = (uint32_t)(group / c.rate);
-                    c.batch_max = (uint32_t)((width - group) / 4);
+                    c.items_max = (uint32_t)(width / c.rate);
+                    c.batch_max = (uint32_t)(width / 4);
                     c.header.facts.samples_per_insert = (double)c.rate / 4;
                     c.header.facts.error_min = (double)c.low / 4;
                     c.header.facts.error_max = (double)c.high / 4;

@@ -17,7 +17,6 @@ struct drawer {
 static void fresh(struct drawer *d)
 {
     script_tables(tables);
-    tables[1].error_max = 40;
     config = script_config(tables);
     script_open(&d->script, &config);
     d->client = script_client(1);
