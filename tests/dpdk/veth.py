@@ -175,7 +175,6 @@ def test_it_is_pinged_and_the_counters_agree_on_both_sides(kind):
         )
         assert server.counters()["steps_committed"] == 3000
         assert server.counters()["items_sampled"] == 20 * 256 + 3000
-        assert client.counters()["retransmissions"] == 0
         client.close()
 
 
