@@ -79,10 +79,10 @@ static int admitted(struct rp_call *call, enum rp_wait_kind kind, const struct r
         && is_stuck(server, table)) {
         return 1;
     }
-    if (alone < 0 || mine) {
+    if (alone <= 0 || mine) {
         return alone;
     }
-    if (promised > 0 && alone == 1) {
+    if (promised > 0) {
         alone = limiter_may(table, kind, promised + items, blocked) == 1;
     }
     if (alone == 1 && in_turn) {

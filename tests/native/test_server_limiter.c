@@ -471,14 +471,44 @@ static void situation_overwritten(void)
     check_group("11 behind one whose places are gone");
 }
 
-/* 12. Given a first push that needs draws and a first sample that needs items: both would wait for
+/* 12. Given room for six items, and a PUSH of steps that are none, of five that are, and of creates
+ *     of one or two of the former. Expect all to be counted together. Given a run of which a part is
+ *     here. Expect the rest of it stored. */
+static void situation_all_kinds(void)
+{
+    struct pusher p;
+    limited(&p, 1, 0, 20);
+    CHECK(run_now(&p, 1, 0, 0, 0, 14) == RP_OK);
+    script_push_begin(&push, p.epoch[1]);
+    script_push_run(&push, 1, 14, 0, 3, 0);
+    CHECK(push_now(&p, 2) == RP_OK);
+    for (uint64_t creates = 2; creates > 0; creates--) {
+        script_push_begin(&push, p.epoch[1]);
+        script_push_run(&push, 1, 17, 3, 2, 0);
+        script_push_run(&push, 0, 19, 14, 5, RP_RUN_ITEM);
+        for (uint64_t step = 0; step < creates; step++) {
+            script_push_create(&push, 1, step, 1.0);
+        }
+        CHECK(push_now(&p, 2 + creates) == (creates == 2 ? RP_BLOCKED : RP_OK));
+    }
+    CHECK(script_info(&p.script, &p.client, 1).inserted == 20);
+    CHECK(draw(&p, 1, 3) == RP_OK);
+    CHECK(run_now(&p, 5, 0, 20, 15, 7) == RP_OK, "four of them are here");
+    CHECK(script_info(&p.script, &p.client, 1).inserted == 23);
+    CHECK(script_counter(&p.script, RP_COUNT_steps_lost_place) == 0);
+    script_close(&p.script);
+    check_group("12 items of all kinds are counted together");
+}
+
+/* 13. Given a first push that needs draws and a first sample that needs items: both would wait for
  *     ever. Expect the push told to come again, let in, and the sample drawn in the same turn, with
  *     the error within its bounds after it; and nobody else let in before them. */
 static void situation_stuck(void)
 {
     struct pusher p;
     limited(&p, 1, 0, 20);
-    struct script_client third = script_client(3);
+    struct script_client second = script_client(2), third = script_client(3);
+    script_connect(&p.script, &second);
     script_connect(&p.script, &third);
     struct rp_sample request = script_sample(20);
     CHECK(run_now(&p, 1, 0, 0, 0, 10) == RP_OK && run_now(&p, 2, 0, 10, 10, 20) == RP_BLOCKED);
@@ -492,7 +522,7 @@ static void situation_stuck(void)
     CHECK(now.inserted == 30 && now.sampled == 20);
     CHECK(run_now(&p, 3, 1, 30, 0, 10) == RP_OK && run_now(&p, 4, 1, 40, 10, 1) == RP_BLOCKED);
     script_close(&p.script);
-    check_group("12 two firsts that wait for each other go on together");
+    check_group("13 two firsts that wait for each other go on together");
 }
 
 int main(void)
@@ -508,6 +538,7 @@ int main(void)
     situation_contradictions();
     situation_nothing_drawable();
     situation_overwritten();
+    situation_all_kinds();
     situation_stuck();
     return check_done("test_server_limiter");
 }
