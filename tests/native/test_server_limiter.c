@@ -472,8 +472,8 @@ static void situation_overwritten(void)
 }
 
 /* 12. Given room for six items, and a PUSH of steps that are none, of five that are, and of creates
- *     of one or two of the former. Expect all to be counted together. Given a run of which a part is
- *     here. Expect the rest of it stored. */
+ *     of one or two of the former. Expect all to be counted together. Given a run of which a part
+ *     is here. Expect the rest of it stored. */
 static void situation_all_kinds(void)
 {
     struct pusher p;
