@@ -14,6 +14,8 @@
  * frames), links= (how many memif clients a server takes), id= (which of its links a client takes),
  * queues= (shards on a card: shard i is served at PORT + i, with the same device and queues),
  * mbufs= (frames a card has room for), mtu=.
+ * Clients of one process that name one device share it, up to 16, each with the same ip=, vlan=,
+ * mbufs= and mtu=; two processes on one interface need an ip= each.
  * memory= (MiB), huge=on|off (a card needs on), cores= (of DPDK's main thread; 2-3 or 2;4) and eal=
  * (more of DPDK's own arguments, between ;) are the whole process's: its first dpdk:// URL decides.
  *

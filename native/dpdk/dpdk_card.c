@@ -6,7 +6,6 @@
  */
 #define ALLOW_EXPERIMENTAL_API /* to hear that a card is unbound; so it is named in 22.11 still */
 #include <errno.h>
-#include <glob.h>
 #include <net/if.h>
 #include <rte_bus_vdev.h>
 #include <rte_dev.h>
@@ -29,13 +28,13 @@ enum {
     PACKET_RING_BYTES = 1 << 21,
     CARD_ROOM = 1024, /* cards take buffers in such steps */
     REAP_TRIES = 100, REAP_NAP_NS = 1000000,
-    VDEV_ARGUMENTS = 160, WHY_BYTES = 180, PATH_BYTES = 96,
+    VDEV_ARGUMENTS = 160, WHY_BYTES = 180,
 };
 
 #define RX_SUMS ((uint64_t)RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM)
 
 /* An open device. The first server's port on it is its shard 0's; those of the other shards, which
- * poll its other queues, join it. */
+ * poll its other queues, join it. Where a client opened it, other clients share its queue. */
 struct rp_card {
     struct rp_card *next;
     enum rp_vdev vdev;
@@ -48,7 +47,11 @@ struct rp_card {
     uint32_t taken; /* bit i: shard i is here */
     uint32_t mtu;
     uint32_t vlan;
-    char host[RP_URL_HOST_BYTES];
+    char host[RP_URL_HOST_BYTES]; /* a server's */
+    int serves;
+    uint8_t ip[RP_FRAME_IP]; /* a client's */
+    uint32_t mbufs;
+    struct rp_share share;
     struct rp_queues queues;
     uint8_t mac[RP_FRAME_MAC];
     struct rte_mempool *pool;
@@ -67,6 +70,8 @@ struct opening {
     int status;
     char why[WHY_BYTES];
 };
+
+static const char no_ring[] = "no memory for a link, say memory= in the first url";
 
 static struct rp_card *cards; /* within the lock of wires */
 
@@ -160,81 +165,6 @@ static int probe_vdev(struct opening *opening)
 }
 
 /* ---- PCI cards ---- */
-
-/* Which of the kernel's drivers has it: "" for none. */
-static void read_driver(char *driver, size_t size, const char *address)
-{
-    char path[PATH_BYTES], target[PATH_BYTES] = "";
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/driver", address);
-    ssize_t length = readlink(path, target, sizeof target - 1);
-    target[length > 0 ? length : 0] = 0;
-    const char *slash = strrchr(target, '/');
-    snprintf(driver, size, "%.30s", slash ? slash + 1 : "");
-}
-
-static int is_for_dpdk(const char *driver)
-{
-    static const char *const those[] = {"vfio-pci", "uio_pci_generic", "igb_uio", "mlx4_core",
-                                        "mlx5_core"};
-    for (size_t i = 0; i < sizeof those / sizeof those[0]; i++) {
-        if (strcmp(driver, those[i]) == 0) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* Of any size: /proc/meminfo counts those of the default one alone. */
-static int has_hugepages(void)
-{
-    glob_t sizes = {0};
-    unsigned long pages = 0;
-    (void)glob("/sys/kernel/mm/hugepages/*/free_hugepages", 0, NULL, &sizes);
-    for (size_t i = 0; i < sizes.gl_pathc && !pages; i++) {
-        FILE *file = fopen(sizes.gl_pathv[i], "re");
-        if (file) {
-            pages = fscanf(file, "%lu", &pages) == 1 ? pages : 0;
-            fclose(file);
-        }
-    }
-    globfree(&sizes);
-    return pages > 0;
-}
-
-/* Null, or what keeps DPDK from this card; in why[size]. */
-static const char *card_lacks(const char *address, char *why, size_t size)
-{
-    char path[PATH_BYTES], driver[32];
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s", address);
-    if (access(path, F_OK) != 0) {
-        snprintf(why, size, "there is no PCI card %s: python -m replay_server doctor lists those "
-                 "there are", address);
-        return why;
-    }
-    read_driver(driver, sizeof driver, address);
-    if (!is_for_dpdk(driver)) {
-        snprintf(why, size, "the card %s is bound to %s, not to vfio-pci: deploy/nic.sh binds it, "
-                 "python -m replay_server doctor says what it needs", address,
-                 driver[0] ? driver : "no driver");
-        return why;
-    }
-    return NULL;
-}
-
-int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size)
-{
-    int huge = options->eal.huge < 0 ? options->eal.card[0] != 0 : options->eal.huge;
-    if (options->eal.card[0] && card_lacks(options->eal.card, why, size)) {
-        return RP_SYSTEM;
-    }
-    if (huge && !has_hugepages()) {
-        snprintf(why, size, "no hugepage is free, and %s needs some: deploy/nic.sh sets them, or "
-                 "sysctl vm.nr_hugepages=512",
-                 options->eal.huge < 0 ? "a card (port=)" : "huge=on");
-        return RP_SYSTEM;
-    }
-    return 0;
-}
 
 /* In DPDK's interrupt thread: somebody unbinds the card. Its owner closes it, not this thread. */
 static void hear(const char *name, enum rte_dev_event_type event, void *argument)
@@ -451,6 +381,7 @@ static void end_card(struct rp_card *card)
 {
     run_for(card, close_there, card);
     rp_pool_close(card->pool, card->kept);
+    rp_share_close(&card->share);
     free(card);
 }
 
@@ -460,7 +391,10 @@ static const char *check_shard(const struct rp_card *card, const struct rp_wire_
 {
     uint32_t count = card->queues.count, first = card->queues.first_port;
     uint32_t shard = (uint32_t)place->port - first;
-    if (count == 1 && options->queues == 1) {
+    if (!card->serves) {
+        snprintf(why, size, "clients of this process have that device open: serve in another "
+                 "process, on a device of its own");
+    } else if (count == 1 && options->queues == 1) {
         snprintf(why, size, "that device is open in this process already");
     } else if (options->queues != count || place->mtu != card->mtu
                || options->vlan != card->vlan || !place->serve
@@ -478,9 +412,41 @@ static const char *check_shard(const struct rp_card *card, const struct rp_wire_
     return why;
 }
 
-/* A port's part of the card: a queue. */
-static void join_card(struct rp_wire *wire, struct rp_card *card, uint32_t shard)
+/* Null, or why this link cannot share the card with those that have it. */
+static const char *check_link(const struct rp_card *card, const struct rp_wire_place *place,
+                              const struct rp_dpdk_options *options, char *why, size_t size)
 {
+    if (card->serves) {
+        snprintf(why, size, "that device is served in this process: its clients go in another "
+                 "process, on a device of their own");
+    } else if (card->vdev != options->vdev || memcmp(card->ip, options->ip, sizeof card->ip) != 0
+               || card->vlan != options->vlan || card->mbufs != options->mbufs
+               || card->mtu != place->mtu) {
+        const uint8_t *ip = card->ip;
+        snprintf(why, size, "links of this process share that device (%s), with "
+                 "ip=%u.%u.%u.%u,mbufs=%u,mtu=%u and %s%.0u: say the same, or use another device",
+                 card->vdev == RP_VDEV_PCI ? "port=" : rp_vdev_name(card->vdev), ip[0], ip[1],
+                 ip[2], ip[3], card->mbufs, card->mtu, card->vlan ? "vlan=" : "no vlan=",
+                 card->vlan);
+    } else if (card->members == RP_DPDK_SHARERS) {
+        snprintf(why, size, "%u links of this process share that device, and no more can: close "
+                 "one, or use another process on another device", card->members);
+    } else if (card->mbufs < (card->members + 1) * RP_DPDK_MBUFS_MIN) {
+        snprintf(why, size, "mbufs=%u is too few for %u links on that device: say 8 for each, "
+                 "where it is opened first", card->mbufs, card->members + 1);
+    } else {
+        return NULL;
+    }
+    return why;
+}
+
+/* A port's part of the card: a queue, or a place at the one that clients share. */
+static int join_card(struct rp_wire *wire, struct rp_card *card, uint32_t shard)
+{
+    if (!card->serves && rp_share_join(&card->share, &wire->seat)) {
+        return -1;
+    }
+    wire->share = card->serves ? NULL : &card->share;
     card->members++;
     card->taken |= 1u << shard;
     wire->card = card;
@@ -497,6 +463,7 @@ static void join_card(struct rp_wire *wire, struct rp_card *card, uint32_t shard
     if (card->vdev != RP_VDEV_TAP) { /* a tap's address is its kernel side's */
         memcpy(wire->mac, card->mac, sizeof wire->mac);
     }
+    return 0;
 }
 
 static struct rp_card *new_card(const char *what, const struct rp_wire_place *place,
@@ -508,6 +475,11 @@ static struct rp_card *new_card(const char *what, const struct rp_wire_place *pl
         card->device = RTE_MAX_ETHPORTS; /* none yet */
         card->vlan = options->vlan;
         card->mtu = place->mtu;
+        card->serves = place->serve;
+        card->mbufs = options->mbufs;
+        memcpy(card->ip, options->ip, sizeof card->ip);
+        rp_share_open(&card->share, options->mbufs,
+                      card->vdev == RP_VDEV_PCI ? 2 * RP_DPDK_RING : 0);
         card->queues.count = options->queues;
         card->queues.first_port = place->port;
         snprintf(card->host, sizeof card->host, "%s", place->host);
@@ -523,11 +495,12 @@ int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
     struct opening opening = {.options = options, .mtu = place->mtu};
     struct rp_card *card = find_card(what);
     if (card) {
-        if (check_shard(card, place, options, opening.why, sizeof opening.why)) {
-            return rp_dpdk_refuse(error, place, RP_BAD_ARGUMENT, opening.why);
-        }
-        join_card(wire, card, (uint32_t)place->port - card->queues.first_port);
-        return 0;
+        const char *wrong = (place->serve ? check_shard : check_link)(
+            card, place, options, opening.why, sizeof opening.why);
+        uint32_t shard = place->serve ? (uint32_t)place->port - card->queues.first_port : 0;
+        return wrong ? rp_dpdk_refuse(error, place, RP_BAD_ARGUMENT, wrong)
+            : !join_card(wire, card, shard) ? 0
+            : rp_dpdk_refuse(error, place, RP_NO_MEMORY, no_ring);
     }
     if (place->port + options->queues - 1 > UINT16_MAX) {
         return rp_dpdk_refuse(error, place, RP_BAD_ARGUMENT,
@@ -543,15 +516,21 @@ int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
         end_card(card);
         return rp_dpdk_refuse(error, place, opening.status, opening.why);
     }
+    if (join_card(wire, card, 0)) {
+        end_card(card);
+        return rp_dpdk_refuse(error, place, RP_NO_MEMORY, no_ring);
+    }
     card->next = cards;
     cards = card;
-    join_card(wire, card, 0);
     return 0;
 }
 
 void rp_card_leave(struct rp_wire *wire)
 {
     struct rp_card *card = wire->card;
+    if (wire->share) {
+        rp_share_leave(wire->share, &wire->seat);
+    }
     card->taken &= ~(1u << wire->lanes[0].queue);
     if (--card->members) {
         return;

@@ -53,6 +53,19 @@ uint16_t rp_dpdk_some_port(void)
     return (uint16_t)(PORT_FIRST + random % PORT_COUNT);
 }
 
+/* One that no other link of this process has on that device: of so many in a row one is free. */
+static uint16_t find_port(struct rp_wire *wire)
+{
+    uint16_t first = rp_dpdk_some_port();
+    for (uint32_t i = 0; i < RP_DPDK_SHARERS; i++) {
+        uint16_t port = (uint16_t)(PORT_FIRST + (first - PORT_FIRST + i) % PORT_COUNT);
+        if (!wire->share || rp_share_name(wire->share, &wire->seat, port) == 0) {
+            return port;
+        }
+    }
+    return 0;
+}
+
 /* Who this port is, and for a client who its server is. */
 static void settle(struct port *port, const struct rp_frame_host *at,
                    const struct rp_dpdk_options *options)
@@ -63,7 +76,7 @@ static void settle(struct port *port, const struct rp_frame_host *at,
         port->server = *at;
         memcpy(port->hop, at->ip, sizeof port->hop);
         rp_dpdk_pack(&port->server_peer, &port->server, 0);
-        port->host.port = rp_dpdk_some_port();
+        port->host.port = find_port(&port->wire);
         port->host.ip[3] = (uint8_t)((at->ip[3] + port->wire.slot) % 254 + 1);
         if (memcmp(options->ip, unsaid, sizeof unsaid) != 0) {
             memcpy(port->host.ip, options->ip, RP_FRAME_IP);
@@ -134,6 +147,12 @@ static int check_device(const struct rp_dpdk_options *parsed, const struct rp_ur
     return -status;
 }
 
+/* What may be in flight towards all links of a device is to fit its ring, more or less. */
+static uint32_t budget(const struct rp_wire *wire)
+{
+    return RP_DPDK_BUDGET / (wire->share ? wire->share->count : 1);
+}
+
 static int open_port(struct rp_port **opened, const struct rp_url *url,
                      const struct rp_port_options *options, struct rp_peer *server, char *bound,
                      char *error)
@@ -158,7 +177,7 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
         return status;
     }
     port->base = (struct rp_port_base){.transport = &rp_dpdk_transport, .mtu = options->mtu,
-                                       .receive_budget = RP_DPDK_BUDGET,
+                                       .receive_budget = budget(&port->wire),
                                        .early = port->wire.in_memory ? EARLY : 0};
     port->process = getpid();
     port->is_client = !options->serve;

@@ -9,7 +9,6 @@
 #include "status.h"
 
 enum { MEMORY_MAX = 1 << 20,
-       MBUFS_MIN = 8, /* a server holds 4 for answers while it looks for what came */
        MBUFS_MAX = 1 << 20, VALUE_BYTES = 108, ROLE_BYTES = 8, VLAN_MAX = 4094 };
 
 static int refuse(const struct rp_url *url, char *error, const char *what)
@@ -33,7 +32,7 @@ static const struct number {
      "queues= is 1 to 16: one for each shard of a card, at this port and those behind it"},
     {"id", AT(id), 0, RP_DPDK_LANES - 1, "id= is 0 to 15: which of the server's links"},
     {"memory", AT(eal.memory), 1, MEMORY_MAX, "memory= is a number of MiB"},
-    {"mbufs", AT(mbufs), MBUFS_MIN, MBUFS_MAX,
+    {"mbufs", AT(mbufs), RP_DPDK_MBUFS_MIN, MBUFS_MAX,
      "mbufs= is how many frames a card has room for: 8 or more"},
     {"vlan", AT(vlan), 1, VLAN_MAX, "vlan= is 1 to 4094: the tag of this network's frames"},
 };

@@ -6,6 +6,7 @@
 #ifndef RP_DPDK_PARTS_H
 #define RP_DPDK_PARTS_H
 
+#include <pthread.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <stdatomic.h>
@@ -19,6 +20,8 @@ enum rp_dpdk_limits {
     RP_DPDK_LINKS = 4,  /* memif clients a server takes where its url says nothing */
     RP_DPDK_RING = 1024, /* frames a lane holds in each direction */
     RP_DPDK_BUDGET = RP_DPDK_RING / 2,
+    RP_DPDK_SHARERS = 16, /* links of this process on one device */
+    RP_DPDK_MBUFS_MIN = 8, /* of a device, and of each link on it: 4 lie ready for answers */
     RP_DPDK_MBUFS = 4095,      /* of a memif port, or a card */
     RP_DPDK_XDP_MBUFS = 2048,  /* what an AF_XDP device's driver keeps of each queue */
     RP_DPDK_HUB_MBUFS = 16383, /* of a net_ring server and all its clients */
@@ -73,6 +76,25 @@ struct rp_queues { /* of a card: one for each shard of its host, at ports that f
     struct rp_steer steer; /* HASH */
 };
 
+/* A link's place on a device that links of this process share: dpdk_share.c. */
+struct rp_seat {
+    struct rte_ring *ring; /* frames for it that other links' bursts brought */
+    uint16_t port;         /* its UDP port; 0: none yet */
+    _Atomic int asked;     /* it awaits an answer of ARP */
+    _Atomic uint64_t overflowed; /* frames that found its ring full */
+};
+
+struct rp_share {
+    _Atomic int is_shared; /* bursts go through here */
+    pthread_mutex_t receiving; /* all below, and ports of seats; a burst only tries it */
+    pthread_mutex_t sending;
+    uint32_t count;
+    uint32_t room;    /* frames that each ring may hold */
+    uint32_t mbufs;   /* of the device's pool, and of them what its driver may hold */
+    uint32_t drivers;
+    struct rp_seat *seats[RP_DPDK_SHARERS]; /* the first one tells what the device counts */
+};
+
 struct rp_wire {
     struct rp_lane lanes[RP_DPDK_LANES];
     uint32_t lane_count;
@@ -85,6 +107,8 @@ struct rp_wire {
     struct rp_hub *hub;
     struct rp_memif_link *link;
     struct rp_card *card;
+    struct rp_share *share; /* of a client's card; null: its queue is this wire's alone */
+    struct rp_seat seat;    /* there */
     const struct rp_queues *queues; /* of a card with several; null: there is one */
     uint8_t mac[RP_FRAME_MAC]; /* its device's own; zero: it has none to keep */
     int down;           /* a client's device could not be started again: not to be called */
@@ -150,6 +174,8 @@ static inline void rp_burst_end(struct rp_bursts *bursts)
 /* A port's first and last: what it bursts between is waited for. */
 void rp_bursts_open(struct rp_bursts *bursts);
 void rp_bursts_close(struct rp_bursts *bursts);
+/* Until every burst that has begun has ended. */
+void rp_bursts_await(void);
 /* How often the memif driver waited, since this process began. */
 uint64_t rp_bursts_waits(void);
 
@@ -178,6 +204,18 @@ void rp_memif_leave(struct rp_wire *wire);
 int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
                  const struct rp_dpdk_options *options, char *error);
 void rp_card_leave(struct rp_wire *wire);
+/* Links that share a device, each from its own thread; joining and leaving within the lock of
+ * wires. `drivers`: mbufs of the pool that the driver may hold. */
+void rp_share_open(struct rp_share *share, uint32_t mbufs, uint32_t drivers);
+void rp_share_close(struct rp_share *share);
+int rp_share_join(struct rp_share *share, struct rp_seat *seat); /* -1: no memory for its ring */
+void rp_share_leave(struct rp_share *share, struct rp_seat *seat);
+/* Frames to this port are the link's from now on; -1: they are another one's, nothing changed. */
+int rp_share_name(struct rp_share *share, struct rp_seat *seat, uint16_t port);
+int rp_share_tells(struct rp_share *share, const struct rp_seat *seat);
+/* While is_shared: frames for this link, or for the host; at most RP_BURST. */
+uint32_t rp_share_receive(struct rp_share *share, struct rp_seat *own, const struct rp_lane *lane,
+                          uint32_t vlan, struct rte_mbuf **mbufs, uint32_t count);
 /* For a card with several queues: what its configuration asks for; how it spreads, once started;
  * and the port a sender is to use whose datagram came to another queue than its shard's, 0: any. */
 void rp_queues_ask(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info);

@@ -54,6 +54,31 @@ static uint32_t unpack_peer(struct rp_frame_host *host, const struct rp_peer *pe
 
 /* ---- a lane ---- */
 
+/* Within a burst: null while this port has its device to itself. */
+static struct rp_share *shared(const struct port *port)
+{
+    struct rp_share *share = port->wire.share;
+    return share && atomic_load_explicit(&share->is_shared, memory_order_relaxed) ? share : NULL;
+}
+
+static struct rp_share *begin_to_send(struct port *port)
+{
+    rp_burst_begin(&port->bursts);
+    struct rp_share *share = shared(port);
+    if (share) {
+        pthread_mutex_lock(&share->sending);
+    }
+    return share;
+}
+
+static void end_of_sending(struct port *port, struct rp_share *share)
+{
+    if (share) {
+        pthread_mutex_unlock(&share->sending);
+    }
+    rp_burst_end(&port->bursts);
+}
+
 static uint32_t receive(struct port *port, const struct rp_lane *from, struct rte_mbuf **mbufs,
                         uint32_t count)
 {
@@ -61,7 +86,10 @@ static uint32_t receive(struct port *port, const struct rp_lane *from, struct rt
         return 0;
     }
     rp_burst_begin(&port->bursts);
-    uint32_t got = rte_eth_rx_burst(from->device, from->queue, mbufs, (uint16_t)count);
+    struct rp_share *share = shared(port);
+    uint32_t got = share
+        ? rp_share_receive(share, &port->wire.seat, from, port->wire.vlan, mbufs, count)
+        : rte_eth_rx_burst(from->device, from->queue, mbufs, (uint16_t)count);
     rp_burst_end(&port->bursts);
     return got;
 }
@@ -71,12 +99,12 @@ static void transmit(struct port *port, struct rte_mbuf **mbufs, uint32_t count,
 {
     const struct rp_lane *to = &port->wire.lanes[lane];
     uint32_t sent = 0, last = !port->wire.down;
-    rp_burst_begin(&port->bursts);
+    struct rp_share *share = begin_to_send(port);
     while (sent < count && last) { /* a device may take its own burst's worth at a time */
         last = rte_eth_tx_burst(to->device, to->queue, mbufs + sent, (uint16_t)(count - sent));
         sent += last;
     }
-    rp_burst_end(&port->bursts);
+    end_of_sending(port, share);
     port->base.dropped_out += count - sent;
     if (sent == 0 && port->is_client && port->wire.link) {
         rp_memif_mend(&port->wire);
@@ -119,7 +147,7 @@ void rp_dpdk_ask(struct port *port)
     struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->wire.pool);
     if (mbuf) {
         uint8_t *frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
-        port->asked = 1;
+        atomic_store(&port->wire.seat.asked, 1);
         send_own(port, mbuf, rp_frame_ask(frame, &port->host, port->hop), 0);
     }
 }
@@ -127,13 +155,14 @@ void rp_dpdk_ask(struct port *port)
 /* Only what was asked for, and only the next hop's address. */
 static void learn(struct port *port, struct rte_mbuf *mbuf, const struct rp_frame_host *from)
 {
-    if (!port->is_client || !port->asked || memcmp(from->ip, port->hop, RP_FRAME_IP) != 0) {
+    if (!port->is_client || !port->wire.seat.asked
+        || memcmp(from->ip, port->hop, RP_FRAME_IP) != 0) {
         drop(port, mbuf, RP_FRAME_DROP_arp);
         return;
     }
     memcpy(port->server.mac, from->mac, RP_FRAME_MAC);
     port->resolved = 1;
-    port->asked = 0;
+    atomic_store(&port->wire.seat.asked, 0);
     rte_pktmbuf_free(mbuf);
 }
 
@@ -242,12 +271,12 @@ static uint32_t take(struct port *port, struct rte_mbuf *mbuf, uint32_t lane,
  * ran dry would stay so: nothing could be received that is to be answered. */
 static void reap(struct port *port)
 {
-    rp_burst_begin(&port->bursts);
+    struct rp_share *share = begin_to_send(port);
     for (uint32_t lane = 0; lane < port->wire.lane_count; lane++) {
         (void)rte_eth_tx_burst(port->wire.lanes[lane].device, port->wire.lanes[lane].queue, NULL,
                                0);
     }
-    rp_burst_end(&port->bursts);
+    end_of_sending(port, share);
 }
 
 /* Nothing came for a while, perhaps for want of mbufs: those kept for answers are worth less than
@@ -422,10 +451,13 @@ static int dpdk_rebind(struct rp_port *opaque, uint16_t local)
     if (!port->is_client) {
         return -RP_BAD_ARGUMENT;
     }
-    port->host.port = local;
-    while (!port->host.port || port->host.port == before) {
-        port->host.port = rp_dpdk_some_port();
+    while (!local || local == before) {
+        local = rp_dpdk_some_port();
     }
+    if (port->wire.share && rp_share_name(port->wire.share, &port->wire.seat, local)) {
+        return -RP_SYSTEM; /* another link of this process has it */
+    }
+    port->host.port = local;
     rp_dpdk_pack(&port->base.address, &port->host, 0);
     return 0;
 }
@@ -448,6 +480,9 @@ static uint32_t dpdk_tell(struct rp_port *opaque, struct rp_fact *facts)
                 port->base.dropped_out - port->no_way);
     rp_fact_add(facts, &count, RP_FACT_COUNT, "mbufs_lacked",
                 "times no mbuf was free for a datagram to be sent", port->lacked);
+    rp_fact_add(facts, &count, RP_FACT_IN, "ring_full",
+                "frames another link of this process brought, while this one did not look",
+                port->wire.seat.overflowed);
     rp_burst_begin(&port->bursts);
     rp_wire_tell(&port->wire, facts, &count);
     rp_burst_end(&port->bursts);

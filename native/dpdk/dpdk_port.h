@@ -17,7 +17,6 @@ struct port {
     pid_t process;
     int is_client;
     int resolved;
-    int asked; /* an ARP answer is awaited */
     uint32_t unanswered;
     uint32_t named; /* ports told to senders whose datagrams came to the wrong queue */
     uint32_t next_lane; /* where the next look begins, so that none starves */

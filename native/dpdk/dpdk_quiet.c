@@ -58,7 +58,7 @@ void rp_bursts_close(struct rp_bursts *bursts)
     pthread_mutex_unlock(&lock);
 }
 
-/* A burst moves a bounded number of frames and waits for nothing, so it ends. */
+/* A burst moves a bounded number of frames and waits at most for another one's, so it ends. */
 static void wait_for_end(const struct rp_bursts *bursts)
 {
     const struct timespec nap = {0, QUIET_NAP_NS};
@@ -73,9 +73,8 @@ static void wait_for_end(const struct rp_bursts *bursts)
     }
 }
 
-static void wait_for_bursts(void)
+void rp_bursts_await(void)
 {
-    waits++;
     pthread_mutex_lock(&lock);
     atomic_thread_fence(memory_order_seq_cst);
     if (!rp_burst_fences) {
@@ -85,6 +84,12 @@ static void wait_for_bursts(void)
         wait_for_end(bursts);
     }
     pthread_mutex_unlock(&lock);
+}
+
+static void wait_for_bursts(void)
+{
+    waits++;
+    rp_bursts_await();
 }
 
 int __wrap_close(int file)

@@ -10,7 +10,10 @@
 #include "dpdk_parts.h"
 #include "status.h"
 
-enum { SPARE = 8 }; /* bytes of a buffer that a shift may use up */
+enum {
+    SPARE = 8,    /* bytes of a buffer that a shift may use up */
+    CACHES = 32, /* of a pool; each holds half as much again: a dozen threads leave most of it */
+};
 
 static _Atomic uint32_t names; /* of rings, pools and devices: never twice */
 static _Atomic uint64_t leaked;
@@ -74,7 +77,7 @@ struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket)
 {
     char name[RTE_MEMPOOL_NAMESIZE];
     snprintf(name, sizeof name, "rp_pool_%u", rp_wire_number());
-    uint32_t cache = mbufs / 2 < RP_DPDK_CACHE ? mbufs / 2 : RP_DPDK_CACHE;
+    uint32_t cache = mbufs / CACHES < RP_DPDK_CACHE ? mbufs / CACHES : RP_DPDK_CACHE;
     return rte_pktmbuf_pool_create(name, mbufs, cache, 0,
                                    (uint16_t)(RTE_PKTMBUF_HEADROOM + room), socket);
 }
@@ -194,12 +197,15 @@ void rp_wire_close(struct rp_wire *wire)
     pthread_mutex_unlock(&open_lock);
 }
 
-/* A card of several shards is told of by the first one alone: sums over shards are right then. */
+/* A card of several shards, or links, is told of by the first one alone: sums over them are right
+ * then. */
 void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *count)
 {
     struct rte_eth_stats all = {0}, one;
-    int first = wire->lane_count == 0 || wire->lanes[0].queue == 0;
-    for (uint32_t i = 0; i < wire->lane_count; i++) { /* a device's lanes are neighbours */
+    int first = (wire->lane_count == 0 || wire->lanes[0].queue == 0)
+        && (!wire->share || rp_share_tells(wire->share, &wire->seat));
+    uint32_t lanes = first ? wire->lane_count : 0;
+    for (uint32_t i = 0; i < lanes; i++) { /* a device's lanes are neighbours */
         if (wire->lanes[i].queue == 0 && rte_eth_stats_get(wire->lanes[i].device, &one) == 0) {
             all.imissed += one.imissed;
             all.ierrors += one.ierrors;

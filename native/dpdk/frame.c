@@ -208,6 +208,22 @@ enum rp_frame_kind rp_frame_read(const uint8_t *frame, uint32_t size,
     return rp_frame_read_summed(frame, size, RP_FRAME_SUMS_UNKNOWN, host, view);
 }
 
+uint32_t rp_frame_addressee(const uint8_t *frame, uint32_t size, uint32_t vlan)
+{
+    uint32_t tagged = vlan ? RP_FRAME_TAG : 0;
+    if (size < UDP_END + tagged) {
+        return RP_FRAME_TO_HOST;
+    }
+    frame += tagged;
+    if (read16(frame + ETHER_TYPE) == TYPE_ARP) {
+        return read16(frame + ARP_OPERATION) == 2 ? RP_FRAME_TO_WHO_ASKED : RP_FRAME_TO_HOST;
+    }
+    return read16(frame + ETHER_TYPE) == TYPE_IP && frame[IP] == 0x45
+            && frame[IP_PROTOCOL] == PROTOCOL_UDP
+            && !(read16(frame + IP_FRAGMENT) & MORE_OR_OFFSET)
+        ? read16(frame + UDP_TO) : RP_FRAME_TO_HOST;
+}
+
 /* ---- VLAN ---- */
 
 int rp_frame_untag(uint8_t *frame, uint32_t size, uint32_t vlan)

@@ -85,6 +85,11 @@ enum rp_frame_kind rp_frame_read_summed(const uint8_t *frame, uint32_t size, uin
                                         const struct rp_frame_host *host,
                                         struct rp_frame_view *view);
 
+/* Whose frame it is among several listeners of one host, before anything in it was checked: that of
+ * a UDP port, 1 to 65535; `vlan`: the tag its frames have, 0 for none. */
+enum rp_frame_addressees { RP_FRAME_TO_HOST = 0, RP_FRAME_TO_WHO_ASKED = 1 << 16 /* by ARP */ };
+uint32_t rp_frame_addressee(const uint8_t *frame, uint32_t size, uint32_t vlan);
+
 /* Takes off the tag of this VLAN: 1, and the frame begins RP_FRAME_TAG bytes later; 0 where it has
  * none, or another one. */
 int rp_frame_untag(uint8_t *frame, uint32_t size, uint32_t vlan);

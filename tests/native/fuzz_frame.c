@@ -202,6 +202,9 @@ static enum rp_frame_kind read_both(const uint8_t *frame, uint32_t size, uint32_
         return kind;
     }
     CHECK(kind == slow.kind && !rp_frame_name(kind), "%u is no %u", kind, slow.kind);
+    CHECK(rp_frame_addressee(frame, size, 0)
+          == (kind == RP_FRAME_DATAGRAM ? slow.view.to_port
+              : kind == RP_FRAME_ARP_ANSWER ? RP_FRAME_TO_WHO_ASKED : RP_FRAME_TO_HOST));
     if (kind == RP_FRAME_DATAGRAM || kind == RP_FRAME_ARP_ANSWER) {
         CHECK(memcmp(&view->from, &slow.view.from, sizeof view->from) == 0, "another sender");
     }
@@ -295,6 +298,7 @@ static void check_tag(const uint8_t *frame, uint32_t size, uint32_t vlan)
         slow.size = size + RP_FRAME_TAG;
         CHECK(same(&slow, 0, frame, 12) && pair(&slow, 12) == 0x8100 && pair(&slow, 14) == vlan);
         CHECK(memcmp(room + 16, frame + 12, size - 12) == 0);
+        CHECK(rp_frame_addressee(room, slow.size, vlan) == rp_frame_addressee(frame, size, 0));
         CHECK(!rp_frame_untag(room, slow.size, vlan + 1));
         CHECK(rp_frame_untag(room, slow.size, vlan) && memcmp(room + 4, frame, size) == 0);
     }

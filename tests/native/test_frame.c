@@ -178,6 +178,44 @@ static void check_summed_by_a_card(void)
 }
 
 /* A tagged frame is the plain one with four bytes more; no other tag is taken off. */
+/* Whose a frame is: told from what nobody has checked, so from memory of exactly its size. */
+static uint32_t addressee(const uint8_t *frame, uint32_t size, uint32_t vlan)
+{
+    uint8_t *copy = malloc(size ? size : 1);
+    CHECK(copy);
+    memcpy(copy, frame, size);
+    uint32_t to = rp_frame_addressee(copy, size, vlan);
+    free(copy);
+    return to;
+}
+
+static void check_addressees(void)
+{
+    uint8_t frame[64] = {0}, answer[RP_FRAME_SHORTEST] = {0};
+    memcpy(frame + 4, datagram, sizeof datagram);
+    CHECK(addressee(datagram, sizeof datagram, 0) == 7400);
+    memcpy(answer, question, sizeof question);
+    CHECK(addressee(answer, sizeof answer, 0) == RP_FRAME_TO_HOST, "a question is the host's");
+    CHECK(rp_frame_answer_arp(answer, &server) == sizeof answer);
+    CHECK(addressee(answer, sizeof answer, 0) == RP_FRAME_TO_WHO_ASKED);
+    CHECK(addressee(echo, sizeof echo, 0) == RP_FRAME_TO_HOST);
+    for (uint32_t size = 0; size < UDP_END; size++) {
+        CHECK(addressee(datagram, size, 0) == RP_FRAME_TO_HOST, "of %u bytes", size);
+    }
+    rp_frame_tag(frame + 4, 77);
+    for (uint32_t size = 0; size <= sizeof datagram + 4; size++) {
+        CHECK(addressee(frame, size, 77) == (size < UDP_END + 4u ? RP_FRAME_TO_HOST : 7400u));
+    }
+    CHECK(addressee(frame, sizeof datagram + 4, 0) == RP_FRAME_TO_HOST, "a tag nobody expects");
+    for (uint32_t at = 12; at < 24; at++) { /* no IPv4, options, a fragment, another protocol */
+        static const uint8_t wrong[] = {1, 1, 1, 0, 0, 0, 0, 0, 0x20, 1, 0, 1};
+        memcpy(frame, datagram, sizeof datagram);
+        frame[at] ^= wrong[at - 12];
+        CHECK(addressee(frame, sizeof datagram, 0) == (wrong[at - 12] ? 0u : 7400u), "%u", at);
+    }
+    check_group("whose a frame is, of several listeners of one host");
+}
+
 static void check_tags(void)
 {
     uint8_t frame[RP_FRAME_TAG + 64];
@@ -323,6 +361,7 @@ int main(void)
     check_shards();
     check_checksums(&random);
     check_summed_by_a_card();
+    check_addressees();
     check_tags();
     check_reasons();
     check_cut_and_padded();

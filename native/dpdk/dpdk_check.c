@@ -1,0 +1,86 @@
+/* What a PCI card lacks before DPDK can have it, asked before DPDK starts: a driver that lets it be
+ * reached from here, and hugepages. */
+#include <glob.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dpdk_parts.h"
+#include "status.h"
+
+enum { PATH_BYTES = 96 };
+
+/* Which of the kernel's drivers has it: "" for none. */
+static void read_driver(char *driver, size_t size, const char *address)
+{
+    char path[PATH_BYTES], target[PATH_BYTES] = "";
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/driver", address);
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    target[length > 0 ? length : 0] = 0;
+    const char *slash = strrchr(target, '/');
+    snprintf(driver, size, "%.30s", slash ? slash + 1 : "");
+}
+
+static int is_for_dpdk(const char *driver)
+{
+    static const char *const those[] = {"vfio-pci", "uio_pci_generic", "igb_uio", "mlx4_core",
+                                        "mlx5_core"};
+    for (size_t i = 0; i < sizeof those / sizeof those[0]; i++) {
+        if (strcmp(driver, those[i]) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Of any size: /proc/meminfo counts those of the default one alone. */
+static int has_hugepages(void)
+{
+    glob_t sizes = {0};
+    unsigned long pages = 0;
+    (void)glob("/sys/kernel/mm/hugepages/*/free_hugepages", 0, NULL, &sizes);
+    for (size_t i = 0; i < sizes.gl_pathc && !pages; i++) {
+        FILE *file = fopen(sizes.gl_pathv[i], "re");
+        if (file) {
+            pages = fscanf(file, "%lu", &pages) == 1 ? pages : 0;
+            fclose(file);
+        }
+    }
+    globfree(&sizes);
+    return pages > 0;
+}
+
+/* Null, or what keeps DPDK from this card; in why[size]. */
+static const char *card_lacks(const char *address, char *why, size_t size)
+{
+    char path[PATH_BYTES], driver[32];
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s", address);
+    if (access(path, F_OK) != 0) {
+        snprintf(why, size, "there is no PCI card %s: python -m replay_server doctor lists those "
+                 "there are", address);
+        return why;
+    }
+    read_driver(driver, sizeof driver, address);
+    if (!is_for_dpdk(driver)) {
+        snprintf(why, size, "the card %s is bound to %s, not to vfio-pci: deploy/nic.sh binds it, "
+                 "python -m replay_server doctor says what it needs", address,
+                 driver[0] ? driver : "no driver");
+        return why;
+    }
+    return NULL;
+}
+
+int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size)
+{
+    int huge = options->eal.huge < 0 ? options->eal.card[0] != 0 : options->eal.huge;
+    if (options->eal.card[0] && card_lacks(options->eal.card, why, size)) {
+        return RP_SYSTEM;
+    }
+    if (huge && !has_hugepages()) {
+        snprintf(why, size, "no hugepage is free, and %s needs some: deploy/nic.sh sets them, or "
+                 "sysctl vm.nr_hugepages=512",
+                 options->eal.huge < 0 ? "a card (port=)" : "huge=on");
+        return RP_SYSTEM;
+    }
+    return 0;
+}

@@ -1,0 +1,347 @@
+"""Several links of one process on one device of DPDK's, past the kernel of their network namespace.
+
+A client, its writers and other clients of the same process share a device: opened and closed in any
+order, from any thread, each driven by its own. A test starts its server in this process; what its
+clients do is a function at the end of this file, run in a process of the other namespace.
+
+    make test-dpdk-veth, as root
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import re
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance import ROWS, SMALL, Episodes, plain_rows, table
+from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, the_pair
+from reasons import checksum
+
+from replay_server import Client, ForkedError, NStep, ReplayError, Server, Table
+
+KINDS = ("af_packet", "af_xdp")
+PORT, OWN = 7400, "198.18.0.9"  # of all links of the process in the client's namespace
+ASKER = "198.18.0.77"  # nobody's: frames made by hand come from there
+WAIT_S = 20.0
+
+
+@contextmanager
+def serving(kind: str) -> Iterator[Server]:
+    """A server past the kernel, of a table of steps and one of plain rows."""
+    plain = Table("plain", step=ROWS, capacity=1 << 16, writers=32)
+    tables = table(plan=NStep(1)), plain
+    url = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE}"
+    with inside(the_pair().server):
+        server = Server(tables, url, insecure=True, sessions=32)
+    with server:
+        yield server
+
+
+def device(kind: str, more: str = "") -> str:
+    """The URL of a client on a device of its own."""
+    return f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE},ip={OWN}{more}"
+
+
+@contextmanager
+def doing(what: str, *words: str) -> Iterator[subprocess.Popen]:
+    """A function of this file, in a process of the client's namespace."""
+    command = the_pair().client.inside([sys.executable, __file__, what, *words])
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def done(what: str, *words: str) -> str:
+    """What it printed; it ended well."""
+    with doing(what, *words) as process:
+        printed, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, printed
+    return printed
+
+
+@pytest.fixture(params=KINDS)
+def kind(request) -> str:
+    return request.param
+
+
+def test_an_actor_pushes_and_a_learner_samples_on_one_device(kind):
+    """Given a client, its writer and another client of one process. Expect what the writer pushed
+    to be stored, and drawn by both."""
+    with serving(kind) as server:
+        assert done("act_and_learn", device(kind)).split() == ["acted", "64", "64"]
+        counters = server.counters()
+        assert counters["steps_committed"] >= 300 and counters["sessions_opened"] == 3
+
+
+def test_links_come_and_go_in_any_order_from_four_threads(kind):
+    """Given clients and writers opened, used and closed at random by four threads. Expect each
+    row where its thread put it, no session left, no mbuf missing and the device closed at last."""
+    with serving(kind) as server:
+        pushed, asked = map(int, done("come_and_go", device(kind), "11").split())
+        counters = server.counters()
+        assert counters["steps_committed"] == pushed > 0 and counters["items_sampled"] >= asked > 0
+        assert counters["sessions_opened"] == counters["sessions_closed"]
+
+
+def test_a_link_that_never_looks_costs_the_others_nothing():
+    """Given a link that asked for batches and does not look, on a device of few mbufs. Expect the
+    other link to push and sample meanwhile, what was not looked at to be counted for the silent
+    one alone, and it to have its batches once it looks."""
+    with serving("af_packet"):
+        told = done("be_silent", device("af_packet", ",mbufs=64"))
+        overflowed, others, drawn = map(int, told.split())
+        assert overflowed > 0 and others == 0 and drawn == 4 * 500
+
+
+def test_the_host_answers_once_however_many_links_it_has():
+    """Given three links on a device. Expect one answer to each ARP question and each ping."""
+    with serving("af_packet"), doing("look_on", device("af_packet"), "3") as process:
+        assert process.stdout.readline().strip() == "looking"
+        with inside(the_pair().server), raw_socket() as wire:
+            mine = mac_of_here()
+            wire.send(question(mine))
+            _, its = answered(wire)
+            for _ in range(ASKED):
+                wire.send(question(mine))
+            for number in range(ASKED):
+                wire.send(ping(mine, its, number))
+            answers = {"arp": 0, "echo": 0}
+            while min(answers.values()) < ASKED:
+                answers[answered(wire)[0]] += 1
+            wire.send(ping(mine, its, ASKED))  # what comes before this one's answer is one too many
+            while answered(wire)[0] != "echo":
+                answers["arp"] += 1
+        assert answers == {"arp": ASKED, "echo": ASKED}
+
+
+WRONG = {
+    "ip=198.18.0.10": "ip=198.18.0.9,mbufs=4095,mtu=1400 and no vlan=: say the same",
+    f"ip={OWN},vlan=7": "no vlan=: say the same, or use another device",
+    f"ip={OWN},mbufs=100": "mbufs=4095.*say the same",
+    f"ip={OWN},mtu=1024": "mtu=1400.*say the same",
+}
+
+
+def test_links_that_cannot_share_are_told_why(kind):
+    """Given links that disagree with those on the device, one too many, a server beside clients and
+    clients beside a server. Expect a sentence each, and the links that are there to go on."""
+    with serving(kind):
+        other = next(name for name in KINDS if name != kind)
+        told = done("disagree", kind, *WRONG, f"vdev={other}").splitlines()
+        for line, sentence in zip(told, [*WRONG.values(), f"(net_{kind})"], strict=False):
+            assert re.search(sentence, line) or sentence in line, line
+        assert "16 links of this process share that device" in told[-4]
+        assert "mbufs=8 is too few for 2 links" in told[-3]
+        assert "clients of this process have that device open: serve in another" in told[-2]
+        assert "that device is served in this process" in told[-1]
+        assert len(told) == len(WRONG) + 5
+
+
+def test_a_fork_has_none_of_its_parents_links(kind):
+    """Given two links and a fork between their calls. Expect the child to be told so and to end in
+    peace, and the parent to go on with both."""
+    with serving(kind):
+        assert done("fork", device(kind)).split() == ["forked", "forked", "ended", "0", "400"]
+
+
+# -- frames made by hand, in the server's namespace ------------------------------------------------
+
+ASKED = 20
+
+
+@contextmanager
+def raw_socket() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as opened:
+        opened.bind((INTERFACE, 0))
+        opened.settimeout(WAIT_S)
+        yield opened
+
+
+def mac_of_here() -> bytes:
+    shown = subprocess.run(
+        ["ip", "-br", "link", "show", INTERFACE], capture_output=True, text=True, check=True
+    )
+    return bytes.fromhex(shown.stdout.split()[2].replace(":", ""))
+
+
+def question(mine: bytes) -> bytes:
+    """Who has the links' address?"""
+    fixed = struct.pack(">HHBBH", 1, 0x0800, 6, 4, 1)
+    asked = mine + socket.inet_aton(ASKER) + bytes(6) + socket.inet_aton(OWN)
+    return (b"\xff" * 6 + mine + b"\x08\x06" + fixed + asked).ljust(60, b"\0")
+
+
+def ping(mine: bytes, its: bytes, number: int) -> bytes:
+    body = struct.pack(">BBHHH", 8, 0, 0, 9, number) + b"ping"
+    body = body[:2] + struct.pack(">H", checksum(body)) + body[4:]
+    ends = socket.inet_aton(ASKER) + socket.inet_aton(OWN)
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(body), 0, 0x4000, 64, 1, 0) + ends
+    head = head[:10] + struct.pack(">H", checksum(head)) + head[12:]
+    return (its + mine + b"\x08\x00" + head + body).ljust(60, b"\0")
+
+
+def answered(wire: socket.socket) -> tuple[str, bytes]:
+    """What the links answered to ASKER next, and from which MAC address."""
+    asker, own = socket.inet_aton(ASKER), socket.inet_aton(OWN)
+    while True:
+        frame = wire.recv(2048)
+        if frame[12:14] == b"\x08\x06" and frame[21] == 2 and frame[28:32] == own:
+            if frame[38:42] == asker:
+                return "arp", frame[6:12]
+        elif frame[12:14] == b"\x08\x00" and frame[23] == 1 and frame[26:34] == own + asker:
+            return "echo", frame[6:12]
+
+
+# -- what the processes of the other namespace do --------------------------------------------------
+
+
+def act_and_learn(url: str) -> None:
+    play = Episodes(SMALL, 3, seed=1)
+    with Client(url, timeout=WAIT_S) as client, Client(url, timeout=WAIT_S) as learner:
+        with client.writer("main", 3, autoreset="disabled") as writer:
+            for _ in range(100):
+                writer.add_batch(**play.step())
+            writer.flush()
+        print("acted", len(client.sample("main", 64)), len(learner.sample("main", 64)))
+
+
+def come_and_go(url: str, seed: str) -> None:
+    """Prints how many rows were pushed and how many were asked for."""
+    pushed, asked, failed = [], [], []
+    held = Client(url, timeout=WAIT_S)  # so that the device outlives some of the threads' links
+
+    def work(thread: int) -> None:
+        rng = random.Random(1000 * int(seed) + thread)
+        try:
+            with ExitStack() as unexpected:
+                for round_ in range(8):
+                    links = [Client(url, timeout=WAIT_S) for _ in range(rng.randint(1, 2))]
+                    for client in links:
+                        unexpected.callback(client.close)
+                    rng.shuffle(links)
+                    for client in links:
+                        rows = plain_rows(rng.randint(1, 400), rng.randrange(1 << 20))
+                        keys = client.extend("plain", rows)
+                        batch = client.get("plain", keys)
+                        assert batch.valid.all()
+                        assert np.array_equal(batch["x"][:, 0], rows["x"]), "another one's answer"
+                        pushed.append(len(keys))
+                        asked.append(len(client.sample("plain", 200)))
+                    for client in links:
+                        client.close()
+                    if thread == round_ == 3:
+                        held.close()
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and leaked_mbufs() == 0
+    with Client(url, timeout=WAIT_S) as again:  # the device was closed, and opens anew
+        assert again.size("plain") == min(sum(pushed), 1 << 16)
+    assert leaked_mbufs() == 0
+    print(sum(pushed), sum(asked))
+
+
+def be_silent(url: str) -> None:
+    """Prints what overflowed of the silent link's, of the other one's, and what was drawn."""
+    with Client(url, timeout=WAIT_S) as busy, Client(url, timeout=WAIT_S) as silent:
+        busy.extend("plain", plain_rows(2000))
+        batches = silent.batches("plain", 500, prefetch=4, pump=False)  # asked for at once
+        for seed in range(20):
+            rows = plain_rows(200, seed)
+            keys = busy.extend("plain", rows)
+            assert np.array_equal(busy.get("plain", keys)["x"][:, 0], rows["x"])
+            assert len(busy.sample("plain", 300)) == 300
+        facts = [fact.value for link in (silent, busy) for fact in link.facts()
+                 if fact.name == "ring_full"]  # fmt: skip
+        print(*facts, sum(len(next(batches)) for _ in range(4)))
+
+
+def look_on(url: str, count: str) -> None:
+    """Links that look at their device until their process is ended."""
+    links = [Client(url, timeout=WAIT_S) for _ in range(int(count))]
+
+    def look(client: Client) -> None:
+        while True:
+            client.ping()
+
+    for client in links:
+        threading.Thread(target=look, args=(client,), daemon=True).start()
+    print("looking", flush=True)
+    sys.stdin.read()
+
+
+def refused(open_: Callable[[], Any]) -> None:
+    """Prints why."""
+    try:
+        open_().close()
+        print("it was opened")
+    except ReplayError as error:
+        print(str(error))
+
+
+def disagree(kind: str, *wrong: str) -> None:
+    base = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE}"
+    with Client(device(kind), timeout=WAIT_S) as first:
+        for words in wrong:
+            if words.startswith("vdev="):
+                refused(partial(Client, device(words.removeprefix("vdev="))))
+            else:
+                refused(partial(Client, f"{base},{words}"))
+        with ExitStack() as others:
+            for _ in range(15):
+                others.enter_context(Client(device(kind), timeout=WAIT_S))
+            refused(partial(Client, device(kind)))
+            assert first.size("plain") == 0
+    with Client(device("af_packet", ",mbufs=8"), timeout=WAIT_S):
+        refused(partial(Client, device("af_packet", ",mbufs=8")))
+    serve = partial(Server, (table(),), base, insecure=True)
+    with Client(device(kind), timeout=WAIT_S):
+        refused(serve)
+    with serve():
+        refused(partial(Client, device(kind)))
+
+
+def fork(url: str) -> None:
+    """Prints what the child met, its exit status, and the rows stored by its parent."""
+    with Client(url, timeout=WAIT_S) as one, Client(url, timeout=WAIT_S) as other:
+        one.extend("plain", plain_rows(200))
+
+        def live() -> None:
+            for call in (partial(one.size, "plain"), partial(Client, url)):
+                try:
+                    call()
+                except ForkedError:
+                    print("forked", flush=True)
+            one.close()
+            other.close()
+            print("ended", flush=True)
+
+        child = multiprocessing.get_context("fork").Process(target=live)
+        child.start()
+        child.join(WAIT_S)
+        other.extend("plain", plain_rows(200))
+        print(child.exitcode, one.size("plain"))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
