@@ -75,7 +75,7 @@ include tests/dpdk.mk tests/nic.mk tests/proof.mk tests/atari.mk tests/examples.
 
 # make demo SEED=7 ENV=CartPole-v1 TRANSPORT=loopback MINUTES=6
 SEED ?= 1
-demo: setup $(if $(filter dpdk,$(TRANSPORT)),dpdk) ## the main job: CartPole learned through the server; SEED= ENV= TRANSPORT= RUN=
+demo: setup $(if $(filter dpdk%,$(TRANSPORT)),dpdk) ## the main job: CartPole learned through the server; SEED= ENV= TRANSPORT= RUN=
 	$(Q)$(VENV)/bin/python -m deploy demo --seed $(SEED) $(if $(ENV),--env $(ENV)) \
 	    $(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RUN),--run $(RUN))
 bench: engine   ## figures of this machine: JSON=file PARTS=tree,table,server,udp,loopback,python

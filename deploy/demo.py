@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 
 from actor.envs import check_playable
 from deploy.curve import draw_curve
+from deploy.networks import network
 from deploy.processes import Process
 from deploy.table import server_toml
 from learner import options
@@ -35,10 +35,7 @@ from replay_server.runs import METRICS, Metrics, commit, write_json
 
 COMMAND = "deploy demo"
 CONFIG = "config.toml"
-TRANSPORTS = ("udp", "zmq", "dpdk", "loopback")
-SERVED = {"udp": "udp://127.0.0.1:0", "zmq": "zmq+tcp://127.0.0.1:0"}
-MEMIF = "dpdk://10.0.0.1:7400?vdev=net_memif,role=server,links=8,socket="  # unprivileged, no card
-TOLD = {"dpdk": "dpdk (memif)"}
+TRANSPORTS = ("udp", "zmq", "dpdk", "dpdk-veth", "loopback")
 START_S = 30.0
 LINE_S = 1.0
 
@@ -59,18 +56,14 @@ class Demo:
         self.metrics = Metrics(folder)
         self.progress = Progress()
         self.processes: list[Process] = []
-        self.address = ""
         self.begin = time.monotonic()
         self.client: Client | None = None
-        self.sockets = tempfile.TemporaryDirectory(prefix="demo-")  # a socket's path is short
-
-    def url(self) -> str:
-        """Where this run's server serves."""
-        return SERVED.get(self.args.transport) or f"{MEMIF}{self.sockets.name}/memif"
+        self.network = network(args.transport)
 
     def start(self, name: str, *command: str) -> Process:
         """One more process, its output in RUN/NAME.log."""
         full = [sys.executable, "-u", "-m", "replay_server", *command]
+        full = (self.network.served if name == "server" else self.network.reached)(full)
         process = Process(name, full, self.folder / f"{name}.log")
         self.processes.append(process)
         return process
@@ -78,16 +71,16 @@ class Demo:
     def start_all(self) -> None:
         """Server first: the others need its address, which it prints once it serves."""
         toml = self.folder / "server.toml"
-        toml.write_text(server_toml(self.settings, url=self.url(), seed=self.args.seed))
+        toml.write_text(server_toml(self.settings, url=self.network.url, seed=self.args.seed))
         metrics = ["--metrics", self.args.metrics] if self.args.metrics else []
         server = self.start("server", "serve", str(toml), *metrics)
-        self.address = self.wait_for_address(server)
-        self.progress.say(f"serving at {self.address}; actor and learner are starting")
-        common = ["--config", str(self.folder / CONFIG), "--server", self.address]
-        common += ["--run", str(self.folder)]
-        self.start("learner", "learner", "train", *common)
-        self.start("actor", "actor", *common)
-        self.client = Client(self.address)
+        address = self.wait_for_address(server)
+        self.progress.say(f"serving at {address}; actor and learner are starting")
+        common = ["--config", str(self.folder / CONFIG), "--run", str(self.folder)]
+        for name, command in (("learner", ["learner", "train"]), ("actor", ["actor"])):
+            self.start(name, *command, "--server", self.network.address(address), *common)
+        with self.network.own():
+            self.client = Client(address)
 
     def wait_for_address(self, server: Process) -> str:
         """The url in the server's line "serving at URL"; RuntimeError where none comes."""
@@ -179,7 +172,7 @@ class Demo:
             "steps_ahead_most": _most(actor, "replay/steps_ahead"),
             "learner_steps": learner_steps,
             "batch": self.settings.batch,
-            "transport": TOLD.get(self.args.transport, self.args.transport),
+            "transport": self.network.told or self.args.transport,
             "checkpoint": solved.get("checkpoint"),
             "commit": commit(),
             "settings": dataclasses.asdict(self.settings),
@@ -194,7 +187,7 @@ class Demo:
         order = {"actor": 0, "learner": 1, "server": 2}
         for process in sorted(self.processes, key=lambda process: order[process.name]):
             process.end()
-        self.sockets.cleanup()
+        self.network.close()
 
 
 def _shown(mean_return: float | None) -> str:

@@ -90,7 +90,9 @@ class Demo(Common):
     """What the demo is."""
 
     run: Path = option("Run folder; a new one below runs/ where none is named.", Path())
-    transport: str = option("udp, zmq, dpdk, or loopback: all in one process, in turn.", "udp")
+    transport: str = option(
+        "udp, zmq, dpdk, dpdk-veth (as root), or loopback: all in one process, in turn.", "udp"
+    )
     solve_at: float | None = option(
         "Mean greedy return over 20 and 20 episodes that is solved; not given: the preset's mark.",
         None,

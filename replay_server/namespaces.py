@@ -12,6 +12,7 @@ that.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import itertools
 import os
@@ -21,7 +22,8 @@ import struct
 import subprocess
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,9 @@ INTERFACE = "replay0"
 SIOCETHTOOL = 0x8946
 OFFLOADS = {"checksums": 0x17, "segments": 0x1F, "generic segments": 0x24}  # ETHTOOL_S...
 COMMAND_S = 20
+CLONE_NEWNET = 0x40000000
+NAMESPACES = Path("/run/netns")
+_libc = ctypes.CDLL(None, use_errno=True)
 _numbers = itertools.count(1)
 
 
@@ -101,9 +106,38 @@ class Pair:
         self.close()
 
 
+def enter(end: End) -> None:
+    """The calling thread, and those it starts, are in that namespace from now on."""
+    there = os.open(NAMESPACES / end.namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _set(there)
+    finally:
+        os.close(there)
+
+
+@contextmanager
+def entered(end: End) -> Iterator[None]:
+    """The calling thread is in that namespace: a socket opened there stays there."""
+    here = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        enter(end)
+        try:
+            yield
+        finally:
+            _set(here)
+    finally:
+        os.close(here)
+
+
+def _set(namespace: int) -> None:
+    if _libc.setns(namespace, CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
 def sweep() -> None:
     """Removes the namespaces of processes that ended without doing so."""
-    for path in Path("/run/netns").glob("replay-*-[sc]"):
+    for path in NAMESPACES.glob("replay-*-[sc]"):
         process = path.name.split("-")[1]
         if process.isdecimal() and not Path("/proc", process).exists():
             _delete(path.name)

@@ -11,41 +11,15 @@ import atexit
 import ctypes
 import functools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import replay_server
-from replay_server.namespaces import INTERFACE, End, Pair, missing
+from replay_server.namespaces import INTERFACE, Pair, enter, missing
+from replay_server.namespaces import entered as inside
 
 __all__ = ["INTERFACE", "SERVER", "inside", "leaked_mbufs", "the_pair"]
 
-CLONE_NEWNET = 0x40000000
-NAMESPACES = Path("/run/netns")
 SERVER = "198.18.0.7"  # of the server past the kernel; the kernel beside it has 198.18.0.1
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _enter(namespace: int) -> None:
-    if _libc.setns(namespace, CLONE_NEWNET) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-
-
-@contextmanager
-def inside(end: End) -> Iterator[None]:
-    """The calling thread, in that namespace."""
-    here = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    there = os.open(NAMESPACES / end.namespace, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _enter(there)
-        try:
-            yield
-        finally:
-            _enter(here)
-    finally:
-        os.close(here)
-        os.close(there)
 
 
 def leaked_mbufs() -> int:
@@ -69,7 +43,5 @@ def the_pair() -> Pair:
         raise RuntimeError(why)
     pair = Pair()
     atexit.register(pair.close)
-    there = os.open(NAMESPACES / pair.client.namespace, os.O_RDONLY | os.O_CLOEXEC)
-    _enter(there)
-    os.close(there)
+    enter(pair.client)
     return pair

@@ -1,0 +1,100 @@
+"""What a demo's programs meet over: where its server serves, and how each program reaches it.
+
+udp, zmq     this machine's loopback
+dpdk         memory that the programs share (memif): no root, no card
+dpdk-veth    a pair of network namespaces with a cable between them, every program on a DPDK
+             device of its own: the server at one end, the others at the other; as root
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from replay_server import ConfigError, namespaces
+
+SERVED = {"udp": "udp://127.0.0.1:0", "zmq": "zmq+tcp://127.0.0.1:0"}
+MEMIF = "dpdk://10.0.0.1:7400?vdev=net_memif,role=server,links=8,socket="
+SERVER, CLIENTS = "198.18.0.7", "198.18.0.{}"  # past the kernels, which have .1 and .2
+DEVICE = f"vdev=net_af_packet,iface={namespaces.INTERFACE}"
+FIRST = 11  # of the clients' addresses
+
+
+class Network:
+    """This machine's loopback; what others do otherwise."""
+
+    told = ""  # in the summary; "": as it is named
+
+    def __init__(self, transport: str) -> None:
+        self.url = SERVED.get(transport, "")
+
+    def served(self, command: Sequence[str]) -> list[str]:
+        """The server's command."""
+        return list(command)
+
+    def reached(self, command: Sequence[str]) -> list[str]:
+        """A client's command."""
+        return list(command)
+
+    def address(self, served_at: str) -> str:
+        """Where the next client finds the server, which says it serves there."""
+        return served_at
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        """The calling thread, where what the server says of itself is an address."""
+        yield
+
+    def close(self) -> None:
+        """Leaves nothing behind; after the programs."""
+
+
+class Memory(Network):
+    """memif: a socket in a folder of its own, since a socket's path is short."""
+
+    told = "dpdk (memif)"
+
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="demo-")
+        self.url = f"{MEMIF}{self.folder.name}/memif"
+
+    def close(self) -> None:
+        self.folder.cleanup()
+
+
+class Cable(Network):
+    """A veth pair. Programs on one interface have an address each."""
+
+    told = "dpdk (af_packet over veth)"
+
+    def __init__(self) -> None:
+        if why := namespaces.missing():
+            raise ConfigError(f"--transport dpdk-veth: {why}")
+        self.pair = namespaces.Pair()
+        self.url = f"dpdk://{SERVER}:7400?{DEVICE}"
+        self.count = 0
+
+    def served(self, command: Sequence[str]) -> list[str]:
+        return self.pair.server.inside([*command, "--insecure"])  # nobody else reaches it
+
+    def reached(self, command: Sequence[str]) -> list[str]:
+        return self.pair.client.inside(command)
+
+    def address(self, served_at: str) -> str:
+        self.count += 1
+        return f"{self.url},ip={CLIENTS.format(FIRST + self.count - 1)}"
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        with namespaces.entered(self.pair.client):
+            yield
+
+    def close(self) -> None:
+        self.pair.close()
+
+
+def network(transport: str) -> Network:
+    """The one a transport is named for."""
+    other = {"dpdk": Memory, "dpdk-veth": Cable}.get(transport)
+    return other() if other else Network(transport)
