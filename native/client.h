@@ -191,6 +191,8 @@ int rp_client_reset(struct rp_client *client, uint16_t table, uint64_t epoch, ui
 int rp_client_ping(struct rp_client *client, uint64_t deadline_ns);
 int rp_client_close(struct rp_client *client,
                     uint64_t deadline_ns); /* tells the server; best effort, bounded */
+/* Nothing comes or goes any more: what waits, and what is asked from now on, ends with `status`. */
+void rp_client_end(struct rp_client *client, int status);
 
 /* ---- pushing: no tickets; progress by rp_client_push_state ---- */
 /* Appends `count` consecutive steps of a stream, step_bytes each, to the datagram being filled;

@@ -376,6 +376,10 @@ void rp_client_session_rebind(struct rp_client *client, struct rp_port *port) {
     repeat_flights(client);
 }
 
+void rp_client_end(struct rp_client *client, int status) {
+    rp_client_session_end(client, status);
+}
+
 /* The server does not know us: a new session. What changes nothing goes on in it. */
 void rp_client_session_lost(struct rp_client *client, uint64_t incarnation) {
     int status =

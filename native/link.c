@@ -60,12 +60,13 @@ static void tell_followers(struct rp_link *link)
     }
 }
 
-/* A server of this process that has closed never answers: all that waits for it ends at once. */
+/* A server of this process that has closed never answers, nor does any past a device that was taken
+ * away: all that waits for it ends at once. */
 static void look_for_server(struct rp_link *link)
 {
     if (!link->gone && rp_port_transport(link->port)->lost(link->port)) {
         link->gone = 1;
-        (void)rp_client_close(link->client, 0); /* ends every request and writer */
+        rp_client_end(link->client, link->passive ? -RP_CLOSED : -RP_DEVICE_LOST);
         tell_followers(link);
     }
 }
@@ -83,7 +84,7 @@ static uint32_t link_turn(struct rp_link *link)
     if (moved || due) {
         tell_followers(link);
     }
-    if (!moved && link->passive) {
+    if (!moved && rp_port_transport(link->port)->lost) {
         look_for_server(link);
     }
     return moved;

@@ -69,7 +69,8 @@
     X(TABLE_FULL,           55, "every place for a table is taken") \
     X(NOT_AUTHORISED,       56, "this client may not do that") \
     X(ADDRESS_FULL,         57, "this address holds its whole share of the sessions") \
-    X(DISK_FULL,            58, "the server's disk is full")
+    X(DISK_FULL,            58, "the server's disk is full") \
+    X(DEVICE_LOST,          59, "the network device was taken away")
 
 #define RP_STATUS_ENUM(name, number, sentence) RP_##name = number,
 enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };

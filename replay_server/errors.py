@@ -273,6 +273,7 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "NOT_AUTHORISED": (NotAuthorised, "ask who runs the server for a key that may"),
     "ADDRESS_FULL": (NoRoom, "close a client, or serve with more `sessions_per_address`"),
     "DISK_FULL": (OverBudget, "free room where its --region folder lies, then publish again"),
+    "DEVICE_LOST": (TransportError, "bring it back, then open another client"),
     "WRONG_QUEUE": (TransportError, "serve with one queue, or let the client choose its port"),
 }
 

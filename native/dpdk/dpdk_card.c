@@ -7,6 +7,7 @@
 #define ALLOW_EXPERIMENTAL_API /* to hear that a card is unbound; so it is named in 22.11 still */
 #include <errno.h>
 #include <net/if.h>
+#include <rte_alarm.h>
 #include <rte_bus_vdev.h>
 #include <rte_dev.h>
 #include <stdatomic.h>
@@ -28,6 +29,7 @@ enum {
     PACKET_RING_BYTES = 1 << 21,
     CARD_ROOM = 1024, /* cards take buffers in such steps */
     REAP_TRIES = 100, REAP_NAP_NS = 1000000,
+    LOOK_US = 250000, /* between two looks for an interface */
     VDEV_ARGUMENTS = 160, WHY_BYTES = 180,
 };
 
@@ -55,7 +57,8 @@ struct rp_card {
     struct rp_queues queues;
     uint8_t mac[RP_FRAME_MAC];
     struct rte_mempool *pool;
-    atomic_int is_asked_back; /* the kernel waits until it is closed */
+    atomic_int is_lost; /* unbound: the kernel waits until it is closed; or its interface is gone */
+    unsigned interface; /* its number */
     char lost[96];
     uint32_t kept; /* mbufs of it that its driver takes at its start, and keeps at its end */
     struct rp_xdp_sockets before, opened;
@@ -172,13 +175,35 @@ static void hear(const char *name, enum rte_dev_event_type event, void *argument
     struct rp_card *card = argument;
     (void)name;
     if (event == RTE_DEV_EVENT_REMOVE) {
-        atomic_store(&card->is_asked_back, 1);
+        atomic_store(&card->is_lost, 1);
+    }
+}
+
+/* There too: an interface that was deleted tells nobody. */
+static void look(void *argument)
+{
+    struct rp_card *card = argument;
+    char name[IF_NAMESIZE];
+    if (!if_indextoname(card->interface, name)) {
+        atomic_store(&card->is_lost, 1);
+    } else {
+        (void)rte_eal_alarm_set(LOOK_US, look, card);
+    }
+}
+
+static void look_after(struct rp_card *card)
+{
+    card->interface = if_nametoindex(card->what);
+    snprintf(card->lost, sizeof card->lost, "the interface %.16s is gone: it was deleted, or moved "
+             "to another namespace", card->what);
+    if (card->interface) {
+        (void)rte_eal_alarm_set(LOOK_US, look, card);
     }
 }
 
 const char *rp_card_lost(const struct rp_card *card)
 {
-    return atomic_load(&card->is_asked_back) ? card->lost : NULL;
+    return atomic_load(&card->is_lost) ? card->lost : NULL;
 }
 
 static int probe_card(struct opening *opening)
@@ -294,6 +319,9 @@ static void open_there(void *argument)
     if (!opening->status) {
         opening->status = start_card(opening);
     }
+    if (!opening->status && card->vdev != RP_VDEV_PCI) {
+        look_after(card);
+    }
     rp_xdp_list(&card->opened);
     rp_eal_unhush();
 }
@@ -346,6 +374,7 @@ static void close_there(void *argument)
 {
     struct rp_card *card = argument;
     rp_eal_hush();
+    (void)rte_eal_alarm_cancel(look, card);
     if (card->is_probed) {
         close_device(card);
     }

@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -29,6 +30,7 @@ from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, the_pair
 from reasons import checksum
 
 from replay_server import Client, ForkedError, NStep, ReplayError, Server, Table
+from replay_server.namespaces import Pair
 
 KINDS = ("af_packet", "af_xdp")
 PORT, OWN = 7400, "198.18.0.9"  # of all links of the process in the client's namespace
@@ -54,9 +56,9 @@ def device(kind: str, more: str = "") -> str:
 
 
 @contextmanager
-def doing(what: str, *words: str) -> Iterator[subprocess.Popen]:
+def doing(what: str, *words: str, at: Pair | None = None) -> Iterator[subprocess.Popen]:
     """A function of this file, in a process of the client's namespace."""
-    command = the_pair().client.inside([sys.executable, __file__, what, *words])
+    command = (at or the_pair()).client.inside([sys.executable, __file__, what, *words])
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as process:
         try:
@@ -156,6 +158,36 @@ def test_a_fork_has_none_of_its_parents_links(kind):
     peace, and the parent to go on with both."""
     with serving(kind):
         assert done("fork", device(kind)).split() == ["forked", "forked", "ended", "0", "400"]
+
+
+def test_a_device_that_goes_is_told_to_all_its_links(kind):
+    """Given an interface that is deleted under two links and a writer. Expect each call under way
+    and each later one to say so at once, and all to close."""
+    with Pair() as pair:
+        with inside(pair.server):
+            server = Server(
+                (table(plan=NStep(1)),), f"udp://{pair.server.address}:{PORT}", insecure=True
+            )
+        with (
+            server,
+            doing("lose", device(kind).replace(SERVER, pair.server.address), at=pair) as end,
+        ):
+            assert end.stdout.readline().strip() == "there"
+            with inside(pair.client):
+                subprocess.run(["ip", "link", "del", INTERFACE], check=True, timeout=WAIT_S)
+            told, _ = end.communicate(timeout=WAIT_S)
+        assert told.split() == ["sampling", "pinging", "adding", "closed"], told
+
+
+def test_a_server_whose_interface_is_deleted_says_so_and_ends(kind):
+    """Given a server past the kernel and its interface deleted. Expect a sentence, no silence."""
+    with Pair() as pair, doing("serve_on", kind, at=pair) as server:
+        assert server.stdout.readline().strip() == "serving"
+        with inside(pair.client):
+            subprocess.run(["ip", "link", "del", INTERFACE], check=True, timeout=WAIT_S)
+        told, _ = server.communicate(timeout=WAIT_S)
+        assert told.startswith(f"the interface {INTERFACE} is gone"), told
+        assert told.endswith("closed\n") and server.returncode == 0
 
 
 # -- frames made by hand, in the server's namespace ------------------------------------------------
@@ -288,6 +320,43 @@ def look_on(url: str, count: str) -> None:
         threading.Thread(target=look, args=(client,), daemon=True).start()
     print("looking", flush=True)
     sys.stdin.read()
+
+
+def lose(url: str) -> None:
+    """Says what was told that the device is gone."""
+    client, other = Client(url, timeout=WAIT_S), Client(url, timeout=WAIT_S)
+    writer = client.writer("main")
+    step = {"action": 0, "reward": 0.0, "terminated": False, "truncated": False}
+
+    def meet(what: str, call: Callable[[], Any]) -> None:
+        with pytest.raises(ReplayError, match="the network device was taken away"):
+            while True:
+                call()
+        print(what, flush=True)
+
+    other.ping()
+    print("there", flush=True)
+    begin = time.monotonic()
+    meet("sampling", partial(other.sample, "main", 1))  # nothing is there: it waits
+    meet("pinging", client.ping)
+    meet("adding", lambda: (writer.add(observation=np.zeros(3), **step), writer.flush()))
+    with pytest.raises(ReplayError, match="the network device was taken away"):
+        writer.close()
+    client.close()
+    other.close()
+    assert time.monotonic() - begin < WAIT_S / 2
+    print("closed")
+
+
+def serve_on(kind: str) -> None:
+    """Serves until the device is gone, and says why."""
+    url = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE}"
+    with Server((table(),), url, insecure=True) as server:
+        print("serving", flush=True)
+        while not server.lost:
+            time.sleep(0.01)
+        print(server.lost)
+    print("closed")
 
 
 def refused(open_: Callable[[], Any]) -> None:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import namespaces
@@ -83,9 +84,11 @@ def test_three_actors_and_a_learner_have_one_interface_together(tmp_path):
         def reached(name: str, least: int) -> bool:
             return any(line.get("step", 0) >= least for line in read_metrics(tmp_path, name))
 
-        for number in range(ACTORS):
-            until(lambda: reached(f"actor-{number}", 300), f"actor {number}", processes)  # noqa: B023
-        until(lambda: reached("learner", 20), "the learner", processes)
+        for name, least in (
+            *((f"actor-{number}", 300) for number in range(ACTORS)),
+            ("learner", 20),
+        ):
+            until(partial(reached, name, least), name, processes)
         with namespaces.inside(cable.pair.client):
             client = Client(f"udp://{namespaces.SERVER}:7400")
         with client:
