@@ -9,6 +9,7 @@ clients do is a function at the end of this file, run in a process of the other 
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import random
 import re
@@ -87,6 +88,15 @@ def test_an_actor_pushes_and_a_learner_samples_on_one_device(kind):
         assert done("act_and_learn", device(kind)).split() == ["acted", "64", "64"]
         counters = server.counters()
         assert counters["steps_committed"] >= 300 and counters["sessions_opened"] == 3
+
+
+def test_three_actors_and_a_learner_are_threads_of_one_process(kind):
+    """Given three threads that play and push and one that learns, seven links on one device. Expect
+    every row stored, batches drawn meanwhile, and nothing sent to a link that nobody has."""
+    with serving(kind) as server:
+        rows, drawn, closed = map(int, done("act_as_three", device(kind)).split())
+        counters = server.counters()
+        assert counters["steps_committed"] == rows > 3 * 4 * 200 and drawn >= 50 and closed == 0
 
 
 def test_links_come_and_go_in_any_order_from_four_threads(kind):
@@ -192,7 +202,7 @@ def test_a_server_whose_interface_is_deleted_says_so_and_ends(kind):
 
 # -- frames made by hand, in the server's namespace ------------------------------------------------
 
-ASKED = 20
+ASKED, SO_RCVBUFFORCE = 20, 33
 
 
 @contextmanager
@@ -200,6 +210,7 @@ def raw_socket() -> Iterator[socket.socket]:
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as opened:
         opened.bind((INTERFACE, 0))
         opened.settimeout(WAIT_S)
+        opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 25)  # it hears the links' own too
         yield opened
 
 
@@ -228,8 +239,9 @@ def ping(mine: bytes, its: bytes, number: int) -> bytes:
 
 def answered(wire: socket.socket) -> tuple[str, bytes]:
     """What the links answered to ASKER next, and from which MAC address."""
-    asker, own = socket.inet_aton(ASKER), socket.inet_aton(OWN)
+    asker, own, end = socket.inet_aton(ASKER), socket.inet_aton(OWN), time.monotonic() + WAIT_S
     while True:
+        assert time.monotonic() < end, "no answer"
         frame = wire.recv(2048)
         if frame[12:14] == b"\x08\x06" and frame[21] == 2 and frame[28:32] == own:
             if frame[38:42] == asker:
@@ -249,6 +261,35 @@ def act_and_learn(url: str) -> None:
                 writer.add_batch(**play.step())
             writer.flush()
         print("acted", len(client.sample("main", 64)), len(learner.sample("main", 64)))
+
+
+def act_as_three(url: str) -> None:
+    """Prints the rows stored, the batches drawn, and frames to ports that no link had."""
+    stored, drawn, playing = [], 0, threading.Event()
+
+    def act(number: int, client: Client) -> None:
+        play = Episodes(SMALL, 4, seed=number)
+        with client.writer("main", 4, autoreset="disabled") as writer:
+            for _ in range(200):
+                writer.add_batch(**play.step())
+                playing.set()
+            stored.append(writer.flush().steps_stored)
+
+    with ExitStack() as open_:
+        clients = [open_.enter_context(Client(url, timeout=WAIT_S)) for _ in range(4)]
+        actors = [threading.Thread(target=act, args=(i, clients[i])) for i in range(3)]
+        for actor in actors:
+            actor.start()
+        playing.wait(WAIT_S)
+        batches = open_.enter_context(contextlib.closing(clients[3].batches("main", 64)))
+        while drawn < 50 or any(actor.is_alive() for actor in actors):
+            assert len(next(batches)) == 64
+            drawn += 1
+        for actor in actors:
+            actor.join()
+        facts = [fact for client in clients for fact in client.facts()]
+        closed = sum(fact.value for fact in facts if fact.name == "closed_port")
+    print(sum(stored), drawn, closed)
 
 
 def come_and_go(url: str, seed: str) -> None:
