@@ -288,7 +288,9 @@ static int start_card(struct opening *opening)
     }
     conf.rxmode.offloads |= info.rx_offload_capa & RX_SUMS;
     conf.txmode.offloads |= info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-    card->pool = rp_pool_open(mbufs, room(opening), rte_eth_dev_socket_id(card->device));
+    int socket = rte_eth_dev_socket_id(card->device);
+    card->pool = card->vdev == RP_VDEV_AF_XDP ? rp_pool_open_paged(mbufs, socket)
+        : rp_pool_open(mbufs, room(opening), socket);
     if (!card->pool) {
         return fail(opening, RP_NO_MEMORY, card->vdev == RP_VDEV_PCI
                     ? "no memory for frames: too few hugepages are free on the NUMA node of %s, "

@@ -189,6 +189,7 @@ void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *c
 /* For wires: a device configured and started with as many queues as pairs; a pool, and its end. */
 int rp_wire_start(struct rp_wire *wire, uint16_t device, const char *name, uint32_t queues);
 struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket);
+struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, int socket); /* for AF_XDP */
 /* For wires in memory: what is received into its mbufs has its datagram aligned, since their
  * buffers begin RP_DPDK_SHIFT bytes later; some devices want buffers where they were made. */
 struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t mtu);

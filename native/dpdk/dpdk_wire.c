@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <rte_alarm.h>
 #include <rte_bus_vdev.h>
+#include <rte_mbuf_pool_ops.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -73,13 +74,54 @@ uint32_t rp_pool_room(uint32_t mtu)
     return room < 2048 ? 2048 : room;
 }
 
+static uint32_t cache_of(uint32_t mbufs)
+{
+    return mbufs / CACHES < RP_DPDK_CACHE ? mbufs / CACHES : RP_DPDK_CACHE;
+}
+
 struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket)
 {
     char name[RTE_MEMPOOL_NAMESIZE];
     snprintf(name, sizeof name, "rp_pool_%u", rp_wire_number());
-    uint32_t cache = mbufs / CACHES < RP_DPDK_CACHE ? mbufs / CACHES : RP_DPDK_CACHE;
-    return rte_pktmbuf_pool_create(name, mbufs, cache, 0,
+    return rte_pktmbuf_pool_create(name, mbufs, cache_of(mbufs), 0,
                                    (uint16_t)(RTE_PKTMBUF_HEADROOM + room), socket);
+}
+
+static void free_memory(struct rte_mempool_memhdr *memory, void *zone)
+{
+    (void)memory;
+    (void)rte_memzone_free(zone);
+}
+
+/* AF_XDP's memory is told to the kernel as so many objects of such a size, one behind the other.
+ * Without hugepages DPDK would put none across a page, two fifths of it behind what was told: the
+ * kernel drops frames there, in silence (DPDK 22.11). So an object is a page, and begins one. */
+struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, int socket)
+{
+    enum { PAGE = 4096, HEADER = RTE_CACHE_LINE_SIZE, FLAGS = RTE_MEMPOOL_F_NO_SPREAD
+               | RTE_MEMPOOL_F_NO_IOVA_CONTIG };
+    struct rte_pktmbuf_pool_private about = {
+        .mbuf_data_room_size = PAGE - HEADER - sizeof(struct rte_mbuf)};
+    size_t size = (size_t)mbufs * PAGE;
+    char name[RTE_MEMPOOL_NAMESIZE];
+    snprintf(name, sizeof name, "rp_pool_%u", rp_wire_number());
+    struct rte_mempool *pool = rte_mempool_create_empty(name, mbufs, PAGE - HEADER, cache_of(mbufs),
+                                                        sizeof about, socket, FLAGS);
+    const struct rte_memzone *zone =
+        pool ? rte_memzone_reserve_aligned(name, size, socket, 0, PAGE) : NULL;
+    if (!zone || rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL)) {
+        rte_memzone_free(zone);
+        rte_mempool_free(pool);
+        return NULL;
+    }
+    rte_pktmbuf_pool_init(pool, &about);
+    if (rte_mempool_populate_iova(pool, zone->addr, zone->iova, size, free_memory,
+                                  (void *)(uintptr_t)zone) != (int)mbufs) {
+        rte_mempool_free(pool); /* and its memory */
+        return NULL;
+    }
+    rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+    return pool;
 }
 
 static void shift_mbuf(struct rte_mempool *pool, void *argument, void *object, unsigned int index)
