@@ -525,6 +525,10 @@ int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
     const char *what = options->vdev == RP_VDEV_PCI ? options->eal.card : options->iface;
     struct opening opening = {.options = options, .mtu = place->mtu};
     struct rp_card *card = find_card(what);
+    if (card && rp_card_lost(card)) {
+        return rp_dpdk_refuse(error, place, RP_DEVICE_LOST, "that device was taken away, and this "
+                              "process still has it open: close its clients and servers first");
+    }
     if (card) {
         const char *wrong = (place->serve ? check_shard : check_link)(
             card, place, options, opening.why, sizeof opening.why);

@@ -25,8 +25,8 @@
 #include "dpdk_parts.h"
 
 enum {
-    LENT = 3 * RP_BURST,                          /* mbufs a link has: lent, leased, kept */
-    CACHED = RP_DPDK_CACHE + RP_DPDK_CACHE / 2,   /* what a thread's cache holds at most */
+    LENT = 3 * RP_BURST,                        /* mbufs a link has: lent, leased, kept */
+    CACHED = RP_DPDK_CACHE + RP_DPDK_CACHE / 2, /* what a thread's cache holds at most */
 };
 
 void rp_share_open(struct rp_share *share, uint32_t mbufs, uint32_t drivers)

@@ -401,8 +401,12 @@ def lose(url: str) -> None:
     meet("adding", lambda: (writer.add(observation=np.zeros(3), **step), writer.flush()))
     with pytest.raises(ReplayError, match="the network device was taken away"):
         writer.close()
+    with pytest.raises(ReplayError, match="this process still has it open: close its clients"):
+        Client(url)
     client.close()
     other.close()
+    with pytest.raises(ReplayError, match="there is no network interface"):
+        Client(url)
     assert time.monotonic() - begin < WAIT_S / 2
     print("closed")
 
