@@ -17,7 +17,8 @@
  * Clients of one process that name one device share it, up to 16, each with the same ip=, vlan=,
  * mbufs= and mtu=; two processes on one interface need an ip= each.
  * memory= (MiB), huge=on|off (a card needs on), cores= (of DPDK's main thread; 2-3 or 2;4) and eal=
- * (more of DPDK's own arguments, between ;) are the whole process's: its first dpdk:// URL decides.
+ * (more of DPDK's own arguments, between ;: -nN, -rN, --iova-mode, --socket-mem, --socket-limit,
+ * --vfio-intr, --vfio-vf-token) are the whole process's: its first dpdk:// URL decides.
  *
  * The last four are networks that others reach: without a key a server there needs `insecure`. What
  * they serve is a udp:// address to clients of any kind. Interfaces are those of the network

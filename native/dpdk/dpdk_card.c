@@ -74,7 +74,7 @@ struct opening {
     char why[WHY_BYTES];
 };
 
-static const char no_ring[] = "no memory for a link, say memory= in the first url";
+static const char no_ring[] = "no memory for a link";
 
 static struct rp_card *cards; /* within the lock of wires */
 
@@ -293,9 +293,8 @@ static int start_card(struct opening *opening)
         : rp_pool_open(mbufs, room(opening), socket);
     if (!card->pool) {
         return fail(opening, RP_NO_MEMORY, card->vdev == RP_VDEV_PCI
-                    ? "no memory for frames: too few hugepages are free on the NUMA node of %s, "
-                      "deploy/nic.sh hugepages COUNT --node N sets more"
-                    : "no memory for the frames of %s, say memory= in the first url", card->what);
+                    ? "no memory for the frames of %s on its own NUMA node"
+                    : "no memory for the frames of %s", card->what);
     }
     if (set_queues(card, &conf) || rte_eth_macaddr_get(card->device, &mac)) {
         return fail(opening, RP_SYSTEM, card->vdev == RP_VDEV_AF_XDP

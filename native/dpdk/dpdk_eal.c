@@ -2,6 +2,7 @@
  * What it logs is kept, not printed: its first error line is the reason that is told. The first
  * dpdk:// url of a process decides how it starts; later ones agree with that, or say nothing of it.
  */
+#include <assert.h>
 #include <ctype.h>
 #include <pthread.h>
 #include <rte_eal.h>
@@ -16,7 +17,13 @@
 #include "dpdk_parts.h"
 #include "status.h"
 
-enum { SAID_BYTES = 120, ARGUMENT_BYTES = 64, ARGUMENTS = 40 };
+/* Those of eal= are 3 bytes or more, with a ; behind each. */
+enum {
+    SAID_BYTES = 120, OWN = 14, ARGUMENTS = OWN + sizeof((struct rp_eal_options *)0)->words / 4,
+    ARGUMENT_BYTES = sizeof((struct rp_eal_options *)0)->words,
+};
+
+#define PREFIX "replay-server" /* of the folder that DPDK makes at start, and needs no more then */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -127,9 +134,11 @@ struct arguments {
 static void add(struct arguments *arguments, const char *first, const char *second)
 {
     const char *const both[2] = {first, second};
-    for (int i = 0; i < 2 && both[i] && arguments->count < ARGUMENTS; i++) {
+    for (int i = 0; i < 2 && both[i]; i++) {
+        assert(arguments->count < ARGUMENTS);
         char *to = arguments->bytes[arguments->count];
-        snprintf(to, ARGUMENT_BYTES, "%s", both[i]);
+        int size = snprintf(to, ARGUMENT_BYTES, "%s", both[i]);
+        assert(size < ARGUMENT_BYTES);
         arguments->list[arguments->count++] = to;
     }
 }
@@ -138,6 +147,7 @@ static void compose(struct arguments *arguments, const struct rp_eal_options *op
 {
     char number[16], cores[ARGUMENT_BYTES], words[sizeof options->words], *rest = NULL;
     add(arguments, "replay-server", "--no-telemetry");
+    add(arguments, "--file-prefix=" PREFIX, NULL);
     if (options->huge) {
         add(arguments, "--in-memory", NULL); /* nothing is left behind on a file system */
     } else {
@@ -167,6 +177,16 @@ static void compose(struct arguments *arguments, const struct rp_eal_options *op
     }
 }
 
+/* DPDK makes a folder for files which it is told above not to make. Servers and clients that start
+ * at once have it together, and none misses it; the one above it is every DPDK program's. */
+static void clean_up(void)
+{
+    const char *folder = rte_eal_get_runtime_dir(), *name = strrchr(folder, '/');
+    if (name && strcmp(name + 1, PREFIX) == 0) {
+        (void)rmdir(folder); /* refused where it is not empty */
+    }
+}
+
 static void *start(void *argument)
 {
     static struct arguments arguments; /* DPDK keeps pointers to them */
@@ -176,20 +196,16 @@ static void *start(void *argument)
     eal.error = rte_eal_init(arguments.count, arguments.list) < 0 ? rte_errno ? rte_errno : EINVAL
         : 0;
     rp_eal_unhush();
+    clean_up();
     return NULL;
 }
 
-static int start_once(const struct rp_eal_options *options)
+static int start_once(void)
 {
     cookie_io_functions_t writes = {.write = keep_line};
     pthread_t thread;
     FILE *log = fopencookie(NULL, "w", writes);
     eal.process = getpid();
-    eal.options = *options;
-    eal.options.huge = options->huge < 0 ? options->card[0] != 0 : options->huge;
-    if (!options->memory && !eal.options.huge) {
-        eal.options.memory = RP_DPDK_MEMORY;
-    }
     rp_eal_listen();
     if (!log || rte_openlog_stream(log) || pthread_create(&thread, NULL, start, NULL)) {
         eal.error = ENOMEM;
@@ -198,6 +214,23 @@ static int start_once(const struct rp_eal_options *options)
     }
     rp_eal_said(eal.why, sizeof eal.why);
     return eal.error ? EAL_FAILED : EAL_RUNNING;
+}
+
+/* How it is to start; -1 where the host lacks what is asked for, with a sentence in error. */
+static int settle(const struct rp_eal_options *options, char *error)
+{
+    struct rp_eal_options settled = *options;
+    char why[RP_URL_ERROR_BYTES - 32];
+    settled.huge = options->huge < 0 ? options->card[0] != 0 : options->huge;
+    if (rp_eal_check_memory(&settled, why, sizeof why)) {
+        snprintf(error, RP_URL_ERROR_BYTES, "DPDK is not started: %s", why);
+        return -1;
+    }
+    if (!settled.memory && !settled.huge) {
+        settled.memory = RP_DPDK_MEMORY;
+    }
+    eal.options = settled;
+    return 0;
 }
 
 /* What a later url says of DPDK and the first one did not; 0: they agree. */
@@ -223,8 +256,12 @@ int rp_eal_start(const struct rp_eal_options *options, char *error)
     char how[80];
     int status = 0;
     pthread_mutex_lock(&lock);
+    if (eal.state == EAL_NOT_STARTED && settle(options, error)) {
+        pthread_mutex_unlock(&lock);
+        return -RP_NO_MEMORY;
+    }
     if (eal.state == EAL_NOT_STARTED) {
-        eal.state = start_once(options);
+        eal.state = start_once();
     }
     if (eal.process != getpid()) {
         snprintf(error, RP_URL_ERROR_BYTES,
@@ -251,6 +288,14 @@ int rp_eal_start(const struct rp_eal_options *options, char *error)
     pthread_mutex_unlock(&lock);
     return status;
 }
+
+const char *rp_eal_advice(void)
+{
+    return eal.options.huge
+        ? "too few hugepages are free, deploy/nic.sh hugepages COUNT --node N sets more"
+        : "say memory= in the first url";
+}
+
 /* ---- threads ---- */
 
 static pthread_key_t greeted_key;

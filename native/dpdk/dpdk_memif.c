@@ -202,8 +202,7 @@ int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
 {
     wire->pool = rp_pool_open_shifted(RP_DPDK_MBUFS, place->mtu);
     if (!wire->pool) {
-        return rp_dpdk_refuse(error, place, RP_NO_MEMORY,
-                              "no memory for frames, say memory= in the first url");
+        return rp_dpdk_refuse(error, place, RP_NO_MEMORY, "no memory for frames");
     }
     wire->in_memory = 1;
     if (!place->serve) {

@@ -13,7 +13,7 @@ enum { MEMORY_MAX = 1 << 20,
 
 static int refuse(const struct rp_url *url, char *error, const char *what)
 {
-    snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.60s:%u: %.150s", url->host, url->port, what);
+    snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.15s:%u: %.220s", url->host, url->port, what);
     return -RP_BAD_ARGUMENT;
 }
 
@@ -192,7 +192,7 @@ static const char *check(struct rp_dpdk_options *options, const char *role, int 
 int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *url, int serve,
                          char *error)
 {
-    char text[RP_URL_TEXT_BYTES], role[ROLE_BYTES] = "", *rest = NULL;
+    char text[RP_URL_TEXT_BYTES], why[RP_URL_ERROR_BYTES], role[ROLE_BYTES] = "", *rest = NULL;
     const char *wrong = NULL;
     int devices = 0;
     memset(options, 0, sizeof *options);
@@ -218,5 +218,8 @@ int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *u
     }
     options->vdev = options->eal.card[0] ? RP_VDEV_PCI : options->vdev;
     wrong = wrong ? wrong : check(options, role, serve);
+    if (!wrong && rp_eal_check_words(options->eal.words, why, sizeof why)) {
+        wrong = why;
+    }
     return wrong ? refuse(url, error, wrong) : 0;
 }

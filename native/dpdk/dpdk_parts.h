@@ -41,7 +41,7 @@ struct rp_eal_options { /* how DPDK starts, for all of a process */
     int32_t huge;    /* -1: not said: on for PCI cards */
     char card[32];   /* a PCI address; "": none */
     char cores[32];  /* where its main thread may run; "": not said */
-    char words[108]; /* more arguments, between ; */
+    char words[108]; /* more arguments, between ;, of those rp_eal_check_words knows */
 };
 
 struct rp_dpdk_options { /* what stands behind ? in the url */
@@ -133,6 +133,11 @@ struct rp_wire_place {
 /* Starts DPDK, once per process, in a thread of its own; later calls have to agree with the first.
  * 0, or a negative status with a sentence in error[RP_URL_ERROR_BYTES]. */
 int rp_eal_start(const struct rp_eal_options *options, char *error);
+/* What eal= says, and memory= (huge: 0 or 1): 0, or -1 with what is wrong in why[size]. */
+int rp_eal_check_words(const char *text, char *why, size_t size);
+int rp_eal_check_memory(const struct rp_eal_options *options, char *why, size_t size);
+/* What to do where a pool found no memory: a sentence's end. Once DPDK runs. */
+const char *rp_eal_advice(void);
 /* DPDK's first error line since rp_eal_listen, or ""; in text[size]. */
 void rp_eal_said(char *text, size_t size);
 void rp_eal_listen(void);
@@ -248,7 +253,8 @@ uint32_t rp_wire_number(void); /* for names: never the same twice */
 /* Runs it in DPDK's interrupt thread and waits until it has run. */
 void rp_wire_run(void (*run)(void *argument), void *argument);
 
-/* One sentence that ends in what DPDK said. Returns `status` negated. */
+/* One sentence that ends in what DPDK said; RP_NO_MEMORY: and in what to do. Returns `status`
+ * negated. */
 int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what);
 
 int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *url, int serve,

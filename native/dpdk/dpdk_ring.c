@@ -93,8 +93,7 @@ static int join_hub(struct rp_wire *wire, const struct rp_wire_place *place, cha
         }
         hub = make_hub(place);
         if (!hub) {
-            return rp_dpdk_refuse(error, place, RP_NO_MEMORY,
-                                  "no memory for frames, say memory= in the first url");
+            return rp_dpdk_refuse(error, place, RP_NO_MEMORY, "no memory for frames");
         }
         hub->next = hubs;
         hubs = hub;

@@ -30,13 +30,16 @@ with Server((plain(),), sys.argv[1], sessions=8, seed=7) as server:
 
 
 @contextmanager
-def serving(socket: Path) -> Iterator[tuple[subprocess.Popen, str]]:
-    """A server in a process of its own, and the URL it told."""
-    url = f"dpdk://10.0.0.1:7400?vdev=net_memif,role=server,socket={socket}"
+def serving(
+    socket: Path, more: str = "", **environment: str
+) -> Iterator[tuple[subprocess.Popen, str]]:
+    """A server in a process of its own, and the URL it told; `more` of the URL's options."""
+    url = f"dpdk://10.0.0.1:7400?vdev=net_memif,role=server,socket={socket}{more}"
     process = subprocess.Popen(
         [sys.executable, "-c", SERVE, url],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        env=os.environ | environment,
         text=True,
     )
     try:
@@ -134,3 +137,16 @@ def test_kill_9_of_serve_needs_no_clean_up(tmp_path):
     client.close(timeout=0.1)
     assert left_behind() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["region", "server.toml"]
+
+
+def test_dpdk_starts_with_the_arguments_it_takes_and_leaves_no_folder(tmp_path):
+    """Given eal= of two arguments, and a place for DPDK's folders that was empty. Expect a server
+    that answers, and of those folders the one that all programs on DPDK share."""
+    place = tmp_path / "run"
+    place.mkdir()
+    more = ",eal=--iova-mode=va;-n2"
+    with serving(tmp_path / "memif", more, RUNTIME_DIRECTORY=str(place)) as (process, address):
+        played(address)
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=30)
+    assert [path.relative_to(place).as_posix() for path in place.rglob("*")] == ["dpdk"]

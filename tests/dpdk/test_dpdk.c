@@ -13,7 +13,10 @@
 #include "open_port.h"
 #include "status.h"
 
-enum { TRIES = 100000, SECONDS = 60, ROUNDS = 300 };
+enum {
+    TRIES = 100000, SECONDS = 60, ROUNDS = 300,
+    WHOLE = 17, /* of a group that came to its end: DPDK can end a process with 0 */
+};
 
 #define RING "dpdk://10.0.0.1:7400?vdev=net_ring"
 
@@ -228,6 +231,14 @@ static void refusals(void)
         {"dpdk://10.0.0.1:7400?vdev=net_af_packet", 1, RP_BAD_ARGUMENT, "needs iface="},
         {"dpdk://10.0.0.1:7400?vdev=net_ring,id=16", 1, RP_BAD_ARGUMENT, "0 to 15"},
         {"dpdk://10.0.0.1:7400?vdev=net_ring,memory=much", 1, RP_BAD_ARGUMENT, "MiB"},
+        {RING ",eal=-h", 1, RP_BAD_ARGUMENT, "eal= does not take -h: leave it out, or say -nN"},
+        {RING ",eal=--hel", 1, RP_BAD_ARGUMENT, "does not take --hel: leave"},
+        {RING ",eal=--proc-type=secondary", 1, RP_BAD_ARGUMENT, "take --proc-type=secondary: "},
+        {RING ",eal=-n4;-d/tmp/code.so", 1, RP_BAD_ARGUMENT, "not take -d/tmp/code.so: "},
+        {RING ",eal=-n;4", 1, RP_BAD_ARGUMENT, "does not take -n: "},
+        {RING ",eal=-n4;--log-level=help", 1, RP_BAD_ARGUMENT, "take --log-level=help: "},
+        {RING ",eal=--iova-mode=va;-r0x2", 1, RP_BAD_ARGUMENT, "does not take -r0x2: "},
+        {RING ",eal=--vfio-vf-token=", 1, RP_BAD_ARGUMENT, "does not take --vfio-vf-token=: "},
         {"dpdk://10.0.0.1:7400?vdev=net_ring,huge=yes", 1, RP_BAD_ARGUMENT, "on or off"},
         {"dpdk://10.0.0.1:7400?vdev=net_ring,cores=two", 1, RP_BAD_ARGUMENT, "2-3"},
         {"dpdk://10.0.0.1:7400?vdev=net_ring,vlan=5", 1, RP_BAD_ARGUMENT, "a network behind"},
@@ -258,7 +269,8 @@ static void cannot_start(void)
 {
     struct rlimit limit = {(rlim_t)4 << 30, (rlim_t)4 << 30};
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
-    expect_refusal(RING ",memory=900000", RP_SYSTEM, "DPDK did not start (EAL: ");
+    expect_refusal(RING ",memory=1048576", RP_NO_MEMORY, "memory=1048576 is more than this host");
+    expect_refusal(RING ",eal=--socket-mem=64", RP_SYSTEM, "DPDK did not start (EAL: ");
     expect_refusal(RING, RP_SYSTEM, "DPDK did not start (EAL: "); /* told again, not tried again */
     check_group("DPDK that cannot start is a sentence, and its own words are in it");
 }
@@ -376,13 +388,13 @@ static int run(void (*group)(void))
         alarm(SECONDS);
         group();
         fflush(stdout);
-        _exit(0);
+        _exit(WHOLE);
     }
     CHECK(waitpid(child, &status, 0) == child);
     if (WIFSIGNALED(status)) {
         fprintf(stderr, "ended by signal %d\n", WTERMSIG(status));
     }
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return WIFEXITED(status) && WEXITSTATUS(status) == WHOLE;
 }
 
 int main(void)
