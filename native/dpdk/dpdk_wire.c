@@ -30,9 +30,9 @@ int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, c
     char said[120];
     rp_eal_said(said, sizeof said);
     int lacks = status == RP_NO_MEMORY;
-    int size = snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.15s:%u: %.120s%s%s", place->host,
+    int size = snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.15s:%u: %.180s%s%s", place->host,
                         place->port, what, lacks ? ": " : "", lacks ? rp_eal_advice() : "");
-    if (said[0]) { /* what of it there is room for */
+    if (said[0] && size < RP_URL_ERROR_BYTES) { /* what of it there is room for */
         size_t room = RP_URL_ERROR_BYTES - (size_t)size;
         snprintf(error + size, room, ": %.*s", (int)(room > 3 ? room - 3 : 0), said);
     }
