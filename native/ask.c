@@ -70,7 +70,7 @@ static int completes(const struct rp_table_private *p, uint32_t index, const str
  * done: then it loses its place, and is told so. */
 static int may_come(const struct rp_table_private *p, uint32_t index, const struct rp_run *run,
                     const struct rp_hint *hint) {
-    return p->done_through[index] < run->sequence && hint->waiting == 0 && !hint->mixed;
+    return p->done_through[index] < run->sequence && !hint->mixed;
 }
 
 uint64_t rp_writer_asked(const struct rp_table *table) {

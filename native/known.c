@@ -63,9 +63,7 @@ void rp_known_add(struct rp_table_private *p, uint32_t writer, uint64_t sequence
     uint32_t place = (uint32_t)(sequence % p->window);
     links_of(p, writer)[place] = *bucket;
     *bucket = place + 1;
-    struct rp_hint *hint = rp_hint_at(p, writer, rp_entry_stream(entry));
-    hint->known++;
-    hint->waiting += (uint64_t)rp_entry_waits(p, writer, sequence);
+    rp_hint_at(p, writer, rp_entry_stream(entry))->known++;
 }
 
 void rp_known_remove(struct rp_table_private *p, uint32_t writer, uint64_t sequence) {
@@ -78,9 +76,7 @@ void rp_known_remove(struct rp_table_private *p, uint32_t writer, uint64_t seque
         at = &links_of(p, writer)[*at - 1];
     }
     *at = links_of(p, writer)[place];
-    struct rp_hint *hint = rp_hint_at(p, writer, rp_entry_stream(entry));
-    hint->known--;
-    hint->waiting -= (uint64_t)rp_entry_waits(p, writer, sequence);
+    rp_hint_at(p, writer, rp_entry_stream(entry))->known--;
 }
 
 void rp_known_forget(struct rp_table_private *p, uint32_t writer, uint64_t sequence) {

@@ -161,7 +161,6 @@ struct rp_hint { /* of one stream of one writer */
     uint64_t step; /* where the last create found its anchor: key 0 = nowhere yet */
     uint64_t key;
     uint64_t known; /* its partial and complete entries */
-    uint64_t waiting; /* of them, steps that are here whole and wait for an earlier one */
     uint64_t block; /* key of its newest step whose number is a multiple of RP_SKIP_BLOCK */
     uint64_t asked; /* the PUSH, as p->asked counts them, that the rest is of */
     uint64_t next;  /* the step that continues the stream behind what this PUSH brings */
@@ -411,8 +410,6 @@ int rp_table_verify(const struct rp_table *table, char error[256]);
 void rp_writer_resume(struct rp_table *table, uint32_t writer);
 /* Clears what a place was used for, nothing more: its session stays as it is. */
 void rp_writer_clear(struct rp_table *table, uint32_t writer);
-/* A step that waits for an earlier one: complete, and not abandoned. */
-int rp_entry_waits(const struct rp_table_private *p, uint32_t writer, uint64_t sequence);
 
 /* ---- what a sequence has come to: writer.c, ask.c ---- */
 

@@ -13,7 +13,6 @@
 static void check_stream(struct rp_table_private *p, uint32_t writer, uint32_t stream) {
     const struct rp_stream *state = rp_stream_at(p, writer, stream);
     uint64_t known = 0;
-    uint64_t waiting = 0;
     uint64_t found;
     const struct rp_slot *last = state->head ? rp_alive(p, state->head) : 0;
     for (uint64_t s = p->done_through[writer]; s < rp_writer_at(p, writer)->next_sequence; s++) {
@@ -21,12 +20,10 @@ static void check_stream(struct rp_table_private *p, uint32_t writer, uint32_t s
         if (rp_entry_known(entry) && rp_entry_stream(entry) == stream) {
             assert(entry->step >= state->next_step);
             assert(rp_known_find(p, writer, stream, entry->step, &found) == 1 && found == s);
-            waiting += (uint64_t)rp_entry_waits(p, writer, s);
             known++;
         }
     }
     assert(known == rp_hint_at(p, writer, stream)->known);
-    assert(waiting == rp_hint_at(p, writer, stream)->waiting);
     if (last) {
         uint32_t depth = rp_item_depth(last->item);
         assert(state->depth

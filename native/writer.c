@@ -95,12 +95,6 @@ void rp_writer_progress(const struct rp_table *table, int index, struct rp_pushe
 
 /* ---- losing ---- */
 
-int rp_entry_waits(const struct rp_table_private *p, uint32_t writer, uint64_t sequence) {
-    const struct rp_entry *entry = rp_entry_at(p, writer, sequence);
-    return rp_state_of(entry->key) == RP_ENTRY_COMPLETE
-           && sequence >= rp_stream_at(p, writer, rp_entry_stream(entry))->abandoned;
-}
-
 /* A sequence that is not in the index is done without having been stored: one transaction, with
  * what the intent holds. */
 static void lose_entry(struct rp_table *table, uint32_t index, uint64_t sequence) {
@@ -137,7 +131,6 @@ static void lose_place(struct rp_table *table, uint32_t index, uint64_t sequence
     rp_intent_set(table->intent, &rp_stream_at(p, index, stream)->abandoned,
                   rp_writer_at(p, index)->next_sequence);
     lose_entry(table, index, sequence);
-    rp_hint_at(p, index, stream)->waiting = 0;
 }
 
 /* Nothing can make this entry a step of its stream any more: all sequences before it are done. */
@@ -276,10 +269,9 @@ int rp_writer_far(const struct rp_table *table, int index, uint64_t gaps) {
 
 /* ---- storing ---- */
 
-/* Were so many steps of the run let in as items, where those are counted? */
-static int is_admitted(const struct rp_table *table, const struct rp_run *run, uint32_t count) {
-    return !rp_table_ordered(table) || !(run->flags & RP_RUN_ITEM)
-           || table->private->admitted >= count;
+/* Were so many steps with these flags let in as items, where those are counted? */
+static int is_admitted(const struct rp_table *table, uint32_t flags, uint32_t count) {
+    return !rp_table_ordered(table) || !(flags & RP_RUN_ITEM) || table->private->admitted >= count;
 }
 
 /* A run of whole steps that continues its stream, nothing of it here yet and nothing under way. */
@@ -287,7 +279,7 @@ static int in_order(const struct rp_table *table, uint32_t index, const struct r
     const struct rp_table_private *p = table->private;
     const struct rp_stream *stream = rp_stream_at(p, index, run->stream);
     if (run->piece_count > 1 || run->step != stream->next_step || run->sequence < stream->abandoned
-        || !is_admitted(table, run, run->count)
+        || !is_admitted(table, run->flags, run->count)
         || rp_hint_at(p, index, run->stream)->known > 0
         || rp_forgotten(p, rp_writer_at(p, index), run->sequence)) {
         return 0;
@@ -347,7 +339,8 @@ static void commit_chain(struct rp_table *table, uint32_t index, uint32_t stream
         if (rp_state_of(entry->key) != RP_ENTRY_COMPLETE || !rp_place_held(p, entry)) {
             return;
         }
-        if (rp_key_of(entry->key) < state->head) {
+        if (rp_key_of(entry->key) < state->head
+            || !is_admitted(table, rp_entry_flags(entry), 1)) { /* it waited when none counted it */
             lose(table, index, sequence);
             return;
         }
@@ -431,7 +424,7 @@ static int is_unwanted(const struct rp_table *table, uint32_t index, const struc
     uint32_t here = rp_state_of(entry->key) == RP_ENTRY_PARTIAL ? rp_entry_received(entry) : 0;
     return rp_table_ordered(table) && here + 1 == run->piece_count
            && (step != rp_stream_at(table->private, index, run->stream)->next_step
-               || !is_admitted(table, run, 1));
+               || !is_admitted(table, run->flags, 1));
 }
 
 /* One step of a run that is not in order, whatever state its sequence is in. */
@@ -495,10 +488,12 @@ static void answer_run(const struct rp_table_private *p, uint32_t index, const s
 
 void rp_writer_resume(struct rp_table *table, uint32_t index) {
     struct rp_table_private *p = table->private;
+    p->admitted = p->window; /* they were let in */
     for (uint32_t stream = 0; stream < rp_writer_at(p, index)->streams; stream++) {
         rp_work_begin(p);
         commit_chain(table, index, stream);
     }
+    p->admitted = 0;
     pass_done(p, index);
 }
 

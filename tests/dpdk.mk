@@ -32,7 +32,7 @@ test-dpdk: setup dpdk $(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_fault
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_faults
 	$(Q)CONFORMANCE=dpdk PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests $(VENV)/bin/pytest -q \
 	    tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/processes.py tests/dpdk/huge.py tests/dpdk/without.py tests/dpdk/ladder.py
-	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q tests/test_units.py -k dpdk_serve
+	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q tests/test_units.py -k "dpdk_serve or virtual_devices"
 test-dpdk-long: dpdk $(BUILD)/test_memif ## memif clients killed under full traffic, a hundred rounds
 	$(Q)RP_KILL_ROUNDS=100 REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_memif
 # What `make test` runs of it: all, or one line that says what was left out and why; in CI it is there.

@@ -224,23 +224,6 @@ static void closed_list(void)
     check_group("a list that closes on itself is a fault, and no standstill");
 }
 
-/* Steps that are here whole wait for an earlier one; pieces do not. */
-static void waiting(void)
-{
-    make_table(3);
-    put(NEXT - 1, 0, 7, RP_ENTRY_PARTIAL, RP_RUN_ITEM);
-    CHECK(rp_hint_at(p, writer, 0)->known == 1 && rp_hint_at(p, writer, 0)->waiting == 0);
-    put(NEXT - 2, 0, 8, RP_ENTRY_COMPLETE, 0);
-    put(NEXT - 3, 0, 9, RP_ENTRY_COMPLETE, RP_RUN_ITEM);
-    put(NEXT - 4, 1, 9, RP_ENTRY_COMPLETE, RP_RUN_ITEM);
-    CHECK(rp_hint_at(p, writer, 0)->waiting == 2 && rp_hint_at(p, writer, 0)->known == 3);
-    CHECK(rp_hint_at(p, writer, 1)->waiting == 1 && rp_hint_at(p, writer, 1)->known == 1);
-    rp_known_remove(p, writer, NEXT - 3);
-    CHECK(rp_hint_at(p, writer, 0)->waiting == 1 && rp_hint_at(p, writer, 0)->known == 2);
-    fixture_close(&t);
-    check_group("steps that wait are counted");
-}
-
 int main(void)
 {
     uint32_t windows[][2] = {{1, 1}, {2, 1}, {3, 2}, {4, 2}, {5, 3}, {64, 6}, {65, 7}, {65536, 16}};
@@ -252,6 +235,5 @@ int main(void)
     high_streams();
     arrivals();
     closed_list();
-    waiting();
     return check_done("test_known");
 }

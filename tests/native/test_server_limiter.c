@@ -525,6 +525,35 @@ static void situation_stuck(void)
     check_group("13 two firsts that wait for each other go on together");
 }
 
+/* 14. Given a step that waits for another one, and a server that takes the region over with a
+ *     limiter. Expect the first one, which is let in, to bring one item, not two; the other to have
+ *     lost its place, and to be let in under a new sequence. */
+static void situation_adopted(void)
+{
+    struct pusher p;
+    script_tables(tables);
+    tables[1].samples_per_insert = 0;
+    config = script_config(tables);
+    script_open(&p.script, &config);
+    p.client = script_client(1);
+    script_connect(&p.script, &p.client);
+    p.epoch[1] = script_writer(&p.script, &p.client, 1, 2).epoch;
+    CHECK(run_now(&p, 2, 0, 1, 1, 1) == RP_OK);
+    tables[1].samples_per_insert = 1;
+    script_kill(&p.script);
+    script_push_begin(&push, p.epoch[1]);
+    script_push_run(&push, 0, 0, 0, 1, RP_RUN_ITEM);
+    CHECK(script_done(script_push(&p.script, &p.client, 1, 1, &push), 0).committed == 1);
+    CHECK(script_info(&p.script, &p.client, 1).inserted == 1);
+    script_push_begin(&push, p.epoch[1]);
+    script_push_run(&push, 0, 1, 1, 1, RP_RUN_ITEM);
+    CHECK(script_done(script_push(&p.script, &p.client, 1, 2, &push), 0).lost == 1);
+    CHECK(run_now(&p, 3, 0, 2, 1, 1) == RP_OK);
+    CHECK(script_info(&p.script, &p.client, 1).inserted == 2);
+    script_close(&p.script);
+    check_group("14 who waited when no limiter counted");
+}
+
 int main(void)
 {
     situation_blocked();
@@ -540,5 +569,6 @@ int main(void)
     situation_overwritten();
     situation_all_kinds();
     situation_stuck();
+    situation_adopted();
     return check_done("test_server_limiter");
 }
