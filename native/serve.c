@@ -396,6 +396,9 @@ static void serve_opened(struct rp_call *call) {
         result = result < 0 ? result : operation->serve(call);
     }
     finish(call, result);
+    if (call->paired) {
+        rp_serve_pair(call);
+    }
 }
 
 void rp_serve_datagram(struct rp_turn *turn, const struct rp_packet *packet) {

@@ -31,6 +31,7 @@ struct rp_call {
     uint32_t session;           /* index, or RP_NOBODY */
     uint16_t status;            /* of the answer: RP_OK, unless a handler sets it beside a body */
     uint16_t counted;           /* 1: the refusal was counted where it arose */
+    uint32_t paired;            /* 1: a PUSH let in for the sake of the first waiting SAMPLE */
     struct rp_message message;  /* of the answer */
 };
 
@@ -87,6 +88,8 @@ void rp_serve_count_refusal(struct rp_server *server, int status);
  * stands in the queue unless an older request of its session does. */
 int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
                    const struct rp_asked *asked);
+/* Behind the answer to a PUSH that was let in so: draws that SAMPLE. */
+void rp_serve_pair(struct rp_call *call);
 /* Writes the BLOCKED answer and counts it. Returns its bytes. */
 int rp_serve_hold(struct rp_call *call, enum rp_wait_kind kind, const struct rp_blocked *blocked);
 

@@ -85,6 +85,7 @@ int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_
     if (record == NULL) {
         return draw(call, table, request, NULL);
     }
+    call->message.table = (uint16_t)record->place;
     first_train(call, record, request->budget);
     return RP_SERVED;
 }

@@ -10,8 +10,9 @@
  * free for it until it comes or its place lapses.
  *
  * Two firsts may hold each other up: a push that is too large until something is drawn, a sample
- * that is too large until something is created. Then the push is let in, and the sample drawn
- * before the turn ends. A push is let in too where nothing can be drawn, whatever the limiter says.
+ * that is too large until something is created. Then the push is let in and the sample drawn right
+ * behind it, before any other datagram is served: nobody can withdraw it in between. A push is let
+ * in too where nothing can be drawn, whatever the limiter says.
  */
 #include <string.h>
 
@@ -28,64 +29,82 @@ static int limiter_may(const struct rp_table *table, enum rp_wait_kind kind, uin
                : rp_limiter_may_sample(table, (uint32_t)items, &blocked->need, &blocked->by_size);
 }
 
-/* Does the first waiting sample wait for items to be created? */
-static int sample_hungry(struct rp_server *server, const struct rp_table *table) {
+/* May the oldest waiting SAMPLE go on? 1, 0, or the refusal it has become. */
+static int sample_ready(const struct rp_table *table, const struct rp_note *note) {
     struct rp_blocked blocked;
-    uint32_t first = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
-    return first != RP_NOBODY
-           && limiter_may(table, RP_WAIT_SAMPLE,
-                          rp_wait_note(server, RP_WAIT_SAMPLE, first, table->number)->items,
-                          &blocked) == 0;
+    if (note->request.epoch != 0 && note->request.epoch != rp_table_epoch(table)) {
+        return -RP_STALE_EPOCH;
+    }
+    return limiter_may(table, RP_WAIT_SAMPLE, note->items, &blocked);
 }
 
 /* Would the first push wait for draws that nobody makes? */
 static int is_stuck(struct rp_server *server, const struct rp_table *table) {
-    return rp_tree_count(&table->tree) == 0 || sample_hungry(server, table);
+    if (rp_tree_count(&table->tree) == 0) {
+        return 1;
+    }
+    rp_wait_lapse(server, RP_WAIT_SAMPLE, table->number); /* the dead are hungry for nothing */
+    uint32_t first = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
+    return first != RP_NOBODY
+           && sample_ready(table, rp_wait_note(server, RP_WAIT_SAMPLE, first, table->number)) == 0;
 }
 
-/* The session's own place: refreshed by being asked for, and taken over by an older request. A
- * promise is of the items that were told: for more it is given back, and the request stands last.
- */
-static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
-                                 const struct rp_asked *asked) {
+/* Is what was promised there no more? A promise is of the items that were told; and where it was
+ * made for a sample that was held up, that one may have been withdrawn since. */
+static int is_void(struct rp_server *server, const struct rp_table *table,
+                   const struct rp_note *note, uint64_t items) {
+    struct rp_blocked blocked;
+    return note->promised
+           && (items > note->items
+               || (limiter_may(table, RP_WAIT_PUSH, items, &blocked) == 0
+                   && !is_stuck(server, table)));
+}
+
+/* The session's own place: refreshed by being asked for, and taken over by an older request. Where
+ * its promise is void it is given up, and the request stands last. */
+static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind,
+                                 const struct rp_table *table, const struct rp_asked *asked) {
     struct rp_server *server = call->server;
-    struct rp_note *note = rp_wait_note(server, kind, call->session, table);
+    struct rp_note *note = rp_wait_note(server, kind, call->session, table->number);
     uint64_t id = call->view.message->id;
     if (!note->waiting || note->id < id) {
         return NULL;
     }
-    if (note->promised && asked->items > note->items) {
-        rp_wait_remove(server, kind, call->session, table);
+    if (is_void(server, table, note, asked->items)) {
+        rp_wait_remove(server, kind, call->session, table->number);
         return NULL;
     }
     if (note->id > id || (kind == RP_WAIT_PUSH && !note->promised)) { /* or makes less by now */
-        rp_wait_replace(server, kind, call->session, table, id, asked->items);
+        rp_wait_replace(server, kind, call->session, table->number, id, asked->items);
         note->request = asked->request;
     }
     note->lapse_ns = server->now_ns + RP_NOTE_MS * 1000000ull;
     return note;
 }
 
-/* May it go on? 1, 0 with what it waits for, or -status. */
+/* May it go on? 1, 0 with what it waits for, or -status. A promised one may; another only in its
+ * turn: where the limiter admits it beside all that is promised, or, with nothing promised, where
+ * it would be stuck. */
 static int admitted(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
                     const struct rp_note *own, uint64_t items, struct rp_blocked *blocked) {
     struct rp_server *server = call->server;
     uint64_t promised = server->waiting[kind][table->number].promised;
     uint32_t first = rp_wait_first(server, kind, table->number);
-    int alone = limiter_may(table, kind, items, blocked);
+    int may = limiter_may(table, kind, items, blocked);
     int mine = own != NULL && own->promised;
     int in_turn = first == RP_NOBODY || (own != NULL && first == call->session);
-    if (alone == 0 && kind == RP_WAIT_PUSH && (mine || (in_turn && promised == 0))
+    if (may == 0 && kind == RP_WAIT_PUSH && (mine || (in_turn && promised == 0))
         && is_stuck(server, table)) {
+        call->paired = 1;
         return 1;
     }
-    if (alone <= 0 || mine) {
-        return alone;
+    if (may <= 0 || mine) {
+        return may;
     }
     if (promised > 0) {
-        alone = limiter_may(table, kind, promised + items, blocked) == 1;
+        may = limiter_may(table, kind, promised + items, blocked) == 1;
     }
-    if (alone == 1 && in_turn) {
+    if (may == 1 && in_turn) {
         return 1;
     }
     blocked->need = blocked->need > 0 ? blocked->need : 1; /* others come first */
@@ -109,7 +128,7 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
         && limiter_may(table, kind, asked->items, &blocked) == 1) {
         return 0; /* nobody waits: nearly always */
     }
-    struct rp_note *own = own_place(call, kind, number, asked);
+    struct rp_note *own = own_place(call, kind, table, asked);
     rp_wait_lapse(server, kind, number);
     int result = admitted(call, kind, table, own, asked->items, &blocked);
     if (result != 0) {
@@ -180,44 +199,56 @@ static struct rp_call call_for(struct rp_turn *turn, uint32_t session, struct rp
     };
 }
 
-/* Sends what a released request earned: a status alone where it is not a train. */
+/* Sends what a released request earned: a status alone where it is not a train. Without room it is
+ * not sent: the client asks again. */
 static void answer(struct rp_call *call, int result) {
     if (result != RP_SERVED) {
         rp_serve_count_refusal(call->server, result);
         call->status = (uint16_t)-result;
-        rp_serve_send(call, 0);
+        if (rp_serve_lease(call->turn, 1)) {
+            rp_serve_send(call, 0);
+        }
     }
     rp_server_count(call->server, RP_COUNT_releases);
 }
 
-/* May the oldest waiting SAMPLE go on? 1, 0, or the refusal it has become. */
-static int sample_ready(struct rp_table *table, const struct rp_note *note) {
-    struct rp_blocked blocked;
-    if (note->request.epoch != 0 && note->request.epoch != rp_table_epoch(table)) {
-        return -RP_STALE_EPOCH;
-    }
-    return limiter_may(table, RP_WAIT_SAMPLE, note->items, &blocked);
+/* Draws for a session that waits, or tells it why it waits in vain. */
+static void release_sample(struct rp_turn *turn, struct rp_table *table, uint32_t session,
+                           int ready) {
+    struct rp_server *server = turn->server;
+    struct rp_note note = *rp_wait_note(server, RP_WAIT_SAMPLE, session, table->number);
+    struct rp_peer peer;
+    struct rp_call call = call_for(turn, session, &peer, RP_OP_SAMPLE, table->number, note.id);
+    rp_wait_remove(server, RP_WAIT_SAMPLE, session, table->number);
+    answer(&call, ready < 0 ? ready : rp_serve_draw(&call, table, &note.request));
 }
 
 static void release_samples(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
     struct rp_server *server = turn->server;
-    uint32_t session;
     rp_wait_lapse(server, RP_WAIT_SAMPLE, table->number);
     for (; *left > 0; --*left) {
-        session = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
+        uint32_t session = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
         if (session == RP_NOBODY) {
             return;
         }
-        struct rp_note note = *rp_wait_note(server, RP_WAIT_SAMPLE, session, table->number);
-        int ready = sample_ready(table, &note);
+        const struct rp_note *note = rp_wait_note(server, RP_WAIT_SAMPLE, session, table->number);
+        int ready = sample_ready(table, note);
         if (ready == 0 || !rp_serve_lease(turn, 1)) {
             return;
         }
-        struct rp_peer peer;
-        struct rp_call call = call_for(turn, session, &peer, RP_OP_SAMPLE, table->number, note.id);
-        rp_wait_remove(server, RP_WAIT_SAMPLE, session, table->number);
-        answer(&call, ready < 0 ? ready : rp_serve_draw(&call, table, &note.request));
+        release_sample(turn, table, session, ready);
         rp_wait_lapse(server, RP_WAIT_SAMPLE, table->number);
+    }
+}
+
+/* Drawn even without room to send any of it: until it is, the error is beyond its bound. */
+void rp_serve_pair(struct rp_call *call) {
+    struct rp_table *table = rp_serve_table(call);
+    uint32_t session = rp_wait_first(call->server, RP_WAIT_SAMPLE, table->number);
+    if (session != RP_NOBODY
+        && sample_ready(table, rp_wait_note(call->server, RP_WAIT_SAMPLE, session, table->number))
+               == 1) {
+        release_sample(call->turn, table, session, 1);
     }
 }
 

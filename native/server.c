@@ -211,8 +211,10 @@ static void begin_turn(struct rp_server *server, uint64_t now_ns) {
     rp_credit_lapse(server);
 }
 
-/* Tells a standstill from a silence. A gap that follows while one is still being heard begins no
- * new time, so that no rhythm of turns holds silence off for ever. */
+/* Tells a standstill from a silence. A burst that brings nothing does not say that nothing waits:
+ * the transport may have dropped what is not ours. So who spoke meanwhile is heard for some time of
+ * turns. A gap that follows while they are still heard begins no new time, so that no rhythm of
+ * turns holds silence off for ever. */
 static void mind_gap(struct rp_server *server, uint64_t now_ns) {
     uint64_t gap_ns = now_ns - server->turned_ns;
     uint64_t most_ns = RP_GAP_MS * 1000000ull;
@@ -245,9 +247,6 @@ static uint32_t take_turn(struct rp_turn *turn, uint64_t now_ns) {
     const struct rp_transport *transport = rp_port_transport(turn->port);
     struct rp_packet received[RP_BURST];
     uint32_t count = transport->rx_burst(turn->port, received, RP_BURST);
-    if (count == 0) {
-        server->unheard_ns = 0; /* the port is empty: who is silent now is silent */
-    }
     int due = tick_due(server, now_ns);
     if (count > 0 || due) {
         begin_turn(server, now_ns);

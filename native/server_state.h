@@ -36,8 +36,8 @@ enum rp_server_limits {
     RP_PROMISE_MS = 1000, /* and so does one that was told to come again, at the earliest */
     RP_TICK_MS = 100, /* time's own work is due so often */
     /* Two turns that lie further apart: the server stood still, and who spoke meanwhile waits in
-     * the port. Nobody is given up before the port was found empty, or so much more time of turns
-     * was spent on hearing them; a gap counts as RP_GAP_MS of it. */
+     * the port. Nobody is given up before so much more time of turns was spent on hearing them; a
+     * gap counts as RP_GAP_MS of it. */
     RP_GAP_MS = 2 * RP_TICK_MS,
     RP_HEAR_MS = 1000,
     RP_TICK_SESSIONS = 256, /* sessions it looks at */

@@ -45,7 +45,8 @@ struct rp_port; /* a transport's own state; its first member is struct rp_port_b
 
 struct rp_transport {
     const char *name; /* "loopback", "udp", ... */
-    /* Up to `count` (at most RP_BURST) datagrams; returns how many were lent. Never blocks. */
+    /* Up to `count` (at most RP_BURST) datagrams; returns how many were lent. Never blocks. 0 does
+     * not say that nothing is left: what came may be none of ours, and more may wait behind. */
     uint32_t (*rx_burst)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
     void (*rx_release)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
     /* Up to `count` (at most RP_BURST) empty packets; returns how many were lent. */

@@ -17,7 +17,7 @@ struct pusher {
     uint64_t epoch[2];
 };
 
-static void fresh(struct pusher *p)
+SCRIPT_UNUSED static void fresh(struct pusher *p)
 {
     script_tables(tables);
     config = script_config(tables);
@@ -29,9 +29,9 @@ static void fresh(struct pusher *p)
     }
 }
 
-static struct script_answer send_run(struct pusher *p, uint16_t table, uint64_t id, uint16_t stream,
-                                     uint64_t sequence, uint64_t step, uint16_t count,
-                                     uint16_t flags)
+SCRIPT_UNUSED static struct script_answer send_run(struct pusher *p, uint16_t table, uint64_t id,
+                                                   uint16_t stream, uint64_t sequence,
+                                                   uint64_t step, uint16_t count, uint16_t flags)
 {
     script_push_begin(&push, p->epoch[table]);
     script_push_run(&push, stream, sequence, step, count, flags);

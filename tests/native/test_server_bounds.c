@@ -373,6 +373,37 @@ static void situation_apart(void)
     check_group("9 keys of two tables are never alike");
 }
 
+/* 10. Given one id for the samples of two tables: the first waits, the second is drawn, then the
+ *     first one's turn comes. Expect the batch that was drawn, under the table it is of. */
+static void situation_two_tables(void)
+{
+    struct script script;
+    struct script_client client = script_client(1);
+    struct rp_sample sample = script_sample(2);
+    configure();
+    script_open(&script, &config);
+    script_connect(&script, &client);
+    CHECK_STATUS(script_ask(&script, &client, RP_OP_SAMPLE, 1, 5, &sample, sizeof sample),
+                 RP_BLOCKED);
+    for (uint16_t table = 2; table > 0; table--) {
+        uint64_t epoch = script_writer(&script, &client, table, 1).epoch;
+        script_push_begin(&push, epoch);
+        script_push_run(&push, 0, 0, 0, 4, RP_RUN_ITEM);
+        CHECK_STATUS(script_push(&script, &client, table, 10 + table, &push), RP_OK);
+        struct script_answer answer = script_answer(&script, script.port.out_count - 1);
+        if (table == 2) {
+            answer = script_ask(&script, &client, RP_OP_SAMPLE, 2, 5, &sample, sizeof sample);
+        }
+        CHECK(answer.view.message->op == (RP_OP_SAMPLE | RP_ANSWER)
+              && answer.view.message->id == 5 && answer.view.message->table == 2,
+              "table %u", answer.view.message->table);
+        CHECK_STATUS(answer, RP_OK);
+    }
+    CHECK(script_counter(&script, RP_COUNT_samples) == 1);
+    script_close(&script);
+    check_group("10 one id at two tables");
+}
+
 int main(void)
 {
     situation_segments();
@@ -385,5 +416,6 @@ int main(void)
     situation_tables();
     situation_old();
     situation_apart();
+    situation_two_tables();
     return check_done("test_server_bounds");
 }

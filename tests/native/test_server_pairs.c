@@ -1,0 +1,228 @@
+/* Goal: a first push and a first sample that hold each other up go on together, whatever else comes
+ * in between, and the error stays within its bounds. Situations read "Given ... Expect ...". */
+#include "limited.h"
+
+enum { WIDTH = 20 }; /* the bounds lie so far apart */
+
+struct pair { /* 10 items are there; a push of 15 waits for draws, a sample of 20 for items */
+    struct pusher p;
+    struct script_client learner;
+};
+
+static const uint64_t PUSH_ID = 2, SAMPLE_ID = 7;
+
+static unsigned ask_sample(struct pair *pair, uint64_t id, uint32_t count, uint64_t epoch)
+{
+    struct rp_sample request = script_sample(count);
+    request.epoch = epoch;
+    return script_ask(&pair->p.script, &pair->learner, RP_OP_SAMPLE, 1, id, &request,
+                      sizeof request).status;
+}
+
+static unsigned push_waiting(struct pair *pair)
+{
+    return run_now(&pair->p, PUSH_ID, 0, 10, 10, 15);
+}
+
+static void both_wait(struct pair *pair)
+{
+    limited(&pair->p, 1, 0, WIDTH);
+    pair->learner = script_client(2);
+    script_connect(&pair->p.script, &pair->learner);
+    CHECK(run_now(&pair->p, 1, 0, 0, 0, 10) == RP_OK);
+    CHECK(push_waiting(pair) == RP_BLOCKED);
+    CHECK(ask_sample(pair, SAMPLE_ID, WIDTH, pair->p.epoch[1]) == RP_BLOCKED);
+    CHECK(script_counter(&pair->p.script, RP_COUNT_releases) == 1, "the push is told");
+}
+
+static int64_t error_now(struct pair *pair)
+{
+    struct rp_table_info now = script_info(&pair->p.script, &pair->p.client, 1);
+    return (int64_t)now.inserted - (int64_t)now.sampled;
+}
+
+static void put_run(struct pair *pair, uint64_t id, uint64_t step, uint16_t count)
+{
+    script_push_begin(&push, pair->p.epoch[1]);
+    script_push_run(&push, 0, step, step, count, RP_RUN_ITEM);
+    script_put(&pair->p.script, &pair->p.client, RP_OP_PUSH, 1, id, push.body, push.size);
+}
+
+static void put_push(struct pair *pair)
+{
+    put_run(pair, PUSH_ID, 10, 15);
+}
+
+static void put_cancel(struct pair *pair)
+{
+    struct rp_cancel cancel = {.request = SAMPLE_ID, .op = RP_OP_SAMPLE};
+    script_put(&pair->p.script, &pair->learner, RP_OP_CANCEL, 1, 99, &cancel, sizeof cancel);
+}
+
+/* 1. Given a first push that needs draws and a first sample that needs items: both would wait for
+ *    ever. Expect the push told to come again, let in, and the sample drawn in the same turn, with
+ *    the error within its bounds after it; and nobody else let in before them. */
+static void situation_stuck(void)
+{
+    struct pusher p;
+    limited(&p, 1, 0, 20);
+    struct script_client second = script_client(2), third = script_client(3);
+    script_connect(&p.script, &second);
+    script_connect(&p.script, &third);
+    struct rp_sample request = script_sample(20);
+    CHECK(run_now(&p, 1, 0, 0, 0, 10) == RP_OK && run_now(&p, 2, 0, 10, 10, 20) == RP_BLOCKED);
+    CHECK(script_counter(&p.script, RP_COUNT_releases) == 0);
+    CHECK_STATUS(script_ask(&p.script, &third, RP_OP_SAMPLE, 1, 1, &request, sizeof request),
+                 RP_BLOCKED);
+    CHECK(script_counter(&p.script, RP_COUNT_releases) == 1, "told to come again");
+    CHECK(run_now(&p, 3, 1, 30, 0, 1) == RP_BLOCKED, "it stands behind");
+    CHECK(run_now(&p, 2, 0, 10, 10, 20) == RP_OK);
+    struct rp_table_info now = script_info(&p.script, &third, 1);
+    CHECK(now.inserted == 30 && now.sampled == 20);
+    CHECK(run_now(&p, 3, 1, 30, 0, 10) == RP_OK && run_now(&p, 4, 1, 40, 10, 1) == RP_BLOCKED);
+    script_close(&p.script);
+    check_group("1 two firsts that wait for each other go on together");
+}
+
+/* 2. Given the push and, in one burst, what would take its sample away: the sample withdrawn, all
+ *    priorities zero, a RESET. Expect the sample drawn before it where the push came first, and
+ *    the push held back where it came last. */
+static void situation_withdrawn(void)
+{
+    for (int pushed_first = 0; pushed_first < 2; pushed_first++) {
+        struct pair pair;
+        both_wait(&pair);
+        if (pushed_first) {
+            put_push(&pair);
+        }
+        put_cancel(&pair);
+        if (!pushed_first) {
+            put_push(&pair);
+        }
+        script_turn(&pair.p.script);
+        CHECK(error_now(&pair) == (pushed_first ? 5 : 10), "%" PRId64, error_now(&pair));
+        CHECK(script_counter(&pair.p.script, RP_COUNT_samples) == (uint64_t)pushed_first);
+        CHECK(run_now(&pair.p, 3, 1, 25, 0, 16) == RP_BLOCKED);
+        script_close(&pair.p.script);
+    }
+    struct pair pair;
+    both_wait(&pair);
+    put_push(&pair);
+    struct rp_reset reset = {.epoch = pair.p.epoch[1]};
+    script_put(&pair.p.script, &pair.p.client, RP_OP_RESET, 1, 98, &reset, sizeof reset);
+    script_turn(&pair.p.script);
+    CHECK(script_counter(&pair.p.script, RP_COUNT_samples) == 1);
+    CHECK(error_now(&pair) == 0 && run_now(&pair.p, 4, 0, 0, 0, 1) == RP_STALE_EPOCH);
+    script_close(&pair.p.script);
+    check_group("2 a sample that is withdrawn in the same burst");
+}
+
+/* 3. Given a sample whose learner is silent for longer than a place is kept, and no turn since that
+ *    found it so. Expect the push held back: nobody would draw what it brings. */
+static void situation_lapsed(void)
+{
+    struct pair pair;
+    both_wait(&pair);
+    for (uint32_t i = 0; i < 6; i++) { /* no longer a time than a server that stood still */
+        script_later(&pair.p.script, 499);
+        script_put(&pair.p.script, &pair.p.client, RP_OP_PING, 0, 1000 + i, NULL, 0);
+        script_turn(&pair.p.script);
+    }
+    CHECK(pair.p.script.server->waiting[RP_WAIT_SAMPLE][1].count == 1, "not found out yet");
+    script_later(&pair.p.script, 30);
+    CHECK(push_waiting(&pair) == RP_BLOCKED && error_now(&pair) == 10);
+    CHECK(script_counter(&pair.p.script, RP_COUNT_waits_lapsed) >= 1);
+    script_close(&pair.p.script);
+    check_group("3 a sample that has lapsed");
+}
+
+/* 4. Given a push that was told to come, and whose sample is withdrawn before it does. Expect it
+ *    held back with a place of its own, and told again once draws have made room. */
+static void situation_void(void)
+{
+    struct pair pair;
+    both_wait(&pair);
+    put_cancel(&pair);
+    script_turn(&pair.p.script);
+    CHECK(push_waiting(&pair) == RP_BLOCKED);
+    CHECK(pair.p.script.server->waiting[RP_WAIT_PUSH][1].promised == 0);
+    for (uint32_t drawn = 1; drawn <= 5; drawn++) { /* 10 + 15 - 5 = 20 */
+        CHECK(script_counter(&pair.p.script, RP_COUNT_releases) == 1);
+        CHECK(ask_sample(&pair, 20 + drawn, 1, 0) == RP_OK);
+    }
+    CHECK(script_counter(&pair.p.script, RP_COUNT_releases) == 2, "told again");
+    CHECK(push_waiting(&pair) == RP_OK && error_now(&pair) == WIDTH);
+    script_close(&pair.p.script);
+    check_group("4 a promise that is void is given again");
+}
+
+/* 5. Given two pushes, each too large until something is drawn, and one sample. Expect one of them
+ *    told and let in, the other held back, whichever comes first. */
+static void situation_two_pushes(void)
+{
+    for (int early = 0; early < 2; early++) {
+        struct pair pair;
+        both_wait(&pair);
+        struct script_client other = script_client(3);
+        script_connect(&pair.p.script, &other);
+        uint64_t epoch = script_writer(&pair.p.script, &other, 1, 1).epoch;
+        CHECK(early || push_waiting(&pair) == RP_OK);
+        script_push_begin(&push, epoch);
+        script_push_run(&push, 0, 0, 0, 16, RP_RUN_ITEM);
+        CHECK_STATUS(script_push(&pair.p.script, &other, 1, 5, &push), RP_BLOCKED);
+        CHECK(!early || push_waiting(&pair) == RP_OK);
+        CHECK(error_now(&pair) == 5, "%" PRId64, error_now(&pair));
+        CHECK(script_counter(&pair.p.script, RP_COUNT_releases) == 2, "the push, the sample");
+        script_close(&pair.p.script);
+    }
+    check_group("5 one sample, one push");
+}
+
+/* 6. Given a sample that waits under an epoch that is no more, and was not told for want of room.
+ *    Expect nothing let in for its sake. */
+static void situation_stale(void)
+{
+    struct pair pair;
+    both_wait(&pair);
+    struct rp_reset reset = {.epoch = pair.p.epoch[1]};
+    pair.p.script.port.room_left = 1;
+    struct script_answer answer =
+        script_ask(&pair.p.script, &pair.p.client, RP_OP_RESET, 1, 98, &reset, sizeof reset);
+    CHECK_STATUS(answer, RP_OK);
+    pair.p.epoch[1] = SCRIPT_READ(answer, struct rp_reset_done).epoch;
+    pair.p.script.port.room_left = UINT32_MAX;
+    put_run(&pair, 50, 0, 10);
+    put_run(&pair, PUSH_ID, 10, 15);
+    script_turn(&pair.p.script);
+    CHECK(error_now(&pair) == 10, "%" PRId64, error_now(&pair));
+    script_close(&pair.p.script);
+    check_group("6 a sample of another epoch");
+}
+
+/* 7. Given no room to send anything but the answer to the push. Expect its sample drawn all the
+ *    same, and sent when it is asked for. */
+static void situation_no_room(void)
+{
+    struct pair pair;
+    both_wait(&pair);
+    pair.p.script.port.room_left = 1;
+    CHECK(push_waiting(&pair) == RP_OK && pair.p.script.port.out_count == 1);
+    pair.p.script.port.room_left = UINT32_MAX;
+    CHECK(error_now(&pair) == 5);
+    CHECK(ask_sample(&pair, SAMPLE_ID, WIDTH, 0) == RP_OK);
+    CHECK(script_counter(&pair.p.script, RP_COUNT_samples) == 1);
+    script_close(&pair.p.script);
+    check_group("7 drawn without room");
+}
+
+int main(void)
+{
+    situation_stuck();
+    situation_withdrawn();
+    situation_lapsed();
+    situation_void();
+    situation_two_pushes();
+    situation_stale();
+    situation_no_room();
+    return check_done("test_server_pairs");
+}
