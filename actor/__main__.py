@@ -48,9 +48,9 @@ class Program:
     def __init__(self, args: options.Actor, settings: Preset, stop: Stop) -> None:
         self.args, self.settings, self.stop = args, settings, stop
         self.name = name = f"actor-{args.number}"
-        self.run = options.begin_run(name, COMMAND, args, settings)
-        self.seed = seed_of_life(args.seed, self.run.life)
         self.progress = Progress()
+        self.run = options.begin_run(name, COMMAND, args, settings, self.progress.say)
+        self.seed = seed_of_life(args.seed, self.run.life)
         self.envs = make_envs(settings.env, settings.envs, protocol=settings.protocol)
         self.ledger = Ledger(args.run / f"{name}.ledger") if args.ledger else None
         self.rng = generator("train", self.seed, PULL_INDEX + args.number)

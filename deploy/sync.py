@@ -150,10 +150,11 @@ class InTurn:
 def in_turn(args: Demo, settings: Preset) -> dict[str, Any] | None:
     """The demo in turn; its summary, or None if it was interrupted."""
     torch.set_num_threads(1)
-    run = begin_run("in-turn", "deploy demo", args, settings)
+    progress = Progress()
+    run = begin_run("in-turn", "deploy demo", args, settings, progress.say)
     begin, solved = time.time(), None
     table = table_for(settings)
-    with Stop() as stop, Progress() as progress, InTurn(settings, args.seed, table=table) as parts:
+    with Stop() as stop, progress, InTurn(settings, args.seed, table=table) as parts:
         mark = math.inf if args.solve_at is None else args.solve_at
         judge = Judge(settings, table.step, mark=mark, seed=args.seed, run=run)
         watch = Watch(parts, run, progress, args.minutes * 60.0)

@@ -52,8 +52,8 @@ class Program:
     def __init__(self, args: options.Train, settings: Preset, stop: Stop) -> None:
         self.args, self.settings, self.stop = args, settings, stop
         self.device = device_from(args.device)
-        self.run = options.begin_run(NAME, COMMAND, args, settings)
         self.progress = Progress()
+        self.run = options.begin_run(NAME, COMMAND, args, settings, self.progress.say)
         self.phases = Phases()
         self.client: Client | None = None
         self.learner: Learner | None = None

@@ -190,12 +190,18 @@ def parse(
     return checked(cls, parser, given_to(program, parser, argv), check_env)
 
 
-def begin_run(name: str, command: str, args: Common, settings: Preset) -> Run:
-    """The run folder of program `name`, with what was resolved in it."""
+def begin_run(
+    name: str,
+    command: str,
+    args: Common,
+    settings: Preset,
+    say: Callable[[str], None] = print,
+) -> Run:
+    """The run folder of program `name`, with what was resolved in it; `say` as Run's."""
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}
     shown = {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
-    run = Run(args.run, name, shown, tensorboard=args.tensorboard, wandb=args.wandb)
-    run.event(event="began")  # at once, so that the next life knows of this one
+    run = Run(args.run, name, shown, tensorboard=args.tensorboard, wandb=args.wandb, say=say)
+    run.begin()
     save(args.run / f"config-{name}.toml", command, values)
     return run
 

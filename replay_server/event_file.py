@@ -7,8 +7,9 @@ A file is a sequence of records; each holds one `Event` in protobuf's encoding:
     Summary 1: Value, repeated    Value 1: string tag   2: float simple_value
 
 The first Event tells the version. Records are written whole and unbuffered, so that TensorBoard
-shows a run as it goes, and a kill costs at most the last one. Tests read the files back with
-TensorBoard's own reader. To look: `pip install tensorboard`, `tensorboard --logdir RUN`.
+shows a run as it goes, and a kill costs at most the last one. One that a full disk does not take
+leaves nothing behind (record_file.py): a reader stops at a broken record. Tests read the files
+back with TensorBoard's own reader. To look: `pip install tensorboard`, `tensorboard --logdir RUN`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ._native import ffi, lib
+from .record_file import RecordFile
 
 VERSION = b"brain.Event:2"
 DOUBLE, VARINT, BYTES, FLOAT = 1, 0, 2, 5  # protobuf's wire types
@@ -65,16 +67,16 @@ class EventFile:
         now = time.time()
         name = f"{int(now)}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
         self.path = folder / f"events.out.tfevents.{name}"
-        self.file = open(self.path, "ab", buffering=0)  # noqa: SIM115 (closed below)
-        self.file.write(_record(_event(now, 0) + _bytes(3, VERSION)))
+        self.file = RecordFile(self.path)
+        self.file.append(_record(_event(now, 0) + _bytes(3, VERSION)))
 
     def write(self, wall_time: float, step: int, values: Mapping[str, float]) -> None:
-        """The scalars of one step (at least 0)."""
+        """The scalars of one step (at least 0); OSError, and none of them, on a full disk."""
         summary = b""
         for tag, value in values.items():
             number = struct.pack("<Bf", 2 << 3 | FLOAT, value)
             summary += _bytes(1, _bytes(1, tag.encode()) + number)
-        self.file.write(_record(_event(wall_time, step) + _bytes(5, summary)))
+        self.file.append(_record(_event(wall_time, step) + _bytes(5, summary)))
 
     def close(self) -> None:
         """Closes the file."""

@@ -13,6 +13,8 @@ import sys
 import time
 from typing import TextIO
 
+from .record_file import FULL
+
 PLAIN_S = 5.0  # between two lines where nobody can see a line change
 
 
@@ -28,16 +30,16 @@ class Progress:
         """The newest state; a terminal shows each, a file one in `every_s` seconds."""
         if self.live:
             width = shutil.get_terminal_size().columns - 1
-            print(f"\r\x1b[K{text[:width]}", end="", file=self.output, flush=True)
+            self._print(f"\r\x1b[K{text[:width]}")
             self.drawn = True
         elif time.monotonic() - self.at >= self.every_s:
             self.at = time.monotonic()
-            print(text, file=self.output, flush=True)
+            self._print(f"{text}\n")
 
     def say(self, sentence: str) -> None:
         """A line that stays; what was shown makes room for it."""
         self._clear()
-        print(sentence, file=self.output, flush=True)
+        self._print(f"{sentence}\n")
 
     def close(self) -> None:
         """Takes the line away, so that what follows begins at the margin."""
@@ -45,8 +47,16 @@ class Progress:
 
     def _clear(self) -> None:
         if self.drawn:
-            print("\r\x1b[K", end="", file=self.output, flush=True)
+            self._print("\r\x1b[K")
             self.drawn = False
+
+    def _print(self, text: str) -> None:
+        """Shows it at once. What a full disk does not take (output to a file) ends no program."""
+        try:
+            print(text, end="", file=self.output, flush=True)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
 
     def __enter__(self) -> Progress:
         return self

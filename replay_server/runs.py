@@ -12,7 +12,8 @@
     RUN/summary.json        written by whoever judges the run
 
 A line is one write to a file opened for appending, so lines of several programs never mix on a
-local disk. What the names mean stands in scalars.py.
+local disk. A line that cannot be written is left out and the program goes on (Run.log). What the
+names mean stands in scalars.py.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ import math
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from . import scalars
 from .errors import ReplayError
+from .record_file import RecordFile
 from .wandb_run import WandbRun
 
 METRICS = "metrics.jsonl"
@@ -128,10 +130,11 @@ def _lives(path: Path) -> bool:
 
 class Run:
     """One program's part of a run folder, and the only one of its name as long as it lives (else
-    RunTaken); `arguments` are what wandb shows of the run.
+    RunTaken); `arguments` are what wandb shows of the run, `say` tells the person watching.
 
-    life         how often the program was started with this folder before
-    last_step    the largest step it told of in those lives, 0 without one
+    life            how often the program was started with this folder before
+    last_step       the largest step it told of in those lives, 0 without one
+    lines_missing   lines in a row, up to now, that could not be written
     """
 
     def __init__(
@@ -142,8 +145,10 @@ class Run:
         *,
         tensorboard: bool = True,
         wandb: bool = False,
+        say: Callable[[str], None] = print,
     ) -> None:
-        self.folder, self.name = folder, name
+        self.folder, self.name, self.say = folder, name, say
+        self.lines_missing = 0
         folder.mkdir(parents=True, exist_ok=True)
         self.lock = _hold(folder / f"{name}.lock")
         before = read_metrics(folder, name)
@@ -155,24 +160,39 @@ class Run:
             from .event_file import EventFile  # here, since it needs the compiled core
 
             self.events = EventFile(folder / "tensorboard" / name)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self.file = os.open(folder / METRICS, flags, 0o644)
+        self.file = RecordFile(folder / METRICS)
+        self.file.end_line()
+
+    def begin(self) -> None:
+        """The line by which the next life knows of this one; OSError where the disk is full."""
+        self._write(time.time(), {"event": "began"})
 
     def log(self, step: int, **values: float | None) -> None:
-        """A line of scalars at this step of the program; None means there is none yet."""
+        """A line of scalars at this step of the program; None means there is none yet.
+
+        Where it cannot be written (a full disk) it is left out, and the program goes on. The
+        person watching is told at the first such line, and again when lines are written again.
+        """
         found = {name: float(value) for name, value in values.items() if value is not None}
         for name in found:
             assert scalars.known(name), f"{name!r} is not one of the names in scalars.py"
         now = time.time()
-        self._write(now, {"step": step, **found})
-        if self.events:
-            self.events.write(now, step, found)
+        try:
+            self._write(now, {"step": step, **found})
+            if self.events:
+                self.events.write(now, step, found)
+            self._tell_written()
+        except OSError as error:
+            self._tell_missing(error)
         if self.wandb:
             self.wandb.log(step, found)
 
     def event(self, **facts: Any) -> None:
-        """A line of facts that happened once; "event" says which."""
-        self._write(time.time(), facts)
+        """A line of facts that happened once; "event" says which. Left out as those of `log`."""
+        try:
+            self._write(time.time(), facts)
+        except OSError as error:
+            self._tell_missing(error)
 
     def _write(self, now: float, values: Mapping[str, Any]) -> None:
         shown = {
@@ -180,12 +200,33 @@ class Run:
             for name, value in values.items()
         }
         line = json.dumps({"time": now, "program": self.name, "life": self.life, **shown}) + "\n"
-        with _naming(self.folder / METRICS):
-            os.write(self.file, line.encode())
+        self.file.append(line.encode())
+
+    def _tell_missing(self, error: OSError) -> None:
+        """Counts a line that is left out; the first of several is told."""
+        self.lines_missing += 1
+        if self.lines_missing == 1:
+            self.say(
+                f"{self.name}: metrics cannot be written ({error}): they are left out and "
+                "everything else goes on; make room, and they are written again"
+            )
+
+    def _tell_written(self) -> None:
+        """After lines that are missing: how many, to the person watching and in the file."""
+        if self.lines_missing:
+            self._write(time.time(), {"event": "missing", "lines": self.lines_missing})
+            self.say(f"{self.name}: metrics are written again; {self._missing()}")
+            self.lines_missing = 0
+
+    def _missing(self) -> str:
+        lines = "line is" if self.lines_missing == 1 else "lines are"
+        return f"{self.lines_missing} {lines} missing in {self.file.path} or in its event file"
 
     def close(self) -> None:
         """Closes every file, and lets another process go on in the folder."""
-        os.close(self.file)
+        if self.lines_missing:
+            self.say(f"{self.name}: {self._missing()}")
+        self.file.close()
         os.close(self.lock)
         if self.events:
             self.events.close()
