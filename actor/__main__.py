@@ -285,7 +285,10 @@ def main(argv: list[str] | None = None) -> int:
                 program.close()
         except (ReplayError, WeightsError, SpecError, OSError) as error:
             program.progress.close()
-            print(f"actor {args.number}: {error}", file=sys.stderr)
+            told: object = error
+            if isinstance(error, LimiterBlocked):
+                told = f"{error.held}; is the learner running? To wait longer, give --patience"
+            print(f"actor {args.number}: {told}", file=sys.stderr)
             return 2
     return 0
 

@@ -102,12 +102,12 @@ class Patient:
             try:
                 call()
                 return
-            except LimiterBlocked as held:
+            except LimiterBlocked as blocked:
                 heard = time.monotonic()
                 if heard - begin >= self.patience_s or self.stopped():
                     raise
                 if not said:
-                    self.say(f"waiting: {held}")
+                    self.say(f"waiting: {blocked.held}")
                     said = True
             except Timeout:
                 if time.monotonic() - heard >= SILENCE_S or self.stopped():

@@ -320,7 +320,8 @@ static int listen_at(struct zmtp_port *port, struct sockaddr_in6 *address, const
     if (failed) {
         snprintf(error, RP_URL_ERROR_BYTES, "%.100s: %s", url,
                  errno == EADDRINUSE
-                     ? "the port is taken by another program: choose another, or 0 for any"
+                     ? "the port is taken by another program, or by an earlier server of this one: "
+                       "close that, choose another port, or 0 for any"
                      : strerror(errno));
         return -RP_SYSTEM;
     }

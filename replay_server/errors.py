@@ -29,7 +29,7 @@ class LimiterBlocked(Timeout):
     """The minimum size or the limiter held the request back for as long as it was willing to wait.
 
     `need` items are missing; `by` says who would release it: "inserts" or "samples". `limiter`
-    tells the limiter's numbers, where they are known.
+    tells the limiter's numbers, where they are known. `held` is the sentence without its advice.
     """
 
     def __init__(self, what: str, need: int, by: str, limiter: str = "") -> None:
@@ -47,9 +47,10 @@ class LimiterBlocked(Timeout):
             held = f"held back by the table's limiter until {need} more item{'s' * (need != 1)} "
             held += f"{'are' if need != 1 else 'is'} {verb}"
         held += f" ({limiter})" if limiter else ""
+        self.held = f"{what}: {held}"
         super().__init__(
-            f"{what}: {held}; if it is this thread that {remedy}; otherwise wait longer, or "
-            "see in `stats --watch` who stopped"
+            f"{self.held}; if it is this thread that {remedy}; otherwise wait longer, or see in "
+            "`stats --watch` who stopped"
         )
 
     def __reduce__(self) -> tuple:

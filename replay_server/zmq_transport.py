@@ -187,7 +187,8 @@ def bind(url: str, keys: ServerKeys) -> Carrier:
         try:
             carrier.socket.bind(endpoint)
         except zmq.ZMQError as error:
-            taken = "the port is taken by another program: choose another, or 0 for any"
+            taken = "the port is taken by another program, or by an earlier server of this one: "
+            taken += "close that, choose another port, or 0 for any"
             why = taken if error.errno == zmq.EADDRINUSE else f"cannot bind: {error.strerror}"
             raise TransportError(f"serving on {url}: {why}") from error
         carrier.describe(carrier.socket.last_endpoint.rstrip(b"\0").decode())

@@ -74,6 +74,7 @@ def test_it_waits_for_a_learner_and_everything_arrives(held):
     assert (state.steps_stored, state.items_created) == (ROWS, ROWS - 1)
     assert held.size("main") == ROWS - 1
     assert said and all("held back by the table's limiter" in sentence for sentence in said)
+    assert not any("this thread" in sentence for sentence in said)  # no loop draws here
     writer.close()
 
 

@@ -34,10 +34,13 @@ def test_only_this_machine_without_a_key():
 
 
 def test_a_busy_port_is_one_sentence():
-    """Given a port in use, a loopback name in use. Expect an error that names the address."""
-    with Server([plain()], "udp://127.0.0.1:0") as server, pytest.raises(ReplayError) as told:
-        Server([plain()], server.address)
-    assert "127.0.0.1" in str(told.value) and "\n" not in str(told.value)
+    """Given a port in use, a loopback name in use. Expect an error that names the address, and who
+    may have the port: a notebook's own server of before, too."""
+    for url in ("udp://127.0.0.1:0", "zmq+tcp://127.0.0.1:0"):
+        with Server([plain()], url) as server, pytest.raises(ReplayError) as told:
+            Server([plain()], server.address)
+        assert "127.0.0.1" in str(told.value) and "\n" not in str(told.value)
+        assert "or by an earlier server of this one: close that" in str(told.value)
     with (
         Server([plain()], "loopback://taken") as server,
         pytest.raises(ReplayError, match="taken"),
