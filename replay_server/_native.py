@@ -25,7 +25,16 @@ from typing import Any
 import numpy as np
 
 from ._engine import ffi, lib
-from .errors import STATUS_NAMES, ClosedError, ConfigError, ForkedError, ReplayError, error_for
+from .errors import (
+    STATUS_NAMES,
+    ClosedError,
+    ConfigError,
+    ForkedError,
+    LimiterBlocked,
+    ReplayError,
+    Timeout,
+    error_for,
+)
 
 BY_INSERTS, BY_SAMPLES = "inserts", "samples"
 NS, TIMEOUT_MAX = 1_000_000_000, 1e9
@@ -416,11 +425,13 @@ class Link(Owned):
         facts = ffi.new("struct rp_fact[]", lib.RP_FACTS_MAX)
         return facts_of(facts, lib.rp_link_told(self.raw, facts))
 
-    def close(self, timeout: float) -> None:
+    def close(self, timeout: float, after: BaseException | None = None) -> None:
         """Ends the session, and calls of other threads that are under way, as closed. In a forked
-        child it does nothing. Twice is fine."""
+        child it does nothing. Twice is fine. `after`: the error that led here; where nobody had
+        answered for so long, the goodbye leaves and its answer is not waited for."""
+        silent = isinstance(after, Timeout) and not isinstance(after, LimiterBlocked)
         if taken := self.release():
-            lib.rp_link_end(taken, nanoseconds(timeout))
+            lib.rp_link_end(taken, 0 if silent else nanoseconds(timeout))
             self.drop_carrier()
 
     def __del__(self) -> None:

@@ -22,23 +22,14 @@ import numpy as np
 
 from . import _native, zmq_transport
 from ._native import Fact, Link, ffi, lib
-from .batch import (
-    BATCH_MAX,
-    BETA_MAX,
-    Batch,
-    Keys,
-    Landing,
-    checked_beta,
-    checked_count,
-    keys_of,
-)
+from .batch import BATCH_MAX, BETA_MAX, Batch, Keys, Landing, checked_beta, checked_count, keys_of
 from .batches import Batches
 from .block import shares_of
-from .draws import BATCH_DEFAULT, REFUSED, Draw, expect_drawn, limits_of
-from .errors import ConfigError, ServerRestarted, SessionExpired, StaleEpoch, UnknownTable
+from .draws import BATCH_DEFAULT, REFUSED, expect_drawn, limits_of, stored_at
+from .errors import ConfigError, ServerRestarted, SessionExpired, StaleEpoch, Timeout, UnknownTable
 from .plain_rows import PlainRows, packed
 from .priorities import UpdateResult, Updates, checked_priorities, float64_of
-from .remote import RemoteTable, document_of
+from .remote import RemoteTable, document_of, info_of, infos_of
 from .spec import Spec
 from .stats import Stats, stats_of
 from .table import layout_of
@@ -163,33 +154,15 @@ class Client:
         error.status = "UNKNOWN_TABLE"
         return error
 
-    def _table_info(self, name: str, timeout: float) -> Any:
-        if not isinstance(name, str) or not 0 < len(name.encode()) < lib.RP_NAME_BYTES:
-            longest = lib.RP_NAME_BYTES - 1
-            raise UnknownTable(f"table {name!r}: expected a name of 1 to {longest} bytes")
-        raw = ffi.new("struct rp_table_info *")
-        ticket = self._link.post(lib.rp_link_table, name.encode(), raw, timeout=timeout)
-        self._link.wait(ticket, f"looking up table {name!r}", timeout)
-        return raw
-
     def _info(self, name: str, timeout: float) -> Any:
         try:
-            return self._table_info(name, timeout)
+            return info_of(self._link, name, timeout)
         except UnknownTable as error:
             raise self._unknown(name, timeout) if error.status else error from None
 
     def table_infos(self, most: int, timeout: float | None = None) -> list[Any]:
         """What the server tells of its first `most` tables: a struct rp_table_info by number."""
-        timeout, infos = self.timeout if timeout is None else timeout, []
-        while len(infos) < most:
-            raw = ffi.new("struct rp_table_info *")
-            ticket = self._link.post(lib.rp_link_table_number, len(infos), raw, timeout=timeout)
-            try:
-                self._link.wait(ticket, f"looking up table {len(infos)}", timeout)
-            except UnknownTable:
-                break
-            infos.append(raw)
-        return infos
+        return infos_of(self._link, most, self.timeout if timeout is None else timeout)
 
     def _on(self, name: str, timeout: float, act: Callable[..., Any], asked: Any) -> Any:
         """act(table, seconds left, asked), once more with the table looked up again if it was
@@ -415,23 +388,7 @@ class Client:
     def _get(self, remote: RemoteTable, left: float, asked: tuple[Keys, int | str]) -> Batch:
         wanted, plan = asked
         remote = self.known(remote.name, left)  # keys of another epoch are gone, and no error
-        count = whole("the number of keys", len(wanted), 1, BATCH_MAX)
-        draw = Draw(remote, count, plan)  # its own, since its request is changed
-        draw.epoch = wanted.epoch or remote.epoch
-        draw.raw.request.mode, draw.raw.request.epoch = lib.RP_SAMPLE_KEYS, draw.epoch
-        draw.what = f"getting {len(wanted)} items of table {draw.table!r}"
-        landing = Landing(draw.shape)
-        raw = ffi.from_buffer("uint64_t[]", wanted)
-        arguments = (draw.raw, raw, 0.0, landing.raw)
-        status = self._link.whole(lib.rp_link_draw, arguments, draw.what, left)
-        if status == -_native.NUMBERS["STALE_EPOCH"] and wanted.epoch not in (None, 0):
-            landing.valid[:] = False
-        elif status != -_native.NUMBERS["SHORT_BATCH"]:
-            blocked = (landing.raw.blocked.need, _native.BY_INSERTS)
-            _native.check(status, draw.what, blocked=blocked)
-        landing.keys[:] = wanted
-        lib.rp_place_weigh(landing.raw, 0.0, 0.0)  # as valid as they are now
-        return landing.batch(draw.table, draw.epoch, True)
+        return stored_at(self._link, remote, wanted, plan, left)
 
     def rows(
         self, table: str, keys: Any, *, timeout: float | None = None
@@ -451,9 +408,41 @@ class Client:
         }
         return rows, batch.valid
 
-    def batches(self, table: str, batch: int, **options: Any) -> Batches:
-        """An iterator of batches that are fetched ahead while Python computes; see `Batches`."""
-        return Batches(self, self._link, table, batch, **options)
+    def batches(
+        self,
+        table: str,
+        batch: int,
+        *,
+        beta: float | Callable[[], float] = 0.4,
+        plan: int | str = 0,
+        stratified: bool = False,
+        uniform: float = 0.0,
+        prefetch: int = 4,
+        keep: int = 1,
+        copy: bool = False,
+        device: Any = None,
+        pin: bool = False,
+        timeout: float | None = None,
+        pump: bool = True,
+    ) -> Batches:
+        """An iterator of batches that are fetched ahead while Python computes.
+
+        beta       importance exponent: a number, or a function without arguments, called each time
+        plan, stratified, uniform  as in `sample`
+        prefetch   requests under way
+        keep       returned batches that the caller looks at; beyond it memory is made anew
+        copy       hand out copies of what has landed
+        device     None: numpy arrays; else torch tensors there ("cpu": views of the landing)
+        pin        land in page-locked memory, which copies to a GPU do without waiting
+        timeout    seconds each next() waits at most; by default the client's
+        pump       a thread of the core takes what arrives; False: only calls do
+
+        Raises ConfigError where these contradict each other.
+        """
+        asked: dict[str, Any] = {"beta": beta, "plan": plan, "stratified": stratified}
+        asked |= {"uniform": uniform, "prefetch": prefetch, "keep": keep, "copy": copy}
+        asked |= {"device": device, "pin": pin, "timeout": timeout, "pump": pump}
+        return Batches(self, self._link, table, batch, **asked)
 
     # -- priorities ------------------------------------------------------------------------------
 
@@ -568,23 +557,30 @@ class Client:
         and not set. A writer that another thread adds to stays open: it has a session of its own.
         In a forked child it does nothing.
         """
-        until = _native.Deadline(self.timeout if timeout is None else timeout)
+        self._close(self.timeout if timeout is None else timeout)
+
+    def _close(self, timeout: float, after: BaseException | None = None) -> None:
+        until = _native.Deadline(timeout)
         if not self._link.inherited:
             for writer in list(self._writers):
                 writer.leave(until)
             self._updates.leave(until)
-        self._link.close(until.seconds())
+        self._link.close(until.seconds(), after)
 
     def __enter__(self) -> Client:
         _ = self._link.raw
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        timeout = self.timeout
         try:
             if kind is None and not self.closed:
                 self.flush()
+        except Timeout:
+            timeout = 0.0  # so long nobody answered: nobody is waited for once more
+            raise
         finally:
-            self.close()
+            self._close(timeout, error)
 
     def __reduce__(self) -> tuple:
         more = {"connect_timeout": self._connect_timeout, "specs": self._specs}

@@ -10,9 +10,9 @@ from typing import Any
 
 from . import _native
 from ._native import Link, ffi, lib
-from .batch import Batch, Landing, LandingShape
+from .batch import BATCH_MAX, Batch, Keys, Landing, LandingShape
 from .errors import ConfigError, OverBudget, ShortBatch
-from .values import flag, one_of, real
+from .values import flag, one_of, real, whole
 
 MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
 BATCH_DEFAULT = 4096  # items of the largest batch that a client is opened for
@@ -96,3 +96,23 @@ class Draw:
             raise short
         _native.check(status, self.what, blocked=(need, _native.BY_INSERTS))
         return batch
+
+
+def stored_at(link: Link, table: Any, wanted: Keys, plan: int | str, timeout: float) -> Batch:
+    """What stands at the keys `wanted` of `table`, in that order."""
+    count = whole("the number of keys", len(wanted), 1, BATCH_MAX)
+    draw = Draw(table, count, plan)  # its own, since its request is changed
+    draw.epoch = wanted.epoch or table.epoch
+    draw.raw.request.mode, draw.raw.request.epoch = lib.RP_SAMPLE_KEYS, draw.epoch
+    draw.what = f"getting {len(wanted)} items of table {draw.table!r}"
+    landing = Landing(draw.shape)
+    arguments = (draw.raw, ffi.from_buffer("uint64_t[]", wanted), 0.0, landing.raw)
+    status = link.whole(lib.rp_link_draw, arguments, draw.what, timeout)
+    if status == -_native.NUMBERS["STALE_EPOCH"] and wanted.epoch not in (None, 0):
+        landing.valid[:] = False
+    elif status != -_native.NUMBERS["SHORT_BATCH"]:
+        blocked = (landing.raw.blocked.need, _native.BY_INSERTS)
+        _native.check(status, draw.what, blocked=blocked)
+    landing.keys[:] = wanted
+    lib.rp_place_weigh(landing.raw, 0.0, 0.0)  # as valid as they are now
+    return landing.batch(draw.table, draw.epoch, True)

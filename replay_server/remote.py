@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from ._native import ffi, lib
+from ._native import Link, ffi, lib
 from .draws import Draw
-from .errors import ConfigError, OverBudget, SpecMismatch
+from .errors import ConfigError, OverBudget, SpecMismatch, UnknownTable
 from .plans import NStep
 from .spec import Spec
 from .table import RESERVED_SHARE, WINDOW_DEFAULT, Layout
@@ -38,6 +38,31 @@ def priority_max(alpha: float, capacity: int) -> float:
 def rows_ahead(streams: int, steps: float) -> int:
     """How many rows of `streams` may be unacknowledged for `steps`: eight for each at least."""
     return max(ceil(min(steps, 1 << 31)), 8 * streams)
+
+
+def info_of(link: Link, name: str, timeout: float) -> Any:
+    """What the server tells of the table `name` now: a struct rp_table_info."""
+    if not isinstance(name, str) or not 0 < len(name.encode()) < lib.RP_NAME_BYTES:
+        longest = lib.RP_NAME_BYTES - 1
+        raise UnknownTable(f"table {name!r}: expected a name of 1 to {longest} bytes")
+    raw = ffi.new("struct rp_table_info *")
+    ticket = link.post(lib.rp_link_table, name.encode(), raw, timeout=timeout)
+    link.wait(ticket, f"looking up table {name!r}", timeout)
+    return raw
+
+
+def infos_of(link: Link, most: int, timeout: float) -> list[Any]:
+    """The same of the first `most` tables, by number."""
+    infos: list[Any] = []
+    while len(infos) < most:
+        raw = ffi.new("struct rp_table_info *")
+        ticket = link.post(lib.rp_link_table_number, len(infos), raw, timeout=timeout)
+        try:
+            link.wait(ticket, f"looking up table {len(infos)}", timeout)
+        except UnknownTable:
+            break
+        infos.append(raw)
+    return infos
 
 
 class RemoteTable:

@@ -17,12 +17,11 @@ with a call of the client, once they have waited KEPT_S for `create_items`.
 What `add` takes is gathered here, some dozens of rows, and is handed to the link in one call
 (block.py); the link sends full datagrams at once. No thread works behind the caller's back: what
 has waited HOLD_S leaves with the next call of the writer or of its client (`look_after`), from the
-thread that adds; `send` hands over and sends at once,
-`flush` waits until it is stored: acknowledged is what the server acknowledged, never what `add`
-returned from. What was taken and the server does not let in yet (a limiter holds it back) stays
-here and goes first; a call of `add`, `append` or `create` that raises Timeout or LimiterBlocked has
-taken nothing: call it again with the same step. Closing the writer ends its session: open episodes
-are cut at their last stored row.
+thread that adds; `send` hands over and sends at once, `flush` waits until it is stored:
+acknowledged is what the server acknowledged, never what `add` returned from. What was taken and the
+server does not let in yet (a limiter holds it back) stays here and goes first; a call of `add`,
+`append` or `create` that raises Timeout or LimiterBlocked has taken nothing: call it again with the
+same step. Closing the writer ends its session: open episodes are cut at their last stored row.
 
 What is taken and not acknowledged is bounded: a limiter that holds the writer back holds back who
 calls it. A thread owns the writer from its first `add` to its `flush`: two that add in turns would
@@ -55,7 +54,7 @@ from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
 from .spec import require_finite
-from .writers import WriterState, idle_of, tell_dropped, tell_failed, with_axis
+from .writers import WriterState, idle_of, push_state, tell_dropped, tell_failed, with_axis
 
 HOLD_S, KEPT_S = 0.001, 0.1
 SILENT_SHARE = 4  # of the server's patience with a silent session, after which it is spoken to
@@ -110,7 +109,7 @@ class Writer:
         self._looked = 0.0  # when a call of the client looked after this writer
         self._silent_s = idle_of(link) / SILENT_SHARE
         self._doubtful = monotonic() + self._silent_s  # from then on the session may be gone
-        self._failed = 0  # items that failed, and were told
+        self._failed = self._lost = 0  # items that failed, and rows that are lost: those told
         self._told: set[str] = set()  # the table, once somebody was warned of its bound
 
     # -- adding ----------------------------------------------------------------------------------
@@ -539,6 +538,9 @@ class Writer:
         timeout = self.timeout if timeout is None else timeout
         try:
             self.flush(timeout)
+        except ReplayError as error:
+            self.link.close(timeout, error)
+            raise
         finally:
             self.link.close(timeout)
 
@@ -554,7 +556,7 @@ class Writer:
             self.link.close(until.seconds())
 
     def _left(self) -> int:
-        return self._raw_state().unacknowledged + self._block.left
+        return max(self._raw_state().unacknowledged + self._block.left - self._lost, 0)
 
     def __del__(self) -> None:
         with suppress(Exception):  # half made, or at the interpreter's end
@@ -577,21 +579,19 @@ class Writer:
             with suppress(ReplayError):
                 if self._owner == get_ident():
                     self._block.push(self.link.raw, self.table.number, 0)
-            self.link.close(self.timeout)
+            self.link.close(self.timeout, error)
 
     # -- errors ----------------------------------------------------------------------------------
 
     def _raw_state(self) -> Any:
-        raw = ffi.new("struct rp_push_state *")
-        _native.check(
-            lib.rp_link_push_state(self.link.raw, self.table.number, raw), "asking the writer"
-        )
-        return raw
+        return push_state(self.link, self.table.number)
 
     def _checked(self, status: int) -> int:
         """`status` if it is none; the writer's error with its losses otherwise."""
         if status < 0:
-            raise writer_error(self.link, self.table, status, self._block.left)
+            error = writer_error(self.link, self.table, status, self._block.left)
+            self._lost = getattr(error, "in_doubt", 0) + getattr(error, "lost", 0)
+            raise error
         return status
 
     def _held_back(self, what: str) -> ReplayError:

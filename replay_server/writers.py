@@ -98,6 +98,13 @@ def idle_of(link: Link) -> float:
     return raw.idle_ms / 1000.0
 
 
+def push_state(link: Link, table: int) -> Any:
+    """What the core tells of the writer on table number `table`: a struct rp_push_state."""
+    raw = ffi.new("struct rp_push_state *")
+    _native.check(lib.rp_link_push_state(link.raw, table, raw), "asking the writer")
+    return raw
+
+
 def tell_failed(table: str, failed: int, posted: int) -> None:
     """Warns of items that were refused for good."""
     if failed > 0:

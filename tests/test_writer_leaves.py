@@ -4,16 +4,19 @@ its session may have been given up. Real sockets; waits are for what is counted,
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import itertools
 import time
 import warnings
 
 import numpy as np
 import pytest
 
-from replay_server import Client, Column, NStep, Server, Spec, Table
+from replay_server import Client, Column, NStep, Server, Spec, Table, Timeout, _native
 from replay_server import writer as writer_module
-from replay_server.errors import RowsDropped, SessionExpired
+from replay_server._native import lib
+from replay_server.errors import RowsDropped, ServerRestarted, SessionExpired
 
 SPEC = Spec(
     (
@@ -128,6 +131,72 @@ def test_rows_that_are_lost_with_their_writer_are_told(end):
         else:
             client.close(0.2)
     client.close(0.0)
+
+
+@pytest.mark.parametrize("end", ["drop", "close"])
+def test_rows_that_an_error_told_of_are_not_told_again(end):
+    """Given a server that comes back empty, and the writer's error that counts its rows. Expect no
+    warning of the same rows when the writer is given up."""
+    described = [Table("main", SPEC, NStep(1), 4096)]
+    with Server(described, "udp://127.0.0.1:0") as server:
+        address = server.address
+        client = Client(address)
+        writer = client.writer("main")
+        add(writer, 60)
+    with Server(described, address), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        starts = itertools.count(60, 60)
+        with pytest.raises(ServerRestarted, match="steps had been acknowledged"):
+            until(lambda: False, lambda: add(writer, 60, next(starts)))
+        assert writer.state().unacknowledged > 0
+        if end == "drop":
+            del writer
+            gc.collect()
+        else:
+            client.close()
+    client.close(0.0)
+    assert [str(each.message) for each in warned] == []
+
+
+class Goodbyes:
+    """The core's library, and how long each goodbye may wait for its answer, in nanoseconds."""
+
+    def __init__(self):
+        self.waits = []
+
+    def __getattr__(self, name):
+        return getattr(lib, name)
+
+    def rp_link_end(self, link, timeout_ns):
+        self.waits.append(timeout_ns)
+        lib.rp_link_end(link, timeout_ns)
+
+
+@pytest.mark.parametrize("what", ["rows", "priorities", "nothing"])
+def test_who_was_silent_is_not_waited_for_again(monkeypatch, what):
+    """Given a server that went, and rows or priorities that it never answered. Expect the with
+    blocks of writer and client to wait for it once, and not once more for each goodbye."""
+    server = Server([Table("main", SPEC, NStep(1), 4096)], "udp://127.0.0.1:0")
+    with Client(server.address) as client, client.writer("main") as writer:
+        add(writer, 60)
+        writer.flush()
+        keys = client.get("main", writer.ledger()["key"]).keys
+    goodbyes = Goodbyes()
+    monkeypatch.setattr(_native, "lib", goodbyes)
+    with (
+        contextlib.suppress(Timeout) if what == "nothing" else pytest.raises(Timeout),
+        Client(server.address, timeout=0.3) as client,
+        client.writer("main") as writer,
+    ):
+        if what != "nothing":
+            server.close()
+        if what == "rows":
+            add(writer, 60)
+        if what == "priorities":
+            client.update_priorities("main", keys[:1], [1.0], wait=False)
+    expected = {"rows": [0, 0], "priorities": [int(0.3e9), 0]}.get(what, [int(0.3e9)] * 2)
+    assert [round(wait, -8) for wait in goodbyes.waits] == expected
+    server.close()
 
 
 def test_a_client_that_closes_closes_its_writers(served):
