@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -105,13 +106,15 @@ class Batch:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def __getattr__(self, name: str) -> Any:
-        """What has landed is shown when it is first looked at."""
-        if name not in SHOWN or "landing" not in self.__dict__:
-            raise AttributeError(f"a batch has no {name!r}")
-        shown = getattr(self.landing, name)
-        value = self.__dict__[name] = dict(shown) if name == "data" else shown
-        return value
+    if not TYPE_CHECKING:  # so that a type checker finds misspelt names
+
+        def __getattr__(self, name: str) -> Any:
+            """What has landed is shown when it is first looked at."""
+            if name not in SHOWN or "landing" not in self.__dict__:
+                raise AttributeError(no_attribute(name))
+            shown = getattr(self.landing, name)
+            value = self.__dict__[name] = dict(shown) if name == "data" else shown
+            return value
 
     def __getstate__(self) -> dict[str, Any]:
         """All of it, and no landing: what a pickle or a copy takes along."""
@@ -154,6 +157,17 @@ class Batch:
     def epoch(self) -> int:
         """The table's epoch at the draw."""
         return self.keys.epoch or 0
+
+
+def no_attribute(name: str) -> str:
+    """That a batch has no `name`, and what is meant or nearest."""
+    told = f"a batch has no {name!r}"
+    if name.startswith("_"):  # asked for by copy, pickle or numpy
+        return told
+    if name in (field.name for field in fields(Transitions)):
+        return f"{told}: batch.transitions(gamma).{name} has it"
+    near = get_close_matches(name, [n for n in dir(Batch) if n[0] != "_"] + [*SHOWN], n=1)
+    return f"{told}; the nearest is {near[0]!r}" if near else told
 
 
 LARGE = 1 << 20

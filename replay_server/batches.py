@@ -108,20 +108,12 @@ class _Flight:
 
 
 class Batches:
-    """See above. Made by `Client.batches`; iterate, or call next(); `close` or `with` ends it.
-
-    beta       importance exponent: a number, or a function without arguments, called each time
-    prefetch   requests under way
-    keep       returned batches that the caller looks at; where it holds more, memory is made anew
-    copy       hand out copies of what has landed
-    device     None: numpy arrays; else torch tensors there ("cpu": views of the landing)
-    pin        land in page-locked memory, which copies to a GPU do without waiting
-    timeout    seconds each next() waits at most
+    """See above. Made by `Client.batches`, which tells its arguments; iterate, or call next();
+    `close` or `with` ends it.
 
     `waited` and `limited` count the seconds in which a caller had nothing to do but wait: for a
     batch that the server was free to send, and for one that its limiter (or the table's minimum
     size) held back. `short` counts batches that were asked for again.
-    The rest is as in `Client.sample`.
     """
 
     def __init__(

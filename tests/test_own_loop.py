@@ -6,7 +6,11 @@ again by its observation, which no two steps share, and compared with the script
 
 from __future__ import annotations
 
+import ast
+import inspect
 import itertools
+import re
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ from environments import SCRIPT, ScriptedEnv, frame, scripted_action
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from replay_server import (
+    Batches,
     Client,
     Column,
     ConfigError,
@@ -32,6 +37,7 @@ from replay_server import (
     n_step_targets,
     spec_from,
 )
+from replay_server import batch as batch_module
 
 GAMMA = 0.9
 GOES_ON = {"terminated": False, "truncated": False}
@@ -98,6 +104,57 @@ def test_what_a_newcomer_prints_and_draws_too_early_is_short(served):
     assert "observation [4, 1, 3]" in told
     with pytest.raises(ConfigError, match="PORT a number up to 65535"):
         Client("udp://127.0.0.1:7455x")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("weigths", "a batch has no 'weigths'; the nearest is 'weights'"),
+        ("transition", "a batch has no 'transition'; the nearest is 'transitions'"),
+        (
+            "observations",
+            "a batch has no 'observations': batch.transitions(gamma).observations has it",
+        ),
+        ("_repr_html_", "a batch has no '_repr_html_'"),
+    ],
+)
+def test_a_batch_says_where_a_name_that_it_has_not_is_found(served, name, told):
+    """Given names that people try. Expect where it is, or the nearest that there is."""
+    _, client = served(Row())
+    rows = {
+        column.name: np.zeros((3, *column.shape), column.dtype)
+        for column in client.table("main").spec
+    }
+    client.extend("main", rows)
+    batch = client.sample("main", 4)
+    with pytest.raises(AttributeError) as caught:
+        getattr(batch, name)
+    assert str(caught.value) == told
+
+
+def test_options_of_batches_are_spelt_out_where_people_look():
+    """Given Client.batches as an editor and a type checker see it. Expect every option of Batches
+    with its type and default, told in the docstring; a wrong one named."""
+    shown = inspect.signature(Client.batches).parameters
+    taken = inspect.signature(Batches.__init__).parameters
+    mine = {name: shown[name] for name in shown if name not in ("self", "table", "batch")}
+    named = inspect.Parameter.KEYWORD_ONLY
+    theirs = {name: taken[name] for name in taken if taken[name].kind is named}
+    assert mine == theirs and len(mine) >= 11
+    assert set(get_type_hints(Client.batches)) == {*mine, "table", "batch", "return"}
+    assert all(re.search(rf"\b{name}\b", Client.batches.__doc__) for name in mine)
+    with pytest.raises(TypeError, match="prefech"):
+        Client.batches(None, "main", 4, prefech=2)
+
+
+def test_a_type_checker_sees_no_names_that_a_batch_has_not():
+    """Given Batch as a type checker reads it. Expect no __getattr__, under which every name is."""
+    tree = ast.parse(inspect.getsource(batch_module))
+    body = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Batch").body
+    assert "__getattr__" not in [n.name for n in body if isinstance(n, ast.FunctionDef)]
+    (hidden,) = [n for n in body if isinstance(n, ast.If)]
+    assert ast.unparse(hidden.test) == "not TYPE_CHECKING"
+    assert [n.name for n in hidden.body] == ["__getattr__"]
 
 
 def test_extend_into_a_table_of_episodes_names_the_road_that_works(served):
