@@ -102,6 +102,9 @@ uint64_t rp_service_dropped_in(struct rp_service *service);
 /* Null, or why nobody will reach this service again: its network card was taken away. Close it. The
  * sentence is the service's. */
 const char *rp_service_lost(struct rp_service *service);
+/* Null, or what whoever runs this host should read, though the service goes on: another host says
+ * it has its address. The sentence is the service's, and the same from then on. */
+const char *rp_service_remark(struct rp_service *service);
 /* Ends it from any thread: other calls under way come to their end, all later ones are answered
  * with -RP_CLOSED or 0; its thread, port and memory are gone when this returns. Twice is fine. */
 void rp_service_end(struct rp_service *service);

@@ -32,6 +32,7 @@ struct rp_service {
     struct rp_service_options options;
     char address[RP_URL_TEXT_BYTES];
     char lost[RP_ERROR_BYTES]; /* why nobody will reach it again, once that is so */
+    char remark[RP_ERROR_BYTES]; /* what else its transport said, once it did */
     char changes[RP_ERROR_BYTES]; /* this and below: as it was when it opened */
     uint64_t bytes;
     uint64_t seed;
@@ -242,6 +243,19 @@ const char *rp_service_lost(struct rp_service *service)
         rp_gate_leave(&service->gate);
     }
     return service->lost[0] ? service->lost : NULL;
+}
+
+const char *rp_service_remark(struct rp_service *service)
+{
+    if (!rp_gate_enter(&service->gate)) {
+        const struct rp_transport *transport = rp_port_transport(service->port);
+        const char *what = transport->remark ? transport->remark(service->port) : NULL;
+        if (what && !service->remark[0]) {
+            snprintf(service->remark, sizeof service->remark, "%s", what);
+        }
+        rp_gate_leave(&service->gate);
+    }
+    return service->remark[0] ? service->remark : NULL;
 }
 
 /* ---- opening and closing ---- */

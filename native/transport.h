@@ -77,6 +77,9 @@ struct rp_transport {
     /* A sentence once the device is taken away: nothing comes or goes any more, close the port.
      * From any thread. Null, or null returned: not so. */
     const char *(*lost)(struct rp_port *port);
+    /* A sentence that whoever runs this host should read, the same from then on: another host says
+     * it has its address. From any thread. Null, or null returned: there is none. */
+    const char *(*remark)(struct rp_port *port);
 };
 
 struct rp_port_base {

@@ -13,6 +13,7 @@
  * behind the last four it must be said), gateway= (a client's router), vlan= (the tag of all
  * frames), links= (how many memif clients a server takes), id= (which of its links a client takes),
  * queues= (shards on a card: shard i is served at PORT + i, with the same device and queues),
+ * probe=on|off (is the network asked first who has the address: it takes 0.2 s),
  * mbufs= (frames a card has room for), mtu=.
  * Clients of one process that name one device share it, up to 16, each with the same ip=, vlan=,
  * mbufs= and mtu=; two processes on one interface need an ip= each.

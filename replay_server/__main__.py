@@ -239,8 +239,9 @@ def serve(given: dict[str, Any]) -> int:
             opened.enter_context(endpoint)  # closes before the servers, which it looks at
             endpoint.show(*servers)
             print(f"metrics at {endpoint.url}", flush=True)
+        told: set[str] = set()
         while not stop.wait(0.5) and not _lost(servers):
-            continue
+            _tell_remarks(servers, told)
         lost = _lost(servers)
         for server in servers:
             _tell_end(server)
@@ -252,6 +253,14 @@ def serve(given: dict[str, Any]) -> int:
 def _lost(servers: Sequence[Any]) -> str:
     """Why nobody will reach one of them again, its network card being gone; "" if they can."""
     return next((server.lost for server in servers if server.lost), "")
+
+
+def _tell_remarks(servers: Sequence[Any], told: set[str]) -> None:
+    """What their operator should read, each once."""
+    for remark in dict.fromkeys(server.remark for server in servers):
+        if remark and remark not in told:
+            told.add(remark)
+            print(f"replay_server: {remark}", file=sys.stderr, flush=True)
 
 
 def _tell_tables(tables: Sequence[Any], url: str, memory: int, later: int) -> None:

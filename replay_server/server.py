@@ -232,6 +232,11 @@ class Server:
         """Why nobody will reach this server again, its network card being gone; "" if they can."""
         return _native.text(lib.rp_service_lost(self._service.raw))
 
+    @property
+    def remark(self) -> str:
+        """What whoever runs this host should read, or "": another host has the server's address."""
+        return _native.text(lib.rp_service_remark(self._service.raw))
+
     def turn(self) -> int:
         """One turn by hand, for loopback servers; how many datagrams it found."""
         return _native.check(lib.rp_service_turn(self._service.raw), "turning the server")

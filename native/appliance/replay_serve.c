@@ -283,11 +283,16 @@ static int reload(struct rp_service **services, const struct request *request)
     return code;
 }
 
-/* EXIT_HOST once one of them cannot be reached any more. */
-static int look_after(struct rp_service **services, int count)
+/* EXIT_HOST once one of them cannot be reached any more. What else their network brings is told
+ * once. */
+static int look_after(struct rp_service **services, int count, int *told)
 {
     for (int i = 0; i < count; i++) {
-        const char *why = rp_service_lost(services[i]);
+        const char *why = rp_service_lost(services[i]), *remark = rp_service_remark(services[i]);
+        if (remark && !told[i]) {
+            (void)refuse(rp_service_address(services[i]), remark);
+            told[i] = 1;
+        }
         if (why) {
             (void)refuse(rp_service_address(services[i]), why);
             return EXIT_HOST;
@@ -301,14 +306,14 @@ static int attend(struct rp_service **services, const struct request *request,
                   const sigset_t *signals)
 {
     const struct timespec look = {0, LOOK_NS};
-    int number = 0, code = 0;
+    int number = 0, code = 0, told[SERVICES_MAX] = {0};
     while (!code && number != SIGINT && number != SIGTERM) {
         number = sigtimedwait(signals, NULL, &look);
         for (int i = 0; i < request->url_count && number == SIGUSR1; i++) {
             tell_counters(services[i], "serving");
         }
         code = number == SIGHUP ? reload(services, request)
-            : look_after(services, request->url_count);
+            : look_after(services, request->url_count, told);
     }
     return code;
 }

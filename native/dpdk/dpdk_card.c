@@ -5,6 +5,7 @@
  * closed in its interrupt thread, which stays where the first dpdk:// url was opened.
  */
 #define ALLOW_EXPERIMENTAL_API /* to hear that a card is unbound; so it is named in 22.11 still */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
 #include <rte_alarm.h>
@@ -14,8 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -45,13 +44,15 @@ struct rp_card {
     uint16_t device;
     int is_probed;
     int is_configured;
+    int is_started;
     uint32_t members;
     uint32_t taken; /* bit i: shard i is here */
     uint32_t mtu;
     uint32_t vlan;
     char host[RP_URL_HOST_BYTES]; /* a server's */
     int serves;
-    uint8_t ip[RP_FRAME_IP]; /* a client's */
+    uint8_t ip[RP_FRAME_IP]; /* this host's there */
+    int held;                /* a file, while that is this process's on the interface */
     uint32_t mbufs;
     struct rp_share share;
     struct rp_queues queues;
@@ -107,31 +108,21 @@ static uint32_t frame_bytes(uint32_t mtu)
 /* What an interface must be for a device on it, asked before its driver would. */
 static int check_interface(struct opening *opening)
 {
-    const char *name = opening->card->what;
-    struct ifreq asked = {0};
-    int file = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    snprintf(asked.ifr_name, sizeof asked.ifr_name, "%.15s", name);
-    int failed = file < 0 || ioctl(file, SIOCGIFMTU, &asked) != 0;
-    if (file >= 0) {
-        close(file);
-    }
-    if (failed) {
+    uint32_t mtu = rp_interface_mtu(opening->card->what);
+    if (!mtu) {
         return fail(opening, RP_SYSTEM, "there is no network interface %.16s here: `ip link` "
-                    "lists them, each network namespace has its own", name);
+                    "lists them, each network namespace has its own", opening->card->what);
     }
-    if ((uint32_t)asked.ifr_mtu < opening->mtu + IP_HEADERS) {
-        return fail_mtu(opening, (uint32_t)asked.ifr_mtu, ", until ip link set raises its own mtu");
-    }
-    return 0;
+    return mtu < opening->mtu + IP_HEADERS
+        ? fail_mtu(opening, mtu, ", until ip link set raises its own mtu") : 0;
 }
 
-static int may_open_sockets(void)
+/* Nobody on this host has the address. */
+static int check_address(struct opening *opening)
 {
-    int file = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
-    if (file >= 0) {
-        close(file);
-    }
-    return file >= 0 || errno != EPERM;
+    struct rp_card *card = opening->card;
+    const struct rp_hold hold = {.interface = card->what, .ip = card->ip, .vlan = card->vlan};
+    return rp_interface_hold(&hold, &card->held, opening->why, sizeof opening->why) ? RP_SYSTEM : 0;
 }
 
 static int probe_vdev(struct opening *opening)
@@ -140,6 +131,7 @@ static int probe_vdev(struct opening *opening)
     char arguments[VDEV_ARGUMENTS];
     uint32_t frame = frame_bytes(opening->mtu);
     int status = card->vdev == RP_VDEV_TAP ? 0 : check_interface(opening);
+    status = status ? status : check_address(opening);
     if (status) {
         return status;
     }
@@ -154,9 +146,12 @@ static int probe_vdev(struct opening *opening)
     } else {
         snprintf(arguments, sizeof arguments, "iface=%s", card->what);
     }
-    if (card->vdev != RP_VDEV_TAP && !may_open_sockets()) {
+    if (card->vdev != RP_VDEV_TAP && !rp_interface_may_open()) {
         return fail(opening, RP_SYSTEM, "the interface %.16s needs root, or CAP_NET_RAW and "
                     "CAP_NET_ADMIN (AF_XDP: CAP_SYS_ADMIN too)", card->what);
+    }
+    if (card->vdev == RP_VDEV_AF_XDP) { /* another process may have been killed just now */
+        rp_xdp_await(card->what, card->queues.count);
     }
     if (rte_vdev_init(card->name, arguments)) {
         return fail(opening, RP_SYSTEM, card->vdev == RP_VDEV_TAP
@@ -307,7 +302,21 @@ static int start_card(struct opening *opening)
         rp_queues_settle(&card->queues, card->device, &info);
     }
     card->kept = card->vdev == RP_VDEV_AF_XDP ? rte_mempool_in_use_count(card->pool) : 0;
+    card->is_started = 1;
     return 0;
+}
+
+/* Nobody on its network has the address; behind a tap is this host's kernel alone. */
+static int claim_address(struct opening *opening)
+{
+    struct rp_card *card = opening->card;
+    struct rp_claim claim = {.vlan = card->vlan, .device = card->device, .pool = card->pool,
+                             .queues = (uint16_t)card->queues.count,
+                             .probes = opening->options->probe != 0};
+    memcpy(claim.host.mac, card->mac, sizeof claim.host.mac);
+    memcpy(claim.host.ip, card->ip, sizeof claim.host.ip);
+    return card->vdev != RP_VDEV_TAP && rp_arp_claim(&claim, opening->why, sizeof opening->why)
+        ? RP_SYSTEM : 0;
 }
 
 static void open_there(void *argument)
@@ -381,9 +390,7 @@ static void close_there(void *argument)
     }
     if (card->is_probed && card->vdev == RP_VDEV_AF_XDP) {
         rp_xdp_close(&card->before, &card->opened);
-        for (uint32_t queue = 0; queue < card->queues.count; queue++) {
-            rp_xdp_await(card->what, queue);
-        }
+        rp_xdp_await(card->what, card->queues.count);
     }
     rp_eal_unhush();
 }
@@ -410,8 +417,14 @@ static struct rp_card *find_card(const char *what)
 static void end_card(struct rp_card *card)
 {
     run_for(card, close_there, card);
+    if (card->pool && !card->is_started) { /* no socket has what its driver took in vain */
+        card->kept = rte_mempool_in_use_count(card->pool);
+    }
     rp_pool_close(card->pool, card->kept);
     rp_share_close(&card->share);
+    if (card->held >= 0) {
+        close(card->held);
+    }
     free(card);
 }
 
@@ -508,6 +521,10 @@ static struct rp_card *new_card(const char *what, const struct rp_wire_place *pl
         card->serves = place->serve;
         card->mbufs = options->mbufs;
         memcpy(card->ip, options->ip, sizeof card->ip);
+        if (place->serve) {
+            (void)inet_pton(AF_INET, place->host, card->ip);
+        }
+        card->held = -1;
         rp_share_open(&card->share, options->mbufs,
                       card->vdev == RP_VDEV_PCI ? 2 * RP_DPDK_RING : 0);
         card->queues.count = options->queues;
@@ -546,6 +563,7 @@ int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
     }
     opening.card = card;
     run_for(card, open_there, &opening);
+    opening.status = opening.status ? opening.status : claim_address(&opening);
     if (opening.status) {
         end_card(card);
         return rp_dpdk_refuse(error, place, opening.status, opening.why);
@@ -554,6 +572,7 @@ int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
         end_card(card);
         return rp_dpdk_refuse(error, place, RP_NO_MEMORY, no_ring);
     }
+    wire->claimed = card->vdev != RP_VDEV_TAP;
     card->next = cards;
     cards = card;
     return 0;

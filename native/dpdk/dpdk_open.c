@@ -12,26 +12,9 @@
 #include "status.h"
 
 enum {
-    ASK_TRIES = 500, ASK_LOOKS = 10, ASK_NAP_NS = 200000, /* at open: 1 s */
     PORT_FIRST = 49152, PORT_COUNT = 16384,
     EARLY = 8, /* a burst on shared memory is cheap, and its reader waits for it */
 };
-
-/* A client's first question, while it has nothing else to do; without an answer its sends ask. */
-static void resolve(struct port *port)
-{
-    const struct timespec nap = {0, ASK_NAP_NS};
-    for (int i = 0; i < ASK_TRIES && !port->resolved; i++) {
-        struct rp_packet packets[RP_BURST];
-        if (i % ASK_LOOKS == 0) {
-            rp_dpdk_ask(port);
-        }
-        nanosleep(&nap, NULL);
-        rp_dpdk_transport.rx_release(
-            (struct rp_port *)port, packets,
-            rp_dpdk_transport.rx_burst((struct rp_port *)port, packets, RP_BURST));
-    }
-}
 
 /* As its device is called; else locally administered, and one for each address of a network. */
 static void name_host(struct rp_frame_host *host, const uint8_t *mac)
@@ -186,8 +169,9 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
     *server = port->is_client ? port->server_peer : port->base.address;
     print_bound(bound, url, at.port, &parsed);
     if (port->is_client) {
-        resolve(port);
+        rp_arp_resolve(port); /* without an answer its sends ask */
     }
+    rp_arp_opened(port);
     *opened = (struct rp_port *)port;
     return 0;
 }

@@ -100,9 +100,10 @@ static const char *read_option(struct rp_dpdk_options *options, const char *name
         return strcmp(value, "server") == 0 || strcmp(value, "client") == 0 ? NULL
             : "role= is server or client";
     }
-    if (strcmp(name, "huge") == 0) {
-        options->eal.huge = strcmp(value, "on") == 0;
-        return options->eal.huge || strcmp(value, "off") == 0 ? NULL : "huge= is on or off";
+    if (strcmp(name, "huge") == 0 || strcmp(name, "probe") == 0) {
+        int on = strcmp(value, "on") == 0;
+        *(name[0] == 'h' ? &options->eal.huge : &options->probe) = on;
+        return on || strcmp(value, "off") == 0 ? NULL : "huge= and probe= are on or off";
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (strcmp(name, numbers[i].name) == 0) {
@@ -123,7 +124,7 @@ static const char *read_option(struct rp_dpdk_options *options, const char *name
     }
     return strcmp(name, "mtu") == 0 ? NULL
         : "the options are vdev, port, iface, role, socket, ip, gateway, vlan, mbufs, links, "
-          "queues, id, memory, huge, cores, eal and mtu";
+          "queues, id, probe, memory, huge, cores, eal and mtu";
 }
 
 /* 3:0.0 and 0000:03:00.0 are one card; 1 where it is an address at all. */
@@ -200,7 +201,7 @@ int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *u
     options->mbufs = RP_DPDK_MBUFS;
     options->queues = 1;
     options->id = -1;
-    options->eal.huge = -1;
+    options->eal.huge = options->probe = -1;
     snprintf(text, sizeof text, "%s", url->options);
     for (char *at = strtok_r(text, "&,", &rest); at && !wrong; at = strtok_r(NULL, "&,", &rest)) {
         char *value = strchr(at, '=');

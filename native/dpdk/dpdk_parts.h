@@ -56,6 +56,7 @@ struct rp_dpdk_options { /* what stands behind ? in the url */
     uint32_t links;
     uint32_t queues;
     int32_t id; /* -1: not said */
+    int32_t probe; /* -1: not said, which is on */
 };
 
 struct rp_lane {
@@ -111,6 +112,7 @@ struct rp_wire {
     struct rp_seat seat;    /* there */
     const struct rp_queues *queues; /* of a card with several; null: there is one */
     uint8_t mac[RP_FRAME_MAC]; /* its device's own; zero: it has none to keep */
+    int claimed; /* this wire brought its device's address onto the network */
     int down;           /* a client's device could not be started again: not to be called */
     uint64_t mended_ns; /* when that was last tried */
     uint32_t vlan;             /* the tag of all frames; 0: none has one */
@@ -231,13 +233,35 @@ uint16_t rp_queues_port(const struct rp_queues *queues, const struct rp_frame_vi
                         const uint8_t *ip, uint32_t attempt);
 /* A sentence once the kernel asked for it back, else null; from any thread. */
 const char *rp_card_lost(const struct rp_card *card);
+/* An address to be had on a network: dpdk_arp.c. */
+struct rp_claim {
+    struct rp_frame_host host;
+    uint32_t vlan;
+    uint16_t device, queues;
+    struct rte_mempool *pool;
+    int probes; /* 0: announced without a question */
+};
+/* Asks a network, and announces; on a started device that nobody uses yet. -1: another host has the
+ * address, as why[size] tells. 0.2 s, and before that 4 s at most until a card's link is there. */
+int rp_arp_claim(const struct rp_claim *claim, char *why, size_t size);
+/* Interfaces of the kernel's, in the calling thread's network namespace: dpdk_interface.c. */
+uint32_t rp_interface_mtu(const char *interface); /* 0: there is none of that name */
+int rp_interface_may_open(void); /* a raw socket */
+/* Takes an address on one for this process, until *file is closed, 0; -1: the kernel has it, or
+ * another process, as why[size] tells. */
+struct rp_hold {
+    const char *interface;
+    const uint8_t *ip;
+    uint32_t vlan;
+};
+int rp_interface_hold(const struct rp_hold *hold, int *file, char *why, size_t size);
 /* What can be refused of a device before DPDK starts: 0, or a status and a sentence in why. */
 int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size);
 const char *rp_vdev_name(enum rp_vdev vdev);
 /* A client that cannot send: connects again where its link is down, but not all the time. */
 void rp_memif_mend(struct rp_wire *wire);
-/* Until the kernel lets the next AF_XDP socket have this queue; a second at most. */
-void rp_xdp_await(const char *interface, uint32_t queue);
+/* Until the kernel lets the next AF_XDP socket have each of the queues; a second at most. */
+void rp_xdp_await(const char *interface, uint32_t queues);
 /* The AF_XDP sockets of this process; and closing those of `opened` that `before` had not and that
  * are still open. */
 enum { RP_XDP_SOCKETS = 64 };

@@ -2,8 +2,9 @@
  *
  * A peer is {IP, UDP port, MAC, lane}, as the frame that brought its datagram had them, and answers
  * go back there; a session is bound to all four by the engine's cookie. A client has one peer, its
- * server, whose MAC address is asked for at open, and again when many sends stay unanswered. Where
- * a datagram came to the wrong queue of a card, the peer is also at which port it was sent to.
+ * server: it is told by IP and port, since a virtual router or a bond answers from other MACs than
+ * ARP tells; sent to is what ARP told alone (dpdk_arp.c). Where a datagram came to the wrong queue
+ * of a card, the peer is also at which port it was sent to.
  *
  * Received bytes stay in their mbuf, moved by some bytes where headers left them unaligned. Sent
  * ones are written in an mbuf, behind room for headers; leased mbufs that were not sent are kept
@@ -23,7 +24,6 @@ enum {
     /* offsets behind the IP */
     NAP_NS = 50000,       /* what a wait sleeps: devices here cannot wake anybody */
     RELIEVE_EVERY = 16,   /* looks in vain between two reliefs, on a card */
-    UNANSWERED_MAX = 16,  /* sends in vain before a client asks again where its server is */
     HEADROOM = RTE_PKTMBUF_HEADROOM + RP_DPDK_SHIFT,
 };
 
@@ -108,7 +108,7 @@ static void transmit(struct port *port, struct rte_mbuf **mbufs, uint32_t count,
     port->base.dropped_out += count - sent;
     if (sent == 0 && port->is_client && port->wire.link) {
         rp_memif_mend(&port->wire);
-        port->unanswered = UNANSWERED_MAX; /* asks anew where the server is */
+        rp_arp_doubt(port);
     }
     while (sent < count) {
         rte_pktmbuf_free(mbufs[sent++]);
@@ -130,8 +130,7 @@ static void tag(struct rte_mbuf *mbuf, uint32_t vlan)
     (void)rte_pktmbuf_prepend(mbuf, RP_FRAME_TAG);
 }
 
-/* Sends one frame of `size` bytes that lies in `mbuf`. */
-static void send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, uint32_t lane)
+void rp_dpdk_send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, uint32_t lane)
 {
     mbuf->data_len = (uint16_t)size;
     mbuf->pkt_len = size;
@@ -142,37 +141,12 @@ static void send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, ui
     transmit(port, &mbuf, 1, lane);
 }
 
-void rp_dpdk_ask(struct port *port)
-{
-    struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->wire.pool);
-    if (mbuf) {
-        uint8_t *frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
-        atomic_store(&port->wire.seat.asked, 1);
-        send_own(port, mbuf, rp_frame_ask(frame, &port->host, port->hop), 0);
-    }
-}
-
-/* Only what was asked for, and only the next hop's address. */
-static void learn(struct port *port, struct rte_mbuf *mbuf, const struct rp_frame_host *from)
-{
-    if (!port->is_client || !port->wire.seat.asked
-        || memcmp(from->ip, port->hop, RP_FRAME_IP) != 0) {
-        drop(port, mbuf, RP_FRAME_DROP_arp);
-        return;
-    }
-    memcpy(port->server.mac, from->mac, RP_FRAME_MAC);
-    port->resolved = 1;
-    atomic_store(&port->wire.seat.asked, 0);
-    rte_pktmbuf_free(mbuf);
-}
-
 /* ---- receiving ---- */
 
 static int is_server(const struct port *port, const struct rp_frame_host *from)
 {
     return from->port == port->server.port
-           && memcmp(from->ip, port->server.ip, RP_FRAME_IP) == 0
-           && memcmp(from->mac, port->server.mac, RP_FRAME_MAC) == 0;
+           && memcmp(from->ip, port->server.ip, RP_FRAME_IP) == 0;
 }
 
 /* It is for another shard of this host. */
@@ -229,6 +203,34 @@ static uint32_t sums_of(const struct rte_mbuf *mbuf)
                    : udp == RTE_MBUF_F_RX_L4_CKSUM_UNKNOWN ? 0u : RP_FRAME_UDP_GOOD);
 }
 
+/* What is no datagram for this port: answered, noted or dropped. */
+static void take_other(struct port *port, struct rte_mbuf *mbuf, uint32_t lane,
+                       enum rp_frame_kind kind, const struct rp_frame_view *view)
+{
+    uint8_t *frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
+    switch (kind) {
+    case RP_FRAME_ARP_ASKED:
+        rp_dpdk_send_own(port, mbuf, rp_frame_answer_arp(frame, &port->host), lane);
+        return;
+    case RP_FRAME_ECHO_ASKED:
+        rp_dpdk_send_own(port, mbuf, rp_frame_answer_echo(frame, &port->host), lane);
+        return;
+    case RP_FRAME_ARP_ANSWER:
+        if (rp_arp_learn(port, &view->from)) {
+            drop(port, mbuf, RP_FRAME_DROP_arp);
+        } else {
+            rte_pktmbuf_free(mbuf);
+        }
+        return;
+    case RP_FRAME_DROP_conflict:
+        rp_arp_defend(port, view->from.mac);
+        drop(port, mbuf, kind);
+        return;
+    default:
+        drop(port, mbuf, kind);
+    }
+}
+
 /* Returns how many packets were lent of it: 1 or 0. */
 static uint32_t take(struct port *port, struct rte_mbuf *mbuf, uint32_t lane,
                      struct rp_packet *packet)
@@ -249,22 +251,15 @@ static uint32_t take(struct port *port, struct rte_mbuf *mbuf, uint32_t lane,
     }
     enum rp_frame_kind kind =
         rp_frame_read_summed(frame, mbuf->data_len, sums, &port->host, &view);
-    switch (kind) {
-    case RP_FRAME_DATAGRAM:
-        return lend(port, mbuf, frame, &view, lane, packet);
-    case RP_FRAME_ARP_ASKED:
-        send_own(port, mbuf, rp_frame_answer_arp(frame, &port->host), lane);
-        return 0;
-    case RP_FRAME_ECHO_ASKED:
-        send_own(port, mbuf, rp_frame_answer_echo(frame, &port->host), lane);
-        return 0;
-    case RP_FRAME_ARP_ANSWER:
-        learn(port, mbuf, &view.from);
-        return 0;
-    default:
-        drop(port, mbuf, kind);
-        return 0;
+    if (kind == RP_FRAME_DROP_vlan && rp_frame_untag(frame, mbuf->data_len, 0)) {
+        frame = (uint8_t *)rte_pktmbuf_adj(mbuf, RP_FRAME_TAG); /* a priority was all it said */
+        kind = rp_frame_read_summed(frame, mbuf->data_len, sums, &port->host, &view);
     }
+    if (kind == RP_FRAME_DATAGRAM) {
+        return lend(port, mbuf, frame, &view, lane, packet);
+    }
+    take_other(port, mbuf, lane, kind, &view);
+    return 0;
 }
 
 /* What was sent comes back from an AF_XDP device in its next send alone. Without one, a pool that
@@ -286,6 +281,9 @@ static void reap(struct port *port)
 static uint32_t relieve(struct port *port, uint32_t count)
 {
     port->idle = 0;
+    if (port->announce_ns) {
+        rp_arp_announce_again(port);
+    }
     rte_pktmbuf_free_bulk(port->kept, port->kept_count);
     port->kept_count = 0;
     if (port->wire.reaps) {
@@ -423,8 +421,8 @@ static void dpdk_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint
     if (waiting) {
         transmit(port, mbufs, waiting, lane);
     }
-    if (port->is_client && sized && (!port->resolved || ++port->unanswered > UNANSWERED_MAX)) {
-        rp_dpdk_ask(port);
+    if (port->is_client && sized) {
+        rp_arp_miss(port);
     }
 }
 
@@ -510,6 +508,12 @@ static const char *dpdk_lost(struct rp_port *opaque)
     return wire->card ? rp_card_lost(wire->card) : NULL;
 }
 
+static const char *dpdk_remark(struct rp_port *opaque)
+{
+    struct port *port = own(opaque);
+    return atomic_load_explicit(&port->is_taken, memory_order_acquire) ? port->taken : NULL;
+}
+
 const struct rp_transport rp_dpdk_transport = {
     .name = "dpdk",
     .rx_burst = dpdk_rx_burst,
@@ -522,4 +526,5 @@ const struct rp_transport rp_dpdk_transport = {
     .rebind = dpdk_rebind,
     .tell = dpdk_tell,
     .lost = dpdk_lost,
+    .remark = dpdk_remark,
 };

@@ -17,7 +17,12 @@ struct port {
     pid_t process;
     int is_client;
     int resolved;
-    uint32_t unanswered;
+    uint32_t unanswered; /* sends of a client, since it heard its server */
+    uint64_t quiet_ns;   /* when they were too many, or it asked last */
+    uint64_t announce_ns; /* when the address is announced again; 0: it was */
+    uint64_t defend_ns;   /* not before: another announcement against another host's */
+    _Atomic int is_taken; /* another host has said so */
+    char taken[120];
     uint32_t named; /* ports told to senders whose datagrams came to the wrong queue */
     uint32_t next_lane; /* where the next look begins, so that none starves */
     uint32_t idle; /* looks in vain on a card, since the last relief */
@@ -40,7 +45,19 @@ extern const struct rp_transport rp_dpdk_transport;
 /* As a peer, of a frame that came on this lane. */
 void rp_dpdk_pack(struct rp_peer *peer, const struct rp_frame_host *host, uint32_t lane);
 uint16_t rp_dpdk_some_port(void);
-/* Asks who has the address of the next hop; a burst that brings the answer notes it. */
-void rp_dpdk_ask(struct port *port);
+/* Sends one frame of `size` bytes that lies in `mbuf`. */
+void rp_dpdk_send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, uint32_t lane);
+
+/* dpdk_arp.c: a port on the network. Opened; its address announced once more where that is due;
+ * and what follows where another host says it has it. */
+void rp_arp_opened(struct port *port);
+void rp_arp_announce_again(struct port *port);
+void rp_arp_defend(struct port *port, const uint8_t *mac);
+/* A client's: asks where its server is, for a second at most; what was sent had no answer yet; an
+ * answer, 0 where it was asked for. */
+void rp_arp_resolve(struct port *port);
+void rp_arp_miss(struct port *port);
+void rp_arp_doubt(struct port *port); /* the next send asks */
+int rp_arp_learn(struct port *port, const struct rp_frame_host *from);
 
 #endif

@@ -45,20 +45,23 @@ static int is_taken(unsigned interface, uint32_t queue, void *memory)
     return taken;
 }
 
-void rp_xdp_await(const char *interface, uint32_t queue)
+void rp_xdp_await(const char *interface, uint32_t queues)
 {
     const struct timespec nap = {0, NAP_NS};
     void *memory = mmap(NULL, 2 * CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
                         0);
-    for (int i = 0; i < TRIES && memory != MAP_FAILED; i++) {
-        if (!is_taken(if_nametoindex(interface), queue, memory)) {
-            break;
+    if (memory == MAP_FAILED) {
+        return;
+    }
+    for (uint32_t queue = 0, tries = 0; queue < queues && tries < TRIES;) {
+        if (is_taken(if_nametoindex(interface), queue, memory)) {
+            tries++;
+            nanosleep(&nap, NULL);
+        } else {
+            queue++;
         }
-        nanosleep(&nap, NULL);
     }
-    if (memory != MAP_FAILED) {
-        munmap(memory, 2 * CHUNK);
-    }
+    munmap(memory, 2 * CHUNK);
 }
 
 /* ---- its sockets ---- */

@@ -76,35 +76,49 @@ static uint64_t pseudo_header(const uint8_t *frame, uint32_t size)
 
 static int may_send(const uint8_t *mac, const uint8_t *ip, const struct rp_frame_host *host)
 {
-    int nobody = ip[0] == 0 || ip[0] >= 224; /* this network; multicast, reserved, broadcast */
-    return !(mac[0] & 1) && !nobody && memcmp(ip, host->ip, RP_FRAME_IP) != 0;
+    /* this network, a host's own loop; multicast, reserved, broadcast */
+    int nobody = ip[0] == 0 || ip[0] == 127 || ip[0] >= 224;
+    return !(mac[0] & 1) && !nobody && memcmp(ip, host->ip, RP_FRAME_IP) != 0
+           && memcmp(mac, host->mac, RP_FRAME_MAC) != 0;
 }
 
+/* The Ethernet source is not compared with ARP's sender: bonds and virtual routers (VRRP) differ
+ * there, and who lies in one could lie in both. */
 static enum rp_frame_kind read_arp(const uint8_t *frame, uint32_t size,
                                    const struct rp_frame_host *host, struct rp_frame_view *view)
 {
+    static const uint8_t nobody[RP_FRAME_IP];
     if (size < ARP_END) {
         return RP_FRAME_DROP_runt;
     }
+    const uint8_t *mac = frame + ARP_FROM_MAC, *ip = frame + ARP_FROM_IP;
+    const uint8_t *about = frame + ARP_TO_IP;
     int operation = read16(frame + ARP_OPERATION);
-    if (memcmp(frame + ARP_FIXED, arp_fixed, sizeof arp_fixed) != 0
-        || memcmp(frame + ARP_TO_IP, host->ip, RP_FRAME_IP) != 0 || operation < 1
+    if (memcmp(frame + ARP_FIXED, arp_fixed, sizeof arp_fixed) != 0 || operation < 1
         || operation > 2) {
         return RP_FRAME_DROP_arp;
     }
-    if (!may_send(frame + ARP_FROM_MAC, frame + ARP_FROM_IP, host)
-        || memcmp(frame + ARP_FROM_MAC, frame + ETHER_FROM, RP_FRAME_MAC) != 0) {
+    view->from = (struct rp_frame_host){.port = 0};
+    memcpy(view->from.mac, mac, RP_FRAME_MAC);
+    memcpy(view->from.ip, ip, RP_FRAME_IP);
+    int others = !(mac[0] & 1) && memcmp(mac, host->mac, RP_FRAME_MAC) != 0;
+    if (others && memcmp(ip, host->ip, RP_FRAME_IP) == 0) {
+        return RP_FRAME_DROP_conflict;
+    }
+    int to_us = memcmp(about, host->ip, RP_FRAME_IP) == 0;
+    int announced = memcmp(about, ip, RP_FRAME_IP) == 0;
+    if (!to_us && !announced) {
+        return RP_FRAME_DROP_arp;
+    }
+    int probe = operation == 1 && to_us && others && memcmp(ip, nobody, RP_FRAME_IP) == 0;
+    if (!probe && !may_send(mac, ip, host)) {
         return RP_FRAME_DROP_source;
     }
-    if (operation == 1) {
+    if (operation == 1 && to_us) {
         return RP_FRAME_ARP_ASKED;
     }
-    if (memcmp(frame + ETHER_TO, host->mac, RP_FRAME_MAC) != 0) {
-        return RP_FRAME_DROP_arp; /* an answer nobody can have asked for */
-    }
-    memcpy(view->from.mac, frame + ARP_FROM_MAC, RP_FRAME_MAC);
-    memcpy(view->from.ip, frame + ARP_FROM_IP, RP_FRAME_IP);
-    return RP_FRAME_ARP_ANSWER;
+    return announced || memcmp(frame + ETHER_TO, host->mac, RP_FRAME_MAC) == 0
+        ? RP_FRAME_ARP_ANSWER : RP_FRAME_DROP_arp; /* an answer nobody can have asked for */
 }
 
 /* `size` is that of the IP packet from here on, its own header behind it left out. */
@@ -208,6 +222,13 @@ enum rp_frame_kind rp_frame_read(const uint8_t *frame, uint32_t size,
     return rp_frame_read_summed(frame, size, RP_FRAME_SUMS_UNKNOWN, host, view);
 }
 
+/* Of RP_FRAME_ETHERNET + RP_FRAME_TAG bytes at least. */
+static int is_tagged(const uint8_t *frame, uint32_t vlan)
+{
+    return read16(frame + ETHER_TYPE) == TYPE_VLAN
+           && (read16(frame + ETHER_TYPE + 2) & VLAN_ID) == vlan;
+}
+
 uint32_t rp_frame_addressee(const uint8_t *frame, uint32_t size, uint32_t vlan)
 {
     uint32_t tagged = vlan ? RP_FRAME_TAG : 0;
@@ -215,8 +236,16 @@ uint32_t rp_frame_addressee(const uint8_t *frame, uint32_t size, uint32_t vlan)
         return RP_FRAME_TO_HOST;
     }
     frame += tagged;
+    if (is_tagged(frame, 0)) { /* a priority alone */
+        if (size < UDP_END + tagged + RP_FRAME_TAG) {
+            return RP_FRAME_TO_HOST;
+        }
+        frame += RP_FRAME_TAG;
+    }
     if (read16(frame + ETHER_TYPE) == TYPE_ARP) {
-        return read16(frame + ARP_OPERATION) == 2 ? RP_FRAME_TO_WHO_ASKED : RP_FRAME_TO_HOST;
+        return read16(frame + ARP_OPERATION) == 2
+                || memcmp(frame + ARP_FROM_IP, frame + ARP_TO_IP, RP_FRAME_IP) == 0
+            ? RP_FRAME_TO_WHO_ASKED : RP_FRAME_TO_HOST;
     }
     return read16(frame + ETHER_TYPE) == TYPE_IP && frame[IP] == 0x45
             && frame[IP_PROTOCOL] == PROTOCOL_UDP
@@ -228,8 +257,7 @@ uint32_t rp_frame_addressee(const uint8_t *frame, uint32_t size, uint32_t vlan)
 
 int rp_frame_untag(uint8_t *frame, uint32_t size, uint32_t vlan)
 {
-    if (size < RP_FRAME_ETHERNET + RP_FRAME_TAG || read16(frame + ETHER_TYPE) != TYPE_VLAN
-        || (read16(frame + ETHER_TYPE + 2) & VLAN_ID) != vlan) {
+    if (size < RP_FRAME_ETHERNET + RP_FRAME_TAG || !is_tagged(frame, vlan)) {
         return 0;
     }
     memmove(frame + RP_FRAME_TAG, frame, ETHER_TYPE);

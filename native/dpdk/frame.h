@@ -40,13 +40,15 @@ enum rp_frame_sizes {
     X(closed_port,    "a UDP port nobody listens on") \
     X(oversized,      "a datagram larger than the mtu, or a frame in several pieces") \
     X(other_vlan,     "no VLAN tag, or another one, where vlan= is expected") \
-    X(stranger,       "a datagram to a client that its server did not send")
+    X(stranger,       "a datagram to a client that its server did not send") \
+    X(conflict,       "ARP by another host that says it has this host's address")
 
 #define RP_FRAME_DROP_ENUM(name, sentence) RP_FRAME_DROP_##name,
 enum rp_frame_kind {
     RP_FRAME_DATAGRAM,
-    RP_FRAME_ARP_ASKED,  /* who has this host's address: rp_frame_answer_arp */
-    RP_FRAME_ARP_ANSWER, /* view: whose address is where */
+    RP_FRAME_ARP_ASKED,  /* who has this host's address: rp_frame_answer_arp; view: who asks, at
+                            0.0.0.0 where it would have the address itself (RFC 5227) */
+    RP_FRAME_ARP_ANSWER, /* view: whose address is where; to this host, or announced to all */
     RP_FRAME_ECHO_ASKED, /* rp_frame_answer_echo */
     RP_FRAME_DROPS(RP_FRAME_DROP_ENUM)
     RP_FRAME_KINDS
@@ -76,7 +78,8 @@ enum rp_frame_sums {
     RP_FRAME_UDP_BAD = 8,
 };
 
-/* What `size` bytes at `frame` are to `host`. *view is written for datagrams and ARP answers. */
+/* What `size` bytes at `frame` are to `host`. *view is written for datagrams, for ARP questions and
+ * answers, and of a conflict. */
 enum rp_frame_kind rp_frame_read(const uint8_t *frame, uint32_t size,
                                  const struct rp_frame_host *host, struct rp_frame_view *view);
 
@@ -91,7 +94,7 @@ enum rp_frame_addressees { RP_FRAME_TO_HOST = 0, RP_FRAME_TO_WHO_ASKED = 1 << 16
 uint32_t rp_frame_addressee(const uint8_t *frame, uint32_t size, uint32_t vlan);
 
 /* Takes off the tag of this VLAN: 1, and the frame begins RP_FRAME_TAG bytes later; 0 where it has
- * none, or another one. */
+ * none, or another one. VLAN 0 is none: such a tag says a priority alone (802.1Q). */
 int rp_frame_untag(uint8_t *frame, uint32_t size, uint32_t vlan);
 /* Puts it in: the frame begins RP_FRAME_TAG bytes earlier. */
 void rp_frame_tag(uint8_t *frame, uint32_t vlan);
@@ -106,7 +109,8 @@ enum rp_frame_sum {
 void rp_frame_write(uint8_t *datagram, uint32_t size, const struct rp_frame_host *from,
                     const struct rp_frame_host *to, enum rp_frame_sum sum);
 
-/* Write the question who has `ip`. Returns its size; `frame` has room for RP_FRAME_SHORTEST. */
+/* Write the question who has `ip`: asked for the host's own it announces that, asked from 0.0.0.0
+ * it is a probe (RFC 5227). Returns its size; `frame` has room for RP_FRAME_SHORTEST. */
 uint32_t rp_frame_ask(uint8_t *frame, const struct rp_frame_host *host, const uint8_t *ip);
 
 /* Turn a frame that rp_frame_read called ARP_ASKED or ECHO_ASKED into its answer, in place. Return

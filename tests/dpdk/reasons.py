@@ -134,8 +134,12 @@ def test_each_reason_is_counted_alone(stage, capsys):
         "source": [
             (IP, ip_packet(udp(port), source=bytes([0, 1, 2, 3]))),
             (IP, ip_packet(udp(port), source=HERE)),
-            (ARP, arp(sender=b"\x02\x99\x99\x99\x99\x99")),
+            (IP, ip_packet(udp(port), source=bytes([127, 0, 0, 1]))),
+            (IP, good, None, wire.server),
+            (ARP, arp(sender=b"\x03\x99\x99\x99\x99\x99")),
+            (ARP, arp(sender=wire.server)),
         ],
+        "conflict": [(ARP, arp(source=HERE)), (ARP, arp(operation=2, source=HERE))],
         "ip_version": [(IP, ip_packet(udp(port), first=0x46)), (IP, b"\x65" + good[1:])],
         "ip_length": [(IP, ip_packet(udp(port), total=400)), (IP, ip_packet(udp(port), total=19))],
         "ip_checksum": [(IP, ip_packet(udp(port), sum=1))],

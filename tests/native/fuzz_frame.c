@@ -76,24 +76,26 @@ static uint32_t word_sum(const struct slow *slow, uint32_t at, uint32_t size, ui
     return sum;
 }
 
-/* A unicast MAC address at `mac`, and at `ip` an address a host may have that is not ours. */
+/* At `mac` and `ip` addresses a host may have, and neither of them ours. */
 static int sound_sender(const struct slow *slow, uint32_t mac, uint32_t ip)
 {
     return byte(slow, mac) % 2 == 0 && byte(slow, ip) >= 1 && byte(slow, ip) <= 223
-           && !same(slow, ip, slow->host->ip, 4);
+           && byte(slow, ip) != 127 && !same(slow, ip, slow->host->ip, 4)
+           && !same(slow, mac, slow->host->mac, 6);
 }
 
-static void slow_sender(struct slow *slow, uint32_t ip)
+static void slow_sender(struct slow *slow, uint32_t mac, uint32_t ip)
 {
     for (uint32_t i = 0; i < 6; i++) {
-        slow->view.from.mac[i] = (uint8_t)byte(slow, 6 + i);
+        slow->view.from.mac[i] = (uint8_t)byte(slow, mac + i);
     }
     for (uint32_t i = 0; i < 4; i++) {
         slow->view.from.ip[i] = (uint8_t)byte(slow, ip + i);
     }
 }
 
-/* RFC 826: hardware 1, protocol 0x0800, lengths 6 and 4, operation 1 or 2. */
+/* RFC 826: hardware 1, protocol 0x0800, lengths 6 and 4, operation 1 or 2. RFC 5227: who asks from
+ * 0.0.0.0 probes, who asks for its own address announces it, who has ours is in conflict. */
 static void slow_arp(struct slow *slow, int to_us)
 {
     unless(slow, slow->size >= 42, RP_FRAME_DROP_runt);
@@ -104,12 +106,17 @@ static void slow_arp(struct slow *slow, int to_us)
     unless(slow, pair(slow, 14) == 1 && pair(slow, 16) == 0x0800, RP_FRAME_DROP_arp);
     unless(slow, byte(slow, 18) == 6 && byte(slow, 19) == 4, RP_FRAME_DROP_arp);
     unless(slow, operation == 1 || operation == 2, RP_FRAME_DROP_arp);
-    unless(slow, operation != 2 || to_us, RP_FRAME_DROP_arp);
-    unless(slow, same(slow, 38, slow->host->ip, 4), RP_FRAME_DROP_arp);
-    unless(slow, sound_sender(slow, 22, 28), RP_FRAME_DROP_source);
-    unless(slow, same(slow, 22, slow->frame + 6, 6), RP_FRAME_DROP_source);
-    slow->kind = operation == 1 ? RP_FRAME_ARP_ASKED : RP_FRAME_ARP_ANSWER;
-    slow_sender(slow, 28);
+    int other = byte(slow, 22) % 2 == 0 && !same(slow, 22, slow->host->mac, 6);
+    slow_sender(slow, 22, 28);
+    if (other && same(slow, 28, slow->host->ip, 4)) {
+        unless(slow, 0, RP_FRAME_DROP_conflict);
+        return;
+    }
+    int ours = same(slow, 38, slow->host->ip, 4), announced = same(slow, 38, slow->frame + 28, 4);
+    int probe = ours && operation == 1 && other && same(slow, 28, (const uint8_t[4]){0}, 4);
+    unless(slow, announced || (ours && (operation == 1 || to_us)), RP_FRAME_DROP_arp);
+    unless(slow, probe || sound_sender(slow, 22, 28), RP_FRAME_DROP_source);
+    slow->kind = ours && operation == 1 ? RP_FRAME_ARP_ASKED : RP_FRAME_ARP_ANSWER;
 }
 
 /* RFC 768; `size` is the IP packet's without its header. */
@@ -128,7 +135,7 @@ static void slow_udp(struct slow *slow, uint32_t size)
            RP_FRAME_DROP_closed_port);
     slow->view.to_port = (uint16_t)to;
     slow->kind = RP_FRAME_DATAGRAM;
-    slow_sender(slow, 26);
+    slow_sender(slow, 6, 26);
     slow->view.from.port = (uint16_t)pair(slow, 34);
     slow->view.offset = 42;
     slow->view.size = size - 8;

@@ -94,6 +94,39 @@ static void check_golden(void)
     check_group("golden datagram, ARP and echo");
 }
 
+/* RFC 5227: whose address it is, asked by who would have it, told to all, and fought for. */
+static void check_claims(void)
+{
+    struct rp_frame_host prober = client, thief = client;
+    struct rp_frame_view view;
+    uint8_t frame[RP_FRAME_SHORTEST];
+    memset(prober.ip, 0, sizeof prober.ip);
+    memcpy(thief.ip, server.ip, sizeof thief.ip);
+    CHECK(rp_frame_ask(frame, &prober, server.ip) == sizeof frame && frame[28] == 0);
+    CHECK(rp_frame_read(frame, sizeof frame, &server, &view) == RP_FRAME_ARP_ASKED);
+    CHECK(memcmp(&view.from, &prober, sizeof view.from.mac + sizeof view.from.ip) == 0);
+    CHECK(rp_frame_answer_arp(frame, &server) == sizeof frame);
+    CHECK(memcmp(frame, client.mac, 6) == 0 && read16(frame + 20) == 2);
+    for (int answered = 0; answered < 2; answered++) { /* asked for by nobody, and by this host */
+        rp_frame_ask(frame, &thief, server.ip);
+        if (answered) {
+            memcpy(frame, server.mac, 6);
+            write16(frame + 20, 2);
+            memcpy(frame + 38, client.ip, 4);
+        }
+        CHECK(rp_frame_read(frame, sizeof frame, &server, &view) == RP_FRAME_DROP_conflict);
+        CHECK(memcmp(view.from.mac, client.mac, 6) == 0, "who it is");
+    }
+    rp_frame_ask(frame, &server, server.ip);
+    CHECK(rp_frame_read(frame, sizeof frame, &server, &view) == RP_FRAME_DROP_source, "reflected");
+    CHECK(rp_frame_read(frame, sizeof frame, &client, &view) == RP_FRAME_ARP_ANSWER, "announced");
+    CHECK(memcmp(view.from.mac, server.mac, 6) == 0 && memcmp(view.from.ip, server.ip, 4) == 0);
+    CHECK(rp_frame_addressee(frame, sizeof frame, 0) == RP_FRAME_TO_WHO_ASKED);
+    rp_frame_ask(frame, &prober, prober.ip);
+    CHECK(rp_frame_read(frame, sizeof frame, &server, &view) == RP_FRAME_DROP_source, "0.0.0.0");
+    check_group("an address probed for, announced, and taken by another host");
+}
+
 /* A host of three shards, at ports 7399 to 7401, the second of which looks at the frame. */
 static void check_shards(void)
 {
@@ -177,7 +210,6 @@ static void check_summed_by_a_card(void)
     check_group("checksums a card found right, wrong, or did not look at");
 }
 
-/* A tagged frame is the plain one with four bytes more; no other tag is taken off. */
 /* Whose a frame is: told from what nobody has checked, so from memory of exactly its size. */
 static uint32_t addressee(const uint8_t *frame, uint32_t size, uint32_t vlan)
 {
@@ -216,6 +248,7 @@ static void check_addressees(void)
     check_group("whose a frame is, of several listeners of one host");
 }
 
+/* A tagged frame is the plain one with four bytes more; no other tag is taken off. */
 static void check_tags(void)
 {
     uint8_t frame[RP_FRAME_TAG + 64];
@@ -232,6 +265,12 @@ static void check_tags(void)
     CHECK(rp_frame_untag(frame, size, 0x123));
     CHECK(memcmp(plain, datagram, sizeof datagram) == 0, "as it was");
     CHECK(!rp_frame_untag(plain, sizeof datagram, 0x123), "no tag");
+    rp_frame_tag(plain, 7 << 13 | 0);
+    CHECK(read_exact(frame, size) == RP_FRAME_DROP_vlan, "the tag is taken off first");
+    for (uint32_t cut = 0; cut <= size; cut++) {
+        CHECK(addressee(frame, cut, 0) == (cut < UDP_END + 4u ? RP_FRAME_TO_HOST : 7400u));
+    }
+    CHECK(rp_frame_untag(frame, size, 0) && memcmp(plain, datagram, sizeof datagram) == 0);
     check_group("VLAN tags put in and taken off, this one only");
 }
 
@@ -261,7 +300,9 @@ static void check_reasons(void)
         {datagram, 22, 63, 0, RP_FRAME_DROP_ip_checksum},
         {datagram, 22, 63, 1, RP_FRAME_DATAGRAM},
         {datagram, 26, 0, 1, RP_FRAME_DROP_source},
+        {datagram, 26, 127, 1, RP_FRAME_DROP_source},
         {datagram, 26, 224, 1, RP_FRAME_DROP_source},
+        {datagram, 11, 1, 0, RP_FRAME_DROP_source}, /* this host's own MAC */
         {datagram, 29, 1, 1, RP_FRAME_DROP_source}, /* this host's own */
         {datagram, 33, 3, 1, RP_FRAME_DROP_foreign_ip},
         {datagram, 37, 0xe9, 1, RP_FRAME_DROP_closed_port},
@@ -274,9 +315,13 @@ static void check_reasons(void)
         {question, 18, 8, 0, RP_FRAME_DROP_arp},
         {question, 21, 3, 0, RP_FRAME_DROP_arp},
         {question, 21, 2, 0, RP_FRAME_DROP_arp}, /* an answer to everyone */
-        {question, 22, 6, 0, RP_FRAME_DROP_source}, /* speaks for another MAC */
-        {question, 31, 1, 0, RP_FRAME_DROP_source},
+        {question, 22, 6, 0, RP_FRAME_ARP_ASKED}, /* as bonds and virtual routers do */
+        {question, 22, 3, 0, RP_FRAME_DROP_source},
+        {question, 27, 1, 0, RP_FRAME_DROP_source}, /* this host's own MAC */
+        {question, 28, 127, 0, RP_FRAME_DROP_source},
+        {question, 31, 1, 0, RP_FRAME_DROP_conflict}, /* another host at this one's IP */
         {question, 41, 9, 0, RP_FRAME_DROP_arp},
+        {question, 41, 2, 0, RP_FRAME_ARP_ANSWER}, /* announced: whom it answers is not here */
     };
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         const struct change *change = &changes[i];
@@ -358,6 +403,7 @@ int main(void)
     struct rp_random random;
     rp_random_seed(&random, check_seed(11));
     check_golden();
+    check_claims();
     check_shards();
     check_checksums(&random);
     check_summed_by_a_card();
