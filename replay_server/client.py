@@ -497,19 +497,23 @@ class Client:
     def publish_weights(self, weights: Any, timeout: float | None = None) -> int:
         """Makes `weights` the newest version for everyone; the number the server gave it.
 
-        bytes, or any buffer: an array travels as its bytes in C order.
+        bytes, or any buffer: an array travels as its bytes in C order. Numbers rise, until a server
+        comes back empty: that one begins at 1.
         """
         return self._weights.publish(weights, self.timeout if timeout is None else timeout)
 
     def pull_weights(
         self, newer_than: int = 0, timeout: float | None = None
     ) -> tuple[int, bytes] | None:
-        """(version, bytes) of the newest weights; None where none is newer than `newer_than`."""
+        """(version, bytes) of the newest weights; None where the newest are version `newer_than`.
+
+        A server that came back empty numbers from 1, and what it has is newer than all before.
+        """
         timeout = self.timeout if timeout is None else timeout
         newer_than = whole("newer_than", newer_than, 0)
         if self.weights_version <= newer_than:
-            self.ping(timeout)
-            if self.weights_version <= newer_than:
+            self.ping(timeout)  # from here on this session knows what the server has
+            if self._weights.told_of_none(newer_than):
                 return None
         return self._weights.pull(newer_than, timeout)
 

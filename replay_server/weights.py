@@ -3,6 +3,10 @@
 Memory for a pull grows to what the server tells: the first try has room for FIRST_BYTES, one that
 was too small says how much it takes. A version that was replaced while it was fetched is fetched
 anew, PULLS_MAX times at most.
+
+A server that comes back empty gives the numbers of the one before to other weights. So a number
+says which weights are meant only together with the incarnation of the server that gave it, which is
+kept here for the newest pull.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ class Weights:
 
     def __init__(self, link: Link) -> None:
         self._link, self._room = link, FIRST_BYTES
+        self._pulled = (0, 0)  # the newest pull's version, and the incarnation it is of
 
     def publish(self, weights: Any, timeout: float) -> int:
         """Makes `weights` the newest version for everyone; the number the server gave it."""
@@ -51,16 +56,31 @@ class Weights:
         return version[0]
 
     def pull(self, newer_than: int, timeout: float) -> tuple[int, bytes] | None:
-        """(version, bytes) of the newest weights; None where none is newer than `newer_than`."""
+        """(version, bytes) of the newest weights; None where that is version `newer_than`."""
         for _ in range(PULLS_MAX):
+            incarnation = lib.rp_link_incarnation(self._link.raw)
             status, version, weights = self._fetch(timeout)
             if status == 0:
-                return (version, weights) if version > newer_than else None
+                same = self.same(version, newer_than)
+                self._pulled = (version, incarnation)
+                return None if same else (version, weights)
             if status == -_native.NUMBERS["NO_WEIGHTS"]:
                 return None
             if _native.STATUSES[-status] not in ("TOO_LARGE", "GONE"):
                 _native.check(status, "pulling weights")
         raise WeightsGone("pulling weights: they changed faster than they could be fetched")
+
+    def told_of_none(self, newer_than: int) -> bool:
+        """Whether the newest answer told of no weights but `newer_than`."""
+        newest = lib.rp_link_weights_version(self._link.raw)
+        return newest == 0 or self.same(newest, newer_than)
+
+    def same(self, version: int, newer_than: int) -> bool:
+        """Whether the server's `version` is what the caller has as `newer_than`."""
+        pulled, incarnation = self._pulled
+        return version == newer_than and (
+            pulled != newer_than or incarnation == lib.rp_link_incarnation(self._link.raw)
+        )
 
     def _fetch(self, timeout: float) -> tuple[int, int, bytes]:
         target = np.empty(self._room, np.uint8)

@@ -146,6 +146,29 @@ def test_a_region_file_survives_its_server(tmp_path):
         client.close()
 
 
+@pytest.mark.parametrize("published", [1, 2, 3, 4])
+def test_weights_of_a_server_that_came_back_empty_are_newer(published):
+    """Given version 3 pulled, and a server that came back empty and was given fewer versions, as
+    many, or more. Expect its newest by the client that pulled 3, once, and by one that was only
+    told of 3; None by one that has the newest, and of a server that has no weights yet."""
+    with Server([plain()], "udp://127.0.0.1:0") as server, Client(server.address) as learner:
+        address, client = server.address, Client(server.address)
+        for version in (1, 2, 3):
+            assert learner.publish_weights(b"before") == version
+        assert client.pull_weights() == (3, b"before")
+        assert client.pull_weights(newer_than=3) is None
+    with Server([plain()], address), client, Client(address) as learner, Client(address) as told:
+        assert client.pull_weights(newer_than=3) is None
+        for version in range(1, published + 1):
+            assert learner.publish_weights(b"%d" % version) == version
+        newest = (published, b"%d" % published)
+        assert client.pull_weights(newer_than=3) == newest
+        assert client.pull_weights(newer_than=published) is None
+        assert told.pull_weights(newer_than=3) == (None if published == 3 else newest)
+        assert told.pull_weights(newer_than=published) is None
+        assert client.weights_version == published
+
+
 def test_a_region_is_verified_on_demand(tmp_path):
     """Given a dead server's region with one bit of one step turned. Expect verify=True to refuse it
     by table, count and key, a whole one to be served, and the damaged one too where nobody asks."""
