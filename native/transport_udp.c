@@ -188,8 +188,8 @@ static int bind_server(struct rp_udp_port *port, const struct sockaddr_in6 *addr
     }
     if (errno == EADDRINUSE) {
         snprintf(error, RP_URL_ERROR_BYTES,
-                 "%.90s: the port is taken by another program, or by an earlier server of this one: "
-                 "close that, choose another port, or 0 for any", text);
+                 "%.90s: the port is taken by another program, or by an earlier server of this one:"
+                 " close that, choose another port, or 0 for any", text);
         return -RP_SYSTEM;
     }
     return system_error("cannot bind", text, error);
