@@ -304,7 +304,7 @@ def test_the_dashboard_and_the_alerts_ask_for_what_is_told():
     for family in families.values():
         for sample in family.samples:
             labels.setdefault(sample.name, {"instance"}).update(sample.labels)
-    assert len(dashboard_queries()) > 50 and len(alert_queries()) == 6
+    assert len(dashboard_queries()) > 50 and len(alert_queries()) == 7
     for panel, query, legend in dashboard_queries():
         names = metric_names(query)
         assert names and names <= labels.keys(), f"{panel}: {sorted(names - labels.keys())}"

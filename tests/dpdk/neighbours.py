@@ -6,6 +6,7 @@ hand from the client's end. Conditions are awaited, never times. Run by `make te
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import signal
@@ -15,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from conformance import plain, plain_rows
@@ -38,7 +40,10 @@ from veth import (
 )
 
 from replay_server import Client, ReplayError, Server
+from replay_server.compiled import compile_tables
+from replay_server.server import ServerOptions
 
+ROOT = Path(__file__).resolve().parents[2]
 EVERYONE, OWN = b"\xff" * 6, "198.18.0.9"
 THIEF = bytes.fromhex("02deadbeef01")
 PROCESS = """
@@ -80,6 +85,12 @@ def process(what: str, url: str) -> Iterator[subprocess.Popen]:
 def refused(what: str, url: str) -> str:
     with process(what, url) as started:
         return started.stdout.readline()
+
+
+@pytest.fixture(autouse=True)
+def at_the_client() -> None:
+    """This thread is in the client's namespace."""
+    the_pair()
 
 
 @pytest.fixture(params=KINDS)
@@ -260,11 +271,18 @@ def test_another_host_that_takes_the_address_is_told_and_counted(kind):
         assert all_there(client, keys, rows)
 
 
-def test_serve_says_once_that_another_host_has_its_address():
-    """Given `serve` and a host that announces its address twice. Expect one line, with the MAC."""
-    command = [sys.executable, "-m", "replay_server", "serve", "deploy/cartpole.toml"]
-    command += ["--url", url_of("af_packet"), "--insecure"]
+@pytest.mark.parametrize("program", ["serve", "replay-serve"])
+def test_who_serves_says_once_that_another_host_has_its_address(program, tmp_path):
+    """Given a server's program and a host that announces its address twice. Expect one line, with
+    the MAC."""
+    if program == "serve":
+        command = [sys.executable, "-m", "replay_server", "serve", "deploy/cartpole.toml", "--url"]
+    else:
+        (tmp_path / "tables.bin").write_bytes(compile_tables((plain(),), ServerOptions()))
+        command = [str(ROOT / "build/replay-serve"), str(tmp_path / "tables.bin")]
+    command += [url_of("af_packet"), "--insecure"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes["env"] = os.environ | {"REPLAY_DPDK": str(ROOT / "replay_server/_dpdk.so")}
     with subprocess.Popen(the_pair().server.inside(command), **pipes) as server, raw() as send:
         try:
             while not server.stdout.readline().startswith("serving"):

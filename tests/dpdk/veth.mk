@@ -7,7 +7,7 @@ veth-packages:
 	$(Q)mkdir -p $(BUILD); test "$$(id -u)" != 0 || type -P ip tc ping > /dev/null \
 	    || { $(VETH_INSTALL) || { apt-get update -q && $(VETH_INSTALL); }; } > $(BUILD)/veth-packages.log 2>&1 \
 	    || { echo "network namespaces need ip, tc and ping: apt-get install iproute2 iputils-ping"; exit 1; }
-test-dpdk-veth: setup dpdk veth-packages
+test-dpdk-veth: setup dpdk appliance veth-packages
 	$(Q)if test "$$(id -u)" = 0; then CONFORMANCE=veth PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests:tests/dpdk \
 	    $(VENV)/bin/pytest -q tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/shards.py \
 	    tests/dpdk/veth.py tests/dpdk/neighbours.py tests/dpdk/links.py tests/dpdk/programs.py tests/dpdk/reasons.py; \
