@@ -11,6 +11,10 @@ import contextlib
 import sys
 import time
 
+from replay_server.interrupts import import_quietly, run
+
+import_quietly(__name__)
+
 import numpy as np
 import torch
 
@@ -294,4 +298,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

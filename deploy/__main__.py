@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import sys
 
+from replay_server.interrupts import import_quietly, run
+
+import_quietly(__name__)
+
 from deploy import demo
 
 PROGRAMS = {"demo": demo.main}
@@ -24,4 +28,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

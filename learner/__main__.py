@@ -19,6 +19,10 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from replay_server.interrupts import INTERRUPTED, import_quietly, run
+
+import_quietly(__name__)
+
 import numpy as np
 import torch
 
@@ -356,7 +360,7 @@ def judge(argv: list[str]) -> int:
             return 2
         except KeyboardInterrupt:
             progress.say("interrupted: nothing was judged, and no film is left")
-            return 130
+            return INTERRUPTED
     returns = verdict.returns
     print(
         f"{path.name}: mean return {returns.mean():.1f}, least {returns.min():.0f}, "
@@ -389,4 +393,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -10,7 +10,8 @@
 
 Exit codes: 0 stopped or done; 1 this host does not give what is asked for now (a port in use, no
 free memory or hugepage), or the network card was taken away: starting again may help; 2 something
-about the request is wrong, and would be the next time. One sentence says which.
+about the request is wrong, and would be the next time. One sentence says which. 130: Ctrl-C while
+it was starting.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+
+from .interrupts import INTERRUPTED, import_quietly, run
+
+import_quietly(__name__)
 
 from .arguments import Parser, add_options, option
 from .programs import PROGRAMS, run_program
@@ -408,7 +413,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"replay_server: {error}", file=sys.stderr)
         return EXIT_HOST if getattr(error, "status", "") in HOST_REFUSES else EXIT_USAGE
     except KeyboardInterrupt:
-        return 0
+        return INTERRUPTED if argv and argv[0] in PROGRAMS else 0
     except BrokenPipeError:
         # What is still buffered would be told to nobody at exit, in a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -417,4 +422,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -1,8 +1,12 @@
 """Ctrl-C at any line of the package: whoever catches it, as a notebook does, goes on with what it
-has. A trace raises it before the line that is asked for, so every line has its turn."""
+has. A trace raises it before the line that is asked for, so every line has its turn. And Ctrl-C
+while a program starts."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -160,3 +164,37 @@ def test_nothing_is_stored_after_an_interrupt_that_no_step_did(ends, again, sile
             writer.close()
     assert at > 20
     assert sys.version_info < (3, 11) or {(0, True), (1, True)} <= took
+
+
+STARTED = {
+    "actor": (["actor"], "torch"),
+    "learner": (["learner", "train"], "numpy"),
+    "evaluate": (["learner", "evaluate", "."], "torch"),
+    "demo": (["deploy", "demo"], "numpy"),
+    "stats": (["replay_server", "stats", "udp://127.0.0.1:9"], "numpy"),
+    "one command": (["replay_server", "actor"], "torch"),
+}
+
+
+@pytest.mark.parametrize(("command", "module"), STARTED.values(), ids=STARTED)
+@pytest.mark.parametrize("ignored", [False, True], ids=["heard", "ignored"])
+def test_an_interrupt_while_a_program_imports_ends_it_without_a_word(
+    tmp_path, command, module, ignored
+):
+    """Given SIGINT from within an import. Expect exit code 130 and no traceback; where the program
+    was started to ignore it, the import to go on."""
+    late = "import os, signal, sys\nos.kill(os.getpid(), signal.SIGINT)\nprint('went on')\n"
+    (tmp_path / f"{module}.py").write_text(late + "sys.stdout.flush()\nos._exit(7)\n")
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(PACKAGE).parent}"},
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL
+        ),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    expected = (7, "went on\n", "") if ignored else (130, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == expected
