@@ -107,7 +107,7 @@ class Args:
     """The reader's arguments."""
 
     file: Path = argument("Ledger written by an actor.")
-    server: str = option("Address of the replay server.", "udp://127.0.0.1:7400")
+    server: str = option("Address of the replay server.", "udp://127.0.0.1:7400", shown="URL")
     table: str = option("Table the rows went to.", "main")
 
 
@@ -134,7 +134,7 @@ def compare(client: Client, table: str, path: Path) -> dict[str, int]:
 
 def main(argv: list[str] | None = None) -> int:
     """Prints the counts; exit code 1 where anything acknowledged is missing or different."""
-    args = parse(Args, __doc__.splitlines()[0], argv)
+    args = parse(Args, __doc__.splitlines()[0], argv, "python -m actor.ledger")
     try:
         with Client(args.server) as client:
             counts = compare(client, args.table, args.file)

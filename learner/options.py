@@ -48,7 +48,7 @@ class Common(Bounded):
 
     preset: str = option(f"One of {', '.join(PRESETS)}; empty: the one for --env.", "")
     seed: int = option("Seed of everything this program draws, 0 to 2^32 - 1.", 1)
-    run: Path = option("Run folder.", Path("runs/default"))
+    run: Path = option("Run folder.", Path("runs/default"), shown="FOLDER")
     tensorboard: bool = option("Write event files to RUN/tensorboard.", True)
     wandb: bool = option("Send metrics to wandb; WANDB_MODE=offline needs no network.", False)
 
@@ -57,7 +57,7 @@ class Common(Bounded):
 class Actor(Common):
     """What an actor is."""
 
-    server: str = option("Address of the replay server.", "udp://127.0.0.1:7400")
+    server: str = option("Address of the replay server.", "udp://127.0.0.1:7400", shown="URL")
     table: str = option("Table the steps go to.", "main")
     number: int = option("Which actor this is, from 0.", 0)
     unacknowledged_max: int = option(
@@ -71,10 +71,10 @@ class Actor(Common):
 class Train(Common):
     """What a learner is."""
 
-    server: str = option("Address of the replay server.", "udp://127.0.0.1:7400")
+    server: str = option("Address of the replay server.", "udp://127.0.0.1:7400", shown="URL")
     table: str = option("Table the batches come from.", "main")
     resume: Path | None = option(
-        "Run folder to go on from; its options are taken over.", None, saved=False
+        "Run folder to go on from; its options are taken over.", None, saved=False, shown="FOLDER"
     )
     device: str = option("Where the nets live: cpu, cuda, or auto: a GPU if there is one.", "auto")
     updates: int = option("Learner steps after which training ends; 0 is no end.", 0)
@@ -89,7 +89,9 @@ class Train(Common):
 class Demo(Common):
     """What the demo is."""
 
-    run: Path = option("Run folder; a new one below runs/ where none is named.", Path())
+    run: Path = option(
+        "Run folder; a new one below runs/ where none is named.", Path(), shown="FOLDER"
+    )
     transport: str = option(
         "udp, zmq, dpdk, dpdk-veth (as root), or loopback: all in one process, in turn.", "udp"
     )
@@ -98,7 +100,9 @@ class Demo(Common):
         None,
     )
     minutes: float = option("Longest training time.", 6.0)
-    metrics: str = option("HOST:PORT where its server tells OpenMetrics; empty: nowhere.", "")
+    metrics: str = option(
+        "HOST:PORT where its server tells OpenMetrics; empty: nowhere.", "", shown="HOST:PORT"
+    )
 
 
 @dataclass

@@ -64,6 +64,7 @@ class ServeArgs:
         "Where to serve: udp://HOST:PORT, zmq+tcp://HOST:PORT or dpdk://IP:PORT?vdev=... (past the "
         "kernel; `doctor` names the best for this host); port 0 takes any free one.",
         "",
+        shown="URL",
     )
     seed: int = option(
         "Seed of the draws, 0 to 2^64 - 1 (of a run's programs: to 2^32 - 1); from the operating "
@@ -76,12 +77,14 @@ class ServeArgs:
         False,
     )
     mtu: int = option("Largest datagram in bytes.", 0)
-    curve_secret_key: str = option("zmq+tcp: file with the server's secret key.", "")
-    curve_clients: str = option("zmq+tcp: folder of the public keys that are let in.", "")
+    curve_secret_key: str = option("zmq+tcp: file with the server's secret key.", "", shown="FILE")
+    curve_clients: str = option(
+        "zmq+tcp: folder of the public keys that are let in.", "", shown="FOLDER"
+    )
     busy_poll: bool = option("The server's thread never sleeps.", False)
     core: int = option("Core that the server's thread is pinned to.", 0)
     shards: int = option("Servers beside each other, at this port and the next ones.", 1)
-    region: str = option("Folder for the memory; taken over if it exists.", "")
+    region: str = option("Folder for the memory; taken over if it exists.", "", shown="FOLDER")
     verify: bool = option(
         "Compare every step of a region that is taken over with its checksum, and refuse a wrong "
         "one; reads all of the region.",
@@ -92,7 +95,9 @@ class ServeArgs:
     sessions_per_address: int = option(
         "Of these, what one other machine may have; three quarters if neither says it.", 0
     )
-    metrics: str = option("HOST:PORT of an OpenMetrics endpoint, such as 127.0.0.1:9464.", "")
+    metrics: str = option(
+        "HOST:PORT of an OpenMetrics endpoint, such as 127.0.0.1:9464.", "", shown="HOST:PORT"
+    )
     metrics_insecure: bool = option("Serve the metrics beyond this machine, to anybody.", False)
     env: str = option("Without a file: one table `main` with this environment's columns.", "")
     n_step: int = option("With --env: items are n-step transitions.", 3)

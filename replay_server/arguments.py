@@ -19,16 +19,21 @@ import difflib
 import types
 import typing
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 Arguments = TypeVar("Arguments")
 NONE = "none"
+SHOWN: dict[Any, str] = {str: "NAME", int: "N", float: "X", Path: "PATH"}  # a value, in --help
 SHORT = {"lr": "learning-rate", "batch-size": "batch", "num-envs": "envs", "gpu": "device"}
 
 
-def option(sentence: str, default: Any = dataclasses.MISSING, *, saved: bool = True) -> Any:
-    """A dataclass field with its sentence for --help. Not `saved`: a flag only, in no file."""
-    metadata = {"help": sentence, "saved": saved}
+def option(
+    sentence: str, default: Any = dataclasses.MISSING, *, saved: bool = True, shown: str = ""
+) -> Any:
+    """A dataclass field with its sentence for --help, which shows its value as `shown`, or by its
+    type. Not `saved`: a flag only, in no file."""
+    metadata = {"help": sentence, "saved": saved, "shown": shown}
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -151,8 +156,9 @@ def add_options(
         if kind_of(kinds[field.name])[0] is bool:
             settings["action"] = argparse.BooleanOptionalAction
         else:
-            kind = _converter(kinds[field.name])
-            settings |= {"type": kind, "metavar": getattr(kind, "__name__", "VALUE").strip("_")}
+            kind = kind_of(kinds[field.name])[0]
+            shown = field.metadata.get("shown") or SHOWN.get(kind, "N,N")
+            settings |= {"type": _converter(kinds[field.name]), "metavar": shown}
         default = argparse.SUPPRESS if keep_unset or required else field.default
         name = "--" + field.name.replace("_", "-")
         parser.add_argument(name, dest=field.name, default=default, required=required, **settings)
@@ -165,9 +171,15 @@ def _text(default: Any) -> str:
     return NONE if default is None else str(default)
 
 
-def parse(cls: type[Arguments], sentence: str, argv: Sequence[str] | None = None) -> Arguments:
-    """`argv` (default: the process's) as an instance of `cls`; --help and mistakes exit."""
-    parser = Parser(description=sentence)
+def parse(
+    cls: type[Arguments],
+    sentence: str,
+    argv: Sequence[str] | None = None,
+    program: str | None = None,
+) -> Arguments:
+    """`argv` (default: the process's) as an instance of `cls`; --help and mistakes exit, in the
+    name of `program` (default: the file's)."""
+    parser = Parser(prog=program, description=sentence)
     add_options(parser, cls)
     try:
         return cls(**vars(parser.parse_args(argv)))

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from . import scalars
-from .errors import ReplayError
+from .errors import ConfigError, ReplayError
 from .record_file import RecordFile
 from .wandb_run import WandbRun
 
@@ -149,7 +149,12 @@ class Run:
     ) -> None:
         self.folder, self.name, self.say = folder, name, say
         self.lines_missing = 0
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise ConfigError(
+                f"{folder} is a file, and a run needs a folder: name another with --run"
+            ) from error
         self.lock = _hold(folder / f"{name}.lock")
         before = read_metrics(folder, name)
         self.life = 1 + max((line.get("life", 0) for line in before), default=-1)

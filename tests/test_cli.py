@@ -106,6 +106,11 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
             (("learner", "trian", "--run", tmp_path), "no command 'trian'; the nearest is train"),
             (("learner", "--run", tmp_path), "say what it is to do: train or evaluate"),
             (("learner", "train", "--hidden", "[64, 64]"), "expected numbers as in 64,64"),
+            (
+                ("learner", "evaluate", "--sede", "1"),
+                "python -m learner evaluate: no option --sede",
+            ),
+            (("actor", "--run", config), f"{config} is a file, and a run needs a folder"),
             (("stats", "udp://127.0.0.1:9", "--timeout", "0.2"), ""),
         ):
             done = run(*arguments)
@@ -142,6 +147,13 @@ def test_help_teaches(capsys):
             main(arguments)
         assert ended.value.code == 0
     out = capsys.readouterr().out
+    for arguments in (["actor"], ["learner", "train"], ["learner", "evaluate"], ["demo"]):
+        with pytest.raises(SystemExit):
+            main([*arguments, "--help"])
+    programs = capsys.readouterr().out
+    assert not re.search(r"(--|  )[\w-]+ (str|int|float|Path|integers)\b", out + programs)
+    for words in ("--server URL", "--url URL", "--run FOLDER", "--table NAME", "--hidden N,N"):
+        assert words in out + programs, words
     assert "python -m replay_server serve deploy/server.toml" in out
     assert "--insecure" in out and "without a key" in out and "--watch" in out
 
