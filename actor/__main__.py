@@ -60,6 +60,8 @@ class Program:
         self.rng = generator("train", self.seed, PULL_INDEX + args.number)
         self.client: Client | None = None
         self.actor: Actor | None = None
+        self.incarnation = 0  # of the server, when it was met last
+        self.stored = self.in_doubt = 0  # steps that it acknowledged, and that it had not yet
         self.version = self.refused = 0
         self.told = ""  # why weights were refused last
         self.pull_at = self.flush_at = 0
@@ -109,9 +111,20 @@ class Program:
             if self.run.life:
                 self.say(f"start {self.run.life + 1} of this run: from step {self.run.last_step}")
         else:
+            self.tell_back()
             self.actor.restart(writer)
+        self.incarnation = self.client.incarnation
         self.version = 0
         self.pull(wait_s=WEIGHTS_WAIT_S)
+
+    def tell_back(self) -> None:
+        """After a gap: whether the server is the same, and what became of this actor's steps."""
+        told = f"the server answers again, and holds the {self.stored} steps it acknowledged"
+        if self.client.incarnation != self.incarnation:
+            told = f"the server is back, and empty: {self.stored} steps it acknowledged are gone"
+            self.stored = 0
+        self.say(f"{told}; {self.in_doubt} more were on their way and are not sent again")
+        self.in_doubt = 0
 
     def pull(self, wait_s: float = 0.0) -> None:
         """The newest weights, if there are newer ones; waits up to `wait_s` for the first."""
@@ -224,6 +237,7 @@ class Program:
             except ReplayError as lost:
                 if not lost_contact(lost):
                     raise
+                self.count_lost()
                 self.tell_lost(lost)
                 self.close_client()
 
@@ -232,12 +246,16 @@ class Program:
         if not self.stop.asked:
             self.say(f"{lost}; trying again for up to {self.args.patience:g} s")
             return
-        waiting = ""
+        waiting = f"; {self.in_doubt} steps were not acknowledged" if self.in_doubt else ""
+        self.say(f"stopped{waiting}: {lost}")
+
+    def count_lost(self) -> None:
+        """What the session that is given up had stored, and had not."""
         with contextlib.suppress(ReplayError):  # a writer that was given up has no count
             if self.actor:
-                count = self.actor.writer.state().unacknowledged
-                waiting = f"; {count} steps were not acknowledged"
-        self.say(f"stopped{waiting}: {lost}")
+                state = self.actor.writer.state()
+                self.stored += state.steps_stored
+                self.in_doubt = state.unacknowledged
 
     def close_client(self) -> None:
         """Gives the session up without asking the server for anything it may not answer."""

@@ -16,6 +16,7 @@ import errno
 import shlex
 import sys
 import time
+import warnings
 from contextlib import closing
 from pathlib import Path
 
@@ -63,6 +64,7 @@ class Program:
         self.learner: Learner | None = None
         self.judge: Judge | None = None
         self.solved: dict | None = None
+        self.incarnation = self.items = 0  # of the server, and in its table, when last seen
         self.ages: list[float] = []
         self.updated = UpdateResult()
         self.published_at = self.saved_at = self.logged_at = time.monotonic()
@@ -81,7 +83,18 @@ class Program:
             check_columns(made, env, spec, self.args.table)
         if self.learner is None:
             self.build(spec)
+        else:
+            self.tell_back(table.count)
+        self.incarnation = self.client.incarnation
         self.publish()
+
+    def tell_back(self, count: int) -> None:
+        """After a gap: whether the server is the same, and what is left of what it held."""
+        told = f"the server answers again, and has kept what it held: {count} items"
+        if self.client.incarnation != self.incarnation:
+            told = f"the server is back, and empty: the {self.items} items it last held are gone"
+            told += f"; training goes on from learner step {self.learner.step}"
+        self.progress.say(f"learner: {told}")
 
     def build(self, spec: Spec) -> None:
         """Nets, and what --resume found; the environment is asked only for its actions."""
@@ -194,6 +207,7 @@ class Program:
         now, step = time.monotonic(), self.learner.step
         rate = (step - self.logged_step) / max(now - self.logged_at, 1e-9)
         info = self.client.table(self.args.table)
+        self.items = info.count
         self.updated += self.client.flush()
         waiting = fraction(self.phases.seconds, "wait", STEP)
         shares = self.phases.shares()
@@ -250,9 +264,13 @@ class Program:
 
     def close_client(self) -> None:
         """Gives the session up without asking the server for anything it may not answer."""
-        if self.client is not None:
+        if self.client is None:
+            return
+        with warnings.catch_warnings():
+            # priorities that a server which is gone has not set: the loss of contact was told
+            warnings.simplefilter("ignore", RuntimeWarning)
             self.client.close(timeout=0.2)
-            self.client = None
+        self.client = None
 
     def close(self) -> None:
         """A last checkpoint, what the time went to, then everything this program owns."""
@@ -339,7 +357,8 @@ def train(argv: list[str]) -> int:
 
 def judge(argv: list[str]) -> int:
     """The evaluation program; returns its exit code."""
-    args = parse(options.Evaluate, "Greedy episodes of a checkpoint's frozen weights.", argv)
+    sentence = "Greedy episodes of a checkpoint's frozen weights."
+    args = parse(options.Evaluate, sentence, argv, "python -m learner evaluate")
     torch.set_num_threads(1)
     if not args.checkpoint.exists():
         print(

@@ -3,6 +3,7 @@ disk, a folder that holds another run. The program runs as a person starts it.""
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -26,6 +27,7 @@ from deploy.table import table_for
 from learner import checkpoint, dqn, options
 from learner.__main__ import Program as LearnerProgram
 from learner.__main__ import main as learner_main
+from learner.__main__ import parse_train
 from learner.learner import Learner
 from learner.networks import network_from
 from learner.presets import CARTPOLE, changed, preset
@@ -429,6 +431,94 @@ def test_an_actor_stopped_after_its_server_says_what_was_not_acknowledged(
     last = told.out.strip().splitlines()[-1]
     assert re.search(r"actor 0: stopped; [1-9]\d* steps were not acknowledged: ", last), told.out
     assert told.err == ""
+
+
+def gap(parse, program_of, folder, again, capsys):
+    """What a program says that meets a server, works, and meets it `again` after a gap."""
+    described = Table("main", step=SPEC, plan=NStep(3), capacity=20_000, limiter=MinSize(5))
+    server = Server([described], "udp://127.0.0.1:0")
+    words = ["--run", str(folder), "--server", server.address, "--no-tensorboard", "--hidden", "8"]
+    program = program_of(*parse(words), Stop())
+    try:
+        program.connect()
+        with Client(server.address) as client:
+            fill(client, 30)
+        yield program
+        if again == "empty":
+            url = server.address
+            server.close()
+            server = Server([described], url)
+        program.close_client()
+        capsys.readouterr()
+        program.connect()
+        yield capsys.readouterr().out.strip()
+    finally:
+        program.close()
+        server.close()
+
+
+AGAIN = {
+    "empty": (
+        "actor 0: the server is back, and empty: 8 steps it acknowledged are gone; 3 more were on "
+        "their way and are not sent again",
+        "learner: the server is back, and empty: the 30 items it last held are gone; training goes "
+        "on from learner step 0",
+    ),
+    "the same": (
+        "actor 0: the server answers again, and holds the 8 steps it acknowledged; 3 more were on "
+        "their way and are not sent again",
+        "learner: the server answers again, and has kept what it held: 30 items",
+    ),
+}
+
+
+@pytest.mark.parametrize("again", AGAIN)
+def test_after_a_gap_actor_and_learner_say_what_the_server_still_has(
+    tmp_path, monkeypatch, capsys, again
+):
+    """Given a server that comes back empty, or is the same. Expect one line of each program that
+    says so and counts."""
+    monkeypatch.setattr("actor.__main__.WEIGHTS_WAIT_S", 0.0)
+
+    def actor(words):
+        return options.parse(options.Actor, "actor", "actor", "", words, check_playable)
+
+    steps = gap(actor, Program, tmp_path, again, capsys)
+    program = next(steps)
+    program.actor.step()
+    program.actor.writer.flush()
+    state = program.actor.writer.state()
+    monkeypatch.setattr(
+        program.actor.writer, "state", lambda: dataclasses.replace(state, unacknowledged=3)
+    )
+    program.count_lost()
+    assert next(steps) == AGAIN[again][0]
+    steps.close()
+
+    steps = gap(parse_train, LearnerProgram, tmp_path, again, capsys)
+    program = next(steps)
+    program.log(None)
+    assert next(steps) == AGAIN[again][1]
+    steps.close()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_learner_that_ends_after_its_server_says_no_more_than_that(served, tmp_path, capsys):
+    """Given priorities under way when the server ends, and the learner with it. Expect no warning
+    with a line of the program's source: the loss of contact was told."""
+    table = Table("main", step=SPEC, plan=NStep(3), capacity=20_000, limiter=MinSize(5))
+    server = Server([table], "udp://127.0.0.1:0")
+    with Client(server.address) as client:
+        fill(client, 30)
+    words = ["--run", str(tmp_path), "--server", server.address, "--no-tensorboard"]
+    program = LearnerProgram(*parse_train(words), Stop())
+    program.connect()
+    batch = program.client.sample("main", 4)
+    server.close()
+    program.client.update_priorities("main", batch, np.ones(4), wait=False)
+    program.close_client()
+    program.close()
+    assert program.client is None and capsys.readouterr().err == ""
 
 
 def test_weights_that_do_not_fit_are_left_out_and_told_once(tmp_path, capsys):
