@@ -12,6 +12,7 @@
  * too; no kernel has that address. Further options, after & or commas: ip= (a client's own address;
  * behind the last four it must be said), gateway= (a client's router), vlan= (the tag of all
  * frames), links= (how many memif clients a server takes), id= (which of its links a client takes),
+ * group= (whose members may connect to a memif server's socket, a name or number; mode 0660),
  * queues= (shards on a card: shard i is served at PORT + i, with the same device and queues),
  * probe=on|off (is the network asked first who has the address: it takes 0.2 s),
  * mbufs= (frames a card has room for), mtu=.

@@ -3,7 +3,7 @@
 DPDK_OBJECT  := replay_server/_dpdk.so
 DPDK_SOURCES := $(sort $(wildcard native/dpdk/*.c))
 DPDK_HEADERS := $(sort $(wildcard native/dpdk/*.h)) $(HEADERS)
-# the memif driver is linked in, so that its system calls are ours: dpdk_quiet.c, dpdk_gone.c
+# the driver of memif clients is linked in, so that its system calls are ours: dpdk_quiet.c, dpdk_gone.c
 DPDK_MEMIF   := -Wl,--wrap=close,--wrap=munmap,--wrap=sendmsg,--wrap=connect,--exclude-libs,ALL -Wl,--whole-archive -l:librte_net_memif.a -Wl,--no-whole-archive
 DPDK_LIBS    := $(DPDK_MEMIF) -lrte_net_ring -lrte_bus_vdev -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_ring -lrte_eal \
     -lrte_hash -lrte_kvargs -lrte_net -lbsd
@@ -16,6 +16,7 @@ DPDK_INSTALL  = apt-get install -y -q --no-install-recommends libdpdk-dev pkg-co
 
 $(BUILD)/test_frame $(BUILD)/san/test_frame: native/dpdk/frame.c native/dpdk/frame.h
 $(BUILD)/test_steer $(BUILD)/san/test_steer $(BUILD)/test_misdirected $(BUILD)/san/test_misdirected: native/dpdk/steer.c native/dpdk/steer.h
+$(BUILD)/test_memif_peer $(BUILD)/san/test_memif_peer: native/dpdk/memif.c native/dpdk/memif.h
 dpdk-packages:
 	$(Q)mkdir -p $(BUILD); $(HAVE_DPDK) || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null \
 	    && { $(DPDK_INSTALL) || { apt-get update -q && $(DPDK_INSTALL); }; } > $(BUILD)/dpdk-packages.log 2>&1; } \
@@ -25,16 +26,19 @@ dpdk: dpdk-packages ## the transport dpdk://, replay_server/_dpdk.so; installs D
 $(DPDK_OBJECT): $(DPDK_SOURCES) $(DPDK_HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -fPIC -shared -fvisibility=hidden -Wl,-z,defs $(DPDK_CFLAGS) \
 	    -Inative -Inative/dpdk $(DPDK_SOURCES) -o $@ $(DPDK_LIBS) -lpthread
-test-dpdk: setup dpdk $(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_share ## the transport dpdk:// over net_ring and memif: unprivileged, no hugepages
+test-dpdk: setup dpdk $(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_share $(BUILD)/test_hostile $(BUILD)/test_socket ## the transport dpdk:// over net_ring and memif: unprivileged, no hugepages
 	$(Q)$(BUILD)/test_share
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_dpdk
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_memif
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_faults
+	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_hostile
+	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_socket
 	$(Q)CONFORMANCE=dpdk PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests $(VENV)/bin/pytest -q \
 	    tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/processes.py tests/dpdk/huge.py tests/dpdk/without.py tests/dpdk/ladder.py
 	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q tests/test_units.py -k "dpdk_serve or virtual_devices"
-test-dpdk-long: dpdk $(BUILD)/test_memif ## memif clients killed under full traffic, a hundred rounds
+test-dpdk-long: dpdk $(BUILD)/test_memif $(BUILD)/test_hostile ## memif clients killed under full traffic, a hundred rounds; a hostile one, a million lies
 	$(Q)RP_KILL_ROUNDS=100 REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_memif
+	$(Q)RP_HOSTILE=1000000 REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_hostile
 # What `make test` runs of it: all, or one line that says what was left out and why; in CI it is there.
 test-dpdk-here:
 	$(Q)mkdir -p $(BUILD); if $(MAKE) -s --no-print-directory dpdk-packages > $(BUILD)/dpdk-packages.txt; then \
@@ -52,6 +56,6 @@ SHARED := native/dpdk/dpdk_share.c native/dpdk/dpdk_quiet.c native/dpdk/frame.c 
 $(BUILD)/test_share: tests/dpdk/test_share.c $(SHARED) $(DPDK_HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Inative/dpdk -Itests/native $< $(SHARED) -o $@ \
 	    -Wl,--wrap=close,--wrap=munmap -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_ring -lrte_net_ring -lrte_eal -lpthread
-$(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c tests/dpdk/open_port.h $(OBJECTS) $(HEADERS)
+$(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_hostile $(BUILD)/test_socket $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c tests/dpdk/open_port.h $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm
 include tests/dpdk/veth.mk

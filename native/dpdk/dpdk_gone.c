@@ -1,15 +1,9 @@
-/* A memif client that is gone before its server greets it. The driver's listener answers a failed
- * send by freeing the channel and closing its file, and leaves both registered with DPDK's
- * interrupt thread, which then ends the process ("Error adding fd", DPDK 22.11); without
- * MSG_NOSIGNAL the send itself could. So what nobody is there to read counts as sent here: the next
- * receive says the same, and that path cleans up after itself.
- *
- * And a server that does not open: connect() would wait for it without end once two clients stand
- * before this one (it listens with a backlog of 1), and DPDK's interrupt thread with it.
+/* A memif server that is gone, or does not open, while a client speaks to it. DPDK's driver sends
+ * without MSG_NOSIGNAL, which would end the process; and its connect() would wait without end, and
+ * DPDK's interrupt thread with it, where a server's queue is full and nobody accepts (DPDK 22.11).
  *
  * The driver is linked into this object, where its system calls are these (-Wl,--wrap).
  */
-#include <errno.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -22,14 +16,7 @@ ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags);
 
 ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags)
 {
-    ssize_t sent = __real_sendmsg(file, message, flags | MSG_NOSIGNAL);
-    if (sent < 0 && (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)) {
-        sent = 0;
-        for (size_t i = 0; i < message->msg_iovlen; i++) {
-            sent += (ssize_t)message->msg_iov[i].iov_len;
-        }
-    }
-    return sent;
+    return __real_sendmsg(file, message, flags | MSG_NOSIGNAL);
 }
 
 int __wrap_connect(int file, const struct sockaddr *address, socklen_t size)

@@ -1,28 +1,23 @@
-/* A wire of shared memory between two processes of one host: DPDK's memif driver. */
+/* A wire of shared memory between two processes of one host, memif: its client, by DPDK's driver,
+ * which lends its own memory. The server is dpdk_memif_serve.c.
+ */
 #include <dlfcn.h>
-#include <errno.h>
 #include <rte_bus_vdev.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "dpdk_parts.h"
+#include "dpdk_memif.h"
 #include "status.h"
 
 /* Where the server is slow, each link is tried a second time, for longer. */
 enum {
     LINK_TRIES = 60, LINK_TRIES_LONG = 400, LINK_NAP_NS = 5000000, MEND_NS = 200000000,
     VDEV_ARGUMENTS = 256,
-    SERVER = UINT16_MAX, /* in place of a link's number */
 };
 
-/* The memif links this process is a client on, and the sockets it serves. A second device on one of
- * them would be refused by the driver, which then keeps its Ethernet port for ever (DPDK 22.11).
- * The driver goes on listening while a client of this process is on the socket: that listener is
- * no other server. */
+/* The memif links this process is a client on. A second device on one of them would be refused by
+ * the driver, which then keeps its Ethernet port for ever (DPDK 22.11). */
 static struct rp_memif_link {
     char socket[sizeof((struct rp_dpdk_options *)0)->socket];
     uint32_t id;
@@ -59,9 +54,8 @@ static int make_memif(const struct memif *memif)
     uint16_t device;
     snprintf(name, sizeof name, "net_memif%u", rp_wire_number());
     snprintf(arguments, sizeof arguments,
-             "role=%s,id=%u,socket=%s,socket-abstract=no,rsize=10,bsize=%u",
-             memif->place->serve ? "server" : "client", memif->id, memif->socket,
-             rp_pool_room(memif->place->mtu));
+             "role=client,id=%u,socket=%s,socket-abstract=no,rsize=10,bsize=%u", memif->id,
+             memif->socket, rp_pool_room(memif->place->mtu));
     if (rte_vdev_init(name, arguments)) {
         return -1;
     }
@@ -155,51 +149,10 @@ static int join_memif(struct rp_wire *wire, const struct rp_wire_place *place,
                                            : "nobody serves at that socket");
 }
 
-/* Who listens at that socket: a process, 0 for nobody. A killed server leaves its socket's file,
- * which would refuse the next: it is removed. */
-static pid_t find_listener(const char *path)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct ucred who = {0};
-    socklen_t size = sizeof who;
-    int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-    int failed = file < 0 || connect(file, (struct sockaddr *)&address, sizeof address) != 0;
-    if (failed && errno == ECONNREFUSED) {
-        unlink(path); /* only a socket refuses */
-    }
-    if (!failed) {
-        (void)getsockopt(file, SOL_SOCKET, SO_PEERCRED, &who, &size);
-    }
-    if (file >= 0) {
-        close(file);
-    }
-    return failed ? 0 : who.pid;
-}
-
-static int serve_memif(struct rp_wire *wire, const struct rp_wire_place *place,
-                       const struct rp_dpdk_options *options, char *error)
-{
-    pid_t listener = find_listener(options->socket);
-    wire->link = claim(options->socket, SERVER);
-    if (!wire->link || (listener && listener != getpid())) {
-        return rp_dpdk_refuse(error, place, RP_SYSTEM, "a server has that socket already");
-    }
-    for (uint32_t id = 0; id < options->links; id++) {
-        if (start_memif(wire, place, options->socket, id)) {
-            return rp_dpdk_refuse(error, place, RP_SYSTEM, "no memif device at that socket");
-        }
-    }
-    if (!find_listener(options->socket)) { /* the driver's client was first, and shares with it */
-        return rp_dpdk_refuse(error, place, RP_SYSTEM,
-                              "a client of that socket is in this process: serve in another");
-    }
-    return 0;
-}
-
 int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
                   const struct rp_dpdk_options *options, char *error)
 {
+    char why[RP_URL_ERROR_BYTES];
     wire->pool = rp_pool_open_shifted(RP_DPDK_MBUFS, place->mtu);
     if (!wire->pool) {
         return rp_dpdk_refuse(error, place, RP_NO_MEMORY, "no memory for frames");
@@ -208,7 +161,9 @@ int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
     if (!place->serve) {
         return join_memif(wire, place, options, error);
     }
-    return serve_memif(wire, place, options, error);
+    wire->served = rp_memif_serve(options, wire->pool, why, sizeof why);
+    wire->lane_count = options->links;
+    return wire->served ? 0 : rp_dpdk_refuse(error, place, RP_SYSTEM, why);
 }
 
 static uint64_t now_ns(void)
@@ -238,6 +193,9 @@ void rp_memif_mend(struct rp_wire *wire)
 
 void rp_memif_leave(struct rp_wire *wire)
 {
+    if (wire->served) {
+        rp_memif_end(wire->served);
+    }
     if (wire->link) {
         wire->link->socket[0] = 0;
     }

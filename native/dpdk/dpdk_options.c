@@ -40,7 +40,7 @@ static const struct text {
     const char *name;
     size_t at, size;
 } texts[] = {
-    TEXT("socket", socket), TEXT("iface", iface), TEXT("port", eal.card),
+    TEXT("socket", socket), TEXT("group", group), TEXT("iface", iface), TEXT("port", eal.card),
     TEXT("cores", eal.cores), TEXT("eal", eal.words),
 };
 static const struct text addresses[] = {TEXT("ip", ip), TEXT("gateway", gateway)};
@@ -113,7 +113,8 @@ static const char *read_option(struct rp_dpdk_options *options, const char *name
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (strcmp(name, texts[i].name) == 0) {
             size_t size = (size_t)snprintf(base + texts[i].at, texts[i].size, "%s", value);
-            return size < texts[i].size ? NULL : "iface=, port=, cores= or eal= is too long";
+            return size < texts[i].size ? NULL
+                : "iface=, port=, cores=, group= or eal= is too long";
         }
     }
     for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
@@ -123,8 +124,8 @@ static const char *read_option(struct rp_dpdk_options *options, const char *name
         }
     }
     return strcmp(name, "mtu") == 0 ? NULL
-        : "the options are vdev, port, iface, role, socket, ip, gateway, vlan, mbufs, links, "
-          "queues, id, probe, memory, huge, cores, eal and mtu";
+        : "the options are vdev, port, iface, role, socket, group, ip, gateway, vlan, mbufs, "
+          "links, queues, id, probe, memory, huge, cores, eal and mtu";
 }
 
 /* 3:0.0 and 0000:03:00.0 are one card; 1 where it is an address at all. */
@@ -165,6 +166,9 @@ static const char *check(struct rp_dpdk_options *options, const char *role, int 
     int network = options->vdev > RP_VDEV_MEMIF, kernel = network && options->vdev != RP_VDEV_PCI;
     if (options->socket[0] && options->vdev != RP_VDEV_MEMIF) {
         return "socket= goes with vdev=net_memif";
+    }
+    if (options->group[0] && (options->vdev != RP_VDEV_MEMIF || !serve)) {
+        return "group= goes with vdev=net_memif and role=server: who may connect to its socket";
     }
     if (kernel != (options->iface[0] != 0)) {
         return kernel ? "this vdev= needs iface=, the name of a network interface"

@@ -48,6 +48,7 @@ struct rp_dpdk_options { /* what stands behind ? in the url */
     enum rp_vdev vdev;
     struct rp_eal_options eal;
     char socket[108];
+    char group[32]; /* whose members may connect there; "": the process's own */
     char iface[16];
     uint8_t ip[RP_FRAME_IP]; /* 0.0.0.0: not said */
     uint8_t gateway[RP_FRAME_IP];
@@ -66,7 +67,9 @@ struct rp_lane {
 
 struct rp_hub; /* the rings of a net_ring server and its clients */
 
-struct rp_memif_link; /* a link this process is a client on, or a socket it serves */
+struct rp_memif_link; /* a link this process is a client on */
+
+struct rp_memif_server;
 
 struct rp_card; /* a device with a network behind it */
 
@@ -107,6 +110,7 @@ struct rp_wire {
     struct rte_mempool *pool;
     struct rp_hub *hub;
     struct rp_memif_link *link;
+    struct rp_memif_server *served; /* its lanes are memif's, without a device of DPDK's */
     struct rp_card *card;
     struct rp_share *share; /* of a client's card; null: its queue is this wire's alone */
     struct rp_seat seat;    /* there */
@@ -185,6 +189,9 @@ void rp_bursts_close(struct rp_bursts *bursts);
 void rp_bursts_await(void);
 /* How often the memif driver waited, since this process began. */
 uint64_t rp_bursts_waits(void);
+/* Without waiting: for who has waited, or for what no burst reads. */
+void rp_quiet_close(int file);
+void rp_quiet_unmap(void *address, size_t size);
 
 /* Opens the devices; closing brings back all there was, mbufs included. */
 int rp_wire_open(struct rp_wire *wire, const struct rp_wire_place *place,
@@ -209,6 +216,12 @@ void rp_ring_leave(struct rp_wire *wire);
 int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
                   const struct rp_dpdk_options *options, char *error);
 void rp_memif_leave(struct rp_wire *wire);
+/* Bursts of a lane of a server's; those sent are freed. And what it counts. */
+uint32_t rp_memif_receive(struct rp_memif_server *server, uint32_t lane, struct rte_mbuf **mbufs,
+                          uint32_t count);
+uint32_t rp_memif_transmit(struct rp_memif_server *server, uint32_t lane, struct rte_mbuf **mbufs,
+                           uint32_t count);
+void rp_memif_tell(const struct rp_memif_server *server, struct rp_fact *facts, uint32_t *count);
 int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
                  const struct rp_dpdk_options *options, char *error);
 void rp_card_leave(struct rp_wire *wire);

@@ -79,15 +79,16 @@ static void end_of_sending(struct port *port, struct rp_share *share)
     rp_burst_end(&port->bursts);
 }
 
-static uint32_t receive(struct port *port, const struct rp_lane *from, struct rte_mbuf **mbufs,
-                        uint32_t count)
+static uint32_t receive(struct port *port, uint32_t lane, struct rte_mbuf **mbufs, uint32_t count)
 {
+    const struct rp_lane *from = &port->wire.lanes[lane];
     if (port->wire.down) {
         return 0;
     }
     rp_burst_begin(&port->bursts);
     struct rp_share *share = shared(port);
-    uint32_t got = share
+    uint32_t got = port->wire.served ? rp_memif_receive(port->wire.served, lane, mbufs, count)
+        : share
         ? rp_share_receive(share, &port->wire.seat, from, port->wire.vlan, mbufs, count)
         : rte_eth_rx_burst(from->device, from->queue, mbufs, (uint16_t)count);
     rp_burst_end(&port->bursts);
@@ -101,7 +102,9 @@ static void transmit(struct port *port, struct rte_mbuf **mbufs, uint32_t count,
     uint32_t sent = 0, last = !port->wire.down;
     struct rp_share *share = begin_to_send(port);
     while (sent < count && last) { /* a device may take its own burst's worth at a time */
-        last = rte_eth_tx_burst(to->device, to->queue, mbufs + sent, (uint16_t)(count - sent));
+        last = port->wire.served
+            ? rp_memif_transmit(port->wire.served, lane, mbufs + sent, count - sent)
+            : rte_eth_tx_burst(to->device, to->queue, mbufs + sent, (uint16_t)(count - sent));
         sent += last;
     }
     end_of_sending(port, share);
@@ -308,7 +311,7 @@ static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
     for (uint32_t i = 0; i < lanes && lent < count; i++) {
         uint32_t lane = port->next_lane;
         struct rte_mbuf *mbufs[RP_BURST];
-        uint32_t got = receive(port, &port->wire.lanes[lane], mbufs, count - lent);
+        uint32_t got = receive(port, lane, mbufs, count - lent);
         for (uint32_t k = 0; k < got; k++) {
             lent += take(port, mbufs[k], lane, &packets[lent]);
         }

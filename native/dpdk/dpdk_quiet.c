@@ -1,10 +1,11 @@
-/* The memif driver loses peers in DPDK's interrupt thread: it marks the link as down, and then
- * closes and unmaps what a burst that began before may still be reading (DPDK 22.11: one client in
- * thirty that was killed under full traffic took its server along). A burst that begins later sees
- * the mark and touches nothing. So it is enough that the driver waits, before it closes or unmaps
- * anything, until every burst that runs has ended; no burst ever waits.
+/* Memory that bursts use, and that another thread unmaps: a memif client's driver loses its server
+ * in DPDK's interrupt thread, a memif server (dpdk_memif_serve.c) its peers in a thread of its own.
+ * Both mark the link as down first. A burst that begins later sees the mark and touches nothing. So
+ * it is enough to wait, before anything is closed or unmapped, until every burst that runs has
+ * ended; no burst ever waits.
  *
- * The driver is linked into this object, where its close() and munmap() are these (-Wl,--wrap).
+ * The driver does not wait by itself (DPDK 22.11). It is linked into this object, where its close()
+ * and munmap() are these (-Wl,--wrap).
  * Bursts count their begin and end in plain stores; the order between a begin and the look at the
  * mark is enforced from the other side, by membarrier(2), or by fences where a kernel has none.
  */
@@ -102,6 +103,16 @@ int __wrap_munmap(void *address, size_t size)
 {
     wait_for_bursts();
     return __real_munmap(address, size);
+}
+
+void rp_quiet_close(int file)
+{
+    (void)__real_close(file);
+}
+
+void rp_quiet_unmap(void *address, size_t size)
+{
+    (void)__real_munmap(address, size);
 }
 
 uint64_t rp_bursts_waits(void)

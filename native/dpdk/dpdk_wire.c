@@ -247,7 +247,7 @@ void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *c
     struct rte_eth_stats all = {0}, one;
     int first = (wire->lane_count == 0 || wire->lanes[0].queue == 0)
         && (!wire->share || rp_share_tells(wire->share, &wire->seat));
-    uint32_t lanes = first ? wire->lane_count : 0;
+    uint32_t lanes = first && !wire->served ? wire->lane_count : 0;
     for (uint32_t i = 0; i < lanes; i++) { /* a device's lanes are neighbours */
         if (wire->lanes[i].queue == 0 && rte_eth_stats_get(wire->lanes[i].device, &one) == 0) {
             all.imissed += one.imissed;
@@ -257,8 +257,12 @@ void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *c
     }
     rp_fact_add(facts, count, RP_FACT_IN, "device_missed",
                 "frames that came while the device's ring was full", all.imissed);
-    rp_fact_add(facts, count, RP_FACT_IN, "device_errors", "frames the device found damaged",
-                all.ierrors);
+    if (wire->served) {
+        rp_memif_tell(wire->served, facts, count);
+    } else {
+        rp_fact_add(facts, count, RP_FACT_IN, "device_errors", "frames the device found damaged",
+                    all.ierrors);
+    }
     rp_fact_add(facts, count, RP_FACT_IN, "device_no_mbufs", "frames no mbuf was free for",
                 all.rx_nombuf);
     rp_fact_add(facts, count, RP_FACT_LEVEL, "mbufs_in_use", "mbufs of its pool that are not free",

@@ -1,0 +1,157 @@
+/* The socket of a memif server: a path that one process serves, and that its group may connect to.
+ *
+ * A killed server leaves its socket behind, which would refuse the next one. Who looks whether
+ * somebody listens there, removes what is left and binds its own holds the folder's lock meanwhile:
+ * of two servers that start at once, the second finds the first one listening.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "dpdk_memif.h"
+
+enum {
+    LOCK_TRIES = 400, LOCK_NAP_NS = 5000000, /* 2 s; who holds it binds a socket and is done */
+    BACKLOG = RP_DPDK_LANES, MODE = 0660, GROUP_BYTES = 4096,
+};
+
+static int fail(char *why, size_t size, const char *what, int error)
+{
+    snprintf(why, size, "no memif socket there: %s%s%s", what, error ? ": " : "",
+             error ? strerror(error) : "");
+    return -1;
+}
+
+static int lock_folder(const char *path, char *why, size_t size)
+{
+    const struct timespec nap = {0, LOCK_NAP_NS};
+    char folder[RP_MEMIF_PATH];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/'); /* the options begin with one */
+    slash[slash == folder] = 0;
+    int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file < 0) {
+        return fail(why, size, "socket= lies in a folder that this process may read", errno);
+    }
+    for (int tries = 0; flock(file, LOCK_EX | LOCK_NB); tries++) {
+        if (tries == LOCK_TRIES) {
+            rp_quiet_close(file);
+            return fail(why, size, "another program holds the lock of its folder", 0);
+        }
+        nanosleep(&nap, NULL);
+    }
+    return file;
+}
+
+/* Null, or why this path cannot be taken. What nobody serves any more is removed. */
+static const char *clear_path(const struct sockaddr_un *address)
+{
+    struct stat about;
+    if (lstat(address->sun_path, &about)) {
+        return NULL;
+    }
+    if (!S_ISSOCK(about.st_mode)) {
+        return "the file at that path is no socket: name another path";
+    }
+    int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int failed = file < 0 || connect(file, (const struct sockaddr *)address, sizeof *address);
+    int error = failed ? errno : 0;
+    if (file >= 0) {
+        rp_quiet_close(file);
+    }
+    if (!failed || error == EAGAIN) { /* its queue is full */
+        return "a server has that socket already";
+    }
+    if (error != ECONNREFUSED) {
+        return "the socket at that path is another user's, or of another kind: name another path";
+    }
+    return unlink(address->sun_path) ? "the socket a server left there cannot be removed" : NULL;
+}
+
+static int find_group(const char *name, gid_t *id)
+{
+    char buffer[GROUP_BYTES], *end;
+    struct group group, *found = NULL;
+    unsigned long number = strtoul(name, &end, 10);
+    if (!*end && number < UINT32_MAX) {
+        *id = (gid_t)number;
+        return 0;
+    }
+    if (getgrnam_r(name, &group, buffer, sizeof buffer, &found) || !found) {
+        return -1;
+    }
+    *id = group.gr_gid;
+    return 0;
+}
+
+/* Nobody gets in before it listens, and then it has its mode already, whatever the umask was. */
+static int bind_socket(const struct sockaddr_un *address, const char *group, char *why,
+                       size_t size)
+{
+    gid_t id = (gid_t)-1;
+    if (group[0] && find_group(group, &id)) {
+        return fail(why, size, "group= is a group of this host, by its name or number", 0);
+    }
+    int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (file < 0 || bind(file, (const struct sockaddr *)address, sizeof *address)) {
+        int error = errno;
+        if (file >= 0) {
+            rp_quiet_close(file);
+        }
+        return fail(why, size, "binding it", error);
+    }
+    int owned = group[0] && lchown(address->sun_path, (uid_t)-1, id) ? errno : 0;
+    if (owned || chmod(address->sun_path, MODE) || listen(file, BACKLOG)) {
+        int error = owned ? owned : errno;
+        (void)unlink(address->sun_path);
+        rp_quiet_close(file);
+        return fail(why, size, owned ? "group= is one this process is a member of, or root gives it"
+                    : "opening it to its group", error);
+    }
+    return file;
+}
+
+int rp_memif_listen(struct rp_memif_socket *at, const char *path, const char *group, char *why,
+                    size_t size)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct stat about;
+    snprintf(at->path, sizeof at->path, "%s", path);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    int folder = lock_folder(path, why, size);
+    if (folder < 0) {
+        return -1;
+    }
+    const char *taken = clear_path(&address);
+    at->file = taken ? fail(why, size, taken, 0) : bind_socket(&address, group, why, size);
+    if (at->file >= 0 && lstat(path, &about) == 0) {
+        at->device = about.st_dev;
+        at->number = about.st_ino;
+    }
+    rp_quiet_close(folder);
+    return at->file < 0 ? -1 : 0;
+}
+
+void rp_memif_unlisten(struct rp_memif_socket *at)
+{
+    struct stat about;
+    char why[128];
+    int folder = lock_folder(at->path, why, sizeof why);
+    if (lstat(at->path, &about) == 0 && about.st_dev == at->device
+        && about.st_ino == at->number) { /* not a successor's */
+        (void)unlink(at->path);
+    }
+    rp_quiet_close(at->file);
+    if (folder >= 0) {
+        rp_quiet_close(folder);
+    }
+}

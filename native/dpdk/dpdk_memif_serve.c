@@ -1,0 +1,446 @@
+/* A memif server: who comes to its socket, and the frames of those who are let in.
+ *
+ * A thread of its own speaks with peers, over the socket, until their rings are known. From then on
+ * a peer is a lane's, and the port's thread alone touches its rings, in bursts. A peer that goes,
+ * or that lies, is taken from its lane first; its memory is unmapped when every burst that may have
+ * seen it has ended. Frames are copied into mbufs, and out of them, so nobody reads a peer's memory
+ * but the lines below and memif.h.
+ *
+ * Peers are polled: one that asks to be woken is not, as the file it would be woken by is its own,
+ * and could block a burst.
+ *
+ * Bounds: a visitor who is not at work after GREETING_NS is sent away; at most WAITING of those are
+ * let in. RP_MEMIF_BYTES of a peer are mapped. A burst takes as many slots as it was asked for.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "dpdk_memif.h"
+#include "memif.h"
+
+enum {
+    WAITING = 8, VISITORS = RP_DPDK_LANES + WAITING, NOBODY = RP_DPDK_LANES, TICK_MS = 100,
+    NAP_NS = 10000000, TMPFS = 0x01021994,
+};
+
+static const uint64_t GREETING_NS = 2000000000;
+
+struct visitor {
+    int file;      /* -1: this place is free */
+    uint32_t lane; /* NOBODY: it has not said which */
+    uint64_t until_ns; /* when it is to be at work */
+    struct rp_memif_peer peer;
+};
+
+struct rp_memif_server {
+    _Atomic(struct visitor *) lanes[RP_DPDK_LANES]; /* at work there, or null */
+    struct rte_mempool *pool;
+    uint32_t room; /* bytes of a frame that an mbuf holds */
+    _Atomic uint64_t refused;  /* visitors who broke the rules */
+    _Atomic uint64_t unfit;    /* frames larger than where they were to go */
+    uint32_t links;
+    int wake;
+    pthread_t thread;
+    struct rp_memif_socket socket;
+    struct visitor *owners[RP_DPDK_LANES]; /* from here on: the thread's */
+    struct visitor visitors[VISITORS];
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- bursts ---- */
+
+/* The lane is empty from the next burst on; the thread sees to the rest when the file says so. */
+static void expel(struct rp_memif_server *server, uint32_t lane, const struct visitor *visitor)
+{
+    atomic_store(&server->lanes[lane], NULL);
+    atomic_fetch_add_explicit(&server->refused, 1, memory_order_relaxed);
+    (void)shutdown(visitor->file, SHUT_RDWR);
+}
+
+/* Frames of up to `count` slots, each in one of the mbufs; *used slots. -1: the peer lies. */
+static int copy_in(struct rp_memif_server *server, const struct rp_memif_peer *peer,
+                   struct rte_mbuf **mbufs, uint32_t count, uint32_t *used)
+{
+    struct rp_memif_slot slot;
+    int got = 0;
+    for (*used = 0; *used < count; ++*used) {
+        if (rp_memif_read(peer, &peer->in, *used, &slot)) {
+            return -1 - got;
+        }
+        if (slot.size > server->room || slot.is_chained) {
+            atomic_fetch_add_explicit(&server->unfit, 1, memory_order_relaxed);
+            continue;
+        }
+        struct rte_mbuf *mbuf = mbufs[got++];
+        memcpy(rte_pktmbuf_mtod(mbuf, void *), slot.data, slot.size);
+        mbuf->data_len = (uint16_t)slot.size;
+        mbuf->pkt_len = slot.size;
+    }
+    return got;
+}
+
+uint32_t rp_memif_receive(struct rp_memif_server *server, uint32_t lane, struct rte_mbuf **mbufs,
+                          uint32_t count)
+{
+    struct visitor *visitor = atomic_load_explicit(&server->lanes[lane], memory_order_acquire);
+    uint32_t used = 0;
+    if (!visitor) {
+        return 0;
+    }
+    int filled = rp_memif_filled(&visitor->peer.in);
+    if (filled <= 0) {
+        if (filled < 0) {
+            expel(server, lane, visitor);
+        }
+        return 0;
+    }
+    count = count < (uint32_t)filled ? count : (uint32_t)filled;
+    if (rte_pktmbuf_alloc_bulk(server->pool, mbufs, count)) {
+        mbufs[0] = rte_pktmbuf_alloc(server->pool); /* one at a time is an end to being short */
+        count = mbufs[0] != NULL;
+    }
+    int got = copy_in(server, &visitor->peer, mbufs, count, &used);
+    if (got < 0) {
+        expel(server, lane, visitor);
+        got = -1 - got;
+    } else {
+        rp_memif_advance(&visitor->peer.in, used);
+    }
+    if ((uint32_t)got < count) {
+        rte_pktmbuf_free_bulk(mbufs + got, count - (uint32_t)got);
+    }
+    return (uint32_t)got;
+}
+
+uint32_t rp_memif_transmit(struct rp_memif_server *server, uint32_t lane, struct rte_mbuf **mbufs,
+                           uint32_t count)
+{
+    struct visitor *visitor = atomic_load_explicit(&server->lanes[lane], memory_order_acquire);
+    struct rp_memif_slot slot;
+    int filled = visitor ? rp_memif_filled(&visitor->peer.out) : 0;
+    uint32_t sent = 0, room = filled > 0 ? (uint32_t)filled : 0;
+    int lies = filled < 0;
+    count = count < room ? count : room;
+    while (sent < count && !lies) {
+        const struct rte_mbuf *mbuf = mbufs[sent];
+        lies = rp_memif_read(&visitor->peer, &visitor->peer.out, sent, &slot) != 0;
+        if (!lies) {
+            uint32_t fits = mbuf->data_len <= slot.size;
+            if (fits) {
+                memcpy(slot.data, rte_pktmbuf_mtod(mbuf, const void *), mbuf->data_len);
+            } else { /* of no use to a peer whose frames are smaller */
+                atomic_fetch_add_explicit(&server->unfit, 1, memory_order_relaxed);
+            }
+            rp_memif_written(&visitor->peer.out, sent, fits ? mbuf->data_len : 0);
+            sent++;
+        }
+    }
+    if (lies) {
+        expel(server, lane, visitor);
+    } else if (sent) {
+        rp_memif_advance(&visitor->peer.out, sent);
+    }
+    rte_pktmbuf_free_bulk(mbufs, sent);
+    return sent;
+}
+
+void rp_memif_tell(const struct rp_memif_server *server, struct rp_fact *facts, uint32_t *count)
+{
+    rp_fact_add(facts, count, RP_FACT_IN, "device_errors", "frames larger than their place, or in "
+                "parts", atomic_load(&server->unfit));
+    rp_fact_add(facts, count, RP_FACT_COUNT, "memif_peers_refused",
+                "memif peers that led out of their memory, or spoke against the protocol",
+                atomic_load(&server->refused));
+}
+
+/* ---- visitors ---- */
+
+static void leave(struct rp_memif_server *server, struct visitor *visitor)
+{
+    struct rp_memif_peer *peer = &visitor->peer;
+    if (visitor->lane != NOBODY) {
+        atomic_store(&server->lanes[visitor->lane], NULL);
+        server->owners[visitor->lane] = NULL;
+    }
+    if (peer->state == RP_MEMIF_READY) {
+        rp_bursts_await();
+    }
+    for (uint32_t i = 0; i < peer->region_count; i++) {
+        rp_quiet_unmap(peer->regions[i].memory, peer->regions[i].size);
+    }
+    rp_quiet_close(visitor->file);
+    visitor->file = -1;
+}
+
+static void send_away(struct rp_memif_server *server, struct visitor *visitor)
+{
+    atomic_fetch_add_explicit(&server->refused, 1, memory_order_relaxed);
+    leave(server, visitor);
+}
+
+/* Its memory cannot shrink, and no file system but the kernel's own is behind it: a page of it is
+ * there whenever it is touched. Hugepages are not, once they have run out. */
+static uint8_t *map_region(int file, uint64_t size)
+{
+    struct stat about;
+    struct statfs system;
+    int seals = fcntl(file, F_GET_SEALS); /* refused by files that are no memfd */
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstatfs(file, &system)
+        || (unsigned long)system.f_type != TMPFS || fstat(file, &about)
+        || (uint64_t)about.st_size < size) {
+        return NULL;
+    }
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* A message that has been looked at, and the file that came with it; or -1. */
+static int receive_file(int from, uint8_t *message)
+{
+    union {
+        struct cmsghdr header;
+        uint8_t bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec part = {message, RP_MEMIF_MESSAGE};
+    struct msghdr all = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
+                         .msg_controllen = sizeof control.bytes};
+    int file = -1;
+    if (recvmsg(from, &all, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) == RP_MEMIF_MESSAGE) {
+        const struct cmsghdr *header = CMSG_FIRSTHDR(&all);
+        if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS
+            && header->cmsg_len == CMSG_LEN(sizeof file)) {
+            memcpy(&file, CMSG_DATA(header), sizeof file);
+        }
+    }
+    return file;
+}
+
+/* Files that come with other messages are never opened here: the kernel drops them. */
+static int take(struct visitor *visitor, uint8_t *message, uint8_t *answer)
+{
+    uint64_t size = rp_memif_maps(&visitor->peer, message);
+    uint8_t *memory = NULL;
+    if (size) {
+        int file = receive_file(visitor->file, message);
+        memory = file < 0 ? NULL : map_region(file, size);
+        if (file >= 0) {
+            rp_quiet_close(file);
+        }
+    } else if (recv(visitor->file, message, RP_MEMIF_MESSAGE, MSG_DONTWAIT) != RP_MEMIF_MESSAGE) {
+        return 0;
+    }
+    return rp_memif_hear(&visitor->peer, message, memory, answer);
+}
+
+/* Null, or why it cannot have the lane it asked for. */
+static const char *claim_lane(struct rp_memif_server *server, struct visitor *visitor)
+{
+    uint32_t lane = visitor->peer.id;
+    if (lane >= server->links) {
+        return "ID not found";
+    }
+    if (server->owners[lane]) {
+        return "Already connected";
+    }
+    server->owners[lane] = visitor;
+    visitor->lane = lane;
+    return NULL;
+}
+
+static int say(const struct visitor *visitor, const uint8_t *answer)
+{
+    return send(visitor->file, answer, RP_MEMIF_MESSAGE, MSG_DONTWAIT | MSG_NOSIGNAL)
+        == RP_MEMIF_MESSAGE ? 0 : -1;
+}
+
+/* One message. */
+static void hear(struct rp_memif_server *server, struct visitor *visitor)
+{
+    uint8_t message[RP_MEMIF_MESSAGE], answer[RP_MEMIF_MESSAGE];
+    ssize_t size = recv(visitor->file, message, sizeof message,
+                        MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+    if (size < 0 && errno == EAGAIN) {
+        return;
+    }
+    if (size <= 0) { /* it is gone */
+        leave(server, visitor);
+        return;
+    }
+    rp_memif_refuse(answer, "Invalid message size");
+    int heard = size == RP_MEMIF_MESSAGE ? take(visitor, message, answer) : -1;
+    int stays = heard > 0;
+    if (stays && visitor->lane == NOBODY) {
+        const char *taken = claim_lane(server, visitor);
+        if (taken) {
+            rp_memif_refuse(answer, taken);
+            stays = 0;
+        }
+    }
+    if (stays && visitor->peer.state == RP_MEMIF_READY) {
+        visitor->until_ns = 0;
+        atomic_store_explicit(&server->lanes[visitor->lane], visitor, memory_order_release);
+    }
+    int said = heard ? say(visitor, answer) : 0;
+    if (heard < 0) {
+        send_away(server, visitor);
+    } else if (!stays || said) {
+        leave(server, visitor);
+    }
+}
+
+static struct visitor *find_place(struct rp_memif_server *server)
+{
+    uint32_t waiting = 0;
+    struct visitor *place = NULL;
+    for (uint32_t i = 0; i < VISITORS; i++) {
+        struct visitor *visitor = &server->visitors[i];
+        waiting += visitor->file >= 0 && visitor->until_ns;
+        place = visitor->file < 0 ? visitor : place;
+    }
+    return waiting < WAITING ? place : NULL;
+}
+
+static void let_in(struct rp_memif_server *server, struct visitor *visitor)
+{
+    const struct timespec nap = {0, NAP_NS};
+    uint8_t greeting[RP_MEMIF_MESSAGE];
+    int file = accept4(server->socket.file, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (file < 0) {
+        nanosleep(&nap, NULL); /* most likely this process has no file left */
+        return;
+    }
+    memset(visitor, 0, sizeof *visitor);
+    visitor->file = file;
+    visitor->lane = NOBODY;
+    visitor->until_ns = now_ns() + GREETING_NS;
+    rp_memif_greet(greeting);
+    if (say(visitor, greeting)) {
+        leave(server, visitor);
+    }
+}
+
+/* Those who are still not at work; returns how many are waited for. */
+static uint32_t send_slow_ones_away(struct rp_memif_server *server)
+{
+    uint32_t waiting = 0;
+    for (uint32_t i = 0; i < VISITORS; i++) {
+        struct visitor *visitor = &server->visitors[i];
+        if (visitor->file >= 0 && visitor->until_ns) {
+            waiting++;
+            if (visitor->until_ns < now_ns()) {
+                send_away(server, visitor);
+            }
+        }
+    }
+    return waiting;
+}
+
+static void *attend(void *argument)
+{
+    enum { WAKE, DOOR, FIRST };
+    struct rp_memif_server *server = argument;
+    struct pollfd files[FIRST + VISITORS];
+    for (;;) {
+        uint32_t waiting = send_slow_ones_away(server);
+        struct visitor *place = find_place(server);
+        files[WAKE] = (struct pollfd){server->wake, POLLIN, 0};
+        files[DOOR] = (struct pollfd){place ? server->socket.file : -1, POLLIN, 0};
+        for (uint32_t i = 0; i < VISITORS; i++) {
+            files[FIRST + i] = (struct pollfd){server->visitors[i].file, POLLIN, 0};
+        }
+        if (poll(files, FIRST + VISITORS, waiting ? TICK_MS : -1) < 0) {
+            continue;
+        }
+        if (files[WAKE].revents) {
+            return NULL;
+        }
+        for (uint32_t i = 0; i < VISITORS; i++) {
+            if (files[FIRST + i].revents) {
+                hear(server, &server->visitors[i]);
+            }
+        }
+        if (files[DOOR].revents) {
+            let_in(server, place);
+        }
+    }
+}
+
+/* ---- life ---- */
+
+/* Signals are for the threads of who serves. */
+static int start_thread(struct rp_memif_server *server)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&server->thread, NULL, attend, server);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
+struct rp_memif_server *rp_memif_serve(const struct rp_dpdk_options *options,
+                                       struct rte_mempool *pool, char *why, size_t size)
+{
+    struct rp_memif_server *server = calloc(1, sizeof *server);
+    snprintf(why, size, "no memory for a memif server");
+    if (!server) {
+        return NULL;
+    }
+    server->pool = pool;
+    server->room = rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM;
+    server->links = options->links;
+    for (uint32_t i = 0; i < VISITORS; i++) {
+        server->visitors[i].file = -1;
+    }
+    if (rp_memif_listen(&server->socket, options->socket, options->group, why, size)) {
+        goto no_socket;
+    }
+    server->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (server->wake < 0) {
+        goto no_wake;
+    }
+    if (start_thread(server)) {
+        goto no_thread;
+    }
+    return server;
+no_thread:
+    rp_quiet_close(server->wake);
+no_wake:
+    snprintf(why, size, "no memif server: this process has no file or thread left");
+    rp_memif_unlisten(&server->socket);
+no_socket:
+    free(server);
+    return NULL;
+}
+
+void rp_memif_end(struct rp_memif_server *server)
+{
+    (void)eventfd_write(server->wake, 1);
+    pthread_join(server->thread, NULL);
+    for (uint32_t i = 0; i < VISITORS; i++) {
+        if (server->visitors[i].file >= 0) {
+            leave(server, &server->visitors[i]);
+        }
+    }
+    rp_memif_unlisten(&server->socket);
+    rp_quiet_close(server->wake);
+    free(server);
+}

@@ -1,0 +1,129 @@
+/* The server's side of memif, by which processes of one host share memory for frames (version 2.0,
+ * as VPP and DPDK speak it): its messages and rings, as pure functions over bytes.
+ *
+ * A peer lends its memory in regions. Two rings lie in them: it fills the slots of one with frames,
+ * and of the other with room for the server's. A slot's descriptor says where: a region, an offset
+ * and a length. The peer moves a ring's head, the server its tail.
+ *
+ * Nothing of that is trusted. A message is checked when it comes. A peer can change any word of its
+ * memory at any moment, so a descriptor is read once, into a copy; the copy is checked against the
+ * region's mapped size, and only the copy is used. Where the server is in a ring, it knows by
+ * itself: the tail is written, never read.
+ *
+ * Invariants: next - tail = 0, and head - next <= size or the peer lies.
+ */
+#ifndef RP_MEMIF_H
+#define RP_MEMIF_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum rp_memif_limits {
+    RP_MEMIF_MESSAGE = 128, /* bytes of every message */
+    RP_MEMIF_REGIONS = 4,   /* of a peer */
+    RP_MEMIF_BYTES = 1 << 26, /* of all its regions: what it can make this process touch */
+    RP_MEMIF_RING_LOG2 = 10, /* slots of a ring, at most */
+};
+
+enum rp_memif_type {
+    RP_MEMIF_ACK = 1, RP_MEMIF_HELLO, RP_MEMIF_INIT, RP_MEMIF_ADD_REGION, RP_MEMIF_ADD_RING,
+    RP_MEMIF_CONNECT, RP_MEMIF_CONNECTED, RP_MEMIF_DISCONNECT,
+};
+
+enum rp_memif_layout { /* of a ring, in bytes */
+    RP_MEMIF_COOKIE = 0x3E31F20,
+    RP_MEMIF_AT_COOKIE = 0, RP_MEMIF_AT_FLAGS = 4, RP_MEMIF_AT_HEAD = 6, RP_MEMIF_AT_TAIL = 64,
+    RP_MEMIF_AT_SLOTS = 128, RP_MEMIF_SLOT = 16,
+    RP_MEMIF_POLLED = 1, /* a ring's flag: who reads it looks by itself, nobody is to wake it */
+    RP_MEMIF_CHAINED = 1, /* a descriptor's: the frame goes on in the next slot */
+};
+
+struct rp_memif_region {
+    uint8_t *memory;
+    uint64_t size;
+};
+
+struct rp_memif_ring {
+    uint8_t *memory; /* null: not there yet */
+    uint32_t size;   /* slots */
+    uint16_t next;   /* the first one the server has not used */
+};
+
+struct rp_memif_peer {
+    enum { RP_MEMIF_GREETED, RP_MEMIF_KNOWN, RP_MEMIF_READY } state;
+    uint32_t id; /* which link it asked for; from RP_MEMIF_KNOWN on */
+    uint32_t region_count;
+    uint64_t bytes; /* of its regions */
+    struct rp_memif_region regions[RP_MEMIF_REGIONS]; /* mapped and unmapped by who calls */
+    struct rp_memif_ring in, out;
+};
+
+struct rp_memif_slot {
+    uint8_t *data;
+    uint32_t size;
+    uint32_t is_chained;
+};
+
+/* ---- messages, of RP_MEMIF_MESSAGE bytes ---- */
+
+void rp_memif_greet(uint8_t *answer);
+/* A DISCONNECT that says why. */
+void rp_memif_refuse(uint8_t *answer, const char *why);
+/* How many bytes of the file that comes with this message are to be mapped for it; 0: none. */
+uint64_t rp_memif_maps(const struct rp_memif_peer *peer, const uint8_t *message);
+/* What the peer says, with the memory of its region where rp_memif_maps asked for it (null: there
+ * is none to be had). 1: `answer` is to be sent; 0: the peer takes its leave; -1: it is refused,
+ * and `answer` says why. */
+int rp_memif_hear(struct rp_memif_peer *peer, const uint8_t *message, uint8_t *memory,
+                  uint8_t *answer);
+
+/* ---- rings ---- */
+
+/* Slots the peer has filled; -1: it lies. */
+static inline int rp_memif_filled(const struct rp_memif_ring *ring)
+{
+    const _Atomic uint16_t *head =
+        (const _Atomic uint16_t *)(const void *)(ring->memory + RP_MEMIF_AT_HEAD);
+    uint16_t filled = (uint16_t)(atomic_load_explicit(head, memory_order_acquire) - ring->next);
+    return filled <= ring->size ? filled : -1;
+}
+
+/* The slot `ahead` of the next one: 0, or -1 where it leads out of the peer's memory. */
+static inline int rp_memif_read(const struct rp_memif_peer *peer, const struct rp_memif_ring *ring,
+                                uint32_t ahead, struct rp_memif_slot *slot)
+{
+    uint32_t index = (ring->next + ahead) & (ring->size - 1);
+    const _Atomic uint64_t *words = (const _Atomic uint64_t *)(const void *)(
+        ring->memory + RP_MEMIF_AT_SLOTS + (size_t)index * RP_MEMIF_SLOT);
+    uint64_t first = atomic_load_explicit(&words[0], memory_order_relaxed);
+    uint64_t offset = (uint32_t)atomic_load_explicit(&words[1], memory_order_relaxed);
+    uint32_t region = first >> 16 & UINT16_MAX, length = (uint32_t)(first >> 32);
+    if (region >= peer->region_count || offset + length > peer->regions[region].size) {
+        return -1;
+    }
+    slot->data = peer->regions[region].memory + offset;
+    slot->size = length;
+    slot->is_chained = first & RP_MEMIF_CHAINED;
+    return 0;
+}
+
+/* A frame of `size` bytes was written there. */
+static inline void rp_memif_written(const struct rp_memif_ring *ring, uint32_t ahead,
+                                    uint32_t size)
+{
+    uint32_t index = (ring->next + ahead) & (ring->size - 1);
+    uint8_t *at = ring->memory + RP_MEMIF_AT_SLOTS + (size_t)index * RP_MEMIF_SLOT;
+    atomic_store_explicit((_Atomic uint16_t *)(void *)at, 0, memory_order_relaxed);
+    atomic_store_explicit((_Atomic uint32_t *)(void *)(at + 4), size, memory_order_relaxed);
+}
+
+/* So many slots were used: they are the peer's again. */
+static inline void rp_memif_advance(struct rp_memif_ring *ring, uint32_t count)
+{
+    _Atomic uint16_t *tail = (_Atomic uint16_t *)(void *)(ring->memory + RP_MEMIF_AT_TAIL);
+    ring->next = (uint16_t)(ring->next + count);
+    atomic_store_explicit(tail, ring->next, memory_order_release);
+}
+
+#endif

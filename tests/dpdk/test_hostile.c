@@ -1,0 +1,375 @@
+/* A hostile memif peer beside an honest client. The peer speaks the protocol by hand: its rings'
+ * words, its descriptors and now and then a message are anything. Expect a server that lives, drops
+ * it each time it lies and counts that, and a client beside it that misses nothing.
+ *
+ * An execution is a slot the server has looked at, or was dropped for. RP_HOSTILE sets how many.
+ */
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dpdk/memif.h"
+#include "drive.h"
+#include "random.h"
+#include "transport_dpdk.h"
+
+enum {
+    ROW = 256, CAPACITY = 1 << 14, BATCH = 64, LINKS = 4, SECONDS = 300, EXECUTIONS = 50000,
+    LOG2 = 6, SLOTS = 1 << LOG2, RING = RP_MEMIF_AT_SLOTS + SLOTS * RP_MEMIF_SLOT, FRAME = 2048,
+    BUFFERS = 8192, REGION = BUFFERS + 2 * SLOTS * FRAME, SPINS = 64, LOOKS = 10000, TRIES = 20000,
+    VERSION = 2 << 8, ARP_BYTES = 42,
+};
+
+static struct told { /* by the children */
+    _Atomic uint64_t acknowledged;
+    _Atomic int ends;
+} *told;
+
+static struct rp_random chance;
+static char socket_path[64];
+static volatile sig_atomic_t end;
+static uint64_t drops, misspoken, confused; /* lies in memory, in messages, and to itself */
+
+static const char *url(char *text, int serve)
+{
+    snprintf(text, RP_URL_BYTES, "dpdk://10.0.0.1:7400?vdev=net_memif,%ssocket=%s",
+             serve ? "links=4," : "id=0,", socket_path);
+    return text;
+}
+
+/* ---- the honest ---- */
+
+static void end_soon(int number)
+{
+    (void)number;
+    end = 1;
+}
+
+static void serve(void)
+{
+    struct rp_service_options options = {0};
+    struct rp_service *service;
+    struct drive_table made;
+    char error[RP_ERROR_BYTES], text[RP_URL_BYTES];
+    drive_config(&made, CAPACITY, ROW);
+    signal(SIGTERM, end_soon);
+    CHECK(rp_service_open(&service, &made.config, url(text, 1), &options, error) == 0, "%s", error);
+    while (!end) {
+        if (rp_service_turn(service) == 0) {
+            sched_yield();
+        }
+    }
+    rp_service_close(service);
+    const struct rp_dpdk_object *object = rp_dpdk_load(error);
+    CHECK(object->leaked() == 0, "%" PRIu64 " mbufs are not free", object->leaked());
+}
+
+static uint64_t fact(struct rp_link *link, const char *name)
+{
+    struct rp_fact facts[RP_FACTS_MAX];
+    uint32_t count;
+    CHECK(drive_wait(link, rp_link_facts(link, facts, &count, DRIVE_TIMEOUT_NS), NULL) == 0);
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp((const char *)facts[i].name, name) == 0) {
+            return facts[i].value;
+        }
+    }
+    CHECK(0, "no fact is called %s", name);
+    return 0;
+}
+
+/* Pushes and draws until it is told to end; each call has its time, each row is looked at. */
+static void work(void)
+{
+    static struct drive_batch batch;
+    struct rp_link_options options = {0};
+    struct rp_push_state state;
+    uint64_t counters[RP_COUNTER_COUNT], next = 0;
+    char text[RP_URL_BYTES];
+    struct rp_link *link = drive_link(url(text, 0), &options);
+    struct rp_table_info info = drive_info(link);
+    drive_writer(link, &info);
+    while (!told->ends) {
+        drive_push(link, ROW, next, BATCH);
+        drive_settle(link);
+        next += BATCH;
+        CHECK(rp_link_push_state(link, 0, &state) == 0 && state.steps_stored == next);
+        drive_sample(link, &batch, ROW, BATCH);
+        told->acknowledged = next;
+    }
+    CHECK(drive_wait(link, rp_link_stats(link, counters, NULL, DRIVE_TIMEOUT_NS), NULL) == 0
+          && counters[RP_COUNT_steps_committed] == next);
+    CHECK(fact(link, "memif_peers_refused") > 0, "those who were dropped are counted");
+    rp_link_close(link, DRIVE_TIMEOUT_NS);
+}
+
+/* ---- the hostile ---- */
+
+static struct hostile {
+    int file;
+    int region; /* a memfd */
+    uint8_t *memory;
+    uint16_t heads[2]; /* of the ring to the server, and of the one from it */
+} peer;
+
+static void put16(uint8_t *at, uint32_t value)
+{
+    uint16_t narrow = (uint16_t)value;
+    memcpy(at, &narrow, sizeof narrow);
+}
+
+static void put32(uint8_t *at, uint32_t value)
+{
+    memcpy(at, &value, sizeof value);
+}
+
+static uint32_t odd_number(void)
+{
+    static const uint32_t near[] = {0, 7, SLOTS, BUFFERS, REGION, 1 << 16, 0xf0000000, UINT32_MAX};
+    uint64_t word = rp_random_next(&chance);
+    return word & 1 ? (uint32_t)(word >> 32)
+        : near[word >> 8 & 7] + (uint32_t)(word >> 16 & 31) - 16;
+}
+
+static int one_in(uint32_t count)
+{
+    return rp_random_below(&chance, count) == 0;
+}
+
+static void begin(uint8_t *message, uint32_t type)
+{
+    memset(message, 0, RP_MEMIF_MESSAGE);
+    put16(message, type);
+}
+
+/* Sends a message, as it is or with a word of it changed, and waits for the answer of that type. */
+static int talk(uint8_t *message, int with, uint32_t expected)
+{
+    union {
+        struct cmsghdr header;
+        uint8_t bytes[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec part = {message, RP_MEMIF_MESSAGE};
+    struct msghdr all = {.msg_iov = &part, .msg_iovlen = 1};
+    uint8_t answer[RP_MEMIF_MESSAGE];
+    if (one_in(40)) {
+        put16(message + 2 * rp_random_below(&chance, 8), odd_number());
+        part.iov_len -= one_in(4) ? rp_random_below(&chance, RP_MEMIF_MESSAGE) : 0;
+        misspoken++;
+    }
+    if (with >= 0) {
+        all.msg_control = control.bytes;
+        all.msg_controllen = sizeof control.bytes;
+        control.header = (struct cmsghdr){CMSG_LEN(sizeof with), SOL_SOCKET, SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.header), &with, sizeof with);
+    }
+    return sendmsg(peer.file, &all, MSG_NOSIGNAL) > 0
+            && recv(peer.file, answer, sizeof answer, 0) == sizeof answer
+            && answer[0] == expected ? 0 : -1;
+}
+
+static int shake_hands(uint32_t link)
+{
+    uint8_t message[RP_MEMIF_MESSAGE];
+    if (recv(peer.file, message, sizeof message, 0) != sizeof message
+        || message[0] != RP_MEMIF_HELLO) {
+        return -1;
+    }
+    begin(message, RP_MEMIF_INIT);
+    put16(message + 2, VERSION);
+    put32(message + 4, link);
+    if (talk(message, -1, RP_MEMIF_ACK)) {
+        return -1;
+    }
+    begin(message, RP_MEMIF_ADD_REGION);
+    put32(message + 4, REGION);
+    if (talk(message, peer.region, RP_MEMIF_ACK)) {
+        return -1;
+    }
+    for (uint32_t way = 0; way < 2; way++) {
+        begin(message, RP_MEMIF_ADD_RING);
+        put16(message + 2, !way);
+        put32(message + 8, way * RING);
+        message[12] = LOG2;
+        put32(peer.memory + way * RING, RP_MEMIF_COOKIE);
+        if (talk(message, peer.region, RP_MEMIF_ACK)) {
+            return -1;
+        }
+    }
+    begin(message, RP_MEMIF_CONNECT);
+    return talk(message, -1, RP_MEMIF_CONNECTED);
+}
+
+static void come_again(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
+    for (int tries = 0;; tries++) {
+        CHECK(tries < TRIES, "the server lets nobody in any more");
+        if (peer.file >= 0) {
+            close(peer.file);
+        }
+        peer.file = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+        CHECK(peer.file >= 0 && connect(peer.file, (struct sockaddr *)&address, sizeof address)
+              == 0, "the server is gone");
+        uint32_t link = one_in(16) ? odd_number() % (LINKS + 1) : 1 + (uint32_t)tries % (LINKS - 1);
+        if (shake_hands(link) == 0) {
+            peer.heads[0] = peer.heads[1] = 0;
+            return;
+        }
+    }
+}
+
+static uint16_t read_tail(uint32_t way)
+{
+    return atomic_load((_Atomic uint16_t *)(void *)(peer.memory + way * RING + RP_MEMIF_AT_TAIL));
+}
+
+static void write_head(uint32_t way, uint16_t head)
+{
+    atomic_store((_Atomic uint16_t *)(void *)(peer.memory + way * RING + RP_MEMIF_AT_HEAD), head);
+}
+
+/* Who has 10.0.0.1? Its answer goes through the ring from the server. */
+static void write_arp(uint8_t *frame)
+{
+    static const uint8_t question[ARP_BYTES] = {
+        0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1,
+        2, 0, 0, 0, 0, 9, 10, 0, 0, 9, 0, 0, 0, 0, 0, 0, 10, 0, 0, 1};
+    memcpy(frame, question, sizeof question);
+}
+
+/* A slot of room or of a frame; what is wrong with it is one of its words, most of the time. */
+static void write_slot(uint32_t way, uint16_t index)
+{
+    uint32_t at = index % SLOTS, offset = BUFFERS + (way * SLOTS + at) * FRAME;
+    uint8_t *slot = peer.memory + way * RING + RP_MEMIF_AT_SLOTS + at * RP_MEMIF_SLOT;
+    put16(slot, one_in(50) ? odd_number() : 0);
+    put16(slot + 2, one_in(200) ? odd_number() : 0);
+    put32(slot + 4, one_in(100) ? odd_number() : way ? FRAME : ARP_BYTES);
+    put32(slot + 8, one_in(200) ? odd_number() : offset);
+    if (!way) {
+        write_arp(peer.memory + offset);
+        if (one_in(4)) {
+            peer.memory[offset + rp_random_below(&chance, ARP_BYTES)] ^=
+                (uint8_t)rp_random_next(&chance);
+        }
+    }
+}
+
+static int is_dropped(void)
+{
+    uint8_t byte;
+    return recv(peer.file, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* Until the server has looked at all there is, or has dropped this peer: -1. What it answers is
+ * written where this peer's slots lead, which may be its own rings: then it comes again too. */
+static int await_look(pid_t server)
+{
+    for (uint32_t looks = 0; looks < LOOKS; looks++) {
+        for (uint32_t spins = 0; spins < SPINS; spins++) {
+            if (read_tail(0) == peer.heads[0]) {
+                return 0;
+            }
+        }
+        if (is_dropped()) {
+            drops++;
+            return -1;
+        }
+        sched_yield();
+    }
+    CHECK(waitpid(server, NULL, WNOHANG) == 0, "the server died");
+    confused++;
+    return -1;
+}
+
+static void attack(uint64_t executions, pid_t server, pid_t client)
+{
+    for (uint64_t done = 0; done < executions;) {
+        uint32_t count = 1 + (uint32_t)rp_random_below(&chance, 4);
+        while ((uint16_t)(peer.heads[1] - read_tail(1)) < SLOTS && !one_in(SLOTS)) {
+            write_slot(1, peer.heads[1]++);
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            write_slot(0, peer.heads[0]++);
+        }
+        done += count;
+        write_head(1, one_in(500) ? (uint16_t)odd_number() : peer.heads[1]);
+        peer.heads[0] = one_in(500) ? (uint16_t)odd_number() : peer.heads[0];
+        write_head(0, peer.heads[0]);
+        if (await_look(server)) {
+            come_again();
+        }
+        CHECK(waitpid(client, NULL, WNOHANG) == 0, "the honest client ended");
+    }
+}
+
+/* ---- all ---- */
+
+static pid_t start(void (*run)(void))
+{
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child) {
+        return child;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    alarm(SECONDS);
+    run();
+    _exit(0);
+}
+
+static void lend_memory(void)
+{
+    peer.region = memfd_create("hostile", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+    CHECK(peer.region >= 0 && ftruncate(peer.region, REGION) == 0
+          && fcntl(peer.region, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    peer.memory = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_SHARED, peer.region, 0);
+    CHECK(peer.memory != MAP_FAILED);
+    peer.file = -1;
+}
+
+int main(void)
+{
+    const char *asked = getenv("RP_HOSTILE");
+    uint64_t executions = asked ? strtoull(asked, NULL, 10) : EXECUTIONS, before;
+    int status;
+    CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
+    snprintf(socket_path, sizeof socket_path, "/tmp/test_hostile_%d", (int)getpid());
+    rp_random_seed(&chance, check_seed(23));
+    told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(told != MAP_FAILED);
+    pid_t server = start(serve);
+    for (int tries = 0; access(socket_path, F_OK); tries++) {
+        CHECK(tries < TRIES && waitpid(server, NULL, WNOHANG) == 0, "no server");
+        usleep(1000);
+    }
+    pid_t client = start(work);
+    for (int tries = 0; !told->acknowledged; tries++) {
+        CHECK(tries < TRIES && waitpid(client, NULL, WNOHANG) == 0, "no client");
+        usleep(1000);
+    }
+    lend_memory();
+    come_again();
+    before = told->acknowledged;
+    attack(executions, server, client);
+    CHECK(told->acknowledged > before && drops > 0);
+    printf("  %" PRIu64 " executions, dropped for %" PRIu64 " of them; %" PRIu64 " wrong messages; "
+           "%" PRIu64 " times its own rings overwritten; %" PRIu64 " steps stored beside it\n",
+           executions, drops, misspoken, confused, told->acknowledged - before);
+    told->ends = 1;
+    CHECK(waitpid(client, &status, 0) == client && status == 0, "the honest client");
+    CHECK(kill(server, SIGTERM) == 0 && waitpid(server, &status, 0) == server && status == 0,
+          "the server ended with %d", status);
+    CHECK(access(socket_path, F_OK) != 0, "its socket stays behind");
+    return check_done("test_hostile");
+}
