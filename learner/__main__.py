@@ -195,7 +195,7 @@ class Program:
         try:
             save(self.learner, self.spec, args.seed, args.run, name)
         except OSError as full:
-            if full.errno != errno.ENOSPC or not checkpoint.make_room(folder):
+            if full.errno not in (errno.ENOSPC, errno.EDQUOT) or not checkpoint.make_room(folder):
                 raise
             self.progress.say(f"learner: {full}: deleted the oldest checkpoint")
             save(self.learner, self.spec, args.seed, args.run, name)

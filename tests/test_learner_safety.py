@@ -217,9 +217,10 @@ def test_a_full_disk_is_a_sentence(served, tmp_path):
     assert not folder.exists() or not list(folder.iterdir())
 
 
-def test_a_full_disk_costs_the_oldest_checkpoint(tmp_path, monkeypatch):
-    """Given a disk with room for two checkpoints. Expect the oldest to make room for each further
-    one; where the only one is left, the disk's own error, and that one kept."""
+@pytest.mark.parametrize("full", [errno.ENOSPC, errno.EDQUOT], ids=["disk", "quota"])
+def test_a_full_disk_costs_the_oldest_checkpoint(tmp_path, monkeypatch, full):
+    """Given a disk, or a user's share of one, with room for two checkpoints. Expect the oldest to
+    make room for each further one; where the only one is left, its own error, and that one kept."""
     learner = Learner(spec=SPEC, actions=2, preset=SETTINGS, seed=3)
     args = SimpleNamespace(run=tmp_path, seed=3, checkpoints_keep=10)
     said = []
@@ -229,7 +230,7 @@ def test_a_full_disk_costs_the_oldest_checkpoint(tmp_path, monkeypatch):
 
     def write(path, data):
         if len(list(folder.glob("*.json"))) >= room[0]:
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+            raise OSError(full, "No space left on device", str(path))
         real(path, data)
 
     monkeypatch.setattr(checkpoint, "_write", write)
