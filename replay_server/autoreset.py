@@ -233,14 +233,15 @@ class Autoreset:
         return array
 
     def cut(self, mask: np.ndarray, final_observation: Any) -> Rows:
-        """Only closing rows: the open episodes of `mask` [B] end here, as truncated."""
-        none = np.zeros(self.count, np.bool_)
+        """Only closing rows: the open episodes of `mask` [B] end here, as truncated; in zeros where
+        no final observation is given."""
+        unknown = mask & (final_observation is None)
         return Rows(
             streams=np.zeros(0, np.int64),
             columns={c.name: np.zeros((0, *c.shape), c.dtype) for c in self.spec},
             ending=np.zeros(0, np.uint8),
             ended_streams=np.flatnonzero(mask),
-            closing=self._closing(mask, none, None, None, final_observation),
+            closing=self._closing(mask, unknown, None, None, final_observation),
             started=mask,
         )
 

@@ -12,6 +12,8 @@ with (scaled by numbers that change meanwhile, rows in any order). After ODD_MAX
 row they get one warning, and what is stored of their steps is what it was without any looks. What
 is compared is what would be stored, number by number and exactly; only floats that were given in
 two dtypes may differ, by what computing in float32 or float64 makes of them (CLOSE).
+A next observation that is not finite is stored nowhere: its episode ends one step earlier, without
+the items that lead there, once the step after it is refused for it or begins elsewhere.
 Nothing is done where a next observation lies in memory that was written since (copy=False), for
 what it was is not known.
 
@@ -115,6 +117,23 @@ class Following:
                 "say truncated=True where the next one is of another episode; " + LEAVE_OUT
             )
         return None
+
+    def spoilt(self, observation: Any) -> np.ndarray:
+        """Bool [B]: whose observation holds a NaN or an infinity, where these are refused; nobody's
+        where it is none at all."""
+        autoreset = self._autoreset
+        wrong = np.zeros(autoreset.count, np.bool_)
+        if observation is None or not autoreset.finite_observations:
+            return wrong
+        try:
+            flat = autoreset.spec.flatten("observation", observation)
+            for column in autoreset.observations:
+                rows = autoreset.batched(array_of(column.name, flat[column.name]))
+                finite = np.isfinite(autoreset.fitted(column, rows))
+                wrong |= ~finite.reshape(autoreset.count, -1).all(1)
+        except SpecError:
+            return np.zeros(autoreset.count, np.bool_)
+        return wrong
 
     def _apart(self, mask: np.ndarray, observation: Any, before: Any, newer: Any) -> np.ndarray:
         """Bool [B]: in whose environment of `mask` `observation` is not `before`, as it is stored.

@@ -53,7 +53,7 @@ from .laying import NOT_LAID, QUIET, Laying
 from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
-from .spec import require_finite
+from .spec import SpecError, require_finite
 from .writers import WriterState, idle_of, push_state, tell_dropped, tell_failed, with_axis
 
 HOLD_S, KEPT_S = 0.001, 0.1
@@ -137,18 +137,8 @@ class Writer:
             terminated, truncated, life_lost = with_axis((terminated, truncated, life_lost))
             last, extras = with_axis(((next_observation, final_observation), extras))
             next_observation, final_observation = last
-        return self._add(
-            observation,
-            action,
-            reward,
-            terminated,
-            truncated,
-            next_observation,
-            final_observation,
-            infos,
-            life_lost,
-            extras,
-        )
+        said = (terminated, truncated, next_observation, infos, final_observation)
+        return self._add(observation, action, reward, said, life_lost, extras)
 
     def add_batch(
         self,
@@ -170,40 +160,22 @@ class Writer:
         its last observation: in next_observation, in infos["final_obs"] (same-step mode), or in
         final_observation. `life_lost` cuts returns, not episodes; extras are the spec's own
         columns. Give next_observation at every step: an environment that was reset in the middle
-        of an episode without a word is found by it, and the episode cut, with a warning
-        (following.py). Returns the anchors that became ready. Raises SpecError naming column,
-        expected and got, or what contradicts the writer's autoreset mode; LimiterBlocked or Timeout
-        where what was added before is not let in within the writer's timeout. This step was not
-        taken then. Whether it was where Ctrl-C came in between, a note on KeyboardInterrupt says
-        (__notes__, Python 3.11); where it has none, the call had not begun, or was over.
+        of an episode without a word is found by it, and the episode cut, with a warning; one that
+        is not finite ends it without the items that lead there (following.py). Returns the anchors
+        that became ready. Raises SpecError naming column, expected and got, or what contradicts the
+        writer's autoreset mode; LimiterBlocked or Timeout where what was added before is not let in
+        within the writer's timeout. This step was not taken then. Whether it was where Ctrl-C came
+        in between, a note on KeyboardInterrupt says (__notes__, Python 3.11); where it has none,
+        the call had not begun, or was over.
         """
-        return self._add(
-            observation,
-            action,
-            reward,
-            terminated,
-            truncated,
-            next_observation,
-            final_observation,
-            infos,
-            life_lost,
-            extras,
-        )
+        said = (terminated, truncated, next_observation, infos, final_observation)
+        return self._add(observation, action, reward, said, life_lost, extras)
 
     def _add(
-        self,
-        observation: Any,
-        action: Any,
-        reward: Any,
-        terminated: Any,
-        truncated: Any,
-        next_observation: Any,
-        final_observation: Any,
-        infos: Mapping[str, Any] | None,
-        life_lost: Any,
-        extras: dict[str, Any],
+        self, observation: Any, action: Any, reward: Any, said: tuple, life_lost: Any, extras: dict
     ) -> Ready:
         block, autoreset = self._block, self._rows
+        terminated, truncated, next_observation, _, _ = said
         steps = None  # of the block before this one is laid down; -1: it was
         try:
             if self._owner != get_ident():
@@ -240,7 +212,6 @@ class Writer:
                 block.steps += 1
                 ready = self._anchors.advance_all()
             else:
-                said = (terminated, truncated, next_observation, infos, final_observation)
                 if laid == NOT_LAID:
                     rows = autoreset.rows(observation, action, reward, *said, life_lost, extras)
                     ready = self._accept(rows)
@@ -260,6 +231,8 @@ class Writer:
                 self._cut_off(error, taken, next_observation)
             if not taken and steps is not None:
                 autoreset.go_back(made_up)
+                if isinstance(error, SpecError):
+                    self._give_up(observation, error)
             raise
 
     def _cut_off(self, error: BaseException, taken: bool, next_observation: Any) -> None:
@@ -279,9 +252,27 @@ class Writer:
         following, last = self._following, self._last
         cut = following.cuts(observation, last, next_observation, self._anchors)
         if cut is not None:
-            self.restart(cut, last)
+            self._end_unfinished(cut & following.spoilt(last))
+            self.restart(cut & (self._anchors.length > 0), last)
             following.odd = following.odd + cut  # where that raises, this call comes again
         self._look = now + following.pause
+
+    def _give_up(self, observation: Any, error: SpecError) -> None:
+        """Ends the episodes that this step, which was refused, goes on with what is not finite."""
+        spoilt = self._following.spoilt(observation) & self._following.spoilt(self._last)
+        if self._end_unfinished(spoilt):
+            raise SpecError(
+                f"{error}; the next_observation of the step before had it: the episode ends ahead "
+                "of that step; reset the environment and go on with what reset returns"
+            ) from error
+
+    def _end_unfinished(self, mask: np.ndarray) -> bool:
+        """Ends open episodes of `mask` without the items that lead to their last observation."""
+        cut = mask & (self._anchors.length > 0)
+        if cut.any():
+            self._put(self._rows.cut(cut, None), 0, "ending episodes")
+            self._rows.restart(cut)
+        return bool(cut.any())
 
     def append(self, rows: Rows) -> Ready:
         """Rows made elsewhere, their items the caller's to create; what became ready.
@@ -293,13 +284,8 @@ class Writer:
             require_finite(name, rows.columns[name])
             if name in rows.closing:
                 require_finite(name, rows.closing[name])
-        self._finish_pending()
         self._last = None
-        self._drain(self.timeout, f"appending {NOT_TAKEN}")
-        ready = self._accept(rows)
-        self._block.items[self._block.steps - 1] = 0
-        self._hand_over(0)
-        return ready
+        return self._put(rows, 0, "appending")
 
     def add_step(
         self,
@@ -345,11 +331,7 @@ class Writer:
             )
         if cut.any():
             self._own()
-            rows = self._rows.cut(cut, final_observation)
-            self._finish_pending()
-            self._drain(self.timeout, f"ending episodes {NOT_TAKEN}")
-            self._accept(rows)
-            self._hand_over(0)
+            self._put(self._rows.cut(cut, final_observation), 1, "ending episodes")
         self._rows.restart(mask)
 
     # -- items -----------------------------------------------------------------------------------
@@ -388,6 +370,15 @@ class Writer:
         self._block.lay(rows)
         ready = self._anchors.advance(rows.streams, rows.ended_streams)
         self._held = False
+        return ready
+
+    def _put(self, rows: Rows, items: int, what: str) -> Ready:
+        """Rows that no `add` made; with items at the anchors that become ready, or without."""
+        self._finish_pending()
+        self._drain(self.timeout, f"{what} {NOT_TAKEN}")
+        ready = self._accept(rows)
+        self._block.items[self._block.steps - 1] = items
+        self._hand_over(0)
         return ready
 
     def _own(self) -> None:

@@ -24,6 +24,7 @@ from replay_server import (
     SamplesPerInsert,
     Server,
     Spec,
+    SpecError,
     Table,
     spec_from,
 )
@@ -427,3 +428,40 @@ def test_what_is_no_reset_is_not_told(served):
                     at += 1
                 writer.restart(final_observation=zero + at)
             assert writer.flush().steps_stored == 10
+
+
+@pytest.mark.parametrize("count", [None, 4], ids=["single", "vector"])
+@pytest.mark.parametrize("seen", [AS["as step returned it"], np.copy], ids=["object", "copy"])
+@pytest.mark.parametrize("wrong", [np.nan, -np.inf])
+@pytest.mark.parametrize("added", [True, False], ids=["added", "reset at once"])
+def test_an_environment_that_blew_up_is_reset_and_goes_on(served, count, seen, wrong, added):
+    """Given a next observation that is not finite, of one environment; the step after it is added
+    and refused, or the caller sees it and resets. Expect the refusal to say where it came from, the
+    episode to end ahead of it, and every step after it to be taken."""
+    writer = served.writer("main", count, autoreset="single" if count is None else "disabled")
+    lead, truth, which = (count,) if count else (), {}, 2 if count else 0
+    flags = np.zeros(lead, np.bool_) if count else False
+    rewards, actions = (np.zeros(lead), np.zeros(lead, np.int64)) if count else (0.0, 0)
+    here = np.arange(3.0 * (count or 1), dtype=np.float32).reshape(*lead, 3)
+    for at in range(40):
+        there = here + 100
+        if at == 19:
+            there.reshape(-1, 3)[which, 1] = wrong
+        step = (actions, there, rewards, flags, flags)
+        if at == 20 and added:
+            with pytest.raises(SpecError, match=r"next_observation of the step before had it"):
+                writer.add_step(seen(here), *step)
+        if at == 20:  # only the one that blew up is reset
+            here = np.where(np.isfinite(here), here, np.float32(7))
+            there = here + 100
+            step = (actions, there, *step[2:])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore" if at == 20 and not added else "error")
+            writer.add_step(seen(here), *step)
+        for begun, led in zip(
+            here.reshape(-1, 3).tolist(), there.reshape(-1, 3).tolist(), strict=True
+        ):
+            if np.isfinite(led).all():
+                truth[tuple(begun)] = tuple(led)
+        here = there
+    check(served, writer, truth, count or 1)
