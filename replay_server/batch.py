@@ -76,7 +76,9 @@ def keys_of(values: Any, epoch: int | None = None) -> Keys:
 class Batch:
     """Items that were drawn, or asked for by key. B items; steps as the plan says.
 
-    data           {column: [B, steps, *shape]}: numpy arrays, or torch tensors where asked for
+    data           {column: [B, steps, *shape]}: numpy arrays, or torch tensors where asked for; a
+                   plain dict, as pytrees of torch and JAX need it. batch[column] is the same, and
+                   names the nearest column where there is none
     weights        float32 [B], importance weights, the largest is 1
     keys           uint64 [B]: what `update_priorities` takes
     probabilities  float64 [B]: with which each was drawn
