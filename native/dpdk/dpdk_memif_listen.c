@@ -40,7 +40,7 @@ static int lock_folder(const char *path, char *why, size_t size)
     slash[slash == folder] = 0;
     int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (file < 0) {
-        return fail(why, size, "socket= lies in a folder that this process may read", errno);
+        return fail(why, size, "its folder has to be there, and readable", errno);
     }
     for (int tries = 0; flock(file, LOCK_EX | LOCK_NB); tries++) {
         if (tries == LOCK_TRIES) {
@@ -50,6 +50,13 @@ static int lock_folder(const char *path, char *why, size_t size)
         nanosleep(&nap, NULL);
     }
     return file;
+}
+
+/* Said explicitly: a process that was forked meanwhile has the file too. */
+static void unlock_folder(int file)
+{
+    (void)flock(file, LOCK_UN);
+    rp_quiet_close(file);
 }
 
 /* Null, or why this path cannot be taken. What nobody serves any more is removed. */
@@ -137,7 +144,7 @@ int rp_memif_listen(struct rp_memif_socket *at, const char *path, const char *gr
         at->device = about.st_dev;
         at->number = about.st_ino;
     }
-    rp_quiet_close(folder);
+    unlock_folder(folder);
     return at->file < 0 ? -1 : 0;
 }
 
@@ -150,8 +157,9 @@ void rp_memif_unlisten(struct rp_memif_socket *at)
         && about.st_ino == at->number) { /* not a successor's */
         (void)unlink(at->path);
     }
+    (void)shutdown(at->file, SHUT_RDWR); /* for a forked process it would go on listening */
     rp_quiet_close(at->file);
     if (folder >= 0) {
-        rp_quiet_close(folder);
+        unlock_folder(folder);
     }
 }

@@ -10,7 +10,8 @@
  * and could block a burst.
  *
  * Bounds: a visitor who is not at work after GREETING_NS is sent away; at most WAITING of those are
- * let in. RP_MEMIF_BYTES of a peer are mapped. A burst takes as many slots as it was asked for.
+ * let in, one in BREATH_NS. RP_MEMIF_BYTES of a peer are mapped. A burst takes as many slots as it
+ * was asked for.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,7 @@
 
 enum {
     WAITING = 8, VISITORS = RP_DPDK_LANES + WAITING, NOBODY = RP_DPDK_LANES, TICK_MS = 100,
-    NAP_NS = 10000000, TMPFS = 0x01021994,
+    NAP_NS = 10000000, BREATH_NS = 1000000, TMPFS = 0x01021994,
 };
 
 static const uint64_t GREETING_NS = 2000000000;
@@ -221,7 +222,7 @@ static int receive_file(int from, uint8_t *message)
     } control;
     struct iovec part = {message, RP_MEMIF_MESSAGE};
     struct msghdr all = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
-                         .msg_controllen = sizeof control.bytes};
+                         .msg_controllen = CMSG_LEN(sizeof(int))}; /* one file, no more */
     int file = -1;
     if (recvmsg(from, &all, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) == RP_MEMIF_MESSAGE) {
         const struct cmsghdr *header = CMSG_FIRSTHDR(&all);
@@ -320,13 +321,14 @@ static struct visitor *find_place(struct rp_memif_server *server)
 
 static void let_in(struct rp_memif_server *server, struct visitor *visitor)
 {
-    const struct timespec nap = {0, NAP_NS};
+    const struct timespec nap = {0, NAP_NS}, breath = {0, BREATH_NS};
     uint8_t greeting[RP_MEMIF_MESSAGE];
     int file = accept4(server->socket.file, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (file < 0) {
         nanosleep(&nap, NULL); /* most likely this process has no file left */
         return;
     }
+    nanosleep(&breath, NULL); /* who comes and goes without end keeps no processor busy */
     memset(visitor, 0, sizeof *visitor);
     visitor->file = file;
     visitor->lane = NOBODY;

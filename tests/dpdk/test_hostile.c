@@ -4,10 +4,12 @@
  *
  * An execution is a slot the server has looked at, or was dropped for. RP_HOSTILE sets how many.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -27,6 +29,8 @@ enum {
     VERSION = 2 << 8, ARP_BYTES = 42,
 };
 
+enum { SILENT = 12, KINDS = 8, FILES_MAX = 3 };
+
 static struct told { /* by the children */
     _Atomic uint64_t acknowledged;
     _Atomic int ends;
@@ -35,6 +39,8 @@ static struct told { /* by the children */
 static struct rp_random chance;
 static char socket_path[64];
 static volatile sig_atomic_t end;
+static uint32_t files_sent = 1; /* with a message that has some */
+static int stumbles; /* its messages are wrong now and then */
 static uint64_t drops, misspoken, confused; /* lies in memory, in messages, and to itself */
 
 static const char *url(char *text, int serve)
@@ -154,28 +160,30 @@ static int talk(uint8_t *message, int with, uint32_t expected)
 {
     union {
         struct cmsghdr header;
-        uint8_t bytes[CMSG_SPACE(sizeof(int))];
+        uint8_t bytes[CMSG_SPACE(FILES_MAX * sizeof(int))];
     } control = {0};
+    int files[FILES_MAX] = {with, with, with};
+    size_t bytes = (size_t)files_sent * sizeof with;
     struct iovec part = {message, RP_MEMIF_MESSAGE};
     struct msghdr all = {.msg_iov = &part, .msg_iovlen = 1};
     uint8_t answer[RP_MEMIF_MESSAGE];
-    if (one_in(40)) {
+    if (stumbles && one_in(40)) {
         put16(message + 2 * rp_random_below(&chance, 8), odd_number());
         part.iov_len -= one_in(4) ? rp_random_below(&chance, RP_MEMIF_MESSAGE) : 0;
         misspoken++;
     }
     if (with >= 0) {
         all.msg_control = control.bytes;
-        all.msg_controllen = sizeof control.bytes;
-        control.header = (struct cmsghdr){CMSG_LEN(sizeof with), SOL_SOCKET, SCM_RIGHTS};
-        memcpy(CMSG_DATA(&control.header), &with, sizeof with);
+        all.msg_controllen = CMSG_SPACE(bytes);
+        control.header = (struct cmsghdr){CMSG_LEN(bytes), SOL_SOCKET, SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.header), files, bytes);
     }
     return sendmsg(peer.file, &all, MSG_NOSIGNAL) > 0
             && recv(peer.file, answer, sizeof answer, 0) == sizeof answer
             && answer[0] == expected ? 0 : -1;
 }
 
-static int shake_hands(uint32_t link)
+static int lend(uint32_t link, int region, uint32_t expected)
 {
     uint8_t message[RP_MEMIF_MESSAGE];
     if (recv(peer.file, message, sizeof message, 0) != sizeof message
@@ -190,7 +198,13 @@ static int shake_hands(uint32_t link)
     }
     begin(message, RP_MEMIF_ADD_REGION);
     put32(message + 4, REGION);
-    if (talk(message, peer.region, RP_MEMIF_ACK)) {
+    return talk(message, region, expected);
+}
+
+static int shake_hands(uint32_t link)
+{
+    uint8_t message[RP_MEMIF_MESSAGE];
+    if (lend(link, peer.region, RP_MEMIF_ACK)) {
         return -1;
     }
     for (uint32_t way = 0; way < 2; way++) {
@@ -207,18 +221,24 @@ static int shake_hands(uint32_t link)
     return talk(message, -1, RP_MEMIF_CONNECTED);
 }
 
-static void come_again(void)
+static int knock(int flags)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int file = socket(AF_UNIX, SOCK_SEQPACKET | flags, 0);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
+    CHECK(file >= 0 && connect(file, (struct sockaddr *)&address, sizeof address) == 0,
+          "the server is gone");
+    return file;
+}
+
+static void come_again(void)
+{
     for (int tries = 0;; tries++) {
         CHECK(tries < TRIES, "the server lets nobody in any more");
         if (peer.file >= 0) {
             close(peer.file);
         }
-        peer.file = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-        CHECK(peer.file >= 0 && connect(peer.file, (struct sockaddr *)&address, sizeof address)
-              == 0, "the server is gone");
+        peer.file = knock(0);
         uint32_t link = one_in(16) ? odd_number() % (LINKS + 1) : 1 + (uint32_t)tries % (LINKS - 1);
         if (shake_hands(link) == 0) {
             peer.heads[0] = peer.heads[1] = 0;
@@ -312,6 +332,82 @@ static void attack(uint64_t executions, pid_t server, pid_t client)
     }
 }
 
+/* ---- memory that is refused, and those who say nothing ---- */
+
+static int sealed(unsigned flags, off_t size, int seals)
+{
+    int file = memfd_create("hostile", MFD_ALLOW_SEALING | MFD_CLOEXEC | flags);
+    CHECK(file < 0 || (ftruncate(file, size) == 0 && fcntl(file, F_ADD_SEALS, seals) == 0));
+    return file;
+}
+
+static uint32_t files_of(pid_t process)
+{
+    char path[64];
+    uint32_t count = 0;
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)process);
+    DIR *folder = opendir(path);
+    CHECK(folder);
+    while (readdir(folder)) {
+        count++;
+    }
+    closedir(folder);
+    return count;
+}
+
+static void await_files(pid_t process, uint32_t count)
+{
+    for (int tries = 0; files_of(process) != count; tries++) {
+        CHECK(tries < TRIES, "%u files, not %u", files_of(process), count);
+        usleep(1000);
+    }
+}
+
+/* Regions that could be taken away, block, or are not what their message says. */
+static void lend_wrongly(pid_t server)
+{
+    const int kinds[KINDS] = {
+        -1, sealed(0, REGION, 0), sealed(0, REGION - 4096, F_SEAL_SHRINK),
+        sealed(0, REGION, F_SEAL_SHRINK | F_SEAL_WRITE),
+        sealed(MFD_HUGETLB, 1 << 21, F_SEAL_SHRINK), eventfd(0, 0), open("/dev/zero", O_RDWR),
+        open("/tmp", O_RDWR | O_TMPFILE, 0600)};
+    uint32_t before = files_of(server);
+    for (int i = 0; i < KINDS; i++) {
+        peer.file = knock(0);
+        CHECK(lend(1, kinds[i], RP_MEMIF_DISCONNECT) == 0, "memory of kind %d is taken", i);
+        uint8_t byte;
+        CHECK(recv(peer.file, &byte, 1, 0) == 0);
+        close(peer.file);
+        if (kinds[i] >= 0) {
+            close(kinds[i]);
+        }
+    }
+    await_files(server, before);
+    for (files_sent = 2; files_sent <= FILES_MAX; files_sent++) { /* one is enough */
+        peer.file = knock(0);
+        CHECK(shake_hands(1) == 0);
+        await_files(server, before + 1);
+        close(peer.file);
+        await_files(server, before);
+    }
+    files_sent = 1;
+    check_group("memory that could be taken away, or is none: refused, and no file kept");
+}
+
+static void say_nothing(void)
+{
+    int files[SILENT];
+    for (int i = 0; i < SILENT; i++) {
+        files[i] = knock(SOCK_NONBLOCK);
+    }
+    peer.file = -1;
+    come_again();
+    for (int i = 0; i < SILENT; i++) {
+        close(files[i]);
+    }
+    check_group("more visitors who say nothing than are let in: the next one has its turn");
+}
+
 /* ---- all ---- */
 
 static pid_t start(void (*run)(void))
@@ -330,9 +426,7 @@ static pid_t start(void (*run)(void))
 
 static void lend_memory(void)
 {
-    peer.region = memfd_create("hostile", MFD_ALLOW_SEALING | MFD_CLOEXEC);
-    CHECK(peer.region >= 0 && ftruncate(peer.region, REGION) == 0
-          && fcntl(peer.region, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    peer.region = sealed(0, REGION, F_SEAL_SHRINK);
     peer.memory = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_SHARED, peer.region, 0);
     CHECK(peer.memory != MAP_FAILED);
     peer.file = -1;
@@ -359,7 +453,9 @@ int main(void)
         usleep(1000);
     }
     lend_memory();
-    come_again();
+    lend_wrongly(server);
+    say_nothing();
+    stumbles = 1;
     before = told->acknowledged;
     attack(executions, server, client);
     CHECK(told->acknowledged > before && drops > 0);
