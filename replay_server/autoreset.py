@@ -20,7 +20,8 @@ that nobody took, or (where the caller named the mode) a reward for such a step.
 an end is looked at: in next-step mode its observation is the final one, in the modes that leave
 resets to the caller it is not (a few integers may be equal by right, unless all ends so far were;
 and where the environment named the mode itself it is right: a warning there). A single environment
-may start where it ended: the same object is a sure sign, equal numbers only a hint.
+may start where it ended: the same object is a sure sign, equal numbers only a hint. A final
+observation that was handed in beside a same-step vector is looked at too (finals.py).
 
 Whatever the mode, what is stored is the same. An episode of T steps is T + 1 rows in one stream:
 
@@ -47,21 +48,30 @@ from typing import Any
 import numpy as np
 
 from .errors import warn
-from .spec import ALWAYS_FINITE, Column, Spec, SpecError, array_of, fitted, require_finite
+from .finals import bytes_of, finals_in, is_per_environment, require_final
+from .spec import (
+    ALWAYS_FINITE,
+    Column,
+    Spec,
+    SpecError,
+    array_of,
+    fitted,
+    require_finite,
+    same_memory,
+)
 
 MODES = ("next-step", "same-step", "disabled", "single")
 GYMNASIUM_MODES = {"NextStep": "next-step", "SameStep": "same-step", "Disabled": "disabled"}
-NUMBERS = (int, float, np.generic, type(None))
-FINALS = ("final_obs", "final_observation")  # in infos of same-step environments, by release
 OPEN, TERMINATED, TRUNCATED = 0, 1, 2
 WRAPPERS_MAX = 64
 EXACT_BYTES = 64  # observations of so many bytes are not equal by chance, integers or not
 FRESH_CALLS = 8
 AGAIN_MAX = 3  # ends in a row after which an environment went on with its final observation
 HINT = (
-    "looks as if nobody reset it; if it starts there by chance, ignore this or say "
-    "writer.restart(): the environment ended, and the next step was given its final observation "
-    "again; one that resets itself has to be handed over: client.writer(..., autoreset=env)"
+    "looks as if nobody reset it, or next_observation was the reset's already (add each step "
+    "before you reset); if it starts there by chance, ignore this or say writer.restart(): the "
+    "environment ended, and the next step was given its final observation again; one that resets "
+    "itself has to be handed over: client.writer(..., autoreset=env)"
 )
 
 
@@ -191,7 +201,7 @@ class Autoreset:
         # (environments [E], their closing rows, whether these differ from the observations before)
         # of the last call, until the next one was looked at
         self.closed: tuple[np.ndarray, dict[str, np.ndarray], np.ndarray] | None = None
-        self._exact = not own and (
+        self._exact = (not own or mode == "single") and (
             any(column.dtype.kind == "f" for column in self.observations)
             or sum(column.size for column in self.observations) >= EXACT_BYTES
         )
@@ -325,11 +335,17 @@ class Autoreset:
             self._shared = {}
         if self.mode == "next-step":
             self.made_up, self.any_made_up = ended, some
-        if self.mode != "same-step" and some:
+        given = finals_in(infos) if some else None
+        if some and self.mode == "same-step" and final_observation is not None and given:
+            if next_observation is not None:
+                others = self._finals(ended, ended, infos[given])
+                begun = self._observed(next_observation)
+                require_final(ended, closing, others, begun)
+        elif some and (self.mode != "same-step" or final_observation is not None):
             which, before = np.flatnonzero(ended), self._observed(observation)
             moved = np.zeros(len(which), np.bool_)
             for name, rows in closing.items():
-                moved |= (_bytes_of(before[name][which]) != _bytes_of(rows)).any(1)
+                moved |= (bytes_of(before[name][which]) != bytes_of(rows)).any(1)
             self.closed = (which, closing, moved)
             if self.mode == "single":
                 self._final = final_observation if next_observation is None else next_observation
@@ -349,8 +365,8 @@ class Autoreset:
         seen = self._observed(observation)
         equal, known = np.ones(len(which), np.bool_), np.zeros(len(which), np.bool_)
         for name, rows in closing.items():
-            final = _bytes_of(rows)
-            equal &= (_bytes_of(seen[name][which]) == final).all(1)
+            final = bytes_of(rows)
+            equal &= (bytes_of(seen[name][which]) == final).all(1)
             known |= final.any(1)
         wrong = known & (~equal if self.mode == "next-step" else equal)
         if self.mode == "single" and (observation is not self._final or type(observation) is int):
@@ -387,11 +403,18 @@ class Autoreset:
             )
         told = (
             f"environment {i} ended, and the next step was given its final observation again: "
-            f"nobody reset it, or it resets itself and the mode {self.mode!r} is not its own; made-"
-            "up steps would be stored and items run from one episode into the next: hand the "
+            f"nobody reset it, or it resets itself and the mode {self.mode!r} is not its own, or "
+            "next_observation was the reset's already: add each step before you reset; made-up "
+            "steps would be stored and items run from one episode into the next: hand the "
             "environment over (client.writer(..., autoreset=env)), or name its mode; where it was "
             "reset and starts there, say so: writer.restart(mask)"
         )
+        if self.mode == "same-step":
+            told = (
+                f"environment {i} ended, and the next step was given its final_observation: that "
+                "is next_observation, the reset's; hand in infos as step returned them, or the "
+                "last observation before the reset; where it starts there, ignore this"
+            )
         sure = self._exact or not (self._own or self._elsewhere)
         if sure and self._again[i] >= AGAIN_MAX:
             raise SpecError(told)
@@ -433,8 +456,7 @@ class Autoreset:
         final_observation: Any,
     ) -> None:
         """SpecError where what `step` returned shows that the mode is not the environment's."""
-        given = next((name for name in FINALS if infos and name in infos), None)
-        wrong = ""
+        given, wrong = finals_in(infos), ""
         if ended_twice.any():
             i = int(np.argmax(ended_twice))
             wrong = f"environment {i} ended again in the step in which it should have been reset"
@@ -530,18 +552,23 @@ class Autoreset:
         if True not in ended.tolist():
             return {c.name: np.zeros((0, *c.shape), c.dtype) for c in self.observations}
         if final_observation is None and self.mode == "same-step":
-            final_observation = next((infos[n] for n in FINALS if infos and n in infos), None)
+            given = finals_in(infos)
+            final_observation = infos[given] if given else None
         elif final_observation is None:
             final_observation = next_observation
-        if _is_per_environment(final_observation):
-            closing = self._closing_one_by_one(ended, terminated, final_observation)
-        else:
-            observed = self._observed(final_observation)
-            closing = {name: rows[ended] for name, rows in observed.items()}
+        closing = self._finals(ended, terminated, final_observation)
         if self.finite_observations:
             for name, rows in closing.items():
                 require_finite(name, rows)
         return closing
+
+    def _finals(
+        self, ended: np.ndarray, terminated: np.ndarray, finals: Any
+    ) -> dict[str, np.ndarray]:
+        """The same of what holds the final observations."""
+        if is_per_environment(finals):
+            return self._closing_one_by_one(ended, terminated, finals)
+        return {name: rows[ended] for name, rows in self._observed(finals).items()}
 
     def _closing_one_by_one(
         self, ended: np.ndarray, terminated: np.ndarray, finals: Any
@@ -566,30 +593,3 @@ class Autoreset:
                         )
                     closing[c.name][row] = fitted(c, value[None], 1)[0]
         return closing
-
-
-def same_memory(one: Any, other: Any) -> bool:
-    """Whether every array, tensor or list of an observation's leaf lies where that of the other
-    does. Numbers lie nowhere."""
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        places = [each.__array_interface__["data"][0] for each in (one, other)]
-        return places[0] == places[1]
-    if hasattr(one, "data_ptr") and hasattr(other, "data_ptr"):
-        return one.data_ptr() == other.data_ptr()
-    if one is other and not isinstance(one, tuple):
-        return not isinstance(one, NUMBERS)
-    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
-        return len(one) == len(other) > 0 and all(map(same_memory, one, other))
-    return False
-
-
-def _bytes_of(rows: np.ndarray) -> np.ndarray:
-    """[E, *shape] as bytes [E, K], so that equal means bit for bit."""
-    return np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
-
-
-def _is_per_environment(final_observation: Any) -> bool:
-    """True for None and for Gymnasium's object array with one entry an environment."""
-    return final_observation is None or (
-        isinstance(final_observation, np.ndarray) and final_observation.dtype == np.object_
-    )

@@ -148,7 +148,7 @@ class Calls:
         if self.mode == "same-step" and rng.random() < 0.5:
             step["infos"] = {"final_obs": self.finals(step)}
         elif self.mode == "same-step":
-            step["final_observation"] = following
+            step["final_observation"] = self.observation()  # of the episode that ended
         return step
 
     def gone_on(self, reset):
