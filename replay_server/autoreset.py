@@ -49,16 +49,8 @@ import numpy as np
 
 from .errors import warn
 from .finals import bytes_of, finals_in, is_per_environment, require_final
-from .spec import (
-    ALWAYS_FINITE,
-    Column,
-    Spec,
-    SpecError,
-    array_of,
-    fitted,
-    require_finite,
-    same_memory,
-)
+from .spec import ALWAYS_FINITE, Column, Spec, SpecError, array_of, fitted, require_finite
+from .values import same_memory
 
 MODES = ("next-step", "same-step", "disabled", "single")
 GYMNASIUM_MODES = {"NextStep": "next-step", "SameStep": "same-step", "Disabled": "disabled"}
@@ -210,7 +202,7 @@ class Autoreset:
         self._shared: dict[str, tuple[Any, bytes]] = {}
         self._partly = False  # not all of it: a goal may be written over by a reset
         self.fresh = FRESH_CALLS  # calls in which the same memory is looked for, at least
-        self._warned = False
+        self._warned = self._fits = False  # _fits: a next observation was looked at
         self._again = np.zeros(count, np.int64)  # ends in a row that looked wrong
         self._elsewhere = False  # some end went on elsewhere
         self._final: Any = None  # mode single: the object that the newest episode ended with
@@ -427,6 +419,12 @@ class Autoreset:
         At once where all of a vector environment handed over is. Elsewhere it may be a constant,
         until what is there changes.
         """
+        if next_observation is not None and not self._fits:
+            try:
+                self._observed(next_observation)
+            except SpecError as error:  # told before the end of the first episode
+                raise SpecError(f"next_observation: {error}") from error
+            self._fits = True
         try:
             flat = self.spec.flatten("observation", observation)
             after = self.spec.flatten("observation", next_observation)

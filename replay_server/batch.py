@@ -65,7 +65,8 @@ def keys_of(values: Any, epoch: int | None = None) -> Keys:
     array = np.asarray(values)
     if array.dtype != np.uint64:
         if array.size and (array.dtype.kind not in "iu" or array.min() < 0):
-            raise ConfigError(f"keys: expected unsigned integers, got {array.dtype}")
+            got = array.min() if array.dtype.kind == "i" else array.dtype
+            raise ConfigError(f"keys: expected whole numbers of at least 0, got {got}")
         array = array.astype(np.uint64)
     keys = np.ascontiguousarray(array).reshape(-1).view(Keys)
     keys.epoch = carried if epoch is None else epoch
@@ -137,7 +138,9 @@ class Batch:
         """Observations, actions, n-step returns, discounts: what an update is computed from.
 
         For plans NStep(n), or their offsets written out. Arrays as the data is, views where they
-        can be; torch tensors on `device` where one is named. ConfigError where the plan holds no
+        can be; torch tensors on `device` where one is named. Of a Dict or Tuple space, {leaf:
+        array}, "a/0" for ["a"][0]; spec.unflatten(group, {f"{group}/{leaf}": array}) nests them as
+        the space does (group "observation" or "action"). ConfigError where the plan holds no
         transitions.
         """
         return transitions_of(self, gamma, device)

@@ -34,7 +34,8 @@ import numpy as np
 from .anchors import Anchors
 from .autoreset import Autoreset
 from .errors import warn
-from .spec import Column, SpecError, array_of, same_memory
+from .spec import Column, SpecError, array_of
+from .values import same_memory
 
 CLOSE = 1e-6  # of a number, of 1 where it is smaller
 ODD_MAX = 8

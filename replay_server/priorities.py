@@ -166,6 +166,8 @@ def float64_of(priorities: Any, count: int) -> np.ndarray:
         return priorities
     try:
         array = np.ascontiguousarray(numbers_of("priorities", priorities), dtype=np.float64)
+    except ConfigError:
+        raise
     except (TypeError, ValueError) as error:
         raise ConfigError(f"priorities: expected {count} numbers ({error})") from error
     given = np.shape(priorities)

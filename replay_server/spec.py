@@ -41,7 +41,6 @@ DONE = (
     "`done` is two facts here: terminated, where the episode is over, and truncated, where it was "
     "only cut off and its return goes on"
 )
-NUMBERS = (int, float, np.generic, type(None))
 ALWAYS_FINITE = ("reward", "action")  # whatever else may be NaN; extras may: -inf is a legal log
 
 
@@ -346,25 +345,15 @@ def array_of(name: str, value: Any) -> np.ndarray:
             return value.detach().cpu().numpy()
         return np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        kind = f"{type(value).__name__} of {value.dtype}" if hasattr(value, "dtype") else "it"
+        if not hasattr(value, "dtype"):
+            raise SpecError(
+                f"column {name!r}: numpy cannot hold it ({error}); give numbers, in lists of one "
+                "length"
+            ) from error
+        kind = f"{type(value).__name__} of {value.dtype}"
         raise SpecError(
             f"column {name!r}: numpy cannot hold {kind} ({error}); convert it, such as by .float()"
         ) from error
-
-
-def same_memory(one: Any, other: Any) -> bool:
-    """Whether every array, tensor or list of an observation's leaf lies where that of the other
-    does. Numbers lie nowhere."""
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        places = [each.__array_interface__["data"][0] for each in (one, other)]
-        return places[0] == places[1]
-    if hasattr(one, "data_ptr") and hasattr(other, "data_ptr"):
-        return one.data_ptr() == other.data_ptr()
-    if one is other and not isinstance(one, tuple):
-        return not isinstance(one, NUMBERS)
-    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
-        return len(one) == len(other) > 0 and all(map(same_memory, one, other))
-    return False
 
 
 def fitted(column: Column, value: Any, count: int) -> np.ndarray:

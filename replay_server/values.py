@@ -17,6 +17,7 @@ from .errors import ConfigError
 
 TINY, HUGE = sys.float_info.min, sys.float_info.max  # above nothing, below infinity
 SECONDS_MAX = 1e9
+NUMBERS = (int, float, np.generic, type(None))
 SHOWN_MAX = 100  # letters of a value in a sentence
 
 
@@ -55,7 +56,10 @@ def seconds(what: str, value: Any) -> float:
 
 def flag(what: str, value: Any) -> bool:
     """True or False; 1 and 0 are taken for them, "no" is not."""
-    return bool(whole(what, int(value) if isinstance(value, bool) else value, 0, 1))
+    try:
+        return bool(whole(what, int(value) if isinstance(value, bool) else value, 0, 1))
+    except ConfigError:
+        raise ConfigError(f"{what} is {value!r}; expected True or False") from None
 
 
 def whole_numbers(what: str, values: Any) -> np.ndarray:
@@ -84,3 +88,18 @@ def one_of(what: str, value: Any, kinds: tuple[type, ...], example: str) -> None
         shown = repr(value)
         shown = shown if len(shown) <= SHOWN_MAX else f"an object of {type(value).__name__}"
         raise ConfigError(f"{what} is {shown}; expected {names}, such as {example}")
+
+
+def same_memory(one: Any, other: Any) -> bool:
+    """Whether every array, tensor or list of an observation's leaf lies where that of the other
+    does. Numbers lie nowhere."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        places = [each.__array_interface__["data"][0] for each in (one, other)]
+        return places[0] == places[1]
+    if hasattr(one, "data_ptr") and hasattr(other, "data_ptr"):
+        return one.data_ptr() == other.data_ptr()
+    if one is other and not isinstance(one, tuple):
+        return not isinstance(one, NUMBERS)
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) > 0 and all(map(same_memory, one, other))
+    return False

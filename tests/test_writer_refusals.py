@@ -297,6 +297,17 @@ def test_shapes_of_one_environment_are_told_as_they_were_given(served):
                 writer.add(**step(next_observation=np.ones(2, np.float32), terminated=True))
 
 
+@pytest.mark.parametrize("wrong", [np.ones(2, np.float32), "no observation"])
+def test_a_next_observation_of_a_wrong_shape_is_found_before_an_end(served, wrong):
+    """Given one in the midst of the first episode. Expect SpecError that names it, nothing taken,
+    and the writer to go on."""
+    with served.writer("main") as writer:
+        with pytest.raises(SpecError, match=r"next_observation: .*expected shape \(3,\), got \("):
+            writer.add(**step(next_observation=wrong))
+        writer.add(**step())
+        assert writer.flush().steps_stored == 1
+
+
 # -- threads --------------------------------------------------------------------------------------
 
 
