@@ -45,7 +45,7 @@ class Client:
     """One session with the server at `address`, such as "udp://127.0.0.1:7400".
 
     timeout    seconds any call waits by default; connect_timeout: connecting, if other (0: 1 s). A
-               call on a table not used before looks it up first, in as much time again, 1 s at least
+               call on a table not used before looks it up first in as much time again, 1 s at least
     mtu        the largest datagram; where it is 0 the url's (?mtu=N), else the transport's own
     busy_poll  waits never sleep: lower latency for one whole core
     specs      {table: Spec} to be compared with what the server stores, at once
