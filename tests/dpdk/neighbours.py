@@ -47,6 +47,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EVERYONE, OWN = b"\xff" * 6, "198.18.0.9"
 THIEF = bytes.fromhex("02deadbeef01")
 PROCESS = """
+import os
 import sys
 from conformance import plain
 from replay_server import Client, ReplayError, Server
@@ -59,9 +60,12 @@ try:
 except ReplayError as error:
     print(error, flush=True)
 else:
-    print("opened", flush=True)
+    child = os.fork() if what == "parent" else 1
+    if child:
+        print("opened", flush=True)
     sys.stdin.read()
-    opened.close()
+    if child:
+        opened.close()
 """
 
 
@@ -172,6 +176,17 @@ def test_a_second_server_on_an_interface_is_refused():
         first.wait()
     with serving("af_packet"), Client(URL, timeout=WAIT_S) as client:
         assert client.size("main") == 0
+
+
+def test_what_a_killed_server_left_with_a_child_refuses_nobody():
+    """Given a server that has forked and is killed, while its child lives and has its files. Expect
+    the next one to serve."""
+    with process("parent", url_of("af_packet")) as first:
+        assert first.stdout.readline() == "opened\n"
+        first.kill()
+        first.wait()
+        with serving("af_packet"), Client(URL, timeout=WAIT_S) as client:
+            assert client.size("main") == 0
 
 
 def test_a_second_server_on_an_af_xdp_queue_is_refused_and_leaves_nothing():
