@@ -126,13 +126,13 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(items_refused,             "creates of a closing row or an unknown step") \
     X(items_evicted,             "items that went before their step: a row of their window did") \
     X(masses_saturated,          "priorities so large that their mass was capped") \
-    X(samples,                   "batches drawn") \
+    X(samples,                   "batches drawn, or read by keys") \
     X(samples_repeated,          "sample requests answered from their record") \
     X(samples_forgotten,         "sample or pull requests whose record is gone") \
     X(samples_empty,             "sample requests that found nothing drawable") \
     X(samples_blocked,           "sample requests held back") \
-    X(items_sampled,             "items drawn") \
-    X(items_served_overwritten,  "items overwritten while being sent, or that a key did not name") \
+    X(items_sampled,             "items drawn, or read by keys") \
+    X(items_served_overwritten,  "sent as zeros, in each datagram and repeat: overwritten, or no key's") \
     X(pulls,                     "pull requests answered") \
     X(pushes_blocked,            "push datagrams held back by the limiter") \
     X(releases,                  "held-back requests that were released") \
