@@ -289,17 +289,31 @@ static int blocked(struct rp_client *client, struct client_writer *writer, uint1
     return CLIENT_TAKEN;
 }
 
-/* The probe was taken: the next one asks. One at a time, in order: what the limiter admits is often
- * one message's worth, and all others sent along would only be refused again. */
+/* A message was taken: the next one asks, as the place its writer had may have gone with this one.
+ * One at a time, in order: what the limiter admits is often one message's worth, and all others
+ * sent along would only be refused again. */
 static void release(struct rp_client *client, struct client_writer *writer, uint16_t index) {
-    if (!writer->blocked || writer->probe != index) {
+    if (!writer->blocked) {
         return;
     }
-    writer->probe = CLIENT_NONE;
+    if (writer->probe == index) {
+        writer->probe = CLIENT_NONE;
+    }
     rp_client_writer_probe(client, writer);
     if (!writer->blocked) {
         rp_client_timer_stop(client, &writer->timer);
     }
+}
+
+/* The server keeps room for the writer. One that is under way was held back, and that answer is
+ * overtaken by this one. */
+static int retry(struct rp_client *client, struct client_writer *writer, uint16_t index) {
+    if (client->messages[index].state == MESSAGE_FLYING) {
+        rp_client_message_state(client, index, MESSAGE_AGAIN);
+    } else if (writer->blocked) {
+        rp_client_writer_probe(client, writer);
+    }
+    return CLIENT_TAKEN;
 }
 
 /* ---- answers ---- */
@@ -321,12 +335,9 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
     message->lost_seen = told.head.lost_total;
     apply_runs(client, writer, message, &told);
     apply_creates(client, writer, message, &told);
-    release(client, writer, index);
     settle(client, index);
+    release(client, writer, index);
     progress -= writer->done_through + writer->lost_total + writer->state.steps_stored;
-    if (writer->blocked && progress != 0) { /* one that stood behind this may go on */
-        rp_client_writer_probe(client, writer);
-    }
     int late = told.head.done_through < writer->done_through; /* others told more of it already */
     if (writer->answered_open > 0 && (progress != 0 || late)) { /* else none can have changed */
         pass_answered(client, writer);
@@ -346,11 +357,7 @@ int rp_client_push_answer(struct rp_client *client, const struct rp_view *view) 
     switch (status) {
     case RP_OK: return stored(client, writer, (uint16_t)index, view);
     case RP_BLOCKED: return blocked(client, writer, (uint16_t)index, view);
-    case RP_RETRY:
-        if (writer->blocked) {
-            rp_client_writer_probe(client, writer);
-        }
-        return CLIENT_TAKEN;
+    case RP_RETRY: return retry(client, writer, (uint16_t)index);
     default: rp_client_writer_end(client, writer, -(int)status); return CLIENT_TAKEN;
     }
 }

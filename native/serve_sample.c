@@ -67,6 +67,7 @@ static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sa
     RP_SITE();
     name_record(server, session, call->message.id);
     rp_intent_commit(&server->intent);
+    rp_wait_forget(server, RP_WAIT_SAMPLE, call->session, call->message.id); /* at other tables */
     rp_table_settle(table);
     rp_server_count(server, RP_COUNT_samples);
     server->counters[RP_COUNT_items_sampled] += request->count;
@@ -78,16 +79,8 @@ static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sa
     return RP_SERVED;
 }
 
-/* A client that gave one id to requests of two tables gets the batch of the first that was
- * drawn. */
 int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request) {
-    const struct rp_record *record = find_record(call, call->message.id);
-    if (record == NULL) {
-        return draw(call, table, request, NULL);
-    }
-    call->message.table = (uint16_t)record->place;
-    first_train(call, record, request->budget);
-    return RP_SERVED;
+    return draw(call, table, request, NULL);
 }
 
 /* ---- checks ---- */

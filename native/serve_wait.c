@@ -60,23 +60,20 @@ static int is_void(struct rp_server *server, const struct rp_table *table,
                    && !is_stuck(server, table)));
 }
 
-/* The session's own place: refreshed by being asked for, and taken over by an older request. Where
- * its promise is void it is given up, and the request stands last. */
+/* The session's own place, refreshed by being asked for, or null. Place and promise of a push are
+ * the session's: any of its pushes may go on there, as which one is first is the client's to say,
+ * and the one that took it may never come again. Samples are drawn in order: not before an older
+ * one. Where a promise is void the place is given up, and the request stands last. */
 static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind,
                                  const struct rp_table *table, const struct rp_asked *asked) {
     struct rp_server *server = call->server;
     struct rp_note *note = rp_wait_note(server, kind, call->session, table->number);
-    uint64_t id = call->view.message->id;
-    if (!note->waiting || note->id < id) {
+    if (!note->waiting || (kind == RP_WAIT_SAMPLE && note->id < call->view.message->id)) {
         return NULL;
     }
     if (is_void(server, table, note, asked->items)) {
         rp_wait_remove(server, kind, call->session, table->number);
         return NULL;
-    }
-    if (note->id > id || (kind == RP_WAIT_PUSH && !note->promised)) { /* or makes less by now */
-        rp_wait_replace(server, kind, call->session, table->number, id, asked->items);
-        note->request = asked->request;
     }
     note->lapse_ns = server->now_ns + RP_NOTE_MS * 1000000ull;
     return note;
@@ -119,6 +116,34 @@ int rp_serve_hold(struct rp_call *call, enum rp_wait_kind kind, const struct rp_
     return sizeof *blocked;
 }
 
+/* Held back. The place is that of the push which took it, whichever comes behind: who was told that
+ * it has one may rely on it. An older sample takes it over. 1 where the request has the place. */
+static int stand(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
+                 const struct rp_asked *asked) {
+    struct rp_note *note = rp_wait_note(call->server, kind, call->session, table);
+    uint64_t id = call->view.message->id;
+    if (!note->waiting || (kind == RP_WAIT_PUSH ? note->id == id : note->id > id)) {
+        note->id = id;
+        note->items = asked->items; /* a push may make less by now */
+        note->request = asked->request;
+    }
+    if (!note->waiting) {
+        rp_wait_add(call->server, kind, call->session, table);
+    }
+    return note->id == id;
+}
+
+/* Let on, or refused for ever: the place, or what was promised, is used up. Where it is another
+ * request's that waits, that one stands last. */
+static void leave(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
+                  const struct rp_note *own) {
+    int others = own->id != call->view.message->id && !own->promised;
+    rp_wait_remove(call->server, kind, call->session, table);
+    if (others) {
+        rp_wait_add(call->server, kind, call->session, table);
+    }
+}
+
 int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
                    const struct rp_asked *asked) {
     struct rp_server *server = call->server;
@@ -131,21 +156,14 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
     struct rp_note *own = own_place(call, kind, table, asked);
     rp_wait_lapse(server, kind, number);
     int result = admitted(call, kind, table, own, asked->items, &blocked);
-    if (result != 0) {
-        if (own != NULL) {
-            rp_wait_remove(server, kind, call->session, number);
-        }
-        return result < 0 ? result : 0;
+    if (result == 0) {
+        blocked.noted = (uint32_t)stand(call, kind, number, asked);
+        return rp_serve_hold(call, kind, &blocked);
     }
-    struct rp_note *note = rp_wait_note(server, kind, call->session, number);
-    if (!note->waiting) {
-        note->id = call->view.message->id;
-        note->items = asked->items;
-        note->request = asked->request;
-        rp_wait_add(server, kind, call->session, number);
+    if (own != NULL) {
+        leave(call, kind, number, own);
     }
-    blocked.noted = note->id == call->view.message->id;
-    return rp_serve_hold(call, kind, &blocked);
+    return result < 0 ? result : 0;
 }
 
 /* ---- withdrawal ---- */
@@ -153,6 +171,7 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
 /* A sample that was not drawn never will be: its id counts as done, so that a copy of the request
  * that comes late is FORGOTTEN and takes no place. */
 static void use_up(struct rp_call *call, uint64_t id) {
+    rp_wait_forget(call->server, RP_WAIT_SAMPLE, call->session, id);
     struct rp_once *once = &rp_serve_session(call)->sample;
     enum rp_once_state state = rp_once_look(once, id);
     if (state == RP_ONCE_NEW || state == RP_ONCE_OPEN) {
@@ -290,9 +309,7 @@ void rp_serve_waiting(struct rp_turn *turn) {
             release_pushes(turn, &server->tables[i], &left);
         }
     }
-    if (left == 0) {
-        server->tick_ns = server->now_ns; /* the next turn has work, whatever it receives */
-    }
+    server->left_over = left == 0;
 }
 
 static void tell_closed(struct rp_turn *turn, enum rp_wait_kind kind, uint8_t op,

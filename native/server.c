@@ -234,11 +234,9 @@ static void mind_gap(struct rp_server *server, uint64_t now_ns) {
  * hold nobody up beyond their time and need no visit. */
 static void tick(struct rp_server *server) {
     server->tick_ns = server->now_ns + RP_TICK_MS * 1000000ull;
-    rp_session_expire(server);
-}
-
-static int tick_due(const struct rp_server *server, uint64_t now_ns) {
-    return now_ns >= server->tick_ns && rp_server_may_give_up(server);
+    if (rp_server_may_give_up(server)) {
+        rp_session_expire(server);
+    }
 }
 
 /* Receives, serves and answers a burst; then does what time asks for, also where nothing came. */
@@ -247,8 +245,9 @@ static uint32_t take_turn(struct rp_turn *turn, uint64_t now_ns) {
     const struct rp_transport *transport = rp_port_transport(turn->port);
     struct rp_packet received[RP_BURST];
     uint32_t count = transport->rx_burst(turn->port, received, RP_BURST);
-    int due = tick_due(server, now_ns);
-    if (count > 0 || due) {
+    int due = now_ns >= server->tick_ns;
+    int work = count > 0 || due || server->left_over;
+    if (work) {
         begin_turn(server, now_ns);
     }
     server->counters[RP_COUNT_turns] += count > 0;
@@ -259,10 +258,10 @@ static uint32_t take_turn(struct rp_turn *turn, uint64_t now_ns) {
     if (due) {
         tick(server);
     }
-    if (count > 0 || due) {
+    if (work) {
         rp_serve_waiting(turn);
     }
-    return count == 0 && server->tick_ns <= now_ns ? 1 : count; /* waiters are left: go on */
+    return count == 0 && server->left_over ? 1 : count; /* 1: go on, and do not sleep */
 }
 
 uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns) {
@@ -270,7 +269,7 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
     mind_gap(server, now_ns);
     if (!rp_serve_begin(&turn, server, port)) {
         /* no room for a single answer: what waits to be received goes on waiting, time does not */
-        if (tick_due(server, now_ns)) {
+        if (now_ns >= server->tick_ns) {
             begin_turn(server, now_ns);
             tick(server);
         }

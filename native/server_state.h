@@ -189,6 +189,7 @@ struct rp_server {
     uint64_t unheard_ns; /* time of turns until silence counts again; 0: it counts */
     uint64_t silent_ns;  /* before this time no session has been silent for too long */
     uint32_t tick_next;  /* the session it looks at next */
+    uint32_t left_over;  /* 1: the last turn left some who may go on to the next one */
     uint64_t turn;
     uint32_t turn_sessions;      /* answered in this turn, and in the one before */
     uint32_t turn_sessions_last;
@@ -270,11 +271,11 @@ void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t sess
 void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
                     uint32_t table);
 void rp_wait_drop(struct rp_server *server, uint32_t session);
+/* The session's request of this id waits at no table any more. */
+void rp_wait_forget(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
+                    uint64_t id);
 /* Promises the first note that is not promised. */
 void rp_wait_promise(struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
-/* Another request of the session takes over its place. */
-void rp_wait_replace(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
-                     uint32_t table, uint64_t id, uint64_t items);
 /* Removes what has lapsed by now and stands first, among all or among those not promised. */
 void rp_wait_lapse(struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
 /* The session of the oldest note that is not promised, or RP_NOBODY. */

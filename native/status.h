@@ -132,7 +132,7 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(samples_empty,             "sample requests that found nothing drawable") \
     X(samples_blocked,           "sample requests held back") \
     X(items_sampled,             "items drawn, or read by keys") \
-    X(items_served_overwritten,  "sent as zeros, in each datagram and repeat: overwritten, or no key's") \
+    X(items_served_overwritten,  "sent as zeros, in each datagram: overwritten, or no key's") \
     X(pulls,                     "pull requests answered") \
     X(pushes_blocked,            "push datagrams held back by the limiter") \
     X(releases,                  "held-back requests that were released") \

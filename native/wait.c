@@ -92,6 +92,16 @@ void rp_wait_drop(struct rp_server *server, uint32_t session) {
     }
 }
 
+void rp_wait_forget(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
+                    uint64_t id) {
+    for (uint32_t table = 0; table < server->limits.table_count; table++) {
+        if (server->waiting[kind][table].count > 0
+            && rp_wait_find(server, kind, session, table, id)) {
+            rp_wait_remove(server, kind, session, table);
+        }
+    }
+}
+
 void rp_wait_promise(struct rp_server *server, enum rp_wait_kind kind, uint32_t table) {
     struct rp_queue *queue = &server->waiting[kind][table];
     struct rp_note *note = &server->notes[queue->unpromised];
@@ -100,17 +110,6 @@ void rp_wait_promise(struct rp_server *server, enum rp_wait_kind kind, uint32_t 
     note->lapse_ns = note->lapse_ns > lapse_ns ? note->lapse_ns : lapse_ns;
     queue->promised += note->items;
     queue->unpromised = note->next;
-}
-
-void rp_wait_replace(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
-                     uint32_t table, uint64_t id, uint64_t items) {
-    struct rp_note *note = rp_wait_note(server, kind, session, table);
-    assert(note->waiting);
-    if (note->promised) {
-        server->waiting[kind][table].promised += items - note->items;
-    }
-    note->id = id;
-    note->items = items;
 }
 
 uint32_t rp_wait_first(const struct rp_server *server, enum rp_wait_kind kind, uint32_t table) {

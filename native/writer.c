@@ -488,7 +488,7 @@ static void answer_run(const struct rp_table_private *p, uint32_t index, const s
 
 void rp_writer_resume(struct rp_table *table, uint32_t index) {
     struct rp_table_private *p = table->private;
-    p->admitted = p->window; /* they were let in */
+    p->admitted = 1; /* the one step that a kill may have left between its store and its commit */
     for (uint32_t stream = 0; stream < rp_writer_at(p, index)->streams; stream++) {
         rp_work_begin(p);
         commit_chain(table, index, stream);

@@ -373,34 +373,40 @@ static void situation_apart(void)
     check_group("9 keys of two tables are never alike");
 }
 
-/* 10. Given one id for the samples of two tables: the first waits, the second is drawn, then the
- *     first one's turn comes. Expect the batch that was drawn, under the table it is of. */
+/* 10. Given one id for the samples of two tables: the first waits, the second is drawn, or
+ *     withdrawn, then the first one's turn would come. Expect the first to wait no more, and its
+ *     repeat answered with the batch that was drawn, under the table it is of, or FORGOTTEN. */
 static void situation_two_tables(void)
 {
-    struct script script;
-    struct script_client client = script_client(1);
-    struct rp_sample sample = script_sample(2);
-    configure();
-    script_open(&script, &config);
-    script_connect(&script, &client);
-    CHECK_STATUS(script_ask(&script, &client, RP_OP_SAMPLE, 1, 5, &sample, sizeof sample),
-                 RP_BLOCKED);
-    for (uint16_t table = 2; table > 0; table--) {
-        uint64_t epoch = script_writer(&script, &client, table, 1).epoch;
-        script_push_begin(&push, epoch);
-        script_push_run(&push, 0, 0, 0, 4, RP_RUN_ITEM);
-        CHECK_STATUS(script_push(&script, &client, table, 10 + table, &push), RP_OK);
-        struct script_answer answer = script_answer(&script, script.port.out_count - 1);
-        if (table == 2) {
-            answer = script_ask(&script, &client, RP_OP_SAMPLE, 2, 5, &sample, sizeof sample);
+    for (int drawn = 0; drawn < 2; drawn++) {
+        struct script script;
+        struct script_client client = script_client(1);
+        struct rp_sample sample = script_sample(2);
+        struct rp_cancel cancel = {.request = 5, .op = RP_OP_SAMPLE};
+        configure();
+        script_open(&script, &config);
+        script_connect(&script, &client);
+        CHECK_STATUS(script_ask(&script, &client, RP_OP_SAMPLE, 1, 5, &sample, sizeof sample),
+                     RP_BLOCKED);
+        for (uint16_t table = 2; table > 0; table--) {
+            uint64_t epoch = script_writer(&script, &client, table, 1).epoch;
+            script_push_begin(&push, epoch);
+            script_push_run(&push, 0, 0, 0, 4, RP_RUN_ITEM);
+            CHECK_STATUS(script_push(&script, &client, table, 10 + table, &push), RP_OK);
+            CHECK(script.port.out_count == 1, "nobody is answered but the PUSH");
+            if (table == 2 && drawn) {
+                script_ask(&script, &client, RP_OP_SAMPLE, 2, 5, &sample, sizeof sample);
+            } else if (table == 2) {
+                script_ask(&script, &client, RP_OP_CANCEL, 2, 5, &cancel, sizeof cancel);
+            }
         }
-        CHECK(answer.view.message->op == (RP_OP_SAMPLE | RP_ANSWER)
-              && answer.view.message->id == 5 && answer.view.message->table == 2,
-              "table %u", answer.view.message->table);
-        CHECK_STATUS(answer, RP_OK);
+        struct script_answer answer =
+            script_ask(&script, &client, RP_OP_SAMPLE, 1, 5, &sample, sizeof sample);
+        CHECK_STATUS(answer, drawn ? RP_OK : RP_FORGOTTEN);
+        CHECK(answer.view.message->table == (drawn ? 2 : 1));
+        CHECK(script_counter(&script, RP_COUNT_samples) == (uint64_t)drawn);
+        script_close(&script);
     }
-    CHECK(script_counter(&script, RP_COUNT_samples) == 1);
-    script_close(&script);
     check_group("10 one id at two tables");
 }
 

@@ -502,6 +502,53 @@ static void situation_adopted(void)
     check_group("13 who waited when no limiter counted");
 }
 
+/* 14. Given a push that waits, and comes again with fewer items. Expect it told as soon as there is
+ *     room for those. */
+static void situation_less(void)
+{
+    struct pusher p;
+    limited(&p, 1, 0, 20);
+    CHECK(run_now(&p, 1, 0, 0, 0, 20) == RP_OK && run_now(&p, 2, 0, 20, 20, 10) == RP_BLOCKED);
+    CHECK(run_now(&p, 2, 0, 20, 20, 4) == RP_BLOCKED && draw(&p, 1, 3) == RP_OK);
+    CHECK(script_counter(&p.script, RP_COUNT_releases) == 0);
+    CHECK(draw(&p, 2, 1) == RP_OK && script_counter(&p.script, RP_COUNT_releases) == 1);
+    CHECK(run_now(&p, 2, 0, 20, 20, 4) == RP_OK);
+    script_close(&p.script);
+    check_group("14 a push that makes less by now");
+}
+
+/* 15. Given steps that wait for another one, a server that takes the region over with a limiter,
+ *     and is killed between the store of the missing one and its commit. Expect that one let in, as
+ *     it was, and none of those that waited. */
+static void situation_killed(void)
+{
+    struct pusher p;
+    script_tables(tables);
+    tables[1].samples_per_insert = 0;
+    config = script_config(tables);
+    script_open(&p.script, &config);
+    p.client = script_client(1);
+    script_connect(&p.script, &p.client);
+    p.epoch[1] = script_writer(&p.script, &p.client, 1, 2).epoch;
+    CHECK(run_now(&p, 2, 0, 1, 1, 8) == RP_OK);
+    tables[1].samples_per_insert = 1;
+    script_kill(&p.script);
+    const struct rp_table_private *at = rp_server_table(p.script.server, 1)->private;
+    struct rp_entry *missing = rp_entry_at(at, 0, 0);
+    const struct rp_entry *waiting = rp_entry_at(at, 0, 1);
+    CHECK(rp_state_of(waiting->key) == RP_ENTRY_COMPLETE);
+    uint32_t slot = rp_slot_of(at, rp_key_of(missing->key));
+    rp_crc32c_rows(&at->sums[slot], at->steps + (size_t)slot * at->step_bytes, at->step_bytes, 1);
+    missing->facts = waiting->facts;
+    memcpy(missing->pieces, waiting->pieces, 8u * at->bitmap_words);
+    missing->key = rp_key_word(RP_ENTRY_COMPLETE, rp_key_of(missing->key));
+    script_kill(&p.script);
+    CHECK(script_info(&p.script, &p.client, 1).inserted == 1, "%" PRIu64,
+          script_info(&p.script, &p.client, 1).inserted);
+    script_close(&p.script);
+    check_group("15 killed as what others waited for was stored");
+}
+
 int main(void)
 {
     situation_blocked();
@@ -517,5 +564,7 @@ int main(void)
     situation_overwritten();
     situation_all_kinds();
     situation_adopted();
+    situation_less();
+    situation_killed();
     return check_done("test_server_limiter");
 }

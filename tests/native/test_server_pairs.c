@@ -75,11 +75,14 @@ static void situation_stuck(void)
     CHECK_STATUS(script_ask(&p.script, &third, RP_OP_SAMPLE, 1, 1, &request, sizeof request),
                  RP_BLOCKED);
     CHECK(script_counter(&p.script, RP_COUNT_releases) == 1, "told to come again");
-    CHECK(run_now(&p, 3, 1, 30, 0, 1) == RP_BLOCKED, "it stands behind");
+    uint64_t epoch = script_writer(&p.script, &second, 1, 1).epoch;
+    script_push_begin(&push, epoch);
+    script_push_run(&push, 0, 0, 0, 1, RP_RUN_ITEM);
+    CHECK_STATUS(script_push(&p.script, &second, 1, 9, &push), RP_BLOCKED);
     CHECK(run_now(&p, 2, 0, 10, 10, 20) == RP_OK);
     struct rp_table_info now = script_info(&p.script, &third, 1);
     CHECK(now.inserted == 30 && now.sampled == 20);
-    CHECK(run_now(&p, 3, 1, 30, 0, 10) == RP_OK && run_now(&p, 4, 1, 40, 10, 1) == RP_BLOCKED);
+    CHECK(run_now(&p, 3, 1, 30, 0, 9) == RP_OK && run_now(&p, 4, 1, 39, 9, 1) == RP_BLOCKED);
     script_close(&p.script);
     check_group("1 two firsts that wait for each other go on together");
 }
@@ -215,6 +218,35 @@ static void situation_no_room(void)
     check_group("7 drawn without room");
 }
 
+/* 8. Given what was promised to a push, and another push of its session, which comes for it. Expect
+ *    it let in. Given a place, and another push of its session, for which there is room. Expect it
+ *    let in there, and the one that has the place to stand last. */
+static void situation_session(void)
+{
+    struct pair pair;
+    both_wait(&pair);
+    CHECK(run_now(&pair.p, 3, 1, 10, 0, 12) == RP_OK, "let in for the sake of the sample");
+    CHECK(error_now(&pair) == 2);
+    script_push_begin(&push, pair.p.epoch[1]);
+    script_push_run(&push, 0, 22, 10, 15, RP_RUN_ITEM);
+    CHECK(push_now(&pair.p, PUSH_ID) == RP_OK && error_now(&pair) == 17);
+    for (uint64_t id = 4; id < 6; id++) { /* the one that takes the place has it */
+        script_push_begin(&push, pair.p.epoch[1]);
+        script_push_run(&push, 0, 37, 25, (uint16_t)(id == 4 ? 10 : 5), RP_RUN_ITEM);
+        struct script_answer answer =
+            script_push(&pair.p.script, &pair.p.client, 1, 9 - id, &push);
+        CHECK_STATUS(answer, RP_BLOCKED);
+        CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == (id == 4));
+    }
+    CHECK(ask_sample(&pair, 30, 2, 0) == RP_OK);
+    CHECK(run_now(&pair.p, 4, 0, 37, 25, 5) == RP_OK, "in its session's turn");
+    CHECK(pair.p.script.server->waiting[RP_WAIT_PUSH][1].count == 1, "the other stands last");
+    CHECK(ask_sample(&pair, 31, 10, 0) == RP_OK);
+    CHECK(script_counter(&pair.p.script, RP_COUNT_releases) == 3, "and is told");
+    script_close(&pair.p.script);
+    check_group("8 place and promise are the session's");
+}
+
 int main(void)
 {
     situation_stuck();
@@ -224,5 +256,6 @@ int main(void)
     situation_two_pushes();
     situation_stale();
     situation_no_room();
+    situation_session();
     return check_done("test_server_pairs");
 }

@@ -483,8 +483,8 @@ static void situation_withdrawn(void)
 
 /* 11. Given 240 sessions that wait for the same item. Expect 64 let on in the turn that brings it,
  *     and the rest in the next three, which receive nothing: each says that work is left, so that
- *     nobody sleeps between them, but for the last. */
-static void situation_crowd(void)
+ *     nobody sleeps between them, but for the last; after a standstill too. */
+static void crowd_waits(uint64_t gap_ms)
 {
     enum { CROWD = 240 };
     static struct script_client clients[CROWD];
@@ -508,6 +508,7 @@ static void situation_crowd(void)
     for (uint64_t step = 1; step <= 4; step++) {
         script_push_create(&push, 0, step, 1.0);
     }
+    script_stand_still(&script, gap_ms);
     CHECK_STATUS(script_push(&script, &clients[0], 0, 2, &push), RP_OK);
     CHECK(script.port.out_count == 1 + 64, "%u", script.port.out_count);
     for (uint32_t left = CROWD - 64; left > 0; left -= left < 64 ? left : 64) {
@@ -520,6 +521,12 @@ static void situation_crowd(void)
     CHECK(script_turn(&script) == 0 && script_counter(&script, RP_COUNT_releases) == CROWD);
     rp_server_check(script.server);
     script_close(&script);
+}
+
+static void situation_crowd(void)
+{
+    crowd_waits(0);
+    crowd_waits(300);
     check_group("11 a crowd is let on in parts");
 }
 

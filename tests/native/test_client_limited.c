@@ -1,0 +1,126 @@
+/* Goal: where a limiter binds all the time nobody stands still: who may go on is asked at once, and
+ * no place at the server is kept by a message that does not come. One client plays and draws, in
+ * virtual time, over a network that reorders; widths, groups and batches by chance. Situations read
+ * "Given ... Expect ...". */
+#include "client_world.h"
+
+enum { AHEAD = 2, STREAMS_MAX = 8, WIDTH_MAX = 64, OPEN_MAX = 8, DRAWS = 150, LONGEST_MS = 100 };
+
+static struct rp_table_config tables[2];
+static struct rp_server_config config;
+static uint8_t bytes[WIDTH_MAX * 4 * 8];
+static struct rp_landing_column column = {bytes, 4 * 8, 0, 4 * 8};
+
+struct player { /* one step on every stream at a time, items as soon as their windows are there */
+    struct world *world;
+    uint16_t streams;
+    int at_once; /* 1: steps are items, in a table that takes them in order */
+    uint64_t steps[STREAMS_MAX]; /* taken of each stream */
+    uint64_t items[STREAMS_MAX];
+};
+
+static struct world *limited(struct player *player, uint32_t width, uint64_t seed)
+{
+    struct rp_table_info info;
+    struct rp_writer_granted granted;
+    script_tables(tables);
+    tables[1].plan_count = player->at_once ? 1 : 2; /* 1: windows of -1 .. +2 */
+    tables[1].streams_max = STREAMS_MAX;
+    tables[1].window = 256;
+    tables[1].capacity = 1 << 13;
+    tables[1].error_max = width;
+    config = script_config(tables);
+    struct world *world = player->world = world_open(&config, seed);
+    uint64_t deadline = world_later(world, 5000);
+    world_connect(world);
+    CHECK(world_wait(world, rp_client_table(world->client, "rows", &info, deadline)) == 0);
+    CHECK(world_wait(world, rp_client_writer(world->client, &info, player->streams, &granted,
+                                             deadline)) == 0);
+    return world;
+}
+
+/* Plays on, as far as its writer takes it. */
+static void play(struct player *player)
+{
+    struct rp_client *client = player->world->client;
+    uint64_t row[2] = {0};
+    struct rp_push_state state;
+    rp_client_push_state(client, 1, &state);
+    CHECK(state.status == 0, "the writer ended: %d", state.status);
+    for (uint16_t s = 0; s < player->streams && state.messages_open < OPEN_MAX; s++) {
+        row[0] = player->steps[s];
+        player->steps[s] += (uint64_t)rp_client_push(client, 1, s, (const uint8_t *)row, 1,
+                                                     player->at_once ? RP_RUN_ITEM : 0, NULL);
+        if (!player->at_once && player->items[s] + AHEAD < player->steps[s]) {
+            player->items[s] += rp_client_create(client, 1, s, player->items[s], 1.0, 0) == 0;
+        }
+    }
+    if (rp_random_below(&player->world->random, 2)) { /* or with the next ones */
+        rp_client_flush(client, 1);
+    }
+}
+
+static int post(struct world *world, uint32_t count, int window)
+{
+    struct rp_sample request = {.count = count, .plan = (uint16_t)window};
+    struct rp_landing landing = {.columns = &column, .column_count = 1,
+                                 .item_bytes = window ? 4 * 8 : 2 * 8};
+    column.size = landing.item_bytes;
+    column.stride = landing.item_bytes;
+    return rp_client_sample(world->client, 1, &request, NULL, &landing, world_later(world, 60000));
+}
+
+/* The longest time, in ms, between two draws. */
+static uint64_t walk(uint64_t seed, int at_once)
+{
+    struct player player = {.at_once = at_once};
+    struct rp_random random;
+    rp_random_seed(&random, seed);
+    player.streams = (uint16_t)(1 + rp_random_below(&random, STREAMS_MAX));
+    uint32_t width = 8 + (uint32_t)rp_random_below(&random, WIDTH_MAX - 8);
+    uint32_t batch = 1 + (uint32_t)rp_random_below(&random, width);
+    struct world *world = limited(&player, width, seed);
+    world->late = (uint32_t)rp_random_below(&random, 200);
+    uint64_t longest = 0, drawn_ns = world->now_ns;
+    for (uint32_t draws = 0; draws < DRAWS; draws++) {
+        int ticket = post(world, batch, !at_once);
+        CHECK(ticket > 0, "ticket %d", ticket);
+        while (rp_client_poll(world->client, ticket) == RP_PENDING) {
+            play(&player);
+            world_step(world, WORLD_MS);
+            CHECK(world->now_ns - drawn_ns < LONGEST_MS * WORLD_MS,
+                  "seed %" PRIu64 ": nothing was drawn for so long", seed);
+        }
+        CHECK(rp_client_poll(world->client, ticket) == 0);
+        rp_client_take(world->client, ticket);
+        uint64_t waited = (world->now_ns - drawn_ns) / WORLD_MS;
+        longest = waited > longest ? waited : longest;
+        drawn_ns = world->now_ns;
+    }
+    CHECK(rp_server_counters(world->server)[RP_COUNT_waits_lapsed] == 0, "seed %" PRIu64, seed);
+    world_close(world);
+    return longest;
+}
+
+/* 1. Given items that are created behind their steps, or steps that are items at once. Expect a
+ *    draw every so often: the slowest have to wait for what the network holds back, for 3 ms at a
+ *    time, and never for a timer that asks again after half a second. */
+static void situation_goes_on(void)
+{
+    uint64_t first = check_seed(20261122);
+    for (int at_once = 0; at_once < 2; at_once++) {
+        uint64_t longest = 0;
+        for (uint64_t seed = first; seed < first + 120; seed++) {
+            uint64_t waited = walk(seed, at_once);
+            longest = waited > longest ? waited : longest;
+        }
+        printf("    the longest time without a draw: %" PRIu64 " ms\n", longest);
+    }
+    check_group("1 a limiter that binds holds nobody up for a timer");
+}
+
+int main(void)
+{
+    situation_goes_on();
+    return check_done("test_client_limited");
+}
