@@ -1,13 +1,15 @@
-"""Fuzzes validator, server, client and the frame parser; then shows that the net is tight.
+"""Fuzzes validator, server, client, the frame parser and what memif peers say and write; then shows
+that the net is tight.
 
     python3 tests/fuzz.py [--seconds 300] [--build build/fuzz] [--keep] [--only TARGET]
 
 The time is split over the targets (tests/native/fuzz_*.c, libFuzzer with the address and
 undefined-behaviour sanitizers). Then the inputs found are replayed in a build that counts lines:
-wire, flow and server have to reach 90 %, and so does frame.c. Last, overflows planted behind a
-valid session and in an answer to a ping (tests/canaries/fuzz_*.patch) have to be found, from the
-same corpus, in a copy of the tree. With --only TARGET all this is done of that target alone.
-With --keep the corpus in tests/corpus is replaced by what now covers the same with fewer inputs.
+wire, flow and server have to reach 90 %, and so do frame.c and memif.c. Last, overflows planted
+behind a valid session, in an answer to a ping and behind a ring's slot (fuzz_*.patch in
+tests/canaries) have to be found, from the same corpus, in a copy of the tree. With --only TARGET
+all this is done of that target alone. With --keep the corpus in tests/corpus is replaced by what
+now covers the same with fewer inputs.
 """
 
 from __future__ import annotations
@@ -24,13 +26,19 @@ from pathlib import Path
 
 from tracked import ROOT, copy_tracked
 
-SHARES = {"packet": 0.04, "server": 0.52, "client": 0.32, "frame": 0.12}  # of the time
-PLANTS = {"server": "fuzz_overflow.patch", "frame": "fuzz_frame_overflow.patch"}
+SHARES = {"packet": 0.04, "server": 0.5, "client": 0.3, "frame": 0.12, "memif": 0.04}  # of the time
+PLANTS = {
+    "server": "fuzz_overflow.patch",
+    "frame": "fuzz_frame_overflow.patch",
+    "memif": "fuzz_memif_overflow.patch",
+}
+PURE = {"frame": "frame.c", "memif": "memif.c"}  # below native/dpdk, by target
 PLANT_SECONDS = 120
 SERVER_FILES = r"native/(wire\.h|flow\.c|(server|serve|session|cookie|hosts|credit|wait)\w*\.c)$"
 COVERED = {  # what the targets together have to reach, and where
     "wire, flow and server": (("packet", "server", "client"), re.compile(SERVER_FILES)),
     "the frame parser": (("frame",), re.compile(r"native/dpdk/frame\.c$")),
+    "memif's messages and rings": (("memif",), re.compile(r"native/dpdk/memif\.[ch]$")),
 }
 COVERAGE_MIN = 90.0
 FUZZER = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
@@ -42,9 +50,9 @@ def build(root: Path, target: str, flags: list[str], output: Path, main: bool) -
     """Compiles the core, one target and, with `main`, the replaying main into `output`."""
     drivers = ("transport_", "url", "pump", "service", "link", "wake", "clock")
     core = [p for p in sorted((root / "native").glob("*.c")) if not p.name.startswith(drivers)]
-    if target == "frame":  # of the core it needs what fuzz_port.c does
+    if target in PURE:  # of the core it needs what fuzz_port.c does
         core = [p for p in core if p.name.startswith(("flow", "crc32c"))]
-        core.append(root / "native/dpdk/frame.c")
+        core.append(root / "native/dpdk" / PURE[target])
     harness = ["fuzz_port.c", f"fuzz_{target}.c"] + (["fuzz_replay.c"] if main else [])
     sources = core + [root / "tests/native" / name for name in harness]
     output.parent.mkdir(parents=True, exist_ok=True)

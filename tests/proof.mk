@@ -10,7 +10,7 @@ SIM_FILES   := $(sort $(wildcard tests/native/sim*.c))
 OBJECTS_SIM := $(SIM_CORE:native/%.c=$(BUILD)/simulate/%.o) \
                $(SIM_FILES:tests/native/%.c=$(BUILD)/simulate/%.o)
 COUNTED     := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
-FUZZED      := packet server client frame
+FUZZED      := packet server client frame memif
 REPLAYS_SAN := $(FUZZED:%=$(BUILD)/san/replay_%)
 
 natural: engine ## pickle over zmq in front of a buffer, beside zmq+tcp: ratios of one run
@@ -54,8 +54,9 @@ kill-mapped: $(BUILD)/kill_mapped ## the release build, SIGKILLed at random and 
 $(BUILD)/san/replay_%: tests/native/fuzz_%.c tests/native/fuzz_port.c tests/native/fuzz_replay.c $(OBJECTS_SAN)
 	$(Q)$(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -Inative $^ -o $@ -lpthread -lm
 $(BUILD)/san/replay_frame: native/dpdk/frame.c
+$(BUILD)/san/replay_memif: native/dpdk/memif.c
 fuzz-replay: $(REPLAYS_SAN)  ## the kept fuzz inputs again, under the sanitizers
 	$(Q)set -e; for t in $(FUZZED); do $(BUILD)/san/replay_$$t tests/corpus/$$t; done
-fuzz:           ## libFuzzer on validator, server, client and frame parser: SECONDS= ONLY=frame
+fuzz:           ## libFuzzer on validator, server, client, frame parser and memif peers: SECONDS= ONLY=frame
 	$(Q)command -v clang llvm-cov > /dev/null || apt-get install -y -q clang llvm libclang-rt-14-dev
 	$(Q)python3 tests/fuzz.py --seconds $(SECONDS) --build $(BUILD)/fuzz $(if $(ONLY),--only $(ONLY))
