@@ -90,6 +90,7 @@ void rp_client_message_rebuild(struct rp_client *client, uint16_t index) {
     message->id = rp_client_id(client, index);
     message->first_sequence = lowest_sequence(message);
     message->answered = 0;
+    message->tries = 0; /* of another body */
 }
 
 /* Steps of the message that are concerned and not stored; 0 = none. */
@@ -131,7 +132,6 @@ void rp_client_repair(struct rp_client *client, struct client_writer *writer) {
         uint32_t steps = steps_concerned(writer, &client->messages[i]);
         if (steps > 0) {
             rp_client_message_rebuild(client, i);
-            client->messages[i].tries = 0;
             rp_client_message_state(client, i, MESSAGE_UNSENT);
             writer->state.steps_resent += steps;
         }

@@ -37,6 +37,7 @@ struct rp_call {
 
 struct rp_asked { /* what is to be admitted */
     uint64_t items; /* to be drawn, or to be created */
+    int far;        /* PUSH: let on, it would be dropped */
     struct rp_sample request; /* SAMPLE */
 };
 

@@ -177,8 +177,9 @@ static int serve(struct rp_call *call, struct rp_table *table) {
     if (push.early) { /* held back without a place: what it waits for is its own writer's */
         return rp_serve_hold(call, RP_WAIT_PUSH, &(struct rp_blocked){.need = 1});
     }
+    int far = is_far(table, writer, &push);
     if (push.items > 0) { /* what creates nothing is held back by nobody */
-        struct rp_asked asked = {.items = push.items};
+        struct rp_asked asked = {.items = push.items, .far = far};
         int held_back = rp_serve_admit(call, RP_WAIT_PUSH, table, &asked);
         if (held_back != 0) {
             return held_back;
@@ -186,7 +187,7 @@ static int serve(struct rp_call *call, struct rp_table *table) {
     } else {
         forget_note(call, table);
     }
-    if (is_far(table, writer, &push)) { /* what is held back is told so, however far it is */
+    if (far) { /* what is held back is told so, however far it is */
         rp_server_count(call->server, RP_COUNT_drop_far);
         return RP_SERVED;
     }

@@ -62,13 +62,16 @@ static int is_void(struct rp_server *server, const struct rp_table *table,
 
 /* The session's own place, refreshed by being asked for, or null. Place and promise of a push are
  * the session's: any of its pushes may go on there, as which one is first is the client's to say,
- * and the one that took it may never come again. Samples are drawn in order: not before an older
- * one. Where a promise is void the place is given up, and the request stands last. */
+ * and the one that took it may never come again; but none that would be dropped. Samples are drawn
+ * in order: not before an older one. Where a promise is void the place is given up, and the request
+ * stands last. */
 static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind,
                                  const struct rp_table *table, const struct rp_asked *asked) {
     struct rp_server *server = call->server;
     struct rp_note *note = rp_wait_note(server, kind, call->session, table->number);
-    if (!note->waiting || (kind == RP_WAIT_SAMPLE && note->id < call->view.message->id)) {
+    uint64_t id = call->view.message->id;
+    if (!note->waiting || (kind == RP_WAIT_SAMPLE && note->id < id)
+        || (asked->far && note->id != id)) {
         return NULL;
     }
     if (is_void(server, table, note, asked->items)) {

@@ -247,6 +247,24 @@ static void situation_session(void)
     check_group("8 place and promise are the session's");
 }
 
+/* 9. Given a push that overtook so many others that it would be dropped. Expect it dropped where
+ *    it is let on; where one of its session waits, held back, and nobody's turn used. */
+static void situation_far(void)
+{
+    struct pusher p;
+    limited(&p, 1, 0, WIDTH);
+    CHECK(run_now(&p, 1, 0, 0, 0, 15) == RP_OK);
+    CHECK(run_now(&p, 3, 1, 200, 0, 2) == UINT16_MAX);
+    CHECK(script_counter(&p.script, RP_COUNT_drop_far) == 1);
+    CHECK(run_now(&p, 2, 0, 15, 15, 10) == RP_BLOCKED);
+    CHECK(run_now(&p, 3, 1, 200, 0, 2) == RP_BLOCKED);
+    CHECK(draw(&p, 1, 5) == RP_OK && script_counter(&p.script, RP_COUNT_releases) == 1);
+    CHECK(run_now(&p, 3, 1, 200, 0, 2) == RP_BLOCKED, "the promise is for what is stored");
+    CHECK(run_now(&p, 2, 0, 15, 15, 10) == RP_OK);
+    script_close(&p.script);
+    check_group("9 what would be dropped uses no turn");
+}
+
 int main(void)
 {
     situation_stuck();
@@ -257,5 +275,6 @@ int main(void)
     situation_stale();
     situation_no_room();
     situation_session();
+    situation_far();
     return check_done("test_server_pairs");
 }
