@@ -74,17 +74,35 @@ static uint64_t pseudo_header(const uint8_t *frame, uint32_t size)
 
 /* ---- reading ---- */
 
-static int may_send(const uint8_t *mac, const uint8_t *ip, const struct rp_frame_host *host)
+#define RARELY static __attribute__((noinline)) /* so a datagram saves no registers for it */
+
+/* MACs of one maker begin alike: the end tells them apart. */
+static inline int is_other(const uint8_t *mac, const struct rp_frame_host *host)
+{
+    return memcmp(mac + 2, host->mac + 2, RP_FRAME_MAC - 2) != 0
+           || memcmp(mac, host->mac, 2) != 0;
+}
+
+static inline int may_send(const uint8_t *mac, const uint8_t *ip, const struct rp_frame_host *host)
 {
     /* this network, a host's own loop; multicast, reserved, broadcast */
     int nobody = ip[0] == 0 || ip[0] == 127 || ip[0] >= 224;
     return !(mac[0] & 1) && !nobody && memcmp(ip, host->ip, RP_FRAME_IP) != 0
-           && memcmp(mac, host->mac, RP_FRAME_MAC) != 0;
+           && is_other(mac, host);
+}
+
+static void view_sender(struct rp_frame_view *view, const uint8_t *mac, const uint8_t *ip,
+                        uint16_t port)
+{
+    memcpy(view->from.mac, mac, RP_FRAME_MAC);
+    memcpy(view->from.ip, ip, RP_FRAME_IP);
+    view->from.port = port;
+    view->from.first_port = view->from.port_count = 0;
 }
 
 /* The Ethernet source is not compared with ARP's sender: bonds and virtual routers (VRRP) differ
  * there, and who lies in one could lie in both. */
-static enum rp_frame_kind read_arp(const uint8_t *frame, uint32_t size,
+RARELY enum rp_frame_kind read_arp(const uint8_t *frame, uint32_t size,
                                    const struct rp_frame_host *host, struct rp_frame_view *view)
 {
     static const uint8_t nobody[RP_FRAME_IP];
@@ -98,10 +116,8 @@ static enum rp_frame_kind read_arp(const uint8_t *frame, uint32_t size,
         || operation > 2) {
         return RP_FRAME_DROP_arp;
     }
-    view->from = (struct rp_frame_host){.port = 0};
-    memcpy(view->from.mac, mac, RP_FRAME_MAC);
-    memcpy(view->from.ip, ip, RP_FRAME_IP);
-    int others = !(mac[0] & 1) && memcmp(mac, host->mac, RP_FRAME_MAC) != 0;
+    view_sender(view, mac, ip, 0);
+    int others = !(mac[0] & 1) && is_other(mac, host);
     if (others && memcmp(ip, host->ip, RP_FRAME_IP) == 0) {
         return RP_FRAME_DROP_conflict;
     }
@@ -140,16 +156,14 @@ static enum rp_frame_kind read_udp(const uint8_t *frame, uint32_t size, uint32_t
     if (to != host->port && (uint16_t)(to - host->first_port) >= host->port_count) {
         return RP_FRAME_DROP_closed_port;
     }
-    view->from = (struct rp_frame_host){.port = read16(frame + UDP)};
+    view_sender(view, frame + ETHER_FROM, frame + IP_FROM, read16(frame + UDP));
     view->to_port = to;
-    memcpy(view->from.mac, frame + ETHER_FROM, RP_FRAME_MAC);
-    memcpy(view->from.ip, frame + IP_FROM, RP_FRAME_IP);
     view->offset = UDP_END;
     view->size = size - UDP_HEADER;
     return RP_FRAME_DATAGRAM;
 }
 
-static enum rp_frame_kind read_icmp(const uint8_t *frame, uint32_t size)
+RARELY enum rp_frame_kind read_icmp(const uint8_t *frame, uint32_t size)
 {
     if (size < ICMP_HEADER || frame[ICMP] != ECHO_REQUEST || frame[ICMP + 1] != 0
         || fold(add(0, frame + ICMP, size)) != 0xffff) {
