@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <rte_memcpy.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,7 +92,7 @@ static int copy_in(struct rp_memif_server *server, const struct rp_memif_peer *p
             continue;
         }
         struct rte_mbuf *mbuf = mbufs[got++];
-        memcpy(rte_pktmbuf_mtod(mbuf, void *), slot.data, slot.size);
+        rte_memcpy(rte_pktmbuf_mtod(mbuf, void *), slot.data, slot.size);
         mbuf->data_len = (uint16_t)slot.size;
         mbuf->pkt_len = slot.size;
     }
@@ -146,7 +147,7 @@ uint32_t rp_memif_transmit(struct rp_memif_server *server, uint32_t lane, struct
         if (!lies) {
             uint32_t fits = mbuf->data_len <= slot.size;
             if (fits) {
-                memcpy(slot.data, rte_pktmbuf_mtod(mbuf, const void *), mbuf->data_len);
+                rte_memcpy(slot.data, rte_pktmbuf_mtod(mbuf, const void *), mbuf->data_len);
             } else { /* of no use to a peer whose frames are smaller */
                 atomic_fetch_add_explicit(&server->unfit, 1, memory_order_relaxed);
             }
