@@ -95,6 +95,7 @@ uint16_t rp_client_message_new(struct rp_client *client, struct client_writer *w
     message->create_count = 0;
     message->tries = 0;
     message->answered = 0;
+    message->told = 0;
     message->lost_seen = 0;
     message->first_sequence = UINT64_MAX;
     message->flight = CLIENT_NONE;

@@ -273,7 +273,13 @@ static int blocked(struct rp_client *client, struct client_writer *writer, uint1
     if (told.by_size > 1 || told.noted > 1) {
         return -RP_COUNT_drop_reserved;
     }
-    if (client->messages[index].state != MESSAGE_FLYING) {
+    struct client_message *message = &client->messages[index];
+    if (message->state != MESSAGE_FLYING) {
+        return CLIENT_TAKEN;
+    }
+    if (message->told) {
+        message->told = 0;
+        rp_client_message_state(client, index, MESSAGE_AGAIN);
         return CLIENT_TAKEN;
     }
     rp_client_message_state(client, index, MESSAGE_BLOCKED);
@@ -305,11 +311,11 @@ static void release(struct rp_client *client, struct client_writer *writer, uint
     }
 }
 
-/* The server keeps room for the writer. One that is under way was held back, and that answer is
- * overtaken by this one. */
+/* The server keeps room for the writer. Where the message is under way, its answer says more:
+ * either it comes for that room, or it was held back before, and this answer overtook that one. */
 static int retry(struct rp_client *client, struct client_writer *writer, uint16_t index) {
     if (client->messages[index].state == MESSAGE_FLYING) {
-        rp_client_message_state(client, index, MESSAGE_AGAIN);
+        client->messages[index].told = 1;
     } else if (writer->blocked) {
         rp_client_writer_probe(client, writer);
     }
@@ -332,6 +338,7 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
     writer->lost_total =
         told.head.lost_total > writer->lost_total ? told.head.lost_total : writer->lost_total;
     message->answered = 1;
+    message->told = 0;
     message->lost_seen = told.head.lost_total;
     apply_runs(client, writer, message, &told);
     apply_creates(client, writer, message, &told);

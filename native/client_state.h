@@ -300,6 +300,7 @@ struct client_message {
     uint8_t state;
     uint8_t tries;
     uint8_t answered;
+    uint8_t told; /* 1: to come again, while it was under way */
 };
 
 struct client_stream {
