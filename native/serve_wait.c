@@ -2,12 +2,11 @@
  *
  * Samples and pushes are admitted by one function, first come first served: the queue of a table
  * and kind holds one place per session, and a request goes on only where the limiter admits it and
- * nobody stands before it, its own session's older request neither. So nothing is overtaken for
- * ever by what is smaller.
+ * no other session stands before it. So nothing is overtaken for ever by what is smaller.
  *
  * A waiting SAMPLE is drawn and answered with its first train, as if it had just come. A waiting
  * PUSH is only told to send again, as its datagram was not kept; the items it was told about stay
- * free for it until it comes or its place lapses.
+ * free for its session until one of its pushes comes for them or the place lapses.
  *
  * Two firsts may hold each other up: a push that is too large until something is drawn, a sample
  * that is too large until something is created. Then the push is let in and the sample drawn right
