@@ -69,6 +69,8 @@ class Program:
         self.updated = UpdateResult()
         self.published_at = self.saved_at = self.logged_at = time.monotonic()
         self.logged_step = 0
+        self.left_out = 0  # checkpoints in a row, up to now, that could not be written
+        self.lost: OSError | WeightsError | None = None  # why there is no last checkpoint
 
     def connect(self) -> None:
         """A session; at the first one the nets, which need the table's spec."""
@@ -185,17 +187,40 @@ class Program:
                 self.solved = self.judge.solved(self.learner)
         if now - self.saved_at >= self.args.checkpoint_seconds:
             with self.phases("checkpoint"):
-                self.save(f"step-{step:09d}")
+                self.save_or_leave_out(f"step-{step:09d}")
         if now - self.logged_at >= LOG_S:
             self.log(update)
 
-    def save(self, name: str) -> None:
-        """A checkpoint of this moment; on a full disk the oldest one makes room for it."""
+    def save_or_leave_out(self, name: str) -> None:
+        """A checkpoint as training goes on: where it cannot be written, those before it stay.
+
+        The person watching is told at the first of several, and again when one is written.
+        """
+        try:
+            self.save(name, delete=not self.left_out)
+        except OSError as error:
+            self.saved_at = time.monotonic()  # the next is due a whole period later
+            self.left_out += 1
+            if self.left_out == 1:
+                self.progress.say(
+                    f"learner: no checkpoint can be written ({error}): it is left out, those "
+                    "before it stay, and training goes on; make room, and they are written again"
+                )
+            return
+        if self.left_out:
+            were = "1 was" if self.left_out == 1 else f"{self.left_out} were"
+            self.progress.say(f"learner: checkpoints are written again: {name}; {were} left out")
+            self.left_out = 0
+
+    def save(self, name: str, *, delete: bool = True) -> None:
+        """A checkpoint of this moment; on a full disk the oldest one makes room for it (`delete`:
+        not again where that did not help)."""
         folder, args = self.args.run / "checkpoints", self.args
         try:
             save(self.learner, self.spec, args.seed, args.run, name)
         except OSError as full:
-            if full.errno not in (errno.ENOSPC, errno.EDQUOT) or not checkpoint.make_room(folder):
+            no_room = delete and full.errno in (errno.ENOSPC, errno.EDQUOT)
+            if not no_room or not checkpoint.make_room(folder):
                 raise
             self.progress.say(f"learner: {full}: deleted the oldest checkpoint")
             save(self.learner, self.spec, args.seed, args.run, name)
@@ -278,7 +303,7 @@ class Program:
             try:
                 self.save(f"step-{self.learner.step:09d}")
             except (OSError, WeightsError) as error:
-                self.progress.say(f"learner: no last checkpoint: {error}")
+                self.lost = error
             waiting = fraction(self.phases.all, "wait", STEP)
             self.progress.say(
                 f"learner: step {self.learner.step}; of its time {self.phases.told()}; "
@@ -350,9 +375,13 @@ def train(argv: list[str]) -> int:
             where = isinstance(error, OSError) and error.errno and not error.filename
             print(f"learner: {error}{f' (below {args.run})' * bool(where)}", file=sys.stderr)
             return 2
+        finally:
+            if program.lost is not None:
+                print(f"learner: no last checkpoint: {program.lost}", file=sys.stderr)
     if program.solved is not None:
         print(f"solved: mean return {program.solved['eval_return_mean']:.1f} over 100 episodes")
-    return 0
+        return 0  # the solved checkpoint is one of these very weights
+    return 0 if program.lost is None else 2
 
 
 def judge(argv: list[str]) -> int:

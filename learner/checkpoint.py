@@ -42,9 +42,15 @@ def save(folder: Path, name: str, tensors: Mapping[str, Tensor], document: dict[
     whole = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
     data = safetensors.torch.save(whole)
     sidecar = {**document, "tensors": f"{name}.safetensors", "sha256": _digest(data)}
-    _write(folder / f"{name}.safetensors", data)
-    _write(folder / f"{name}.json", json.dumps(sidecar, indent=1, sort_keys=True).encode())
-    return folder / f"{name}.json"
+    path = folder / f"{name}.json"
+    _write(path.with_suffix(".safetensors"), data)
+    try:
+        _write(path, json.dumps(sidecar, indent=1, sort_keys=True).encode())
+    except OSError:
+        if not path.exists():  # tensors that nothing points to would keep the disk full
+            path.with_suffix(".safetensors").unlink(missing_ok=True)
+        raise
+    return path
 
 
 def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -75,7 +75,7 @@ class Judge:
         self.evaluation = Evaluation(settings, spec, episodes=SELECT_EPISODES)
 
     def solved(self, learner: Learner) -> dict[str, Any] | None:
-        """What the run's summary tells if these weights solve it; else None."""
+        """What the run's summary tells if these weights solve it, and are kept; else None."""
         first = self.candidates * SELECT_EPISODES
         self.candidates += 1
         chosen = self.evaluation.run(learner.online, "select", self.seed, first).mean
@@ -86,7 +86,14 @@ class Judge:
         if again < self.mark:
             return None
         solved_at = time.time()
-        path = save(learner, self.spec, self.seed, self.run.folder, f"solved-{learner.step}")
+        try:
+            path = save(learner, self.spec, self.seed, self.run.folder, f"solved-{learner.step}")
+        except OSError as error:
+            self.run.say(
+                f"learner step {learner.step} reached the mark, and its checkpoint cannot be "
+                f"written ({error}): training goes on to another one; make room"
+            )
+            return None
         returns = evaluate(path, VERDICT_EPISODES, self.seed).returns
         verdict = {
             "event": "solved",

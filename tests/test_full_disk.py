@@ -1,4 +1,5 @@
-"""A disk that fills up while programs run: metrics are left out and told, and nothing else ends.
+"""A disk that fills up while programs run: metrics and checkpoints are left out and told, and no
+program ends of it, but for a learner's last checkpoint.
 
 The disk is a limit on the size of this process's files (RLIMIT_FSIZE): a write up to it is taken
 in part, as a full disk takes it, and the next one is refused.
@@ -16,9 +17,12 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from test_runs import series
 
 from deploy.table import table_for
+from learner import checkpoint, solved
+from learner.learner import Learner
 from learner.presets import CARTPOLE
 from replay_server import Client, MinSize, NStep, Server, Table, record_file
 from replay_server.progress import Progress
@@ -205,3 +209,95 @@ def test_a_full_disk_ends_neither_play_nor_training(address, tmp_path, program):
     assert [line.get("event") for line in lines_of(tmp_path)] == [None, "began"]
     if program == "learner":
         assert (tmp_path / "checkpoints" / "step-000000020.json").exists()
+
+
+FULL_FOR_A_WHILE = """
+import resource, sys
+import learner.__main__ as program
+begin, end, hard = int(sys.argv[1]), int(sys.argv[2]), resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+between = program.Program.between_updates
+def limited(self, update):
+    step = self.learner.step
+    room = 4096 if begin <= step < end else hard
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    between(self, update)
+program.Program.between_updates = limited
+sys.exit(program.main(sys.argv[3:]))
+"""
+
+
+def learn_on_a_disk_full_from(begin, end, address, folder):
+    """A learner that writes a checkpoint after each of 20 updates, none of those from `begin`."""
+    command = [sys.executable, "-c", FULL_FOR_A_WHILE, str(begin), str(end), "train"]
+    command += ["--server", address, "--run", str(folder), "--updates", "20", "--batch", "16"]
+    command += ["--hidden", "8", "--checkpoint-seconds", "0", "--checkpoints-keep", "0"]
+    return subprocess.run(
+        [*command, "--no-tensorboard"], capture_output=True, text=True, timeout=60
+    )
+
+
+def steps_kept(folder):
+    """The learner steps of the checkpoints; no other file may lie there."""
+    steps = sorted(int(path.stem[5:]) for path in (folder / "checkpoints").glob("*.json"))
+    assert len(list((folder / "checkpoints").iterdir())) == 2 * len(steps)
+    return steps
+
+
+def test_checkpoints_that_a_full_disk_does_not_take_are_left_out(address, tmp_path):
+    """Given a disk that is full between two of a learner's periods. Expect training to its end, the
+    checkpoints before it kept, and a sentence at the first that is left out and at the next one."""
+    done = learn_on_a_disk_full_from(5, 15, address, tmp_path)
+    said = done.stdout.splitlines()
+    assert done.returncode == 0 and done.stderr == "", done.stdout + done.stderr
+    left_out = [line for line in said if "no checkpoint can be written" in line]
+    assert len(left_out) == 1 and "step-000000005.safetensors" in left_out[0], said
+    again = [line for line in said if "written again: step-000000015; 10 were left out" in line]
+    assert len(again) == 1, said
+    assert steps_kept(tmp_path) == [1, 2, 3, 4, *range(15, 21)]
+
+
+def test_a_last_checkpoint_that_a_full_disk_does_not_take_ends_with_2(address, tmp_path):
+    """Given a disk that stays full. Expect all updates, the old checkpoints, one sentence of the
+    first left out, one of the last, and exit code 2."""
+    done = learn_on_a_disk_full_from(5, 99, address, tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout.count("no checkpoint can be written") == 1, done.stdout
+    assert "learner: step 20;" in done.stdout
+    assert done.stderr.startswith("learner: no last checkpoint: [Errno 27] File too large: ")
+    assert "step-000000020.safetensors" in done.stderr and done.stderr.count("\n") == 1
+    assert steps_kept(tmp_path) == [1, 2, 3, 4]
+
+
+def test_tensors_whose_document_a_full_disk_does_not_take_are_deleted(tmp_path, monkeypatch):
+    """Given room for a checkpoint's tensors alone. Expect neither file: nothing points to the
+    tensors, and they would keep the disk full; of a checkpoint that is there already, both."""
+    tensors = {"online/weight": torch.zeros(3)}
+
+    def write(path, data, real=checkpoint._write):
+        if path.suffix == ".json":
+            raise OSError(28, "No space left on device", str(path))
+        real(path, data)
+
+    checkpoint.save(tmp_path, "step-1", tensors, {"learner_step": 1})
+    monkeypatch.setattr(checkpoint, "_write", write)
+    for name in ("step-1", "step-2"):
+        with pytest.raises(OSError, match="No space left"):
+            checkpoint.save(tmp_path, name, tensors, {"learner_step": 1})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1.json", "step-1.safetensors"]
+    assert checkpoint.latest(tmp_path) == tmp_path / "step-1.json"
+
+
+def test_a_solved_network_that_a_full_disk_does_not_take_is_not_the_end(tmp_path, monkeypatch):
+    """Given a candidate that reaches the mark and cannot be written, then room. Expect a sentence
+    and no verdict; of the next candidate, the verdict."""
+    said, spec = [], table_for(CARTPOLE).step
+    run = Run(tmp_path, "learner", {}, tensorboard=False, say=said.append)
+    judge = solved.Judge(CARTPOLE, spec, mark=0.0, seed=1, run=run)
+    learner = Learner(spec=spec, actions=2, preset=CARTPOLE, seed=1)
+    monkeypatch.setattr(solved, "VERDICT_EPISODES", 2)
+    with room(10_000):
+        assert judge.solved(learner) is None
+    assert sum("cannot be written ([Errno 27]" in line for line in said) == 1, said
+    assert judge.solved(learner)["eval_episodes"] == 2
+    judge.close()
+    run.close()
