@@ -6,7 +6,7 @@
  *
  * A waiting SAMPLE is drawn and answered with its first train, as if it had just come. A waiting
  * PUSH is only told to send again, as its datagram was not kept; the items it was told about stay
- * free for its session until one of its pushes comes for them or the place lapses.
+ * free for its session until one of its pushes comes for them, for a short time.
  *
  * Two firsts may hold each other up: a push that is too large until something is drawn, a sample
  * that is too large until something is created. Then the push is let in and the sample drawn right
@@ -244,6 +244,13 @@ static void release_sample(struct rp_turn *turn, struct rp_table *table, uint32_
     answer(&call, ready < 0 ? ready : rp_serve_draw(&call, table, &note.request));
 }
 
+/* Without room to send, none are let on any more in this turn, and the next one goes on. */
+static int has_room(struct rp_turn *turn, uint32_t *left) {
+    int room = rp_serve_lease(turn, 1);
+    *left = room ? *left : 0;
+    return room;
+}
+
 static void release_samples(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
     struct rp_server *server = turn->server;
     rp_wait_lapse(server, RP_WAIT_SAMPLE, table->number);
@@ -254,7 +261,7 @@ static void release_samples(struct rp_turn *turn, struct rp_table *table, uint32
         }
         const struct rp_note *note = rp_wait_note(server, RP_WAIT_SAMPLE, session, table->number);
         int ready = sample_ready(table, note);
-        if (ready == 0 || !rp_serve_lease(turn, 1)) {
+        if (ready == 0 || !has_room(turn, left)) {
             return;
         }
         release_sample(turn, table, session, ready);
@@ -273,7 +280,10 @@ void rp_serve_pair(struct rp_call *call) {
     }
 }
 
-/* What is promised adds up, so that one freed place is not offered twice. */
+/* What is promised adds up, so that one freed place is not offered twice. While it is, nobody else
+ * may have that room, and a sample may wait for what would fill it: so it is kept for a short time,
+ * and for a session that missed such a time not the next time: it is told, and gives up its place.
+ */
 static void release_pushes(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
     struct rp_server *server = turn->server;
     const struct rp_queue *queue = &server->waiting[RP_WAIT_PUSH][table->number];
@@ -284,17 +294,22 @@ static void release_pushes(struct rp_turn *turn, struct rp_table *table, uint32_
         if (session == RP_NOBODY) {
             return;
         }
-        const struct rp_note *note = rp_wait_note(server, RP_WAIT_PUSH, session, table->number);
+        struct rp_note *note = rp_wait_note(server, RP_WAIT_PUSH, session, table->number);
         struct rp_blocked blocked;
         uint64_t items = queue->promised + note->items;
         int may = limiter_may(table, RP_WAIT_PUSH, items, &blocked) == 1;
         may = may || (queue->promised == 0 && is_stuck(server, table));
-        if (!may || !rp_serve_lease(turn, 1)) {
+        if (!may || !has_room(turn, left)) {
             return;
         }
         struct rp_peer peer;
         struct rp_call call = call_for(turn, session, &peer, RP_OP_PUSH, table->number, note->id);
-        rp_wait_promise(server, RP_WAIT_PUSH, table->number);
+        if (note->missed) {
+            note->missed = 0;
+            rp_wait_remove(server, RP_WAIT_PUSH, session, table->number);
+        } else {
+            rp_wait_promise(server, RP_WAIT_PUSH, table->number);
+        }
         answer(&call, -RP_RETRY);
         rp_wait_lapse(server, RP_WAIT_PUSH, table->number);
     }

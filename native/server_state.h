@@ -33,7 +33,7 @@ enum rp_server_limits {
      * a second. */
     RP_WEIGHTS_BYTES_PER_MS = 1049,
     RP_NOTE_MS = 3000,    /* a waiting request not asked for again for so long loses its place */
-    RP_PROMISE_MS = 1000, /* and so does one that was told to come again, at the earliest */
+    RP_PROMISE_MS = 100,  /* room is kept free so long for a push that was told to come again */
     RP_TICK_MS = 100, /* time's own work is due so often */
     /* Two turns that lie further apart: the server stood still, and who spoke meanwhile waits in
      * the port. Nobody is given up before so much more time of turns was spent on hearing them; a
@@ -132,8 +132,9 @@ struct rp_note { /* volatile: the place in a queue of one session, table and kin
     struct rp_sample request;
     uint32_t previous; /* neighbours in its queue; RP_NOBODY at the ends */
     uint32_t next;
-    uint32_t waiting;
-    uint32_t promised; /* PUSH: told to come again, its items are kept free until it lapses */
+    uint16_t waiting;
+    uint8_t promised; /* PUSH: told to come again, its items are kept free until it lapses */
+    uint8_t missed;   /* PUSH: it did not come for them; known until it is told again */
 };
 
 struct rp_queue { /* notes of one table and kind, oldest first: their places in server->notes */

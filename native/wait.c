@@ -85,9 +85,11 @@ void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t s
 void rp_wait_drop(struct rp_server *server, uint32_t session) {
     for (uint32_t kind = 0; kind < RP_WAIT_KINDS; kind++) {
         for (uint32_t table = 0; table < server->limits.table_count; table++) {
-            if (rp_wait_note(server, kind, session, table)->waiting) {
+            struct rp_note *note = rp_wait_note(server, kind, session, table);
+            if (note->waiting) {
                 rp_wait_remove(server, kind, session, table);
             }
+            note->missed = 0;
         }
     }
 }
@@ -105,9 +107,8 @@ void rp_wait_forget(struct rp_server *server, enum rp_wait_kind kind, uint32_t s
 void rp_wait_promise(struct rp_server *server, enum rp_wait_kind kind, uint32_t table) {
     struct rp_queue *queue = &server->waiting[kind][table];
     struct rp_note *note = &server->notes[queue->unpromised];
-    uint64_t lapse_ns = server->now_ns + RP_PROMISE_MS * 1000000ull;
     note->promised = 1;
-    note->lapse_ns = note->lapse_ns > lapse_ns ? note->lapse_ns : lapse_ns;
+    note->lapse_ns = server->now_ns + RP_PROMISE_MS * 1000000ull;
     queue->promised += note->items;
     queue->unpromised = note->next;
 }
@@ -125,6 +126,7 @@ static int lapse(struct rp_server *server, enum rp_wait_kind kind, uint32_t tabl
     if (place == RP_NOBODY || server->notes[place].lapse_ns > server->now_ns) {
         return 0;
     }
+    server->notes[place].missed |= server->notes[place].promised;
     rp_wait_remove(server, kind, session_of(server, place), table);
     rp_server_count(server, RP_COUNT_waits_lapsed);
     return 1;

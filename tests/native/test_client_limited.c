@@ -26,7 +26,7 @@ static struct world *limited(struct player *player, uint32_t width, uint64_t see
     script_tables(tables);
     tables[1].plan_count = player->at_once ? 1 : 2; /* 1: windows of -1 .. +2 */
     tables[1].streams_max = STREAMS_MAX;
-    tables[1].window = 256;
+    tables[1].window = 16u << seed % 4; /* the smallest are overtaken by a whole window */
     tables[1].capacity = 1 << 13;
     tables[1].error_max = width;
     config = script_config(tables);

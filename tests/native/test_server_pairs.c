@@ -265,6 +265,43 @@ static void situation_far(void)
     check_group("9 what would be dropped uses no turn");
 }
 
+/* 10. Given a push that was promised room and does not come. Expect others let on after a short
+ *     time, and the sample drawn; and the next time that it is told, nothing kept free for it. */
+static void situation_missed(void)
+{
+    struct pair pair;
+    both_wait(&pair);
+    struct script_client other = script_client(3);
+    script_connect(&pair.p.script, &other);
+    uint64_t epoch = script_writer(&pair.p.script, &other, 1, 1).epoch;
+    for (uint32_t time = 0; time < 2; time++) {
+        script_later(&pair.p.script, time == 0 ? RP_PROMISE_MS - 1 : 1);
+        script_push_begin(&push, epoch);
+        script_push_run(&push, 0, 0, 0, 12, RP_RUN_ITEM);
+        CHECK_STATUS(script_push(&pair.p.script, &other, 1, 9, &push),
+                     time == 0 ? RP_BLOCKED : RP_OK);
+    }
+    CHECK(error_now(&pair) == 2 && push_waiting(&pair) == RP_OK);
+    script_close(&pair.p.script);
+    both_wait(&pair);
+    script_connect(&pair.p.script, (other = script_client(3), &other));
+    epoch = script_writer(&pair.p.script, &other, 1, 1).epoch;
+    script_later(&pair.p.script, RP_PROMISE_MS);
+    put_cancel(&pair);
+    script_turn(&pair.p.script);
+    for (uint32_t told = 0; told < 2; told++) { /* 10 are there, 15 wait for five draws */
+        CHECK(push_waiting(&pair) == RP_BLOCKED);
+        CHECK(ask_sample(&pair, 20 + told, 5, 0) == RP_OK);
+        CHECK(script_counter(&pair.p.script, RP_COUNT_releases) == 2 + told);
+        script_push_begin(&push, epoch);
+        script_push_run(&push, 0, 5 * told, 5 * told, 5, RP_RUN_ITEM);
+        CHECK_STATUS(script_push(&pair.p.script, &other, 1, 30 + told, &push),
+                     told == 0 ? RP_OK : RP_BLOCKED);
+    }
+    script_close(&pair.p.script);
+    check_group("10 who misses what was promised holds nobody up");
+}
+
 int main(void)
 {
     situation_stuck();
@@ -276,5 +313,6 @@ int main(void)
     situation_no_room();
     situation_session();
     situation_far();
+    situation_missed();
     return check_done("test_server_pairs");
 }

@@ -48,9 +48,41 @@ static void situation_short_idle(void)
     check_group("2 no longer than a session may be silent");
 }
 
+/* 3. Given two samples that may go on, and room to send one answer. Expect the next turn, which
+ *    receives nothing, to go on. */
+static void situation_room(void)
+{
+    struct script script;
+    struct script_client clients[3];
+    struct rp_sample one = script_sample(1);
+    static struct script_push push;
+    script_tables(tables);
+    config = script_config(tables);
+    script_open(&script, &config);
+    for (uint32_t i = 0; i < 3; i++) {
+        clients[i] = script_client((uint8_t)(1 + i));
+        script_connect(&script, &clients[i]);
+    }
+    uint64_t epoch = script_writer(&script, &clients[2], 1, 1).epoch;
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK_STATUS(script_ask(&script, &clients[i], RP_OP_SAMPLE, 1, 1, &one, sizeof one),
+                     RP_BLOCKED);
+    }
+    script_push_begin(&push, epoch);
+    script_push_run(&push, 0, 0, 0, 8, RP_RUN_ITEM);
+    script.port.room_left = 2;
+    CHECK_STATUS(script_push(&script, &clients[2], 1, 2, &push), RP_OK);
+    CHECK(script_counter(&script, RP_COUNT_releases) == 1);
+    script.port.room_left = UINT32_MAX;
+    CHECK(script_turn(&script) == 1 && script_counter(&script, RP_COUNT_releases) == 2);
+    script_close(&script);
+    check_group("3 who waits for room does not wait for a timer");
+}
+
 int main(void)
 {
     situation_idle();
     situation_short_idle();
+    situation_room();
     return check_done("test_server_standstill");
 }

@@ -224,12 +224,12 @@ static void situation_promise(void)
     CHECK(push_rows(&room, &room.other, &sequence[0], 1, 5) == RP_OK);
     CHECK(sample(&room, &room.writer, 2, 4) == RP_OK);
     CHECK(answered(&room, &room.third, RP_OP_PUSH, 1, RP_RETRY));
-    script_later(&room.script, 2999);
+    script_later(&room.script, RP_PROMISE_MS - 1);
     script_turn(&room.script);
     CHECK(fill(&room, 2) == RP_BLOCKED, "kept free");
     script_later(&room.script, 1);
     script_turn(&room.script);
-    CHECK(fill(&room, 2) == RP_OK, "a promise lapses with its place");
+    CHECK(fill(&room, 2) == RP_OK, "a promise lapses");
     CHECK(push_rows(&room, &room.third, &sequence[1], 1, 5) == RP_BLOCKED);
     CHECK(script_counter(&room.script, RP_COUNT_waits_lapsed) == 1);
     script_close(&room.script);
