@@ -11,8 +11,8 @@ counted along a stream from 0, closing rows included, and (stream, step) names a
 
 An anchor is ready once as many rows follow it as the table's plans reach ahead, or its episode has
 ended. Anchors that `add` returned and that nobody created by the next `add`, `flush` or `close`
-are created then, with the running maximum: whoever has no priorities need not care. So are they
-with a call of the client, once they have waited KEPT_S for `create_items`.
+are created then, with the running maximum: whoever has no priorities need not care. Until a caller
+uses `create_items`, `send` does so, too, and a call of the client once they have waited KEPT_S.
 
 What `add` takes is gathered here, some dozens of rows, and is handed to the link in one call
 (block.py); the link sends full datagrams at once. No thread works behind the caller's back: what
@@ -50,6 +50,7 @@ from .block import ROWS_MAX, Block, Creates
 from .errors import ClosedError, ConfigError, ReplayError
 from .following import NUMBERS, Following
 from .laying import NOT_LAID, QUIET, Laying
+from .made import Made
 from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
@@ -99,6 +100,7 @@ class Writer:
         self._laying = Laying(self._block, mode == "single", self._rows.finite)
         self._lay = self._laying.single if mode == "single" else self._laying.batch
         self._creates = Creates()
+        self._made = Made(streams)
         # the last hand-over was not taken whole, or Ctrl-C came where a step is laid down, and the
         # anchors may not have counted it
         self._held = False
@@ -220,6 +222,7 @@ class Writer:
                     self._held = True
                     block.mark(real, ended, closing)
                     ready = self._anchors.advance_some(real, ended)
+            self._made.ready = ready
             self._held, block.pending, self._last = False, True, next_observation
             steps = -1
             if block.steps == block.steps_max or now >= self._due:
@@ -343,20 +346,23 @@ class Writer:
     def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
         """Items at rows (stream, step), each once; without priorities: the running maximum.
 
-        Those that the last `add` returned are the caller's then, and not created any more.
-        """
+        Those that the last `add` returned are the caller's then: what it leaves is not created.
+        From the first call on only a step, `flush` or `close` goes ahead of it. Warns of items that
+        exist."""
         self._own()
+        self._made.asked = True
         streams, steps = self._anchors.checked(streams, steps)
         count = len(steps)
         masses = None if priorities is None else checked_priorities(priorities, count)
         if masses is not None:
             tell_of_large(self.table, ffi.from_buffer(DOUBLES, masses), count, self._told)
-        if self._block.pending:
-            self._block.items[self._block.steps - 1] = 0
-            self._block.pending = False
-        if count == 0:
+        new = self._made.take(self._anchors, self._block, streams, steps, self.table.name)
+        if not new.any():
             return
+        streams, steps = streams[new], steps[new]
         self._drain(self.timeout, f"creating items {NOT_TAKEN}")
+        self._made.add(streams, steps)
+        masses = None if masses is None else masses[new]
         self._creates = Creates(streams.astype(np.uint16), steps.astype(np.uint64), masses)
         self._hand_over(0)
 
@@ -376,8 +382,11 @@ class Writer:
         """Rows that no `add` made; with items at the anchors that become ready, or without."""
         self._finish_pending()
         self._drain(self.timeout, f"{what} {NOT_TAKEN}")
+        self._made.claim(self._anchors, None)
         ready = self._accept(rows)
         self._block.items[self._block.steps - 1] = items
+        if not items:
+            self._made.claim(self._anchors, ready)
         self._hand_over(0)
         return ready
 
@@ -425,18 +434,18 @@ class Writer:
     def send(self) -> None:
         """Lets what was added leave now, full datagram or not; does not wait for answers."""
         self._own()
-        self._finish_pending()
+        self._block.pending &= self._made.asked
         self._drain(self.timeout, f"sending {KEPT}")
         self._checked(lib.rp_link_flush(self.link.raw, self.table.number))
 
     def go_on(self) -> None:
         """Hands over what `add` took, in the thread that adds, and takes one turn of the session.
 
-        Anchors held back for the caller become items: it is waiting for items, perhaps for these.
+        Anchors become items where the caller never created any: it waits for items, perhaps these.
         What does not work stays, and is told by the writer's own next call.
         """
         if self._owner == get_ident():
-            self._finish_pending()
+            self._block.pending &= self._made.asked
             with suppress(ReplayError):
                 self._hand_over(0)
         lib.rp_link_settle(self.link.raw, self.table.number, 0)
@@ -450,7 +459,7 @@ class Writer:
         self._looked = now
         if self._owner == get_ident():
             if block.steps == block.pending and now >= self._due + KEPT_S:
-                self._finish_pending()
+                block.pending &= self._made.asked
             if block.steps > block.pending or self._held:
                 with suppress(ReplayError):
                     self._hand_over(0)

@@ -24,7 +24,8 @@ class WriterState:
     """What a writer has done so far, in rows (closing rows included) and items.
 
     steps_posted, steps_stored    rows handed to the link, and acknowledged
-    items_posted, items_created   items asked for, and made; items_failed: refused for good
+    items_posted, items_created   items asked for, and made: what create_items says exists already
+                                  is asked for once; items_failed: refused for good
     steps_resent                  rows that lost their place and were sent again
     messages_open                 datagrams that no answer has finished
     need                          items to be drawn before the limiter lets more in; 0: it does not
