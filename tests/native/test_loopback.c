@@ -239,6 +239,39 @@ static void situation_no_files(void)
     check_group("6 no file descriptor is left");
 }
 
+struct busy { /* a server that others keep busy, for so many turns */
+    uint32_t turns, most;
+};
+
+static uint32_t busy_turn(void *owner)
+{
+    struct busy *busy = owner;
+    return busy->turns++ < busy->most;
+}
+
+/* 7. Given a server whose turns do something for others, without end or for a while. Expect a wait
+ *    to run them as long as there is more to do, and to end after so many, whatever its time-out.
+ */
+static void situation_busy(void)
+{
+    static const struct {
+        uint32_t most, turns;
+    } runs[] = {{0, 1}, {5, 6}, {63, 64}, {64, 64}, {UINT32_MAX, 64}};
+    for (uint32_t i = 0; i < 5; i++) {
+        struct rp_port *server, *client;
+        struct busy busy = {.most = runs[i].most};
+        open_pair(&server, &client, 2048);
+        rp_loopback_attend(server, busy_turn, &busy);
+        uint64_t sleep_ns = busy.most < 64 ? 1000 : 3600000000000u;
+        CHECK(rp_port_transport(client)->wait(client, sleep_ns) == 0);
+        CHECK(busy.turns == runs[i].turns, "%u turns of %u", busy.turns, busy.most);
+        rp_loopback_attend(server, NULL, NULL);
+        rp_port_close(client);
+        rp_port_close(server);
+    }
+    check_group("7 a wait beside a busy server");
+}
+
 int main(void)
 {
     situation_given_back();
@@ -247,5 +280,6 @@ int main(void)
     situation_turns();
     situation_gone();
     situation_no_files();
+    situation_busy();
     return check_done("test_loopback");
 }
