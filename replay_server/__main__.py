@@ -95,6 +95,11 @@ class ServeArgs:
     sessions_per_address: int = option(
         "Of these, what one other machine may have; three quarters if neither says it.", 0
     )
+    idle_ms: int = option(
+        "Milliseconds of silence after which a client's session is given up; 30000 if neither "
+        "says it.",
+        0,
+    )
     metrics: str = option(
         "HOST:PORT of an OpenMetrics endpoint, such as 127.0.0.1:9464.", "", shown="HOST:PORT"
     )

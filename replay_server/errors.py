@@ -108,9 +108,10 @@ class SessionExpired(ServerRestarted):
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         super().__init__(what, stored_through, in_doubt, lost)
         self.args = (
-            f"{what}: the server gave this session up after too long a silence; {stored_through} "
-            f"steps are stored, {in_doubt} were sent but not answered, {lost} were never sent; "
-            "open a new writer: its episodes start anew",
+            f"{what}: the server gave this session up after too long a silence (longer than its "
+            "idle_ms: Server(idle_ms=...), `serve --idle-ms`); "
+            f"{stored_through} steps are stored, {in_doubt} were sent but not answered, "
+            f"{lost} were never sent; open a new writer: its episodes start anew",
         )
 
 

@@ -47,7 +47,7 @@ from ._native import Deadline, Link, ffi, lib
 from .anchors import Anchors, Ready
 from .autoreset import Autoreset, Rows
 from .block import ROWS_MAX, Block, Creates
-from .errors import ClosedError, ConfigError, ReplayError
+from .errors import ClosedError, ConfigError, ReplayError, ServerRestarted, TableEmptied
 from .following import NUMBERS, Following
 from .laying import NOT_LAID, QUIET, Laying
 from .made import Made
@@ -55,7 +55,7 @@ from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
 from .spec import SpecError, require_finite
-from .writers import WriterState, idle_of, push_state, tell_dropped, tell_failed, with_axis
+from .writers import WriterState, idle_of, offer, push_state, tell_dropped, tell_failed, with_axis
 
 HOLD_S, KEPT_S = 0.001, 0.1
 SILENT_SHARE = 4  # of the server's patience with a silent session, after which it is spoken to
@@ -111,7 +111,7 @@ class Writer:
         self._looked = 0.0  # when a call of the client looked after this writer
         self._silent_s = idle_of(link) / SILENT_SHARE
         self._doubtful = monotonic() + self._silent_s  # from then on the session may be gone
-        self._failed = self._lost = 0  # items that failed, and rows that are lost: those told
+        self._failed, self._lost = 0, None  # items that failed, rows that a loss cost: those told
         self._told: set[str] = set()  # the table, once somebody was warned of its bound
 
     # -- adding ----------------------------------------------------------------------------------
@@ -446,8 +446,7 @@ class Writer:
         """
         if self._owner == get_ident():
             self._block.pending &= self._made.asked
-            with suppress(ReplayError):
-                self._hand_over(0)
+            offer(self)
         lib.rp_link_settle(self.link.raw, self.table.number, 0)
 
     def look_after(self) -> None:
@@ -461,8 +460,7 @@ class Writer:
             if block.steps == block.pending and now >= self._due + KEPT_S:
                 block.pending &= self._made.asked
             if block.steps > block.pending or self._held:
-                with suppress(ReplayError):
-                    self._hand_over(0)
+                offer(self)
         status = lib.rp_link_settle(self.link.raw, self.table.number, 0)
         if status == 0:
             lib.rp_link_drive(self.link.raw, 0)  # its keep-alive; settling found nothing to do
@@ -528,7 +526,7 @@ class Writer:
         return self.link.closed
 
     def close(self, timeout: float | None = None) -> None:
-        """Flushes, ends the session, cuts open episodes. Raises if something was not stored.
+        """Flushes, ends the session, cuts open episodes. Raises of what is lost and was not told.
 
         Of the last rows of an open episode, as many as the plan reaches ahead (NStep(n): n), no
         items are made: `restart(final_observation=...)` before it makes them.
@@ -537,7 +535,8 @@ class Writer:
             return
         timeout = self.timeout if timeout is None else timeout
         try:
-            self.flush(timeout)
+            if self._lost is None or self._left():
+                self.flush(timeout)
         except ReplayError as error:
             self.link.close(timeout, error)
             raise
@@ -556,7 +555,7 @@ class Writer:
             self.link.close(until.seconds())
 
     def _left(self) -> int:
-        return max(self._raw_state().unacknowledged + self._block.left - self._lost, 0)
+        return max(self._raw_state().unacknowledged + self._block.left - (self._lost or 0), 0)
 
     def __del__(self) -> None:
         with suppress(Exception):  # half made, or at the interpreter's end
@@ -590,7 +589,8 @@ class Writer:
         """`status` if it is none; the writer's error with its losses otherwise."""
         if status < 0:
             error = writer_error(self.link, self.table, status, self._block.left)
-            self._lost = getattr(error, "in_doubt", 0) + getattr(error, "lost", 0)
+            if isinstance(error, (ServerRestarted, TableEmptied)):
+                self._lost = error.in_doubt + error.lost
             raise error
         return status
 

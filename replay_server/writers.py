@@ -92,6 +92,14 @@ def look_after(writers: Iterable[Writer]) -> None:
             writer.look_after()
 
 
+def offer(writer: Writer) -> None:
+    """For a call of the client: what does not work is told by the writer's own next call."""
+    told = writer._lost
+    with suppress(ReplayError):
+        writer._hand_over(0)
+    writer._lost = told
+
+
 def idle_of(link: Link) -> float:
     """Seconds of silence after which the server gives this session up."""
     raw = ffi.new("struct rp_opened *")

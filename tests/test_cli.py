@@ -156,6 +156,7 @@ def test_help_teaches(capsys):
         assert words in out + programs, words
     assert "python -m replay_server serve deploy/server.toml" in out
     assert "--insecure" in out and "without a key" in out and "--watch" in out
+    assert "--idle-ms" in out
 
 
 @pytest.mark.parametrize(

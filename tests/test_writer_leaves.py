@@ -224,6 +224,67 @@ def test_the_first_add_after_the_session_has_gone_says_so(served):
     assert (told.value.stored_through, told.value.in_doubt, told.value.lost) == (40, 0, 0)
 
 
+def expired(served):
+    """A writer of 40 stored steps whose session the server gave up; nobody has told it."""
+    server, client, other = served
+    writer = client.writer("main")
+    add(writer, 40)
+    writer.flush()
+    before = server.counters()["sessions_expired"]
+    assert until(lambda: server.counters()["sessions_expired"] > before + 1, other.ping)
+    return writer
+
+
+def test_a_writer_whose_loss_was_told_closes_quietly(served):
+    """Given a session that was given up, told by `add`, and a new writer. Expect the step taken
+    there, and the end of the old writer's `with` to say nothing more."""
+    _, client, other = served
+    with expired(served) as writer:
+        with pytest.raises(SessionExpired, match=r"Server\(idle_ms=...\).* 40 steps are stored"):
+            add(writer, 1)
+        with client.writer("main") as new:
+            add(new, 10)
+    assert writer.closed and other.size("main") == 39 + 9
+
+
+def gathered(writer):
+    """One step that the writer takes without a look at its session, and hands to nobody."""
+    writer._doubtful = writer._due = float("inf")
+    add(writer, 1, 40)
+
+
+def test_a_loss_that_only_calls_of_the_client_met_is_told_by_close(served):
+    """Given a step for a session that was given up, which a call of the client sent. Expect nothing
+    of it there, and SessionExpired as the writer closes."""
+    _, _, other = served
+    writer = expired(served)
+    gathered(writer)
+
+    def look():
+        writer._due, writer._looked = 0.0, float("-inf")
+        other.ping()
+        writer.look_after()
+
+    assert until(lambda: writer._raw_state().status < 0, look)
+    look()
+    with pytest.raises(SessionExpired) as told:
+        writer.close()
+    assert told.value.in_doubt + told.value.lost == 1 and writer.closed
+
+
+def test_steps_taken_after_the_loss_was_told_are_told_too(served):
+    """Given a session whose loss was told, and a step that was gathered all the same. Expect the
+    end of the writer to say so."""
+    writer = expired(served)
+    with pytest.raises(SessionExpired):
+        add(writer, 1)
+    gathered(writer)
+    writer.look_after()
+    with pytest.raises(SessionExpired) as told:
+        writer.close()
+    assert told.value.lost == 1 and writer.closed
+
+
 def test_calls_of_the_client_keep_its_writers_sessions_alive(served):
     """Given a pause as long, in which the client is called. Expect the writer to go on."""
     server, client, other = served
