@@ -57,7 +57,7 @@ class Demo:
         self.progress = Progress()
         self.processes: list[Process] = []
         self.begin = time.monotonic()
-        self.client: Client | None = None
+        self.address = ""  # what the server says of itself
         self.network = network(args.transport)
 
     def start(self, name: str, *command: str) -> Process:
@@ -74,13 +74,11 @@ class Demo:
         toml.write_text(server_toml(self.settings, url=self.network.url, seed=self.args.seed))
         metrics = ["--metrics", self.args.metrics] if self.args.metrics else []
         server = self.start("server", "serve", str(toml), *metrics)
-        address = self.wait_for_address(server)
+        self.address = address = self.wait_for_address(server)
         self.progress.say(f"serving at {address}; actor and learner are starting")
         common = ["--config", str(self.folder / CONFIG), "--run", str(self.folder)]
         for name, command in (("learner", ["learner", "train"]), ("actor", ["actor"])):
             self.start(name, *command, "--server", self.network.address(address), *common)
-        with self.network.own():
-            self.client = Client(address)
 
     def wait_for_address(self, server: Process) -> str:
         """The url in the server's line "serving at URL"; RuntimeError where none comes."""
@@ -129,6 +127,10 @@ class Demo:
         learner = self.newest("learner", "perf/learner_sps")
         greedy = self.newest("learner", "charts/greedy_return")
         elapsed = time.monotonic() - self.begin
+        newest = next(reversed(self.metrics.read("learner")), {})
+        if newest.get("event") == "judging":  # nobody learns meanwhile: the rates are old
+            self.progress.show(f"{elapsed:4.0f} s | judging what reached the mark: {newest['far']}")
+            return
         if not actor:
             return  # it has only just started
         self.progress.show(
@@ -157,7 +159,8 @@ class Demo:
         actor = [line for line in self.metrics.read("actor-0") if "step" in line]
         learner = [line for line in self.metrics.read("learner") if "step" in line]
         first = actor[0]["time"] - 1.0 if actor else None
-        counters = self.client.stats().counters
+        with self.network.own(), Client(self.address) as client:
+            counters = client.stats().counters
         solved = solved or {}
         learner_steps = solved.get("learner_step", learner[-1]["step"] if learner else 0)
         return {
@@ -182,8 +185,6 @@ class Demo:
     def close(self) -> None:
         """Ends actor, learner and server, in that order, whatever state they are in."""
         self.progress.close()
-        if self.client is not None:
-            self.client.close(timeout=0.2)
         order = {"actor": 0, "learner": 1, "server": 2}
         for process in sorted(self.processes, key=lambda process: order[process.name]):
             process.end()

@@ -156,7 +156,8 @@ def in_turn(args: Demo, settings: Preset) -> dict[str, Any] | None:
     table = table_for(settings)
     with Stop() as stop, progress, InTurn(settings, args.seed, table=table) as parts:
         mark = math.inf if args.solve_at is None else args.solve_at
-        judge = Judge(settings, table.step, mark=mark, seed=args.seed, run=run)
+        seed, show = args.seed, progress.show
+        judge = Judge(settings, table.step, mark=mark, seed=seed, run=run, show=show)
         watch = Watch(parts, run, progress, args.minutes * 60.0)
         for turn in parts.turns():
             if stop.asked or time.time() - begin > args.minutes * 60:

@@ -118,7 +118,8 @@ class Program:
         self.logged_step = self.learner.step
         if self.args.solve_at is not None:
             mark, seed = self.args.solve_at, self.args.seed
-            self.judge = Judge(self.settings, spec, mark=mark, seed=seed, run=self.run)
+            show = self.progress.show
+            self.judge = Judge(self.settings, spec, mark=mark, seed=seed, run=self.run, show=show)
 
     def publish(self) -> None:
         """The online net as a new version; its number is the server's."""
@@ -401,7 +402,13 @@ def judge(argv: list[str]) -> int:
             if args.checkpoint.is_dir() and not path.stem.startswith("solved-"):
                 progress.say(f"evaluate: no solved checkpoint yet: judging {path.stem}")
             film = None if args.video is None else Film(args.video)
-            verdict = evaluate(path, args.episodes, args.seed, film=film, show=progress.show)
+            verdict = evaluate(
+                path,
+                args.episodes,
+                args.seed,
+                film=film,
+                show=lambda far: progress.show(f"evaluate: {far}"),
+            )
         except (WeightsError, VideoError, EnvError) as error:
             progress.close()
             print(f"evaluate: {error}", file=sys.stderr)

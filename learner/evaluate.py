@@ -23,7 +23,7 @@ from learner.video import Film
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
 
-SHOW_S = 0.2
+SHOW_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Evaluation:
             if show is not None and time.monotonic() - shown >= SHOW_S:
                 shown = time.monotonic()
                 show(
-                    f"evaluate: {count - len(alive)} of {count} episodes ended, the others at "
+                    f"{count - len(alive)} of {count} episodes ended, the others at "
                     f"step {lengths.max()}, {lengths.sum() / (shown - begin):.0f} steps/s"
                 )
             actions = self._greedy(network, alive)

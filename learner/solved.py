@@ -69,8 +69,18 @@ def evaluate(
 class Judge:
     """Tries candidates as training goes on; keeps its environments. Writes into `run`'s folder."""
 
-    def __init__(self, settings: Preset, spec: Spec, *, mark: float, seed: int, run: Run) -> None:
-        self.spec, self.mark, self.seed, self.run = spec, mark, seed, run
+    def __init__(
+        self,
+        settings: Preset,
+        spec: Spec,
+        *,
+        mark: float,
+        seed: int,
+        run: Run,
+        show: Callable[[str], None],
+    ) -> None:
+        """`show` is told how far the last verdict is; so is whoever reads the run's metrics."""
+        self.spec, self.mark, self.seed, self.run, self.show = spec, mark, seed, run, show
         self.candidates = 0
         self.evaluation = Evaluation(settings, spec, episodes=SELECT_EPISODES)
 
@@ -94,7 +104,8 @@ class Judge:
                 f"written ({error}): training goes on to another one; make room"
             )
             return None
-        returns = evaluate(path, VERDICT_EPISODES, self.seed).returns
+        self._tell(f"0 of {VERDICT_EPISODES} episodes ended")
+        returns = evaluate(path, VERDICT_EPISODES, self.seed, show=self._tell).returns
         verdict = {
             "event": "solved",
             "solved_at": solved_at,
@@ -108,6 +119,10 @@ class Judge:
         }
         self.run.event(**verdict)
         return verdict
+
+    def _tell(self, far: str) -> None:
+        self.show(f"judging what reached the mark: {far}")
+        self.run.event(event="judging", far=far)
 
     def close(self) -> None:
         """Closes the environments."""

@@ -21,11 +21,14 @@ from pathlib import Path
 import pytest
 from test_runs import PROMISED, series
 
+from deploy.demo import Demo
 from deploy.processes import Process
-from deploy.table import server_toml
+from deploy.table import server_toml, table_for
+from learner import evaluate, options, solved
+from learner.learner import Learner
 from learner.presets import CARTPOLE, changed
-from replay_server import Client
-from replay_server.runs import read_metrics
+from replay_server import Client, Server
+from replay_server.runs import Run, read_metrics
 
 BOUND_S = 40.0
 SETTINGS = changed(CARTPOLE, envs=4, batch=32, min_size=200, capacity=50_000)
@@ -234,3 +237,46 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, moment):
     assert demo.child.wait(BOUND_S) == 130, demo.last_lines()
     assert processes_with(str(run)) == []
     assert "interrupted: nothing is left running" in demo.last_lines()
+
+
+def test_a_demo_has_no_session_but_when_it_asks(tmp_path, monkeypatch):
+    """Given a demo whose programs were started. Expect no session of its own, which the server
+    would give up in the minutes it has nothing to say, and none after its summary; in the summary,
+    no datagram refused."""
+    args = options.Demo(run=tmp_path)
+    demo = Demo(args, SETTINGS, tmp_path)
+    with Server([table_for(SETTINGS)], "udp://127.0.0.1:0") as server:
+        monkeypatch.setattr(demo, "start", lambda *_: None)
+        monkeypatch.setattr(demo, "wait_for_address", lambda _: server.address)
+        demo.start_all()
+        assert server.counters()["sessions"] == 0
+        told = demo.summary(None)["server_counters"]
+        assert (told["sessions_opened"], told["unknown_session"]) == (1, 0)
+        assert server.counters()["sessions"] == 0
+    demo.close()
+
+
+def test_a_demo_says_that_it_judges(tmp_path, capsys, monkeypatch):
+    """Given a network that reached the mark and plays its last episodes. Expect the learner and
+    the demo to say how far that is, in place of rates that stand still."""
+    monkeypatch.setattr(solved, "VERDICT_EPISODES", 4)
+    monkeypatch.setattr(evaluate, "SHOW_S", 0.0)
+    said, spec = [], table_for(SETTINGS).step
+    run = Run(tmp_path, "learner", {}, tensorboard=False)
+    judge = solved.Judge(SETTINGS, spec, mark=0.0, seed=1, run=run, show=said.append)
+    demo = Demo(options.Demo(run=tmp_path), SETTINGS, tmp_path)
+    demo.progress.every_s = 0.0
+
+    def look(far, real=judge._tell):
+        real(far)
+        demo.show_progress()
+
+    monkeypatch.setattr(judge, "_tell", look)
+    assert judge.solved(Learner(spec=spec, actions=2, preset=SETTINGS, seed=1)) is not None
+    judge.close()
+    run.close()
+    assert said[0] == "judging what reached the mark: 0 of 4 episodes ended"
+    assert len(said) > 2 and "of 4 episodes ended, the others at step" in said[-1]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" s | ")[2] for line in lines] == said
+    demo.close()

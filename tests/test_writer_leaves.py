@@ -247,15 +247,15 @@ def test_a_writer_whose_loss_was_told_closes_quietly(served):
     assert writer.closed and other.size("main") == 39 + 9
 
 
-def gathered(writer):
-    """One step that the writer takes without a look at its session, and hands to nobody."""
+def gathered(writer, number=40):
+    """One more step, which the writer takes without a look at its session and hands to nobody."""
     writer._doubtful = writer._due = float("inf")
-    add(writer, 1, 40)
+    add(writer, 1, number)
 
 
 def test_a_loss_that_only_calls_of_the_client_met_is_told_by_close(served):
-    """Given a step for a session that was given up, which a call of the client sent. Expect nothing
-    of it there, and SessionExpired as the writer closes."""
+    """Given two steps for a session that was given up, which calls of the client sent. Expect
+    nothing of it there, and SessionExpired as the writer closes."""
     _, _, other = served
     writer = expired(served)
     gathered(writer)
@@ -266,10 +266,11 @@ def test_a_loss_that_only_calls_of_the_client_met_is_told_by_close(served):
         writer.look_after()
 
     assert until(lambda: writer._raw_state().status < 0, look)
-    look()
+    gathered(writer, 41)
+    look()  # hands the second one over, and meets the error
     with pytest.raises(SessionExpired) as told:
         writer.close()
-    assert told.value.in_doubt + told.value.lost == 1 and writer.closed
+    assert told.value.in_doubt + told.value.lost == 2 and writer.closed
 
 
 def test_steps_taken_after_the_loss_was_told_are_told_too(served):
