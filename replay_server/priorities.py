@@ -2,24 +2,29 @@
 
 Requests of one session are applied in the order they were posted, each once; of keys that appear
 twice in one call the last wins. Queued requests are the core's: it adds their results up, and takes
-no more of them than it has room for.
+no more of them than it has room for. A session that was silent for so long that the server may have
+given it up is spoken to before anything is queued: what is under way when a session ends is lost,
+and `flush` says how much.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from . import _native
-from ._native import PENDING, Deadline, Link, ffi, lib, nanoseconds
+from ._native import NUMBERS, PENDING, Deadline, Link, ffi, lib, nanoseconds
 from .batch import Keys
 from .errors import ConfigError, ReplayError, warn
 from .remote import RemoteTable
 from .values import numbers_of
+from .writers import silence
 
+EXPIRED = -NUMBERS["SESSION_EXPIRED"]
 DOUBLE = np.dtype(np.float64)
 SETTING, KEYS, DOUBLES = map(ffi.typeof, ("struct rp_setting *", "uint64_t[]", "double[]"))
 
@@ -59,6 +64,9 @@ class Updates:
         self._link = link
         self._lock = _native.Lock()
         self._flushed = UpdateResult()
+        self._failed = 0  # keys of updates that failed: those told
+        self._silent_s = silence(link)
+        self._doubtful = monotonic() + self._silent_s  # from then on the session may be gone
         self._told: set[str] = set()  # tables whose bound somebody was warned of
 
     def update(
@@ -68,7 +76,7 @@ class Updates:
         again; keys of another epoch are no error."""
         keys, priorities = asked
         setting: Any = ffi.new(SETTING)
-        arguments = (
+        arguments: tuple = (
             table.incarnation,
             table.number,
             keys.epoch or table.epoch,
@@ -78,6 +86,10 @@ class Updates:
             setting,
         )
         status = self._link.whole(lib.rp_link_set, arguments, table.updating, timeout)
+        if status == EXPIRED:  # the link opened another session, and the keys stay valid
+            setting = ffi.new(SETTING)
+            arguments = (*arguments[:-1], setting)
+            status = self._link.whole(lib.rp_link_set, arguments, table.updating, timeout)
         if status:
             checked_priorities(priorities, len(keys))
             _native.check(status, table.updating)
@@ -97,6 +109,15 @@ class Updates:
             _native.check(lib.rp_link_update_state(self._link.raw, state), what)
             total = UpdateResult(state.applied, state.stale, state.unknown)
             done, self._flushed = total - self._flushed, total
+            failed, self._failed = state.failed - self._failed, state.failed
+        if state.status == EXPIRED:
+            error = _native.error("SESSION_EXPIRED", what)
+            error.args = (
+                f"{what}: {failed} queued priorities may not be set: the server gave this client's "
+                "session up after too long a silence; another is open, and the keys stay valid: "
+                "call update_priorities again",
+            )
+            raise error
         _native.check(state.status, what)
         return done
 
@@ -109,17 +130,27 @@ class Updates:
                 if not until.left():
                     break
             _native.check(lib.rp_link_update_state(self._link.raw, state), "closing")
-        if state.posted > state.finished:
+        if left := state.posted - state.finished + max(state.failed - self._failed, 0):
             warn(
-                f"a client was closed with {state.posted - state.finished} queued priorities not "
-                "known to be set: call flush(), or use `with`, while the server answers",
+                f"a client was closed with {left} queued priorities not known to be set: call "
+                "flush(), or use `with`, while the server answers",
                 RuntimeWarning,
             )
+
+    def _wake(self, timeout: float) -> None:
+        """After a silence: another session where the server gave this one up. Where nobody answers
+        in time, what is queued waits as ever."""
+        now = monotonic()
+        if now >= self._doubtful:
+            ticket = self._link.post(lib.rp_link_ping, timeout=timeout)
+            self._link.outcome(ticket, "asking for the client's session", timeout)
+        self._doubtful = now + self._silent_s
 
     def queue(self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float) -> None:
         """Queues all of them, waiting for room where there is none; else Full."""
         checked_priorities(priorities, len(keys))
         tell_of_large(table, ffi.from_buffer(DOUBLES, priorities), len(keys), self._told)
+        self._wake(timeout)
         begin, until, what = 0, Deadline(timeout), table.updating
         patience = nanoseconds(timeout)
         while begin < len(keys):

@@ -55,10 +55,9 @@ from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
 from .spec import SpecError, require_finite
-from .writers import WriterState, idle_of, offer, push_state, tell_dropped, tell_failed, with_axis
+from .writers import WriterState, offer, push_state, silence, tell_dropped, tell_failed, with_axis
 
 HOLD_S, KEPT_S = 0.001, 0.1
-SILENT_SHARE = 4  # of the server's patience with a silent session, after which it is spoken to
 NOT_TAKEN = "(nothing of this call was taken: call it again)"
 UNTAKEN = "replay-server: the step of this call was not taken: add it again"
 TAKEN = "replay-server: the step of this call was taken: go on with the next one"
@@ -109,7 +108,7 @@ class Writer:
         self._owning = _native.Lock()
         self._moving = False  # the link was given rows since all it has was acknowledged
         self._looked = 0.0  # when a call of the client looked after this writer
-        self._silent_s = idle_of(link) / SILENT_SHARE
+        self._silent_s = silence(link)
         self._doubtful = monotonic() + self._silent_s  # from then on the session may be gone
         self._failed, self._lost = 0, None  # items that failed, rows that a loss cost: those told
         self._told: set[str] = set()  # the table, once somebody was warned of its bound
