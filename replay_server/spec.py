@@ -24,11 +24,13 @@ from __future__ import annotations
 import difflib
 import json
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 COLUMN_COUNT_MAX = 64
 RECORD_ALIGNMENT = 8
@@ -48,7 +50,7 @@ class SpecError(ValueError):
     """A spec that cannot be built, or values that do not fit it; names column, expected and got."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Column:
     """One named field of a step.
 
@@ -61,15 +63,20 @@ class Column:
     shape: tuple[int, ...] = ()
     pad: str = "zero"
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self, name: str, dtype: DTypeLike, shape: Sequence[int] = (), pad: str = "zero"
+    ) -> None:
+        put = partial(object.__setattr__, self)
+        put("name", name)
+        put("pad", pad)
         try:
-            dtype = np.dtype(self.dtype)
+            put("dtype", np.dtype(dtype).newbyteorder("<"))
         except TypeError as error:
-            raise SpecError(f"column {self.name!r}: dtype is {self.dtype!r}: {error}") from error
-        if dtype.kind not in KINDS or dtype.itemsize > 8:
+            raise SpecError(f"column {name!r}: dtype is {dtype!r}: {error}") from error
+        if self.dtype.kind not in KINDS or self.dtype.itemsize > 8:
             raise SpecError(
-                f"column {self.name!r}: dtype {dtype} is not supported; expected bool, an integer "
-                "or a float of at most 8 bytes"
+                f"column {self.name!r}: dtype {self.dtype} is not supported; expected bool, an "
+                "integer or a float of at most 8 bytes"
             )
         if not isinstance(self.name, str):
             raise SpecError(f"column name {self.name!r}: expected text")
@@ -78,15 +85,13 @@ class Column:
         if self.pad not in PADS:
             raise SpecError(f"column {self.name!r}: pad {self.pad!r}; expected one of {PADS}")
         try:
-            shape = tuple(operator.index(n) for n in self.shape)
+            put("shape", tuple(operator.index(n) for n in shape))
         except TypeError as error:
             raise SpecError(
-                f"column {self.name!r}: shape is {self.shape!r}; expected a tuple such as (3,)"
+                f"column {self.name!r}: shape is {shape!r}; expected a tuple such as (3,)"
             ) from error
-        if any(n < 1 for n in shape):
-            raise SpecError(f"column {self.name!r}: shape {shape} has an empty axis")
-        object.__setattr__(self, "dtype", dtype.newbyteorder("<"))
-        object.__setattr__(self, "shape", shape)
+        if any(n < 1 for n in self.shape):
+            raise SpecError(f"column {self.name!r}: shape {self.shape} has an empty axis")
 
     @property
     def size(self) -> int:
@@ -113,7 +118,7 @@ def _round_up(value: int, to: int) -> int:
     return -(-value // to) * to
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Spec:
     """The columns of a step and where each lies in its record.
 
@@ -127,9 +132,8 @@ class Spec:
     record_size: int = field(init=False, compare=False)
     _record: np.dtype = field(init=False, compare=False, repr=False)
 
-    def __post_init__(self) -> None:
-        given = self.columns
-        columns = tuple(given) if isinstance(given, Iterable) else (given,)
+    def __init__(self, columns: Iterable[Column], tuples: Iterable[str] = ()) -> None:
+        columns = tuple(columns) if isinstance(columns, Iterable) else (columns,)
         for column in columns:
             if not isinstance(column, Column):
                 raise SpecError(f"{column!r} is no column; expected Column('reward', np.float32)")
@@ -150,7 +154,7 @@ class Spec:
                 if "/".join(parts[:i]) in offsets:
                     raise SpecError(f"{name!r} lies inside column {'/'.join(parts[:i])!r}")
         object.__setattr__(self, "columns", columns)
-        object.__setattr__(self, "tuples", frozenset(self.tuples))
+        object.__setattr__(self, "tuples", frozenset(tuples))
         object.__setattr__(self, "offsets", offsets)
         object.__setattr__(self, "record_size", _round_up(end, RECORD_ALIGNMENT))
         record = {

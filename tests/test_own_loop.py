@@ -10,6 +10,8 @@ import ast
 import inspect
 import itertools
 import re
+from collections import abc
+from dataclasses import replace
 from typing import get_type_hints
 
 import numpy as np
@@ -17,6 +19,7 @@ import pytest
 import torch
 from environments import SCRIPT, ScriptedEnv, frame, scripted_action
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from numpy.typing import DTypeLike
 
 from replay_server import (
     Batches,
@@ -155,6 +158,20 @@ def test_a_type_checker_sees_no_names_that_a_batch_has_not():
     (hidden,) = [n for n in body if isinstance(n, ast.If)]
     assert ast.unparse(hidden.test) == "not TYPE_CHECKING"
     assert [n.name for n in hidden.body] == ["__getattr__"]
+
+
+def test_a_type_checker_takes_columns_as_they_are_written():
+    """Given Column and Spec as a type checker reads them. Expect them to take what README, the
+    examples and a list say, and to hold what they hold."""
+    taken, held = get_type_hints(Column.__init__), get_type_hints(Column)
+    assert (taken["dtype"], taken["shape"]) == (DTypeLike, abc.Sequence[int])
+    assert (held["dtype"], held["shape"]) == (np.dtype, tuple[int, ...])
+    assert get_type_hints(Spec.__init__)["columns"] == abc.Iterable[Column]
+    assert get_type_hints(Spec)["columns"] == tuple[Column, ...]
+    column = Column("x", "float32", [3])
+    assert column == Column("x", np.float32, (3,)) and Spec([column]) == Spec((column,))
+    assert replace(column, pad="first") == Column("x", np.float32, (3,), "first")
+    assert replace(Spec([column]), tuples={"x"}) == Spec((column,), frozenset({"x"}))
 
 
 def test_extend_into_a_table_of_episodes_names_the_road_that_works(served):
