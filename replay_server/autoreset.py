@@ -120,6 +120,11 @@ def mode_of(env: Any) -> str:
     # The environment's own word first: ale-py writes metadata into a dict that all vectors share.
     stated = getattr(getattr(env, "unwrapped", env), "autoreset_mode", None)
     stated = stated or (getattr(env, "metadata", None) or {}).get("autoreset_mode")
+    if stated is None:
+        raise SpecError(
+            "the vector environment does not say its autoreset_mode, as those of Gymnasium 1.0 and "
+            "newer do; one of Gymnasium 0.29 goes in as it is with autoreset='same-step'"
+        )
     name = str(getattr(stated, "value", stated))
     if name not in GYMNASIUM_MODES:
         names = ", ".join(GYMNASIUM_MODES)

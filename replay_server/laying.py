@@ -34,7 +34,7 @@ class Laying:
 
     __slots__ = (
         *("block", "usable", "quiet", "observation", "action", "reward", "terminated"),
-        *("observation_dtype", "action_dtype", "reward_dtype", "reward_other"),
+        *("observation_dtype", "action_dtype", "reward_dtype", "reward_other", "reward_most"),
         *("observation_shape", "action_shape", "flags_shape", "action_types", "reward_types"),
         "floats",
     )
@@ -54,8 +54,10 @@ class Laying:
         self.observation_dtype = np.dtype(spec["observation"].dtype.str)
         self.action_dtype = np.dtype(spec["action"].dtype.str)
         self.reward_dtype = self.reward_other = np.dtype(spec["reward"].dtype.str)
+        self.reward_most = float("inf")
         if self.reward_dtype in FLOATS:
             self.reward_other = np.dtype(np.float64)
+            self.reward_most = float(np.finfo(self.reward_dtype).max)
         self.observation_shape = (*lead, *spec["observation"].shape)
         self.action_shape = (*lead, *spec["action"].shape)
         self.flags_shape = lead
@@ -100,7 +102,8 @@ class Laying:
         self.action[at] = action
         try:
             self.reward[at] = reward
-        except RuntimeWarning:  # where warnings are errors: a float64 that float32 does not hold
+        except (FloatingPointError, RuntimeWarning):
+            # where numpy raises, or warnings are errors: a float64 that float32 does not hold
             return NOT_LAID
         self.terminated[at] = terminated
         if self.floats is not None and not is_finite(self.floats, at):
@@ -120,6 +123,7 @@ class Laying:
             and type(truncated) in FLAGS
             and not (terminated or truncated)
             and type(reward) in self.reward_types
+            and -self.reward_most <= reward <= self.reward_most  # or numpy would warn first
             and type(observation) is np.ndarray
             and observation.dtype is self.observation_dtype
             and observation.shape == self.observation_shape
@@ -136,7 +140,7 @@ class Laying:
             else:
                 return NOT_LAID
             self.reward[at] = reward
-        except (OverflowError, RuntimeWarning):  # a number that the column does not hold
+        except (ArithmeticError, RuntimeWarning):  # a number that the column does not hold
             return NOT_LAID
         self.observation[at] = observation
         self.terminated[at] = False

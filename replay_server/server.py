@@ -151,6 +151,7 @@ class Server:
             core=0 if options.core is None else 1 + options.core,
             virtual_clock=int(options.virtual_clock),
         )
+        self._address = self.address
         self.seed = lib.rp_service_seed(self._service.raw)  # a region keeps its own
         if not url.startswith("loopback:"):
             try:
@@ -177,7 +178,9 @@ class Server:
 
     @property
     def address(self) -> str:
-        """What clients connect to, the port resolved."""
+        """What clients connect to, the port resolved; also in a forked child, which needs it."""
+        if self._service.inherited:
+            return self._address
         return _native.text(lib.rp_service_address(self._service.raw))
 
     @property

@@ -390,7 +390,7 @@ def fitted(column: Column, value: Any, count: int) -> np.ndarray:
         raise SpecError(
             f"column {column.name!r}: expected dtype {column.dtype.name}, got {array.dtype.name}"
         )
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         cast = array.astype(column.dtype)
     if column.dtype.kind == "f" and not widens:
         lost = np.isinf(cast) & ~np.isinf(array)

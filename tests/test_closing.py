@@ -283,6 +283,26 @@ def test_a_forked_child_never_waits_for_a_lock_of_its_parents():
         assert client.size("main") == 3
 
 
+def test_a_forked_child_may_ask_its_parents_server_for_the_address_alone():
+    """Given a server and a fork. Expect the address in the child, which opens a client with it, and
+    ForkedError for all else."""
+    with Server([plain()], "udp://127.0.0.1:0") as server:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                with Client(server.address) as client:
+                    client.ping()
+                server.counters()
+            except ForkedError:
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert server.counters()["sessions_opened"] == 1
+
+
 @pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "loopback://", "zmq+tcp://127.0.0.1:0"])
 @pytest.mark.parametrize("way", ["refused", "refused here", "writer dropped", "dropped", "closed"])
 def test_who_is_refused_or_dropped_keeps_no_place(url, way):
