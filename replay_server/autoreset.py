@@ -264,6 +264,7 @@ class Autoreset:
         final_observation: Any = None,
         life_lost: Any = None,
         extras: Mapping[str, Any] | None = None,
+        looked: bool = False,
     ) -> Rows:
         """The rows of one call of `step`.
 
@@ -272,12 +273,12 @@ class Autoreset:
         nested as in the spaces; without it in mode "single". final_observation, where given, is
         used in place of what next_observation and infos say; only entries of ended environments are
         read. life_lost [B]: also cuts the return, not the episode. extras: the user's own columns.
-        Raises SpecError naming column, expected and got, before anything changes.
+        looked: `require_apart` and `look` are done. SpecError, if any, comes before any change.
         """
         self.spec.require_names(extras or (), self.extras)
-        if self.fresh or observation is next_observation:
+        if not looked and (self.fresh or observation is next_observation):
             self.require_apart(observation, next_observation)
-        if self.closed is not None:
+        if not looked and self.closed is not None:
             self.look(observation)
         terminated = self._flags("terminated", terminated)
         truncated = self._flags("truncated", truncated)

@@ -214,7 +214,8 @@ class Writer:
                 ready = self._anchors.advance_all()
             else:
                 if laid == NOT_LAID:
-                    rows = autoreset.rows(observation, action, reward, *said, life_lost, extras)
+                    more = (*said, life_lost, extras, True)  # looked at above
+                    rows = autoreset.rows(observation, action, reward, *more)
                     ready = self._accept(rows)
                 else:
                     real, ended, closing = autoreset.ends(*said, observation, reward)

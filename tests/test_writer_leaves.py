@@ -16,6 +16,7 @@ import pytest
 from replay_server import Client, Column, NStep, Server, Spec, Table, Timeout, _native
 from replay_server import writer as writer_module
 from replay_server._native import lib
+from replay_server.autoreset import FRESH_CALLS, Autoreset
 from replay_server.errors import RowsDropped, ServerRestarted, SessionExpired
 
 SPEC = Spec(
@@ -297,3 +298,24 @@ def test_calls_of_the_client_keep_its_writers_sessions_alive(served):
         add(writer, 20, 40)
         writer.flush()
     assert other.size("main") == 59
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_observations_are_looked_at_once_a_step(served, monkeypatch, kind):
+    """Given observations that are laid down as they are, and such as have to be converted. Expect
+    each step's compared with the next one's once, in the first FRESH_CALLS steps."""
+    looked, look = [], Autoreset.require_apart
+
+    def counted(self, observation, next_observation):
+        looked.append(int(observation[0]))
+        look(self, observation, next_observation)
+
+    monkeypatch.setattr(Autoreset, "require_apart", counted)
+    _, client, _ = served
+    with client.writer("main") as writer:
+        for number in range(FRESH_CALLS + 4):
+            seen = np.full(2, number, kind)
+            flags = {"terminated": False, "truncated": False}
+            after = seen + 1
+            writer.add(observation=seen, action=0, reward=0.0, next_observation=after, **flags)
+    assert looked == list(range(FRESH_CALLS))
