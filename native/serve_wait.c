@@ -77,6 +77,9 @@ static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind,
         rp_wait_remove(server, kind, call->session, table->number);
         return NULL;
     }
+    if (note->promised) {
+        rp_wait_used(server, note);
+    }
     note->lapse_ns = server->now_ns + RP_NOTE_MS * 1000000ull;
     return note;
 }
@@ -195,7 +198,10 @@ int rp_serve_cancel(struct rp_call *call) {
         return -RP_BAD_ARGUMENT;
     }
     enum rp_wait_kind kind = cancel->op == RP_OP_PUSH ? RP_WAIT_PUSH : RP_WAIT_SAMPLE;
-    if (rp_wait_find(call->server, kind, call->session, table->number, cancel->request)) {
+    struct rp_note *note =
+        rp_wait_find(call->server, kind, call->session, table->number, cancel->request);
+    if (note != NULL) {
+        rp_wait_miss(note);
         rp_wait_remove(call->server, kind, call->session, table->number);
         rp_server_count(call->server, RP_COUNT_waits_withdrawn);
     }
@@ -281,8 +287,9 @@ void rp_serve_pair(struct rp_call *call) {
 }
 
 /* What is promised adds up, so that one freed place is not offered twice. While it is, nobody else
- * may have that room, and a sample may wait for what would fill it: so it is kept for a short time,
- * and for a session that missed such a time not the next time: it is told, and gives up its place.
+ * may have that room, and a sample may wait for what would fill it: so it is kept for a short time.
+ * Who is far or slow comes late: the next time it is kept for longer. Who did not come in time so
+ * often is told, gives up its place, and has to find room when it comes, each other time.
  */
 static void release_pushes(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
     struct rp_server *server = turn->server;
@@ -304,8 +311,8 @@ static void release_pushes(struct rp_turn *turn, struct rp_table *table, uint32_
         }
         struct rp_peer peer;
         struct rp_call call = call_for(turn, session, &peer, RP_OP_PUSH, table->number, note->id);
-        if (note->missed) {
-            note->missed = 0;
+        if (note->missed == RP_MISSES_MAX) {
+            note->missed--;
             rp_wait_remove(server, RP_WAIT_PUSH, session, table->number);
         } else {
             rp_wait_promise(server, RP_WAIT_PUSH, table->number);

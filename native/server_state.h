@@ -33,7 +33,8 @@ enum rp_server_limits {
      * a second. */
     RP_WEIGHTS_BYTES_PER_MS = 1049,
     RP_NOTE_MS = 3000,    /* a waiting request not asked for again for so long loses its place */
-    RP_PROMISE_MS = 100,  /* room is kept free so long for a push that was told to come again */
+    RP_PROMISE_MS = 100,  /* room is kept free so long for a push that was told to come again; */
+    RP_MISSES_MAX = 3,    /* twice as long for each one missed; after so many, each other time */
     RP_TICK_MS = 100, /* time's own work is due so often */
     /* Two turns that lie further apart: the server stood still, and who spoke meanwhile waits in
      * the port. Nobody is given up before so much more time of turns was spent on hearing them; a
@@ -134,7 +135,7 @@ struct rp_note { /* volatile: the place in a queue of one session, table and kin
     uint32_t next;
     uint16_t waiting;
     uint8_t promised; /* PUSH: told to come again, its items are kept free until it lapses */
-    uint8_t missed;   /* PUSH: it did not come for them; known until it is told again */
+    uint8_t missed;   /* PUSH: promises that nobody came for in time; kept beyond the place */
 };
 
 struct rp_queue { /* notes of one table and kind, oldest first: their places in server->notes */
@@ -272,6 +273,15 @@ void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t sess
 void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
                     uint32_t table);
 void rp_wait_drop(struct rp_server *server, uint32_t session);
+/* What was promised to the note is given up unused. */
+static inline void rp_wait_miss(struct rp_note *note) {
+    note->missed += note->promised && note->missed < RP_MISSES_MAX;
+}
+/* What was promised to it is used. Where it came in half the time the next one is kept for less. */
+static inline void rp_wait_used(const struct rp_server *server, struct rp_note *note) {
+    uint64_t kept_ns = (RP_PROMISE_MS * 1000000ull) << note->missed;
+    note->missed -= note->missed > 0 && note->lapse_ns - server->now_ns > kept_ns / 2;
+}
 /* The session's request of this id waits at no table any more. */
 void rp_wait_forget(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
                     uint64_t id);

@@ -108,7 +108,7 @@ void rp_wait_promise(struct rp_server *server, enum rp_wait_kind kind, uint32_t 
     struct rp_queue *queue = &server->waiting[kind][table];
     struct rp_note *note = &server->notes[queue->unpromised];
     note->promised = 1;
-    note->lapse_ns = server->now_ns + RP_PROMISE_MS * 1000000ull;
+    note->lapse_ns = server->now_ns + ((RP_PROMISE_MS * 1000000ull) << note->missed);
     queue->promised += note->items;
     queue->unpromised = note->next;
 }
@@ -126,7 +126,7 @@ static int lapse(struct rp_server *server, enum rp_wait_kind kind, uint32_t tabl
     if (place == RP_NOBODY || server->notes[place].lapse_ns > server->now_ns) {
         return 0;
     }
-    server->notes[place].missed |= server->notes[place].promised;
+    rp_wait_miss(&server->notes[place]);
     rp_wait_remove(server, kind, session_of(server, place), table);
     rp_server_count(server, RP_COUNT_waits_lapsed);
     return 1;

@@ -265,41 +265,68 @@ static void situation_far(void)
     check_group("9 what would be dropped uses no turn");
 }
 
-/* 10. Given a push that was promised room and does not come. Expect others let on after a short
- *     time, and the sample drawn; and the next time that it is told, nothing kept free for it. */
+static unsigned push_other(struct pair *pair, struct script_client *other, uint64_t epoch,
+                           uint64_t step, uint16_t count)
+{
+    script_push_begin(&push, epoch);
+    script_push_run(&push, 0, step, step, count, RP_RUN_ITEM);
+    return script_push(&pair->p.script, other, 1, 30 + step, &push).status;
+}
+
+/* 10. Given a push that was promised room and does not come in time, again and again. Expect others
+ *     let on after a short time, after twice that, and four times; then nothing kept free for it;
+ *     and then room kept again. */
 static void situation_missed(void)
 {
     struct pair pair;
-    both_wait(&pair);
     struct script_client other = script_client(3);
-    script_connect(&pair.p.script, &other);
-    uint64_t epoch = script_writer(&pair.p.script, &other, 1, 1).epoch;
-    for (uint32_t time = 0; time < 2; time++) {
-        script_later(&pair.p.script, time == 0 ? RP_PROMISE_MS - 1 : 1);
-        script_push_begin(&push, epoch);
-        script_push_run(&push, 0, 0, 0, 12, RP_RUN_ITEM);
-        CHECK_STATUS(script_push(&pair.p.script, &other, 1, 9, &push),
-                     time == 0 ? RP_BLOCKED : RP_OK);
-    }
-    CHECK(error_now(&pair) == 2 && push_waiting(&pair) == RP_OK);
-    script_close(&pair.p.script);
     both_wait(&pair);
-    script_connect(&pair.p.script, (other = script_client(3), &other));
-    epoch = script_writer(&pair.p.script, &other, 1, 1).epoch;
-    script_later(&pair.p.script, RP_PROMISE_MS);
-    put_cancel(&pair);
-    script_turn(&pair.p.script);
-    for (uint32_t told = 0; told < 2; told++) { /* 10 are there, 15 wait for five draws */
+    script_connect(&pair.p.script, &other);
+    uint64_t epoch = script_writer(&pair.p.script, &other, 1, 1).epoch, step = 0;
+    script_later(&pair.p.script, RP_PROMISE_MS - 1);
+    CHECK(push_other(&pair, &other, epoch, 0, 12) == RP_BLOCKED);
+    script_later(&pair.p.script, 1);
+    CHECK(push_other(&pair, &other, epoch, 0, 12) == RP_OK && error_now(&pair) == 2);
+    CHECK(ask_sample(&pair, 19, 2, 0) == RP_OK);
+    CHECK(push_other(&pair, &other, epoch, 12, 10) == RP_OK && error_now(&pair) == 10);
+    step = 22;
+    for (uint32_t missed = 1; missed <= RP_MISSES_MAX; missed++, step += 5) { /* 10 are there, */
         CHECK(push_waiting(&pair) == RP_BLOCKED);
-        CHECK(ask_sample(&pair, 20 + told, 5, 0) == RP_OK);
-        CHECK(script_counter(&pair.p.script, RP_COUNT_releases) == 2 + told);
-        script_push_begin(&push, epoch);
-        script_push_run(&push, 0, 5 * told, 5 * told, 5, RP_RUN_ITEM);
-        CHECK_STATUS(script_push(&pair.p.script, &other, 1, 30 + told, &push),
-                     told == 0 ? RP_OK : RP_BLOCKED);
+        CHECK(ask_sample(&pair, 20 + missed, 5, 0) == RP_OK); /* 15 wait for five draws */
+        CHECK(script_counter(&pair.p.script, RP_COUNT_releases) == 2 + missed);
+        if (missed < RP_MISSES_MAX) {
+            script_later(&pair.p.script, ((uint64_t)RP_PROMISE_MS << missed) - 1);
+            CHECK(push_other(&pair, &other, epoch, step, 5) == RP_BLOCKED, "%u", missed);
+            script_later(&pair.p.script, 1);
+        }
+        CHECK(push_other(&pair, &other, epoch, step, 5) == RP_OK, "%u", missed);
     }
+    CHECK(push_waiting(&pair) == RP_BLOCKED && ask_sample(&pair, 30, 5, 0) == RP_OK);
+    CHECK(push_waiting(&pair) == RP_OK && error_now(&pair) == WIDTH);
+    CHECK(run_now(&pair.p, 40, 1, 25, 0, 5) == RP_BLOCKED && ask_sample(&pair, 31, 5, 0) == RP_OK);
+    CHECK(push_other(&pair, &other, epoch, step, 1) == RP_BLOCKED, "kept free again");
     script_close(&pair.p.script);
     check_group("10 who misses what was promised holds nobody up");
+}
+
+/* 11. Given one that comes late once, and then in time, soon. Expect less and less time kept for
+ *     it; and one that withdraws what it was promised counted as late. */
+static void situation_late(void)
+{
+    struct pair pair;
+    both_wait(&pair);
+    struct rp_note *note = rp_wait_note(pair.p.script.server, RP_WAIT_PUSH, 0, 1);
+    struct rp_cancel cancel = {.request = PUSH_ID, .op = RP_OP_PUSH};
+    CHECK(note->waiting && note->promised && note->missed == 0);
+    script_ask(&pair.p.script, &pair.p.client, RP_OP_CANCEL, 1, 98, &cancel, sizeof cancel);
+    CHECK(!note->waiting && note->missed == 1);
+    CHECK(push_waiting(&pair) == RP_OK, "a sample still waits for it");
+    CHECK(run_now(&pair.p, 50, 1, 25, 0, 16) == RP_BLOCKED && ask_sample(&pair, 30, 1, 0) == RP_OK);
+    CHECK(note->promised && note->missed == 1);
+    script_later(&pair.p.script, RP_PROMISE_MS - 1);
+    CHECK(run_now(&pair.p, 50, 1, 25, 0, 16) == RP_OK && note->missed == 0);
+    script_close(&pair.p.script);
+    check_group("11 who comes late once");
 }
 
 int main(void)
@@ -314,5 +341,6 @@ int main(void)
     situation_session();
     situation_far();
     situation_missed();
+    situation_late();
     return check_done("test_server_pairs");
 }
