@@ -74,7 +74,7 @@ static void look_for_server(struct rp_link *link)
 /* Inside the gate. Returns the datagrams that moved. A timer that was due may have ended a request,
  * so followers look again; a driver looks after each turn anyway, and must not take a client that
  * has something to do at once for one that did it: only waiting turns a loopback server. */
-static uint32_t link_turn(struct rp_link *link)
+uint32_t rp_link_turn(struct rp_link *link)
 {
     uint64_t now = rp_link_now(link);
     link->looked_ns = now;
@@ -94,9 +94,9 @@ static uint32_t link_turn(struct rp_link *link)
  * nothing is sent again for want of a turn. */
 static uint32_t turn_both(struct rp_link *link)
 {
-    uint32_t moved = link_turn(link);
+    uint32_t moved = rp_link_turn(link);
     if (moved && rp_loopback_turn(link->port)) {
-        link_turn(link);
+        rp_link_turn(link);
     }
     return moved;
 }
@@ -110,7 +110,7 @@ static uint32_t link_send(struct rp_link *link, int looks)
         return turn_both(link);
     }
     if (looks && now - link->looked_ns >= LOOK_NS) {
-        return link_turn(link);
+        return rp_link_turn(link);
     }
     uint32_t sent = rp_client_send(link->client, link->port, now);
     if (sent) {
@@ -193,7 +193,7 @@ static void lead(struct rp_link *link, struct wait_state *state)
     if (sleeps && !state->idle_since) {
         sleep_first(link, state);
     }
-    if (link_turn(link)) {
+    if (rp_link_turn(link)) {
         if (state->idle_since) {
             rp_spin_learn(&link->spin, link->looked_ns - state->idle_since);
         }
@@ -279,7 +279,7 @@ static uint32_t pump_turn(void *owner)
     if (rp_gate_enter(&link->gate)) {
         return 0; /* closing: its end is near */
     }
-    uint32_t moved = link_turn(link);
+    uint32_t moved = rp_link_turn(link);
     rp_gate_leave(&link->gate);
     return moved;
 }
@@ -292,7 +292,7 @@ static void pump_sleep(void *owner)
     if (rp_gate_enter(&link->gate)) {
         return;
     }
-    if (!link_turn(link)) {
+    if (!rp_link_turn(link)) {
         uint64_t now = rp_link_now(link);
         sleep_outside(link, now, now + SLEEP_NS_MAX);
     }
@@ -494,7 +494,7 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
     }
     link->timed = link->passive && rp_port_transport(link->port)->now(link->port) != 0;
     *opened = link;
-    return 0;
+    return link->passive || options->unkept ? 0 : rp_link_keep(link);
 }
 
 /* ---- closing ---- */
@@ -526,6 +526,7 @@ void rp_link_end(struct rp_link *link, uint64_t timeout_ns)
     tell_followers(link);
     rp_port_transport(link->port)->wake(link->port);
     end_pump(link);
+    rp_link_end_keeper(link);
     rp_gate_drain(&link->gate);
     say_close(link, ticket, end);
     let_go(link);

@@ -20,6 +20,8 @@ struct rp_link {
     _Atomic uint32_t progress; /* counts what moved; the followers' futex */
     _Atomic uint32_t followers; /* threads that sleep on it */
     struct rp_pump pump;
+    struct rp_pump keeper;
+    _Atomic uint32_t keeper_ends; /* its futex */
     struct rp_link_options options;
     struct rp_spin spin;
     int passive; /* loopback: waiting is the server's turn, spinning would be in vain */
@@ -44,5 +46,14 @@ uint64_t rp_link_deadline(struct rp_link *link, uint64_t timeout_ns);
 void rp_link_posted(struct rp_link *link);
 /* The same for a caller that goes on waiting: it looks for answers there, so not here. */
 void rp_link_posted_to_wait(struct rp_link *link);
+
+/* Inside the gate: one turn. Returns the datagrams that moved. */
+uint32_t rp_link_turn(struct rp_link *link);
+
+/* ---- link_keep.c ---- */
+/* Starts the keeper; 0, or a negative status. */
+int rp_link_keep(struct rp_link *link);
+/* From inside: ends it, where there is one. */
+void rp_link_end_keeper(struct rp_link *link);
 
 #endif

@@ -129,6 +129,7 @@ struct rp_link_options {
     uint64_t connect_timeout_ns; /* 5 s */
     uint64_t seed;            /* of the retry jitter; 0: from the operating system */
     uint32_t unacknowledged_max; /* steps a writer takes beyond those stored; 2 * its window */
+    uint32_t unkept;          /* 1: no thread speaks for it while no caller does */
     const struct rp_zmq_socket *zmq; /* zmq+tcp only: the DEALER; it outlives the link */
 };
 

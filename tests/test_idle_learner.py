@@ -11,6 +11,7 @@ import warnings
 
 import numpy as np
 import pytest
+from silent import Silent
 
 from replay_server import Client, Column, Prioritized, Row, Server, Spec, Table
 from replay_server.errors import SessionExpired
@@ -26,7 +27,7 @@ def served():
     with Server([table], "udp://127.0.0.1:0", idle_ms=300) as server:
         with Client(server.address) as client:
             keys = client.extend("main", {"observation": np.zeros((COUNT, 2), np.float32)})
-        with Client(server.address) as learner:
+        with Silent(server.address) as learner:
             learner.sample("main", 4)
             yield server, learner, keys
 

@@ -12,6 +12,7 @@ import warnings
 
 import numpy as np
 import pytest
+from silent import Silent
 
 from replay_server import Client, Column, NStep, Server, Spec, Table, Timeout, _native
 from replay_server import writer as writer_module
@@ -32,10 +33,11 @@ BOUND_S = 20.0
 
 @pytest.fixture
 def served():
-    """A server over UDP, and two clients: the writer's, and one that looks."""
+    """A server over UDP, and two clients: the writer's, for which nobody speaks but its calls,
+    and one that looks."""
     with (
         Server([Table("main", SPEC, NStep(1), 4096)], "udp://127.0.0.1:0", idle_ms=600) as server,
-        Client(server.address) as client,
+        Silent(server.address) as client,
         Client(server.address) as other,
     ):
         yield server, client, other
@@ -293,8 +295,23 @@ def test_calls_of_the_client_keep_its_writers_sessions_alive(served):
     with client.writer("main") as writer:
         add(writer, 40)
         writer.flush()
-        with Client(server.address):  # it is silent, and given up
-            assert until(lambda: server.counters()["sessions_expired"] > 1, client.ping)
+        with Silent(server.address):  # it is given up
+            assert until(lambda: server.counters()["sessions_expired"] > 0, client.ping)
+        add(writer, 20, 40)
+        writer.flush()
+    assert other.size("main") == 59
+
+
+def test_a_long_pause_costs_no_session(served):
+    """Given a pause as long, in which nobody calls: a slow reset, an evaluation. Expect the writer
+    to go on."""
+    server, silent, other = served
+    silent.close()
+    with Client(server.address) as client, client.writer("main") as writer:
+        add(writer, 40)
+        writer.flush()
+        with Silent(server.address):  # it is given up
+            assert until(lambda: server.counters()["sessions_expired"] > 0, other.ping)
         add(writer, 20, 40)
         writer.flush()
     assert other.size("main") == 59

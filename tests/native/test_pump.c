@@ -298,12 +298,43 @@ static void check_slices(void)
     check_group("a blocked draw: slices, leaving it, release by another client");
 }
 
+/* Given a client whose caller does something else, for several times as long as a session may be
+ * silent. Expect its keeper to speak for it; and a call behind that to find the session there. */
+static void check_kept(void)
+{
+    struct rp_service_options serve = {0};
+    struct rp_link_options options = {0};
+    struct rp_service *service;
+    struct drive_table made;
+    char error[RP_ERROR_BYTES];
+    uint64_t before[RP_COUNTER_COUNT], after[RP_COUNTER_COUNT];
+    struct timespec pause = {.tv_nsec = 10000000};
+    drive_config(&made, CAPACITY, ROW);
+    made.config.idle_ms = 1000;
+    CHECK(rp_service_open(&service, &made.config, "udp://127.0.0.1:0", &serve, error) == 0, "%s",
+          error);
+    CHECK(rp_service_start(service) == 0);
+    struct rp_link *link = drive_link(rp_service_address(service), &options);
+    struct rp_table_info info = drive_info(link);
+    CHECK(rp_service_counters(service, before) == 0);
+    do { /* it speaks three times in so long */
+        nanosleep(&pause, NULL);
+        CHECK(rp_service_counters(service, after) == 0);
+        CHECK(after[RP_COUNT_sessions_expired] == 0);
+    } while (after[RP_COUNT_datagrams_in] < before[RP_COUNT_datagrams_in] + 6);
+    drive_writer(link, &info);
+    CHECK(rp_service_sessions(service) == 1);
+    rp_link_close(link, DRIVE_TIMEOUT_NS);
+    rp_service_close(service);
+    check_group("who is busy elsewhere keeps the session");
+}
+
 /* Given a client that connects, takes a writer's place and is never heard again, and a service that
  * receives nothing more. Expect its thread to give the session up by itself. */
 static void check_silence(void)
 {
     struct rp_service_options serve = {0};
-    struct rp_link_options options = {0};
+    struct rp_link_options options = {.unkept = 1};
     struct rp_service *service;
     struct drive_table made;
     char error[RP_ERROR_BYTES];
@@ -380,6 +411,7 @@ int main(void)
     check_prefetch();
     check_virtual();
     check_slices();
+    check_kept();
     check_silence();
     check_refusals();
     return check_done("test_pump");
