@@ -494,7 +494,10 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
     }
     link->timed = link->passive && rp_port_transport(link->port)->now(link->port) != 0;
     *opened = link;
-    return link->passive || options->unkept ? 0 : rp_link_keep(link);
+    if (!link->passive && !options->unkept) {
+        rp_link_keep(link);
+    }
+    return 0;
 }
 
 /* ---- closing ---- */

@@ -51,8 +51,8 @@ void rp_link_posted_to_wait(struct rp_link *link);
 uint32_t rp_link_turn(struct rp_link *link);
 
 /* ---- link_keep.c ---- */
-/* Starts the keeper; 0, or a negative status. */
-int rp_link_keep(struct rp_link *link);
+/* Starts the keeper. Where no thread is to be had, callers alone speak for the link. */
+void rp_link_keep(struct rp_link *link);
 /* From inside: ends it, where there is one. */
 void rp_link_end_keeper(struct rp_link *link);
 

@@ -57,11 +57,11 @@ static void keep_wake(void *owner)
     syscall(SYS_futex, &link->keeper_ends, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-int rp_link_keep(struct rp_link *link)
+void rp_link_keep(struct rp_link *link)
 {
     struct rp_pump_job job = {.turn = keep_turn, .sleep = keep_sleep, .wake = keep_wake,
                               .owner = link};
-    return rp_pump_start(&link->keeper, &job);
+    (void)rp_pump_start(&link->keeper, &job);
 }
 
 void rp_link_end_keeper(struct rp_link *link)
