@@ -15,8 +15,9 @@
 #include "link_drive.h"
 
 enum {
-    LOOK_NS = 20000000,   /* while something is under way, or callers come */
-    REST_NS = 500000000,  /* while nothing is */
+    LOOK_NS = 20000000,   /* while something is under way, */
+    COME_NS = 100000000,  /* while callers come, */
+    REST_NS = 500000000,  /* and while neither is so */
     SOON_NS = 1100000000, /* what is under way has a timer that is due so soon */
 };
 
@@ -31,7 +32,11 @@ static uint32_t keep_turn(void *owner)
     if (rp_gate_enter(&link->gate)) {
         return 0; /* closing: its end is near */
     }
-    uint32_t moved = is_left_alone(link, rp_link_now(link)) ? rp_link_turn(link) : 0;
+    uint32_t moved = 0;
+    if (is_left_alone(link, rp_link_now(link))) {
+        moved = rp_link_turn(link);
+        link->kept_ns = link->looked_ns;
+    }
     rp_gate_leave(&link->gate);
     return moved;
 }
@@ -41,10 +46,11 @@ static void keep_sleep(void *owner)
     struct rp_link *link = owner;
     struct timespec time = {.tv_nsec = LOOK_NS};
     if (rp_gate_enter(&link->gate) == 0) {
-        uint64_t now = rp_link_now(link);
-        uint64_t deadline = rp_client_deadline(link->client);
-        int rests = !link->driven && deadline > now + SOON_NS;
-        time.tv_nsec = rests ? REST_NS : LOOK_NS;
+        if (link->driven || link->looked_ns != link->kept_ns) {
+            time.tv_nsec = COME_NS;
+        } else if (rp_client_deadline(link->client) > rp_link_now(link) + SOON_NS) {
+            time.tv_nsec = REST_NS;
+        }
         rp_gate_leave(&link->gate);
     }
     syscall(SYS_futex, &link->keeper_ends, FUTEX_WAIT_PRIVATE, 0, &time, NULL, 0);
