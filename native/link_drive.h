@@ -22,7 +22,7 @@ struct rp_link {
     struct rp_pump pump;
     struct rp_pump keeper;
     _Atomic uint32_t keeper_ends; /* its futex */
-    uint64_t kept_ns;             /* when it took a turn; where another one was later, callers come */
+    uint64_t kept_ns; /* when it took a turn; another one was later where callers come */
     struct rp_link_options options;
     struct rp_spin spin;
     int passive; /* loopback: waiting is the server's turn, spinning would be in vain */
