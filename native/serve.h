@@ -86,7 +86,7 @@ int rp_serve_accept(struct rp_call *call);
 void rp_serve_count_refusal(struct rp_server *server, int status);
 /* May this request go on now? 0: yes, and its place in the queue, if it had one, is given up.
  * -status: never. Else it is held back: the bytes of its BLOCKED answer, which is written; it
- * stands in the queue unless an older request of its session does. */
+ * stands in the queue unless another request of its session does. */
 int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
                    const struct rp_asked *asked);
 /* Behind the answer to a PUSH that was let in so: draws that SAMPLE. */

@@ -37,15 +37,21 @@ static int sample_ready(const struct rp_table *table, const struct rp_note *note
     return limiter_may(table, RP_WAIT_SAMPLE, note->items, &blocked);
 }
 
+/* The session whose SAMPLE stands first, or RP_NOBODY. The dead are hungry for nothing. */
+static uint32_t first_sample(struct rp_server *server, const struct rp_table *table, int *ready) {
+    rp_wait_lapse(server, RP_WAIT_SAMPLE, table->number);
+    uint32_t first = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
+    if (first != RP_NOBODY) {
+        *ready = sample_ready(table, rp_wait_note(server, RP_WAIT_SAMPLE, first, table->number));
+    }
+    return first;
+}
+
 /* Would the first push wait for draws that nobody makes? */
 static int is_stuck(struct rp_server *server, const struct rp_table *table) {
-    if (rp_tree_count(&table->tree) == 0) {
-        return 1;
-    }
-    rp_wait_lapse(server, RP_WAIT_SAMPLE, table->number); /* the dead are hungry for nothing */
-    uint32_t first = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
-    return first != RP_NOBODY
-           && sample_ready(table, rp_wait_note(server, RP_WAIT_SAMPLE, first, table->number)) == 0;
+    int ready;
+    return rp_tree_count(&table->tree) == 0
+           || (first_sample(server, table, &ready) != RP_NOBODY && ready == 0);
 }
 
 /* Is what was promised there no more? A promise is of the items that were told; and where it was
@@ -142,9 +148,9 @@ static int stand(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
  * request's that waits, that one stands last. */
 static void leave(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
                   const struct rp_note *own) {
-    int others = own->id != call->view.message->id && !own->promised;
+    int anothers = own->id != call->view.message->id && !own->promised;
     rp_wait_remove(call->server, kind, call->session, table);
-    if (others) {
+    if (anothers) {
         rp_wait_add(call->server, kind, call->session, table);
     }
 }
@@ -258,31 +264,23 @@ static int has_room(struct rp_turn *turn, uint32_t *left) {
 }
 
 static void release_samples(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
-    struct rp_server *server = turn->server;
-    rp_wait_lapse(server, RP_WAIT_SAMPLE, table->number);
     for (; *left > 0; --*left) {
-        uint32_t session = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
-        if (session == RP_NOBODY) {
-            return;
-        }
-        const struct rp_note *note = rp_wait_note(server, RP_WAIT_SAMPLE, session, table->number);
-        int ready = sample_ready(table, note);
-        if (ready == 0 || !has_room(turn, left)) {
+        int ready;
+        uint32_t session = first_sample(turn->server, table, &ready);
+        if (session == RP_NOBODY || ready == 0 || !has_room(turn, left)) {
             return;
         }
         release_sample(turn, table, session, ready);
-        rp_wait_lapse(server, RP_WAIT_SAMPLE, table->number);
     }
 }
 
 /* Drawn even without room to send any of it: until it is, the error is beyond its bound. */
 void rp_serve_pair(struct rp_call *call) {
     struct rp_table *table = rp_serve_table(call);
-    uint32_t session = rp_wait_first(call->server, RP_WAIT_SAMPLE, table->number);
-    if (session != RP_NOBODY
-        && sample_ready(table, rp_wait_note(call->server, RP_WAIT_SAMPLE, session, table->number))
-               == 1) {
-        release_sample(call->turn, table, session, 1);
+    int ready;
+    uint32_t session = first_sample(call->server, table, &ready);
+    if (session != RP_NOBODY && ready == 1) {
+        release_sample(call->turn, table, session, ready);
     }
 }
 

@@ -280,7 +280,7 @@ static inline void rp_wait_miss(struct rp_note *note) {
 /* What was promised to it is used. Where it came in half the time the next one is kept for less. */
 static inline void rp_wait_used(const struct rp_server *server, struct rp_note *note) {
     uint64_t kept_ns = (RP_PROMISE_MS * 1000000ull) << note->missed;
-    note->missed -= note->missed > 0 && note->lapse_ns - server->now_ns > kept_ns / 2;
+    note->missed -= note->missed > 0 && note->lapse_ns > server->now_ns + kept_ns / 2;
 }
 /* The session's request of this id waits at no table any more. */
 void rp_wait_forget(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,

@@ -289,29 +289,18 @@ def test_steps_taken_after_the_loss_was_told_are_told_too(served):
     assert told.value.lost == 1 and writer.closed
 
 
-def test_calls_of_the_client_keep_its_writers_sessions_alive(served):
-    """Given a pause as long, in which the client is called. Expect the writer to go on."""
-    server, client, other = served
-    with client.writer("main") as writer:
-        add(writer, 40)
-        writer.flush()
-        with Silent(server.address):  # it is given up
-            assert until(lambda: server.counters()["sessions_expired"] > 0, client.ping)
-        add(writer, 20, 40)
-        writer.flush()
-    assert other.size("main") == 59
-
-
-def test_a_long_pause_costs_no_session(served):
-    """Given a pause as long, in which nobody calls: a slow reset, an evaluation. Expect the writer
-    to go on."""
+@pytest.mark.parametrize(("kind", "called"), [(Silent, True), (Client, False)])
+def test_a_long_pause_costs_no_session(served, kind, called):
+    """Given a pause as long, in which the client is called or speaks for itself: a slow reset, an
+    evaluation. Expect its writer to go on."""
     server, silent, other = served
     silent.close()
-    with Client(server.address) as client, client.writer("main") as writer:
+    with kind(server.address) as client, client.writer("main") as writer:
         add(writer, 40)
         writer.flush()
+        caller = client if called else other
         with Silent(server.address):  # it is given up
-            assert until(lambda: server.counters()["sessions_expired"] > 0, other.ping)
+            assert until(lambda: server.counters()["sessions_expired"] > 0, caller.ping)
         add(writer, 20, 40)
         writer.flush()
     assert other.size("main") == 59

@@ -298,22 +298,29 @@ static void check_slices(void)
     check_group("a blocked draw: slices, leaving it, release by another client");
 }
 
+/* A service of its own thread, whose sessions may be silent for so long. */
+static struct rp_service *serve_for(uint32_t idle_ms)
+{
+    struct rp_service_options serve = {0};
+    struct rp_service *service;
+    struct drive_table made;
+    char error[RP_ERROR_BYTES];
+    drive_config(&made, CAPACITY, ROW);
+    made.config.idle_ms = idle_ms;
+    CHECK(rp_service_open(&service, &made.config, "udp://127.0.0.1:0", &serve, error) == 0, "%s",
+          error);
+    CHECK(rp_service_start(service) == 0);
+    return service;
+}
+
 /* Given a client whose caller does something else, for several times as long as a session may be
  * silent. Expect its keeper to speak for it; and a call behind that to find the session there. */
 static void check_kept(void)
 {
-    struct rp_service_options serve = {0};
     struct rp_link_options options = {0};
-    struct rp_service *service;
-    struct drive_table made;
-    char error[RP_ERROR_BYTES];
+    struct rp_service *service = serve_for(1000);
     uint64_t before[RP_COUNTER_COUNT], after[RP_COUNTER_COUNT];
     struct timespec pause = {.tv_nsec = 10000000};
-    drive_config(&made, CAPACITY, ROW);
-    made.config.idle_ms = 1000;
-    CHECK(rp_service_open(&service, &made.config, "udp://127.0.0.1:0", &serve, error) == 0, "%s",
-          error);
-    CHECK(rp_service_start(service) == 0);
     struct rp_link *link = drive_link(rp_service_address(service), &options);
     struct rp_table_info info = drive_info(link);
     CHECK(rp_service_counters(service, before) == 0);
@@ -333,18 +340,10 @@ static void check_kept(void)
  * receives nothing more. Expect its thread to give the session up by itself. */
 static void check_silence(void)
 {
-    struct rp_service_options serve = {0};
     struct rp_link_options options = {.unkept = 1};
-    struct rp_service *service;
-    struct drive_table made;
-    char error[RP_ERROR_BYTES];
+    struct rp_service *service = serve_for(200);
     uint64_t before[RP_COUNTER_COUNT], after[RP_COUNTER_COUNT];
     struct timespec pause = {.tv_nsec = 10000000};
-    drive_config(&made, CAPACITY, ROW);
-    made.config.idle_ms = 200;
-    CHECK(rp_service_open(&service, &made.config, "udp://127.0.0.1:0", &serve, error) == 0, "%s",
-          error);
-    CHECK(rp_service_start(service) == 0);
     struct rp_link *link = drive_link(rp_service_address(service), &options);
     struct rp_table_info info = drive_info(link);
     drive_writer(link, &info);

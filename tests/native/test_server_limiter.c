@@ -53,11 +53,7 @@ static void situation_creates_blocked(void)
     struct pusher p;
     script_tables(tables);
     tables[1].plan_count = 2;
-    config = script_config(tables);
-    script_open(&p.script, &config);
-    p.client = script_client(1);
-    script_connect(&p.script, &p.client);
-    p.epoch[1] = script_writer(&p.script, &p.client, 1, 2).epoch;
+    open_rows(&p);
     for (uint64_t step = 0; step < 30; step += 10) {
         CHECK_STATUS(send_run(&p, 1, 1 + step, 0, step, step, 10, 0), RP_OK);
     }
@@ -481,11 +477,7 @@ static void situation_adopted(void)
     struct pusher p;
     script_tables(tables);
     tables[1].samples_per_insert = 0;
-    config = script_config(tables);
-    script_open(&p.script, &config);
-    p.client = script_client(1);
-    script_connect(&p.script, &p.client);
-    p.epoch[1] = script_writer(&p.script, &p.client, 1, 2).epoch;
+    open_rows(&p);
     CHECK(run_now(&p, 2, 0, 1, 1, 1) == RP_OK);
     tables[1].samples_per_insert = 1;
     script_kill(&p.script);
@@ -525,11 +517,7 @@ static void situation_killed(void)
     struct pusher p;
     script_tables(tables);
     tables[1].samples_per_insert = 0;
-    config = script_config(tables);
-    script_open(&p.script, &config);
-    p.client = script_client(1);
-    script_connect(&p.script, &p.client);
-    p.epoch[1] = script_writer(&p.script, &p.client, 1, 2).epoch;
+    open_rows(&p);
     CHECK(run_now(&p, 2, 0, 1, 1, 8) == RP_OK);
     tables[1].samples_per_insert = 1;
     script_kill(&p.script);
