@@ -1,11 +1,10 @@
 """The client: one session with a server, and everything a learner or an actor asks of it.
 
 Every call has a finite time-out (the client's own where none is given) and ends with a value or a
-typed error. A client may be used by several threads: the core locks each post and turn, and the
-little that is kept here (tables looked up, queued updates) is behind one lock, never held while
-waiting. While no call is made a thread of the core keeps the session and sends what is due (not
-over loopback). In a forked child it refuses, with the remedy; pickled, it is its address and options, so
-that a worker process opens a session of its own.
+typed error. Several threads may use a client: the core locks each post and turn; the little that is
+kept here is behind one lock, never held while waiting. While nobody calls, a thread of the core
+keeps the session and sends what is due (not over loopback). In a forked child it refuses, with the
+remedy; pickled, it is its address and options: a worker process opens a session of its own.
 
 A server that restarts or resets a table makes old keys stale and nothing else: sampling looks the
 table up again and goes on. Writers are told (`ServerRestarted`): what they had stored is gone.
