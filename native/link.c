@@ -457,12 +457,10 @@ static void leave_in_child(void *owner)
     }
 }
 
-void rp_link_free(struct rp_link *link)
+static void forget(struct rp_link *link)
 {
-    if (link) {
-        rp_gate_free(&link->gate);
-        free(link);
-    }
+    rp_gate_free(&link->gate);
+    free(link);
 }
 
 int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_options *options,
@@ -489,7 +487,7 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
     }
     if (status) {
         let_go(link);
-        rp_link_free(link);
+        forget(link);
         return status;
     }
     link->timed = link->passive && rp_port_transport(link->port)->now(link->port) != 0;
@@ -534,6 +532,15 @@ void rp_link_end(struct rp_link *link, uint64_t timeout_ns)
     say_close(link, ticket, end);
     let_go(link);
     rp_gate_leave(&link->gate);
+}
+
+/* Its threads use it until it has ended. */
+void rp_link_free(struct rp_link *link)
+{
+    rp_link_end(link, 0);
+    if (link) {
+        forget(link);
+    }
 }
 
 void rp_link_close(struct rp_link *link, uint64_t timeout_ns)

@@ -150,7 +150,7 @@ int rp_link_drive(struct rp_link *link, uint64_t timeout_ns);
  * the server, always, and waits at most timeout_ns for its answer; stops the pump. No landing, blob
  * or result memory is touched once a call was answered so. Twice is fine. */
 void rp_link_end(struct rp_link *link, uint64_t timeout_ns);
-void rp_link_free(struct rp_link *link); /* the handle of an ended link: nobody has it any more */
+void rp_link_free(struct rp_link *link); /* the handle, which nobody has any more; ends it first */
 void rp_link_close(struct rp_link *link, uint64_t timeout_ns); /* both, for an only owner */
 
 int rp_link_state(struct rp_link *link); /* 1 open, 0 opening, negative: why not */

@@ -430,13 +430,16 @@ class Link(Owned):
         child it does nothing. Twice is fine. `after`: the error that led here; where nobody had
         answered for so long, the goodbye leaves and its answer is not waited for."""
         silent = isinstance(after, Timeout) and not isinstance(after, LimiterBlocked)
+        self._end(0 if silent else nanoseconds(timeout))
+
+    def _end(self, timeout_ns: int) -> None:
         if taken := self.release():
-            lib.rp_link_end(taken, 0 if silent else nanoseconds(timeout))
+            lib.rp_link_end(taken, timeout_ns)
             self.drop_carrier()
 
     def __del__(self) -> None:
-        if getattr(self, "_pointer", None) is not None:
-            self.close(0.0)
+        if getattr(self, "_pointer", None) is not None and lib is not None:
+            self._end(0)  # at the interpreter's end the names of this module may be gone
 
 
 class Service(Owned):

@@ -329,6 +329,33 @@ static void situation_late(void)
     check_group("11 who comes late once");
 }
 
+/* 12. Given a place that lapses though nothing was promised, one whose session missed so much that
+ *     it is told without room, and the session's end. Expect no miss counted; one less; none. */
+static void situation_counted(void)
+{
+    struct pair pair;
+    limited(&pair.p, 1, 0, WIDTH);
+    struct rp_note *note = rp_wait_note(pair.p.script.server, RP_WAIT_PUSH, 0, 1);
+    CHECK(run_now(&pair.p, 1, 0, 0, 0, 20) == RP_OK);
+    CHECK(run_now(&pair.p, 2, 0, 20, 20, 5) == RP_BLOCKED && note->waiting);
+    for (uint32_t i = 0; i < 8; i++) {
+        script_later(&pair.p.script, RP_NOTE_MS / 7);
+        script_turn(&pair.p.script);
+    }
+    CHECK(!note->waiting && note->missed == 0);
+    CHECK(run_now(&pair.p, 2, 0, 20, 20, 5) == RP_BLOCKED);
+    note->missed = RP_MISSES_MAX;
+    pair.learner = script_client(2);
+    script_connect(&pair.p.script, &pair.learner);
+    CHECK(ask_sample(&pair, 1, 5, 0) == RP_OK);
+    CHECK(script_counter(&pair.p.script, RP_COUNT_releases) == 1);
+    CHECK(!note->waiting && note->missed == RP_MISSES_MAX - 1);
+    CHECK_STATUS(script_ask(&pair.p.script, &pair.p.client, RP_OP_CLOSE, 0, 3, NULL, 0), RP_OK);
+    CHECK(note->missed == 0);
+    script_close(&pair.p.script);
+    check_group("12 what counts as missed");
+}
+
 int main(void)
 {
     situation_stuck();
@@ -342,5 +369,6 @@ int main(void)
     situation_far();
     situation_missed();
     situation_late();
+    situation_counted();
     return check_done("test_server_pairs");
 }
