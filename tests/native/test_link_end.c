@@ -97,9 +97,9 @@ static void check_first_number(void)
     check_group("a request whose number is 1");
 }
 
-/* Given a link that ends with no time to wait for an answer, or is freed and was not ended, as where
- * an interpreter ends. Expect its server to hear of it and to give the session's place back at
- * once, not when it was idle for long; and (for the sanitizers) none of its threads to be left. */
+/* Given a link that ends with no time to wait for an answer, or is freed and was not ended, as
+ * where an interpreter ends. Expect its server to hear of it and to give the session's place back
+ * at once, not when it was idle for long; and none of its threads to be left (sanitizers). */
 static void check_goodbye(const char *url, int freed)
 {
     enum { LOOKS = 10000 };
