@@ -35,7 +35,7 @@ from learner.networks import network_from
 from learner.presets import Preset
 from learner.weights import WeightsError
 from replay_server import Client, LimiterBlocked, ReplayError, SpecError
-from replay_server.patience import Stop, Stopped, connect, lost_contact
+from replay_server.patience import Stop, Stopped, connect, lost_contact, writer_of
 from replay_server.progress import Progress, left
 from replay_server.remote import rows_ahead
 from replay_server.runs import RunTaken, first_free
@@ -78,8 +78,12 @@ class Program:
         table.expect_transitions(self.settings.n, self.settings.stack)
         spec = table.spec
         check_columns(self.envs, self.settings.env, spec, self.args.table)
-        writer = self.client.writer(
+        writer = writer_of(
+            self.client,
             self.args.table,
+            self.args.patience,
+            self.stop,
+            self.say,
             autoreset=self.envs,
             unacknowledged_max=self.unacknowledged_max,
         )

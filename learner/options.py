@@ -64,7 +64,9 @@ class Actor(Common):
         "Steps this actor may be ahead of what the server acknowledged; 0: as --steps-ahead.", 0
     )
     ledger: bool = option("Write every acknowledged (key, hash of the row) to RUN.", False)
-    patience: float = option("Seconds to wait for a server, or a learner, that is gone.", 600.0)
+    patience: float = option(
+        "Seconds to wait for a server or learner that is gone, or a writer place.", 600.0
+    )
 
 
 @dataclass

@@ -238,7 +238,7 @@ class Client:
         spec       what the columns must be
 
         Raises ConfigError where these contradict each other, or the table is too small for whole
-        items of so many streams, NoRoom where the table's writers are all taken.
+        items of so many streams, NoRoom at once where the table's writer places are all taken.
         """
         timeout = self.timeout if timeout is None else timeout
         streams, mode, single, own = resolved_mode(streams, autoreset)

@@ -170,7 +170,11 @@ class TableEmptied(StaleEpoch):
 
 
 class NoRoom(ReplayError):
-    """Every place of a kind that the server keeps a fixed number of is taken."""
+    """Every place of a kind that the server keeps a fixed number of is taken.
+
+    Living programs keep their sessions and writer places, however long they say nothing; those of
+    a program that was killed, or cannot be reached, are free after the server's idle_ms.
+    """
 
 
 class WeightsGone(ReplayError):
@@ -212,6 +216,11 @@ def _rebuilt(kind: type, arguments: tuple, attributes: dict) -> ReplayError:
     return error
 
 
+_WAIT = (
+    "wait: a killed program's is free after the server's idle_ms (30 s by default), a living one "
+    "keeps its own"
+)
+
 # What each status becomes, and what to do about it. A status that is missing here cannot be
 # imported: _native.py compares the two lists, and a test walks every one.
 _KINDS: dict[str, tuple[type[ReplayError], str]] = {
@@ -223,12 +232,12 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "BAD_RESERVED": (EngineError, "install the same release at both ends"),
     "BAD_COOKIE": (EngineError, "connect again"),
     "UNKNOWN_SESSION": (EngineError, "connect again"),
-    "NO_SESSION_FREE": (NoRoom, "close a client, or serve with more sessions"),
+    "NO_SESSION_FREE": (NoRoom, f"close a client, serve with more sessions, or {_WAIT}"),
     "ADDRESS_CHANGED": (EngineError, "connect again"),
     "UNKNOWN_TABLE": (UnknownTable, "`python -m replay_server stats ADDRESS` lists them"),
     "UNKNOWN_PLAN": (UnknownPlan, "`client.table(name).plans` lists them"),
     "STALE_EPOCH": (StaleEpoch, "sample again, or open a new writer"),
-    "NO_WRITER_FREE": (NoRoom, "close a writer, or give the table more `writers`"),
+    "NO_WRITER_FREE": (NoRoom, f"close a writer, give the table more `writers`, or {_WAIT}"),
     "NOT_A_WRITER": (StaleEpoch, "open a new writer"),
     "BAD_STREAM": (OverBudget, "open the writer with more streams"),
     "BAD_SEQUENCE": (EngineError, ""),
@@ -273,7 +282,10 @@ _KINDS: dict[str, tuple[type[ReplayError], str]] = {
     "BAD_FEATURE": (EngineError, "install the same release at both ends"),
     "TABLE_FULL": (NoRoom, "drop a table, or serve with room for more"),
     "NOT_AUTHORISED": (NotAuthorised, "ask who runs the server for a key that may"),
-    "ADDRESS_FULL": (NoRoom, "close a client, or serve with more `sessions_per_address`"),
+    "ADDRESS_FULL": (
+        NoRoom,
+        f"close a client, serve with more `sessions_per_address`, or {_WAIT}",
+    ),
     "DISK_FULL": (OverBudget, "free room where its --region folder lies, then publish again"),
     "DEVICE_LOST": (TransportError, "bring it back, then open another client"),
     "WRONG_QUEUE": (TransportError, "serve with one queue, or let the client choose its port"),

@@ -3,6 +3,7 @@
 `Stop` turns SIGINT and SIGTERM into a flag that loops look at, so that a program ends between two
 steps and not inside one; a second signal ends it at once. `connect` keeps trying for a bounded
 time, and then says NoServer, which no reconnect mends; Stopped, where a signal ended that.
+`writer_of` waits as long as the server keeps the place of a writer that was killed.
 `lost_contact` tells errors that a reconnect mends from those that it does not.
 """
 
@@ -13,19 +14,24 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
+from typing import Any
 
 from .client import Client
 from .draws import BATCH_DEFAULT
 from .errors import (
     ClosedError,
     LimiterBlocked,
+    NoRoom,
     ReplayError,
     ServerRestarted,
     SessionExpired,
     Timeout,
 )
+from .writer import Writer
 
 TRY_S = 2.0
+PLACE_TRY_S = 0.5
+PLACE_MARGIN_S = 5.0  # beyond idle_ms: a server is late to notice where it has much to do
 
 
 class NoServer(ReplayError):
@@ -33,7 +39,7 @@ class NoServer(ReplayError):
 
 
 class Stopped(NoServer):
-    """A signal ended the wait before anybody answered: nothing is wrong."""
+    """A signal ended the wait: nothing is wrong."""
 
 
 class Stop:
@@ -111,3 +117,43 @@ def connect(
         if not said:
             say(f"no server answers at {address}; waiting up to {patience_s:.0f} s")
             said = True
+
+
+def writer_of(
+    client: Client,
+    table: str,
+    patience_s: float,
+    stop: Stop,
+    say: Callable[[str], None] = print,
+    **options: Any,
+) -> Writer:
+    """`client.writer(table, **options)`; where all places are taken, tried again until that of a
+    program that was killed is free (never longer than `patience_s`), and NoRoom after that."""
+    begin, most = time.monotonic(), 0.0
+    while True:
+        try:
+            return client.writer(table, **options)
+        except NoRoom as error:
+            if error.status != "NO_WRITER_FREE":
+                raise
+            full, waited = error, time.monotonic() - begin
+        if not most:
+            places, idle_s = client.table(table).writers_max, client.limits["idle_ms"] / 1000.0
+            whose = f"all {places} writer places" if places > 1 else "the only writer place"
+            taken = f"{whose} of table {table!r} {'are' if places > 1 else 'is'} taken"
+            most = min(idle_s + PLACE_MARGIN_S, patience_s)
+            if most:
+                say(
+                    f"{taken}; waiting up to {most:g} s for one: that of a program that was "
+                    f"killed is free after {idle_s:g} s (idle_ms)"
+                )
+        if stop.asked:
+            raise Stopped(f"stopped after {waited:.0f} s; {taken}") from full
+        if waited >= most:
+            left = NoRoom(
+                f"{taken}, and none was free within {most:g} s: living programs have them; stop "
+                "an actor, or give the table more `writers`"
+            )
+            left.status = full.status
+            raise left from full
+        stop.wait(PLACE_TRY_S)
