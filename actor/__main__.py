@@ -61,7 +61,7 @@ class Program:
         self.client: Client | None = None
         self.actor: Actor | None = None
         self.incarnation = 0  # of the server, when it was met last
-        self.stored = self.in_doubt = 0  # steps that it acknowledged, and that it had not yet
+        self.stored = self.in_doubt = 0  # rows that it acknowledged, and that it had not yet
         self.version = self.refused = 0
         self.told = ""  # why weights were refused last
         self.pull_at = self.flush_at = 0
@@ -122,10 +122,10 @@ class Program:
         self.pull(wait_s=WEIGHTS_WAIT_S)
 
     def tell_back(self) -> None:
-        """After a gap: whether the server is the same, and what became of this actor's steps."""
-        told = f"the server answers again, and holds the {self.stored} steps it acknowledged"
+        """After a gap: whether the server is the same, and what became of this actor's rows."""
+        told = f"the server answers again, and holds the {self.stored} rows it acknowledged"
         if self.client.incarnation != self.incarnation:
-            told = f"the server is back, and empty: {self.stored} steps it acknowledged are gone"
+            told = f"the server is back, and empty: {self.stored} rows it acknowledged are gone"
             self.stored = 0
         self.say(f"{told}; {self.in_doubt} more were on their way and are not sent again")
         self.in_doubt = 0
@@ -237,7 +237,7 @@ class Program:
                 if not self.stop.asked:
                     raise
                 waiting = self.actor.writer.state().unacknowledged
-                self.say(f"stopped; {waiting} steps were not let in by the limiter")
+                self.say(f"stopped; {waiting} rows were not let in by the limiter")
             except ReplayError as lost:
                 if not lost_contact(lost):
                     raise
@@ -250,7 +250,7 @@ class Program:
         if not self.stop.asked:
             self.say(f"{lost}; trying again for up to {self.args.patience:g} s")
             return
-        waiting = f"; {self.in_doubt} steps were not acknowledged" if self.in_doubt else ""
+        waiting = f"; {self.in_doubt} rows were not acknowledged" if self.in_doubt else ""
         self.say(f"stopped{waiting}: {lost}")
 
     def count_lost(self) -> None:

@@ -31,7 +31,7 @@ class Ahead:
         """ReplayError where a bound is passed."""
         if self.unacknowledged > self.unacknowledged_max:
             raise ReplayError(
-                f"{self.unacknowledged} steps are not acknowledged and {self.unacknowledged_max} "
+                f"{self.unacknowledged} rows are not acknowledged and {self.unacknowledged_max} "
                 "may be: the writer's back-pressure failed; please report it"
             )
         if self.steps is not None and self.steps > self.steps_max:

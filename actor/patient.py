@@ -84,7 +84,7 @@ class Patient:
             self.heard, self.heard_at, self.said_quiet = heard, now, False
             return
         silence = now - self.heard_at
-        told = f"{state.unacknowledged} steps are not acknowledged, none for {silence:.1f} s"
+        told = f"{state.unacknowledged} rows are not acknowledged, none for {silence:.1f} s"
         if silence >= SILENCE_S:
             raise Timeout(f"{told}: is the server running?")
         if silence >= QUIET_S and not self.said_quiet:

@@ -31,7 +31,7 @@ from replay_server import Client, ReplayError, runfile
 from replay_server.arguments import nearest
 from replay_server.patience import Stop
 from replay_server.progress import Progress, clock
-from replay_server.runs import METRICS, Metrics, commit, write_json
+from replay_server.runs import METRICS, Metrics, commit, make_folder, write_json
 
 COMMAND = "deploy demo"
 CONFIG = "config.toml"
@@ -285,7 +285,7 @@ def main(argv: list[str] | None = None) -> int:
 def whole_run(args: options.Demo, settings: Preset, tables: Mapping[str, Any]) -> int:
     """From the run's folder to its summary; the exit code."""
     folder = args.run = run_folder(args)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     values = {**runfile.saved(args), **dataclasses.asdict(settings)}
     del values["run"]  # so that the file starts another run, not this one again
     options.save(folder / CONFIG, COMMAND, values, **tables)

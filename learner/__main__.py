@@ -392,7 +392,7 @@ def judge(argv: list[str]) -> int:
     torch.set_num_threads(1)
     if not args.checkpoint.exists():
         print(
-            f"evaluate: {args.checkpoint} does not exist; name a run folder or a checkpoint's JSON",
+            f"evaluate: {args.checkpoint} does not exist; {checkpoint.NAME_ONE}",
             file=sys.stderr,
         )
         return 2

@@ -28,6 +28,8 @@ from torch import Tensor, nn
 
 from learner.weights import WeightsError, load_into
 
+NAME_ONE = "name a run folder, or a checkpoint's JSON below RUN/checkpoints"
+
 
 def save(folder: Path, name: str, tensors: Mapping[str, Tensor], document: dict[str, Any]) -> Path:
     """Write both files; returns the path of the JSON. `document` must be plain JSON.
@@ -64,7 +66,8 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         data = (sidecar.parent / Path(document["tensors"]).name).read_bytes()
         digest = document["sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WeightsError(f"no checkpoint at {sidecar}: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not what a learner writes"
+        raise WeightsError(f"no checkpoint at {sidecar}: {why}; {NAME_ONE}") from error
     if _digest(data) != digest:
         raise WeightsError(f"{document['tensors']} is damaged: its SHA-256 is not the one stated")
     try:
@@ -104,16 +107,18 @@ def latest(folder: Path, pattern: str = "*.json") -> Path | None:
 def of(path: Path) -> Path:
     """The checkpoint that `path` means: itself, or a run folder's newest solved one, or newest.
 
-    WeightsError where a run folder has none.
+    WeightsError where a run folder has none, and for a file of another kind.
     """
     if not path.is_dir():
+        if path.suffix not in (".json", ".safetensors"):
+            raise WeightsError(f"{path} is no checkpoint; {NAME_ONE}")
         return path
     folder = path / "checkpoints"
     for pattern in ("solved-*.json", "*.json"):
         found = latest(folder, pattern)
         if found is not None:
             return found
-    raise WeightsError(f"no whole checkpoint in {folder}; train first, or name a checkpoint's JSON")
+    raise WeightsError(f"no whole checkpoint in {folder}; train first, or {NAME_ONE}")
 
 
 def training_tensors(

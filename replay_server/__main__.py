@@ -36,7 +36,7 @@ from .programs import PROGRAMS, run_program
 
 EXIT_HOST, EXIT_USAGE = 1, 2
 HOST_REFUSES = ("SYSTEM", "NO_MEMORY", "DISK_FULL")  # statuses that another moment may mend
-WITHOUT_FILE = ("env", "n_step", "stack", "capacity", "alpha", "min_size")
+WITHOUT_FILE = ("env", "n_step", "stack", "capacity", "alpha", "min_size", "writers")
 EXAMPLES = """examples:
   python -m replay_server serve deploy/server.toml
   python -m replay_server serve deploy/server.toml --url udp://127.0.0.1:7401 --seed 7
@@ -110,6 +110,7 @@ class ServeArgs:
     capacity: int = option("With --env: steps kept.", 100_000)
     alpha: float = option("With --env: priorities are raised to this power.", 0.6)
     min_size: int = option("With --env: items before the first draw.", 1000)
+    writers: int = option("With --env: writers at once; every actor is one.", 4)
 
 
 @dataclass
@@ -331,14 +332,9 @@ def _from_options(given: dict[str, Any]) -> Any:
     if "env" not in given:
         raise ConfigError("serve needs a server.toml, or --env NAME for one table")
     chosen = {name: given.get(name, getattr(ServeArgs, name)) for name in ("n_step", "stack")}
-    section = {
-        "name": "main",
-        "env": given["env"],
-        "plan": chosen,
-        "capacity": given.get("capacity", ServeArgs.capacity),
-        "alpha": given.get("alpha", ServeArgs.alpha),
-        "min_size": given.get("min_size", ServeArgs.min_size),
-    }
+    section = {"name": "main", "env": given["env"], "plan": chosen}
+    for name in ("capacity", "alpha", "min_size", "writers"):
+        section[name] = given.get(name, getattr(ServeArgs, name))
     return config.from_document({"server": {"url": "udp://127.0.0.1:7400"}, "table": [section]})
 
 

@@ -150,7 +150,7 @@ def _spec(section: Mapping[str, Any], where: str) -> Spec:
             dtype = np.dtype(entry["dtype"])
         except TypeError as error:
             raise ConfigError(f"{where}: column {entry['name']!r}: {error}") from error
-        shape, pad = tuple(entry.get("shape", ())), entry.get("pad", "zero")
+        shape, pad = entry.get("shape", ()), entry.get("pad", "zero")
         columns.append(Column(str(entry["name"]), dtype, shape, pad))
     return Spec(tuple(columns))
 

@@ -14,6 +14,9 @@ from typing import Any
 
 from .spec import SpecError
 
+_ROWS = "of the rows (each environment's step is one, and what closes an episode is one more)"
+_ANEW = "open a new writer: its episodes start anew"
+
 
 class ReplayError(Exception):
     """Base of every error of this package; `status` names the engine's reason, or is empty."""
@@ -83,7 +86,8 @@ class SpecMismatch(ReplayError, SpecError):
 
 
 class ServerRestarted(ReplayError):
-    """The server came back empty. `stored_through`, `in_doubt` and `lost` count steps of a writer.
+    """The server came back empty. `stored_through`, `in_doubt` and `lost` count rows of a writer:
+    a step of one environment is a row, and what closes an episode is one more.
 
     stored_through  acknowledged by the old server, and gone with it
     in_doubt        sent, but not answered before it went
@@ -93,9 +97,8 @@ class ServerRestarted(ReplayError):
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         self.stored_through, self.in_doubt, self.lost = stored_through, in_doubt, lost
         super().__init__(
-            f"{what}: the server restarted empty; {stored_through} steps had been acknowledged, "
-            f"{in_doubt} were sent but not answered, {lost} were never sent; open a new writer: "
-            "its episodes start anew"
+            f"{what}: the server restarted empty; {_ROWS} {stored_through} had been "
+            f"acknowledged, {in_doubt} were sent but not answered, {lost} were never sent; {_ANEW}"
         )
 
     def __reduce__(self) -> tuple:
@@ -103,15 +106,15 @@ class ServerRestarted(ReplayError):
 
 
 class SessionExpired(ServerRestarted):
-    """The server gave the session up after too long a silence; its steps are still stored."""
+    """The server gave the session up after too long a silence; its rows are still stored."""
 
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         super().__init__(what, stored_through, in_doubt, lost)
         self.args = (
             f"{what}: the server gave this session up after too long a silence (longer than its "
             "idle_ms: Server(idle_ms=...), `serve --idle-ms`); "
-            f"{stored_through} steps are stored, {in_doubt} were sent but not answered, "
-            f"{lost} were never sent; open a new writer: its episodes start anew",
+            f"{_ROWS} {stored_through} are stored, {in_doubt} were sent but not answered, {lost} "
+            f"were never sent; {_ANEW}",
         )
 
 
@@ -160,9 +163,9 @@ class TableEmptied(StaleEpoch):
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         self.stored_through, self.in_doubt, self.lost = stored_through, in_doubt, lost
         super().__init__(
-            f"{what}: the table was emptied (reset) since; {stored_through} steps had been "
+            f"{what}: the table was emptied (reset) since; {_ROWS} {stored_through} had been "
             f"acknowledged and are gone with it, {in_doubt} were sent but not answered, {lost} "
-            "were never sent; open a new writer: its episodes start anew"
+            f"were never sent; {_ANEW}"
         )
 
     def __reduce__(self) -> tuple:

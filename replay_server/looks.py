@@ -135,7 +135,8 @@ class EndpointSource:
             families = {family.name: family for family in self._parse(text)}
         except (OSError, ValueError) as error:  # HTTPError and URLError are OSErrors
             reason = getattr(error, "reason", None) or error
-            raise ReplayError(f"{what}: {reason}") from error
+            said = getattr(reason, "strerror", None) or reason  # without its number
+            raise ReplayError(f"{what}: {said}") from error
         if "replay_server" not in families:
             raise ReplayError(
                 f"{what}: this is no replay server's endpoint; serve --metrics has one"

@@ -17,7 +17,7 @@ from ._native import Deadline, Link, ffi, lib
 from .batch import Keys, keys_of
 from .errors import ConfigError, EngineError, OverBudget, ReplayError, TableEmptied, Timeout
 from .remote import RemoteTable
-from .spec import ALWAYS_FINITE, SpecError, array_of, require_finite
+from .spec import ALWAYS_FINITE, STEP, SpecError, array_of, require_finite
 from .values import one_of
 
 ROWS_AT_ONCE = 1024
@@ -86,6 +86,14 @@ def packed(
         )
     shown = ", ".join(f"{name!r}: [...]" for name in table.spec.names)
     one_of("columns", columns, (Mapping,), f"{{{shown}}}")
+    for name in columns:
+        if name in STEP and not table.spec.group(name):
+            raise SpecError(
+                f"table {table.name!r} has no column {name!r}, and its rows are items by "
+                f"themselves, of {', '.join(table.spec.names)}: leave it away, declare it with "
+                "spec_from(env, extras=[Column(...)]), or write transitions to a table of NStep(n) "
+                "with client.writer(...)"
+            )
     columns = {name: array_of(name, value) for name, value in columns.items()}
     counts = [np.shape(value)[0] if np.ndim(value) else 1 for value in columns.values()]
     records = table.spec.pack(columns, max(counts, default=0))

@@ -36,6 +36,7 @@ from .record_file import RecordFile
 from .wandb_run import WandbRun
 
 METRICS = "metrics.jsonl"
+ANOTHER = "name another folder with --run"
 
 
 class RunTaken(ReplayError):
@@ -91,18 +92,31 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
     replace_text(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 
+def make_folder(folder: Path) -> None:
+    """A run's folder, unless it is there; ConfigError where there cannot be one."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise ConfigError(f"{folder} is a file, and a run needs a folder: {ANOTHER}") from error
+    except OSError as error:
+        raise ConfigError(f"no folder {folder} can be made: {error.strerror}; {ANOTHER}") from error
+
+
 def _hold(path: Path) -> int:
     """The open file `path`, locked until it is closed or the process ends; RunTaken where another
     process has it. A file system without locks is taken as it is."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; {ANOTHER}") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         holder = os.read(file, 20).decode(errors="replace").strip()
         os.close(file)
         raise RunTaken(
-            f"{path.stem} of {path.parent} runs already (process {holder}): end it first, or name "
-            "another folder with --run"
+            f"{path.stem} of {path.parent} runs already (process {holder}): end it first, or "
+            f"{ANOTHER}"
         ) from error
     except OSError:
         return file
@@ -149,12 +163,7 @@ class Run:
     ) -> None:
         self.folder, self.name, self.say = folder, name, say
         self.lines_missing = 0
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except FileExistsError as error:
-            raise ConfigError(
-                f"{folder} is a file, and a run needs a folder: name another with --run"
-            ) from error
+        make_folder(folder)
         self.lock = _hold(folder / f"{name}.lock")
         before = read_metrics(folder, name)
         self.life = 1 + max((line.get("life", 0) for line in before), default=-1)

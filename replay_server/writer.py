@@ -66,6 +66,7 @@ KEPT = "(what was added is kept and goes first)"
 
 class Writer:
     """One place on a table. One thread owns it; `with` flushes at the end, and raises if it cannot.
+    What `add` gathered last is not sent without a further call: `flush` before a long pause.
 
     Made by `Client.writer`. `link` is closed with the writer. `single`: what steps in it is one
     Env, whose values have no leading axis. `mode` is one of autoreset.MODES.
@@ -100,9 +101,7 @@ class Writer:
         self._lay = self._laying.single if mode == "single" else self._laying.batch
         self._creates = Creates()
         self._made = Made(streams)
-        # the last hand-over was not taken whole, or Ctrl-C came where a step is laid down, and the
-        # anchors may not have counted it
-        self._held = False
+        self._held = False  # rows wait, or Ctrl-C came: the anchors may not have counted them
         self._due = 0.0  # when the block is handed over, full or not
         self._owner: int | None = None  # the thread that added since the last flush
         self._owning = _native.Lock()
@@ -510,10 +509,8 @@ class Writer:
         return WriterState(**told)
 
     def ledger(self) -> np.ndarray:
-        """The acknowledged rows since the last call: structured [N] of step, key, stream, table.
-
-        Only the newest few hundred datagrams' worth is kept between calls.
-        """
+        """The acknowledged rows since the last call, of the newest few hundred datagrams at most:
+        structured [N] of step, key, stream, table."""
         return take_ledger(self.link)
 
     @property
@@ -524,6 +521,9 @@ class Writer:
     @property
     def closed(self) -> bool:
         return self.link.closed
+
+    def __repr__(self) -> str:
+        return f"Writer({self.table.name!r}, streams={self.streams}{', closed' * self.closed})"
 
     def close(self, timeout: float | None = None) -> None:
         """Flushes, ends the session, cuts open episodes. Raises of what is lost and was not told.
@@ -595,5 +595,4 @@ class Writer:
         return status
 
     def _held_back(self, what: str) -> ReplayError:
-        need = self._raw_state().need
-        return _native.held_back(need, self.table, what)
+        return _native.held_back(self._raw_state().need, self.table, what)

@@ -166,7 +166,7 @@ def test_a_bound_past_is_a_sentence():
     """Given numbers past each bound. Expect an error that names them."""
     Ahead(64, 64, 10.0, 10.0).check()
     Ahead(64, 64, None, None).check()
-    with pytest.raises(ReplayError, match="65 steps are not acknowledged and 64 may be"):
+    with pytest.raises(ReplayError, match="65 rows are not acknowledged and 64 may be"):
         Ahead(65, 64, None, None).check()
     with pytest.raises(ReplayError, match="11 steps ahead of the limiter and may be 10"):
         Ahead(64, 64, 11.0, 10.0).check()
@@ -186,7 +186,7 @@ def test_a_server_that_is_gone_is_noticed_while_rows_are_still_taken(monkeypatch
         push(patient, number)
     patient.flush()
     server._service.close()  # as if killed: it says goodbye to nobody
-    with pytest.raises(Timeout, match=r"steps are not acknowledged, none for .* is the server"):
+    with pytest.raises(Timeout, match=r"rows are not acknowledged, none for .* is the server"):
         for number in range(100, 100_000):
             push(patient, number)
             if number % 10 == 0:

@@ -49,7 +49,7 @@ def test_values_are_attributes_and_in_the_sentence():
     assert "1 more item is sampled by learners" in str(one)
     lost = errors.error_for("SERVER_RESTARTED", "", "writing", loss=(5, 3, 2))
     assert (lost.stored_through, lost.in_doubt, lost.lost) == (5, 3, 2)
-    assert "5 steps had been acknowledged, 3 were sent" in str(lost)
+    assert "5 had been acknowledged, 3 were sent" in str(lost)
     expired = errors.error_for("SESSION_EXPIRED", "", "writing", loss=(5, 3, 2))
     assert isinstance(expired, errors.ServerRestarted) and "too long a silence" in str(expired)
     short = errors.error_for("SHORT_BATCH", "", "sampling", missing=4)

@@ -6,6 +6,7 @@ their diffs are counted, and the judge is judged.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -94,6 +95,9 @@ def test_the_code_in_readme_runs():
     batches to be drawn and its priorities to be applied."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert blocks
+    loops = [n for n in ast.walk(ast.parse("\n".join(blocks))) if isinstance(n, ast.For)]
+    targets = [loop.target.id for loop in loops if isinstance(loop.target, ast.Name)]
+    assert "_" not in targets, "it is an info elsewhere: a type checker refuses two types of a name"
     names = {}
     exec(compile("\n".join(blocks), "README.md", "exec"), names)
     assert len(names["batch"]) == 128 and names["batch"]["observation"].shape == (128, 2, 4)

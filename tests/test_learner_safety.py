@@ -408,7 +408,7 @@ def test_an_actor_that_is_held_back_stops_when_it_is_asked_to(tmp_path, monkeypa
     with Server([table], "udp://127.0.0.1:0") as server:
         assert actor_main(["--run", str(tmp_path), "--server", server.address]) == 0
     told = capsys.readouterr()
-    assert re.search(r"actor 0: stopped; \d+ steps were not let in by the limiter", told.out)
+    assert re.search(r"actor 0: stopped; \d+ rows were not let in by the limiter", told.out)
     assert told.err == ""
 
 
@@ -430,7 +430,7 @@ def test_an_actor_stopped_after_its_server_says_what_was_not_acknowledged(
     assert actor_main(["--run", str(tmp_path), "--server", server.address]) == 0
     told = capsys.readouterr()
     last = told.out.strip().splitlines()[-1]
-    assert re.search(r"actor 0: stopped; [1-9]\d* steps were not acknowledged: ", last), told.out
+    assert re.search(r"actor 0: stopped; [1-9]\d* rows were not acknowledged: ", last), told.out
     assert told.err == ""
 
 
@@ -460,13 +460,13 @@ def gap(parse, program_of, folder, again, capsys):
 
 AGAIN = {
     "empty": (
-        "actor 0: the server is back, and empty: 8 steps it acknowledged are gone; 3 more were on "
+        "actor 0: the server is back, and empty: 8 rows it acknowledged are gone; 3 more were on "
         "their way and are not sent again",
         "learner: the server is back, and empty: the 30 items it last held are gone; training goes "
         "on from learner step 0",
     ),
     "the same": (
-        "actor 0: the server answers again, and holds the 8 steps it acknowledged; 3 more were on "
+        "actor 0: the server answers again, and holds the 8 rows it acknowledged; 3 more were on "
         "their way and are not sent again",
         "learner: the server answers again, and has kept what it held: 30 items",
     ),

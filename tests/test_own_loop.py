@@ -181,6 +181,26 @@ def test_extend_into_a_table_of_episodes_names_the_road_that_works(served):
         client.extend("main", {"reward": np.zeros(5, np.float32)})
 
 
+def test_extend_says_why_rows_have_no_next_observation(served):
+    """Given transitions for a table of rows, whose step has no such column. Expect the ways out;
+    of a word that is misspelt the nearest."""
+    _, client = served(Row())
+    for name in ("next_observation", "truncated"):
+        words = rf"no column '{name}', and its rows .* extras=\[Column.*to a table of NStep"
+        with pytest.raises(SpecError, match=words):
+            client.extend("main", {"reward": np.zeros(5), name: np.zeros((5, 4))})
+    with pytest.raises(SpecError, match="no column 'rewrad', nearest is 'reward'"):
+        client.extend("main", {"rewrad": np.zeros(5)})
+
+
+def test_a_writer_shows_what_it_is(served):
+    """Given a writer, and it closed. Expect its table, its streams and that it is closed."""
+    _, client = served(NStep(1))
+    with client.writer("main", 3, autoreset="same-step") as writer:
+        assert repr(writer) == "Writer('main', streams=3)"
+    assert repr(writer) == "Writer('main', streams=3, closed)"
+
+
 @pytest.mark.parametrize(
     ("limiter", "begin", "batch", "every"),
     [

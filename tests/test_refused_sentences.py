@@ -367,6 +367,15 @@ def run(*arguments, folder):
         (("deploy", "demo", "--env", "Pendulum-v1"), "DQN needs a Discrete action space"),
         (("actor", "--lr", "0.1"), "no option --lr; the nearest is --learning-rate"),
         (("learner", "evaluate", "runs/x"), "runs/x does not exist; name a run folder"),
+        (("learner", "evaluate", "server.toml"), "server.toml is no checkpoint; name a run folder"),
+        (("learner", "evaluate", "a.safetensors"), "no checkpoint at a.json: No such file or"),
+        (("learner", "evaluate", "list.json"), "list.json: it is not what a learner writes; name"),
+        (("actor", "--run", "/proc/x"), "no folder /proc/x can be made: No such file or directory"),
+        (("learner", "train", "--run", "server.toml/x"), "can be made: Not a directory; name anot"),
+        (("deploy", "demo", "--run", "/proc/x"), "no folder /proc/x can be made: No such file"),
+        (("actor", "--run", "/proc/self"), "/proc/self/actor-0.lock: No such file or directory; n"),
+        (("replay_server", "serve", "server.toml", "--writers", "2"), "--writers describe a table"),
+        (("replay_server", "stats", "http://127.0.0.1:9/metrics"), "metrics: Connection refused"),
         (
             ("actor", "--server", "udp://127.0.0.1:9", "--patience", "0.1"),
             "no server answered at udp://127.0.0.1:9 within 0.1 s",
@@ -377,9 +386,12 @@ def test_a_command_that_cannot_be_ends_with_a_sentence(tmp_path, arguments, word
     """Given each command. Expect its sentence, exit code 2 and no traceback."""
     (tmp_path / "server.toml").write_text(SERVER.replace("CAPACITY", "4096"))
     (tmp_path / "large.toml").write_text(SERVER.replace("CAPACITY", "100000000000"))
+    (tmp_path / "a.safetensors").touch()
+    (tmp_path / "list.json").write_text("[1]")
     ended = run(*arguments, folder=tmp_path)
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert words in ended.stderr and "Traceback" not in ended.stderr, ended.stderr
+    assert "Errno" not in ended.stderr
 
 
 def test_output_that_nobody_reads_ends_serve_with_a_sentence(tmp_path):

@@ -25,6 +25,7 @@ from replay_server import (
     Uniform,
     config,
 )
+from replay_server.__main__ import _from_options
 from replay_server._native import ffi
 from replay_server.server import Config
 
@@ -54,6 +55,13 @@ def test_the_commented_examples_are_configs(tmp_path):
     assert pixels.layout.plans[0].plan == NStep(3, stack=4)
     assert pixels.limiter == SamplesPerInsert(4.0, 50_000, 20_000.0)
     assert pixels.step["observation"].pad == "first"
+
+
+def test_a_table_of_an_environment_has_the_writers_that_serve_was_told():
+    """Given `serve --env NAME`, alone and with --writers. Expect as many places, or the default."""
+    for given, places in (({}, 4), ({"writers": 2}, 2)):
+        (table,) = _from_options({"env": "CartPole-v1", **given}).tables
+        assert (table.writers, table.capacity) == (places, 100_000)
 
 
 def test_named_plans(tmp_path):
@@ -97,6 +105,7 @@ BROKEN = {
     "[[table]]\nname = 't'\ncolumns = [{name='x'}]\n": "expected name, dtype, shape, pad",
     "[[table]]\nname = 't'\ncolumns = [{name='x', dtype='flaot'}]\n": "flaot",
     "[[table]]\nname = 't'\ncolumns = [{name='x', dtype='U4'}]\n": "not supported",
+    "[[table]]\nname = 't'\ncolumns = [{name='x', dtype='u1', shape=3}]\n": "such as (3,)",
 }
 COLUMNS = "[[table]]\nname = 't'\ncolumns = [{name='x', dtype='int8'}]\n"
 BROKEN |= {
