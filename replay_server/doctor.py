@@ -229,9 +229,10 @@ def takes_cards(plane: Object | None) -> bool:
 
 
 def memif_url(host: Host, uid: int) -> str:
-    """Where this user's server may make its socket."""
-    name = f"replay-{uid}.memif" if host.socket_folder == "/tmp" else "replay.memif"
-    return f"{MEMIF_URL}{host.socket_folder}/{name}"
+    """Where this user's server may make its socket: nobody else may stand there before it does."""
+    url = f"{MEMIF_URL}{host.socket_folder or '/run/replay-server'}/replay.memif"
+    made = f"after `install -d -o {uid} /run/replay-server`, as root: "
+    return url if host.socket_folder else f"{made}{url}"
 
 
 def _about_build(

@@ -96,7 +96,7 @@ class Host:
     modules: frozenset[str] = frozenset()
     installable: frozenset[str] = frozenset()  # kernel modules that modprobe would find
     nics: tuple[Nic, ...] = ()
-    socket_folder: str = "/run"  # where this user may make a socket
+    socket_folder: str = "/run"  # where this user alone may make a socket; "": nowhere
 
 
 def cpu_list(words: str) -> tuple[int, ...]:
@@ -164,10 +164,10 @@ def _made_up(sys: Path, group: str) -> bool:
 
 
 def _socket_folder(root: Path, uid: int, groups: frozenset[int]) -> str:
-    own = f"run/user/{uid}"
     if uid == 0:
         return "/run"
-    return f"/{own}" if may_write(root / own, uid, groups) else "/tmp"
+    own = (f"run/user/{uid}", "run/replay-server")
+    return next((f"/{place}" for place in own if may_write(root / place, uid, groups)), "")
 
 
 def _machine(proc: Path) -> str:

@@ -328,14 +328,19 @@ def test_pages_that_are_too_few(host):
 
 
 def test_the_socket_is_one_that_this_user_can_make(host):
-    """Given root, a user with a folder in /run/user, one without. Expect a place for each."""
+    """Given root, a user with a folder in /run/user, one with the units', one without. Expect
+    a place for each in which others may make nothing, and what makes one where there is none."""
     tree = host()
     own = tree.put("run/user/4242/bus").parent
     own.chmod(0o700)
     os.chown(own, 4242, -1)
-    for uid, place in ((0, "/run/replay"), (4242, "/run/user/4242/replay"), (7, "/tmp/replay-7")):
+    units = tree.put("run/replay-server/there").parent
+    os.chown(units, 8, -1)
+    places = {0: "/run", 4242: "/run/user/4242", 8: "/run/replay-server", 7: "/run/replay-server"}
+    for uid, place in places.items():
         told = "\n".join(look(tree, uid=uid).advice)
-        assert f"net_memif,role=server,socket={place}.memif" in told
+        assert f"net_memif,role=server,socket={place}/replay.memif" in told
+        assert ("`install -d -o 7 /run/replay-server`, as root" in told) == (uid == 7)
 
 
 def test_what_drivers_are_missing_is_told(host):

@@ -21,6 +21,8 @@
 
 #include "dpdk_parts.h"
 
+int __real_connect(int file, const struct sockaddr *address, socklen_t size);
+
 uint32_t rp_interface_mtu(const char *interface)
 {
     struct ifreq asked = {0};
@@ -68,7 +70,7 @@ static pid_t find_holder(const struct sockaddr_un *address, socklen_t size)
     struct ucred who = {0};
     socklen_t room = sizeof who;
     int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    (void)connect(file, (const struct sockaddr *)address, size);
+    (void)__real_connect(file, (const struct sockaddr *)address, size);
     (void)getsockopt(file, SOL_SOCKET, SO_PEERCRED, &who, &room);
     if (file >= 0) {
         close(file);

@@ -129,6 +129,9 @@ static int join_memif(struct rp_wire *wire, const struct rp_wire_place *place,
                       const struct rp_dpdk_options *options, char *error)
 {
     static const int tries[] = {LINK_TRIES, LINK_TRIES_LONG};
+    char why[RP_URL_ERROR_BYTES] = "nobody serves at that socket";
+    uint32_t user;
+    uint64_t strangers = rp_memif_strangers(&user);
     uint32_t first = options->id < 0 ? 0 : (uint32_t)options->id;
     uint32_t end = options->id < 0 ? RP_DPDK_LANES : first + 1;
     int joined = -1;
@@ -143,10 +146,14 @@ static int join_memif(struct rp_wire *wire, const struct rp_wire_place *place,
             break;
         }
     }
-    return joined > 0 ? 0 : rp_dpdk_refuse(error, place, RP_SYSTEM,
-                                           joined == 0 ? "no link is free: say links=N, up to 16, "
-                                           "where it is served"
-                                           : "nobody serves at that socket");
+    if (joined == 0) {
+        snprintf(why, sizeof why, "no link is free: say links=N, up to 16, where it is served");
+    } else if (rp_memif_strangers(&user) != strangers) {
+        snprintf(why, sizeof why, "user %u listens at that socket and would get this process's "
+                 "memory: name a path in a folder of the server's own, which others may not write "
+                 "to", user);
+    }
+    return joined > 0 ? 0 : rp_dpdk_refuse(error, place, RP_SYSTEM, why);
 }
 
 int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
@@ -176,8 +183,11 @@ static uint64_t now_ns(void)
 static void restart_there(void *argument)
 {
     struct rp_wire *wire = argument;
+    uint32_t user;
+    uint64_t strangers = rp_memif_strangers(&user);
     (void)rte_eth_dev_stop(wire->devices[0]);
     wire->down = rte_eth_dev_start(wire->devices[0]) != 0;
+    wire->strangers += rp_memif_strangers(&user) - strangers;
 }
 
 /* The driver's client gives up when its server goes; that one's successor is at the same socket. */

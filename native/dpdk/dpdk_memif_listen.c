@@ -70,7 +70,7 @@ static const char *clear_path(const struct sockaddr_un *address)
         return "the file at that path is no socket: name another path";
     }
     int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int failed = file < 0 || connect(file, (const struct sockaddr *)address, sizeof *address);
+    int failed = file < 0 || rp_memif_knock(file, address);
     int error = failed ? errno : 0;
     if (file >= 0) {
         rp_quiet_close(file);

@@ -119,6 +119,7 @@ struct rp_wire {
     int claimed; /* this wire brought its device's address onto the network */
     int down;           /* a client's device could not be started again: not to be called */
     uint64_t mended_ns; /* when that was last tried */
+    _Atomic uint64_t strangers; /* servers it did not connect to then: dpdk_gone.c */
     uint32_t vlan;             /* the tag of all frames; 0: none has one */
     int32_t reads_sums;        /* its device looks at received checksums */
     int32_t reaps;             /* its device returns what was sent when it is asked to send */

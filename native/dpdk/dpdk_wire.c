@@ -263,6 +263,11 @@ void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *c
         rp_fact_add(facts, count, RP_FACT_IN, "device_errors", "frames the device found damaged",
                     all.ierrors);
     }
+    if (wire->link) {
+        rp_fact_add(facts, count, RP_FACT_COUNT, "memif_servers_refused",
+                    "listeners at its socket who may not have this process's memory",
+                    atomic_load(&wire->strangers));
+    }
     rp_fact_add(facts, count, RP_FACT_IN, "device_no_mbufs", "frames no mbuf was free for",
                 all.rx_nombuf);
     rp_fact_add(facts, count, RP_FACT_LEVEL, "mbufs_in_use", "mbufs of its pool that are not free",

@@ -1,4 +1,4 @@
-/* The socket of a memif server: whose it is, and that one server has it.
+/* The socket of a memif server: whose it is, that one server has it, and whose a client goes to.
  *
  * In each round two processes open a server at one path at the same moment, in every other round
  * where a killed one left its socket. Expect one to serve there and the other to be told so. A
@@ -22,24 +22,34 @@
 #include "status.h"
 
 enum { RACERS = 2, ROUNDS = 100, SECONDS = 120, ANY_GROUP = 1, STOP_EVERY_US = 171,
-       STOPPED_NS = 150000 };
+       STOPPED_NS = 150000, STRANGER = 65534, TRIES = 20000, BYTES = 64 };
 
 static struct told {
     _Atomic uint32_t arrived;          /* at barriers, ever */
     _Atomic uint32_t opened[ROUNDS];
     _Atomic uint32_t refused[ROUNDS];
+    _Atomic uint32_t served;   /* by the stranger: how often it began to; and what it received */
+    _Atomic uint32_t received;
+    _Atomic int serves_again;
+    _Atomic int ends;
 } *told;
 
-static char path[64];
+static char path[64], folder[64], inside[80];
 
-static int try_open(struct rp_port **port, const char *more, int serve, char *error)
+static int open_at(struct rp_port **port, const char *at, const char *more, int serve,
+                   struct rp_peer *peer, char *error)
 {
     char url[RP_URL_TEXT_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port_options options = {.serve = serve};
-    struct rp_peer peer;
     *port = NULL;
-    snprintf(url, sizeof url, "dpdk://10.0.0.1:7400?vdev=net_memif,socket=%s%s", path, more);
-    return rp_port_open(port, url, &options, &peer, bound, error);
+    snprintf(url, sizeof url, "dpdk://10.0.0.1:7400?vdev=net_memif,socket=%s%s", at, more);
+    return rp_port_open(port, url, &options, peer, bound, error);
+}
+
+static int try_open(struct rp_port **port, const char *more, int serve, char *error)
+{
+    struct rp_peer peer;
+    return open_at(port, path, more, serve, &peer, error);
 }
 
 /* ---- whose it is ---- */
@@ -180,6 +190,138 @@ static void two_at_once(void)
     check_group("two servers at one socket at once, a hundred times: one serves");
 }
 
+/* ---- whose a client goes to ---- */
+
+static struct rp_port *serve_at(const char *at)
+{
+    char error[RP_URL_ERROR_BYTES] = "";
+    struct rp_port *port;
+    struct rp_peer own;
+    CHECK(open_at(&port, at, "", 1, &own, error) == 0, "%s", error);
+    CHECK(chmod(at, 0777) == 0);
+    return port;
+}
+
+static void receive(struct rp_port *port)
+{
+    struct rp_packet packets[RP_BURST];
+    uint32_t count = rp_port_transport(port)->rx_burst(port, packets, RP_BURST);
+    if (count) {
+        rp_port_transport(port)->rx_release(port, packets, count);
+        atomic_fetch_add(&told->received, count);
+    }
+}
+
+/* Another user, who serves where anybody may write, and in a folder of its own. */
+static void be_stranger(void)
+{
+    (void)loaded_object(); /* while its file can be read */
+    CHECK(setgid(STRANGER) == 0 && setuid(STRANGER) == 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* which a change of user forgets */
+    struct rp_port *anywhere = serve_at(path), *at_home = serve_at(inside);
+    told->served = 1;
+    while (!told->ends) {
+        receive(at_home);
+        if (told->serves_again) {
+            rp_port_close(at_home);
+            at_home = serve_at(inside);
+            told->serves_again = 0;
+            told->served++;
+        }
+    }
+    rp_port_close(anywhere);
+    rp_port_close(at_home);
+    _exit(0);
+}
+
+static pid_t start_stranger(void)
+{
+    snprintf(folder, sizeof folder, "/run/test_socket_%d", (int)getpid());
+    snprintf(inside, sizeof inside, "%s/memif", folder);
+    CHECK(mkdir(folder, 0755) == 0 && chown(folder, STRANGER, STRANGER) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        be_stranger();
+    }
+    for (int tries = 0; !told->served; tries++) {
+        CHECK(tries < TRIES && waitpid(child, NULL, WNOHANG) == 0, "the stranger does not serve");
+        usleep(1000);
+    }
+    return child;
+}
+
+static void send_one(struct rp_port *port, const struct rp_peer *peer)
+{
+    const struct rp_transport *transport = rp_port_transport(port);
+    struct rp_packet packet = {.peer = *peer};
+    CHECK(transport->tx_lease(port, &packet, 1) == 1);
+    memset(packet.data, 7, BYTES);
+    packet.peer = *peer;
+    packet.size = BYTES;
+    transport->tx_send(port, &packet, 1);
+}
+
+static uint64_t fact(struct rp_port *port, const char *name)
+{
+    struct rp_fact facts[RP_FACTS_MAX];
+    uint32_t count = rp_port_tell(port, facts);
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp((const char *)facts[i].name, name) == 0) {
+            return facts[i].value;
+        }
+    }
+    CHECK(0, "no fact is called %s", name);
+    return 0;
+}
+
+static void until_received(struct rp_port *port, const struct rp_peer *peer)
+{
+    uint32_t before = told->received;
+    struct rp_packet answer;
+    for (int tries = 0; told->received == before; tries++) {
+        CHECK(tries < TRIES, "nothing arrives");
+        send_one(port, peer);
+        if (rp_port_transport(port)->rx_burst(port, &answer, 1)) {
+            rp_port_transport(port)->rx_release(port, &answer, 1);
+        }
+        usleep(1000);
+    }
+}
+
+static void visit_stranger(pid_t stranger)
+{
+    char error[RP_URL_ERROR_BYTES] = "";
+    struct rp_port *port;
+    struct rp_peer peer;
+    int status;
+    CHECK(open_at(&port, path, "", 0, &peer, error) == -RP_SYSTEM && !port
+          && strstr(error, "user 65534 listens at that socket"), "%s", error);
+    CHECK(open_at(&port, inside, "", 0, &peer, error) == 0, "%s", error);
+    until_received(port, &peer);
+    CHECK(fact(port, "memif_servers_refused") == 0);
+    CHECK(chmod(folder, 0777) == 0);
+    told->serves_again = 1;
+    for (int tries = 0; told->serves_again; tries++) {
+        CHECK(tries < TRIES);
+        usleep(1000);
+    }
+    uint32_t before = told->received;
+    for (int tries = 0; fact(port, "memif_servers_refused") == 0; tries++) {
+        CHECK(tries < TRIES, "its client connects to whoever listens there");
+        send_one(port, &peer);
+        usleep(1000);
+    }
+    CHECK(told->received == before);
+    CHECK(chmod(folder, 0755) == 0);
+    until_received(port, &peer);
+    rp_port_close(port);
+    told->ends = 1;
+    CHECK(waitpid(stranger, &status, 0) == stranger && status == 0 && rmdir(folder) == 0);
+    check_group("a client's server: root's, its own user's, or in a folder of that server's own");
+}
+
 int main(void)
 {
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
@@ -188,6 +330,9 @@ int main(void)
     CHECK(told != MAP_FAILED);
     alarm(SECONDS);
     two_at_once(); /* before DPDK runs here: it does not outlive a fork */
+    if (geteuid() == 0) {
+        visit_stranger(start_stranger());
+    }
     whose();
     return check_done("test_socket");
 }
