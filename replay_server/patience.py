@@ -150,9 +150,12 @@ def writer_of(
         if stop.asked:
             raise Stopped(f"stopped after {waited:.0f} s; {taken}") from full
         if waited >= most:
+            why = f"that of a killed program is free after {idle_s:g} s: wait longer (--patience)"
+            if most > idle_s:
+                why = "living programs keep theirs: stop an actor"
             left = NoRoom(
-                f"{taken}, and none was free within {most:g} s: living programs have them; stop "
-                "an actor, or give the table more `writers`"
+                f"{taken}, and none was free within {most:g} s; {why}, or give the table more "
+                "`writers`"
             )
             left.status = full.status
             raise left from full

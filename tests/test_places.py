@@ -53,12 +53,12 @@ def test_the_place_of_a_writer_that_goes_is_taken_over(client):
 def test_a_place_that_stays_taken_ends_the_wait(client, monkeypatch):
     """Given a living writer that says nothing. Expect NoRoom once the time of a dead one's place,
     or the program's patience, is over; the writer still has its place."""
-    monkeypatch.setattr("replay_server.patience.PLACE_MARGIN_S", 0.0)
+    monkeypatch.setattr("replay_server.patience.PLACE_MARGIN_S", 0.1)
     with client.writer("main") as holder:
-        for patience in (0.0, PATIENCE_S):
+        for patience, advice in ((0.0, "after 2 s: wait longer"), (PATIENCE_S, "stop an actor")):
             with pytest.raises(NoRoom) as error:
                 writer_of(client, "main", patience, Stop(), lambda _: None)
-            words = r"'main' is taken, and none was free within \d+ s.* stop an actor, or .*writers"
+            words = rf"is taken, and none was free within [\d.]+ s; .*{advice}.*, or .*writers"
             assert re.search(words, str(error.value)), error.value
             assert error.value.status == "NO_WRITER_FREE"
         holder.add(observation=0, action=0, reward=1.0, terminated=True, truncated=False)
