@@ -118,6 +118,8 @@ static void check_writer(const struct rp_client *client, const struct client_wri
     assert(counts[MESSAGE_UNSENT] == writer->unsent && counts[MESSAGE_FLYING] == writer->flying);
     assert(counts[MESSAGE_ANSWERED] == writer->answered_open);
     assert(counts[MESSAGE_BLOCKED] == writer->blocked_count);
+    uint16_t noted = writer->noted;
+    assert(noted == CLIENT_NONE || client->messages[noted].state == MESSAGE_BLOCKED);
     assert(counts[MESSAGE_FILLING] == (writer->filling != CLIENT_NONE));
     assert(writer->done_through <= writer->next_sequence);
     assert(writer->state.steps_stored <= writer->state.steps_posted);

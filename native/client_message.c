@@ -1,16 +1,17 @@
 /* The states of a push message, and which one a writer sends next.
  *
  *     FILLING -> UNSENT -> FLYING -> (answered whole) free
- *                            |  \-> ANSWERED -> AGAIN -> FLYING     something in it is not final
- * yet
+ *                            |  \-> ANSWERED -> AGAIN -> FLYING     not all of it is final
  *                            |---> AGAIN -> FLYING                  lost on its way
- *                            \---> BLOCKED -> AGAIN -> FLYING       the limiter holds it back
+ *                            \---> BLOCKED -> (answered late) ...   the limiter holds it back
+ *                                     \---> AGAIN -> FLYING         or is asked once more
  *
  * A writer's messages stand in one list in the order of posting; those to be sent again in a
  * second one. Sequences are given at the first sending, in the order of the list, and never reach
  * done_through + window; nor the lowest sequence not finished + window, as the server forgets
- * what older ones have come to. A blocked writer sends nothing new: its oldest blocked message
- * probes, on RETRY or when the timer thinks the note was lost; once it was taken the next one does.
+ * what older ones have come to. A blocked writer sends nothing new. The server answers the message
+ * that has its place once it is stored; then the oldest that is still blocked asks, one at a time,
+ * as it does where the timer thinks that this answer, or the place, was lost.
  *
  *     unsent, flying, blocked_count, answered_open == messages of the list in that state
  */
@@ -95,7 +96,6 @@ uint16_t rp_client_message_new(struct rp_client *client, struct client_writer *w
     message->create_count = 0;
     message->tries = 0;
     message->answered = 0;
-    message->told = 0;
     message->lost_seen = 0;
     message->first_sequence = UINT64_MAX;
     message->flight = CLIENT_NONE;
@@ -144,7 +144,10 @@ static void leave_state(struct rp_client *client, struct client_writer *writer, 
         rp_client_timer_stop(client, &message->timer);
         writer->answered_open--;
         break;
-    case MESSAGE_BLOCKED: writer->blocked_count--; break;
+    case MESSAGE_BLOCKED:
+        writer->blocked_count--;
+        writer->noted = writer->noted == index ? CLIENT_NONE : writer->noted;
+        break;
     default: break;
     }
 }

@@ -52,7 +52,8 @@ int rp_client_writer_reserve(struct rp_client *client, uint16_t table, uint16_t 
     if (writer->stream_room == 0) {
         writer->table = table;
         writer->first = writer->last = writer->first_unsent = writer->filling = CLIENT_NONE;
-        writer->again_first = writer->again_last = writer->probe = CLIENT_NONE;
+        writer->again_first = writer->again_last = CLIENT_NONE;
+        writer->probe = writer->noted = CLIENT_NONE;
     }
     /* A smaller place it had is not used again: a writer rarely grows. */
     struct client_stream *moved = &client->streams[client->streams_used];

@@ -277,11 +277,6 @@ static int blocked(struct rp_client *client, struct client_writer *writer, uint1
     if (message->state != MESSAGE_FLYING) {
         return CLIENT_TAKEN;
     }
-    if (message->told) {
-        message->told = 0;
-        rp_client_message_state(client, index, MESSAGE_AGAIN);
-        return CLIENT_TAKEN;
-    }
     rp_client_message_state(client, index, MESSAGE_BLOCKED);
     rp_client_count(client, RP_COUNT_pushes_blocked);
     if (writer->probe == index) {
@@ -289,8 +284,12 @@ static int blocked(struct rp_client *client, struct client_writer *writer, uint1
     }
     writer->blocked = 1;
     writer->state.need = told.need > 0 ? told.need : 1;
-    /* Without a place it stood behind one of its own, which may be stored by now: nobody tells. */
-    uint64_t until = told.noted ? CLIENT_REASK_NS : rp_client_credit_timeout(client, 0);
+    if (told.noted) {
+        writer->noted = index;
+    }
+    /* The one that has the place is answered unasked, and the others ask then. */
+    int noted = writer->noted != CLIENT_NONE;
+    uint64_t until = noted ? CLIENT_REASK_NS : rp_client_credit_timeout(client, 0);
     rp_client_timer_set(client, &writer->timer, client->now_ns + until);
     return CLIENT_TAKEN;
 }
@@ -311,17 +310,6 @@ static void release(struct rp_client *client, struct client_writer *writer, uint
     }
 }
 
-/* The server keeps room for the writer. Where the message is under way, its answer says more:
- * either it comes for that room, or it was held back before, and this answer overtook that one. */
-static int retry(struct rp_client *client, struct client_writer *writer, uint16_t index) {
-    if (client->messages[index].state == MESSAGE_FLYING) {
-        client->messages[index].told = 1;
-    } else if (writer->blocked) {
-        rp_client_writer_probe(client, writer);
-    }
-    return CLIENT_TAKEN;
-}
-
 /* ---- answers ---- */
 
 static int stored(struct rp_client *client, struct client_writer *writer, uint16_t index,
@@ -338,7 +326,6 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
     writer->lost_total =
         told.head.lost_total > writer->lost_total ? told.head.lost_total : writer->lost_total;
     message->answered = 1;
-    message->told = 0;
     message->lost_seen = told.head.lost_total;
     apply_runs(client, writer, message, &told);
     apply_creates(client, writer, message, &told);
@@ -364,7 +351,6 @@ int rp_client_push_answer(struct rp_client *client, const struct rp_view *view) 
     switch (status) {
     case RP_OK: return stored(client, writer, (uint16_t)index, view);
     case RP_BLOCKED: return blocked(client, writer, (uint16_t)index, view);
-    case RP_RETRY: return retry(client, writer, (uint16_t)index);
     default: rp_client_writer_end(client, writer, -(int)status); return CLIENT_TAKEN;
     }
 }

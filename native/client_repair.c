@@ -91,7 +91,6 @@ void rp_client_message_rebuild(struct rp_client *client, uint16_t index) {
     message->first_sequence = lowest_sequence(message);
     message->answered = 0;
     message->tries = 0; /* of another body */
-    message->told = 0;
 }
 
 /* Steps of the message that are concerned and not stored; 0 = none. */

@@ -300,7 +300,6 @@ struct client_message {
     uint8_t state;
     uint8_t tries;
     uint8_t answered;
-    uint8_t told; /* 1: to come again, while it was under way */
 };
 
 struct client_stream {
@@ -334,8 +333,8 @@ struct client_writer {
     uint16_t table;
     uint16_t stream_count;
     uint16_t stream_room; /* 0: a place that no writer was ever asked for */
-    uint16_t
-        probe; /* of a blocked writer: the message that asks; CLIENT_NONE = none is under way */
+    uint16_t probe; /* of a blocked writer: the message that asks; CLIENT_NONE = none under way */
+    uint16_t noted; /* the blocked message that was told it has the server's place, or NONE */
     uint16_t first, last;  /* messages, in the order of posting */
     uint16_t first_unsent; /* nothing before it is unsent */
     uint16_t filling;

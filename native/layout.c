@@ -222,5 +222,6 @@ void rp_layout_of(const struct rp_table_facts *f, struct rp_table_layout *layout
     layout->known = place(&at, (size_t)f->writers_max * layout->known_words * sizeof(uint32_t));
     layout->done = place(&at, RP_WRITER_ARRAYS * f->writers_max * sizeof(uint64_t));
     layout->nodes = place(&at, rp_tree_bytes(f->capacity));
+    layout->held = place(&at, (size_t)f->writers_max * RP_HELD_BYTES);
     layout->sizes.local = place(&at, 0);
 }

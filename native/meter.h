@@ -71,7 +71,7 @@ struct rp_measures { /* one consistent look at a server */
     /* Requests by operation: from when they were received to when the turn that served them had
      * answered, in ns. How long a held-back one waited is not in here. */
     struct rp_histogram operations[RP_OPERATIONS];
-    /* Requests held back, in ns: until answered, told to come again, or given up */
+    /* Requests held back, in ns: until let on or given up */
     struct rp_histogram samples_waited;
     struct rp_histogram pushes_waited;
     struct rp_session_meter meters[RP_SESSIONS_METERED + 1];

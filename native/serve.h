@@ -31,14 +31,16 @@ struct rp_call {
     uint32_t session;           /* index, or RP_NOBODY */
     uint16_t status;            /* of the answer: RP_OK, unless a handler sets it beside a body */
     uint16_t counted;           /* 1: the refusal was counted where it arose */
-    uint32_t paired;            /* 1: a PUSH let in for the sake of the first waiting SAMPLE */
+    uint16_t paired;            /* 1: a PUSH let in for the sake of the first waiting SAMPLE */
+    uint16_t released;          /* 1: a PUSH that waits, read from its copy */
     struct rp_message message;  /* of the answer */
 };
 
 struct rp_asked { /* what is to be admitted */
     uint64_t items; /* to be drawn, or to be created */
     int far;        /* PUSH: let on, it would be dropped */
-    struct rp_sample request; /* SAMPLE */
+    uint8_t *held;  /* PUSH: where its body is kept while it waits */
+    struct rp_sample request; /* PUSH: its epoch alone */
 };
 
 /* ---- turn room ---- */
@@ -86,7 +88,8 @@ int rp_serve_accept(struct rp_call *call);
 void rp_serve_count_refusal(struct rp_server *server, int status);
 /* May this request go on now? 0: yes, and its place in the queue, if it had one, is given up.
  * -status: never. Else it is held back: the bytes of its BLOCKED answer, which is written; it
- * stands in the queue unless another request of its session does. */
+ * stands in the queue unless another request of its session does. RP_SERVED: a released one that
+ * keeps its place, and nothing is written. */
 int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
                    const struct rp_asked *asked);
 /* Behind the answer to a PUSH that was let in so: draws that SAMPLE. */

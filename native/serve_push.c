@@ -2,8 +2,9 @@
  *
  * Three passes over the datagram: its shape (every size adds up exactly), its contents (the
  * table's own checks, run by run and create by create), and, once the limiter admits all new
- * items together, the storing. Until the third nothing changes. Held back, the datagram is not
- * kept: a note is, and on release the client is told to send again.
+ * items together, the storing. Until the third nothing changes. Held back, its body is copied, and
+ * goes through all three again as its time comes (serve_wait.c): it is then no more than a datagram
+ * that was long on its way.
  */
 #include <string.h>
 
@@ -175,11 +176,15 @@ static int serve(struct rp_call *call, struct rp_table *table) {
     }
     ask(table, writer, &push);
     if (push.early) { /* held back without a place: what it waits for is its own writer's */
+        forget_note(call, table);
         return rp_serve_hold(call, RP_WAIT_PUSH, &(struct rp_blocked){.need = 1});
     }
     int far = is_far(table, writer, &push);
     if (push.items > 0) { /* what creates nothing is held back by nobody */
-        struct rp_asked asked = {.items = push.items, .far = far};
+        struct rp_asked asked = {.items = push.items,
+                                 .far = far,
+                                 .held = rp_writer_held(table, writer),
+                                 .request.epoch = push.head->epoch};
         int held_back = rp_serve_admit(call, RP_WAIT_PUSH, table, &asked);
         if (held_back != 0) {
             return held_back;
@@ -194,7 +199,7 @@ static int serve(struct rp_call *call, struct rp_table *table) {
     return store(call, table, writer, &push);
 }
 
-/* Who is refused comes no more under this id: what was kept free for it would be so for nobody. */
+/* Who is refused comes no more under this id: nobody would ask for its place. */
 int rp_serve_push(struct rp_call *call) {
     struct rp_table *table = rp_serve_table(call);
     int result = table == NULL ? -RP_UNKNOWN_TABLE : serve(call, table);

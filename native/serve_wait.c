@@ -2,17 +2,18 @@
  *
  * Samples and pushes are admitted by one function, first come first served: the queue of a table
  * and kind holds one place per session, and a request goes on only where the limiter admits it and
- * no other session stands before it. So nothing is overtaken for ever by what is smaller.
+ * none stands before it. So nothing is overtaken for ever by what is smaller.
  *
- * A waiting SAMPLE is drawn and answered with its first train, as if it had just come. A waiting
- * PUSH is only told to send again, as its datagram was not kept; the items it was told about stay
- * free for its session until one of its pushes comes for them, for a short time.
+ * Who waits is served as if it had just come: a SAMPLE by its note, a PUSH by the copy of its body
+ * that was made as it took its place. Nobody has to come back in time, so no room is kept for
+ * anybody, and none is free while one waits that fits.
  *
  * Two firsts may hold each other up: a push that is too large until something is drawn, a sample
  * that is too large until something is created. Then the push is let in and the sample drawn right
  * behind it, before any other datagram is served: nobody can withdraw it in between. A push is let
  * in too where nothing can be drawn, whatever the limiter says.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "serve.h"
@@ -28,13 +29,14 @@ static int limiter_may(const struct rp_table *table, enum rp_wait_kind kind, uin
                : rp_limiter_may_sample(table, (uint32_t)items, &blocked->need, &blocked->by_size);
 }
 
-/* May the oldest waiting SAMPLE go on? 1, 0, or the refusal it has become. */
-static int sample_ready(const struct rp_table *table, const struct rp_note *note) {
+/* May what waits there go on? 1, 0, or the refusal it has become. */
+static int note_ready(const struct rp_table *table, enum rp_wait_kind kind,
+                      const struct rp_note *note) {
     struct rp_blocked blocked;
     if (note->request.epoch != 0 && note->request.epoch != rp_table_epoch(table)) {
         return -RP_STALE_EPOCH;
     }
-    return limiter_may(table, RP_WAIT_SAMPLE, note->items, &blocked);
+    return limiter_may(table, kind, note->items, &blocked);
 }
 
 /* The session whose SAMPLE stands first, or RP_NOBODY. The dead are hungry for nothing. */
@@ -42,7 +44,8 @@ static uint32_t first_sample(struct rp_server *server, const struct rp_table *ta
     rp_wait_lapse(server, RP_WAIT_SAMPLE, table->number);
     uint32_t first = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);
     if (first != RP_NOBODY) {
-        *ready = sample_ready(table, rp_wait_note(server, RP_WAIT_SAMPLE, first, table->number));
+        *ready = note_ready(table, RP_WAIT_SAMPLE,
+                            rp_wait_note(server, RP_WAIT_SAMPLE, first, table->number));
     }
     return first;
 }
@@ -54,69 +57,34 @@ static int is_stuck(struct rp_server *server, const struct rp_table *table) {
            || (first_sample(server, table, &ready) != RP_NOBODY && ready == 0);
 }
 
-/* Is what was promised there no more? A promise is of the items that were told; and where it was
- * made for a sample that was held up, that one may have been withdrawn since. */
-static int is_void(struct rp_server *server, const struct rp_table *table,
-                   const struct rp_note *note, uint64_t items) {
-    struct rp_blocked blocked;
-    return note->promised
-           && (items > note->items
-               || (limiter_may(table, RP_WAIT_PUSH, items, &blocked) == 0
-                   && !is_stuck(server, table)));
-}
-
-/* The session's own place, refreshed by being asked for, or null. Place and promise of a push are
- * the session's: any of its pushes may go on there, as which one is first is the client's to say,
- * and the one that took it may never come again; but none that would be dropped. Samples are drawn
- * in order: not before an older one. Where a promise is void the place is given up, and the request
- * stands last. */
-static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind,
-                                 const struct rp_table *table, const struct rp_asked *asked) {
-    struct rp_server *server = call->server;
-    struct rp_note *note = rp_wait_note(server, kind, call->session, table->number);
+/* The request's own place, or null. Samples are drawn in order: an older one may go on where a
+ * later one of its session waits. Who asks keeps its place; a push also that of another one of
+ * its session, which stands before it. */
+static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind, uint32_t table) {
+    struct rp_note *note = rp_wait_note(call->server, kind, call->session, table);
     uint64_t id = call->view.message->id;
-    if (!note->waiting || (kind == RP_WAIT_SAMPLE && note->id < id)
-        || (asked->far && note->id != id)) {
-        return NULL;
+    int own = note->id == id || (kind == RP_WAIT_SAMPLE && note->id > id);
+    if (!call->released && (own || kind == RP_WAIT_PUSH)) {
+        note->lapse_ns = call->server->now_ns + RP_NOTE_MS * 1000000ull;
     }
-    if (is_void(server, table, note, asked->items)) {
-        rp_wait_remove(server, kind, call->session, table->number);
-        return NULL;
-    }
-    if (note->promised) {
-        rp_wait_used(server, note);
-    }
-    note->lapse_ns = server->now_ns + RP_NOTE_MS * 1000000ull;
-    return note;
+    return note->waiting && own ? note : NULL;
 }
 
-/* May it go on? 1, 0 with what it waits for, or -status. A promised one may; another only in its
- * turn: where the limiter admits it beside all that is promised, or, with nothing promised, where
- * it would be stuck. */
+/* May it go on? 1, 0 with what it waits for, or -status. */
 static int admitted(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
                     const struct rp_note *own, uint64_t items, struct rp_blocked *blocked) {
-    struct rp_server *server = call->server;
-    uint64_t promised = server->waiting[kind][table->number].promised;
-    uint32_t first = rp_wait_first(server, kind, table->number);
-    int may = limiter_may(table, kind, items, blocked);
-    int mine = own != NULL && own->promised;
+    uint32_t first = rp_wait_first(call->server, kind, table->number);
     int in_turn = first == RP_NOBODY || (own != NULL && first == call->session);
-    if (may == 0 && kind == RP_WAIT_PUSH && (mine || (in_turn && promised == 0))
-        && is_stuck(server, table)) {
+    int may = limiter_may(table, kind, items, blocked);
+    if (may == 0 && kind == RP_WAIT_PUSH && in_turn && is_stuck(call->server, table)) {
         call->paired = 1;
         return 1;
     }
-    if (may <= 0 || mine) {
-        return may;
+    if (may == 1 && !in_turn) {
+        blocked->need = 1; /* others come first */
+        return 0;
     }
-    if (promised > 0) {
-        may = limiter_may(table, kind, promised + items, blocked) == 1;
-    }
-    if (may == 1 && in_turn) {
-        return 1;
-    }
-    blocked->need = blocked->need > 0 ? blocked->need : 1; /* others come first */
-    return 0;
+    return may;
 }
 
 int rp_serve_hold(struct rp_call *call, enum rp_wait_kind kind, const struct rp_blocked *blocked) {
@@ -127,30 +95,36 @@ int rp_serve_hold(struct rp_call *call, enum rp_wait_kind kind, const struct rp_
     return sizeof *blocked;
 }
 
-/* Held back. The place is that of the push which took it, whichever comes behind: who was told that
- * it has one may rely on it. An older sample takes it over. 1 where the request has the place. */
+/* Held back: takes its session's place, or takes it over from a later sample. 1 where it has it. */
 static int stand(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
                  const struct rp_asked *asked) {
     struct rp_note *note = rp_wait_note(call->server, kind, call->session, table);
-    uint64_t id = call->view.message->id;
-    if (!note->waiting || (kind == RP_WAIT_PUSH ? note->id == id : note->id > id)) {
-        note->id = id;
-        note->items = asked->items; /* a push may make less by now */
-        note->request = asked->request;
+    const struct rp_message *message = call->view.message;
+    int takes = !note->waiting || (kind == RP_WAIT_SAMPLE && note->id > message->id);
+    if (takes && asked->far) {
+        return 0; /* let on, it would be dropped */
     }
     if (!note->waiting) {
         rp_wait_add(call->server, kind, call->session, table);
     }
-    return note->id == id;
+    if (takes || (kind == RP_WAIT_PUSH && note->id == message->id)) {
+        note->id = message->id;
+        note->items = asked->items; /* a push may make less by now */
+        note->request = asked->request;
+        if (kind == RP_WAIT_PUSH) {
+            note->size = message->size;
+            memcpy(asked->held, call->view.body, message->size);
+        }
+    }
+    return note->id == message->id;
 }
 
-/* Let on, or refused for ever: the place, or what was promised, is used up. Where it is another
- * request's that waits, that one stands last. */
+/* Let on, or refused for ever: the place is used up. Where it is a later sample that waits, that
+ * one stands last. */
 static void leave(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
                   const struct rp_note *own) {
-    int anothers = own->id != call->view.message->id && !own->promised;
     rp_wait_remove(call->server, kind, call->session, table);
-    if (anothers) {
+    if (own->id != call->view.message->id) {
         rp_wait_add(call->server, kind, call->session, table);
     }
 }
@@ -164,9 +138,13 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
         && limiter_may(table, kind, asked->items, &blocked) == 1) {
         return 0; /* nobody waits: nearly always */
     }
-    struct rp_note *own = own_place(call, kind, table, asked);
+    struct rp_note *own = own_place(call, kind, number);
     rp_wait_lapse(server, kind, number);
     int result = admitted(call, kind, table, own, asked->items, &blocked);
+    if (result == 0 && call->released) { /* it makes more by now */
+        own->items = asked->items;
+        return RP_SERVED;
+    }
     if (result == 0) {
         blocked.noted = (uint32_t)stand(call, kind, number, asked);
         return rp_serve_hold(call, kind, &blocked);
@@ -207,7 +185,6 @@ int rp_serve_cancel(struct rp_call *call) {
     struct rp_note *note =
         rp_wait_find(call->server, kind, call->session, table->number, cancel->request);
     if (note != NULL) {
-        rp_wait_miss(note);
         rp_wait_remove(call->server, kind, call->session, table->number);
         rp_server_count(call->server, RP_COUNT_waits_withdrawn);
     }
@@ -232,15 +209,16 @@ static struct rp_call call_for(struct rp_turn *turn, uint32_t session, struct rp
     };
 }
 
-/* Sends what a released request earned: a status alone where it is not a train. Without room it is
- * not sent: the client asks again. */
+/* Sends what a released request earned, where it was not sent yet. Without room it is not: the
+ * client asks again. */
 static void answer(struct rp_call *call, int result) {
-    if (result != RP_SERVED) {
+    if (result < 0) {
         rp_serve_count_refusal(call->server, result);
         call->status = (uint16_t)-result;
-        if (rp_serve_lease(call->turn, 1)) {
-            rp_serve_send(call, 0);
-        }
+        result = 0;
+    }
+    if (result != RP_SERVED && rp_serve_lease(call->turn, 1)) {
+        rp_serve_send(call, (uint32_t)result);
     }
     rp_server_count(call->server, RP_COUNT_releases);
 }
@@ -284,52 +262,67 @@ void rp_serve_pair(struct rp_call *call) {
     }
 }
 
-/* What is promised adds up, so that one freed place is not offered twice. While it is, nobody else
- * may have that room, and a sample may wait for what would fill it: so it is kept for a short time.
- * Who is far or slow comes late: the next time it is kept for longer. Who did not come in time so
- * often is told, gives up its place, and has to find room when it comes, each other time.
- */
-static void release_pushes(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
-    struct rp_server *server = turn->server;
-    const struct rp_queue *queue = &server->waiting[RP_WAIT_PUSH][table->number];
-    uint32_t session;
-    rp_wait_lapse(server, RP_WAIT_PUSH, table->number);
-    for (; *left > 0; --*left) {
-        session = rp_wait_first(server, RP_WAIT_PUSH, table->number);
-        if (session == RP_NOBODY) {
-            return;
-        }
-        struct rp_note *note = rp_wait_note(server, RP_WAIT_PUSH, session, table->number);
-        struct rp_blocked blocked;
-        uint64_t items = queue->promised + note->items;
-        int may = limiter_may(table, RP_WAIT_PUSH, items, &blocked) == 1;
-        may = may || (queue->promised == 0 && is_stuck(server, table));
-        if (!may || !has_room(turn, left)) {
-            return;
-        }
-        struct rp_peer peer;
-        struct rp_call call = call_for(turn, session, &peer, RP_OP_PUSH, table->number, note->id);
-        if (note->missed == RP_MISSES_MAX) {
-            note->missed--;
-            rp_wait_remove(server, RP_WAIT_PUSH, session, table->number);
-        } else {
-            rp_wait_promise(server, RP_WAIT_PUSH, table->number);
-        }
-        answer(&call, -RP_RETRY);
-        rp_wait_lapse(server, RP_WAIT_PUSH, table->number);
+/* Serves the copy of a PUSH that waits. 0 where it still does. */
+static int release_push(struct rp_turn *turn, struct rp_table *table, uint32_t session) {
+    struct rp_note *note = rp_wait_note(turn->server, RP_WAIT_PUSH, session, table->number);
+    struct rp_peer peer;
+    struct rp_call call = call_for(turn, session, &peer, RP_OP_PUSH, table->number, note->id);
+    int writer = rp_writer_find(table, rp_serve_session(&call)->connection);
+    struct rp_message message = {.op = RP_OP_PUSH, .table = (uint16_t)table->number,
+                                 .size = note->size, .id = note->id};
+    assert(writer >= 0); /* who takes a place has one, for as long as its session is there */
+    call.view = (struct rp_view){.message = &message, .body = rp_writer_held(table, writer)};
+    call.released = 1;
+    int result = rp_serve_push(&call);
+    if (note->waiting) {
+        return 0;
     }
+    answer(&call, result);
+    if (call.paired) {
+        rp_serve_pair(&call);
+    }
+    return 1;
+}
+
+/* How many went on. */
+static uint32_t release_pushes(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
+    struct rp_server *server = turn->server;
+    uint32_t count = 0;
+    for (; *left > 0; --*left, count++) {
+        rp_wait_lapse(server, RP_WAIT_PUSH, table->number);
+        uint32_t session = rp_wait_first(server, RP_WAIT_PUSH, table->number);
+        if (session == RP_NOBODY) {
+            return count;
+        }
+        const struct rp_note *note = rp_wait_note(server, RP_WAIT_PUSH, session, table->number);
+        if ((note_ready(table, RP_WAIT_PUSH, note) == 0 && !is_stuck(server, table))
+            || !has_room(turn, left) || !release_push(turn, table, session)) {
+            return count;
+        }
+    }
+    return count;
+}
+
+/* What one side was given the other may have waited for. */
+static void release(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
+    const struct rp_server *server = turn->server;
+    uint32_t pushed;
+    do {
+        pushed = 0;
+        if (server->waiting[RP_WAIT_SAMPLE][table->number].count > 0) {
+            release_samples(turn, table, left);
+        }
+        if (server->waiting[RP_WAIT_PUSH][table->number].count > 0) {
+            pushed = release_pushes(turn, table, left);
+        }
+    } while (pushed > 0 && *left > 0);
 }
 
 void rp_serve_waiting(struct rp_turn *turn) {
     struct rp_server *server = turn->server;
     uint32_t left = RP_RELEASES_MAX;
     for (uint32_t i = 0; i < server->limits.table_count; i++) {
-        if (server->waiting[RP_WAIT_SAMPLE][i].count > 0) {
-            release_samples(turn, &server->tables[i], &left);
-        }
-        if (server->waiting[RP_WAIT_PUSH][i].count > 0) {
-            release_pushes(turn, &server->tables[i], &left);
-        }
+        release(turn, &server->tables[i], &left);
     }
     server->left_over = left == 0;
 }
@@ -338,7 +331,7 @@ static void tell_closed(struct rp_turn *turn, enum rp_wait_kind kind, uint8_t op
                         uint32_t table) {
     struct rp_server *server = turn->server;
     uint32_t session;
-    while ((session = rp_wait_oldest(server, kind, table)) != RP_NOBODY
+    while ((session = rp_wait_first(server, kind, table)) != RP_NOBODY
            && rp_serve_lease(turn, 1)) {
         uint64_t id = rp_wait_note(server, kind, session, table)->id;
         struct rp_peer peer;

@@ -318,7 +318,7 @@ static void open_lists(struct rp_server *server) {
     server->free_first = RP_NOBODY;
     for (uint32_t kind = 0; kind < RP_WAIT_KINDS; kind++) {
         for (uint32_t table = 0; table < RP_TABLES_MAX; table++) {
-            server->waiting[kind][table] = (struct rp_queue){RP_NOBODY, RP_NOBODY, RP_NOBODY, 0, 0};
+            server->waiting[kind][table] = (struct rp_queue){RP_NOBODY, RP_NOBODY, 0};
         }
     }
 }

@@ -33,8 +33,6 @@ enum rp_server_limits {
      * a second. */
     RP_WEIGHTS_BYTES_PER_MS = 1049,
     RP_NOTE_MS = 3000,    /* a waiting request not asked for again for so long loses its place */
-    RP_PROMISE_MS = 100,  /* room is kept free so long for a push that was told to come again; */
-    RP_MISSES_MAX = 3,    /* twice as long for each one missed; after so many, each other time */
     RP_TICK_MS = 100, /* time's own work is due so often */
     /* Two turns that lie further apart: the server stood still, and who spoke meanwhile waits in
      * the port. Nobody is given up before so much more time of turns was spent on hearing them; a
@@ -59,7 +57,7 @@ struct rp_limits { /* struct rp_server_config without its pointers; in the regio
 };
 
 #define RP_REGION_MAGIC UINT64_C(0x6E6F696765525052) /* the bytes "RPRegion" */
-enum rp_region_version { RP_REGION_VERSION = 9 };
+enum rp_region_version { RP_REGION_VERSION = 10 };
 
 _Static_assert(sizeof(struct rp_limits) % 8 == 0, "limits are adopted in whole words");
 
@@ -130,20 +128,18 @@ struct rp_note { /* volatile: the place in a queue of one session, table and kin
     uint64_t since_ns; /* when the place was taken */
     uint64_t lapse_ns; /* when it is given up, unless it is asked for again */
     uint64_t items;    /* SAMPLE: to be drawn; PUSH: to be created */
-    struct rp_sample request;
+    struct rp_sample request; /* PUSH: its epoch alone */
     uint32_t previous; /* neighbours in its queue; RP_NOBODY at the ends */
     uint32_t next;
     uint16_t waiting;
-    uint8_t promised; /* PUSH: told to come again, its items are kept free until it lapses */
-    uint8_t missed;   /* PUSH: promises that nobody came for in time; kept beyond the place */
+    uint16_t size; /* PUSH: bytes of its body, which lies where its writer's is held */
+    uint32_t reserved;
 };
 
 struct rp_queue { /* notes of one table and kind, oldest first: their places in server->notes */
-    uint32_t first;    /* the promised ones come first */
+    uint32_t first;    /* RP_NOBODY: none */
     uint32_t last;
-    uint32_t unpromised; /* the first that is not promised, or RP_NOBODY */
     uint32_t count;
-    uint64_t promised;   /* items of the promised ones together */
 };
 
 /* The most time that pulling or assembling a blob of this size may hold others up. */
@@ -210,7 +206,7 @@ static inline void rp_server_count(struct rp_server *server, enum rp_counter cou
     server->counters[counter]++;
 }
 
-/* May who is silent be given up now: a session, a place in a queue, a promise? Not while what came
+/* May who is silent be given up now: a session, a place in a queue? Not while what came
  * as the server stood still may wait in the port. */
 static inline int rp_server_may_give_up(const struct rp_server *server) {
     return server->unheard_ns == 0;
@@ -273,26 +269,13 @@ void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t sess
 void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
                     uint32_t table);
 void rp_wait_drop(struct rp_server *server, uint32_t session);
-/* What was promised to the note is given up unused. */
-static inline void rp_wait_miss(struct rp_note *note) {
-    note->missed += note->promised && note->missed < RP_MISSES_MAX;
-}
-/* What was promised to it is used. Where it came in half the time the next one is kept for less. */
-static inline void rp_wait_used(const struct rp_server *server, struct rp_note *note) {
-    uint64_t kept_ns = (RP_PROMISE_MS * 1000000ull) << note->missed;
-    note->missed -= note->missed > 0 && note->lapse_ns > server->now_ns + kept_ns / 2;
-}
 /* The session's request of this id waits at no table any more. */
 void rp_wait_forget(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
                     uint64_t id);
-/* Promises the first note that is not promised. */
-void rp_wait_promise(struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
-/* Removes what has lapsed by now and stands first, among all or among those not promised. */
+/* Removes what has lapsed by now and stands first. */
 void rp_wait_lapse(struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
-/* The session of the oldest note that is not promised, or RP_NOBODY. */
+/* The session whose note stands first, or RP_NOBODY. */
 uint32_t rp_wait_first(const struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
-/* The same among all notes, promised ones too. */
-uint32_t rp_wait_oldest(const struct rp_server *server, enum rp_wait_kind kind, uint32_t table);
 void rp_wait_check(const struct rp_server *server);
 
 #endif

@@ -38,7 +38,7 @@
     X(NEVER_FITS,           24, "the rate limiter can never admit this many at once") \
     X(FORGOTTEN,            25, "the record of this request is gone: it is too old") \
     X(EARLY,                26, "an earlier update has not arrived yet: send that one first") \
-    X(RETRY,                27, "what held the request back is gone: send it again") \
+    X(RETRY,                27, "not sent any more: what waits is answered once it is done") \
     X(GONE,                 28, "this version of the blob is no longer kept") \
     X(TOO_LARGE,            29, "the blob is larger than the server's bound") \
     X(BUSY,                 30, "another publisher's blob is being assembled") \

@@ -152,6 +152,7 @@ struct rp_table_layout {
     size_t known;
     size_t done;
     size_t nodes;
+    size_t held;
     size_t writer_bytes;
     uint32_t bitmap_words;
     uint32_t known_words;
@@ -210,6 +211,8 @@ struct rp_table_private {
     uint64_t *holes; /* [writers_max]: sequences that were reserved and have not arrived */
     uint64_t bare; /* slots of issued keys that hold no committed step: reserved, or given up */
     uint64_t *create_from; /* [writers_max]: the create, modulo their count, a PUSH begins with */
+    uint8_t *held; /* [writers_max][RP_HELD_BYTES]: PUSHes that wait; pages nobody wrote to cost
+                    * nothing */
     uint64_t salt; /* odd; what the index hashes with */
     uint64_t work; /* units this pass spent; 0 again with a check of a run or create (so before
                     * counting), after counting creates, and before making them */

@@ -163,6 +163,7 @@ static void open_private(struct rp_table *table, const struct rp_table_memory *m
     p->known = (uint32_t *)(local + layout->known);
     p->known_bits = rp_known_bits(f->window);
     p->known_words = layout->known_words;
+    p->held = local + layout->held;
     p->salt = salt | 1;
     p->done_through = (uint64_t *)(local + layout->done);
     p->holes = p->done_through + f->writers_max;

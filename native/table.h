@@ -135,6 +135,9 @@ uint32_t rp_writer_places(const struct rp_table *table);
 uint64_t rp_writer_session(const struct rp_table *table, uint32_t writer);
 /* The session's writer, or -RP_NOT_A_WRITER. */
 int rp_writer_find(const struct rp_table *table, uint64_t session);
+/* Where the body of a PUSH of this writer is kept while it waits: room for any. */
+enum { RP_HELD_BYTES = (RP_MTU_MAX + 63) & ~63 };
+uint8_t *rp_writer_held(const struct rp_table *table, int writer);
 /* Cuts its open episodes (the last stored row becomes the closing one) and frees the place. */
 void rp_writer_close(struct rp_table *table, int writer);
 void rp_writer_granted(const struct rp_table *table, int writer, struct rp_writer_granted *granted);

@@ -5,9 +5,6 @@
  * Notes lie in one array, place = (kind * sessions_max + session) * table_count + table; queues
  * link places. Limits: sessions_max notes in a queue; every step below is one or two links, and a
  * lapse one for each note that goes.
- *
- *     in a queue the promised notes come before all others; unpromised is the first of the others
- *     promised == sum of items of the promised notes
  */
 #include <assert.h>
 
@@ -42,7 +39,6 @@ void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t sess
     struct rp_note *note = &server->notes[place];
     assert(!note->waiting);
     note->waiting = 1;
-    note->promised = 0;
     note->since_ns = server->now_ns;
     note->lapse_ns = server->now_ns + RP_NOTE_MS * 1000000ull;
     note->previous = queue->last;
@@ -53,7 +49,6 @@ void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t sess
         server->notes[queue->last].next = place;
     }
     queue->last = place;
-    queue->unpromised = queue->unpromised == RP_NOBODY ? place : queue->unpromised;
     queue->count++;
 }
 
@@ -64,11 +59,6 @@ void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t s
     assert(note->waiting);
     note->waiting = 0;
     queue->count--;
-    if (note->promised) {
-        queue->promised -= note->items;
-    } else if (queue->unpromised == place_of(server, kind, session, table)) {
-        queue->unpromised = note->next;
-    }
     rp_histogram_add(&server->meters.waited[kind], server->now_ns - note->since_ns);
     if (note->previous == RP_NOBODY) {
         queue->first = note->next;
@@ -85,11 +75,9 @@ void rp_wait_remove(struct rp_server *server, enum rp_wait_kind kind, uint32_t s
 void rp_wait_drop(struct rp_server *server, uint32_t session) {
     for (uint32_t kind = 0; kind < RP_WAIT_KINDS; kind++) {
         for (uint32_t table = 0; table < server->limits.table_count; table++) {
-            struct rp_note *note = rp_wait_note(server, kind, session, table);
-            if (note->waiting) {
+            if (rp_wait_note(server, kind, session, table)->waiting) {
                 rp_wait_remove(server, kind, session, table);
             }
-            note->missed = 0;
         }
     }
 }
@@ -104,66 +92,36 @@ void rp_wait_forget(struct rp_server *server, enum rp_wait_kind kind, uint32_t s
     }
 }
 
-void rp_wait_promise(struct rp_server *server, enum rp_wait_kind kind, uint32_t table) {
-    struct rp_queue *queue = &server->waiting[kind][table];
-    struct rp_note *note = &server->notes[queue->unpromised];
-    note->promised = 1;
-    note->lapse_ns = server->now_ns + ((RP_PROMISE_MS * 1000000ull) << note->missed);
-    queue->promised += note->items;
-    queue->unpromised = note->next;
-}
-
 uint32_t rp_wait_first(const struct rp_server *server, enum rp_wait_kind kind, uint32_t table) {
-    return session_of(server, server->waiting[kind][table].unpromised);
-}
-
-uint32_t rp_wait_oldest(const struct rp_server *server, enum rp_wait_kind kind, uint32_t table) {
     return session_of(server, server->waiting[kind][table].first);
 }
 
-static int lapse(struct rp_server *server, enum rp_wait_kind kind, uint32_t table,
-                 uint32_t place) {
-    if (place == RP_NOBODY || server->notes[place].lapse_ns > server->now_ns) {
-        return 0;
-    }
-    rp_wait_miss(&server->notes[place]);
-    rp_wait_remove(server, kind, session_of(server, place), table);
-    rp_server_count(server, RP_COUNT_waits_lapsed);
-    return 1;
-}
-
 void rp_wait_lapse(struct rp_server *server, enum rp_wait_kind kind, uint32_t table) {
-    const struct rp_queue *queue = &server->waiting[kind][table];
+    uint32_t first;
     if (!rp_server_may_give_up(server)) {
         return;
     }
-    while (lapse(server, kind, table, queue->first)
-           || lapse(server, kind, table, queue->unpromised)) {
+    while ((first = rp_wait_first(server, kind, table)) != RP_NOBODY
+           && rp_wait_note(server, kind, first, table)->lapse_ns <= server->now_ns) {
+        rp_wait_remove(server, kind, first, table);
+        rp_server_count(server, RP_COUNT_waits_lapsed);
     }
 }
 
 static void check_queue(const struct rp_server *server, enum rp_wait_kind kind, uint32_t table) {
     const struct rp_queue *queue = &server->waiting[kind][table];
     uint32_t before = RP_NOBODY;
-    uint32_t unpromised = RP_NOBODY;
-    uint64_t promised = 0;
     uint32_t count = 0;
     for (uint32_t place = queue->first; place != RP_NOBODY; place = server->notes[place].next) {
         uint32_t session = session_of(server, place);
         assert(place == place_of(server, kind, session, table));
         assert(server->notes[place].waiting && server->notes[place].previous == before);
         assert(server->sessions[session].connection != 0);
-        assert(!server->notes[place].promised || unpromised == RP_NOBODY);
-        promised += server->notes[place].promised ? server->notes[place].items : 0;
-        if (!server->notes[place].promised && unpromised == RP_NOBODY) {
-            unpromised = place;
-        }
         before = place;
         count++;
         assert(count <= server->limits.sessions_max);
     }
     assert(queue->last == before && queue->count == count);
-    assert(queue->unpromised == unpromised && queue->promised == promised);
 }
 
 void rp_wait_check(const struct rp_server *server) {

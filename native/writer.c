@@ -42,6 +42,11 @@ int rp_writer_find(const struct rp_table *table, uint64_t session) {
     return -RP_NOT_A_WRITER;
 }
 
+uint8_t *rp_writer_held(const struct rp_table *table, int writer) {
+    assert(writer >= 0 && (uint32_t)writer < table->private->writers_max);
+    return table->private->held + (size_t)writer * RP_HELD_BYTES;
+}
+
 /* The next sequence is cleared last: until then it says how much is not clear yet. */
 void rp_writer_clear(struct rp_table *table, uint32_t index) {
     struct rp_table_private *p = table->private;

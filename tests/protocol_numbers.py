@@ -72,8 +72,6 @@ NUMBERS: list[tuple[str, str]] = [
     ("| [4] | PRIORITY |", "RP_RUN_PRIORITY"),
     ("at most [65536] links", "RP_WORK_MAX"),
     ("for [3000] ms lapses", "RP_NOTE_MS"),
-    ("kept free for [100] ms", "RP_PROMISE_MS"),
-    ("missed [3] in a row", "RP_MISSES_MAX"),
     ("operation op ([8] or [9])", "RP_OP_PUSH; RP_OP_SAMPLE"),
     ("those [64] or more below it", "RP_ONCE_WINDOW"),
     ("uniform 0. [2]: count u64 keys", "RP_SAMPLE_KEYS"),

@@ -308,7 +308,7 @@ static void situation_tables(void)
             for (uint32_t i = 0; i < script.port.out_count; i++) {
                 struct script_answer answer = script_answer(&script, i);
                 let |= answer.view.message->op == (RP_OP_PUSH | RP_ANSWER)
-                       && answer.view.message->id == 101 && answer.status == RP_RETRY;
+                       && answer.view.message->id == 101 && answer.status == RP_OK;
             }
         }
         CHECK(let, "the push at table %u was not let on", t);

@@ -112,8 +112,8 @@ static void check_smallest(void) {
     check_group("a ring holds one whole window at least");
 }
 
-/* Bookkeeping of a plain table: all that a step costs besides its bytes and the tree (leaf and
- * nodes). */
+/* Bookkeeping of a plain table: all that a step costs besides its bytes, the tree (leaf and nodes)
+ * and what a writer's PUSH is copied to while it waits. */
 static void check_cost(void) {
     char error[256];
     struct rp_table_config config = plain_config(1 << 20);
@@ -123,7 +123,8 @@ static void check_cost(void) {
     CHECK(rp_table_sizes(&config, &sizes, error) == 0);
     size_t bytes = table_memory_bytes(&sizes);
     size_t tree = rp_tree_leaf_count(config.capacity) * 8 + rp_tree_bytes(config.capacity);
-    double each = (double)(bytes - tree - (size_t)config.capacity * config.step_bytes)
+    size_t held = (size_t)config.writers_max * RP_HELD_BYTES;
+    double each = (double)(bytes - tree - held - (size_t)config.capacity * config.step_bytes)
                   / config.capacity;
     printf("  bookkeeping: %.2f bytes a step, tree %.2f (1 M steps of 48 bytes, 16 writers, window "
            "1024)\n",
