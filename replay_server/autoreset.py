@@ -18,9 +18,7 @@ rows look right. So what contradicts the mode is an error: final observations in
 mode has none, none where it must have them (no infos at all, too), an episode that ends in a step
 that nobody took, or (where the caller named the mode) a reward for such a step. And the call after
 an end is looked at: in next-step mode its observation is the final one, in the modes that leave
-resets to the caller it is not (a few integers may be equal by right, unless all ends so far were;
-and where the environment named the mode itself it is right: a warning there). A single environment
-may start where it ended: the same object is a sure sign, equal numbers only a hint. A final
+resets to the caller it is not, but where episodes begin there by right (starts.py). A final
 observation that was handed in beside a same-step vector is looked at too (finals.py).
 
 Whatever the mode, what is stored is the same. An episode of T steps is T + 1 rows in one stream:
@@ -47,24 +45,16 @@ from typing import Any
 
 import numpy as np
 
-from .errors import warn
 from .finals import bytes_of, finals_in, is_per_environment, require_final
 from .spec import ALWAYS_FINITE, Column, Spec, SpecError, array_of, fitted, require_finite
+from .starts import Starts
 from .values import same_memory
 
 MODES = ("next-step", "same-step", "disabled", "single")
 GYMNASIUM_MODES = {"NextStep": "next-step", "SameStep": "same-step", "Disabled": "disabled"}
 OPEN, TERMINATED, TRUNCATED = 0, 1, 2
 WRAPPERS_MAX = 64
-EXACT_BYTES = 64  # observations of so many bytes are not equal by chance, integers or not
 FRESH_CALLS = 8
-AGAIN_MAX = 3  # ends in a row after which an environment went on with its final observation
-HINT = (
-    "looks as if nobody reset it, or next_observation was the reset's already (add each step "
-    "before you reset); if it starts there by chance, ignore this or say writer.restart(): the "
-    "environment ended, and the next step was given its final observation again; one that resets "
-    "itself has to be handed over: client.writer(..., autoreset=env)"
-)
 
 
 @dataclass(frozen=True)
@@ -198,19 +188,12 @@ class Autoreset:
         # (environments [E], their closing rows, whether these differ from the observations before)
         # of the last call, until the next one was looked at
         self.closed: tuple[np.ndarray, dict[str, np.ndarray], np.ndarray] | None = None
-        self._exact = (not own or mode == "single") and (
-            any(column.dtype.kind == "f" for column in self.observations)
-            or sum(column.size for column in self.observations) >= EXACT_BYTES
-        )
-        self._own = own
+        self._own, self._starts = own, Starts(self.observations, count, mode, own)
         # {column: (its leaf, bytes)} where the observation's memory was the next one's as well
         self._shared: dict[str, tuple[Any, bytes]] = {}
         self._partly = False  # not all of it: a goal may be written over by a reset
         self.fresh = FRESH_CALLS  # calls in which the same memory is looked for, at least
-        self._warned = self._fits = False  # _fits: a next observation was looked at
-        self._again = np.zeros(count, np.int64)  # ends in a row that looked wrong
-        self._elsewhere = False  # some end went on elsewhere
-        self._final: Any = None  # mode single: the object that the newest episode ended with
+        self._fits = False  # a next observation was looked at
 
     def restart(self, mask: np.ndarray | None = None) -> None:
         """The caller has called `reset` (on those in `mask`): their next step is real.
@@ -345,8 +328,6 @@ class Autoreset:
             for name, rows in closing.items():
                 moved |= (bytes_of(before[name][which]) != bytes_of(rows)).any(1)
             self.closed = (which, closing, moved)
-            if self.mode == "single":
-                self._final = final_observation if next_observation is None else next_observation
         return real, ended, closing
 
     def go_back(self, made_up: np.ndarray) -> None:
@@ -366,32 +347,11 @@ class Autoreset:
             final = bytes_of(rows)
             equal &= (bytes_of(seen[name][which]) == final).all(1)
             known |= final.any(1)
-        wrong = known & (~equal if self.mode == "next-step" else equal)
-        if self.mode == "single" and (observation is not self._final or type(observation) is int):
-            if wrong.any() and not self._own:
-                self._tell(HINT)
-            wrong = np.zeros(1, np.bool_)
-        # an environment that always shows the same goes on as it ended by right: not counted
-        again = np.where(wrong & moved, self._again[which] + 1, 0)
-        self._again[which] = np.where(known, again, self._again[which])
-        self._elsewhere |= bool((known & ~equal).any())
-        if wrong.any():
-            self._looked_wrong(int(which[np.argmax(wrong + self._again[which])]))
-        self.closed = self._final = None
-
-    def _tell(self, what: str) -> None:
-        if not self._warned:
-            self._warned = True
-            warn(what, UserWarning)
-
-    def _looked_wrong(self, i: int) -> None:
-        """Environment `i` goes on as the mode does not allow: SpecError, or one warning.
-
-        An environment may start where it ended by chance, so in the modes where a caller resets it
-        the first time is a warning; AGAIN_MAX ends in a row are no chance. Of a few integers they
-        may be; not where no end went on elsewhere.
-        """
-        if self.mode == "next-step":
+        if self.mode != "next-step":
+            begun = {name: rows[which] for name, rows in seen.items()}
+            self._starts.look(which, begun, closing, equal, known, moved)
+        elif (known & ~equal).any():
+            i = which[np.argmax(known & ~equal)]
             raise SpecError(
                 f"environment {i} ended, and the next step was not given its final observation: "
                 "the mode 'next-step' is not this environment's, or its arrays are overwritten by "
@@ -399,24 +359,7 @@ class Autoreset:
                 "(client.writer(..., autoreset=envs)), or name its mode; where you reset it by "
                 "hand, say so: writer.restart(mask)"
             )
-        told = (
-            f"environment {i} ended, and the next step was given its final observation again: "
-            f"nobody reset it, or it resets itself and the mode {self.mode!r} is not its own, or "
-            "next_observation was the reset's already: add each step before you reset; made-up "
-            "steps would be stored and items run from one episode into the next: hand the "
-            "environment over (client.writer(..., autoreset=env)), or name its mode; where it was "
-            "reset and starts there, say so: writer.restart(mask)"
-        )
-        if self.mode == "same-step":
-            told = (
-                f"environment {i} ended, and the next step was given its final_observation: that "
-                "is next_observation, the reset's; hand in infos as step returned them, or the "
-                "last observation before the reset; where it starts there, ignore this"
-            )
-        sure = self._exact or not (self._own or self._elsewhere)
-        if sure and self._again[i] >= AGAIN_MAX:
-            raise SpecError(told)
-        self._tell(told)
+        self.closed = None
 
     def require_apart(self, observation: Any, next_observation: Any) -> None:
         """SpecError where both are the same memory: that of an environment with copy=False, or one
@@ -432,6 +375,8 @@ class Autoreset:
                 raise SpecError(f"next_observation: {error}") from error
             self._fits = True
         try:
+            if self._starts.unknown:
+                self._starts.begin(self._observed(observation))
             flat = self.spec.flatten("observation", observation)
             after = self.spec.flatten("observation", next_observation)
             same = [name for name in flat if same_memory(flat[name], after[name])]
@@ -439,7 +384,7 @@ class Autoreset:
         except SpecError:  # no observation: refused where it is used
             return
         before, self._shared, self._partly = self._shared, found, len(same) < len(flat)
-        wrong = self._own and self.mode != "single" and not self._partly
+        wrong = self._own and self.leading and not self._partly
         for name, (leaf, seen) in found.items():
             then, was = before.get(name, (None, seen))
             wrong |= seen != was and same_memory(then, leaf)

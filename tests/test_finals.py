@@ -16,8 +16,7 @@ from replay_server.spec import SpecError, spec_from
 @pytest.mark.parametrize("copy", [False, True], ids=["object", "copy"])
 def test_who_resets_before_adding_is_told_and_stopped(own, copy):
     """Given a single environment whose next observation is the reset's already. Expect a warning
-    that names this cause, and SpecError at the third end; of copies that may be equal by chance,
-    the hint, where the mode is not the environment's word."""
+    that names this cause, and SpecError at the third end, of copies as of the object itself."""
     env, table = Counting(), Table("m", step=spec_from(Counting()), plan=NStep(1), capacity=256)
     with Server([table], "loopback://") as server, Client(server.address) as client:
         writer, ends = client.writer("m", autoreset=env if own else None), 0
@@ -36,15 +35,10 @@ def test_who_resets_before_adding_is_told_and_stopped(own, copy):
 
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
-            if copy:
+            with pytest.raises(SpecError, match=told):
                 play()
-            else:
-                with pytest.raises(SpecError, match=told):
-                    play()
-        assert ends == (9 if copy else 3)
-        assert [bool(re.search(told, str(one.message))) for one in heard] == [True] * (
-            not (copy and own)
-        )
+        assert ends == 3
+        assert [bool(re.search(told, str(one.message))) for one in heard] == [True]
         writer.link.close(1.0)
 
 
@@ -53,7 +47,7 @@ def test_who_resets_before_adding_is_told_and_stopped(own, copy):
 def test_a_final_observation_that_is_the_resets_is_found(own, given):
     """Given same-step environments, and next_observation handed in as the final one. Expect
     SpecError at the first end where infos has another; without infos a warning, and SpecError at
-    the third end where the caller named the mode; nothing where it is what infos has."""
+    the third end; nothing where it is what infos has."""
     envs = counting_vector(AutoresetMode.SAME_STEP)
     table = Table("m", step=spec_from(envs), plan=NStep(1), capacity=256)
     with Server([table], "loopback://") as server, Client(server.address) as client:
@@ -82,7 +76,7 @@ def test_a_final_observation_that_is_the_resets_is_found(own, given):
 
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
-            if given == "right" or (given == "none" and own):
+            if given == "right":
                 play()
                 assert ends == 6
             else:
