@@ -9,7 +9,8 @@
 #   nic.sh [--dry-run] bind 0000:03:00.0 [--driver vfio-pci] [--no-iommu] [--user NAME] [--force]
 #   nic.sh [--dry-run] unbind 0000:03:00.0 [--after RESULT]
 #
-# hugepages: at least COUNT; more than that stay. bind: loads the module and moves the card to it;
+# hugepages: at least COUNT; more than that stay. A host keeps an eighth of its memory free of them,
+# 256 MiB at least and 2 GiB at most; where the kernel gives fewer they all go back. bind: loads the module and moves the card to it;
 # --user then owns /dev/vfio/GROUP. unbind: gives the card back to the kernel driver that knows it;
 # --after is for a systemd unit, whose $SERVICE_RESULT says whether it failed and starts again: then
 # the card stays.
@@ -293,27 +294,54 @@ mount_hugepages() {
     do_it mount -t hugetlbfs -o "pagesize=$size" hugetlbfs "$root/dev/hugepages"
 }
 
+kib_of() { sed -n "s/^$1: *\([0-9]*\) kB.*/\1/p" "$root/proc/meminfo" 2>/dev/null; }
+
+# leave_room: what is missing of COUNT fits, and enough for the rest of the host is left beside.
+leave_room() {
+    free=$(kib_of MemAvailable)
+    total=$(kib_of MemTotal)
+    [ -n "$free" ] && [ -n "$total" ] || return 0
+    spare=$((total / 8))
+    [ "$spare" -ge 262144 ] || spare=262144
+    [ "$spare" -le 2097152 ] || spare=2097152
+    most=0
+    [ "$free" -le "$spare" ] || most=$(((free - spare) / page))
+    [ $((count - set)) -le "$most" ] || refuse "$count hugepages of $size are too many:" \
+        "of $((free / 1024)) MiB that are free here $((spare / 1024)) have to stay, so" \
+        "$((set + most)) at most"
+}
+
 hugepages() {
     case $1 in "" | *[!0-9]* | ??????????*) refuse "\`$1\` is no count of hugepages" ;; esac
+    count=$1
+    while :; do # 010 would be eight
+        case $count in 0?*) count=${count#0} ;; *) break ;; esac
+    done
     case $size in
-    2M) kind=hugepages-2048kB ;;
-    1G) kind=hugepages-1048576kB ;;
+    2M) page=2048 ;;
+    1G) page=1048576 ;;
     *) refuse "--size is $size; expected 2M or 1G" ;;
     esac
+    kind=hugepages-${page}kB
     place=$root/sys/kernel/mm/hugepages/$kind
     [ -n "$node" ] && place=$root/sys/devices/system/node/node$node/hugepages/$kind
     [ -d "$place" ] || refuse "$place is missing: no such NUMA node, or no pages of $size here"
     set=$(read_word "$place/nr_hugepages")
-    if [ "${set:-0}" -ge "$1" ]; then
+    set=${set:-0}
+    if [ "$set" -ge "$count" ]; then
         say "= $set hugepages of $size are set"
     else
-        put "$1" "$place/nr_hugepages"
+        leave_room
+        put "$count" "$place/nr_hugepages"
         got=$(read_word "$place/nr_hugepages")
-        [ -n "$dry" ] || [ "${got:-0}" -ge "$1" ] || fail "the kernel gave ${got:-0} of $1" \
-            "hugepages of $size: free memory is in pieces; ask after a restart, or on the kernel" \
-            "line (hugepagesz=$size hugepages=$1)"
+        if [ -z "$dry" ] && [ "${got:-0}" -lt "$count" ]; then
+            put "$set" "$place/nr_hugepages"
+            fail "the kernel gave ${got:-0} of $count hugepages of $size, and has all but $set back:" \
+                "free memory is in pieces; ask after a restart, or on the kernel line" \
+                "(hugepagesz=$size hugepages=$count)"
+        fi
     fi
-    [ "$1" -eq 0 ] || mount_hugepages
+    [ "$count" -eq 0 ] || mount_hugepages
 }
 
 status() {

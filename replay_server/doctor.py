@@ -28,7 +28,7 @@ NOW, AFTER, NOT, UNKNOWN = "usable now", "usable after", "not usable", "not know
 NO_PLANE = f"this build has no DPDK data plane (no replay_server/{objects.DATA_PLANE})"
 INSTALL_DPDK = "apt-get install librte-meta-net"
 SOCKET_BYTES = 8 << 20  # native/transport_udp.h
-PAGES_WANTED = {2 << 20: 1024, 1 << 30: 2}  # of each size: 2 GiB
+PAGES_BYTES = 2 << 30  # of free hugepages, where the host can spare so many
 CARD_BYTES = 64 << 20  # of hugepages: 40 MiB of frames at the largest mtu, rings, DPDK itself
 
 
@@ -97,8 +97,16 @@ def _pages(host: Host, nic: Nic, plan: Plan) -> None:
     if free >= CARD_BYTES:
         return
     least = min(host.pages, key=lambda pages: pages.size)
-    taken = (least.total_on.get(node, 0) if foreign else least.total) - free_of[least.size]
-    count = max(0, taken) + PAGES_WANTED.get(least.size, 2)
+    spare = PAGES_BYTES if host.for_pages is None else host.for_pages
+    more = min(PAGES_BYTES // least.size - free_of[least.size], spare // least.size)
+    if free + more * least.size < CARD_BYTES:
+        plan.refusals.append(
+            f"this host has too little free memory: {free + spare >> 20} MiB may be hugepages, "
+            f"and a card wants {CARD_BYTES >> 20}"
+        )
+        return
+    total = least.total_on.get(node, 0) if foreign else least.total
+    count = max(total, free_of[least.size]) + more
     where = f" on NUMA node {nic.node}, the card's own" if foreign else ""
     words = f" --node {nic.node}" if foreign else ""
     kind = "1G" if least.size == 1 << 30 else f"{least.size >> 20}M"

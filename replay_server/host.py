@@ -90,6 +90,7 @@ class Host:
     memlock: int | None = None  # bytes; None: no limit
     socket_bytes: int | None = None  # the largest buffer a socket may ask for, both ways
     pages: tuple[Pages, ...] = ()
+    for_pages: int | None = None  # bytes that hugepages may still take; None: not known
     mounts: tuple[Mount, ...] = ()
     iommu: bool = False
     unsafe_no_iommu: bool = False
@@ -143,6 +144,7 @@ def read_host(root: Path, uid: int | None = None) -> Host:
         memlock=_memlock(proc),
         socket_bytes=_socket_bytes(proc),
         pages=_pages(sys),
+        for_pages=_for_pages(proc),
         mounts=_mounts(root, user, groups),
         iommu=_has_iommu(sys),
         unsafe_no_iommu=text(sys / "module/vfio/parameters/enable_unsafe_noiommu_mode") == "Y",
@@ -199,6 +201,18 @@ def _pcie(device: Path) -> tuple[str, int | None]:
         return "", None
     per_lane = float(rate[1]) * (0.8 if float(rate[1]) < 8 else 128 / 130)
     return f"{rate[1]} GT/s x{width}", int(per_lane * width * 1000)
+
+
+def _for_pages(proc: Path) -> int | None:
+    """By the rule of deploy/nic.sh: an eighth of the memory stays, within 256 MiB and 2 GiB."""
+    words = text(proc / "meminfo")
+    found = [
+        re.search(rf"^{name}:\s*(\d+) kB", words, re.M) for name in ("MemTotal", "MemAvailable")
+    ]
+    if not all(found):
+        return None
+    total, free = (int(each[1]) * KIB for each in found if each)
+    return max(0, free - min(max(total // 8, 256 * KIB**2), 2 * KIB**3))
 
 
 def _pages(sys: Path) -> tuple[Pages, ...]:

@@ -86,6 +86,13 @@ class Tree:
             self.put(f"{place}/nr_hugepages", str(count))
             self.put(f"{place}/free_hugepages", str(count))
 
+    def memory(self, total_mib: int, free_mib: int) -> None:
+        """What the host has, and what it could give."""
+        words = (
+            f"MemTotal: {total_mib << 10} kB\nMemFree: 1 kB\nMemAvailable: {free_mib << 10} kB\n"
+        )
+        self.put("proc/meminfo", words)
+
     def mount(self, options: str = "rw,pagesize=2M") -> None:
         """hugetlbfs at its usual place."""
         (self.root / "dev/hugepages").mkdir(parents=True)

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -306,6 +307,32 @@ def test_a_card_without_an_iommu(host):
     assert (report.nics[0].usable, report.nics[0].why) == (NOW, "")
     nic = look(tree, uid=4242).nics[0]
     assert nic.usable == NOT and "only root may open it" in nic.why and nic.commands == ()
+
+
+def test_pages_that_the_host_can_spare(host):
+    """Given hosts of little memory. Expect no more pages advised than nic.sh takes, those that are
+    free counted; where too few for a card are left, Expect not usable, and both figures."""
+    tree = bound(host())
+    for total, free, pages, count in (
+        (262144, 200000, 0, 1024),
+        (1024, 800, 0, 272),
+        (1024, 800, 20, 292),
+        (1024, 300, 0, None),
+        (1024, 300, 10, 32),
+    ):
+        tree.memory(total, free)
+        tree.pages(2048, {0: pages})
+        (nic,) = look(tree).nics
+        if count is None:
+            assert (nic.usable, commands(nic)) == (NOT, [])
+            assert "44 MiB may be hugepages, and a card wants 64" in nic.why
+        else:
+            assert (nic.usable, commands(nic)) == (AFTER, [f"hugepages {count} --size 2M"])
+    shutil.rmtree(tree.root / "sys/kernel/mm/hugepages/hugepages-2048kB")
+    tree.pages(1 << 20, {0: 0})
+    for free, wanted in ((2000, "hugepages 1 --size 1G"), (1500, "")):
+        tree.memory(4096, free)
+        assert "".join(commands(look(tree).nics[0])) == wanted
 
 
 def test_pages_that_are_too_few(host):

@@ -351,6 +351,55 @@ def test_hugepages_that_are_there_stay(tree):
         assert (done.returncode, place.read_text()) == (0, "1024\n"), done.stderr
 
 
+GIVES_LESS = """#!/bin/sh
+case $1 in
+*/nr_hugepages) read -r n < "$1"; [ "$n" -le 5 ] || n=5; echo "$n" ;;
+*) exec /bin/cat "$@" ;;
+esac
+"""
+
+
+def test_hugepages_that_the_kernel_does_not_give_go_back(tree):
+    """Given 3 pages, a kernel that has 5, and 16 asked for. Expect 1, both figures, and 3 again."""
+    tree.pages(2048, {0: 3, 1: 0})
+    place = tree.root / "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+    with Kernel(tree, native="i40e") as kernel:
+        (kernel.programs / "cat").write_text(GIVES_LESS)
+        (kernel.programs / "cat").chmod(0o755)
+        done = call(tree, "hugepages", "16")
+    assert (done.returncode, place.read_text()) == (1, "3\n")
+    assert "the kernel gave 5 of 16 hugepages of 2M, and has all but 3 back" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_hugepages_leave_the_host_some_memory(tree):
+    """Given hosts of several sizes. Expect as many pages as leave an eighth of its memory, within
+    256 MiB and 2 GiB, and one more refused with that figure; in 1 GiB pages too, and on a node."""
+    tree.pages(1 << 20, {0: 0, 1: 0})
+    places = {
+        (1024, 800): ("2M", 272),
+        (4096, 3417): ("2M", 1452),
+        (4096, 3584): ("1G", 3),
+        (262144, 200000): ("2M", 98976),
+        (512, 200): ("2M", 0),
+    }
+    for (total, free), (size, most) in places.items():
+        tree.memory(total, free)
+        before = contents(tree)
+        for shell in (name for name, words in SHELLS.items() if shutil.which(words[0])):
+            done = call(tree, "hugepages", str(most + 1), "--size", size, shell=shell)
+            assert (done.returncode, contents(tree)) == (2, before), done.stderr
+            assert f"have to stay, so {most} at most" in done.stderr and steps(done) == []
+            assert len(done.stderr.splitlines()) == 1
+            words = ["hugepages", f"0{most}", "--size", size, "--node", "1", "--dry-run"]
+            assert call(tree, *words, shell=shell).returncode == 0
+    tree.memory(4096, 700)  # 100 more fit, beside those that are there
+    tree.pages(2048, {0: 900, 1: 0})
+    with Kernel(tree, native="i40e"):
+        assert "so 994 at most" in call(tree, "hugepages", "995").stderr
+        assert call(tree, "hugepages", "994").returncode == 0
+
+
 def test_without_an_iommu_only_when_told(tree):
     """Given no IOMMU group and --no-iommu. Expect the kernel's switch set, then the bind."""
     (tree.root / "sys/bus/pci/devices" / CARD / "iommu_group").unlink()
