@@ -119,8 +119,47 @@ static void situation_goes_on(void)
     check_group("1 a limiter that binds holds nobody up for a timer");
 }
 
+/* One row of a stream, and what it is; sent at once. */
+static void post_row(struct world *world, uint16_t stream, uint64_t step, uint32_t flags)
+{
+    uint64_t row[2] = {step};
+    CHECK(rp_client_push(world->client, 1, stream, (const uint8_t *)row, 1, flags, NULL) == 1);
+    rp_client_flush(world->client, 1);
+    world_client_turn(world);
+}
+
+/* 2. Given a message that waits in its writer's place at the server, and others under way behind
+ *    it, which are taken. Expect it not asked for again by that: its answer comes unasked. */
+static void situation_noted(void)
+{
+    struct player player = {.streams = 2, .at_once = 1};
+    struct rp_push_state state;
+    struct world *world = limited(&player, 8, 2);
+    const uint64_t *counters = rp_server_counters(world->server);
+    for (uint64_t step = 0; step < 8; step++) {
+        post_row(world, 0, step, RP_RUN_ITEM);
+        do {
+            world_step(world, WORLD_MS);
+            rp_client_push_state(world->client, 1, &state);
+        } while (state.messages_open > 0);
+    }
+    post_row(world, 0, 8, RP_RUN_ITEM);
+    for (uint64_t step = 0; step < 3; step++) {
+        post_row(world, 1, step, 0);
+    }
+    world_run(world, 100 * WORLD_MS);
+    rp_client_push_state(world->client, 1, &state);
+    CHECK(state.messages_open == 1 && state.steps_stored == 8 + 3);
+    CHECK(counters[RP_COUNT_pushes_blocked] == 1, "%" PRIu64, counters[RP_COUNT_pushes_blocked]);
+    world_run(world, 500 * WORLD_MS);
+    CHECK(counters[RP_COUNT_pushes_blocked] == 2, "twice a second it asks");
+    world_close(world);
+    check_group("2 what has the place waits");
+}
+
 int main(void)
 {
     situation_goes_on();
+    situation_noted();
     return check_done("test_client_limited");
 }
