@@ -16,6 +16,7 @@ over at once, small rows some dozens at a time, so that one call costs little a 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy as np
 from . import _native
 from ._native import ffi, lib
 from .autoreset import Rows
-from .spec import Spec, SpecError
+from .spec import Spec, SpecError, array_of, fitted, require_finite
 from .values import whole
 
 ROW, END = lib.RP_BLOCK_ROW, lib.RP_BLOCK_END
@@ -47,12 +48,43 @@ def shares_of(spec: Spec, streams: int, unacknowledged_max: int | None) -> tuple
     return rows_max, unacknowledged_max - 2 * steps_of(spec, streams, rows_max) * streams
 
 
+def rising(what: str, given: Any, below: int) -> np.ndarray:
+    """`given` as int64 [K], rising from 0 and below `below`; SpecError where it is not."""
+    array = array_of(what, given)
+    wrong = array.ndim != 1 or (array.dtype.kind not in "iu" and array.size > 0)
+    if not wrong and len(array):
+        wrong = array[0] < 0 or array[-1] >= below or (array[1:] <= array[:-1]).any()
+    if wrong:
+        raise SpecError(f"{what}: expected numbers from 0 to {below - 1}, rising, got {given!r}")
+    return array.astype(np.int64, copy=False)
+
+
+def group_of(
+    what: str, columns: Any, given: Any, count: int, finite: Container[str]
+) -> dict[str, np.ndarray]:
+    """Exactly these columns of `given`, as they are stored: {column: [count, *shape]}."""
+    taken = {}
+    for column in columns:
+        name = column.name
+        if name not in given:
+            raise SpecError(f"rows.{what} has no column {name!r}, but {', '.join(given) or 'none'}")
+        taken[name] = array = fitted(column, given[name], count)
+        if name in finite:
+            require_finite(name, array)
+    if len(given) != len(taken):
+        more = ", ".join(map(repr, set(given) - set(taken)))
+        raise SpecError(f"rows.{what} has {more}, and holds {', '.join(taken)} alone")
+    return taken
+
+
 class Block:
     """Room for `steps_max` steps of `streams` environments; `reach`: that of the table's plans."""
 
     def __init__(self, spec: Spec, streams: int, reach: int, rows_max: int = ROWS_MAX) -> None:
         self.steps_max = steps_of(spec, streams, rows_max)
         self.spec, self.streams = spec, streams
+        self.observations = spec.group("observation")
+        self._every = np.arange(streams).tobytes()
         shape = (self.steps_max, streams)
         self.records = np.zeros((*shape, spec.record_size), np.uint8)
         self.columns = self._views(self.records)
@@ -89,11 +121,26 @@ class Block:
             setattr(raw, name, memory)
         self.raw = raw
 
+    def fitting(self, rows: Rows, finite: Container[str]) -> Rows:
+        """Rows that no Autoreset of this writer made, as `lay` takes them; SpecError where they are
+        not of its spec and streams. `finite`: the columns that hold finite numbers only."""
+        if not isinstance(rows, Rows):
+            raise SpecError(f"expected Rows, as Autoreset.rows makes, got {type(rows).__name__}")
+        streams, ended, closing = rows.streams, rows.ended_streams, rows.closing
+        every = type(streams) is np.ndarray and streams.dtype == np.int64
+        if not every or streams.tobytes() != self._every:
+            streams = rising("streams", streams, self.streams)
+        columns = group_of("columns", self.spec.columns, rows.columns, len(streams), finite)
+        if len(ended) or any(map(len, closing.values())):
+            ended = rising("ended_streams", ended, self.streams)
+            if not set(ended.tolist()) <= set(streams.tolist()):
+                raise SpecError(f"ended_streams {ended}: only {streams} took a step")
+            closing = group_of("closing", self.observations, closing, len(ended), finite)
+        return Rows(streams, columns, rows.ending, ended, closing, rows.started)
+
     def lay(self, rows: Rows) -> None:
-        """One more step; the block is not full. SpecError where the columns are not its own."""
+        """One more step; the block is not full."""
         at = self.steps
-        if set(rows.columns) != set(self.columns):
-            raise SpecError(f"rows have columns {list(rows.columns)}, not {list(self.columns)}")
         whole = len(rows.streams) == self.streams
         for name, column in rows.columns.items():
             self.columns[name][at, slice(None) if whole else rows.streams] = column

@@ -367,7 +367,7 @@ def fitted(column: Column, value: Any, count: int) -> np.ndarray:
     in an integer column must keep their values; bool and numbers do not mix. Raises SpecError
     naming column, expected and got.
     """
-    array = array_of(column.name, value)
+    array = value if type(value) is np.ndarray else array_of(column.name, value)
     if array.shape != (count, *column.shape):
         raise SpecError(
             f"column {column.name!r}: expected shape {(count, *column.shape)}, got {array.shape}"

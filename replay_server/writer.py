@@ -54,7 +54,7 @@ from .made import Made
 from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
-from .spec import SpecError, require_finite
+from .spec import SpecError
 from .writers import WriterState, offer, push_state, silence, tell_dropped, tell_failed, with_axis
 
 HOLD_S, KEPT_S = 0.001, 0.1
@@ -279,13 +279,10 @@ class Writer:
     def append(self, rows: Rows) -> Ready:
         """Rows made elsewhere, their items the caller's to create; what became ready.
 
-        Raises as `add_batch` does, with nothing taken.
+        Looked at as what `add_batch` takes, and raises as it does, with nothing taken.
         """
         self._own()
-        for name in self._rows.finite:
-            require_finite(name, rows.columns[name])
-            if name in rows.closing:
-                require_finite(name, rows.closing[name])
+        rows = self._block.fitting(rows, self._rows.finite)
         self._last = None
         return self._put(rows, 0, "appending")
 
