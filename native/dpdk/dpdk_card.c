@@ -52,7 +52,7 @@ struct rp_card {
     char host[RP_URL_HOST_BYTES]; /* a server's */
     int serves;
     uint8_t ip[RP_FRAME_IP]; /* this host's there */
-    int held;                /* a file, while that is this process's on the interface */
+    int64_t held;            /* the lock of that address on the interface; -1: none */
     uint32_t mbufs;
     struct rp_share share;
     struct rp_queues queues;
@@ -62,7 +62,7 @@ struct rp_card {
     unsigned interface; /* its number */
     char lost[96];
     uint32_t kept; /* mbufs of it that its driver takes at its start, and keeps at its end */
-    struct rp_xdp_sockets before, opened;
+    struct rp_sockets sockets;
     int reads_sums;
     int writes_sums;
 };
@@ -323,8 +323,9 @@ static void open_there(void *argument)
 {
     struct opening *opening = argument;
     struct rp_card *card = opening->card;
+    struct rp_sockets before;
     rp_eal_hush();
-    rp_xdp_list(&card->before);
+    rp_sockets_list(&before, NULL);
     opening->status = card->vdev == RP_VDEV_PCI ? probe_card(opening) : probe_vdev(opening);
     if (!opening->status) {
         opening->status = start_card(opening);
@@ -332,7 +333,8 @@ static void open_there(void *argument)
     if (!opening->status && card->vdev != RP_VDEV_PCI) {
         look_after(card);
     }
-    rp_xdp_list(&card->opened);
+    rp_sockets_list(&card->sockets, &before);
+    rp_sockets_keep_private(&card->sockets);
     rp_eal_unhush();
 }
 
@@ -388,8 +390,8 @@ static void close_there(void *argument)
     if (card->is_probed) {
         close_device(card);
     }
+    rp_sockets_close(&card->sockets);
     if (card->is_probed && card->vdev == RP_VDEV_AF_XDP) {
-        rp_xdp_close(&card->before, &card->opened);
         rp_xdp_await(card->what, card->queues.count);
     }
     rp_eal_unhush();
@@ -422,9 +424,7 @@ static void end_card(struct rp_card *card)
     }
     rp_pool_close(card->pool, card->kept);
     rp_share_close(&card->share);
-    if (card->held >= 0) {
-        close(card->held);
-    }
+    rp_lock_give(card->held);
     free(card);
 }
 
@@ -493,6 +493,7 @@ static int join_card(struct rp_wire *wire, struct rp_card *card, uint32_t shard)
     card->members++;
     card->taken |= 1u << shard;
     wire->card = card;
+    wire->sockets = &card->sockets;
     wire->pool = card->pool;
     wire->queues = card->queues.count > 1 ? &card->queues : NULL;
     wire->lanes[0] = (struct rp_lane){card->device, (uint16_t)shard};

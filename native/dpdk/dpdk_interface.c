@@ -2,26 +2,23 @@
  * already. No question on the wire would tell the latter: the kernel hears none of what a device on
  * its interface sends, and raw sockets do not hear each other.
  *
- * The kernel is asked for its addresses. A process that has one past the kernel holds a socket in
- * the abstract names of its network namespace, which ends with it: of two that start at once one
- * has it.
+ * The kernel is asked for its addresses. A process that has one past the kernel holds a lock with
+ * that name (dpdk_lock.c): of two that start at once one has it.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "dpdk_parts.h"
 
-int __real_connect(int file, const struct sockaddr *address, socklen_t size);
+enum { NAME_BYTES = 96, WHO_BYTES = 96 };
 
 uint32_t rp_interface_mtu(const char *interface)
 {
@@ -63,59 +60,29 @@ static int held_by_kernel(const uint8_t *ip, char *interface, size_t size)
     return found;
 }
 
-/* Who listens there: 0 where nobody can tell; -1: a process that is gone and left a child with its
- * files. */
-static pid_t find_holder(const struct sockaddr_un *address, socklen_t size)
-{
-    struct ucred who = {0};
-    socklen_t room = sizeof who;
-    int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    (void)__real_connect(file, (const struct sockaddr *)address, size);
-    (void)getsockopt(file, SOL_SOCKET, SO_PEERCRED, &who, &room);
-    if (file >= 0) {
-        close(file);
-    }
-    return who.pid > 0 && kill(who.pid, 0) && errno == ESRCH ? -1 : who.pid;
-}
-
-/* By *holder, where it is not this one's from now on. */
-static int held_by_process(const struct rp_hold *hold, int *file, pid_t *holder)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    char *name = address.sun_path + 1; /* behind a zero: abstract */
-    int length = snprintf(name, sizeof address.sun_path - 1, "replay-server/%s/%u/%u.%u.%u.%u",
-                          hold->interface, hold->vlan, hold->ip[0], hold->ip[1], hold->ip[2],
-                          hold->ip[3]);
-    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
-    *file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    int taken = *file >= 0 && bind(*file, (struct sockaddr *)&address, size) && errno == EADDRINUSE;
-    if (!taken) {
-        (void)listen(*file, SOMAXCONN); /* nobody is let in: who asks is told who this is */
-        return 0;
-    }
-    close(*file);
-    *file = -1;
-    *holder = find_holder(&address, size);
-    return *holder >= 0;
-}
-
-int rp_interface_hold(const struct rp_hold *hold, int *file, char *why, size_t size)
+int rp_interface_hold(const struct rp_hold *hold, int64_t *place, char *why, size_t size)
 {
     const uint8_t *ip = hold->ip;
-    char interface[IF_NAMESIZE], who[32] = "another process";
-    pid_t holder = 0;
+    char interface[IF_NAMESIZE], name[NAME_BYTES], who[WHO_BYTES];
+    struct stat network = {0};
     if (held_by_kernel(ip, interface, sizeof interface)) {
         snprintf(why, size, "%u.%u.%u.%u is the kernel's here, on %s: dpdk:// needs an address "
                  "that nobody has", ip[0], ip[1], ip[2], ip[3], interface);
         return -1;
     }
-    if (!held_by_process(hold, file, &holder)) {
+    (void)stat("/proc/thread-self/ns/net", &network); /* each has its own interfaces */
+    snprintf(name, sizeof name, "address %lu %s %u %u.%u.%u.%u", (unsigned long)network.st_ino,
+             hold->interface, hold->vlan, ip[0], ip[1], ip[2], ip[3]);
+    switch (rp_lock_take(name, place, who, sizeof who)) {
+    case RP_LOCK_TAKEN:
         return 0;
+    case RP_LOCK_HELD:
+        snprintf(why, size, "%s has %u.%u.%u.%u on %s already: end it, or take another address",
+                 who, ip[0], ip[1], ip[2], ip[3], hold->interface);
+        break;
+    case RP_LOCK_NOWHERE:
+        snprintf(why, size, "%s", who);
     }
-    if (holder) {
-        snprintf(who, sizeof who, "process %d", (int)holder);
-    }
-    snprintf(why, size, "%s has %u.%u.%u.%u on %s already: end it, or take another address", who,
-             ip[0], ip[1], ip[2], ip[3], hold->interface);
+    *place = -1;
     return -1;
 }

@@ -1,16 +1,14 @@
 /* The socket of a memif server: a path that one process serves, and that its group may connect to.
  *
  * A killed server leaves its socket behind, which would refuse the next one. Who looks whether
- * somebody listens there, removes what is left and binds its own holds the folder's lock meanwhile:
- * of two servers that start at once, the second finds the first one listening.
+ * somebody listens there, removes what is left and binds its own holds the path's lock meanwhile
+ * (dpdk_lock.c): of two servers that start at once, the second finds the first one listening.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -31,32 +29,32 @@ static int fail(char *why, size_t size, const char *what, int error)
     return -1;
 }
 
-static int lock_folder(const char *path, char *why, size_t size)
+/* Whoever starts or ends a server at that path: 0, or -1. */
+static int lock_path(const char *path, int64_t *place, char *why, size_t size)
 {
     const struct timespec nap = {0, LOCK_NAP_NS};
-    char folder[RP_MEMIF_PATH];
+    char folder[RP_MEMIF_PATH], name[2 * RP_MEMIF_PATH], who[128];
+    struct stat about;
     snprintf(folder, sizeof folder, "%s", path);
     char *slash = strrchr(folder, '/'); /* the options begin with one */
     slash[slash == folder] = 0;
-    int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file < 0) {
-        return fail(why, size, "its folder has to be there, and readable", errno);
+    if (stat(folder, &about)) {
+        return fail(why, size, "its folder has to be there", errno);
     }
-    for (int tries = 0; flock(file, LOCK_EX | LOCK_NB); tries++) {
-        if (tries == LOCK_TRIES) {
-            rp_quiet_close(file);
-            return fail(why, size, "another program holds the lock of its folder", 0);
+    snprintf(name, sizeof name, "memif %lu %lu %s", (unsigned long)about.st_dev,
+             (unsigned long)about.st_ino, strrchr(path, '/'));
+    for (int tries = 0;; tries++) {
+        enum rp_lock_taken taken = rp_lock_take(name, place, who, sizeof who);
+        if (taken == RP_LOCK_TAKEN) {
+            return 0;
+        }
+        if (taken == RP_LOCK_NOWHERE || tries == LOCK_TRIES) {
+            snprintf(why, size, "no memif socket there: %s%s", who,
+                     taken == RP_LOCK_HELD ? " starts or ends a server there, for 2 s now" : "");
+            return -1;
         }
         nanosleep(&nap, NULL);
     }
-    return file;
-}
-
-/* Said explicitly: a process that was forked meanwhile has the file too. */
-static void unlock_folder(int file)
-{
-    (void)flock(file, LOCK_UN);
-    rp_quiet_close(file);
 }
 
 /* Null, or why this path cannot be taken. What nobody serves any more is removed. */
@@ -132,10 +130,10 @@ int rp_memif_listen(struct rp_memif_socket *at, const char *path, const char *gr
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat about;
+    int64_t place;
     snprintf(at->path, sizeof at->path, "%s", path);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-    int folder = lock_folder(path, why, size);
-    if (folder < 0) {
+    if (lock_path(path, &place, why, size)) {
         return -1;
     }
     const char *taken = clear_path(&address);
@@ -144,7 +142,7 @@ int rp_memif_listen(struct rp_memif_socket *at, const char *path, const char *gr
         at->device = about.st_dev;
         at->number = about.st_ino;
     }
-    unlock_folder(folder);
+    rp_lock_give(place);
     return at->file < 0 ? -1 : 0;
 }
 
@@ -152,14 +150,15 @@ void rp_memif_unlisten(struct rp_memif_socket *at)
 {
     struct stat about;
     char why[128];
-    int folder = lock_folder(at->path, why, sizeof why);
+    int64_t place;
+    int locked = lock_path(at->path, &place, why, sizeof why) == 0;
     if (lstat(at->path, &about) == 0 && about.st_dev == at->device
         && about.st_ino == at->number) { /* not a successor's */
         (void)unlink(at->path);
     }
     (void)shutdown(at->file, SHUT_RDWR); /* for a forked process it would go on listening */
     rp_quiet_close(at->file);
-    if (folder >= 0) {
-        unlock_folder(folder);
+    if (locked) {
+        rp_lock_give(place);
     }
 }

@@ -73,6 +73,13 @@ struct rp_memif_server;
 
 struct rp_card; /* a device with a network behind it */
 
+enum { RP_SOCKETS = 64 };
+struct rp_sockets { /* of drivers, for devices on interfaces of the kernel's: dpdk_sockets.c */
+    uint32_t count;
+    int files[RP_SOCKETS];
+    uint64_t numbers[RP_SOCKETS];
+};
+
 struct rp_queues { /* of a card: one for each shard of its host, at ports that follow each other */
     uint32_t count;
     uint16_t first_port;
@@ -112,6 +119,7 @@ struct rp_wire {
     struct rp_memif_link *link;
     struct rp_memif_server *served; /* its lanes are memif's, without a device of DPDK's */
     struct rp_card *card;
+    struct rp_sockets *sockets; /* its card's */
     struct rp_share *share; /* of a client's card; null: its queue is this wire's alone */
     struct rp_seat seat;    /* there */
     const struct rp_queues *queues; /* of a card with several; null: there is one */
@@ -261,14 +269,19 @@ int rp_arp_claim(const struct rp_claim *claim, char *why, size_t size);
 /* Interfaces of the kernel's, in the calling thread's network namespace: dpdk_interface.c. */
 uint32_t rp_interface_mtu(const char *interface); /* 0: there is none of that name */
 int rp_interface_may_open(void); /* a raw socket */
-/* Takes an address on one for this process, until *file is closed, 0; -1: the kernel has it, or
- * another process, as why[size] tells. */
+/* Takes an address on one for this process, until rp_lock_give(*place), 0; -1: the kernel has it,
+ * or another process, as why[size] tells. */
 struct rp_hold {
     const char *interface;
     const uint8_t *ip;
     uint32_t vlan;
 };
-int rp_interface_hold(const struct rp_hold *hold, int *file, char *why, size_t size);
+int rp_interface_hold(const struct rp_hold *hold, int64_t *place, char *why, size_t size);
+/* A name that one process of this user has at a time; others are told which one, in why[size], or
+ * why there are no locks here. */
+enum rp_lock_taken { RP_LOCK_TAKEN, RP_LOCK_HELD, RP_LOCK_NOWHERE };
+enum rp_lock_taken rp_lock_take(const char *name, int64_t *place, char *why, size_t size);
+void rp_lock_give(int64_t place); /* -1: none */
 /* What can be refused of a device before DPDK starts: 0, or a status and a sentence in why. */
 int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size);
 const char *rp_vdev_name(enum rp_vdev vdev);
@@ -276,16 +289,11 @@ const char *rp_vdev_name(enum rp_vdev vdev);
 void rp_memif_mend(struct rp_wire *wire);
 /* Until the kernel lets the next AF_XDP socket have each of the queues; a second at most. */
 void rp_xdp_await(const char *interface, uint32_t queues);
-/* The AF_XDP sockets of this process; and closing those of `opened` that `before` had not and that
- * are still open. */
-enum { RP_XDP_SOCKETS = 64 };
-struct rp_xdp_sockets {
-    uint32_t count;
-    int files[RP_XDP_SOCKETS];
-    uint64_t numbers[RP_XDP_SOCKETS];
-};
-void rp_xdp_list(struct rp_xdp_sockets *sockets);
-void rp_xdp_close(const struct rp_xdp_sockets *before, const struct rp_xdp_sockets *opened);
+/* Sockets of drivers: those of this process that were not there before (null: all). Kept from its
+ * children, whose own files are closed by the last one; it leaves alone what is closed already. */
+void rp_sockets_list(struct rp_sockets *sockets, const struct rp_sockets *before);
+void rp_sockets_keep_private(const struct rp_sockets *sockets);
+void rp_sockets_close(struct rp_sockets *sockets);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */
 uint32_t rp_wire_number(void); /* for names: never the same twice */
 /* Runs it in DPDK's interrupt thread and waits until it has run. */

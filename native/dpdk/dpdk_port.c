@@ -494,6 +494,9 @@ static void dpdk_close(struct rp_port *opaque)
 {
     struct port *port = own(opaque);
     if (port->process != getpid()) { /* DPDK's memory is shared with the process that opened it */
+        if (port->wire.sockets) {
+            rp_sockets_close(port->wire.sockets);
+        }
         free(port);
         return;
     }

@@ -1,17 +1,13 @@
-/* What AF_XDP devices need beside their driver, DPDK 22.11's: it leaves its socket open where its
- * device is closed (22.11.11), and the kernel lets go of a closed socket's queue some time later,
- * in a worker of its own. The next socket on that queue is refused till then, and the driver goes
- * on using freed memory where it meets that refusal: so it must not meet it.
+/* What AF_XDP devices need beside their driver, DPDK 22.11's: the kernel lets go of a closed
+ * socket's queue some time later, in a worker of its own. The next socket on that queue is refused
+ * till then, and the driver goes on using freed memory where it meets that refusal: so it must not
+ * meet it.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <linux/if_xdp.h>
 #include <net/if.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -62,50 +58,4 @@ void rp_xdp_await(const char *interface, uint32_t queues)
         }
     }
     munmap(memory, 2 * CHUNK);
-}
-
-/* ---- its sockets ---- */
-
-static int is_xdp(int file)
-{
-    int domain = 0;
-    socklen_t size = sizeof domain;
-    return getsockopt(file, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_XDP;
-}
-
-static uint64_t number_of(int file)
-{
-    struct stat about;
-    return fstat(file, &about) == 0 ? about.st_ino : 0;
-}
-
-void rp_xdp_list(struct rp_xdp_sockets *sockets)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    struct dirent *entry;
-    sockets->count = 0;
-    while (folder && (entry = readdir(folder)) && sockets->count < RP_XDP_SOCKETS) {
-        int file = atoi(entry->d_name);
-        if (is_xdp(file)) {
-            sockets->files[sockets->count] = file;
-            sockets->numbers[sockets->count++] = number_of(file);
-        }
-    }
-    if (folder) {
-        closedir(folder);
-    }
-}
-
-void rp_xdp_close(const struct rp_xdp_sockets *before, const struct rp_xdp_sockets *opened)
-{
-    for (uint32_t i = 0; i < opened->count; i++) {
-        int is_older = 0;
-        for (uint32_t k = 0; k < before->count; k++) {
-            is_older = is_older || before->numbers[k] == opened->numbers[i];
-        }
-        int file = opened->files[i];
-        if (!is_older && is_xdp(file) && number_of(file) == opened->numbers[i]) {
-            close(file);
-        }
-    }
 }

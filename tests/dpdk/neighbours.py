@@ -60,7 +60,13 @@ try:
 except ReplayError as error:
     print(error, flush=True)
 else:
-    child = os.fork() if what == "parent" else 1
+    child = os.fork() if what in ("parent", "again") else 1
+    if child and what == "again":
+        try:
+            opened.close()
+            opened = Server((plain(65536),), url, insecure=True)
+        except ReplayError as error:
+            print(error, flush=True)
     if child:
         print("opened", flush=True)
     sys.stdin.read()
@@ -180,13 +186,37 @@ def test_a_second_server_on_an_interface_is_refused():
 
 def test_what_a_killed_server_left_with_a_child_refuses_nobody():
     """Given a server that has forked and is killed, while its child lives and has its files. Expect
-    the next one to serve."""
+    the next one to serve, and one beside that to be told which process that is."""
     with process("parent", url_of("af_packet")) as first:
         assert first.stdout.readline() == "opened\n"
         first.kill()
         first.wait()
-        with serving("af_packet"), Client(URL, timeout=WAIT_S) as client:
-            assert client.size("main") == 0
+        with process("server", url_of("af_packet")) as second:
+            assert second.stdout.readline() == "opened\n"
+            told = refused("server", url_of("af_packet"))
+            assert f"process {second.pid} has {SERVER} on {INTERFACE} already" in told
+            with Client(URL, timeout=WAIT_S) as client:
+                assert client.size("main") == 0
+
+
+def test_a_server_that_has_forked_opens_its_device_again(kind):
+    """Given a server whose child lives, and that closes. Expect it to serve there again, and every
+    client to reach it: none of the child's sockets is given a part of what comes."""
+    with process("again", url_of(kind)) as first:
+        assert first.stdout.readline() == "opened\n"
+        for _ in range(8):  # each from a port of its own
+            with Client(URL, timeout=WAIT_S) as client:
+                assert client.size("main") == 0
+
+
+def test_no_other_user_keeps_a_server_from_its_address():
+    """Given names that any user may take. Expect a server past the kernel not to care."""
+    with inside(the_pair().server), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
+        other.bind(f"\0replay-server/{INTERFACE}/0/{SERVER}")
+        Server((plain(),), url_of("af_packet"), insecure=True).close()
+    with os.fdopen(os.open("/run/replay-server.lock", os.O_RDONLY)) as file:
+        about = os.stat(file.fileno())
+        assert (about.st_uid, about.st_mode & 0o7777, about.st_size) == (0, 0o600, 0)
 
 
 def test_a_second_server_on_an_af_xdp_queue_is_refused_and_leaves_nothing():

@@ -4,10 +4,12 @@
  * where a killed one left its socket. Expect one to serve there and the other to be told so. A
  * timer stops both at odd moments, so that one is often found between any two of its steps.
  */
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -98,6 +100,10 @@ static void whose(void)
         opens_as(more, 022, ANY_GROUP);
         opens_as(",group=root", 022, 0);
     }
+    int anyone = open("/tmp", O_RDONLY | O_DIRECTORY);
+    CHECK(anyone >= 0 && flock(anyone, LOCK_SH) == 0);
+    opens_as("", 022, getegid());
+    CHECK(close(anyone) == 0);
     refuses(",group=no-such-group", 1, RP_SYSTEM, "group= is a group of this host");
     refuses(",group=0", 0, RP_BAD_ARGUMENT, "group= goes with vdev=net_memif and role=server");
     check_group("a memif socket: 0660 whatever the umask, its group's, gone at the end");
@@ -218,6 +224,9 @@ static void be_stranger(void)
     (void)loaded_object(); /* while its file can be read */
     CHECK(setgid(STRANGER) == 0 && setuid(STRANGER) == 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* which a change of user forgets */
+    CHECK(unsetenv("XDG_RUNTIME_DIR") == 0 && unsetenv("RUNTIME_DIRECTORY") == 0);
+    refuses("", 1, RP_SYSTEM, "set XDG_RUNTIME_DIR to one"); /* somebody else made what it would */
+    CHECK(setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
     struct rp_port *anywhere = serve_at(path), *at_home = serve_at(inside);
     told->served = 1;
     while (!told->ends) {
@@ -236,9 +245,12 @@ static void be_stranger(void)
 
 static pid_t start_stranger(void)
 {
+    char squat[64];
     snprintf(folder, sizeof folder, "/run/test_socket_%d", (int)getpid());
     snprintf(inside, sizeof inside, "%s/memif", folder);
     CHECK(mkdir(folder, 0755) == 0 && chown(folder, STRANGER, STRANGER) == 0);
+    snprintf(squat, sizeof squat, "/tmp/replay-server-%d", STRANGER);
+    CHECK(mkdir(squat, 0777) == 0, "%s is to be removed", squat);
     fflush(stdout);
     pid_t child = fork();
     CHECK(child >= 0);
@@ -249,6 +261,7 @@ static pid_t start_stranger(void)
         CHECK(tries < TRIES && waitpid(child, NULL, WNOHANG) == 0, "the stranger does not serve");
         usleep(1000);
     }
+    CHECK(rmdir(squat) == 0);
     return child;
 }
 
@@ -318,7 +331,9 @@ static void visit_stranger(pid_t stranger)
     until_received(port, &peer);
     rp_port_close(port);
     told->ends = 1;
-    CHECK(waitpid(stranger, &status, 0) == stranger && status == 0 && rmdir(folder) == 0);
+    CHECK(waitpid(stranger, &status, 0) == stranger && status == 0);
+    snprintf(error, sizeof error, "%s/replay-server.lock", folder);
+    CHECK(unlink(error) == 0 && rmdir(folder) == 0);
     check_group("a client's server: root's, its own user's, or in a folder of that server's own");
 }
 

@@ -1,0 +1,120 @@
+/* Names that one process has at a time: an address on an interface, the path of a memif socket.
+ *
+ * Each is one byte of an empty file, where the hash of the name says, locked by fcntl(). Such a
+ * lock is its process's alone: a forked child has not got it, it ends with its process however that
+ * ends, and who is refused learns which process has it. Within the process nobody is refused.
+ *
+ * The file lies where no other user may write, and none may open it: else anybody could hold a
+ * name, and keep its server from starting. The price: two users do not see each other's names.
+ *
+ * It is opened once and stays open, since closing it would end every lock of this process.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dpdk_parts.h"
+
+enum { PATH_BYTES = 256, TRIES = 3, PLACE_BITS = 62 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int file = -1;
+
+static int64_t place_of(const char *name)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (; *name; name++) {
+        hash = (hash ^ (uint8_t)*name) * 1099511628211u;
+    }
+    return (int64_t)(hash >> (64 - PLACE_BITS));
+}
+
+/* Nobody but root and this user can have put anything there. */
+static int is_private(const char *folder)
+{
+    struct stat about;
+    return lstat(folder, &about) == 0 && S_ISDIR(about.st_mode)
+           && (about.st_uid == 0 || about.st_uid == geteuid())
+           && !(about.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+static int open_in(const char *folder)
+{
+    char path[PATH_BYTES];
+    struct stat about;
+    if (!folder || !is_private(folder)
+        || snprintf(path, sizeof path, "%s/replay-server.lock", folder) >= (int)sizeof path) {
+        return -1;
+    }
+    int opened = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (opened >= 0 && (fstat(opened, &about) || !S_ISREG(about.st_mode)
+                        || about.st_uid != geteuid() || about.st_mode & 077)) {
+        rp_quiet_close(opened);
+        opened = -1;
+    }
+    return opened;
+}
+
+/* Root's is in /run; another user's in a folder of its own. */
+static int open_file(void)
+{
+    char own[PATH_BYTES], made[PATH_BYTES];
+    snprintf(own, sizeof own, "/run/user/%u", geteuid());
+    snprintf(made, sizeof made, "/tmp/replay-server-%u", geteuid());
+    const char *folders[] = {"/run", own, getenv("XDG_RUNTIME_DIR"), getenv("RUNTIME_DIRECTORY"),
+                             made};
+    int opened = -1;
+    for (size_t i = 0; opened < 0 && i < sizeof folders / sizeof folders[0]; i++) {
+        if (folders[i] == made) {
+            (void)mkdir(made, 0700);
+        }
+        opened = open_in(folders[i]);
+    }
+    return opened;
+}
+
+static int try_to_take(int64_t place, char *why, size_t size)
+{
+    for (int tries = 0; tries < TRIES; tries++) {
+        struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place,
+                              .l_len = 1};
+        if (fcntl(file, F_SETLK, &range) == 0) {
+            return RP_LOCK_TAKEN;
+        }
+        if (errno != EACCES && errno != EAGAIN) {
+            snprintf(why, size, "this system gives no lock");
+            return RP_LOCK_NOWHERE;
+        }
+        if (fcntl(file, F_GETLK, &range) == 0 && range.l_type != F_UNLCK && range.l_pid > 0) {
+            snprintf(why, size, "process %d", (int)range.l_pid);
+            return RP_LOCK_HELD;
+        }
+    }
+    snprintf(why, size, "another process"); /* of a container, most likely: it has no number here */
+    return RP_LOCK_HELD;
+}
+
+enum rp_lock_taken rp_lock_take(const char *name, int64_t *place, char *why, size_t size)
+{
+    *place = place_of(name);
+    pthread_mutex_lock(&lock);
+    file = file < 0 ? open_file() : file;
+    enum rp_lock_taken taken = file < 0 ? RP_LOCK_NOWHERE : try_to_take(*place, why, size);
+    if (file < 0) {
+        snprintf(why, size, "no folder here is this user's alone: set XDG_RUNTIME_DIR to one");
+    }
+    pthread_mutex_unlock(&lock);
+    return taken;
+}
+
+void rp_lock_give(int64_t place)
+{
+    struct flock range = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = place, .l_len = 1};
+    if (place >= 0) {
+        (void)fcntl(file, F_SETLK, &range);
+    }
+}
