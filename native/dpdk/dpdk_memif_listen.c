@@ -5,6 +5,7 @@
  * (dpdk_lock.c): of two servers that start at once, the second finds the first one listening.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,29 +99,57 @@ static int find_group(const char *name, gid_t *id)
     return 0;
 }
 
+/* Its group and its mode, by what the path names now: whose folder it is may change that at any
+ * moment, and is not to have another file changed. Null, or what failed. */
+static const char *own_socket(struct rp_memif_socket *at, gid_t group)
+{
+    char same[64];
+    struct stat about = {0};
+    const char *failed = NULL;
+    errno = 0;
+    int place = open(at->path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    snprintf(same, sizeof same, "/proc/self/fd/%d", place);
+    if (place < 0 || fstat(place, &about) || !S_ISSOCK(about.st_mode) || about.st_nlink != 1) {
+        failed = "another user changes what lies there: name a path in a folder of your own";
+    } else if (group != (gid_t)-1 && fchownat(place, "", (uid_t)-1, group, AT_EMPTY_PATH)) {
+        failed = "group= is one this process is a member of, or root gives it";
+    } else if (chmod(same, MODE)) {
+        failed = "opening it to its group";
+    }
+    at->device = about.st_dev;
+    at->number = about.st_ino;
+    if (place >= 0) {
+        int error = errno;
+        rp_quiet_close(place);
+        errno = error;
+    }
+    return failed;
+}
+
 /* Nobody gets in before it listens, and then it has its mode already, whatever the umask was. */
-static int bind_socket(const struct sockaddr_un *address, const char *group, char *why,
-                       size_t size)
+static int bind_socket(struct rp_memif_socket *at, const struct sockaddr_un *address,
+                       const char *group, char *why, size_t size)
 {
     gid_t id = (gid_t)-1;
     if (group[0] && find_group(group, &id)) {
         return fail(why, size, "group= is a group of this host, by its name or number", 0);
     }
     int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (file < 0 || bind(file, (const struct sockaddr *)address, sizeof *address)) {
+    const char *failed = "binding it";
+    int bound = file >= 0 && bind(file, (const struct sockaddr *)address, sizeof *address) == 0;
+    if (bound) {
+        failed = own_socket(at, id);
+        failed = !failed && listen(file, BACKLOG) ? "listening there" : failed;
+    }
+    if (failed) {
         int error = errno;
+        if (bound) {
+            (void)unlink(address->sun_path);
+        }
         if (file >= 0) {
             rp_quiet_close(file);
         }
-        return fail(why, size, "binding it", error);
-    }
-    int owned = group[0] && lchown(address->sun_path, (uid_t)-1, id) ? errno : 0;
-    if (owned || chmod(address->sun_path, MODE) || listen(file, BACKLOG)) {
-        int error = owned ? owned : errno;
-        (void)unlink(address->sun_path);
-        rp_quiet_close(file);
-        return fail(why, size, owned ? "group= is one this process is a member of, or root gives it"
-                    : "opening it to its group", error);
+        return fail(why, size, failed, error);
     }
     return file;
 }
@@ -129,7 +158,6 @@ int rp_memif_listen(struct rp_memif_socket *at, const char *path, const char *gr
                     size_t size)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct stat about;
     int64_t place;
     snprintf(at->path, sizeof at->path, "%s", path);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
@@ -137,11 +165,7 @@ int rp_memif_listen(struct rp_memif_socket *at, const char *path, const char *gr
         return -1;
     }
     const char *taken = clear_path(&address);
-    at->file = taken ? fail(why, size, taken, 0) : bind_socket(&address, group, why, size);
-    if (at->file >= 0 && lstat(path, &about) == 0) {
-        at->device = about.st_dev;
-        at->number = about.st_ino;
-    }
+    at->file = taken ? fail(why, size, taken, 0) : bind_socket(at, &address, group, why, size);
     rp_lock_give(place);
     return at->file < 0 ? -1 : 0;
 }

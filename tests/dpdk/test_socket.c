@@ -24,7 +24,8 @@
 #include "status.h"
 
 enum { RACERS = 2, ROUNDS = 100, SECONDS = 120, ANY_GROUP = 1, STOP_EVERY_US = 171,
-       STOPPED_NS = 150000, STRANGER = 65534, TRIES = 20000, BYTES = 64 };
+       STOPPED_NS = 150000, STRANGER = 65534, TRIES = 20000, BYTES = 64,
+       SWAPS = 400 };
 
 static struct told {
     _Atomic uint32_t arrived;          /* at barriers, ever */
@@ -196,6 +197,62 @@ static void two_at_once(void)
     check_group("two servers at one socket at once, a hundred times: one serves");
 }
 
+/* ---- a folder of somebody else's ---- */
+
+static char contested[80], spare[80], victim[80];
+
+/* Its owner puts a link to another file in the place of each socket that is bound there. */
+static void swap_for_ever(void)
+{
+    struct stat about;
+    CHECK(setgid(STRANGER) == 0 && setuid(STRANGER) == 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) {
+        (void)!symlink(victim, spare);
+        if (lstat(contested, &about) == 0 && S_ISSOCK(about.st_mode)) {
+            (void)rename(spare, contested);
+        }
+    }
+}
+
+static void swapped(void)
+{
+    char error[RP_URL_ERROR_BYTES];
+    const struct itimerval never = {0};
+    struct rp_port *port;
+    struct rp_peer own;
+    struct stat about;
+    int status;
+    snprintf(folder, sizeof folder, "/run/test_socket_%d", (int)getpid());
+    snprintf(contested, sizeof contested, "%s/memif", folder);
+    snprintf(spare, sizeof spare, "%s/spare", folder);
+    snprintf(victim, sizeof victim, "%s.victim", folder);
+    CHECK(mkdir(folder, 0755) == 0 && chown(folder, STRANGER, STRANGER) == 0);
+    int file = open(victim, O_CREAT | O_WRONLY, 0600);
+    CHECK(file >= 0 && close(file) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        swap_for_ever();
+    }
+    stop_now_and_then();
+    for (int i = 0; i < SWAPS; i++) {
+        if (open_at(&port, contested, "", 1, &own, error) == 0) {
+            rp_port_close(port);
+        }
+        (void)unlink(contested);
+        CHECK(stat(victim, &about) == 0 && (about.st_mode & 07777) == 0600,
+              "the mode of another file is %o now", about.st_mode);
+    }
+    CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
+    (void)unlink(spare);
+    (void)unlink(contested);
+    CHECK(unlink(victim) == 0 && rmdir(folder) == 0);
+    check_group("a folder whose owner swaps files: no file of others has its mode changed");
+}
+
 /* ---- whose a client goes to ---- */
 
 static struct rp_port *serve_at(const char *at)
@@ -349,5 +406,8 @@ int main(void)
         visit_stranger(start_stranger());
     }
     whose();
+    if (geteuid() == 0) {
+        swapped();
+    }
     return check_done("test_socket");
 }
