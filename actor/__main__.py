@@ -119,7 +119,8 @@ class Program:
             self.actor.restart(writer)
         self.incarnation = self.client.incarnation
         self.version = 0
-        self.pull(wait_s=WEIGHTS_WAIT_S)
+        # one that has played with a learner's weights goes on with them until there are newer ones
+        self.pull(wait_s=WEIGHTS_WAIT_S if self.actor.learner_step < 0 else 0.0)
 
     def tell_back(self) -> None:
         """After a gap: whether the server is the same, and what became of this actor's rows."""
@@ -132,7 +133,7 @@ class Program:
 
     def pull(self, wait_s: float = 0.0) -> None:
         """The newest weights, if there are newer ones; waits up to `wait_s` for the first."""
-        until = time.monotonic() + wait_s
+        until, said = time.monotonic() + wait_s, False
         while True:
             if self.newest() > self.version:
                 pulled = self.client.pull_weights(newer_than=self.version)
@@ -142,8 +143,11 @@ class Program:
                 break
             if time.monotonic() >= until or self.stop.asked:
                 break
-            self.client.ping()
+            if not said:
+                self.say(f"waiting up to {wait_s:g} s for a learner's first weights")
+                said = True
             self.stop.wait(0.1)
+            self.client.ping()
         jitter = 1.0 + self.settings.pull_jitter * self.rng.uniform(-1.0, 1.0)
         self.pull_at = self.actor.env_steps + self.settings.pull_every * jitter
 

@@ -85,18 +85,23 @@ class Program:
             check_columns(made, env, spec, self.args.table)
         if self.learner is None:
             self.build(spec)
-        else:
-            self.tell_back(table.count)
-        self.incarnation = self.client.incarnation
+            self.incarnation = self.client.incarnation
+        elif not self.is_another():
+            told = f"the server answers again, and has kept what it held: {table.count} items"
+            self.progress.say(f"learner: {told}")
         self.publish()
 
-    def tell_back(self, count: int) -> None:
-        """After a gap: whether the server is the same, and what is left of what it held."""
-        told = f"the server answers again, and has kept what it held: {count} items"
-        if self.client.incarnation != self.incarnation:
-            told = f"the server is back, and empty: the {self.items} items it last held are gone"
-            told += f"; training goes on from learner step {self.learner.step}"
-        self.progress.say(f"learner: {told}")
+    def is_another(self) -> bool:
+        """Whether the server came back empty since it was seen last; says so then."""
+        if self.client.incarnation == self.incarnation:
+            return False
+        self.incarnation = self.client.incarnation
+        self.progress.say(
+            f"learner: the server is back, and empty: the {self.items} items it last held are "
+            f"gone; the weights are published there anew, and training goes on from learner step "
+            f"{self.learner.step} once actors have brought new items"
+        )
+        return True
 
     def build(self, spec: Spec) -> None:
         """Nets, and what --resume found; the environment is asked only for its actions."""
@@ -137,6 +142,8 @@ class Program:
         )
         with batches:
             while not self.done():
+                if self.is_another():  # its actors wait for weights, and no batch comes before them
+                    self.publish()
                 batch = self.next_batch(batches)
                 if batch is None:
                     self.idle()
@@ -233,7 +240,8 @@ class Program:
         now, step = time.monotonic(), self.learner.step
         rate = (step - self.logged_step) / max(now - self.logged_at, 1e-9)
         info = self.client.table(self.args.table)
-        self.items = info.count
+        if self.client.incarnation == self.incarnation:
+            self.items = info.count
         self.updated += self.client.flush()
         waiting = fraction(self.phases.seconds, "wait", STEP)
         shares = self.phases.shares()

@@ -462,8 +462,9 @@ AGAIN = {
     "empty": (
         "actor 0: the server is back, and empty: 8 rows it acknowledged are gone; 3 more were on "
         "their way and are not sent again",
-        "learner: the server is back, and empty: the 30 items it last held are gone; training goes "
-        "on from learner step 0",
+        "learner: the server is back, and empty: the 30 items it last held are gone; the "
+        "weights are published there anew, and training goes on from learner step 0 once actors "
+        "have brought new items",
     ),
     "the same": (
         "actor 0: the server answers again, and holds the 8 rows it acknowledged; 3 more were on "

@@ -3,8 +3,9 @@
 One story is told in order, since programs take seconds to start: they learn; the actor is killed
 and started again; the learner is killed and goes on from its checkpoint; everything the actor was
 told is stored is compared with what the server holds; the server stops and comes back empty on the
-same port. Then the demo is interrupted, and nothing may be left of it. Waits are for conditions,
-each with a bound; what a program said last is part of every failure.
+same port. In another, a killed server comes back empty before anybody gave it up. Then the demo is
+interrupted, and nothing may be left of it. Waits are for conditions, each with a bound; what a
+program said last is part of every failure.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 import pytest
 from test_runs import PROMISED, series
 
+from actor.__main__ import Program as Actor
+from actor.envs import check_playable
 from deploy.demo import Demo
 from deploy.processes import Process
 from deploy.table import server_toml, table_for
@@ -28,6 +31,7 @@ from learner import evaluate, options, solved
 from learner.learner import Learner
 from learner.presets import CARTPOLE, changed
 from replay_server import Client, Server
+from replay_server.patience import Stop
 from replay_server.runs import Run, read_metrics
 
 BOUND_S = 40.0
@@ -51,10 +55,16 @@ class Programs:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.running, self.starts = folder, {}, 0
+        folder.mkdir(exist_ok=True)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
             free.bind(("127.0.0.1", 0))
             self.address = f"udp://127.0.0.1:{free.getsockname()[1]}"
-        (folder / "server.toml").write_text(server_toml(SETTINGS, url=self.address, seed=1))
+        self.describe(SETTINGS)
+
+    def describe(self, settings) -> None:
+        """What the server's next start serves."""
+        text = server_toml(settings, url=self.address, seed=1)
+        (self.folder / "server.toml").write_text(text)
 
     def start(self, name: str, *command: str) -> Process:
         """One of the three, its output in a file of its own."""
@@ -200,6 +210,64 @@ def test_a_server_that_stops_is_waited_for(programs):
         process.child.terminate()
         assert process.child.wait(BOUND_S) == 0, process.last_lines()
         assert "Traceback" not in programs.said(name), programs.said(name)
+
+
+def test_after_a_restart_nobody_waits_for_the_other(tmp_path):
+    """Given a killed server that comes back empty and lets nobody draw. Expect the weights there
+    though no batch ever comes, rows too, and what was lost told by both."""
+    programs = Programs(tmp_path)
+    try:
+        programs.start_server()
+        programs.start_learner("--run", str(tmp_path))
+        programs.start_actor()
+        programs.grow("learner", "step", by=20)
+        programs.grow("actor-0", "weights/learner_step", by=1)
+        programs.describe(changed(SETTINGS, min_size=400_000, capacity=500_000))
+        programs.kill("server")
+        programs.start_server()
+        back = "the server is back, and empty: "
+        programs.until(lambda: back in programs.said("learner"), "the learner says so")
+        with Client(programs.address) as client:
+            programs.until(lambda: client.pull_weights() is not None, "weights are published")
+            programs.until(
+                lambda: client.stats().counters["steps_committed"] > 0, "the actor's rows arrive"
+            )
+            assert client.stats().counters["items_sampled"] == 0
+        programs.until(lambda: back in programs.said("actor"), "the actor says so")
+        assert "waiting up to" not in programs.said("actor").partition(back)[2]
+    finally:
+        programs.close()
+
+
+def test_an_actor_waits_for_the_first_weights_and_never_again(tmp_path, monkeypatch, capsys):
+    """Given weights that are published as the actor waits for them, then a server that came back
+    without any. Expect one sentence for that wait, and no second wait."""
+    words = ["--run", str(tmp_path), "--no-tensorboard", "--no-ledger", *OPTIONS]
+    weights = Learner(spec=table_for(SETTINGS).step, actions=2, preset=SETTINGS, seed=1).weights()
+    published = []
+
+    def wait(stop, seconds):
+        assert not published, "waits again"
+        with Client(server.address) as client:
+            published.append(client.publish_weights(weights))
+
+    monkeypatch.setattr(Stop, "wait", wait)
+    with Server([table_for(SETTINGS)], "udp://127.0.0.1:0") as server:
+        address = server.address
+        words += ["--server", address]
+        args = options.parse(options.Actor, "actor", "actor", "", words, check_playable)
+        program = Actor(*args, Stop())
+        program.connect()
+        assert (program.actor.learner_step, published) == (0, [1])
+        program.close_client()
+    with Server([table_for(SETTINGS)], address):
+        program.connect()
+        program.actor.step()
+        program.actor.writer.flush()
+        assert program.actor.writer.state().steps_stored == SETTINGS.envs
+        program.close()
+    told = capsys.readouterr().out
+    assert told.count("waiting up to 10 s for a learner's first weights") == 1, told
 
 
 def processes_with(text: str) -> list[int]:
