@@ -55,6 +55,13 @@ class Ready:
         return f"Ready(streams={self.streams}, steps={self.steps}, ahead={self.ahead})"
 
 
+def anchors_in(ready: Any) -> tuple[Any, Any]:
+    """Its (streams, steps)."""
+    if not hasattr(ready, "streams"):
+        raise ConfigError(f"ready is {ready!r}; expected what `add` or `append` returned")
+    return ready.streams, ready.steps
+
+
 class Anchors:
     """Rows counted along each of B streams."""
 

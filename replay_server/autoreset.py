@@ -194,6 +194,10 @@ class Autoreset:
         self._partly = False  # not all of it: a goal may be written over by a reset
         self.fresh = FRESH_CALLS  # calls in which the same memory is looked for, at least
         self._fits = False  # a next observation was looked at
+        lead = () if mode == "single" else (count,)
+        shapes = [(*lead, *column.shape) for column in self.observations]
+        # of an observation that is one array, as it is given
+        self.shape = shapes[0] if len(shapes) == 1 else None
 
     def restart(self, mask: np.ndarray | None = None) -> None:
         """The caller has called `reset` (on those in `mask`): their next step is real.
@@ -259,7 +263,8 @@ class Autoreset:
         looked: `require_apart` and `look` are done. SpecError, if any, comes before any change.
         """
         self.spec.require_names(extras or (), self.extras)
-        if not looked and (self.fresh or observation is next_observation):
+        odd = self.fresh or observation is next_observation or self.unlike(next_observation)
+        if not looked and odd:
             self.require_apart(observation, next_observation)
         if not looked and self.closed is not None:
             self.look(observation)
@@ -361,17 +366,22 @@ class Autoreset:
             )
         self.closed = None
 
+    def unlike(self, next_observation: Any) -> bool:
+        """Whether an array or tensor has not the shape of an observation that is one."""
+        return getattr(next_observation, "shape", self.shape) != self.shape
+
     def require_apart(self, observation: Any, next_observation: Any) -> None:
         """SpecError where both are the same memory: that of an environment with copy=False, or one
-        that writes over its own list.
+        that writes over its own list; and where the next one has not the shape of an observation.
 
         At once where all of a vector environment handed over is. Elsewhere it may be a constant,
         until what is there changes.
         """
-        if next_observation is not None and not self._fits:
+        fits = self._fits and not self.unlike(next_observation)
+        if next_observation is not None and not fits:
             try:
                 self._observed(next_observation)
-            except SpecError as error:  # told before the end of the first episode
+            except SpecError as error:  # told before the episode's end
                 raise SpecError(f"next_observation: {error}") from error
             self._fits = True
         try:
@@ -535,7 +545,7 @@ class Autoreset:
             if final is not None:
                 flat = self.spec.flatten("observation", final)
                 for c in columns:
-                    value = np.asarray(flat[c.name])
+                    value = array_of(c.name, flat[c.name])
                     if value.shape != c.shape:
                         raise SpecError(
                             f"column {c.name!r}: expected shape {c.shape}, got {value.shape}"

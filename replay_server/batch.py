@@ -62,7 +62,9 @@ def keys_of(values: Any, epoch: int | None = None) -> Keys:
     if epoch is None and type(values) is Keys and values.dtype is KEY and values.strides == (8,):
         return values
     carried = getattr(values, "epoch", None)
-    array = np.asarray(values)
+    if values is None:
+        raise ConfigError("keys is None; expected those of a batch: batch.keys, or the batch")
+    array = np.asarray(numbers_of("keys", values))
     if array.dtype != np.uint64:
         if array.size and (array.dtype.kind not in "iu" or array.min() < 0):
             got = array.min() if array.dtype.kind == "i" else array.dtype

@@ -105,6 +105,7 @@ class _Flight:
         self.landing, self.ticket, self.draw = landing, 0, None
         self.copied: Any = None  # a device event: the landing is being read until it has happened
         self.astray = False  # a call about it was cut off: its ticket may be gone, or not be known
+        self.landed: tuple[int, int] | None = None  # how its request ended, once it has
 
 
 class Batches:
@@ -136,7 +137,13 @@ class Batches:
         pump: bool = True,
     ) -> None:
         limits, batch = client.limits, checked_count(batch)
-        prefetch = whole("prefetch", prefetch, 1, limits["records"] - 1)
+        prefetch = whole("prefetch", prefetch, 1)
+        if prefetch >= limits["records"]:
+            raise ConfigError(
+                f"prefetch is {prefetch}, and the server keeps {limits['records']} requests of a "
+                f"session: ask for {limits['records'] - 1} at most, or serve with more, "
+                f"Server(records={prefetch + 1})"
+            )
         keep = whole("keep", keep, 0)
         if keep == 0 and not copy:
             raise ConfigError(f"keep is {keep}; without copy=True it must be at least 1")
@@ -226,7 +233,7 @@ class Batches:
 
     def _land(self, flight: _Flight, deadline: Deadline, ends: bool) -> Batch | None:
         """Waits for the flight; posts it again as long as there is time and a reason to hope."""
-        while True:
+        while flight.landed is None:
             if flight.astray:
                 self._recover(flight)
             if flight.ticket == 0:
@@ -252,11 +259,13 @@ class Batches:
             if name in MOVED and deadline.left():
                 self._look_again(deadline)
                 continue
-            beta = checked_beta(self._beta())
-            lib.rp_place_weigh(flight.landing.raw, flight.draw.raw.uniform, beta)
-            batch = flight.landing.batch(self.name, flight.draw.epoch, False)
-            batch = batch.copied() if self._copy else batch
-            return self._placed(flight, flight.draw.landed(status, batch, need))
+            flight.landed = status, need
+        beta = checked_beta(self._beta())  # where it raises, the next call gets this batch
+        (status, need), flight.landed = flight.landed, None
+        lib.rp_place_weigh(flight.landing.raw, flight.draw.raw.uniform, beta)
+        batch = flight.landing.batch(self.name, flight.draw.epoch, False)
+        batch = batch.copied() if self._copy else batch
+        return self._placed(flight, flight.draw.landed(status, batch, need))
 
     def _recover(self, flight: _Flight) -> None:
         """Nothing is under way to the flight's landing any more; it is another where that cannot be
@@ -307,6 +316,9 @@ class Batches:
                     self._recover(flight)
             if self._pump:
                 self._link.stop_pump()
+
+    def __reduce__(self) -> tuple:
+        return self._link.__reduce__()  # refused: a copy would take what this one waits for
 
     def __enter__(self) -> Batches:
         return self

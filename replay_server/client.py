@@ -429,7 +429,7 @@ class Client:
 
         beta       importance exponent: a number, or a function without arguments, called each time
         plan, stratified, uniform  as in `sample`
-        prefetch   requests under way
+        prefetch   requests under way: after a `reset`, up to so many batches of before still come
         keep       returned batches that the caller looks at; beyond it memory is made anew
         copy       hand out copies of what has landed
         device     None: numpy arrays; else torch tensors there ("cpu": views of the landing)

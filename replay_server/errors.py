@@ -23,6 +23,9 @@ class ReplayError(Exception):
 
     status = ""
 
+    def __reduce__(self) -> tuple:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
 
 class Timeout(ReplayError, TimeoutError):
     """No answer came within the time allowed."""
@@ -56,9 +59,6 @@ class LimiterBlocked(Timeout):
             "`stats --watch` who stopped"
         )
 
-    def __reduce__(self) -> tuple:
-        return _rebuilt, (type(self), self.args, self.__dict__)
-
 
 class NothingDrawable(ReplayError):
     """No item of the table has a positive priority."""
@@ -76,9 +76,6 @@ class ShortBatch(ReplayError):
             f"{what}: {missing} items were overwritten before they arrived, twice in a row; "
             "the table is too small for how fast it is written, or this reader is too slow"
         )
-
-    def __reduce__(self) -> tuple:
-        return _rebuilt, (type(self), self.args, self.__dict__)
 
 
 class SpecMismatch(ReplayError, SpecError):
@@ -100,9 +97,6 @@ class ServerRestarted(ReplayError):
             f"{what}: the server restarted empty; {_ROWS} {stored_through} had been "
             f"acknowledged, {in_doubt} were sent but not answered, {lost} were never sent; {_ANEW}"
         )
-
-    def __reduce__(self) -> tuple:
-        return _rebuilt, (type(self), self.args, self.__dict__)
 
 
 class SessionExpired(ServerRestarted):
@@ -167,9 +161,6 @@ class TableEmptied(StaleEpoch):
             f"acknowledged and are gone with it, {in_doubt} were sent but not answered, {lost} "
             f"were never sent; {_ANEW}"
         )
-
-    def __reduce__(self) -> tuple:
-        return _rebuilt, (type(self), self.args, self.__dict__)
 
 
 class NoRoom(ReplayError):

@@ -43,6 +43,7 @@ DONE = (
     "`done` is two facts here: terminated, where the episode is over, and truncated, where it was "
     "only cut off and its return goes on"
 )
+MASKED = "a masked array, whose hidden numbers would be stored: fill it, array.filled(...)"
 ALWAYS_FINITE = ("reward", "action")  # whatever else may be NaN; extras may: -inf is a legal log
 
 
@@ -344,6 +345,8 @@ def array_of(name: str, value: Any) -> np.ndarray:
     if value is None:
         also = ": every step says terminated and truncated" if name in FLAGS else ""
         raise SpecError(f"`{name}` is missing{also}")
+    if isinstance(value, np.ma.MaskedArray):
+        raise SpecError(f"column {name!r}: {MASKED}")
     try:
         if hasattr(value, "detach"):
             return value.detach().cpu().numpy()

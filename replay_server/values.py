@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .errors import ConfigError
+from .spec import MASKED
 
 TINY, HUGE = sys.float_info.min, sys.float_info.max  # above nothing, below infinity
 SECONDS_MAX = 1e9
@@ -72,7 +73,9 @@ def whole_numbers(what: str, values: Any) -> np.ndarray:
 
 def numbers_of(what: str, values: Any) -> Any:
     """`values` as numpy takes them: of a tensor its memory, bfloat16 as float64. ConfigError for
-    complex numbers, of which numpy would take a part."""
+    complex numbers, of which numpy would take a part, and for masked ones: it takes all."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise ConfigError(f"{what}: {MASKED}")
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = values.numpy() if not values.is_floating_point() else values.double().numpy()

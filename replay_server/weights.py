@@ -21,18 +21,25 @@ from .errors import ConfigError, OverBudget, WeightsGone
 
 FIRST_BYTES = 1 << 20
 PULLS_MAX = 8
+NETWORK = (
+    "file = io.BytesIO(); torch.save(net.state_dict(), file); "
+    "client.publish_weights(file.getvalue())"
+)
 
 
 def flat_bytes(weights: Any) -> memoryview:
     """The bytes of a buffer, whatever its elements are; ConfigError where it is none."""
+    if hasattr(weights, "detach"):
+        raise ConfigError(
+            "weights is a tensor; publish its bytes, weights.detach().cpu().numpy(), or the whole "
+            f"network: {NETWORK}"
+        )
     try:
         view = memoryview(weights)
         return view.cast("B") if view.contiguous and view.nbytes else memoryview(view.tobytes())
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"weights: expected bytes or a buffer of them ({error}); of a torch network: "
-            "file = io.BytesIO(); torch.save(net.state_dict(), file); "
-            "client.publish_weights(file.getvalue())"
+            f"weights: expected bytes or a buffer of them ({error}); of a torch network: {NETWORK}"
         ) from error
 
 

@@ -44,7 +44,7 @@ from numpy import ndarray
 
 from . import _native
 from ._native import Deadline, Link, ffi, lib
-from .anchors import Anchors, Ready
+from .anchors import Anchors, Ready, anchors_in
 from .autoreset import Autoreset, Rows
 from .block import ROWS_MAX, Block, Creates
 from .errors import ClosedError, ConfigError, ReplayError, ServerRestarted, TableEmptied
@@ -200,7 +200,8 @@ class Writer:
                     self._look_at(observation, next_observation, now)
             if self._held or block.steps == block.steps_max:
                 self._drain(self.timeout, f"adding {NOT_TAKEN}")
-            if autoreset.fresh or observation is next_observation:
+            odd = observation is not last and autoreset.unlike(next_observation)
+            if odd or autoreset.fresh or observation is next_observation:
                 autoreset.require_apart(observation, next_observation)
             if autoreset.closed is not None:
                 autoreset.look(observation)
@@ -282,8 +283,7 @@ class Writer:
         Looked at as what `add_batch` takes, and raises as it does, with nothing taken.
         """
         self._own()
-        rows = self._block.fitting(rows, self._rows.finite)
-        self._last = None
+        rows, self._last = self._block.fitting(rows, self._rows.finite), None
         return self._put(rows, 0, "appending")
 
     def add_step(
@@ -337,7 +337,7 @@ class Writer:
 
     def create_items(self, ready: Any, priorities: Any = None) -> None:
         """Items at the anchors of `ready` (anything with .streams and .steps), float64 [K]."""
-        self.create(ready.streams, ready.steps, priorities)
+        self.create(*anchors_in(ready), priorities)
 
     def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
         """Items at rows (stream, step), each once; without priorities: the running maximum.
@@ -415,6 +415,8 @@ class Writer:
                 self._anchors.recount(*block.pushed())
             self._held, now = False, monotonic()
             self._due, self._doubtful = now + HOLD_S, now + self._silent_s
+            if not self._failed:
+                self._failed = tell_failed(self.table.name, 0, self._raw_state())
         return not self._held
 
     def _drain(self, timeout: float, what: str) -> None:
@@ -473,7 +475,7 @@ class Writer:
     def flush(self, timeout: float | None = None) -> WriterState:
         """Waits until every row and item so far is acknowledged: stored. Raises if not in time.
 
-        Warns (ItemsFailed) of items that were refused for good since the last flush. From here on
+        Warns (ItemsFailed) of items that were refused for good and not told yet. From here on
         another thread may add.
         """
         timeout = self.timeout if timeout is None else timeout
@@ -487,8 +489,7 @@ class Writer:
             if self._checked(status) != _native.PENDING:
                 state = self.state()
                 self._owner = None
-                tell_failed(self.table.name, state.items_failed - self._failed, state.items_posted)
-                self._failed = state.items_failed
+                self._failed = tell_failed(self.table.name, self._failed, state)
                 return state
             if not deadline.left():
                 raise self._held_back(f"flushing {KEPT}")
@@ -562,6 +563,9 @@ class Writer:
                     self._hand_over(0)
                 lib.rp_link_settle(self.link.raw, self.table.number, 0)
                 tell_dropped(self.table.name, self._left(), "a writer was dropped")
+
+    def __reduce__(self) -> tuple:
+        return self.link.__reduce__()  # refused, to copy.copy too
 
     def __enter__(self) -> Writer:
         if self.closed:

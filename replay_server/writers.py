@@ -52,6 +52,8 @@ def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, 
     name = getattr(autoreset, "value", autoreset)
     autoreset = GYMNASIUM_MODES.get(name, autoreset) if isinstance(name, str) else autoreset
     own = not (autoreset is None or isinstance(autoreset, str))
+    if streams is not None:
+        streams = whole("streams", streams, 1, lib.RP_STREAMS_MAX)
     if not own:
         streams = 1 if streams is None else streams
         if autoreset is None and streams != 1:
@@ -114,15 +116,17 @@ def push_state(link: Link, table: int) -> Any:
     return raw
 
 
-def tell_failed(table: str, failed: int, posted: int) -> None:
-    """Warns of items that were refused for good."""
+def tell_failed(table: str, told: int, state: Any) -> int:
+    """Warns of items that were refused for good, beyond those `told`; how many there are."""
+    failed = state.items_failed - told
     if failed > 0:
         warn(
-            f"table {table!r}: {failed} items can never be drawn, of {posted} created so far: "
+            f"table {table!r}: {failed} items can never be drawn, of {state.items_posted} created: "
             "their steps were overwritten before their windows were complete, or they name the row "
             "that closes an episode; give the table more capacity, or fewer streams",
             ItemsFailed,
         )
+    return state.items_failed
 
 
 def tell_dropped(table: str, left: int, why: str) -> None:
@@ -145,4 +149,5 @@ def with_axis(value: Any) -> Any:
         return [value]
     if value is None:
         return None
-    return value[None] if hasattr(value, "detach") else np.asarray(value)[None]
+    whole = hasattr(value, "detach") or isinstance(value, np.ma.MaskedArray)
+    return value[None] if whole else np.asarray(value)[None]

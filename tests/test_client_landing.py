@@ -319,3 +319,34 @@ def test_returns_are_float32_whatever_the_column_is(kind):
         batch = client.sample("main", 8)
         assert batch.transitions(0.5).rewards.dtype == np.float32
         assert str(batch.transitions(0.5, device="cpu").rewards.dtype) == "torch.float32"
+
+
+@pytest.mark.parametrize("wrong", ["raises", "nan"])
+def test_a_beta_that_goes_wrong_costs_no_batch(wrong):
+    """Given a beta that raises, or is NaN, every other time. Expect the batches of one that never
+    does, in their order, and none drawn beyond them."""
+
+    def steady():
+        return 0.5
+
+    def odd():
+        odd.calls += 1
+        if odd.calls % 2 and wrong == "raises":
+            raise KeyError("mine")
+        return np.nan if odd.calls % 2 else 0.5
+
+    taken, drawn, odd.calls = [], [], 0
+    for beta in (steady, odd):
+        with Server([plain()], "loopback://", seed=4) as server, Client(server.address) as client:
+            first = int(client.extend("main", plain_rows(200))[0])
+            keys, failed = [], 0
+            with client.batches("main", 16, beta=beta, prefetch=2) as batches:
+                while len(keys) < 6:
+                    try:
+                        keys.append([int(key) - first for key in next(batches).keys])
+                    except (KeyError, ConfigError):
+                        failed += 1
+            assert failed == (6 if beta is odd else 0)
+            taken.append(keys)
+            drawn.append(client.table("main").sampled)
+    assert taken[0] == taken[1] and drawn[0] == drawn[1]

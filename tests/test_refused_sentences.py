@@ -3,11 +3,13 @@ sentence now, at the first call that can know."""
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +39,13 @@ from replay_server import (
     priority_from_td,
     spec_from,
 )
+from replay_server.errors import ItemsFailed
 from replay_server.patience import NoServer, Stop, connect
 
 ROOT = Path(__file__).resolve().parents[1]
 NAN = float("nan")
+MASKED = np.ma.masked_array(np.ones(2, np.float32), mask=[True, False])
+ONE_ROW = {"observation": np.ma.masked_array(np.ones((1, 2)), mask=True), "reward": np.ones(1)}
 ROWS = Spec((Column("observation", np.float32, (2,)), Column("reward", np.float32)))
 
 
@@ -196,6 +201,22 @@ def test_numbers_of_other_libraries_are_numbers():
             SpecError,
             "'action': expected finite numbers, got nan",
         ),
+        (
+            lambda client: client.batches("rows", 4, prefetch=20),
+            ConfigError,
+            r"keeps 8 requests .* ask for 7 at most, or serve with more, Server\(records=21\)",
+        ),
+        (lambda client: client.get("rows", None), ConfigError, "keys is None; expected those of"),
+        (lambda client: client.update_priorities("rows", None, [1.0]), ConfigError, "keys is None"),
+        (lambda client: client.writer("sequences", "4"), ConfigError, "streams is '4'; expected a"),
+        (lambda client: client.publish_weights(torch.ones(2)), ConfigError, "weights is a tensor"),
+        (lambda client: client.extend("rows", ONE_ROW), SpecError, "'observation': a masked array"),
+        (
+            lambda client: client.update_priorities("rows", [1, 2], MASKED),
+            ConfigError,
+            "priorities: a masked array, .* fill it",
+        ),
+        (lambda client: client.get("rows", MASKED), ConfigError, "keys: a masked array"),
     ],
 )
 def test_calls_that_cannot_be(served, call, kind, words):
@@ -429,3 +450,97 @@ def test_the_demo_says_what_was_judged():
     assert _judged(nothing) == "no greedy evaluation yet"
     judged = {"eval_return_mean": 487.123456, "train_seconds": 61.23456}
     assert _judged(judged) == "mean greedy return 487.1 after 61.2 s"
+
+
+def floats(count=None, **changed):
+    """One step of observations of two floats."""
+    lead = () if count is None else (count,)
+    flags = np.zeros(lead, np.bool_) if lead else False
+    observation = np.ones((*lead, 2), np.float32)
+    calm = {"observation": observation, "action": np.zeros(lead, np.int64), "terminated": flags}
+    calm |= {"next_observation": observation.copy(), "reward": np.ones(lead), "truncated": flags}
+    return calm | changed
+
+
+@pytest.fixture
+def tiny():
+    """A client of a table of 64 steps of two floats."""
+    kinds = {"observation": (np.float32, (2,)), "action": (np.int64,), "reward": (np.float32,)}
+    columns = [Column(name, *kind) for name, kind in kinds.items()]
+    spec = Spec([*columns, Column("terminated", np.bool_)])
+    table = Table("tiny", step=spec, plan=NStep(3), capacity=64, writers=2)
+    with Server([table], "loopback://tiny") as server, Client(server.address) as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", ["observation", "action", "reward", "terminated"])
+@pytest.mark.parametrize("count", [None, 1, 2])
+def test_masked_arrays_are_refused(tiny, count, name):
+    """Given a step with a masked array, or the masked constant, by `add` of one environment and
+    `add_batch` of two. Expect SpecError, and nothing taken."""
+    with tiny.writer("tiny", count, autoreset=None if count is None else "disabled") as writer:
+        add = writer.add_batch if count == 2 else writer.add
+        lead = 2 if count == 2 else None
+        given = np.asarray(floats(lead)[name])
+        for value in (np.ma.masked_array(given, mask=True), np.ma.masked):
+            with pytest.raises(SpecError, match=f"'{name}': a masked array, whose hidden"):
+                add(**floats(lead, **{name: value}))
+        add(**floats(lead))
+        assert writer.flush().steps_stored == (count or 1)
+
+
+@pytest.mark.parametrize("count", [None, 2])
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy], ids=["array", "tensor"])
+def test_a_next_observation_of_a_wrong_shape_is_found_at_any_step(tiny, count, kind):
+    """Given one at the twentieth step of an episode. Expect SpecError there, nothing taken, and the
+    writer to go on."""
+    with tiny.writer("tiny", count, autoreset=None if count is None else "disabled") as writer:
+        add = writer.add if count is None else writer.add_batch
+        for _ in range(20):
+            add(**floats(count))
+        wrong = kind(np.ones((*((count,) if count else ()), 3), np.float32))
+        for _ in range(2):
+            with pytest.raises(SpecError, match=r"^next_observation: .*expected shape"):
+                add(**floats(count, next_observation=wrong))
+        add(**floats(count))
+        assert writer.flush().steps_stored == 21 * (count or 1)
+
+
+def test_items_that_fail_in_a_tiny_table_are_told_as_it_happens(tiny):
+    """Given a writer whose windows another one overwrites. Expect the warning from `add`, once, and
+    not at the end alone."""
+    slow, fast = tiny.writer("tiny"), tiny.writer("tiny")
+    told, steps = [], 0
+    while not told and steps < 200:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            slow.add(**floats())
+            slow.send()
+        for _ in range(70):
+            fast.add(**floats())
+        fast.flush()
+        steps += 1
+    assert [each.category for each in told] == [ItemsFailed], steps
+    assert "items can never be drawn" in str(told[0].message) and told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        slow.close()
+        fast.close()
+
+
+def test_a_copied_writer_would_share_its_session(tiny):
+    """Given `copy.copy`, which no pickle is needed for. Expect the refusal of a pickle, of a writer
+    and of batches, and both of use."""
+    with tiny.writer("tiny") as writer:
+        for _ in range(20):
+            writer.add(**floats())
+        writer.flush()
+        with tiny.batches("tiny", 4) as batches:
+            for whole in (writer, batches):
+                with pytest.raises(TypeError, match="cannot be pickled or copied"):
+                    copy.copy(whole)
+            assert len(next(batches)) == 4
+        with pytest.raises(ConfigError, match="ready is None; expected what `add`"):
+            writer.create_items(None)
+        writer.add(**floats())
+        assert writer.flush().steps_stored == 21
