@@ -351,6 +351,9 @@ int rp_client_push_answer(struct rp_client *client, const struct rp_view *view) 
     switch (status) {
     case RP_OK: return stored(client, writer, (uint16_t)index, view);
     case RP_BLOCKED: return blocked(client, writer, (uint16_t)index, view);
+    case RP_CLOSED: /* with all that it stored, whatever comes in its place */
+        rp_client_writer_end(client, writer, -RP_SERVER_RESTARTED);
+        return CLIENT_TAKEN;
     default: rp_client_writer_end(client, writer, -(int)status); return CLIENT_TAKEN;
     }
 }

@@ -202,6 +202,10 @@ static int serve(struct rp_call *call, struct rp_table *table) {
 /* Who is refused comes no more under this id: nobody would ask for its place. */
 int rp_serve_push(struct rp_call *call) {
     struct rp_table *table = rp_serve_table(call);
+    if (table != NULL && !call->released) { /* whatever it brings: its session is there */
+        rp_wait_keep(call->server,
+                     rp_wait_note(call->server, RP_WAIT_PUSH, call->session, table->number));
+    }
     int result = table == NULL ? -RP_UNKNOWN_TABLE : serve(call, table);
     if (table != NULL && result < 0) {
         forget_note(call, table);

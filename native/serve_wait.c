@@ -58,15 +58,11 @@ static int is_stuck(struct rp_server *server, const struct rp_table *table) {
 }
 
 /* The request's own place, or null. Samples are drawn in order: an older one may go on where a
- * later one of its session waits. Who asks keeps its place; a push also that of another one of
- * its session, which stands before it. */
+ * later one of its session waits. */
 static struct rp_note *own_place(struct rp_call *call, enum rp_wait_kind kind, uint32_t table) {
     struct rp_note *note = rp_wait_note(call->server, kind, call->session, table);
     uint64_t id = call->view.message->id;
     int own = note->id == id || (kind == RP_WAIT_SAMPLE && note->id > id);
-    if (!call->released && (own || kind == RP_WAIT_PUSH)) {
-        note->lapse_ns = call->server->now_ns + RP_NOTE_MS * 1000000ull;
-    }
     return note->waiting && own ? note : NULL;
 }
 
@@ -95,7 +91,9 @@ int rp_serve_hold(struct rp_call *call, enum rp_wait_kind kind, const struct rp_
     return sizeof *blocked;
 }
 
-/* Held back: takes its session's place, or takes it over from a later sample. 1 where it has it. */
+/* Held back. Its session's place is free, or a later sample's: it is this one's now. It is this
+ * one's already: then a push stands there with what it brings now. It is another push's: this one
+ * waits behind it. 1 where it has the place. */
 static int stand(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
                  const struct rp_asked *asked) {
     struct rp_note *note = rp_wait_note(call->server, kind, call->session, table);
@@ -109,7 +107,7 @@ static int stand(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
     }
     if (takes || (kind == RP_WAIT_PUSH && note->id == message->id)) {
         note->id = message->id;
-        note->items = asked->items; /* a push may make less by now */
+        note->items = asked->items;
         note->request = asked->request;
         if (kind == RP_WAIT_PUSH) {
             note->size = message->size;
@@ -139,6 +137,9 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
         return 0; /* nobody waits: nearly always */
     }
     struct rp_note *own = own_place(call, kind, number);
+    if (own != NULL && !call->released) {
+        rp_wait_keep(server, own);
+    }
     rp_wait_lapse(server, kind, number);
     int result = admitted(call, kind, table, own, asked->items, &blocked);
     if (result == 0 && call->released) { /* it makes more by now */
@@ -213,7 +214,9 @@ static struct rp_call call_for(struct rp_turn *turn, uint32_t session, struct rp
  * client asks again. */
 static void answer(struct rp_call *call, int result) {
     if (result < 0) {
-        rp_serve_count_refusal(call->server, result);
+        if (!call->counted) {
+            rp_serve_count_refusal(call->server, result);
+        }
         call->status = (uint16_t)-result;
         result = 0;
     }
@@ -263,7 +266,7 @@ void rp_serve_pair(struct rp_call *call) {
 }
 
 /* Serves the copy of a PUSH that waits. 0 where it still does. */
-static int release_push(struct rp_turn *turn, struct rp_table *table, uint32_t session) {
+static int serve_copy(struct rp_turn *turn, struct rp_table *table, uint32_t session) {
     struct rp_note *note = rp_wait_note(turn->server, RP_WAIT_PUSH, session, table->number);
     struct rp_peer peer;
     struct rp_call call = call_for(turn, session, &peer, RP_OP_PUSH, table->number, note->id);
@@ -284,45 +287,37 @@ static int release_push(struct rp_turn *turn, struct rp_table *table, uint32_t s
     return 1;
 }
 
-/* How many went on. */
-static uint32_t release_pushes(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
+/* Lets the first PUSH on. 0 where it may not. */
+static int release_push(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
     struct rp_server *server = turn->server;
-    uint32_t count = 0;
-    for (; *left > 0; --*left, count++) {
-        rp_wait_lapse(server, RP_WAIT_PUSH, table->number);
-        uint32_t session = rp_wait_first(server, RP_WAIT_PUSH, table->number);
-        if (session == RP_NOBODY) {
-            return count;
-        }
-        const struct rp_note *note = rp_wait_note(server, RP_WAIT_PUSH, session, table->number);
-        if ((note_ready(table, RP_WAIT_PUSH, note) == 0 && !is_stuck(server, table))
-            || !has_room(turn, left) || !release_push(turn, table, session)) {
-            return count;
-        }
+    rp_wait_lapse(server, RP_WAIT_PUSH, table->number);
+    uint32_t session = rp_wait_first(server, RP_WAIT_PUSH, table->number);
+    if (session == RP_NOBODY || *left == 0) {
+        return 0;
     }
-    return count;
+    const struct rp_note *note = rp_wait_note(server, RP_WAIT_PUSH, session, table->number);
+    if ((note_ready(table, RP_WAIT_PUSH, note) == 0 && !is_stuck(server, table))
+        || !has_room(turn, left)) {
+        return 0;
+    }
+    --*left;
+    return serve_copy(turn, table, session);
 }
 
-/* What one side was given the other may have waited for. */
+/* What one side is given the other may have waited for. */
 static void release(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
-    const struct rp_server *server = turn->server;
-    uint32_t pushed;
     do {
-        pushed = 0;
-        if (server->waiting[RP_WAIT_SAMPLE][table->number].count > 0) {
-            release_samples(turn, table, left);
-        }
-        if (server->waiting[RP_WAIT_PUSH][table->number].count > 0) {
-            pushed = release_pushes(turn, table, left);
-        }
-    } while (pushed > 0 && *left > 0);
+        release_samples(turn, table, left);
+    } while (release_push(turn, table, left));
 }
 
 void rp_serve_waiting(struct rp_turn *turn) {
     struct rp_server *server = turn->server;
     uint32_t left = RP_RELEASES_MAX;
     for (uint32_t i = 0; i < server->limits.table_count; i++) {
-        release(turn, &server->tables[i], &left);
+        if (server->waiting[RP_WAIT_SAMPLE][i].count + server->waiting[RP_WAIT_PUSH][i].count > 0) {
+            release(turn, &server->tables[i], &left);
+        }
     }
     server->left_over = left == 0;
 }

@@ -263,6 +263,10 @@ struct rp_note *rp_wait_note(struct rp_server *server, enum rp_wait_kind kind, u
 /* The note of a request that stands in the queue with this id, or null. */
 struct rp_note *rp_wait_find(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
                              uint32_t table, uint64_t id);
+/* It is asked for: its place lapses later. */
+static inline void rp_wait_keep(const struct rp_server *server, struct rp_note *note) {
+    note->lapse_ns = server->now_ns + RP_NOTE_MS * 1000000ull;
+}
 /* Appends the note to its queue. */
 void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t session,
                  uint32_t table);

@@ -18,7 +18,7 @@
     X(BAD_CHECKSUM,          4, "the datagram's checksum does not match its bytes") \
     X(BAD_OP,                5, "the operation is not one this end knows") \
     X(BAD_RESERVED,          6, "a reserved field is not zero") \
-    X(BAD_COOKIE,            7, "the cookie is wrong or has expired: say HELLO again") \
+    X(BAD_COOKIE,            7, "the cookie is wrong or old: say HELLO again (ECHO: repeat)") \
     X(UNKNOWN_SESSION,       8, "the server does not know this session: it restarted or expired") \
     X(NO_SESSION_FREE,       9, "every session is taken and none was idle long enough") \
     X(ADDRESS_CHANGED,      10, "the session is bound to another address: echo the cookie") \

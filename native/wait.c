@@ -40,7 +40,7 @@ void rp_wait_add(struct rp_server *server, enum rp_wait_kind kind, uint32_t sess
     assert(!note->waiting);
     note->waiting = 1;
     note->since_ns = server->now_ns;
-    note->lapse_ns = server->now_ns + RP_NOTE_MS * 1000000ull;
+    rp_wait_keep(server, note);
     note->previous = queue->last;
     note->next = RP_NOBODY;
     if (queue->last == RP_NOBODY) {

@@ -83,8 +83,9 @@ class SpecMismatch(ReplayError, SpecError):
 
 
 class ServerRestarted(ReplayError):
-    """The server came back empty. `stored_through`, `in_doubt` and `lost` count rows of a writer:
-    a step of one environment is a row, and what closes an episode is one more.
+    """The server came back empty, or stops and ends what it held. `stored_through`, `in_doubt` and
+    `lost` count rows of a writer: a step of one environment is a row, and what closes an episode is
+    one more.
 
     stored_through  acknowledged by the old server, and gone with it
     in_doubt        sent, but not answered before it went
@@ -94,7 +95,7 @@ class ServerRestarted(ReplayError):
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         self.stored_through, self.in_doubt, self.lost = stored_through, in_doubt, lost
         super().__init__(
-            f"{what}: the server restarted empty; {_ROWS} {stored_through} had been "
+            f"{what}: the server stopped or restarted, empty; {_ROWS} {stored_through} had been "
             f"acknowledged, {in_doubt} were sent but not answered, {lost} were never sent; {_ANEW}"
         )
 

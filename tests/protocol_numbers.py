@@ -109,6 +109,7 @@ NUMBERS: list[tuple[str, str]] = [
     ("dropped, [2] for what did not go out", "RP_FACT_OUT"),
     ("go out, [3] for another count", "RP_FACT_COUNT"),
     ("count, [4] for what there is", "RP_FACT_LEVEL"),
+    ("[34] to [38] stand in", "RP_NOT_YET; RP_UNKNOWN_STEP"),
     ("Of [39] to [52] only", "RP_TIMEOUT; RP_LOST_PLACE"),
     ("nonce [0x0102030405060708], session [0x1122334455667001]", "-; -"),
     ("epoch [0x5151515151515151]", "-"),

@@ -353,6 +353,11 @@ static void known_numbers(void)
         const struct rp_table_header *header = rp_server_table(script.server, i)->header;
         CHECK(rp_table_sizes(&tables[i], &sizes, error) == 0, "%s", error);
         CHECK(sizes.local == local[i], "table %u: %zu", i, sizes.local);
+        const struct rp_table *table = rp_server_table(script.server, i);
+        const uint8_t *end = (const uint8_t *)table->private + sizes.local;
+        for (int w = 0; w < 2; w++) { /* the copies lie at the end, one behind the other */
+            CHECK(rp_writer_held(table, w) == end - (2 - w) * RP_HELD_BYTES);
+        }
         CHECK(header->facts_crc == facts[i] && header->parts_crc == parts[i],
               "table %u: %#llx, %#llx", i, (unsigned long long)header->facts_crc,
               (unsigned long long)header->parts_crc);

@@ -175,6 +175,10 @@ static void situation_behind(void)
     CHECK(run_now(&p, 33, 0, 25, 25, 21) == RP_NEVER_FITS);
     CHECK(script_counter(&p.script, RP_COUNT_pushes_blocked) == 3);
     CHECK(script_counter(&p.script, RP_COUNT_waits_lapsed) == 0, "it has no place");
+    CHECK(run_now(&p, 34, 0, 25, 25, 1) == RP_BLOCKED);
+    CHECK(p.script.server->waiting[RP_WAIT_PUSH][1].count == 1);
+    CHECK(run_now(&p, 34, 0, 26, 26, 1) == RP_BLOCKED, "25 is missing now");
+    CHECK(p.script.server->waiting[RP_WAIT_PUSH][1].count == 0, "and its place given up");
     script_close(&p.script);
     check_group("6 who stands behind one that is held back");
 }

@@ -320,7 +320,11 @@ static void situation_far(void)
     CHECK(run_now(&pair.p, 1, 0, 0, 0, 15) == RP_OK);
     CHECK(run_now(&pair.p, 3, 1, 200, 0, 2) == UINT16_MAX);
     CHECK(script_counter(&pair.p.script, RP_COUNT_drop_far) == 1);
-    CHECK(run_now(&pair.p, 4, 1, 200, 0, 10) == RP_BLOCKED && places(&pair) == 0);
+    script_push_begin(&push, pair.p.epoch[1]);
+    script_push_run(&push, 1, 200, 0, 10, RP_RUN_ITEM);
+    struct script_answer answer = script_push(&pair.p.script, &pair.p.client, 1, 4, &push);
+    CHECK_STATUS(answer, RP_BLOCKED);
+    CHECK(SCRIPT_READ(answer, struct rp_blocked).noted == 0 && places(&pair) == 0);
     CHECK(run_now(&pair.p, 2, 0, 15, 15, 10) == RP_BLOCKED && places(&pair) == 1);
     CHECK(run_now(&pair.p, 3, 1, 200, 0, 2) == RP_BLOCKED && places(&pair) == 1);
     CHECK(draw(&pair.p, 1, 5) == RP_OK && stored(&pair, &pair.p.client, 2, 10));
@@ -360,7 +364,8 @@ static void situation_copies(void)
 }
 
 /* 11. Given a push that waits with creates of a step that is there and of one that is not, and then
- *     is. Expect it to wait for room for both. */
+ *     is. Expect it to wait for room for both: its copy looked at once, nothing said of that, and
+ *     its place kept for no longer by it. */
 static void situation_makes_more(void)
 {
     struct pair pair;
@@ -383,8 +388,13 @@ static void situation_makes_more(void)
         CHECK(push_now(&pair.p, 40 + first) == (first < 22 ? RP_OK : RP_BLOCKED));
     }
     CHECK_STATUS(send_run(&pair.p, 1, 50, 0, 30, 30, 10, 0), RP_OK);
-    CHECK(ask_sample(&pair, 1, 1, 0) == RP_OK && places(&pair) == 1, "room for one");
+    const struct rp_note *note = rp_wait_note(pair.p.script.server, RP_WAIT_PUSH, 0, 1);
+    uint64_t lapse_ns = note->lapse_ns;
+    script_later(&pair.p.script, 100);
+    put_sample(&pair, &pair.learner, 1, 1); /* room for one */
     script_turn(&pair.p.script);
+    CHECK(pair.p.script.port.out_count == 1 && pair.p.script.server->left_over == 0);
+    CHECK(note->waiting && note->items == 2 && note->lapse_ns == lapse_ns);
     CHECK(places(&pair) == 1 && error_now(&pair) == 19);
     CHECK(ask_sample(&pair, 2, 1, 0) == RP_OK && places(&pair) == 0);
     CHECK(error_now(&pair) == 20 && releases(&pair) == 1);
