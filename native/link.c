@@ -468,7 +468,8 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
 {
     struct rp_port_options wanted = {.mtu = options->mtu, .receive_bytes = options->receive_bytes,
                                      .send_bytes = options->send_bytes,
-                                     .zmq = options->zmq};
+                                     .zmq = options->zmq,
+                                     .timeout_ns = options->connect_timeout_ns};
     struct rp_peer server;
     struct rp_link *link = calloc(1, sizeof *link);
     *opened = NULL;

@@ -43,6 +43,7 @@ struct rp_port_options {
     uint32_t receive_bytes; /* socket buffers to ask for; 0: 8 MiB */
     uint32_t send_bytes;
     const struct rp_zmq_socket *zmq; /* zmq+tcp: what Python opened; null: there is none */
+    uint64_t timeout_ns;    /* a client, where a server's answer opens its port; 0: 5 s */
 };
 
 /* What a transport brings: opens a port for a parsed url; options->mtu is filled in and legal.

@@ -10,7 +10,6 @@
  * where a server's queue is full and nobody accepts.
  */
 #include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -20,15 +19,14 @@
 
 #include "dpdk_memif.h"
 
-enum { CONNECT_SECONDS = 1 };
-
 int __real_connect(int file, const struct sockaddr *address, socklen_t size);
 int __wrap_connect(int file, const struct sockaddr *address, socklen_t size);
 ssize_t __real_sendmsg(int file, const struct msghdr *message, int flags);
 ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags);
 
-static _Atomic uint64_t strangers;
-static _Atomic uint32_t stranger;
+static const uint64_t BOUND_NS = 1000000000, LEAST_NS = 1000000; /* 0 would be without end */
+
+static _Thread_local struct rp_memif_visit *visiting;
 
 ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags)
 {
@@ -66,16 +64,24 @@ static int is_trusted(int file, const struct sockaddr *address)
     if (who.uid == 0 || who.uid == geteuid() || owns_folder(who.uid, &path)) {
         return 1;
     }
-    atomic_store(&stranger, who.uid);
-    atomic_fetch_add(&strangers, 1);
+    if (visiting) {
+        visiting->stranger = who.uid;
+        visiting->strangers++;
+    }
     return 0;
 }
 
 int __wrap_connect(int file, const struct sockaddr *address, socklen_t size)
 {
-    const struct timeval bound = {CONNECT_SECONDS, 0};
+    uint64_t within = visiting && visiting->within_ns < BOUND_NS ? visiting->within_ns : BOUND_NS;
+    within = within > LEAST_NS ? within : LEAST_NS;
+    const struct timeval bound = {(time_t)(within / 1000000000),
+                                  (suseconds_t)(within % 1000000000 / 1000)};
     (void)setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
     if (__real_connect(file, address, size)) {
+        if (visiting) {
+            visiting->is_full = errno == EAGAIN;
+        }
         return -1;
     }
     if (size >= sizeof(struct sockaddr_un) && is_trusted(file, address)) {
@@ -90,8 +96,7 @@ int rp_memif_knock(int file, const struct sockaddr_un *address)
     return __real_connect(file, (const struct sockaddr *)address, sizeof *address);
 }
 
-uint64_t rp_memif_strangers(uint32_t *user)
+void rp_memif_visit(struct rp_memif_visit *visit)
 {
-    *user = atomic_load(&stranger);
-    return atomic_load(&strangers);
+    visiting = visit;
 }

@@ -10,11 +10,8 @@
 #include "dpdk_memif.h"
 #include "status.h"
 
-/* Where the server is slow, each link is tried a second time, for longer. */
-enum {
-    LINK_TRIES = 60, LINK_TRIES_LONG = 400, LINK_NAP_NS = 5000000, MEND_NS = 200000000,
-    VDEV_ARGUMENTS = 256,
-};
+/* All links are tried twice: one that was in use may be free a moment later. */
+enum { PASSES = 2, LINK_NAP_NS = 5000000, MEND_NS = 200000000, VDEV_ARGUMENTS = 256 };
 
 /* The memif links this process is a client on. A second device on one of them would be refused by
  * the driver, which then keeps its Ethernet port for ever (DPDK 22.11). */
@@ -35,6 +32,7 @@ struct memif {
     const char *socket;
     uint32_t id;
     int failed;
+    struct rp_memif_visit visit;
 };
 
 /* EAL loads the driver as a plugin too, which would not wait for bursts: the one linked into this
@@ -69,15 +67,11 @@ static int make_memif(const struct memif *memif)
 static void start_there(void *argument)
 {
     struct memif *memif = argument;
+    uint64_t now = rp_wire_now_ns(), until = memif->place->until_ns;
+    memif->visit.within_ns = now < until ? until - now : 0;
+    rp_memif_visit(&memif->visit);
     memif->failed = make_memif(memif);
-}
-
-static int start_memif(struct rp_wire *wire, const struct rp_wire_place *place, const char *socket,
-                       uint32_t id)
-{
-    struct memif memif = {wire, place, socket, id, 0};
-    rp_wire_run(start_there, &memif);
-    return memif.failed;
+    rp_memif_visit(NULL);
 }
 
 /* A place in links[] for this link, or null: it is taken here. */
@@ -98,62 +92,81 @@ static struct rp_memif_link *claim(const char *socket, uint32_t id)
     return unused;
 }
 
-/* 1: joined, 0: not, -1: nobody serves at that socket. */
-static int join_link(struct rp_wire *wire, const struct rp_wire_place *place, const char *socket,
-                     uint32_t id, int tries)
+/* What came of a link. Only an answer tells that it is not to be had, so it is waited for. */
+enum joining { JOINED, REFUSED, SILENT, NOBODY, STRANGER };
+
+static enum joining await_answer(const struct rp_wire *wire, const struct rp_wire_place *place,
+                                 uint64_t waits)
 {
     const struct timespec nap = {0, LINK_NAP_NS};
-    struct rp_memif_link *link = claim(socket, id);
-    uint64_t waits = rp_bursts_waits();
-    int started = link && start_memif(wire, place, socket, id) == 0;
-    for (int i = 0; started && i < tries; i++) {
+    do {
         if (is_up(wire->devices[0])) {
-            wire->slot = id;
-            wire->link = link;
-            return 1;
-        }
-        if (i > 0 && rp_bursts_waits() != waits) {
-            break; /* the driver closed something: most likely this link, which was refused */
+            return JOINED;
         }
         nanosleep(&nap, NULL);
+        if (rp_bursts_waits() != waits && !is_up(wire->devices[0])) {
+            return REFUSED; /* the driver closed something: most likely this link */
+        }
+    } while (rp_wire_now_ns() < place->until_ns);
+    return SILENT;
+}
+
+static enum joining join_link(struct memif *memif)
+{
+    struct rp_memif_link *link = claim(memif->socket, memif->id);
+    uint64_t waits = rp_bursts_waits();
+    enum joining joined = REFUSED;
+    if (link) {
+        memif->visit = (struct rp_memif_visit){0};
+        rp_wire_run(start_there, memif);
+        joined = !memif->failed ? await_answer(memif->wire, memif->place, waits)
+            : memif->visit.strangers ? STRANGER : memif->visit.is_full ? SILENT : NOBODY;
     }
-    rp_wire_stop(wire);
+    if (joined == JOINED) {
+        memif->wire->slot = memif->id;
+        memif->wire->link = link;
+        return JOINED;
+    }
+    rp_wire_stop(memif->wire);
     if (link) {
         link->socket[0] = 0;
     }
-    return !link || started ? 0 : -1;
+    return joined;
 }
 
 /* The first of its server's links that takes this client. */
 static int join_memif(struct rp_wire *wire, const struct rp_wire_place *place,
                       const struct rp_dpdk_options *options, char *error)
 {
-    static const int tries[] = {LINK_TRIES, LINK_TRIES_LONG};
-    char why[RP_URL_ERROR_BYTES] = "nobody serves at that socket";
-    uint32_t user;
-    uint64_t strangers = rp_memif_strangers(&user);
+    struct memif memif = {.wire = wire, .place = place, .socket = options->socket};
     uint32_t first = options->id < 0 ? 0 : (uint32_t)options->id;
-    uint32_t end = options->id < 0 ? RP_DPDK_LANES : first + 1;
-    int joined = -1;
-    for (uint32_t pass = 0; pass < 2; pass++) {
-        for (uint32_t id = first; id < end; id++) {
-            joined = join_link(wire, place, options->socket, id, tries[pass]);
-            if (joined != 0) {
-                break;
-            }
-        }
-        if (joined != 0) {
-            break;
-        }
+    uint32_t count = options->id < 0 ? RP_DPDK_LANES : 1, tries = 0;
+    enum joining joined;
+    do {
+        memif.id = first + tries % count;
+        joined = join_link(&memif);
+        tries += joined != SILENT; /* a queue that was full: knock again */
+    } while ((joined == REFUSED || joined == SILENT) && tries < PASSES * count
+             && rp_wire_now_ns() < place->until_ns);
+    switch (joined) {
+    case JOINED:
+        return 0;
+    case REFUSED:
+        return rp_dpdk_refuse(error, place, RP_SYSTEM, "no link is free: say links=N, up to 16, "
+                              "where it is served");
+    case SILENT:
+        return rp_dpdk_refuse(error, place, RP_SYSTEM, "the server at that socket does not answer "
+                              "within the time allowed");
+    case NOBODY:
+        return rp_dpdk_refuse(error, place, RP_SYSTEM, "nobody serves at that socket");
+    case STRANGER:
+        break;
     }
-    if (joined == 0) {
-        snprintf(why, sizeof why, "no link is free: say links=N, up to 16, where it is served");
-    } else if (rp_memif_strangers(&user) != strangers) {
-        snprintf(why, sizeof why, "user %u listens at that socket and would get this process's "
-                 "memory: name a path in a folder of the server's own, which others may not write "
-                 "to", user);
-    }
-    return joined > 0 ? 0 : rp_dpdk_refuse(error, place, RP_SYSTEM, why);
+    char why[RP_URL_ERROR_BYTES];
+    snprintf(why, sizeof why, "user %u listens at that socket and would get this process's memory: "
+             "name a path in a folder of the server's own, which others may not write to",
+             memif.visit.stranger);
+    return rp_dpdk_refuse(error, place, RP_SYSTEM, why);
 }
 
 int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
@@ -173,32 +186,26 @@ int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
     return wire->served ? 0 : rp_dpdk_refuse(error, place, RP_SYSTEM, why);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void restart_there(void *argument)
 {
     struct rp_wire *wire = argument;
-    uint32_t user;
-    uint64_t strangers = rp_memif_strangers(&user);
+    struct rp_memif_visit visit = {.within_ns = UINT64_MAX};
     (void)rte_eth_dev_stop(wire->devices[0]);
+    rp_memif_visit(&visit);
     wire->down = rte_eth_dev_start(wire->devices[0]) != 0;
-    wire->strangers += rp_memif_strangers(&user) - strangers;
+    rp_memif_visit(NULL);
+    wire->strangers += visit.strangers;
 }
 
 /* The driver's client gives up when its server goes; that one's successor is at the same socket. */
 void rp_memif_mend(struct rp_wire *wire)
 {
-    uint64_t now = now_ns();
+    uint64_t now = rp_wire_now_ns();
     if (now - wire->mended_ns < MEND_NS || (!wire->down && is_up(wire->devices[0]))) {
         return;
     }
     rp_wire_run(restart_there, wire);
-    wire->mended_ns = now_ns();
+    wire->mended_ns = rp_wire_now_ns();
 }
 
 void rp_memif_leave(struct rp_wire *wire)

@@ -21,10 +21,16 @@ int rp_memif_listen(struct rp_memif_socket *at, const char *path, const char *gr
                     size_t size);
 void rp_memif_unlisten(struct rp_memif_socket *at);
 
-/* connect(), whoever listens there. The driver's own goes to servers it may trust alone: how often
- * it went to none so far, and which user the last one was. */
+/* connect(), whoever listens there. */
 int rp_memif_knock(int file, const struct sockaddr_un *address);
-uint64_t rp_memif_strangers(uint32_t *user);
+/* What becomes of connects of the driver's in the calling thread, from now on; null: no longer. */
+struct rp_memif_visit {
+    uint64_t within_ns; /* each; a second at most */
+    int is_full;        /* nobody was let in meanwhile */
+    uint64_t strangers; /* who listened and is not to be trusted: how often, and the last one */
+    uint32_t stranger;
+};
+void rp_memif_visit(struct rp_memif_visit *visit);
 
 /* A server at options->socket, of options->links links; null, with a sentence in why. */
 struct rp_memif_server *rp_memif_serve(const struct rp_dpdk_options *options,

@@ -10,8 +10,9 @@
  * and could block a burst.
  *
  * Bounds: a visitor who is not at work after GREETING_NS is sent away; at most WAITING of those are
- * let in, one in BREATH_NS. RP_MEMIF_BYTES of a peer are mapped. A burst takes as many slots as it
- * was asked for.
+ * let in, one in BREATH_NS. Where they are so many, one who has said nothing for SILENT_NS goes as
+ * the next one knocks, the first come first: so silence keeps nobody out. RP_MEMIF_BYTES of a peer
+ * are mapped. A burst takes as many slots as it was asked for.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,10 +35,10 @@
 
 enum {
     WAITING = 8, VISITORS = RP_DPDK_LANES + WAITING, NOBODY = RP_DPDK_LANES, TICK_MS = 100,
-    NAP_NS = 10000000, BREATH_NS = 1000000, TMPFS = 0x01021994,
+    SHUT_MS = 10, NAP_NS = 10000000, BREATH_NS = 1000000, TMPFS = 0x01021994,
 };
 
-static const uint64_t GREETING_NS = 2000000000;
+static const uint64_t GREETING_NS = 2000000000, SILENT_NS = 50000000;
 
 struct visitor {
     int file;      /* -1: this place is free */
@@ -59,13 +60,6 @@ struct rp_memif_server {
     struct visitor *owners[RP_DPDK_LANES]; /* from here on: the thread's */
     struct visitor visitors[VISITORS];
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* ---- bursts ---- */
 
@@ -308,22 +302,39 @@ static void hear(struct rp_memif_server *server, struct visitor *visitor)
     }
 }
 
+/* A place for the next one: a free one, or that of the visitor who has been silent longest; null:
+ * there is none now. */
 static struct visitor *find_place(struct rp_memif_server *server)
 {
     uint32_t waiting = 0;
-    struct visitor *place = NULL;
+    struct visitor *place = NULL, *silent = NULL;
     for (uint32_t i = 0; i < VISITORS; i++) {
         struct visitor *visitor = &server->visitors[i];
-        waiting += visitor->file >= 0 && visitor->until_ns;
+        int waits = visitor->file >= 0 && visitor->until_ns;
+        waiting += (uint32_t)waits;
         place = visitor->file < 0 ? visitor : place;
+        if (waits && visitor->peer.state == RP_MEMIF_GREETED
+            && (!silent || visitor->until_ns < silent->until_ns)) {
+            silent = visitor;
+        }
     }
-    return waiting < WAITING ? place : NULL;
+    if (waiting < WAITING) {
+        return place;
+    }
+    uint64_t until = rp_wire_now_ns() + GREETING_NS - SILENT_NS;
+    return silent && silent->until_ns <= until ? silent : NULL;
 }
 
 static void let_in(struct rp_memif_server *server, struct visitor *visitor)
 {
     const struct timespec nap = {0, NAP_NS}, breath = {0, BREATH_NS};
     uint8_t greeting[RP_MEMIF_MESSAGE];
+    if (visitor->file >= 0 && visitor->peer.state != RP_MEMIF_GREETED) {
+        return; /* it has spoken just now */
+    }
+    if (visitor->file >= 0) {
+        send_away(server, visitor);
+    }
     int file = accept4(server->socket.file, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (file < 0) {
         nanosleep(&nap, NULL); /* most likely this process has no file left */
@@ -333,7 +344,7 @@ static void let_in(struct rp_memif_server *server, struct visitor *visitor)
     memset(visitor, 0, sizeof *visitor);
     visitor->file = file;
     visitor->lane = NOBODY;
-    visitor->until_ns = now_ns() + GREETING_NS;
+    visitor->until_ns = rp_wire_now_ns() + GREETING_NS;
     rp_memif_greet(greeting);
     if (say(visitor, greeting)) {
         leave(server, visitor);
@@ -348,7 +359,7 @@ static uint32_t send_slow_ones_away(struct rp_memif_server *server)
         struct visitor *visitor = &server->visitors[i];
         if (visitor->file >= 0 && visitor->until_ns) {
             waiting++;
-            if (visitor->until_ns < now_ns()) {
+            if (visitor->until_ns < rp_wire_now_ns()) {
                 send_away(server, visitor);
             }
         }
@@ -369,7 +380,8 @@ static void *attend(void *argument)
         for (uint32_t i = 0; i < VISITORS; i++) {
             files[FIRST + i] = (struct pollfd){server->visitors[i].file, POLLIN, 0};
         }
-        if (poll(files, FIRST + VISITORS, waiting ? TICK_MS : -1) < 0) {
+        int tick = !place ? SHUT_MS : waiting ? TICK_MS : -1;
+        if (poll(files, FIRST + VISITORS, tick) < 0) {
             continue;
         }
         if (files[WAKE].revents) {

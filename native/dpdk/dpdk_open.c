@@ -11,6 +11,8 @@
 #include "dpdk_port.h"
 #include "status.h"
 
+static const uint64_t TIMEOUT_NS = 5000000000;
+
 enum {
     PORT_FIRST = 49152, PORT_COUNT = 16384,
     EARLY = 8, /* a burst on shared memory is cheap, and its reader waits for it */
@@ -147,7 +149,9 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
     if (status) {
         return status;
     }
-    struct rp_wire_place place = {.port = at.port, .serve = options->serve, .mtu = options->mtu};
+    uint64_t wait = options->timeout_ns ? options->timeout_ns : TIMEOUT_NS, now = rp_wire_now_ns();
+    struct rp_wire_place place = {.port = at.port, .serve = options->serve, .mtu = options->mtu,
+                                  .until_ns = wait < UINT64_MAX - now ? now + wait : UINT64_MAX};
     struct port *port = calloc(1, sizeof *port);
     snprintf(place.host, sizeof place.host, "%s", url->host);
     if (!port) {

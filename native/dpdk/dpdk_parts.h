@@ -143,6 +143,7 @@ struct rp_wire_place {
     uint16_t port;
     int serve;
     uint32_t mtu;
+    uint64_t until_ns; /* by rp_wire_now_ns(), when a client gives up */
 };
 
 /* Starts DPDK, once per process, in a thread of its own; later calls have to agree with the first.
@@ -296,6 +297,7 @@ void rp_sockets_keep_private(const struct rp_sockets *sockets);
 void rp_sockets_close(struct rp_sockets *sockets);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */
 uint32_t rp_wire_number(void); /* for names: never the same twice */
+uint64_t rp_wire_now_ns(void);
 /* Runs it in DPDK's interrupt thread and waits until it has run. */
 void rp_wire_run(void (*run)(void *argument), void *argument);
 

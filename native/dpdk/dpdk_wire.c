@@ -7,12 +7,14 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "dpdk_parts.h"
 #include "status.h"
 
 enum {
     SPARE = 8,    /* bytes of a buffer that a shift may use up */
+    LOCK_NAP_NS = 1000000,
     CACHES = 32, /* of a pool; each holds half as much again: a dozen threads leave most of it */
 };
 
@@ -23,6 +25,13 @@ static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* one wire at a t
 uint32_t rp_wire_number(void)
 {
     return names++;
+}
+
+uint64_t rp_wire_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what)
@@ -216,12 +225,27 @@ static void close_wire(struct rp_wire *wire)
     memset(wire, 0, sizeof *wire);
 }
 
+/* A server waits for others, a client as long as it has time: they are clients that wait, too. */
+static int begin_opening(const struct rp_wire_place *place)
+{
+    const struct timespec nap = {0, LOCK_NAP_NS};
+    int locked = pthread_mutex_trylock(&open_lock) == 0;
+    while (!locked && (place->serve || rp_wire_now_ns() < place->until_ns)) {
+        nanosleep(&nap, NULL);
+        locked = pthread_mutex_trylock(&open_lock) == 0;
+    }
+    return locked ? 0 : -1;
+}
+
 int rp_wire_open(struct rp_wire *wire, const struct rp_wire_place *place,
                  const struct rp_dpdk_options *options, char *error)
 {
     memset(wire, 0, sizeof *wire);
     wire->slot = place->serve ? RP_DPDK_LANES : 0;
-    pthread_mutex_lock(&open_lock);
+    if (begin_opening(place)) {
+        return rp_dpdk_refuse(error, place, RP_SYSTEM, "this process opens another device, which "
+                              "takes longer than this client may wait");
+    }
     rp_eal_listen();
     int status = options->vdev == RP_VDEV_RING ? rp_ring_open(wire, place, error)
         : options->vdev == RP_VDEV_MEMIF ? rp_memif_open(wire, place, options, error)

@@ -5,6 +5,7 @@
  * timer stops both at odd moments, so that one is often found between any two of its steps.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -25,7 +26,7 @@
 
 enum { RACERS = 2, ROUNDS = 100, SECONDS = 120, ANY_GROUP = 1, STOP_EVERY_US = 171,
        STOPPED_NS = 150000, STRANGER = 65534, TRIES = 20000, BYTES = 64,
-       SWAPS = 400 };
+       SWAPS = 400, SHORT_NS = 100000000, LONG_NS = 2000000000 };
 
 static struct told {
     _Atomic uint32_t arrived;          /* at barriers, ever */
@@ -117,6 +118,51 @@ static void whose(void)
     refuses("", 1, RP_SYSTEM, "another user's, or of another kind");
     CHECK(stat(path, &about) == 0 && unlink(path) == 0 && close(other) == 0);
     check_group("a path that is taken by something else is left alone");
+}
+
+/* ---- how long a client waits ---- */
+
+static void gives_up(uint64_t timeout_ns, const char *says)
+{
+    char url[RP_URL_TEXT_BYTES], bound[RP_URL_TEXT_BYTES], error[RP_URL_ERROR_BYTES] = "";
+    struct rp_port_options options = {.timeout_ns = timeout_ns};
+    struct rp_port *port = NULL;
+    struct rp_peer peer;
+    snprintf(url, sizeof url, "dpdk://10.0.0.1:7400?vdev=net_memif,socket=%s", path);
+    int status = rp_port_open(&port, url, &options, &peer, bound, error);
+    CHECK(status == -RP_SYSTEM && !port && strstr(error, says), "%d %s", status, error);
+}
+
+static void *wait_for_answer(void *argument)
+{
+    (void)argument;
+    gives_up(LONG_NS, "does not answer within the time allowed");
+    return NULL;
+}
+
+/* Something listens there that lets in and says nothing, or that lets nobody in. */
+static void how_long(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    pthread_t other;
+    int mute = make_socket(SOCK_SEQPACKET), fills = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    CHECK(fills >= 0 && listen(mute, 0) == 0);
+    CHECK(pthread_create(&other, NULL, wait_for_answer, NULL) == 0);
+    int visitor = accept(mute, NULL, NULL);
+    CHECK(visitor >= 0);
+    gives_up(SHORT_NS, "this process opens another device");
+    CHECK(pthread_join(other, NULL) == 0);
+    gives_up(SHORT_NS, "does not answer within the time allowed");
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    (void)fcntl(fills, F_SETFL, O_NONBLOCK);
+    while (connect(fills, (struct sockaddr *)&address, sizeof address) == 0) {
+        fills = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+    }
+    gives_up(SHORT_NS, "does not answer within the time allowed");
+    CHECK(close(mute) == 0 && close(visitor) == 0);
+    gives_up(SHORT_NS, "nobody serves at that socket");
+    CHECK(unlink(path) == 0);
+    check_group("a client whose server says nothing: an error when its time is over");
 }
 
 /* ---- two at once ---- */
@@ -406,6 +452,7 @@ int main(void)
         visit_stranger(start_stranger());
     }
     whose();
+    how_long();
     if (geteuid() == 0) {
         swapped();
     }
