@@ -2,8 +2,9 @@
  * driver is linked into this object, where its system calls are these (-Wl,--wrap).
  *
  * Its server gets this process's memory, rings and all, and the driver believes what stands there.
- * So whoever listens at the path is looked at first: root, this user, or who owns its folder, where
- * none of the folders above can be written by others. Else a stranger could be there first.
+ * So whoever listens at the path is looked at first: root, this user, or who owns its folder, which
+ * nobody else may write to, below folders that only root or this user may write to. Else a stranger
+ * could be there first, or put a folder of its own in the place of the server's.
  *
  * A server that is gone: the driver sends without MSG_NOSIGNAL, which would end the process. One
  * that does not open: its connect() would wait without end, and DPDK's interrupt thread with it,
@@ -42,7 +43,11 @@ static int owns_folder(uid_t user, const struct sockaddr_un *address)
     char *slash = strrchr(path, '/');
     for (int is_folder = 1; slash; is_folder = 0, slash = strrchr(path, '/')) {
         slash[slash == path] = 0; /* what is left of / is / */
-        if (stat(path, &about) || about.st_mode & S_IWOTH || (is_folder && about.st_uid != user)) {
+        if (stat(path, &about) || about.st_mode & (S_IWGRP | S_IWOTH)) {
+            return 0;
+        }
+        int by_us = about.st_uid == 0 || about.st_uid == geteuid();
+        if (is_folder ? about.st_uid != user : !by_us) {
             return 0;
         }
         if (slash == path) {

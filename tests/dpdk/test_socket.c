@@ -38,7 +38,7 @@ static struct told {
     _Atomic int ends;
 } *told;
 
-static char path[64], folder[64], inside[80];
+static char path[64], above[48], folder[64], inside[80];
 
 static int open_at(struct rp_port **port, const char *at, const char *more, int serve,
                    struct rp_peer *peer, char *error)
@@ -349,9 +349,11 @@ static void be_stranger(void)
 static pid_t start_stranger(void)
 {
     char squat[64];
-    snprintf(folder, sizeof folder, "/run/test_socket_%d", (int)getpid());
+    snprintf(above, sizeof above, "/run/test_socket_%d", (int)getpid());
+    snprintf(folder, sizeof folder, "%s/own", above);
     snprintf(inside, sizeof inside, "%s/memif", folder);
-    CHECK(mkdir(folder, 0755) == 0 && chown(folder, STRANGER, STRANGER) == 0);
+    CHECK(mkdir(above, 0755) == 0 && mkdir(folder, 0755) == 0);
+    CHECK(chown(folder, STRANGER, STRANGER) == 0);
     snprintf(squat, sizeof squat, "/tmp/replay-server-%d", STRANGER);
     CHECK(mkdir(squat, 0777) == 0, "%s is to be removed", squat);
     fflush(stdout);
@@ -406,6 +408,35 @@ static void until_received(struct rp_port *port, const struct rp_peer *peer)
     }
 }
 
+static void spoil(int how, int spoiled)
+{
+    const char *where = how < 2 ? folder : above;
+    mode_t mode = how == 0 || how == 2 ? 0777 : how == 1 || how == 3 ? 0775 : 0755;
+    CHECK(chmod(where, spoiled ? mode : 0755) == 0);
+    CHECK(how < 4 || chown(above, spoiled ? STRANGER - 1 : 0, 0) == 0);
+}
+
+/* Its server comes anew where others could have put another one in its place. */
+static void visit_spoiled(struct rp_port *port, const struct rp_peer *peer, int how)
+{
+    spoil(how, 1);
+    told->serves_again = 1;
+    for (int tries = 0; told->serves_again; tries++) {
+        CHECK(tries < TRIES);
+        usleep(1000);
+    }
+    uint32_t before = told->received;
+    uint64_t refused = fact(port, "memif_servers_refused");
+    for (int tries = 0; fact(port, "memif_servers_refused") == refused; tries++) {
+        CHECK(tries < TRIES, "its client connects to whoever listens there, %d", how);
+        send_one(port, peer);
+        usleep(1000);
+    }
+    CHECK(told->received == before);
+    spoil(how, 0);
+    until_received(port, peer);
+}
+
 static void visit_stranger(pid_t stranger)
 {
     char error[RP_URL_ERROR_BYTES] = "";
@@ -417,26 +448,14 @@ static void visit_stranger(pid_t stranger)
     CHECK(open_at(&port, inside, "", 0, &peer, error) == 0, "%s", error);
     until_received(port, &peer);
     CHECK(fact(port, "memif_servers_refused") == 0);
-    CHECK(chmod(folder, 0777) == 0);
-    told->serves_again = 1;
-    for (int tries = 0; told->serves_again; tries++) {
-        CHECK(tries < TRIES);
-        usleep(1000);
+    for (int how = 0; how < 5; how++) {
+        visit_spoiled(port, &peer, how);
     }
-    uint32_t before = told->received;
-    for (int tries = 0; fact(port, "memif_servers_refused") == 0; tries++) {
-        CHECK(tries < TRIES, "its client connects to whoever listens there");
-        send_one(port, &peer);
-        usleep(1000);
-    }
-    CHECK(told->received == before);
-    CHECK(chmod(folder, 0755) == 0);
-    until_received(port, &peer);
     rp_port_close(port);
     told->ends = 1;
     CHECK(waitpid(stranger, &status, 0) == stranger && status == 0);
     snprintf(error, sizeof error, "%s/replay-server.lock", folder);
-    CHECK(unlink(error) == 0 && rmdir(folder) == 0);
+    CHECK(unlink(error) == 0 && rmdir(folder) == 0 && rmdir(above) == 0);
     check_group("a client's server: root's, its own user's, or in a folder of that server's own");
 }
 
