@@ -34,8 +34,15 @@ from learner import options
 from learner.networks import network_from
 from learner.presets import Preset
 from learner.weights import WeightsError
-from replay_server import Client, LimiterBlocked, ReplayError, SpecError
-from replay_server.patience import Stop, Stopped, connect, lost_contact, writer_of
+from replay_server import (
+    Client,
+    ClosedError,
+    LimiterBlocked,
+    ReplayError,
+    ServerRestarted,
+    SpecError,
+)
+from replay_server.patience import Stop, Stopped, connect, lost_contact, told, writer_of
 from replay_server.progress import Progress, left
 from replay_server.remote import rows_ahead
 from replay_server.runs import RunTaken, first_free
@@ -61,6 +68,7 @@ class Program:
         self.client: Client | None = None
         self.actor: Actor | None = None
         self.incarnation = 0  # of the server, when it was met last
+        self.patient: Patient | None = None  # the actor's writer
         self.stored = self.in_doubt = 0  # rows that it acknowledged, and that it had not yet
         self.version = self.refused = 0
         self.told = ""  # why weights were refused last
@@ -88,6 +96,7 @@ class Program:
             unacknowledged_max=self.unacknowledged_max,
         )
         writer = Patient(writer, self.args.patience, lambda: self.stop.asked, self.say)
+        self.patient = writer
         if self.ledger:
             writer = self.ledger.watch(writer, spec)
         if self.actor is None:
@@ -252,10 +261,13 @@ class Program:
     def tell_lost(self, lost: ReplayError) -> None:
         """That it tries again; where it was asked to stop, what nobody will acknowledge."""
         if not self.stop.asked:
-            self.say(f"{lost}; trying again for up to {self.args.patience:g} s")
+            self.say(f"{told(lost)}; trying again for up to {self.args.patience:g} s")
             return
-        waiting = f"; {self.in_doubt} rows were not acknowledged" if self.in_doubt else ""
-        self.say(f"stopped{waiting}: {lost}")
+        held = self.patient is not None and self.patient.held
+        what = "let in by the limiter" if held else "acknowledged"
+        waiting = f"; {self.in_doubt} rows were not {what}" if self.in_doubt else ""
+        ended = isinstance(lost, (ClosedError, ServerRestarted))
+        self.say(f"stopped{waiting}" + ("; the server stopped too" if ended else f": {told(lost)}"))
 
     def count_lost(self) -> None:
         """What the session that is given up had stored, and had not."""
@@ -315,10 +327,11 @@ def main(argv: list[str] | None = None) -> int:
                 program.close()
         except (ReplayError, WeightsError, SpecError, OSError) as error:
             program.progress.close()
-            told: object = error
+            sentence = str(error)
             if isinstance(error, LimiterBlocked):
-                told = f"{error.held}; is the learner running? To wait longer, give --patience"
-            print(f"actor {args.number}: {told}", file=sys.stderr)
+                sentence = told(error)
+                sentence += "; is the learner running? To wait longer, give --patience"
+            print(f"actor {args.number}: {sentence}", file=sys.stderr)
             return 2
     return 0
 

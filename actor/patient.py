@@ -16,6 +16,7 @@ from typing import Any
 from actor.bounds import Ahead
 from replay_server import LimiterBlocked, Timeout
 from replay_server.autoreset import Rows
+from replay_server.patience import told
 from replay_server.writer import Writer
 from replay_server.writers import WriterState
 
@@ -25,7 +26,10 @@ SILENCE_S = 5.0
 
 
 class Patient:
-    """What an actor needs of a writer. `stopped` ends every wait, `say` gets one sentence each."""
+    """What an actor needs of a writer. `stopped` ends every wait, `say` gets one sentence each.
+
+    held: whether the limiter held the newest call back, which has not been taken since.
+    """
 
     def __init__(
         self,
@@ -38,6 +42,7 @@ class Patient:
         self.streams = writer.streams
         writer.timeout = SLICE_S
         self.heard, self.heard_at, self.said_quiet = (0, 0, False), time.monotonic(), False
+        self.held = False
 
     def append(self, rows: Rows) -> None:
         """As Writer.append, once everything before is taken."""
@@ -101,13 +106,14 @@ class Patient:
         while True:
             try:
                 call()
+                self.held = False
                 return
             except LimiterBlocked as blocked:
-                heard = time.monotonic()
+                heard, self.held = time.monotonic(), True
                 if heard - begin >= self.patience_s or self.stopped():
                     raise
                 if not said:
-                    self.say(f"waiting: {blocked.held}")
+                    self.say(f"waiting: {told(blocked)}")
                     said = True
             except Timeout:
                 if time.monotonic() - heard >= SILENCE_S or self.stopped():

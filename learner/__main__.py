@@ -40,7 +40,7 @@ from learner.weights import WeightsError
 from replay_server import Batch, Batches, Client, ReplayError, Spec, SpecError, runfile
 from replay_server.arguments import nearest, parse
 from replay_server.errors import ConfigError
-from replay_server.patience import Stop, Stopped, connect, lost_contact
+from replay_server.patience import Stop, Stopped, connect, lost_contact, told
 from replay_server.priorities import UpdateResult
 from replay_server.progress import Progress, left
 from replay_server.runs import Phases, fraction, read_metrics
@@ -293,7 +293,7 @@ class Program:
                 if not lost_contact(lost):
                     raise
                 again = f"; trying again for up to {self.args.patience:g} s"
-                self.progress.say(f"learner: {lost}{again * (not self.stop.asked)}")
+                self.progress.say(f"learner: {told(lost)}{again * (not self.stop.asked)}")
                 self.close_client()
 
     def close_client(self) -> None:

@@ -51,7 +51,7 @@ STATUSES = tuple(text(lib.rp_status_name(i)) for i in range(lib.rp_status_count(
 COUNTERS = tuple(text(lib.rp_counter_name(i)) for i in range(lib.rp_counter_count()))
 COUNTER_SENTENCES = {name: text(lib.rp_counter_sentence(i)) for i, name in enumerate(COUNTERS)}
 NUMBERS = {name: i for i, name in enumerate(STATUSES)}
-PENDING, FULL = NUMBERS["PENDING"], -NUMBERS["FULL"]
+PENDING, FULL, CLOSED = NUMBERS["PENDING"], -NUMBERS["FULL"], -NUMBERS["CLOSED"]
 if unmapped := set(STATUSES) - STATUS_NAMES - {"OK"}:
     raise ImportError(f"errors.py has no error for {', '.join(sorted(unmapped))}")
 
@@ -313,7 +313,26 @@ class Link(Owned):
     def wait(self, ticket: int, what: str, timeout: float, **details: Any) -> None:
         """Until the request of `ticket` has ended; raises its error. Its own time-out ends it."""
         status, need, by = self.outcome(ticket, what, timeout)
-        check(status, what, blocked=(need, by), **details)
+        self.check(status, what, blocked=(need, by), **details)
+
+    def check(self, status: int, what: str, **details: Any) -> int:
+        """As `check` above; of what ended as closed it tells which end that was."""
+        if status == CLOSED:
+            raise self.ended(what)
+        return check(status, what, **details)
+
+    def ended(self, what: str, remedy: str = "call again when it is back") -> ClosedError:
+        """The error of what ended as closed: with this client, or its server. `remedy`: with a
+        server that may come back; one in this process never does."""
+        if self.closed:
+            happened, remedy = f"{what}: this client was closed meanwhile", "open another one"
+        else:
+            happened = f"{what}: the server stopped"
+            if self.url.startswith("loopback:"):
+                remedy = "open a client of the one that is started next"
+        error = ClosedError(f"{happened}; {remedy}")
+        error.status, error.happened = "CLOSED", happened
+        return error
 
     def look(
         self, ticket: int, timeout_ns: int, meanwhile: Callable[[], None] | None = None

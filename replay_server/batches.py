@@ -265,7 +265,7 @@ class Batches:
         lib.rp_place_weigh(flight.landing.raw, flight.draw.raw.uniform, beta)
         batch = flight.landing.batch(self.name, flight.draw.epoch, False)
         batch = batch.copied() if self._copy else batch
-        return self._placed(flight, flight.draw.landed(status, batch, need))
+        return self._placed(flight, flight.draw.landed(self._link, status, batch, need))
 
     def _recover(self, flight: _Flight) -> None:
         """Nothing is under way to the flight's landing any more; it is another where that cannot be

@@ -372,7 +372,7 @@ class Client:
         if status in REFUSED:
             expect_drawn(self.limits, remote, landing.count)  # says what would do
         batch = landing.batch(draw.table, draw.epoch, out is None)
-        return draw.landed(status, batch, landing.raw.blocked.need) if status else batch
+        return draw.landed(self._link, status, batch, landing.raw.blocked.need) if status else batch
 
     def get(
         self, table: str, keys: Any, *, plan: int | str = 0, timeout: float | None = None

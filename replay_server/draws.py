@@ -88,13 +88,13 @@ class Draw:
         request = ffi.addressof(raw, "request")
         return link.post(lib.rp_link_sample, raw.table, request, ffi.NULL, target, timeout=timeout)
 
-    def landed(self, status: int, batch: Batch, need: int) -> Batch:
+    def landed(self, link: Link, status: int, batch: Batch, need: int) -> Batch:
         """The batch of a request that ended with `status`; raises what it ended with."""
         if status == -_native.NUMBERS["SHORT_BATCH"]:
             short = ShortBatch(self.what, int((~batch.valid).sum()))
             short.status, short.batch = "SHORT_BATCH", batch.arrived()
             raise short
-        _native.check(status, self.what, blocked=(need, _native.BY_INSERTS))
+        link.check(status, self.what, blocked=(need, _native.BY_INSERTS))
         return batch
 
 
@@ -112,7 +112,7 @@ def stored_at(link: Link, table: Any, wanted: Keys, plan: int | str, timeout: fl
         landing.valid[:] = False
     elif status != -_native.NUMBERS["SHORT_BATCH"]:
         blocked = (landing.raw.blocked.need, _native.BY_INSERTS)
-        _native.check(status, draw.what, blocked=blocked)
+        link.check(status, draw.what, blocked=blocked)
     landing.keys[:] = wanted
     lib.rp_place_weigh(landing.raw, 0.0, 0.0)  # as valid as they are now
     return landing.batch(draw.table, draw.epoch, True)

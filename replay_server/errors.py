@@ -14,14 +14,18 @@ from typing import Any
 
 from .spec import SpecError
 
-_ROWS = "of the rows (each environment's step is one, and what closes an episode is one more)"
-_ANEW = "open a new writer: its episodes start anew"
+_ANEW = "open a new writer: its episodes start anew (a row is a step of one environment, or what "
+_ANEW += "closes an episode)"
 
 
 class ReplayError(Exception):
-    """Base of every error of this package; `status` names the engine's reason, or is empty."""
+    """Base of every error of this package; `status` names the engine's reason, or is empty.
+
+    `happened` is the sentence without what a program that calls should do; empty: all of it.
+    """
 
     status = ""
+    happened = ""
 
     def __reduce__(self) -> tuple:
         return _rebuilt, (type(self), self.args, self.__dict__)
@@ -53,7 +57,7 @@ class LimiterBlocked(Timeout):
             held = f"held back by the table's limiter until {need} more item{'s' * (need != 1)} "
             held += f"{'are' if need != 1 else 'is'} {verb}"
         held += f" ({limiter})" if limiter else ""
-        self.held = f"{what}: {held}"
+        self.held = self.happened = f"{what}: {held}"
         super().__init__(
             f"{self.held}; if it is this thread that {remedy}; otherwise wait longer, or see in "
             "`stats --watch` who stopped"
@@ -94,10 +98,11 @@ class ServerRestarted(ReplayError):
 
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         self.stored_through, self.in_doubt, self.lost = stored_through, in_doubt, lost
-        super().__init__(
-            f"{what}: the server stopped or restarted, empty; {_ROWS} {stored_through} had been "
-            f"acknowledged, {in_doubt} were sent but not answered, {lost} were never sent; {_ANEW}"
+        self.happened = (
+            f"{what}: the server stopped or restarted, empty: {stored_through} rows that it had "
+            f"acknowledged are gone, {in_doubt} were sent and not answered, {lost} were never sent"
         )
+        super().__init__(f"{self.happened}; {_ANEW}")
 
 
 class SessionExpired(ServerRestarted):
@@ -105,12 +110,12 @@ class SessionExpired(ServerRestarted):
 
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         super().__init__(what, stored_through, in_doubt, lost)
-        self.args = (
+        self.happened = (
             f"{what}: the server gave this session up after too long a silence (longer than its "
-            "idle_ms: Server(idle_ms=...), `serve --idle-ms`); "
-            f"{_ROWS} {stored_through} are stored, {in_doubt} were sent but not answered, {lost} "
-            f"were never sent; {_ANEW}",
+            f"idle_ms: Server(idle_ms=...), `serve --idle-ms`): {stored_through} rows are stored, "
+            f"{in_doubt} were sent and not answered, {lost} were never sent"
         )
+        self.args = (f"{self.happened}; {_ANEW}",)
 
 
 class NotAuthorised(ReplayError, PermissionError):
@@ -157,11 +162,11 @@ class TableEmptied(StaleEpoch):
 
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         self.stored_through, self.in_doubt, self.lost = stored_through, in_doubt, lost
-        super().__init__(
-            f"{what}: the table was emptied (reset) since; {_ROWS} {stored_through} had been "
-            f"acknowledged and are gone with it, {in_doubt} were sent but not answered, {lost} "
-            f"were never sent; {_ANEW}"
+        self.happened = (
+            f"{what}: the table was emptied (reset) since: {stored_through} rows that it had "
+            f"stored are gone, {in_doubt} were sent and not answered, {lost} were never sent"
         )
+        super().__init__(f"{self.happened}; {_ANEW}")
 
 
 class NoRoom(ReplayError):
@@ -311,5 +316,6 @@ def error_for(
         error = ShortBatch(what, missing)
     else:
         error = kind(f"{what}: {sentence}" + (f"; {remedy}" if remedy else ""))
+        error.happened = f"{what}: {sentence}"
     error.status = name
     return error

@@ -4,7 +4,8 @@
 steps and not inside one; a second signal ends it at once. `connect` keeps trying for a bounded
 time, and then says NoServer, which no reconnect mends; Stopped, where a signal ended that.
 `writer_of` waits as long as the server keeps the place of a writer that was killed.
-`lost_contact` tells errors that a reconnect mends from those that it does not.
+`lost_contact` tells errors that a reconnect mends from those that it does not. `told` is what an
+error says to the person who watches a program.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .errors import (
     SessionExpired,
     Timeout,
 )
-from .writer import Writer
+from .writer import KEPT, NOT_TAKEN, Writer
 
 TRY_S = 2.0
 PLACE_TRY_S = 0.5
@@ -82,6 +83,14 @@ def lost_contact(error: ReplayError) -> bool:
     """Would a new session mend this? Not where the limiter held a call back."""
     mended = (Timeout, ServerRestarted, SessionExpired, ClosedError)
     return isinstance(error, mended) and not isinstance(error, LimiterBlocked)
+
+
+def told(error: ReplayError) -> str:
+    """What happened, without the advice for who writes a program."""
+    sentence = error.happened or str(error)
+    for advice in (KEPT, NOT_TAKEN):
+        sentence = sentence.replace(f" {advice}", "")
+    return sentence
 
 
 def connect(

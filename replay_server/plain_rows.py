@@ -66,6 +66,8 @@ def writer_error(link: Link, table: RemoteTable, status: int, waiting: int = 0) 
     what, name = f"writing to table {table.name!r}", _native.STATUSES[-status]
     stored, in_doubt, lost = ffi.unpack(counts, 3)
     loss = (stored, in_doubt, lost + waiting)
+    if status == _native.CLOSED:
+        return link.ended(what, "open a new writer when it is back")
     if name != "STALE_EPOCH":
         return _native.error(name, what, loss=loss)
     error = TableEmptied(what, *loss)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,8 @@ from conformance import ROWS, plain, plain_rows
 
 import replay_server
 from replay_server import Client, ConfigError, Server, Table, _native, errors
+from replay_server.patience import told
+from replay_server.writer import KEPT
 
 
 @pytest.mark.parametrize("name", [name for name in _native.STATUSES if name != "OK"])
@@ -49,11 +52,26 @@ def test_values_are_attributes_and_in_the_sentence():
     assert "1 more item is sampled by learners" in str(one)
     lost = errors.error_for("SERVER_RESTARTED", "", "writing", loss=(5, 3, 2))
     assert (lost.stored_through, lost.in_doubt, lost.lost) == (5, 3, 2)
-    assert "5 had been acknowledged, 3 were sent" in str(lost)
+    counts = "5 rows that it had acknowledged are gone, 3 were sent and not answered, 2 were never"
+    assert str(lost).startswith(
+        f"writing: the server stopped or restarted, empty: {counts} sent; open a new"
+    )
     expired = errors.error_for("SESSION_EXPIRED", "", "writing", loss=(5, 3, 2))
     assert isinstance(expired, errors.ServerRestarted) and "too long a silence" in str(expired)
     short = errors.error_for("SHORT_BATCH", "", "sampling", missing=4)
     assert short.missing == 4
+
+
+@pytest.mark.parametrize("name", ["SERVER_RESTARTED", "SESSION_EXPIRED", "TIMEOUT", "BLOCKED"])
+def test_who_watches_a_program_reads_what_happened_alone(name):
+    """Given errors of a writer's call. Expect of each the counts and the reason, and nothing that
+    only who writes the program can do."""
+    sentence = _native.text(_native.lib.rp_status_sentence(_native.NUMBERS[name]))
+    error = errors.error_for(name, sentence, f"flushing {KEPT}", loss=(5, 3, 2), blocked=(7, "x"))
+    said = told(error)
+    assert said.startswith("flushing: ") and KEPT in str(error)
+    assert not re.search(r";|open a new|this thread|kept|environment's", said), said
+    assert told(errors.ReplayError("as it is")) == "as it is"
 
 
 def test_errors_are_what_they_look_like():

@@ -130,8 +130,9 @@ HELD = SamplesPerInsert(1.0, min_size=1, error_buffer=8.0)
 
 
 @contextmanager
-def waiting(act: Callable[[], object], server: Server, counter: str):
-    """What `act` ends with, in a list, behind a block that begins when the server holds it back."""
+def waiting(act: Callable[[], object], server: Server, counter: str, before: int = 0):
+    """What `act` ends with, in a list, behind a block that begins when the server holds it back:
+    `counter` is more than `before` then."""
     ended: list[object] = []
 
     def body() -> None:
@@ -142,7 +143,7 @@ def waiting(act: Callable[[], object], server: Server, counter: str):
 
     thread = threading.Thread(target=body, daemon=True)
     thread.start()
-    while server.counters()[counter] == 0:
+    while server.counters()[counter] <= before:
         continue
     yield ended
     thread.join(60)
@@ -178,6 +179,39 @@ def test_a_call_that_waits_ends_when_the_server_of_this_process_closes(url, kind
     else:
         assert isinstance(ended[0], ClosedError), ended
     client.close(0.0)
+
+
+@pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "loopback://", "zmq+tcp://127.0.0.1:0"])
+@pytest.mark.parametrize("way", ["sample", "batches"])
+def test_what_ends_as_closed_says_which_end_that_was(url, way):
+    """Given a sample that waits, alone or of a loop, as its server stops, or its client is closed.
+    Expect that told, with what to do; and that it works: the same call with the next server."""
+    if url.startswith("zmq"):
+        pytest.importorskip("zmq")
+    server = Server([plain(limiter=HELD)], url)
+    address = server.address
+    client, other = Client(address), Client(address)
+
+    def act(who):
+        if way == "sample":
+            return who.sample("main", 8, timeout=60.0)
+        with who.batches("main", 8, prefetch=1, timeout=60.0) as batches:
+            return next(batches)
+
+    with waiting(partial(act, other), server, "samples_blocked") as ended:
+        other.close()
+    assert re.search("clos.*; (open|call)", str(ended[0])) and "server" not in str(ended[0]), ended
+    before = server.counters()["samples_blocked"]
+    with waiting(partial(act, client), server, "samples_blocked", before) as ended:
+        server.close()
+    loopback = url.startswith("loopback")
+    remedy = "open a client of the one that is started next" if loopback else "call again when it"
+    assert isinstance(ended[0], ClosedError) and f"the server stopped; {remedy}" in str(ended[0])
+    with Server([plain(limiter=HELD)], address):
+        client = Client(address) if loopback else client
+        client.extend("main", plain_rows(8))
+        assert len(act(client).keys) == 8
+        client.close()
 
 
 @pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "zmq+tcp://127.0.0.1:0"])

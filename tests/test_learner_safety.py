@@ -434,6 +434,29 @@ def test_an_actor_stopped_after_its_server_says_what_was_not_acknowledged(
     assert told.err == ""
 
 
+def test_an_actor_stopped_with_its_server_says_what_the_limiter_held(tmp_path, monkeypatch, capsys):
+    """Given an actor that the limiter holds back, a server that ends, and a signal. Expect code 0,
+    what was not let in, and no advice for who writes programs."""
+    monkeypatch.setattr("actor.__main__.WEIGHTS_WAIT_S", 0.0)
+    limiter = SamplesPerInsert(8.0, 64, 600.0)
+    table = Table("main", step=SPEC, plan=NStep(3), capacity=20_000, limiter=limiter)
+    server, real = Server([table], "udp://127.0.0.1:0"), Program.say
+
+    def say(program, sentence):
+        real(program, sentence)
+        if "held back by the table's limiter" in sentence:
+            server.close()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Program, "say", say)
+    assert actor_main(["--run", str(tmp_path), "--server", server.address]) == 0
+    told = capsys.readouterr()
+    last = told.out.strip().splitlines()[-1]
+    assert re.search(r"actor 0: stopped; [1-9]\d* rows were not let in by the limiter", last)
+    assert "open another" not in told.out and "call it again" not in told.out, told.out
+    assert told.err == ""
+
+
 def gap(parse, program_of, folder, again, capsys):
     """What a program says that meets a server, works, and meets it `again` after a gap."""
     described = Table("main", step=SPEC, plan=NStep(3), capacity=20_000, limiter=MinSize(5))

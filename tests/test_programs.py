@@ -235,6 +235,8 @@ def test_after_a_restart_nobody_waits_for_the_other(tmp_path):
             assert client.stats().counters["items_sampled"] == 0
         programs.until(lambda: back in programs.said("actor"), "the actor says so")
         assert "waiting up to" not in programs.said("actor").partition(back)[2]
+        for name in ("actor", "learner"):
+            assert "open a new writer" not in programs.said(name), programs.said(name)
     finally:
         programs.close()
 
