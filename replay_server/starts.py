@@ -13,10 +13,10 @@ places, a start is a final observation by chance now and then. Observations are 
 never alike by chance, where they hold floats or EXACT_BYTES, until a start comes back; of others an
 end speaks only as long as no episode at all began elsewhere.
 
-    exact             the first such end is told of, AGAIN_MAX in a row are refused
-    few, mode named   the same
-    few, handed over  told of after AGAIN_MAX, refused after FEW_MAX
-    a known start     a hint, never more: at once where the mode was named, else after FEW_MAX
+    exact          the first such end is told of, AGAIN_MAX in a row are refused
+    few places     told of at once where the mode was named, else after AGAIN_MAX; refused where all
+                   environments together had FEW_MAX, too
+    a known start  a hint, never more: at once where the mode was named, else after FEW_MAX
 """
 
 from __future__ import annotations
@@ -95,6 +95,8 @@ class Starts:
 
         Bool [E]: whether these are equal, the final one is known, and the last step moved.
         """
+        if self._few and self._elsewhere:
+            return  # no end speaks any more
         keys, alike, apart = keys_of(begun), known & equal, known & ~equal
         few = self._few or any(key in self._met for key in keys)
         elsewhere = self._elsewhere or bool(apart.any())
@@ -105,7 +107,14 @@ class Starts:
             again = again + spoke
             worst = int(np.argmax(np.where(spoke, again, 0)))
             if not (few and elsewhere) and spoke[worst]:
-                self._slip(int(which[worst]), int(again[worst]), few and self._own)
+                told = AGAIN_MAX if few and self._own else 1
+                every = int(self._again.sum() + spoke.sum())
+                sure = again[worst] >= AGAIN_MAX and not (few and every < FEW_MAX)
+                sentence = self._sentence(int(which[worst]))
+                if sure:
+                    raise SpecError(sentence)
+                if again[worst] >= told:
+                    self._tell(sentence)
             elif not elsewhere and (not self._own or count >= FEW_MAX):
                 i = int(which[np.argmax(alike)])
                 self._tell(HINT if self._mode == "single" else self._sentence(i))
@@ -115,13 +124,6 @@ class Starts:
             self._met[key] = self._met.pop(key, False) or bool(other)
         while len(self._met) > STARTS_MAX:
             del self._met[next(iter(self._met))]
-
-    def _slip(self, i: int, again: int, doubtful: bool) -> None:
-        told, refused = (AGAIN_MAX, FEW_MAX) if doubtful else (1, AGAIN_MAX)
-        if again >= refused:
-            raise SpecError(self._sentence(i))
-        if again >= told:
-            self._tell(self._sentence(i))
 
     def _sentence(self, i: int) -> str:
         return (RESETS if self._mode == "same-step" else AGAIN).format(i=i, mode=self._mode)

@@ -114,8 +114,8 @@ def test_resets_merged_into_the_observations_of_a_vector_are_refused(kept):
 
 @pytest.mark.parametrize("vector", [False, True], ids=["single", "vector"])
 def test_a_few_integers_are_refused_once_it_is_no_chance(vector):
-    """Given four bytes of chance. Expect the warning at the third end, and SpecError at the eighth;
-    at the first and the third where the caller named the mode."""
+    """Given four bytes of chance. Expect SpecError at the eighth end, and a warning before: at the
+    third, or at the first where the caller named the mode."""
 
     def made():
         env = Noise((4,), np.uint8)
@@ -123,8 +123,11 @@ def test_a_few_integers_are_refused_once_it_is_no_chance(vector):
 
     taken, refused, told = slip(made(), np.array)
     assert taken == 8 and AGAIN in refused and len(told) == 1
-    taken, refused, told = slip(made(), np.array, "disabled" if vector else "single")
-    assert taken == 3 and AGAIN in refused and len(told) == 1
+    name = "disabled" if vector else "single"
+    taken, refused, told = slip(made(), np.array, name)
+    assert taken == 8 and AGAIN in refused and len(told) == 1
+    for mode, ends, words in ((None, 2, 0), (None, 4, 1), (name, 2, 1)):
+        assert [len(part) for part in slip(made(), np.array, mode, ends)[2:]] == [words]
 
 
 def test_a_slip_where_every_episode_begins_alike_is_a_hint():
