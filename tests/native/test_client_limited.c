@@ -157,9 +157,33 @@ static void situation_noted(void)
     check_group("2 what has the place waits");
 }
 
+/* 3. Given a message that waits, and a server that closes, its region with it. Expect its writer to
+ *    end as by a restart, at once. */
+static void situation_closed(void)
+{
+    struct player player = {.streams = 2, .at_once = 1};
+    struct rp_push_state state;
+    struct world *world = limited(&player, 8, 2);
+    for (uint64_t step = 0; step < 9; step++) {
+        post_row(world, 0, step, RP_RUN_ITEM);
+        world_run(world, 10 * WORLD_MS);
+    }
+    rp_client_push_state(world->client, 1, &state);
+    CHECK(state.blocked && state.status == 0 && state.steps_stored == 8);
+    uint64_t dropped = rp_client_counters(world->client)[RP_COUNT_drop_unsolicited];
+    rp_server_farewell(world->server, (struct rp_port *)&world->ports[0], world->now_ns, 0);
+    world_run(world, 10 * WORLD_MS);
+    rp_client_push_state(world->client, 1, &state);
+    CHECK(state.status == -RP_SERVER_RESTARTED && state.steps_stored == 8);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_drop_unsolicited] == dropped);
+    world_close(world);
+    check_group("3 a server that closes ends its writers as a restart does");
+}
+
 int main(void)
 {
     situation_goes_on();
     situation_noted();
+    situation_closed();
     return check_done("test_client_limited");
 }

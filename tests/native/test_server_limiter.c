@@ -112,6 +112,7 @@ static void situation_stale_waits(void)
     CHECK(answer.view.message->op == (RP_OP_PUSH | RP_ANSWER) && answer.view.message->id == 31);
     CHECK_STATUS(answer, RP_STALE_EPOCH);
     CHECK(p.script.server->waiting[RP_WAIT_PUSH][1].count == 0);
+    CHECK(script_counter(&p.script, RP_COUNT_refused_epoch) == 1);
     CHECK_STATUS(send_run(&p, 1, 31, 0, 20, 20, 5, RP_RUN_ITEM), RP_STALE_EPOCH);
     p.epoch[1] = epoch;
     CHECK_STATUS(send_run(&p, 1, 33, 0, 0, 0, 10, RP_RUN_ITEM), RP_OK);

@@ -196,6 +196,7 @@ static void situation_void(void)
     put_sample(&pair, &pair.learner, SAMPLE_ID, WIDTH);
     put_cancel(&pair);
     script_turn(&pair.p.script);
+    rp_wait_note(pair.p.script.server, RP_WAIT_PUSH, 1, 0)->items = WIDTH; /* of another table */
     for (uint32_t drawn = 1; drawn <= 5; drawn++) { /* 10 + 15 - 5 = 20 */
         CHECK(releases(&pair) == 0 && error_now(&pair) == 11 - drawn);
         CHECK(ask_sample(&pair, 20 + drawn, 1, 0) == RP_OK);
@@ -363,43 +364,82 @@ static void situation_copies(void)
     check_group("10 each as it was sent");
 }
 
-/* 11. Given a push that waits with creates of a step that is there and of one that is not, and then
- *     is. Expect it to wait for room for both: its copy looked at once, nothing said of that, and
- *     its place kept for no longer by it. */
+/* 11. Given a push that waits with creates of steps that may come, and of others so far ahead that
+ *     they do not count, until the stream goes on. Expect it to wait for room for all: its copy
+ *     looked at once, nothing said of that, and its place kept for no longer by it. */
 static void situation_makes_more(void)
 {
     struct pair pair;
+    uint64_t sequence = 0;
     script_tables(tables);
-    tables[1].plan_count = 2;
+    tables[1].window = 4;
     open_rows(&pair.p);
     pair.learner = script_client(2);
     script_connect(&pair.p.script, &pair.learner);
-    for (uint64_t step = 0; step < 30; step += 10) {
-        CHECK_STATUS(send_run(&pair.p, 1, 1 + step, 0, step, step, 10, 0), RP_OK);
+    for (; sequence < 20; sequence += 2) { /* 20 items, and room for none */
+        CHECK(run_now(&pair.p, 1 + sequence, 0, sequence, sequence, 2) == RP_OK);
     }
-    for (uint64_t first = 2; first <= 22; first += 5) { /* 20 items, and room for none */
-        script_push_begin(&push, pair.p.epoch[1]);
-        for (uint64_t i = 0; i < (first < 22 ? 5 : 1); i++) {
-            script_push_create(&push, 0, first + i, 1.0);
-        }
-        if (first == 22) {
-            script_push_create(&push, 0, 35, 1.0);
-        }
-        CHECK(push_now(&pair.p, 40 + first) == (first < 22 ? RP_OK : RP_BLOCKED));
+    script_push_begin(&push, pair.p.epoch[1]);
+    for (uint64_t step = 0; step < 24; step += 4) {
+        script_push_create(&push, 1, step, 1.0);
     }
-    CHECK_STATUS(send_run(&pair.p, 1, 50, 0, 30, 30, 10, 0), RP_OK);
+    CHECK(push_now(&pair.p, 100) == RP_BLOCKED);
     const struct rp_note *note = rp_wait_note(pair.p.script.server, RP_WAIT_PUSH, 0, 1);
+    CHECK(note->items == 4, "16 and 20 are four windows ahead");
+    for (uint64_t step = 0; step < 12; step += 4, sequence += 4) {
+        CHECK_STATUS(send_run(&pair.p, 1, 200 + step, 1, sequence, step, 4, 0), RP_OK);
+    }
     uint64_t lapse_ns = note->lapse_ns;
     script_later(&pair.p.script, 100);
-    put_sample(&pair, &pair.learner, 1, 1); /* room for one */
+    put_sample(&pair, &pair.learner, 1, 4); /* room for four */
     script_turn(&pair.p.script);
     CHECK(pair.p.script.port.out_count == 1 && pair.p.script.server->left_over == 0);
-    CHECK(note->waiting && note->items == 2 && note->lapse_ns == lapse_ns);
-    CHECK(places(&pair) == 1 && error_now(&pair) == 19);
-    CHECK(ask_sample(&pair, 2, 1, 0) == RP_OK && places(&pair) == 0);
-    CHECK(error_now(&pair) == 20 && releases(&pair) == 1);
+    CHECK(note->waiting && note->items == 6 && note->lapse_ns == lapse_ns);
+    CHECK(places(&pair) == 1 && error_now(&pair) == 16);
+    CHECK(ask_sample(&pair, 2, 2, 0) == RP_OK && places(&pair) == 0 && releases(&pair) == 1);
     script_close(&pair.p.script);
     check_group("11 a push that makes more by now");
+}
+
+/* 12. Given 80 pushes that wait, and a draw that makes room for all. Expect 64 let on in that turn,
+ *     which says that there is work, and the others in the next one. */
+static void situation_crowd(void)
+{
+    enum { CROWD = 80 };
+    static struct script_client clients[CROWD];
+    struct pair pair;
+    script_tables(tables);
+    tables[1].capacity = 1 << 14;
+    tables[1].window = 4;
+    tables[1].writers_max = CROWD + 1;
+    tables[1].error_min = 0;
+    tables[1].error_max = CROWD;
+    config = script_config(tables);
+    config.sessions_max = CROWD + 1;
+    config.receive_budget = 4 * CROWD;
+    script_open(&pair.p.script, &config);
+    pair.learner = script_client(CROWD);
+    script_connect(&pair.p.script, &pair.learner);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        clients[i] = script_client((uint8_t)i);
+        clients[i].nonce = 5000 + i;
+        script_connect(&pair.p.script, &clients[i]);
+        pair.p.epoch[1] = script_writer(&pair.p.script, &clients[i], 1, 1).epoch;
+        CHECK(push_other(&pair, &clients[i], 1, 0, 1) == RP_OK);
+    }
+    for (uint32_t i = 0; i < CROWD; i++) {
+        CHECK(push_other(&pair, &clients[i], 2, 1, 1) == RP_BLOCKED);
+    }
+    put_sample(&pair, &pair.learner, 1, CROWD / 2);
+    put_sample(&pair, &pair.learner, 2, CROWD / 2);
+    script_turn(&pair.p.script);
+    CHECK(releases(&pair) == RP_RELEASES_MAX && places(&pair) == CROWD - RP_RELEASES_MAX);
+    CHECK(pair.p.script.server->left_over == 1);
+    script_turn(&pair.p.script);
+    CHECK(releases(&pair) == CROWD && pair.p.script.server->left_over == 0);
+    rp_server_check(pair.p.script.server);
+    script_close(&pair.p.script);
+    check_group("12 a crowd is let on in parts");
 }
 
 int main(void)
@@ -415,5 +455,6 @@ int main(void)
     situation_far();
     situation_copies();
     situation_makes_more();
+    situation_crowd();
     return check_done("test_server_pairs");
 }
