@@ -203,10 +203,10 @@ def _guard(carrier: Carrier, keys: ServerKeys) -> None:
     from zmq.auth import load_certificates
     from zmq.auth.thread import ThreadAuthenticator
 
-    public, secret = _certificate(keys.secret, "curve_secret_key")
-    if secret is None:
-        raise ConfigError(f"curve_secret_key: {keys.secret} holds no secret key; {KEYGEN}")
-    if not Path(keys.clients).is_dir() or not load_certificates(keys.clients):
+    public, secret = _secret(keys.secret)
+    if not Path(keys.clients).is_dir():
+        raise ConfigError(f"curve_clients: there is no folder {keys.clients}; {KEYGEN}")
+    if not load_certificates(keys.clients):
         raise ConfigError(f"curve_clients: {keys.clients} holds no public keys (*.key); {KEYGEN}")
     carrier.guard = ThreadAuthenticator(carrier.context)
     carrier.guard.start()
@@ -218,11 +218,26 @@ def _guard(carrier: Carrier, keys: ServerKeys) -> None:
 def _certificate(path: str, what: str) -> tuple[bytes, bytes | None]:
     from zmq.auth import load_certificate
 
+    if not os.path.exists(path):
+        raise ConfigError(f"{what}: there is no file {path}; {KEYGEN}")
     try:
         return load_certificate(path)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"{what}: {path} is no key file ({why}); {KEYGEN}") from error
+
+
+def _secret(path: str) -> tuple[bytes, bytes]:
+    """Both halves of a secret key's file; where it is a public one's, what to give instead."""
+    public, secret = _certificate(path, "curve_secret_key")
+    if secret is not None:
+        return public, secret
+    name = f"{Path(path).stem}.key_secret"
+    beside = [folder / name for folder in (Path(path).parent, Path(path).parent.parent)]
+    give = next((f"give {other}" for other in beside if other.exists()), f"give its {name}")
+    raise ConfigError(
+        f"curve_secret_key: {path} is the public half of a key and holds no secret one; {give}"
+    )
 
 
 def connect(url: str, timeout: float, keys: ClientKeys | None) -> Carrier:
@@ -242,9 +257,7 @@ def connect(url: str, timeout: float, keys: ClientKeys | None) -> Carrier:
             carrier.socket.setsockopt(getattr(zmq, name), value)
         if keys is not None:
             server, _ = _certificate(keys.server, "curve_server_key")
-            public, secret = _certificate(keys.secret, "curve_secret_key")
-            if secret is None:
-                raise ConfigError(f"curve_secret_key: {keys.secret} holds no secret key; {KEYGEN}")
+            public, secret = _secret(keys.secret)
             carrier.socket.curve_serverkey = server
             carrier.socket.curve_publickey, carrier.socket.curve_secretkey = public, secret
         carrier.describe(endpoint)
@@ -252,6 +265,7 @@ def connect(url: str, timeout: float, keys: ClientKeys | None) -> Carrier:
         carrier.socket.connect(endpoint)
         _await_connection(zmq, carrier, monitor, timeout, keys)
         carrier.socket.disable_monitor()
+        monitor.close()
         carrier.linger_ms = LINGER_MS
     except BaseException:
         carrier.close()

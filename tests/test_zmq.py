@@ -5,6 +5,7 @@ The other side is pyzmq itself, driven by hand: what stands on the wire is PROTO
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import re
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -199,6 +201,22 @@ def test_a_server_that_answers_nonsense_is_not_believed():
             thread.join()
 
 
+def test_a_client_leaves_no_socket_to_the_collector():
+    """Given a client that closes, after its server or before. Expect no warning of a socket that
+    nobody closed."""
+    for first in ("server", "client"):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            server = Server([plain()], URL)
+            client = Client(server.address)
+            ends = [server.close, partial(client.close, 0.2)]
+            for close in ends if first == "server" else reversed(ends):
+                close()
+            del client
+            gc.collect()
+        assert [str(told.message) for told in warned] == [], first
+
+
 # -- keys ----------------------------------------------------------------------------------------
 
 
@@ -280,16 +298,30 @@ def test_bytes_on_the_wire_are_sealed(keys):
 def test_half_a_key_is_a_sentence(keys, tmp_path):
     """Given one of two keys, wrong files, keys for UDP. Expect ConfigErrors, nothing open."""
     secret, clients = str(keys / "server.key_secret"), str(keys / "clients")
+    public, client_public = str(keys / "server.key"), str(keys / "clients" / "actor.key")
+    none, empty = str(tmp_path / "no"), tmp_path / "empty"
+    empty.write_text("")
+    half = f"{public} is the public half of a key and holds no secret one; give {secret}"
     for url, options, said in (
         (URL, {"curve_secret_key": secret}, "given without curve_clients"),
         (URL, {"curve_clients": clients}, "given without curve_secret_key"),
         ("udp://127.0.0.1:0", {"curve_secret_key": secret, "curve_clients": clients}, "zmq"),
-        (URL, {"curve_secret_key": str(keys / "server.key"), "curve_clients": clients}, "secret"),
-        (URL, {"curve_secret_key": str(tmp_path / "no"), "curve_clients": clients}, "no key file"),
+        (URL, {"curve_secret_key": public, "curve_clients": clients}, half),
+        (URL, {"curve_secret_key": none, "curve_clients": clients}, f"is no file {none};"),
+        (URL, {"curve_secret_key": str(empty), "curve_clients": clients}, "no key file"),
+        (URL, {"curve_secret_key": secret, "curve_clients": none}, f"is no folder {none};"),
         (URL, {"curve_secret_key": secret, "curve_clients": str(tmp_path)}, "no public keys"),
     ):
         with pytest.raises(ConfigError, match=said):
             Server([plain()], url, **options)
+    for name, path, said in (
+        ("curve_server_key", none, f"curve_server_key: there is no file {none};"),
+        ("curve_secret_key", none, f"curve_secret_key: there is no file {none};"),
+        ("curve_secret_key", client_public, f"{client_public} is the public half .* give "),
+        ("curve_secret_key", client_public, f"give {keys / 'actor.key_secret'}"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            Client(NOBODY, **mine(keys) | {name: path})
     for options in ({"curve_server_key": str(keys / "server.key")}, {"curve_secret_key": secret}):
         with pytest.raises(ConfigError, match="is given without"):
             Client(NOBODY, **options)
