@@ -44,7 +44,9 @@ class LimiterBlocked(Timeout):
 
     def __init__(self, what: str, need: int, by: str, limiter: str = "") -> None:
         self.need, self.by = need, by
-        verb, remedy = "created by writers", "adds, add first"
+        verb = "created by writers"
+        remedy = "adds, add first, and let min_size be below the steps after which it draws (its "
+        remedy += "learning_starts)"
         if by == "samples":
             verb = "sampled by learners"
             remedy = "draws, draw first, or let min_size be the size at which it starts to"

@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _native
 from ._native import Link, ffi, lib
+from .arguments import nearest
 from .autoreset import GYMNASIUM_MODES, MODES, is_vector, mode_of
 from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError, RowsDropped, warn
 from .values import whole
@@ -73,7 +74,10 @@ def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, 
             )
         streams = count
     if mode not in MODES:
-        raise ConfigError(f"autoreset {mode!r}; expected an environment or one of {MODES}")
+        raise ConfigError(
+            f"autoreset {mode!r}; expected an environment or one of {MODES}; the nearest is "
+            f"{nearest(mode, MODES)!r}"
+        )
     streams = whole("streams", streams, 1, lib.RP_STREAMS_MAX)
     if mode == "single" and streams != 1:
         raise ConfigError(f"autoreset='single' is for one environment, not for {streams} streams")

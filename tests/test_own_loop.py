@@ -233,7 +233,8 @@ def test_a_loop_that_draws_too_late_is_told_to_draw_first(served):
     with pytest.raises(LimiterBlocked, match=told):
         for i in range(100):
             writer.add(observation=frame(0, 0, i), action=0, reward=0.0, **GOES_ON)
-    with pytest.raises(LimiterBlocked, match=r"this thread that adds, add first"):
+    told = r"this thread that adds, add first, and let min_size be below .*its learning_starts"
+    with pytest.raises(LimiterBlocked, match=told):
         for _ in range(100):
             client.sample("main", 8, timeout=0.1)
     writer.link.close(0.0)

@@ -157,6 +157,7 @@ def test_numbers_of_other_libraries_are_numbers():
         (lambda c: c.get("rows", [1.5]), ConfigError, "keys: .* whole numbers .* got float64$"),
         (lambda c: c.extend("rows", {"reward": [[1], [1, 2]]}), SpecError, "lists of one length$"),
         (lambda c: c.sample("rows", 4, timeout="a"), ValueError, "timeout is 'a'"),
+        (lambda c: c.writer("rows", autoreset="nextstep"), ConfigError, "nearest is 'next-step'$"),
         (lambda c: c.batches("rows", "a"), ConfigError, "batch is 'a'"),
         (lambda c: c.batches("rows", 4, prefetch=1.5), ConfigError, "prefetch is 1.5"),
         (lambda c: c.update_priorities("rows", [1], ["a"]), ConfigError, "expected 1 numbers"),
