@@ -71,8 +71,9 @@ static void expel(struct rp_memif_server *server, uint32_t lane, const struct vi
     (void)shutdown(visitor->file, SHUT_RDWR);
 }
 
-/* Frames of up to `count` slots, each in one of the mbufs; *used slots. -1: the peer lies. */
-static int copy_in(struct rp_memif_server *server, const struct rp_memif_peer *peer,
+/* Frames of up to `count` slots, each in one of the mbufs; *used slots. -1: the peer lies. A frame
+ * in several slots is dropped with all of them. */
+static int copy_in(struct rp_memif_server *server, struct rp_memif_peer *peer,
                    struct rte_mbuf **mbufs, uint32_t count, uint32_t *used)
 {
     struct rp_memif_slot slot;
@@ -81,8 +82,10 @@ static int copy_in(struct rp_memif_server *server, const struct rp_memif_peer *p
         if (rp_memif_read(peer, &peer->in, *used, &slot)) {
             return -1 - got;
         }
-        if (slot.size > server->room || slot.is_chained) {
-            atomic_fetch_add_explicit(&server->unfit, 1, memory_order_relaxed);
+        int is_rest = peer->in.is_chained != 0;
+        peer->in.is_chained = slot.is_chained;
+        if (is_rest || slot.size > server->room || slot.is_chained) {
+            atomic_fetch_add_explicit(&server->unfit, !is_rest, memory_order_relaxed);
             continue;
         }
         struct rte_mbuf *mbuf = mbufs[got++];

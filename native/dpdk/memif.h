@@ -48,6 +48,7 @@ struct rp_memif_ring {
     uint8_t *memory; /* null: not there yet */
     uint32_t size;   /* slots */
     uint16_t next;   /* the first one the server has not used */
+    uint32_t is_chained; /* that one goes on with a frame whose first slots were used */
 };
 
 struct rp_memif_peer {

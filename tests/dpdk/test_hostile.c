@@ -363,6 +363,17 @@ static void await_files(pid_t process, uint32_t count)
     }
 }
 
+/* How many the kernel has, `more` than before; without one to map, theirs is refused anyway. */
+static void change_hugepages(int more)
+{
+    int count = 0;
+    FILE *file = fopen("/proc/sys/vm/nr_hugepages", "r+");
+    if (file && fscanf(file, "%d", &count) == 1 && fseek(file, 0, SEEK_SET) == 0) {
+        fprintf(file, "%d\n", count + more);
+        fclose(file);
+    }
+}
+
 /* Regions that could be taken away, block, or are not what their message says. */
 static void lend_wrongly(pid_t server)
 {
@@ -372,6 +383,7 @@ static void lend_wrongly(pid_t server)
         sealed(MFD_HUGETLB, 1 << 21, F_SEAL_SHRINK), eventfd(0, 0), open("/dev/zero", O_RDWR),
         open("/tmp", O_RDWR | O_TMPFILE, 0600)};
     uint32_t before = files_of(server);
+    change_hugepages(1);
     for (int i = 0; i < KINDS; i++) {
         peer.file = knock(0);
         CHECK(lend(1, kinds[i], RP_MEMIF_DISCONNECT) == 0, "memory of kind %d is taken", i);
@@ -383,6 +395,7 @@ static void lend_wrongly(pid_t server)
         }
     }
     await_files(server, before);
+    change_hugepages(-1);
     for (files_sent = 2; files_sent <= FILES_MAX; files_sent++) { /* one is enough */
         peer.file = knock(0);
         CHECK(shake_hands(1) == 0);
@@ -396,12 +409,10 @@ static void lend_wrongly(pid_t server)
 
 static int is_sent_away(int file)
 {
-    uint8_t message[RP_MEMIF_MESSAGE];
-    ssize_t size;
-    do { /* past the server's greeting */
-        size = recv(file, message, sizeof message, MSG_DONTWAIT);
-    } while (size > 0);
-    return size == 0;
+    uint8_t greeting[RP_MEMIF_MESSAGE];
+    while (recv(file, greeting, sizeof greeting, MSG_DONTWAIT) > 0) {
+    }
+    return recv(file, greeting, sizeof greeting, MSG_DONTWAIT) == 0;
 }
 
 static void say_nothing(void)
@@ -418,6 +429,109 @@ static void say_nothing(void)
         close(files[i]);
     }
     check_group("as many visitors who say nothing as are let in: the first one goes for the next");
+}
+
+/* ---- frames that do not fit ---- */
+
+enum { ANSWER = 60, SENTINEL = 0xa5, SMALL = 20, LARGE = 2112, FRAMES = 4 };
+
+static void write_plain(uint32_t way, uint16_t index, uint32_t flags, uint32_t size)
+{
+    uint32_t at = index % SLOTS, offset = BUFFERS + (way * SLOTS + at) * FRAME;
+    uint8_t *slot = peer.memory + way * RING + RP_MEMIF_AT_SLOTS + at * RP_MEMIF_SLOT;
+    put16(slot, flags);
+    put16(slot + 2, 0);
+    put32(slot + 4, size);
+    put32(slot + 8, offset);
+    if (!way) {
+        write_arp(peer.memory + offset);
+    }
+}
+
+/* Until the server has looked at as many slots, and has said so of its answers. */
+static void send_plain(uint32_t count)
+{
+    peer.heads[0] = (uint16_t)(peer.heads[0] + count);
+    write_head(0, peer.heads[0]);
+    for (int tries = 0; read_tail(0) != peer.heads[0]; tries++) {
+        CHECK(tries < TRIES && !is_dropped(), "the server does not look");
+        usleep(100);
+    }
+}
+
+/* A frame in `count` slots, in as many bursts or in one. */
+static void send_chain(uint32_t count, int at_once)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        write_plain(0, (uint16_t)(peer.heads[0] + (at_once ? i : 0)),
+                    i + 1 < count ? RP_MEMIF_CHAINED : 0, ARP_BYTES);
+        if (!at_once) {
+            send_plain(1);
+        }
+    }
+    if (at_once) {
+        send_plain(count);
+    }
+}
+
+/* A question whose answer has to go to a slot of `size` bytes, which comes back with `said`. */
+static void ask(uint32_t size, uint32_t said)
+{
+    uint16_t at = peer.heads[1] % SLOTS;
+    uint8_t *slot = peer.memory + RING + RP_MEMIF_AT_SLOTS + at * RP_MEMIF_SLOT;
+    uint8_t *data = peer.memory + BUFFERS + (uint32_t)(SLOTS + at) * FRAME;
+    uint32_t length;
+    memset(data, SENTINEL, FRAME);
+    write_plain(1, peer.heads[1]++, RP_MEMIF_CHAINED, size);
+    write_head(1, peer.heads[1]);
+    write_plain(0, peer.heads[0], 0, ARP_BYTES);
+    send_plain(1);
+    for (int tries = 0; read_tail(1) != peer.heads[1]; tries++) {
+        CHECK(tries < TRIES && !is_dropped(), "a question is not answered");
+        usleep(100);
+    }
+    memcpy(&length, slot + 4, sizeof length);
+    CHECK(length == said && slot[0] == 0, "%u bytes, flags %u", length, slot[0]);
+    for (uint32_t i = said; i < FRAME; i++) {
+        CHECK(data[i] == SENTINEL, "byte %u behind a slot of %u", i, size);
+    }
+}
+
+static void fit(void)
+{
+    struct rp_link_options options = {0};
+    char text[RP_URL_BYTES];
+    snprintf(text, sizeof text, "dpdk://10.0.0.1:7400?vdev=net_memif,id=3,socket=%s", socket_path);
+    struct rp_link *link = drive_link(text, &options);
+    come_again();
+    uint64_t unfit = fact(link, "device_errors");
+    for (; peer.heads[1] < SLOTS; peer.heads[1]++) {
+        write_plain(1, peer.heads[1], 0, FRAME);
+    }
+    write_head(1, peer.heads[1]);
+    for (uint32_t count = 2; count <= FRAMES; count++) {
+        send_chain(count, 1);
+        send_chain(count, 0);
+    }
+    unfit += 2 * (FRAMES - 1);
+    CHECK(fact(link, "device_errors") == unfit, "%" PRIu64 " frames in parts dropped, not %" PRIu64,
+          fact(link, "device_errors"), unfit);
+    for (int i = 0; i < FRAMES; i++) {
+        write_plain(0, (uint16_t)(peer.heads[0] + i), 0, LARGE);
+    }
+    send_plain(FRAMES);
+    unfit += FRAMES;
+    CHECK(fact(link, "device_errors") == unfit);
+    CHECK(read_tail(1) == 0, "a frame that was dropped is answered");
+    come_again();
+    ask(FRAME, ANSWER);
+    CHECK(fact(link, "device_errors") == unfit);
+    ask(SMALL, 0);
+    CHECK(fact(link, "device_errors") == unfit + 1, "an answer larger than its slot is dropped");
+    ask(ANSWER, ANSWER);
+    come_again();
+    rp_link_close(link, DRIVE_TIMEOUT_NS);
+    check_group("frames in parts, and larger than their place: none is taken or written");
 }
 
 /* ---- all ---- */
@@ -467,6 +581,7 @@ int main(void)
     lend_memory();
     lend_wrongly(server);
     say_nothing();
+    fit();
     stumbles = 1;
     before = told->acknowledged;
     attack(executions, server, client);

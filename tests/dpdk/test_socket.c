@@ -4,6 +4,7 @@
  * where a killed one left its socket. Expect one to serve there and the other to be told so. A
  * timer stops both at odd moments, so that one is often found between any two of its steps.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -89,6 +90,18 @@ static int make_socket(int type)
     return file;
 }
 
+/* Of whoever listens there: nobody else is let in. */
+static void fill_queue(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int file;
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    do {
+        file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+    } while (connect(file, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(errno == EAGAIN && close(file) == 0);
+}
+
 static void whose(void)
 {
     char more[64];
@@ -117,6 +130,16 @@ static void whose(void)
     CHECK(listen(other, 1) == 0);
     refuses("", 1, RP_SYSTEM, "another user's, or of another kind");
     CHECK(stat(path, &about) == 0 && unlink(path) == 0 && close(other) == 0);
+    char error[RP_URL_ERROR_BYTES] = "";
+    struct rp_port *port;
+    CHECK(try_open(&port, "", 1, error) == 0 && unlink(path) == 0);
+    other = make_socket(SOCK_SEQPACKET);
+    CHECK(listen(other, 0) == 0);
+    rp_port_close(port);
+    CHECK(stat(path, &about) == 0, "a successor's socket goes with its predecessor");
+    fill_queue();
+    refuses("", 1, RP_SYSTEM, "a server has that socket already");
+    CHECK(stat(path, &about) == 0 && unlink(path) == 0 && close(other) == 0);
     check_group("a path that is taken by something else is left alone");
 }
 
@@ -143,21 +166,16 @@ static void *wait_for_answer(void *argument)
 /* Something listens there that lets in and says nothing, or that lets nobody in. */
 static void how_long(void)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
     pthread_t other;
-    int mute = make_socket(SOCK_SEQPACKET), fills = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    CHECK(fills >= 0 && listen(mute, 0) == 0);
+    int mute = make_socket(SOCK_SEQPACKET);
+    CHECK(listen(mute, 0) == 0);
     CHECK(pthread_create(&other, NULL, wait_for_answer, NULL) == 0);
     int visitor = accept(mute, NULL, NULL);
     CHECK(visitor >= 0);
     gives_up(SHORT_NS, "this process opens another device");
     CHECK(pthread_join(other, NULL) == 0);
     gives_up(SHORT_NS, "does not answer within the time allowed");
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-    (void)fcntl(fills, F_SETFL, O_NONBLOCK);
-    while (connect(fills, (struct sockaddr *)&address, sizeof address) == 0) {
-        fills = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
-    }
+    fill_queue();
     gives_up(SHORT_NS, "does not answer within the time allowed");
     CHECK(close(mute) == 0 && close(visitor) == 0);
     gives_up(SHORT_NS, "nobody serves at that socket");
@@ -348,14 +366,17 @@ static void be_stranger(void)
 
 static pid_t start_stranger(void)
 {
-    char squat[64];
+    char squat[64], left[96];
     snprintf(above, sizeof above, "/run/test_socket_%d", (int)getpid());
     snprintf(folder, sizeof folder, "%s/own", above);
     snprintf(inside, sizeof inside, "%s/memif", folder);
     CHECK(mkdir(above, 0755) == 0 && mkdir(folder, 0755) == 0);
     CHECK(chown(folder, STRANGER, STRANGER) == 0);
     snprintf(squat, sizeof squat, "/tmp/replay-server-%d", STRANGER);
-    CHECK(mkdir(squat, 0777) == 0, "%s is to be removed", squat);
+    snprintf(left, sizeof left, "%s/replay-server.lock", squat); /* by a run that failed */
+    (void)unlink(left);
+    (void)rmdir(squat);
+    CHECK(mkdir(squat, 0777) == 0 && chmod(squat, 0777) == 0, "%s is to be removed", squat);
     fflush(stdout);
     pid_t child = fork();
     CHECK(child >= 0);
@@ -445,6 +466,10 @@ static void visit_stranger(pid_t stranger)
     int status;
     CHECK(open_at(&port, path, "", 0, &peer, error) == -RP_SYSTEM && !port
           && strstr(error, "user 65534 listens at that socket"), "%s", error);
+    CHECK(chown(folder, 0, 0) == 0);
+    CHECK(open_at(&port, inside, "", 0, &peer, error) == -RP_SYSTEM && !port
+          && strstr(error, "user 65534 listens at that socket"), "%s", error);
+    CHECK(chown(folder, STRANGER, STRANGER) == 0);
     CHECK(open_at(&port, inside, "", 0, &peer, error) == 0, "%s", error);
     until_received(port, &peer);
     CHECK(fact(port, "memif_servers_refused") == 0);

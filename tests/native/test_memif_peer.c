@@ -197,6 +197,28 @@ static uint32_t odd_number(struct rp_random *random)
         : near[(word >> 8 & UINT8_MAX) % 10] + (uint32_t)(word >> 16 & 31) - 16;
 }
 
+/* What the server gives back says how long its frame is, and that it is whole. */
+static void give_back(void)
+{
+    struct rp_memif_peer peer;
+    struct rp_memif_slot slot;
+    meet(&peer);
+    uint8_t *at = peer.out.memory + RP_MEMIF_AT_SLOTS;
+    for (uint32_t i = 0; i < SLOTS + 1; i++) {
+        uint8_t *words = at + i % SLOTS * RP_MEMIF_SLOT;
+        put16(words, UINT16_MAX);
+        put16(words + 2, 1);
+        put32(words + 4, OTHER);
+        put32(words + 8, 0);
+        CHECK(rp_memif_read(&peer, &peer.out, 0, &slot) == 0 && slot.size == OTHER);
+        CHECK(slot.data == memory[1] && slot.is_chained);
+        rp_memif_written(&peer.out, 0, 42);
+        rp_memif_advance(&peer.out, 1);
+        CHECK(words[0] == 0 && words[1] == 0 && words[4] == 42 && words[5] == 0 && words[2] == 1);
+    }
+    check_group("slots given back: their length, no flag");
+}
+
 static void write_words(struct rp_random *random, uint32_t ring)
 {
     uint8_t *at = memory[0] + ring * RING;
@@ -296,6 +318,7 @@ int main(void)
     memory[1] = map_alone(OTHER);
     greeting();
     refused();
+    give_back();
     fuzz(&random);
     race(seed);
     return check_done("test_memif_peer");
