@@ -11,7 +11,7 @@
  * done_through + window; nor the lowest sequence not finished + window, as the server forgets
  * what older ones have come to. A blocked writer sends nothing new. The server answers the message
  * that has its place once it is stored; then the oldest that is still blocked asks, one at a time,
- * as it does where the timer thinks that this answer, or the place, was lost.
+ * as it does where nothing was heard of that one for long: the noted one is a hope, with a timer.
  *
  *     unsent, flying, blocked_count, answered_open == messages of the list in that state
  */
@@ -234,7 +234,9 @@ void rp_client_writer_probe(struct rp_client *client, struct client_writer *writ
     rp_client_sender_add(client, &writer->sender);
 }
 
+/* Whoever is noted was not answered for long: its answer, or its place, may be lost. */
 void rp_client_writer_timer(struct rp_client *client, struct client_writer *writer) {
+    writer->noted = CLIENT_NONE;
     if (writer->blocked) {
         rp_client_writer_probe(client, writer);
     }

@@ -334,7 +334,8 @@ struct client_writer {
     uint16_t stream_count;
     uint16_t stream_room; /* 0: a place that no writer was ever asked for */
     uint16_t probe; /* of a blocked writer: the message that asks; CLIENT_NONE = none under way */
-    uint16_t noted; /* the blocked message that was told it has the server's place, or NONE */
+    uint16_t noted; /* the blocked message that has the server's place, as far as one knows while
+                     * the timer runs; or NONE */
     uint16_t first, last;  /* messages, in the order of posting */
     uint16_t first_unsent; /* nothing before it is unsent */
     uint16_t filling;

@@ -4,7 +4,8 @@
  * "Given ... Expect ...". */
 #include "client_world.h"
 
-enum { AHEAD = 2, STREAMS_MAX = 8, WIDTH_MAX = 64, OPEN_MAX = 8, DRAWS = 150, LONGEST_MS = 100 };
+enum { AHEAD = 2, STREAMS_MAX = 8, WIDTH_MAX = 64, OPEN_MAX = 8, DRAWS = 150, LONGEST_MS = 100,
+       LOST_MS = 1500 };
 
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
@@ -70,8 +71,8 @@ static int post(struct world *world, uint32_t count, int window)
     return rp_client_sample(world->client, 1, &request, NULL, &landing, world_later(world, 60000));
 }
 
-/* The longest time, in ms, between two draws. */
-static uint64_t walk(uint64_t seed, int at_once)
+/* The longest time, in ms, between two draws, of a network that loses so many of a thousand. */
+static uint64_t walk(uint64_t seed, int at_once, uint32_t lose)
 {
     struct player player = {.at_once = at_once};
     struct rp_random random;
@@ -81,6 +82,7 @@ static uint64_t walk(uint64_t seed, int at_once)
     uint32_t batch = 1 + (uint32_t)rp_random_below(&random, width);
     struct world *world = limited(&player, width, seed);
     world->late = (uint32_t)rp_random_below(&random, 200);
+    world->lose = lose;
     uint64_t longest = 0, drawn_ns = world->now_ns;
     for (uint32_t draws = 0; draws < DRAWS; draws++) {
         int ticket = post(world, batch, !at_once);
@@ -88,7 +90,7 @@ static uint64_t walk(uint64_t seed, int at_once)
         while (rp_client_poll(world->client, ticket) == RP_PENDING) {
             play(&player);
             world_step(world, WORLD_MS);
-            CHECK(world->now_ns - drawn_ns < LONGEST_MS * WORLD_MS,
+            CHECK(world->now_ns - drawn_ns < (lose ? LOST_MS : LONGEST_MS) * WORLD_MS,
                   "seed %" PRIu64 ": nothing was drawn for so long", seed);
         }
         CHECK(rp_client_poll(world->client, ticket) == 0);
@@ -97,7 +99,8 @@ static uint64_t walk(uint64_t seed, int at_once)
         longest = waited > longest ? waited : longest;
         drawn_ns = world->now_ns;
     }
-    CHECK(rp_server_counters(world->server)[RP_COUNT_waits_lapsed] == 0, "seed %" PRIu64, seed);
+    CHECK(lose || rp_server_counters(world->server)[RP_COUNT_waits_lapsed] == 0, "seed %" PRIu64,
+          seed);
     world_close(world);
     return longest;
 }
@@ -111,7 +114,7 @@ static void situation_goes_on(void)
     for (int at_once = 0; at_once < 2; at_once++) {
         uint64_t longest = 0;
         for (uint64_t seed = first; seed < first + 120; seed++) {
-            uint64_t waited = walk(seed, at_once);
+            uint64_t waited = walk(seed, at_once, 0);
             longest = waited > longest ? waited : longest;
         }
         printf("    the longest time without a draw: %" PRIu64 " ms\n", longest);
@@ -180,10 +183,60 @@ static void situation_closed(void)
     check_group("3 a server that closes ends its writers as a restart does");
 }
 
+/* 4. Given an older message that was lost on its way, a younger one that has the place, and the
+ *    answer to that one lost. Expect both stored, by the timer. */
+static void situation_hope(void)
+{
+    struct player player = {.streams = 2, .at_once = 1};
+    struct rp_push_state state;
+    struct world *world = limited(&player, 8, 2);
+    for (uint64_t step = 0; step < 8; step++) {
+        post_row(world, 0, step, RP_RUN_ITEM);
+        do {
+            world_step(world, WORLD_MS);
+            rp_client_push_state(world->client, 1, &state);
+        } while (state.messages_open > 0);
+    }
+    world->lose = 1000;
+    post_row(world, 0, 8, RP_RUN_ITEM);
+    world->lose = 0;
+    post_row(world, 1, 0, RP_RUN_ITEM);
+    world_run(world, 150 * WORLD_MS);
+    int ticket = post(world, 4, 0);
+    world_client_turn(world);
+    world->lose = 1000;
+    world_run(world, WORLD_MS);
+    world->lose = 0;
+    CHECK(world_wait(world, ticket) == 0);
+    world_run(world, 2000 * WORLD_MS);
+    rp_client_push_state(world->client, 1, &state);
+    CHECK(state.steps_stored == 10 && state.messages_open == 0 && !state.blocked);
+    world_close(world);
+    check_group("4 who is noted is a hope, and no more");
+}
+
+/* 5. Given a network that loses one datagram of fifty, and one of twelve. Expect nobody to stand
+ *    still for longer than some timers take. */
+static void situation_losses(void)
+{
+    uint64_t first = check_seed(20261122);
+    for (int at_once = 0; at_once < 2; at_once++) {
+        uint64_t longest = 0;
+        for (uint64_t seed = first; seed < first + 60; seed++) {
+            uint64_t waited = walk(seed, at_once, seed % 2 ? 20 : 80);
+            longest = waited > longest ? waited : longest;
+        }
+        printf("    the longest time without a draw: %" PRIu64 " ms\n", longest);
+    }
+    check_group("5 losses cost a timer's time");
+}
+
 int main(void)
 {
     situation_goes_on();
     situation_noted();
     situation_closed();
+    situation_hope();
+    situation_losses();
     return check_done("test_client_limited");
 }
