@@ -7,13 +7,14 @@
 #   nic.sh [--dry-run] status
 #   nic.sh [--dry-run] hugepages COUNT [--size 2M|1G] [--node N]
 #   nic.sh [--dry-run] bind 0000:03:00.0 [--driver vfio-pci] [--no-iommu] [--user NAME] [--force]
-#   nic.sh [--dry-run] unbind 0000:03:00.0 [--after RESULT]
+#   nic.sh [--dry-run] unbind 0000:03:00.0 [--after RESULT [--status CODE]]
 #
 # hugepages: at least COUNT; more than that stay. A host keeps an eighth of its memory free of them,
 # 256 MiB at least and 2 GiB at most; where the kernel gives fewer they all go back. bind: loads the module and moves the card to it;
 # --user then owns /dev/vfio/GROUP. unbind: gives the card back to the kernel driver that knows it;
-# --after is for a systemd unit, whose $SERVICE_RESULT says whether it failed and starts again: then
-# the card stays.
+# with the last card of vfio-pci goes the leave to do without an IOMMU. --after and --status are for
+# a systemd unit, whose $SERVICE_RESULT and $EXIT_STATUS say whether it failed and starts again: then
+# the card stays. After exit code 2, wrong words, it does not start again.
 #
 # A card in use is not taken. It is in use when an interface of it, or of a virtual function of it,
 # is up and has an address or a route, or has something standing on it: a bridge, Open vSwitch, a
@@ -34,6 +35,7 @@ no_iommu=
 user=
 force=
 result=success
+ended=
 set_for_bind=
 
 say() { printf '%s\n' "$*"; }
@@ -200,6 +202,16 @@ allow_no_iommu() {
     put Y "$switch"
 }
 
+# forbid_no_iommu: nobody is left whom bind --no-iommu could have allowed it for.
+forbid_no_iommu() {
+    switch=$root/sys/module/vfio/parameters/enable_unsafe_noiommu_mode
+    [ "$(read_word "$switch")" = Y ] || return 0
+    for other in "$root"/sys/bus/pci/devices/*; do
+        [ "$other" != "$device" ] && [ "$(link_name "$other/driver")" = vfio-pci ] && return 0
+    done
+    put N "$switch"
+}
+
 tell_group() {
     group=$(link_name "$device/iommu_group")
     [ -n "$group" ] || return 0
@@ -264,8 +276,8 @@ bind() {
 }
 
 unbind() {
-    case $result in
-    success) ;;
+    case $result:$ended in
+    success:* | exit-code:2) ;;
     *) say "= $card stays: the service ended with $result and starts again"; return 0 ;;
     esac
     now=$(link_name "$device/driver")
@@ -279,6 +291,7 @@ unbind() {
     if [ -n "$now" ]; then
         put "$card" "$device/driver/unbind"
         wait_for "" || fail "$now does not let go of $card: stop what uses it"
+        case $now in vfio-pci) forbid_no_iommu ;; esac
     fi
     put "$card" "$root/sys/bus/pci/drivers_probe"
     [ -n "$dry" ] && return 0
@@ -375,6 +388,7 @@ while [ $# -gt 0 ]; do
     --node) need "$@"; node=$2; shift ;;
     --user) need "$@"; user=$2; shift ;;
     --after) need "$@"; result=$2; shift ;;
+    --status) need "$@"; ended=$2; shift ;;
     -*) refuse "no option $1; nic.sh --help" ;;
     *) if [ -z "$command" ]; then command=$1; elif [ -z "$what" ]; then what=$1; else
         refuse "\`$1\` is not expected here; nic.sh --help"; fi ;;

@@ -293,11 +293,12 @@ def _about_host(host: Host, plane: Object | None, uid: int) -> list[str]:
             f"the lowest latency on this host: serve ... --busy-poll --core "
             f"{best_core(host, None)}, which takes that CPU for itself"
         )
-    if uid and host.socket_bytes is not None and host.socket_bytes < SOCKET_BYTES:
+    small = {name: size for name, size in host.socket_limits if size < SOCKET_BYTES}
+    if uid and small:
+        more = " ".join(f"net.core.{name}={SOCKET_BYTES}" for name in small)
         advice.append(
-            f"the kernel gives a UDP socket {host.socket_bytes >> 10} KiB, and the server asks for "
-            f"{SOCKET_BYTES >> 10}: sysctl -w net.core.rmem_max={SOCKET_BYTES} "
-            f"net.core.wmem_max={SOCKET_BYTES}, else fewer datagrams may be on their way"
+            f"the kernel gives a UDP socket {min(small.values()) >> 10} KiB, and the server asks "
+            f"for {SOCKET_BYTES >> 10}: sysctl -w {more}, else fewer datagrams may be on their way"
         )
     advice += [
         f"{nic.address} has {nic.speed_mbps / 1000:g} Gbit/s behind a PCIe link of "

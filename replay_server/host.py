@@ -88,7 +88,7 @@ class Host:
     governor: str = ""
     command_line: str = ""
     memlock: int | None = None  # bytes; None: no limit
-    socket_bytes: int | None = None  # the largest buffer a socket may ask for, both ways
+    socket_limits: tuple[tuple[str, int], ...] = ()  # rmem_max and wmem_max: a socket's buffers
     pages: tuple[Pages, ...] = ()
     for_pages: int | None = None  # bytes that hugepages may still take; None: not known
     mounts: tuple[Mount, ...] = ()
@@ -142,7 +142,7 @@ def read_host(root: Path, uid: int | None = None) -> Host:
         governor=text(cpu / "cpu0/cpufreq/scaling_governor"),
         command_line=text(proc / "cmdline"),
         memlock=_memlock(proc),
-        socket_bytes=_socket_bytes(proc),
+        socket_limits=_socket_limits(proc),
         pages=_pages(sys),
         for_pages=_for_pages(proc),
         mounts=_mounts(root, user, groups),
@@ -188,9 +188,9 @@ def _memlock(proc: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _socket_bytes(proc: Path) -> int | None:
-    found = [number(proc / "sys/net/core" / name) for name in ("rmem_max", "wmem_max")]
-    return min((size for size in found if size is not None), default=None)
+def _socket_limits(proc: Path) -> tuple[tuple[str, int], ...]:
+    found = ((name, number(proc / "sys/net/core" / name)) for name in ("rmem_max", "wmem_max"))
+    return tuple((name, size) for name, size in found if size is not None)
 
 
 def _pcie(device: Path) -> tuple[str, int | None]:

@@ -30,7 +30,7 @@ def environment(unit: str) -> dict[str, str]:
 
 def commands(unit: str) -> list[list[str]]:
     """Every Exec line's words, its variables replaced as systemd does."""
-    given, found = {"SERVICE_RESULT": "success"} | environment(unit), []
+    given, found = {"SERVICE_RESULT": "success", "EXIT_STATUS": "0"} | environment(unit), []
     for line in re.findall(r"^Exec\w+=\+?(.*)$", (DEPLOY / f"{unit}.service").read_text(), re.M):
         words = re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda m: given[m[1] or m[2]], line)
         found.append(words.split())

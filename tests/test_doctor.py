@@ -456,6 +456,10 @@ def test_narrow_slots_and_small_buffers_are_told(host):
         advice = "\n".join(look(tree, uid=4242).advice)
         assert ("40 Gbit/s behind a PCIe link of 32 (5.0 GT/s x8)" in advice) is told
         assert ("a UDP socket 208 KiB" in advice) is told
+    tree.put("proc/sys/net/core/rmem_max", f"{64 << 20}\n")  # larger stays
+    tree.put("proc/sys/net/core/wmem_max", "212992\n")
+    advice = "\n".join(look(tree, uid=4242).advice)
+    assert "sysctl -w net.core.wmem_max=8388608, else" in advice and "rmem_max" not in advice
 
 
 def test_the_names_are_the_cores():

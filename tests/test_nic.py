@@ -406,8 +406,32 @@ def test_without_an_iommu_only_when_told(tree):
     with Kernel(tree, native="i40e"):
         done = call(tree, "bind", CARD, "--no-iommu")
         assert (done.returncode, driver(tree)) == (0, "vfio-pci"), done.stderr
-    switch = tree.root / f"sys/module/vfio/parameters/{NO_IOMMU}"
-    assert switch.read_text() == "Y\n"
+        switch = tree.root / f"sys/module/vfio/parameters/{NO_IOMMU}"
+        assert switch.read_text() == "Y\n"
+        tree.nic("0000:03:00.1", driver="vfio-pci", interface="")
+        assert f"+ echo N > {switch}" not in steps(call(tree, "unbind", CARD, "--dry-run"))
+        (tree.root / "sys/bus/pci/devices/0000:03:00.1/driver").unlink()
+        assert call(tree, "unbind", CARD).returncode == 0
+        assert (driver(tree), switch.read_text()) == ("i40e", "N\n")
+
+
+def test_a_card_stays_with_a_service_that_starts_again(tree):
+    """Given how a service ended. Expect its card to stay where it starts again, and a sentence;
+    where it was stopped, or has ended with wrong words, Expect the card back."""
+    with Kernel(tree, native="i40e"):
+        for result, status, stays in (
+            ("exit-code", "1", True),
+            ("signal", "KILL", True),
+            ("exit-code", "", True),
+            ("oom-kill", "2", True),
+            ("exit-code", "2", False),
+            ("success", "0", False),
+        ):
+            assert call(tree, "bind", CARD).returncode == 0
+            done = call(tree, "unbind", CARD, "--after", result, "--status", status)
+            assert done.returncode == 0, done.stderr
+            assert (driver(tree) == "vfio-pci", steps(done) == []) == (stays, stays)
+            assert (f"{CARD} stays: the service ended with {result}" in done.stdout) is stays
 
 
 def test_a_kernel_that_always_wants_an_iommu(tree):

@@ -77,8 +77,8 @@ int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size)
         return RP_SYSTEM;
     }
     if (huge && !has_hugepages()) {
-        snprintf(why, size, "no hugepage is free, and %s needs some: deploy/nic.sh sets them, or "
-                 "sysctl vm.nr_hugepages=512",
+        snprintf(why, size, "no hugepage is free, and %s needs some: deploy/nic.sh hugepages sets "
+                 "more, and leaves those that are there",
                  options->eal.huge < 0 ? "a card (port=)" : "huge=on");
         return RP_SYSTEM;
     }

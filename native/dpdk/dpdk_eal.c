@@ -293,7 +293,9 @@ const char *rp_eal_advice(void)
 {
     return eal.options.huge
         ? "too few hugepages are free, deploy/nic.sh hugepages COUNT --node N sets more"
-        : "say memory= in the first url";
+        : eal.options.memory < RP_DPDK_MEMORY
+        ? "memory= in the first url is too little, leave it out or say 512"
+        : "say a larger memory= in the first url";
 }
 
 /* ---- threads ---- */

@@ -277,7 +277,8 @@ static void cannot_start(void)
 
 static void too_little(void)
 {
-    expect_refusal(RING ",memory=1", RP_NO_MEMORY, "no memory for frames");
+    expect_refusal(RING ",memory=1", RP_NO_MEMORY, "no memory for frames: memory= in the "
+                   "first url is too little, leave it out or say 512");
     check_group("no memory for a pool is a sentence");
 }
 
