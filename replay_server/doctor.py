@@ -293,6 +293,11 @@ def _about_host(host: Host, plane: Object | None, uid: int) -> list[str]:
             f"the lowest latency on this host: serve ... --busy-poll --core "
             f"{best_core(host, None)}, which takes that CPU for itself"
         )
+    advice += [
+        f"{name} has an XDP program: of a server or client over AF_XDP that runs, or of one that "
+        f"was killed: ip link set {name} xdp off, as root, removes that"
+        for name in host.with_xdp
+    ]
     small = {name: size for name, size in host.socket_limits if size < SOCKET_BYTES}
     if uid and small:
         more = " ".join(f"net.core.{name}={SOCKET_BYTES}" for name in small)

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .interfaces import interfaces_of, lost_with_card
+from .interfaces import interfaces_of, lost_with_card, with_xdp
 from .sysfs import link_name, names, number, text
 
 NETWORK_CLASS = "02"
@@ -97,6 +97,7 @@ class Host:
     modules: frozenset[str] = frozenset()
     installable: frozenset[str] = frozenset()  # kernel modules that modprobe would find
     nics: tuple[Nic, ...] = ()
+    with_xdp: tuple[str, ...] = ()  # interfaces that have an XDP program
     socket_folder: str = "/run"  # where this user alone may make a socket; "": nowhere
 
 
@@ -151,6 +152,7 @@ def read_host(root: Path, uid: int | None = None) -> Host:
         modules=_modules(sys, proc),
         installable=_installable(root),
         nics=_nics(root, user, groups),
+        with_xdp=with_xdp() if root == Path("/") else (),
         socket_folder=_socket_folder(root, user, groups),
     )
 

@@ -41,6 +41,7 @@ from veth import (
 
 from replay_server import Client, ReplayError, Server
 from replay_server.compiled import compile_tables
+from replay_server.doctor import examine
 from replay_server.server import ServerOptions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -214,9 +215,20 @@ def test_no_other_user_keeps_a_server_from_its_address():
     with inside(the_pair().server), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
         other.bind(f"\0replay-server/{INTERFACE}/0/{SERVER}")
         Server((plain(),), url_of("af_packet"), insecure=True).close()
-    with os.fdopen(os.open("/run/replay-server.lock", os.O_RDONLY)) as file:
-        about = os.stat(file.fileno())
-        assert (about.st_uid, about.st_mode & 0o7777, about.st_size) == (0, 0o600, 0)
+    about = os.stat("/run/replay-server.lock")
+    assert (about.st_uid, about.st_mode & 0o7777, about.st_size) == (0, 0o600, 0)
+
+
+def test_what_a_killed_af_xdp_server_leaves_is_told():
+    """Given a server over AF_XDP that is killed. Expect doctor to say what removes its program, and
+    once that is done no word of it."""
+    command = f"ip link set {INTERFACE} xdp off"
+    with process("server", url_of("af_xdp")) as first:
+        assert first.stdout.readline() == "opened\n"
+    with inside(the_pair().server):
+        assert command in "\n".join(examine().advice)
+        subprocess.run(command.split(), check=True)
+        assert command not in "\n".join(examine().advice)
 
 
 def test_a_second_server_on_an_af_xdp_queue_is_refused_and_leaves_nothing():
