@@ -185,9 +185,9 @@ class Autoreset:
         self.leading = mode != "single"  # callers give the axis of environments; for messages
         self.made_up = np.zeros(count, np.bool_)
         self.any_made_up = False
-        # (environments [E], their closing rows, whether these differ from the observations before)
-        # of the last call, until the next one was looked at
-        self.closed: tuple[np.ndarray, dict[str, np.ndarray], np.ndarray] | None = None
+        # (environments [E], their closing rows, whether these were given, whether they differ from
+        # the observations before) of the last call, until the next one was looked at
+        self.closed: tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, np.ndarray] | None = None
         self._own, self._starts = own, Starts(self.observations, count, mode, own)
         # {column: (its leaf, bytes)} where the observation's memory was the next one's as well
         self._shared: dict[str, tuple[Any, bytes]] = {}
@@ -209,10 +209,11 @@ class Autoreset:
             self._shared = {}
         still = self.made_up & others
         if self.closed is not None:
-            which, closing, moved = self.closed
-            left = others[which]
-            kept = {name: rows[left] for name, rows in closing.items()}
-            self.closed = (which[left], kept, moved[left]) if left.any() else None
+            which, closing, known, moved = self.closed
+            left, self.closed = others[which], None
+            if left.any():
+                kept = {name: rows[left] for name, rows in closing.items()}
+                self.closed = (which[left], kept, known[left], moved[left])
         self.made_up = still  # a new array: the old one was handed out
         self.any_made_up = bool(still.any())
 
@@ -235,7 +236,7 @@ class Autoreset:
             columns={c.name: np.zeros((0, *c.shape), c.dtype) for c in self.spec},
             ending=np.zeros(0, np.uint8),
             ended_streams=np.flatnonzero(mask),
-            closing=self._closing(mask, unknown, None, None, final_observation),
+            closing=self._closing(mask, unknown, None, None, final_observation)[0],
             started=mask,
         )
 
@@ -315,7 +316,8 @@ class Autoreset:
             self._contradicted(ended, over & self.made_up, infos, final_observation)
         if self.any_made_up and not self._own:
             self._require_unrewarded(reward)
-        closing = self._closing(ended, terminated, next_observation, infos, final_observation)
+        finals = (next_observation, infos, final_observation)
+        closing, known = self._closing(ended, terminated, *finals)
         some = True in ended.tolist()
         if some and self._partly:
             self._shared = {}
@@ -326,13 +328,13 @@ class Autoreset:
             if next_observation is not None:
                 others = self._finals(ended, ended, infos[given])
                 begun = self._observed(next_observation)
-                require_final(ended, closing, others, begun)
+                require_final(ended, closing, *others, begun)
         elif some and (self.mode != "same-step" or final_observation is not None):
             which, before = np.flatnonzero(ended), self._observed(observation)
             moved = np.zeros(len(which), np.bool_)
             for name, rows in closing.items():
                 moved |= (bytes_of(before[name][which]) != bytes_of(rows)).any(1)
-            self.closed = (which, closing, moved)
+            self.closed = (which, closing, known, moved)
         return real, ended, closing
 
     def go_back(self, made_up: np.ndarray) -> None:
@@ -342,16 +344,14 @@ class Autoreset:
     def look(self, observation: Any) -> None:
         """What the call after an end was given tells whether the mode is the environment's.
 
-        SpecError where it is not, with nothing changed. A closing row of zeros says nothing: it may
-        stand for a final observation that was not known.
+        SpecError where it is not, with nothing changed. A closing row that stands in zeros for a
+        final observation that was not given says nothing; zeros that were given do.
         """
-        which, closing, moved = self.closed
+        which, closing, known, moved = self.closed
         seen = self._observed(observation)
-        equal, known = np.ones(len(which), np.bool_), np.zeros(len(which), np.bool_)
+        equal = np.ones(len(which), np.bool_)
         for name, rows in closing.items():
-            final = bytes_of(rows)
-            equal &= (bytes_of(seen[name][which]) == final).all(1)
-            known |= final.any(1)
+            equal &= (bytes_of(seen[name][which]) == bytes_of(rows)).all(1)
         if self.mode != "next-step":
             begun = {name: rows[which] for name, rows in seen.items()}
             self._starts.look(which, begun, closing, equal, known, moved)
@@ -506,34 +506,38 @@ class Autoreset:
         next_observation: Any,
         infos: Mapping[str, Any] | None,
         final_observation: Any,
-    ) -> dict[str, np.ndarray]:
-        """{observation column: [E, *shape]} of the environments in `ended`."""
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """{observation column: [E, *shape]} of the environments in `ended`, and bool [E]: whose
+        were given; the others are zeros."""
         if True not in ended.tolist():
-            return {c.name: np.zeros((0, *c.shape), c.dtype) for c in self.observations}
+            none = {c.name: np.zeros((0, *c.shape), c.dtype) for c in self.observations}
+            return none, np.zeros(0, np.bool_)
         if final_observation is None and self.mode == "same-step":
             given = finals_in(infos)
             final_observation = infos[given] if given else None
         elif final_observation is None:
             final_observation = next_observation
-        closing = self._finals(ended, terminated, final_observation)
+        closing, known = self._finals(ended, terminated, final_observation)
         if self.finite_observations:
             for name, rows in closing.items():
                 require_finite(name, rows)
-        return closing
+        return closing, known
 
     def _finals(
         self, ended: np.ndarray, terminated: np.ndarray, finals: Any
-    ) -> dict[str, np.ndarray]:
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The same of what holds the final observations."""
         if is_per_environment(finals):
             return self._closing_one_by_one(ended, terminated, finals)
-        return {name: rows[ended] for name, rows in self._observed(finals).items()}
+        given = {name: rows[ended] for name, rows in self._observed(finals).items()}
+        return given, np.ones(int(ended.sum()), np.bool_)
 
     def _closing_one_by_one(
         self, ended: np.ndarray, terminated: np.ndarray, finals: Any
-    ) -> dict[str, np.ndarray]:
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The same from a sequence with one nested observation, or None, for each environment."""
         columns, which = self.observations, ended.nonzero()[0].tolist()
+        known = np.zeros(len(which), np.bool_)
         closing = {c.name: np.zeros((len(which), *c.shape), c.dtype) for c in columns}
         for row, i in enumerate(which):
             final = None if finals is None else finals[i]
@@ -543,6 +547,7 @@ class Autoreset:
                     f"(mode {self.mode!r}); a truncated return bootstraps from it"
                 )
             if final is not None:
+                known[row] = True
                 flat = self.spec.flatten("observation", final)
                 for c in columns:
                     value = array_of(c.name, flat[c.name])
@@ -551,4 +556,4 @@ class Autoreset:
                             f"column {c.name!r}: expected shape {c.shape}, got {value.shape}"
                         )
                     closing[c.name][row] = fitted(c, value[None], 1)[0]
-        return closing
+        return closing, known

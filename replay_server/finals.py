@@ -38,20 +38,19 @@ def require_final(
     ended: np.ndarray,
     closing: Mapping[str, np.ndarray],
     others: Mapping[str, np.ndarray],
+    told: np.ndarray,
     begun: Mapping[str, np.ndarray],
 ) -> None:
     """SpecError where the final observations `closing` that the caller gave are the resets'.
 
     {column: [E, *shape]} of the environments `ended` [B], the same of what infos holds (`others`;
-    zeros where it holds none), and [B, *shape] of next_observation.
+    `told` [E]: where it does hold one), and [B, *shape] of next_observation.
     """
     which = np.flatnonzero(ended)
-    resets, told = np.ones(len(which), np.bool_), np.zeros(len(which), np.bool_)
-    differs = np.zeros(len(which), np.bool_)
+    resets, differs = np.ones(len(which), np.bool_), np.zeros(len(which), np.bool_)
     for name, rows in closing.items():
         final, other = bytes_of(rows), bytes_of(others[name])
         resets &= (final == bytes_of(begun[name][which])).all(1)
-        told |= other.any(1)
         differs |= (final != other).any(1)
     wrong = resets & told & differs
     if wrong.any():

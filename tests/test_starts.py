@@ -130,22 +130,59 @@ def test_a_few_integers_are_refused_once_it_is_no_chance(vector):
         assert [len(part) for part in slip(made(), np.array, mode, ends)[2:]] == [words]
 
 
-def test_a_slip_where_every_episode_begins_alike_is_a_hint():
-    """Given an environment that always begins at one place. Expect one warning, and no error: it
-    may end there by right."""
-    taken, refused, told = slip(Noise(start=9), np.array)
+@pytest.mark.parametrize("start", [9, 0])
+@pytest.mark.parametrize("mode", [None, "single"], ids=["handed over", "named"])
+def test_a_slip_where_every_episode_begins_alike_is_a_hint(mode, start):
+    """Given an environment that always begins at one place, and be it zeros. Expect one warning,
+    and no error: it may end there by right."""
+    taken, refused, told = slip(Noise(start=start), np.array, mode)
     assert taken == 20 and refused is None
     assert len(told) == 1 and told[0].startswith("looks as if nobody reset it")
+
+
+def test_a_slip_on_a_lake_that_begins_at_zero_is_a_hint():
+    """Given FrozenLake, whose episodes all begin at 0. Expect the same."""
+    taken, refused, told = slip(gymnasium.make("FrozenLake-v1", max_episode_steps=6), np.array)
+    assert taken == 20 and refused is None
+    assert len(told) == 1 and told[0].startswith("looks as if nobody reset it")
+
+
+@pytest.mark.parametrize("value", [0, 3])
+def test_what_always_shows_the_same_is_no_hint(value):
+    """Given an environment whose observation never changes, its mode named. Expect no word: no
+    step led to where it ended."""
+    taken, refused, told = slip(Still(value=value), np.array, "single")
+    assert taken == 20 and refused is None and not told
+
+
+def test_a_final_observation_that_was_not_given_says_nothing():
+    """Given terminations without a final observation, which are stored as zeros, of an environment
+    that begins at zeros. Expect no word: nobody said that it ended there."""
+    env = Noise(start=0)
+    table = Table("m", step=spec_from(env), plan=NStep(1), capacity=1024)
+    with (
+        Server([table], "loopback://") as server,
+        Client(server.address) as client,
+        warnings.catch_warnings(record=True) as told,
+    ):
+        warnings.simplefilter("always")
+        with client.writer("m", autoreset="single") as writer:
+            for _ in range(20):
+                observation, _ = env.reset()
+                for over in (False, True):
+                    after = env.step(0)[0]
+                    known = None if over else after
+                    writer.add_step(observation, 0, known, 1.0, over, False)
+                    observation = after
+    assert not told
 
 
 class Still(Noise):
     """The same image for ever, one object or new each time."""
 
-    image = np.full((8, 8), 3, np.uint8)
-
-    def __init__(self, new=False):
+    def __init__(self, new=False, value=3):
         super().__init__((8, 8), np.uint8)
-        self.new = new
+        self.new, self.image = new, np.full((8, 8), value, np.uint8)
 
     def _seen(self):
         return self.image.copy() if self.new else self.image
@@ -154,25 +191,26 @@ class Still(Noise):
 class Line(Noise):
     """A walk on four places, as a float; begins at any of them and ends anywhere."""
 
-    def __init__(self):
+    def __init__(self, least=1):
         super().__init__((1,), np.float32, length=4)
-        self.place = 0
+        self.place, self.least = 0, least
 
     def _seen(self):
         if self.at == 0:
             self.place = int(self.random.integers(4))
         self.place = int(np.clip(self.place + self.random.integers(-1, 2), 0, 3))
-        return np.array([self.place + 1], np.float32)
+        return np.array([self.place + self.least], np.float32)
 
 
 class Loop(Noise):
     """A clock: one number that goes round, and every end is where all episodes begin."""
 
-    def __init__(self):
+    def __init__(self, least=1):
         super().__init__((1,), np.float32, length=7)
+        self.least = least
 
     def _seen(self):
-        return np.array([1 + self.at % 7], np.float32)
+        return np.array([self.least + self.at % 7], np.float32)
 
 
 def gym(name, limit=None, **arguments):
@@ -190,10 +228,16 @@ BY_RIGHT = {
     "cliff": gym("CliffWalking-v1", 3),
     "still": Still,
     "still, new": lambda: Still(True),
+    "still, zeros": lambda: Still(value=0),
     "line": Line,
+    "line from zero": lambda: Line(0),
     "loop": Loop,
+    "loop from zero": lambda: Loop(0),
     "cart pole": gym("CartPole-v1"),
 }
+
+
+LOOPS = (BY_RIGHT["loop"], BY_RIGHT["loop from zero"])
 
 
 def played(env):
@@ -242,5 +286,5 @@ def test_who_begins_where_it_ended_by_right_is_neither_refused_nor_warned(made, 
             env = SyncVectorEnv([made] * 3, autoreset_mode=mode)
         assert played(env) > 20
     told = [str(each.message) for each in told if "observation" in str(each.message)]
-    clock = made is Loop and mode in ("single", AutoresetMode.DISABLED)
+    clock = made in LOOPS and mode in ("single", AutoresetMode.DISABLED)
     assert len(told) == clock, told
