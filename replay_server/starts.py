@@ -16,7 +16,7 @@ end speaks only as long as no episode at all began elsewhere.
     exact          the first such end is told of, AGAIN_MAX in a row are refused
     few places     told of at once where the mode was named, else after AGAIN_MAX; refused where all
                    environments together had FEW_MAX, too
-    a known start  a hint, never more: after FEW_MAX, or one where the mode was named
+    a known start  a hint, never more: at once where the mode was named, else after FEW_MAX
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Starts:
                     raise SpecError(sentence)
                 if again[worst] >= told:
                     self._tell(sentence)
-            elif not elsewhere and count >= (FEW_MAX if self._own else 1):
+            elif not elsewhere and (not self._own or count >= FEW_MAX):
                 i = int(which[np.argmax(alike)])
                 self._tell(HINT if self._mode == "single" else self._sentence(i))
         self._again[which] = np.where(apart, 0, again)

@@ -545,7 +545,7 @@ def test_a_writer_of_a_table_that_was_emptied_says_what_is_gone():
         writer.flush()
         client.reset("main")
         writer.add(**step())
-        with pytest.raises(StaleEpoch, match=r"emptied .* 50 had .* gone .* new writer") as e:
+        with pytest.raises(StaleEpoch, match=r"emptied.* 50 rows .* gone.* new writer") as e:
             writer.flush()
         assert (e.value.stored_through, e.value.in_doubt + e.value.lost) == (50, 1)
         writer.close()  # which does not say it again
