@@ -16,7 +16,8 @@ A single `Env` is "disabled" with one environment and no leading axis (mode "sin
 A mode that is not the environment's joins the end of one episode to the start of the next, and the
 rows look right. So what contradicts the mode is an error: final observations in `infos` where the
 mode has none, none where it must have them (no infos at all, too), an episode that ends in a step
-that nobody took, or (where the caller named the mode) a reward for such a step. And the call after
+that nobody took, or (where the caller named the mode) a reward for such a step. Who named next-step
+and hands in no infos at an end is warned once: nothing else may contradict it. And the call after
 an end is looked at: in next-step mode its observation is the final one, in the modes that leave
 resets to the caller it is not, but where episodes begin there by right (starts.py). A final
 observation that was handed in beside a same-step vector is looked at too (finals.py).
@@ -45,6 +46,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import Once
 from .finals import bytes_of, finals_in, is_per_environment, require_final
 from .spec import ALWAYS_FINITE, Column, Spec, SpecError, array_of, fitted, require_finite
 from .starts import Starts
@@ -55,6 +57,11 @@ GYMNASIUM_MODES = {"NextStep": "next-step", "SameStep": "same-step", "Disabled":
 OPEN, TERMINATED, TRUNCATED = 0, 1, 2
 WRAPPERS_MAX = 64
 FRESH_CALLS = 8
+UNSEEN = (
+    "an environment ended and no infos were given: in the mode 'next-step' hand infos in, as step "
+    "returned them, or hand the environment over (client.writer(..., autoreset=envs)): without "
+    "infos a wrong mode cannot be seen, and items would run from one episode into the next"
+)
 
 
 @dataclass(frozen=True)
@@ -189,6 +196,7 @@ class Autoreset:
         # the observations before) of the last call, until the next one was looked at
         self.closed: tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, np.ndarray] | None = None
         self._own, self._starts = own, Starts(self.observations, count, mode, own)
+        self._tell = Once()
         # {column: (its leaf, bytes)} where the observation's memory was the next one's as well
         self._shared: dict[str, tuple[Any, bytes]] = {}
         self._partly = False  # not all of it: a goal may be written over by a reset
@@ -314,6 +322,9 @@ class Autoreset:
         ended = over & real
         if over.any():
             self._contradicted(ended, over & self.made_up, infos, final_observation)
+            unseen = self.mode == "next-step" and self.leading and not self._own
+            if unseen and infos is None and final_observation is None:
+                self._tell(UNSEEN)
         if self.any_made_up and not self._own:
             self._require_unrewarded(reward)
         finals = (next_observation, infos, final_observation)

@@ -211,6 +211,18 @@ def warn(what: str, kind: type[Warning]) -> None:
     warnings.warn(what, kind, stacklevel=level)
 
 
+class Once:
+    """Warns of the first sentence it is called with, and of none after it."""
+
+    def __init__(self) -> None:
+        self.told = False
+
+    def __call__(self, what: str) -> None:
+        if not self.told:
+            self.told = True
+            warn(what, UserWarning)
+
+
 def _rebuilt(kind: type, arguments: tuple, attributes: dict) -> ReplayError:
     error = kind.__new__(kind, *arguments)
     error.args = arguments

@@ -33,7 +33,7 @@ import numpy as np
 
 from .anchors import Anchors
 from .autoreset import Autoreset
-from .errors import warn
+from .errors import Once
 from .spec import Column, SpecError, array_of
 from .values import same_memory
 
@@ -60,7 +60,7 @@ class Following:
         columns = autoreset.spec.group("observation")
         self.small = len(columns) == 1 and columns[0].size * autoreset.count <= SMALL_BYTES
         self._seen: tuple = (None, None)  # the newest look's: `last`, the step's own
-        self._looks, self._cut, self._told, self.pause = 0, False, False, 0.0
+        self._looks, self._cut, self._tell, self.pause = 0, False, Once(), 0.0
 
     def cuts(
         self, observation: Any, last: Any, next_observation: Any, anchors: Anchors
@@ -169,8 +169,3 @@ class Following:
                     largest = np.maximum(np.maximum(abs(here), abs(there)), 1.0)
                     unlike &= ~(abs(here - there) <= close * largest)
         return unlike.reshape(len(unlike), -1).any(1)
-
-    def _tell(self, what: str) -> None:
-        if not self._told:
-            self._told = True
-            warn(what, UserWarning)

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from .errors import warn
+from .errors import Once
 from .finals import bytes_of
 from .spec import Column, SpecError
 
@@ -70,7 +70,7 @@ class Starts:
         self._met: dict[int, bool] = {}  # the newest starts by key; True: a known one
         self._again = np.zeros(count, np.int64)  # ends in a row that spoke
         self._alike = 0  # ends after which some environment went on where it ended, and had moved
-        self._elsewhere = self._told = False  # some episode began elsewhere; a warning was given
+        self._elsewhere, self._tell = False, Once()  # some episode began elsewhere
 
     @property
     def unknown(self) -> bool:
@@ -127,8 +127,3 @@ class Starts:
 
     def _sentence(self, i: int) -> str:
         return (RESETS if self._mode == "same-step" else AGAIN).format(i=i, mode=self._mode)
-
-    def _tell(self, what: str) -> None:
-        if not self._told:
-            self._told = True
-            warn(what, UserWarning)

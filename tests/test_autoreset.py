@@ -213,7 +213,7 @@ def test_batched_final_observations_are_accepted():
 
 
 def test_a_reset_by_hand_makes_the_next_step_real():
-    reset, _ = one_step("next-step")
+    reset, _ = one_step("next-step", infos={})
     assert reset.made_up.tolist() == [True, False]
     reset.restart(np.array([True, False]))
     assert not reset.made_up.any()
@@ -257,7 +257,8 @@ def test_flags_and_masks_may_lie_on_a_gpu():
     """Given flags and a restart's mask there, as vector environments on a GPU return them. Expect
     the rows of the same flags here, and the same environment restarted."""
     none, first = np.zeros(2, np.bool_), np.array([True, False])
-    reset, rows = one_step("next-step", terminated=OnDevice(first), truncated=OnDevice(none))
+    flags = {"terminated": OnDevice(first), "truncated": OnDevice(none)}
+    reset, rows = one_step("next-step", infos={}, **flags)
     assert rows.ended_streams.tolist() == [0] and reset.made_up.tolist() == [True, False]
     reset.restart(OnDevice(first))
     assert not reset.made_up.any()

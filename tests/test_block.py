@@ -149,6 +149,8 @@ class Calls:
             step["infos"] = {"final_obs": self.finals(step)}
         elif self.mode == "same-step":
             step["final_observation"] = self.observation()  # of the episode that ended
+        elif self.mode == "next-step":
+            step["infos"] = {}
         return step
 
     def gone_on(self, reset):
@@ -383,7 +385,7 @@ def test_what_became_ready_stays_what_it_was():
     ):
         writer.add_batch(**calm())
         ready = writer.add_batch(
-            **calm() | {"truncated": ended, "next_observation": np.ones((2, 3))}
+            **calm() | {"truncated": ended, "next_observation": np.ones((2, 3)), "infos": {}}
         )
         writer.restart(ended)
         for _ in range(5):

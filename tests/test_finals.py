@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import Autoreset
 from test_autoreset import Counting, counting_vector
 
 from replay_server import Client, NStep, Server, Table
@@ -86,3 +87,46 @@ def test_a_final_observation_that_is_the_resets_is_found(own, given):
         heard = ["is next_observation, the reset's" in str(one.message) for one in heard]
         assert heard == [True] * (given == "none")
         writer.link.close(1.0)
+
+
+@pytest.mark.parametrize("said", ["named", "handed over", "one by itself"])
+@pytest.mark.parametrize("given", ["infos", "no infos", "final_observation"])
+def test_a_named_next_step_asks_for_infos(said, given):
+    """Given next-step environments that are truncated, without rewards. Expect one warning at the
+    first end without infos where the mode of a vector was named: were it wrong, nothing else would
+    tell. None where infos or final_observation are given, nor of an environment handed over, nor of
+    one by itself."""
+    alone = said == "one by itself"
+    envs = Autoreset(Counting()) if alone else counting_vector(AutoresetMode.NEXT_STEP)
+    table = Table("m", step=spec_from(envs), plan=NStep(1), capacity=256)
+    with (
+        Server([table], "loopback://") as server,
+        Client(server.address) as client,
+        warnings.catch_warnings(record=True) as heard,
+    ):
+        warnings.simplefilter("always")
+        mode = envs if said == "handed over" else "next-step"
+        writer, ends = client.writer("m", 1 if alone else 3, autoreset=mode), 0
+        add = writer.add if alone else writer.add_batch
+        observation, _ = envs.reset()
+        for _ in range(16):
+            action = 0 if alone else np.zeros(3, np.int64)
+            after, reward, terminated, truncated, infos = envs.step(action)
+            assert not np.any(terminated) and (ends or not heard)
+            ends += int(np.any(truncated))
+            add(
+                observation=observation,
+                action=action,
+                reward=0.0 * reward,
+                terminated=terminated,
+                truncated=truncated,
+                next_observation=after,
+                infos=infos if given == "infos" else None,
+                final_observation=after if given == "final_observation" else None,
+            )
+            asked = said == "named" and given == "no infos" and ends > 0
+            assert len(heard) == asked
+            observation = after
+        writer.close()
+    assert ends > 2
+    assert all("hand infos in" in str(one.message) for one in heard)
