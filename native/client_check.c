@@ -120,7 +120,6 @@ static void check_writer(const struct rp_client *client, const struct client_wri
     assert(counts[MESSAGE_BLOCKED] == writer->blocked_count);
     uint16_t noted = writer->noted;
     assert(noted == CLIENT_NONE || client->messages[noted].state == MESSAGE_BLOCKED);
-    assert(noted == CLIENT_NONE || writer->timer.position > 0);
     assert(counts[MESSAGE_FILLING] == (writer->filling != CLIENT_NONE));
     assert(writer->done_through <= writer->next_sequence);
     assert(writer->state.steps_stored <= writer->state.steps_posted);

@@ -10,8 +10,8 @@
  * second one. Sequences are given at the first sending, in the order of the list, and never reach
  * done_through + window; nor the lowest sequence not finished + window, as the server forgets
  * what older ones have come to. A blocked writer sends nothing new. The server answers the message
- * that has its place once it is stored; then the oldest that is still blocked asks, one at a time,
- * as it does where nothing was heard of that one for long: the noted one is a hope, with a timer.
+ * that has its place once it is stored; then the oldest that is still blocked asks, one at a time.
+ * Of one that was told it has the place nothing may be heard any more: after some time it asks.
  *
  *     unsent, flying, blocked_count, answered_open == messages of the list in that state
  */
@@ -216,27 +216,30 @@ void rp_client_message_lost(struct rp_client *client, uint16_t index) {
 
 /* ---- the limiter ---- */
 
-/* The oldest blocked message asks again; nobody else does until it is answered. */
+/* One blocked message asks again; nobody else does until it is answered. The noted one, as only its
+ * own answer says whether it still has the place; else the oldest. */
 void rp_client_writer_probe(struct rp_client *client, struct client_writer *writer) {
     if (writer->probe != CLIENT_NONE) {
         return;
     }
-    for (uint16_t i = writer->first; i != CLIENT_NONE; i = client->messages[i].next) {
-        if (client->messages[i].state == MESSAGE_BLOCKED) {
-            writer->probe = i;
-            client->messages[i].tries = 0;
-            rp_client_message_state(client, i, MESSAGE_AGAIN);
-            return;
-        }
+    uint16_t asks = writer->noted;
+    for (uint16_t i = writer->first; asks == CLIENT_NONE && i != CLIENT_NONE;
+         i = client->messages[i].next) {
+        asks = client->messages[i].state == MESSAGE_BLOCKED ? i : CLIENT_NONE;
+    }
+    if (asks != CLIENT_NONE) {
+        writer->probe = asks;
+        client->messages[asks].tries = 0;
+        rp_client_message_state(client, asks, MESSAGE_AGAIN);
+        return;
     }
     writer->blocked = 0;
     writer->state.need = 0;
     rp_client_sender_add(client, &writer->sender);
 }
 
-/* Whoever is noted was not answered for long: its answer, or its place, may be lost. */
+/* Of a noted one nothing was heard for long, or none is noted and a round trip is over. */
 void rp_client_writer_timer(struct rp_client *client, struct client_writer *writer) {
-    writer->noted = CLIENT_NONE;
     if (writer->blocked) {
         rp_client_writer_probe(client, writer);
     }

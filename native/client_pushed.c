@@ -295,13 +295,14 @@ static int blocked(struct rp_client *client, struct client_writer *writer, uint1
 }
 
 /* A message was taken: the next one asks, as the place its writer had may have gone with this one;
- * not where another one is known to have it. One at a time, in order: what the limiter admits is
- * often one message's worth, and all others sent along would only be refused again. */
+ * not where another one was told that it has it, and its timer runs. One at a time, in order: what
+ * the limiter admits is often one message's worth, and all others would only be refused again. */
 static void release(struct rp_client *client, struct client_writer *writer, uint16_t index) {
     if (writer->probe == index) {
         writer->probe = CLIENT_NONE;
     }
-    if (!writer->blocked || writer->noted != CLIENT_NONE) {
+    int waits = writer->noted != CLIENT_NONE && writer->timer.position > 0;
+    if (!writer->blocked || waits) {
         return;
     }
     rp_client_writer_probe(client, writer);

@@ -183,8 +183,9 @@ static void situation_closed(void)
     check_group("3 a server that closes ends its writers as a restart does");
 }
 
-/* 4. Given an older message that was lost on its way, a younger one that has the place, and the
- *    answer to that one lost. Expect both stored, by the timer. */
+/* 4. Given an older message that was lost on its way, a younger one that has the place, and a
+ *    learner that rests. Expect two questions a second, no more. Given the answer to that one lost,
+ *    then. Expect both stored, by the timer. */
 static void situation_hope(void)
 {
     struct player player = {.streams = 2, .at_once = 1};
@@ -202,6 +203,19 @@ static void situation_hope(void)
     world->lose = 0;
     post_row(world, 1, 0, RP_RUN_ITEM);
     world_run(world, 150 * WORLD_MS);
+    const uint64_t *counters = rp_server_counters(world->server);
+    uint64_t asked = counters[RP_COUNT_pushes_blocked];
+    uint64_t placed = rp_wait_note(world->server, RP_WAIT_PUSH, 0, 1)->id;
+    for (uint64_t end = world->now_ns + 10000 * WORLD_MS; world->now_ns < end;) {
+        world_client_turn(world);
+        for (uint32_t i = 0; i < world->ports[0].count; i++) {
+            const struct rp_message *message = world_message(&world->ports[0].queue[i]);
+            CHECK(message->op != RP_OP_PUSH || message->id == placed, "the one that has the place");
+        }
+        world_step(world, WORLD_MS);
+    }
+    asked = counters[RP_COUNT_pushes_blocked] - asked;
+    CHECK(asked >= 10 && asked <= 21, "%" PRIu64 " in ten seconds", asked);
     int ticket = post(world, 4, 0);
     world_client_turn(world);
     world->lose = 1000;
