@@ -499,6 +499,9 @@ class Autoreset:
         return flags
 
     def _columns(self, name: str, value: Any) -> dict[str, np.ndarray]:
+        pair = type(value) is tuple and len(value) == 2 and isinstance(value[1], Mapping)
+        if pair and name == "observation" and name not in self.spec.tuples:
+            raise SpecError("observation: reset returns (obs, info), say obs, _ = env.reset()")
         flat = self.spec.flatten(name, value)
         return {c: self.batched(array_of(c, leaf)) for c, leaf in flat.items()}
 

@@ -36,7 +36,7 @@ from .table import layout_of
 from .values import flag, one_of, seconds, whole
 from .weights import Weights
 from .writer import Writer
-from .writers import let_go_on, look_after, resolved_mode
+from .writers import expect, let_go_on, look_after, resolved_mode
 
 LOOK_UP_S = 1.0  # a table is looked up in the time of the call that needs it, in so much at least
 
@@ -243,9 +243,7 @@ class Client:
         timeout = self.timeout if timeout is None else timeout
         streams, mode, single, own = resolved_mode(streams, autoreset)
         remote = self.look_up(table, timeout)
-        if spec is not None:
-            remote.expect(spec)
-        remote.expect_room(streams)
+        expect(remote, spec, streams, autoreset)
         if unacknowledged_max is None:
             unacknowledged_max = remote.unacknowledged_max(streams)
         rows_max, share = shares_of(remote.spec, streams, unacknowledged_max)

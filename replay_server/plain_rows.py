@@ -96,7 +96,13 @@ def packed(
                 "spec_from(env, extras=[Column(...)]), or write transitions to a table of NStep(n) "
                 "with client.writer(...)"
             )
-    columns = {name: array_of(name, value) for name, value in columns.items()}
+    none = {c.name: np.zeros((0, *c.shape), c.dtype) for c in table.spec}  # for an empty list
+    columns = {
+        name: none[name]
+        if name in none and isinstance(value, list) and not value
+        else array_of(name, value)
+        for name, value in columns.items()
+    }
     counts = [np.shape(value)[0] if np.ndim(value) else 1 for value in columns.values()]
     records = table.spec.pack(columns, max(counts, default=0))
     laid = table.spec.unpack(records)

@@ -205,6 +205,9 @@ def float64_of(priorities: Any, count: int) -> np.ndarray:
     if given != (count,):
         got = f"shape {given}" if given else repr(priorities)
         raise ConfigError(f"priorities: expected shape ({count},), got {got}")
+    for i in np.flatnonzero(np.isnan(array)) if isinstance(priorities, list | tuple) else ():
+        if priorities[i] is None:  # numpy makes it NaN
+            raise ConfigError(f"priorities[{i}] is None; expected finite numbers of at least 0")
     return array
 
 

@@ -14,9 +14,11 @@ from ._native import Link, ffi, lib
 from .arguments import nearest
 from .autoreset import GYMNASIUM_MODES, MODES, is_vector, mode_of
 from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError, RowsDropped, warn
+from .spec import Spec, SpecError, spec_from
 from .values import whole
 
 if TYPE_CHECKING:
+    from .remote import RemoteTable
     from .writer import Writer
 
 
@@ -82,6 +84,29 @@ def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, 
     if mode == "single" and streams != 1:
         raise ConfigError(f"autoreset='single' is for one environment, not for {streams} streams")
     return streams, mode, single or mode == "single", own
+
+
+def expect(remote: RemoteTable, spec: Spec | None, streams: int, autoreset: Any) -> None:
+    """What a writer was asked for against its table: SpecMismatch, ConfigError; and one warning
+    where the environment handed over has other columns, which `add` would refuse."""
+    if spec is not None:
+        remote.expect(spec)
+    remote.expect_room(streams)
+    with suppress(SpecError):  # of spaces that cannot be stored as they are
+        mine = spec_from(autoreset) if hasattr(autoreset, "step") else remote.spec
+        for name in ("observation", "action"):
+            shapes, theirs = [
+                {column.name: column.shape for column in each.group(name)}
+                for each in (mine, remote.spec)
+            ]
+            if shapes != theirs:
+                warn(
+                    f"table {remote.name!r} stores {theirs}, and a step of the environment handed "
+                    f"over is {shapes}: serve a table of its own, step=spec_from(env); where you "
+                    "convert what it returns, ignore this",
+                    UserWarning,
+                )
+                return
 
 
 def let_go_on(writers: Iterable[Writer]) -> None:

@@ -12,10 +12,12 @@ import sys
 import warnings
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from environments import ChainEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from deploy.demo import _judged
 from replay_server import (
@@ -134,6 +136,47 @@ def test_descriptions_that_cannot_be(make, kind, words):
         make()
 
 
+def test_empty_lists_are_no_rows(served):
+    """Given a list without rows in each column. Expect no key and no row, as of empty arrays."""
+    before = served.size("rows")
+    assert len(served.extend("rows", {"observation": [], "reward": []})) == 0
+    assert served.size("rows") == before
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_what_reset_returns_is_no_observation(served, streams):
+    """Given (obs, info) where an observation is meant. Expect a sentence that says what to do."""
+    lead = () if streams == 1 else (2,)
+    mode = None if streams == 1 else "disabled"
+    observation, flags = np.ones(lead, np.int64), np.zeros(lead, np.bool_)
+    rest = (np.zeros(lead, np.int64), observation, np.ones(lead), flags, flags)
+    with (
+        served.writer("sequences", streams, autoreset=mode) as writer,
+        pytest.raises(SpecError, match=r"reset returns \(obs, info\), say obs, _ = env.reset"),
+    ):
+        writer.add_step((observation, {}), *rest)
+
+
+@pytest.mark.parametrize("kind", ["env", "vector"])
+def test_an_environment_of_other_columns_is_told_at_once(served, kind):
+    """Given an environment whose observations the table does not store. Expect one warning when it
+    is handed over, before a step is refused; none of the table's own."""
+    other, own = gymnasium.make("CartPole-v1"), ChainEnv()
+    if kind == "vector":
+        other, own = (
+            SyncVectorEnv([lambda env=env: env] * 2, autoreset_mode=AutoresetMode.NEXT_STEP)
+            for env in (other, own)
+        )
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        served.writer("sequences", autoreset=own).close()
+        assert not told
+        served.writer("sequences", autoreset=other).close()
+    (told,) = [str(each.message) for each in told]
+    assert "stores {'observation': ()}" in told and "'observation': (4,)" in told
+    assert "step=spec_from(env)" in told
+
+
 def test_numbers_of_other_libraries_are_numbers():
     """Given numpy's integers and a list where a pair is meant. Expect them taken, as Python's."""
     limiter = SamplesPerInsert(np.float32(4), np.int64(10), [10, 90])
@@ -161,6 +204,12 @@ def test_numbers_of_other_libraries_are_numbers():
         (lambda c: c.batches("rows", "a"), ConfigError, "batch is 'a'"),
         (lambda c: c.batches("rows", 4, prefetch=1.5), ConfigError, "prefetch is 1.5"),
         (lambda c: c.update_priorities("rows", [1], ["a"]), ConfigError, "expected 1 numbers"),
+        (lambda c: c.update_priorities("rows", [1], [None]), ConfigError, r"\[0\] is None; exp"),
+        (
+            lambda c: c.extend("rows", {"observation": [], "reward": [1.0]}),
+            SpecError,
+            r"'observation': expected shape \(1, 2\), got \(0, 2\)",
+        ),
         (
             lambda c: c.update_priorities("sequences", c.sample("rows", 2), [1.0, 1.0]),
             ConfigError,
