@@ -36,7 +36,7 @@ from .table import layout_of
 from .values import flag, one_of, seconds, whole
 from .weights import Weights
 from .writer import Writer
-from .writers import expect, let_go_on, look_after, resolved_mode
+from .writers import expect, leave, let_go_on, look_after, resolved_mode
 
 LOOK_UP_S = 1.0  # a table is looked up in the time of the call that needs it, in so much at least
 
@@ -565,7 +565,7 @@ class Client:
         until = _native.Deadline(timeout)
         if not self._link.inherited:
             for writer in list(self._writers):
-                writer.leave(until)
+                leave(writer, until)
             self._updates.leave(until)
         self._link.close(until.seconds(), after)
 

@@ -67,6 +67,8 @@ def writer_error(link: Link, table: RemoteTable, status: int, waiting: int = 0) 
     stored, in_doubt, lost = ffi.unpack(counts, 3)
     loss = (stored, in_doubt, lost + waiting)
     if status == _native.CLOSED:
+        unsent = f"{in_doubt} sent and not answered, {lost + waiting} never sent"
+        what += f" ({stored} rows acknowledged, {unsent})"
         return link.ended(what, "open a new writer when it is back")
     if name != "STALE_EPOCH":
         return _native.error(name, what, loss=loss)

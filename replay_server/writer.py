@@ -55,7 +55,17 @@ from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
 from .spec import SpecError
-from .writers import WriterState, offer, push_state, silence, tell_dropped, tell_failed, with_axis
+from .writers import (
+    WriterState,
+    end,
+    end_for_good,
+    offer,
+    push_state,
+    silence,
+    tell_dropped,
+    tell_failed,
+    with_axis,
+)
 
 HOLD_S, KEPT_S = 0.001, 0.1
 NOT_TAKEN = "(nothing of this call was taken: call it again)"
@@ -478,10 +488,12 @@ class Writer:
         Warns (ItemsFailed) of items that were refused for good and not told yet. From here on
         another thread may add.
         """
-        timeout = self.timeout if timeout is None else timeout
+        return self._flush(self.timeout if timeout is None else timeout, f"flushing {KEPT}")
+
+    def _flush(self, timeout: float, what: str) -> WriterState:
         self._own()
         self._finish_pending()
-        self._drain(timeout, f"flushing {KEPT}")
+        self._drain(timeout, what)
         deadline = Deadline(timeout)
         while True:
             wait = min(deadline.left(), lib.RP_SLICE_NS)
@@ -492,7 +504,7 @@ class Writer:
                 self._failed = tell_failed(self.table.name, self._failed, state)
                 return state
             if not deadline.left():
-                raise self._held_back(f"flushing {KEPT}")
+                raise self._held_back(what)
 
     # -- facts -----------------------------------------------------------------------------------
 
@@ -526,31 +538,15 @@ class Writer:
     def close(self, timeout: float | None = None) -> None:
         """Flushes, ends the session, cuts open episodes. Raises of what is lost and was not told.
 
+        What is not stored in time raises (Timeout, LimiterBlocked) and leaves it open with all that
+        it took, and so does Ctrl-C: close it again. `close(0)` gives up what is not stored at once:
+        RowsDropped tells how much. So does the end of `with`, and the error there tells it.
         Of the last rows of an open episode, as many as the plan reaches ahead (NStep(n): n), no
         items are made: `restart(final_observation=...)` before it makes them.
         """
-        if self.link.closed:
-            return
         timeout = self.timeout if timeout is None else timeout
-        try:
-            if self._lost is None or self._left():
-                self.flush(timeout)
-        except ReplayError as error:
-            self.link.close(timeout, error)
-            raise
-        finally:
-            self.link.close(timeout)
-
-    def leave(self, until: Deadline) -> None:
-        """Closes it for a client that closes, in that time; RowsDropped warns of what is lost."""
-        if self.closed or self._owner not in (None, get_ident()):
-            return
-        try:
-            with suppress(ReplayError):
-                self.flush(until.seconds())
-            tell_dropped(self.table.name, self._left(), "the client of a writer was closed")
-        finally:
-            self.link.close(until.seconds())
+        if not self.closed:
+            end(self, timeout)
 
     def _left(self) -> int:
         return max(self._raw_state().unacknowledged + self._block.left - (self._lost or 0), 0)
@@ -573,8 +569,8 @@ class Writer:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None:
-            self.close()
+        if kind is None and not self.closed:
+            end_for_good(self)
         elif not self.closed:
             with suppress(ReplayError):
                 if self._owner == get_ident():
@@ -596,4 +592,4 @@ class Writer:
         return status
 
     def _held_back(self, what: str) -> ReplayError:
-        return _native.held_back(self._raw_state().need, self.table, what)
+        return _native.held_back(self._raw_state().need, self.table, what.format(left=self._left()))

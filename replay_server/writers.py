@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _native
-from ._native import Link, ffi, lib
+from ._native import Deadline, Link, ffi, lib
 from .arguments import nearest
 from .autoreset import GYMNASIUM_MODES, MODES, is_vector, mode_of
-from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError, RowsDropped, warn
+from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError, RowsDropped, Timeout, warn
 from .spec import Spec, SpecError, spec_from
 from .values import whole
 
 if TYPE_CHECKING:
     from .remote import RemoteTable
     from .writer import Writer
+
+
+OPEN = (
+    "closing (the writer stays open and keeps its {left} rows that are not stored: close it again, "
+    "or give them up with close(0))"
+)
+GIVEN_UP = "closing at the end of `with` ({left} of its rows are not known to be stored: given up)"
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,54 @@ def tell_failed(table: str, told: int, state: Any) -> int:
             ItemsFailed,
         )
     return state.items_failed
+
+
+def end(writer: Writer, timeout: float, what: str = OPEN) -> None:
+    """Flushes and closes it. What is not stored in time, or cut off by Ctrl-C, leaves it open;
+    without any time it is given up."""
+    if timeout <= 0:
+        writer._own()
+        leave(writer, Deadline(0.0), "a writer was given up (close(0))")
+        return
+    try:
+        if writer._lost is None or writer._left():
+            writer._flush(timeout, what)
+    except ReplayError as error:
+        if not isinstance(error, Timeout) and writer._owner in (None, get_ident()):
+            writer.link.close(timeout, error)
+        raise
+    except KeyboardInterrupt as error:
+        if what == OPEN and hasattr(error, "add_note"):
+            error.add_note(f"replay-server: {OPEN.format(left=writer._left())}")
+        raise
+    writer.link.close(timeout)
+
+
+def end_for_good(writer: Writer) -> None:
+    """The same at the end of `with`, where nobody calls again: it is closed whatever comes. What
+    was not stored is told by a time-out itself, or by a warning."""
+    try:
+        end(writer, writer.timeout, GIVEN_UP)
+    except BaseException as error:
+        if not writer.closed:
+            if not isinstance(error, Timeout):
+                tell_dropped(writer.table.name, writer._left(), "`with` of a writer was cut off")
+            writer.link.close(writer.timeout, error)
+        raise
+
+
+def leave(writer: Writer, until: Deadline, why: str = "the client of a writer was closed") -> None:
+    """Closes it in that time, for a client that closes; RowsDropped warns of what is lost."""
+    if writer.closed or writer._owner not in (None, get_ident()):
+        return
+    told = writer._lost
+    try:
+        with suppress(ReplayError):
+            writer.flush(until.seconds())
+        writer._lost = told  # what this flush said, nobody heard
+        tell_dropped(writer.table.name, writer._left(), why)
+    finally:
+        writer.link.close(until.seconds())
 
 
 def tell_dropped(table: str, left: int, why: str) -> None:

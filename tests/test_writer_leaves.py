@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import sys
 import time
 import warnings
 
@@ -14,11 +15,27 @@ import numpy as np
 import pytest
 from silent import Silent
 
-from replay_server import Client, Column, NStep, Server, Spec, Table, Timeout, _native
+from replay_server import (
+    Client,
+    Column,
+    NStep,
+    SamplesPerInsert,
+    Server,
+    Spec,
+    Table,
+    Timeout,
+    _native,
+)
 from replay_server import writer as writer_module
 from replay_server._native import lib
 from replay_server.autoreset import FRESH_CALLS, Autoreset
-from replay_server.errors import RowsDropped, ServerRestarted, SessionExpired
+from replay_server.errors import (
+    ClosedError,
+    LimiterBlocked,
+    RowsDropped,
+    ServerRestarted,
+    SessionExpired,
+)
 
 SPEC = Spec(
     (
@@ -325,3 +342,104 @@ def test_observations_are_looked_at_once_a_step(served, monkeypatch, kind):
             after = seen + 1
             writer.add(observation=seen, action=0, reward=0.0, next_observation=after, **flags)
     assert looked == list(range(FRESH_CALLS))
+
+
+def held(server, client):
+    """A writer that the limiter of its table holds back, and how many rows it took."""
+    writer, taken = client.writer("main"), 0
+    with pytest.raises(LimiterBlocked):
+        for number in range(1000):
+            add(writer, 1, number)
+            taken += 1
+    return writer, taken
+
+
+@pytest.fixture(params=["udp://127.0.0.1:0", "loopback://", "zmq+tcp://127.0.0.1:0"])
+def limited(request):
+    """A server whose limiter lets in a hundred rows before somebody draws, and a client."""
+    if request.param.startswith("zmq"):
+        pytest.importorskip("zmq")
+    described = Table("main", SPEC, NStep(1), 4096, limiter=SamplesPerInsert(8, 50))
+    with Server([described], request.param) as server, Client(server.address, timeout=0.3) as both:
+        yield server, both
+
+
+def drawn_while(act, client):
+    """Draws until `act` has not raised LimiterBlocked."""
+    end = time.monotonic() + BOUND_S
+    while True:
+        try:
+            return act()
+        except LimiterBlocked:
+            assert time.monotonic() < end
+        with contextlib.suppress(Timeout):
+            for _ in range(100):
+                client.sample("main", 8, timeout=0.2)
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["late", "interrupted"])
+def test_a_close_that_is_held_back_keeps_the_rows(limited, monkeypatch, cut):
+    """Given rows that the limiter holds back, and a close that comes too late, or Ctrl-C in it.
+    Expect the writer open, a sentence with their number, and all rows stored by a later close."""
+    server, client = limited
+    writer, taken = held(server, client)
+    left = writer._left()
+    with monkeypatch.context() as patch:
+        if cut:
+            patch.setattr(writer, "_drain", interrupt)
+        with pytest.raises(KeyboardInterrupt if cut else LimiterBlocked) as told:
+            writer.close()
+    said = str(told.value) + "".join(getattr(told.value, "__notes__", ()))
+    if not cut or sys.version_info >= (3, 11):
+        assert f"stays open and keeps its {left} rows" in said and left > 0
+    assert not writer.closed
+    drawn_while(writer.close, client)
+    assert writer.closed and client.size("main") == taken - 1
+    writer.close()
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_closing_at_once_gives_up_what_is_held_back(limited):
+    """Given rows that the limiter holds back. Expect close(0) to warn of their number and close."""
+    writer, taken = held(*limited)
+    stored, told = taken - writer._left(), f"with {writer._left()} of its rows"
+    with pytest.warns(RowsDropped, match=told):
+        writer.close(0)
+    assert writer.closed and limited[1].size("main") <= stored < taken
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["late", "interrupted"])
+def test_the_end_of_with_tells_what_it_gives_up(limited, monkeypatch, cut):
+    """Given rows that the limiter holds back as `with` ends, or Ctrl-C then. Expect the writer
+    closed, and the number of the rows in the error, or in a warning."""
+    writer, _ = held(*limited)
+    left = writer._left()
+    if cut:
+        monkeypatch.setattr(writer, "_drain", interrupt)
+    with (
+        pytest.warns(RowsDropped, match=f"{left} of its rows") if cut else contextlib.nullcontext(),
+        pytest.raises(
+            KeyboardInterrupt if cut else LimiterBlocked,
+            match=None if cut else rf"end of `with` \({left} of its rows .* given up\)",
+        ),
+        writer,
+    ):
+        pass
+    assert writer.closed and left > 0
+
+
+def test_a_server_that_stops_in_this_process_leaves_numbers():
+    """Given rows for a server of this process that has stopped. Expect close to count them."""
+    with Server([Table("main", SPEC, NStep(1), 4096)], "loopback://") as server:
+        client = Client(server.address)
+        writer = client.writer("main")
+        add(writer, 40)
+        writer.flush()
+        gathered(writer)
+    with pytest.raises(ClosedError, match="40 rows acknowledged, 1 sent and not answered, 0 never"):
+        writer.close()
+    assert writer.closed
+    client.close(0.0)
