@@ -221,16 +221,17 @@ class Program:
             self.left_out = 0
 
     def save(self, name: str, *, delete: bool = True) -> None:
-        """A checkpoint of this moment; on a full disk the oldest one makes room for it (`delete`:
-        not again where that did not help)."""
+        """A checkpoint of this moment; on a full disk the oldest one makes room for it, unless all
+        are to be kept (`delete`: not again where that did not help)."""
         folder, args = self.args.run / "checkpoints", self.args
         try:
             save(self.learner, self.spec, args.seed, args.run, name)
         except OSError as full:
             no_room = delete and full.errno in (errno.ENOSPC, errno.EDQUOT)
-            if not no_room or not checkpoint.make_room(folder):
+            gone = checkpoint.make_room(folder) if no_room and args.checkpoints_keep else None
+            if gone is None:
                 raise
-            self.progress.say(f"learner: {full}: deleted the oldest checkpoint")
+            self.progress.say(f"learner: {full}: deleted the oldest checkpoint, {gone}")
             save(self.learner, self.spec, args.seed, args.run, name)
         checkpoint.prune(folder, args.checkpoints_keep)
         self.saved_at = time.monotonic()

@@ -84,12 +84,13 @@ def prune(folder: Path, keep: int, pattern: str = "step-*.json") -> None:
         sidecar.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
-def make_room(folder: Path, pattern: str = "step-*.json") -> bool:
-    """Deletes the oldest of several that match; False where there is but one, which stays."""
-    several = len(list(folder.glob(pattern))) - 1
-    if several > 0:
-        prune(folder, several, pattern)
-    return several > 0
+def make_room(folder: Path, pattern: str = "step-*.json") -> str | None:
+    """Deletes the oldest of several that match; its name. None where there is but one: it stays."""
+    found = sorted(folder.glob(pattern))
+    if len(found) < 2:
+        return None
+    prune(folder, len(found) - 1, pattern)
+    return found[0].stem
 
 
 def latest(folder: Path, pattern: str = "*.json") -> Path | None:

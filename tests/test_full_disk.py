@@ -8,12 +8,14 @@ in part, as a full disk takes it, and the next one is refused.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import resource
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ import torch
 from test_runs import series
 
 from deploy.table import table_for
+from learner import __main__ as program
 from learner import checkpoint, solved
 from learner.learner import Learner
 from learner.presets import CARTPOLE
@@ -254,6 +257,30 @@ def test_checkpoints_that_a_full_disk_does_not_take_are_left_out(address, tmp_pa
     again = [line for line in said if "written again: step-000000015; 10 were left out" in line]
     assert len(again) == 1, said
     assert steps_kept(tmp_path) == [1, 2, 3, 4, *range(15, 21)]
+
+
+@pytest.mark.parametrize("keep", [0, 3])
+def test_a_full_disk_costs_no_checkpoint_that_is_to_be_kept(tmp_path, monkeypatch, keep):
+    """Given room for two checkpoints and a third. Expect the oldest to go, by its name, where only
+    some are kept; where all are, the third to be refused."""
+    folder, said = tmp_path / "checkpoints", []
+
+    def save(_, __, ___, run, name):
+        if len(list(folder.glob("*.json"))) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        checkpoint.save(folder, name, {"w": torch.zeros(1)}, {"learner_step": 1})
+
+    folder.mkdir()
+    monkeypatch.setattr(program, "save", save)
+    args = SimpleNamespace(run=tmp_path, seed=0, checkpoints_keep=keep)
+    progress = SimpleNamespace(say=said.append)
+    training = SimpleNamespace(args=args, learner=None, spec=None, progress=progress)
+    for number in (1, 2):
+        program.Program.save(training, f"step-00000000{number}")
+    with contextlib.nullcontext() if keep else pytest.raises(OSError, match="No space left"):
+        program.Program.save(training, "step-000000003")
+    assert steps_kept(tmp_path) == ([2, 3] if keep else [1, 2])
+    assert [line.rsplit(", ")[-1] for line in said] == (["step-000000001"] if keep else [])
 
 
 def test_a_last_checkpoint_that_a_full_disk_does_not_take_ends_with_2(address, tmp_path):
