@@ -118,9 +118,13 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors, which ru
     from .table import Table as Table
     from .table import Uniform as Uniform
     from .writer import Writer as Writer
+
+    __version__: str
 else:
 
     def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return _version()
         if name not in _HOME_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
@@ -129,4 +133,14 @@ else:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "__version__"]
+
+
+def _version() -> str:
+    """The release that is installed; "0+unknown" of a checkout that is not."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("replay-server")
+    except PackageNotFoundError:
+        return "0+unknown"

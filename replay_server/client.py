@@ -341,12 +341,12 @@ class Client:
     ) -> Batch:
         """Draws `batch` items; each with probability (1-u) mass/total + u/N, u = `uniform`.
 
+        beta: the importance exponent, 0 (no correction) to 8; 1 corrects all.
         stratified: one draw out of each of `batch` equal shares of the mass; needs uniform = 0.
         out: a `landing` of this table, batch and plan: then the batch is that memory, valid until
         it is used again. Raises LimiterBlocked (how many items are missing) or Timeout after
         `timeout` seconds (a table not used before is looked up first, in as much time again, or a
-        second if that is more),
-        NothingDrawable, ShortBatch (with .batch, the items that did arrive).
+        second if that is more), NothingDrawable, ShortBatch (with .batch, the items that arrived).
         """
         timeout = self.timeout if timeout is None else timeout
         if type(batch) is not int or not 0 < batch <= BATCH_MAX:

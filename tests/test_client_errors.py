@@ -8,6 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
+from importlib import metadata
 
 import numpy as np
 import pytest
@@ -90,6 +91,19 @@ def test_every_error_and_warning_is_at_hand():
     ]
     kinds = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Exception)]
     assert len(kinds) > 20 and kinds == [getattr(replay_server, k.__name__, None) for k in kinds]
+
+
+def test_the_package_tells_its_version(monkeypatch):
+    """Given a package that is installed, and one that is not. Expect the release, or that it is
+    unknown."""
+    monkeypatch.setattr(metadata, "version", {"replay-server": "1.2.3"}.__getitem__)
+    assert replay_server.__version__ == "1.2.3"
+
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert replay_server.__version__ == "0+unknown"
 
 
 def test_a_timeout_that_is_none_is_refused_as_other_options_are():
