@@ -90,8 +90,9 @@ struct rp_push_state { /* what a table's writer has done so far */
     uint64_t steps_stored; /* acknowledged */
     uint64_t items_posted;
     uint64_t items_created; /* answered OK or EXISTS */
-    uint64_t
-        items_failed; /* answered otherwise: overwritten before they were created, closing rows */
+    /* Answered otherwise: overwritten before they were created, or made and overwritten before a
+     * repeat asked, as the first answer was lost; closing rows. */
+    uint64_t items_failed;
     uint64_t steps_resent;  /* lost their place and were sent under new sequences */
     uint64_t messages_open; /* datagrams not yet finished */
     uint64_t need;  /* items to be drawn before a blocked writer may go on; 0 = not blocked */

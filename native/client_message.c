@@ -14,6 +14,8 @@
  * Of one that was told it has the place nothing may be heard any more: after some time it asks.
  *
  *     unsent, flying, blocked_count, answered_open == messages of the list in that state
+ *     blocked: a question is under way (probe), or the timer runs
+ *     noted: true as far as one knows, and only while the timer runs
  */
 #include <assert.h>
 #include <string.h>

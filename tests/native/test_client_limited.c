@@ -229,7 +229,86 @@ static void situation_hope(void)
     check_group("4 who is noted is a hope, and no more");
 }
 
-/* 5. Given a network that loses one datagram of fifty, and one of twelve. Expect nobody to stand
+static void drop(struct world_port *port, uint8_t op, uint64_t id)
+{
+    for (uint32_t i = port->count; i-- > 0;) {
+        struct world_datagram *datagram = &port->queue[i];
+        if (world_message(datagram)->op == op && world_message(datagram)->id == id) {
+            free(datagram->data);
+            memmove(datagram, datagram + 1, (--port->count - i) * sizeof *datagram);
+        }
+    }
+}
+
+/* For so long, without the questions of one message and the answers to another. */
+static void run_without(struct world *world, uint64_t ms, uint64_t question, uint64_t answer)
+{
+    for (uint64_t end = world->now_ns + ms * WORLD_MS; world->now_ns < end;) {
+        world_turn(world);
+        drop(&world->ports[0], RP_OP_PUSH, question);
+        drop(&world->ports[1], RP_OP_PUSH | RP_ANSWER, answer);
+        world_advance(world, WORLD_MS);
+    }
+}
+
+static void draw_without(struct world *world, uint32_t count, uint64_t question, uint64_t answer)
+{
+    int ticket = post(world, count, 0);
+    while (rp_client_poll(world->client, ticket) == RP_PENDING) {
+        run_without(world, 1, question, answer);
+    }
+    CHECK(rp_client_poll(world->client, ticket) == 0);
+    rp_client_take(world->client, ticket);
+}
+
+static uint64_t last_asked(const struct world *world)
+{
+    const struct world_port *port = &world->ports[0];
+    CHECK(port->count > 0 && world_message(&port->queue[port->count - 1])->op == RP_OP_PUSH);
+    return world_message(&port->queue[port->count - 1])->id;
+}
+
+/* 5. Given a message whose questions are lost for longer than a noted one waits, another one that
+ *    got the place meanwhile, and the answer to that lost. Expect all stored, once the first one's
+ *    questions arrive: the noted one's time was over while another asked. */
+static void situation_both_lost(void)
+{
+    struct player player = {.streams = 4, .at_once = 1};
+    struct rp_push_state state;
+    struct world *world = limited(&player, 8, 2);
+    const struct rp_note *note = rp_wait_note(world->server, RP_WAIT_PUSH, 0, 1);
+    for (uint64_t step = 0; step < 8; step++) {
+        post_row(world, 3, step, RP_RUN_ITEM);
+        do {
+            world_step(world, WORLD_MS);
+            rp_client_push_state(world->client, 1, &state);
+        } while (state.messages_open > 0);
+    }
+    post_row(world, 0, 0, RP_RUN_ITEM);
+    post_row(world, 1, 0, RP_RUN_ITEM);
+    uint64_t older = last_asked(world);
+    post_row(world, 2, 0, RP_RUN_ITEM);
+    uint64_t younger = last_asked(world);
+    run_without(world, 3, younger, 0);
+    CHECK(note->waiting && note->id != older && note->id != younger);
+    drop(&world->ports[0], RP_OP_PUSH, younger);
+    draw_without(world, 1, older, 0);
+    for (uint32_t ms = 0; !(note->waiting && note->id == younger); ms++) {
+        CHECK(ms < 1000, "the younger one never has the place");
+        run_without(world, 1, older, 0);
+    }
+    run_without(world, 1, older, 0);
+    draw_without(world, 1, older, younger);
+    run_without(world, 650, older, younger);
+    draw_without(world, 4, older, younger);
+    world_run(world, 3000 * WORLD_MS);
+    rp_client_push_state(world->client, 1, &state);
+    CHECK(state.steps_stored == 8 + 3 && state.messages_open == 0, "%u open", state.messages_open);
+    world_close(world);
+    check_group("5 a time that was over while another asked");
+}
+
+/* 6. Given a network that loses one datagram of fifty, and one of twelve. Expect nobody to stand
  *    still for longer than some timers take. */
 static void situation_losses(void)
 {
@@ -242,7 +321,7 @@ static void situation_losses(void)
         }
         printf("    the longest time without a draw: %" PRIu64 " ms\n", longest);
     }
-    check_group("5 losses cost a timer's time");
+    check_group("6 losses cost a timer's time");
 }
 
 int main(void)
@@ -251,6 +330,7 @@ int main(void)
     situation_noted();
     situation_closed();
     situation_hope();
+    situation_both_lost();
     situation_losses();
     return check_done("test_client_limited");
 }
