@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+import warnings
 
 from replay_server.interrupts import import_quietly, run
 
@@ -39,6 +40,7 @@ from replay_server import (
     ClosedError,
     LimiterBlocked,
     ReplayError,
+    RowsDropped,
     ServerRestarted,
     SpecError,
 )
@@ -278,11 +280,14 @@ class Program:
                 self.in_doubt = state.unacknowledged
 
     def close_client(self) -> None:
-        """Gives the session up without asking the server for anything it may not answer."""
-        for part in (self.actor.writer if self.actor else None, self.client):
-            if part is not None:
-                with contextlib.suppress(ReplayError):
-                    part.close(timeout=0.2)
+        """Gives the session up without asking the server for anything it may not answer. What is
+        dropped with it was told."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RowsDropped)
+            for part in (self.actor.writer if self.actor else None, self.client):
+                if part is not None:
+                    with contextlib.suppress(ReplayError):
+                        part.close(timeout=0.2)
         self.client = None
 
     def close(self) -> None:

@@ -33,6 +33,7 @@ from learner.networks import network_from
 from learner.presets import CARTPOLE, changed, preset
 from learner.weights import WeightsError, to_bytes
 from replay_server import Client, Column, MinSize, NStep, SamplesPerInsert, Server, Spec, Table
+from replay_server.errors import RowsDropped
 from replay_server.patience import Stop
 from replay_server.runs import Run
 
@@ -391,7 +392,9 @@ def test_a_program_of_a_run_is_not_started_beside_itself(served, tmp_path, progr
     assert third.returncode == 0, third.stderr
 
 
-def test_an_actor_that_is_held_back_stops_when_it_is_asked_to(tmp_path, monkeypatch, capsys):
+def test_an_actor_that_is_held_back_stops_when_it_is_asked_to(
+    tmp_path, monkeypatch, capsys, recwarn
+):
     """Given no learner, a limiter that holds the actor back, a signal then. Expect code 0, and a
     sentence with what was not let in."""
     monkeypatch.setattr("actor.__main__.WEIGHTS_WAIT_S", 0.0)
@@ -410,6 +413,7 @@ def test_an_actor_that_is_held_back_stops_when_it_is_asked_to(tmp_path, monkeypa
     told = capsys.readouterr()
     assert re.search(r"actor 0: stopped; \d+ rows were not let in by the limiter", told.out)
     assert told.err == ""
+    assert [str(each.message) for each in recwarn if each.category is RowsDropped] == []
 
 
 def test_an_actor_stopped_after_its_server_says_what_was_not_acknowledged(
