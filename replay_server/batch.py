@@ -215,6 +215,7 @@ class LandingShape:
 
     def __init__(self, layout: PlanLayout, spec: Any, count: int, table: str = "") -> None:
         self.layout, self.count, self.table = layout, checked_count(count), table
+        self.spec = spec
         self._end = 0
         self.columns = {
             name: self._place(spec[name].dtype, (count, steps, *spec[name].shape))
@@ -232,6 +233,15 @@ class LandingShape:
         for name, (_, _, offset) in self.arrays.items():
             setattr(self.raw, name, offset)
         self.size = lib.rp_place_bytes(self.raw, self._end)
+
+    def difference(self, other: LandingShape) -> str:
+        """What `other` ("theirs") has otherwise: the first column, or the plan; "" if nothing."""
+        mine, theirs = self.layout, other.layout
+        if mine == theirs and self.spec == other.spec:
+            return ""
+        if lines := self.spec.differences(other.spec):
+            return lines[0]
+        return f"plan: mine {mine.name!r}, {mine.plan!r}; theirs {theirs.name!r}, {theirs.plan!r}"
 
     def _place(self, dtype: np.dtype, shape: tuple[int, ...]) -> tuple[tuple, np.dtype, int]:
         offset = self._end

@@ -17,7 +17,9 @@ Requests that the limiter holds back, or that no answer came to, are posted agai
 caller waits: `timeout` counts from the call of next(), never from the day of the prefetch. Batches
 that were overwritten on their way are counted in `short` and asked for again; only SHORT_IN_A_ROW
 of them in a row are an error. The iteration ends when it is closed, and goes on after a restart,
-and after Ctrl-C: what was interrupted is asked for again.
+and after Ctrl-C: what was interrupted is asked for again. Where the server came back with other
+columns or another plan, every call raises SpecMismatch: a request names its table's epoch, and
+none is posted for an epoch whose items are not those the landings were made for.
 
 The thread that takes the first batch is the only one that takes, as long as it lives.
 """
@@ -39,8 +41,16 @@ import numpy as np
 from . import _native
 from ._native import Deadline, lib
 from .batch import BATCH_PARTS, Batch, Landing, LandingShape, checked_beta, checked_count
-from .draws import expect_drawn
-from .errors import ClosedError, ConfigError, ForkedError, ShortBatch, StaleEpoch, UnknownTable
+from .draws import Draw, expect_drawn
+from .errors import (
+    ClosedError,
+    ConfigError,
+    ForkedError,
+    ShortBatch,
+    SpecMismatch,
+    StaleEpoch,
+    UnknownTable,
+)
 from .values import whole
 
 SHORT_IN_A_ROW = 10
@@ -164,6 +174,7 @@ class Batches:
         remote = client.known(table, self._timeout)
         shape = remote.draw(batch, **self._draw).shape  # refuses what excludes itself
         expect_drawn(limits, remote, batch)
+        self._shape, self._other = shape, ""  # what was compared last, and how the table differs
         self._prefetch = prefetch
         self._ring = deque(_Flight(_Lent(shape, self._pin)) for _ in range(prefetch + keep + 1))
         self.closed = False
@@ -180,11 +191,32 @@ class Batches:
             flight.copied.synchronize()
         if getrefcount(flight.landing) > NAMED or flight.landing.seen():
             flight.landing = _Lent(flight.landing.shape, self._pin)
-        remote = self._client.known(self.name, timeout)
-        flight.draw = remote.draw(flight.landing.count, **self._draw)
+        flight.draw = self._drawn(flight.landing, timeout)
         flight.astray = True
         flight.ticket = flight.draw.post(self._link, flight.landing, timeout)
         flight.astray = False
+
+    def _drawn(self, landing: Landing, timeout: float) -> Draw:
+        """How the table is drawn from now; SpecMismatch where that is not what `landing` is for."""
+        remote = self._client.known(self.name, timeout)
+        try:
+            draw = remote.draw(landing.count, **self._draw)
+        except ConfigError as error:  # it was none at first: the plan is gone
+            self._other = str(error)
+        else:
+            if draw.shape is self._shape:
+                return draw
+            self._other = landing.shape.difference(draw.shape)
+            self._shape = self._shape if self._other else draw.shape
+        self._expect_same()
+        return draw
+
+    def _expect_same(self) -> None:
+        if self._other:
+            raise SpecMismatch(
+                f"table {self.name!r} came back with other columns or plans (theirs) than these "
+                f"batches were made for (mine): {self._other}; call client.batches anew"
+            )
 
     def __iter__(self) -> Batches:
         return self
@@ -205,6 +237,7 @@ class Batches:
 
     def _next(self, deadline: Deadline, ends: bool) -> Batch | None:
         """`ends`: requests posted now end with the deadline, so that they can say why."""
+        self._expect_same()
         if self._owner != get_ident():
             self._take_over()
         for _ in range(SHORT_IN_A_ROW):

@@ -74,11 +74,15 @@ class Draw:
     def checked(self, out: Landing) -> Landing:
         """`out`, where it is a landing of these batches."""
         one_of("out", out, (Landing,), "client.landing(table, batch)")
-        if out.count != self.shape.count or out.layout != self.layout:
+        if out.shape is self.shape:
+            return out
+        other = out.shape.difference(self.shape)
+        if out.count != self.shape.count or other:
             raise ConfigError(
                 f"out holds {out.count} items of plan {out.layout.name!r} of table "
                 f"{out.shape.table!r}; {self.shape.count} of {self.layout.name!r} of table "
-                f"{self.table!r} are asked for: make it with client.landing(table, batch, plan)"
+                f"{self.table!r} are asked for{other and f' ({other})'}: make it with "
+                "client.landing(table, batch, plan)"
             )
         return out
 
