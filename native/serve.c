@@ -279,10 +279,7 @@ static int check_body(const struct rp_view *view, const struct operation *operat
 
 /* ---- one datagram ---- */
 
-static void finish(struct rp_call *call, int result) {
-    if (result == RP_SERVED) {
-        return;
-    }
+void rp_serve_finish(struct rp_call *call, int result) {
     if (result < 0) {
         if (!call->counted) {
             rp_serve_count_refusal(call->server, result);
@@ -293,7 +290,12 @@ static void finish(struct rp_call *call, int result) {
         call->status = (uint16_t)-result;
         result = 0;
     }
-    rp_serve_send(call, (uint32_t)result);
+    if (result != RP_SERVED && rp_serve_lease(call->turn, 1)) {
+        rp_serve_send(call, (uint32_t)result);
+    }
+    if (call->paired) {
+        rp_serve_pair(call);
+    }
 }
 
 /* A session heard from elsewhere: nothing is applied until that address has echoed this cookie. */
@@ -379,7 +381,7 @@ static void serve_unknown(struct rp_call *call) {
     }
     call->session = session;
     int result = rp_serve_accept(call);
-    finish(call, result != 0 ? result : -RP_BAD_OP);
+    rp_serve_finish(call, result != 0 ? result : -RP_BAD_OP);
 }
 
 static void serve_opened(struct rp_call *call) {
@@ -395,10 +397,7 @@ static void serve_opened(struct rp_call *call) {
         result = check_body(&call->view, operation);
         result = result < 0 ? result : operation->serve(call);
     }
-    finish(call, result);
-    if (call->paired) {
-        rp_serve_pair(call);
-    }
+    rp_serve_finish(call, result);
 }
 
 void rp_serve_datagram(struct rp_turn *turn, const struct rp_packet *packet) {

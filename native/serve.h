@@ -84,6 +84,10 @@ int rp_serve_exact(const struct rp_view *view, uint64_t need);
 /* Takes a request of a known session as coming from its client: 0, or RP_SERVED where its packet
  * number was seen before. Nothing of the session moves before. */
 int rp_serve_accept(struct rp_call *call);
+/* Ends a request with what its handler returned: counts a refusal, sends the answer that was not
+ * sent yet, and draws the SAMPLE that a PUSH was let in for. A released request may find no room:
+ * its client asks again. */
+void rp_serve_finish(struct rp_call *call, int result);
 /* Counts a refusal under its status. */
 void rp_serve_count_refusal(struct rp_server *server, int status);
 /* May this request go on now? 0: yes, and its place in the queue, if it had one, is given up.

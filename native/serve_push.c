@@ -202,12 +202,16 @@ static int serve(struct rp_call *call, struct rp_table *table) {
 /* Who is refused comes no more under this id: nobody would ask for its place. */
 int rp_serve_push(struct rp_call *call) {
     struct rp_table *table = rp_serve_table(call);
-    if (table != NULL && !call->released) { /* whatever it brings: its session is there */
-        rp_wait_keep(call->server,
-                     rp_wait_note(call->server, RP_WAIT_PUSH, call->session, table->number));
+    if (table == NULL) {
+        return -RP_UNKNOWN_TABLE;
     }
-    int result = table == NULL ? -RP_UNKNOWN_TABLE : serve(call, table);
-    if (table != NULL && result < 0) {
+    struct rp_server *server = call->server;
+    if (server->waiting[RP_WAIT_PUSH][table->number].count > 0 && !call->released) {
+        /* whatever it brings: its session is there */
+        rp_wait_keep(server, rp_wait_note(server, RP_WAIT_PUSH, call->session, table->number));
+    }
+    int result = serve(call, table);
+    if (result < 0) {
         forget_note(call, table);
     }
     return result;

@@ -137,7 +137,7 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
         return 0; /* nobody waits: nearly always */
     }
     struct rp_note *own = own_place(call, kind, number);
-    if (own != NULL && !call->released) {
+    if (own != NULL && kind == RP_WAIT_SAMPLE) {
         rp_wait_keep(server, own);
     }
     rp_wait_lapse(server, kind, number);
@@ -183,9 +183,7 @@ int rp_serve_cancel(struct rp_call *call) {
         return -RP_BAD_ARGUMENT;
     }
     enum rp_wait_kind kind = cancel->op == RP_OP_PUSH ? RP_WAIT_PUSH : RP_WAIT_SAMPLE;
-    struct rp_note *note =
-        rp_wait_find(call->server, kind, call->session, table->number, cancel->request);
-    if (note != NULL) {
+    if (rp_wait_find(call->server, kind, call->session, table->number, cancel->request)) {
         rp_wait_remove(call->server, kind, call->session, table->number);
         rp_server_count(call->server, RP_COUNT_waits_withdrawn);
     }
@@ -210,20 +208,9 @@ static struct rp_call call_for(struct rp_turn *turn, uint32_t session, struct rp
     };
 }
 
-/* Sends what a released request earned, where it was not sent yet. Without room it is not: the
- * client asks again. */
 static void answer(struct rp_call *call, int result) {
-    if (result < 0) {
-        if (!call->counted) {
-            rp_serve_count_refusal(call->server, result);
-        }
-        call->status = (uint16_t)-result;
-        result = 0;
-    }
-    if (result != RP_SERVED && rp_serve_lease(call->turn, 1)) {
-        rp_serve_send(call, (uint32_t)result);
-    }
     rp_server_count(call->server, RP_COUNT_releases);
+    rp_serve_finish(call, result);
 }
 
 /* Draws for a session that waits, or tells it why it waits in vain. */
@@ -281,9 +268,6 @@ static int serve_copy(struct rp_turn *turn, struct rp_table *table, uint32_t ses
         return 0;
     }
     answer(&call, result);
-    if (call.paired) {
-        rp_serve_pair(&call);
-    }
     return 1;
 }
 

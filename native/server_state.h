@@ -133,7 +133,6 @@ struct rp_note { /* volatile: the place in a queue of one session, table and kin
     uint32_t next;
     uint16_t waiting;
     uint16_t size; /* PUSH: bytes of its body, which lies where its writer's is held */
-    uint32_t reserved;
 };
 
 struct rp_queue { /* notes of one table and kind, oldest first: their places in server->notes */

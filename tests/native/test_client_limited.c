@@ -131,6 +131,19 @@ static void post_row(struct world *world, uint16_t stream, uint64_t step, uint32
     world_client_turn(world);
 }
 
+/* Eight items, one at a time: as many as a limiter of that width lets in. */
+static void fill(struct world *world, uint16_t stream)
+{
+    struct rp_push_state state;
+    for (uint64_t step = 0; step < 8; step++) {
+        post_row(world, stream, step, RP_RUN_ITEM);
+        do {
+            world_step(world, WORLD_MS);
+            rp_client_push_state(world->client, 1, &state);
+        } while (state.messages_open > 0);
+    }
+}
+
 /* 2. Given a message that waits in its writer's place at the server, and others under way behind
  *    it, which are taken. Expect it not asked for again by that: its answer comes unasked. */
 static void situation_noted(void)
@@ -139,13 +152,7 @@ static void situation_noted(void)
     struct rp_push_state state;
     struct world *world = limited(&player, 8, 2);
     const uint64_t *counters = rp_server_counters(world->server);
-    for (uint64_t step = 0; step < 8; step++) {
-        post_row(world, 0, step, RP_RUN_ITEM);
-        do {
-            world_step(world, WORLD_MS);
-            rp_client_push_state(world->client, 1, &state);
-        } while (state.messages_open > 0);
-    }
+    fill(world, 0);
     post_row(world, 0, 8, RP_RUN_ITEM);
     for (uint64_t step = 0; step < 3; step++) {
         post_row(world, 1, step, 0);
@@ -191,13 +198,7 @@ static void situation_hope(void)
     struct player player = {.streams = 2, .at_once = 1};
     struct rp_push_state state;
     struct world *world = limited(&player, 8, 2);
-    for (uint64_t step = 0; step < 8; step++) {
-        post_row(world, 0, step, RP_RUN_ITEM);
-        do {
-            world_step(world, WORLD_MS);
-            rp_client_push_state(world->client, 1, &state);
-        } while (state.messages_open > 0);
-    }
+    fill(world, 0);
     world->lose = 1000;
     post_row(world, 0, 8, RP_RUN_ITEM);
     world->lose = 0;
@@ -277,13 +278,7 @@ static void situation_both_lost(void)
     struct rp_push_state state;
     struct world *world = limited(&player, 8, 2);
     const struct rp_note *note = rp_wait_note(world->server, RP_WAIT_PUSH, 0, 1);
-    for (uint64_t step = 0; step < 8; step++) {
-        post_row(world, 3, step, RP_RUN_ITEM);
-        do {
-            world_step(world, WORLD_MS);
-            rp_client_push_state(world->client, 1, &state);
-        } while (state.messages_open > 0);
-    }
+    fill(world, 3);
     post_row(world, 0, 0, RP_RUN_ITEM);
     post_row(world, 1, 0, RP_RUN_ITEM);
     uint64_t older = last_asked(world);
