@@ -6,10 +6,11 @@ would join two episodes. But where each step's next observation is given, the st
 with that one; where it does not, the episode is cut at that next observation, as truncated. So the
 transition that is stored is the one that the caller told of, and a warning tells of the first time.
 
-A cut that is wrong would shorten windows. So nothing is cut in a stream unless its newest look
-found that the step went on: the next observation of some callers is never what the next step begins
-with (scaled by numbers that change meanwhile, rows in any order). After ODD_MAX such looks in a
-row they get one warning, and what is stored of their steps is what it was without any looks. What
+A cut that is wrong would shorten windows. So nothing is cut in a stream unless a look found that
+the step went on, since when there were no more than ODD_MAX cuts: the next observation of some
+callers is never what the next step begins with (scaled by numbers that change meanwhile, rows in
+any order). After ODD_MAX such looks in a row they get one warning, and what is stored of their
+steps is what it was without any looks. So a reset behind the first step of all is not seen. What
 is compared is what would be stored, number by number and exactly; only floats that were given in
 two dtypes may differ, by what computing in float32 or float64 makes of them (CLOSE).
 A next observation that is not finite is stored nowhere: its episode ends one step earlier, without
@@ -54,7 +55,7 @@ class Following:
     def __init__(self, autoreset: Autoreset) -> None:
         self._autoreset = autoreset
         # [B], replaced and never changed: looks in a row that found a stream's step beginning
-        # elsewhere; what was not looked at yet counts as one
+        # elsewhere, without a cut; negative: with one. What was not looked at yet counts as one
         self.odd = np.ones(autoreset.count, np.int64)
         self.zeros = np.zeros(autoreset.count, np.int64)
         columns = autoreset.spec.group("observation")
@@ -97,8 +98,8 @@ class Following:
             if not opened.any():
                 return None
         differs = self._apart(opened, observation, last, next_observation)
-        cut = differs & (self.odd == 0)
-        self.odd = np.where(opened & ~cut, (self.odd + 1) * differs, self.odd)
+        cut = differs & (self.odd <= 0) & (self.odd > -ODD_MAX)
+        self.odd = np.where(opened & ~cut, (np.maximum(self.odd, 0) + 1) * differs, self.odd)
         if cut.any():
             self._cut, self.pause = True, 0.0
             self._tell(

@@ -267,7 +267,7 @@ class Writer:
         if cut is not None:
             self._end_unfinished(cut & following.spoilt(last))
             self.restart(cut & (self._anchors.length > 0), last)
-            following.odd = following.odd + cut  # where that raises, this call comes again
+            following.odd = following.odd - cut  # where that raises, this call comes again
         self._look = now + following.pause
 
     def _give_up(self, observation: Any, error: SpecError) -> None:

@@ -212,8 +212,21 @@ def test_steps_that_never_go_on_are_not_cut(served, made, count):
     writer.close()
 
 
-def test_who_goes_on_no_more_is_cut_once(served):
-    """Given steps that went on, and then never. Expect a cut between them, and none after it."""
+@pytest.mark.parametrize("seen", [AS["as step returned it"], np.copy], ids=["itself", "a copy"])
+@pytest.mark.parametrize("lengths", [[20, 1, 20], [20, 1, 1, 20], [5, 1] * 20], ids=str)
+def test_episodes_of_one_step_are_not_joined_either(served, seen, lengths):
+    """Given resets that nobody announces, some one step apart. Expect every transition to lead
+    where `step` led."""
+    writer, truth = served.writer("main"), {}
+    with pytest.warns(UserWarning, match=SAID) as told:
+        for who, length in enumerate(lengths):
+            truth |= play(writer, long_env(who), length, length, seen)
+    assert len(told) == 1 and len(truth) == sum(lengths)
+    check(served, writer, truth, 1)
+
+
+def test_who_goes_on_no_more_is_cut_a_few_times(served):
+    """Given steps that went on, and then never. Expect ODD_MAX cuts, and none after them."""
     writer, calm = served.writer("main", 2, autoreset="disabled"), np.zeros(2, np.bool_)
     with pytest.warns(UserWarning, match="the episode was cut there") as told:
         for call in range(3 * ODD_MAX):
@@ -222,7 +235,7 @@ def test_who_goes_on_no_more_is_cut_once(served):
                 here, there = here * (call + 1), here * (call + 2)
             writer.add_step(here, np.zeros(2, int), there, np.zeros(2), calm, calm)
     assert len(told) == 1
-    assert writer.flush().steps_stored == 2 * (3 * ODD_MAX + 1)
+    assert writer.flush().steps_stored == 2 * (3 * ODD_MAX + ODD_MAX)
     writer.close()
 
 
