@@ -174,7 +174,9 @@ def no_attribute(name: str) -> str:
     if name in (field.name for field in fields(Transitions)):
         return f"{told}: batch.transitions(gamma).{name} has it"
     near = get_close_matches(name, [n for n in dir(Batch) if n[0] != "_"] + [*SHOWN], n=1)
-    return f"{told}; the nearest is {near[0]!r}" if near else told
+    if near:
+        return f"{told}; the nearest is {near[0]!r}"
+    return f'{told}; a column is batch["observation"], all are batch.data'
 
 
 LARGE = 1 << 20
@@ -195,7 +197,7 @@ def priority_from_td(td: Any, epsilon: float = 1e-6) -> np.ndarray:
     """float64 [B]: |td| + epsilon. Alpha is applied once, by the server, and not here."""
     try:
         return np.abs(np.asarray(numbers_of("td", td), dtype=np.float64)) + epsilon
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"td: expected numbers ({error})") from error
 
 

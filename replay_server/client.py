@@ -70,6 +70,8 @@ class Client:
         curve_server_key: str | None = None,
         curve_secret_key: str | None = None,
     ) -> None:
+        if hasattr(address, "address"):
+            raise ConfigError(f"{address!r} is no address: hand over its .address")
         self.address = str(address)
         self.timeout = seconds("timeout", timeout)
         one_of("specs", specs or {}, (Mapping,), '{"replay": spec_from(env)}')

@@ -199,7 +199,7 @@ def float64_of(priorities: Any, count: int) -> np.ndarray:
         array = np.ascontiguousarray(numbers_of("priorities", priorities), dtype=np.float64)
     except ConfigError:
         raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"priorities: expected {count} numbers ({error})") from error
     given = np.shape(priorities)
     if given != (count,):

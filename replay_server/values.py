@@ -40,7 +40,7 @@ def real(what: str, value: Any, least: float, most: float, why: str = "") -> flo
     """A number from `least` to `most`, both included; NaN is none. `why` ends the sentence."""
     try:
         number = math.nan if isinstance(value, str | bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not least <= number <= most:
         legal = f"from {least:g} to {most:g}"

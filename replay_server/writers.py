@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,10 @@ import numpy as np
 
 from . import _native
 from ._native import Deadline, Link, ffi, lib
-from .arguments import nearest
 from .autoreset import GYMNASIUM_MODES, MODES, is_vector, mode_of
 from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError, RowsDropped, Timeout, warn
 from .spec import Spec, SpecError, spec_from
-from .values import whole
+from .values import seconds, whole
 
 if TYPE_CHECKING:
     from .remote import RemoteTable
@@ -84,9 +84,10 @@ def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, 
             )
         streams = count
     if mode not in MODES:
+        near = get_close_matches(mode, MODES, n=1)
         raise ConfigError(
-            f"autoreset {mode!r}; expected an environment or one of {MODES}; the nearest is "
-            f"{nearest(mode, MODES)!r}"
+            f"autoreset {mode!r}; expected one of {MODES}, or the environment itself, not its name"
+            + (f"; the nearest is {near[0]!r}" if near else "")
         )
     streams = whole("streams", streams, 1, lib.RP_STREAMS_MAX)
     if mode == "single" and streams != 1:
@@ -169,7 +170,7 @@ def tell_failed(table: str, told: int, state: Any) -> int:
 def end(writer: Writer, timeout: float, what: str = OPEN) -> None:
     """Flushes and closes it. What is not stored in time, or cut off by Ctrl-C, leaves it open;
     without any time it is given up."""
-    if timeout <= 0:
+    if seconds("timeout", timeout) <= 0:
         writer._own()
         leave(writer, Deadline(0.0), "a writer was given up (close(0))")
         return
