@@ -278,3 +278,14 @@ with Server([plain()], "udp://127.0.0.1:0") as server, Client(server.address) as
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_numbers_that_no_float_holds_are_refused_in_a_sentence():
+    """Given a priority, and a time-out of a close, that are none. Expect ConfigError."""
+    with Server([plain()], "loopback://") as server, Client(server.address) as client:
+        with pytest.raises(ConfigError, match=r"priorities: expected 1 numbers .*too large"):
+            client.update_priorities("main", [1], [10**400])
+        writer = client.writer("main")
+        with pytest.raises(ConfigError, match="timeout is 'x'"):
+            writer.close("x")
+        writer.close()
