@@ -149,7 +149,10 @@ class NStep(Plan):
 class Sequence(Plan):
     """A stretch of `length` steps and `n` more for the targets of the last; state at its start.
 
-    `state` names the columns (or groups) of recurrent state, which are needed at t only.
+    `state` names the columns (or groups) of recurrent state, which are needed at t only. Row i of
+    an item is a step where i < batch.ahead: the row that closes an episode has an observation, and
+    zeros for the rest. With n=0 a full item's last row may be that one, and nothing tells: take n
+    of at least 1 where its action or reward is learnt from.
     """
 
     length: int
