@@ -6,7 +6,7 @@ offsets; a sampled batch then has that column as [batch, len(offsets), *shape].
     Row()                every column {0}: a plain row, nothing around it
     NStep(n)             observation {0, n}; action {0}; reward, terminated {0 .. n-1}; extras {0}
     NStep(n, stack=k)    observation {-(k-1) .. n}, each frame once; the rest as above
-    Sequence(length, n)  state columns {0}; every other column {0 .. length-1+n}
+    Sequence(length, n)  state columns {0}; every other column {0 .. length-1+n}, n >= 1
     Offsets({...})       as written
 
 The reach of a plan is how far it looks behind and ahead of t. It is what the server needs to know
@@ -105,6 +105,8 @@ def plan_from_json(text: str | bytes) -> Plan:
         if "state" in document:
             document["state"] = tuple(document["state"])
         return kind(**document)
+    except SpecError:
+        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise SpecError(f"not a plan document: {error!r}") from error
 
@@ -147,22 +149,30 @@ class NStep(Plan):
 
 @dataclass(frozen=True)
 class Sequence(Plan):
-    """A stretch of `length` steps and `n` more for the targets of the last; state at its start.
+    """A stretch of `length` steps and the `n` rows behind it, to bootstrap from: `length` + `n`
+    rows an item; state at its start.
 
-    `state` names the columns (or groups) of recurrent state, which are needed at t only. Row i of
-    an item is a step where i < batch.ahead: the row that closes an episode has an observation, and
-    zeros for the rest. With n=0 a full item's last row may be that one, and nothing tells: take n
-    of at least 1 where its action or reward is learnt from.
+    `state` names the columns (or groups) of recurrent state, which are needed at t only. Of all
+    rows but the last, row i is a step exactly where i < batch.ahead: where its episode ends sooner,
+    the others hold its last observation, and zeros for the rest. The last row is there for its
+    observation; whether more happened there nothing tells, so `n` is at least 1.
     """
 
     length: int
-    n: int = 0
+    n: int = 1
     state: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in (("length", 1), ("n", 0)):
             number = whole(f"Sequence({name})", getattr(self, name), least, OFFSET_MAX, SpecError)
             object.__setattr__(self, name, number)
+        if self.n == 0:
+            instead = f"Sequence({self.length - 1})" if self.length > 1 else "Row()"
+            raise SpecError(
+                "Sequence(n) is 0; expected at least 1, the row behind the last step, or nothing "
+                f"tells whether that one happened (n_step in a file): {instead} copies as many "
+                "rows; a region made with n=0 is another plan's: name a new one"
+            )
         if isinstance(self.state, str) or not all(isinstance(name, str) for name in self.state):
             raise SpecError(f"Sequence(state) is {self.state!r}; expected names: ('lstm',)")
         object.__setattr__(self, "state", tuple(self.state))
@@ -179,7 +189,11 @@ class Sequence(Plan):
 
 @dataclass(frozen=True)
 class Offsets(Plan):
-    """Offsets written out per column, for windows the named plans do not describe."""
+    """Offsets written out per column, for windows the named plans do not describe.
+
+    The row at offset i is a step where i < batch.ahead; of the plan's furthest offset nothing
+    tells. So let the observation reach one row further than actions and rewards.
+    """
 
     columns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 

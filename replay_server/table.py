@@ -203,6 +203,8 @@ def layout_of(document: bytes) -> Layout:
         parsed = json.loads(document)
         spec = Spec.from_json(json.dumps(parsed["spec"]))
         plans = {str(name): plan_from_json(json.dumps(plan)) for name, plan in parsed["plans"]}
+    except SpecError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise SpecError(f"not a table document: {error!r}") from error
     return layout_for(spec, plans)
