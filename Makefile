@@ -73,9 +73,9 @@ test: setup veth-packages ## every test, the C ones twice: plain and under sanit
 
 include tests/dpdk.mk tests/nic.mk tests/proof.mk tests/atari.mk tests/examples.mk tests/package.mk tests/runs.mk
 
-# make demo SEED=7 ENV=CartPole-v1 TRANSPORT=loopback MINUTES=6
+# make demo SEED=7 ENV=CartPole-v1 TRANSPORT=loopback MINUTES=6; also udp, zmq, dpdk, dpdk-memif
 SEED ?= 1
-demo: setup $(if $(filter dpdk%,$(TRANSPORT)),dpdk) ## the main job: CartPole learned through the server; SEED= ENV= TRANSPORT= RUN=
+demo: setup $(if $(filter dpdk%,$(TRANSPORT)),dpdk) ## the main job: CartPole learned through the server; SEED= ENV= RUN= TRANSPORT=udp|zmq|dpdk|dpdk-memif|loopback
 	$(Q)$(VENV)/bin/python -m deploy demo --seed $(SEED) $(if $(ENV),--env $(ENV)) \
 	    $(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RUN),--run $(RUN))
 bench: engine   ## figures of this machine: JSON=file PARTS=tree,table,server,udp,loopback,python

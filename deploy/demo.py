@@ -35,7 +35,7 @@ from replay_server.runs import METRICS, Metrics, commit, make_folder, write_json
 
 COMMAND = "deploy demo"
 CONFIG = "config.toml"
-TRANSPORTS = ("udp", "zmq", "dpdk", "dpdk-veth", "loopback")
+TRANSPORTS = ("udp", "zmq", "dpdk", "dpdk-memif", "loopback")
 START_S = 30.0
 LINE_S = 1.0
 

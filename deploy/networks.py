@@ -1,9 +1,9 @@
 """What a demo's programs meet over: where its server serves, and how each program reaches it.
 
 udp, zmq     this machine's loopback
-dpdk         memory that the programs share (memif): no root, no card
-dpdk-veth    a pair of network namespaces with a cable between them, every program on a DPDK
+dpdk         a pair of network namespaces with a cable between them (veth), every program on a DPDK
              device of its own: the server at one end, the others at the other; as root
+dpdk-memif   memory that the programs share, each by a DPDK device of its own: no root, no card
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Cable(Network):
 
     def __init__(self) -> None:
         if why := namespaces.missing():
-            raise ConfigError(f"--transport dpdk-veth: {why}")
+            raise ConfigError(f"--transport dpdk: {why}; dpdk-memif needs no namespaces")
         self.pair = namespaces.Pair()
         self.url = f"dpdk://{SERVER}:7400?{DEVICE}"
         self.count = 0
@@ -96,5 +96,5 @@ class Cable(Network):
 
 def network(transport: str) -> Network:
     """The one a transport is named for."""
-    other = {"dpdk": Memory, "dpdk-veth": Cable}.get(transport)
+    other = {"dpdk": Cable, "dpdk-memif": Memory}.get(transport)
     return other() if other else Network(transport)

@@ -95,7 +95,7 @@ class Demo(Common):
         "Run folder; a new one below runs/ where none is named.", Path(), shown="FOLDER"
     )
     transport: str = option(
-        "udp, zmq, dpdk, dpdk-veth (as root), or loopback: all in one process, in turn.", "udp"
+        "udp, zmq, dpdk (as root), dpdk-memif, or loopback: all in one process, in turn.", "udp"
     )
     solve_at: float | None = option(
         "Mean greedy return over 20 and 20 episodes that is solved; not given: the preset's mark.",

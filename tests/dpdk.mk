@@ -58,4 +58,4 @@ $(BUILD)/test_share: tests/dpdk/test_share.c $(SHARED) $(DPDK_HEADERS)
 	    -Wl,--wrap=close,--wrap=munmap -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_ring -lrte_net_ring -lrte_eal -lpthread
 $(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_hostile $(BUILD)/test_socket $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c tests/dpdk/open_port.h $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm
-include tests/dpdk/veth.mk
+include tests/dpdk/veth.mk tests/dpdk/shows.mk
