@@ -346,7 +346,7 @@ def introduction(course: Course) -> Iterator[str]:
         "longer; --budget SECONDS says otherwise"
     )
     for rung in course.rungs:
-        yield f"{rung.key:10}{rung.title}: {rung.proves}; not: {rung.leaves}"
+        yield f"{rung.key:12}{rung.title}: {rung.proves}; not: {rung.leaves}"
     yield NIC
 
 

@@ -15,16 +15,17 @@ from .errors import ConfigError
 
 LOCAL, VETH = "host", "veth"
 HEADERS = 28  # IPv4 and UDP
+FREE, OWN = "198.18.0.11", "198.18.0.12"  # a DPDK server's and client's: on no kernel's interface
 NIC = (
-    "nic       DPDK on a network card: unmeasured: there is none here that DPDK drives, and all "
+    "nic         DPDK on a network card: unmeasured: there is none here that DPDK drives, and all "
     "devices above are virtual"
 )
 
 
 @dataclass(frozen=True)
 class Rung:
-    """`server`, `client`: URLs with {mtu}, {socket}, {server}, {interface}; a client's may be "",
-    then it is what the server tells. busy: both ends poll. wire: within this host, or a veth pair.
+    """`server`, `client`: URLs with the fields of `urls`; a client's may be "", then it is what the
+    server tells. busy: both ends poll. wire: within this host, or a veth pair.
     proves, leaves: what its figures show, and what they do not."""
 
     key: str
@@ -87,8 +88,8 @@ RUNGS = (
     Rung(
         key="af_packet",
         title="DPDK af_packet",
-        server="dpdk://{server}:7400?vdev=net_af_packet,iface={interface}&mtu={mtu}",
-        client="udp://{server}:7400?mtu={mtu}",
+        server="dpdk://{free}:7400?vdev=net_af_packet,iface={interface}&mtu={mtu}",
+        client="udp://{free}:7400?mtu={mtu}",
         busy=True,
         wire=VETH,
         against="veth-udp",
@@ -98,13 +99,35 @@ RUNGS = (
     Rung(
         key="af_xdp",
         title="DPDK af_xdp",
-        server="dpdk://{server}:7400?vdev=net_af_xdp,iface={interface}&mtu={mtu}",
-        client="udp://{server}:7400?mtu={mtu}",
+        server="dpdk://{free}:7400?vdev=net_af_xdp,iface={interface}&mtu={mtu}",
+        client="udp://{free}:7400?mtu={mtu}",
         busy=True,
         wire=VETH,
         against="veth-udp",
         proves="DPDK at the server's end of the same veth pair, through AF_XDP: half a bypass",
         leaves="the client is a kernel one; veth copies, a card's driver may not have to",
+    ),
+    Rung(
+        key="af_packet2",
+        title="DPDK af_packet, both",
+        server="dpdk://{free}:7400?vdev=net_af_packet,iface={interface}&mtu={mtu}",
+        client="dpdk://{free}:7400?vdev=net_af_packet,iface={interface},ip={own}&mtu={mtu}",
+        busy=True,
+        wire=VETH,
+        against="veth-udp",
+        proves="DPDK at both ends of the same veth pair, through raw sockets",
+        leaves="the kernel still carries each frame, through no protocol of its own",
+    ),
+    Rung(
+        key="af_xdp2",
+        title="DPDK af_xdp, both",
+        server="dpdk://{free}:7400?vdev=net_af_xdp,iface={interface}&mtu={mtu}",
+        client="dpdk://{free}:7400?vdev=net_af_xdp,iface={interface},ip={own}&mtu={mtu}",
+        busy=True,
+        wire=VETH,
+        against="veth-udp",
+        proves="DPDK at both ends of the same veth pair, through AF_XDP",
+        leaves="veth copies, a card's driver may not have to",
     ),
     Rung(
         key="memif",
@@ -116,6 +139,17 @@ RUNGS = (
         against="udp",
         proves="kernel bypass without a card: both ends poll frames in shared memory",
         leaves="what a card, its driver and a wire add",
+    ),
+    Rung(
+        key="memif-sleep",
+        title="DPDK memif, sleeping",
+        server="dpdk://198.18.0.1:7400?vdev=net_memif,role=server,socket={socket}&mtu={mtu}",
+        client="dpdk://198.18.0.1:7400?vdev=net_memif,role=client,socket={socket}&mtu={mtu}",
+        busy=False,
+        wire=LOCAL,
+        against="udp-sleep",
+        proves="the same, both ends asleep until the other one wakes them",
+        leaves="how long a processor takes to wake up is this machine's",
     ),
 )
 KEYS = tuple(rung.key for rung in RUNGS)
@@ -140,8 +174,9 @@ def missing(rung: Rung, cores: int) -> str | None:
 
 
 def urls(rung: Rung, mtu: int, socket: str, place: Any) -> tuple[str, str]:
-    """(server's, client's or ""). place: the namespaces.End of a veth pair's server, or None."""
-    fields = {"mtu": mtu, "socket": socket}
+    """(server's, client's or ""). place: the namespaces.End of a veth pair's server, or None; the
+    interface has the same name at both ends."""
+    fields = {"mtu": mtu, "socket": socket, "free": FREE, "own": OWN}
     if place is not None:
         fields |= {"server": place.address, "interface": place.interface}
     return rung.server.format(**fields), rung.client.format(**fields)
