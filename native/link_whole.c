@@ -15,29 +15,54 @@ struct drawing {
     uint64_t timeout_ns;
 };
 
+/* RP_PENDING, with the ticket in the place; none there: the queue is full. Else why not. */
+static int post_draw(struct rp_link *link, const struct drawing *drawing)
+{
+    const struct rp_draw *draw = drawing->draw;
+    if (rp_client_incarnation(link->client) != draw->incarnation) {
+        return -RP_STALE_EPOCH;
+    }
+    /* 0: waits for an answer, not for the limiter */
+    uint64_t deadline = drawing->timeout_ns ? rp_link_deadline(link, drawing->timeout_ns) : 0;
+    int ticket = rp_client_sample(link->client, draw->table, &draw->request, drawing->keys,
+                                  &drawing->place->landing, deadline);
+    if (ticket <= 0) {
+        return ticket == -RP_FULL ? RP_PENDING : ticket;
+    }
+    drawing->place->ticket = ticket;
+    return RP_PENDING;
+}
+
+int rp_link_draw_post(struct rp_link *link, const struct rp_draw *draw, struct rp_place *place,
+                      uint64_t timeout_ns)
+{
+    int status = rp_gate_enter(&link->gate);
+    if (status) {
+        return status;
+    }
+    status = RP_PENDING;
+    if (!place->ticket) {
+        status = post_draw(link, &(struct drawing){draw, NULL, place, timeout_ns});
+        rp_link_posted(link);
+    }
+    rp_gate_leave(&link->gate);
+    return status;
+}
+
 static int try_draw(struct rp_link *link, void *argument)
 {
     const struct drawing *drawing = argument;
-    const struct rp_draw *draw = drawing->draw;
     struct rp_place *place = drawing->place;
     if (!place->ticket) {
-        if (rp_client_incarnation(link->client) != draw->incarnation) {
-            return -RP_STALE_EPOCH;
+        int status = post_draw(link, drawing);
+        if (!place->ticket) {
+            return status;
         }
-        /* 0: waits for an answer, not for the limiter */
-        uint64_t deadline =
-            drawing->timeout_ns ? rp_link_deadline(link, drawing->timeout_ns) : 0;
-        int ticket = rp_client_sample(link->client, draw->table, &draw->request, drawing->keys,
-                                      &place->landing, deadline);
-        if (ticket <= 0) {
-            return ticket == -RP_FULL ? RP_PENDING : ticket;
-        }
-        place->ticket = ticket;
         rp_link_posted_to_wait(link);
     }
     int status = rp_client_poll(link->client, place->ticket);
+    rp_client_blocked(link->client, place->ticket, &place->blocked);
     if (status != RP_PENDING) {
-        rp_client_blocked(link->client, place->ticket, &place->blocked);
         rp_client_take(link->client, place->ticket);
     }
     return status;

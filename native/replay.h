@@ -234,7 +234,7 @@ struct rp_place {
     float *weights;        /* [count]: (N times that)^-beta over the largest; 0 where that is 0 */
     uint32_t count;
     int32_t ticket;            /* of the draw under way; 0: none is */
-    struct rp_blocked blocked; /* as in rp_link_wait */
+    struct rp_blocked blocked; /* as in rp_link_wait, of the last look at it */
     struct rp_landing_column columns[];
 };
 struct rp_draw { /* a kind of draw, made once */
@@ -256,6 +256,10 @@ void rp_place_weigh(const struct rp_place *place, double uniform, double beta);
  * Else it has ended, and what landed is weighed. The rest is as in rp_link_sample. */
 int rp_link_draw(struct rp_link *link, const struct rp_draw *draw, const uint64_t *keys,
                  double beta, struct rp_place *place, uint64_t timeout_ns, uint64_t patience_ns);
+/* Posts alone: RP_PENDING, or why not. rp_link_draw goes on from there; rp_link_take of
+ * place->ticket, and 0 in its place, lets the draw and the memory go. */
+int rp_link_draw_post(struct rp_link *link, const struct rp_draw *draw, struct rp_place *place,
+                      uint64_t timeout_ns);
 
 struct rp_setting { /* new priorities on their way, all zero before the first call */
     uint32_t done;  /* keys whose requests have ended */

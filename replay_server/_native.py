@@ -295,7 +295,7 @@ class Link(Owned):
         self._pumping, self._pump_lock = 0, Lock()
         # what goes first at each request: a client's writers hand over what they gathered
         self.before: Callable[[], None] | None = None
-        self.abandoned: list[Any] = []  # of posts that were cut off: the core may write there
+        self.rings: dict[int, Any] = {}  # of its batches: memory that the core may write to
         self.url = url
         try:
             self._connect(timeout)
@@ -309,11 +309,6 @@ class Link(Owned):
         while status == PENDING and deadline.left():
             status = lib.rp_link_connect(self.raw, min(deadline.left(), lib.RP_SLICE_NS))
         check(-NUMBERS["TIMEOUT"] if status == PENDING else status, f"connecting to {self.url}")
-
-    def wait(self, ticket: int, what: str, timeout: float, **details: Any) -> None:
-        """Until the request of `ticket` has ended; raises its error. Its own time-out ends it."""
-        status, need, by = self.outcome(ticket, what, timeout)
-        self.check(status, what, blocked=(need, by), **details)
 
     def check(self, status: int, what: str, **details: Any) -> int:
         """As `check` above; of what ended as closed it tells which end that was."""
@@ -334,55 +329,37 @@ class Link(Owned):
         error.status, error.happened = "CLOSED", happened
         return error
 
-    def look(
-        self, ticket: int, timeout_ns: int, meanwhile: Callable[[], None] | None = None
-    ) -> tuple[int, int, str]:
-        """(status, need, by) of a request, PENDING where it has not ended in time: look again.
+    def request(self, call: Any, *arguments: Any, what: str, timeout: float) -> None:
+        """A request from its post to its end; raises its error. Its own time-out ends it."""
+        self.check(self.outcome(call, *arguments, what=what, timeout=timeout), what)
 
-        need: items the limiter wanted when it last held the request back; 0: it never did. A
-        negative ticket is a status. Once it has ended the ticket is gone. `meanwhile` is called
-        every MEANWHILE_NS of waiting.
+    def outcome(self, call: Any, *arguments: Any, what: str, timeout: float) -> int:
+        """The same, with the status instead of its error. Waits where the queue is full.
+
+        A signal's handler may raise behind any call. So the ticket is put in its list by `map`, in
+        one step of the interpreter, and taken back by the first call of the handler below: what
+        was interrupted is no request any more, and nothing is written to memory that is gone.
         """
-        if ticket < 0:
-            return ticket, 0, BY_INSERTS
-        slice_ns = MEANWHILE_NS if meanwhile else SLICE_NS
-        raw, blocked = self.raw, ffi.new("struct rp_blocked *")
-        status = lib.rp_link_wait(raw, ticket, min(timeout_ns, slice_ns), blocked)
-        if status == PENDING and timeout_ns:
-            until = time.monotonic_ns() + timeout_ns
-            while status == PENDING and (left := until - time.monotonic_ns()) > 0:
-                if meanwhile:
-                    meanwhile()
-                status = lib.rp_link_wait(self.raw, ticket, min(left, slice_ns), blocked)
-        return status, blocked.need, BY_INSERTS
-
-    def outcome(
-        self, ticket: int, what: str, timeout: float, meanwhile: Callable[[], None] | None = None
-    ) -> tuple[int, int, str]:
-        """The same, with (status, need, by) instead of an error. A negative ticket is a status."""
-        overtime = nanoseconds(timeout + 5.0)  # a request ends itself; this is for a broken driver
-        try:
-            status, need, by = self.look(ticket, overtime, meanwhile)
-            if status == PENDING:
-                raise error("TIMEOUT", what)
-            return status, need, by
-        except BaseException:
-            if ticket > 0 and (pointer := self._pointer) is not None:
-                lib.rp_link_take(pointer, ticket)
-            raise
-
-    def post(self, call: Any, *arguments: Any, timeout: float) -> int:
-        """Posts a request, waiting for room where the queue is full; a ticket, or a status."""
         if self.before:
             self.before()
-        ticket = call(self.raw, *arguments, nanoseconds(timeout))
-        if ticket != FULL:
-            return ticket
-        deadline = Deadline(timeout)
-        while ticket == FULL and deadline.left():
-            lib.rp_link_drive(self.raw, min(deadline.left(), 1_000_000))
-            ticket = call(self.raw, *arguments, deadline.left())
-        return ticket
+        until, overtime = Deadline(timeout), Deadline(timeout + 5.0)  # of a broken driver
+        each = [(argument,) for argument in (self.raw, *arguments)]
+        ticket: list[int] = []
+        try:
+            ticket[:] = map(call, *each, (nanoseconds(timeout),))
+            while ticket[0] == FULL and until.left():
+                lib.rp_link_drive(self.raw, min(until.left(), 1_000_000))
+                ticket[:] = map(call, *each, (until.left(),))
+            status = PENDING if ticket[0] > 0 else ticket[0]
+            while status == PENDING:
+                if not overtime.left():
+                    raise error("TIMEOUT", what)
+                status = lib.rp_link_wait(self.raw, ticket[0], SLICE_NS, ffi.NULL)
+            return status
+        except BaseException:
+            if ticket and (pointer := self._pointer) is not None:
+                lib.rp_link_take(pointer, ticket[0])
+            raise
 
     def whole(
         self,

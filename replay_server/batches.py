@@ -32,6 +32,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import repeat
+from operator import attrgetter
 from sys import getrefcount
 from threading import get_ident
 from typing import Any
@@ -39,7 +41,7 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from ._native import Deadline, lib
+from ._native import Deadline, ffi, lib
 from .batch import BATCH_PARTS, Batch, Landing, LandingShape, checked_beta, checked_count
 from .draws import Draw, expect_drawn
 from .errors import (
@@ -54,6 +56,7 @@ from .errors import (
 from .values import whole
 
 SHORT_IN_A_ROW = 10
+TICKET = attrgetter("landing.raw.ticket")  # of a flight
 GRACE_NS = 250_000_000  # for a request to end by itself and say why
 LOST = ("TIMEOUT", "BLOCKED", "NOTHING_DRAWABLE", "FULL")
 MOVED = ("STALE_EPOCH", "UNKNOWN_TABLE", "UNKNOWN_PLAN")
@@ -109,13 +112,16 @@ NAMED, LISTED = getrefcount(_PROBE.it), sum(map(getrefcount, [object()]))
 
 
 class _Flight:
-    """One landing and the request that is to fill it; ticket 0: none is under way."""
+    """One landing, with the ticket of the request that is to fill it (0: none is under way).
+
+    The core writes the ticket, in the same call that posts or ends the request: wherever a signal's
+    handler raises, it says what is under way.
+    """
 
     def __init__(self, landing: _Lent) -> None:
-        self.landing, self.ticket, self.draw = landing, 0, None
+        self.landing = landing
+        self.draw: Any = None
         self.copied: Any = None  # a device event: the landing is being read until it has happened
-        self.astray = False  # a call about it was cut off: its ticket may be gone, or not be known
-        self.landed: tuple[int, int] | None = None  # how its request ended, once it has
 
 
 class Batches:
@@ -168,6 +174,8 @@ class Batches:
         self.taken = self.short = 0
         self.waited = self.limited = 0.0
         self.closed = True  # until there is something to close
+        self._ring: deque[_Flight] = deque()
+        self._pump = False
         check_device(device, self._pin)
         if not callable(beta):
             checked_beta(beta)
@@ -176,11 +184,12 @@ class Batches:
         expect_drawn(limits, remote, batch)
         self._shape, self._other = shape, ""  # what was compared last, and how the table differs
         self._prefetch = prefetch
-        self._ring = deque(_Flight(_Lent(shape, self._pin)) for _ in range(prefetch + keep + 1))
+        self._ring.extend(_Flight(_Lent(shape, self._pin)) for _ in range(prefetch + keep + 1))
         self.closed = False
-        self._pump = pump and not link.url.startswith("loopback:")
-        if self._pump:
+        link.rings[id(self)] = self._ring  # were this one to end halfway, its memory stays
+        if pump and not link.url.startswith("loopback:"):
             link.start_pump()
+            self._pump = True
         for flight in list(self._ring)[:prefetch]:
             self._post(flight, self._timeout)
 
@@ -192,9 +201,10 @@ class Batches:
         if getrefcount(flight.landing) > NAMED or flight.landing.seen():
             flight.landing = _Lent(flight.landing.shape, self._pin)
         flight.draw = self._drawn(flight.landing, timeout)
-        flight.astray = True
-        flight.ticket = flight.draw.post(self._link, flight.landing, timeout)
-        flight.astray = False
+        if self._link.before:
+            self._link.before()
+        raw, draw, place = self._link.raw, flight.draw.raw, flight.landing.raw
+        lib.rp_link_draw_post(raw, draw, place, _native.nanoseconds(timeout))
 
     def _drawn(self, landing: Landing, timeout: float) -> Draw:
         """How the table is drawn from now; SpecMismatch where that is not what `landing` is for."""
@@ -266,50 +276,46 @@ class Batches:
 
     def _land(self, flight: _Flight, deadline: Deadline, ends: bool) -> Batch | None:
         """Waits for the flight; posts it again as long as there is time and a reason to hope."""
-        while flight.landed is None:
-            if flight.astray:
-                self._recover(flight)
-            if flight.ticket == 0:
-                self._post(flight, deadline.seconds() if ends else self._timeout)
-            begin = time.perf_counter()
-            wait = deadline.left() + ends * GRACE_NS
-            flight.astray = True
-            status, need, _ = self._link.look(flight.ticket, wait, self._client.others)
-            flight.ticket = flight.ticket if status == _native.PENDING else 0
-            flight.astray = False
-            spent = time.perf_counter() - begin
-            if need > 0:
-                self.limited += spent
-            else:
-                self.waited += spent
+        beta = checked_beta(self._beta())  # where it raises, the next call gets this batch
+        while True:
+            timeout = deadline.seconds() if ends else self._timeout
+            if not flight.landing.raw.ticket:
+                self._post(flight, timeout)
+            status = self._look(flight, beta, timeout, deadline.left() + ends * GRACE_NS)
             if status == _native.PENDING:
                 return None
             name = _native.STATUSES[-status]
-            if name in LOST and deadline.left():
-                continue
-            if name in LOST and not ends:
-                return None
             if name in MOVED and deadline.left():
                 self._look_again(deadline)
-                continue
-            flight.landed = status, need
-        beta = checked_beta(self._beta())  # where it raises, the next call gets this batch
-        (status, need), flight.landed = flight.landed, None
-        lib.rp_place_weigh(flight.landing.raw, flight.draw.raw.uniform, beta)
+            elif name in LOST and not deadline.left() and not ends:
+                return None
+            elif name not in LOST or not deadline.left():
+                break
         batch = flight.landing.batch(self.name, flight.draw.epoch, False)
         batch = batch.copied() if self._copy else batch
+        need = flight.landing.raw.blocked.need
         return self._placed(flight, flight.draw.landed(self._link, status, batch, need))
 
-    def _recover(self, flight: _Flight) -> None:
-        """Nothing is under way to the flight's landing any more; it is another where that cannot be
-        known."""
-        raw = self._link.raw
-        if flight.ticket > 0:
-            lib.rp_link_take(raw, flight.ticket)
+    def _look(self, flight: _Flight, beta: float, timeout: float, wait_ns: int) -> int:
+        """The status of the flight's request: PENDING where it has not ended in time."""
+        draw, place, begin = flight.draw.raw, flight.landing.raw, time.perf_counter()
+        until, left = time.monotonic_ns() + wait_ns, wait_ns
+        timeout_ns, meanwhile = _native.nanoseconds(timeout), self._client.others
+        slice_ns = _native.MEANWHILE_NS if meanwhile else _native.SLICE_NS
+        while True:
+            link, patience = self._link.raw, min(left, slice_ns)
+            status = lib.rp_link_draw(link, draw, ffi.NULL, beta, place, timeout_ns, patience)
+            left = until - time.monotonic_ns()
+            if status != _native.PENDING or left <= 0:
+                break
+            if meanwhile:
+                meanwhile()
+        spent = time.perf_counter() - begin
+        if place.blocked.need > 0:
+            self.limited += spent
         else:
-            self._link.abandoned.append(flight.landing)
-            flight.landing = _Lent(flight.landing.shape, self._pin)
-        flight.ticket, flight.astray = 0, False
+            self.waited += spent
+        return _native.FULL if status == _native.PENDING and not place.ticket else status
 
     def _look_again(self, deadline: Deadline) -> None:
         try:
@@ -339,16 +345,17 @@ class Batches:
 
     def close(self) -> None:
         """Lets requests under way go and stops the thread. Batches still kept stay readable."""
-        if self.closed:
-            return
         self.closed = True
         # the client was closed, perhaps by another thread, or is the parent's of a forked child
         with contextlib.suppress(ClosedError, ForkedError):
+            # all of them in one step of the interpreter: no signal's handler gets in between
+            deque(map(lib.rp_link_take, repeat(self._link.raw), map(TICKET, self._ring)), maxlen=0)
             for flight in self._ring:
-                if flight.ticket > 0 or flight.astray:
-                    self._recover(flight)
+                flight.landing.raw.ticket = 0
             if self._pump:
+                self._pump = False
                 self._link.stop_pump()
+        self._link.rings.pop(id(self), None)
 
     def __reduce__(self) -> tuple:
         return self._link.__reduce__()  # refused: a copy would take what this one waits for
@@ -360,5 +367,5 @@ class Batches:
         self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "closed", True):
+        if getattr(self, "_ring", None):
             self.close()

@@ -203,10 +203,8 @@ class Client:
 
         def act(remote: RemoteTable, left: float, _: None) -> None:
             epoch = ffi.new("uint64_t *")
-            ticket = self._link.post(
-                lib.rp_link_reset, remote.number, remote.epoch, epoch, timeout=left
-            )
-            self._link.wait(ticket, f"resetting table {table!r}", left)
+            ask, what = (remote.number, remote.epoch, epoch), f"resetting table {table!r}"
+            self._link.request(lib.rp_link_reset, *ask, what=what, timeout=left)
 
         self.look_up(table, timeout)  # of an older epoch the server empties nothing
         self._on(table, timeout, act, None)
@@ -535,8 +533,7 @@ class Client:
     def ping(self, timeout: float | None = None) -> None:
         """One round trip; keeps the session alive."""
         timeout = self.timeout if timeout is None else timeout
-        ticket = self._link.post(lib.rp_link_ping, timeout=timeout)
-        self._link.wait(ticket, f"pinging {self.address}", timeout)
+        self._link.request(lib.rp_link_ping, what=f"pinging {self.address}", timeout=timeout)
 
     @property
     def incarnation(self) -> int:

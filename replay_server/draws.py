@@ -86,12 +86,6 @@ class Draw:
             )
         return out
 
-    def post(self, link: Link, landing: Landing, timeout: float) -> int:
-        """The ticket of a request that lands in `landing`, or a status."""
-        raw, target = self.raw, ffi.addressof(landing.raw, "landing")
-        request = ffi.addressof(raw, "request")
-        return link.post(lib.rp_link_sample, raw.table, request, ffi.NULL, target, timeout=timeout)
-
     def landed(self, link: Link, status: int, batch: Batch, need: int) -> Batch:
         """The batch of a request that ended with `status`; raises what it ended with."""
         if status == -_native.NUMBERS["SHORT_BATCH"]:

@@ -108,8 +108,7 @@ class Asking:
             (ask, (name.encode(), info)),
             (lib.rp_link_writer, (info, 1, granted)),
         ):
-            ticket = self.link.post(post, *arguments, timeout=CONNECT_S)
-            self.link.wait(ticket, what, CONNECT_S)
+            self.link.request(post, *arguments, what=what, timeout=CONNECT_S)
         probe = ffi.new("struct rp_probe *")
         probe.bytes, probe.table = size, info.number
         probe.patience_ns = _native.nanoseconds(PATIENCE_S)

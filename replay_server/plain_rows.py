@@ -41,9 +41,8 @@ def take_ledger(link: Link) -> np.ndarray:
 def ask_for_place(link: Link, table: RemoteTable, streams: int, timeout: float) -> int:
     """A writer place of the session on `table`; its window. NoRoom: all are taken."""
     granted = ffi.new("struct rp_writer_granted *")
-    ticket = link.post(lib.rp_link_writer, table.raw, streams, granted, timeout=timeout)
-    what = f"asking for a writer place on table {table.name!r}"
-    status, _, _ = link.outcome(ticket, what, timeout)
+    what, ask = f"asking for a writer place on table {table.name!r}", (table.raw, streams, granted)
+    status = link.outcome(lib.rp_link_writer, *ask, what=what, timeout=timeout)
     if status == -_native.NUMBERS["BAD_PIECE"]:
         raise OverBudget(
             f"a step of table {table.name!r} has {table.raw.step_bytes} bytes: at an mtu of "

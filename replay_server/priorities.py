@@ -142,8 +142,8 @@ class Updates:
         in time, what is queued waits as ever."""
         now = monotonic()
         if now >= self._doubtful:
-            ticket = self._link.post(lib.rp_link_ping, timeout=timeout)
-            self._link.outcome(ticket, "asking for the client's session", timeout)
+            what = "asking for the client's session"
+            self._link.outcome(lib.rp_link_ping, what=what, timeout=timeout)
         self._doubtful = now + self._silent_s
 
     def queue(self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float) -> None:

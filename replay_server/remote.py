@@ -46,8 +46,8 @@ def info_of(link: Link, name: str, timeout: float) -> Any:
         longest = lib.RP_NAME_BYTES - 1
         raise UnknownTable(f"table {name!r}: expected a name of 1 to {longest} bytes")
     raw = ffi.new("struct rp_table_info *")
-    ticket = link.post(lib.rp_link_table, name.encode(), raw, timeout=timeout)
-    link.wait(ticket, f"looking up table {name!r}", timeout)
+    what = f"looking up table {name!r}"
+    link.request(lib.rp_link_table, name.encode(), raw, what=what, timeout=timeout)
     return raw
 
 
@@ -56,9 +56,9 @@ def infos_of(link: Link, most: int, timeout: float) -> list[Any]:
     infos: list[Any] = []
     while len(infos) < most:
         raw = ffi.new("struct rp_table_info *")
-        ticket = link.post(lib.rp_link_table_number, len(infos), raw, timeout=timeout)
+        ask, what = (lib.rp_link_table_number, len(infos), raw), f"looking up table {len(infos)}"
         try:
-            link.wait(ticket, f"looking up table {len(infos)}", timeout)
+            link.request(*ask, what=what, timeout=timeout)
         except UnknownTable:
             break
         infos.append(raw)
@@ -200,18 +200,8 @@ def document_of(link: Any, raw: Any, timeout: float) -> bytes:
     size, version = ffi.new("uint64_t *"), ffi.new("uint64_t *")
     what = f"fetching the columns of table {_native.name_of(raw.name)!r}"
     memory = _native.pointer("uint8_t[]", target)
-    ticket = link.post(
-        lib.rp_link_blob,
-        lib.RP_BLOB_SPEC,
-        raw.number,
-        0,
-        memory,
-        len(target),
-        size,
-        version,
-        timeout=timeout,
-    )
-    link.wait(ticket, what, timeout)
+    ask = lib.rp_link_blob, lib.RP_BLOB_SPEC, raw.number, 0
+    link.request(*ask, memory, len(target), size, version, what=what, timeout=timeout)
     document = target[: size[0]].tobytes()
     if lib.rp_crc32c(0, ffi.from_buffer(document), len(document)) != raw.spec_crc:
         raise SpecMismatch(f"{what}: the checksum does not match; look the table up again")

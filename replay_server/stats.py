@@ -25,11 +25,11 @@ def stats_of(link: Link, timeout: float) -> Stats:
     """Asks the server at the other end, waiting up to `timeout` seconds for each answer."""
     count, sessions = len(_native.COUNTERS), ffi.new("uint32_t *")
     numbers = ffi.new("uint64_t[]", count)
-    ticket = link.post(lib.rp_link_stats, numbers, sessions, timeout=timeout)
-    link.wait(ticket, "asking for the server's counters", timeout)
+    what = "asking for the server's counters"
+    link.request(lib.rp_link_stats, numbers, sessions, what=what, timeout=timeout)
     facts, told = ffi.new("struct rp_fact[]", lib.RP_FACTS_MAX), ffi.new("uint32_t *")
-    ticket = link.post(lib.rp_link_facts, facts, told, timeout=timeout)
-    link.wait(ticket, "asking for what the server's transport counts", timeout)
+    what = "asking for what the server's transport counts"
+    link.request(lib.rp_link_facts, facts, told, what=what, timeout=timeout)
     return Stats(
         counters=dict(zip(_native.COUNTERS, ffi.unpack(numbers, count), strict=True)),
         sessions=sessions[0],

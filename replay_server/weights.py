@@ -56,10 +56,8 @@ class Weights:
         if len(weights) == 0:
             raise ConfigError("the weights are 0 bytes; expected at least 1")
         memory, version = ffi.from_buffer("uint8_t[]", weights), ffi.new("uint64_t *")
-        ticket = self._link.post(
-            lib.rp_link_publish, memory, len(weights), version, timeout=timeout
-        )
-        self._link.wait(ticket, f"publishing {len(weights)} bytes of weights", timeout)
+        ask, what = (memory, len(weights), version), f"publishing {len(weights)} bytes of weights"
+        self._link.request(lib.rp_link_publish, *ask, what=what, timeout=timeout)
         return version[0]
 
     def pull(self, newer_than: int, timeout: float) -> tuple[int, bytes] | None:
@@ -92,18 +90,9 @@ class Weights:
     def _fetch(self, timeout: float) -> tuple[int, int, bytes]:
         target = np.empty(self._room, np.uint8)
         size, version = ffi.new("uint64_t *"), ffi.new("uint64_t *")
-        ticket = self._link.post(
-            lib.rp_link_blob,
-            lib.RP_BLOB_WEIGHTS,
-            0,
-            0,
-            _native.pointer("uint8_t[]", target),
-            len(target),
-            size,
-            version,
-            timeout=timeout,
-        )
-        status, _, _ = self._link.outcome(ticket, "pulling weights", timeout)
+        memory, ask = _native.pointer("uint8_t[]", target), (lib.RP_BLOB_WEIGHTS, 0, 0)
+        ask = (*ask, memory, len(target), size, version)
+        status = self._link.outcome(lib.rp_link_blob, *ask, what="pulling weights", timeout=timeout)
         if status == -_native.NUMBERS["TOO_LARGE"]:
             if size[0] > lib.RP_BLOB_BYTES_MAX:
                 raise OverBudget(f"the server's weights are {size[0]} bytes, beyond any limit")

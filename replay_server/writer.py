@@ -477,8 +477,8 @@ class Writer:
     def _wake(self) -> None:
         """After a silence: the error of a session that the server gave up, before anything is
         taken. Where nobody answers in time, what is taken waits as ever."""
-        ticket = self.link.post(lib.rp_link_ping, timeout=self.timeout)
-        self.link.outcome(ticket, "asking for the writer's session", self.timeout)
+        what = "asking for the writer's session"
+        self.link.outcome(lib.rp_link_ping, what=what, timeout=self.timeout)
         self._checked(self._raw_state().status)
         self._doubtful = monotonic() + self._silent_s
 

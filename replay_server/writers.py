@@ -127,7 +127,7 @@ def let_go_on(writers: Iterable[Writer]) -> None:
 
 def look_after(writers: Iterable[Writer]) -> None:
     """For a call of the client: its writers' rows leave, none waits for a next step to be added."""
-    for writer in list(writers):
+    for writer in [each for each in writers if not each.closed]:
         with suppress(ReplayError):
             writer.look_after()
 

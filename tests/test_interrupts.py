@@ -4,6 +4,8 @@ while a program starts."""
 
 from __future__ import annotations
 
+import dis
+import gc
 import os
 import signal
 import subprocess
@@ -15,6 +17,7 @@ import pytest
 
 import replay_server
 from replay_server import Client, Column, NStep, Prioritized, Server, Spec, Table
+from replay_server._native import lib
 
 PACKAGE = str(Path(replay_server.__file__).parent)
 SPEC = Spec(
@@ -57,6 +60,61 @@ def interrupted(at, call, notes=None):
     return where
 
 
+HEARD_BEHIND = ("CALL", "RESUME", "JUMP_BACKWARD")  # where the interpreter looks for signals
+
+
+def interrupted_behind(at, call):
+    """Where `call` was interrupted, behind its call number `at` within the package: what was called
+    has ended, and what it returned is stored nowhere yet. None where it has fewer."""
+    heard, where, last = 0, None, {}
+
+    def step(frame, event, _):
+        nonlocal heard, where
+        frame.f_trace_opcodes = True
+        if event != "opcode" or where is not None:
+            return step
+        behind, last[frame] = (
+            last.get(frame, "RESUME"),
+            dis.opname[frame.f_code.co_code[frame.f_lasti]],
+        )
+        heard += behind.startswith(HEARD_BEHIND)
+        if heard == at:
+            where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            raise KeyboardInterrupt
+        return step
+
+    def enter(frame, *_):
+        ours, above = frame.f_code.co_filename.startswith(PACKAGE), frame
+        while above is not None and above.f_code.co_name != "__del__":
+            above = above.f_back  # what is raised below a __del__ reaches nobody
+        return step if ours and above is None else None
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        call()
+    except KeyboardInterrupt:
+        assert where is not None
+    finally:
+        sys.settrace(before)
+        last.clear()  # it keeps frames, and what they name
+    return where
+
+
+def places_left(client, usual=0):
+    """How many requests the client can post at once, now: where fewer than `usual`, once what an
+    error's traceback named is gone."""
+    raw, tickets = client._link.raw, []
+    while (ticket := lib.rp_link_ping(raw, 60_000_000_000)) > 0:
+        tickets.append(ticket)
+    for each in tickets:
+        lib.rp_link_take(raw, each)
+    if len(tickets) < usual:
+        gc.collect()
+        return places_left(client)
+    return len(tickets)
+
+
 def step_of(number):
     """Step `number` of an episode that never ends: it leads to the next number."""
     seen = np.array([[7, number], [7, number + 1]], np.float32)
@@ -94,6 +152,50 @@ def test_batches_go_on_after_an_interrupt(client, prefetch):
                 for each, copy in held:
                     assert np.array_equal(each["observation"][:, :, 1], copy), where
     assert at > 30
+
+
+CALLS = {
+    "sample": lambda client: client.sample("main", 16),
+    "update": lambda client: client.update_priorities("main", [0, 1], [1.0, 1.0]),
+    "get": lambda client: client.get("main", [0, 1]),
+    "size": lambda client: client.size("main"),
+    "look up": lambda client: client.look_up("main", 5.0),
+    "stats": lambda client: client.stats(),
+    "ping": lambda client: client.ping(),
+    "publish": lambda client: client.publish_weights(b"12345678"),
+    "pull": lambda client: client.pull_weights(),
+    "batches": lambda client: client.batches("main", 16, prefetch=3).close(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_an_interrupt_leaves_no_request_under_way(client, call):
+    """Given an interrupt behind each call that a client's method makes. Expect it to hold as many
+    places as before: nothing goes on that nobody takes, or writes to memory that is gone."""
+    call(client)
+    free, at, where = places_left(client), 0, ""
+    assert free > 16
+    while where is not None:
+        at += 1
+        where = interrupted_behind(at, lambda: call(client))
+        assert places_left(client, free) == free, where
+    assert at > 5
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_an_interrupted_next_holds_no_more_than_its_prefetch(client, prefetch):
+    with client.batches("main", 16, prefetch=prefetch, keep=2) as batches:
+        next(batches)
+        free, at, where = places_left(client), 0, ""
+        while where is not None:
+            at += 1
+            where = interrupted_behind(at, lambda: next(batches))
+            for _ in range(prefetch):  # one that was not posted again is when its turn comes
+                next(batches)
+                assert places_left(client) >= free, where
+            assert places_left(client) == free, where
+        assert at > 10
+    assert places_left(client) == free + prefetch
 
 
 @pytest.mark.parametrize("ends", [False, True])
