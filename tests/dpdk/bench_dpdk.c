@@ -4,14 +4,17 @@
  *     bench_dpdk frames SECONDS URL     pushes and samples them from another process, polling
  *     bench_dpdk echo URL               answers datagrams of the mtu by such until its input ends
  *     bench_dpdk bare SECONDS URL       asks it, 128 under way: what the wire alone gives
- *     bench_dpdk cost WORKLOAD N MTU    N requests over net_ring, one thread turning both ends;
- *                                       tells what passed, for tests/dpdk/cost.py
+ *     bench_dpdk cost WORKLOAD N URL URL   N requests to a server at the first URL, whose client
+ *                                       has the second, one thread turning both ends; tells what
+ *                                       passed, for tests/dpdk/cost.py
  *
  * A frame is 84 x 84 bytes and an action, a row and an item of its own, 7064 bytes.
  */
+#include <linux/perf_event.h>
 #include <poll.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "bench.h"
@@ -40,7 +43,8 @@ static const struct load loads[] = {
 };
 
 static struct rp_service *service; /* turned here */
-static uint64_t server_ns;
+static uint64_t server_ns, server_instructions;
+static int counter = -1; /* the processor's, of instructions of this program's own; -1: none here */
 static uint8_t rows[64 * FRAME];
 
 static struct rp_service *serve(const char *url, uint32_t row_bytes, int polls)
@@ -57,18 +61,37 @@ static struct rp_service *serve(const char *url, uint32_t row_bytes, int polls)
     struct rp_server_config config = {
         .tables = &table, .table_count = 1, .sessions_max = 4, .batch_max = DRIVE_BATCH_MAX,
         .records = 16, .idle_ms = 30000, .lapse_ms = 100, .weights_max = 1 << 16, .seed = 1};
-    struct rp_service_options options = {.busy_poll = (uint32_t)polls, .core = polls ? 2 : 0};
+    struct rp_service_options options = {.busy_poll = (uint32_t)polls, .core = polls ? 2 : 0,
+                                         .insecure = 1};
     struct rp_service *opened;
     char error[RP_ERROR_BYTES];
     CHECK(rp_service_open(&opened, &config, url, &options, error) == 0, "%s", error);
     return opened;
 }
 
+static void open_counter(void)
+{
+    struct perf_event_attr what = {.type = PERF_TYPE_HARDWARE, .size = sizeof what,
+                                   .config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1,
+                                   .exclude_hv = 1};
+    counter = (int)syscall(SYS_perf_event_open, &what, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
+static uint64_t instructions(void)
+{
+    uint64_t count = 0;
+    return counter >= 0 && read(counter, &count, sizeof count) == sizeof count ? count : 0;
+}
+
+/* Turns that bring nothing are not counted: how many there are is chance. */
 static void turn(void)
 {
     if (service) {
+        uint64_t before = instructions();
         double start = bench_ns();
-        server_ns += rp_service_turn(service) > 0 ? (uint64_t)(bench_ns() - start) : 0;
+        int brought = rp_service_turn(service) > 0;
+        server_ns += brought ? (uint64_t)(bench_ns() - start) : 0;
+        server_instructions += brought ? instructions() - before : 0;
     }
 }
 
@@ -112,9 +135,9 @@ static int draw(struct rp_link *link, uint8_t *target, uint32_t row_bytes, uint3
     return rp_link_sample(link, 0, &request, NULL, &landing, DRIVE_TIMEOUT_NS);
 }
 
-static struct rp_link *reach(const char *url, uint32_t mtu)
+static struct rp_link *reach(const char *url)
 {
-    struct rp_link_options options = {.busy_poll = 1, .mtu = mtu};
+    struct rp_link_options options = {.busy_poll = 1};
     struct rp_link *link;
     struct rp_table_info info;
     struct rp_writer_granted granted;
@@ -134,7 +157,7 @@ static void frames(const char *url, double seconds)
 {
     static uint8_t target[PREFETCH][BATCH * FRAME];
     struct bench_row row = {"push_stream", "dpdk", "frames of 7064 bytes", 0};
-    struct rp_link *link = reach(url, 0);
+    struct rp_link *link = reach(url);
     int tickets[PREFETCH];
     uint64_t count = 0;
     double start = bench_ns(), passed = 0;
@@ -239,24 +262,24 @@ static void ask(struct rp_link *link, const struct load *load)
     }
 }
 
-static void cost(const char *name, uint32_t requests, uint32_t mtu)
+static void cost(const char *name, uint32_t requests, const char *url, const char *client)
 {
     uint64_t before[RP_COUNTER_COUNT], after[RP_COUNTER_COUNT];
     const struct load *load = loads;
-    char url[RP_URL_BYTES];
     while (strcmp(load->name, name) != 0) {
         load++;
         CHECK(load < loads + sizeof loads / sizeof loads[0], "no workload %s", name);
     }
-    snprintf(url, sizeof url, "dpdk://10.0.0.1:7400?vdev=net_ring&mtu=%u", mtu);
     service = serve(url, load->row_bytes, 0);
-    struct rp_link *link = reach(url, mtu);
+    struct rp_link *link = reach(client);
     for (uint32_t i = 0; i < FRAMES / 64; i++) { /* the ring of frames is touched once */
         push(link, load->row_bytes, 64);
         settle(link);
     }
     ask(link, load);
+    open_counter();
     CHECK(rp_service_counters(service, before) == 0);
+    server_instructions = 0;
     uint64_t best = UINT64_MAX; /* of parts of equal size, what the quietest takes */
     for (uint32_t part = 0; part < PARTS; part++) {
         server_ns = 0;
@@ -272,7 +295,8 @@ static void cost(const char *name, uint32_t requests, uint32_t mtu)
     for (int i = 0; i < 4; i++) {
         printf("\t%" PRIu64, after[told[i]] - before[told[i]]);
     }
-    printf("\t%u\n", requests / PARTS * PARTS * (load->rows + load->items));
+    printf("\t%u\t%" PRIu64 "\n", requests / PARTS * PARTS * (load->rows + load->items),
+           server_instructions);
     rp_link_close(link, 0);
     rp_service_close(service);
 }
@@ -284,8 +308,8 @@ int main(int argc, char **argv)
     CPU_SET(0, &first);
     CHECK(argc > 2, "see the head of tests/dpdk/bench_dpdk.c");
     memset(rows, 7, sizeof rows);
-    if (strcmp(argv[1], "cost") == 0 && argc > 4) {
-        cost(argv[2], (uint32_t)atoi(argv[3]), (uint32_t)atoi(argv[4]));
+    if (strcmp(argv[1], "cost") == 0 && argc > 5) {
+        cost(argv[2], (uint32_t)atoi(argv[3]), argv[4], argv[5]);
     } else if (strcmp(argv[1], "frames") == 0 && argc > 3) {
         CHECK(sched_setaffinity(0, sizeof first, &first) == 0);
         frames(argv[3], atof(argv[2]));
