@@ -14,7 +14,7 @@ DPDK_INSTALL  = apt-get install -y -q --no-install-recommends libdpdk-dev pkg-co
 
 .PHONY: dpdk dpdk-packages test-dpdk test-dpdk-here test-dpdk-long bench-reference bench-dpdk
 
-$(BUILD)/test_frame $(BUILD)/san/test_frame: native/dpdk/frame.c native/dpdk/frame.h
+$(BUILD)/bench_sum $(BUILD)/test_frame $(BUILD)/san/test_frame: native/dpdk/frame.c native/dpdk/frame.h
 $(BUILD)/test_steer $(BUILD)/san/test_steer $(BUILD)/test_misdirected $(BUILD)/san/test_misdirected: native/dpdk/steer.c native/dpdk/steer.h
 $(BUILD)/test_memif_peer $(BUILD)/san/test_memif_peer: native/dpdk/memif.c native/dpdk/memif.h
 dpdk-packages:

@@ -2,6 +2,7 @@
  * do not depend on byte order (RFC 1071), so they are taken and stored in this machine's. */
 #include "frame.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum offsets { /* in the frame; IPv4 without options */
@@ -36,19 +37,81 @@ static void write16(uint8_t *at, uint32_t value)
     at[1] = (uint8_t)value;
 }
 
-/* Adds 16-bit words; `size` may be odd only for the last part of a sum. Below 4 GiB no overflow. */
+/* ---- sums of 16-bit words ---- */
+
+/* In vectors, each lane of which adds the 32-bit words it meets, and the upper halves of these once
+ * more: the lower halves are what lies between. Of SUM_MOST bytes no lane overflows. `size` is a
+ * multiple of STEP. */
+enum { STEP = 32, SUM_MOST = 1 << 16 };
+
+#define ADD(all, upper, words, bytes) \
+    (memcpy(&(words), (bytes), sizeof(words)), (all) += (words), (upper) += (words) >> 16)
+
+#define ADD_STEPS(name, vector, ...)                                             \
+    __VA_ARGS__ static uint64_t name(const uint8_t *bytes, uint32_t size)        \
+    {                                                                            \
+        const uint32_t width = sizeof(vector), pair = 2 * width;                 \
+        const uint8_t *end = bytes + size;                                       \
+        vector all = {0}, upper = {0}, words;                                    \
+        uint64_t sum = 0;                                                        \
+        if (size % pair) {                                                       \
+            ADD(all, upper, words, bytes);                                       \
+            bytes += width;                                                      \
+        }                                                                        \
+        for (; bytes < end; bytes += pair) {                                     \
+            ADD(all, upper, words, bytes);                                       \
+            ADD(all, upper, words, bytes + width);                               \
+        }                                                                        \
+        all += upper - (upper << 16);                                            \
+        for (uint32_t i = 0; i < width / sizeof all[0]; i++) {                   \
+            sum += all[i];                                                       \
+        }                                                                        \
+        return sum;                                                              \
+    }
+
+typedef uint32_t four_lanes __attribute__((vector_size(16)));
+ADD_STEPS(add_portable, four_lanes, __attribute__((noinline)))
+
+#ifdef __x86_64__
+typedef uint32_t eight_lanes __attribute__((vector_size(32)));
+ADD_STEPS(add_wide, eight_lanes, __attribute__((noinline, target("avx2"))))
+
+static inline int is_wide(void)
+{
+    return __builtin_cpu_supports("avx2") != 0;
+}
+#else
+#define add_wide add_portable
+
+static inline int is_wide(void)
+{
+    return 0;
+}
+#endif
+
+static inline uint64_t word(const uint8_t *at)
+{
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+/* Adds 16-bit words; `size` may be odd only for the last part of a sum, and is below SUM_MOST. */
 static uint64_t add(uint64_t sum, const uint8_t *bytes, uint32_t size)
 {
-    uint64_t low = 0, high = 0;
-    for (; size >= 8; size -= 8, bytes += 8) {
-        uint64_t word;
-        memcpy(&word, bytes, 8);
-        low += (uint32_t)word;
-        high += word >> 32;
+    assert(size < SUM_MOST);
+    if (size >= STEP) {
+        uint32_t steps = size / STEP * STEP;
+        sum += is_wide() ? add_wide(bytes, steps) : add_portable(bytes, steps);
+        bytes += steps;
+        size -= steps;
     }
-    uint64_t rest = 0;
+    for (; size >= 4; size -= 4, bytes += 4) {
+        sum += word(bytes);
+    }
+    uint32_t rest = 0;
     memcpy(&rest, bytes, size);
-    return sum + low + high + (uint32_t)rest + (rest >> 32);
+    return sum + rest;
 }
 
 static uint16_t fold(uint64_t sum)
@@ -65,11 +128,17 @@ static void put_checksum(uint8_t *at, uint64_t sum)
     memcpy(at, &checksum, sizeof checksum);
 }
 
+/* Of an IPv4 header without options. */
+static inline uint64_t sum_header(const uint8_t *ip)
+{
+    return word(ip) + word(ip + 4) + word(ip + 8) + word(ip + 12) + word(ip + 16);
+}
+
 /* The addresses, the protocol and the size, as a UDP checksum begins (RFC 768). */
-static uint64_t pseudo_header(const uint8_t *frame, uint32_t size)
+static inline uint64_t pseudo_header(const uint8_t *frame, uint32_t size)
 {
     uint8_t tail[4] = {0, PROTOCOL_UDP, (uint8_t)(size >> 8), (uint8_t)size};
-    return add(add(0, frame + IP_FROM, 2 * RP_FRAME_IP), tail, sizeof tail);
+    return word(frame + IP_FROM) + word(frame + IP_TO) + word(tail);
 }
 
 /* ---- reading ---- */
@@ -186,7 +255,7 @@ static enum rp_frame_kind read_ip(const uint8_t *frame, uint32_t size, uint32_t 
         return RP_FRAME_DROP_ip_length; /* what lies behind `total` is Ethernet's padding */
     }
     if (sums & RP_FRAME_IP_BAD
-        || (!(sums & RP_FRAME_IP_GOOD) && fold(add(0, frame + IP, IP_HEADER)) != 0xffff)) {
+        || (!(sums & RP_FRAME_IP_GOOD) && fold(sum_header(frame + IP)) != 0xffff)) {
         return RP_FRAME_DROP_ip_checksum;
     }
     if (read16(frame + IP_FRAGMENT) & MORE_OR_OFFSET) {
@@ -372,7 +441,7 @@ uint32_t rp_frame_answer_echo(uint8_t *frame, const struct rp_frame_host *host)
     memcpy(frame + IP_FROM, host->ip, RP_FRAME_IP);
     frame[IP_TTL] = HOPS;
     memset(frame + IP_CHECKSUM, 0, 2);
-    put_checksum(frame + IP_CHECKSUM, add(0, frame + IP, IP_HEADER));
+    put_checksum(frame + IP_CHECKSUM, sum_header(frame + IP));
     frame[ICMP] = 0;
     memset(frame + ICMP_CHECKSUM, 0, 2);
     put_checksum(frame + ICMP_CHECKSUM, add(0, frame + ICMP, total - IP_HEADER));

@@ -35,6 +35,53 @@ static uint32_t sum_by_the_book(uint32_t sum, const uint8_t *bytes, uint32_t siz
     return sum;
 }
 
+/* A sum grown byte by byte beside sums of the first 0, 1, 2, ... bytes; the bytes end where their
+ * memory ends, so that the sanitizer sees one too far. */
+static void check_sum(const uint8_t *bytes, uint32_t size, int wide)
+{
+    uint64_t book = 0;
+    uint8_t *copy = malloc(size + 1u);
+    CHECK(copy);
+    for (uint32_t taken = 0; taken <= size; taken++) {
+        if (taken) {
+            book += (uint64_t)bytes[taken - 1] << (taken % 2 ? 0 : 8);
+        }
+        CHECK(fold(add(0, bytes, taken)) == fold(book), "of %u bytes", taken);
+        uint32_t steps = taken / STEP * STEP;
+        if (taken == steps) {
+            CHECK(fold(add_portable(bytes, steps)) == fold(book), "of %u bytes, portable", taken);
+            CHECK(!wide || fold(add_wide(bytes, steps)) == fold(book), "of %u, wide", taken);
+        }
+    }
+    for (uint32_t taken = 0; taken <= 4u * STEP && taken <= size; taken++) {
+        memcpy(copy + size - taken, bytes, taken);
+        CHECK(fold(add(7, copy + size - taken, taken)) == fold(7 + add(0, bytes, taken)));
+    }
+    free(copy);
+}
+
+static void check_sums(struct rp_random *random)
+{
+    enum { FRAME = 9014, MOST = SUM_MOST - 1 };
+    uint8_t *bytes = aligned_alloc(64, MOST + 1u);
+    CHECK(bytes);
+    for (int fill = 0; fill < 5; fill++) {
+        static const uint8_t fills[][2] = {{0, 0}, {0xff, 0xff}, {0xff, 0}, {0, 0xff}, {0, 0}};
+        for (uint32_t i = 0; i <= MOST; i++) {
+            bytes[i] = fill < 4 ? fills[fill][i % 2] : (uint8_t)rp_random_next(random);
+        }
+        for (uint32_t at = 0; at < 64; at++) {
+            check_sum(bytes + at, at < 2 ? FRAME : 1024, is_wide());
+        }
+        for (uint32_t i = 0, book = 0; i < MOST; i++) {
+            book = fold(book + ((uint32_t)bytes[i] << (i % 2 ? 8 : 0)));
+            CHECK(i < MOST - 1 || fold(add(0, bytes, MOST)) == book, "of %u bytes", i + 1);
+        }
+    }
+    free(bytes);
+    check_group("sums as by the book: every size and alignment, the largest values");
+}
+
 /* Puts the checksums of a changed frame right, so that only its change can be the reason. */
 static void mend(uint8_t *frame, uint32_t capacity)
 {
@@ -405,6 +452,7 @@ int main(void)
     check_golden();
     check_claims();
     check_shards();
+    check_sums(&random);
     check_checksums(&random);
     check_summed_by_a_card();
     check_addressees();
