@@ -50,7 +50,7 @@ from .errors import Once
 from .finals import bytes_of, finals_in, is_per_environment, require_final
 from .spec import ALWAYS_FINITE, Column, Spec, SpecError, array_of, fitted, require_finite
 from .starts import Starts
-from .values import same_memory
+from .values import odd_pair, same_memory
 
 MODES = ("next-step", "same-step", "disabled", "single")
 GYMNASIUM_MODES = {"NextStep": "next-step", "SameStep": "same-step", "Disabled": "disabled"}
@@ -200,12 +200,7 @@ class Autoreset:
         # {column: (its leaf, bytes)} where the observation's memory was the next one's as well
         self._shared: dict[str, tuple[Any, bytes]] = {}
         self._partly = False  # not all of it: a goal may be written over by a reset
-        self.fresh = FRESH_CALLS  # calls in which the same memory is looked for, at least
-        self._fits = False  # a next observation was looked at
-        lead = () if mode == "single" else (count,)
-        shapes = [(*lead, *column.shape) for column in self.observations]
-        # of an observation that is one array, as it is given
-        self.shape = shapes[0] if len(shapes) == 1 else None
+        self.fresh = FRESH_CALLS  # calls that are looked at closely, odd or not
 
     def restart(self, mask: np.ndarray | None = None) -> None:
         """The caller has called `reset` (on those in `mask`): their next step is real.
@@ -272,8 +267,7 @@ class Autoreset:
         looked: `require_apart` and `look` are done. SpecError, if any, comes before any change.
         """
         self.spec.require_names(extras or (), self.extras)
-        odd = self.fresh or observation is next_observation or self.unlike(next_observation)
-        if not looked and odd:
+        if not looked and (self.fresh or odd_pair(observation, next_observation)):
             self.require_apart(observation, next_observation)
         if not looked and self.closed is not None:
             self.look(observation)
@@ -377,10 +371,6 @@ class Autoreset:
             )
         self.closed = None
 
-    def unlike(self, next_observation: Any) -> bool:
-        """Whether an array or tensor has not the shape of an observation that is one."""
-        return getattr(next_observation, "shape", self.shape) != self.shape
-
     def require_apart(self, observation: Any, next_observation: Any) -> None:
         """SpecError where both are the same memory: that of an environment with copy=False, or one
         that writes over its own list; and where the next one has not the shape of an observation.
@@ -388,13 +378,11 @@ class Autoreset:
         At once where all of a vector environment handed over is. Elsewhere it may be a constant,
         until what is there changes.
         """
-        fits = self._fits and not self.unlike(next_observation)
-        if next_observation is not None and not fits:
+        if next_observation is not None:
             try:
                 self._observed(next_observation)
             except SpecError as error:  # told before the episode's end
                 raise SpecError(f"next_observation: {error}") from error
-            self._fits = True
         try:
             if self._starts.unknown:
                 self._starts.begin(self._observed(observation))

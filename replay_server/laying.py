@@ -36,7 +36,7 @@ class Laying:
         *("block", "usable", "quiet", "observation", "action", "reward", "terminated"),
         *("observation_dtype", "action_dtype", "reward_dtype", "reward_other", "reward_most"),
         *("observation_shape", "action_shape", "flags_shape", "action_types", "reward_types"),
-        "floats",
+        *("floats", "known", "root"),
     )
 
     def __init__(self, block: Block, single: bool, finite: list[str]) -> None:
@@ -44,6 +44,10 @@ class Laying:
         NaN and infinities are refused."""
         spec, lead = block.spec, () if single else (block.streams,)
         self.block = block
+        self.observation_dtype = self.observation_shape = None
+        # the newest next observation, where it can be laid down as it is, and what owns its memory
+        self.known: Any = None
+        self.root: Any = None
         self.usable = set(spec.names) == set(PLAIN) and spec["terminated"].dtype == BOOL
         if not self.usable:
             return
@@ -78,21 +82,28 @@ class Laying:
         return frozenset(types)
 
     def batch(
-        self, observation: Any, action: Any, reward: Any, terminated: Any, truncated: Any
+        self,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        known: bool = False,
     ) -> int:
-        """One step of all environments: QUIET, or ENDED where some flag is set, or NOT_LAID."""
+        """One step of all environments: QUIET, or ENDED where some flag is set, or NOT_LAID.
+
+        `known`: the observation was looked at, as what the step before led to.
+        """
         array = np.ndarray
         if not (
-            type(observation) is array
-            and type(action) is array
+            type(action) is array
             and type(reward) is array
             and type(terminated) is array
             and type(truncated) is array
-            and observation.dtype is self.observation_dtype
+            and (known or self._fits(observation))
             and action.dtype is self.action_dtype
             and (reward.dtype is self.reward_dtype or reward.dtype is self.reward_other)
             and terminated.dtype is truncated.dtype is BOOL
-            and observation.shape == self.observation_shape
             and action.shape == self.action_shape
             and reward.shape == terminated.shape == truncated.shape == self.flags_shape
         ):
@@ -111,8 +122,21 @@ class Laying:
         quiet = self.quiet
         return QUIET if terminated.tobytes() == quiet == truncated.tobytes() else ENDED
 
+    def _fits(self, observation: Any) -> bool:
+        return (
+            type(observation) is np.ndarray
+            and observation.dtype is self.observation_dtype
+            and observation.shape == self.observation_shape
+        )
+
     def single(
-        self, observation: Any, action: Any, reward: Any, terminated: Any, truncated: Any
+        self,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        known: bool = False,
     ) -> int:
         """One step of one environment without leading axis: QUIET, or NOT_LAID as above.
 
@@ -124,9 +148,7 @@ class Laying:
             and not (terminated or truncated)
             and type(reward) in self.reward_types
             and -self.reward_most <= reward <= self.reward_most  # or numpy would warn first
-            and type(observation) is np.ndarray
-            and observation.dtype is self.observation_dtype
-            and observation.shape == self.observation_shape
+            and (known or self._fits(observation))
         ):
             return NOT_LAID
         at = self.block.steps

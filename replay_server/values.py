@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from .spec import MASKED
 TINY, HUGE = sys.float_info.min, sys.float_info.max  # above nothing, below infinity
 SECONDS_MAX = 1e9
 NUMBERS = (int, float, np.generic, type(None))
+NAMED, LISTED = (dict, Mapping), (tuple, list)
 SHOWN_MAX = 100  # letters of a value in a sentence
 
 
@@ -91,6 +93,25 @@ def one_of(what: str, value: Any, kinds: tuple[type, ...], example: str) -> None
         shown = repr(value)
         shown = shown if len(shown) <= SHOWN_MAX else f"an object of {type(value).__name__}"
         raise ConfigError(f"{what} is {shown}; expected {names}, such as {example}")
+
+
+def odd_pair(one: Any, other: Any) -> bool:
+    """Whether leaves of two observations lie in the same memory, or differ in shape: told at little
+    cost, since it is asked at every step."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        owned = one.base is None is other.base
+        shared = not owned and np.may_share_memory(one, other) and same_memory(one, other)
+        return shared or one is other or one.shape != other.shape
+    if isinstance(one, NUMBERS):
+        return False
+    if isinstance(one, NAMED) and isinstance(other, NAMED):
+        return any(odd_pair(leaf, other.get(name)) for name, leaf in one.items())
+    if isinstance(one, LISTED) and isinstance(other, LISTED):
+        flat = isinstance(one, list) and (not one or isinstance(one[0], NUMBERS))
+        same = one is other if flat else any(map(odd_pair, one, other))
+        return same or len(one) != len(other)
+    shapes = [getattr(each, "shape", None) for each in (one, other)]
+    return (None not in shapes and shapes[0] != shapes[1]) or same_memory(one, other)
 
 
 def same_memory(one: Any, other: Any) -> bool:

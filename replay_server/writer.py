@@ -55,13 +55,16 @@ from .plain_rows import ask_for_place, take_ledger, writer_error
 from .priorities import DOUBLES, checked_priorities, tell_of_large
 from .remote import RemoteTable
 from .spec import SpecError
+from .values import odd_pair
 from .writers import (
     WriterState,
     end,
     end_for_good,
+    note_taken,
     offer,
     push_state,
     silence,
+    state_of,
     tell_dropped,
     tell_failed,
     with_axis,
@@ -69,8 +72,6 @@ from .writers import (
 
 HOLD_S, KEPT_S = 0.001, 0.1
 NOT_TAKEN = "(nothing of this call was taken: call it again)"
-UNTAKEN = "replay-server: the step of this call was not taken: add it again"
-TAKEN = "replay-server: the step of this call was taken: go on with the next one"
 KEPT = "(what was added is kept and goes first)"
 
 
@@ -184,7 +185,7 @@ class Writer:
     def _add(
         self, observation: Any, action: Any, reward: Any, said: tuple, life_lost: Any, extras: dict
     ) -> Ready:
-        block, autoreset = self._block, self._rows
+        block, autoreset, laying = self._block, self._rows, self._laying
         terminated, truncated, next_observation, _, _ = said
         steps = None  # of the block before this one is laid down; -1: it was
         try:
@@ -210,14 +211,23 @@ class Writer:
                     self._look_at(observation, next_observation, now)
             if self._held or block.steps == block.steps_max:
                 self._drain(self.timeout, f"adding {NOT_TAKEN}")
-            odd = observation is not last and autoreset.unlike(next_observation)
-            if odd or autoreset.fresh or observation is next_observation:
+            known, kept = observation is laying.known, next_observation
+            if (  # nearly all are apart, and told so at once: arrays of two owners
+                type(kept) is ndarray
+                and kept.shape == laying.observation_shape
+                and kept.dtype is laying.observation_dtype
+            ):
+                root = kept if kept.base is None else kept.base
+            else:
+                kept = root = None
+            apart = known and root is not laying.root and type(root) is ndarray
+            if autoreset.fresh or (not apart and odd_pair(observation, next_observation)):
                 autoreset.require_apart(observation, next_observation)
             if autoreset.closed is not None:
                 autoreset.look(observation)
             laid, made_up, steps = NOT_LAID, autoreset.made_up, block.steps
-            if self._laying.usable and life_lost is None and not extras:
-                laid = self._lay(observation, action, reward, terminated, truncated)
+            if laying.usable and life_lost is None and not extras:
+                laid = self._lay(observation, action, reward, terminated, truncated, known)
             if laid == QUIET and not autoreset.any_made_up:
                 self._held = True
                 block.steps += 1
@@ -234,7 +244,7 @@ class Writer:
                     ready = self._anchors.advance_some(real, ended)
             self._made.ready = ready
             self._held, block.pending, self._last = False, True, next_observation
-            steps = -1
+            laying.known, laying.root, steps = kept, root, -1
             if block.steps == block.steps_max or now >= self._due:
                 self._hand_over(0)
             return ready
@@ -255,8 +265,7 @@ class Writer:
             self._last = None
             with suppress(Exception):  # a copy, since the same step may be added again
                 self._last = deepcopy(next_observation)
-        if hasattr(error, "add_note"):
-            error.add_note(TAKEN if taken else UNTAKEN)
+        note_taken(error, taken)
 
     def _look_at(self, observation: Any, next_observation: Any, now: float) -> None:
         """Cuts the episodes that this step, not added yet, does not go on."""
@@ -475,8 +484,7 @@ class Writer:
         self._moving, self._doubtful = status == _native.PENDING, now + self._silent_s
 
     def _wake(self) -> None:
-        """After a silence: the error of a session that the server gave up, before anything is
-        taken. Where nobody answers in time, what is taken waits as ever."""
+        """After a silence: the error of a session that is gone. Where nobody answers, all waits."""
         what = "asking for the writer's session"
         self.link.outcome(lib.rp_link_ping, what=what, timeout=self.timeout)
         self._checked(self._raw_state().status)
@@ -512,11 +520,7 @@ class Writer:
         """Rows and items posted, stored, refused so far."""
         if self._owner == get_ident():
             self._block.push(self.link.raw, self.table.number, 0)
-        raw, block = self._raw_state(), self._block
-        told = {name: getattr(raw, name) for name in WriterState.__annotations__}
-        told["unacknowledged"] += block.left
-        told["unacknowledged_max"] += block.rows_max
-        return WriterState(**told)
+        return state_of(self._raw_state(), self._block)
 
     def ledger(self) -> np.ndarray:
         """The acknowledged rows since the last call, of the newest few hundred datagrams at most:

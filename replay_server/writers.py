@@ -19,6 +19,7 @@ from .spec import Spec, SpecError, spec_from
 from .values import seconds, whole
 
 if TYPE_CHECKING:
+    from .block import Block
     from .remote import RemoteTable
     from .writer import Writer
 
@@ -55,6 +56,21 @@ class WriterState:
     need: int
     unacknowledged: int
     unacknowledged_max: int
+
+
+def note_taken(error: BaseException, taken: bool) -> None:
+    """On what cut a call of `add` off: whether its step was taken."""
+    if hasattr(error, "add_note"):
+        told = "taken: go on with the next one" if taken else "not taken: add it again"
+        error.add_note(f"replay-server: the step of this call was {told}")
+
+
+def state_of(raw: Any, block: Block) -> WriterState:
+    """What the link tells of a writer, and the rows that wait in its block."""
+    told = {name: getattr(raw, name) for name in WriterState.__annotations__}
+    told["unacknowledged"] += block.left
+    told["unacknowledged_max"] += block.rows_max
+    return WriterState(**told)
 
 
 def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, bool]:
