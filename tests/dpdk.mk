@@ -56,6 +56,6 @@ SHARED := native/dpdk/dpdk_share.c native/dpdk/dpdk_quiet.c native/dpdk/frame.c 
 $(BUILD)/test_share: tests/dpdk/test_share.c $(SHARED) $(DPDK_HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Inative/dpdk -Itests/native $< $(SHARED) -o $@ \
 	    -Wl,--wrap=close,--wrap=munmap -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_ring -lrte_net_ring -lrte_eal -lpthread
-$(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_hostile $(BUILD)/test_socket $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c tests/dpdk/open_port.h $(OBJECTS) $(HEADERS)
+$(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_hostile $(BUILD)/test_socket $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c tests/dpdk/open_port.h tests/dpdk/honest.h $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm
 include tests/dpdk/veth.mk tests/dpdk/shows.mk

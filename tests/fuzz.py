@@ -1,15 +1,15 @@
 """Fuzzes validator, server, client, the frame parser and what memif peers say and write; then shows
 that the net is tight.
 
-    python3 tests/fuzz.py [--seconds 300] [--build build/fuzz] [--keep] [--only TARGET]
+    python3 tests/fuzz.py [--seconds 300] [--build build/fuzz] [--keep] [--only TARGET] [--runs N]
 
 The time is split over the targets (tests/native/fuzz_*.c, libFuzzer with the address and
 undefined-behaviour sanitizers). Then the inputs found are replayed in a build that counts lines:
 wire, flow and server have to reach 90 %, and so do frame.c and memif.c. Last, overflows planted
 behind a valid session, in an answer to a ping and behind a ring's slot (fuzz_*.patch in
 tests/canaries) have to be found, from the same corpus, in a copy of the tree. With --only TARGET
-all this is done of that target alone. With --keep the corpus in tests/corpus is replaced by what
-now covers the same with fewer inputs.
+all this is done of that target alone, with --runs too: so many executions, however long they take.
+With --keep the corpus in tests/corpus is replaced by what now covers the same with fewer inputs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from tracked import ROOT, copy_tracked
@@ -62,9 +63,12 @@ def build(root: Path, target: str, flags: list[str], output: Path, main: bool) -
     )
 
 
-def fuzz(binary: Path, corpora: list[Path], seconds: int, logs: Path) -> tuple[int, int, str]:
+def fuzz(
+    binary: Path, corpora: list[Path], seconds: int, logs: Path, runs: int = -1
+) -> tuple[int, int, str]:
     """Runs a fuzzer; returns (executions, exit code, the log's tail)."""
-    options = [f"-max_total_time={seconds}", "-print_final_stats=1", "-use_value_profile=1"]
+    options = [f"-runs={runs}"] if runs > 0 else [f"-max_total_time={seconds}"]
+    options += ["-print_final_stats=1", "-use_value_profile=1"]
     options += [f"-max_len={INPUT_MAX}", f"-artifact_prefix={logs}/", "-timeout=20"]
     done = subprocess.run(
         [str(binary), *options, *map(str, corpora)],
@@ -151,7 +155,10 @@ def main() -> int:
     parser.add_argument("--build", type=Path, default=ROOT / "build/fuzz")
     parser.add_argument("--keep", action="store_true", help="write what was found to tests/corpus")
     parser.add_argument("--only", choices=SHARES, help="fuzz this target alone")
+    parser.add_argument("--runs", type=int, default=-1, help="executions, in place of seconds")
     args = parser.parse_args()
+    if args.runs > 0 and not args.only:
+        parser.error("--runs goes with --only TARGET")
     args.build.mkdir(parents=True, exist_ok=True)
     good, total, corpora = True, 0, {}
     for target, share in {args.only: 1.0}.items() if args.only else SHARES.items():
@@ -162,9 +169,11 @@ def main() -> int:
         kept = ROOT / "tests/corpus" / target
         kept.mkdir(parents=True, exist_ok=True)
         seconds = max(1, round(args.seconds * share))
-        executed, code, log = fuzz(binary, [corpora[target], kept], seconds, args.build)
+        begin = time.monotonic()
+        executed, code, log = fuzz(binary, [corpora[target], kept], seconds, args.build, args.runs)
         total += executed
-        print(f"fuzz_{target}: {executed} executions in {seconds} s, exit code {code}", flush=True)
+        took = time.monotonic() - begin
+        print(f"fuzz_{target}: {executed} executions in {took:.0f} s, exit code {code}", flush=True)
         if code != 0:
             good = False
             print(log)

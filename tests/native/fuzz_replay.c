@@ -2,6 +2,8 @@
  * any compiler, and the program whose line coverage is counted.
  *
  *     fuzz_replay_TARGET FILE-OR-DIRECTORY ...
+ *
+ * RP_FUZZ_RANDOM=COUNT: as many inputs of random bytes behind them.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -10,6 +12,9 @@
 
 #include "check.h"
 #include "fuzz_port.h"
+#include "random.h"
+
+enum { RANDOM_MOST = 768 };
 
 static unsigned long replayed;
 
@@ -50,10 +55,29 @@ static void replay(const char *path) {
     free(names);
 }
 
+static void make_up(uint64_t count) {
+    struct rp_random chance = {{check_seed(31), 1, 2, 3}};
+    for (uint64_t i = 0; i < count; i++) {
+        size_t size = 1 + rp_random_below(&chance, RANDOM_MOST);
+        uint8_t *exact = malloc(size);
+        CHECK(exact != NULL);
+        for (size_t k = 0; k < size; k++) {
+            exact[k] = (uint8_t)(rp_random_next(&chance) >> 32);
+        }
+        LLVMFuzzerTestOneInput(exact, size);
+        free(exact);
+        replayed++;
+    }
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 1, "usage: %s FILE-OR-DIRECTORY ...", argv[0]);
     for (int i = 1; i < argc; i++) {
         replay(argv[i]);
+    }
+    const char *more = getenv("RP_FUZZ_RANDOM");
+    if (more) {
+        make_up(strtoull(more, NULL, 10));
     }
     printf("%s: %lu inputs: ok\n", argv[0], replayed);
     return 0;
