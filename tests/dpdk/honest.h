@@ -12,7 +12,7 @@
 #include "transport_dpdk.h"
 
 /* A push of a batch is PUSHES datagrams. A server that has no processor for a while has each of
- * them sent again, so the bound is six times each: then two seconds have passed, and the call ends. */
+ * them sent again, so the bound is six times each: then two seconds have passed: the call ends. */
 enum { ROW = 256, CAPACITY = 1 << 14, BATCH = 64, PUSHES = 16, RETRIES_MOST = 6 * PUSHES };
 
 static struct told { /* by the children */

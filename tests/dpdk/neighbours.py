@@ -7,7 +7,6 @@ hand from the client's end. Conditions are awaited, never times. Run by `make te
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import socket
@@ -21,7 +20,6 @@ from pathlib import Path
 import pytest
 from conformance import plain, plain_rows
 from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, the_pair
-from reasons import icmp, ip_packet, udp
 from veth import (
     KINDS,
     PORT,
@@ -532,68 +530,3 @@ with Client(sys.argv[1], timeout=10.0) as client:
     strangers = [fact.value for fact in client.facts() if fact.name == "stranger"]
     print(held.valid.all() and np.array_equal(held["x"][:, 0], rows["x"]), *strangers)
 """
-
-
-# -- a hostile neighbour -------------------------------------------------------------------------
-
-
-def test_a_hostile_neighbour_costs_an_honest_client_nothing(kind):
-    """Given rounds of ARP of all kinds, ICMP, fragments, VLANs, sources that nobody has and a flood
-    of what is no frame at all, drawn by chance. Expect each counted where it is no question, one
-    answer at most to each, no datagram lent to the engine, and a client served all the while."""
-    rng = random.Random(53)
-    with serving(kind) as server, Client(URL, timeout=60.0) as client, raw() as send:
-        mine, its = mac_of(INTERFACE), server_mac()
-        rows = plain_rows(300)
-        keys = client.extend("main", rows)
-        before, dropped = facts(server), server.counters()["dropped_in"]
-        sent = {name: 0 for name in ("source", "conflict", "vlan", "icmp", "arp", "protocol")}
-        for round_ in range(20):
-            for _ in range(100):
-                name, frame = hostile(rng, mine, its)
-                send(frame)
-                if name:
-                    sent[name] += 1
-            for name, count in sent.items():
-                wanted = before[name] + count
-                until(lambda: facts(server)[name] >= wanted, name)  # noqa: B023 (at once)
-            assert all_there(client, keys, rows)
-            keys, rows = client.extend("main", more := plain_rows(100, round_)), more
-        after = facts(server)
-        for name in ("source", "conflict", "vlan", "icmp", "protocol"):
-            assert after[name] == before[name] + sent[name], name
-        assert server.counters()["dropped_in"] - dropped >= sum(sent.values())
-        assert THIEF_TEXT in server.remark
-        assert after["mbufs_in_use"] <= before["mbufs_in_use"] + 64
-
-
-THIEF_TEXT = colons(THIEF)
-
-
-def hostile(rng: random.Random, mine: bytes, its: bytes) -> tuple[str, bytes]:
-    """A frame, and the reason it is dropped for; "": it is answered, or several may hold."""
-    good = bytes(datagram(mine, its))
-    probe = arp(1, THIEF, "0.0.0.0", EVERYONE)
-    head = its + mine + b"\x08\x00"
-    part = rng.randrange(1, 0x4000)  # of a packet, with more to come or without
-    frames = [
-        ("conflict", arp(rng.choice((1, 2)), THIEF, SERVER, EVERYONE)),
-        ("source", arp(1, its, "198.18.0.44", EVERYONE)),
-        ("source", arp(1, THIEF, f"{rng.choice((0, 127, 224, 255))}.1.2.3", EVERYONE)),
-        ("source", bytes(datagram(mine, its, ips=(f"127.0.0.{rng.randrange(1, 255)}", SERVER)))),
-        ("source", good[:6] + its + good[12:]),
-        ("vlan", good[:12] + b"\x81\x00" + rng.randrange(1, 4096).to_bytes(2, "big") + good[12:]),
-        ("vlan", good[:12] + b"\x81\x00\x00\x00\x81\x00\x00\x00" + good[12:]),
-        ("arp", arp(2, THIEF, "198.18.0.2", its)),
-        ("arp", arp(2, THIEF, "198.18.0.2", EVERYONE)),
-        ("", probe),
-        ("", rng.randbytes(rng.randrange(14, 1500))),
-        ("", good[:12] + rng.randbytes(rng.randrange(2, 1400))),
-        ("", good[:23] + rng.randbytes(rng.randrange(1, 1400))),
-        ("", head + ip_packet(icmp(8), protocol=1)),
-        ("", head + ip_packet(udp(PORT), fragment=part)),
-        ("icmp", head + ip_packet(icmp(rng.choice((0, 3, 5, 13))), protocol=1)),
-        ("icmp", head + ip_packet(icmp(8, 1), protocol=1)),
-        ("protocol", head + ip_packet(udp(PORT), protocol=rng.choice((2, 6, 47, 132)))),
-    ]
-    return rng.choice(frames)

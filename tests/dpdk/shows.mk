@@ -41,3 +41,4 @@ dpdk-hostile: setup dpdk veth-packages $(BUILD)/test_hostile ## a hostile memif 
 	$(Q)$(MAKE) -s --no-print-directory $(BUILD)/san/_dpdk.so $(BUILD)/san/test_hostile
 	$(Q)RP_HOSTILE=$(RUNS) REPLAY_DPDK=$(abspath $(BUILD))/san/_dpdk.so $(BUILD)/san/test_hostile
 	$(Q)RP_HOSTILE=$(RUNS) REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_hostile
+	$(Q)FLOOD=$(RUNS) $(SHOW) tests/dpdk/flood.py
