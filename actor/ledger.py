@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from actor.patient import Patient
 from replay_server import Client, ReplayError, Spec
 from replay_server.arguments import argument, option, parse
 from replay_server.autoreset import Rows
+from replay_server.record_file import RecordFile
 
 READ_AT_ONCE = 256
 
@@ -40,22 +41,34 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = open(path, "a", buffering=1)  # noqa: SIM115 (closed below)
+        self.file: RecordFile | None = RecordFile(path)
 
     def watch(self, writer: Patient, spec: Spec) -> Watched:
         """`writer`, with every row it appends written down once it is acknowledged."""
-        return Watched(writer, spec, self.file)
+        return Watched(writer, spec, self)
+
+    def write(self, lines: str) -> None:
+        """All of the lines. Where the disk takes none, says so once, and is left out from then on:
+        what is written down stays true, and the actor goes on."""
+        try:
+            if self.file is not None:
+                self.file.append(lines.encode())
+        except OSError as error:
+            print(f"actor: {error}: the ledger ends here, the actor goes on", file=sys.stderr)
+            self.close()
 
     def close(self) -> None:
         """Closes the file."""
-        self.file.close()
+        file, self.file = self.file, None
+        if file is not None:
+            file.close()
 
 
 class Watched:
     """A writer that keeps the hash of each row until the server acknowledges the row."""
 
-    def __init__(self, writer: Patient, spec: Spec, file: TextIO) -> None:
-        self.writer, self.spec, self.file = writer, spec, file
+    def __init__(self, writer: Patient, spec: Spec, ledger: Ledger) -> None:
+        self.writer, self.spec, self.ledger = writer, spec, ledger
         self.hashes: dict[tuple[int, int], str] = {}
         self.next_step = np.zeros(writer.streams, np.int64)
 
@@ -96,10 +109,13 @@ class Watched:
         self.writer.close(timeout)
 
     def _write_down(self) -> None:
+        lines = []
         for step, key, stream, _ in self.writer.ledger().tolist():
             known = self.hashes.pop((stream, step), None)
             if known is not None:
-                self.file.write(f"{key} {known}\n")
+                lines.append(f"{key} {known}\n")
+        if lines:
+            self.ledger.write("".join(lines))
 
 
 @dataclass

@@ -351,7 +351,8 @@ def stats(args: dict[str, Any]) -> int:
     if args["watch"]:
         return watch(source, args["interval"])
     look = source.look()
-    print("\n".join(lines(look.counters, look.facts)), flush=True)
+    told = lines(look.counters, look.facts) or ["nothing has happened: every counter is 0"]
+    print("\n".join(told), flush=True)
     source.close()
     return 0
 

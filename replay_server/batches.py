@@ -53,7 +53,7 @@ from .errors import (
     StaleEpoch,
     UnknownTable,
 )
-from .values import whole
+from .values import flag, whole
 
 SHORT_IN_A_ROW = 10
 TICKET = attrgetter("landing.raw.ticket")  # of a flight
@@ -166,8 +166,8 @@ class Batches:
         self._client, self._link, self.name = client, link, table
         self._beta = beta if callable(beta) else (lambda: beta)
         self._draw = {"plan": plan, "stratified": stratified, "uniform": uniform}
-        self._copy, self._device = copy, device
-        self._pin = pin or (device is not None and str(device).startswith("cuda"))
+        self._copy, self._device = flag("copy", copy), device
+        self._pin = flag("pin", pin) or (device is not None and str(device).startswith("cuda"))
         self._timeout = client.timeout if timeout is None else timeout
         self._owner: int | None = None  # the thread that takes
         self._owning = _native.Lock()
@@ -187,7 +187,7 @@ class Batches:
         self._ring.extend(_Flight(_Lent(shape, self._pin)) for _ in range(prefetch + keep + 1))
         self.closed = False
         link.rings[id(self)] = self._ring  # were this one to end halfway, its memory stays
-        if pump and not link.url.startswith("loopback:"):
+        if flag("pump", pump) and not link.url.startswith("loopback:"):
             link.start_pump()
             self._pump = True
         for flight in list(self._ring)[:prefetch]:

@@ -241,6 +241,7 @@ class Client:
         items of so many streams, NoRoom at once where the table's writer places are all taken.
         """
         timeout = self.timeout if timeout is None else timeout
+        finite_observations = flag("finite_observations", finite_observations)
         streams, mode, single, own = resolved_mode(streams, autoreset)
         remote = self.look_up(table, timeout)
         expect(remote, spec, streams, autoreset)
@@ -301,7 +302,7 @@ class Client:
         timeout: float,
     ) -> Keys:
         remote = self.known(table, timeout)
-        records = packed(remote, columns, finite_observations)
+        records = packed(remote, columns, flag("finite_observations", finite_observations))
         checked = None if priorities is None else checked_priorities(priorities, len(records))
         with self._lock:
             rows = self._plain.get(table)
@@ -325,7 +326,7 @@ class Client:
         remote = self.known(table, self.timeout)
         draw = remote.draw(checked_count(batch), plan)
         expect_drawn(self.limits, remote, batch)
-        return Landing(draw.shape, pin)
+        return Landing(draw.shape, flag("pin", pin))
 
     def sample(
         self,
@@ -427,7 +428,7 @@ class Client:
 
         beta       importance exponent: a number, or a function without arguments, called each time
         plan, stratified, uniform  as in `sample`
-        prefetch   requests under way: after a `reset`, up to so many batches of before still come
+        prefetch   requests under way, fewer than Server(records=); as many of before a `reset` come
         keep       returned batches that the caller looks at; beyond it memory is made anew
         copy       hand out copies of what has landed
         device     None: numpy arrays; else torch tensors there ("cpu": views of the landing)
@@ -455,9 +456,10 @@ class Client:
     ) -> UpdateResult:
         """Sets priorities, float64 [N], of keys (or of a whole Batch). Of duplicates the last wins.
 
-        Keys whose item is gone count as stale, which is normal life. wait=False queues the update
-        and returns zeros: results add up and the first error is kept until `flush`. Where the queue
-        is full it waits for room, `timeout` at most, then raises Full.
+        A table that draws uniformly only asks whether one is above 0. Keys whose item is gone count
+        as stale, which is normal life. wait=False queues the update and returns zeros: results add
+        up and the first error is kept until `flush`. Where the queue is full it waits for room,
+        `timeout` at most, then raises Full.
         """
         timeout = self.timeout if timeout is None else timeout
         if isinstance(keys, Batch):
@@ -466,7 +468,7 @@ class Client:
             keys = keys.keys
         wanted = keys_of(keys)
         given = float64_of(priorities, len(wanted))
-        if wait:
+        if wait is True or flag("wait", wait):
             try:
                 return self._on(table, timeout, self._updates.update, (wanted, given))
             except SessionExpired:

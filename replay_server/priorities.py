@@ -33,6 +33,7 @@ SETTING, KEYS, DOUBLES = map(ffi.typeof, ("struct rp_setting *", "uint64_t[]", "
 class UpdateResult:
     """What became of priorities: set; their item was gone (normal life); no item of this server.
 
+    A table that draws uniformly takes priorities, too: only whether one is 0 tells there.
     Keys of another table count as stale or unknown, as their numbers have it: nothing is set, and
     no error tells. So all stale, again and again, is no normal life: look which table is named.
     A key that stands several times in one call counts once: its last priority is the one set.
@@ -196,7 +197,10 @@ def float64_of(priorities: Any, count: int) -> np.ndarray:
     ):
         return priorities
     try:
-        array = np.ascontiguousarray(numbers_of("priorities", priorities), dtype=np.float64)
+        given = np.asarray(numbers_of("priorities", priorities))
+        if given.dtype.kind in "SUmM":  # numpy would read a number out of them
+            raise ConfigError(f"priorities: expected {count} numbers, got {given.dtype}")
+        array = np.ascontiguousarray(given, dtype=np.float64)
     except ConfigError:
         raise
     except (TypeError, ValueError, OverflowError) as error:

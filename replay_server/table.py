@@ -18,12 +18,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from .errors import ConfigError
 from .plans import Plan, Resolved, Row, plan_from_json
 from .spec import Spec, SpecError
-from .values import HUGE, TINY, one_of, real, whole
+from .values import HUGE, TINY, Keyworded, one_of, real, whole
 
 NAME_BYTES_MAX = 31
 PLANS_MAX = 8
@@ -37,7 +37,7 @@ DEFAULT_PLAN = "default"
 
 
 @dataclass(frozen=True)
-class Prioritized:
+class Prioritized(Keyworded):
     """Items are drawn in proportion to priority ** alpha (Schaul et al. 2015, section 3.3).
 
     priority ** alpha is kept in units of 2^-26, at least one, and up to 2^37 / capacity: what is
@@ -61,7 +61,7 @@ class Uniform:
 
 
 @dataclass(frozen=True)
-class MinSize:
+class MinSize(Keyworded):
     """Nothing is drawn before `items` items were created since the table was last emptied."""
 
     items: int = 1
@@ -75,7 +75,7 @@ class MinSize:
 
 
 @dataclass(frozen=True)
-class SamplesPerInsert:
+class SamplesPerInsert(Keyworded):
     """Each item is drawn `ratio` times on average: inserts and draws wait for each other.
 
     Reverb's rule: error_min <= inserted * ratio - sampled <= error_max. An `error_buffer` e
@@ -89,6 +89,11 @@ class SamplesPerInsert:
     min_size items are there; so a pair whose error_max lies below ratio * min_size lets in more at
     first: min_size, and what the message that reaches it holds beyond.
     """
+
+    MEANT: ClassVar[dict[str, str]] = {
+        "samples_per_insert": "ratio",
+        "min_size_to_sample": "min_size",
+    }
 
     ratio: float
     min_size: int = 1
@@ -211,7 +216,7 @@ def layout_of(document: bytes) -> Layout:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Keyworded):
     """A ring of `capacity` steps, and the items anchored in it.
 
     name      at most 31 bytes
@@ -226,6 +231,8 @@ class Table:
               window * writers may not exceed capacity / 16, so declare as many writers as there
               will be: places that nobody takes make the window of all others smaller
     """
+
+    MEANT: ClassVar[dict[str, str]] = {"size": "capacity", "max_size": "capacity", "spec": "step"}
 
     name: str
     step: Spec

@@ -10,18 +10,38 @@ import math
 import operator
 import sys
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from .errors import ConfigError
-from .spec import MASKED
+from .spec import MASKED, nearest
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 TINY, HUGE = sys.float_info.min, sys.float_info.max  # above nothing, below infinity
 SECONDS_MAX = 1e9
 NUMBERS = (int, float, np.generic, type(None))
 NAMED, LISTED = (dict, Mapping), (tuple, list)
 SHOWN_MAX = 100  # letters of a value in a sentence
+
+
+class Keyworded:
+    """Base of dataclasses that refuse an unknown keyword with the one that is meant, or nearest."""
+
+    MEANT: ClassVar[dict[str, str]] = {}  # what other libraries call it: our name
+
+    def __new__(cls, *_: Any, **named: Any) -> Self:
+        names = [field.name for field in fields(cls) if field.init]
+        for name in named:
+            if name not in names:
+                meant = cls.MEANT.get(name)
+                told = f", it is {meant!r}" if meant else nearest(name, names)
+                there = ", ".join(names)
+                raise ConfigError(f"{cls.__name__}: no option {name!r}{told}; there are {there}")
+        return object.__new__(cls)
 
 
 def whole(
