@@ -228,11 +228,10 @@ tell_group() {
     [ -n "$user" ] || return 0
     owned=$root/dev/vfio/$group
     [ -e "$owned" ] || owned=$root/dev/vfio/noiommu-$group
-    if [ "$(stat -c %U "$owned" 2>/dev/null)" = "$user" ]; then
-        say "= $owned is $user's"
-    else
-        do_it chown "$user" "$owned"
-    fi
+    case " $(stat -c '%U %u' "$owned" 2>/dev/null) " in
+    *" $user "*) say "= $owned is $user's" ;;
+    *) do_it chown "$user" "$owned" ;;
+    esac
 }
 
 bind() {

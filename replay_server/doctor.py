@@ -131,8 +131,8 @@ def _group(nic: Nic, plan: Plan) -> None:
             plan.needs(what, f"{script()} bind {other.address}")
 
 
-def _unbound(host: Host, nic: Nic, driver: Driver, plan: Plan) -> None:
-    """The card has its kernel driver, or none: it has to change hands."""
+def _unbound(host: Host, nic: Nic, driver: Driver, uid: int, plan: Plan) -> None:
+    """The card has its kernel driver, or none: it has to change hands, into this user's."""
     if nic.lost:
         plan.refusals.append(f"it is in use: {'; '.join(nic.lost)}")
         return
@@ -146,6 +146,9 @@ def _unbound(host: Host, nic: Nic, driver: Driver, plan: Plan) -> None:
         return
     if module == "vfio-pci":
         _group(nic, plan)
+    elif uid != 0:
+        plan.refusals.append(f"this kernel has {module} for it and no vfio-pci: that needs root")
+        return
     protected = host.iommu and bool(nic.iommu_group)
     if not protected and not host.unsafe_no_iommu and module == "vfio-pci":
         plan.needs(
@@ -155,7 +158,7 @@ def _unbound(host: Host, nic: Nic, driver: Driver, plan: Plan) -> None:
             "CONFIG_VFIO_NOIOMMU --driver uio_pci_generic: the card may then write to any memory",
         )
     held = f"its driver is {nic.driver}" if nic.driver else "it has no driver"
-    option = "" if module == "vfio-pci" else f" --driver {module}"
+    option = f" --driver {module}" if module != "vfio-pci" else f" --user {uid}" if uid else ""
     plan.needs(f"{held}, not {module}", f"{script()} bind {nic.address}{option}")
 
 
@@ -212,7 +215,7 @@ def judge(
         elif nic.driver in driver.modules:
             _bound(host, nic, uid, plan)
         else:
-            _unbound(host, nic, driver, plan)
+            _unbound(host, nic, driver, uid, plan)
         _pages(host, nic, plan)
     port = NOT if plan.refusals else AFTER if plan.reasons else NOW
     return Verdict(

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 I40E, MLX5, REALTEK = (0x8086, 0x1583), (0x15B3, 0x1017), (0x10EC, 0x8168)
@@ -271,4 +274,139 @@ NETWORKS = {
     ),
     "free": (_free, ""),
     "down": (_down, ""),
+}
+
+
+@dataclass(frozen=True)
+class Host:
+    """One with the card 0000:03:00.0; what doctor says of that to `uid`, and nic.sh to `words`."""
+
+    make: Callable[[Tree], None]
+    usable: str  # now, after commands, not
+    why: str  # in doctor's reasons
+    commands: tuple[str, ...]  # doctor's, as nic.sh's words
+    words: tuple[str, ...]
+    code: int
+    said: str
+    uid: int = 0
+
+
+def _card(tree: Tree, pages: int = 512, bound: bool = False, group: str = "7") -> None:
+    """A card with its kernel driver, or vfio-pci's; hugepages of 2 MiB, all free."""
+    tree.installable("vfio-pci")
+    if bound:
+        tree.modules("vfio_pci")
+    driver, interface = ("vfio-pci", "") if bound else ("i40e", "ens1")
+    tree.nic(driver=driver, interface=interface, group=group)
+    tree.pages(2048, {0: pages})
+
+
+def _large_pages(tree: Tree) -> None:
+    _card(tree, pages=0, bound=True)
+    tree.pages(1 << 20, {0: 1})
+
+
+def _no_large_pages(tree: Tree) -> None:
+    _large_pages(tree)
+    tree.memory(4096, 2000)
+    shutil.rmtree(tree.root / "sys/kernel/mm/hugepages/hugepages-2048kB")
+    tree.pages(1 << 20, {0: 0})
+
+
+def _sata(tree: Tree) -> None:
+    _card(tree)
+    tree.nic("0000:00:1f.2", kind="0x010601", driver="ahci", interface="", group="7")
+
+
+def _without_iommu(tree: Tree) -> None:
+    _card(tree, bound=True)
+    tree.put("sys/kernel/iommu_groups/7/name", "vfio-noiommu\n")
+    tree.put("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n")
+    (tree.root / "dev/vfio/7").rename(tree.root / "dev/vfio/noiommu-7")
+
+
+def _rights(tree: Tree) -> None:
+    _card(tree, bound=True)
+    (tree.root / "dev/vfio/7").chmod(0o600)
+
+
+BIND = ("bind", "0000:03:00.0")
+USER = 4242
+HOSTS = {
+    "one hugepage": Host(
+        lambda tree: _card(tree, pages=1, bound=True),
+        "after commands",
+        "2 MiB of hugepages are free, and it wants 64",
+        ("hugepages 1024 --size 2M",),
+        ("hugepages", "1024", "--size", "2M"),
+        0,
+        "+ echo 1024 > ",
+    ),
+    "1 GiB pages": Host(
+        _large_pages,
+        "now",
+        "",
+        (),
+        ("hugepages", "1", "--size", "1G"),
+        0,
+        "= 1 hugepages of 1G are set",
+    ),
+    "1 GiB pages, none set": Host(
+        _no_large_pages,
+        "after commands",
+        "no hugepage is free",
+        ("hugepages 1 --size 1G",),
+        ("hugepages", "1", "--size", "1G"),
+        0,
+        "hugepages-1048576kB/nr_hugepages",
+    ),
+    "no IOMMU": Host(
+        lambda tree: _card(tree, group=""),
+        "after commands",
+        "the IOMMU is off; its driver is i40e, not vfio-pci",
+        ("add `intel_iommu=on iommu=pt`", "bind 0000:03:00.0"),
+        BIND,
+        2,
+        "0000:03:00.0 has no IOMMU group: add `intel_iommu=on iommu=pt`",
+    ),
+    "no IOMMU, bound so": Host(_without_iommu, "now", "", (), BIND, 0, "is bound to vfio-pci"),
+    "no IOMMU, bound so, ordinary user": Host(
+        _without_iommu,
+        "not",
+        "it is bound without an IOMMU, and only root may open it so",
+        (),
+        BIND,
+        0,
+        "is bound to vfio-pci",
+        uid=USER,
+    ),
+    "SATA controller in the group": Host(
+        _sata,
+        "not",
+        "0000:00:1f.2 (ahci) shares its IOMMU group 7 and is no network card",
+        (),
+        BIND,
+        0,
+        "! 0000:00:1f.2 (ahci) shares IOMMU group 7 and is no network card: vfio gives",
+    ),
+    "ordinary user": Host(
+        _card,
+        "after commands",
+        "its driver is i40e, not vfio-pci",
+        (f"bind 0000:03:00.0 --user {USER}",),
+        (*BIND, "--user", str(USER)),
+        0,
+        f"+ chown {USER} ",
+        uid=USER,
+    ),
+    "ordinary user, bound for root": Host(
+        _rights,
+        "after commands",
+        "this user may not open /dev/vfio/7",
+        (f"{USER} /dev/vfio/7",),
+        BIND,
+        0,
+        "is bound to vfio-pci",
+        uid=USER,
+    ),
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hosts
 import pytest
-from hosts import MLX5, NETWORKS, REALTEK, Tree
+from hosts import HOSTS, MLX5, NETWORKS, REALTEK, Tree
 
 from replay_server import objects
 from replay_server.__main__ import main
@@ -217,6 +217,31 @@ def test_a_card_in_use_is_left_alone(host, network):
         assert (nic.usable, nic.commands, nic.why) == (NOT, (), f"it is in use: {lost}")
     else:
         assert (nic.usable, commands(nic)) == (AFTER, ["bind 0000:03:00.0"])
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_host_by_its_name(host, name):
+    """Given one of the hosts that nic.sh is asked about too. Expect the verdict, why, and what has
+    to be done, no more."""
+    here, tree = HOSTS[name], host()
+    here.make(tree)
+    nic = look(tree, uid=here.uid).nics[0]
+    assert nic.usable == {"now": NOW, "after commands": AFTER, "not": NOT}[here.usable], nic.why
+    assert here.why in nic.why and bool(here.why) is bool(nic.why)
+    told = commands(nic)
+    assert len(told) == len(here.commands) and all(map(str.startswith, told, here.commands)), told
+
+
+def test_a_module_that_needs_root_is_no_way_for_a_user(host):
+    """Given a kernel with uio_pci_generic and no vfio-pci. Expect root's card bound to that, and an
+    ordinary user told that there is no way."""
+    tree = host()
+    tree.installable("uio_pci_generic")
+    tree.nic(group="7")
+    tree.pages(2048, {0: 512})
+    assert commands(look(tree).nics[0]) == ["bind 0000:03:00.0 --driver uio_pci_generic"]
+    nic = look(tree, uid=4242).nics[0]
+    assert (nic.usable, nic.commands) == (NOT, ()) and "no vfio-pci: that needs root" in nic.why
 
 
 def test_an_address_without_a_route_is_asked_of_the_kernel():

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import pwd
 import select
 import shutil
 import subprocess
+import tempfile
 import threading
 from pathlib import Path
 
 import hosts
 import pytest
-from hosts import MLX5, NETWORKS, Tree
+from hosts import HOSTS, MLX5, NETWORKS, Tree
 
 from replay_server.doctor import AFTER, NOW, examine
 
@@ -201,6 +203,62 @@ def test_a_card_in_use_is_not_taken(tree, network):
             told = [f"! --force cuts: {line}" for line in lost.split("; ")]
             assert (forced.returncode, forced.stdout.splitlines()[: len(told)]) == (0, told)
             assert steps(forced)[-1].startswith(f"+ echo {CARD} > ")
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_host_by_its_name(tmp_path, name):
+    """Given one of the hosts that doctor is asked about too, in each shell. Expect the exit code,
+    what is said, and a dry run that changes nothing."""
+    here, tree = HOSTS[name], Tree(tmp_path / "host")
+    here.make(tree)
+    before = contents(tree)
+    for shell in (name for name, words in SHELLS.items() if shutil.which(words[0])):
+        done = call(tree, *here.words, "--dry-run", shell=shell)
+        assert done.returncode == here.code, done.stderr
+        assert here.said in done.stdout + done.stderr, shell
+        assert contents(tree) == before
+
+
+def test_whose_group_it_is_by_name_and_by_number(tree):
+    """Given a bound card whose group a user has. Expect that said of the name and of the number,
+    and no step; of another user, a chown."""
+    (tree.root / "sys/bus/pci/drivers/vfio-pci").mkdir()
+    device = tree.root / "sys/bus/pci/devices" / CARD
+    (device / "driver").unlink()
+    tree.link(f"sys/bus/pci/devices/{CARD}/driver", "sys/bus/pci/drivers/vfio-pci")
+    for user in (pwd.getpwuid(os.geteuid()).pw_name, str(os.geteuid())):
+        done = call(tree, "bind", CARD, "--user", user)
+        assert steps(done) == [] and f"dev/vfio/7 is {user}'s" in done.stdout
+    assert steps(call(tree, "bind", CARD, "--user", "4242", "--dry-run"))[0].startswith("+ chown")
+
+
+NOBODY = 65534
+
+
+def test_an_ordinary_user_is_told_so_and_nothing_changes():
+    """Given a user who may write nothing. Expect of each command 1, one sentence that asks about
+    root, and the host as it was."""
+    if os.geteuid() != 0:
+        pytest.skip("left out: only root can be another user")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        tree = Tree(Path(folder) / "host")
+        tree.nic(group="7")
+        tree.modules("vfio_iommu_type1")
+        (tree.root / "sys/bus/pci/drivers/vfio-pci").mkdir()
+        tree.nic("0000:04:00.0", driver="vfio-pci", interface="", group="8")
+        tree.pages(2048, {0: 0})
+        script = Path(folder) / "nic.sh"
+        shutil.copy(SCRIPT, script)
+        before = contents(tree)
+        for words in (("bind", CARD), ("unbind", "0000:04:00.0"), ("hugepages", "8")):
+            command = ["sh", str(script), *words, "--root", str(tree.root)]
+            done = subprocess.run(command, user=NOBODY, capture_output=True, text=True, timeout=30)
+            assert done.returncode == 1 and "are you root?" in done.stderr, done.stderr
+            assert len(done.stderr.splitlines()) == 1 and contents(tree) == before
+        command[2:5] = ["status", "--root", str(tree.root)]
+        done = subprocess.run(command, user=NOBODY, capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0 and f"{CARD} driver=i40e" in done.stdout
 
 
 def test_an_address_without_a_route_is_found_by_ip(tree):

@@ -6,7 +6,7 @@ BURSTS := $(patsubst native/%.c,$(BUILD)/san/%.o,$(filter-out %/dpdk_memif_serve
 
 RUNS   ?= 1000000
 
-.PHONY: dpdk-programs dpdk-hostile fuzz-memif fuzz-bursts-short
+.PHONY: dpdk-programs dpdk-hostile dpdk-hosts fuzz-memif fuzz-bursts-short
 
 dpdk-programs: setup dpdk veth-packages ## demo, then three actors and a learner, dpdk:// at both ends: over veth and memif
 	$(Q)$(SHOW) tests/dpdk/programs.py
@@ -42,3 +42,5 @@ dpdk-hostile: setup dpdk veth-packages $(BUILD)/test_hostile ## a hostile memif 
 	$(Q)RP_HOSTILE=$(RUNS) REPLAY_DPDK=$(abspath $(BUILD))/san/_dpdk.so $(BUILD)/san/test_hostile
 	$(Q)RP_HOSTILE=$(RUNS) REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_hostile
 	$(Q)FLOOD=$(RUNS) $(SHOW) tests/dpdk/flood.py
+dpdk-hosts: setup ## what nic.sh and doctor say of made-up hosts, by name: Open vSwitch, VPN, VF, bond, VRF, hugepages, groups, users
+	$(Q)$(SHOW) tests/test_nic.py tests/test_doctor.py -k "card_in_use or host_by_its_name or ordinary or kernels_words or virtual_function or group"
