@@ -31,6 +31,13 @@ static _Thread_local struct rp_memif_visit *visiting;
 
 ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags)
 {
+    struct rp_memif_bell *bell = rp_memif_find_bell(file);
+    return bell ? rp_bell_overhear(bell, file, message, flags)
+        : rp_memif_say(file, message, flags);
+}
+
+ssize_t rp_memif_say(int file, const struct msghdr *message, int flags)
+{
     return __real_sendmsg(file, message, flags | MSG_NOSIGNAL);
 }
 
@@ -90,6 +97,9 @@ int __wrap_connect(int file, const struct sockaddr *address, socklen_t size)
         return -1;
     }
     if (size >= sizeof(struct sockaddr_un) && is_trusted(file, address)) {
+        if (visiting && visiting->bell) {
+            rp_bell_connected(visiting->bell, file);
+        }
         return 0;
     }
     errno = EACCES; /* its caller closes it, and has sent nothing */

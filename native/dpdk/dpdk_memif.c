@@ -18,6 +18,7 @@ enum { PASSES = 2, LINK_NAP_NS = 5000000, MEND_NS = 200000000, VDEV_ARGUMENTS = 
 static struct rp_memif_link {
     char socket[sizeof((struct rp_dpdk_options *)0)->socket];
     uint32_t id;
+    struct rp_memif_bell bell;
 } links[RTE_MAX_ETHPORTS];
 
 static int is_up(uint16_t device)
@@ -85,11 +86,22 @@ static struct rp_memif_link *claim(const char *socket, uint32_t id)
             return NULL;
         }
     }
+    if (unused && rp_bell_open(&unused->bell)) {
+        return NULL;
+    }
     if (unused) {
         snprintf(unused->socket, sizeof unused->socket, "%s", socket);
         unused->id = id;
     }
     return unused;
+}
+
+static void give_up(struct rp_memif_link *link)
+{
+    if (link) {
+        rp_bell_close(&link->bell);
+        link->socket[0] = 0;
+    }
 }
 
 /* What came of a link. Only an answer tells that it is not to be had, so it is waited for. */
@@ -117,7 +129,7 @@ static enum joining join_link(struct memif *memif)
     uint64_t waits = rp_bursts_waits();
     enum joining joined = REFUSED;
     if (link) {
-        memif->visit = (struct rp_memif_visit){0};
+        memif->visit = (struct rp_memif_visit){.bell = &link->bell};
         rp_wire_run(start_there, memif);
         joined = !memif->failed ? await_answer(memif->wire, memif->place, waits)
             : memif->visit.strangers ? STRANGER : memif->visit.is_full ? SILENT : NOBODY;
@@ -125,12 +137,11 @@ static enum joining join_link(struct memif *memif)
     if (joined == JOINED) {
         memif->wire->slot = memif->id;
         memif->wire->link = link;
+        memif->wire->bell = &link->bell;
         return JOINED;
     }
     rp_wire_stop(memif->wire);
-    if (link) {
-        link->socket[0] = 0;
-    }
+    give_up(link);
     return joined;
 }
 
@@ -189,7 +200,7 @@ int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
 static void restart_there(void *argument)
 {
     struct rp_wire *wire = argument;
-    struct rp_memif_visit visit = {.within_ns = UINT64_MAX};
+    struct rp_memif_visit visit = {.within_ns = UINT64_MAX, .bell = wire->bell};
     (void)rte_eth_dev_stop(wire->devices[0]);
     rp_memif_visit(&visit);
     wire->down = rte_eth_dev_start(wire->devices[0]) != 0;
@@ -213,7 +224,17 @@ void rp_memif_leave(struct rp_wire *wire)
     if (wire->served) {
         rp_memif_end(wire->served);
     }
-    if (wire->link) {
-        wire->link->socket[0] = 0;
-    }
+    give_up(wire->link);
 }
+
+/* In DPDK's interrupt thread, where connections begin and end. */
+struct rp_memif_bell *rp_memif_find_bell(int file)
+{
+    for (uint32_t i = 0; i < RTE_MAX_ETHPORTS; i++) {
+        if (links[i].bell.control == file + 1) {
+            return &links[i].bell;
+        }
+    }
+    return NULL;
+}
+

@@ -2,6 +2,7 @@
 #ifndef RP_DPDK_MEMIF_H
 #define RP_DPDK_MEMIF_H
 
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
 
@@ -21,20 +22,49 @@ int rp_memif_listen(struct rp_memif_socket *at, const char *path, const char *gr
                     size_t size);
 void rp_memif_unlisten(struct rp_memif_socket *at);
 
-/* connect(), whoever listens there. */
+/* connect() and sendmsg() themselves, whoever listens there. */
 int rp_memif_knock(int file, const struct sockaddr_un *address);
 /* What becomes of connects of the driver's in the calling thread, from now on; null: no longer. */
 struct rp_memif_visit {
     uint64_t within_ns; /* each; a second at most */
+    struct rp_memif_bell *bell; /* of the link it is for */
     int is_full;        /* nobody was let in meanwhile */
     uint64_t strangers; /* who listened and is not to be trusted: how often, and the last one */
     uint32_t stranger;
 };
 void rp_memif_visit(struct rp_memif_visit *visit);
+ssize_t rp_memif_say(int file, const struct msghdr *message, int flags);
+
+/* Of a client's link: how it is woken, and wakes its server (dpdk_memif_bell.c). */
+struct rp_memif_bell {
+    _Atomic int control; /* one more than the file its driver speaks with its server by; 0: none */
+    int pair[2];         /* of sockets: the server is told the second one */
+    int server;          /* an eventfd it is woken by */
+    uint8_t *memory;     /* of the region its rings are in, the beginning; null: none */
+    size_t size;
+    uint32_t slots;      /* of the ring below */
+    _Atomic(uint8_t *) from_server, to_server; /* rings; null: not known */
+};
+int rp_bell_open(struct rp_memif_bell *bell); /* -1: no file left */
+void rp_bell_close(struct rp_memif_bell *bell);
+void rp_bell_connected(struct rp_memif_bell *bell, int file);
+/* Sends what its driver says, and knows from then on what that was. */
+ssize_t rp_bell_overhear(struct rp_memif_bell *bell, int to, const struct msghdr *message,
+                         int flags);
+/* The link whose driver speaks by that file, or null. */
+struct rp_memif_bell *rp_memif_find_bell(int file);
+/* Whether its server is to call it from now on. 1: frames have come meanwhile; -1: it cannot. */
+int rp_bell_ask(const struct rp_memif_bell *bell, int on);
+void rp_bell_hush(const struct rp_memif_bell *bell); /* it was called */
+int rp_bell_is_wanted(const struct rp_memif_bell *bell); /* by a server that sleeps */
+void rp_bell_ring(const struct rp_memif_bell *bell); /* behind a burst: where it is wanted now */
 
 /* A server at options->socket, of options->links links; null, with a sentence in why. */
 struct rp_memif_server *rp_memif_serve(const struct rp_dpdk_options *options,
                                        struct rte_mempool *pool, char *why, size_t size);
 void rp_memif_end(struct rp_memif_server *server);
+/* What it sleeps on. And whether its peers are to call it from now on; 1: frames have come. */
+void rp_memif_files(const struct rp_memif_server *server, int *files, int *wake);
+int rp_memif_ask(struct rp_memif_server *server, int on);
 
 #endif

@@ -6,8 +6,10 @@
  * seen it has ended. Frames are copied into mbufs, and out of them, so nobody reads a peer's memory
  * but the lines below and memif.h.
  *
- * Peers are polled: one that asks to be woken is not, as the file it would be woken by is its own,
- * and could block a burst.
+ * Who sleeps is called. Peers call this server by their eventfds, which it sleeps on and never
+ * reads; other files could hold a poll. It calls them by sockets they sent, without ever being held
+ * (MSG_DONTWAIT); who sent an eventfd for that is not called, as a write there could be. So burst
+ * and sleep are as long as they would be without peers.
  *
  * Bounds: a visitor who is not at work after GREETING_NS is sent away; at most WAITING of those are
  * let in, one in BREATH_NS. Where they are so many, one who has said nothing for SILENT_NS goes as
@@ -22,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -31,6 +34,7 @@
 #include <unistd.h>
 
 #include "dpdk_memif.h"
+#include "dpdk_sleep.h"
 #include "memif.h"
 
 enum {
@@ -44,6 +48,8 @@ struct visitor {
     int file;      /* -1: this place is free */
     uint32_t lane; /* NOBODY: it has not said which */
     uint64_t until_ns; /* when it is to be at work */
+    int calls;  /* the file it calls by; -1: it does not */
+    int called; /* the one it is called by, in bursts; -1: it is not */
     struct rp_memif_peer peer;
 };
 
@@ -54,6 +60,7 @@ struct rp_memif_server {
     _Atomic uint64_t refused;  /* visitors who broke the rules */
     _Atomic uint64_t unfit;    /* frames larger than where they were to go */
     uint32_t links;
+    int files, called; /* what its port sleeps on, and calls itself by */
     int wake;
     pthread_t thread;
     struct rp_memif_socket socket;
@@ -129,6 +136,15 @@ uint32_t rp_memif_receive(struct rp_memif_server *server, uint32_t lane, struct 
     return (uint32_t)got;
 }
 
+/* What was sent is in place. A call too many is lost: the ones before are still to be heard. */
+static void call(const struct visitor *visitor)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (visitor->called >= 0 && rp_memif_wants_call(visitor->peer.out.memory)) {
+        (void)send(visitor->called, NULL, 0, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+}
+
 uint32_t rp_memif_transmit(struct rp_memif_server *server, uint32_t lane, struct rte_mbuf **mbufs,
                            uint32_t count)
 {
@@ -156,6 +172,7 @@ uint32_t rp_memif_transmit(struct rp_memif_server *server, uint32_t lane, struct
         expel(server, lane, visitor);
     } else if (sent) {
         rp_memif_advance(&visitor->peer.out, sent);
+        call(visitor);
     }
     rte_pktmbuf_free_bulk(mbufs, sent);
     return sent;
@@ -168,6 +185,79 @@ void rp_memif_tell(const struct rp_memif_server *server, struct rp_fact *facts, 
     rp_fact_add(facts, count, RP_FACT_COUNT, "memif_peers_refused",
                 "memif peers that led out of their memory, or spoke against the protocol",
                 atomic_load(&server->refused));
+}
+
+/* ---- sleeping ---- */
+
+void rp_memif_files(const struct rp_memif_server *server, int *files, int *wake)
+{
+    *files = server->files;
+    *wake = server->called;
+}
+
+int rp_memif_ask(struct rp_memif_server *server, int on)
+{
+    int some = 0;
+    for (uint32_t lane = 0; lane < server->links; lane++) {
+        struct visitor *visitor = atomic_load_explicit(&server->lanes[lane], memory_order_acquire);
+        if (visitor) {
+            rp_memif_let_call(visitor->peer.in.memory, on);
+            some |= on && rp_memif_room(visitor->peer.in.memory) != 0;
+        }
+    }
+    return some;
+}
+
+/* By which a peer calls. It may be any file: to ask one of FUSE whether it is readable can last. */
+static int is_eventfd(int file)
+{
+    static const char eventfd_name[] = "anon_inode:[eventfd]";
+    char path[32], name[sizeof eventfd_name + 1];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    return readlink(path, name, sizeof name) == sizeof eventfd_name - 1
+           && memcmp(name, eventfd_name, sizeof eventfd_name - 1) == 0;
+}
+
+/* By which a peer is called: a send there returns at once, whoever has the other end. */
+static int is_socket(int file)
+{
+    int domain = 0, type = 0;
+    socklen_t size = sizeof domain;
+    return getsockopt(file, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX
+           && getsockopt(file, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_DGRAM;
+}
+
+static void keep_file(struct visitor *visitor, int to_server, int file)
+{
+    int *kept = to_server ? &visitor->calls : &visitor->called;
+    if (file >= 0 && *kept < 0 && (to_server ? is_eventfd : is_socket)(file)) {
+        *kept = file;
+    } else if (file >= 0) {
+        rp_quiet_close(file);
+    }
+}
+
+/* At work: it calls from now on, and what it sent already is looked for. */
+static void let_call(const struct rp_memif_server *server, const struct visitor *visitor)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    if (visitor->calls >= 0) {
+        (void)epoll_ctl(server->files, EPOLL_CTL_ADD, visitor->calls, &event);
+    }
+    (void)eventfd_write(server->called, 1);
+}
+
+/* No burst has it any more. */
+static void close_files(const struct rp_memif_server *server, const struct visitor *visitor)
+{
+    if (visitor->calls >= 0) { /* the peer may have it still: closing it here would not do */
+        (void)epoll_ctl(server->files, EPOLL_CTL_DEL, visitor->calls, NULL);
+        rp_quiet_close(visitor->calls);
+    }
+    if (visitor->called >= 0) {
+        rp_quiet_close(visitor->called);
+    }
+    rp_quiet_close(visitor->file);
 }
 
 /* ---- visitors ---- */
@@ -185,7 +275,7 @@ static void leave(struct rp_memif_server *server, struct visitor *visitor)
     for (uint32_t i = 0; i < peer->region_count; i++) {
         rp_quiet_unmap(peer->regions[i].memory, peer->regions[i].size);
     }
-    rp_quiet_close(visitor->file);
+    close_files(server, visitor);
     visitor->file = -1;
 }
 
@@ -232,21 +322,27 @@ static int receive_file(int from, uint8_t *message)
     return file;
 }
 
-/* Files that come with other messages are never opened here: the kernel drops them. */
+/* Files that come with messages of other kinds are never opened here: the kernel drops them. */
 static int take(struct visitor *visitor, uint8_t *message, uint8_t *answer)
 {
     uint64_t size = rp_memif_maps(&visitor->peer, message);
     uint8_t *memory = NULL;
+    struct rp_memif_ring_told ring;
+    int tells_ring = rp_memif_ring_told(message, &ring);
+    int called = tells_ring ? receive_file(visitor->file, message) : -1;
+    size_t bytes = RP_MEMIF_MESSAGE;
     if (size) {
         int file = receive_file(visitor->file, message);
         memory = file < 0 ? NULL : map_region(file, size);
         if (file >= 0) {
             rp_quiet_close(file);
         }
-    } else if (recv(visitor->file, message, RP_MEMIF_MESSAGE, MSG_DONTWAIT) != RP_MEMIF_MESSAGE) {
+    } else if (!tells_ring && recv(visitor->file, message, bytes, MSG_DONTWAIT) != (ssize_t)bytes) {
         return 0;
     }
-    return rp_memif_hear(&visitor->peer, message, memory, answer);
+    int heard = rp_memif_hear(&visitor->peer, message, memory, answer);
+    keep_file(visitor, ring.to_server != 0, called);
+    return heard;
 }
 
 /* Null, or why it cannot have the lane it asked for. */
@@ -296,6 +392,7 @@ static void hear(struct rp_memif_server *server, struct visitor *visitor)
     if (stays && visitor->peer.state == RP_MEMIF_READY) {
         visitor->until_ns = 0;
         atomic_store_explicit(&server->lanes[visitor->lane], visitor, memory_order_release);
+        let_call(server, visitor);
     }
     int said = heard ? say(visitor, answer) : 0;
     if (heard < 0) {
@@ -347,6 +444,7 @@ static void let_in(struct rp_memif_server *server, struct visitor *visitor)
     memset(visitor, 0, sizeof *visitor);
     visitor->file = file;
     visitor->lane = NOBODY;
+    visitor->calls = visitor->called = -1;
     visitor->until_ns = rp_wire_now_ns() + GREETING_NS;
     rp_memif_greet(greeting);
     if (say(visitor, greeting)) {
@@ -435,11 +533,15 @@ struct rp_memif_server *rp_memif_serve(const struct rp_dpdk_options *options,
     if (server->wake < 0) {
         goto no_wake;
     }
+    if (rp_sleep_files(&server->files, &server->called)) {
+        goto no_thread;
+    }
     if (start_thread(server)) {
         goto no_thread;
     }
     return server;
 no_thread:
+    rp_sleep_unfile(&server->files, &server->called);
     rp_quiet_close(server->wake);
 no_wake:
     snprintf(why, size, "no memif server: this process has no file or thread left");
@@ -459,6 +561,7 @@ void rp_memif_end(struct rp_memif_server *server)
         }
     }
     rp_memif_unlisten(&server->socket);
+    rp_sleep_unfile(&server->files, &server->called);
     rp_quiet_close(server->wake);
     free(server);
 }

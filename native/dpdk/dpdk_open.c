@@ -168,6 +168,12 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
                                        .early = port->wire.in_memory ? EARLY : 0};
     port->process = getpid();
     port->is_client = !options->serve;
+    if (rp_sleep_open(&port->sleep, &port->wire)) {
+        rp_sleep_close(&port->sleep);
+        rp_wire_close(&port->wire);
+        free(port);
+        return rp_dpdk_refuse(error, &place, RP_SYSTEM, "this process has no file left");
+    }
     rp_bursts_open(&port->bursts);
     settle(port, &at, &parsed);
     *server = port->is_client ? port->server_peer : port->base.address;

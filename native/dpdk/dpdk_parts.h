@@ -69,6 +69,8 @@ struct rp_hub; /* the rings of a net_ring server and its clients */
 
 struct rp_memif_link; /* a link this process is a client on */
 
+struct rp_memif_bell; /* its */
+
 struct rp_memif_server;
 
 struct rp_card; /* a device with a network behind it */
@@ -93,6 +95,8 @@ struct rp_seat {
     uint16_t port;         /* its UDP port; 0: none yet */
     _Atomic int asked;     /* it awaits an answer of ARP */
     _Atomic uint64_t overflowed; /* frames that found its ring full */
+    _Atomic int is_asleep; /* it is to be woken when a frame is on its ring, */
+    _Atomic int wake;      /* by this eventfd */
 };
 
 struct rp_share {
@@ -117,6 +121,7 @@ struct rp_wire {
     struct rte_mempool *pool;
     struct rp_hub *hub;
     struct rp_memif_link *link;
+    struct rp_memif_bell *bell; /* its */
     struct rp_memif_server *served; /* its lanes are memif's, without a device of DPDK's */
     struct rp_card *card;
     struct rp_sockets *sockets; /* its card's */

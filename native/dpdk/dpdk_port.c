@@ -16,13 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "dpdk_memif.h"
 #include "dpdk_port.h"
 #include "status.h"
 
 enum {
     PEER_PORT = 4, PEER_MAC = 6, PEER_LANE = 12, PEER_TO = 13, PEER_SIZE = 15,
     /* offsets behind the IP */
-    NAP_NS = 50000,       /* what a wait sleeps: devices here cannot wake anybody */
     RELIEVE_EVERY = 16,   /* looks in vain between two reliefs, on a card */
     HEADROOM = RTE_PKTMBUF_HEADROOM + RP_DPDK_SHIFT,
 };
@@ -101,11 +101,15 @@ static void transmit(struct port *port, struct rte_mbuf **mbufs, uint32_t count,
     const struct rp_lane *to = &port->wire.lanes[lane];
     uint32_t sent = 0, last = !port->wire.down;
     struct rp_share *share = begin_to_send(port);
+    int rung = port->wire.bell && rp_bell_is_wanted(port->wire.bell); /* its driver does, then */
     while (sent < count && last) { /* a device may take its own burst's worth at a time */
         last = port->wire.served
             ? rp_memif_transmit(port->wire.served, lane, mbufs + sent, count - sent)
             : rte_eth_tx_burst(to->device, to->queue, mbufs + sent, (uint16_t)(count - sent));
         sent += last;
+    }
+    if (port->wire.bell && !rung) {
+        rp_bell_ring(port->wire.bell);
     }
     end_of_sending(port, share);
     port->base.dropped_out += count - sent;
@@ -284,6 +288,7 @@ static void reap(struct port *port)
 static uint32_t relieve(struct port *port, uint32_t count)
 {
     port->idle = 0;
+    atomic_store_explicit(&port->sleep.is_stale, 0, memory_order_relaxed);
     if (port->announce_ns) {
         rp_arp_announce_again(port);
     }
@@ -299,23 +304,30 @@ static uint32_t relieve(struct port *port, uint32_t count)
 static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
 {
     struct port *port = own(opaque);
-    uint32_t lanes = port->wire.lane_count, lent = 0;
+    uint32_t lanes = port->wire.lane_count, lent = 0, came = 0;
     assert(count <= RP_BURST);
     if (port->wire.used) {
         lanes = atomic_load_explicit(port->wire.used, memory_order_acquire);
     }
     rp_eal_greet();
-    if (port->idle == RELIEVE_EVERY) {
+    if (port->idle >= RELIEVE_EVERY
+        || (port->wire.card
+            && atomic_load_explicit(&port->sleep.is_stale, memory_order_relaxed))) {
         count = relieve(port, count);
     }
     for (uint32_t i = 0; i < lanes && lent < count; i++) {
         uint32_t lane = port->next_lane;
         struct rte_mbuf *mbufs[RP_BURST];
         uint32_t got = receive(port, lane, mbufs, count - lent);
+        came += got;
         for (uint32_t k = 0; k < got; k++) {
             lent += take(port, mbufs[k], lane, &packets[lent]);
         }
         port->next_lane = lane + 1 >= lanes ? 0 : lane + 1;
+    }
+    if (came) { /* one thread at a time runs bursts */
+        uint64_t before = atomic_load_explicit(&port->sleep.received, memory_order_relaxed);
+        atomic_store_explicit(&port->sleep.received, before + came, memory_order_relaxed);
     }
     if (!lent && port->wire.card) {
         port->idle++;
@@ -431,18 +443,14 @@ static void dpdk_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint
 
 /* ---- life ---- */
 
-/* Polled devices wake nobody, so a wait is a nap; drivers spin before it while there is traffic. */
 static int dpdk_wait(struct rp_port *opaque, uint64_t timeout_ns)
 {
-    struct timespec nap = {0, timeout_ns < NAP_NS ? (long)timeout_ns : NAP_NS};
-    (void)opaque;
-    nanosleep(&nap, NULL);
-    return 0;
+    return rp_sleep_wait(&own(opaque)->sleep, &own(opaque)->wire, timeout_ns);
 }
 
 static void dpdk_wake(struct rp_port *opaque)
 {
-    (void)opaque; /* no nap is longer than NAP_NS */
+    rp_sleep_wake(&own(opaque)->sleep);
 }
 
 static int dpdk_rebind(struct rp_port *opaque, uint16_t local)
@@ -494,6 +502,7 @@ static void dpdk_close(struct rp_port *opaque)
 {
     struct port *port = own(opaque);
     if (port->process != getpid()) { /* DPDK's memory is shared with the process that opened it */
+        rp_sleep_forget(&port->sleep);
         if (port->wire.sockets) {
             rp_sockets_close(port->wire.sockets);
         }
@@ -504,6 +513,7 @@ static void dpdk_close(struct rp_port *opaque)
         rte_pktmbuf_free(port->kept[--port->kept_count]);
     }
     rp_bursts_close(&port->bursts);
+    rp_sleep_close(&port->sleep);
     rp_wire_close(&port->wire);
     free(port);
 }

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include "dpdk_parts.h"
+#include "dpdk_sleep.h"
 
 struct port {
     struct rp_port_base base;
@@ -14,6 +15,7 @@ struct port {
     uint8_t hop[RP_FRAME_IP]; /* a client's: who is asked for a MAC: its server, or its gateway */
     struct rp_wire wire;
     struct rp_bursts bursts;
+    struct rp_sleep sleep;
     pid_t process;
     int is_client;
     int resolved;

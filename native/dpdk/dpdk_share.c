@@ -21,6 +21,7 @@
 #include <rte_ethdev.h>
 #include <rte_ring.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
 
 #include "dpdk_parts.h"
 
@@ -126,6 +127,10 @@ static void put(const struct rp_share *share, struct rp_seat *seat, struct rte_m
     if (rte_ring_count(seat->ring) >= share->room || rte_ring_enqueue(seat->ring, mbuf)) {
         atomic_fetch_add_explicit(&seat->overflowed, 1, memory_order_relaxed);
         rte_pktmbuf_free(mbuf);
+    }
+    atomic_thread_fence(memory_order_seq_cst); /* who falls asleep says so, and looks once more */
+    if (atomic_load_explicit(&seat->is_asleep, memory_order_relaxed)) {
+        (void)eventfd_write(atomic_load(&seat->wake), 1);
     }
 }
 

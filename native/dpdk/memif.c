@@ -75,6 +75,21 @@ uint64_t rp_memif_maps(const struct rp_memif_peer *peer, const uint8_t *message)
         ? size : 0;
 }
 
+int rp_memif_ring_told(const uint8_t *message, struct rp_memif_ring_told *told)
+{
+    *told = (struct rp_memif_ring_told){
+        .to_server = get16(message + RING_FLAGS) & TO_SERVER,
+        .region = get16(message + RING_REGION), .offset = get32(message + RING_OFFSET),
+        .log2 = message[RING_LOG2]};
+    return get16(message) == RP_MEMIF_ADD_RING && get16(message + RING_INDEX) == 0
+        && told->log2 <= RP_MEMIF_RING_LOG2;
+}
+
+uint64_t rp_memif_region_told(const uint8_t *message)
+{
+    return get16(message) == RP_MEMIF_ADD_REGION ? get64(message + REGION_SIZE) : 0;
+}
+
 /* Null, or why not: as below. */
 static const char *know(struct rp_memif_peer *peer, const uint8_t *message)
 {

@@ -79,6 +79,14 @@ uint64_t rp_memif_maps(const struct rp_memif_peer *peer, const uint8_t *message)
 int rp_memif_hear(struct rp_memif_peer *peer, const uint8_t *message, uint8_t *memory,
                   uint8_t *answer);
 
+/* What a message says of a ring: 1, or 0 where it is about none. And how many bytes the region has
+ * that it brings, or 0. */
+struct rp_memif_ring_told {
+    uint32_t to_server, region, offset, log2;
+};
+int rp_memif_ring_told(const uint8_t *message, struct rp_memif_ring_told *told);
+uint64_t rp_memif_region_told(const uint8_t *message);
+
 /* ---- rings ---- */
 
 /* Slots the peer has filled; -1: it lies. */
@@ -117,6 +125,36 @@ static inline void rp_memif_written(const struct rp_memif_ring *ring, uint32_t a
     uint8_t *at = ring->memory + RP_MEMIF_AT_SLOTS + (size_t)index * RP_MEMIF_SLOT;
     atomic_store_explicit((_Atomic uint16_t *)(void *)at, 0, memory_order_relaxed);
     atomic_store_explicit((_Atomic uint32_t *)(void *)(at + 4), size, memory_order_relaxed);
+}
+
+/* ---- waking ---- */
+
+/* A ring's flag says whether who reads it wants to be called, by the file told with it. It is read
+ * behind a fence, after frames are in place; and set before it is looked for frames: so one of the
+ * two sees the other's. */
+static inline int rp_memif_wants_call(const uint8_t *ring)
+{
+    const _Atomic uint16_t *flags =
+        (const _Atomic uint16_t *)(const void *)(ring + RP_MEMIF_AT_FLAGS);
+    return !(atomic_load_explicit(flags, memory_order_relaxed) & RP_MEMIF_POLLED);
+}
+
+static inline void rp_memif_let_call(uint8_t *ring, int on)
+{
+    _Atomic uint16_t *flags = (_Atomic uint16_t *)(void *)(ring + RP_MEMIF_AT_FLAGS);
+    atomic_store_explicit(flags, on ? 0 : RP_MEMIF_POLLED, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+/* Slots between a ring's tail and its head, by its own words. */
+static inline uint16_t rp_memif_room(const uint8_t *ring)
+{
+    const _Atomic uint16_t *head =
+        (const _Atomic uint16_t *)(const void *)(ring + RP_MEMIF_AT_HEAD);
+    const _Atomic uint16_t *tail =
+        (const _Atomic uint16_t *)(const void *)(ring + RP_MEMIF_AT_TAIL);
+    return (uint16_t)(atomic_load_explicit(head, memory_order_acquire)
+                      - atomic_load_explicit(tail, memory_order_acquire));
 }
 
 /* So many slots were used: they are the peer's again. */

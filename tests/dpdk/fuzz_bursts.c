@@ -85,7 +85,7 @@ static void let_peer_in(struct fuzz_input *input)
     uint32_t ring = RP_MEMIF_AT_SLOTS + (RP_MEMIF_SLOT << in);
     uint16_t next = (uint16_t)fuzz_take(input, 2);
     memset(&visitor, 0, sizeof visitor);
-    visitor.file = -1;
+    visitor.file = visitor.calls = visitor.called = -1;
     lend(ring + RP_MEMIF_AT_SLOTS + (RP_MEMIF_SLOT << out));
     for (uint64_t more = fuzz_take(input, 1) % RP_MEMIF_REGIONS; more; more--) {
         lend(1 + fuzz_take(input, 2) % REGION_MAX);

@@ -21,7 +21,6 @@ static struct told { /* by the children */
 } *told;
 
 static char socket_path[64];
-static volatile sig_atomic_t end;
 
 static const char *url(char *text, int serve)
 {
@@ -30,26 +29,21 @@ static const char *url(char *text, int serve)
     return text;
 }
 
-static void end_soon(int number)
-{
-    (void)number;
-    end = 1;
-}
-
 static void serve(void)
 {
     struct rp_service_options options = {0};
     struct rp_service *service;
     struct drive_table made;
     char error[RP_ERROR_BYTES], text[RP_URL_BYTES];
+    sigset_t ending;
+    int number;
+    sigemptyset(&ending);
+    sigaddset(&ending, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ending, NULL); /* in all its threads */
     drive_config(&made, CAPACITY, ROW);
-    signal(SIGTERM, end_soon);
     CHECK(rp_service_open(&service, &made.config, url(text, 1), &options, error) == 0, "%s", error);
-    while (!end) {
-        if (rp_service_turn(service) == 0) {
-            sched_yield();
-        }
-    }
+    CHECK(rp_service_start(service) == 0); /* it sleeps where nothing comes */
+    sigwait(&ending, &number);
     rp_service_close(service);
     const struct rp_dpdk_object *object = rp_dpdk_load(error);
     CHECK(object->leaked() == 0, "%" PRIu64 " mbufs are not free", object->leaked());

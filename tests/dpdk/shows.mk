@@ -35,7 +35,7 @@ $(BUILD)/fuzz/fuzz_bursts: tests/dpdk/fuzz_bursts.c tests/native/fuzz_port.c $(D
 # The hostile peer of test_hostile.c, at a server that runs under the sanitizers.
 $(BUILD)/san/_dpdk.so: $(DPDK_SOURCES:native/%.c=$(BUILD)/san/%.o)
 	$(Q)$(CC) -shared $(SAN) $^ -o $@ $(DPDK_LIBS) -lpthread
-$(BUILD)/san/test_hostile: tests/dpdk/test_hostile.c tests/dpdk/honest.h $(OBJECTS_SAN) $(HEADERS)
+$(BUILD)/san/test_hostile: tests/dpdk/test_hostile.c tests/dpdk/honest.h tests/dpdk/stuck.h $(OBJECTS_SAN) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -Inative -Itests/native $< $(OBJECTS_SAN) -o $@ -lpthread -lm
 dpdk-hostile: setup dpdk veth-packages $(BUILD)/test_hostile ## a hostile memif peer, a million lies under sanitizers too; a hostile neighbour over veth: RUNS=
 	$(Q)$(MAKE) -s --no-print-directory $(BUILD)/san/_dpdk.so $(BUILD)/san/test_hostile

@@ -20,6 +20,7 @@
 #include "dpdk/memif.h"
 #include "honest.h"
 #include "random.h"
+#include "stuck.h"
 
 enum {
     LINKS = 4, SECONDS = 900, EXECUTIONS = 50000, LOG2 = 6, SLOTS = 1 << LOG2, FRAME = 2048,
@@ -131,7 +132,9 @@ static int shake_hands(uint32_t link)
         put32(message + 8, way * RING);
         message[12] = LOG2;
         put32(peer.memory + way * RING, RP_MEMIF_COOKIE);
-        if (talk(message, peer.region, RP_MEMIF_ACK)) {
+        put16(peer.memory + way * RING + RP_MEMIF_AT_FLAGS, 0); /* calls are wanted */
+        int file = stumbles ? stuck[rp_random_below(&chance, STUCK)] : peer.region;
+        if (talk(message, file, RP_MEMIF_ACK)) {
             return -1;
         }
     }
@@ -500,6 +503,7 @@ int main(void)
     lend_wrongly(server);
     say_nothing();
     fit();
+    make_stuck();
     stumbles = 1;
     before = told->acknowledged;
     attack(executions, server, client);
