@@ -12,7 +12,7 @@ HAVE_DPDK     = command -v pkg-config > /dev/null && pkg-config --exists libdpdk
 DPDK_NEEDS   := DPDK is missing here: apt-get install libdpdk-dev pkg-config (this does it where it runs as root)
 DPDK_INSTALL  = apt-get install -y -q --no-install-recommends libdpdk-dev pkg-config
 
-.PHONY: dpdk dpdk-packages test-dpdk test-dpdk-here test-dpdk-long bench-reference bench-dpdk
+.PHONY: dpdk dpdk-packages test-dpdk test-dpdk-sleep test-dpdk-here test-dpdk-long bench-reference bench-dpdk
 
 $(BUILD)/bench_sum $(BUILD)/test_frame $(BUILD)/san/test_frame: native/dpdk/frame.c native/dpdk/frame.h
 $(BUILD)/test_steer $(BUILD)/san/test_steer $(BUILD)/test_misdirected $(BUILD)/san/test_misdirected: native/dpdk/steer.c native/dpdk/steer.h
@@ -33,10 +33,12 @@ test-dpdk: setup dpdk $(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_fault
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_faults
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_hostile
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_socket
-	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_sleep
+	$(Q)$(MAKE) -s --no-print-directory test-dpdk-sleep
 	$(Q)CONFORMANCE=dpdk PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests $(VENV)/bin/pytest -q \
 	    tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/processes.py tests/dpdk/huge.py tests/dpdk/without.py tests/dpdk/ladder.py
 	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q tests/test_units.py -k "dpdk_serve or virtual_devices"
+test-dpdk-sleep: dpdk $(BUILD)/test_sleep
+	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_sleep
 test-dpdk-long: dpdk $(BUILD)/test_memif $(BUILD)/test_hostile ## memif clients killed under full traffic, a hundred rounds; a hostile one, a million lies
 	$(Q)RP_KILL_ROUNDS=100 REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_memif
 	$(Q)RP_HOSTILE=1000000 REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_hostile
