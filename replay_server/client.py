@@ -397,9 +397,8 @@ class Client:
         Columns that no plan of the table takes at the anchor are missing.
         """
         timeout = self.timeout if timeout is None else timeout
-        plan = self.known(table, timeout).layout.plans[0]
         batch = self.get(table, keys, plan=0, timeout=timeout)
-        offsets = plan.resolved.offsets
+        offsets = batch.layout.resolved.offsets  # of the server that answered: it may be another
         rows = {
             name: array[:, offsets[name].index(0)]
             for name, array in batch.data.items()
