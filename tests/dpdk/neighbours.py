@@ -324,6 +324,7 @@ def test_another_host_that_takes_the_address_is_told_and_counted(kind):
                 count += 1
         assert count == 1, "announcements in its defence"
         assert all_there(client, keys, rows)
+        print(f"\n{kind}: 20 claims, 20 counted, 1 answered; told: {server.remark}")
 
 
 @pytest.mark.parametrize("program", ["serve", "replay-serve"])

@@ -5,8 +5,10 @@ SHOW = PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests:tests/dpdk CONFOR
 BURSTS := $(patsubst native/%.c,$(BUILD)/san/%.o,$(filter-out %/dpdk_memif_serve.c,$(DPDK_SOURCES)))
 
 RUNS   ?= 1000000
+KILLS  ?= 20
+FLAPS  ?= 100
 
-.PHONY: dpdk-programs dpdk-hostile dpdk-hosts fuzz-memif fuzz-bursts-short
+.PHONY: dpdk-programs dpdk-hostile dpdk-failover dpdk-hosts fuzz-memif fuzz-bursts-short
 
 dpdk-programs: setup dpdk veth-packages ## demo, then three actors and a learner, dpdk:// at both ends: over veth and memif
 	$(Q)$(SHOW) tests/dpdk/programs.py
@@ -44,3 +46,6 @@ dpdk-hostile: setup dpdk veth-packages $(BUILD)/test_hostile ## a hostile memif 
 	$(Q)FLOOD=$(RUNS) $(SHOW) tests/dpdk/flood.py
 dpdk-hosts: setup ## what nic.sh and doctor say of made-up hosts, by name: Open vSwitch, VPN, VF, bond, VRF, hugepages, groups, users
 	$(Q)$(SHOW) tests/test_nic.py tests/test_doctor.py -k "card_in_use or host_by_its_name or ordinary or kernels_words or virtual_function or group"
+dpdk-failover: setup dpdk appliance veth-packages ## killed servers and other MACs, flapping links, an address that another host takes, over veth: KILLS= FLAPS=
+	$(Q)KILLS=$(KILLS) FLAPS=$(FLAPS) $(SHOW) tests/dpdk/failover.py tests/dpdk/neighbours.py \
+	    -k "failover or another_host_that_takes or says_once or comes_back or flap"

@@ -1,0 +1,172 @@
+"""Failover of a dpdk:// server: killed and started with another MAC, and links that flap.
+
+Nothing that was acknowledged may be lost, and a client goes on by itself. How long that takes is
+told, not judged: a second is what is promised. An address that another host takes while
+it is served stands in neighbours.py. Run by `make test-dpdk`, as root.
+
+    make dpdk-failover        # KILLS=20 FLAPS=100; 2 and 5 in the suite
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from conformance import plain_rows
+from namespaces import INTERFACE, inside, the_pair
+from neighbours import set_mac, url_of
+from veth import KINDS, URL, WAIT_S, all_there, ip, server_mac, serving, until
+
+from replay_server import Client
+
+KILLS, FLAPS = int(os.environ.get("KILLS", "2")), int(os.environ.get("FLAPS", "5"))
+PUSHES = 20  # before each kill
+TOML = """
+[server]
+url = "{url}"
+region = "{folder}/region"
+[[table]]
+name = "main"
+capacity = 262144
+columns = [
+    {{ name = "x", dtype = "float64", shape = [4] }},
+    {{ name = "label", dtype = "int32" }},
+    {{ name = "flag", dtype = "bool" }},
+]
+"""
+
+
+@pytest.fixture(params=KINDS)
+def kind(request) -> str:
+    the_pair()
+    return request.param
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[subprocess.Popen]:
+    """`serve`, with a region, from its line "serving at" on."""
+    command = [sys.executable, "-m", "replay_server", "serve", str(folder / "server.toml")]
+    command = the_pair().server.inside([*command, "--insecure"])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            while not server.stdout.readline().startswith("serving at"):
+                assert server.poll() is None, "the server did not start"
+            yield server
+        finally:
+            server.kill()
+
+
+PUSHER = """
+import sys
+import threading
+import time
+import numpy as np
+from conformance import plain_rows
+from replay_server import Client
+client, pushed, over = Client(sys.argv[1], timeout=60.0), [], threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+while not over.wait(0.005):
+    rows = plain_rows(10, len(pushed))
+    pushed.append((client.extend("main", rows), rows["x"]))
+    print(time.monotonic(), flush=True)
+for keys, x in pushed:
+    held = client.get("main", keys)
+    assert held.valid.all() and np.array_equal(held["x"][:, 0], x)
+print("all", len(pushed), client.counters()["retransmissions"], flush=True)
+client.close()
+"""
+
+
+def next_push(pusher: subprocess.Popen, after: float) -> float:
+    """When the first push that was acknowledged later was."""
+    while (at := float(pusher.stdout.readline())) <= after:
+        pass
+    return at
+
+
+@pytest.mark.parametrize("client", ["the kernel's", "past the kernel"])
+def test_a_killed_server_comes_back_with_another_mac(kind, client, tmp_path):
+    """Given a server on a region, killed under traffic and started with another MAC, again and
+    again. Expect the client to go on by itself, without an error, and every row that was
+    acknowledged before and after in its place."""
+    (tmp_path / "server.toml").write_text(TOML.format(url=url_of(kind), folder=tmp_path))
+    url = URL if client == "the kernel's" else url_of(kind, more=",ip=198.18.0.9")
+    command = the_pair().client.inside([sys.executable, "-c", PUSHER, url])
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    before, gaps = server_mac(), []
+    try:
+        with ExitStack() as open_:
+            server = open_.enter_context(served(tmp_path))
+            pusher = open_.enter_context(subprocess.Popen(command, **pipes))
+            open_.callback(pusher.kill)
+            for number in range(KILLS):
+                for _ in range(PUSHES):
+                    next_push(pusher, 0.0)
+                server.kill()
+                server.wait()
+                set_mac(bytes.fromhex("0200c0ff") + (number + 1).to_bytes(2, "big"))
+                server = open_.enter_context(served(tmp_path))
+                begin = time.monotonic()
+                gaps.append(next_push(pusher, begin) - begin)
+            pusher.stdin.close()
+            *_, last = pusher.stdout
+            assert pusher.wait(WAIT_S) == 0 and last.startswith("all ")
+    finally:
+        set_mac(before)
+    _, count, retries = last.split()
+    middle = sorted(gaps)[len(gaps) // 2]
+    told = f"{max(gaps):.2f} s after serving at most, {middle:.2f} s in the middle"
+    print(
+        f"\n{kind}, {client}: killed {KILLS} times, then another MAC: {count} pushes, all there"
+        f"\n  the next one acknowledged {told}; {retries} requests sent again"
+    )
+
+
+def test_links_that_flap(kind):
+    """Given a link that goes at either end of the cable, at once back or when the client has missed
+    an answer, under traffic. Expect each push acknowledged and each row there, once."""
+    rng, pushed, over = random.Random(61), [], threading.Event()
+    with serving(kind) as server, Client(URL, timeout=60.0) as client:
+
+        def push() -> None:
+            while not over.is_set() and len(pushed) < 1000:
+                rows = plain_rows(50, len(pushed))
+                pushed.append((client.extend("main", rows), rows))
+
+        def missed(sent: int) -> bool:
+            return client.counters()["retransmissions"] > sent
+
+        def change(end: str, to: str) -> None:
+            with inside(getattr(the_pair(), end)):
+                ip("link", "set", INTERFACE, to)
+
+        busy = threading.Thread(target=push)
+        busy.start()
+        try:
+            for _ in range(FLAPS):
+                end, sent = rng.choice(("server", "client")), client.counters()["retransmissions"]
+                change(end, "down")
+                if rng.random() < 0.5 and busy.is_alive():
+                    until(partial(missed, sent), "it tries again")
+                change(end, "up")
+                at = len(pushed)
+                until(lambda: len(pushed) > at or not busy.is_alive(), "it goes on")  # noqa: B023
+        finally:
+            over.set()
+            busy.join(60)
+        assert not busy.is_alive() and all(all_there(client, *each) for each in pushed)
+        stored = server.counters()["steps_committed"]
+        assert stored == 50 * len(pushed)
+        print(
+            f"\n{kind}: {FLAPS} flaps beside {len(pushed)} pushes: {stored} rows stored once; "
+            f"{client.counters()['retransmissions']} requests sent again"
+        )
