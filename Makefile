@@ -36,10 +36,15 @@ $(BUILD)/%: tests/native/%.c $(OBJECTS) $(HEADERS)
 $(BUILD)/san/%: tests/native/%.c $(OBJECTS_SAN) $(HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -Inative $< $(OBJECTS_SAN) -o $@ -lpthread -lm
 
+# Many tests wait more than they compute: one more at once than there are processors. What a program
+# says is shown in one piece; none is begun after one that failed.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
+all_of = $(Q)printf '%s\n' $(1) | xargs -P $(WORKERS) -I{} sh -c '{} > {}.txt 2>&1 && cat {}.txt \
+    || { cat {}.txt; echo "failed: {}"; exit 255; }'
 native: $(PROGRAMS)          ## build the C core and run its own tests
-	$(Q)set -e; for p in $(PROGRAMS); do $$p; done
+	$(call all_of,$(PROGRAMS))
 native-san: $(PROGRAMS_SAN) fuzz-replay  ## the same tests under the address and undefined-behaviour sanitizers
-	$(Q)set -e; for p in $(PROGRAMS_SAN); do $$p; done
+	$(call all_of,$(PROGRAMS_SAN))
 native-tsan: $(BUILD)/tsan/test_pump $(BUILD)/tsan/test_gate $(BUILD)/tsan/test_service $(BUILD)/tsan/test_fork ## the tests of threads under the thread sanitizer
 	$(Q)set -e; for p in $^; do $$p; done
 $(BUILD)/tsan/%: tests/native/%.c $(NATIVE) $(HEADERS)
@@ -67,7 +72,7 @@ test: setup veth-packages ## every test, the C ones twice: plain and under sanit
 	$(Q)$(MAKE) -s --no-print-directory native-san $(if $(wildcard tests/corpus),fuzz-replay)
 	$(Q)$(MAKE) -s --no-print-directory sim SEEDS=50
 	$(Q)echo "native tests: $(words $(PROGRAMS)) programs passed, then again under address and undefined-behaviour sanitizers"
-	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q
+	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q -n $(WORKERS) --dist loadfile
 	$(Q)$(MAKE) -s --no-print-directory test-dpdk-here
 	$(Q)echo "one suite on every transport:" && sed 's/^/  /' $(SHOWN)
 

@@ -34,8 +34,9 @@ test-dpdk: setup dpdk $(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_fault
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_hostile
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_socket
 	$(Q)$(MAKE) -s --no-print-directory test-dpdk-sleep
-	$(Q)CONFORMANCE=dpdk PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests $(VENV)/bin/pytest -q \
-	    tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/processes.py tests/dpdk/huge.py tests/dpdk/without.py tests/dpdk/ladder.py
+	$(Q)CONFORMANCE=dpdk PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests $(VENV)/bin/pytest -q -n $(WORKERS) --dist worksteal \
+	    tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/processes.py tests/dpdk/without.py tests/dpdk/ladder.py
+	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests $(VENV)/bin/pytest -q tests/dpdk/huge.py # alone: it sets the host's pages
 	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q tests/test_units.py -k "dpdk_serve or virtual_devices"
 test-dpdk-sleep: dpdk $(BUILD)/test_sleep
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_sleep
