@@ -11,14 +11,14 @@
 #include <rte_alarm.h>
 #include <rte_bus_vdev.h>
 #include <rte_dev.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "dpdk_parts.h"
+#include "dpdk_card.h"
 #include "status.h"
 
 enum {
@@ -33,39 +33,6 @@ enum {
 };
 
 #define RX_SUMS ((uint64_t)RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM)
-
-/* An open device. The first server's port on it is its shard 0's; those of the other shards, which
- * poll its other queues, join it. Where a client opened it, other clients share its queue. */
-struct rp_card {
-    struct rp_card *next;
-    enum rp_vdev vdev;
-    char what[sizeof ((struct rp_dpdk_options *)0)->eal.card]; /* an interface or a PCI address */
-    char name[RTE_ETH_NAME_MAX_LEN]; /* DPDK's */
-    uint16_t device;
-    int is_probed;
-    int is_configured;
-    int is_started;
-    uint32_t members;
-    uint32_t taken; /* bit i: shard i is here */
-    uint32_t mtu;
-    uint32_t vlan;
-    char host[RP_URL_HOST_BYTES]; /* a server's */
-    int serves;
-    uint8_t ip[RP_FRAME_IP]; /* this host's there */
-    int64_t held;            /* the lock of that address on the interface; -1: none */
-    uint32_t mbufs;
-    struct rp_share share;
-    struct rp_queues queues;
-    uint8_t mac[RP_FRAME_MAC];
-    struct rte_mempool *pool;
-    atomic_int is_lost; /* unbound: the kernel waits until it is closed; or its interface is gone */
-    unsigned interface; /* its number */
-    char lost[96];
-    uint32_t kept; /* mbufs of it that its driver takes at its start, and keeps at its end */
-    struct rp_sockets sockets;
-    int reads_sums;
-    int writes_sums;
-};
 
 struct opening {
     struct rp_card *card;
@@ -319,13 +286,10 @@ static int claim_address(struct opening *opening)
         ? RP_SYSTEM : 0;
 }
 
-static void open_there(void *argument)
+static void open_device(void *argument)
 {
     struct opening *opening = argument;
     struct rp_card *card = opening->card;
-    struct rp_sockets before;
-    rp_eal_hush();
-    rp_sockets_list(&before, NULL);
     opening->status = card->vdev == RP_VDEV_PCI ? probe_card(opening) : probe_vdev(opening);
     if (!opening->status) {
         opening->status = start_card(opening);
@@ -333,8 +297,19 @@ static void open_there(void *argument)
     if (!opening->status && card->vdev != RP_VDEV_PCI) {
         look_after(card);
     }
-    rp_sockets_list(&card->sockets, &before);
-    rp_sockets_keep_private(&card->sockets);
+}
+
+static void open_there(void *argument)
+{
+    struct opening *opening = argument;
+    struct rp_card *card = opening->card;
+    rp_eal_hush();
+    int domain = card->vdev == RP_VDEV_AF_PACKET ? AF_PACKET
+        : card->vdev == RP_VDEV_AF_XDP ? AF_XDP : 0;
+    if (rp_sockets_watch(&card->sockets, domain, card->what, open_device, opening)) {
+        opening->status = fail(opening, RP_SYSTEM, "no device on %.16s: this process has no file "
+                               "left to look at its own (ulimit -n), or no memory", card->what);
+    }
     rp_eal_unhush();
 }
 
@@ -428,88 +403,6 @@ static void end_card(struct rp_card *card)
     free(card);
 }
 
-/* Null, or why this port is none of the card's next shards. */
-static const char *check_shard(const struct rp_card *card, const struct rp_wire_place *place,
-                               const struct rp_dpdk_options *options, char *why, size_t size)
-{
-    uint32_t count = card->queues.count, first = card->queues.first_port;
-    uint32_t shard = (uint32_t)place->port - first;
-    if (!card->serves) {
-        snprintf(why, size, "clients of this process have that device open: serve in another "
-                 "process, on a device of its own");
-    } else if (count == 1 && options->queues == 1) {
-        snprintf(why, size, "that device is open in this process already");
-    } else if (options->queues != count || place->mtu != card->mtu
-               || options->vlan != card->vlan || !place->serve
-               || strcmp(place->host, card->host) != 0) {
-        snprintf(why, size, "that device is open here already, for shards at %.20s, with queues=%u "
-                 "and mtu=%u: say the same", card->host, count, card->mtu);
-    } else if (shard >= count) {
-        snprintf(why, size, "the shards of that device are at ports %u to %u", first,
-                 first + count - 1);
-    } else if (card->taken >> shard & 1) {
-        snprintf(why, size, "the shard at that port is served already");
-    } else {
-        return NULL;
-    }
-    return why;
-}
-
-/* Null, or why this link cannot share the card with those that have it. */
-static const char *check_link(const struct rp_card *card, const struct rp_wire_place *place,
-                              const struct rp_dpdk_options *options, char *why, size_t size)
-{
-    if (card->serves) {
-        snprintf(why, size, "that device is served in this process: its clients go in another "
-                 "process, on a device of their own");
-    } else if (card->vdev != options->vdev || memcmp(card->ip, options->ip, sizeof card->ip) != 0
-               || card->vlan != options->vlan || card->mbufs != options->mbufs
-               || card->mtu != place->mtu) {
-        const uint8_t *ip = card->ip;
-        snprintf(why, size, "links of this process share that device (%s), with "
-                 "ip=%u.%u.%u.%u,mbufs=%u,mtu=%u and %s%.0u: say the same, or use another device",
-                 card->vdev == RP_VDEV_PCI ? "port=" : rp_vdev_name(card->vdev), ip[0], ip[1],
-                 ip[2], ip[3], card->mbufs, card->mtu, card->vlan ? "vlan=" : "no vlan=",
-                 card->vlan);
-    } else if (card->members == RP_DPDK_SHARERS) {
-        snprintf(why, size, "%u links of this process share that device, and no more can: close "
-                 "one, or use another process on another device", card->members);
-    } else if (card->mbufs < (card->members + 1) * RP_DPDK_MBUFS_MIN) {
-        snprintf(why, size, "mbufs=%u is too few for %u links on that device: say 8 for each, "
-                 "where it is opened first", card->mbufs, card->members + 1);
-    } else {
-        return NULL;
-    }
-    return why;
-}
-
-/* A port's part of the card: a queue, or a place at the one that clients share. */
-static int join_card(struct rp_wire *wire, struct rp_card *card, uint32_t shard)
-{
-    if (!card->serves && rp_share_join(&card->share, &wire->seat)) {
-        return -1;
-    }
-    wire->share = card->serves ? NULL : &card->share;
-    card->members++;
-    card->taken |= 1u << shard;
-    wire->card = card;
-    wire->sockets = &card->sockets;
-    wire->pool = card->pool;
-    wire->queues = card->queues.count > 1 ? &card->queues : NULL;
-    wire->lanes[0] = (struct rp_lane){card->device, (uint16_t)shard};
-    wire->lane_count = 1;
-    wire->devices[0] = card->device;
-    wire->device_count = 1;
-    wire->vlan = card->vlan;
-    wire->reads_sums = card->reads_sums;
-    wire->sum = card->writes_sums ? RP_FRAME_SUM_BY_CARD : RP_FRAME_SUM_HERE;
-    wire->reaps = card->vdev == RP_VDEV_AF_XDP;
-    if (card->vdev != RP_VDEV_TAP) { /* a tap's address is its kernel side's */
-        memcpy(wire->mac, card->mac, sizeof wire->mac);
-    }
-    return 0;
-}
-
 static struct rp_card *new_card(const char *what, const struct rp_wire_place *place,
                                 const struct rp_dpdk_options *options)
 {
@@ -547,11 +440,10 @@ int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
                               "process still has it open: close its clients and servers first");
     }
     if (card) {
-        const char *wrong = (place->serve ? check_shard : check_link)(
-            card, place, options, opening.why, sizeof opening.why);
+        const char *wrong = rp_card_why_not(card, place, options, opening.why, sizeof opening.why);
         uint32_t shard = place->serve ? (uint32_t)place->port - card->queues.first_port : 0;
         return wrong ? rp_dpdk_refuse(error, place, RP_BAD_ARGUMENT, wrong)
-            : !join_card(wire, card, shard) ? 0
+            : !rp_card_join(wire, card, shard) ? 0
             : rp_dpdk_refuse(error, place, RP_NO_MEMORY, no_ring);
     }
     if (place->port + options->queues - 1 > UINT16_MAX) {
@@ -569,7 +461,7 @@ int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
         end_card(card);
         return rp_dpdk_refuse(error, place, opening.status, opening.why);
     }
-    if (join_card(wire, card, 0)) {
+    if (rp_card_join(wire, card, 0)) {
         end_card(card);
         return rp_dpdk_refuse(error, place, RP_NO_MEMORY, no_ring);
     }

@@ -75,11 +75,15 @@ struct rp_memif_server;
 
 struct rp_card; /* a device with a network behind it */
 
-enum { RP_SOCKETS = 64 };
-struct rp_sockets { /* of drivers, for devices on interfaces of the kernel's: dpdk_sockets.c */
+struct rp_socket {
+    uint64_t number; /* the kernel's, for this file and no other */
+    int file;
+    int domain; /* AF_PACKET, AF_XDP */
+    int is_mapped;
+};
+struct rp_sockets { /* for devices on interfaces of the kernel's: dpdk_sockets.c */
     uint32_t count;
-    int files[RP_SOCKETS];
-    uint64_t numbers[RP_SOCKETS];
+    struct rp_socket *list;
 };
 
 struct rp_queues { /* of a card: one for each shard of its host, at ports that follow each other */
@@ -295,10 +299,12 @@ const char *rp_vdev_name(enum rp_vdev vdev);
 void rp_memif_mend(struct rp_wire *wire);
 /* Until the kernel lets the next AF_XDP socket have each of the queues; a second at most. */
 void rp_xdp_await(const char *interface, uint32_t queues);
-/* Sockets of drivers: those of this process that were not there before (null: all). Kept from its
- * children, whose own files are closed by the last one; it leaves alone what is closed already. */
-void rp_sockets_list(struct rp_sockets *sockets, const struct rp_sockets *before);
-void rp_sockets_keep_private(const struct rp_sockets *sockets);
+/* Runs `run`, in which a driver opens a device on the interface, with sockets of that domain (0:
+ * none); they are kept from this process's children, whose own files are closed by the second one.
+ * It leaves alone what is closed already. -1: too few files or too little memory to tell which they
+ * are, and nothing was opened, or it is to be closed. */
+int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interface,
+                     void (*run)(void *argument), void *argument);
 void rp_sockets_close(struct rp_sockets *sockets);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */
 uint32_t rp_wire_number(void); /* for names: never the same twice */

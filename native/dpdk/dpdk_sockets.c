@@ -5,9 +5,17 @@
  * and interface are one group among which the kernel spreads flows: a child's would be given half
  * of those its parent opens anew, and never look. So rings are not inherited, and a child closes
  * the files. And the driver of AF_XDP leaves its own open at the end of its device (DPDK 22.11.11).
+ *
+ * The process has sockets of its own, and other threads open some at this very moment. A driver's
+ * is one that was not there before its device was opened, whose rings are mapped at the end of
+ * that; a raw one also has the driver's form of rings, on the device's interface. The kernel does
+ * not tell which thread opened a socket: one that another thread opens meanwhile with all of these
+ * cannot be told from a driver's.
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -16,14 +24,13 @@
 
 #include "dpdk_parts.h"
 
-enum { LINE_BYTES = 512 };
+enum { LINE_BYTES = 512, STEP = 64 };
 
-static int is_drivers(int file)
+static int domain_of(int file)
 {
     int domain = 0;
     socklen_t size = sizeof domain;
-    return getsockopt(file, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0
-           && (domain == AF_XDP || domain == AF_PACKET);
+    return getsockopt(file, SOL_SOCKET, SO_DOMAIN, &domain, &size) ? 0 : domain;
 }
 
 static uint64_t number_of(int file)
@@ -32,59 +39,131 @@ static uint64_t number_of(int file)
     return fstat(file, &about) == 0 ? about.st_ino : 0;
 }
 
-static int has(const struct rp_sockets *sockets, uint64_t number)
+static struct rp_socket *find(const struct rp_sockets *sockets, uint64_t number)
 {
     for (uint32_t i = 0; i < sockets->count; i++) {
-        if (sockets->numbers[i] == number) {
-            return 1;
+        if (sockets->list[i].number == number) {
+            return &sockets->list[i];
         }
     }
+    return NULL;
+}
+
+static int add(struct rp_sockets *sockets, int file)
+{
+    if (sockets->count % STEP == 0) {
+        struct rp_socket *longer =
+            realloc(sockets->list, (sockets->count + STEP) * sizeof *longer);
+        if (!longer) {
+            return -1;
+        }
+        sockets->list = longer;
+    }
+    sockets->list[sockets->count++] =
+        (struct rp_socket){.number = number_of(file), .file = file, .domain = domain_of(file)};
     return 0;
 }
 
-void rp_sockets_list(struct rp_sockets *sockets, const struct rp_sockets *before)
+static int list(struct rp_sockets *sockets, int domain)
 {
     DIR *folder = opendir("/proc/self/fd");
     struct dirent *entry;
-    sockets->count = 0;
-    while (folder && (entry = readdir(folder)) && sockets->count < RP_SOCKETS) {
+    int failed = !folder;
+    *sockets = (struct rp_sockets){0};
+    while (!failed && (entry = readdir(folder))) {
         int file = atoi(entry->d_name);
-        if (is_drivers(file) && !(before && has(before, number_of(file)))) {
-            sockets->files[sockets->count] = file;
-            sockets->numbers[sockets->count++] = number_of(file);
-        }
+        failed = domain && domain_of(file) == domain && add(sockets, file);
     }
     if (folder) {
         closedir(folder);
     }
+    return failed ? -1 : 0;
 }
 
-void rp_sockets_keep_private(const struct rp_sockets *sockets)
+static void forget(struct rp_sockets *sockets)
+{
+    free(sockets->list);
+    *sockets = (struct rp_sockets){0};
+}
+
+/* A raw socket with the driver's form of rings, on that interface. */
+static int is_alike(int file, unsigned interface)
+{
+    struct sockaddr_ll address = {0};
+    int version = -1;
+    socklen_t size = sizeof address, one = sizeof version;
+    return getsockname(file, (struct sockaddr *)&address, &size) == 0
+           && address.sll_ifindex == (int)interface
+           && getsockopt(file, SOL_PACKET, PACKET_VERSION, &version, &one) == 0
+           && version == TPACKET_V2;
+}
+
+/* Marks those whose rings are mapped; no child inherits these of the new ones. */
+static int mark_mapped(struct rp_sockets *sockets)
 {
     char line[LINE_BYTES];
     unsigned long first, end, number;
     FILE *maps = fopen("/proc/self/maps", "re");
-    for (uint32_t i = 0; i < sockets->count; i++) {
-        (void)fcntl(sockets->files[i], F_SETFD, FD_CLOEXEC);
-    }
     while (maps && fgets(line, sizeof line, maps)) {
-        if (sscanf(line, "%lx-%lx %*s %*s %*s %*s socket:[%lu]", &first, &end, &number) == 3
-            && has(sockets, number)) {
-            (void)madvise((void *)first, end - first, MADV_DONTFORK);
+        if (sscanf(line, "%lx-%lx %*s %*s %*s %*s socket:[%lu]", &first, &end, &number) == 3) {
+            struct rp_socket *found = find(sockets, number);
+            if (found) {
+                found->is_mapped = 1;
+                (void)madvise((void *)first, end - first, MADV_DONTFORK);
+            }
         }
     }
     if (maps) {
         fclose(maps);
     }
+    return maps ? 0 : -1;
+}
+
+/* Those of the driver, when it has opened the device. */
+static int take(struct rp_sockets *sockets, const struct rp_sockets *before, int domain,
+                unsigned interface)
+{
+    uint32_t kept = 0;
+    int failed = list(sockets, domain);
+    for (uint32_t i = 0; i < sockets->count; i++) {
+        const struct rp_socket *each = &sockets->list[i];
+        if (!find(before, each->number)
+            && (domain != AF_PACKET || is_alike(each->file, interface))) {
+            sockets->list[kept++] = *each;
+        }
+    }
+    sockets->count = kept;
+    failed = failed || (kept && mark_mapped(sockets));
+    for (uint32_t i = kept = 0; i < sockets->count; i++) {
+        if (sockets->list[i].is_mapped) {
+            (void)fcntl(sockets->list[i].file, F_SETFD, FD_CLOEXEC);
+            sockets->list[kept++] = sockets->list[i];
+        }
+    }
+    sockets->count = kept;
+    return failed ? -1 : 0;
+}
+
+int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interface,
+                     void (*run)(void *argument), void *argument)
+{
+    struct rp_sockets before;
+    int failed = list(&before, domain);
+    if (!failed) {
+        run(argument);
+        failed = take(sockets, &before, domain, if_nametoindex(interface));
+    }
+    forget(&before);
+    return failed;
 }
 
 void rp_sockets_close(struct rp_sockets *sockets)
 {
     for (uint32_t i = 0; i < sockets->count; i++) {
-        int file = sockets->files[i];
-        if (is_drivers(file) && number_of(file) == sockets->numbers[i]) {
-            rp_quiet_close(file);
+        const struct rp_socket *each = &sockets->list[i];
+        if (domain_of(each->file) == each->domain && number_of(each->file) == each->number) {
+            rp_quiet_close(each->file);
         }
     }
-    sockets->count = 0;
+    forget(sockets);
 }

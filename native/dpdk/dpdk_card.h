@@ -1,0 +1,49 @@
+/* What the files of a card share: an open device with a network behind it. */
+#ifndef RP_DPDK_CARD_H
+#define RP_DPDK_CARD_H
+
+#include <stdatomic.h>
+
+#include "dpdk_parts.h"
+
+/* An open device. The first server's port on it is its shard 0's; those of the other shards, which
+ * poll its other queues, join it. Where a client opened it, other clients share its queue. */
+struct rp_card {
+    struct rp_card *next;
+    enum rp_vdev vdev;
+    char what[sizeof ((struct rp_dpdk_options *)0)->eal.card]; /* an interface or a PCI address */
+    char name[RTE_ETH_NAME_MAX_LEN]; /* DPDK's */
+    uint16_t device;
+    int is_probed;
+    int is_configured;
+    int is_started;
+    uint32_t members;
+    uint32_t taken; /* bit i: shard i is here */
+    uint32_t mtu;
+    uint32_t vlan;
+    char host[RP_URL_HOST_BYTES]; /* a server's */
+    int serves;
+    uint8_t ip[RP_FRAME_IP]; /* this host's there */
+    int64_t held;            /* the lock of that address on the interface; -1: none */
+    uint32_t mbufs;
+    struct rp_share share;
+    struct rp_queues queues;
+    uint8_t mac[RP_FRAME_MAC];
+    struct rte_mempool *pool;
+    atomic_int is_lost; /* unbound: the kernel waits until it is closed; or its interface is gone */
+    unsigned interface; /* its number */
+    char lost[96];
+    uint32_t kept; /* mbufs of it that its driver takes at its start, and keeps at its end */
+    struct rp_sockets sockets;
+    int reads_sums;
+    int writes_sums;
+};
+
+/* Null, or why[size]: this port is none of an open card's next shards, or its link cannot share the
+ * card with those that have it. */
+const char *rp_card_why_not(const struct rp_card *card, const struct rp_wire_place *place,
+                            const struct rp_dpdk_options *options, char *why, size_t size);
+/* A port's part of the card: a queue, or a place at the one that clients share. -1: no memory. */
+int rp_card_join(struct rp_wire *wire, struct rp_card *card, uint32_t shard);
+
+#endif

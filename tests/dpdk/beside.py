@@ -1,0 +1,139 @@
+"""A process beside its own devices: files of its own, other threads, children.
+
+Run by `make test-dpdk`, as root, over a pair of network namespaces.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import threading
+
+import pytest
+from conformance import plain
+from namespaces import INTERFACE, inside, leaked_mbufs, the_pair
+from veth import KINDS, PORT, WAIT_S, serving, until
+
+from replay_server import ReplayError, Server
+
+SOL_PACKET, PACKET_RX_RING, PACKET_VERSION, TPACKET_V2 = 263, 5, 10, 1
+ETH_P_ALL, AF_XDP = 3, 44
+
+
+@pytest.fixture(autouse=True)
+def at_the_client() -> None:
+    """This thread is in the client's namespace."""
+    the_pair()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request) -> str:
+    return request.param
+
+
+def is_open(opened: socket.socket) -> bool:
+    try:
+        return os.fstat(opened.fileno()) is not None
+    except OSError:
+        return False
+
+
+def let_go(sockets: list[socket.socket]) -> None:
+    for each in sockets:
+        if is_open(each):
+            each.close()
+        else:  # its number may be another file's by now
+            each.detach()
+
+
+def raw_socket(interface: str = "", version: int | None = None) -> socket.socket:
+    """As a program that looks at frames opens one."""
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+    if version is not None:
+        opened.setsockopt(SOL_PACKET, PACKET_VERSION, version)
+    if interface:
+        opened.bind((interface, 0))
+    return opened
+
+
+def own_sockets(domain: int) -> int:
+    """How many this process has."""
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            with socket.socket(fileno=os.dup(int(name))) as each:
+                count += each.family == domain
+        except OSError:  # no socket, or closed since
+            pass
+    return count
+
+
+def test_sockets_this_process_had_stay_its_own(kind):
+    """Given more raw sockets than a driver would ever open, some on the server's interface. Expect
+    all of them open when a server there has come and gone, and none of its own left."""
+    with inside(the_pair().server):
+        had = [raw_socket(INTERFACE if number % 2 else "") for number in range(70)]
+    try:
+        with serving(kind):
+            pass
+        assert [is_open(each) for each in had].count(False) == 0
+        assert own_sockets(socket.AF_PACKET) == len(had)
+        assert own_sockets(AF_XDP) == 0, "of AF_XDP"
+    finally:
+        let_go(had)
+
+
+def test_sockets_that_other_threads_open_meanwhile_are_left_alone(kind):
+    """Given a thread that opens raw sockets all the while a server starts: on no interface, on the
+    server's, with rings of the same form. Expect each of them open when the server is gone."""
+    opened: list[socket.socket] = []
+    over = threading.Event()
+
+    def keep_opening() -> None:
+        with inside(the_pair().server):
+            while not over.wait(0.002):
+                opened.append(raw_socket())
+                opened.append(raw_socket(INTERFACE))
+                opened.append(raw_socket(INTERFACE, TPACKET_V2))
+                opened.append(raw_socket("lo", TPACKET_V2))
+
+    other = threading.Thread(target=keep_opening)
+    other.start()
+    try:
+        until(lambda: len(opened) > 0, "they are opened")
+        with serving(kind):
+            over.set()
+            other.join(WAIT_S)
+        assert [is_open(each) for each in opened].count(False) == 0, f"of {len(opened)}"
+    finally:
+        over.set()
+        other.join(WAIT_S)
+        let_go(opened)
+
+
+def test_a_server_without_files_to_tell_its_sockets_is_refused(kind):
+    """Given a process that has no file left. Expect a refusal, and a server once there are some."""
+    before, files = leaked_mbufs(), []
+    with serving(kind):  # DPDK runs, and what else opens files once
+        pass
+    url = f"dpdk://198.18.0.7:{PORT}?vdev=net_{kind},iface={INTERFACE}"
+    try:
+        with inside(the_pair().server):
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            some = len(os.listdir("/proc/self/fd")) + 8
+            resource.setrlimit(resource.RLIMIT_NOFILE, (some, hard))
+            try:
+                with pytest.raises(OSError):
+                    while True:
+                        files.append(os.open("/dev/null", os.O_RDONLY))
+                with pytest.raises(ReplayError):
+                    Server((plain(),), url, insecure=True)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    finally:
+        for each in files:
+            os.close(each)
+    with serving(kind):
+        pass
+    assert leaked_mbufs() == before
