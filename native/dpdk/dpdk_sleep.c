@@ -64,7 +64,7 @@ static int socket_of(const struct rp_wire *wire)
 {
     const struct rp_sockets *sockets = wire->sockets;
     uint32_t queues = wire->queues ? wire->queues->count : 1;
-    return sockets && sockets->count == queues ? sockets->files[wire->lanes[0].queue] : -1;
+    return sockets && sockets->count == queues ? sockets->list[wire->lanes[0].queue].file : -1;
 }
 
 int rp_sleep_open(struct rp_sleep *sleep, struct rp_wire *wire)
