@@ -7,7 +7,7 @@
 
 static struct rp_port *open_port(const char *url, int serve, struct rp_peer *peer)
 {
-    struct rp_port_options options = {.serve = serve};
+    struct rp_port_options options = {.serve = serve, .insecure = 1};
     struct rp_port *port = NULL;
     char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
     CHECK(rp_port_open(&port, url, &options, peer, bound, error) == 0, "%s", error);
