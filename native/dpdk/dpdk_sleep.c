@@ -148,7 +148,7 @@ static int wait_for_files(int files, struct epoll_event *events, uint64_t ns)
 {
     const struct timespec time = {(time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS)};
     int count = epoll_pwait2(files, events, EVENTS, &time, NULL);
-    if (count < 0 && errno == ENOSYS) { /* a kernel before 5.11 */
+    if (count < 0 && errno != EINTR) { /* a kernel before 5.11, or a container that forbids it */
         count = epoll_wait(files, events, EVENTS, (int)((ns + MS_NS - 1) / MS_NS));
     }
     return count;
