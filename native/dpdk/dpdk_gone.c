@@ -100,6 +100,7 @@ int __wrap_connect(int file, const struct sockaddr *address, socklen_t size)
         if (visiting && visiting->bell) {
             rp_bell_connected(visiting->bell, file);
         }
+        rp_forks_close(file);
         return 0;
     }
     errno = EACCES; /* its caller closes it, and has sent nothing */

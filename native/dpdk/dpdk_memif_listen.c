@@ -3,15 +3,20 @@
  * A killed server leaves its socket behind, which would refuse the next one. Who looks whether
  * somebody listens there, removes what is left and binds its own holds the path's lock meanwhile
  * (dpdk_lock.c): of two servers that start at once, the second finds the first one listening.
+ *
+ * Somebody listens there while the process lives that began to: a lock for as long would be seen by
+ * its own user in its own container alone, and the path is shared with others.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -58,6 +63,24 @@ static int lock_path(const char *path, int64_t *place, char *why, size_t size)
     }
 }
 
+/* Whether the process that listens at the other end of a connection has ended. Its socket may go on
+ * with a child of it, which nobody there looks at. Where it cannot be told, it has not. */
+static int is_orphan(int connected)
+{
+    struct ucred who = {0};
+    socklen_t size = sizeof who;
+    if (getsockopt(connected, SOL_SOCKET, SO_PEERCRED, &who, &size) || who.pid <= 0) {
+        return 0; /* 0: of another container */
+    }
+    int process = (int)syscall(SYS_pidfd_open, who.pid, 0);
+    struct pollfd about = {process, POLLIN, 0};
+    int ended = process < 0 ? errno == ESRCH : poll(&about, 1, 0) == 1;
+    if (process >= 0) {
+        rp_quiet_close(process);
+    }
+    return ended;
+}
+
 /* Null, or why this path cannot be taken. What nobody serves any more is removed. */
 static const char *clear_path(const struct sockaddr_un *address)
 {
@@ -71,13 +94,14 @@ static const char *clear_path(const struct sockaddr_un *address)
     int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int failed = file < 0 || rp_memif_knock(file, address);
     int error = failed ? errno : 0;
+    int orphan = !failed && is_orphan(file);
     if (file >= 0) {
         rp_quiet_close(file);
     }
-    if (!failed || error == EAGAIN) { /* its queue is full */
+    if ((!failed && !orphan) || error == EAGAIN) { /* its queue is full */
         return "a server has that socket already";
     }
-    if (error != ECONNREFUSED) {
+    if (!orphan && error != ECONNREFUSED) {
         return "the socket at that path is another user's, or of another kind: name another path";
     }
     return unlink(address->sun_path) ? "the socket a server left there cannot be removed" : NULL;
@@ -140,6 +164,7 @@ static int bind_socket(struct rp_memif_socket *at, const struct sockaddr_un *add
     if (bound) {
         failed = own_socket(at, id);
         failed = !failed && listen(file, BACKLOG) ? "listening there" : failed;
+        rp_forks_close(file);
     }
     if (failed) {
         int error = errno;
@@ -180,7 +205,6 @@ void rp_memif_unlisten(struct rp_memif_socket *at)
         && about.st_ino == at->number) { /* not a successor's */
         (void)unlink(at->path);
     }
-    (void)shutdown(at->file, SHUT_RDWR); /* for a forked process it would go on listening */
     rp_quiet_close(at->file);
     if (locked) {
         rp_lock_give(place);

@@ -440,6 +440,7 @@ static void let_in(struct rp_memif_server *server, struct visitor *visitor)
         nanosleep(&nap, NULL); /* most likely this process has no file left */
         return;
     }
+    rp_forks_close(file);
     nanosleep(&breath, NULL); /* who comes and goes without end keeps no processor busy */
     memset(visitor, 0, sizeof *visitor);
     visitor->file = file;

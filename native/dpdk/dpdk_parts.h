@@ -299,10 +299,13 @@ const char *rp_vdev_name(enum rp_vdev vdev);
 void rp_memif_mend(struct rp_wire *wire);
 /* Until the kernel lets the next AF_XDP socket have each of the queues; a second at most. */
 void rp_xdp_await(const char *interface, uint32_t queues);
+/* A forked process has not got this file, until it is forgotten, which closing it does. */
+void rp_forks_close(int file);
+void rp_forks_forget(int file);
 /* Runs `run`, in which a driver opens a device on the interface, with sockets of that domain (0:
- * none); they are kept from this process's children, whose own files are closed by the second one.
- * It leaves alone what is closed already. -1: too few files or too little memory to tell which they
- * are, and nothing was opened, or it is to be closed. */
+ * none); they are kept from this process's children. -1: too few files or too little memory to tell
+ * which they are, and nothing was opened, or it is to be closed. The second one closes those that
+ * are not closed yet. */
 int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interface,
                      void (*run)(void *argument), void *argument);
 void rp_sockets_close(struct rp_sockets *sockets);

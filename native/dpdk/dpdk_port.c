@@ -503,9 +503,6 @@ static void dpdk_close(struct rp_port *opaque)
     struct port *port = own(opaque);
     if (port->process != getpid()) { /* DPDK's memory is shared with the process that opened it */
         rp_sleep_forget(&port->sleep);
-        if (port->wire.sockets) {
-            rp_sockets_close(port->wire.sockets);
-        }
         free(port);
         return;
     }

@@ -96,6 +96,7 @@ static void wait_for_bursts(void)
 int __wrap_close(int file)
 {
     wait_for_bursts();
+    rp_forks_forget(file);
     return __real_close(file);
 }
 
@@ -107,6 +108,7 @@ int __wrap_munmap(void *address, size_t size)
 
 void rp_quiet_close(int file)
 {
+    rp_forks_forget(file);
     (void)__real_close(file);
 }
 

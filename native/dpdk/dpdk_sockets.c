@@ -137,6 +137,7 @@ static int take(struct rp_sockets *sockets, const struct rp_sockets *before, int
     for (uint32_t i = kept = 0; i < sockets->count; i++) {
         if (sockets->list[i].is_mapped) {
             (void)fcntl(sockets->list[i].file, F_SETFD, FD_CLOEXEC);
+            rp_forks_close(sockets->list[i].file);
             sockets->list[kept++] = sockets->list[i];
         }
     }
@@ -161,6 +162,7 @@ void rp_sockets_close(struct rp_sockets *sockets)
 {
     for (uint32_t i = 0; i < sockets->count; i++) {
         const struct rp_socket *each = &sockets->list[i];
+        rp_forks_forget(each->file); /* who has that number by now says so anew */
         if (domain_of(each->file) == each->domain && number_of(each->file) == each->number) {
             rp_quiet_close(each->file);
         }

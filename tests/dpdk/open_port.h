@@ -5,7 +5,7 @@
 #include "check.h"
 #include "transport_dpdk.h"
 
-static struct rp_port *open_port(const char *url, int serve, struct rp_peer *peer)
+static inline struct rp_port *open_port(const char *url, int serve, struct rp_peer *peer)
 {
     struct rp_port_options options = {.serve = serve, .insecure = 1};
     struct rp_port *port = NULL;

@@ -1,0 +1,67 @@
+/* Files that a forked process would go on having, and that are its parent's alone: the socket a
+ * memif server listens on, the sockets of its peers, of links, of drivers. While somebody has a
+ * copy of one, those at its other end never learn that a killed process is gone, and nobody else is
+ * given an AF_XDP queue. A child closes them as it begins. (One that the libc does not start, by
+ * clone(2) alone, closes nothing.)
+ *
+ * A fork may come between any two steps of other threads, and takes no lock here. So each file is
+ * known by its number and the kernel's, and a child closes what still has both. Of more than FILES
+ * at once the rest are inherited.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+#include "dpdk_parts.h"
+
+enum { FILES = 1024, EMPTY = 0, CLAIMED = -1 };
+
+static struct {
+    _Atomic int file; /* and one: so that all are empty at first */
+    ino_t number;
+} files[FILES];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static ino_t number_of(int file)
+{
+    struct stat about;
+    return fstat(file, &about) == 0 ? about.st_ino : 0;
+}
+
+static void in_child(void)
+{
+    for (int i = 0; i < FILES; i++) {
+        int file = atomic_exchange(&files[i].file, EMPTY);
+        if (file > 0 && number_of(file - 1) == files[i].number) {
+            rp_quiet_close(file - 1);
+        }
+    }
+}
+
+static void begin(void)
+{
+    (void)pthread_atfork(NULL, NULL, in_child);
+}
+
+void rp_forks_close(int file)
+{
+    pthread_once(&once, begin);
+    for (int i = 0; i < FILES; i++) {
+        int empty = EMPTY;
+        if (atomic_compare_exchange_strong(&files[i].file, &empty, CLAIMED)) {
+            files[i].number = number_of(file);
+            atomic_store(&files[i].file, file + 1);
+            return;
+        }
+    }
+}
+
+void rp_forks_forget(int file)
+{
+    for (int i = 0; i < FILES; i++) {
+        int found = file + 1;
+        if (atomic_compare_exchange_strong(&files[i].file, &found, EMPTY)) {
+            return;
+        }
+    }
+}
