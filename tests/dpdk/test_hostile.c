@@ -6,6 +6,7 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -251,6 +252,37 @@ static void attack(uint64_t executions, pid_t server, pid_t client)
         }
         CHECK(waitpid(client, NULL, WNOHANG) == 0, "the honest client ended");
     }
+}
+
+static _Atomic int race_ends;
+static _Atomic uint64_t rewritten; /* words, while the server may look at them */
+
+/* Words of descriptors change at any moment, also between two looks at one. */
+static void *race(void *unused)
+{
+    struct rp_random own = chance; /* not the attack's: that one stays what its seed says */
+    uint64_t words = 0;
+    (void)unused;
+    while (!race_ends) {
+        for (uint32_t i = 0; i < SPINS; i++, words++) {
+            uint64_t draw = rp_random_next(&own);
+            uint32_t at = RP_MEMIF_AT_SLOTS + (draw >> 8) % (SLOTS * RP_MEMIF_SLOT / 4) * 4;
+            uint32_t word = draw & 2 ? (uint32_t)(draw >> 32) % (2 * REGION) : FRAME;
+            put32(peer.memory + (draw & 1) * RING + at, word);
+        }
+        rewritten = words;
+        sched_yield();
+    }
+    return NULL;
+}
+
+static void attack_and_race(uint64_t executions, pid_t server, pid_t client)
+{
+    pthread_t racer;
+    CHECK(pthread_create(&racer, NULL, race, NULL) == 0);
+    attack(executions, server, client);
+    race_ends = 1;
+    CHECK(pthread_join(racer, NULL) == 0 && rewritten > 0);
 }
 
 /* ---- memory that is refused, and those who say nothing ---- */
@@ -506,10 +538,12 @@ int main(void)
     make_stuck();
     stumbles = 1;
     before = told->acknowledged;
-    attack(executions, server, client);
+    attack(executions - executions / 4, server, client);
+    attack_and_race(executions / 4, server, client);
     CHECK(told->acknowledged > before && drops > 0);
     printf("  %" PRIu64 " executions, dropped for %" PRIu64 " of them; %" PRIu64 " wrong messages; "
-           "%" PRIu64 " times its own rings overwritten\n", executions, drops, misspoken, confused);
+           "%" PRIu64 " times its own rings overwritten; %" PRIu64 " words rewritten meanwhile\n",
+           executions, drops, misspoken, confused, rewritten);
     printf("  beside it: %" PRIu64 " steps stored; %" PRIu64 " operations, none failed; %" PRIu64
            " requests sent again, %" PRIu64 " at most within one (%d may)\n",
            told->acknowledged - before, told->operations, told->retries, told->retries_most,
