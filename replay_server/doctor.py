@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import objects
+from . import objects, xdp
 from .host import Host, Nic, read_host
 from .objects import Driver, Object
 from .programs import home
@@ -283,6 +283,18 @@ def _about_build(
     return advice
 
 
+def _about_xdp(name: str, whose: str) -> str:
+    """An XDP program on an interface, that no running server or client has over AF_XDP."""
+    if whose == xdp.LEFT:
+        return (
+            f"{name} has the XDP program of a server or client over AF_XDP that was killed: the "
+            f"next one takes it over, and ip link set {name} xdp off, as root, removes it"
+        )
+    if whose == xdp.UNKNOWN:
+        return f"{name} has an XDP program, and AF_XDP nothing beside it: root's doctor says whose"
+    return f"{name} has an XDP program, {whose}: AF_XDP would replace it, and is refused there"
+
+
 def _about_host(host: Host, plane: Object | None, uid: int) -> list[str]:
     """What makes any transport slower here, and what only DPDK cares for."""
     advice = []
@@ -296,11 +308,7 @@ def _about_host(host: Host, plane: Object | None, uid: int) -> list[str]:
             f"the lowest latency on this host: serve ... --busy-poll --core "
             f"{best_core(host, None)}, which takes that CPU for itself"
         )
-    advice += [
-        f"{name} has an XDP program: of a server or client over AF_XDP that runs, or of one that "
-        f"was killed: ip link set {name} xdp off, as root, removes that"
-        for name in host.with_xdp
-    ]
+    advice += [_about_xdp(name, whose) for name, whose in host.with_xdp if whose != xdp.USED]
     small = {name: size for name, size in host.socket_limits if size < SOCKET_BYTES}
     if uid and small:
         more = " ".join(f"net.core.{name}={SOCKET_BYTES}" for name in small)

@@ -14,8 +14,9 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .interfaces import interfaces_of, lost_with_card, with_xdp
+from .interfaces import interfaces_of, lost_with_card
 from .sysfs import link_name, names, number, text
+from .xdp import with_xdp
 
 NETWORK_CLASS = "02"
 KIB = 1024
@@ -97,7 +98,7 @@ class Host:
     modules: frozenset[str] = frozenset()
     installable: frozenset[str] = frozenset()  # kernel modules that modprobe would find
     nics: tuple[Nic, ...] = ()
-    with_xdp: tuple[str, ...] = ()  # interfaces that have an XDP program
+    with_xdp: tuple[tuple[str, str], ...] = ()  # interfaces that have an XDP program: see xdp.py
     socket_folder: str = "/run"  # where this user alone may make a socket; "": nowhere
 
 

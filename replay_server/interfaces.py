@@ -24,9 +24,6 @@ DEPTH_MAX = 8  # how deep the kernel stacks interfaces
 FOR_DPDK = ("vfio-pci", "igb_uio", "uio_pci_generic")
 LINK_SCOPES = ("10", "20")  # of if_inet6: the host's own, the link's own
 SIOCGIFADDR = 0x8915
-RTM_NEWLINK, RTM_GETLINK, NLM_F_REQUEST_DUMP = 16, 18, 0x301
-IFLA_IFNAME, IFLA_XDP, IFLA_XDP_ATTACHED = 3, 43, 2
-NETLINK_S = 2.0  # the kernel answers at once
 
 
 def _lines(path: Path) -> list[list[str]]:
@@ -127,37 +124,3 @@ def lost_with_card(root: Path, address: str) -> tuple[str, ...]:
                 f"{held} has it and no interface is here: another network namespace may have one"
             )
     return tuple(found)
-
-
-def with_xdp() -> tuple[str, ...]:
-    """Interfaces of this network namespace that have an XDP program, as the kernel's netlink says:
-    sysfs does not. () where it cannot be asked."""
-    found = []
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
-            asked.settimeout(NETLINK_S)
-            asked.send(struct.pack("=IHHIIB15x", 32, RTM_GETLINK, NLM_F_REQUEST_DUMP, 1, 0, 0))
-            while True:
-                messages = list(_split(asked.recv(1 << 16), "=IH", 16, 0))
-                found += [body for kind, body in messages if kind == RTM_NEWLINK]
-                if not messages or any(kind != RTM_NEWLINK for kind, _ in messages):
-                    break
-    except OSError:
-        return ()
-    links = [dict(_split(body[16:], "=HH", 4, 0x3FFF)) for body in found]
-    return tuple(
-        link[IFLA_IFNAME].rstrip(b"\0").decode()
-        for link in links
-        if dict(_split(link.get(IFLA_XDP, b""), "=HH", 4, 0x3FFF)).get(IFLA_XDP_ATTACHED, b"\0")[0]
-    )
-
-
-def _split(data: bytes, head: str, header: int, mask: int) -> Iterator[tuple[int, bytes]]:
-    """Netlink's messages and attributes: a length, a type, a body; each begins at a multiple of 4.
-    mask: the bits of the type, 0 for all."""
-    while len(data) >= header:
-        size, kind = struct.unpack_from(head, data)
-        if size < header:
-            return
-        yield kind & (mask or 0xFFFF), data[header:size]
-        data = data[(size + 3) & ~3 :]

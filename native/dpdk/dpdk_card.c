@@ -7,8 +7,6 @@
 #define ALLOW_EXPERIMENTAL_API /* to hear that a card is unbound; so it is named in 22.11 still */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <net/if.h>
-#include <rte_alarm.h>
 #include <rte_bus_vdev.h>
 #include <rte_dev.h>
 #include <stdio.h>
@@ -22,111 +20,28 @@
 #include "status.h"
 
 enum {
-    IP_HEADERS = RP_FRAME_HEADERS - RP_FRAME_ETHERNET, /* what an interface's mtu counts beside */
-    PACKET_HEADER = 128,    /* what AF_PACKET writes ahead of a frame in its ring, and more */
-    PACKET_BLOCK = 1 << 16, /* bytes of its memory in one piece; no frame is larger */
-    PACKET_RING_BYTES = 1 << 21,
     CARD_ROOM = 1024, /* cards take buffers in such steps */
     REAP_TRIES = 100, REAP_NAP_NS = 1000000,
-    LOOK_US = 250000, /* between two looks for an interface */
-    VDEV_ARGUMENTS = 160, WHY_BYTES = 180,
 };
 
 #define RX_SUMS ((uint64_t)RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM)
-
-struct opening {
-    struct rp_card *card;
-    const struct rp_dpdk_options *options;
-    uint32_t mtu;
-    int status;
-    char why[WHY_BYTES];
-};
 
 static const char no_ring[] = "no memory for a link";
 
 static struct rp_card *cards; /* within the lock of wires */
 
-static int fail(struct opening *opening, int status, const char *why, const char *what)
+int rp_card_fail(struct rp_opening *opening, int status, const char *why, const char *what)
 {
     snprintf(opening->why, sizeof opening->why, why, what);
     return status;
 }
 
-/* The largest datagram, said where one is too large. */
-static int fail_mtu(struct opening *opening, uint32_t packet, const char *next)
+int rp_card_fail_mtu(struct rp_opening *opening, uint32_t packet, const char *next)
 {
-    uint32_t largest = packet > IP_HEADERS ? (packet - IP_HEADERS) / 8 * 8 : 0;
+    uint32_t largest = packet > RP_CARD_IP_HEADERS ? (packet - RP_CARD_IP_HEADERS) / 8 * 8 : 0;
     snprintf(opening->why, sizeof opening->why, "mtu=%u is too large: %s carries at most mtu=%u%s",
              opening->mtu, opening->card->what, largest, next);
     return RP_BAD_ARGUMENT;
-}
-
-/* ---- interfaces of the kernel's ---- */
-
-static uint32_t frame_bytes(uint32_t mtu)
-{
-    uint32_t bytes = 2048;
-    while (bytes < mtu + RP_FRAME_HEADERS + PACKET_HEADER) {
-        bytes *= 2;
-    }
-    return bytes;
-}
-
-/* What an interface must be for a device on it, asked before its driver would. */
-static int check_interface(struct opening *opening)
-{
-    uint32_t mtu = rp_interface_mtu(opening->card->what);
-    if (!mtu) {
-        return fail(opening, RP_SYSTEM, "there is no network interface %.16s here: `ip link` "
-                    "lists them, each network namespace has its own", opening->card->what);
-    }
-    return mtu < opening->mtu + IP_HEADERS
-        ? fail_mtu(opening, mtu, ", until ip link set raises its own mtu") : 0;
-}
-
-/* Nobody on this host has the address. */
-static int check_address(struct opening *opening)
-{
-    struct rp_card *card = opening->card;
-    const struct rp_hold hold = {.interface = card->what, .ip = card->ip, .vlan = card->vlan};
-    return rp_interface_hold(&hold, &card->held, opening->why, sizeof opening->why) ? RP_SYSTEM : 0;
-}
-
-static int probe_vdev(struct opening *opening)
-{
-    struct rp_card *card = opening->card;
-    char arguments[VDEV_ARGUMENTS];
-    uint32_t frame = frame_bytes(opening->mtu);
-    int status = card->vdev == RP_VDEV_TAP ? 0 : check_interface(opening);
-    status = status ? status : check_address(opening);
-    if (status) {
-        return status;
-    }
-    snprintf(card->name, sizeof card->name, "%s%u", rp_vdev_name(card->vdev), rp_wire_number());
-    if (card->vdev == RP_VDEV_AF_PACKET) {
-        snprintf(arguments, sizeof arguments,
-                 "iface=%s,qpairs=%u,blocksz=%u,framesz=%u,framecnt=%u", card->what,
-                 card->queues.count, PACKET_BLOCK, frame, PACKET_RING_BYTES / frame);
-    } else if (card->vdev == RP_VDEV_AF_XDP) {
-        snprintf(arguments, sizeof arguments, "iface=%s,queue_count=%u", card->what,
-                 card->queues.count);
-    } else {
-        snprintf(arguments, sizeof arguments, "iface=%s", card->what);
-    }
-    if (card->vdev != RP_VDEV_TAP && !rp_interface_may_open()) {
-        return fail(opening, RP_SYSTEM, "the interface %.16s needs root, or CAP_NET_RAW and "
-                    "CAP_NET_ADMIN (AF_XDP: CAP_SYS_ADMIN too)", card->what);
-    }
-    if (card->vdev == RP_VDEV_AF_XDP) { /* another process may have been killed just now */
-        rp_xdp_await(card->what, card->queues.count);
-    }
-    if (rte_vdev_init(card->name, arguments)) {
-        return fail(opening, RP_SYSTEM, card->vdev == RP_VDEV_TAP
-                    ? "no tap %.16s: it needs root, or CAP_NET_ADMIN, and /dev/net/tun"
-                    : "no device on the interface %.16s", card->what);
-    }
-    card->is_probed = 1;
-    return 0;
 }
 
 /* ---- PCI cards ---- */
@@ -141,39 +56,17 @@ static void hear(const char *name, enum rte_dev_event_type event, void *argument
     }
 }
 
-/* There too: an interface that was deleted tells nobody. */
-static void look(void *argument)
-{
-    struct rp_card *card = argument;
-    char name[IF_NAMESIZE];
-    if (!if_indextoname(card->interface, name)) {
-        atomic_store(&card->is_lost, 1);
-    } else {
-        (void)rte_eal_alarm_set(LOOK_US, look, card);
-    }
-}
-
-static void look_after(struct rp_card *card)
-{
-    card->interface = if_nametoindex(card->what);
-    snprintf(card->lost, sizeof card->lost, "the interface %.16s is gone: it was deleted, or moved "
-             "to another namespace", card->what);
-    if (card->interface) {
-        (void)rte_eal_alarm_set(LOOK_US, look, card);
-    }
-}
-
 const char *rp_card_lost(const struct rp_card *card)
 {
     return atomic_load(&card->is_lost) ? card->lost : NULL;
 }
 
-static int probe_card(struct opening *opening)
+static int probe_card(struct rp_opening *opening)
 {
     struct rp_card *card = opening->card;
     snprintf(card->name, sizeof card->name, "%s", card->what);
     if (rte_eth_dev_get_port_by_name(card->name, &card->device) && rte_dev_probe(card->name)) {
-        return fail(opening, RP_SYSTEM, "no driver of DPDK's takes the card %s: python -m "
+        return rp_card_fail(opening, RP_SYSTEM, "no driver of DPDK's takes the card %s: python -m "
                     "replay_server doctor says why", card->name);
     }
     card->is_probed = 1;
@@ -186,11 +79,11 @@ static int probe_card(struct opening *opening)
 /* ---- both ---- */
 
 /* Bytes of a frame its mbufs must hold. */
-static uint32_t room(const struct opening *opening)
+static uint32_t room(const struct rp_opening *opening)
 {
     uint32_t bytes = rp_pool_room(opening->mtu);
     if (opening->card->vdev == RP_VDEV_AF_PACKET) { /* its driver copies what its ring holds */
-        uint32_t frame = frame_bytes(opening->mtu);
+        uint32_t frame = rp_vdev_frame(opening->mtu);
         return bytes < frame ? frame : bytes;
     }
     return opening->card->vdev == RP_VDEV_PCI ? (bytes + CARD_ROOM - 1) / CARD_ROOM * CARD_ROOM
@@ -217,21 +110,21 @@ static int set_queues(struct rp_card *card, const struct rte_eth_conf *conf)
     return failed ? failed : rte_eth_dev_start(card->device);
 }
 
-static int start_card(struct opening *opening)
+static int start_card(struct rp_opening *opening)
 {
     struct rp_card *card = opening->card;
     struct rte_eth_dev_info info;
     struct rte_eth_conf conf;
     struct rte_ether_addr mac;
-    uint32_t packet = opening->mtu + IP_HEADERS;
+    uint32_t packet = opening->mtu + RP_CARD_IP_HEADERS;
     memset(&conf, 0, sizeof conf);
     if (rte_eth_dev_get_port_by_name(card->name, &card->device)
         || rte_eth_dev_info_get(card->device, &info)) {
-        return fail(opening, RP_SYSTEM, "%.40s is no Ethernet device", card->what);
+        return rp_card_fail(opening, RP_SYSTEM, "%.40s is no Ethernet device", card->what);
     }
     int is_bound = card->vdev == RP_VDEV_PCI || card->vdev == RP_VDEV_AF_XDP;
     if (is_bound && packet > info.max_mtu) {
-        return fail_mtu(opening, info.max_mtu, "");
+        return rp_card_fail_mtu(opening, info.max_mtu, "");
     }
     if (card->vdev == RP_VDEV_PCI && packet > RTE_ETHER_MTU) {
         conf.rxmode.mtu = packet;
@@ -254,12 +147,12 @@ static int start_card(struct opening *opening)
     card->pool = card->vdev == RP_VDEV_AF_XDP ? rp_pool_open_paged(mbufs, socket)
         : rp_pool_open(mbufs, room(opening), socket);
     if (!card->pool) {
-        return fail(opening, RP_NO_MEMORY, card->vdev == RP_VDEV_PCI
+        return rp_card_fail(opening, RP_NO_MEMORY, card->vdev == RP_VDEV_PCI
                     ? "no memory for the frames of %s on its own NUMA node"
                     : "no memory for the frames of %s", card->what);
     }
     if (set_queues(card, &conf) || rte_eth_macaddr_get(card->device, &mac)) {
-        return fail(opening, RP_SYSTEM, card->vdev == RP_VDEV_AF_XDP
+        return rp_card_fail(opening, RP_SYSTEM, card->vdev == RP_VDEV_AF_XDP
                     ? "AF_XDP does not start on %.40s (it needs root, or CAP_NET_RAW, "
                       "CAP_NET_ADMIN and CAP_SYS_ADMIN; and a queue nobody else has)"
                     : "the device on %.40s does not start", card->what);
@@ -274,7 +167,7 @@ static int start_card(struct opening *opening)
 }
 
 /* Nobody on its network has the address; behind a tap is this host's kernel alone. */
-static int claim_address(struct opening *opening)
+static int claim_address(struct rp_opening *opening)
 {
     struct rp_card *card = opening->card;
     struct rp_claim claim = {.vlan = card->vlan, .device = card->device, .pool = card->pool,
@@ -288,27 +181,28 @@ static int claim_address(struct opening *opening)
 
 static void open_device(void *argument)
 {
-    struct opening *opening = argument;
+    struct rp_opening *opening = argument;
     struct rp_card *card = opening->card;
-    opening->status = card->vdev == RP_VDEV_PCI ? probe_card(opening) : probe_vdev(opening);
+    opening->status = card->vdev == RP_VDEV_PCI ? probe_card(opening) : rp_vdev_probe(opening);
     if (!opening->status) {
         opening->status = start_card(opening);
     }
     if (!opening->status && card->vdev != RP_VDEV_PCI) {
-        look_after(card);
+        rp_vdev_watch(card);
     }
 }
 
 static void open_there(void *argument)
 {
-    struct opening *opening = argument;
+    struct rp_opening *opening = argument;
     struct rp_card *card = opening->card;
     rp_eal_hush();
     int domain = card->vdev == RP_VDEV_AF_PACKET ? AF_PACKET
         : card->vdev == RP_VDEV_AF_XDP ? AF_XDP : 0;
     if (rp_sockets_watch(&card->sockets, domain, card->what, open_device, opening)) {
-        opening->status = fail(opening, RP_SYSTEM, "no device on %.16s: this process has no file "
-                               "left to look at its own (ulimit -n), or no memory", card->what);
+        opening->status = rp_card_fail(opening, RP_SYSTEM, "no device on %.16s: this process has "
+                                       "no file left to look at its own (ulimit -n), or no memory",
+                                       card->what);
     }
     rp_eal_unhush();
 }
@@ -361,13 +255,16 @@ static void close_there(void *argument)
 {
     struct rp_card *card = argument;
     rp_eal_hush();
-    (void)rte_eal_alarm_cancel(look, card);
+    rp_vdev_unwatch(card);
     if (card->is_probed) {
+        int here = rp_xdp_hide(card->interface, card->program);
         close_device(card);
+        rp_xdp_unhide(here);
     }
     rp_sockets_close(&card->sockets);
     if (card->is_probed && card->vdev == RP_VDEV_AF_XDP) {
-        rp_xdp_await(card->what, card->queues.count);
+        uint32_t queue;
+        (void)rp_xdp_await(card->interface, card->queues.count, &queue);
     }
     rp_eal_unhush();
 }
@@ -382,10 +279,14 @@ static void run_for(const struct rp_card *card, void (*run)(void *argument), voi
     }
 }
 
-static struct rp_card *find_card(const char *what)
+/* An interface by its number: it may have several names, and what was deleted has left its own. */
+static struct rp_card *find_card(const struct rp_naming *naming)
 {
     struct rp_card *card = cards;
-    while (card && strcmp(card->what, what) != 0) {
+    while (card
+           && !(strcmp(card->what, naming->name) == 0
+                && (card->interface == naming->index || rp_card_lost(card)))
+           && !(naming->index && card->interface == naming->index)) {
         card = card->next;
     }
     return card;
@@ -400,10 +301,11 @@ static void end_card(struct rp_card *card)
     rp_pool_close(card->pool, card->kept);
     rp_share_close(&card->share);
     rp_lock_give(card->held);
+    rp_lock_give(card->beside);
     free(card);
 }
 
-static struct rp_card *new_card(const char *what, const struct rp_wire_place *place,
+static struct rp_card *new_card(const struct rp_naming *naming, const struct rp_wire_place *place,
                                 const struct rp_dpdk_options *options)
 {
     struct rp_card *card = calloc(1, sizeof *card);
@@ -418,13 +320,14 @@ static struct rp_card *new_card(const char *what, const struct rp_wire_place *pl
         if (place->serve) {
             (void)inet_pton(AF_INET, place->host, card->ip);
         }
-        card->held = -1;
+        card->held = card->beside = -1;
         rp_share_open(&card->share, options->mbufs,
                       card->vdev == RP_VDEV_PCI ? 2 * RP_DPDK_RING : 0);
         card->queues.count = options->queues;
         card->queues.first_port = place->port;
         snprintf(card->host, sizeof card->host, "%s", place->host);
-        snprintf(card->what, sizeof card->what, "%s", what);
+        card->interface = naming->index;
+        snprintf(card->what, sizeof card->what, "%s", naming->name);
     }
     return card;
 }
@@ -432,9 +335,14 @@ static struct rp_card *new_card(const char *what, const struct rp_wire_place *pl
 int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
                  const struct rp_dpdk_options *options, char *error)
 {
-    const char *what = options->vdev == RP_VDEV_PCI ? options->eal.card : options->iface;
-    struct opening opening = {.options = options, .mtu = place->mtu};
-    struct rp_card *card = find_card(what);
+    struct rp_opening opening = {.options = options, .mtu = place->mtu};
+    struct rp_naming naming = {.index = 0};
+    snprintf(naming.name, sizeof naming.name, "%s",
+             options->vdev == RP_VDEV_PCI ? options->eal.card : options->iface);
+    if (options->vdev != RP_VDEV_PCI) {
+        rp_wire_run(rp_interface_name, &naming);
+    }
+    struct rp_card *card = find_card(&naming);
     if (card && rp_card_lost(card)) {
         return rp_dpdk_refuse(error, place, RP_DEVICE_LOST, "that device was taken away, and this "
                               "process still has it open: close its clients and servers first");
@@ -450,7 +358,7 @@ int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
         return rp_dpdk_refuse(error, place, RP_BAD_ARGUMENT,
                               "its shards take so many ports from this one on, up to 65535");
     }
-    card = new_card(what, place, options);
+    card = new_card(&naming, place, options);
     if (!card) {
         return rp_dpdk_refuse(error, place, RP_NO_MEMORY, "no memory for a card");
     }

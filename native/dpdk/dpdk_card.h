@@ -6,6 +6,11 @@
 
 #include "dpdk_parts.h"
 
+enum {
+    RP_CARD_IP_HEADERS = RP_FRAME_HEADERS - RP_FRAME_ETHERNET, /* an interface's mtu counts these */
+    RP_CARD_WHY_BYTES = 200,
+};
+
 /* An open device. The first server's port on it is its shard 0's; those of the other shards, which
  * poll its other queues, join it. Where a client opened it, other clients share its queue. */
 struct rp_card {
@@ -25,6 +30,7 @@ struct rp_card {
     int serves;
     uint8_t ip[RP_FRAME_IP]; /* this host's there */
     int64_t held;            /* the lock of that address on the interface; -1: none */
+    int64_t beside;          /* and the one of the interface, with others or alone */
     uint32_t mbufs;
     struct rp_share share;
     struct rp_queues queues;
@@ -32,7 +38,8 @@ struct rp_card {
     struct rte_mempool *pool;
     atomic_int is_lost; /* unbound: the kernel waits until it is closed; or its interface is gone */
     unsigned interface; /* its number */
-    char lost[96];
+    uint32_t program;   /* of AF_XDP, on the interface: the kernel's number for it; 0: not known */
+    char lost[128];
     uint32_t kept; /* mbufs of it that its driver takes at its start, and keeps at its end */
     struct rp_sockets sockets;
     int reads_sums;
@@ -45,5 +52,23 @@ const char *rp_card_why_not(const struct rp_card *card, const struct rp_wire_pla
                             const struct rp_dpdk_options *options, char *why, size_t size);
 /* A port's part of the card: a queue, or a place at the one that clients share. -1: no memory. */
 int rp_card_join(struct rp_wire *wire, struct rp_card *card, uint32_t shard);
+struct rp_opening { /* of one card */
+    struct rp_card *card;
+    const struct rp_dpdk_options *options;
+    uint32_t mtu;
+    int status;
+    char why[RP_CARD_WHY_BYTES];
+};
+
+/* `why` has one %s, for `what`. Both return a status. */
+int rp_card_fail(struct rp_opening *opening, int status, const char *why, const char *what);
+/* The largest datagram, said where one is too large for `packet` bytes; `next`: what to do. */
+int rp_card_fail_mtu(struct rp_opening *opening, uint32_t packet, const char *next);
+
+/* On an interface of the kernel's, in DPDK's interrupt thread: dpdk_vdev.c. */
+int rp_vdev_probe(struct rp_opening *opening);
+uint32_t rp_vdev_frame(uint32_t mtu); /* bytes of a frame in AF_PACKET's rings */
+void rp_vdev_watch(struct rp_card *card);
+void rp_vdev_unwatch(struct rp_card *card);
 
 #endif

@@ -20,6 +20,16 @@
 
 enum { NAME_BYTES = 96, WHO_BYTES = 96 };
 
+void rp_interface_name(void *naming)
+{
+    struct rp_naming *asked = naming;
+    char first[IF_NAMESIZE];
+    asked->index = if_nametoindex(asked->name);
+    if (asked->index && if_indextoname(asked->index, first)) {
+        snprintf(asked->name, sizeof asked->name, "%s", first);
+    }
+}
+
 uint32_t rp_interface_mtu(const char *interface)
 {
     struct ifreq asked = {0};
@@ -60,19 +70,42 @@ static int held_by_kernel(const uint8_t *ip, char *interface, size_t size)
     return found;
 }
 
-int rp_interface_hold(const struct rp_hold *hold, int64_t *place, char *why, size_t size)
+/* By its number: an interface has several names. A tap that is to be made has none yet. */
+static void name_lock(char *name, size_t size, const char *what, const struct rp_hold *hold)
+{
+    struct stat network = {0};
+    (void)stat("/proc/thread-self/ns/net", &network); /* each has its own interfaces */
+    snprintf(name, size, "%s %lu %u %.31s", what, (unsigned long)network.st_ino, hold->index,
+             hold->index ? "" : hold->interface);
+}
+
+static int hold_interface(const struct rp_hold *hold, int64_t *place, char *why, size_t size)
+{
+    char name[NAME_BYTES], who[WHO_BYTES];
+    name_lock(name, sizeof name, "interface", hold);
+    switch ((hold->alone ? rp_lock_take : rp_lock_share)(name, place, who, sizeof who)) {
+    case RP_LOCK_TAKEN:
+        return 0;
+    case RP_LOCK_HELD:
+        snprintf(why, size, hold->alone ? "%s has %.16s already, and AF_XDP or a tap shares with "
+                 "nobody: end it, or take another interface"
+                 : "%s has %.16s over AF_XDP, which takes every frame: end it, or take another "
+                 "interface", who, hold->interface);
+        break;
+    case RP_LOCK_NOWHERE:
+        snprintf(why, size, "%s", who);
+    }
+    *place = -1;
+    return -1;
+}
+
+static int hold_address(const struct rp_hold *hold, int64_t *place, char *why, size_t size)
 {
     const uint8_t *ip = hold->ip;
-    char interface[IF_NAMESIZE], name[NAME_BYTES], who[WHO_BYTES];
-    struct stat network = {0};
-    if (held_by_kernel(ip, interface, sizeof interface)) {
-        snprintf(why, size, "%u.%u.%u.%u is the kernel's here, on %s: dpdk:// needs an address "
-                 "that nobody has", ip[0], ip[1], ip[2], ip[3], interface);
-        return -1;
-    }
-    (void)stat("/proc/thread-self/ns/net", &network); /* each has its own interfaces */
-    snprintf(name, sizeof name, "address %lu %s %u %u.%u.%u.%u", (unsigned long)network.st_ino,
-             hold->interface, hold->vlan, ip[0], ip[1], ip[2], ip[3]);
+    char name[2 * NAME_BYTES], interface[NAME_BYTES], who[WHO_BYTES];
+    name_lock(interface, sizeof interface, "address", hold);
+    snprintf(name, sizeof name, "%s %u %u.%u.%u.%u", interface, hold->vlan, ip[0], ip[1], ip[2],
+             ip[3]);
     switch (rp_lock_take(name, place, who, sizeof who)) {
     case RP_LOCK_TAKEN:
         return 0;
@@ -85,4 +118,18 @@ int rp_interface_hold(const struct rp_hold *hold, int64_t *place, char *why, siz
     }
     *place = -1;
     return -1;
+}
+
+int rp_interface_hold(const struct rp_hold *hold, int64_t *address, int64_t *beside, char *why,
+                      size_t size)
+{
+    const uint8_t *ip = hold->ip;
+    char interface[IF_NAMESIZE];
+    if (held_by_kernel(ip, interface, sizeof interface)) {
+        snprintf(why, size, "%u.%u.%u.%u is the kernel's here, on %s: dpdk:// needs an address "
+                 "that nobody has", ip[0], ip[1], ip[2], ip[3], interface);
+        return -1;
+    }
+    return hold_address(hold, address, why, size) || hold_interface(hold, beside, why, size) ? -1
+        : 0;
 }

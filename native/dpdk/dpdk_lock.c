@@ -77,10 +77,10 @@ static int open_file(void)
     return opened;
 }
 
-static int try_to_take(int64_t place, char *why, size_t size)
+static int try_to_take(int64_t place, short kind, char *why, size_t size)
 {
     for (int tries = 0; tries < TRIES; tries++) {
-        struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place,
+        struct flock range = {.l_type = kind, .l_whence = SEEK_SET, .l_start = place,
                               .l_len = 1};
         if (fcntl(file, F_SETLK, &range) == 0) {
             return RP_LOCK_TAKEN;
@@ -98,17 +98,27 @@ static int try_to_take(int64_t place, char *why, size_t size)
     return RP_LOCK_HELD;
 }
 
-enum rp_lock_taken rp_lock_take(const char *name, int64_t *place, char *why, size_t size)
+static enum rp_lock_taken take(const char *name, short kind, int64_t *place, char *why, size_t size)
 {
     *place = place_of(name);
     pthread_mutex_lock(&lock);
     file = file < 0 ? open_file() : file;
-    enum rp_lock_taken taken = file < 0 ? RP_LOCK_NOWHERE : try_to_take(*place, why, size);
+    enum rp_lock_taken taken = file < 0 ? RP_LOCK_NOWHERE : try_to_take(*place, kind, why, size);
     if (file < 0) {
         snprintf(why, size, "no folder here is this user's alone: set XDG_RUNTIME_DIR to one");
     }
     pthread_mutex_unlock(&lock);
     return taken;
+}
+
+enum rp_lock_taken rp_lock_take(const char *name, int64_t *place, char *why, size_t size)
+{
+    return take(name, F_WRLCK, place, why, size);
+}
+
+enum rp_lock_taken rp_lock_share(const char *name, int64_t *place, char *why, size_t size)
+{
+    return take(name, F_RDLCK, place, why, size);
 }
 
 void rp_lock_give(int64_t place)

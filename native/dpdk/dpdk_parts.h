@@ -277,31 +277,64 @@ struct rp_claim {
  * address, as why[size] tells. 0.2 s, and before that 4 s at most until a card's link is there. */
 int rp_arp_claim(const struct rp_claim *claim, char *why, size_t size);
 /* Interfaces of the kernel's, in the calling thread's network namespace: dpdk_interface.c. */
+struct rp_naming { /* one may have several names; this becomes the first, and its number */
+    char name[32];
+    unsigned index; /* 0: there is none */
+};
+void rp_interface_name(void *naming);
 uint32_t rp_interface_mtu(const char *interface); /* 0: there is none of that name */
 int rp_interface_may_open(void); /* a raw socket */
-/* Takes an address on one for this process, until rp_lock_give(*place), 0; -1: the kernel has it,
- * or another process, as why[size] tells. */
+/* Takes an address on one for this process, and a place on the interface, until rp_lock_give() of
+ * both, 0; -1: the kernel has that address, or another process, as why[size] tells. */
 struct rp_hold {
     const char *interface;
+    unsigned index;
+    int alone; /* beside nobody: AF_XDP takes all frames, a tap belongs to who made it */
     const uint8_t *ip;
     uint32_t vlan;
 };
-int rp_interface_hold(const struct rp_hold *hold, int64_t *place, char *why, size_t size);
+int rp_interface_hold(const struct rp_hold *hold, int64_t *address, int64_t *beside, char *why,
+                      size_t size);
+/* What the kernel says of one, in that namespace: dpdk_links.c. */
+struct rp_link {
+    unsigned index;
+    char name[16];
+    char kind[16]; /* "" for a card's */
+    int is_up;
+    unsigned master; /* a bridge, a bond: their number */
+    unsigned below;  /* what it stands on, or a veth's other end, where that is here */
+    uint32_t queues;
+    int has_program;  /* XDP's */
+    uint32_t program; /* its number; 0: there are several */
+};
+typedef void rp_link_see(const struct rp_link *link, void *argument);
+/* Each, or the one of that number: 0, or a negative errno. And the second: -ENODEV, it is gone. */
+int rp_links_see(unsigned index, rp_link_see *see, void *argument);
+int rp_link_read(unsigned index, struct rp_link *link);
 /* A name that one process of this user has at a time; others are told which one, in why[size], or
  * why there are no locks here. */
 enum rp_lock_taken { RP_LOCK_TAKEN, RP_LOCK_HELD, RP_LOCK_NOWHERE };
 enum rp_lock_taken rp_lock_take(const char *name, int64_t *place, char *why, size_t size);
+/* The same, that several may have, and nobody who takes it for itself beside them. */
+enum rp_lock_taken rp_lock_share(const char *name, int64_t *place, char *why, size_t size);
 void rp_lock_give(int64_t place); /* -1: none */
 /* What can be refused of a device before DPDK starts: 0, or a status and a sentence in why. */
 int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size);
 const char *rp_vdev_name(enum rp_vdev vdev);
 /* A client that cannot send: connects again where its link is down, but not all the time. */
 void rp_memif_mend(struct rp_wire *wire);
-/* Until the kernel lets the next AF_XDP socket have each of the queues; a second at most. */
-void rp_xdp_await(const char *interface, uint32_t queues);
 /* A forked process has not got this file, until it is forgotten, which closing it does. */
 void rp_forks_close(int file);
 void rp_forks_forget(int file);
+/* Until the kernel lets the next AF_XDP socket have each of the queues; a second at most. 0; or
+ * EBUSY, as somebody has that queue; or why it cannot be asked. */
+int rp_xdp_await(unsigned interface, uint32_t queues, uint32_t *queue);
+/* Whether nobody else uses XDP there, before the driver runs: 0, or -1 and a sentence. */
+int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size);
+/* Where another program than this one is there now: the calling thread is in a network namespace
+ * without it until the second, which is given what the first returned. */
+int rp_xdp_hide(unsigned interface, uint32_t program);
+void rp_xdp_unhide(int here);
 /* Runs `run`, in which a driver opens a device on the interface, with sockets of that domain (0:
  * none); they are kept from this process's children. -1: too few files or too little memory to tell
  * which they are, and nothing was opened, or it is to be closed. The second one closes those that

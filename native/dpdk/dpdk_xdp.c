@@ -1,19 +1,34 @@
-/* What AF_XDP devices need beside their driver, DPDK 22.11's: the kernel lets go of a closed
- * socket's queue some time later, in a worker of its own. The next socket on that queue is refused
- * till then, and the driver goes on using freed memory where it meets that refusal: so it must not
- * meet it.
+/* What AF_XDP devices need beside their driver, DPDK 22.11's.
+ *
+ * The driver removes whatever XDP program is on its interface when its device ends, or does not
+ * start: another process's, or a firewall's. So it does not run where it would not get the
+ * interface for itself: where a program is there that is none of AF_XDP's own, or where somebody
+ * has one of the queues. What a killed process left, its program, is taken over. And where somebody
+ * has put another program in the place of ours since, the driver ends in a namespace that has none.
+ *
+ * The kernel lets go of a closed socket's queue some time later, in a worker of its own. The next
+ * socket on that queue is refused till then, and the driver goes on using freed memory where it
+ * meets that refusal.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/bpf.h>
 #include <linux/if_xdp.h>
-#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "dpdk_parts.h"
 
-enum { TRIES = 500, NAP_NS = 2000000, CHUNK = 4096, RING = 2 };
+enum { TRIES = 500, NAP_NS = 2000000, CHUNK = 4096, RING = 2, QUEUES_MAX = 1024 };
+
+/* Of libxdp, which the driver has load one; behind a socket's program as much as its own. */
+static const char own_program[] = "xsk_def_prog";
 
 static int set(int file, int option, const void *value, socklen_t size)
 {
@@ -21,41 +36,140 @@ static int set(int file, int option, const void *value, socklen_t size)
 }
 
 /* Asks for the queue in a way that a driver which copies always refuses, after it looked whether
- * the queue is taken. 1: it is. */
-static int is_taken(unsigned interface, uint32_t queue, void *memory)
+ * the queue is taken. 0: it is free; or EBUSY; or why it cannot be asked for. */
+static int ask_for(unsigned interface, uint32_t queue, void *memory)
 {
     struct xdp_umem_reg umem = {.addr = (uintptr_t)memory, .len = 2 * CHUNK, .chunk_size = CHUNK};
     struct sockaddr_xdp address = {.sxdp_family = AF_XDP, .sxdp_flags = XDP_ZEROCOPY,
                                    .sxdp_ifindex = interface, .sxdp_queue_id = queue};
     const int ring = RING;
     int file = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
-    int taken = file >= 0 && !set(file, XDP_UMEM_REG, &umem, sizeof umem)
-        && !set(file, XDP_UMEM_FILL_RING, &ring, sizeof ring)
-        && !set(file, XDP_UMEM_COMPLETION_RING, &ring, sizeof ring)
-        && !set(file, XDP_RX_RING, &ring, sizeof ring)
-        && bind(file, (const struct sockaddr *)(const void *)&address, sizeof address) != 0
-        && errno == EBUSY;
-    if (file >= 0) {
-        close(file);
+    int failed = file < 0 || set(file, XDP_UMEM_REG, &umem, sizeof umem)
+        || set(file, XDP_UMEM_FILL_RING, &ring, sizeof ring)
+        || set(file, XDP_UMEM_COMPLETION_RING, &ring, sizeof ring)
+        || set(file, XDP_RX_RING, &ring, sizeof ring);
+    int why = failed ? errno : 0;
+    if (!failed && bind(file, (const struct sockaddr *)(const void *)&address, sizeof address) != 0
+        && errno == EBUSY) {
+        why = EBUSY;
     }
-    return taken;
+    if (file >= 0) {
+        rp_quiet_close(file);
+    }
+    return why;
 }
 
-void rp_xdp_await(const char *interface, uint32_t queues)
+int rp_xdp_await(unsigned interface, uint32_t queues, uint32_t *queue)
 {
     const struct timespec nap = {0, NAP_NS};
     void *memory = mmap(NULL, 2 * CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
                         0);
-    if (memory == MAP_FAILED) {
-        return;
-    }
-    for (uint32_t queue = 0, tries = 0; queue < queues && tries < TRIES;) {
-        if (is_taken(if_nametoindex(interface), queue, memory)) {
-            tries++;
+    int why = memory == MAP_FAILED ? ENOMEM : 0;
+    *queue = 0;
+    for (uint32_t tries = 0; !why && *queue < queues;) {
+        why = ask_for(interface, *queue, memory);
+        if (why == EBUSY && ++tries < TRIES) {
+            why = 0;
             nanosleep(&nap, NULL);
-        } else {
-            queue++;
+        } else if (!why) {
+            ++*queue;
         }
     }
-    munmap(memory, 2 * CHUNK);
+    if (memory != MAP_FAILED) {
+        rp_quiet_unmap(memory, 2 * CHUNK);
+    }
+    return why;
+}
+
+static long bpf(int command, union bpf_attr *attributes)
+{
+    return syscall(SYS_bpf, command, attributes, sizeof *attributes);
+}
+
+/* What a program is called, ""; -1: the kernel does not tell this user. */
+static int name_program(uint32_t program, char *name, size_t size)
+{
+    struct bpf_prog_info info;
+    union bpf_attr which, about;
+    memset(&info, 0, sizeof info);
+    memset(&which, 0, sizeof which);
+    memset(&about, 0, sizeof about);
+    which.prog_id = program;
+    long file = bpf(BPF_PROG_GET_FD_BY_ID, &which);
+    about.info.bpf_fd = (uint32_t)file;
+    about.info.info_len = sizeof info;
+    about.info.info = (uintptr_t)&info;
+    int failed = file < 0 || bpf(BPF_OBJ_GET_INFO_BY_FD, &about) != 0;
+    snprintf(name, size, "%.15s", failed ? "" : info.name);
+    if (file >= 0) {
+        rp_quiet_close((int)file);
+    }
+    return failed ? -1 : 0;
+}
+
+static int check_program(const struct rp_link *link, char *why, size_t size)
+{
+    char name[BPF_OBJ_NAME_LEN];
+    if (!link->has_program) {
+        return 0;
+    }
+    if (link->program && name_program(link->program, name, sizeof name)) {
+        snprintf(why, size, "%s has an XDP program, and this user may not see whose: AF_XDP needs "
+                 "root, or CAP_NET_RAW, CAP_NET_ADMIN and CAP_SYS_ADMIN", link->name);
+        return -1;
+    }
+    if (!link->program || strcmp(name, own_program) != 0) {
+        snprintf(why, size, "%s has an XDP program of another kind, %s, which AF_XDP would "
+                 "replace: take another interface, or have who put it there remove it", link->name,
+                 link->program ? name : "several");
+        return -1;
+    }
+    return 0;
+}
+
+int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size)
+{
+    struct rp_link link;
+    uint32_t taken;
+    int failed = rp_link_read(interface, &link);
+    if (failed) {
+        snprintf(why, size, "the kernel does not tell of the interface: %s", strerror(-failed));
+        return -1;
+    }
+    if (check_program(&link, why, size)) {
+        return -1;
+    }
+    queues = link.queues > queues ? link.queues : queues;
+    failed = rp_xdp_await(interface, queues < QUEUES_MAX ? queues : QUEUES_MAX, &taken);
+    if (failed == EBUSY) {
+        snprintf(why, size, "another process has queue %u of %s over AF_XDP, and two cannot: end "
+                 "it, or take another interface", taken, link.name);
+    } else if (failed) {
+        snprintf(why, size, "AF_XDP does not start on %s: it needs root, or CAP_NET_RAW, "
+                 "CAP_NET_ADMIN and CAP_SYS_ADMIN (%s)", link.name, strerror(failed));
+    }
+    return failed ? -1 : 0;
+}
+
+int rp_xdp_hide(unsigned interface, uint32_t program)
+{
+    struct rp_link link;
+    if (!program || rp_link_read(interface, &link) || !link.has_program
+        || link.program == program) {
+        return -1;
+    }
+    int here = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (here >= 0 && unshare(CLONE_NEWNET)) {
+        rp_quiet_close(here);
+        here = -1;
+    }
+    return here;
+}
+
+void rp_xdp_unhide(int here)
+{
+    if (here >= 0) {
+        (void)setns(here, CLONE_NEWNET);
+        rp_quiet_close(here);
+    }
 }

@@ -20,6 +20,7 @@ from replay_server.namespaces import End
 BPF = {"x86_64": 321, "aarch64": 280}  # the system call
 PROG_LOAD, LINK_CREATE, PROG_TYPE_XDP, ATTACH_XDP = 5, 28, 6, 37
 XDP_DROP, XDP_PASS, RANDOM = 1, 2, 7
+RTM_SETLINK, REQUEST_ACK, IFLA_XDP, IFLA_XDP_FD, NLA_F_NESTED = 19, 5, 43, 1, 0x8000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -46,8 +47,7 @@ def _program(of_256: int) -> bytes:
 
 
 @contextmanager
-def losing(end: End, interface: str, of_256: int) -> Iterator[None]:
-    """Of 256 frames that come in there, so many are lost."""
+def _loaded(of_256: int, name: bytes) -> Iterator[int]:
     program, license_text = _program(of_256), b"GPL\0"
     held = ctypes.create_string_buffer(program, len(program))
     word = ctypes.create_string_buffer(license_text)
@@ -62,12 +62,21 @@ def losing(end: End, interface: str, of_256: int) -> Iterator[None]:
         0,
         0,
         0,
-        b"losses",
+        name,
         0,
         ATTACH_XDP,
     )
-    loaded = _bpf(PROG_LOAD, load)
+    file = _bpf(PROG_LOAD, load)
     try:
+        yield file
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def losing(end: End, interface: str, of_256: int) -> Iterator[None]:
+    """Of 256 frames that come in there, so many are lost."""
+    with _loaded(of_256, b"losses") as loaded:
         with inside(end):
             index = socket.if_nametoindex(interface)
             link = _bpf(LINK_CREATE, struct.pack("<IIII", loaded, index, ATTACH_XDP, 0))
@@ -75,5 +84,15 @@ def losing(end: End, interface: str, of_256: int) -> Iterator[None]:
             yield
         finally:
             os.close(link)
-    finally:
-        os.close(loaded)
+
+
+def attach(end: End, interface: str, name: str) -> None:
+    """Somebody's program of that name, which passes all frames, as `ip link set xdp` attaches one:
+    it stays there until somebody takes it off."""
+    with _loaded(0, name.encode()) as loaded, inside(end):
+        nest = struct.pack("=HHi", 8, IFLA_XDP_FD, loaded)
+        body = struct.pack("=BxHiII", 0, 0, socket.if_nametoindex(interface), 0, 0)
+        body += struct.pack("=HH", 4 + len(nest), IFLA_XDP | NLA_F_NESTED) + nest
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
+            asked.send(struct.pack("=IHHII", 16 + len(body), RTM_SETLINK, REQUEST_ACK, 1, 0) + body)
+            assert struct.unpack_from("=i", asked.recv(4096), 16)[0] == 0

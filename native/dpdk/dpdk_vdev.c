@@ -1,0 +1,138 @@
+/* Devices on interfaces of the kernel's: raw sockets, AF_XDP, a tap. What an interface must be for
+ * one, asked before its driver runs; and a look at it from time to time, since an interface that is
+ * deleted, or whose XDP program is removed, tells nobody.
+ */
+#include <errno.h>
+#include <rte_alarm.h>
+#include <rte_bus_vdev.h>
+#include <stdio.h>
+
+#include "dpdk_card.h"
+#include "status.h"
+
+enum {
+    PACKET_HEADER = 128,    /* what AF_PACKET writes ahead of a frame in its ring, and more */
+    PACKET_BLOCK = 1 << 16, /* bytes of its memory in one piece; no frame is larger */
+    PACKET_RING_BYTES = 1 << 21,
+    LOOK_US = 250000, /* between two looks at an interface */
+    VDEV_ARGUMENTS = 160,
+};
+
+uint32_t rp_vdev_frame(uint32_t mtu)
+{
+    uint32_t bytes = 2048;
+    while (bytes < mtu + RP_FRAME_HEADERS + PACKET_HEADER) {
+        bytes *= 2;
+    }
+    return bytes;
+}
+
+/* What an interface must be for a device on it, asked before its driver would. */
+static int check_interface(struct rp_opening *opening)
+{
+    uint32_t mtu = rp_interface_mtu(opening->card->what);
+    if (!mtu) {
+        return rp_card_fail(opening, RP_SYSTEM, "there is no network interface %.16s here: `ip "
+                            "link` lists them, each network namespace has its own",
+                            opening->card->what);
+    }
+    return mtu < opening->mtu + RP_CARD_IP_HEADERS
+        ? rp_card_fail_mtu(opening, mtu, ", until ip link set raises its own mtu") : 0;
+}
+
+/* Nobody on this host has the address, nor the interface in a way that shuts this device out. */
+static int hold(struct rp_opening *opening)
+{
+    struct rp_card *card = opening->card;
+    const struct rp_hold wanted = {.interface = card->what, .index = card->interface,
+                                   .alone = card->vdev != RP_VDEV_AF_PACKET, .ip = card->ip,
+                                   .vlan = card->vlan};
+    return rp_interface_hold(&wanted, &card->held, &card->beside, opening->why,
+                             sizeof opening->why) ? RP_SYSTEM : 0;
+}
+
+static int check(struct rp_opening *opening)
+{
+    struct rp_card *card = opening->card;
+    int status = card->vdev == RP_VDEV_TAP ? 0 : check_interface(opening);
+    status = status ? status : hold(opening);
+    if (!status && card->vdev != RP_VDEV_TAP && !rp_interface_may_open()) {
+        return rp_card_fail(opening, RP_SYSTEM, "the interface %.16s needs root, or CAP_NET_RAW "
+                            "and CAP_NET_ADMIN (AF_XDP: CAP_SYS_ADMIN too)", card->what);
+    }
+    if (!status && card->vdev == RP_VDEV_AF_XDP) {
+        status = rp_xdp_check(card->interface, card->queues.count, opening->why,
+                              sizeof opening->why) ? RP_SYSTEM : 0;
+    }
+    return status;
+}
+
+int rp_vdev_probe(struct rp_opening *opening)
+{
+    struct rp_card *card = opening->card;
+    char arguments[VDEV_ARGUMENTS];
+    uint32_t frame = rp_vdev_frame(opening->mtu);
+    int status = check(opening);
+    if (status) {
+        return status;
+    }
+    snprintf(card->name, sizeof card->name, "%s%u", rp_vdev_name(card->vdev), rp_wire_number());
+    if (card->vdev == RP_VDEV_AF_PACKET) {
+        snprintf(arguments, sizeof arguments,
+                 "iface=%s,qpairs=%u,blocksz=%u,framesz=%u,framecnt=%u", card->what,
+                 card->queues.count, PACKET_BLOCK, frame, PACKET_RING_BYTES / frame);
+    } else if (card->vdev == RP_VDEV_AF_XDP) {
+        snprintf(arguments, sizeof arguments, "iface=%s,queue_count=%u", card->what,
+                 card->queues.count);
+    } else {
+        snprintf(arguments, sizeof arguments, "iface=%s", card->what);
+    }
+    if (rte_vdev_init(card->name, arguments)) {
+        return rp_card_fail(opening, RP_SYSTEM, card->vdev == RP_VDEV_TAP
+                            ? "no tap %.16s: it needs root, or CAP_NET_ADMIN, and /dev/net/tun"
+                            : "no device on the interface %.16s", card->what);
+    }
+    card->is_probed = 1;
+    return 0;
+}
+
+/* ---- while it is open ---- */
+
+/* In DPDK's interrupt thread. What the kernel does not tell changes nothing. */
+static void look(void *argument)
+{
+    struct rp_card *card = argument;
+    struct rp_link link;
+    int status = rp_link_read(card->interface, &link);
+    if (status == -ENODEV) {
+        atomic_store(&card->is_lost, 1);
+    } else if (status == 0 && card->program && card->program != link.program) {
+        snprintf(card->lost, sizeof card->lost, "the XDP program of %.16s, which brought its "
+                 "frames here, was %s", card->what, link.has_program ? "replaced" : "removed");
+        atomic_store(&card->is_lost, 1);
+    } else {
+        (void)rte_eal_alarm_set(LOOK_US, look, card);
+    }
+}
+
+void rp_vdev_watch(struct rp_card *card)
+{
+    struct rp_link link = {0};
+    struct rp_naming naming;
+    snprintf(naming.name, sizeof naming.name, "%s", card->what);
+    rp_interface_name(&naming); /* a tap has a number from now on */
+    card->interface = naming.index;
+    if (card->vdev == RP_VDEV_AF_XDP && rp_link_read(card->interface, &link) == 0) {
+        card->program = link.program;
+    }
+    snprintf(card->lost, sizeof card->lost, "the interface %.16s is gone: it was deleted, or moved "
+             "to another namespace", card->what);
+    if (card->interface) {
+        (void)rte_eal_alarm_set(LOOK_US, look, card);
+    }
+}
+
+void rp_vdev_unwatch(struct rp_card *card)
+{
+    (void)rte_eal_alarm_cancel(look, card);
+}

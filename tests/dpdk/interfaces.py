@@ -1,0 +1,129 @@
+"""dpdk:// on interfaces of the kernel's that somebody else uses: who is refused, and goes on.
+
+The interfaces are those of a pair of network namespaces; other programs are processes here. Run by
+`make test-dpdk`, as root.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from conformance import plain, plain_rows
+from losses import attach
+from namespaces import INTERFACE, inside, leaked_mbufs, the_pair
+from neighbours import PROCESS, url_of
+from veth import URL, WAIT_S, ip, serving, until
+
+from replay_server import Client, ReplayError, Server
+from replay_server.doctor import examine
+
+UNSEEN = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /run && exec "$@"', "sh"]
+
+
+@pytest.fixture(autouse=True)
+def at_the_client() -> None:
+    """This thread is in the client's namespace."""
+    the_pair()
+
+
+def told(what: str, url: str, *before: str) -> str:
+    """What a process at the server's end says that opens a server or a client, and goes."""
+    command = [*before, sys.executable, "-c", PROCESS, what, url]
+    done = subprocess.run(
+        the_pair().server.inside(command),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout + done.stderr
+
+
+def xdp_there() -> str:
+    """Of the server's interface."""
+    with inside(the_pair().server):
+        shown = ip("-d", "link", "show", INTERFACE)
+    return next((line.strip() for line in shown.splitlines() if "prog/xdp" in line), "")
+
+
+def xdp_off() -> None:
+    with inside(the_pair().server):
+        ip("link", "set", INTERFACE, "xdp", "off")
+
+
+def served(client: Client, seed: int) -> bool:
+    rows = plain_rows(100, seed)
+    return bool(client.get("main", client.extend("main", rows)).valid.all())
+
+
+# -- AF_XDP's program ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "url", "before", "says"),
+    [
+        ("server", url_of("af_xdp", "198.18.0.8"), (), "already, and AF_XDP"),
+        ("client", url_of("af_xdp", "198.18.0.50", ",ip=198.18.0.51"), (), "already, and AF_XDP"),
+        ("server", url_of("af_packet", "198.18.0.8"), (), "over AF_XDP, which takes every frame"),
+        ("server", url_of("af_xdp", "198.18.0.8"), UNSEEN, "has queue 0 .* over AF_XDP"),
+    ],
+    ids=("a server", "a client", "raw sockets", "one that sees no lock"),
+)
+def test_a_second_process_is_refused_and_the_first_goes_on(what, url, before, says):
+    """Given a server over AF_XDP, and another process on its interface at another address. Expect
+    that one refused, the program of the first still there, and its client served."""
+    with serving("af_xdp"), Client(URL, timeout=WAIT_S) as client:
+        program = xdp_there()
+        assert program and served(client, 1)
+        assert re.search(says, told(what, url, *before))
+        assert xdp_there() == program
+        assert served(client, 2)
+
+
+def test_a_server_over_raw_sockets_is_not_made_deaf():
+    """Given a server over af_packet. Expect one over AF_XDP, at another address, to be refused."""
+    with serving("af_packet"), Client(URL, timeout=WAIT_S) as client:
+        assert "already, and AF_XDP" in told("server", url_of("af_xdp", "198.18.0.8"))
+        assert xdp_there() == "" and served(client, 1)
+
+
+def test_a_program_of_somebody_elses_stays():
+    """Given an XDP program that is none of AF_XDP's. Expect a server over AF_XDP refused with its
+    name, the program still there, and doctor not to advise that it be removed."""
+    attach(the_pair().server, INTERFACE, "firewall")
+    try:
+        program, before = xdp_there(), leaked_mbufs()
+        says = rf"{INTERFACE} has an XDP program of another kind, firewall, .*another interface"
+        with inside(the_pair().server):
+            with pytest.raises(ReplayError, match=says):
+                Server((plain(),), url_of("af_xdp"), insecure=True)
+            advice = [line for line in examine().advice if "XDP" in line]
+        assert xdp_there() == program and "firewall" in program and leaked_mbufs() == before
+        says = "AF_XDP would replace it, and is refused there"
+        assert advice == [f"{INTERFACE} has an XDP program, firewall: {says}"]
+    finally:
+        xdp_off()
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_server_whose_program_goes_ends(how):
+    """Given a server whose XDP program is removed, and one whose is replaced. Expect it to end with
+    a sentence that says so, within a look or two, and what replaced it to stay."""
+    with serving("af_xdp") as server, Client(URL, timeout=WAIT_S) as client:
+        assert served(client, 1)
+        xdp_off()
+        if how == "replaced":
+            attach(the_pair().server, INTERFACE, "firewall")
+        until(lambda: server.lost != "", "it is told")
+        assert f"the XDP program of {INTERFACE}" in server.lost
+    assert ("firewall" in xdp_there()) == (how == "replaced")
+    xdp_off()
+
+
+def test_doctor_advises_nothing_against_a_server_that_runs():
+    """Given a server over AF_XDP. Expect not a word of its program."""
+    with serving("af_xdp"), inside(the_pair().server):
+        assert not any("XDP program" in line for line in examine().advice)
