@@ -162,6 +162,21 @@ def _unbound(host: Host, nic: Nic, driver: Driver, uid: int, plan: Plan) -> None
     plan.needs(f"{held}, not {module}", f"{script()} bind {nic.address}{option}")
 
 
+def _bifurcated(host: Host, nic: Nic, driver: Driver, plan: Plan) -> None:
+    """The card stays with its kernel driver, beside DPDK, which what comes to its MAC goes to."""
+    if nic.lost:
+        plan.refusals.append(
+            f"it is in use: {'; '.join(nic.lost)}: DPDK would take what comes to its MAC from the "
+            f"kernel, which keeps the card and hears nothing"
+        )
+    absent = [m for m in driver.modules if m.replace("-", "_") not in host.modules]
+    if absent:
+        plan.needs(
+            f"it stays with its kernel driver, and {', '.join(absent)} is not loaded",
+            *(f"modprobe {module}" for module in absent),
+        )
+
+
 def _bound(host: Host, nic: Nic, uid: int, plan: Plan) -> None:
     """The card is DPDK's already: may this user have it?"""
     if nic.driver != "vfio-pci":
@@ -206,12 +221,7 @@ def judge(
         )
     else:
         if driver.bifurcated:
-            absent = [m for m in driver.modules if m.replace("-", "_") not in host.modules]
-            if absent:
-                plan.needs(
-                    f"it stays with its kernel driver, and {', '.join(absent)} is not loaded",
-                    *(f"modprobe {module}" for module in absent),
-                )
+            _bifurcated(host, nic, driver, plan)
         elif nic.driver in driver.modules:
             _bound(host, nic, uid, plan)
         else:

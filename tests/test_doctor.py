@@ -251,10 +251,9 @@ def test_an_address_without_a_route_is_asked_of_the_kernel():
 
 
 def test_mellanox_stays_with_its_kernel_driver(host):
-    """Given mlx5_core, even with the default route. Expect no bind, only the modules it lacks."""
+    """Given mlx5_core. Expect no bind, only the modules it lacks."""
     tree = host()
     tree.nic(ids=MLX5, driver="mlx5_core", interface="ens2")
-    tree.default_route("ens2")
     tree.pages(2048, {0: 512})
     tree.modules("mlx5_core", "ib_uverbs")
     (nic,) = look(tree).nics
@@ -262,6 +261,22 @@ def test_mellanox_stays_with_its_kernel_driver(host):
     tree.modules("mlx5_ib")
     report = look(tree)
     assert report.nics[0].usable == NOW and report.url == DPDK_URL
+
+
+def test_mellanox_that_the_host_lives_on_is_left_alone(host):
+    """Given mlx5_core with the default route, alone and beside a card that is ready. Expect what it
+    carries, no command, and another URL: its kernel interface would hear nothing beside DPDK."""
+    tree = host()
+    tree.nic(ids=MLX5, driver="mlx5_core", interface="ens2")
+    tree.default_route("ens2")
+    tree.pages(2048, {0: 512})
+    for loaded in ((), ("mlx5_core", "ib_uverbs", "mlx5_ib")):
+        tree.modules(*loaded)
+        report = look(tree)
+        assert (report.nics[0].usable, commands(report.nics[0])) == (NOT, []), loaded
+        assert "in use: ens2 carries the default route" in report.nics[0].why
+        assert "hears nothing" in report.nics[0].why and report.url == UDP_URL
+    assert look(bound(tree, address="0000:05:00.0")).url == DPDK_URL.replace(":03:", ":05:")
 
 
 def test_a_card_of_a_foreign_numa_node(host):
