@@ -109,10 +109,35 @@ static void wake_both(const char *server_url, const char *client_url)
     rp_port_close(server);
 }
 
+static uint64_t time_of(struct rp_port *port, uint32_t sleeps)
+{
+    uint64_t start = rp_clock_ns();
+    for (uint32_t i = 0; i < sleeps; i++) {
+        (void)rp_port_transport(port)->wait(port, HOUR_NS);
+    }
+    return rp_clock_ns() - start;
+}
+
+/* Something has come, and is not taken: whoever asks again and again is not answered at once. */
+static void neglect(const char *server_url, const char *client_url)
+{
+    struct rp_peer own, at, client_at;
+    struct rp_port *server = open_port(server_url, 1, &own);
+    struct rp_port *client = open_port(client_url, 0, &at);
+    meet(server, client, &at, &client_at);
+    send_one(client, &at);
+    uint64_t took = time_of(server, ROUNDS);
+    CHECK(took > ROUNDS * 50000ull, "%d sleeps took %" PRIu64 " ns", ROUNDS, took);
+    CHECK(take(server, NULL) > 0, "and it is still there");
+    rp_port_close(client);
+    rp_port_close(server);
+}
+
 static void woken(void)
 {
+    neglect(url, url);
     wake_both(url, url);
-    check_group("memif: a sleeping server, and a sleeping client, are woken by what comes");
+    check_group("memif: both ends are woken by what comes, and not by what stays");
 }
 
 static int has_pair;
@@ -125,6 +150,19 @@ static void make_pair(void)
                   " && ip link set sleep1 up") == 0;
 }
 
+/* A socket whose interface goes down has an error to tell, and is not ready for ever. */
+static void fall(const char *server_url)
+{
+    struct rp_peer own;
+    struct rp_port *server = open_port(server_url, 1, &own);
+    CHECK(system("ip link set sleep0 down") == 0);
+    (void)time_of(server, GROWN);
+    uint64_t took = time_of(server, GROWN);
+    CHECK(took > GROWN * 5000000ull, "%d sleeps took %" PRIu64 " ns", GROWN, took);
+    CHECK(system("ip link set sleep0 up") == 0);
+    rp_port_close(server);
+}
+
 static void woken_over(const char *kind)
 {
     char server_url[RP_URL_TEXT_BYTES], client_url[RP_URL_TEXT_BYTES], told[80];
@@ -135,8 +173,11 @@ static void woken_over(const char *kind)
                  kind);
         snprintf(client_url, sizeof client_url,
                  "dpdk://198.18.0.1:7400?vdev=net_%s,iface=sleep1,ip=198.18.0.2", kind);
+        neglect(server_url, client_url);
         wake_both(server_url, client_url);
-        snprintf(told, sizeof told, "%s over veth: both are woken by what comes", kind);
+        fall(server_url);
+        snprintf(told, sizeof told, "%s: both are woken by what comes, and not by what stays",
+                 kind);
     }
     check_group(told);
 }
