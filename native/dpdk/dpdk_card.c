@@ -78,6 +78,12 @@ static int probe_card(struct rp_opening *opening)
 
 /* ---- both ---- */
 
+/* Its driver copies what comes into mbufs: no device writes to these. */
+static int is_copied(const struct rp_card *card)
+{
+    return card->vdev == RP_VDEV_AF_PACKET || card->vdev == RP_VDEV_TAP;
+}
+
 /* Bytes of a frame its mbufs must hold. */
 static uint32_t room(const struct rp_opening *opening)
 {
@@ -144,7 +150,9 @@ static int start_card(struct rp_opening *opening)
     conf.rxmode.offloads |= info.rx_offload_capa & RX_SUMS;
     conf.txmode.offloads |= info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
     int socket = rte_eth_dev_socket_id(card->device);
+    card->is_shifted = is_copied(card);
     card->pool = card->vdev == RP_VDEV_AF_XDP ? rp_pool_open_paged(mbufs, socket)
+        : card->is_shifted ? rp_pool_open_shifted(mbufs, room(opening))
         : rp_pool_open(mbufs, room(opening), socket);
     if (!card->pool) {
         return rp_card_fail(opening, RP_NO_MEMORY, card->vdev == RP_VDEV_PCI

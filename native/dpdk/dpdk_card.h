@@ -36,6 +36,7 @@ struct rp_card {
     struct rp_queues queues;
     uint8_t mac[RP_FRAME_MAC];
     struct rte_mempool *pool;
+    int is_shifted; /* that pool is */
     atomic_int is_lost; /* unbound: the kernel waits until it is closed; or its interface is gone */
     unsigned interface; /* its number */
     uint32_t program;   /* of AF_XDP, on the interface: the kernel's number for it; 0: not known */

@@ -76,6 +76,7 @@ int rp_card_join(struct rp_wire *wire, struct rp_card *card, uint32_t shard)
     wire->card = card;
     wire->sockets = &card->sockets;
     wire->pool = card->pool;
+    wire->is_shifted = card->is_shifted;
     wire->queues = card->queues.count > 1 ? &card->queues : NULL;
     wire->lanes[0] = (struct rp_lane){card->device, (uint16_t)shard};
     wire->lane_count = 1;

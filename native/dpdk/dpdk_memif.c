@@ -184,11 +184,12 @@ int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
                   const struct rp_dpdk_options *options, char *error)
 {
     char why[RP_URL_ERROR_BYTES];
-    wire->pool = rp_pool_open_shifted(RP_DPDK_MBUFS, place->mtu);
+    wire->pool = rp_pool_open_shifted(RP_DPDK_MBUFS, rp_pool_room(place->mtu));
     if (!wire->pool) {
         return rp_dpdk_refuse(error, place, RP_NO_MEMORY, "no memory for frames");
     }
     wire->in_memory = 1;
+    wire->is_shifted = 1;
     if (!place->serve) {
         return join_memif(wire, place, options, error);
     }

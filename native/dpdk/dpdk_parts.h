@@ -120,8 +120,9 @@ struct rp_wire {
     const _Atomic uint32_t *used; /* lanes worth a look, where that changes; null: all */
     uint32_t slot; /* a client's place among its server's */
     /* Frames never leave this host's memory, which damages none: they carry no UDP checksum, and
-     * the datagrams have their own. Their pools are shifted. */
+     * the datagrams have their own. */
     int in_memory;
+    int is_shifted; /* its pool is */
     struct rte_mempool *pool;
     struct rp_hub *hub;
     struct rp_memif_link *link;
@@ -223,9 +224,9 @@ void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *c
 int rp_wire_start(struct rp_wire *wire, uint16_t device, const char *name, uint32_t queues);
 struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket);
 struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, int socket); /* for AF_XDP */
-/* For wires in memory: what is received into its mbufs has its datagram aligned, since their
- * buffers begin RP_DPDK_SHIFT bytes later; some devices want buffers where they were made. */
-struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t mtu);
+/* For devices that copy frames into mbufs: what is received has its datagram aligned, since their
+ * buffers begin RP_DPDK_SHIFT bytes later; cards want buffers where they were made. */
+struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t room);
 uint32_t rp_pool_room(uint32_t mtu); /* bytes of a frame its mbufs are to hold */
 /* `kept`: mbufs its closed device keeps and nobody writes to any more. */
 void rp_pool_close(struct rte_mempool *pool, uint32_t kept);

@@ -352,7 +352,7 @@ static void dpdk_rx_release(struct rp_port *opaque, struct rp_packet *packets, u
 static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
 {
     struct port *port = own(opaque);
-    uint16_t headroom = port->wire.in_memory ? RTE_PKTMBUF_HEADROOM : HEADROOM;
+    uint16_t headroom = port->wire.is_shifted ? RTE_PKTMBUF_HEADROOM : HEADROOM;
     assert(port->leased_count == 0);
     rp_eal_greet();
     count = count < RP_BURST ? count : RP_BURST;

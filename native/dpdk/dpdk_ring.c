@@ -69,7 +69,7 @@ static struct rp_hub *make_hub(const struct rp_wire_place *place)
     if (whole) {
         snprintf(hub->host, sizeof hub->host, "%s", place->host);
         hub->port = place->port;
-        hub->pool = rp_pool_open_shifted(RP_DPDK_HUB_MBUFS, place->mtu);
+        hub->pool = rp_pool_open_shifted(RP_DPDK_HUB_MBUFS, rp_pool_room(place->mtu));
         whole = hub->pool != NULL;
         for (uint32_t i = 0; i < RP_DPDK_LANES; i++) {
             hub->up[i] = make_ring();
@@ -113,6 +113,7 @@ static int join_hub(struct rp_wire *wire, const struct rp_wire_place *place, cha
     wire->hub = hub;
     wire->used = place->serve ? &hub->used : NULL;
     wire->in_memory = 1;
+    wire->is_shifted = 1;
     wire->pool = hub->pool;
     return 0;
 }

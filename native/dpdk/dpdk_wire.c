@@ -143,9 +143,9 @@ static void shift_mbuf(struct rte_mempool *pool, void *argument, void *object, u
     mbuf->buf_len = (uint16_t)(mbuf->buf_len - SPARE);
 }
 
-struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t mtu)
+struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t room)
 {
-    struct rte_mempool *pool = rp_pool_open(mbufs, rp_pool_room(mtu) + SPARE, SOCKET_ID_ANY);
+    struct rte_mempool *pool = rp_pool_open(mbufs, room + SPARE, SOCKET_ID_ANY);
     if (pool) {
         struct rte_pktmbuf_pool_private *told = rte_mempool_get_priv(pool);
         told->mbuf_data_room_size = (uint16_t)(told->mbuf_data_room_size - SPARE);
