@@ -19,7 +19,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <rte_memcpy.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +95,7 @@ static int copy_in(struct rp_memif_server *server, struct rp_memif_peer *peer,
             continue;
         }
         struct rte_mbuf *mbuf = mbufs[got++];
-        rte_memcpy(rte_pktmbuf_mtod(mbuf, void *), slot.data, slot.size);
+        memcpy(rte_pktmbuf_mtod(mbuf, void *), slot.data, slot.size);
         mbuf->data_len = (uint16_t)slot.size;
         mbuf->pkt_len = slot.size;
     }
@@ -160,7 +159,7 @@ uint32_t rp_memif_transmit(struct rp_memif_server *server, uint32_t lane, struct
         if (!lies) {
             uint32_t fits = mbuf->data_len <= slot.size;
             if (fits) {
-                rte_memcpy(slot.data, rte_pktmbuf_mtod(mbuf, const void *), mbuf->data_len);
+                memcpy(slot.data, rte_pktmbuf_mtod(mbuf, const void *), mbuf->data_len);
             } else { /* of no use to a peer whose frames are smaller */
                 atomic_fetch_add_explicit(&server->unfit, 1, memory_order_relaxed);
             }
