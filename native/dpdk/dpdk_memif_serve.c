@@ -118,9 +118,9 @@ uint32_t rp_memif_receive(struct rp_memif_server *server, uint32_t lane, struct 
         return 0;
     }
     count = count < (uint32_t)filled ? count : (uint32_t)filled;
-    if (rte_pktmbuf_alloc_bulk(server->pool, mbufs, count)) {
-        mbufs[0] = rte_pktmbuf_alloc(server->pool); /* one at a time is an end to being short */
-        count = mbufs[0] != NULL;
+    if (rp_pool_take(server->pool, mbufs, count, RTE_PKTMBUF_HEADROOM)) {
+        /* one at a time is an end to being short */
+        count = rp_pool_take(server->pool, mbufs, 1, RTE_PKTMBUF_HEADROOM) == 0;
     }
     int got = copy_in(server, &visitor->peer, mbufs, count, &used);
     if (got < 0) {
@@ -130,7 +130,7 @@ uint32_t rp_memif_receive(struct rp_memif_server *server, uint32_t lane, struct 
         rp_memif_advance(&visitor->peer.in, used);
     }
     if ((uint32_t)got < count) {
-        rte_pktmbuf_free_bulk(mbufs + got, count - (uint32_t)got);
+        rp_pool_give(server->pool, mbufs + got, count - (uint32_t)got);
     }
     return (uint32_t)got;
 }
@@ -173,7 +173,7 @@ uint32_t rp_memif_transmit(struct rp_memif_server *server, uint32_t lane, struct
         rp_memif_advance(&visitor->peer.out, sent);
         call(visitor);
     }
-    rte_pktmbuf_free_bulk(mbufs, sent);
+    rp_pool_give(server->pool, mbufs, sent);
     return sent;
 }
 

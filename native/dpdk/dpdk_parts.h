@@ -230,6 +230,27 @@ struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t room);
 uint32_t rp_pool_room(uint32_t mtu); /* bytes of a frame its mbufs are to hold */
 /* `kept`: mbufs its closed device keeps and nobody writes to any more. */
 void rp_pool_close(struct rte_mempool *pool, uint32_t kept);
+
+/* Mbufs of a port, all of one pool, of one segment, and nobody else's: so they come and go as they
+ * are, without a look at each. From rp_pool_take they have no offload flags and begin at
+ * `headroom`; 0, or -1: there are not so many. */
+static inline int rp_pool_take(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count,
+                               uint16_t headroom)
+{
+    if (rte_mempool_get_bulk(pool, (void **)mbufs, count)) {
+        return -1;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        mbufs[i]->data_off = headroom;
+        mbufs[i]->ol_flags = 0;
+    }
+    return 0;
+}
+
+static inline void rp_pool_give(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count)
+{
+    rte_mempool_put_bulk(pool, (void *const *)mbufs, count);
+}
 uint64_t rp_pool_leaked(void);
 int rp_ring_open(struct rp_wire *wire, const struct rp_wire_place *place, char *error);
 void rp_ring_leave(struct rp_wire *wire);

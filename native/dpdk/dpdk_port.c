@@ -338,13 +338,12 @@ static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
 static void dpdk_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
 {
     struct rte_mbuf *mbufs[RP_BURST];
-    (void)opaque;
     assert(count <= RP_BURST);
     for (uint32_t i = 0; i < count; i++) {
         mbufs[i] = (struct rte_mbuf *)(uintptr_t)packets[i].token;
         packets[i].data = NULL;
     }
-    rte_pktmbuf_free_bulk(mbufs, count);
+    rp_pool_give(own(opaque)->wire.pool, mbufs, count);
 }
 
 /* ---- sending ---- */
@@ -358,7 +357,7 @@ static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets,
     count = count < RP_BURST ? count : RP_BURST;
     if (port->kept_count < count) {
         uint32_t more = count - port->kept_count;
-        if (rte_pktmbuf_alloc_bulk(port->wire.pool, port->kept + port->kept_count, more) == 0) {
+        if (rp_pool_take(port->wire.pool, port->kept + port->kept_count, more, headroom) == 0) {
             port->kept_count = count;
         } else {
             port->lacked++;
@@ -367,15 +366,13 @@ static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets,
             }
         }
         if (port->kept_count == 0) { /* one answer at a time is an end to being short */
-            port->kept[0] = rte_pktmbuf_alloc(port->wire.pool);
-            port->kept_count = port->kept[0] != NULL;
+            port->kept_count = rp_pool_take(port->wire.pool, port->kept, 1, headroom) == 0;
         }
     }
     count = count < port->kept_count ? count : port->kept_count;
     for (uint32_t i = 0; i < count; i++) {
         struct rte_mbuf *mbuf = port->kept[--port->kept_count];
         port->leased[i] = mbuf;
-        mbuf->data_off = headroom;
         packets[i].data = (uint8_t *)mbuf->buf_addr + headroom + RP_FRAME_HEADERS;
         packets[i].size = 0;
         packets[i].capacity = port->base.mtu;
