@@ -202,6 +202,10 @@ class Lock:
     def release(self) -> None:
         self._lock.release()
 
+    def held(self) -> bool:
+        """Whether this very thread holds it."""
+        return self._lock._is_owned()
+
     def __enter__(self) -> None:
         self.acquire()
 

@@ -129,6 +129,11 @@ class PlainRows:
         """Stores uint8 [N, record_size]; returns their keys when all are acknowledged."""
         until = Deadline(timeout)
         self._state()  # refuses in a forked child: its copy of the turn may be taken for ever
+        if self.turn.held():
+            raise ConfigError(
+                "client.extend is under way in this thread, and a signal's handler called it "
+                "again: set a flag in the handler, and call extend from the loop"
+            )
         if not self.turn.acquire(timeout=until.seconds()):
             raise Timeout(
                 f"table {self.table.name!r}: another thread of this client was still storing rows "

@@ -31,7 +31,6 @@ unless told not to; what an extra column holds is its owner's business.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -58,6 +57,7 @@ from .spec import SpecError
 from .values import odd_pair
 from .writers import (
     WriterState,
+    alone,
     end,
     end_for_good,
     note_taken,
@@ -65,6 +65,7 @@ from .writers import (
     push_state,
     silence,
     state_of,
+    take_over,
     tell_dropped,
     tell_failed,
     with_axis,
@@ -114,7 +115,8 @@ class Writer:
         self._made = Made(streams)
         self._held = False  # rows wait, or Ctrl-C came: the anchors may not have counted them
         self._due = 0.0  # when the block is handed over, full or not
-        self._owner: int | None = None  # the thread that added since the last flush
+        self._owner: int | None = None  # the thread that added since the last flush; negative: it
+        # is within a call, and a signal's handler may run there
         self._owning = _native.Lock()
         self._moving = False  # the link was given rows since all it has was acknowledged
         self._looked = 0.0  # when a call of the client looked after this writer
@@ -188,9 +190,11 @@ class Writer:
         block, autoreset, laying = self._block, self._rows, self._laying
         terminated, truncated, next_observation, _, _ = said
         steps = None  # of the block before this one is laid down; -1: it was
-        try:
-            if self._owner != get_ident():
-                self._take_over()
+        me = get_ident()
+        if self._owner != me:
+            take_over(self, me)
+        try:  # `alone`, written out
+            self._owner = -me
             now = monotonic()
             if now >= self._doubtful:
                 self._wake()
@@ -257,6 +261,8 @@ class Writer:
                 if isinstance(error, SpecError):
                     self._give_up(observation, error)
             raise
+        finally:
+            self._owner = me
 
     def _cut_off(self, error: BaseException, taken: bool, next_observation: Any) -> None:
         """Ctrl-C within `add`: nobody knows which step comes next, so it is looked at closely."""
@@ -275,7 +281,7 @@ class Writer:
         cut = following.cuts(observation, last, next_observation, self._anchors)
         if cut is not None:
             self._end_unfinished(cut & following.spoilt(last))
-            self.restart(cut & (self._anchors.length > 0), last)
+            self._restart(cut & (self._anchors.length > 0), last)
             following.odd = following.odd - cut  # where that raises, this call comes again
         self._look = now + following.pause
 
@@ -296,12 +302,12 @@ class Writer:
             self._rows.restart(cut)
         return bool(cut.any())
 
+    @alone
     def append(self, rows: Rows) -> Ready:
         """Rows made elsewhere, their items the caller's to create; what became ready.
 
         Looked at as what `add_batch` takes, and raises as it does, with nothing taken.
         """
-        self._own()
         rows, self._last = self._block.fitting(rows, self._rows.finite), None
         return self._put(rows, 0, "appending")
 
@@ -338,8 +344,14 @@ class Writer:
         that `step` returned, with the axes of `add_batch`. Raises ConfigError where one is open and
         it is missing.
         """
+        cut = self._rows.chosen(mask) & (self._anchors.length > 0)
+        if self._held or self._owner == -get_ident() or cut.any():
+            self._own_restart(mask, final_observation)
+        else:
+            self._rows.restart(mask)
+
+    def _restart(self, mask: np.ndarray | None, final_observation: Any) -> None:
         if self._held:
-            self._own()
             self._drain(self.timeout, f"ending episodes {NOT_TAKEN}")
         cut = self._rows.chosen(mask) & (self._anchors.length > 0)
         if cut.any() and final_observation is None:
@@ -348,9 +360,10 @@ class Writer:
                 "the last observation that step returned there"
             )
         if cut.any():
-            self._own()
             self._put(self._rows.cut(cut, final_observation), 1, "ending episodes")
         self._rows.restart(mask)
+
+    _own_restart = alone(_restart)
 
     # -- items -----------------------------------------------------------------------------------
 
@@ -358,13 +371,13 @@ class Writer:
         """Items at the anchors of `ready` (anything with .streams and .steps), float64 [K]."""
         self.create(*anchors_in(ready), priorities)
 
+    @alone
     def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
         """Items at rows (stream, step), each once; without priorities: the running maximum.
 
         Those that the last `add` returned are the caller's then: what it leaves is not created.
         From the first call on only a step, `flush` or `close` goes ahead of it. Warns of items that
         exist."""
-        self._own()
         self._made.asked = True
         streams, steps = self._anchors.checked(streams, steps)
         count = len(steps)
@@ -405,23 +418,6 @@ class Writer:
         self._hand_over(0)
         return ready
 
-    def _own(self) -> None:
-        if self._owner != get_ident():
-            self._take_over()
-
-    def _take_over(self) -> None:
-        """The writer is this thread's from here on; ConfigError where it is another's."""
-        with self._owning:
-            owners = [t.name for t in threading.enumerate() if t.ident == self._owner]
-            if self._owner is not None and owners:  # a thread being started has no ident either
-                raise ConfigError(
-                    f"this writer belongs to thread {owners[0]!r}, which has added steps and not "
-                    "flushed them: steps that two threads add in turns are no episodes; give each "
-                    "thread a writer of its own, or let that one call flush() first"
-                )
-            _ = self.link.raw  # a closed writer takes nothing
-            self._owner = get_ident()
-
     def _hand_over(self, wait_ns: int) -> bool:
         """Hands rows, then creates, to the link; True where it took all of them within wait_ns."""
         block, creates, link = self._block, self._creates, self.link.raw
@@ -448,9 +444,9 @@ class Writer:
                 raise self._held_back(what)
             wait = min(deadline.left(), lib.RP_SLICE_NS)
 
+    @alone
     def send(self) -> None:
         """Lets what was added leave now, full datagram or not; does not wait for answers."""
-        self._own()
         self._block.pending &= self._made.asked
         self._drain(self.timeout, f"sending {KEPT}")
         self._checked(lib.rp_link_flush(self.link.raw, self.table.number))
@@ -498,8 +494,8 @@ class Writer:
         """
         return self._flush(self.timeout if timeout is None else timeout, f"flushing {KEPT}")
 
+    @alone
     def _flush(self, timeout: float, what: str) -> WriterState:
-        self._own()
         self._finish_pending()
         self._drain(timeout, what)
         deadline = Deadline(timeout)
@@ -519,8 +515,12 @@ class Writer:
     def state(self) -> WriterState:
         """Rows and items posted, stored, refused so far."""
         if self._owner == get_ident():
-            self._block.push(self.link.raw, self.table.number, 0)
+            self._push_left()
         return state_of(self._raw_state(), self._block)
+
+    @alone
+    def _push_left(self) -> None:
+        self._block.push(self.link.raw, self.table.number, 0)
 
     def ledger(self) -> np.ndarray:
         """The acknowledged rows since the last call, of the newest few hundred datagrams at most:
@@ -578,7 +578,7 @@ class Writer:
         elif not self.closed:
             with suppress(ReplayError):
                 if self._owner == get_ident():
-                    self._block.push(self.link.raw, self.table.number, 0)
+                    self._push_left()
             self.link.close(self.timeout, error)
 
     # -- errors ----------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import wraps
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -148,6 +150,51 @@ def look_after(writers: Iterable[Writer]) -> None:
             writer.look_after()
 
 
+def alone(method: Callable[..., Any]) -> Callable[..., Any]:
+    """What goes through a writer's block: by the thread that owns it, one call after the other.
+
+    A signal's handler runs within whatever its thread is doing. The owner is negative until the
+    call is over, so the handler's calls of the client leave this writer alone, and those of the
+    writer are refused. Between `try` and `finally` and the stores behind them nothing is called,
+    so no handler gets in between.
+    """
+
+    @wraps(method)
+    def call(writer: Writer, *arguments: Any, **named: Any) -> Any:
+        me = get_ident()
+        if writer._owner != me:
+            take_over(writer, me)
+        try:
+            writer._owner = -me
+            return method(writer, *arguments, **named)
+        finally:
+            writer._owner = writer._owner and me  # None: flushed, the next thread's that adds
+
+    return call
+
+
+def take_over(writer: Writer, me: int) -> None:
+    """The writer is this thread's from here on; ConfigError where it is another's, or within a
+    call of this one."""
+    with writer._owning:
+        owner = writer._owner or 0
+        if owner == -me:
+            raise ConfigError(
+                "this writer is within a call already, and a signal's handler called it again: "
+                "set a flag in the handler, and call the writer from the loop"
+            )
+        owners = [t.name for t in threading.enumerate() if t.ident == abs(owner)]
+        if owner and owners:  # a thread being started has no ident either
+            raise ConfigError(
+                f"this writer belongs to thread {owners[0]!r}, which has added steps and not "
+                "flushed them: steps that two threads add in turns are no episodes; give each "
+                "thread a writer of its own, or let that one call flush() first"
+            )
+        _ = writer.link.raw  # a closed writer takes nothing
+        writer._owner = me
+
+
+@alone
 def offer(writer: Writer) -> None:
     """For a call of the client: what does not work is told by the writer's own next call."""
     told = writer._lost
@@ -187,7 +234,8 @@ def end(writer: Writer, timeout: float, what: str = OPEN) -> None:
     """Flushes and closes it. What is not stored in time, or cut off by Ctrl-C, leaves it open;
     without any time it is given up."""
     if seconds("timeout", timeout) <= 0:
-        writer._own()
+        if writer._owner != get_ident():
+            take_over(writer, get_ident())
         leave(writer, Deadline(0.0), "a writer was given up (close(0))")
         return
     try:

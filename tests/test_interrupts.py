@@ -1,6 +1,6 @@
-"""Ctrl-C at any line of the package: whoever catches it, as a notebook does, goes on with what it
-has. A trace raises it before the line that is asked for, so every line has its turn. And Ctrl-C
-while a program starts."""
+"""Ctrl-C anywhere in the package: whoever catches it, as a notebook does, goes on with what it has.
+A trace raises it where the interpreter looks for signals, so every such place has its turn. And
+Ctrl-C while a program starts."""
 
 from __future__ import annotations
 
@@ -30,47 +30,24 @@ SPEC = Spec(
 )
 
 
-def interrupted(at, call, notes=None):
-    """Where `call` was interrupted, before its line number `at` within the package; None where it
-    has fewer. `notes`: a list of what the interrupt has to say."""
-    lines, where = 0, None
-
-    def line(frame, event, _):
-        nonlocal lines, where
-        if event == "line":
-            lines += 1
-            if lines == at:
-                where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-                raise KeyboardInterrupt
-        return line
-
-    def enter(frame, *_):
-        ours = frame.f_code.co_filename.startswith(PACKAGE)
-        return line if ours and frame.f_code.co_name != "__del__" else None
-
-    before = sys.gettrace()
-    sys.settrace(enter)
-    try:
-        call()
-    except KeyboardInterrupt as error:
-        if notes is not None:
-            notes += getattr(error, "__notes__", [])
-    finally:
-        sys.settrace(before)
-    return where
-
-
 HEARD_BEHIND = ("CALL", "RESUME", "JUMP_BACKWARD")  # where the interpreter looks for signals
 
 
-def interrupted_behind(at, call):
-    """Where `call` was interrupted, behind its call number `at` within the package: what was called
-    has ended, and what it returned is stored nowhere yet. None where it has fewer."""
+def press():
+    raise KeyboardInterrupt
+
+
+def interrupted(at, call, handler=press, notes=None):
+    """Where `handler` ran in `call`, behind its call number `at` within the package: what was
+    called has ended, and what it returned is stored nowhere yet. None where it has fewer. `notes`:
+    a list of what the interrupt has to say."""
     heard, where, last = 0, None, {}
 
     def step(frame, event, _):
         nonlocal heard, where
         frame.f_trace_opcodes = True
+        if event == "return" and last.get(frame.f_back) == "CALL":
+            last[frame.f_back] = "RETURN"  # of Python's own functions: nothing is heard there
         if event != "opcode" or where is not None:
             return step
         behind, last[frame] = (
@@ -80,7 +57,7 @@ def interrupted_behind(at, call):
         heard += behind.startswith(HEARD_BEHIND)
         if heard == at:
             where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-            raise KeyboardInterrupt
+            handler()
         return step
 
     def enter(frame, *_):
@@ -93,8 +70,10 @@ def interrupted_behind(at, call):
     sys.settrace(enter)
     try:
         call()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         assert where is not None
+        if notes is not None:
+            notes += getattr(error, "__notes__", [])
     finally:
         sys.settrace(before)
         last.clear()  # it keeps frames, and what they name
@@ -135,7 +114,7 @@ def client():
 
 @pytest.mark.parametrize("prefetch", [1, 3])
 def test_batches_go_on_after_an_interrupt(client, prefetch):
-    """Given an interrupt at each line of next(batches). Expect whole batches from then on, each in
+    """Given an interrupt behind each call in next. Expect whole batches from then on, each in
     memory of its own, and as many under way as before."""
     at, where = 0, ""
     while where is not None:
@@ -177,7 +156,7 @@ def test_an_interrupt_leaves_no_request_under_way(client, call):
     assert free > 16
     while where is not None:
         at += 1
-        where = interrupted_behind(at, lambda: call(client))
+        where = interrupted(at, lambda: call(client))
         assert places_left(client, free) == free, where
     assert at > 5
 
@@ -189,7 +168,7 @@ def test_an_interrupted_next_holds_no_more_than_its_prefetch(client, prefetch):
         free, at, where = places_left(client), 0, ""
         while where is not None:
             at += 1
-            where = interrupted_behind(at, lambda: next(batches))
+            where = interrupted(at, lambda: next(batches))
             for _ in range(prefetch):  # one that was not posted again is when its turn comes
                 next(batches)
                 assert places_left(client) >= free, where
@@ -201,7 +180,7 @@ def test_an_interrupted_next_holds_no_more_than_its_prefetch(client, prefetch):
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("again", [False, True], ids=["left out", "made again"])
 def test_anchors_name_the_rows_they_are_after_an_interrupt(ends, again):
-    """Given an interrupt at each line of add, in and at the end of an episode, and the step made
+    """Given an interrupt behind each call in add, in or at the end of an episode, the step made
     again or left out. Expect priorities given to anchors by their numbers on the very rows."""
     at, where = 0, ""
     while where is not None:
@@ -234,7 +213,7 @@ def test_anchors_name_the_rows_they_are_after_an_interrupt(ends, again):
 @pytest.mark.parametrize("again", [False, True], ids=["left out", "made again"])
 @pytest.mark.filterwarnings("ignore:stream 0")
 def test_nothing_is_stored_after_an_interrupt_that_no_step_did(ends, again, silent):
-    """Given an interrupt at each line of add, in and at the end of an episode or where a reset was
+    """Given an interrupt behind each call in add, in or ending an episode, or where a reset was
     not said, and the step made again or left out. Expect every transition to lead where its step
     did, and the interrupt's note to say whether the step is there."""
     at, where, took = 0, "", set()
@@ -249,7 +228,7 @@ def test_nothing_is_stored_after_an_interrupt_that_no_step_did(ends, again, sile
                 writer.add(**step_of(number))
             number = 50 if silent else 5
             last = step_of(number) | {"truncated": ends}
-            where = interrupted(at, lambda it=writer, last=last: it.add(**last), notes)
+            where = interrupted(at, lambda it=writer, last=last: it.add(**last), notes=notes)
             if again and where is not None:
                 writer.add(**last)
             for later in range(100, 104) if ends else range(number + 1, number + 5):
