@@ -3,8 +3,8 @@
 DPDK_OBJECT  := replay_server/_dpdk.so
 DPDK_SOURCES := $(sort $(wildcard native/dpdk/*.c))
 DPDK_HEADERS := $(sort $(wildcard native/dpdk/*.h)) $(HEADERS)
-# the driver of memif clients is linked in, so that its system calls are ours: dpdk_quiet.c, dpdk_gone.c
-DPDK_MEMIF   := -Wl,--wrap=close,--wrap=munmap,--wrap=sendmsg,--wrap=connect,--exclude-libs,ALL -Wl,--whole-archive -l:librte_net_memif.a -Wl,--no-whole-archive
+# the drivers of memif clients and raw sockets are linked in, so that their system calls are ours: dpdk_quiet.c, dpdk_gone.c, dpdk_packet.c
+DPDK_MEMIF   := -Wl,--wrap=close,--wrap=munmap,--wrap=sendmsg,--wrap=connect,--wrap=setsockopt,--exclude-libs,ALL -Wl,--whole-archive -l:librte_net_memif.a -l:librte_net_af_packet.a -Wl,--no-whole-archive
 DPDK_LIBS    := $(DPDK_MEMIF) -lrte_net_ring -lrte_bus_vdev -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_ring -lrte_eal \
     -lrte_hash -lrte_kvargs -lrte_net -lbsd
 DPDK_CFLAGS   = $(patsubst -I%,-isystem %,$(shell pkg-config --cflags libdpdk))

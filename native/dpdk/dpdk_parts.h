@@ -343,6 +343,8 @@ void rp_lock_give(int64_t place); /* -1: none */
 /* What can be refused of a device before DPDK starts: 0, or a status and a sentence in why. */
 int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size);
 const char *rp_vdev_name(enum rp_vdev vdev);
+/* Before a driver opens raw sockets: they are one device's, a group of their own. */
+void rp_packet_begin(void);
 /* A client that cannot send: connects again where its link is down, but not all the time. */
 void rp_memif_mend(struct rp_wire *wire);
 /* A forked process has not got this file, until it is forgotten, which closing it does. */

@@ -87,6 +87,7 @@ int rp_vdev_probe(struct rp_opening *opening)
     } else {
         snprintf(arguments, sizeof arguments, "iface=%s", card->what);
     }
+    rp_packet_begin();
     if (rte_vdev_init(card->name, arguments)) {
         return rp_card_fail(opening, RP_SYSTEM, card->vdev == RP_VDEV_TAP
                             ? "no tap %.16s: it needs root, or CAP_NET_ADMIN, and /dev/net/tun"

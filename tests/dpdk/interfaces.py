@@ -7,15 +7,29 @@ The interfaces are those of a pair of network namespaces; other programs are pro
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 from conformance import plain, plain_rows
 from losses import attach
-from namespaces import INTERFACE, inside, leaked_mbufs, the_pair
+from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, the_pair
 from neighbours import PROCESS, url_of
-from veth import URL, WAIT_S, ip, serving, until
+from veth import (
+    PORT,
+    URL,
+    WAIT_S,
+    datagram,
+    facts,
+    ip,
+    mac_of,
+    raw,
+    server_mac,
+    serving,
+    until,
+)
 
 from replay_server import Client, ReplayError, Server
 from replay_server.doctor import examine
@@ -127,3 +141,38 @@ def test_doctor_advises_nothing_against_a_server_that_runs():
     """Given a server over AF_XDP. Expect not a word of its program."""
     with serving("af_xdp"), inside(the_pair().server):
         assert not any("XDP program" in line for line in examine().advice)
+
+
+# -- raw sockets ---------------------------------------------------------------------------------
+
+
+def test_servers_of_one_process_number_hear_all_that_is_theirs():
+    """Given two servers over raw sockets on one interface, each process 1 of its own, as containers
+    that share a network have it. Expect every client heard, from whatever port it comes."""
+    alone = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", PROCESS, "server"]
+    with ExitStack() as both:
+        for address in (SERVER, "198.18.0.8"):
+            command = the_pair().server.inside([*alone, url_of("af_packet", address)])
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            server = both.enter_context(subprocess.Popen(command, **pipes))
+            both.callback(server.kill)
+            assert server.stdout.readline() == "opened\n"
+        for address in (SERVER, "198.18.0.8"):
+            for _ in range(12):
+                with Client(f"udp://{address}:{PORT}", timeout=WAIT_S) as client:
+                    assert client.counters()["retransmissions"] == 0
+
+
+def test_what_the_kernel_sends_there_is_not_received():
+    """Given datagrams that the kernel beside a server sends on its interface, and one that comes.
+    Expect the server to have seen the last one alone."""
+    with serving("af_packet") as server, raw() as send:
+        before, mine = facts(server), mac_of(INTERFACE)
+        with inside(the_pair().server):
+            ip("neigh", "replace", "198.18.0.2", "lladdr", mine.hex(":"), "dev", INTERFACE)
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                for _ in range(100):
+                    sender.sendto(b"?", ("198.18.0.2", 9))
+        send(bytes(datagram(mine, server_mac(), 9)))
+        until(lambda: facts(server)["closed_port"] > before["closed_port"], "what came")
+        assert facts(server)["foreign_mac"] < before["foreign_mac"] + 100
