@@ -3,7 +3,7 @@
  * The input is a list of steps, each begun by a byte:
  *     MESSAGE  how long (1), then the message's first bytes; zeros behind them
  *     WRITE    region (1), where (2), how long (1), then bytes: the peer's own writing
- *     RECEIVE  slots at most (1): as a burst does, every byte of a frame is read
+ *     RECEIVE  slots at most (1): as a burst does, every byte of a frame is read; then it sleeps
  *     SEND     slots at most (1): every byte of the room is written
  * Regions are of exactly the size that was asked for, so that the address sanitizer sees a byte too
  * far.
@@ -33,6 +33,10 @@ static int speak(struct rp_memif_peer *peer, struct fuzz_input *input)
     (void)fuzz_take_bytes(input, message, size);
     uint8_t *memory = lend(rp_memif_maps(peer, message));
     uint32_t regions = peer->region_count;
+    struct rp_memif_ring_told told;
+    int tells_ring = rp_memif_ring_told(message, &told);
+    CHECK(!tells_ring || told.log2 <= RP_MEMIF_RING_LOG2);
+    CHECK(!tells_ring || rp_memif_region_told(message) == 0, "it is a ring and a region");
     int heard = rp_memif_hear(peer, message, memory, answer);
     if (memory && peer->region_count == regions) {
         free(memory);
@@ -73,6 +77,9 @@ static int burst(const struct rp_memif_peer *peer, struct rp_memif_ring *ring, u
     }
     if (filled > 0) {
         rp_memif_advance(ring, count);
+        seen ^= (uint8_t)rp_memif_room(ring->memory);
+        rp_memif_let_call(ring->memory, most & 1);
+        CHECK(rp_memif_wants_call(ring->memory) == (int)(most & 1));
     }
     return filled >= 0;
 }
