@@ -53,6 +53,9 @@ static int try_draw(struct rp_link *link, void *argument)
 {
     const struct drawing *drawing = argument;
     struct rp_place *place = drawing->place;
+    if (place->ticket < 0) {
+        return -RP_CLOSED;
+    }
     if (!place->ticket) {
         int status = post_draw(link, drawing);
         if (!place->ticket) {
@@ -64,6 +67,7 @@ static int try_draw(struct rp_link *link, void *argument)
     rp_client_blocked(link->client, place->ticket, &place->blocked);
     if (status != RP_PENDING) {
         rp_client_take(link->client, place->ticket);
+        place->ticket = 0;
     }
     return status;
 }
@@ -76,9 +80,23 @@ int rp_link_draw(struct rp_link *link, const struct rp_draw *draw, const uint64_
     if (status == RP_PENDING) {
         return status;
     }
-    place->ticket = 0; /* a link that closed has none any more */
+    if (place->ticket > 0) {
+        place->ticket = 0; /* a link that closed has none any more */
+    }
     rp_place_weigh(place, draw->uniform, beta);
     return status;
+}
+
+void rp_link_draw_shut(struct rp_link *link, struct rp_place *place)
+{
+    if (rp_gate_enter(&link->gate)) {
+        return;
+    }
+    if (place->ticket > 0) {
+        rp_client_take(link->client, place->ticket);
+    }
+    place->ticket = -1;
+    rp_gate_leave(&link->gate);
 }
 
 /* The first that is no priority, as told in replay.h; those before it are at most `largest`. */

@@ -233,7 +233,7 @@ struct rp_place {
     double *probabilities; /* [count]: (1-u) mass/total + u/N; 0 where the item is not valid */
     float *weights;        /* [count]: (N times that)^-beta over the largest; 0 where that is 0 */
     uint32_t count;
-    int32_t ticket;            /* of the draw under way; 0: none is */
+    int32_t ticket;            /* of the draw under way; 0: none is; below: the place is shut */
     struct rp_blocked blocked; /* as in rp_link_wait, of the last look at it */
     struct rp_landing_column columns[];
 };
@@ -256,10 +256,12 @@ void rp_place_weigh(const struct rp_place *place, double uniform, double beta);
  * Else it has ended, and what landed is weighed. The rest is as in rp_link_sample. */
 int rp_link_draw(struct rp_link *link, const struct rp_draw *draw, const uint64_t *keys,
                  double beta, struct rp_place *place, uint64_t timeout_ns, uint64_t patience_ns);
-/* Posts alone: RP_PENDING, or why not. rp_link_draw goes on from there; rp_link_take of
- * place->ticket, and 0 in its place, lets the draw and the memory go. */
+/* Posts alone: RP_PENDING, or why not. rp_link_draw goes on from there. */
 int rp_link_draw_post(struct rp_link *link, const struct rp_draw *draw, struct rp_place *place,
                       uint64_t timeout_ns);
+/* Lets the draw and the memory go, from any thread, and shuts the place: nothing is posted for it
+ * any more, and a call of another thread that is under way ends with -RP_CLOSED, as later ones. */
+void rp_link_draw_shut(struct rp_link *link, struct rp_place *place);
 
 struct rp_setting { /* new priorities on their way, all zero before the first call */
     uint32_t done;  /* keys whose requests have ended */

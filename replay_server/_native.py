@@ -9,8 +9,8 @@ Closing while other threads are inside a call is fine: the core ends those calls
 handle that a thread still holds stays valid, since its memory goes with the last reference to it.
 
 Ownership: memory handed to a request (landings, results, blobs) must stay alive and unmoved until
-its ticket has ended or was taken; `Link.wait` and `Link.whole` take it when they leave by an
-exception.
+its ticket has ended or was taken; `Link.outcome` and `Link.whole` take it when they leave by
+an exception.
 """
 
 from __future__ import annotations
@@ -296,7 +296,8 @@ class Link(Owned):
             self.drop_carrier()
         opened(status, sentence, f"connecting to {url}")
         self._pointer = ffi.gc(link[0], lib.rp_link_free)
-        self._pumping, self._pump_lock = 0, Lock()
+        self._pumping: set[int] = set()  # who wants the pump
+        self._pump_lock = Lock()
         # what goes first at each request: a client's writers hand over what they gathered
         self.before: Callable[[], None] | None = None
         self.rings: dict[int, Any] = {}  # of its batches: memory that the core may write to
@@ -404,16 +405,17 @@ class Link(Owned):
             memory.ticket = 0
             raise
 
-    def start_pump(self) -> None:
-        """A thread of the core drives this link until as many stops as starts were called."""
+    def start_pump(self, who: int) -> None:
+        """A thread of the core drives this link until each who asked for it has said stop."""
         with self._pump_lock:
+            self._pumping.add(who)
             check(lib.rp_link_start_pump(self.raw), "starting the link's thread")
-            self._pumping += 1
 
-    def stop_pump(self) -> None:
+    def stop_pump(self, who: int) -> None:
+        """Twice is fine, and for who never asked."""
         with self._pump_lock:
-            self._pumping -= 1
-            if self._pumping == 0:
+            self._pumping.discard(who)
+            if not self._pumping:
                 check(lib.rp_link_stop_pump(self.raw), "stopping the link's thread")
 
     def counters(self) -> dict[str, int]:

@@ -17,9 +17,11 @@ Requests that the limiter holds back, or that no answer came to, are posted agai
 caller waits: `timeout` counts from the call of next(), never from the day of the prefetch. Batches
 that were overwritten on their way are counted in `short` and asked for again; only SHORT_IN_A_ROW
 of them in a row are an error. The iteration ends when it is closed, and goes on after a restart,
-and after Ctrl-C: what was interrupted is asked for again. Where the server came back with other
-columns or another plan, every call raises SpecMismatch: a request names its table's epoch, and
-none is posted for an epoch whose items are not those the landings were made for.
+and after Ctrl-C: what was interrupted is asked for again. Closed by any thread, it ends for the one
+that waits, too: the core shuts its landings, so that nothing is asked for behind that. Where the
+server came back with other columns or another plan, every call raises SpecMismatch: a request names
+its table's epoch, and none is posted for an epoch whose items are not those the landings were made
+for.
 
 The thread that takes the first batch is the only one that takes, as long as it lives.
 """
@@ -48,18 +50,27 @@ from .errors import (
     ClosedError,
     ConfigError,
     ForkedError,
+    ReplayError,
     ShortBatch,
     SpecMismatch,
     StaleEpoch,
+    Timeout,
     UnknownTable,
 )
+from .remote import LOOK_UP_S
 from .values import flag, whole
 
 SHORT_IN_A_ROW = 10
-TICKET = attrgetter("landing.raw.ticket")  # of a flight
+PLACE = attrgetter("landing.raw")  # of a flight
 GRACE_NS = 250_000_000  # for a request to end by itself and say why
+LANDED = (0, -_native.NUMBERS["SHORT_BATCH"])
 LOST = ("TIMEOUT", "BLOCKED", "NOTHING_DRAWABLE", "FULL")
 MOVED = ("STALE_EPOCH", "UNKNOWN_TABLE", "UNKNOWN_PLAN")
+
+
+def patient(deadline: Deadline) -> float:
+    """Seconds for what the table is now, where the caller may have given less for a batch."""
+    return max(deadline.seconds(), LOOK_UP_S)
 
 
 def check_device(device: Any, pin: bool) -> None:
@@ -121,6 +132,7 @@ class _Flight:
     def __init__(self, landing: _Lent) -> None:
         self.landing = landing
         self.draw: Any = None
+        self.landed: int | None = None  # how its request ended, until the beta for it is known
         self.copied: Any = None  # a device event: the landing is being read until it has happened
 
 
@@ -164,7 +176,8 @@ class Batches:
         if keep == 0 and not copy:
             raise ConfigError(f"keep is {keep}; without copy=True it must be at least 1")
         self._client, self._link, self.name = client, link, table
-        self._beta = beta if callable(beta) else (lambda: beta)
+        self._beta_of = beta if callable(beta) else None
+        self._beta = 0.0 if callable(beta) else checked_beta(beta)
         self._draw = {"plan": plan, "stratified": stratified, "uniform": uniform}
         self._copy, self._device = flag("copy", copy), device
         self._pin = flag("pin", pin) or (device is not None and str(device).startswith("cuda"))
@@ -174,35 +187,36 @@ class Batches:
         self.taken = self.short = 0
         self.waited = self.limited = 0.0
         self.closed = True  # until there is something to close
-        self._ring: deque[_Flight] = deque()
-        self._pump = False
+        self._flights: tuple[_Flight, ...] = ()
         check_device(device, self._pin)
-        if not callable(beta):
-            checked_beta(beta)
         remote = client.known(table, self._timeout)
         shape = remote.draw(batch, **self._draw).shape  # refuses what excludes itself
         expect_drawn(limits, remote, batch)
         self._shape, self._other = shape, ""  # what was compared last, and how the table differs
         self._prefetch = prefetch
-        self._ring.extend(_Flight(_Lent(shape, self._pin)) for _ in range(prefetch + keep + 1))
+        pump = flag("pump", pump) and not link.url.startswith("loopback:")
+        self._flights = tuple(_Flight(_Lent(shape, self._pin)) for _ in range(prefetch + keep + 1))
+        self._ring = deque(self._flights)
         self.closed = False
-        link.rings[id(self)] = self._ring  # were this one to end halfway, its memory stays
-        if flag("pump", pump) and not link.url.startswith("loopback:"):
-            link.start_pump()
-            self._pump = True
-        for flight in list(self._ring)[:prefetch]:
-            self._post(flight, self._timeout)
+        link.rings[id(self)] = self._flights  # were this one to end halfway, its memory stays
+        if pump:
+            link.start_pump(id(self))
+        for flight in self._flights[:prefetch]:
+            self._post(flight, self._timeout, self._timeout)
 
-    def _post(self, flight: _Flight, timeout: float) -> None:
+    def _post(self, flight: _Flight, timeout: float, look_up_s: float) -> None:
         """Asks for a batch into the flight's landing, or another where a batch that was returned is
-        still looked at; a refusal is told when its turn comes."""
+        still looked at; a refusal is told when its turn comes. `look_up_s`: for the table, where it
+        is not known any more."""
         if flight.copied is not None:
             flight.copied.synchronize()
         if getrefcount(flight.landing) > NAMED or flight.landing.seen():
             flight.landing = _Lent(flight.landing.shape, self._pin)
-        flight.draw = self._drawn(flight.landing, timeout)
+        flight.draw = self._drawn(flight.landing, look_up_s)
         if self._link.before:
             self._link.before()
+        if self.closed:  # perhaps before the landing was made, which is not shut then
+            return
         raw, draw, place = self._link.raw, flight.draw.raw, flight.landing.raw
         lib.rp_link_draw_post(raw, draw, place, _native.nanoseconds(timeout))
 
@@ -232,36 +246,58 @@ class Batches:
         return self
 
     def __next__(self) -> Batch:
-        if self.closed:
-            raise StopIteration
-        batch = self._next(Deadline(self._timeout), ends=True)
+        batch = None if self.closed else self._next(Deadline(self._timeout), ends=True)
         if batch is None:
+            if self.closed:
+                raise StopIteration
             raise _native.error("TIMEOUT", f"fetching a batch of table {self.name!r}")
         return batch
 
     def get(self, timeout: float) -> Batch | None:
-        """The next batch, or None where none came within `timeout` seconds; it stays under way."""
-        if self.closed:
+        """The next batch, or None where none came within `timeout` seconds; it stays under way.
+
+        get(0) waits for no batch. Where the table was reset, or the server is another, one call
+        waits for what the table is now: a few round trips, or a second for each that nobody answers
+        (None, too: the next call asks again).
+        """
+        try:
+            batch = None if self.closed else self._next(Deadline(timeout), ends=False)
+        except Timeout:  # of a look-up; a batch that does not come raises nothing here
+            batch = None
+        if batch is None and self.closed:
             raise ClosedError("these batches are closed; call client.batches again")
-        return self._next(Deadline(timeout), ends=False)
+        return batch
 
     def _next(self, deadline: Deadline, ends: bool) -> Batch | None:
-        """`ends`: requests posted now end with the deadline, so that they can say why."""
+        """`ends`: requests posted now end with the deadline, so that they can say why. None where
+        none came, or another thread closed this meanwhile."""
         self._expect_same()
         if self._owner != get_ident():
             self._take_over()
-        for _ in range(SHORT_IN_A_ROW):
-            try:
-                batch = self._land(self._ring[0], deadline, ends)
-            except ShortBatch as error:
-                self.short, short = self.short + 1, error
-                continue
-            if batch is not None:
-                self.taken += 1
-                self._ring.rotate(-1)
-                self._post(self._ring[self._prefetch - 1], self._timeout)
-            return batch
-        raise short
+        try:
+            for _ in range(SHORT_IN_A_ROW):
+                try:
+                    batch = self._land(self._ring[0], deadline, ends)
+                except ShortBatch as error:
+                    self.short, short = self.short + 1, error
+                    continue
+                if batch is not None:
+                    self._turn()
+                return batch
+            raise short
+        except ReplayError:
+            if not self.closed:
+                raise
+            return None
+
+    def _turn(self) -> None:
+        """The first of the ring is taken; behind those under way, another is asked for."""
+        self.taken += 1
+        self._ring.rotate(-1)
+        try:
+            self._post(self._ring[self._prefetch - 1], self._timeout, LOOK_UP_S)
+        except ReplayError:
+            return  # told when its turn comes: the batch that was taken is not lost for it
 
     def _take_over(self) -> None:
         """Batches are this thread's from here on; ConfigError where a living one takes them."""
@@ -276,27 +312,46 @@ class Batches:
 
     def _land(self, flight: _Flight, deadline: Deadline, ends: bool) -> Batch | None:
         """Waits for the flight; posts it again as long as there is time and a reason to hope."""
-        beta = checked_beta(self._beta())  # where it raises, the next call gets this batch
-        while True:
+        status = flight.landed
+        while status is None:
             timeout = deadline.seconds() if ends else self._timeout
             if not flight.landing.raw.ticket:
-                self._post(flight, timeout)
-            status = self._look(flight, beta, timeout, deadline.left() + ends * GRACE_NS)
-            if status == _native.PENDING:
+                self._post(flight, timeout, timeout if ends else patient(deadline))
+            status = self._look(flight, timeout, deadline.left() + ends * GRACE_NS)
+            if status == _native.PENDING or self.closed:
                 return None
-            name = _native.STATUSES[-status]
-            if name in MOVED and deadline.left():
-                self._look_again(deadline)
-            elif name in LOST and not deadline.left() and not ends:
-                return None
-            elif name not in LOST or not deadline.left():
-                break
+            if status not in LANDED:
+                status = self._hoped(flight, status, deadline, ends)
+                if status == _native.PENDING:
+                    return None
+        if self._beta_of is not None and status in LANDED:
+            flight.landed = status  # where beta raises, the next call gets this batch
+            beta = checked_beta(self._beta_of())
+            lib.rp_place_weigh(flight.landing.raw, flight.draw.raw.uniform, beta)
+            flight.landed = None
         batch = flight.landing.batch(self.name, flight.draw.epoch, False)
         batch = batch.copied() if self._copy else batch
         need = flight.landing.raw.blocked.need
         return self._placed(flight, flight.draw.landed(self._link, status, batch, need))
 
-    def _look(self, flight: _Flight, beta: float, timeout: float, wait_ns: int) -> int:
+    def _hoped(self, flight: _Flight, status: int, deadline: Deadline, ends: bool) -> int | None:
+        """`status`, which brought no batch, where that is all; None where another post may bring
+        one, and PENDING where that is for the next call."""
+        name = _native.STATUSES[-status]
+        if name in LOST:
+            if deadline.left():
+                return None
+            return status if ends else _native.PENDING
+        if name in MOVED:
+            if deadline.left():
+                self._look_again(deadline.seconds() if ends else patient(deadline), deadline)
+                return None
+            if not ends:
+                self._client.forget(self.name, flight.draw.epoch)
+                return _native.PENDING
+        return status
+
+    def _look(self, flight: _Flight, timeout: float, wait_ns: int) -> int:
         """The status of the flight's request: PENDING where it has not ended in time."""
         draw, place, begin = flight.draw.raw, flight.landing.raw, time.perf_counter()
         until, left = time.monotonic_ns() + wait_ns, wait_ns
@@ -304,7 +359,7 @@ class Batches:
         slice_ns = _native.MEANWHILE_NS if meanwhile else _native.SLICE_NS
         while True:
             link, patience = self._link.raw, min(left, slice_ns)
-            status = lib.rp_link_draw(link, draw, ffi.NULL, beta, place, timeout_ns, patience)
+            status = lib.rp_link_draw(link, draw, ffi.NULL, self._beta, place, timeout_ns, patience)
             left = until - time.monotonic_ns()
             if status != _native.PENDING or left <= 0:
                 break
@@ -317,9 +372,9 @@ class Batches:
             self.waited += spent
         return _native.FULL if status == _native.PENDING and not place.ticket else status
 
-    def _look_again(self, deadline: Deadline) -> None:
+    def _look_again(self, look_up_s: float, deadline: Deadline) -> None:
         try:
-            self._client.look_up(self.name, deadline.seconds())
+            self._client.look_up(self.name, look_up_s)
         except (StaleEpoch, UnknownTable):
             if not deadline.left():
                 raise
@@ -344,17 +399,15 @@ class Batches:
         return replace(batch, data=data, weights=weights)
 
     def close(self) -> None:
-        """Lets requests under way go and stops the thread. Batches still kept stay readable."""
+        """Lets requests under way go and stops the thread. Batches still kept stay readable. From
+        any thread: for one that waits in next() the iteration ends, get() raises ClosedError."""
         self.closed = True
         # the client was closed, perhaps by another thread, or is the parent's of a forked child
         with contextlib.suppress(ClosedError, ForkedError):
             # all of them in one step of the interpreter: no signal's handler gets in between
-            deque(map(lib.rp_link_take, repeat(self._link.raw), map(TICKET, self._ring)), maxlen=0)
-            for flight in self._ring:
-                flight.landing.raw.ticket = 0
-            if self._pump:
-                self._pump = False
-                self._link.stop_pump()
+            raw, places = repeat(self._link.raw), map(PLACE, self._flights)
+            deque(map(lib.rp_link_draw_shut, raw, places), maxlen=0)
+            self._link.stop_pump(id(self))
         self._link.rings.pop(id(self), None)
 
     def __reduce__(self) -> tuple:
@@ -367,5 +420,5 @@ class Batches:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_ring", None):
+        if getattr(self, "_flights", None):
             self.close()

@@ -29,7 +29,7 @@ from .draws import BATCH_DEFAULT, REFUSED, expect_drawn, limits_of, stored_at
 from .errors import ConfigError, ServerRestarted, SessionExpired, StaleEpoch, Timeout, UnknownTable
 from .plain_rows import PlainRows, packed
 from .priorities import UpdateResult, Updates, checked_priorities, float64_of
-from .remote import RemoteTable, document_of, info_of, infos_of
+from .remote import LOOK_UP_S, RemoteTable, document_of, info_of, infos_of
 from .spec import Spec
 from .stats import Stats, stats_of
 from .table import layout_of
@@ -37,8 +37,6 @@ from .values import flag, one_of, seconds, whole
 from .weights import Weights
 from .writer import Writer
 from .writers import expect, leave, let_go_on, look_after, resolved_mode
-
-LOOK_UP_S = 1.0  # a table is looked up in the time of the call that needs it, in so much at least
 
 
 class Client:
@@ -132,20 +130,23 @@ class Client:
             table = self.look_up(name, timeout)
         return table
 
+    def forget(self, name: str, epoch: int) -> None:
+        """`known` asks for the table anew, where what it knows is of this epoch."""
+        table = self._tables.get(name)
+        if table is not None and table.epoch == epoch:
+            self._tables.pop(name, None)
+
     def look_up(self, name: str, timeout: float | None = None) -> RemoteTable:
         """The table, asked for anew; its document is fetched where it is not known yet."""
         timeout = self.timeout if timeout is None else timeout
         raw = self._info(name, timeout)
         incarnation = lib.rp_link_incarnation(self._link.raw)
-        with self._lock:
-            before = self._tables.get(name)
+        before = self._tables.get(name)
         if before is not None and before.same(raw, incarnation):
             layout = before.layout
         else:
             layout = layout_of(document_of(self._link, raw, timeout))
-        table = RemoteTable(raw, layout, incarnation)
-        with self._lock:
-            self._tables[name] = table
+        table = self._tables[name] = RemoteTable(raw, layout, incarnation)
         return table
 
     def _unknown(self, name: str, timeout: float) -> UnknownTable:
@@ -425,7 +426,7 @@ class Client:
     ) -> Batches:
         """An iterator of batches that are fetched ahead while Python computes.
 
-        beta       importance exponent: a number, or a function without arguments, called each time
+        beta       importance exponent: a number, or a function without arguments, once a batch
         plan, stratified, uniform  as in `sample`
         prefetch   requests under way, fewer than Server(records=); as many of before a `reset` come
         keep       returned batches that the caller looks at; beyond it memory is made anew

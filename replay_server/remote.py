@@ -21,6 +21,7 @@ from .table import RESERVED_SHARE, WINDOW_DEFAULT, Layout
 from .values import one_of
 
 DRAWS_MAX = 64
+LOOK_UP_S = 1.0  # a table is looked up in the time of the call that needs it, in so much at least
 FACTS = (
     *("number", "capacity", "alpha", "min_size", "samples_per_insert", "error_min", "error_max"),
     *("writers_max", "epoch", "count", "head", "total", "inserted", "sampled"),

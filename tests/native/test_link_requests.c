@@ -317,7 +317,8 @@ static void check_whole_batch(const uint8_t *slab, int early)
 
 /* Given draws in one call: of another server's, too large, while no request is free, from an empty
  * table, and many in a row. Expect the first two refused; the next to go on where it was; the
- * fourth told what it waits for; and each of the last to land, weighed, its request free again. */
+ * fourth told what it waits for; and each of the last to land, weighed, its request free again.
+ * Given a place that is shut, twice: its request let go, and nothing posted for it. */
 static void check_draws(void)
 {
     int tickets[WAITING_MAX];
@@ -346,6 +347,14 @@ static void check_draws(void)
         check_whole_batch(slab, i == 0);
         memset(whole_memory + (slab - whole_memory), 0, SLAB_ROWS + ITEMS * ROW);
     }
+    CHECK(rp_link_draw_post(ours, &draw, whole, 60000000000u) == RP_PENDING && whole->ticket > 0);
+    int posted = whole->ticket;
+    rp_link_draw_shut(ours, whole);
+    CHECK(rp_link_draw_post(ours, &draw, whole, 60000000000u) == RP_PENDING && whole->ticket < 0);
+    CHECK(rp_link_draw(ours, &draw, NULL, 0.5, whole, 60000000000u, 1000) == -RP_CLOSED);
+    CHECK(rp_link_poll(ours, posted) != RP_PENDING, "its request is free, too");
+    rp_link_draw_shut(ours, whole);
+    CHECK(fill_requests(tickets) == waiting, "none is under way");
     close_both();
     check_group("draws in one call");
 }
