@@ -1,13 +1,13 @@
 /* Names that one process has at a time: an address on an interface, the path of a memif socket.
  *
- * Each is one byte of an empty file, where the hash of the name says, locked by fcntl(). Such a
+ * Each is one byte of empty files, where the hash of the name says, locked by fcntl(). Such a
  * lock is its process's alone: a forked child has not got it, it ends with its process however that
  * ends, and who is refused learns which process has it. Within the process nobody is refused.
  *
- * The file lies where no other user may write, and none may open it: else anybody could hold a
+ * The files lie where no other user may write, and none may open them: else anybody could hold a
  * name, and keep its server from starting. The price: two users do not see each other's names.
  *
- * It is opened once and stays open, since closing it would end every lock of this process.
+ * One is opened once and stays open, since closing it would end every lock of this process.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,10 +19,10 @@
 
 #include "dpdk_parts.h"
 
-enum { PATH_BYTES = 256, TRIES = 3, PLACE_BITS = 62 };
+enum { PATH_BYTES = 256, TRIES = 3, PLACE_BITS = 62, FOLDERS = 7, OF_ROOT = 3 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int file = -1;
+static int files[FOLDERS] = {-1, -1, -1, -1, -1, -1, -1};
 
 static int64_t place_of(const char *name)
 {
@@ -59,25 +59,24 @@ static int open_in(const char *folder)
     return opened;
 }
 
-/* Root's is in /run; another user's in a folder of its own. */
-static int open_file(void)
+/* In every folder that may be this user's: one that a unit gives its own processes is not known to
+ * those started by hand, so a name is taken in all of them. A folder may be made later. */
+static void open_files(void)
 {
     char own[PATH_BYTES], made[PATH_BYTES];
     snprintf(own, sizeof own, "/run/user/%u", geteuid());
     snprintf(made, sizeof made, "/tmp/replay-server-%u", geteuid());
-    const char *folders[] = {"/run", own, getenv("XDG_RUNTIME_DIR"), getenv("RUNTIME_DIRECTORY"),
-                             made};
-    int opened = -1;
-    for (size_t i = 0; opened < 0 && i < sizeof folders / sizeof folders[0]; i++) {
-        if (folders[i] == made) {
+    const char *folders[FOLDERS] = {"/run", "/run/replay-server-dpdk", "/run/replay-server", own,
+                                    made, getenv("XDG_RUNTIME_DIR"), getenv("RUNTIME_DIRECTORY")};
+    for (int i = 0; i < FOLDERS && (i < OF_ROOT || files[0] < 0); i++) {
+        if (files[i] < 0 && folders[i] == made) {
             (void)mkdir(made, 0700);
         }
-        opened = open_in(folders[i]);
+        files[i] = files[i] < 0 ? open_in(folders[i]) : files[i];
     }
-    return opened;
 }
 
-static int try_to_take(int64_t place, short kind, char *why, size_t size)
+static int try_to_take(int file, int64_t place, short kind, char *why, size_t size)
 {
     for (int tries = 0; tries < TRIES; tries++) {
         struct flock range = {.l_type = kind, .l_whence = SEEK_SET, .l_start = place,
@@ -100,14 +99,20 @@ static int try_to_take(int64_t place, short kind, char *why, size_t size)
 
 static enum rp_lock_taken take(const char *name, short kind, int64_t *place, char *why, size_t size)
 {
+    enum rp_lock_taken taken = RP_LOCK_NOWHERE;
     *place = place_of(name);
     pthread_mutex_lock(&lock);
-    file = file < 0 ? open_file() : file;
-    enum rp_lock_taken taken = file < 0 ? RP_LOCK_NOWHERE : try_to_take(*place, kind, why, size);
-    if (file < 0) {
-        snprintf(why, size, "no folder here is this user's alone: set XDG_RUNTIME_DIR to one");
+    open_files();
+    snprintf(why, size, "no folder here is this user's alone: set XDG_RUNTIME_DIR to one");
+    for (int i = 0, refused = 0; i < FOLDERS && !refused; i++) {
+        taken = files[i] < 0 ? taken : (enum rp_lock_taken)try_to_take(files[i], *place, kind, why,
+                                                                       size);
+        refused = files[i] >= 0 && taken != RP_LOCK_TAKEN;
     }
     pthread_mutex_unlock(&lock);
+    if (taken != RP_LOCK_TAKEN) {
+        rp_lock_give(*place);
+    }
     return taken;
 }
 
@@ -124,7 +129,9 @@ enum rp_lock_taken rp_lock_share(const char *name, int64_t *place, char *why, si
 void rp_lock_give(int64_t place)
 {
     struct flock range = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = place, .l_len = 1};
-    if (place >= 0) {
-        (void)fcntl(file, F_SETLK, &range);
+    for (int i = 0; i < FOLDERS && place >= 0; i++) {
+        if (files[i] >= 0) {
+            (void)fcntl(files[i], F_SETLK, &range);
+        }
     }
 }

@@ -40,6 +40,14 @@ static int check_interface(struct rp_opening *opening)
         ? rp_card_fail_mtu(opening, mtu, ", until ip link set raises its own mtu") : 0;
 }
 
+/* Its driver would take a tap that is there, and delete it at its end. */
+static int check_tap(struct rp_opening *opening)
+{
+    return !opening->card->interface ? 0
+        : rp_card_fail(opening, RP_SYSTEM, "there is an interface %.16s already, and net_tap makes "
+                       "its own: say a name that nothing has", opening->card->what);
+}
+
 /* Nobody on this host has the address, nor the interface in a way that shuts this device out. */
 static int hold(struct rp_opening *opening)
 {
@@ -54,7 +62,7 @@ static int hold(struct rp_opening *opening)
 static int check(struct rp_opening *opening)
 {
     struct rp_card *card = opening->card;
-    int status = card->vdev == RP_VDEV_TAP ? 0 : check_interface(opening);
+    int status = card->vdev == RP_VDEV_TAP ? check_tap(opening) : check_interface(opening);
     status = status ? status : hold(opening);
     if (!status && card->vdev != RP_VDEV_TAP && !rp_interface_may_open()) {
         return rp_card_fail(opening, RP_SYSTEM, "the interface %.16s needs root, or CAP_NET_RAW "

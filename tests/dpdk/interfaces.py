@@ -6,10 +6,12 @@ The interfaces are those of a pair of network namespaces; other programs are pro
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import ExitStack
 
 import pytest
@@ -34,6 +36,7 @@ from veth import (
 from replay_server import Client, ReplayError, Server
 from replay_server.doctor import examine
 
+TAP = "dpdk://{ip}:7400?vdev=net_tap,iface={name}"
 UNSEEN = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /run && exec "$@"', "sh"]
 
 
@@ -176,3 +179,87 @@ def test_what_the_kernel_sends_there_is_not_received():
         send(bytes(datagram(mine, server_mac(), 9)))
         until(lambda: facts(server)["closed_port"] > before["closed_port"], "what came")
         assert facts(server)["foreign_mac"] < before["foreign_mac"] + 100
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+def test_an_interface_by_its_other_name_is_the_same():
+    """Given a server, and a second name of its interface. Expect a server at the same address on
+    that name refused, and in the first one's own process too."""
+    with inside(the_pair().server):
+        ip("link", "property", "add", "dev", INTERFACE, "altname", "other0")
+    url = url_of("af_packet").replace(INTERFACE, "other0")
+    try:
+        with serving("af_packet"):
+            assert f"has {SERVER} on {INTERFACE} already" in told("server", url)
+            with (
+                inside(the_pair().server),
+                pytest.raises(ReplayError, match="open in this process"),
+            ):
+                Server((plain(),), url, insecure=True)
+    finally:
+        with inside(the_pair().server):
+            ip("link", "property", "del", "dev", INTERFACE, "altname", "other0")
+
+
+AS_NOBODY = """
+import ctypes, os, struct
+import conformance, replay_server
+ctypes.CDLL(os.path.dirname(replay_server.__file__) + "/_dpdk.so")
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(8, 1, 0, 0, 0)
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+rights = 1 << 12 | 1 << 13
+sets = struct.pack("6I", rights, rights, 0, 0, 0, 0)
+assert libc.capset(struct.pack("II", 0x20080522, 0), sets) == 0
+"""
+
+
+def test_one_user_sees_its_own_locks_whatever_the_environment():
+    """Given two servers of one user at one address, the first with a folder from a unit. Expect the
+    second refused."""
+    command = [sys.executable, "-c", AS_NOBODY + PROCESS, "server", url_of("af_packet")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    words = the_pair().server.inside(command)
+    env = {k: v for k, v in os.environ.items() if k not in ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR")}
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))
+        os.chown(folder, 65534, 65534)
+        of_unit = env | {"RUNTIME_DIRECTORY": folder}
+        first = stack.enter_context(subprocess.Popen(words, env=of_unit, **pipes))
+        try:
+            assert first.stdout.readline() == "opened\n"
+            done = subprocess.run(
+                words, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+            )
+            assert f"process {first.pid} has {SERVER} on" in done.stdout, done
+        finally:
+            first.kill()
+
+
+# -- taps ----------------------------------------------------------------------------------------
+
+
+def test_a_tap_that_is_there_is_left_alone():
+    """Given a tap that somebody made, and one that another process serves on. Expect servers there
+    refused, the first to stay, and the second's client served."""
+    with inside(the_pair().server):
+        ip("tuntap", "add", "vmtap0", "mode", "tap")
+        before = ip("link", "show", "vmtap0")
+    assert "an interface vmtap0 already" in told(
+        "server", TAP.format(ip="198.18.1.9", name="vmtap0")
+    )
+    with inside(the_pair().server):
+        assert ip("link", "show", "vmtap0") == before
+        ip("link", "del", "vmtap0")
+    with serving("tap", "", "rtap0", "198.18.1.1"), inside(the_pair().server):
+        ip("addr", "add", "198.18.1.2/24", "dev", "rtap0")
+        ip("link", "set", "rtap0", "up")
+        with Client(f"udp://198.18.1.1:{PORT}", timeout=WAIT_S) as client:
+            assert served(client, 1)
+            url = TAP.format(ip="198.18.1.7", name="rtap0")
+            assert "an interface rtap0 already" in told("server", url)
+            assert served(client, 2)
