@@ -7,8 +7,10 @@
  * While it is used, another host that says it has it is counted and told once; the answer is one
  * announcement in DEFEND_NS. A server does not give its address up: the operator decides.
  *
- * RFC 5227 waits for seconds, for links that take as long; here a card's link is awaited first, and
- * a network of hosts that answer within PROBE_NS is taken for granted.
+ * RFC 5227 waits for seconds, for links that take as long; here the link is awaited first, for
+ * LINK_NS, and a network of hosts that answer within PROBE_NS is taken for granted. Whenever a link
+ * comes that was not there, late or again, the address is announced as at the start: who else has
+ * it by then says so, and is told of as above.
  *
  * Its server's, for a client: asked at open, and again when sends stay unanswered for QUIET_NS. An
  * answer, or an announcement, moves a client that asked and no other.
@@ -109,9 +111,8 @@ static int hear(const struct rp_claim *claim, uint8_t *mac)
 static void await_link(const struct rp_claim *claim)
 {
     uint64_t end = now_ns() + LINK_NS;
-    struct rte_eth_link link = {0};
-    while (!rte_eth_link_get_nowait(claim->device, &link) && !link.link_status
-           && now_ns() < end) {
+    while (!atomic_load(claim->has_carrier) && now_ns() < end
+           && rp_wire_now_ns() < claim->until_ns) {
         nap(LINK_LOOK_NS);
     }
 }
@@ -162,11 +163,19 @@ static void ask(struct port *port, const uint8_t *ip)
 void rp_arp_opened(struct port *port)
 {
     port->announce_ns = port->wire.claimed ? now_ns() + AGAIN_NS : 0;
+    /* one that came before it was first looked for is new to who claimed the address */
+    port->links = port->wire.links && !port->wire.claimed ? atomic_load(port->wire.links) : 0;
 }
 
-void rp_arp_announce_again(struct port *port)
+void rp_arp_announce(struct port *port)
 {
-    if (now_ns() >= port->announce_ns) {
+    const _Atomic uint32_t *links = port->wire.links;
+    uint32_t came = links ? atomic_load_explicit(links, memory_order_relaxed) : 0;
+    if (came != port->links) {
+        port->links = came;
+        port->announce_ns = now_ns() + AGAIN_NS;
+        ask(port, port->host.ip);
+    } else if (port->announce_ns && now_ns() >= port->announce_ns) {
         port->announce_ns = 0;
         ask(port, port->host.ip);
     }

@@ -7,6 +7,7 @@
 #define ALLOW_EXPERIMENTAL_API /* to hear that a card is unbound; so it is named in 22.11 still */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <rte_alarm.h>
 #include <rte_bus_vdev.h>
 #include <rte_dev.h>
 #include <stdio.h>
@@ -180,11 +181,38 @@ static int claim_address(struct rp_opening *opening)
     struct rp_card *card = opening->card;
     struct rp_claim claim = {.vlan = card->vlan, .device = card->device, .pool = card->pool,
                              .queues = (uint16_t)card->queues.count,
-                             .probes = opening->options->probe != 0};
+                             .probes = opening->options->probe != 0,
+                             .has_carrier = &card->has_carrier,
+                             .until_ns = card->serves ? UINT64_MAX : opening->until_ns};
     memcpy(claim.host.mac, card->mac, sizeof claim.host.mac);
     memcpy(claim.host.ip, card->ip, sizeof claim.host.ip);
     return card->vdev != RP_VDEV_TAP && rp_arp_claim(&claim, opening->why, sizeof opening->why)
         ? RP_SYSTEM : 0;
+}
+
+/* The same of a card's link, there too. */
+static void look(void *argument)
+{
+    struct rp_card *card = argument;
+    struct rte_eth_link link = {0};
+    if (!atomic_load(&card->is_lost)) {
+        if (!rte_eth_link_get_nowait(card->device, &link)) {
+            rp_card_see_link(card, link.link_status);
+        }
+        (void)rte_eal_alarm_set(RP_CARD_LOOK_US, look, card);
+    }
+}
+
+static void watch(struct rp_card *card)
+{
+    struct rte_eth_link link = {.link_status = 1}; /* where its driver cannot tell */
+    if (card->vdev == RP_VDEV_PCI) {
+        (void)rte_eth_link_get_nowait(card->device, &link);
+        atomic_store(&card->has_carrier, link.link_status);
+        (void)rte_eal_alarm_set(RP_CARD_LOOK_US, look, card);
+    } else {
+        rp_vdev_watch(card);
+    }
 }
 
 static void open_device(void *argument)
@@ -195,8 +223,8 @@ static void open_device(void *argument)
     if (!opening->status) {
         opening->status = start_card(opening);
     }
-    if (!opening->status && card->vdev != RP_VDEV_PCI) {
-        rp_vdev_watch(card);
+    if (!opening->status) {
+        watch(card);
     }
 }
 
@@ -264,6 +292,7 @@ static void close_there(void *argument)
     struct rp_card *card = argument;
     rp_eal_hush();
     rp_vdev_unwatch(card);
+    (void)rte_eal_alarm_cancel(look, card);
     if (card->is_probed) {
         int here = rp_xdp_hide(card->interface, card->program);
         close_device(card);
@@ -343,7 +372,8 @@ static struct rp_card *new_card(const struct rp_naming *naming, const struct rp_
 int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
                  const struct rp_dpdk_options *options, char *error)
 {
-    struct rp_opening opening = {.options = options, .mtu = place->mtu};
+    struct rp_opening opening = {.options = options, .mtu = place->mtu,
+                                 .until_ns = place->until_ns};
     struct rp_naming naming = {.index = 0};
     snprintf(naming.name, sizeof naming.name, "%s",
              options->vdev == RP_VDEV_PCI ? options->eal.card : options->iface);

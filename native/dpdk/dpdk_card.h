@@ -9,6 +9,7 @@
 enum {
     RP_CARD_IP_HEADERS = RP_FRAME_HEADERS - RP_FRAME_ETHERNET, /* an interface's mtu counts these */
     RP_CARD_WHY_BYTES = 200,
+    RP_CARD_LOOK_US = 250000, /* between two looks at an interface, or a card's link */
 };
 
 /* An open device. The first server's port on it is its shard 0's; those of the other shards, which
@@ -41,6 +42,8 @@ struct rp_card {
     unsigned interface; /* its number */
     uint32_t program;   /* of AF_XDP, on the interface: the kernel's number for it; 0: not known */
     char lost[128];
+    _Atomic int has_carrier; /* as the interrupt thread saw last */
+    _Atomic uint32_t links;  /* how often that came, since it was opened */
     uint32_t kept; /* mbufs of it that its driver takes at its start, and keeps at its end */
     struct rp_sockets sockets;
     int reads_sums;
@@ -57,9 +60,19 @@ struct rp_opening { /* of one card */
     struct rp_card *card;
     const struct rp_dpdk_options *options;
     uint32_t mtu;
+    uint64_t until_ns;
     int status;
     char why[RP_CARD_WHY_BYTES];
 };
+
+/* In DPDK's interrupt thread: what was seen of its link. */
+static inline void rp_card_see_link(struct rp_card *card, int has_carrier)
+{
+    if (has_carrier && !atomic_load(&card->has_carrier)) {
+        atomic_fetch_add(&card->links, 1);
+    }
+    atomic_store(&card->has_carrier, has_carrier);
+}
 
 /* `why` has one %s, for `what`. Both return a status. */
 int rp_card_fail(struct rp_opening *opening, int status, const char *why, const char *what);

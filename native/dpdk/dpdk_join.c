@@ -85,6 +85,7 @@ int rp_card_join(struct rp_wire *wire, struct rp_card *card, uint32_t shard)
     wire->vlan = card->vlan;
     wire->reads_sums = card->reads_sums;
     wire->sum = card->writes_sums ? RP_FRAME_SUM_BY_CARD : RP_FRAME_SUM_HERE;
+    wire->links = card->vdev == RP_VDEV_TAP ? NULL : &card->links;
     wire->reaps = card->vdev == RP_VDEV_AF_XDP;
     if (card->vdev != RP_VDEV_TAP) { /* a tap's address is its kernel side's */
         memcpy(wire->mac, card->mac, sizeof wire->mac);

@@ -79,7 +79,8 @@ static void read_link(struct rp_link *link, const struct nlmsghdr *message)
     const struct ifinfomsg *body = NLMSG_DATA(message);
     int left = (int)IFLA_PAYLOAD(message), is_elsewhere = 0;
     *link = (struct rp_link){.index = (unsigned)body->ifi_index,
-                             .is_up = (body->ifi_flags & IFF_UP) != 0};
+                             .is_up = (body->ifi_flags & IFF_UP) != 0,
+                             .has_carrier = (body->ifi_flags & IFF_RUNNING) != 0};
     for (const struct rtattr *at = first(IFLA_RTA(body), left); at; at = next(at, &left)) {
         switch (at->rta_type & NLA_TYPE_MASK) {
         case IFLA_IFNAME:

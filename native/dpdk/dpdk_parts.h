@@ -134,6 +134,7 @@ struct rp_wire {
     struct rp_seat seat;    /* there */
     const struct rp_queues *queues; /* of a card with several; null: there is one */
     uint8_t mac[RP_FRAME_MAC]; /* its device's own; zero: it has none to keep */
+    const _Atomic uint32_t *links; /* how often its link came; null: it has none */
     int claimed; /* this wire brought its device's address onto the network */
     int down;           /* a client's device could not be started again: not to be called */
     uint64_t mended_ns; /* when that was last tried */
@@ -294,6 +295,8 @@ struct rp_claim {
     uint16_t device, queues;
     struct rte_mempool *pool;
     int probes; /* 0: announced without a question */
+    const _Atomic int *has_carrier; /* which the interrupt thread looks at */
+    uint64_t until_ns;              /* a client's: that is not waited for longer */
 };
 /* Asks a network, and announces; on a started device that nobody uses yet. -1: another host has the
  * address, as why[size] tells. 0.2 s, and before that 4 s at most until a card's link is there. */
@@ -323,6 +326,7 @@ struct rp_link {
     char name[16];
     char kind[16]; /* "" for a card's */
     int is_up;
+    int has_carrier; /* something is at the other end */
     unsigned master; /* a bridge, a bond: their number */
     unsigned below;  /* what it stands on, or a veth's other end, where that is here */
     uint32_t queues;

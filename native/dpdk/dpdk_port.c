@@ -289,9 +289,7 @@ static uint32_t relieve(struct port *port, uint32_t count)
 {
     port->idle = 0;
     atomic_store_explicit(&port->sleep.is_stale, 0, memory_order_relaxed);
-    if (port->announce_ns) {
-        rp_arp_announce_again(port);
-    }
+    rp_arp_announce(port);
     rte_pktmbuf_free_bulk(port->kept, port->kept_count);
     port->kept_count = 0;
     if (port->wire.reaps) {

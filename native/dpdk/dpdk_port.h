@@ -21,6 +21,7 @@ struct port {
     int resolved;
     uint32_t unanswered; /* sends of a client, since it heard its server */
     uint64_t quiet_ns;   /* when they were too many, or it asked last */
+    uint32_t links;       /* that have come when it was announced last */
     uint64_t announce_ns; /* when the address is announced again; 0: it was */
     uint64_t defend_ns;   /* not before: another announcement against another host's */
     _Atomic int is_taken; /* another host has said so */
@@ -50,10 +51,10 @@ uint16_t rp_dpdk_some_port(void);
 /* Sends one frame of `size` bytes that lies in `mbuf`. */
 void rp_dpdk_send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, uint32_t lane);
 
-/* dpdk_arp.c: a port on the network. Opened; its address announced once more where that is due;
+/* dpdk_arp.c: a port on the network. Opened; its address announced where that is due;
  * and what follows where another host says it has it. */
 void rp_arp_opened(struct port *port);
-void rp_arp_announce_again(struct port *port);
+void rp_arp_announce(struct port *port);
 void rp_arp_defend(struct port *port, const uint8_t *mac);
 /* A client's: asks where its server is, for a second at most; what was sent had no answer yet; an
  * answer, 0 where it was asked for. */

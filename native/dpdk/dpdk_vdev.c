@@ -14,7 +14,6 @@ enum {
     PACKET_HEADER = 128,    /* what AF_PACKET writes ahead of a frame in its ring, and more */
     PACKET_BLOCK = 1 << 16, /* bytes of its memory in one piece; no frame is larger */
     PACKET_RING_BYTES = 1 << 21,
-    LOOK_US = 250000, /* between two looks at an interface */
     VDEV_ARGUMENTS = 160,
 };
 
@@ -120,7 +119,10 @@ static void look(void *argument)
                  "frames here, was %s", card->what, link.has_program ? "replaced" : "removed");
         atomic_store(&card->is_lost, 1);
     } else {
-        (void)rte_eal_alarm_set(LOOK_US, look, card);
+        if (status == 0) {
+            rp_card_see_link(card, link.has_carrier);
+        }
+        (void)rte_eal_alarm_set(RP_CARD_LOOK_US, look, card);
     }
 }
 
@@ -131,13 +133,14 @@ void rp_vdev_watch(struct rp_card *card)
     snprintf(naming.name, sizeof naming.name, "%s", card->what);
     rp_interface_name(&naming); /* a tap has a number from now on */
     card->interface = naming.index;
-    if (card->vdev == RP_VDEV_AF_XDP && rp_link_read(card->interface, &link) == 0) {
-        card->program = link.program;
+    if (card->vdev != RP_VDEV_TAP && rp_link_read(card->interface, &link) == 0) {
+        card->program = card->vdev == RP_VDEV_AF_XDP ? link.program : 0;
+        atomic_store(&card->has_carrier, link.has_carrier);
     }
     snprintf(card->lost, sizeof card->lost, "the interface %.16s is gone: it was deleted, or moved "
              "to another namespace", card->what);
     if (card->interface) {
-        (void)rte_eal_alarm_set(LOOK_US, look, card);
+        (void)rte_eal_alarm_set(RP_CARD_LOOK_US, look, card);
     }
 }
 

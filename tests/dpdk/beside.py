@@ -9,6 +9,7 @@ import os
 import resource
 import socket
 import threading
+from contextlib import suppress
 
 import pytest
 from conformance import plain
@@ -18,7 +19,7 @@ from veth import KINDS, PORT, WAIT_S, serving, until
 from replay_server import ReplayError, Server
 
 SOL_PACKET, PACKET_RX_RING, PACKET_VERSION, TPACKET_V2 = 263, 5, 10, 1
-ETH_P_ALL, AF_XDP = 3, 44
+ETH_P_ALL, AF_XDP, SO_DOMAIN = 3, 44, 39
 
 
 @pytest.fixture(autouse=True)
@@ -61,11 +62,10 @@ def own_sockets(domain: int) -> int:
     """How many this process has."""
     count = 0
     for name in os.listdir("/proc/self/fd"):
-        try:
-            with socket.socket(fileno=os.dup(int(name))) as each:
-                count += each.family == domain
-        except OSError:  # no socket, or closed since
-            pass
+        with suppress(OSError):  # closed since
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                with socket.socket(domain, socket.SOCK_RAW, 0, os.dup(int(name))) as each:
+                    count += each.getsockopt(socket.SOL_SOCKET, SO_DOMAIN) == domain
     return count
 
 

@@ -1,4 +1,4 @@
-"""Failover of a dpdk:// server: killed and started with another MAC, and links that flap.
+"""Failover of a dpdk:// server: killed and started with another MAC; links that flap or come late.
 
 Nothing that was acknowledged may be lost, and a client goes on by itself. How long that takes is
 told, not judged: a second is what is promised. An address that another host takes while
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -21,12 +22,26 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conformance import plain_rows
-from namespaces import INTERFACE, inside, the_pair
-from neighbours import set_mac, url_of
-from veth import KINDS, URL, WAIT_S, all_there, ip, server_mac, serving, until
+from beside import AF_XDP, own_sockets
+from conformance import plain, plain_rows
+from namespaces import INTERFACE, SERVER, inside, the_pair
+from neighbours import EVERYONE, THIEF, Listener, colons, set_mac, url_of
+from veth import (
+    KINDS,
+    URL,
+    WAIT_S,
+    all_there,
+    arp,
+    facts,
+    ip,
+    mac_of,
+    raw,
+    server_mac,
+    serving,
+    until,
+)
 
-from replay_server import Client
+from replay_server import Client, ReplayError, Server
 
 KILLS, FLAPS = int(os.environ.get("KILLS", "2")), int(os.environ.get("FLAPS", "5"))
 PUSHES = 20  # before each kill
@@ -173,3 +188,50 @@ def test_links_that_flap(kind):
             f"\n{kind}: {FLAPS} flaps beside {len(pushed)} pushes: {stored} rows stored once; "
             f"{client.counters()['retransmissions']} requests sent again"
         )
+
+
+@contextmanager
+def no_link() -> Iterator[None]:
+    """The client's end of the cable is down; up again at the end, if not before."""
+    ip("link", "set", INTERFACE, "down")
+    try:
+        yield
+    finally:
+        ip("link", "set", INTERFACE, "up")
+
+
+def test_an_address_is_asked_for_once_the_link_is_there(kind):
+    """Given a server that opens where no link is, at the address of the host at the other end, and
+    a link that comes then. Expect a refusal with its MAC: it was asked once it could hear."""
+    theirs, told = colons(mac_of(INTERFACE)), []
+
+    def open_server() -> None:
+        with inside(the_pair().server):
+            try:
+                Server((plain(),), url_of(kind, "198.18.0.2"), insecure=True).close()
+            except ReplayError as error:
+                told.append(str(error))
+
+    with no_link():
+        opening = threading.Thread(target=open_server)
+        opening.start()
+        until(lambda: own_sockets(AF_XDP) + own_sockets(socket.AF_PACKET) > 0, "it opens")
+        opening.join(1.0)  # who does not wait for the link is through by then
+        ip("link", "set", INTERFACE, "up")
+        opening.join(WAIT_S)
+    assert len(told) == 1 and f"a host at {theirs} has 198.18.0.2" in told[0]
+
+
+def test_an_address_taken_without_a_link_is_announced_when_that_comes(kind):
+    """Given a server that has waited for a link in vain, and serves. Expect its address announced
+    when the link comes, and again when it comes again; a host that says it has it, counted."""
+    with no_link(), serving(kind) as server:
+        for _ in range(2):
+            ip("link", "set", INTERFACE, "up")
+            with Listener() as heard:
+                assert next(heard.announcements())[6:12] == server_mac()
+            with raw() as send:
+                before = facts(server)["conflict"]
+                send(arp(1, THIEF, SERVER, EVERYONE))
+                until(lambda: facts(server)["conflict"] > before, "counted")  # noqa: B023
+            ip("link", "set", INTERFACE, "down")
