@@ -125,7 +125,7 @@ static int settle_options(struct rp_client_options *options, char error[256]) {
     set_default(&options->batch_max, 4096);
     set_default(&options->tables_max, RP_TABLES_MAX);
     set_default(&options->retry_us_min, 20000);
-    set_default(&options->retry_us_max, 1000000);
+    set_default(&options->retry_us_max, RP_RETRY_US_MAX);
     if (options->connect_timeout_ns == 0) {
         options->connect_timeout_ns = 5000 * CLIENT_MS;
     }

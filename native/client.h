@@ -26,6 +26,9 @@
 
 struct rp_client;
 
+/* With its eighth of jitter: a request that waits is repeated within a second (PROTOCOL.md 5). */
+enum { RP_RETRY_US_MAX = 800000 };
+
 /* [cffi] */
 struct rp_client_options {
     uint32_t mtu;                /* the port's */
@@ -35,7 +38,7 @@ struct rp_client_options {
     uint32_t batch_max;          /* items of the largest batch this client will ask for; 4096 */
     uint32_t tables_max;         /* tables used at once; 16 */
     uint32_t retry_us_min;       /* first repeat before a round trip was measured; 20000 */
-    uint32_t retry_us_max;       /* back-off bound; 1000000 */
+    uint32_t retry_us_max;       /* back-off bound; RP_RETRY_US_MAX */
     uint64_t connect_timeout_ns; /* HELLO and OPEN give up after this */
     uint64_t nonce;              /* random; names the session while it opens */
     uint64_t seed;               /* jitter */

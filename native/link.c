@@ -399,7 +399,7 @@ static int fill_options(const struct rp_link *link, struct rp_client_options *fi
         .batch_max = or_default(options->batch_max, 4096),
         .tables_max = or_default(options->tables_max, RP_TABLES_MAX),
         .retry_us_min = or_default(options->retry_us_min, 20000),
-        .retry_us_max = or_default(options->retry_us_max, 1000000),
+        .retry_us_max = or_default(options->retry_us_max, RP_RETRY_US_MAX),
         .connect_timeout_ns =
             options->connect_timeout_ns ? options->connect_timeout_ns : 5000000000u,
         .seed = options->seed,

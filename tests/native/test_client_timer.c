@@ -322,6 +322,26 @@ static void situation_first(void)
     check_group("7 the time-out before a round trip was measured, and its bound");
 }
 
+/* 7b. Given the options as they are unless said, and everything lost. Expect a repeat every second
+ *     or sooner, however long it lasts: who comes back is heard within a second. */
+static void situation_a_second(void)
+{
+    struct rp_client_options options = world_options();
+    options.retry_us_min = options.retry_us_max = 0;
+    struct world *world = world_open(&config, 7);
+    world_client(world, &options);
+    world->lose = 1000;
+    uint64_t at = sent_at(world), longest = 0;
+    for (uint32_t i = 0; i < 9; i++) {
+        uint64_t again = sent_at(world);
+        longest = again - at > longest ? again - at : longest;
+        at = again;
+    }
+    CHECK(longest > 700 * WORLD_MS && longest < 950 * WORLD_MS, "%" PRIu64 " ns", longest);
+    world_close(world);
+    check_group("7b the bound of a time-out that nobody chose");
+}
+
 /* 8. Given several requests lost together. Expect the next time-out to be doubled once, not
  *    once for each of them. */
 static void situation_together(void)
@@ -486,6 +506,7 @@ int main(void)
     situation_keep_alive();
     situation_measured();
     situation_first();
+    situation_a_second();
     situation_together();
     situation_pull_lost();
     situation_pieces();
