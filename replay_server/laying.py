@@ -36,7 +36,7 @@ class Laying:
         *("block", "usable", "quiet", "observation", "action", "reward", "terminated"),
         *("observation_dtype", "action_dtype", "reward_dtype", "reward_other", "reward_most"),
         *("observation_shape", "action_shape", "flags_shape", "action_types", "reward_types"),
-        *("floats", "known", "root"),
+        *("observation_types", "floats", "known", "root"),
     )
 
     def __init__(self, block: Block, single: bool, finite: list[str]) -> None:
@@ -67,6 +67,9 @@ class Laying:
         self.flags_shape = lead
         self.floats = block.floats([name for name in finite if name in PLAIN])
         self.quiet = bytes(block.streams)
+        self.observation_types = self._scalar_types(spec["observation"])
+        if spec["observation"].dtype == np.float32:
+            self.observation_types -= {float, np.float64}  # of these it would keep less
         self.action_types = self._scalar_types(spec["action"])
         self.reward_types = self._scalar_types(spec["reward"])
 
@@ -148,11 +151,12 @@ class Laying:
             and not (terminated or truncated)
             and type(reward) in self.reward_types
             and -self.reward_most <= reward <= self.reward_most  # or numpy would warn first
-            and (known or self._fits(observation))
+            and (known or self._fits(observation) or type(observation) in self.observation_types)
         ):
             return NOT_LAID
         at = self.block.steps
         try:
+            self.observation[at] = observation
             if type(action) in self.action_types or (
                 type(action) is np.ndarray
                 and action.dtype is self.action_dtype
@@ -164,7 +168,6 @@ class Laying:
             self.reward[at] = reward
         except (ArithmeticError, RuntimeWarning):  # a number that the column does not hold
             return NOT_LAID
-        self.observation[at] = observation
         self.terminated[at] = False
         if self.floats is not None and not is_finite(self.floats, at):
             return NOT_LAID

@@ -52,7 +52,8 @@ NESTED = Spec(
     ),
     frozenset({"observation/place"}),
 )
-SPECS = {"flat": FLAT, "nested": NESTED}
+NUMBER = Spec((Column("observation", np.int64), *FLAT.columns[1:]))
+SPECS = {"flat": FLAT, "nested": NESTED, "number": NUMBER}
 
 
 class Slow:
@@ -101,6 +102,8 @@ class Calls:
 
     def disguised(self, values):
         kind = self.rng.integers(8)
+        if kind > 4 and np.ndim(values) == 0 and values.dtype == np.int64:
+            return int(values)  # as environments with a Discrete observation say it
         if kind == 0 and values.ndim:
             return np.repeat(values, 2, axis=-1)[..., ::2]
         if kind == 1 and values.ndim:
@@ -255,6 +258,8 @@ def both(spec, streams, mode, seed, calls):
         ("flat", "disabled", 4),
         ("flat", "disabled", 1),
         ("flat", "single", 1),
+        ("number", "same-step", 3),
+        ("number", "single", 1),
         ("nested", "next-step", 3),
         ("nested", "same-step", 2),
         ("nested", "single", 1),
@@ -337,6 +342,18 @@ def test_the_quick_way_of_one_environment():
         {"observation": np.ones((1, 3), np.float32)},
     ):
         assert laying.single(**calm(True) | near) == NOT_LAID, near
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_the_quick_way_of_an_observation_that_is_a_number():
+    block = Block(NUMBER, 1, 1)
+    laying = Laying(block, True, ["reward", "observation"])
+    step = calm(True)
+    for fits in (5, np.int64(5), np.array(5)):
+        assert laying.single(**step | {"observation": fits}) == QUIET, fits
+        assert NUMBER.unpack(block.records[0])["observation"].tolist() == [5]
+    for near in (1 << 63, 5.0, np.float64(5), True, np.int32(5), np.array([5]), None, "5"):
+        assert laying.single(**step | {"observation": near}) == NOT_LAID, near
 
 
 def test_what_the_limiter_holds_back_is_kept_and_goes_first():
