@@ -108,7 +108,8 @@ const char *rp_service_remark(struct rp_service *service);
 /* Ends it from any thread: other calls under way come to their end, all later ones are answered
  * with -RP_CLOSED or 0; its thread, port and memory are gone when this returns. Twice is fine. */
 void rp_service_end(struct rp_service *service);
-void rp_service_free(struct rp_service *service);  /* the handle of an ended one: nobody has it */
+/* The handle, which nobody has any more; ends it first. */
+void rp_service_free(struct rp_service *service);
 void rp_service_close(struct rp_service *service); /* both, for an only owner; null is fine */
 
 /* ---- a link: port, client, and whoever drives it: the waiting caller, or its pump ---- */

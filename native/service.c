@@ -423,6 +423,7 @@ void rp_service_end(struct rp_service *service)
 
 void rp_service_free(struct rp_service *service)
 {
+    rp_service_end(service);
     if (service) {
         rp_gate_free(&service->gate);
         free(service);

@@ -232,12 +232,33 @@ class Owned:
     """
 
     kind = ""
+    _pointer: Any = None  # while it is closed
 
     def __init__(self, carrier: Any = None) -> None:
-        self._pointer: Any = None
         self._process, self._forks = os.getpid(), _forks
         self._carrier = carrier
-        self._ending = Lock()
+
+    def _open(self, call: Any, free: Any, made: Any, *arguments: Any, what: str) -> None:
+        """Opens it by call(made, *arguments, sentence), which writes the handle to `made`.
+
+        A signal's handler may raise behind any call. So the handle gets its owner by `map`, in one
+        step of the interpreter, and what has none yet is ended by the first call of the handler
+        below: whoever catches the error may open another one there at once.
+        """
+        handle: list[Any] = []
+        sentence = error_text()
+        try:
+            opened(call(made, *arguments, sentence), sentence, what)
+            handle[:] = map(ffi.gc, (made[0],), (free,))
+            self._pointer = handle[0]
+        except BaseException:
+            if handle:
+                self._pointer = None
+                handle.clear()
+            elif made[0]:
+                free(made[0])
+            self.drop_carrier()
+            raise
 
     @property
     def closed(self) -> bool:
@@ -271,9 +292,7 @@ class Owned:
         if self._forks != _forks:
             self._pointer = None
             return None
-        with self._ending:
-            taken, self._pointer = self._pointer, None
-        return taken
+        return self.__dict__.pop("_pointer", None)  # in one step: a handle that is lost here ends
 
     def drop_carrier(self) -> None:
         """After the C object has gone, or never came to be."""
@@ -288,21 +307,17 @@ class Link(Owned):
 
     def __init__(self, url: str, timeout: float, carrier: Any = None, **options: Any) -> None:
         super().__init__(carrier)
-        link, sentence = ffi.new("struct rp_link **"), error_text()
         chosen = ffi.new("struct rp_link_options *", options)
         chosen.connect_timeout_ns = nanoseconds(timeout)
-        status = lib.rp_link_open(link, url.encode(), chosen, sentence)
-        if status < 0:
-            self.drop_carrier()
-        opened(status, sentence, f"connecting to {url}")
-        self._pointer = ffi.gc(link[0], lib.rp_link_free)
         self._pumping: set[int] = set()  # who wants the pump
         self._pump_lock = Lock()
         # what goes first at each request: a client's writers hand over what they gathered
         self.before: Callable[[], None] | None = None
         self.rings: dict[int, Any] = {}  # of its batches: memory that the core may write to
         self.url = url
+        made, what = ffi.new("struct rp_link **"), f"connecting to {url}"
         try:
+            self._open(lib.rp_link_open, lib.rp_link_free, made, url.encode(), chosen, what=what)
             self._connect(timeout)
         except BaseException:
             self.close(0.0)
@@ -436,8 +451,10 @@ class Link(Owned):
 
     def _end(self, timeout_ns: int) -> None:
         if taken := self.release():
-            lib.rp_link_end(taken, timeout_ns)
-            self.drop_carrier()
+            try:
+                lib.rp_link_end(taken, timeout_ns)
+            finally:
+                self.drop_carrier()
 
     def __del__(self) -> None:
         if getattr(self, "_pointer", None) is not None and lib is not None:
@@ -451,20 +468,22 @@ class Service(Owned):
 
     def __init__(self, config: Any, url: str, carrier: Any = None, **options: Any) -> None:
         super().__init__(carrier)
-        service, sentence = ffi.new("struct rp_service **"), error_text()
-        chosen = ffi.new("struct rp_service_options *", options)
-        status = lib.rp_service_open(service, config, url.encode(), chosen, sentence)
-        if status < 0:
-            self.drop_carrier()
-        opened(status, sentence, f"serving on {url}")
-        self._pointer = ffi.gc(service[0], lib.rp_service_free)
+        made, what = ffi.new("struct rp_service **"), f"serving on {url}"
+        asked = (config, url.encode(), ffi.new("struct rp_service_options *", options))
+        try:
+            self._open(lib.rp_service_open, lib.rp_service_free, made, *asked, what=what)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Stops the thread, closes the port, frees the memory; calls of other threads that are
         under way end first, as closed. Twice is fine."""
         if taken := self.release():
-            lib.rp_service_end(taken)
-            self.drop_carrier()
+            try:
+                lib.rp_service_end(taken)
+            finally:
+                self.drop_carrier()
 
     def __del__(self) -> None:
         if getattr(self, "_pointer", None) is not None:

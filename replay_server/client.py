@@ -90,13 +90,13 @@ class Client:
         # what a sample does while it waits: this client's writers go on, if there ever were any
         self.others: Callable[[], None] | None = None
         self._link = self._open_link()
-        self._weights = Weights(self._link)
-        self._updates = Updates(self._link)
         try:
+            self._weights = Weights(self._link)
+            self._updates = Updates(self._link)
             for name, spec in self._specs.items():
                 self.table(name).expect(spec)
         except BaseException:
-            self.close(0.0)
+            self._link.close(0.0)
             raise
 
     def _open_link(self, **more: int) -> Link:

@@ -151,14 +151,14 @@ class Server:
             core=0 if options.core is None else 1 + options.core,
             virtual_clock=int(options.virtual_clock),
         )
-        self._address = self.address
-        self.seed = lib.rp_service_seed(self._service.raw)  # a region keeps its own
-        if not url.startswith("loopback:"):
-            try:
+        try:
+            self._address = self.address
+            self.seed = lib.rp_service_seed(self._service.raw)  # a region keeps its own
+            if not url.startswith("loopback:"):
                 self._start(options.core)
-            except BaseException:
-                self._service.close()
-                raise
+        except BaseException:
+            self._service.close()
+            raise
 
     def _start(self, core: int | None) -> None:
         """The server's thread; ConfigError where there is no such core to pin it to."""

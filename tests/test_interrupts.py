@@ -10,6 +10,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -245,6 +247,54 @@ def test_nothing_is_stored_after_an_interrupt_that_no_step_did(ends, again, sile
             writer.close()
     assert at > 20
     assert sys.version_info < (3, 11) or {(0, True), (1, True)} <= took
+
+
+def held():
+    """How many threads and descriptors this process has."""
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("kind", ["server", "client"])
+@pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "loopback://"])
+def test_an_interrupt_while_one_is_opened_or_closed_leaves_nothing_open(kind, url):
+    """Given an interrupt behind each call that opens and closes a server, or a client, and whoever
+    catches it keeping the error, as a notebook does, and closing what was made. Expect no thread
+    and no descriptor to be left, and another one to open at the same address at once."""
+    table = Table("main", SPEC, NStep(1), 64)
+    with Server([table], url) as server:
+        address = server.address
+        if kind == "client":
+            Client(address, specs={"main": SPEC}).close()
+            usual = held()
+    if kind == "server":
+        usual = held()
+
+    def opened():
+        try:
+            if kind == "server":
+                made.append(Server([table], address))
+            else:
+                made.append(Client(address, specs={"main": SPEC}))
+            made[0].close()
+        except KeyboardInterrupt as error:
+            kept.append(error)
+            raise
+
+    at, where = 0, ""
+    with Server([table], address) if kind == "client" else nullcontext():
+        while where is not None:
+            at, made, kept = at + 1, [], []
+            where = interrupted(at, opened)
+            assert bool(kept) == (where is not None)
+            for each in made:
+                each.close()
+            until = time.monotonic() + 10.0
+            while held() != usual and time.monotonic() < until:
+                continue  # a thread that was joined is on the system's list for a moment
+            assert held() == usual, where
+            made = []
+            opened()
+    assert at > 20
 
 
 STARTED = {
