@@ -7,7 +7,7 @@
 #   nic.sh [--dry-run] status
 #   nic.sh [--dry-run] hugepages COUNT [--size 2M|1G] [--node N]
 #   nic.sh [--dry-run] bind 0000:03:00.0 [--driver vfio-pci] [--no-iommu] [--user NAME] [--force]
-#   nic.sh [--dry-run] unbind 0000:03:00.0 [--after RESULT [--status CODE]]
+#   nic.sh [--dry-run] unbind 0000:03:00.0 [--after RESULT [--status CODE]] [--force]
 #
 # hugepages: at least COUNT; more than that stay. A host keeps an eighth of its memory free of them,
 # 256 MiB at least and 2 GiB at most; where the kernel gives fewer they all go back. bind: loads the module and moves the card to it;
@@ -19,8 +19,10 @@
 # A card in use is not taken. It is in use when an interface of it, or of a virtual function of it,
 # is up and has an address or a route, or has something standing on it: a bridge, Open vSwitch, a
 # bond, a VLAN, a VRF, a PPPoE session. (An IPv6 address that is valid on its link alone does not
-# count.) --force takes it all the same, and says what that cuts. What is no network card is never
-# taken; a Mellanox card is left where it is, since it works for DPDK under its kernel driver.
+# count.) So it is when a process has a raw socket on such an interface, as a server over af_packet
+# has, or has the card itself open: a virtual machine, a server. --force takes it all the same, and
+# says what that cuts. What is no network card is never taken; a Mellanox card is left where it is,
+# since it works for DPDK under its kernel driver.
 #
 # --root DIR (tests): sys, proc, dev and bin/ip lie there. Exit codes: 0 done or nothing to do; 1 a
 # step did not do what it was for; 2 the request is wrong or refused; one sentence says which.
@@ -140,12 +142,62 @@ addresses() {
         | sed -n 's/.* inet \([0-9./]*\).*/the address \1/p'
 }
 
+# who_has FILE: a line for each process that has it open; FILE: as a link in /proc/PID/fd says, a
+# pattern of sed's. Those of other users are seen by root alone.
+who_has() {
+    ls -l /dev/null "$root"/proc/[0-9]*/fd 2>/dev/null \
+        | sed -n "/^[^ ]*\/fd:\$/h; \\,-> $1\$,{ g; s,.*/proc/\([0-9]*\)/fd:,\1,p; }" | sort -un \
+        | while read -r process; do
+            say "$(read_word "$root/proc/$process/comm") (process $process)"
+        done
+}
+
+# heard_on INTERFACE: a line for each process with a raw socket there, a server over af_packet say.
+heard_on() {
+    number=$(read_word "$root/sys/class/net/$1/ifindex")
+    [ -n "$number" ] && [ -r "$root/proc/net/packet" ] || return 0
+    while read -r _ _ _ _ index _ _ _ inode; do
+        [ "$index" = "$number" ] || continue
+        owner=$(who_has "socket:\[$inode\]" | head -n 1)
+        say "${owner:-a process of another user} has a raw socket on $1"
+    done < "$root/proc/net/packet" | sort -u
+}
+
+# opened_card: a line for each process that has it past the kernel: a virtual machine, a server.
+opened_card() {
+    group=$(link_name "$device/iommu_group")
+    files=${group:+"vfio/$group vfio/noiommu-$group"}
+    for place in "$device"/vfio-dev/vfio* "$device"/uio/uio*; do
+        case ${place##*/} in
+        *\*) ;;
+        vfio*) files="$files vfio/devices/${place##*/}" ;;
+        *) files="$files ${place##*/}" ;;
+        esac
+    done
+    for file in $files; do
+        who_has "/dev/$file" | sed 's/$/ has it open/'
+    done
+}
+
+# listed LINES: in one sentence.
+listed() { printf %s "$1" | tr '\n' ';' | sed 's/;/; /g'; }
+
+# spare_users: what a process has open is not taken from it without --force.
+spare_users() {
+    users=$(opened_card)
+    [ -n "$users" ] || return 0
+    [ -n "$force" ] || refuse "$card is in use: $(listed "$users"): end that first, or say --force," \
+        "which takes it from them"
+    printf '%s\n' "$users" | sed 's/^/! --force cuts: /'
+}
+
 # lost_with INTERFACE [DEPTH]: a line for each thing that is cut when it goes. Eight deep, as the
 # kernel stacks them. What stands on an interface counts though it is down: Open vSwitch's is.
 lost_with() {
     is_up "$1" || return 0
     carried=$({ routes "$1"; addresses "$1"; } | sed -n '1p; /^the default route$/p' | tail -n 1)
     [ -z "$carried" ] || say "$1 carries $carried"
+    heard_on "$1"
     [ -r "$root/proc/net/pppoe" ] && while read -r _ _ name; do
         [ "$name" = "$1" ] && say "a PPPoE session stands on $1"
     done < "$root/proc/net/pppoe"
@@ -230,7 +282,9 @@ tell_group() {
     [ -e "$owned" ] || owned=$root/dev/vfio/noiommu-$group
     case " $(stat -c '%U %u' "$owned" 2>/dev/null) " in
     *" $user "*) say "= $owned is $user's" ;;
-    *) do_it chown "$user" "$owned" ;;
+    *)
+        spare_users
+        do_it chown "$user" "$owned" ;;
     esac
 }
 
@@ -248,11 +302,11 @@ bind() {
     esac
     lost=$(lost_with_card)
     if [ -n "$lost" ]; then
-        [ -n "$force" ] || refuse "$card is in use: $(printf %s "$lost" | tr '\n' ';' \
-            | sed 's/;/; /g'): take that away first (ip link set INTERFACE down), or say --force," \
-            "which cuts it"
+        [ -n "$force" ] || refuse "$card is in use: $(listed "$lost"): take that away first" \
+            "(ip link set INTERFACE down), or say --force, which cuts it"
         printf '%s\n' "$lost" | sed 's/^/! --force cuts: /'
     fi
+    spare_users
     # vfio asks vfio_iommu_type1 for the IOMMU, and only kmod's modprobe, not busybox's, brings it.
     case $driver in vfio-pci) allow_no_iommu; load vfio_iommu_type1 ;; esac
     load_driver "$driver"
@@ -285,6 +339,7 @@ unbind() {
     "") ;;
     *) say "= $card is with its kernel driver, $now"; return 0 ;;
     esac
+    spare_users
     # No override: the kernel asks its own drivers again.
     put "" "$device/driver_override"
     if [ -n "$now" ]; then
