@@ -15,6 +15,7 @@
  * group= (whose members may connect to a memif server's socket, a name or number; mode 0660),
  * queues= (shards on a card: shard i is served at PORT + i, with the same device and queues),
  * probe=on|off (is the network asked first who has the address: it takes 0.2 s),
+ * take=on|off (AF_XDP on an interface that this host uses, which is cut off there),
  * mbufs= (frames a card has room for), mtu=.
  * Clients of one process that name one device share it, up to 16, each with the same ip=, vlan=,
  * mbufs= and mtu=; two processes on one interface need an ip= each.

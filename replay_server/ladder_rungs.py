@@ -99,7 +99,7 @@ RUNGS = (
     Rung(
         key="af_xdp",
         title="DPDK af_xdp",
-        server="dpdk://{free}:7400?vdev=net_af_xdp,iface={interface}&mtu={mtu}",
+        server="dpdk://{free}:7400?vdev=net_af_xdp,iface={interface},take=on&mtu={mtu}",
         client="udp://{free}:7400?mtu={mtu}",
         busy=True,
         wire=VETH,
@@ -121,8 +121,8 @@ RUNGS = (
     Rung(
         key="af_xdp2",
         title="DPDK af_xdp, both",
-        server="dpdk://{free}:7400?vdev=net_af_xdp,iface={interface}&mtu={mtu}",
-        client="dpdk://{free}:7400?vdev=net_af_xdp,iface={interface},ip={own}&mtu={mtu}",
+        server="dpdk://{free}:7400?vdev=net_af_xdp,iface={interface},take=on&mtu={mtu}",
+        client="dpdk://{free}:7400?vdev=net_af_xdp,iface={interface},take=on,ip={own}&mtu={mtu}",
         busy=True,
         wire=VETH,
         against="veth-udp",

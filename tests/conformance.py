@@ -31,7 +31,8 @@ if os.environ.get("CONFORMANCE") == "dpdk":  # make test-dpdk: what it builds is
     OUTLIVES_ITS_SERVER = ("dpdk-memif",)
 if os.environ.get("CONFORMANCE") == "veth":  # past the kernel of another network namespace
     TRANSPORTS = {
-        f"dpdk-{kind}": f"dpdk://{namespaces.SERVER}:0?vdev=net_{kind},iface={namespaces.INTERFACE}"
+        f"dpdk-{kind}": f"dpdk://{namespaces.SERVER}:0?vdev=net_{kind},take=on,iface="
+        f"{namespaces.INTERFACE}"
         for kind in ("af_packet", "af_xdp")
     }
     OUTLIVES_ITS_SERVER = tuple(TRANSPORTS)

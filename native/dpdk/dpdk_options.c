@@ -100,10 +100,12 @@ static const char *read_option(struct rp_dpdk_options *options, const char *name
         return strcmp(value, "server") == 0 || strcmp(value, "client") == 0 ? NULL
             : "role= is server or client";
     }
-    if (strcmp(name, "huge") == 0 || strcmp(name, "probe") == 0) {
-        int on = strcmp(value, "on") == 0;
-        *(name[0] == 'h' ? &options->eal.huge : &options->probe) = on;
-        return on || strcmp(value, "off") == 0 ? NULL : "huge= and probe= are on or off";
+    int32_t *is_on = strcmp(name, "huge") == 0 ? &options->eal.huge
+        : strcmp(name, "probe") == 0 ? &options->probe
+        : strcmp(name, "take") == 0 ? &options->take : NULL;
+    if (is_on) {
+        *is_on = strcmp(value, "on") == 0;
+        return *is_on || strcmp(value, "off") == 0 ? NULL : "huge=, probe= and take= are on or off";
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (strcmp(name, numbers[i].name) == 0) {
@@ -125,7 +127,7 @@ static const char *read_option(struct rp_dpdk_options *options, const char *name
     }
     return strcmp(name, "mtu") == 0 ? NULL
         : "the options are vdev, port, iface, role, socket, group, ip, gateway, vlan, mbufs, "
-          "links, queues, id, probe, memory, huge, cores, eal and mtu";
+          "links, queues, id, probe, take, memory, huge, cores, eal and mtu";
 }
 
 /* 3:0.0 and 0000:03:00.0 are one card; 1 where it is an address at all. */
@@ -174,6 +176,10 @@ static const char *check(struct rp_dpdk_options *options, const char *role, int 
         return kernel ? "this vdev= needs iface=, the name of a network interface"
             : "iface= goes with vdev=net_af_packet, net_af_xdp and net_tap";
     }
+    if (options->take >= 0 && options->vdev != RP_VDEV_AF_XDP
+        && options->vdev != RP_VDEV_AF_PACKET) {
+        return "take= goes with vdev=net_af_xdp and net_af_packet";
+    }
     if (options->vdev == RP_VDEV_PCI && !read_card(options->eal.card, sizeof options->eal.card)) {
         return "port= is a card's PCI address, such as 0000:03:00.0: python -m replay_server "
                "doctor lists them";
@@ -205,7 +211,7 @@ int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *u
     options->mbufs = RP_DPDK_MBUFS;
     options->queues = 1;
     options->id = -1;
-    options->eal.huge = options->probe = -1;
+    options->eal.huge = options->probe = options->take = -1;
     snprintf(text, sizeof text, "%s", url->options);
     for (char *at = strtok_r(text, "&,", &rest); at && !wrong; at = strtok_r(NULL, "&,", &rest)) {
         char *value = strchr(at, '=');

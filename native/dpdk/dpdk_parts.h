@@ -58,6 +58,7 @@ struct rp_dpdk_options { /* what stands behind ? in the url */
     uint32_t queues;
     int32_t id; /* -1: not said */
     int32_t probe; /* -1: not said, which is on */
+    int32_t take;  /* an interface that this host uses, for AF_XDP; -1: not said, which is off */
 };
 
 struct rp_lane {
@@ -320,6 +321,8 @@ struct rp_hold {
 };
 int rp_interface_hold(const struct rp_hold *hold, int64_t *address, int64_t *beside, char *why,
                       size_t size);
+/* 1: this host uses that interface, as what[size] tells; 0: it does not. dpdk_use.c */
+int rp_interface_use(unsigned index, char *what, size_t size);
 /* What the kernel says of one, in that namespace: dpdk_links.c. */
 struct rp_link {
     unsigned index;

@@ -14,7 +14,7 @@ enum {
     PACKET_HEADER = 128,    /* what AF_PACKET writes ahead of a frame in its ring, and more */
     PACKET_BLOCK = 1 << 16, /* bytes of its memory in one piece; no frame is larger */
     PACKET_RING_BYTES = 1 << 21,
-    VDEV_ARGUMENTS = 160,
+    VDEV_ARGUMENTS = 160, USE_BYTES = 80,
 };
 
 uint32_t rp_vdev_frame(uint32_t mtu)
@@ -58,6 +58,18 @@ static int hold(struct rp_opening *opening)
                              sizeof opening->why) ? RP_SYSTEM : 0;
 }
 
+/* AF_XDP would cut this host off. */
+static int check_use(struct rp_opening *opening)
+{
+    char what[USE_BYTES];
+    if (opening->options->take == 1
+        || !rp_interface_use(opening->card->interface, what, sizeof what)) {
+        return 0;
+    }
+    return rp_card_fail(opening, RP_SYSTEM, "%.70s, and AF_XDP takes every frame that comes there: "
+                        "take an interface that this host does not use, or say take=on", what);
+}
+
 static int check(struct rp_opening *opening)
 {
     struct rp_card *card = opening->card;
@@ -66,6 +78,9 @@ static int check(struct rp_opening *opening)
     if (!status && card->vdev != RP_VDEV_TAP && !rp_interface_may_open()) {
         return rp_card_fail(opening, RP_SYSTEM, "the interface %.16s needs root, or CAP_NET_RAW "
                             "and CAP_NET_ADMIN (AF_XDP: CAP_SYS_ADMIN too)", card->what);
+    }
+    if (!status && card->vdev == RP_VDEV_AF_XDP) {
+        status = check_use(opening);
     }
     if (!status && card->vdev == RP_VDEV_AF_XDP) {
         status = rp_xdp_check(card->interface, card->queues.count, opening->why,

@@ -117,7 +117,7 @@ def test_a_server_without_files_to_tell_its_sockets_is_refused(kind):
     before, files = leaked_mbufs(), []
     with serving(kind):  # DPDK runs, and what else opens files once
         pass
-    url = f"dpdk://198.18.0.7:{PORT}?vdev=net_{kind},iface={INTERFACE}"
+    url = f"dpdk://198.18.0.7:{PORT}?vdev=net_{kind},iface={INTERFACE},take=on"
     try:
         with inside(the_pair().server):
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -158,12 +158,13 @@ def test_servers_of_one_process_number_hear_all_that_is_theirs():
             command = the_pair().server.inside([*alone, url_of("af_packet", address)])
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             server = both.enter_context(subprocess.Popen(command, **pipes))
+            both.callback(server.stdout.read)  # until its process is gone too
             both.callback(server.kill)
             assert server.stdout.readline() == "opened\n"
         for address in (SERVER, "198.18.0.8"):
             for _ in range(12):
                 with Client(f"udp://{address}:{PORT}", timeout=WAIT_S) as client:
-                    assert client.counters()["retransmissions"] == 0
+                    assert client.size("main") == 0
 
 
 def test_what_the_kernel_sends_there_is_not_received():
@@ -263,3 +264,37 @@ def test_a_tap_that_is_there_is_left_alone():
             url = TAP.format(ip="198.18.1.7", name="rtap0")
             assert "an interface rtap0 already" in told("server", url)
             assert served(client, 2)
+
+
+# -- an interface that this host uses ------------------------------------------------------------
+
+
+def test_an_interface_that_the_host_uses_is_not_taken():
+    """Given an interface with an address, with a default route, and below others. Expect
+    AF_XDP refused with what it carries; and once it has none of these, to serve."""
+    url = url_of("af_xdp").replace(",take=on", "")
+    with inside(the_pair().server):
+
+        def says(what: str) -> None:
+            pattern = f"{what}, and AF_XDP takes every frame that comes there: .*take=on"
+            with pytest.raises(ReplayError, match=pattern):
+                Server((plain(),), url, insecure=True)
+
+        says(f"{INTERFACE} carries a route")
+        ip("route", "add", "default", "via", "198.18.0.2")
+        says(f"{INTERFACE} carries the default route")
+        ip("addr", "flush", "dev", INTERFACE)
+        try:
+            ip("addr", "add", "198.18.0.1/32", "dev", INTERFACE)
+            says(f"{INTERFACE} carries an address")
+            ip("addr", "flush", "dev", INTERFACE)
+            ip("link", "add", "up0", "link", INTERFACE, "type", "macvlan")
+            says(f"up0 stands on {INTERFACE}")
+            ip("link", "del", "up0")
+            ip("link", "add", "up0", "type", "bridge")
+            ip("link", "set", INTERFACE, "master", "up0")
+            says(f"up0 stands on {INTERFACE}")
+            ip("link", "del", "up0")
+            Server((plain(),), url, insecure=True).close()
+        finally:
+            ip("addr", "add", "198.18.0.1/24", "dev", INTERFACE)

@@ -44,7 +44,7 @@ def serving(kind: str) -> Iterator[Server]:
     """A server past the kernel, of a table of steps and one of plain rows."""
     plain = Table("plain", step=ROWS, capacity=1 << 16, writers=32)
     tables = table(plan=NStep(1)), plain
-    url = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE}"
+    url = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE},take=on"
     with inside(the_pair().server):
         server = Server(tables, url, insecure=True, sessions=32)
     with server:
@@ -53,7 +53,7 @@ def serving(kind: str) -> Iterator[Server]:
 
 def device(kind: str, more: str = "") -> str:
     """The URL of a client on a device of its own."""
-    return f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE},ip={OWN}{more}"
+    return f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE},take=on,ip={OWN}{more}"
 
 
 @contextmanager
@@ -413,7 +413,7 @@ def lose(url: str) -> None:
 
 def serve_on(kind: str) -> None:
     """Serves until the device is gone, and says why."""
-    url = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE}"
+    url = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE},take=on"
     with Server((table(),), url, insecure=True) as server:
         print("serving", flush=True)
         while not server.lost:
@@ -432,7 +432,7 @@ def refused(open_: Callable[[], Any]) -> None:
 
 
 def disagree(kind: str, *wrong: str) -> None:
-    base = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE}"
+    base = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE},take=on"
     with Client(device(kind), timeout=WAIT_S) as first:
         for words in wrong:
             if words.startswith("vdev="):

@@ -75,7 +75,8 @@ else:
 
 
 def url_of(kind: str, address: str = SERVER, more: str = "") -> str:
-    return f"dpdk://{address}:{PORT}?vdev=net_{kind},iface={INTERFACE}{more}"
+    taking = "" if kind == "tap" else ",take=on"  # their kernel has an address there
+    return f"dpdk://{address}:{PORT}?vdev=net_{kind},iface={INTERFACE}{taking}{more}"
 
 
 @contextmanager

@@ -1,0 +1,149 @@
+/* Whether this host uses an interface: by the rule of deploy/nic.sh and doctor
+ * (replay_server/interfaces.py). It is up, and it or a virtual function of it has an address or a
+ * route, or something stands on it: a bridge, a bond, a VLAN. Asked in the calling thread's network
+ * namespace.
+ */
+#include <glob.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "dpdk_parts.h"
+
+enum { LINE_BYTES = 512, PATH_BYTES = 96, OF_HOST = 0x10, OF_LINK = 0x20 };
+
+struct use {
+    unsigned index;
+    struct rp_link link; /* of that number */
+    char *what; /* the first thing found; "": none */
+    size_t size;
+};
+
+static void keep_own(const struct rp_link *link, void *argument)
+{
+    struct use *use = argument;
+    if (link->index == use->index) {
+        use->link = *link;
+    }
+}
+
+/* The two ends of a cable are not one on the other. */
+static void find_upper(const struct rp_link *link, void *argument)
+{
+    struct use *use = argument;
+    int is_upper = link->index == use->link.master
+        || (link->below == use->index && strcmp(link->kind, "veth") != 0
+            && strcmp(link->kind, "netkit") != 0);
+    if (is_upper && link->index != use->index && !use->what[0]) {
+        snprintf(use->what, use->size, "%s stands on %s", link->name, use->link.name);
+    }
+}
+
+/* IPv4's: name, target, gateway, five numbers, mask. */
+static int is_route(const char *line, const struct use *use, int *is_default)
+{
+    char name[IF_NAMESIZE];
+    unsigned long target, mask;
+    if (sscanf(line, "%15s %lx %*s %*s %*s %*s %*s %lx", name, &target, &mask) != 3) {
+        return 0;
+    }
+    *is_default = !target && !mask;
+    return strcmp(name, use->link.name) == 0;
+}
+
+/* IPv6's: target, its length, seven more, name. Those of the link itself do not count. */
+static int is_route6(const char *line, const struct use *use, int *is_default)
+{
+    char name[IF_NAMESIZE], target[33];
+    unsigned length;
+    if (sscanf(line, "%32s %x %*s %*s %*s %*s %*s %*s %*s %15s", target, &length, name) != 3) {
+        return 0;
+    }
+    *is_default = !length && strspn(target, "0") == strlen(target);
+    int of_link = strncmp(target, "ff", 2) == 0
+        || (strncmp(target, "fe", 2) == 0 && target[2] && strchr("89ab", target[2]));
+    return !of_link && strcmp(name, use->link.name) == 0;
+}
+
+static int is_address6(const char *line, const struct use *use, int *is_default)
+{
+    char name[IF_NAMESIZE];
+    unsigned scope;
+    *is_default = 0;
+    return sscanf(line, "%*s %*s %*s %x %*s %15s", &scope, name) == 2 && scope != OF_HOST
+           && scope != OF_LINK && strcmp(name, use->link.name) == 0;
+}
+
+static void find_line(struct use *use, const char *path, const char *what,
+                      int (*is_one)(const char *, const struct use *, int *))
+{
+    char line[LINE_BYTES];
+    int is_default = 0;
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file)) {
+        if (is_one(line, use, &is_default) && (is_default || !use->what[0])) {
+            snprintf(use->what, use->size, "%s carries %s", use->link.name,
+                     is_default ? "the default route" : what);
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+}
+
+static void find_address(struct use *use)
+{
+    struct ifaddrs *all = NULL;
+    size_t length = strlen(use->link.name);
+    if (use->what[0] || getifaddrs(&all)) {
+        return;
+    }
+    for (const struct ifaddrs *each = all; each; each = each->ifa_next) {
+        int is_own = strncmp(each->ifa_name, use->link.name, length) == 0
+            && (!each->ifa_name[length] || each->ifa_name[length] == ':');
+        if (is_own && each->ifa_addr && each->ifa_addr->sa_family == AF_INET) {
+            snprintf(use->what, use->size, "%s carries an address", use->link.name);
+        }
+    }
+    freeifaddrs(all);
+}
+
+/* 0, or -1: the kernel does not tell. */
+static int look_at(struct use *use, unsigned index)
+{
+    use->index = index;
+    use->link = (struct rp_link){.index = 0};
+    if (rp_links_see(index, keep_own, use)) {
+        return -1;
+    }
+    if (!use->link.is_up) {
+        return 0;
+    }
+    find_line(use, "/proc/thread-self/net/route", "a route", is_route);
+    find_line(use, "/proc/thread-self/net/ipv6_route", "a route", is_route6);
+    find_line(use, "/proc/thread-self/net/if_inet6", "an address", is_address6);
+    find_address(use);
+    return use->what[0] || !rp_links_see(0, find_upper, use) ? 0 : -1;
+}
+
+int rp_interface_use(unsigned index, char *what, size_t size)
+{
+    struct use use = {.what = what, .size = size};
+    char path[PATH_BYTES];
+    glob_t functions = {0};
+    what[0] = 0;
+    int failed = look_at(&use, index);
+    snprintf(path, sizeof path, "/sys/class/net/%s/device/virtfn*/net/*", use.link.name);
+    (void)glob(path, 0, NULL, &functions);
+    for (size_t i = 0; i < functions.gl_pathc && !failed && !what[0]; i++) {
+        unsigned function = if_nametoindex(strrchr(functions.gl_pathv[i], '/') + 1);
+        failed = function && look_at(&use, function);
+    }
+    globfree(&functions);
+    if (failed) {
+        snprintf(what, size, "the kernel does not tell what it carries");
+    }
+    return what[0] != 0;
+}
