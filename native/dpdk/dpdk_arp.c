@@ -205,11 +205,11 @@ static void ask_hop(struct port *port)
     ask(port, port->hop);
 }
 
-void rp_arp_resolve(struct port *port)
+void rp_arp_resolve(struct port *port, uint64_t until_ns)
 {
     struct rp_packet packets[RP_BURST];
     struct rp_port *own = (struct rp_port *)port;
-    for (int i = 0; i < ASKS && !port->resolved; i++) {
+    for (int i = 0; i < ASKS && !port->resolved && rp_wire_now_ns() < until_ns; i++) {
         uint64_t end = now_ns() + ASK_NS;
         ask_hop(port);
         while (!port->resolved && now_ns() < end) {

@@ -179,7 +179,7 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
     *server = port->is_client ? port->server_peer : port->base.address;
     print_bound(bound, url, at.port, &parsed);
     if (port->is_client) {
-        rp_arp_resolve(port); /* without an answer its sends ask */
+        rp_arp_resolve(port, place.until_ns); /* without an answer its sends ask */
     }
     rp_arp_opened(port);
     *opened = (struct rp_port *)port;

@@ -56,9 +56,9 @@ void rp_dpdk_send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, u
 void rp_arp_opened(struct port *port);
 void rp_arp_announce(struct port *port);
 void rp_arp_defend(struct port *port, const uint8_t *mac);
-/* A client's: asks where its server is, for a second at most; what was sent had no answer yet; an
- * answer, 0 where it was asked for. */
-void rp_arp_resolve(struct port *port);
+/* A client's: asks where its server is, for a second at most and no longer than until_ns; what was
+ * sent had no answer yet; an answer, 0 where it was asked for. */
+void rp_arp_resolve(struct port *port, uint64_t until_ns);
 void rp_arp_miss(struct port *port);
 void rp_arp_doubt(struct port *port); /* the next send asks */
 int rp_arp_learn(struct port *port, const struct rp_frame_host *from);

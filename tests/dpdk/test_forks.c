@@ -26,14 +26,16 @@ static struct told {
 
 static char path[64];
 
+static int lane; /* that clients ask for; there is one, 0 */
+
 static int try_open(struct rp_port **port, int serve, char *error)
 {
     char url[RP_URL_TEXT_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port_options options = {.serve = serve};
     struct rp_peer peer;
     *port = NULL;
-    snprintf(url, sizeof url, "dpdk://10.0.0.1:7400?vdev=net_memif,socket=%s,%s", path,
-             serve ? "links=1" : "id=0");
+    snprintf(url, sizeof url, "dpdk://10.0.0.1:7400?vdev=net_memif,socket=%s,%s=%d", path,
+             serve ? "links" : "id", serve ? 1 : lane);
     return rp_port_open(port, url, &options, &peer, bound, error);
 }
 
@@ -195,6 +197,8 @@ static void clients(void)
     end_process(client);
     CHECK(opens(0, NULL) == 0, "its child keeps the next client from its lane");
     end_child();
+    lane = 1;
+    CHECK(opens(0, "no link is free") == 1, "a lane beyond those there are");
     end_process(server);
     check_group("a killed client whose child lives: its lane is free for the next one");
 }

@@ -348,6 +348,12 @@ static void be_stranger(void)
     CHECK(unsetenv("XDG_RUNTIME_DIR") == 0 && unsetenv("RUNTIME_DIRECTORY") == 0);
     refuses("", 1, RP_SYSTEM, "set XDG_RUNTIME_DIR to one"); /* somebody else made what it would */
     CHECK(setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
+    char lock[96]; /* as others could open it, and hold every name */
+    snprintf(lock, sizeof lock, "%s/replay-server.lock", folder);
+    int file = open(lock, O_CREAT | O_EXCL | O_WRONLY, 0600);
+    CHECK(file >= 0 && fchmod(file, 0640) == 0 && close(file) == 0);
+    refuses("", 1, RP_SYSTEM, "set XDG_RUNTIME_DIR to one");
+    CHECK(unlink(lock) == 0);
     struct rp_port *anywhere = serve_at(path), *at_home = serve_at(inside);
     told->served = 1;
     while (!told->ends) {

@@ -132,9 +132,11 @@ static void check_golden(void)
 
     memset(answer, 0xee, sizeof answer);
     memcpy(answer, echo, sizeof echo);
+    answer[22] = 1; /* it came on its last hop: the answer has all of them */
     CHECK(rp_frame_read(echo, sizeof echo, &server, &view) == RP_FRAME_ECHO_ASKED);
     CHECK(rp_frame_answer_echo(answer, &server) == RP_FRAME_SHORTEST && answer[59] == 0);
     CHECK(memcmp(answer, client.mac, 6) == 0 && memcmp(answer + 30, client.ip, 4) == 0);
+    CHECK(answer[22] == 64, "an answer of %u hops", answer[22]);
     CHECK(answer[34] == 0 && memcmp(answer + 38, echo + 38, sizeof echo - 38) == 0);
     CHECK(sum_by_the_book(0, answer + 14, 20) == 0xffff);
     CHECK(sum_by_the_book(0, answer + 34, 17) == 0xffff);
