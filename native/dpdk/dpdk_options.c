@@ -18,7 +18,8 @@ static int refuse(const struct rp_url *url, char *error, const char *what)
 }
 
 #define AT(member) offsetof(struct rp_dpdk_options, member)
-#define TEXT(name, member) {name, AT(member), sizeof ((struct rp_dpdk_options *)0)->member}
+#define TEXT(name, member) \
+    {name, AT(member), sizeof ((struct rp_dpdk_options *)0)->member, name "= is too long"}
 
 static const struct number {
     const char *name;
@@ -39,6 +40,7 @@ static const struct number {
 static const struct text {
     const char *name;
     size_t at, size;
+    const char *wrong;
 } texts[] = {
     TEXT("socket", socket), TEXT("group", group), TEXT("iface", iface), TEXT("port", eal.card),
     TEXT("cores", eal.cores), TEXT("eal", eal.words),
@@ -115,8 +117,7 @@ static const char *read_option(struct rp_dpdk_options *options, const char *name
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (strcmp(name, texts[i].name) == 0) {
             size_t size = (size_t)snprintf(base + texts[i].at, texts[i].size, "%s", value);
-            return size < texts[i].size ? NULL
-                : "iface=, port=, cores=, group= or eal= is too long";
+            return size < texts[i].size ? NULL : texts[i].wrong;
         }
     }
     for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
