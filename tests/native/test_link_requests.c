@@ -23,6 +23,8 @@ static uint8_t bytes[BLOB], landed[BLOB];
 static uint64_t counters[RP_COUNTER_COUNT], version, size, epoch, keys[4], stored, doubt, lost;
 static uint32_t sessions, fact_count;
 static const uint16_t streams[4];
+static const struct rp_draw any_draw;
+static struct rp_place no_place;
 static const double ones[4] = {1.0, 1.0, 1.0, 1.0};
 
 #define POST(name, call)                                                                          \
@@ -43,6 +45,7 @@ POST(post_stats, rp_link_stats(link, counters, &sessions, DRIVE_TIMEOUT_NS))
 POST(post_facts, rp_link_facts(link, facts, &fact_count, DRIVE_TIMEOUT_NS))
 POST(post_reset, rp_link_reset(link, 0, info.epoch, &epoch, DRIVE_TIMEOUT_NS))
 POST(post_ping, rp_link_ping(link, DRIVE_TIMEOUT_NS))
+POST(do_draw_post, rp_link_draw_post(link, &any_draw, &no_place, 1))
 POST(do_state, rp_link_state(link))
 POST(do_counters, rp_link_counters(link, counters))
 POST(do_limits, rp_link_limits(link, &limits))
@@ -73,7 +76,7 @@ static void check_ended(void)
         post_stats, post_facts, post_reset, post_ping, do_state, do_counters, do_limits, do_connect,
         do_drive, do_start, do_stop, do_wait, do_poll, do_queue, do_update_state, do_update_settle,
         do_push, do_block, do_create, do_flush, do_settle, do_push_state, do_ledger, do_keys,
-        do_loss};
+        do_loss, do_draw_post};
     open_both("loopback://ended");
     rp_link_end(ours, 0);
     rp_link_end(ours, 0);
@@ -328,6 +331,7 @@ static void check_draws(void)
     struct rp_draw draw = {.shape = &whole_shape, .request = {.count = ITEMS},
                            .incarnation = rp_link_incarnation(ours) + 1};
     CHECK(draw_whole(&draw, DRIVE_TIMEOUT_NS) == -RP_STALE_EPOCH);
+    CHECK(rp_link_draw_post(ours, &draw, whole, 1) == -RP_STALE_EPOCH && whole->ticket == 0);
     draw.incarnation--;
     draw.request.count = 1 << 16;
     CHECK(draw_whole(&draw, DRIVE_TIMEOUT_NS) == -RP_BATCH_TOO_LARGE);
@@ -336,6 +340,7 @@ static void check_draws(void)
     uint32_t waiting = fill_requests(tickets);
     int status = rp_link_draw(ours, &draw, NULL, 0.5, whole, 60000000000u, 1000);
     CHECK(status == RP_PENDING && whole->ticket == 0, "no request is free");
+    CHECK(rp_link_draw_post(ours, &draw, whole, 1) == RP_PENDING && whole->ticket == 0);
     for (uint32_t i = 0; i < waiting; i++) {
         rp_link_take(ours, tickets[i]);
     }
@@ -349,6 +354,8 @@ static void check_draws(void)
     }
     CHECK(rp_link_draw_post(ours, &draw, whole, 60000000000u) == RP_PENDING && whole->ticket > 0);
     int posted = whole->ticket;
+    CHECK(rp_link_draw_post(ours, &draw, whole, 60000000000u) == RP_PENDING);
+    CHECK(whole->ticket == posted, "one under way is not posted again");
     rp_link_draw_shut(ours, whole);
     CHECK(rp_link_draw_post(ours, &draw, whole, 60000000000u) == RP_PENDING && whole->ticket < 0);
     CHECK(rp_link_draw(ours, &draw, NULL, 0.5, whole, 60000000000u, 1000) == -RP_CLOSED);
