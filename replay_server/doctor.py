@@ -334,6 +334,12 @@ def _about_host(host: Host, plane: Object | None, uid: int) -> list[str]:
     ]
     if not ready(plane):
         return advice
+    if host.forwards:
+        advice.append(
+            "this host forwards IPv4: beside a server over af_packet its kernel forwards what "
+            "comes to that, or answers its clients by ICMP; on that server's interface: "
+            "sysctl -w net.ipv4.conf.INTERFACE.forwarding=0"
+        )
     if not host.isolated:
         advice.append("no CPU is isolated: deploy/LATENCY.md has the kernel line")
     if uid and host.memlock is not None and host.memlock < 1 << 30:

@@ -95,6 +95,7 @@ class Host:
     mounts: tuple[Mount, ...] = ()
     iommu: bool = False
     unsafe_no_iommu: bool = False
+    forwards: bool = False  # IPv4, between interfaces
     modules: frozenset[str] = frozenset()
     installable: frozenset[str] = frozenset()  # kernel modules that modprobe would find
     nics: tuple[Nic, ...] = ()
@@ -150,6 +151,7 @@ def read_host(root: Path, uid: int | None = None) -> Host:
         mounts=_mounts(root, user, groups),
         iommu=_has_iommu(sys),
         unsafe_no_iommu=text(sys / "module/vfio/parameters/enable_unsafe_noiommu_mode") == "Y",
+        forwards=text(proc / "sys/net/ipv4/ip_forward") == "1",
         modules=_modules(sys, proc),
         installable=_installable(root),
         nics=_nics(root, user, groups),

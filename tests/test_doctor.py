@@ -279,6 +279,17 @@ def test_mellanox_that_the_host_lives_on_is_left_alone(host):
     assert look(bound(tree, address="0000:05:00.0")).url == DPDK_URL.replace(":03:", ":05:")
 
 
+def test_a_host_that_forwards_is_told_what_it_does_beside_af_packet(host):
+    """Given a host that forwards IPv4, as with containers, and one that does not. Expect a sentence
+    for the first, where this build has dpdk://."""
+    for plane, forwards, told in (("plane", "1", 1), ("plane", "0", 0), ("", "1", 0)):
+        tree = host(plane)
+        tree.put("proc/sys/net/ipv4/ip_forward", forwards)
+        report = look(tree)
+        assert sum("this host forwards IPv4" in sentence for sentence in report.advice) == told
+        shutil.rmtree(tree.root)
+
+
 def test_a_card_of_a_foreign_numa_node(host):
     """Given pages on node 0, the card on node 1. Expect pages asked for there, and its core."""
     tree = bound(host(nodes={0: "0-3", 1: "4-7"}), node=1)
