@@ -272,9 +272,11 @@ class Batches:
         """`ends`: requests posted now end with the deadline, so that they can say why. None where
         none came, or another thread closed this meanwhile."""
         self._expect_same()
-        if self._owner != get_ident():
-            self._take_over()
-        try:
+        me = get_ident()
+        if self._owner != me:
+            self._take_over(me)
+        try:  # negative within a call: a signal's handler may run there
+            self._owner = -me
             for _ in range(SHORT_IN_A_ROW):
                 try:
                     batch = self._land(self._ring[0], deadline, ends)
@@ -289,6 +291,8 @@ class Batches:
             if not self.closed:
                 raise
             return None
+        finally:
+            self._owner = me
 
     def _turn(self) -> None:
         """The first of the ring is taken; behind those under way, another is asked for."""
@@ -299,16 +303,23 @@ class Batches:
         except ReplayError:
             return  # told when its turn comes: the batch that was taken is not lost for it
 
-    def _take_over(self) -> None:
-        """Batches are this thread's from here on; ConfigError where a living one takes them."""
+    def _take_over(self, me: int) -> None:
+        """Batches are this thread's from here on; ConfigError where a living one takes them, or
+        this one within a call."""
         with self._owning:
-            owners = [t.name for t in threading.enumerate() if t.ident == self._owner]
-            if self._owner is not None and owners:
+            owner = self._owner or 0
+            if owner == -me:
+                raise ConfigError(
+                    "these batches are within a call already, and a signal's handler called them "
+                    "again: set a flag in the handler, and take the batch in the loop"
+                )
+            owners = [t.name for t in threading.enumerate() if t.ident == abs(owner)]
+            if owner and owners:
                 raise ConfigError(
                     f"these batches belong to thread {owners[0]!r}, which takes them: one thread "
                     "would get memory that another's batch lies in; call client.batches in each"
                 )
-            self._owner = get_ident()
+            self._owner = me
 
     def _land(self, flight: _Flight, deadline: Deadline, ends: bool) -> Batch | None:
         """Waits for the flight; posts it again as long as there is time and a reason to hope."""

@@ -25,11 +25,11 @@ from ._native import Fact, Link, ffi, lib
 from .batch import BATCH_MAX, BETA_MAX, Batch, Keys, Landing, checked_beta, checked_count, keys_of
 from .batches import Batches
 from .block import shares_of
-from .draws import BATCH_DEFAULT, REFUSED, expect_drawn, limits_of, stored_at
+from .draws import BATCH_DEFAULT, POLL_S, REFUSED, expect_drawn, limits_of, stored_at
 from .errors import ConfigError, ServerRestarted, SessionExpired, StaleEpoch, Timeout, UnknownTable
-from .plain_rows import PlainRows, packed
+from .plain_rows import PlainRows, leave_rows, packed
 from .priorities import UpdateResult, Updates, checked_priorities, float64_of
-from .remote import LOOK_UP_S, RemoteTable, document_of, info_of, infos_of
+from .remote import LOOK_UP_S, RemoteTable, document_of, info_of, infos_of, missing
 from .spec import Spec
 from .stats import Stats, stats_of
 from .table import layout_of
@@ -189,12 +189,7 @@ class Client:
 
     def can_sample(self, table: str, count: int) -> bool:
         """Whether a batch of `count` would be drawn at once, as far as this moment tells."""
-        count, raw = checked_count(count), self._info(table, self.timeout)
-        if raw.count == 0 or raw.inserted < raw.min_size:
-            return False
-        if raw.samples_per_insert == 0.0:
-            return True
-        return raw.inserted * raw.samples_per_insert - (raw.sampled + count) >= raw.error_min
+        return not missing(checked_count(count), self._info(table, self.timeout))
 
     def reset(self, table: str, timeout: float | None = None) -> None:
         """Empties the table: its keys become stale, and its writers end. What they add from then on
@@ -284,8 +279,8 @@ class Client:
         For tables whose plans look at the row itself only. priorities float64 [N]; without: the
         running maximum. Returns when all are stored. Raises SpecError naming column, expected and
         got ("reward" and "action" must be finite, "observation" unless finite_observations=False),
-        LimiterBlocked where the limiter did not let all of them in (those before are stored). A
-        table that was emptied (reset) on the way is given all of them anew.
+        LimiterBlocked or Timeout where not all were acknowledged in time: the same call made again
+        goes on there, and stores none twice. A table that was reset on the way gets all anew.
         """
         timeout = self.timeout if timeout is None else timeout
         look_after(self._writers)
@@ -349,6 +344,8 @@ class Client:
         it is used again. Raises LimiterBlocked (how many items are missing) or Timeout after
         `timeout` seconds (a table not used before is looked up first, in as much time again, or a
         second if that is more), NothingDrawable, ShortBatch (with .batch, the items that arrived).
+        A draw that is given up may have been made, and counts. Poll by batches(...).get(0); below
+        a millisecond this call asks the limiter first, and waits for that answer.
         """
         timeout = self.timeout if timeout is None else timeout
         if type(batch) is not int or not 0 < batch <= BATCH_MAX:
@@ -368,6 +365,9 @@ class Client:
             draw = remote.draw(*kind[:-1])
         landing = Landing(draw.shape) if out is None else draw.checked(out)
         arguments = (draw.raw, ffi.NULL, beta, landing.raw)
+        if left < POLL_S and remote.samples_per_insert > 0.0:
+            draw.expect_room(missing(landing.count, self._info(remote.name, LOOK_UP_S)))
+            left = 0.0  # the core's: an answer, and no limiter, is waited for
         status = self._link.whole(lib.rp_link_draw, arguments, draw.what, left, self.others)
         if status in REFUSED:
             expect_drawn(self.limits, remote, landing.count)  # says what would do
@@ -568,6 +568,7 @@ class Client:
             for writer in list(self._writers):
                 leave(writer, until)
             self._updates.leave(until)
+            leave_rows(self._plain, until)
         self._link.close(until.seconds(), after)
 
     def __enter__(self) -> Client:

@@ -16,6 +16,7 @@ from .values import flag, one_of, real, whole
 
 MODES = {False: "RP_SAMPLE_INDEPENDENT", True: "RP_SAMPLE_STRATIFIED"}
 BATCH_DEFAULT = 4096  # items of the largest batch that a client is opened for
+POLL_S = 1e-3  # a draw that is given up sooner is on its way
 LIMITS = ("mtu", "idle_ms", "batch_max", "records", "table_count", "weights_max")
 REFUSED = tuple(-_native.NUMBERS[name] for name in ("BATCH_TOO_LARGE", "NEVER_FITS"))
 
@@ -85,6 +86,11 @@ class Draw:
                 "client.landing(table, batch, plan)"
             )
         return out
+
+    def expect_room(self, need: int) -> None:
+        """LimiterBlocked where `need` items have to come in first."""
+        if need:
+            raise _native.error("BLOCKED", self.what, blocked=(need, _native.BY_INSERTS))
 
     def landed(self, link: Link, status: int, batch: Batch, need: int) -> Batch:
         """The batch of a request that ended with `status`; raises what it ended with."""

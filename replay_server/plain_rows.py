@@ -8,6 +8,8 @@ uses one writer place of the client's own session per table, which ends with the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,9 @@ from .errors import ConfigError, EngineError, OverBudget, ReplayError, TableEmpt
 from .remote import RemoteTable
 from .spec import ALWAYS_FINITE, STEP, SpecError, array_of, require_finite
 from .values import one_of
+from .writers import tell_dropped
 
+AGAIN = "the same call made again goes on there, and stores none twice"
 ROWS_AT_ONCE = 1024
 LEDGER_ROWS = 4096
 LEDGER_DTYPE = np.dtype(
@@ -117,12 +121,24 @@ def packed(
     return records
 
 
+@dataclass
+class _Call:
+    """An extend under way: its rows, the number of the first, and the keys that came."""
+
+    records: np.ndarray
+    priorities: np.ndarray | None
+    keys: np.ndarray
+    first: int
+    stored: int = 0
+
+
 class PlainRows:
     """The writer place of one client on one table. `turn`: the client's threads take turns, on
     whatever table, since the ledger that tells their keys is the link's."""
 
     def __init__(self, link: Link, table: RemoteTable, turn: _native.Lock, timeout: float) -> None:
         self.link, self.table, self.turn = link, table, turn
+        self._cut: _Call | None = None  # the newest call, until its rows are stored
         ask_for_place(link, table, 1, timeout)
 
     def extend(self, records: np.ndarray, priorities: np.ndarray | None, timeout: float) -> Keys:
@@ -145,20 +161,39 @@ class PlainRows:
             self.turn.release()
 
     def _extend(self, records: np.ndarray, priorities: np.ndarray | None, until: Deadline) -> Keys:
-        count, done, stored = len(records), 0, 0
-        keys = np.zeros(count, np.uint64)
-        raw = ffi.from_buffer("uint64_t[]", keys)
-        first = self._state().steps_posted
-        while done < count:
-            done += self._push(records, priorities, done, until)
-            stored += self._take_keys(first, raw)
-            if done < count and not until.left():
-                raise self._held_back(f"storing rows ({count - done} not taken)")
-        self._settle(until)
-        stored += self._take_keys(first, raw)
-        if stored != count:
-            raise EngineError(f"{count} rows were stored, {stored} keys came back")
-        return keys_of(keys, self.table.epoch)
+        call, count = self._call(records, priorities), len(records)
+        raw = ffi.from_buffer("uint64_t[]", call.keys)
+        while (done := self._state().steps_posted - call.first) < count:
+            self._push(records, priorities, done, until)
+            call.stored += self._take_keys(call.first, raw)
+            if not until.left() and self._state().steps_posted - call.first < count:
+                raise self._held_back(
+                    f"storing rows ({call.stored} of {count} are stored; {AGAIN})"
+                )
+        self._settle(until, f"waiting for {count} rows to be stored ({AGAIN})")
+        call.stored += self._take_keys(call.first, raw)
+        if call.stored != count:
+            raise EngineError(f"{count} rows were stored, {call.stored} keys came back")
+        self._cut = None
+        return keys_of(call.keys, self.table.epoch)
+
+    def _call(self, records: np.ndarray, priorities: np.ndarray | None) -> _Call:
+        """The call before, where it was cut off and these are its rows; else a new one."""
+        cut = self._cut
+        same = cut is not None and np.array_equal(cut.records, records)
+        if not (same and np.array_equal(cut.priorities, priorities)):
+            keys = np.zeros(len(records), np.uint64)
+            self._cut = _Call(records, priorities, keys, self._state().steps_posted)
+        return self._cut
+
+    def leave(self, until: Deadline) -> None:
+        with suppress(ReplayError):
+            if self._state().unacknowledged:
+                self._settle(until, "closing")
+        with suppress(ReplayError):
+            state, cut = self._state(), self._cut
+            left = len(cut.records) - (state.steps_posted - cut.first) if cut else 0  # never taken
+            tell_dropped(self.table.name, state.unacknowledged + left, "a client was closed")
 
     def _take_keys(self, first: int, keys: Any) -> int:
         """Keys that have come of the rows from step `first` on; how many."""
@@ -187,14 +222,14 @@ class PlainRows:
             )
         )
 
-    def _settle(self, until: Deadline) -> None:
+    def _settle(self, until: Deadline, what: str) -> None:
         while True:
             wait = min(until.left(), lib.RP_SLICE_NS)
             status = lib.rp_link_settle(self.link.raw, self.table.number, wait)
             if self._checked(status) != _native.PENDING:
                 return
             if not until.left():
-                raise self._held_back("waiting for rows to be stored")
+                raise self._held_back(what)
 
     def _checked(self, status: int) -> int:
         if status < 0:
@@ -208,3 +243,9 @@ class PlainRows:
         state: Any = ffi.new("struct rp_push_state *")
         lib.rp_link_push_state(self.link.raw, self.table.number, state)
         return state
+
+
+def leave_rows(places: dict[str, PlainRows], until: Deadline) -> None:
+    """For a client that closes: RowsDropped warns of rows that are not stored in that time."""
+    for rows in list(places.values()):
+        rows.leave(until)

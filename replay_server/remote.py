@@ -41,6 +41,16 @@ def rows_ahead(streams: int, steps: float) -> int:
     return max(ceil(min(steps, 1 << 31)), 8 * streams)
 
 
+def missing(count: int, raw: Any) -> int:
+    """Items to come in before a batch of `count` is drawn, by what `info_of` told; 0: none."""
+    if raw.count == 0 or raw.inserted < raw.min_size:
+        return max(1, raw.min_size - raw.inserted)
+    if raw.samples_per_insert == 0.0:
+        return 0
+    room = raw.inserted * raw.samples_per_insert - (raw.sampled + count)
+    return max(0, ceil((raw.error_min - room) / raw.samples_per_insert))
+
+
 def info_of(link: Link, name: str, timeout: float) -> Any:
     """What the server tells of the table `name` now: a struct rp_table_info."""
     if not isinstance(name, str) or not 0 < len(name.encode()) < lib.RP_NAME_BYTES:

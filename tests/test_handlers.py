@@ -147,3 +147,38 @@ def test_a_handler_does_not_extend_within_an_extend():
             where = interrupted(at, store, handle)
             assert client.get("rows", keys)["x"][:, 0].tolist() == [at, -at], where
         assert count > 5
+
+
+def test_a_handler_takes_no_batch_within_next():
+    """Given a handler that takes a batch, behind each call that next makes. Expect it refused there
+    or a batch of its own; and no batch that is held to change."""
+    table, done, refused = Table("main", SPEC, NStep(1), 1 << 12), 0, 0
+    with Server([table], "loopback://") as server, Client(server.address, timeout=5) as client:
+        with client.writer("main", 2, autoreset="disabled") as writer:
+            for number in range(50):
+                writer.add_batch(**steps_of(number, False))
+        with client.batches("main", 8, prefetch=2, keep=2) as batches:
+
+            def handle():
+                nonlocal done, refused
+                try:
+                    held.append(next(batches))
+                    done += 1
+                except ConfigError as error:
+                    assert "set a flag in the handler" in str(error)
+                    refused += 1
+
+            def take():
+                held.append(next(batches))
+
+            at, where, held = 0, "", []
+            while where is not None:
+                at += 1
+                where = interrupted(at, take, handle)
+                seen = [(batch, batch["observation"].copy()) for batch in held]
+                held += [next(batches), next(batches)]
+                for batch, copy in seen:
+                    assert np.array_equal(batch["observation"], copy), where
+                assert len({id(batch.keys) for batch in held}) == len(held), where
+                held.clear()
+            assert done and refused > 5
