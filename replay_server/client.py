@@ -25,7 +25,7 @@ from ._native import Fact, Link, ffi, lib
 from .batch import BATCH_MAX, BETA_MAX, Batch, Keys, Landing, checked_beta, checked_count, keys_of
 from .batches import Batches
 from .block import shares_of
-from .draws import BATCH_DEFAULT, POLL_S, REFUSED, expect_drawn, limits_of, stored_at
+from .draws import BATCH_DEFAULT, POLL_NS, REFUSED, expect_drawn, limits_of, stored_at
 from .errors import ConfigError, ServerRestarted, SessionExpired, StaleEpoch, Timeout, UnknownTable
 from .plain_rows import PlainRows, leave_rows, packed
 from .priorities import UpdateResult, Updates, checked_priorities, float64_of
@@ -365,7 +365,7 @@ class Client:
             draw = remote.draw(*kind[:-1])
         landing = Landing(draw.shape) if out is None else draw.checked(out)
         arguments = (draw.raw, ffi.NULL, beta, landing.raw)
-        if left < POLL_S and remote.samples_per_insert > 0.0:
+        if remote.samples_per_insert > 0.0 and _native.nanoseconds(left) < POLL_NS:
             draw.expect_room(missing(landing.count, self._info(remote.name, LOOK_UP_S)))
             left = 0.0  # the core's: an answer, and no limiter, is waited for
         status = self._link.whole(lib.rp_link_draw, arguments, draw.what, left, self.others)

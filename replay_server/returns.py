@@ -46,11 +46,12 @@ class Transitions:
 def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tuple[Any, Any, Any]:
     """(G_t [B], discount_t [B], m [B]): the target is G_t + discount_t * Q(o_{t+m}).
 
-    reward float32 [B, n], terminated bool [B, n], ahead int64 [B] >= 1; all arrays or all tensors.
-    discount_t is gamma^m, or 0 where the return was cut. What lies at or behind m in reward and
-    terminated is not looked at. ConfigError where their shapes are not these, or terminated holds
-    no truth values.
+    reward float32 [B, n], terminated bool [B, n], both arrays or both tensors; ahead integers [B],
+    at least 1, as a batch has them; gamma 0 to 1. discount_t is gamma^m, or 0 where the return was
+    cut. What lies at or behind m in reward and terminated is not looked at. ConfigError where they
+    are not these (the numbers of an `ahead` on a GPU are not waited for).
     """
+    gamma = real("gamma", gamma, 0.0, 1.0)
     if "bool" not in str(terminated.dtype):
         raise ConfigError(f"terminated is {terminated.dtype}: expected bool; say terminated != 0")
     if len(reward.shape) != 2 or tuple(terminated.shape) != tuple(reward.shape):
@@ -58,11 +59,11 @@ def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tu
             f"reward {tuple(reward.shape)}, terminated {tuple(terminated.shape)}: expected [B, n] "
             "alike, one number a step; take a further axis away, such as by reward[..., 0]"
         )
-    n = reward.shape[1]
+    n, ahead = reward.shape[1], _ahead_like(reward, ahead)
     if isinstance(reward, np.ndarray):
         library: Any = np
         powers: Any = np.array([gamma**i for i in range(n + 1)], np.float32)
-        steps, m = np.arange(n), np.minimum(ahead, n).astype(np.int64)
+        steps, m = np.arange(n), np.minimum(ahead, n)
     else:
         import torch
 
@@ -75,6 +76,31 @@ def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tu
     return_t = library.where(used, reward * powers[:n], 0.0).sum(1)
     discount_t = library.where(cut.any(1), 0.0, powers[m])
     return return_t, discount_t, m
+
+
+def _ahead_like(reward: Any, ahead: Any) -> Any:
+    """`ahead` as int64 [B], of the kind of `reward` [B, n] and where that is."""
+    count = len(reward)
+    if isinstance(reward, np.ndarray) or not hasattr(ahead, "detach"):
+        numbers: Any = np.asarray(ahead)
+        known, whole = numbers, numbers.dtype.kind in "iu"
+    else:
+        numbers = ahead.long()
+        whole = not (ahead.is_floating_point() or "bool" in str(ahead.dtype))
+        known = numbers if numbers.device.type == "cpu" else None
+    least = 1 if known is None or not count or tuple(known.shape) != (count,) else known.min()
+    if not whole or tuple(numbers.shape) != (count,) or least < 1:
+        raise ConfigError(
+            f"ahead is {ahead!r}: expected whole numbers of at least 1, one an item [{count}], as "
+            "batch.ahead has them"
+        )
+    if isinstance(reward, np.ndarray):
+        return numbers.astype(np.int64)
+    if isinstance(numbers, np.ndarray):
+        import torch
+
+        numbers = torch.as_tensor(numbers.astype(np.int64))
+    return numbers.to(reward.device)
 
 
 def transitions_of(batch: Any, gamma: float, device: Any = None) -> Transitions:

@@ -36,7 +36,8 @@ def stacks_from_frames(frames: Any, ahead: Any, n: int, stack: int) -> tuple[Any
     frames: [B, k + n, *shape] (stack=k > 1) or [B, 2, *shape] (stack=1), array or tensor.
     ahead: integers [B], rows after t in the episode; on the host, so that no GPU is waited for.
     obs is always a view of frames; next_obs is one where every item has ahead >= n, else a copy.
-    Raises SpecError when frames has another number of steps.
+    Raises SpecError when frames has another number of steps, or ahead is not one number an item, of
+    at least 0.
     """
     steps = 2 if stack == 1 else stack + n
     if frames.shape[1] != steps:
@@ -45,8 +46,13 @@ def stacks_from_frames(frames: Any, ahead: Any, n: int, stack: int) -> tuple[Any
         )
     if stack == 1:
         return frames[:, :1], frames[:, 1:]
-    obs = frames[:, :stack]
-    m = np.minimum(np.asarray(ahead), n).astype(np.int64)
+    obs, ahead = frames[:, :stack], np.asarray(ahead)
+    if ahead.shape != frames.shape[:1] or ahead.dtype.kind not in "iu" or (ahead < 0).any():
+        raise SpecError(
+            f"ahead is {ahead!r}: expected whole numbers of at least 0, one an item "
+            f"([{len(frames)}]), as batch.ahead has them"
+        )
+    m = np.minimum(ahead, n).astype(np.int64)
     if not len(m) or m.min() == n:
         return obs, frames[:, n:]
     rows, steps = np.arange(len(m))[:, None], m[:, None] + np.arange(stack)

@@ -412,7 +412,6 @@ def test_what_is_no_reset_is_not_told(served):
     given = [  # what a step begins with, and its next observation
         (observation, None),  # none was given
         (plain, plain.astype(np.float64)),
-        (plain.copy(), "no observation"),  # of a wrong kind: told where an episode ends
         (plain, zero),
         (-zero, plain.astype(np.float64) / 3 + 1e-7),
         (plain * np.float32(1 / 3), np.full(3, np.nan)),  # computed otherwise, in another dtype
