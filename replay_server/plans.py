@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
 from .spec import Spec, SpecError
-from .values import whole
+from .values import Keyworded, nearest, whole
 
+GAMMA = "gamma of batch.transitions"
 OFFSET_MAX = 1024
 PICK_COUNT_MAX = 4096
 
@@ -50,7 +51,7 @@ class Resolved:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Keyworded):
     """Base of all plans; `offsets_of` is what a kind of plan decides."""
 
     def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
@@ -61,6 +62,10 @@ class Plan:
         """Check the plan against `spec`; raises SpecError naming the column that does not fit."""
         wanted = self.offsets_of(spec)
         offsets = {}
+        unknown = [name for name in wanted if name not in spec.names]
+        if unknown:
+            near, there = nearest(unknown[0], list(spec.names)), ", ".join(spec.names)
+            raise SpecError(f"plan {self!r}: no column {unknown[0]!r} in {there}{near}")
         for column in spec:
             taken = tuple(int(offset) for offset in wanted.get(column.name, ()))
             if not taken or list(taken) != sorted(set(taken)):
@@ -74,9 +79,6 @@ class Plan:
                     f"the limit is {-OFFSET_MAX} to {OFFSET_MAX}"
                 )
             offsets[column.name] = taken
-        unknown = [name for name in wanted if name not in offsets]
-        if unknown:
-            raise SpecError(f"plan {self!r}: no column {unknown[0]!r} in {', '.join(spec.names)}")
         picks = sum(len(taken) for taken in offsets.values())
         if picks > PICK_COUNT_MAX:
             raise SpecError(f"plan {self!r} copies {picks} columns; at most {PICK_COUNT_MAX}")
@@ -93,7 +95,7 @@ class Plan:
 
 
 def _document_of(plan: Plan) -> dict[str, Any]:
-    return {name: getattr(plan, name) for name in plan.__dataclass_fields__}
+    return {name: getattr(plan, name) for name in (each.name for each in fields(plan))}
 
 
 def plan_from_json(text: str | bytes) -> Plan:
@@ -122,6 +124,8 @@ class Row(Plan):
 @dataclass(frozen=True)
 class NStep(Plan):
     """An n-step transition; with stack=k the frames of both stacks, each frame once."""
+
+    MEANT: ClassVar[dict[str, str]] = {"n_step": "n", "frame_stack": "stack", "gamma": GAMMA}
 
     n: int
     stack: int = 1
@@ -157,6 +161,13 @@ class Sequence(Plan):
     the others hold its last observation, and zeros for the rest. The last row is there for its
     observation; whether more happened there nothing tells, so `n` is at least 1.
     """
+
+    MEANT: ClassVar[dict[str, str]] = {
+        "sequence_length": "length",
+        "burn_in": "length, burn-in included",  # the learner cuts it off
+        "n_step": "n",
+        "gamma": GAMMA,
+    }
 
     length: int
     n: int = 1

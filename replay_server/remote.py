@@ -53,9 +53,9 @@ def missing(count: int, raw: Any) -> int:
 
 def info_of(link: Link, name: str, timeout: float) -> Any:
     """What the server tells of the table `name` now: a struct rp_table_info."""
-    if not isinstance(name, str) or not 0 < len(name.encode()) < lib.RP_NAME_BYTES:
-        longest = lib.RP_NAME_BYTES - 1
-        raise UnknownTable(f"table {name!r}: expected a name of 1 to {longest} bytes")
+    longest = lib.RP_NAME_BYTES - 1
+    if not isinstance(name, str) or not 0 < len(name.encode()) <= longest or "\0" in name:
+        raise UnknownTable(f"table {name!r}: expected a name of 1 to {longest} bytes without zeros")
     raw = ffi.new("struct rp_table_info *")
     what = f"looking up table {name!r}"
     link.request(lib.rp_link_table, name.encode(), raw, what=what, timeout=timeout)

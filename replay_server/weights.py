@@ -34,6 +34,10 @@ def flat_bytes(weights: Any) -> memoryview:
             "weights is a tensor; publish its bytes, weights.detach().cpu().numpy(), or the whole "
             f"network: {NETWORK}"
         )
+    dtype = getattr(weights, "dtype", None)
+    if getattr(dtype, "hasobject", False) or hasattr(weights, "mask"):
+        kind = "of objects, whose bytes are addresses" if dtype.hasobject else "with a mask"
+        raise ConfigError(f"weights is an array {kind}: publish numbers; of a network: {NETWORK}")
     try:
         view = memoryview(weights)
         return view.cast("B") if view.contiguous and view.nbytes else memoryview(view.tobytes())

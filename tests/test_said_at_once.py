@@ -16,11 +16,16 @@ from replay_server import (
     Column,
     ConfigError,
     MinSize,
+    NStep,
+    Offsets,
     Prioritized,
     SamplesPerInsert,
+    Sequence,
     Server,
     Spec,
+    SpecError,
     Table,
+    UnknownTable,
     __main__,
     looks,
 )
@@ -130,3 +135,37 @@ def test_a_ledger_without_room_does_not_end_the_actor(client, capsys, tmp_path):
 
 def rows_of(autoreset, seen):
     return autoreset.rows(seen, {}, np.ones(1, np.float32), np.array([False]), np.array([False]))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Sequence(80, burn_in=40), "it is 'length, burn-in included'"),
+        (lambda: Sequence(80, n_step=5), "it is 'n'"),
+        (lambda: NStep(3, gamma=0.9), "it is 'gamma of batch.transitions'"),
+        (lambda: NStep(n=3, stak=4), "'stack'"),
+    ],
+)
+def test_plans_name_what_other_libraries_call_it(make, said):
+    with pytest.raises(ConfigError, match=said):
+        make()
+
+
+def test_a_column_that_is_misspelt_is_the_one_named():
+    with pytest.raises(SpecError, match=r"no column 'observatoin' in .*'observation'"):
+        Offsets({"observatoin": (0, 1), "reward": (0,)}).resolve(SPEC)
+
+
+def test_what_is_no_name_names_no_table(client):
+    """Given a name with a zero byte, which C would cut. Expect it refused, and the table kept."""
+    for call in (client.reset, client.size, client.table):
+        with pytest.raises(UnknownTable, match="without zeros"):
+            call("m\0x")
+
+
+@pytest.mark.parametrize(
+    "weights", [np.array([np.ones(2), None], object), np.ma.masked_array([1.0, 2.0], [True, False])]
+)
+def test_arrays_that_are_no_numbers_are_no_weights(client, weights):
+    with pytest.raises(ConfigError, match="publish numbers"):
+        client.publish_weights(weights)
