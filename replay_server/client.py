@@ -27,7 +27,7 @@ from .batches import Batches
 from .block import shares_of
 from .draws import BATCH_DEFAULT, POLL_NS, REFUSED, expect_drawn, limits_of, stored_at
 from .errors import ConfigError, ServerRestarted, SessionExpired, StaleEpoch, Timeout, UnknownTable
-from .plain_rows import PlainRows, leave_rows, packed
+from .plain_rows import PlainRows, Turn, leave_rows, packed
 from .priorities import UpdateResult, Updates, checked_priorities, float64_of
 from .remote import LOOK_UP_S, RemoteTable, document_of, info_of, infos_of, missing
 from .spec import Spec
@@ -85,7 +85,7 @@ class Client:
         self._lock = _native.Lock()
         self._tables: dict[str, RemoteTable] = {}
         self._plain: dict[str, PlainRows] = {}
-        self._extending = _native.Lock()
+        self._extending = Turn()
         self._writers: weakref.WeakSet[Writer] = weakref.WeakSet()
         # what a sample does while it waits: this client's writers go on, if there ever were any
         self.others: Callable[[], None] | None = None
@@ -279,8 +279,8 @@ class Client:
         For tables whose plans look at the row itself only. priorities float64 [N]; without: the
         running maximum. Returns when all are stored. Raises SpecError naming column, expected and
         got ("reward" and "action" must be finite, "observation" unless finite_observations=False),
-        LimiterBlocked or Timeout where not all were acknowledged in time: the same call made again
-        goes on there, and stores none twice. A table that was reset on the way gets all anew.
+        LimiterBlocked or Timeout where not all were acknowledged in time: the same call, made again
+        as this client's next extend, goes on there. A table that was reset gets all anew.
         """
         timeout = self.timeout if timeout is None else timeout
         look_after(self._writers)
@@ -297,7 +297,8 @@ class Client:
         finite_observations: bool,
         timeout: float,
     ) -> Keys:
-        remote = self.known(table, timeout)
+        find = self.look_up if self._extending.cut else self.known  # it may have been reset
+        remote = find(table, timeout)
         records = packed(remote, columns, flag("finite_observations", finite_observations))
         checked = None if priorities is None else checked_priorities(priorities, len(records))
         with self._lock:
@@ -344,8 +345,7 @@ class Client:
         it is used again. Raises LimiterBlocked (how many items are missing) or Timeout after
         `timeout` seconds (a table not used before is looked up first, in as much time again, or a
         second if that is more), NothingDrawable, ShortBatch (with .batch, the items that arrived).
-        A draw that is given up may have been made, and counts. Poll by batches(...).get(0); below
-        a millisecond this call asks the limiter first, and waits for that answer.
+        A draw given up may have been made, and counts: poll by batches(...).get(0), or with 0 here.
         """
         timeout = self.timeout if timeout is None else timeout
         if type(batch) is not int or not 0 < batch <= BATCH_MAX:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from .spec import ALWAYS_FINITE, STEP, SpecError, array_of, require_finite
 from .values import one_of
 from .writers import tell_dropped
 
-AGAIN = "the same call made again goes on there, and stores none twice"
+AGAIN = "the same call goes on there, made again as this client's next extend"
 ROWS_AT_ONCE = 1024
 LEDGER_ROWS = 4096
 LEDGER_DTYPE = np.dtype(
@@ -123,77 +124,106 @@ def packed(
 
 @dataclass
 class _Call:
-    """An extend under way: its rows, the number of the first, and the keys that came."""
+    """An extend until its rows are stored: who made it, its rows, the number of the first, and the
+    keys that came (0: not yet)."""
 
+    place: PlainRows
+    thread: int
     records: np.ndarray
     priorities: np.ndarray | None
     keys: np.ndarray
     first: int
-    stored: int = 0
+
+    @property
+    def left(self) -> int:
+        """Rows that the link never took."""
+        return len(self.records) - (self.place.state().steps_posted - self.first)
+
+    def rows_are(self, records: np.ndarray, priorities: np.ndarray | None) -> bool:
+        same = np.array_equal(self.records, records)
+        return same and np.array_equal(self.priorities, priorities)
+
+
+class Turn(_native.Lock):
+    """The extends of one client, one after the other on whatever table: the ledger that tells their
+    keys is the link's. `cut`: the newest of them, where it was cut off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.within: int | None = None  # the thread that is in one
+        self.cut: _Call | None = None
 
 
 class PlainRows:
-    """The writer place of one client on one table. `turn`: the client's threads take turns, on
-    whatever table, since the ledger that tells their keys is the link's."""
+    """The writer place of one client on one table."""
 
-    def __init__(self, link: Link, table: RemoteTable, turn: _native.Lock, timeout: float) -> None:
+    def __init__(self, link: Link, table: RemoteTable, turn: Turn, timeout: float) -> None:
         self.link, self.table, self.turn = link, table, turn
-        self._cut: _Call | None = None  # the newest call, until its rows are stored
         ask_for_place(link, table, 1, timeout)
 
     def extend(self, records: np.ndarray, priorities: np.ndarray | None, timeout: float) -> Keys:
         """Stores uint8 [N, record_size]; returns their keys when all are acknowledged."""
-        until = Deadline(timeout)
-        self._state()  # refuses in a forked child: its copy of the turn may be taken for ever
-        if self.turn.held():
+        until, me, turn = Deadline(timeout), get_ident(), self.turn
+        self.state()  # refuses in a forked child: its copy of the turn may be taken for ever
+        if turn.within == me:
             raise ConfigError(
                 "client.extend is under way in this thread, and a signal's handler called it "
                 "again: set a flag in the handler, and call extend from the loop"
             )
-        if not self.turn.acquire(timeout=until.seconds()):
-            raise Timeout(
-                f"table {self.table.name!r}: another thread of this client was still storing rows "
-                f"after {timeout:g} s; give each thread a client of its own, or more time"
-            )
         try:
+            if not turn.acquire(timeout=until.seconds()):
+                raise Timeout(
+                    f"table {self.table.name!r}: another thread of this client was still storing "
+                    f"rows after {timeout:g} s; give each thread a client of its own, or more time"
+                )
+            turn.within = me
             return self._extend(records, priorities, until)
         finally:
-            self.turn.release()
+            if turn.within == me:
+                turn.within = None
+            while turn.held():  # also what a signal that came right here left the last time
+                with suppress(RuntimeError):  # its handler made an extend of its own meanwhile
+                    turn.release()
 
     def _extend(self, records: np.ndarray, priorities: np.ndarray | None, until: Deadline) -> Keys:
         call, count = self._call(records, priorities), len(records)
         raw = ffi.from_buffer("uint64_t[]", call.keys)
-        while (done := self._state().steps_posted - call.first) < count:
-            self._push(records, priorities, done, until)
-            call.stored += self._take_keys(call.first, raw)
-            if not until.left() and self._state().steps_posted - call.first < count:
-                raise self._held_back(
-                    f"storing rows ({call.stored} of {count} are stored; {AGAIN})"
-                )
+        while left := call.left:
+            self._push(records, priorities, count - left, until)
+            self._take_keys(call.first, raw)
+            if not until.left() and call.left:
+                stored = np.count_nonzero(call.keys)
+                raise self._held_back(f"storing rows ({stored} of {count} are stored; {AGAIN})")
         self._settle(until, f"waiting for {count} rows to be stored ({AGAIN})")
-        call.stored += self._take_keys(call.first, raw)
-        if call.stored != count:
-            raise EngineError(f"{count} rows were stored, {call.stored} keys came back")
-        self._cut = None
+        self._take_keys(call.first, raw)
+        self.turn.cut = None
+        if stored := np.count_nonzero(call.keys == 0):
+            raise EngineError(f"{count} rows were stored, {count - stored} keys came back")
         return keys_of(call.keys, self.table.epoch)
 
     def _call(self, records: np.ndarray, priorities: np.ndarray | None) -> _Call:
         """The call before, where it was cut off and these are its rows; else a new one."""
-        cut = self._cut
-        same = cut is not None and np.array_equal(cut.records, records)
-        if not (same and np.array_equal(cut.priorities, priorities)):
-            keys = np.zeros(len(records), np.uint64)
-            self._cut = _Call(records, priorities, keys, self._state().steps_posted)
-        return self._cut
+        cut, me = self.turn.cut, get_ident()
+        if cut is not None and cut.thread == me and cut.rows_are(records, priorities):
+            if cut.place is self:
+                return cut
+        elif cut is not None:
+            with suppress(ReplayError):
+                tell_dropped(cut.place.table.name, cut.left, "an extend that was cut off was left")
+        take_ledger(self.link)  # nobody asks any more for what lies there
+        keys, first = np.zeros(len(records), np.uint64), self.state().steps_posted
+        given = None if priorities is None else priorities.copy()
+        self.turn.cut = _Call(self, me, records, given, keys, first)
+        return self.turn.cut
 
     def leave(self, until: Deadline) -> None:
         with suppress(ReplayError):
-            if self._state().unacknowledged:
+            if self.state().unacknowledged:
                 self._settle(until, "closing")
         with suppress(ReplayError):
-            state, cut = self._state(), self._cut
-            left = len(cut.records) - (state.steps_posted - cut.first) if cut else 0  # never taken
-            tell_dropped(self.table.name, state.unacknowledged + left, "a client was closed")
+            cut = self.turn.cut
+            left = cut.left if cut is not None and cut.place is self else 0
+            tell_dropped(self.table.name, self.state().unacknowledged + left, "a client was closed")
 
     def _take_keys(self, first: int, keys: Any) -> int:
         """Keys that have come of the rows from step `first` on; how many."""
@@ -237,9 +267,9 @@ class PlainRows:
         return status
 
     def _held_back(self, what: str) -> ReplayError:
-        return _native.held_back(self._state().need, self.table, what)
+        return _native.held_back(self.state().need, self.table, what)
 
-    def _state(self) -> Any:
+    def state(self) -> Any:
         state: Any = ffi.new("struct rp_push_state *")
         lib.rp_link_push_state(self.link.raw, self.table.number, state)
         return state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from test_interrupts import interrupted
 
 from replay_server import (
     Client,
@@ -51,7 +52,7 @@ def test_the_same_call_again_stores_each_row_once(url, priorities):
             try:
                 keys = actor.extend("o", {"x": np.arange(count)}, given)
             except LimiterBlocked as error:
-                assert "the same call made again" in str(error)
+                assert "the same call goes on there" in str(error)
             drain(learner, width)
         assert calls > 2 and keys is not None
         batch = learner.get("o", keys)
@@ -110,3 +111,88 @@ def test_a_draw_of_no_time_is_made_or_is_not_counted(timeout):
         assert received > 50 and blocked > 50
         client.ping()
         assert server.counters()["items_sampled"] == received
+
+
+def cut_off(actor, count=300):
+    with pytest.raises(LimiterBlocked):
+        actor.extend("o", {"x": np.arange(count)})
+
+
+def until_taken(call, between, most=100):
+    for _ in range(most):
+        try:
+            return call()
+        except LimiterBlocked:
+            between()
+    raise AssertionError("never taken")
+
+
+@pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "loopback://"])
+@pytest.mark.parametrize("let_in", [False, True], ids=["held", "let in"])
+def test_a_table_that_was_reset_gets_all_anew(url, let_in):
+    """Given a reset behind a call that was cut off, its rest let in before or not. Expect the same
+    call to store all of its rows in the table as it is now."""
+    with (
+        Server([table_of(100)], url) as server,
+        Client(server.address, timeout=0.05) as actor,
+        Client(server.address, timeout=5) as learner,
+    ):
+        cut_off(actor)
+        while let_in and server.counters()["items_created"] < 300:
+            drain(learner, 100)
+            actor.ping()
+        learner.reset("o")
+        call = lambda: actor.extend("o", {"x": np.arange(300)})  # noqa: E731
+        keys = until_taken(call, lambda: drain(learner, 100))
+        batch = learner.get("o", keys)
+        assert batch.valid.all() and batch["x"][:, 0].tolist() == list(range(300))
+
+
+@pytest.mark.filterwarnings("ignore::replay_server.RowsDropped")
+def test_another_table_in_between_costs_no_keys():
+    """Given a call that was cut off, one to another table, and the first again. Expect the keys of
+    each to name its rows."""
+    other = Table("p", SPEC, Row(), 1 << 14)
+    with (
+        Server([table_of(100), other], "udp://127.0.0.1:0") as server,
+        Client(server.address, timeout=0.05) as actor,
+        Client(server.address, timeout=5) as learner,
+    ):
+        cut_off(actor)
+        assert len(actor.extend("p", {"x": np.arange(10)})) == 10
+        call = lambda: actor.extend("o", {"x": np.arange(300)})  # noqa: E731
+        keys = until_taken(call, lambda: drain(learner, 100))
+        assert learner.get("o", keys)["x"][:, 0].tolist() == list(range(300))
+
+
+def test_priorities_of_a_call_that_was_cut_off_are_its_own():
+    """Given one buffer of priorities that is filled anew for the next call, of equal rows. Expect
+    that to be another call."""
+    given = np.ones(300)
+    with (
+        Server([table_of(100)], "loopback://") as server,
+        Client(server.address, timeout=0.05) as actor,
+        Client(server.address, timeout=5) as learner,
+    ):
+        with pytest.raises(LimiterBlocked):
+            actor.extend("o", {"x": np.zeros(300, np.int64)}, given)
+        taken = actor._extending.cut.left
+        given[:] = 2.0
+        call = lambda: actor.extend("o", {"x": np.zeros(300, np.int64)}, given)  # noqa: E731
+        until_taken(call, lambda: drain(learner, 100))
+        assert server.counters()["items_created"] == 600 - taken
+
+
+def test_an_interrupt_of_extend_leaves_the_next_one_whole():
+    """Given an interrupt behind each call that extend makes, and the same call made again. Expect
+    its keys, for its rows."""
+    table = Table("o", SPEC, Row(), 1 << 14)
+    with Server([table], "loopback://") as server, Client(server.address, timeout=5) as client:
+        at, where = 0, ""
+        while where is not None:
+            at += 1
+            rows = {"x": np.arange(3) + 10 * at}
+            where = interrupted(at, lambda x=rows: client.extend("o", x))
+            keys = client.extend("o", rows)
+            assert client.get("o", keys)["x"][:, 0].tolist() == rows["x"].tolist(), where
+        assert at > 20

@@ -171,7 +171,7 @@ def test_a_card_unbound_under_its_server_ends_it_with_a_sentence(host):
     with Served((plain(),)) as server, Client(server.address) as client:
         client.extend("main", plain_rows(40))
         client.sample("main", 8)
-        assert "vfio-pci ->" in host.shell(f"sh /bin/nic.sh unbind {ADDRESS}", seconds=90)
+        assert "vfio-pci ->" in host.shell(f"sh /bin/nic.sh unbind {ADDRESS} --force", seconds=90)
         said = host.ended()
         assert f"the card {ADDRESS} is taken away" in said and "exit 1" in said, said
         assert numbers(said)["steps_committed"] == 40
