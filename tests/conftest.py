@@ -44,6 +44,8 @@ def proof_of(nodeid: str) -> str:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """A line for each proof: how many tests passed, failed, were skipped; then why skipped."""
+    if hasattr(terminalreporter.config, "workerinput"):
+        return  # one of several that share the tests: who gathers them tells
     counts: dict[str, Counter] = {}
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in terminalreporter.stats.get(outcome, []):
