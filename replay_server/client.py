@@ -279,8 +279,9 @@ class Client:
         For tables whose plans look at the row itself only. priorities float64 [N]; without: the
         running maximum. Returns when all are stored. Raises SpecError naming column, expected and
         got ("reward" and "action" must be finite, "observation" unless finite_observations=False),
-        LimiterBlocked or Timeout where not all were acknowledged in time: the same call, made again
-        as this client's next extend, goes on there. A table that was reset gets all anew.
+        LimiterBlocked or Timeout where not all were acknowledged in time: the first `error.taken`
+        rows are stored, or go in by themselves; go on with those behind them. A table that was
+        reset on the way is given all of them anew.
         """
         timeout = self.timeout if timeout is None else timeout
         look_after(self._writers)
@@ -297,8 +298,7 @@ class Client:
         finite_observations: bool,
         timeout: float,
     ) -> Keys:
-        find = self.look_up if self._extending.cut else self.known  # it may have been reset
-        remote = find(table, timeout)
+        remote = self.known(table, timeout)
         records = packed(remote, columns, flag("finite_observations", finite_observations))
         checked = None if priorities is None else checked_priorities(priorities, len(records))
         with self._lock:

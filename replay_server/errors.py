@@ -32,7 +32,12 @@ class ReplayError(Exception):
 
 
 class Timeout(ReplayError, TimeoutError):
-    """No answer came within the time allowed."""
+    """No answer came within the time allowed.
+
+    `taken`: of an `extend` that was cut off, how many of its rows are stored, or will be.
+    """
+
+    taken = 0
 
 
 class LimiterBlocked(Timeout):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
@@ -24,7 +23,6 @@ from .spec import ALWAYS_FINITE, STEP, SpecError, array_of, require_finite
 from .values import one_of
 from .writers import tell_dropped
 
-AGAIN = "the same call goes on there, made again as this client's next extend"
 ROWS_AT_ONCE = 1024
 LEDGER_ROWS = 4096
 LEDGER_DTYPE = np.dtype(
@@ -122,36 +120,13 @@ def packed(
     return records
 
 
-@dataclass
-class _Call:
-    """An extend until its rows are stored: who made it, its rows, the number of the first, and the
-    keys that came (0: not yet)."""
-
-    place: PlainRows
-    thread: int
-    records: np.ndarray
-    priorities: np.ndarray | None
-    keys: np.ndarray
-    first: int
-
-    @property
-    def left(self) -> int:
-        """Rows that the link never took."""
-        return len(self.records) - (self.place.state().steps_posted - self.first)
-
-    def rows_are(self, records: np.ndarray, priorities: np.ndarray | None) -> bool:
-        same = np.array_equal(self.records, records)
-        return same and np.array_equal(self.priorities, priorities)
-
-
 class Turn(_native.Lock):
     """The extends of one client, one after the other on whatever table: the ledger that tells their
-    keys is the link's. `cut`: the newest of them, where it was cut off."""
+    keys is the link's."""
 
     def __init__(self) -> None:
         super().__init__()
         self.within: int | None = None  # the thread that is in one
-        self.cut: _Call | None = None
 
 
 class PlainRows:
@@ -174,7 +149,8 @@ class PlainRows:
             if not turn.acquire(timeout=until.seconds()):
                 raise Timeout(
                     f"table {self.table.name!r}: another thread of this client was still storing "
-                    f"rows after {timeout:g} s; give each thread a client of its own, or more time"
+                    f"rows after {timeout:g} s, and none of these was taken; give each thread a "
+                    "client of its own, or more time"
                 )
             turn.within = me
             return self._extend(records, priorities, until)
@@ -186,44 +162,56 @@ class PlainRows:
                     turn.release()
 
     def _extend(self, records: np.ndarray, priorities: np.ndarray | None, until: Deadline) -> Keys:
-        call, count = self._call(records, priorities), len(records)
-        raw = ffi.from_buffer("uint64_t[]", call.keys)
-        while left := call.left:
-            self._push(records, priorities, count - left, until)
-            self._take_keys(call.first, raw)
-            if not until.left() and call.left:
-                stored = np.count_nonzero(call.keys)
-                raise self._held_back(f"storing rows ({stored} of {count} are stored; {AGAIN})")
-        self._settle(until, f"waiting for {count} rows to be stored ({AGAIN})")
-        self._take_keys(call.first, raw)
-        self.turn.cut = None
-        if stored := np.count_nonzero(call.keys == 0):
-            raise EngineError(f"{count} rows were stored, {count - stored} keys came back")
-        return keys_of(call.keys, self.table.epoch)
-
-    def _call(self, records: np.ndarray, priorities: np.ndarray | None) -> _Call:
-        """The call before, where it was cut off and these are its rows; else a new one."""
-        cut, me = self.turn.cut, get_ident()
-        if cut is not None and cut.thread == me and cut.rows_are(records, priorities):
-            if cut.place is self:
-                return cut
-        elif cut is not None:
-            with suppress(ReplayError):
-                tell_dropped(cut.place.table.name, cut.left, "an extend that was cut off was left")
-        take_ledger(self.link)  # nobody asks any more for what lies there
+        take_ledger(self.link)  # of calls that were cut off: nobody asks for these keys any more
         keys, first = np.zeros(len(records), np.uint64), self.state().steps_posted
-        given = None if priorities is None else priorities.copy()
-        self.turn.cut = _Call(self, me, records, given, keys, first)
-        return self.turn.cut
+        try:
+            whole = self._store(records, priorities, keys, first, until)
+        except KeyboardInterrupt as error:
+            if hasattr(error, "add_note"):
+                error.add_note(f"replay-server: {self._taken(keys, first)[1]}")
+            raise
+        if not whole:
+            taken, told = self._taken(keys, first)
+            error = _native.held_back(self.state().need, self.table, f"storing rows ({told})")
+            error.taken = taken
+            raise error
+        if unknown := np.count_nonzero(keys == 0):
+            raise EngineError(f"{len(keys)} rows were stored, the keys of {unknown} did not come")
+        return keys_of(keys, self.table.epoch)
+
+    def _store(
+        self,
+        records: np.ndarray,
+        priorities: np.ndarray | None,
+        keys: np.ndarray,
+        first: int,
+        until: Deadline,
+    ) -> bool:
+        """Fills in the keys that come; True where all rows are acknowledged in time."""
+        raw, done = ffi.from_buffer("uint64_t[]", keys), 0
+        while done < len(records):
+            done += self._push(records, priorities, done, until)
+            self._take_keys(first, raw)
+            if done < len(records) and not until.left():
+                return False
+        settled = self._settle(until)
+        self._take_keys(first, raw)
+        return settled
+
+    def _taken(self, keys: np.ndarray, first: int) -> tuple[int, str]:
+        """Of a call that was cut off: the rows not to be given once more, and a sentence."""
+        taken, stored = self.state().steps_posted - first, np.count_nonzero(keys)
+        return taken, (
+            f"{taken} of {len(keys)} rows were taken, {stored} of them are stored and the others "
+            f"go in by themselves: go on with rows[{taken}:]"
+        )
 
     def leave(self, until: Deadline) -> None:
         with suppress(ReplayError):
             if self.state().unacknowledged:
-                self._settle(until, "closing")
+                self._settle(until)
         with suppress(ReplayError):
-            cut = self.turn.cut
-            left = cut.left if cut is not None and cut.place is self else 0
-            tell_dropped(self.table.name, self.state().unacknowledged + left, "a client was closed")
+            tell_dropped(self.table.name, self.state().unacknowledged, "a client was closed")
 
     def _take_keys(self, first: int, keys: Any) -> int:
         """Keys that have come of the rows from step `first` on; how many."""
@@ -252,22 +240,20 @@ class PlainRows:
             )
         )
 
-    def _settle(self, until: Deadline, what: str) -> None:
+    def _settle(self, until: Deadline) -> bool:
+        """Whether all that was posted is acknowledged in time."""
         while True:
             wait = min(until.left(), lib.RP_SLICE_NS)
             status = lib.rp_link_settle(self.link.raw, self.table.number, wait)
             if self._checked(status) != _native.PENDING:
-                return
+                return True
             if not until.left():
-                raise self._held_back(what)
+                return False
 
     def _checked(self, status: int) -> int:
         if status < 0:
             raise writer_error(self.link, self.table, status)
         return status
-
-    def _held_back(self, what: str) -> ReplayError:
-        return _native.held_back(self.state().need, self.table, what)
 
     def state(self) -> Any:
         state: Any = ffi.new("struct rp_push_state *")

@@ -1,0 +1,183 @@
+"""`extend` that is cut off says how many of its rows were taken: who goes on behind them stores
+each row once. And draws that are given up."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import numpy as np
+import pytest
+from test_interrupts import interrupted
+
+from replay_server import (
+    Client,
+    Column,
+    LimiterBlocked,
+    Row,
+    RowsDropped,
+    SamplesPerInsert,
+    Server,
+    Spec,
+    Table,
+    Timeout,
+)
+
+SPEC = Spec((Column("x", np.int64),))
+
+
+def table_of(width):
+    return Table("o", SPEC, Row(), 1 << 14, limiter=SamplesPerInsert(1, width))
+
+
+def drain(learner, width):
+    """Draws what the limiter lets go; how many."""
+    drawn = 0
+    while learner.can_sample("o", width // 2):
+        learner.sample("o", width // 2)
+        drawn += width // 2
+    return drawn
+
+
+def store(client, rows, between=lambda: None, table="o"):
+    """All of `rows`, by as many calls as it takes; how many."""
+    for calls in range(1, 400):
+        try:
+            client.extend(table, {"x": rows})
+            return calls
+        except LimiterBlocked as error:
+            assert 0 <= error.taken <= len(rows) and f"rows[{error.taken}:]" in str(error)
+            rows = rows[error.taken :]
+            between()
+    raise AssertionError(f"{len(rows)} rows were never taken")
+
+
+def rows_of(client, count, table="o"):
+    """The newest `count` rows of the table, in order."""
+    head = client.look_up(table).head
+    rows, valid = client.rows(table, np.arange(head - count, head, dtype=np.uint64))
+    assert valid.all()
+    return rows["x"].tolist()
+
+
+@pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "loopback://"])
+def test_going_on_behind_what_was_taken_stores_each_row_once(url):
+    """Given rows of which the limiter takes a part at each call. Expect them stored once each, in
+    order, by as many calls as it takes; another table in between costs nothing."""
+    count, width = 1000, 100
+    other = Table("p", SPEC, Row(), 1 << 14)
+    with (
+        Server([table_of(width), other], url) as server,
+        Client(server.address, timeout=0.05) as actor,
+        Client(server.address, timeout=5) as learner,
+    ):
+
+        def between():
+            keys = actor.extend("p", {"x": np.arange(3)})
+            assert learner.get("p", keys)["x"][:, 0].tolist() == [0, 1, 2]
+            drain(learner, width)
+
+        assert store(actor, np.arange(count), between) > 2
+        assert learner.size("o") == count
+        assert rows_of(learner, count) == list(range(count))
+
+
+def test_threads_of_one_client_go_on_behind_their_own_rows():
+    """Given two threads that store through one client, both cut off at times. Expect each row of
+    both once."""
+    with (
+        Server([table_of(100)], "udp://127.0.0.1:0") as server,
+        Client(server.address, timeout=0.2) as actor,
+        Client(server.address, timeout=5) as learner,
+    ):
+        ended, threads = [], []
+
+        def run(begin):
+            rows = np.arange(600) + begin
+            while len(rows):
+                try:
+                    actor.extend("o", {"x": rows})
+                    break
+                except Timeout as error:  # the limiter's, or another thread's turn
+                    rows = rows[error.taken :]
+            ended.append(begin)
+
+        for begin in (0, 10_000):
+            threads.append(threading.Thread(target=run, args=(begin,)))
+            threads[-1].start()
+        while len(ended) < 2:
+            drain(learner, 100)
+        for thread in threads:
+            thread.join()
+        actor.extend("o", {"x": np.arange(0)}, timeout=5)  # what was taken is stored then
+        rows = rows_of(learner, learner.size("o"))
+        assert sorted(rows) == [*range(600), *range(10_000, 10_600)]
+
+
+def test_rows_go_on_in_a_table_that_was_reset():
+    """Given a reset behind a call that was cut off. Expect the rows behind those taken to be stored
+    in the table as it is now, and their keys to name them."""
+    with (
+        Server([table_of(100)], "udp://127.0.0.1:0") as server,
+        Client(server.address, timeout=0.05) as actor,
+        Client(server.address, timeout=5) as learner,
+    ):
+        with pytest.raises(LimiterBlocked) as cut:
+            actor.extend("o", {"x": np.arange(300)})
+        learner.reset("o")
+        rest = np.arange(300)[cut.value.taken :]
+        rest = rest if len(rest) else np.arange(5)
+        keys = actor.extend("o", {"x": rest[:150]})
+        assert learner.get("o", keys)["x"][:, 0].tolist() == rest[:150].tolist()
+
+
+def test_a_client_that_closes_tells_what_an_extend_left():
+    """Given rows that were taken and not let in. Expect their number at close."""
+    with Server([table_of(100)], "loopback://") as server:
+        actor = Client(server.address, timeout=0.05)
+        with pytest.raises(LimiterBlocked) as cut:
+            actor.extend("o", {"x": np.arange(1000)})
+        left = cut.value.taken - server.counters()["items_created"]
+        assert left > 0
+        with pytest.warns(RowsDropped, match=f"with {left} of its rows"):
+            actor.close()
+
+
+def test_an_interrupt_of_extend_says_what_was_taken():
+    """Given an interrupt behind each call that extend makes. Expect its note to tell the rows that
+    are stored; without one, all of them or none; and the next call whole."""
+    table, told = Table("o", SPEC, Row(), 1 << 14), 0
+    with Server([table], "loopback://") as server, Client(server.address, timeout=5) as client:
+        at, where = 0, ""
+        while where is not None:
+            at, notes, before = at + 1, [], client.look_up("o").head
+            rows = {"x": np.arange(3) + 10 * at}
+            where = interrupted(at, lambda x=rows: client.extend("o", x), notes=notes)
+            client.extend("o", {"x": np.arange(0)})
+            stored = client.look_up("o").head - before
+            said = [int(re.search(r"(\d) of 3 rows were taken", note)[1]) for note in notes]
+            assert stored in (said or (0, 3)), where
+            told += len(said)
+            keys = client.extend("o", rows)
+            assert client.get("o", keys)["x"][:, 0].tolist() == rows["x"].tolist(), where
+        assert at > 20 and told > 5
+
+
+@pytest.mark.parametrize("timeout", [0.0, 1e-5])
+def test_a_draw_of_no_time_is_made_or_is_not_counted(timeout):
+    """Given draws that give up at once. Expect as many items as the limiter counted."""
+    with (
+        Server([table_of(100)], "udp://127.0.0.1:0") as server,
+        Client(server.address, timeout=5) as client,
+    ):
+        received, blocked = 0, 0
+        for number in range(300):
+            client.extend("o", {"x": [number]})
+            try:
+                received += len(client.sample("o", 8, timeout=timeout))
+            except LimiterBlocked as error:
+                assert error.need > 0
+                blocked += 1
+        assert received > 50 and blocked > 50
+        client.ping()
+        assert server.counters()["items_sampled"] == received
