@@ -29,7 +29,6 @@ The thread that takes the first batch is the only one that takes, as long as it 
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -57,6 +56,7 @@ from .errors import (
     Timeout,
     UnknownTable,
 )
+from .owning import expect_free
 from .remote import LOOK_UP_S
 from .values import flag, whole
 
@@ -64,6 +64,10 @@ SHORT_IN_A_ROW = 10
 PLACE = attrgetter("landing.raw")  # of a flight
 GRACE_NS = 250_000_000  # for a request to end by itself and say why
 LANDED = (0, -_native.NUMBERS["SHORT_BATCH"])
+TAKES = (
+    "which takes them: one thread would get memory that another's batch lies in; call "
+    "client.batches in each"
+)
 LOST = ("TIMEOUT", "BLOCKED", "NOTHING_DRAWABLE", "FULL")
 MOVED = ("STALE_EPOCH", "UNKNOWN_TABLE", "UNKNOWN_PLAN")
 
@@ -275,7 +279,7 @@ class Batches:
         me = get_ident()
         if self._owner != me:
             self._take_over(me)
-        try:  # negative within a call: a signal's handler may run there
+        try:  # see owning.py
             self._owner = -me
             for _ in range(SHORT_IN_A_ROW):
                 try:
@@ -307,18 +311,7 @@ class Batches:
         """Batches are this thread's from here on; ConfigError where a living one takes them, or
         this one within a call."""
         with self._owning:
-            owner = self._owner or 0
-            if owner == -me:
-                raise ConfigError(
-                    "these batches are within a call already, and a signal's handler called them "
-                    "again: set a flag in the handler, and take the batch in the loop"
-                )
-            owners = [t.name for t in threading.enumerate() if t.ident == abs(owner)]
-            if owner and owners:
-                raise ConfigError(
-                    f"these batches belong to thread {owners[0]!r}, which takes them: one thread "
-                    "would get memory that another's batch lies in; call client.batches in each"
-                )
+            expect_free(self._owner, me, "this iterator of batches", TAKES)
             self._owner = me
 
     def _land(self, flight: _Flight, deadline: Deadline, ends: bool) -> Batch | None:

@@ -18,10 +18,11 @@ from . import _native
 from ._native import Deadline, Link, ffi, lib
 from .batch import Keys, keys_of
 from .errors import ConfigError, EngineError, OverBudget, ReplayError, TableEmptied, Timeout
+from .owning import refuse_within
 from .remote import RemoteTable
 from .spec import ALWAYS_FINITE, STEP, SpecError, array_of, require_finite
 from .values import one_of
-from .writers import tell_dropped
+from .writers import push_state, tell_dropped
 
 ROWS_AT_ONCE = 1024
 LEDGER_ROWS = 4096
@@ -139,12 +140,9 @@ class PlainRows:
     def extend(self, records: np.ndarray, priorities: np.ndarray | None, timeout: float) -> Keys:
         """Stores uint8 [N, record_size]; returns their keys when all are acknowledged."""
         until, me, turn = Deadline(timeout), get_ident(), self.turn
-        self.state()  # refuses in a forked child: its copy of the turn may be taken for ever
+        self._state()  # refuses in a forked child: its copy of the turn may be taken for ever
         if turn.within == me:
-            raise ConfigError(
-                "client.extend is under way in this thread, and a signal's handler called it "
-                "again: set a flag in the handler, and call extend from the loop"
-            )
+            raise refuse_within("client.extend")
         try:
             if not turn.acquire(timeout=until.seconds()):
                 raise Timeout(
@@ -163,7 +161,7 @@ class PlainRows:
 
     def _extend(self, records: np.ndarray, priorities: np.ndarray | None, until: Deadline) -> Keys:
         take_ledger(self.link)  # of calls that were cut off: nobody asks for these keys any more
-        keys, first = np.zeros(len(records), np.uint64), self.state().steps_posted
+        keys, first = np.zeros(len(records), np.uint64), self._state().steps_posted
         try:
             whole = self._store(records, priorities, keys, first, until)
         except KeyboardInterrupt as error:
@@ -172,7 +170,7 @@ class PlainRows:
             raise
         if not whole:
             taken, told = self._taken(keys, first)
-            error = _native.held_back(self.state().need, self.table, f"storing rows ({told})")
+            error = _native.held_back(self._state().need, self.table, f"storing rows ({told})")
             error.taken = taken
             raise error
         if unknown := np.count_nonzero(keys == 0):
@@ -200,7 +198,7 @@ class PlainRows:
 
     def _taken(self, keys: np.ndarray, first: int) -> tuple[int, str]:
         """Of a call that was cut off: the rows not to be given once more, and a sentence."""
-        taken, stored = self.state().steps_posted - first, np.count_nonzero(keys)
+        taken, stored = self._state().steps_posted - first, np.count_nonzero(keys)
         return taken, (
             f"{taken} of {len(keys)} rows were taken, {stored} of them are stored and the others "
             f"go in by themselves: go on with rows[{taken}:]"
@@ -208,15 +206,15 @@ class PlainRows:
 
     def leave(self, until: Deadline) -> None:
         with suppress(ReplayError):
-            if self.state().unacknowledged:
+            if self._state().unacknowledged:
                 self._settle(until)
         with suppress(ReplayError):
-            tell_dropped(self.table.name, self.state().unacknowledged, "a client was closed")
+            tell_dropped(self.table.name, self._state().unacknowledged, "a client was closed")
 
-    def _take_keys(self, first: int, keys: Any) -> int:
-        """Keys that have come of the rows from step `first` on; how many."""
+    def _take_keys(self, first: int, keys: Any) -> None:
+        """Fills in the keys that have come of the rows from step `first` on."""
         taken = lib.rp_link_keys(self.link.raw, self.table.number, first, keys, len(keys))
-        return _native.check(taken, "taking keys")
+        _native.check(taken, "taking keys")
 
     def _push(
         self, records: np.ndarray, priorities: np.ndarray | None, done: int, until: Deadline
@@ -250,15 +248,13 @@ class PlainRows:
             if not until.left():
                 return False
 
+    def _state(self) -> Any:
+        return push_state(self.link, self.table.number)
+
     def _checked(self, status: int) -> int:
         if status < 0:
             raise writer_error(self.link, self.table, status)
         return status
-
-    def state(self) -> Any:
-        state: Any = ffi.new("struct rp_push_state *")
-        lib.rp_link_push_state(self.link.raw, self.table.number, state)
-        return state
 
 
 def leave_rows(places: dict[str, PlainRows], until: Deadline) -> None:

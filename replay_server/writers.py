@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from . import _native
 from ._native import Deadline, Link, ffi, lib
 from .autoreset import GYMNASIUM_MODES, MODES, is_vector, mode_of
 from .errors import ClosedError, ConfigError, ItemsFailed, ReplayError, RowsDropped, Timeout, warn
+from .owning import expect_free
 from .spec import Spec, SpecError, spec_from
 from .values import seconds, whole
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 OPEN = (
     "closing (the writer stays open and keeps its {left} rows that are not stored: close it again, "
     "or give them up with close(0))"
+)
+ADDED = (
+    "which has added steps and not flushed them: steps that two threads add in turns are no "
+    "episodes; give each thread a writer of its own, or let that one call flush() first"
 )
 GIVEN_UP = "closing at the end of `with` ({left} of its rows are not known to be stored: given up)"
 
@@ -151,13 +155,8 @@ def look_after(writers: Iterable[Writer]) -> None:
 
 
 def alone(method: Callable[..., Any]) -> Callable[..., Any]:
-    """What goes through a writer's block: by the thread that owns it, one call after the other.
-
-    A signal's handler runs within whatever its thread is doing. The owner is negative until the
-    call is over, so the handler's calls of the client leave this writer alone, and those of the
-    writer are refused. Between `try` and `finally` and the stores behind them nothing is called,
-    so no handler gets in between.
-    """
+    """What goes through a writer's block: by the thread that owns it, one call after the other
+    (owning.py). A handler's calls of the client leave this writer alone meanwhile."""
 
     @wraps(method)
     def call(writer: Writer, *arguments: Any, **named: Any) -> Any:
@@ -177,19 +176,7 @@ def take_over(writer: Writer, me: int) -> None:
     """The writer is this thread's from here on; ConfigError where it is another's, or within a
     call of this one."""
     with writer._owning:
-        owner = writer._owner or 0
-        if owner == -me:
-            raise ConfigError(
-                "this writer is within a call already, and a signal's handler called it again: "
-                "set a flag in the handler, and call the writer from the loop"
-            )
-        owners = [t.name for t in threading.enumerate() if t.ident == abs(owner)]
-        if owner and owners:  # a thread being started has no ident either
-            raise ConfigError(
-                f"this writer belongs to thread {owners[0]!r}, which has added steps and not "
-                "flushed them: steps that two threads add in turns are no episodes; give each "
-                "thread a writer of its own, or let that one call flush() first"
-            )
+        expect_free(writer._owner, me, "this writer", ADDED)
         _ = writer.link.raw  # a closed writer takes nothing
         writer._owner = me
 

@@ -133,7 +133,7 @@ def test_a_handler_does_not_extend_within_an_extend():
             try:
                 client.extend("rows", {"x": [7]})
             except ConfigError as error:
-                assert "client.extend is under way" in str(error)
+                assert "client.extend is within a call" in str(error)
                 count += 1
 
         at, where = 0, ""

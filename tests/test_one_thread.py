@@ -130,7 +130,7 @@ def test_two_threads_do_not_take_from_one_batches():
         client.extend("m", {"x": np.arange(64)})
 
         def take(batches):
-            with pytest.raises(ConfigError, match="belong to thread") as refused:
+            with pytest.raises(ConfigError, match="belongs to thread") as refused:
                 next(batches)
             told.append(refused.value)
 
