@@ -132,13 +132,14 @@ routes() {
     done < "$root/proc/net/ipv6_route"
 }
 
+ask_ip() { if [ -n "$root" ]; then say "$root/bin/ip"; else say ip; fi; }
+
 addresses() {
     [ -r "$root/proc/net/if_inet6" ] && while read -r address _ _ scope _ name; do
         case $name:$scope in "$1":[!12]?) say "the address $(colons "$address")" ;; esac
     done < "$root/proc/net/if_inet6"
     # Of IPv4, procfs shows the routes of one table alone; `ip`, where there is one, the addresses.
-    if [ -n "$root" ]; then ask=$root/bin/ip; else ask=ip; fi
-    "$ask" -o -4 addr show dev "$1" 2>/dev/null \
+    "$(ask_ip)" -o -4 addr show dev "$1" 2>/dev/null \
         | sed -n 's/.* inet \([0-9./]*\).*/the address \1/p'
 }
 
@@ -161,6 +162,13 @@ heard_on() {
         owner=$(who_has "socket:\[$inode\]" | head -n 1)
         say "${owner:-a process of another user} has a raw socket on $1"
     done < "$root/proc/net/packet" | sort -u
+}
+
+# programmed INTERFACE: a line where it has an XDP program, which `ip` alone tells.
+programmed() {
+    case $("$(ask_ip)" link show dev "$1" 2>/dev/null) in
+    *prog/xdp* | *" xdp"*) say "an XDP program is on $1: a server over AF_XDP's, or a firewall" ;;
+    esac
 }
 
 # opened_card: a line for each process that has it past the kernel: a virtual machine, a server.
@@ -198,6 +206,7 @@ lost_with() {
     carried=$({ routes "$1"; addresses "$1"; } | sed -n '1p; /^the default route$/p' | tail -n 1)
     [ -z "$carried" ] || say "$1 carries $carried"
     heard_on "$1"
+    programmed "$1"
     [ -r "$root/proc/net/pppoe" ] && while read -r _ _ name; do
         [ "$name" = "$1" ] && say "a PPPoE session stands on $1"
     done < "$root/proc/net/pppoe"

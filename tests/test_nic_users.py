@@ -78,3 +78,18 @@ def test_an_interface_with_a_raw_socket_is_in_use(tmp_path):
     assert "a process of another user has a raw socket on ens1" in refused(tree, "bind", CARD)
     tree.put("sys/class/net/ens1/flags", "0x1002")
     assert call(tree, "bind", CARD, "--dry-run").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "shown",
+    ["mtu 1500 xdpgeneric qdisc noqueue", "mtu 1500 xdp/id:7 qdisc mq", "    prog/xdp id 7 tag 1f"],
+)
+def test_an_interface_with_an_xdp_program_is_in_use(tmp_path, shown):
+    """Given an interface on which a server over AF_XDP runs. Expect its card kept."""
+    tree = a_host(tmp_path)
+    tree.put("bin/ip", "#!/bin/sh\necho '3: ens1: <UP> mtu 1500 qdisc mq'\n")
+    (tree.root / "bin/ip").chmod(0o755)
+    assert call(tree, "bind", CARD, "--dry-run").returncode == 0
+    tree.put("bin/ip", f"#!/bin/sh\ncase $1 in link) echo '{shown}' ;; esac\n")
+    (tree.root / "bin/ip").chmod(0o755)
+    assert f"{CARD} is in use: an XDP program is on ens1" in refused(tree, "bind", CARD)

@@ -295,7 +295,9 @@ static void close_there(void *argument)
     (void)rte_eal_alarm_cancel(look, card);
     if (card->is_probed) {
         int here = rp_xdp_hide(card->interface, card->program);
-        close_device(card);
+        if (here != RP_XDP_REFUSED) { /* else its driver stays: it would remove what is not ours */
+            close_device(card);
+        }
         rp_xdp_unhide(here);
     }
     rp_sockets_close(&card->sockets);

@@ -109,7 +109,7 @@ static int check_url(struct rp_frame_host *at, struct rp_dpdk_options *parsed,
         return -RP_BAD_ARGUMENT;
     }
     at->port = url->port ? url->port : rp_dpdk_some_port();
-    return rp_dpdk_read_options(parsed, url, options->serve, error);
+    return rp_dpdk_read_options(parsed, url, at->ip, options->serve, error);
 }
 
 /* Protected mode, as over udp://; and what a device lacks. */
@@ -169,8 +169,8 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
     port->process = getpid();
     port->is_client = !options->serve;
     if (rp_sleep_open(&port->sleep, &port->wire)) {
-        rp_sleep_close(&port->sleep);
         rp_wire_close(&port->wire);
+        rp_sleep_close(&port->sleep);
         free(port);
         return rp_dpdk_refuse(error, &place, RP_SYSTEM, "this process has no file left");
     }

@@ -163,9 +163,36 @@ static const char *check_memif(const struct rp_dpdk_options *options, const char
     return NULL;
 }
 
-static const char *check(struct rp_dpdk_options *options, const char *role, int serve)
+static int is_said(const uint8_t *ip)
 {
     static const uint8_t unsaid[RP_FRAME_IP];
+    return memcmp(ip, unsaid, sizeof unsaid) != 0;
+}
+
+/* `ip`: that of the URL, the server's. */
+static const char *check_addresses(const struct rp_dpdk_options *options, const uint8_t *ip,
+                                   int network, int serve)
+{
+    const uint8_t *own = serve ? ip : options->ip;
+    if (network && !rp_frame_may_be_host(ip)) {
+        return "HOST is the server's own IPv4 address on the DPDK network, such as 10.0.0.1";
+    }
+    if (network && !serve && !is_said(options->ip)) {
+        return "a client on a network of its own needs ip=, an address nobody else has there";
+    }
+    if (is_said(options->ip) && !rp_frame_may_be_host(options->ip)) {
+        return "ip= is an address that no host can have: not below 1, not 127, not from 224 on";
+    }
+    if (is_said(options->gateway) && (!rp_frame_may_be_host(options->gateway)
+                                      || memcmp(options->gateway, own, RP_FRAME_IP) == 0)) {
+        return "gateway= is the address of another host on the DPDK network, the router";
+    }
+    return NULL;
+}
+
+static const char *check(struct rp_dpdk_options *options, const uint8_t *ip, const char *role,
+                         int serve)
+{
     int network = options->vdev > RP_VDEV_MEMIF, kernel = network && options->vdev != RP_VDEV_PCI;
     if (options->socket[0] && options->vdev != RP_VDEV_MEMIF) {
         return "socket= goes with vdev=net_memif";
@@ -188,21 +215,19 @@ static const char *check(struct rp_dpdk_options *options, const char *role, int 
     if (strspn(options->eal.cores, "0123456789-;") != strlen(options->eal.cores)) {
         return "cores= is a list of processors, such as 2 or 2-3 or 2;4";
     }
-    if (!network && (options->vlan || memcmp(options->gateway, unsaid, sizeof unsaid) != 0)) {
+    if (!network && (options->vlan || is_said(options->gateway))) {
         return "vlan= and gateway= are for devices with a network behind them";
     }
     if (options->queues > 1 && (!network || !serve)) {
         return serve ? "queues= is for devices with a network behind them"
             : "queues= is for the server: a client has one";
     }
-    if (network && !serve && memcmp(options->ip, unsaid, sizeof unsaid) == 0) {
-        return "a client on a network of its own needs ip=, an address nobody else has there";
-    }
-    return options->vdev == RP_VDEV_MEMIF ? check_memif(options, role, serve) : NULL;
+    const char *wrong = check_addresses(options, ip, network, serve);
+    return wrong || options->vdev != RP_VDEV_MEMIF ? wrong : check_memif(options, role, serve);
 }
 
-int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *url, int serve,
-                         char *error)
+int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *url,
+                         const uint8_t *ip, int serve, char *error)
 {
     char text[RP_URL_TEXT_BYTES], why[RP_URL_ERROR_BYTES], role[ROLE_BYTES] = "", *rest = NULL;
     const char *wrong = NULL;
@@ -229,7 +254,7 @@ int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *u
               "?vdev=net_af_xdp,iface=NAME, or ?port=PCI-ADDRESS";
     }
     options->vdev = options->eal.card[0] ? RP_VDEV_PCI : options->vdev;
-    wrong = wrong ? wrong : check(options, role, serve);
+    wrong = wrong ? wrong : check(options, ip, role, serve);
     if (!wrong && rp_eal_check_words(options->eal.words, why, sizeof why)) {
         wrong = why;
     }

@@ -362,8 +362,10 @@ void rp_forks_forget(int file);
 int rp_xdp_await(unsigned interface, uint32_t queues, uint32_t *queue);
 /* Whether nobody else uses XDP there, before the driver runs: 0, or -1 and a sentence. */
 int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size);
-/* Where another program than this one is there now: the calling thread is in a network namespace
- * without it until the second, which is given what the first returned. */
+/* Where another program than this one is there now, the calling thread is in a network namespace
+ * without it until the second, which is given what the first returned: also that there was nothing
+ * to hide, or that this process may not (RestrictNamespaces= of systemd). */
+enum { RP_XDP_OURS = -1, RP_XDP_REFUSED = -2 };
 int rp_xdp_hide(unsigned interface, uint32_t program);
 void rp_xdp_unhide(int here);
 /* Runs `run`, in which a driver opens a device on the interface, with sockets of that domain (0:
@@ -383,7 +385,8 @@ void rp_wire_run(void (*run)(void *argument), void *argument);
  * negated. */
 int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what);
 
-int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *url, int serve,
-                         char *error);
+/* `ip`: that of the url. */
+int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *url,
+                         const uint8_t *ip, int serve, char *error);
 
 #endif

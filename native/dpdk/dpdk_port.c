@@ -505,8 +505,8 @@ static void dpdk_close(struct rp_port *opaque)
         rte_pktmbuf_free(port->kept[--port->kept_count]);
     }
     rp_bursts_close(&port->bursts);
-    rp_sleep_close(&port->sleep);
     rp_wire_close(&port->wire);
+    rp_sleep_close(&port->sleep); /* the wire first: until then other links may wake this one */
     free(port);
 }
 

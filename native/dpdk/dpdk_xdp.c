@@ -156,14 +156,14 @@ int rp_xdp_hide(unsigned interface, uint32_t program)
     struct rp_link link;
     if (!program || rp_link_read(interface, &link) || !link.has_program
         || link.program == program) {
-        return -1;
+        return RP_XDP_OURS;
     }
     int here = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
     if (here >= 0 && unshare(CLONE_NEWNET)) {
         rp_quiet_close(here);
         here = -1;
     }
-    return here;
+    return here < 0 ? RP_XDP_REFUSED : here;
 }
 
 void rp_xdp_unhide(int here)

@@ -154,9 +154,7 @@ static inline int is_other(const uint8_t *mac, const struct rp_frame_host *host)
 
 static inline int may_send(const uint8_t *mac, const uint8_t *ip, const struct rp_frame_host *host)
 {
-    /* this network, a host's own loop; multicast, reserved, broadcast */
-    int nobody = ip[0] == 0 || ip[0] == 127 || ip[0] >= 224;
-    return !(mac[0] & 1) && !nobody && memcmp(ip, host->ip, RP_FRAME_IP) != 0
+    return !(mac[0] & 1) && rp_frame_may_be_host(ip) && memcmp(ip, host->ip, RP_FRAME_IP) != 0
            && is_other(mac, host);
 }
 

@@ -62,6 +62,12 @@ struct rp_frame_host {
     uint16_t port_count; /* are its own as well; 0: to `port` alone */
 };
 
+/* Not this network, a host's own loop, multicast, reserved or broadcast. */
+static inline int rp_frame_may_be_host(const uint8_t *ip)
+{
+    return ip[0] != 0 && ip[0] != 127 && ip[0] < 224;
+}
+
 struct rp_frame_view {
     struct rp_frame_host from;
     uint16_t to_port;

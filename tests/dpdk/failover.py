@@ -175,7 +175,7 @@ def test_links_that_flap(kind):
                     until(partial(missed, sent), "it tries again")
                 change(end, "up")
                 at = len(pushed)
-                until(lambda: len(pushed) > at + 1, "it goes on")  # noqa: B023
+                until(lambda: len(pushed) > at + 1, "it goes on")  # noqa: B023 (at once)
         finally:
             over.set()
             busy.join(60)
@@ -233,5 +233,5 @@ def test_an_address_taken_without_a_link_is_announced_when_that_comes(kind):
             with raw() as send:
                 before = facts(server)["conflict"]
                 send(arp(1, THIEF, SERVER, EVERYONE))
-                until(lambda: facts(server)["conflict"] > before, "counted")  # noqa: B023
+                until(lambda: facts(server)["conflict"] > before, "counted")  # noqa: B023 (at once)
             ip("link", "set", INTERFACE, "down")

@@ -140,6 +140,37 @@ def test_a_server_whose_program_goes_ends(how):
     xdp_off()
 
 
+# As RestrictNamespaces=yes of a unit has it, by a filter: unshare(CLONE_NEWNET) is not permitted.
+NO_NAMESPACES = """
+import ctypes, struct
+def op(code, jt, jf, k):
+    return struct.pack("<HBBI", code, jt, jf, k)
+UNSHARE, NEWNET, REFUSE, LET = {"x86_64": 272, "aarch64": 97}[__import__("platform").machine()], \
+    0x40000000, 0x00050001, 0x7FFF0000
+steps = [op(0x20, 0, 0, 0), op(0x15, 0, 3, UNSHARE), op(0x20, 0, 0, 16), op(0x45, 0, 1, NEWNET),
+         op(0x06, 0, 0, REFUSE), op(0x06, 0, 0, LET)]
+code = ctypes.create_string_buffer(b"".join(steps), 8 * len(steps))
+program = struct.pack("<HxxxxxxQ", len(steps), ctypes.addressof(code))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+assert libc.unshare(NEWNET) == -1
+"""
+
+
+def test_what_replaced_our_program_stays_where_no_namespace_is_to_be_had():
+    """Given a server that may make no network namespace, as in a hardened unit, and whose program
+    is replaced. Expect the other program to stay when it ends."""
+    command = [sys.executable, "-c", NO_NAMESPACES + PROCESS, "server", url_of("af_xdp")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(the_pair().server.inside(command), **pipes) as server:
+        assert server.stdout.readline() == "opened\n"
+        xdp_off()
+        attach(the_pair().server, INTERFACE, "firewall")
+        server.communicate(timeout=60)
+    assert server.returncode == 0 and "firewall" in xdp_there()
+    xdp_off()
+
+
 def test_doctor_advises_nothing_against_a_server_that_runs():
     """Given a server over AF_XDP. Expect not a word of its program."""
     with serving("af_xdp"), inside(the_pair().server):

@@ -20,6 +20,7 @@ enum {
 };
 
 #define RING "dpdk://10.0.0.1:7400?vdev=net_ring"
+#define CABLE "dpdk://10.0.0.1:7400?vdev=net_af_packet,iface=x"
 
 static const struct rp_dpdk_object *object;
 static char socket_path[64];
@@ -236,68 +237,77 @@ struct refusal {
     const char *says;
 };
 
+static const struct refusal refused[] = {
+    {"dpdk://10.0.0.1:7400", 1, RP_BAD_ARGUMENT, "?vdev=net_ring"},
+    {"dpdk://host:7400?vdev=net_ring", 1, RP_BAD_ARGUMENT, "IPv4 address"},
+    {"dpdk://10.0.0.1:7400?vdev=net_bond0", 1, RP_BAD_ARGUMENT, "net_ring, net_memif"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring&speed=9", 1, RP_BAD_ARGUMENT, "the options are"},
+    {"dpdk://10.0.0.1:7400?vdev", 1, RP_BAD_ARGUMENT, "NAME=VALUE"},
+    {"dpdk://10.0.0.1:7400?vdev=net_memif", 1, RP_BAD_ARGUMENT, "needs socket="},
+    {"dpdk://10.0.0.1:7400?vdev=net_memif,role=client,socket=/tmp/x", 1, RP_BAD_ARGUMENT,
+     "role=server is what serves"},
+    {"dpdk://10.0.0.1:7400?vdev=net_memif,links=17,socket=/tmp/x", 1, RP_BAD_ARGUMENT,
+     "1 to 16"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,ip=10.0.0", 0, RP_BAD_ARGUMENT, "ip="},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring&mtu=8968", 1, RP_BAD_ARGUMENT, "at most 8960"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,mtu=8968,ip=1.2.3.4", 1, RP_BAD_ARGUMENT,
+     "at most 8960"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,mtu=100", 1, RP_BAD_ARGUMENT, "512 to 65504"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,vdev=net_ring", 1, RP_BAD_ARGUMENT, "one device"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,role=banana", 1, RP_BAD_ARGUMENT,
+     "role= is server or client"},
+    {"dpdk://10.0.0.1:7400?vdev=net_memif,socket=x", 1, RP_BAD_ARGUMENT, "a whole path"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,socket=/x", 1, RP_BAD_ARGUMENT, "net_memif"},
+    {"dpdk://10.0.0.1:7400?vdev=net_tap,iface=a-name-of-16-byte", 1, RP_BAD_ARGUMENT,
+     "7400: iface= is too long"},
+    {RING ",cores=0;1;2;3;4;5;6;7;8;9;10;11;12;13;14", 1, RP_BAD_ARGUMENT,
+     "7400: cores= is too long"},
+    {RING ",take=on", 1, RP_BAD_ARGUMENT, "take= goes with vdev=net_af_xdp"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,iface=x", 1, RP_BAD_ARGUMENT, "net_af_xdp"},
+    {"dpdk://10.0.0.1:7400?vdev=net_af_packet", 1, RP_BAD_ARGUMENT, "needs iface="},
+    {"dpdk://127.0.0.9:7400?vdev=net_tap,iface=x", 1, RP_BAD_ARGUMENT, "HOST is the server"},
+    {CABLE ",ip=127.0.0.9", 0, RP_BAD_ARGUMENT, "ip= is an address that no host can have"},
+    {CABLE ",ip=224.0.0.5", 0, RP_BAD_ARGUMENT, "ip= is an address that no host can have"},
+    {CABLE ",ip=0.0.0.1", 0, RP_BAD_ARGUMENT, "ip= is an address that no host can have"},
+    {CABLE ",ip=10.0.0.2,gateway=10.0.0.2", 0, RP_BAD_ARGUMENT, "gateway= is the address"},
+    {CABLE ",ip=10.0.0.2,gateway=127.0.0.1", 0, RP_BAD_ARGUMENT, "gateway= is the address"},
+    {CABLE ",gateway=10.0.0.1", 1, RP_BAD_ARGUMENT, "gateway= is the address"},
+    {CABLE ",gateway=255.255.255.255", 1, RP_BAD_ARGUMENT, "gateway= is the address"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,id=16", 1, RP_BAD_ARGUMENT, "0 to 15"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,memory=much", 1, RP_BAD_ARGUMENT, "MiB"},
+    {RING ",eal=-h", 1, RP_BAD_ARGUMENT, "eal= does not take -h: leave it out, or say -nN"},
+    {RING ",eal=--hel", 1, RP_BAD_ARGUMENT, "does not take --hel: leave"},
+    {RING ",eal=--proc-type=secondary", 1, RP_BAD_ARGUMENT, "take --proc-type=secondary: "},
+    {RING ",eal=-n4;-d/tmp/code.so", 1, RP_BAD_ARGUMENT, "not take -d/tmp/code.so: "},
+    {RING ",eal=-n;4", 1, RP_BAD_ARGUMENT, "does not take -n: "},
+    {RING ",eal=-n4;--log-level=help", 1, RP_BAD_ARGUMENT, "take --log-level=help: "},
+    {RING ",eal=--iova-mode=va;-r0x2", 1, RP_BAD_ARGUMENT, "does not take -r0x2: "},
+    {RING ",eal=--vfio-vf-token=", 1, RP_BAD_ARGUMENT, "does not take --vfio-vf-token=: "},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,huge=yes", 1, RP_BAD_ARGUMENT, "on or off"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,cores=two", 1, RP_BAD_ARGUMENT, "2-3"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,vlan=5", 1, RP_BAD_ARGUMENT, "a network behind"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,queues=0", 1, RP_BAD_ARGUMENT, "1 to 16"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,queues=2", 1, RP_BAD_ARGUMENT, "a network behind"},
+    {"dpdk://10.0.0.1:7400?port=0000:03:00.9", 1, RP_BAD_ARGUMENT, "such as 0000:03:00.0"},
+    {"dpdk://10.0.0.1:7400?port=03:20.0", 1, RP_BAD_ARGUMENT, "such as 0000:03:00.0"},
+    {"dpdk://10.0.0.1:7400?port=3,vdev=net_ring", 1, RP_BAD_ARGUMENT, "one device"},
+    {"dpdk://10.0.0.1:0?vdev=net_ring", 0, RP_BAD_ARGUMENT, "server's port"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring", 0, RP_SYSTEM, "nobody serves there"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,memory=64", 0, RP_BAD_ARGUMENT, "memory=512"},
+    {"dpdk://10.0.0.1:7400?vdev=net_memif,socket=/nowhere/x", 0, RP_SYSTEM, "nobody serves"},
+    {"dpdk://10.0.0.1:7400?vdev=net_memif,socket=/nowhere/x", 1, RP_SYSTEM, "memif"},
+};
+
 static void refusals(void)
 {
-    static const struct refusal list[] = {
-        {"dpdk://10.0.0.1:7400", 1, RP_BAD_ARGUMENT, "?vdev=net_ring"},
-        {"dpdk://host:7400?vdev=net_ring", 1, RP_BAD_ARGUMENT, "IPv4 address"},
-        {"dpdk://10.0.0.1:7400?vdev=net_bond0", 1, RP_BAD_ARGUMENT, "net_ring, net_memif"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring&speed=9", 1, RP_BAD_ARGUMENT, "the options are"},
-        {"dpdk://10.0.0.1:7400?vdev", 1, RP_BAD_ARGUMENT, "NAME=VALUE"},
-        {"dpdk://10.0.0.1:7400?vdev=net_memif", 1, RP_BAD_ARGUMENT, "needs socket="},
-        {"dpdk://10.0.0.1:7400?vdev=net_memif,role=client,socket=/tmp/x", 1, RP_BAD_ARGUMENT,
-         "role=server is what serves"},
-        {"dpdk://10.0.0.1:7400?vdev=net_memif,links=17,socket=/tmp/x", 1, RP_BAD_ARGUMENT,
-         "1 to 16"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,ip=10.0.0", 0, RP_BAD_ARGUMENT, "ip="},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring&mtu=8968", 1, RP_BAD_ARGUMENT, "at most 8960"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,mtu=8968,ip=1.2.3.4", 1, RP_BAD_ARGUMENT,
-         "at most 8960"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,mtu=100", 1, RP_BAD_ARGUMENT, "512 to 65504"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,vdev=net_ring", 1, RP_BAD_ARGUMENT, "one device"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,role=banana", 1, RP_BAD_ARGUMENT,
-         "role= is server or client"},
-        {"dpdk://10.0.0.1:7400?vdev=net_memif,socket=x", 1, RP_BAD_ARGUMENT, "a whole path"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,socket=/x", 1, RP_BAD_ARGUMENT, "net_memif"},
-        {"dpdk://10.0.0.1:7400?vdev=net_tap,iface=a-name-of-16-byte", 1, RP_BAD_ARGUMENT,
-         "7400: iface= is too long"},
-        {RING ",cores=0;1;2;3;4;5;6;7;8;9;10;11;12;13;14", 1, RP_BAD_ARGUMENT,
-         "7400: cores= is too long"},
-        {RING ",take=on", 1, RP_BAD_ARGUMENT, "take= goes with vdev=net_af_xdp"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,iface=x", 1, RP_BAD_ARGUMENT, "net_af_xdp"},
-        {"dpdk://10.0.0.1:7400?vdev=net_af_packet", 1, RP_BAD_ARGUMENT, "needs iface="},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,id=16", 1, RP_BAD_ARGUMENT, "0 to 15"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,memory=much", 1, RP_BAD_ARGUMENT, "MiB"},
-        {RING ",eal=-h", 1, RP_BAD_ARGUMENT, "eal= does not take -h: leave it out, or say -nN"},
-        {RING ",eal=--hel", 1, RP_BAD_ARGUMENT, "does not take --hel: leave"},
-        {RING ",eal=--proc-type=secondary", 1, RP_BAD_ARGUMENT, "take --proc-type=secondary: "},
-        {RING ",eal=-n4;-d/tmp/code.so", 1, RP_BAD_ARGUMENT, "not take -d/tmp/code.so: "},
-        {RING ",eal=-n;4", 1, RP_BAD_ARGUMENT, "does not take -n: "},
-        {RING ",eal=-n4;--log-level=help", 1, RP_BAD_ARGUMENT, "take --log-level=help: "},
-        {RING ",eal=--iova-mode=va;-r0x2", 1, RP_BAD_ARGUMENT, "does not take -r0x2: "},
-        {RING ",eal=--vfio-vf-token=", 1, RP_BAD_ARGUMENT, "does not take --vfio-vf-token=: "},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,huge=yes", 1, RP_BAD_ARGUMENT, "on or off"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,cores=two", 1, RP_BAD_ARGUMENT, "2-3"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,vlan=5", 1, RP_BAD_ARGUMENT, "a network behind"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,queues=0", 1, RP_BAD_ARGUMENT, "1 to 16"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,queues=2", 1, RP_BAD_ARGUMENT, "a network behind"},
-        {"dpdk://10.0.0.1:7400?port=0000:03:00.9", 1, RP_BAD_ARGUMENT, "such as 0000:03:00.0"},
-        {"dpdk://10.0.0.1:7400?port=03:20.0", 1, RP_BAD_ARGUMENT, "such as 0000:03:00.0"},
-        {"dpdk://10.0.0.1:7400?port=3,vdev=net_ring", 1, RP_BAD_ARGUMENT, "one device"},
-        {"dpdk://10.0.0.1:0?vdev=net_ring", 0, RP_BAD_ARGUMENT, "server's port"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring", 0, RP_SYSTEM, "nobody serves there"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring,memory=64", 0, RP_BAD_ARGUMENT, "memory=512"},
-        {"dpdk://10.0.0.1:7400?vdev=net_memif,socket=/nowhere/x", 0, RP_SYSTEM, "nobody serves"},
-        {"dpdk://10.0.0.1:7400?vdev=net_memif,socket=/nowhere/x", 1, RP_SYSTEM, "memif"},
-    };
-    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
-        struct rp_port_options options = {.serve = list[i].serve};
+        struct rp_port_options options = {.serve = refused[i].serve};
         struct rp_port *port = NULL;
         struct rp_peer peer;
-        int status = rp_port_open(&port, list[i].url, &options, &peer, bound, error);
-        CHECK(status == -list[i].status && !port, "%s: %d %s", list[i].url, status, error);
-        CHECK(strstr(error, list[i].says), "%s: %s", list[i].url, error);
+        int status = rp_port_open(&port, refused[i].url, &options, &peer, bound, error);
+        CHECK(status == -refused[i].status && !port, "%s: %d %s", refused[i].url, status, error);
+        CHECK(strstr(error, refused[i].says), "%s: %s", refused[i].url, error);
     }
     check_group("urls that are refused, each in a sentence");
 }
