@@ -129,7 +129,7 @@ def test_a_program_of_somebody_elses_stays():
 def test_a_server_whose_program_goes_ends(how):
     """Given a server whose XDP program is removed, and one whose is replaced. Expect it to end with
     a sentence that says so, within a look or two, and what replaced it to stay."""
-    with serving("af_xdp") as server, Client(URL, timeout=WAIT_S) as client:
+    with serving("af_xdp") as server, Client(URL, timeout=2) as client:  # it waits so at its end
         assert served(client, 1)
         xdp_off()
         if how == "replaced":

@@ -6,6 +6,7 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -29,10 +30,11 @@ enum {
     REGION = BUFFERS + 2 * SLOTS * FRAME, TRIES = 20000, VERSION = 2 << 8, ARP_BYTES = 42,
 };
 
-enum { SILENT = 8, KINDS = 8, FILES_MAX = 3 };
+enum { SILENT = 8, KINDS = 8, FILES_MAX = 3, LONELY_MS = 10000 };
 
 static struct rp_random chance;
 static uint32_t files_sent = 1; /* with a message that has some */
+static int ring_files[2]; /* sent along with a ring: by which the server is called, and calls */
 static int stumbles; /* its messages are wrong now and then */
 static uint64_t drops, misspoken, confused; /* lies in memory, in messages, and to itself */
 
@@ -134,7 +136,7 @@ static int shake_hands(uint32_t link)
         message[12] = LOG2;
         put32(peer.memory + way * RING, RP_MEMIF_COOKIE);
         put16(peer.memory + way * RING + RP_MEMIF_AT_FLAGS, 0); /* calls are wanted */
-        int file = stumbles ? stuck[rp_random_below(&chance, STUCK)] : peer.region;
+        int file = stumbles ? stuck[rp_random_below(&chance, STUCK)] : ring_files[way];
         if (talk(message, file, RP_MEMIF_ACK)) {
             return -1;
         }
@@ -360,6 +362,36 @@ static void lend_wrongly(pid_t server)
     check_group("memory that could be taken away, or is none: refused, and no file kept");
 }
 
+/* A server's calls go to a socket of this machine's own, and it is called by an eventfd: any other
+ * file could hold it up, or have it send where this peer may not. Such a file is not kept. */
+static void call_wrongly(pid_t server)
+{
+    int pair[2], calls = eventfd(0, EFD_NONBLOCK), stream = socket(AF_UNIX, SOCK_STREAM, 0);
+    int elsewhere = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0);
+    const struct {
+        int files[2]; /* of the ring to the server, and from it */
+        uint32_t kept;
+    } kinds[] = {{{calls, pair[0]}, 2}, {{calls, elsewhere}, 1}, {{calls, stream}, 1},
+                 {{calls, calls}, 1}, {{pair[0], pair[0]}, 1}, {{elsewhere, pair[0]}, 1}};
+    uint32_t before = files_of(server);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        memcpy(ring_files, kinds[i].files, sizeof ring_files);
+        peer.file = knock(0);
+        CHECK(shake_hands(1) == 0);
+        await_files(server, before + 1 + kinds[i].kept);
+        close(peer.file);
+        await_files(server, before);
+    }
+    ring_files[0] = ring_files[1] = peer.region;
+    close(pair[0]);
+    close(pair[1]);
+    close(calls);
+    close(stream);
+    close(elsewhere);
+    check_group("files to call by that are of another kind: not kept");
+}
+
 static int is_sent_away(int file)
 {
     uint8_t greeting[RP_MEMIF_MESSAGE];
@@ -382,6 +414,10 @@ static void say_nothing(void)
         close(files[i]);
     }
     check_group("as many visitors who say nothing as are let in: the first one goes for the next");
+    struct pollfd alone = {knock(SOCK_NONBLOCK), POLLRDHUP, 0};
+    CHECK(poll(&alone, 1, LONELY_MS) == 1, "who says nothing, and is alone, stays");
+    close(alone.fd);
+    check_group("a visitor who says nothing goes in time, also where nobody else comes");
 }
 
 /* ---- frames that do not fit ---- */
@@ -505,7 +541,7 @@ static pid_t start(void (*run)(void))
 
 static void lend_memory(void)
 {
-    peer.region = sealed(0, REGION, F_SEAL_SHRINK);
+    peer.region = ring_files[0] = ring_files[1] = sealed(0, REGION, F_SEAL_SHRINK);
     peer.memory = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_SHARED, peer.region, 0);
     CHECK(peer.memory != MAP_FAILED);
     peer.file = -1;
@@ -533,6 +569,7 @@ int main(void)
     }
     lend_memory();
     lend_wrongly(server);
+    call_wrongly(server);
     say_nothing();
     fit();
     make_stuck();

@@ -183,6 +183,45 @@ static void how_long(void)
     check_group("a client whose server says nothing: an error when its time is over");
 }
 
+/* ---- a server that greets, and is gone ---- */
+
+enum { HELLO = 2, MESSAGE = 128, AT_VERSIONS = 34, AT_REGIONS = 38, AT_LOG2 = 44, AGAIN = 20 };
+
+static void put16(uint8_t *at, uint16_t value)
+{
+    memcpy(at, &value, sizeof value);
+}
+
+static void *greet_and_go(void *mute)
+{
+    uint8_t hello[MESSAGE] = {0};
+    put16(hello, HELLO);
+    put16(hello + AT_VERSIONS, 2 << 8);
+    put16(hello + AT_VERSIONS + 2, 2 << 8);
+    put16(hello + AT_REGIONS, 1);
+    hello[AT_LOG2] = 10;
+    for (int visitor; (visitor = accept(*(int *)mute, NULL, NULL)) >= 0;) {
+        CHECK(send(visitor, hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
+        close(visitor);
+    }
+    return NULL;
+}
+
+/* What the client's driver says then goes to nobody: SIGPIPE would end this process. */
+static void greeted_by_who_goes(void)
+{
+    pthread_t other;
+    int mute = make_socket(SOCK_SEQPACKET);
+    CHECK(signal(SIGPIPE, SIG_DFL) != SIG_ERR && listen(mute, AGAIN) == 0);
+    CHECK(pthread_create(&other, NULL, greet_and_go, &mute) == 0);
+    for (int i = 0; i < AGAIN; i++) {
+        gives_up(SHORT_NS, "Broken pipe");
+    }
+    CHECK(shutdown(mute, SHUT_RDWR) == 0 && pthread_join(other, NULL) == 0);
+    CHECK(close(mute) == 0 && unlink(path) == 0);
+    check_group("a client whose server greets it and goes: no signal ends it");
+}
+
 /* ---- two at once ---- */
 
 static void meet(uint32_t times)
@@ -265,21 +304,32 @@ static void two_at_once(void)
 
 static char contested[80], spare[80], victim[80];
 
-/* Its owner puts a link to another file in the place of each socket that is bound there. */
-static void swap_for_ever(void)
+/* Its owner puts a link to another file in the place of each socket that is bound there. A hard one
+ * to another user's socket: hosts where that is allowed are few, so root makes it here. */
+static void swap_for_ever(int hard)
 {
     struct stat about;
-    CHECK(setgid(STRANGER) == 0 && setuid(STRANGER) == 0);
+    CHECK(hard || (setgid(STRANGER) == 0 && setuid(STRANGER) == 0));
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (;;) {
-        (void)!symlink(victim, spare);
+        (void)!(hard ? link : symlink)(victim, spare);
         if (lstat(contested, &about) == 0 && S_ISSOCK(about.st_mode)) {
             (void)rename(spare, contested);
         }
     }
 }
 
-static void swapped(void)
+static void make_victim(int hard)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(victim, sizeof victim, "%s.victim", folder);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", victim);
+    int file = hard ? socket(AF_UNIX, SOCK_SEQPACKET, 0) : open(victim, O_CREAT | O_WRONLY, 0600);
+    CHECK(!hard || bind(file, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(file >= 0 && chmod(victim, 0600) == 0 && close(file) == 0);
+}
+
+static void swapped(int hard)
 {
     char error[RP_URL_ERROR_BYTES];
     const struct itimerval never = {0};
@@ -290,15 +340,13 @@ static void swapped(void)
     snprintf(folder, sizeof folder, "/run/test_socket_%d", (int)getpid());
     snprintf(contested, sizeof contested, "%s/memif", folder);
     snprintf(spare, sizeof spare, "%s/spare", folder);
-    snprintf(victim, sizeof victim, "%s.victim", folder);
     CHECK(mkdir(folder, 0755) == 0 && chown(folder, STRANGER, STRANGER) == 0);
-    int file = open(victim, O_CREAT | O_WRONLY, 0600);
-    CHECK(file >= 0 && close(file) == 0);
+    make_victim(hard);
     fflush(stdout);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        swap_for_ever();
+        swap_for_ever(hard);
     }
     stop_now_and_then();
     for (int i = 0; i < SWAPS; i++) {
@@ -314,7 +362,8 @@ static void swapped(void)
     (void)unlink(spare);
     (void)unlink(contested);
     CHECK(unlink(victim) == 0 && rmdir(folder) == 0);
-    check_group("a folder whose owner swaps files: no file of others has its mode changed");
+    check_group(hard ? "nor a socket that a hard link leads to"
+                     : "a folder whose owner swaps files: no file of others has its mode changed");
 }
 
 /* ---- whose a client goes to ---- */
@@ -503,8 +552,10 @@ int main(void)
     }
     whose();
     how_long();
+    greeted_by_who_goes();
     if (geteuid() == 0) {
-        swapped();
+        swapped(0);
+        swapped(1);
     }
     return check_done("test_socket");
 }

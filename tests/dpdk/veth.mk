@@ -9,6 +9,6 @@ veth-packages:
 	    || { echo "network namespaces need ip, tc and ping: apt-get install iproute2 iputils-ping"; exit 1; }
 test-dpdk-veth: setup dpdk appliance veth-packages
 	$(Q)if test "$$(id -u)" = 0; then CONFORMANCE=veth PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests:tests/dpdk \
-	    $(VENV)/bin/pytest -q tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/shards.py \
+	    $(VENV)/bin/pytest -q -n $(WORKERS) --dist worksteal tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/shards.py \
 	    tests/dpdk/veth.py tests/dpdk/neighbours.py tests/dpdk/interfaces.py tests/dpdk/beside.py tests/dpdk/flood.py tests/dpdk/failover.py tests/dpdk/links.py tests/dpdk/programs.py tests/dpdk/reasons.py; \
 	else echo "left out, dpdk:// over af_packet and af_xdp: network namespaces need root"; fi

@@ -331,6 +331,23 @@ struct change {
     enum rp_frame_kind expected;
 };
 
+/* Two operations of ARP are known; RFC 826 leaves room for others, and an announcement by one of
+ * those is none. */
+static void check_operations(void)
+{
+    uint8_t frame[sizeof question];
+    memcpy(frame, question, sizeof frame);
+    frame[41] = 2; /* about its sender */
+    for (uint32_t operation = 0; operation <= UINT16_MAX; operation++) {
+        frame[20] = (uint8_t)(operation >> 8);
+        frame[21] = (uint8_t)operation;
+        int known = operation == 1 || operation == 2;
+        CHECK(read_exact(frame, sizeof frame)
+                  == (known ? RP_FRAME_ARP_ANSWER : RP_FRAME_DROP_arp), "operation %u", operation);
+    }
+    check_group("operations of ARP: two");
+}
+
 static void check_reasons(void)
 {
     static const struct change changes[] = {
@@ -460,6 +477,7 @@ int main(void)
     check_addressees();
     check_tags();
     check_reasons();
+    check_operations();
     check_cut_and_padded();
     check_flips();
     check_random(&random);
