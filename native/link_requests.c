@@ -159,6 +159,7 @@ void rp_link_take(struct rp_link *link, int ticket)
 {
     if (!rp_gate_enter(&link->gate)) {
         rp_client_take(link->client, ticket);
+        rp_link_posted(link); /* a SAMPLE that waits is withdrawn */
         rp_gate_leave(&link->gate);
     }
 }

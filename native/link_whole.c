@@ -97,6 +97,7 @@ void rp_link_draw_shut(struct rp_link *link, struct rp_place *place)
     }
     if (place->ticket > 0) {
         rp_client_take(link->client, place->ticket);
+        rp_link_posted(link); /* what withdraws it */
     }
     place->ticket = -1;
     rp_gate_leave(&link->gate);
@@ -192,7 +193,8 @@ int rp_link_set(struct rp_link *link, uint64_t incarnation, uint16_t table, uint
                 struct rp_setting *setting, uint64_t timeout_ns, uint64_t patience_ns)
 {
     struct set set = {incarnation, epoch, keys, priorities, setting, timeout_ns, count, table};
-    if (!setting->done && usable(priorities, count, &setting->largest) < count) {
+    int is_posted = setting->ticket || setting->done; /* what it points to is looked at no more */
+    if (!is_posted && usable(priorities, count, &setting->largest) < count) {
         return -RP_BAD_PRIORITY;
     }
     int status = rp_link_until(link, try_set, &set, patience_ns);

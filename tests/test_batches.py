@@ -3,6 +3,7 @@ closes them, the table is reset, and beta is a function."""
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 
@@ -164,3 +165,46 @@ def test_beta_is_asked_once_for_each_batch_that_landed():
                 assert len(asked) == count
                 raw = (batch.drawables * batch.probabilities) ** -0.25
                 assert np.allclose(batch.weights, raw / raw.max(), rtol=1e-6)
+
+
+class Stop(Exception):
+    """Raised by a signal's handler."""
+
+
+def stop(*_):
+    raise Stop
+
+
+def close_while_it_waits(client):
+    batches = client.batches("main", 8, prefetch=2, timeout=600.0)
+    while not batches._ring[0].landing.raw.blocked.need:  # the server has told that it waits
+        assert batches.get(0.01) is None
+    batches.close()
+
+
+def interrupt_while_it_waits(client):
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(Stop):
+            client.sample("main", 8, timeout=600.0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("leave", [close_while_it_waits, interrupt_while_it_waits])
+def test_who_leaves_is_drawn_nothing(url, leave):
+    """Given a learner that leaves while the limiter holds its batch back, another client's rows
+    right behind, and a learner that goes on. Expect the one who left to have no batch drawn, and
+    the one who stays not to wait behind it."""
+    with (
+        Server([plain(limiter=MinSize(50))], url) as server,
+        Client(server.address) as feeder,
+        Client(server.address) as client,
+    ):
+        leave(client)
+        feeder.extend("main", plain_rows(64))
+        assert feeder.table("main").sampled == 0
+        assert feeder.sample("main", 4).valid.all()
+        assert feeder.table("main").sampled == 4

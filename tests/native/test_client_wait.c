@@ -32,11 +32,16 @@ static struct world *five_items(uint64_t seed)
     return world;
 }
 
-static int post(struct world *world, uint32_t count, uint64_t deadline_ns)
+static int post_at(struct world *world, uint16_t table, uint32_t count, uint64_t deadline_ns)
 {
     struct rp_sample request = {.count = count};
     struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = ITEM};
-    return rp_client_sample(world->client, 1, &request, NULL, &landing, deadline_ns);
+    return rp_client_sample(world->client, table, &request, NULL, &landing, deadline_ns);
+}
+
+static int post(struct world *world, uint32_t count, uint64_t deadline_ns)
+{
+    return post_at(world, 1, count, deadline_ns);
 }
 
 static uint64_t withdrawn(const struct world *world)
@@ -154,15 +159,20 @@ static void situation_in_a_row(void)
     check_group("3 samples that wait in a row go on in a row");
 }
 
-/* 4. Given a sample that waits, and a smaller one that waits behind it, and the first one given
- *    up. Expect the second served at once, not when it would ask again. */
+/* 4. Given a sample that waits, and a smaller one that waits behind it, others that wait at another
+ *    table, and the first one given up. Expect the second served at once, not when it would ask
+ *    again. */
 static void situation_next(void)
 {
     struct world *world = five_items(4);
     int first = post(world, 6, world_later(world, 60000));
+    int elsewhere[2] = {post_at(world, 0, 1, world_later(world, 60000))};
     world_run(world, 20 * WORLD_MS);
     int second = post(world, 5, world_later(world, 60000));
+    elsewhere[1] = post_at(world, 0, 1, world_later(world, 60000));
     world_run(world, 20 * WORLD_MS);
+    CHECK(rp_client_poll(world->client, elsewhere[0]) == RP_PENDING);
+    CHECK(rp_client_poll(world->client, elsewhere[1]) == RP_PENDING);
     CHECK(rp_client_poll(world->client, first) == RP_PENDING);
     CHECK(rp_client_poll(world->client, second) == RP_PENDING);
     rp_client_take(world->client, first);
@@ -170,6 +180,37 @@ static void situation_next(void)
     CHECK(rp_client_poll(world->client, second) == 0);
     world_close(world);
     check_group("4 who waits behind a sample that is given up goes on at once");
+}
+
+/* 9. Given two samples that wait, and hundreds of other draws of their session meanwhile, so that
+ *    the id of the one without a place falls behind theirs again and again. Expect both to wait on,
+ *    and to be served once there is enough. */
+static void situation_overtaken(void)
+{
+    enum { OTHERS = 500 };
+    struct world *world = five_items(9);
+    struct rp_sample request = {.count = 1, .mode = RP_SAMPLE_KEYS};
+    struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = ITEM};
+    uint8_t rows[12 * ITEM] = {0};
+    uint64_t key = 0;
+    int first = post(world, 6, world_later(world, 60000));
+    world_run(world, 20 * WORLD_MS);
+    int second = post(world, 6, world_later(world, 60000));
+    for (uint32_t i = 0; i < OTHERS; i++) {
+        int other = rp_client_sample(world->client, 1, &request, &key, &landing,
+                                     world_later(world, 5000));
+        CHECK(world_wait(world, other) == -RP_SHORT_BATCH);
+        world_run(world, 10 * WORLD_MS);
+    }
+    CHECK(rp_client_poll(world->client, first) == RP_PENDING);
+    CHECK(rp_client_poll(world->client, second) == RP_PENDING, "it ends with %d",
+          rp_client_poll(world->client, second));
+    CHECK(rp_client_push(world->client, 1, 0, rows, 12, RP_RUN_ITEM, NULL) == 12);
+    rp_client_flush(world->client, 1);
+    CHECK(world_wait(world, first) == 0 && world_wait(world, second) == 0);
+    CHECK(rp_server_counters(world->server)[RP_COUNT_items_sampled] == OTHERS + 12);
+    world_close(world);
+    check_group("9 a sample that waits outlives any number of others");
 }
 
 /* 5. Given more to withdraw and to ask than one burst holds. Expect no turn to send more than a
@@ -284,6 +325,7 @@ int main(void)
     situation_given_up();
     situation_refused();
     situation_other_session();
+    situation_overtaken();
     situation_lost();
     situation_in_a_row();
     situation_next();

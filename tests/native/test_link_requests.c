@@ -2,6 +2,7 @@
  * every one of them is refused once the link has ended. Situations read "Given ... Expect ...".
  */
 #include <malloc.h>
+#include <math.h>
 #include <sched.h>
 
 #include "drive_both.h"
@@ -399,6 +400,30 @@ static void check_set_waits(const uint64_t *of, const double *to, uint32_t count
     CHECK(status == 0 && first.done == count);
 }
 
+/* Given priorities whose array is written to while their request is under way, as by another thread
+ * or a signal's handler. Expect those that were sent to be set, and the call to end with that: one
+ * that ended before would leave an answer to be written into memory of its caller's. */
+static void check_set_sent(const uint64_t *of, double *to)
+{
+    CHECK(rp_service_stop(service) == 0);
+    struct rp_setting setting = {0};
+    int status = rp_link_set(ours, rp_link_incarnation(ours), 0, epoch, of, to, 7, &setting,
+                             60000000000u, 1000);
+    CHECK(status == RP_PENDING && setting.ticket > 0);
+    double was = to[3];
+    to[3] = NAN;
+    status = rp_link_set(ours, rp_link_incarnation(ours), 0, epoch, of, to, 7, &setting,
+                         60000000000u, 1000);
+    CHECK(status == RP_PENDING && setting.ticket > 0, "%s", rp_status_name(status));
+    CHECK(rp_service_start(service) == 0);
+    while (status == RP_PENDING) {
+        status = rp_link_set(ours, rp_link_incarnation(ours), 0, epoch, of, to, 7, &setting,
+                             60000000000u, RP_SLICE_NS);
+    }
+    CHECK(status == 0 && setting.applied == 7 && setting.ticket == 0);
+    to[3] = was;
+}
+
 /* Given new priorities in one call: more than there is room for at once, of an epoch or a table
  * that is gone, one that is none, of another server, while no request is free, and while the server
  * is away. Expect each key counted once, as what became of it; the rest refused, or pending. */
@@ -439,6 +464,7 @@ static void check_sets(void)
     epoch--;
     CHECK(rp_priorities_usable(values, 10) == 10);
     check_set_waits(many, values, MANY);
+    check_set_sent(many, values);
     values[7] = -1.0;
     CHECK(rp_priorities_usable(values, 10) == 7 && rp_priorities_usable(values, 7) == 7);
     CHECK(rp_priorities_usable(values + 7, 3) == 0 && rp_priorities_usable(values, 0) == 0);
