@@ -135,8 +135,8 @@ int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticke
     return sample->redraws > 0 ? -RP_SHORT_BATCH : status;
 }
 
-/* One that waits without a place is forgotten as its id falls behind those of others, though nothing
- * was drawn for it: that is no failure, and happens as often as it waits long enough. */
+/* One that waits without a place is forgotten as its id falls behind those of others, though
+ * nothing was drawn for it: no failure, and it happens as often as it waits long enough. */
 static void restart(struct rp_client *client, struct client_ticket *ticket, int status) {
     struct client_sample *sample = sample_of(client, ticket);
     int only_waited = status == -RP_FORGOTTEN && ticket->was_blocked;
