@@ -171,10 +171,11 @@ class Batches:
         limits, batch = client.limits, checked_count(batch)
         prefetch = whole("prefetch", prefetch, 1)
         if prefetch >= limits["records"]:
+            most = limits["records"] - 1
+            fewer = f"ask for {most} at most, or " if most else ""
             raise ConfigError(
                 f"prefetch is {prefetch}, and the server keeps {limits['records']} requests of a "
-                f"session: ask for {limits['records'] - 1} at most, or serve with more, "
-                f"Server(records={prefetch + 1})"
+                f"session: {fewer}serve with more, Server(records={prefetch + 1})"
             )
         keep = whole("keep", keep, 0)
         if keep == 0 and not copy:

@@ -13,7 +13,7 @@ from conformance import plain, plain_rows
 from test_interrupts import interrupted, places_left
 
 from replay_server import Client, MinSize, Server
-from replay_server.errors import ClosedError
+from replay_server.errors import ClosedError, ConfigError
 
 URLS = ["udp://127.0.0.1:0", "loopback://"]
 
@@ -208,3 +208,14 @@ def test_who_leaves_is_drawn_nothing(url, leave):
         assert feeder.table("main").sampled == 0
         assert feeder.sample("main", 4).valid.all()
         assert feeder.table("main").sampled == 4
+
+
+def test_a_server_that_keeps_one_request_gives_no_advice_that_cannot_be_followed():
+    """Given a server of records=1. Expect to be told to serve with more, not to ask for none."""
+    says = r"1 requests of a session: serve with more, Server\(records=2\)"
+    with (
+        Server([plain()], "loopback://", records=1) as server,
+        Client(server.address) as client,
+        pytest.raises(ConfigError, match=says),
+    ):
+        client.batches("main", 4, prefetch=1)
