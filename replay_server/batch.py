@@ -57,8 +57,13 @@ class Keys(np.ndarray):
         return keys_of, (np.asarray(self), self.epoch)
 
 
-def keys_of(values: Any, epoch: int | None = None) -> Keys:
-    """`values` as Keys; an epoch given here wins over one they carry."""
+def keys_of(values: Any, epoch: int | None = None, table: str | None = None) -> Keys:
+    """`values`, or those of a batch, as Keys; an epoch given here wins over one they carry. A batch
+    has to be of that `table`."""
+    if isinstance(values, Batch):
+        if table not in (None, values.table):
+            raise ConfigError(f"the batch is of table {values.table!r}, not of {table!r}")
+        values = values.keys
     if epoch is None and type(values) is Keys and values.dtype is KEY and values.strides == (8,):
         return values
     carried = getattr(values, "epoch", None)

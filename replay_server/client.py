@@ -125,7 +125,7 @@ class Client:
 
     def known(self, name: str, timeout: float) -> RemoteTable:
         """The same as it was when last looked up; asked for anew where the server is another."""
-        table = self._tables.get(name)
+        table = self._tables.get(name) if isinstance(name, str) else None
         if table is None or table.incarnation != lib.rp_link_incarnation(self._link.raw):
             table = self.look_up(name, timeout)
         return table
@@ -173,7 +173,7 @@ class Client:
         long again, LOOK_UP_S at least."""
         begin = time.monotonic()
         try:
-            table = self._tables.get(name)
+            table = self._tables.get(name) if isinstance(name, str) else None
             if table is None:
                 _native.nanoseconds(timeout)  # what is no time asks for no table
                 table = self.look_up(name, max(timeout, LOOK_UP_S))
@@ -383,7 +383,7 @@ class Client:
         itself, with `ahead` 0: see `rows`.
         """
         timeout = self.timeout if timeout is None else timeout
-        return self._on(table, timeout, self._get, (keys_of(keys), plan))
+        return self._on(table, timeout, self._get, (keys_of(keys, None, table), plan))
 
     def _get(self, remote: RemoteTable, left: float, asked: tuple[Keys, int | str]) -> Batch:
         wanted, plan = asked
@@ -462,11 +462,7 @@ class Client:
         `timeout` at most, then raises Full.
         """
         timeout = self.timeout if timeout is None else timeout
-        if isinstance(keys, Batch):
-            if keys.table != table:
-                raise ConfigError(f"the batch is of table {keys.table!r}, not of {table!r}")
-            keys = keys.keys
-        wanted = keys_of(keys)
+        wanted = keys_of(keys, None, table)
         given = float64_of(priorities, len(wanted))
         if wait is True or flag("wait", wait):
             try:

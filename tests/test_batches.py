@@ -219,3 +219,13 @@ def test_a_server_that_keeps_one_request_gives_no_advice_that_cannot_be_followed
         pytest.raises(ConfigError, match=says),
     ):
         client.batches("main", 4, prefetch=1)
+
+
+def test_a_batch_stands_for_its_keys(served):
+    """Given a batch in the place of keys. Expect the same items, and their rows."""
+    _, client = served
+    batch = client.sample("main", 16)
+    for name, column in client.get("main", batch).data.items():
+        np.testing.assert_array_equal(column, batch.data[name])
+    rows, valid = client.rows("main", batch)
+    assert valid.all() and all(len(column) == 16 for column in rows.values())

@@ -219,7 +219,20 @@ def test_wrong_input_is_one_sentence():
             "td: expected numbers": lambda: replay_server.priority_from_td("a"),
             "the lower bound comes first": lambda: replay_server.SamplesPerInsert(1, 10, (50, 5)),
             r"no table 'mian' at .*; there are 'main'": lambda: client.size("mian"),
+            "the batch is of table 'main', not of 'other'": lambda: client.get(
+                "other", client.sample("main", 2)
+            ),
         }
+        no_name = [
+            lambda: client.sample(["main"], 2),
+            lambda: client.rows(["main"], keys),
+            lambda: client.extend(["main"], plain_rows(1)),
+            lambda: client.batches(["main"], 2),
+            lambda: client.update_priorities(["main"], keys, np.ones(8)),
+        ]
+        for act in no_name:
+            with pytest.raises(errors.UnknownTable, match=r"table \['main'\]: expected a name"):
+                act()
         for sentence, act in wrong.items():
             with pytest.raises(errors.ReplayError, match=sentence):
                 act()
