@@ -295,12 +295,17 @@ static void release(struct rp_turn *turn, struct rp_table *table, uint32_t *left
     } while (release_push(turn, table, left));
 }
 
+/* Where the last turn had let on as many as it may, each turn begins with another table: a crowd at
+ * one would hold up those behind it for as long as it lasts. */
 void rp_serve_waiting(struct rp_turn *turn) {
     struct rp_server *server = turn->server;
-    uint32_t left = RP_RELEASES_MAX;
-    for (uint32_t i = 0; i < server->limits.table_count; i++) {
-        if (server->waiting[RP_WAIT_SAMPLE][i].count + server->waiting[RP_WAIT_PUSH][i].count > 0) {
-            release(turn, &server->tables[i], &left);
+    uint32_t left = RP_RELEASES_MAX, tables = server->limits.table_count;
+    uint32_t first = server->left_over ? (uint32_t)(server->turn % tables) : 0;
+    for (uint32_t i = 0; i < tables && left > 0; i++) {
+        uint32_t table = (first + i) % tables;
+        if (server->waiting[RP_WAIT_SAMPLE][table].count
+            + server->waiting[RP_WAIT_PUSH][table].count > 0) {
+            release(turn, &server->tables[table], &left);
         }
     }
     server->left_over = left == 0;

@@ -442,6 +442,61 @@ static void situation_crowd(void)
     check_group("12 a crowd is let on in parts");
 }
 
+/* 13. Given more samples that wait at one table than a turn lets on, one that waits at the table
+ *     behind it, and items for all of them. Expect that one in one of the next two turns, however
+ *     many are left at the first. */
+static void situation_tables(void)
+{
+    enum { PUSHES = 5, STEPS = 50, CROWD = PUSHES * STEPS };
+    static struct script_client clients[CROWD];
+    struct rp_sample request = script_sample(1);
+    struct pair pair;
+    struct script *script = &pair.p.script;
+    script_tables(tables);
+    tables[0] = tables[1];
+    memcpy(tables[0].name, "main", 5);
+    for (uint32_t i = 0; i < 2; i++) {
+        tables[i].capacity = 1 << 14;
+        tables[i].window = CROWD;
+        tables[i].error_max = 4 * CROWD;
+    }
+    config = script_config(tables);
+    config.sessions_max = CROWD + 2;
+    config.receive_budget = 4 * CROWD;
+    script_open(script, &config);
+    pair.p.client = script_client(CROWD);
+    pair.learner = script_client(CROWD + 1);
+    script_connect(script, &pair.p.client);
+    script_connect(script, &pair.learner);
+    const uint64_t epochs[2] = {script_writer(script, &pair.p.client, 0, 1).epoch,
+                                script_writer(script, &pair.p.client, 1, 1).epoch};
+    CHECK(ask_sample(&pair, 1, 1, 0) == RP_BLOCKED);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        clients[i] = script_client((uint8_t)i);
+        clients[i].nonce = 5000 + i;
+        script_connect(script, &clients[i]);
+        CHECK_STATUS(script_ask(script, &clients[i], RP_OP_SAMPLE, 0, 1, &request, sizeof request),
+                     RP_BLOCKED);
+    }
+    for (uint32_t i = 0; i <= PUSHES; i++) { /* the last one to the second table */
+        uint64_t step = i % PUSHES * STEPS;
+        script_push_begin(&push, epochs[i / PUSHES]);
+        script_push_run(&push, 0, step, step, STEPS, RP_RUN_ITEM);
+        script_put(script, &pair.p.client, RP_OP_PUSH, (uint16_t)(i / PUSHES), 1 + i, push.body,
+                   push.size);
+    }
+    script_turn(script);
+    CHECK(releases(&pair) == RP_RELEASES_MAX && script->server->left_over == 1);
+    CHECK(script->server->waiting[RP_WAIT_SAMPLE][1].count == 1);
+    script_turn(script);
+    script_turn(script);
+    CHECK(script->server->left_over == 1 && releases(&pair) == 3 * RP_RELEASES_MAX);
+    CHECK(script->server->waiting[RP_WAIT_SAMPLE][1].count == 0, "it waits for the whole crowd");
+    rp_server_check(script->server);
+    script_close(script);
+    check_group("13 a crowd at one table holds up no other");
+}
+
 int main(void)
 {
     situation_stuck();
@@ -456,5 +511,6 @@ int main(void)
     situation_copies();
     situation_makes_more();
     situation_crowd();
+    situation_tables();
     return check_done("test_server_pairs");
 }
