@@ -125,7 +125,7 @@ class Client:
 
     def known(self, name: str, timeout: float) -> RemoteTable:
         """The same as it was when last looked up; asked for anew where the server is another."""
-        table = self._tables.get(name) if isinstance(name, str) else None
+        table = self._tables.get(name) if name.__hash__ else None
         if table is None or table.incarnation != lib.rp_link_incarnation(self._link.raw):
             table = self.look_up(name, timeout)
         return table
@@ -173,7 +173,7 @@ class Client:
         long again, LOOK_UP_S at least."""
         begin = time.monotonic()
         try:
-            table = self._tables.get(name) if isinstance(name, str) else None
+            table = self._tables.get(name) if name.__hash__ else None
             if table is None:
                 _native.nanoseconds(timeout)  # what is no time asks for no table
                 table = self.look_up(name, max(timeout, LOOK_UP_S))
