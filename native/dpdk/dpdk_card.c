@@ -287,23 +287,37 @@ static void close_device(struct rp_card *card)
     }
 }
 
+/* The kernel may write to the pool as long as a socket lives, whoever has it; afterwards what a
+ * driver that stays has of it is nobody's. */
+static void await_sockets(struct rp_card *card, int stays)
+{
+    uint32_t queue;
+    if (rp_xdp_await(card->interface, card->queues.count, &queue)) {
+        card->kept = 0;
+    } else if (stays) {
+        card->kept = rte_mempool_in_use_count(card->pool);
+    }
+}
+
 static void close_there(void *argument)
 {
     struct rp_card *card = argument;
+    int here = RP_XDP_OURS;
     rp_eal_hush();
     rp_vdev_unwatch(card);
     (void)rte_eal_alarm_cancel(look, card);
     if (card->is_probed) {
-        int here = rp_xdp_hide(card->interface, card->program);
-        if (here != RP_XDP_REFUSED) { /* else its driver stays: it would remove what is not ours */
+        here = rp_xdp_hide(card->interface, card->program);
+        if (here == RP_XDP_REFUSED) { /* its driver stays: it would remove what is not ours */
+            rp_sockets_unmap(&card->sockets);
+        } else {
             close_device(card);
         }
         rp_xdp_unhide(here);
     }
     rp_sockets_close(&card->sockets);
     if (card->is_probed && card->vdev == RP_VDEV_AF_XDP) {
-        uint32_t queue;
-        (void)rp_xdp_await(card->interface, card->queues.count, &queue);
+        await_sockets(card, here == RP_XDP_REFUSED);
     }
     rp_eal_unhush();
 }

@@ -375,6 +375,8 @@ void rp_xdp_unhide(int here);
 int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interface,
                      void (*run)(void *argument), void *argument);
 void rp_sockets_close(struct rp_sockets *sockets);
+/* Before that, where their driver does not end: a ring that is mapped holds its socket. */
+void rp_sockets_unmap(struct rp_sockets *sockets);
 void rp_wire_stop(struct rp_wire *wire); /* its devices */
 uint32_t rp_wire_number(void); /* for names: never the same twice */
 uint64_t rp_wire_now_ns(void);

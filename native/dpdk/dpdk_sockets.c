@@ -98,8 +98,9 @@ static int is_alike(int file, unsigned interface)
            && version == TPACKET_V2;
 }
 
-/* Marks those whose rings are mapped; no child inherits these of the new ones. */
-static int mark_mapped(struct rp_sockets *sockets)
+/* Each ring of these sockets that is mapped. */
+static int see_rings(struct rp_sockets *sockets,
+                     void (*see)(struct rp_socket *socket, void *ring, size_t size))
 {
     char line[LINE_BYTES];
     unsigned long first, end, number;
@@ -108,8 +109,7 @@ static int mark_mapped(struct rp_sockets *sockets)
         if (sscanf(line, "%lx-%lx %*s %*s %*s %*s socket:[%lu]", &first, &end, &number) == 3) {
             struct rp_socket *found = find(sockets, number);
             if (found) {
-                found->is_mapped = 1;
-                (void)madvise((void *)first, end - first, MADV_DONTFORK);
+                see(found, (void *)first, end - first);
             }
         }
     }
@@ -117,6 +117,24 @@ static int mark_mapped(struct rp_sockets *sockets)
         fclose(maps);
     }
     return maps ? 0 : -1;
+}
+
+/* No child inherits it. */
+static void mark_mapped(struct rp_socket *socket, void *ring, size_t size)
+{
+    socket->is_mapped = 1;
+    (void)madvise(ring, size, MADV_DONTFORK);
+}
+
+static void unmap(struct rp_socket *socket, void *ring, size_t size)
+{
+    (void)socket;
+    rp_quiet_unmap(ring, size);
+}
+
+void rp_sockets_unmap(struct rp_sockets *sockets)
+{
+    (void)see_rings(sockets, unmap);
 }
 
 /* Those of the driver, when it has opened the device. */
@@ -133,7 +151,7 @@ static int take(struct rp_sockets *sockets, const struct rp_sockets *before, int
         }
     }
     sockets->count = kept;
-    failed = failed || (kept && mark_mapped(sockets));
+    failed = failed || (kept && see_rings(sockets, mark_mapped));
     for (uint32_t i = kept = 0; i < sockets->count; i++) {
         if (sockets->list[i].is_mapped) {
             (void)fcntl(sockets->list[i].file, F_SETFD, FD_CLOEXEC);

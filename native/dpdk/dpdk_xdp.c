@@ -142,8 +142,8 @@ int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size)
     queues = link.queues > queues ? link.queues : queues;
     failed = rp_xdp_await(interface, queues < QUEUES_MAX ? queues : QUEUES_MAX, &taken);
     if (failed == EBUSY) {
-        snprintf(why, size, "another process has queue %u of %s over AF_XDP, and two cannot: end "
-                 "it, or take another interface", taken, link.name);
+        snprintf(why, size, "a socket of another process, or of this one, has queue %u of %s over "
+                 "AF_XDP, and two cannot: close it, or take another interface", taken, link.name);
     } else if (failed) {
         snprintf(why, size, "AF_XDP does not start on %s: it needs root, or CAP_NET_RAW, "
                  "CAP_NET_ADMIN and CAP_SYS_ADMIN (%s)", link.name, strerror(failed));

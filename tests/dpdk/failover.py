@@ -1,4 +1,5 @@
-"""Failover of a dpdk:// server: killed and started with another MAC; links that flap or come late.
+"""Failover of a dpdk:// server: killed and started with another MAC; links that flap or come late;
+an AF_XDP device that could not be ended.
 
 Nothing that was acknowledged may be lost, and a client goes on by itself. How long that takes is
 told, not judged: a second is what is promised. An address that another host takes while
@@ -9,6 +10,7 @@ it is served stands in neighbours.py. Run by `make test-dpdk`, as root.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import socket
@@ -22,8 +24,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from beside import AF_XDP, own_sockets
+from beside import AF_XDP, SO_DOMAIN, own_sockets
 from conformance import plain, plain_rows
+from interfaces import NO_NAMESPACES, told, xdp_off, xdp_there
+from losses import attach
 from namespaces import INTERFACE, SERVER, inside, the_pair
 from neighbours import EVERYONE, THIEF, Listener, colons, set_mac, url_of
 from veth import (
@@ -235,3 +239,88 @@ def test_an_address_taken_without_a_link_is_announced_when_that_comes(kind):
                 send(arp(1, THIEF, SERVER, EVERYONE))
                 until(lambda: facts(server)["conflict"] > before, "counted")  # noqa: B023 (at once)
             ip("link", "set", INTERFACE, "down")
+
+
+# -- an AF_XDP device that could not be ended ----------------------------------------------------
+
+STEPS = """
+import sys
+from pathlib import Path
+from beside import AF_XDP, SO_DOMAIN, own_sockets
+from conformance import plain
+from namespaces import leaked_mbufs
+from replay_server import Server
+server = Server((plain(65536),), sys.argv[1], insecure=True)
+print("opened", flush=True)
+sys.stdin.readline()
+server.close()
+mapped = Path("/proc/self/maps").read_text().count("socket:[")
+print(mapped, "mapped,", own_sockets(AF_XDP), "open,", leaked_mbufs() > 0, flush=True)
+sys.stdin.readline()
+try:
+    Server((plain(65536),), sys.argv[1], insecure=True).close()
+    print("again", flush=True)
+except Exception as error:
+    print(error, flush=True)
+"""
+PIDFD_OPEN, PIDFD_GETFD = 434, 438  # the same numbers on every kind of machine
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+@contextmanager
+def replaced() -> Iterator[subprocess.Popen]:
+    """A server over AF_XDP that may make no namespace, and whose program somebody replaced."""
+    command = [sys.executable, "-c", NO_NAMESPACES + STEPS, url_of("af_xdp")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    the_pair()
+    with subprocess.Popen(the_pair().server.inside(command), **pipes) as server:
+        try:
+            assert server.stdout.readline() == "opened\n"
+            xdp_off()
+            attach(the_pair().server, INTERFACE, "firewall")
+            yield server
+        finally:
+            server.kill()
+            xdp_off()
+
+
+def step(server: subprocess.Popen) -> str:
+    print(file=server.stdin, flush=True)
+    return server.stdout.readline().strip()
+
+
+def test_a_queue_is_free_when_its_device_could_not_be_ended():
+    """Given a server that may make no namespace, whose program is replaced, and which closes.
+    Expect nothing of its sockets left and the other program there; when that is gone, another
+    process and this one served on the queue."""
+    with replaced() as server:
+        assert step(server) == "0 mapped, 0 open, False"
+        assert "firewall" in xdp_there()
+        xdp_off()
+        assert told("server", url_of("af_xdp")) == "opened\n"
+        assert step(server) == "again"
+
+
+def take_socket(process: int) -> int:
+    """A file of ours for the AF_XDP socket of that process."""
+    whole = libc.syscall(PIDFD_OPEN, process, 0)
+    for entry in Path(f"/proc/{process}/fd").iterdir():
+        if os.readlink(entry).startswith("socket:"):
+            file = libc.syscall(PIDFD_GETFD, whole, int(entry.name), 0)
+            with socket.socket(AF_XDP, socket.SOCK_RAW, 0, os.dup(file)) as each:
+                if each.getsockopt(socket.SOL_SOCKET, SO_DOMAIN) == AF_XDP:
+                    os.close(whole)
+                    return file
+            os.close(file)
+    raise AssertionError("it has none")
+
+
+def test_frames_are_not_freed_under_a_socket_that_lives():
+    """Given such a server whose socket another process holds, to which the kernel may still write.
+    Expect its frames counted as leaked, not freed."""
+    with replaced() as server:
+        held = take_socket(server.pid)
+        try:
+            assert step(server) == "0 mapped, 0 open, True"
+        finally:
+            os.close(held)
