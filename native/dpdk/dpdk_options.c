@@ -47,6 +47,36 @@ static const struct text {
 };
 static const struct text addresses[] = {TEXT("ip", ip), TEXT("gateway", gateway)};
 
+#define ON(vdev) (1u << RP_VDEV_##vdev)
+
+enum {
+    SERVERS = 1, CLIENTS, BOTH,
+    ASKED = ON(AF_PACKET) | ON(AF_XDP) | ON(PCI), /* whose networks are, for an address */
+    KERNEL = ON(AF_PACKET) | ON(AF_XDP) | ON(TAP), NETWORK = KERNEL | ON(PCI),
+};
+
+/* Options that not every device or end reads. */
+static const struct place {
+    const char *name;
+    uint32_t vdevs, ends;
+    const char *wrong;
+} places[] = {
+    {"role", ON(MEMIF), BOTH, "role= goes with vdev=net_memif"},
+    {"socket", ON(MEMIF), BOTH, "socket= goes with vdev=net_memif"},
+    {"group", ON(MEMIF), SERVERS,
+     "group= goes with vdev=net_memif and role=server: who may connect to its socket"},
+    {"links", ON(MEMIF), SERVERS,
+     "links= goes with vdev=net_memif and role=server: how many clients it takes"},
+    {"id", ON(MEMIF), CLIENTS,
+     "id= goes with vdev=net_memif and role=client: which of the server's links"},
+    {"iface", KERNEL, BOTH, "iface= goes with vdev=net_af_packet, net_af_xdp and net_tap"},
+    {"take", ON(AF_XDP) | ON(AF_PACKET), BOTH, "take= goes with vdev=net_af_xdp and net_af_packet"},
+    {"probe", ASKED, BOTH, "probe= goes with vdev=net_af_packet, net_af_xdp and port="},
+    {"mbufs", NETWORK, BOTH, "mbufs= is for devices with a network behind them"},
+    {"vlan", NETWORK, BOTH, "vlan= is for devices with a network behind them"},
+    {"gateway", NETWORK, BOTH, "gateway= is for devices with a network behind them"},
+};
+
 static const char *const vdevs[] = {
     [RP_VDEV_RING] = "net_ring",
     [RP_VDEV_MEMIF] = "net_memif",
@@ -88,6 +118,12 @@ static const char *read_number(void *at, const struct number *number, const char
     return NULL;
 }
 
+static int is_said(const uint8_t *ip)
+{
+    static const uint8_t unsaid[RP_FRAME_IP];
+    return memcmp(ip, unsaid, sizeof unsaid) != 0;
+}
+
 /* Null, or what is wrong. */
 static const char *read_option(struct rp_dpdk_options *options, const char *name,
                                const char *value, char *role)
@@ -122,7 +158,8 @@ static const char *read_option(struct rp_dpdk_options *options, const char *name
     }
     for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
         if (strcmp(name, addresses[i].name) == 0) {
-            return inet_pton(AF_INET, value, base + addresses[i].at) == 1 ? NULL
+            return inet_pton(AF_INET, value, base + addresses[i].at) == 1
+                && is_said((const uint8_t *)base + addresses[i].at) ? NULL
                 : "ip= and gateway= are IPv4 addresses: ip= this host's, gateway= its router's";
         }
     }
@@ -163,12 +200,6 @@ static const char *check_memif(const struct rp_dpdk_options *options, const char
     return NULL;
 }
 
-static int is_said(const uint8_t *ip)
-{
-    static const uint8_t unsaid[RP_FRAME_IP];
-    return memcmp(ip, unsaid, sizeof unsaid) != 0;
-}
-
 /* `ip`: that of the URL, the server's. */
 static const char *check_addresses(const struct rp_dpdk_options *options, const uint8_t *ip,
                                    int network, int serve)
@@ -180,6 +211,13 @@ static const char *check_addresses(const struct rp_dpdk_options *options, const 
     if (network && !serve && !is_said(options->ip)) {
         return "a client on a network of its own needs ip=, an address nobody else has there";
     }
+    int is_servers = memcmp(options->ip, ip, RP_FRAME_IP) == 0;
+    if (serve && is_said(options->ip) && !is_servers) {
+        return "ip= is a client's own address, the server's is HOST: leave ip= out";
+    }
+    if (!serve && is_servers) {
+        return "ip= is this client's own address, HOST the server's: give it one of its own";
+    }
     if (is_said(options->ip) && !rp_frame_may_be_host(options->ip)) {
         return "ip= is an address that no host can have: not below 1, not 127, not from 224 on";
     }
@@ -190,23 +228,36 @@ static const char *check_addresses(const struct rp_dpdk_options *options, const 
     return NULL;
 }
 
+/* Bit i of `said`: places[i] is. */
+static const char *check_places(uint32_t said, enum rp_vdev vdev, int serve)
+{
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        const struct place *place = &places[i];
+        int is_read = (place->vdevs >> vdev & 1) && (place->ends & (serve ? SERVERS : CLIENTS));
+        if ((said >> i & 1) && !is_read) {
+            return place->wrong;
+        }
+    }
+    return NULL;
+}
+
+/* By the kernel's rules; it would put a number in the place of %d. */
+static int is_interface(const char *name)
+{
+    return !name[strcspn(name, "/%: \t\n\v\f\r")] && strcmp(name, ".") != 0
+        && strcmp(name, "..") != 0;
+}
+
 static const char *check(struct rp_dpdk_options *options, const uint8_t *ip, const char *role,
                          int serve)
 {
     int network = options->vdev > RP_VDEV_MEMIF, kernel = network && options->vdev != RP_VDEV_PCI;
-    if (options->socket[0] && options->vdev != RP_VDEV_MEMIF) {
-        return "socket= goes with vdev=net_memif";
+    if (kernel && !options->iface[0]) {
+        return "this vdev= needs iface=, the name of a network interface";
     }
-    if (options->group[0] && (options->vdev != RP_VDEV_MEMIF || !serve)) {
-        return "group= goes with vdev=net_memif and role=server: who may connect to its socket";
-    }
-    if (kernel != (options->iface[0] != 0)) {
-        return kernel ? "this vdev= needs iface=, the name of a network interface"
-            : "iface= goes with vdev=net_af_packet, net_af_xdp and net_tap";
-    }
-    if (options->take >= 0 && options->vdev != RP_VDEV_AF_XDP
-        && options->vdev != RP_VDEV_AF_PACKET) {
-        return "take= goes with vdev=net_af_xdp and net_af_packet";
+    if (kernel && !is_interface(options->iface)) {
+        return "iface= is a name that the kernel gives no interface: it is 1 to 15 bytes, without "
+               "/, %, : and white space";
     }
     if (options->vdev == RP_VDEV_PCI && !read_card(options->eal.card, sizeof options->eal.card)) {
         return "port= is a card's PCI address, such as 0000:03:00.0: python -m replay_server "
@@ -214,9 +265,6 @@ static const char *check(struct rp_dpdk_options *options, const uint8_t *ip, con
     }
     if (strspn(options->eal.cores, "0123456789-;") != strlen(options->eal.cores)) {
         return "cores= is a list of processors, such as 2 or 2-3 or 2;4";
-    }
-    if (!network && (options->vlan || is_said(options->gateway))) {
-        return "vlan= and gateway= are for devices with a network behind them";
     }
     if (options->queues > 1 && (!network || !serve)) {
         return serve ? "queues= is for devices with a network behind them"
@@ -231,6 +279,7 @@ int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *u
 {
     char text[RP_URL_TEXT_BYTES], why[RP_URL_ERROR_BYTES], role[ROLE_BYTES] = "", *rest = NULL;
     const char *wrong = NULL;
+    uint32_t said = 0;
     int devices = 0;
     memset(options, 0, sizeof *options);
     options->links = RP_DPDK_LINKS;
@@ -246,6 +295,9 @@ int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *u
         }
         *value++ = 0;
         devices += strcmp(at, "vdev") == 0 || strcmp(at, "port") == 0;
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+            said |= (uint32_t)(strcmp(at, places[i].name) == 0) << i;
+        }
         wrong = read_option(options, at, value, role);
     }
     if (!wrong && devices != 1) {
@@ -254,6 +306,7 @@ int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *u
               "?vdev=net_af_xdp,iface=NAME, or ?port=PCI-ADDRESS";
     }
     options->vdev = options->eal.card[0] ? RP_VDEV_PCI : options->vdev;
+    wrong = wrong ? wrong : check_places(said, options->vdev, serve);
     wrong = wrong ? wrong : check(options, ip, role, serve);
     if (!wrong && rp_eal_check_words(options->eal.words, why, sizeof why)) {
         wrong = why;

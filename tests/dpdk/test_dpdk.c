@@ -21,6 +21,8 @@ enum {
 
 #define RING "dpdk://10.0.0.1:7400?vdev=net_ring"
 #define CABLE "dpdk://10.0.0.1:7400?vdev=net_af_packet,iface=x"
+#define TAP "dpdk://10.0.0.1:7400?vdev=net_tap,iface="
+#define MEMIF "dpdk://10.0.0.1:7400?vdev=net_memif,socket=/nowhere/x"
 
 static const struct rp_dpdk_object *object;
 static char socket_path[64];
@@ -273,6 +275,24 @@ static const struct refusal refused[] = {
     {CABLE ",ip=10.0.0.2,gateway=127.0.0.1", 0, RP_BAD_ARGUMENT, "gateway= is the address"},
     {CABLE ",gateway=10.0.0.1", 1, RP_BAD_ARGUMENT, "gateway= is the address"},
     {CABLE ",gateway=255.255.255.255", 1, RP_BAD_ARGUMENT, "gateway= is the address"},
+    {CABLE ",ip=10.0.0.2,gateway=0.0.0.0", 0, RP_BAD_ARGUMENT, "gateway= are IPv4 addresses"},
+    {CABLE ",ip=10.0.0.1", 0, RP_BAD_ARGUMENT, "HOST the server's: give it one of its own"},
+    {CABLE ",ip=10.0.0.2", 1, RP_BAD_ARGUMENT, "ip= is a client's own address"},
+    {RING ",ip=10.0.0.2", 1, RP_BAD_ARGUMENT, "ip= is a client's own address"},
+    {TAP "tp%d", 1, RP_BAD_ARGUMENT, "the kernel gives no interface"},
+    {TAP "a/b", 1, RP_BAD_ARGUMENT, "the kernel gives no interface"},
+    {TAP "a:b", 1, RP_BAD_ARGUMENT, "the kernel gives no interface"},
+    {TAP "a b", 1, RP_BAD_ARGUMENT, "the kernel gives no interface"},
+    {TAP "..", 1, RP_BAD_ARGUMENT, "the kernel gives no interface"},
+    {RING ",mbufs=64", 1, RP_BAD_ARGUMENT, "mbufs= is for devices with a network behind them"},
+    {RING ",probe=off", 1, RP_BAD_ARGUMENT, "probe= goes with"},
+    {TAP "x,probe=off", 1, RP_BAD_ARGUMENT, "probe= goes with"},
+    {RING ",links=4", 1, RP_BAD_ARGUMENT, "links= goes with vdev=net_memif and role=server"},
+    {MEMIF ",links=4", 0, RP_BAD_ARGUMENT, "links= goes with vdev=net_memif and role=server"},
+    {MEMIF ",id=1", 1, RP_BAD_ARGUMENT, "id= goes with vdev=net_memif and role=client"},
+    {MEMIF ",mbufs=64", 1, RP_BAD_ARGUMENT, "mbufs= is for"},
+    {CABLE ",ip=10.0.0.2,id=1", 0, RP_BAD_ARGUMENT, "id= goes with"},
+    {CABLE ",role=server", 1, RP_BAD_ARGUMENT, "role= goes with vdev=net_memif"},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,id=16", 1, RP_BAD_ARGUMENT, "0 to 15"},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,memory=much", 1, RP_BAD_ARGUMENT, "MiB"},
     {RING ",eal=-h", 1, RP_BAD_ARGUMENT, "eal= does not take -h: leave it out, or say -nN"},
