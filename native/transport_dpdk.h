@@ -16,7 +16,8 @@
  * queues= (shards on a card: shard i is served at PORT + i, with the same device and queues),
  * probe=on|off (is the network asked first who has the address: it takes 0.2 s),
  * take=on|off (AF_XDP on an interface that this host uses, which is cut off there),
- * mbufs= (frames a card has room for), mtu=.
+ * mbufs= (frames a card has room for), mtu=. One that a device, or an end of it, does not read is
+ * refused there.
  * Clients of one process that name one device share it, up to 16, each with the same ip=, vlan=,
  * mbufs= and mtu=; two processes on one interface need an ip= each.
  * memory= (MiB), huge=on|off (a card needs on), cores= (of DPDK's main thread; 2-3 or 2;4) and eal=

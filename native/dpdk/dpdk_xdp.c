@@ -5,6 +5,7 @@
  * interface for itself: where a program is there that is none of AF_XDP's own, or where somebody
  * has one of the queues. What a killed process left, its program, is taken over. And where somebody
  * has put another program in the place of ours since, the driver ends in a namespace that has none.
+ * Where none is to be had it does not end: its rings and sockets are taken from under it.
  *
  * The kernel lets go of a closed socket's queue some time later, in a worker of its own. The next
  * socket on that queue is refused till then, and the driver goes on using freed memory where it

@@ -317,10 +317,14 @@ def take_socket(process: int) -> int:
 
 def test_frames_are_not_freed_under_a_socket_that_lives():
     """Given such a server whose socket another process holds, to which the kernel may still write.
-    Expect its frames counted as leaked, not freed."""
+    Expect its frames counted as leaked, not freed, and no server on the queue till it is let go."""
     with replaced() as server:
         held = take_socket(server.pid)
         try:
             assert step(server) == "0 mapped, 0 open, True"
+            xdp_off()
+            says = "a socket of another process, or of this one, has queue 0 of"
+            assert says in told("server", url_of("af_xdp"))
         finally:
             os.close(held)
+        assert step(server) == "again"
