@@ -16,13 +16,17 @@
 # a systemd unit, whose $SERVICE_RESULT and $EXIT_STATUS say whether it failed and starts again: then
 # the card stays. After exit code 2, wrong words, it does not start again.
 #
-# A card in use is not taken, nor an interface by AF_XDP (native/dpdk/dpdk_use.c). It is in use when an interface of it, or of a virtual function of it,
-# is up and has an address or a route, or has something standing on it: a bridge, Open vSwitch, a
-# bond, a VLAN, a VRF, a PPPoE session. (An IPv6 address that is valid on its link alone does not
-# count.) So it is when a process has a raw socket on such an interface, as a server over af_packet
-# has, or has the card itself open: a virtual machine, a server. --force takes it all the same, and
-# says what that cuts. What is no network card is never taken; a Mellanox card is left where it is,
-# since it works for DPDK under its kernel driver.
+# A card in use is not taken, nor an interface by AF_XDP (native/dpdk/dpdk_use.c). It is in use when
+# an interface of it, or of a virtual function of it, is up and has an address or a route, or has
+# something standing on it: a bridge, Open vSwitch, a bond, a VLAN, a VRF, a PPPoE session. (An IPv6
+# address that is valid on its link alone does not count.) So it is when a process has a raw socket
+# on such an interface, as a server over af_packet has, or has the card itself open: a virtual
+# machine, a server. So it is when somebody made the interface promiscuous, beside the switch of `ip
+# link`: a packet capture, or a container's macvlan, which stands in another network namespace,
+# where nothing else tells of it here. On a card that filters MAC addresses not even that does, nor
+# of an ipvlan or a VLAN there: look for those yourself; and busybox's `ip` says nothing of it.
+# --force takes it all the same, and says what that cuts. What is no network card is never taken; a
+# Mellanox card is left where it is, since it works for DPDK under its kernel driver.
 #
 # --root DIR (tests): sys, proc, dev and bin/ip lie there. Exit codes: 0 done or nothing to do; 1 a
 # step did not do what it was for; 2 the request is wrong or refused; one sentence says which.
@@ -164,11 +168,23 @@ heard_on() {
     done < "$root/proc/net/packet" | sort -u
 }
 
-# programmed INTERFACE: a line where it has an XDP program, which `ip` alone tells.
+# programmed INTERFACE: a line where it has an XDP program, which `ip` alone tells. In these two
+# places, since names and aliases may have the word too.
 programmed() {
-    case $("$(ask_ip)" link show dev "$1" 2>/dev/null) in
-    *prog/xdp* | *" xdp"*) say "an XDP program is on $1: a server over AF_XDP's, or a firewall" ;;
-    esac
+    told=$("$(ask_ip)" link show dev "$1" 2>/dev/null | sed -n \
+        -e '/^[0-9]*: [^ ]* <[^>]*> mtu [0-9]* xdp[/:a-z0-9]* qdisc /p' -e '/^ *prog\/xdp /p')
+    [ -z "$told" ] || say "an XDP program is on $1: a server over AF_XDP's, or a firewall"
+}
+
+# promiscuous INTERFACE: a line where somebody made it so, which `ip` alone tells. Its own switch,
+# PROMISC among the flags, counts as one.
+promiscuous() {
+    told=$("$(ask_ip)" -d link show dev "$1" 2>/dev/null)
+    count=$(printf '%s\n' "$told" | sed -n 's/.* promiscuity \([0-9]*\).*/\1/p' | head -n 1)
+    switched=$(printf '%s\n' "$told" | sed -n '1s/^[0-9]*: [^ ]* <\([^>]*\)>.*/,\1,/p')
+    case $switched in *,PROMISC,*) count=$((${count:-0} - 1)) ;; esac
+    [ "${count:-0}" -le 0 ] \
+        || say "a macvlan elsewhere, or a packet capture, made $1 promiscuous"
 }
 
 # opened_card: a line for each process that has it past the kernel: a virtual machine, a server.
@@ -205,7 +221,10 @@ lost_with() {
     is_up "$1" || return 0
     carried=$({ routes "$1"; addresses "$1"; } | sed -n '1p; /^the default route$/p' | tail -n 1)
     [ -z "$carried" ] || say "$1 carries $carried"
-    heard_on "$1"
+    heard=$(heard_on "$1")
+    [ -z "$heard" ] || say "$heard"
+    # Where that is of neither a capture nor what stands on it here, which are told by themselves.
+    [ -n "$heard" ] || ls -d "$root/sys/class/net/$1"/upper_* > /dev/null 2>&1 || promiscuous "$1"
     programmed "$1"
     [ -r "$root/proc/net/pppoe" ] && while read -r _ _ name; do
         [ "$name" = "$1" ] && say "a PPPoE session stands on $1"

@@ -3,27 +3,33 @@
     lost_with_card(Path("/"), "0000:03:00.0")    # ("ens1 carries the default route",); (): free
 
 The same rule, and the same words, as deploy/nic.sh bind: an interface of the card, or of a virtual
-function of it, is up and has an address or a route, or has something standing on it. It is read
-below a root, as in host.py; IPv4 addresses that no route tells of are asked of the kernel, where
+function of it, is up and has an address or a route, or has something standing on it, or a process
+has a raw socket there, or somebody made it promiscuous. It is read below a root, as in host.py;
+IPv4 addresses that no route tells of, and who made it promiscuous, are asked of the kernel, where
 the root is the host's own.
+
+What stands on it in another network namespace is told by that alone, as a container's macvlan is on
+a card that filters no MAC addresses; on one that does, it is not seen.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from .netlink import addresses, is_made_promiscuous
 from .sysfs import link_name, names, text
 
 DEFAULT = "the default route"
 DEPTH_MAX = 8  # how deep the kernel stacks interfaces
 FOR_DPDK = ("vfio-pci", "igb_uio", "uio_pci_generic")
 LINK_SCOPES = ("10", "20")  # of if_inet6: the host's own, the link's own
-SIOCGIFADDR = 0x8915
+HOST = Path("/")
 
 
 def _lines(path: Path) -> list[list[str]]:
@@ -60,20 +66,8 @@ def _addresses(root: Path, interface: str) -> Iterator[str]:
     for words in _lines(root / "proc/net/if_inet6"):
         if len(words) > 5 and words[5] == interface and words[3] not in LINK_SCOPES:
             yield f"the address {_colons(words[0])}"
-    if root == Path("/") and (address := kernel_address(interface)):
+    for address in addresses(interface) if root == HOST else []:
         yield f"the address {address}"
-
-
-def kernel_address(interface: str) -> str:
-    """The first IPv4 address of an interface of this very host; "" where it has none."""
-    import fcntl
-
-    asked = interface.encode()[:15].ljust(40, b"\0")
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-            return socket.inet_ntoa(fcntl.ioctl(any_socket, SIOCGIFADDR, asked)[20:24])
-    except OSError:
-        return ""
 
 
 def _carried(root: Path, interface: str) -> str:
@@ -85,19 +79,46 @@ def _carried(root: Path, interface: str) -> str:
     return DEFAULT if DEFAULT in found else next(iter(found), "")
 
 
-def _lost_with(root: Path, interface: str, depth: int = 0) -> Iterator[str]:
+def _owner(root: Path, inode: str) -> str:
+    """The first process that has that socket; those of other users are seen by root alone."""
+    wanted = f"socket:[{inode}]"
+    for process in sorted(int(name) for name in names(root / "proc") if name.isdigit()):
+        folder = root / f"proc/{process}"
+        try:
+            files = [os.readlink(folder / "fd" / name) for name in names(folder / "fd")]
+        except OSError:  # it ended, or closed one
+            continue
+        if wanted in files:
+            return f"{text(folder / 'comm')} (process {process})"
+    return "a process of another user"
+
+
+def _listeners(root: Path, interface: str) -> Iterator[str]:
+    number = text(root / "sys/class/net" / interface / "ifindex")
+    packets = _lines(root / "proc/net/packet") if number else []
+    inodes = [words[8] for words in packets if len(words) > 8 and words[4] == number]
+    for owner in sorted({_owner(root, inode) for inode in inodes}):
+        yield f"{owner} has a raw socket on {interface}"
+    above = any(name.startswith("upper_") for name in names(root / "sys/class/net" / interface))
+    if root == HOST and not inodes and not above and is_made_promiscuous(interface):
+        yield f"a macvlan elsewhere, or a packet capture, made {interface} promiscuous"
+
+
+def lost_with(root: Path, interface: str, depth: int = 0) -> Iterator[str]:
+    """What is cut when an interface is taken away: a sentence each."""
     folder = root / "sys/class/net" / interface
     if re.fullmatch("0x.*[02468aceACE]", text(folder / "flags")):  # IFF_UP is the last bit
         return
     if carried := _carried(root, interface):
         yield f"{interface} carries {carried}"
+    yield from _listeners(root, interface)
     for words in _lines(root / "proc/net/pppoe"):
         if words[2:3] == [interface]:
             yield f"a PPPoE session stands on {interface}"
     for name in names(folder) if depth < DEPTH_MAX else []:
         if name.startswith("upper_"):
             yield f"{name[6:]} stands on {interface}"
-            yield from _lost_with(root, name[6:], depth + 1)
+            yield from lost_with(root, name[6:], depth + 1)
 
 
 def interfaces_of(device: Path) -> tuple[str, ...]:
@@ -114,7 +135,7 @@ def lost_with_card(root: Path, address: str) -> tuple[str, ...]:
     for function in functions:
         interfaces, held = interfaces_of(function), link_name(function / "driver")
         for interface in interfaces:
-            found += _lost_with(root, interface)
+            found += lost_with(root, interface)
         if interfaces or not held:
             continue
         if function != device:

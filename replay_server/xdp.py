@@ -15,13 +15,12 @@ import os
 import platform
 import socket
 import struct
-from collections.abc import Iterator
+
+from .netlink import IFLA_IFNAME, IFLA_NUM_RX_QUEUES, IFLA_XDP, attributes, links
 
 LEFT, USED, UNKNOWN = "left", "used", ""  # else the name of somebody's program
 OWN = "xsk_def_prog"  # libxdp's, as in native/dpdk/dpdk_xdp.c
-RTM_NEWLINK, RTM_GETLINK, NLM_F_REQUEST_DUMP = 16, 18, 0x301
-IFLA_IFNAME, IFLA_NUM_RX_QUEUES, IFLA_XDP, IFLA_XDP_ATTACHED, IFLA_XDP_PROG_ID = 3, 32, 43, 2, 4
-NETLINK_S = 2.0  # the kernel answers at once
+IFLA_XDP_ATTACHED, IFLA_XDP_PROG_ID = 2, 4
 AF_XDP, SOL_XDP = 44, 283
 XDP_RX_RING, XDP_UMEM_REG, XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_COPY = 2, 4, 5, 6, 2
 CHUNK, QUEUES_MAX = 4096, 1024
@@ -35,7 +34,7 @@ def with_xdp() -> tuple[tuple[str, str], ...]:
     where the kernel cannot be asked."""
     return tuple(
         (link[IFLA_IFNAME].rstrip(b"\0").decode(), _whose(index, link, program))
-        for index, link in _links()
+        for index, link in links()
         if (program := _program(link)) is not None
     )
 
@@ -48,38 +47,9 @@ def _whose(index: int, link: dict[int, bytes], program: int) -> str:
     return USED if any(_is_taken(index, queue) for queue in range(min(count, QUEUES_MAX))) else LEFT
 
 
-def _links() -> Iterator[tuple[int, dict[int, bytes]]]:
-    """Number and attributes of each interface."""
-    found = []
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
-            asked.settimeout(NETLINK_S)
-            asked.send(struct.pack("=IHHIIB15x", 32, RTM_GETLINK, NLM_F_REQUEST_DUMP, 1, 0, 0))
-            while True:
-                messages = list(_split(asked.recv(1 << 16), "=IH", 16, 0))
-                found += [body for kind, body in messages if kind == RTM_NEWLINK]
-                if not messages or any(kind != RTM_NEWLINK for kind, _ in messages):
-                    break
-    except OSError:
-        return
-    for body in found:
-        yield struct.unpack_from("=i", body, 4)[0], dict(_split(body[16:], "=HH", 4, 0x3FFF))
-
-
-def _split(data: bytes, head: str, header: int, mask: int) -> Iterator[tuple[int, bytes]]:
-    """Netlink's messages and attributes: a length, a type, a body; each begins at a multiple of 4.
-    mask: the bits of the type, 0 for all."""
-    while len(data) >= header:
-        size, kind = struct.unpack_from(head, data)
-        if size < header:
-            return
-        yield kind & (mask or 0xFFFF), data[header:size]
-        data = data[(size + 3) & ~3 :]
-
-
 def _program(link: dict[int, bytes]) -> int | None:
     """The number of its program, 0 where it has several; None: there is none."""
-    told = dict(_split(link.get(IFLA_XDP, b""), "=HH", 4, 0x3FFF))
+    told = attributes(link.get(IFLA_XDP, b""))
     if not told.get(IFLA_XDP_ATTACHED, b"\0")[0]:
         return None
     return int(struct.unpack("=I", told.get(IFLA_XDP_PROG_ID, bytes(4)))[0])

@@ -28,7 +28,7 @@ from replay_server.doctor import (
     examine,
     lines,
 )
-from replay_server.interfaces import kernel_address
+from replay_server.netlink import addresses
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
@@ -246,8 +246,8 @@ def test_a_module_that_needs_root_is_no_way_for_a_user(host):
 
 def test_an_address_without_a_route_is_asked_of_the_kernel():
     """Given this very host's loopback. Expect its address; of no interface, none."""
-    assert kernel_address("lo") == "127.0.0.1"
-    assert kernel_address("none such") == ""
+    assert "127.0.0.1" in addresses("lo")
+    assert addresses("none such") == []
 
 
 def test_mellanox_stays_with_its_kernel_driver(host):

@@ -80,16 +80,52 @@ def test_an_interface_with_a_raw_socket_is_in_use(tmp_path):
     assert call(tree, "bind", CARD, "--dry-run").returncode == 0
 
 
+FIRST = "3: {}: <BROADCAST,UP> mtu 1500 {}qdisc mq state UP"
+
+
+def shows(tree: Tree, *lines: str) -> None:
+    """What its `ip link` prints."""
+    printed = "\n".join(lines)
+    tree.put("bin/ip", f"#!/bin/sh\ncase $* in *link*) cat <<'END'\n{printed}\nEND\n;; esac\n")
+    (tree.root / "bin/ip").chmod(0o755)
+
+
 @pytest.mark.parametrize(
     "shown",
-    ["mtu 1500 xdpgeneric qdisc noqueue", "mtu 1500 xdp/id:7 qdisc mq", "    prog/xdp id 7 tag 1f"],
+    [
+        (FIRST.format("ens1", "xdpgeneric "),),
+        (FIRST.format("ens1", "xdp/id:7 "),),
+        (FIRST.format("xdp0@en1", "xdpdrv "),),
+        (FIRST.format("ens1", "xdpoffload "),),
+        (FIRST.format("ens1", ""), "    prog/xdp id 7 tag 1f"),
+    ],
 )
 def test_an_interface_with_an_xdp_program_is_in_use(tmp_path, shown):
     """Given an interface on which a server over AF_XDP runs. Expect its card kept."""
     tree = a_host(tmp_path)
-    tree.put("bin/ip", "#!/bin/sh\necho '3: ens1: <UP> mtu 1500 qdisc mq'\n")
-    (tree.root / "bin/ip").chmod(0o755)
-    assert call(tree, "bind", CARD, "--dry-run").returncode == 0
-    tree.put("bin/ip", f"#!/bin/sh\ncase $1 in link) echo '{shown}' ;; esac\n")
-    (tree.root / "bin/ip").chmod(0o755)
+    shows(tree, *shown)
     assert f"{CARD} is in use: an XDP program is on ens1" in refused(tree, "bind", CARD)
+
+
+@pytest.mark.parametrize("name", ["ens1", "xdp0@en1"])
+def test_a_name_is_no_xdp_program(tmp_path, name):
+    """Given an interface, or one called so, whose alias has the word. Expect its card taken."""
+    tree = a_host(tmp_path)
+    shows(tree, FIRST.format(name, ""), "    alias uplink xdp lab, prog/xdp too")
+    assert call(tree, "bind", CARD, "--dry-run").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "count", "is_free"),
+    [("UP", 0, True), ("UP", 1, False), ("PROMISC,UP", 1, True), ("PROMISC,UP", 2, False)],
+)
+def test_an_interface_that_somebody_made_promiscuous_is_in_use(tmp_path, flags, count, is_free):
+    """Given one with its own switch set or not, and a capture. Expect its card kept for that."""
+    tree = a_host(tmp_path)
+    first = f"3: ens1: <BROADCAST,{flags}> mtu 1500 qdisc mq state UP"
+    shows(tree, first, f"    link/ether 02:00:00:00:00:01 promiscuity {count} minmtu 68")
+    says = f"{CARD} is in use: a macvlan elsewhere, or a packet capture, made ens1 promiscuous: "
+    if is_free:
+        assert call(tree, "bind", CARD, "--dry-run").returncode == 0
+    else:
+        assert says in refused(tree, "bind", CARD)

@@ -2,6 +2,7 @@
  * (Sysfs shows those of the namespace it was mounted in.)
  */
 #include <errno.h>
+#include <linux/if_addr.h>
 #include <linux/if_link.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -25,6 +26,13 @@ struct question {
     struct rtattr about;
     uint32_t filter;
 };
+
+struct question_of_addresses {
+    struct nlmsghdr head;
+    struct ifaddrmsg body;
+};
+
+typedef void read_message(const struct nlmsghdr *message, void *argument);
 
 static uint32_t number(const struct rtattr *at)
 {
@@ -101,17 +109,21 @@ static void read_link(struct rp_link *link, const struct nlmsghdr *message)
         case IFLA_LINKINFO:
             read_kind(link, at);
             break;
+        case IFLA_PROMISCUITY:
+            link->listeners = number(at);
+            break;
         case IFLA_XDP:
             read_xdp(link, at);
         }
     }
     link->below = is_elsewhere ? 0 : link->below;
+    /* The switch of `ip link` is one of them, which DPDK's drivers set and a killed one leaves. */
+    link->listeners -= link->listeners && body->ifi_flags & IFF_PROMISC;
 }
 
 /* 1: more follows; 0: that was all; or a negative errno. */
-static int read_answer(const void *data, ssize_t size, rp_link_see *see, void *argument)
+static int read_answer(const void *data, ssize_t size, read_message *read_it, void *argument)
 {
-    struct rp_link link;
     int left = (int)size;
     const struct nlmsghdr *at = data;
     int more = 1;
@@ -119,40 +131,84 @@ static int read_answer(const void *data, ssize_t size, rp_link_see *see, void *a
         if (at->nlmsg_type == NLMSG_ERROR) {
             return ((const struct nlmsgerr *)NLMSG_DATA(at))->error;
         }
-        if (at->nlmsg_type == RTM_NEWLINK) {
-            read_link(&link, at);
-            see(&link, argument);
-        }
+        read_it(at, argument);
         more = at->nlmsg_type != NLMSG_DONE && at->nlmsg_flags & NLM_F_MULTI;
     }
     return more;
 }
 
-int rp_links_see(unsigned index, rp_link_see *see, void *argument)
+/* 0, or a negative errno. */
+static int ask(const void *question, size_t length, read_message *read_it, void *argument)
 {
-    struct question question = {
-        .head = {.nlmsg_len = sizeof question, .nlmsg_type = RTM_GETLINK,
-                 .nlmsg_flags = (uint16_t)(NLM_F_REQUEST | (index ? 0 : NLM_F_DUMP))},
-        .body = {.ifi_family = AF_UNSPEC, .ifi_index = (int)index},
-        .about = {.rta_len = RTA_LENGTH(sizeof(uint32_t)), .rta_type = IFLA_EXT_MASK},
-        .filter = WITHOUT_COUNTERS,
-    };
     _Alignas(struct nlmsghdr) char answer[ANSWER_BYTES];
     int file = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE), more = 1;
     if (file < 0) {
         return -errno;
     }
     if (setsockopt(file, SOL_SOCKET, SO_RCVTIMEO, &PATIENCE, sizeof PATIENCE)
-        || send(file, &question, sizeof question, 0) < 0) {
+        || send(file, question, length, 0) < 0) {
         more = -errno;
     }
     for (int count = 0; more > 0; count++) {
         ssize_t size = recv(file, answer, sizeof answer, 0);
         more = size < 0 ? -errno : count == ANSWERS_MAX ? -EIO
-            : read_answer(answer, size, see, argument);
+            : read_answer(answer, size, read_it, argument);
     }
     rp_quiet_close(file);
     return more;
+}
+
+struct seeing {
+    rp_link_see *see;
+    void *argument;
+};
+
+static void see_link(const struct nlmsghdr *message, void *argument)
+{
+    const struct seeing *seeing = argument;
+    struct rp_link link;
+    if (message->nlmsg_type == RTM_NEWLINK) {
+        read_link(&link, message);
+        seeing->see(&link, seeing->argument);
+    }
+}
+
+int rp_links_see(unsigned index, rp_link_see *see, void *argument)
+{
+    const struct question question = {
+        .head = {.nlmsg_len = sizeof question, .nlmsg_type = RTM_GETLINK,
+                 .nlmsg_flags = (uint16_t)(NLM_F_REQUEST | (index ? 0 : NLM_F_DUMP))},
+        .body = {.ifi_family = AF_UNSPEC, .ifi_index = (int)index},
+        .about = {.rta_len = RTA_LENGTH(sizeof(uint32_t)), .rta_type = IFLA_EXT_MASK},
+        .filter = WITHOUT_COUNTERS,
+    };
+    struct seeing seeing = {see, argument};
+    return ask(&question, sizeof question, see_link, &seeing);
+}
+
+struct addressed {
+    unsigned index;
+    int is_found;
+};
+
+static void see_address(const struct nlmsghdr *message, void *argument)
+{
+    struct addressed *asked = argument;
+    const struct ifaddrmsg *body = NLMSG_DATA(message);
+    asked->is_found |= message->nlmsg_type == RTM_NEWADDR && body->ifa_family == AF_INET
+        && body->ifa_index == asked->index;
+}
+
+int rp_link_has_address(unsigned index)
+{
+    const struct question_of_addresses question = {
+        .head = {.nlmsg_len = sizeof question, .nlmsg_type = RTM_GETADDR,
+                 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+        .body = {.ifa_family = AF_INET},
+    };
+    struct addressed asked = {.index = index};
+    int failed = ask(&question, sizeof question, see_address, &asked);
+    return failed ? failed : asked.is_found;
 }
 
 static void keep(const struct rp_link *link, void *argument)

@@ -335,11 +335,14 @@ struct rp_link {
     uint32_t queues;
     int has_program;  /* XDP's */
     uint32_t program; /* its number; 0: there are several */
+    uint32_t listeners; /* who made it promiscuous, beside the switch of `ip link` */
 };
 typedef void rp_link_see(const struct rp_link *link, void *argument);
 /* Each, or the one of that number: 0, or a negative errno. And the second: -ENODEV, it is gone. */
 int rp_links_see(unsigned index, rp_link_see *see, void *argument);
 int rp_link_read(unsigned index, struct rp_link *link);
+/* Of IPv4, whatever its label: 1, 0, or a negative errno. */
+int rp_link_has_address(unsigned index);
 /* A name that one process of this user has at a time; others are told which one, in why[size], or
  * why there are no locks here. */
 enum rp_lock_taken { RP_LOCK_TAKEN, RP_LOCK_HELD, RP_LOCK_NOWHERE };

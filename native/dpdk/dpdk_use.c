@@ -1,18 +1,24 @@
 /* Whether this host uses an interface: by the rule of deploy/nic.sh and doctor
  * (replay_server/interfaces.py). It is up, and it or a virtual function of it has an address or a
- * route, or something stands on it: a bridge, a bond, a VLAN. Asked in the calling thread's network
+ * route, or something stands on it: a bridge, a bond, a VLAN, a PPPoE session; or another process
+ * has a raw socket there, or somebody made it promiscuous. Asked in the calling thread's network
  * namespace.
+ *
+ * What stands on it in another network namespace, a container's macvlan, is not seen itself. It is
+ * told from the interface being promiscuous, which it makes one that cannot filter by MAC address,
+ * as a veth cannot. Not seen at all: a container's macvlan on a card that can, or its ipvlan or
+ * VLAN.
  */
+#include <dirent.h>
 #include <glob.h>
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <unistd.h>
 
 #include "dpdk_parts.h"
 
-enum { LINE_BYTES = 512, PATH_BYTES = 96, OF_HOST = 0x10, OF_LINK = 0x20 };
+enum { LINE_BYTES = 512, PATH_BYTES = 320, OF_HOST = 0x10, OF_LINK = 0x20 };
 
 struct use {
     unsigned index;
@@ -76,6 +82,42 @@ static int is_address6(const char *line, const struct use *use, int *is_default)
            && scope != OF_LINK && strcmp(name, use->link.name) == 0;
 }
 
+/* Whether the open files of this process have that socket. */
+static int is_own_socket(unsigned long inode)
+{
+    char path[PATH_BYTES], wanted[LINE_BYTES], found[LINE_BYTES];
+    int is_own = 0;
+    DIR *files = opendir("/proc/self/fd");
+    snprintf(wanted, sizeof wanted, "socket:[%lu]", inode);
+    for (struct dirent *file; files && !is_own && (file = readdir(files));) {
+        snprintf(path, sizeof path, "/proc/self/fd/%s", file->d_name);
+        ssize_t length = readlink(path, found, sizeof found - 1);
+        found[length < 0 ? 0 : length] = 0;
+        is_own = strcmp(found, wanted) == 0;
+    }
+    if (files) {
+        closedir(files);
+    }
+    return is_own;
+}
+
+/* Its number is the fifth word, the socket's the ninth. Ours go or stay as we say. */
+static int is_raw_socket(const char *line, const struct use *use, int *is_default)
+{
+    unsigned index;
+    unsigned long inode;
+    *is_default = 0;
+    return sscanf(line, "%*s %*s %*s %*s %u %*s %*s %*s %lu", &index, &inode) == 2
+           && index == use->index && !is_own_socket(inode);
+}
+
+static int is_pppoe(const char *line, const struct use *use, int *is_default)
+{
+    char name[IF_NAMESIZE];
+    *is_default = 0;
+    return sscanf(line, "%*s %*s %15s", name) == 1 && strcmp(name, use->link.name) == 0;
+}
+
 static void find_line(struct use *use, const char *path, const char *what,
                       int (*is_one)(const char *, const struct use *, int *))
 {
@@ -93,24 +135,17 @@ static void find_line(struct use *use, const char *path, const char *what,
     }
 }
 
-static void find_address(struct use *use)
+/* 0, or -1: the kernel does not tell. */
+static int find_address(struct use *use)
 {
-    struct ifaddrs *all = NULL;
-    size_t length = strlen(use->link.name);
-    if (use->what[0] || getifaddrs(&all)) {
-        return;
+    int has = use->what[0] ? 0 : rp_link_has_address(use->index);
+    if (has > 0) {
+        snprintf(use->what, use->size, "%s carries an address", use->link.name);
     }
-    for (const struct ifaddrs *each = all; each; each = each->ifa_next) {
-        int is_own = strncmp(each->ifa_name, use->link.name, length) == 0
-            && (!each->ifa_name[length] || each->ifa_name[length] == ':');
-        if (is_own && each->ifa_addr && each->ifa_addr->sa_family == AF_INET) {
-            snprintf(use->what, use->size, "%s carries an address", use->link.name);
-        }
-    }
-    freeifaddrs(all);
+    return has < 0 ? -1 : 0;
 }
 
-/* 0, or -1: the kernel does not tell. */
+/* The same. */
 static int look_at(struct use *use, unsigned index)
 {
     use->index = index;
@@ -124,8 +159,16 @@ static int look_at(struct use *use, unsigned index)
     find_line(use, "/proc/thread-self/net/route", "a route", is_route);
     find_line(use, "/proc/thread-self/net/ipv6_route", "a route", is_route6);
     find_line(use, "/proc/thread-self/net/if_inet6", "an address", is_address6);
-    find_address(use);
-    return use->what[0] || !rp_links_see(0, find_upper, use) ? 0 : -1;
+    find_line(use, "/proc/thread-self/net/packet", "another process's raw socket", is_raw_socket);
+    find_line(use, "/proc/thread-self/net/pppoe", "a PPPoE session", is_pppoe);
+    if (find_address(use) || (!use->what[0] && rp_links_see(0, find_upper, use))) {
+        return -1;
+    }
+    if (!use->what[0] && use->link.listeners) {
+        snprintf(use->what, use->size, "a macvlan elsewhere, or a capture, made %s promiscuous",
+                 use->link.name);
+    }
+    return 0;
 }
 
 int rp_interface_use(unsigned index, char *what, size_t size)

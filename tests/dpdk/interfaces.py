@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from conformance import plain, plain_rows
+from hosts import Tree
 from losses import attach
 from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, the_pair
 from neighbours import PROCESS, url_of
+from test_nic import CARD, SCRIPT
 from veth import (
     PORT,
     URL,
@@ -329,3 +333,166 @@ def test_an_interface_that_the_host_uses_is_not_taken():
             Server((plain(),), url, insecure=True).close()
         finally:
             ip("addr", "add", "198.18.0.1/24", "dev", INTERFACE)
+
+
+# What is done with xa, which is up, its other end xb beside it (of `sh`; `ip netns add "$C"` is
+# done), and what each of the three says: AF_XDP's look, doctor's, nic.sh's. "": it is free.
+LISTENS = """
+import socket, struct, sys
+packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+if sys.argv[1] == "capture":
+    joined = struct.pack("=iHH8x", socket.if_nametoindex("xa"), 1, 0)  # PACKET_MR_PROMISC
+    packets.setsockopt(263, 1, joined)
+else:
+    packets.bind(("xa", 3))
+print("listens", flush=True)
+sys.stdin.read()
+"""
+ABOVE = "made xa promiscuous"
+USES = {
+    "nothing": ("", "", ""),
+    "its own switch": ("ip link set xa promisc on", "", ""),
+    "down, with an address": ("ip addr add 198.18.5.1/24 dev xa; ip link set xa down", "", ""),
+    "the other end in use": ("ip addr add 198.18.5.1/24 dev xb", "", ""),
+    "an address of its link alone": ("ip addr add fe80::5/64 dev xa", "", ""),
+    "a container's macvlan that is down": (
+        'ip link add mv0 link xa type macvlan mode bridge; ip link set mv0 netns "$C"',
+        "",
+        "",
+    ),
+    "an address": (
+        "ip addr add 198.18.5.1/32 dev xa",
+        "xa carries an address",
+        "xa carries the address 198.18.5.1",
+    ),
+    "a label": (
+        "ip addr add 198.18.5.1/32 dev xa label xapub",
+        "xa carries an address",
+        "xa carries the address 198.18.5.1",
+    ),
+    "a label behind its name": (
+        "ip addr add 198.18.5.1/32 dev xa label xa:pub",
+        "xa carries an address",
+        "xa carries the address 198.18.5.1",
+    ),
+    "an address of IPv6": (
+        "ip addr add fd00::5/128 dev xa nodad",
+        "xa carries a",
+        "xa carries the ",
+    ),
+    "a route": (
+        "ip route add 198.18.9.0/24 dev xa",
+        "xa carries a route",
+        "xa carries the route to 198.18.9.0/255.255.255.0",
+    ),
+    "the default route": (
+        "ip route add default dev xa metric 9; ip addr add 198.18.5.1/24 dev xa",
+        "xa carries the default route",
+        "xa carries the default route",
+    ),
+    "a VLAN": ("ip link add link xa name xv type vlan id 5", "xv stands on xa", "xv stands on xa"),
+    "a macvlan": (
+        "ip link add mv0 link xa type macvlan mode bridge; ip link set mv0 up",
+        "mv0 stands on xa",
+        "mv0 stands on xa",
+    ),
+    "a container's macvlan": (
+        'ip link add mv0 link xa type macvlan mode bridge; ip link set mv0 netns "$C"'
+        '; ip -n "$C" link set mv0 up',
+        ABOVE,
+        ABOVE,
+    ),
+    "a bridge": (
+        "ip link add xbr type bridge; ip link set xa master xbr",
+        "xbr stands on xa",
+        "xbr stands on xa",
+    ),
+    "a raw socket": ("", "xa carries another process's raw socket", "has a raw socket on xa"),
+    "a capture": ("", ABOVE, ABOVE),
+}
+DOCTOR = """
+from pathlib import Path
+from replay_server.interfaces import lost_with
+print("; ".join(lost_with(Path("/"), "xa")))
+"""
+
+
+@contextmanager
+def used(use: str) -> Iterator[None]:
+    """The server's namespace with xa, used so."""
+    other = f"{the_pair().server.namespace}-other"
+    names = os.environ | {"C": other}
+    made = "ip link add xa type veth peer name xb; ip link set xa up; ip link set xb up"
+    with inside(the_pair().server), ExitStack() as stack:
+        ip("netns", "add", other)
+        stack.callback(ip, "netns", "del", other)
+        stack.callback(subprocess.run, ["ip", "link", "del", "xbr"], capture_output=True)
+        stack.callback(ip, "link", "del", "xa")
+        done = ["sh", "-ec", f"{made}; {USES[use][0]}"]
+        made = subprocess.run(done, env=names, capture_output=True, text=True, timeout=WAIT_S)
+        if "Unknown device type" in made.stderr:
+            pytest.skip(f"left out: this kernel makes no such thing as {use}")
+        assert made.returncode == 0, made.stderr
+        if use in ("a raw socket", "a capture"):
+            words = [sys.executable, "-c", LISTENS, use.split()[1]]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            listener = stack.enter_context(subprocess.Popen(words, **pipes))
+            assert listener.stdout.readline() == "listens\n"
+        yield
+
+
+def said_by_script(tree: Tree) -> str:
+    """What deploy/nic.sh finds of xa, the interface of a card in that tree."""
+    command = ["sh", str(SCRIPT), "bind", CARD, "--dry-run", "--root", str(tree.root)]
+    done = subprocess.run(
+        the_pair().server.inside(command), capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert done.returncode == (2 if done.stderr else 0), done
+    return done.stderr
+
+
+@pytest.mark.parametrize("use", USES)
+def test_one_rule_is_asked_by_all_three(use, tmp_path):
+    """Given an interface that is used in some way. Expect AF_XDP's look, doctor's and nic.sh's to
+    say it, each in its words; and of one that is free, AF_XDP to serve and the others nothing."""
+    _, look, others = USES[use]
+    tree = Tree(tmp_path)
+    tree.nic(interface="xa", group="7")
+    for name, real in (("sys/class/net", "/sys/class/net"), ("proc/net", "/proc/self/net")):
+        shutil.rmtree(tmp_path / name)
+        (tmp_path / name).symlink_to(real)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/ip").symlink_to(shutil.which("ip"))
+    url = f"dpdk://198.18.5.9:{PORT}?vdev=net_af_xdp,iface=xa&probe=off"
+    with used(use):
+        words = the_pair().server.inside([sys.executable, "-c", DOCTOR])
+        told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=WAIT_S)
+        said = said_by_script(tree)
+        assert others in told.stdout and bool(told.stdout.strip()) == bool(others)
+        assert others in said and bool(said) == bool(others)
+        if look:
+            with pytest.raises(ReplayError, match=f"{look}.*, and AF_XDP takes every frame"):
+                Server((plain(),), url, insecure=True)
+        else:
+            Server((plain(),), url, insecure=True).close()
+
+
+def test_a_raw_socket_of_our_own_is_no_use_of_others():
+    """Given one that this very process has there. Expect AF_XDP to serve beside it."""
+    with used("nothing"), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as own:
+        own.bind(("xa", 3))
+        url = f"dpdk://198.18.5.9:{PORT}?vdev=net_af_xdp,iface=xa&probe=off"
+        Server((plain(),), url, insecure=True).close()
+
+
+def test_a_server_that_was_killed_starts_again_without_a_word():
+    """Given a server over AF_XDP that is killed, which leaves the interface as its driver set it.
+    Expect the next one to serve, without take=on."""
+    url = "dpdk://198.18.5.9:7400?vdev=net_af_xdp,iface=xa"
+    command = the_pair().server.inside([sys.executable, "-c", PROCESS, "server", url])
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with used("nothing"):
+        with subprocess.Popen(command, **pipes) as server:
+            assert server.stdout.readline() == "opened\n"
+            server.kill()
+        Server((plain(),), f"{url}&probe=off", insecure=True).close()
