@@ -5,8 +5,12 @@
  * many datagrams as may be on their way here. At the end of a round the items the server found
  * overwritten are holes; a redraw asks for as many new ones and lands them there, twice at most.
  *
- *     ids of one session rise; a new one is used only while the oldest batch under way keeps its
- * record: id - oldest id drawn and not whole < records
+ *     A server keeps the newest `records` draws of a session, in the order of drawing: an id that
+ *     waits is drawn later than newer ones. So nothing more is asked for that may be drawn at once
+ *     while a batch under way could lose its record by it:
+ *         draws since its own + those that may come yet < records
+ *     What stands in a queue there is drawn whenever that goes on; where so many tables are waited
+ *     for that those alone push a batch out, it is drawn anew.
  */
 #include <assert.h>
 #include <string.h>
@@ -135,12 +139,49 @@ int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticke
     return sample->redraws > 0 ? -RP_SHORT_BATCH : status;
 }
 
+/* Without a place at the server: it is drawn only if it is asked for once more. */
+static int waits_here(const struct client_ticket *ticket) {
+    return ticket->was_blocked && !ticket->blocked.noted && ticket->flights == CLIENT_NONE;
+}
+
+/* Those that the server may draw at any moment. */
+static uint32_t coming(struct rp_client *client) {
+    uint32_t count = 0;
+    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
+        const struct client_ticket *ticket = &client->tickets[i];
+        count += ticket->id != 0 && !sample_of(client, ticket)->drawn && !waits_here(ticket);
+    }
+    return count;
+}
+
+/* Would one more draw push out the record of a batch that is still being pulled, or asked for? */
+static int records_allow(struct rp_client *client) {
+    uint64_t most = coming(client);
+    uint32_t records = client->session.opened.records;
+    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
+        const struct client_ticket *ticket = &client->tickets[i];
+        const struct client_sample *sample = sample_of(client, ticket);
+        uint64_t since = client->draws - sample->draws_before;
+        if (ticket->id != 0 && !ticket->was_blocked && since + sample->drawn + most >= records) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Were there as many draws of our own since then that they may have taken its record? */
+static int pushed_out(struct rp_client *client, const struct client_sample *sample) {
+    return client->draws - sample->draws_before + coming(client)
+           >= client->session.opened.records;
+}
+
 /* One that waits without a place is forgotten as its id falls behind those of others, though
- * nothing was drawn for it: no failure, and it happens as often as it waits long enough. */
+ * nothing was drawn for it; a batch, as those that waited are drawn. Neither is a failure, and they
+ * happen as often as there is time for. */
 static void restart(struct rp_client *client, struct client_ticket *ticket, int status) {
     struct client_sample *sample = sample_of(client, ticket);
-    int only_waited = status == -RP_FORGOTTEN && ticket->was_blocked;
-    if (only_waited || sample->restarts++ < CLIENT_RESTARTS_MAX) {
+    int by_us = status == -RP_FORGOTTEN && (ticket->was_blocked || pushed_out(client, sample));
+    if (by_us || sample->restarts++ < CLIENT_RESTARTS_MAX) {
         rp_client_sample_round(client, ticket);
     } else {
         rp_client_ticket_finish(client, ticket, rp_client_sample_ended(client, ticket, status));
@@ -210,17 +251,6 @@ static void end_round(struct rp_client *client, struct client_ticket *ticket) {
 
 /* ---- sending ---- */
 
-/* Would a new id push out the record of a batch that is still being pulled? */
-static int records_allow(const struct rp_client *client) {
-    uint64_t oldest = client->sample_id + 1;
-    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
-        const struct client_ticket *ticket = &client->tickets[i];
-        if (ticket->id != 0 && ticket->id < oldest && !ticket->was_blocked) {
-            oldest = ticket->id;
-        }
-    }
-    return client->sample_id + 1 - oldest < client->session.opened.records;
-}
 
 static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
@@ -241,6 +271,7 @@ static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     rp_client_fetch_begin(fetch_of(client, ticket), (uint32_t)datagrams);
     memset(sample->holes, 0, 8ull * ((sample->round_count + 63) / 64));
     ticket->id = ++client->sample_id;
+    sample->draws_before = client->draws;
     return 1;
 }
 
@@ -321,14 +352,12 @@ static enum client_sending send_pull(struct rp_client *client, struct client_tic
 
 enum client_sending rp_client_sample_send(struct rp_client *client,
                                           struct client_ticket *ticket) {
-    if (ticket->id == 0) {
-        if (!records_allow(client)) {
-            return SEND_WAIT;
-        }
-        if (!begin_round(client, ticket)) {
-            rp_client_ticket_finish(client, ticket, -RP_BATCH_TOO_LARGE);
-            return SEND_NOTHING;
-        }
+    if ((ticket->id == 0 || waits_here(ticket)) && !records_allow(client)) {
+        return SEND_WAIT;
+    }
+    if (ticket->id == 0 && !begin_round(client, ticket)) {
+        rp_client_ticket_finish(client, ticket, -RP_BATCH_TOO_LARGE);
+        return SEND_NOTHING;
     }
     return sample_of(client, ticket)->drawn ? send_pull(client, ticket)
                                             : send_first(client, ticket);
@@ -380,6 +409,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
 static void begin_landing(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
     sample->drawn = 1;
+    sample->draws_before = ++client->draws;
     if (ticket->was_blocked) {
         ask_next(client, ticket);
     }

@@ -2,7 +2,7 @@
  * nobody stands behind it. Situations read "Given ... Expect ...". */
 #include "client_world.h"
 
-enum { ITEM = 16, BATCH = 16, NO_LIMITER = 6, WIDE = 8 };
+enum { ITEM = 16, BATCH = 64, NO_LIMITER = 6, WIDE = 8, TWO_TABLES = 10 };
 
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
@@ -16,6 +16,7 @@ static struct world *five_items(uint64_t seed)
     tables[1].samples_per_insert = seed == NO_LIMITER ? 0 : tables[1].samples_per_insert;
     tables[1].error_min = seed == WIDE ? 12 : tables[1].error_min; /* six items are half of that */
     tables[1].error_max = seed == WIDE ? 24 : tables[1].error_max;
+    tables[0].plan_count = seed == TWO_TABLES ? 1 : tables[0].plan_count; /* steps are items */
     config = script_config(tables);
     config.records = seed == NO_LIMITER ? 2 : config.records; /* fewer than a credit's datagrams */
     struct world *world = world_open(&config, seed);
@@ -213,6 +214,55 @@ static void situation_overtaken(void)
     check_group("9 a sample that waits outlives any number of others");
 }
 
+static void write_rows(struct world *world, uint16_t table, uint32_t count)
+{
+    static uint8_t rows[BATCH * ITEM];
+    for (uint32_t done = 0, tries = 0; done < count; tries++) {
+        CHECK(tries < 1000);
+        int taken = rp_client_push(world->client, table, 0, rows, count - done, RP_RUN_ITEM, NULL);
+        done += taken > 0 ? (uint32_t)taken : 0;
+        rp_client_flush(world->client, table);
+        world_run(world, WORLD_MS);
+    }
+}
+
+/* 10. Given samples that wait, and are let on as a batch of another table comes over a network
+ *     that loses: the waiting ones have older ids and are drawn later. Expect no batch to
+ *     lose its record to them, and each item to be drawn once. */
+static void situation_older(void)
+{
+    enum { WAITING = 10, ROUNDS = 40 };
+    struct world *world = five_items(TWO_TABLES);
+    struct rp_table_info info;
+    struct rp_writer_granted granted;
+    uint64_t deadline = world_later(world, 5000);
+    int waiting[WAITING];
+    CHECK(world_wait(world, rp_client_table(world->client, "main", &info, deadline)) == 0);
+    CHECK(world_wait(world, rp_client_writer(world->client, &info, 1, &granted, deadline)) == 0);
+    write_rows(world, 0, BATCH);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (uint32_t i = 0; i < WAITING; i++) {
+            waiting[i] = post(world, 6, world_later(world, 600000));
+        }
+        world_run(world, 100 * WORLD_MS);
+        world->lose = 100;
+        int ticket = post_at(world, 0, BATCH, world_later(world, 60000));
+        write_rows(world, 1, 6 * WAITING);
+        CHECK(world_wait(world, ticket) == 0, "batch %u", round);
+        world->lose = 0;
+        for (uint32_t i = 0; i < WAITING; i++) {
+            CHECK(world_wait(world, waiting[i]) == 0, "sample %u", i);
+        }
+    }
+    const uint64_t *counters = rp_server_counters(world->server);
+    CHECK(counters[RP_COUNT_samples_forgotten] == 0, "%" PRIu64,
+          counters[RP_COUNT_samples_forgotten]);
+    CHECK(counters[RP_COUNT_items_sampled]
+          == ROUNDS * (BATCH + 6 * WAITING) + rp_client_counters(world->client)[RP_COUNT_redraws]);
+    world_close(world);
+    check_group("10 samples that wait take no batch's record");
+}
+
 /* 5. Given more to withdraw and to ask than one burst holds. Expect no turn to send more than a
  *    burst, the client to be due at once while some is left, and all of it to be sent. */
 static void situation_burst(void)
@@ -326,6 +376,7 @@ int main(void)
     situation_refused();
     situation_other_session();
     situation_overtaken();
+    situation_older();
     situation_lost();
     situation_in_a_row();
     situation_next();
