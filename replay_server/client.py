@@ -280,8 +280,9 @@ class Client:
         running maximum. Returns when all are stored. Raises SpecError naming column, expected and
         got ("reward" and "action" must be finite, "observation" unless finite_observations=False),
         LimiterBlocked or Timeout where not all were acknowledged in time: the first `error.taken`
-        rows are stored, or go in by themselves; go on with those behind them. A table that was
-        reset on the way is given all of them anew.
+        rows are stored, or go in by themselves; go on with those behind them. So does
+        SessionExpired, whose other rows may be stored as well. A table that was reset on the way is
+        given all of them anew.
         """
         timeout = self.timeout if timeout is None else timeout
         look_after(self._writers)

@@ -101,7 +101,12 @@ class ServerRestarted(ReplayError):
     stored_through  acknowledged by the old server, and gone with it
     in_doubt        sent, but not answered before it went
     lost            never sent
+
+    `taken`: of an `extend`, how many of its rows, from the first on, are known to be stored: 0
+    where the server came back empty.
     """
+
+    taken = 0
 
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         self.stored_through, self.in_doubt, self.lost = stored_through, in_doubt, lost

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from threading import get_ident
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,23 @@ import numpy as np
 from . import _native
 from ._native import Deadline, Link, ffi, lib
 from .batch import Keys, keys_of
-from .errors import ConfigError, EngineError, OverBudget, ReplayError, TableEmptied, Timeout
+from .errors import (
+    ConfigError,
+    EngineError,
+    OverBudget,
+    ReplayError,
+    RowsDropped,
+    ServerRestarted,
+    SessionExpired,
+    TableEmptied,
+    Timeout,
+    warn,
+)
 from .owning import refuse_within
 from .remote import RemoteTable
 from .spec import ALWAYS_FINITE, STEP, SpecError, array_of, require_finite
 from .values import one_of
-from .writers import push_state, tell_dropped
+from .writers import push_state, silence, tell_dropped
 
 ROWS_AT_ONCE = 1024
 LEDGER_ROWS = 4096
@@ -136,6 +148,8 @@ class PlainRows:
     def __init__(self, link: Link, table: RemoteTable, turn: Turn, timeout: float) -> None:
         self.link, self.table, self.turn = link, table, turn
         ask_for_place(link, table, 1, timeout)
+        self.silent_s = silence(link)
+        self.doubtful = monotonic() + self.silent_s  # from then on the session may be gone
 
     def extend(self, records: np.ndarray, priorities: np.ndarray | None, timeout: float) -> Keys:
         """Stores uint8 [N, record_size]; returns their keys when all are acknowledged."""
@@ -160,6 +174,7 @@ class PlainRows:
                     turn.release()
 
     def _extend(self, records: np.ndarray, priorities: np.ndarray | None, until: Deadline) -> Keys:
+        self._wake(until)
         take_ledger(self.link)  # of calls that were cut off: nobody asks for these keys any more
         keys, first = np.zeros(len(records), np.uint64), self._state().steps_posted
         try:
@@ -167,6 +182,9 @@ class PlainRows:
         except KeyboardInterrupt as error:
             if hasattr(error, "add_note"):
                 error.add_note(f"replay-server: {self._taken(keys, first)[1]}")
+            raise
+        except ServerRestarted as error:
+            self._tell_loss(error, keys, first)
             raise
         if not whole:
             taken, told = self._taken(keys, first)
@@ -203,6 +221,51 @@ class PlainRows:
             f"{taken} of {len(keys)} rows were taken, {stored} of them are stored and the others "
             f"go in by themselves: go on with rows[{taken}:]"
         )
+
+    def _wake(self, until: Deadline) -> None:
+        """A session that was given up before this call costs it nothing: the place is asked for
+        anew. Where nobody answers, the rows wait as they would otherwise."""
+        if monotonic() >= self.doubtful:
+            what = f"table {self.table.name!r}: asking for the session"
+            self.link.outcome(lib.rp_link_ping, what=what, timeout=until.seconds())
+        try:
+            self._checked(self._state().status)
+        except SessionExpired as error:
+            ask_for_place(self.link, self.table, 1, until.seconds())
+            self._tell_earlier(error.in_doubt + error.lost)
+        self.doubtful = monotonic() + self.silent_s
+
+    def _tell_loss(self, error: ServerRestarted, keys: np.ndarray, first: int) -> None:
+        """Gives the error of a session that ended within a call the numbers of that call."""
+        self._take_keys(first, ffi.from_buffer("uint64_t[]", keys))
+        count, what = len(keys), f"storing rows to table {self.table.name!r}"
+        if not isinstance(error, SessionExpired):
+            happened = f"{what}: the server stopped or restarted, empty"
+            advice = f"none of these {count} rows is there: give all of them again"
+        else:
+            stored, posted = np.count_nonzero(keys), self._state().steps_posted - first
+            error.taken = count if stored == count else int(np.argmin(keys != 0))
+            doubt = max(posted - error.taken - error.lost, 0)
+            happened = (
+                f"{what}: the server gave this session up after too long a silence (longer than "
+                f"its idle_ms): {error.taken} of these {count} rows are stored, {doubt} are in "
+                "doubt"
+            )
+            advice = f"go on with rows[{error.taken}:]"
+            advice += "; those in doubt may be stored twice then" if doubt else ""
+            self._tell_earlier(error.in_doubt + error.lost - (posted - stored))
+        error.happened = happened
+        error.args = (f"{happened}; {advice}",)
+
+    def _tell_earlier(self, left: int) -> None:
+        """Rows that calls before this one took, and said that they go in by themselves."""
+        if left > 0:
+            warn(
+                f"table {self.table.name!r}: the server gave this session up with {left} rows that "
+                "earlier calls of extend took and that are not known to be stored: give them again "
+                "where a row stored twice does no harm",
+                RowsDropped,
+            )
 
     def leave(self, until: Deadline) -> None:
         with suppress(ReplayError):

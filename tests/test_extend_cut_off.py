@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 
 import numpy as np
 import pytest
+from silent import Silent
 from test_interrupts import interrupted
 
 from replay_server import (
@@ -18,10 +20,12 @@ from replay_server import (
     RowsDropped,
     SamplesPerInsert,
     Server,
+    SessionExpired,
     Spec,
     Table,
     Timeout,
 )
+from replay_server.plain_rows import PlainRows
 
 SPEC = Spec((Column("x", np.int64),))
 
@@ -181,3 +185,72 @@ def test_a_draw_of_no_time_is_made_or_is_not_counted(timeout):
         assert received > 50 and blocked > 50
         client.ping()
         assert server.counters()["items_sampled"] == received
+
+
+@pytest.fixture
+def impatient():
+    """A server with little patience, a client that is silent between calls, and a learner."""
+    with (
+        Server([table_of(100)], "udp://127.0.0.1:0", idle_ms=300) as server,
+        Client(server.address, timeout=5) as learner,
+        Silent(server.address, timeout=0.05) as actor,
+    ):
+        yield server, learner, actor
+
+
+def given_up(server, before):
+    """Waits until the server has given up one session more."""
+    end = time.monotonic() + 20.0
+    while server.counters()["sessions_expired"] == before:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_an_extend_whose_session_was_given_up_says_what_is_stored(impatient, monkeypatch):
+    """Given a call of which the limiter let a part in, and a process that stands still in it for
+    longer than the server waits. Expect the rows known to be stored in `taken`, and each row once
+    for who goes on behind them."""
+    (server, learner, actor), settle, ended = impatient, PlainRows._settle, []
+
+    def stand_still(rows, until):
+        if not ended and learner.size("o"):
+            ended.append(learner.size("o"))
+            given_up(server, server.counters()["sessions_expired"])
+        return settle(rows, until)
+
+    monkeypatch.setattr(PlainRows, "_settle", stand_still)
+    rows = np.arange(300)
+    with pytest.raises(SessionExpired) as cut:
+        actor.extend("o", {"x": rows}, timeout=5)
+    taken = cut.value.taken
+    assert taken == ended[0] > 0
+    assert f"{taken} of these 300 rows are stored, {300 - taken} are in doubt" in str(cut.value)
+    assert f"rows[{taken}:]" in str(cut.value) and "stored twice" in str(cut.value)
+    store(actor, rows[taken:], lambda: drain(learner, 100))
+    assert learner.size("o") == 300 and rows_of(learner, 300) == rows.tolist()
+
+
+def test_a_session_that_was_given_up_before_an_extend_costs_it_nothing(impatient):
+    """Given a silence between two calls, twice. Expect the next one to store its rows, once."""
+    server, learner, actor = impatient
+    for number in range(3):
+        before = server.counters()["sessions_expired"]
+        keys = actor.extend("o", {"x": np.arange(10) + 10 * number}, timeout=5)
+        assert learner.get("o", keys)["x"][:, 0].tolist() == [*range(10 * number, 10 * number + 10)]
+        given_up(server, before)
+    assert rows_of(learner, learner.size("o")) == list(range(30))
+
+
+def test_rows_that_a_given_up_session_still_had_are_told(impatient):
+    """Given rows that a call took and the limiter held back, and a silence behind it. Expect the
+    next call to warn of as many as are not stored."""
+    server, learner, actor = impatient
+    before = server.counters()["sessions_expired"]
+    with pytest.raises(LimiterBlocked) as cut:
+        actor.extend("o", {"x": np.arange(300)})
+    given_up(server, before)
+    left = cut.value.taken - learner.size("o")
+    assert left > 0
+    drain(learner, 100)
+    with pytest.warns(RowsDropped, match=f"with {left} rows that earlier calls"):
+        actor.extend("o", {"x": np.arange(5)}, timeout=5)
