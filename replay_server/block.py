@@ -232,24 +232,38 @@ class Block:
 
 
 class Creates:
-    """Items still to be posted, [begin, end) of these arrays."""
+    """Items still to be posted, [begin, end) of these arrays: of those given, who is in `new`."""
 
     def __init__(
         self,
         streams: np.ndarray | None = None,
         steps: np.ndarray | None = None,
         priorities: np.ndarray | None = None,
+        new: np.ndarray | None = None,
     ) -> None:
-        self.begin, self.end = 0, 0 if steps is None else len(steps)
-        self.streams = streams if streams is not None else np.zeros(0, np.uint16)
-        self.steps = steps if steps is not None else np.zeros(0, np.uint64)
-        self.priorities = priorities
+        none, new = np.zeros(0, np.int64), slice(None) if new is None else new
+        self.streams = (none if streams is None else streams)[new].astype(np.uint16)
+        self.steps = (none if steps is None else steps)[new].astype(np.uint64)
+        self.priorities = None if priorities is None else priorities[new]
+        self.end, self._took = len(self.steps), [0]
+
+    @property
+    def begin(self) -> int:
+        return sum(taken for taken in self._took if taken > 0)
 
     def push(self, link: Any, table: int, timeout_ns: int) -> int:
-        """Posts what is left; how many were taken, or a status."""
-        begin, given = self.begin, ffi.NULL
+        """Posts what is left; how many were taken, or a status.
+
+        A signal's handler may raise behind any call: what was taken is counted by `map`, in the
+        same step of the interpreter, so that no item is asked for twice.
+        """
+        begin, given, took = self.begin, ffi.NULL, self._took
         if self.priorities is not None:
             given = ffi.from_buffer("double[]", self.priorities[begin:])
         streams = ffi.from_buffer("uint16_t[]", self.streams[begin:])
         steps = ffi.from_buffer("uint64_t[]", self.steps[begin:])
-        return lib.rp_link_create(link, table, streams, steps, given, self.end - begin, timeout_ns)
+        asked = (link, table, streams, steps, given, self.end - begin, timeout_ns)
+        posts = map(lib.rp_link_create, *((each,) for each in asked))
+        took[:] = [begin]  # those before as one: a limiter may ask for many tries
+        took += posts
+        return took[-1]

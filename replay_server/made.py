@@ -51,23 +51,23 @@ class Made:
         if taken is not None and len(taken):
             end = free.copy()
             np.minimum.at(end, taken.streams, taken.steps)
-        self._note(self.free, end)
-        self.free, self.ready = free, None
+        begin, end = self._with(self.free, end)
+        self.begin, self.end, self.free, self.ready = begin, end, free, None
 
-    def add(self, streams: np.ndarray, steps: np.ndarray) -> None:
-        """The caller creates these; none of them is known to exist."""
+    def more(self, streams: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`begin` and `end` once the caller created these; none of them is known to exist."""
         begin, end = np.full_like(self.end, np.iinfo(np.int64).max), np.zeros_like(self.end)
         np.minimum.at(begin, streams, steps)
         np.maximum.at(end, streams, steps + 1)
         whole = end - begin == np.bincount(streams, minlength=len(end))
         begin = np.where(whole, begin, end - 1)
-        self._note(np.where(end > self.end, begin, end), end)
+        return self._with(np.where(end > self.end, begin, end), end)
 
-    def _note(self, begin: np.ndarray, end: np.ndarray) -> None:
-        """One more stretch of each stream, empty where there is none."""
+    def _with(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`begin` and `end` with one more stretch of each stream, empty where there is none."""
         more = end > begin
-        self.begin = np.where(more & (begin != self.end), begin, self.begin)
-        self.end = np.where(more, end, self.end)
+        begin = np.where(more & (begin != self.end), begin, self.begin)
+        return begin, np.where(more, end, self.end)
 
 
 def tell_made(table: str) -> None:

@@ -58,6 +58,7 @@ from .values import odd_pair
 from .writers import (
     WriterState,
     alone,
+    creating,
     end,
     end_for_good,
     note_taken,
@@ -371,7 +372,7 @@ class Writer:
         """Items at the anchors of `ready` (anything with .streams and .steps), float64 [K]."""
         self.create(*anchors_in(ready), priorities)
 
-    @alone
+    @creating
     def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
         """Items at rows (stream, step), each once; without priorities: the running maximum.
 
@@ -387,11 +388,10 @@ class Writer:
         new = self._made.take(self._anchors, self._block, streams, steps, self.table.name)
         if not new.any():
             return
-        streams, steps = streams[new], steps[new]
         self._drain(self.timeout, f"creating items {NOT_TAKEN}")
-        self._made.add(streams, steps)
-        masses = None if masses is None else masses[new]
-        self._creates = Creates(streams.astype(np.uint16), steps.astype(np.uint64), masses)
+        creates, made = Creates(streams, steps, masses, new), self._made
+        begin, end = made.more(streams[new], steps[new])
+        made.begin, made.end, self._creates = begin, end, creates  # no call: nothing comes between
         self._hand_over(0)
 
     def _finish_pending(self) -> None:
@@ -424,7 +424,7 @@ class Writer:
         held, self._held, self._moving = self._held, True, True
         status = self._checked(block.push(link, self.table.number, wait_ns))
         if status == 0 and creates.begin < creates.end:
-            creates.begin += self._checked(creates.push(link, self.table.number, wait_ns))
+            self._checked(creates.push(link, self.table.number, wait_ns))
         if status == 0 and creates.begin == creates.end:
             if held:
                 self._anchors.recount(*block.pushed())

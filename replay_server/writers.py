@@ -172,6 +172,25 @@ def alone(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def creating(method: Callable[..., Any]) -> Callable[..., Any]:
+    """`alone`; what cuts it off is noted on Ctrl-C: whether the items were taken."""
+    owned = alone(method)
+
+    @wraps(method)
+    def call(writer: Writer, *arguments: Any, **named: Any) -> Any:
+        before = writer._creates
+        try:
+            return owned(writer, *arguments, **named)
+        except BaseException as error:
+            if not isinstance(error, Exception) and hasattr(error, "add_note"):
+                taken = writer._creates is not before
+                told = "taken: go on" if taken else "not taken: create them again"
+                error.add_note(f"replay-server: the items of this call were {told}")
+            raise
+
+    return call
+
+
 def take_over(writer: Writer, me: int) -> None:
     """The writer is this thread's from here on; ConfigError where it is another's, or within a
     call of this one."""
