@@ -179,12 +179,12 @@ class PlainRows:
         keys, first = np.zeros(len(records), np.uint64), self._state().steps_posted
         try:
             whole = self._store(records, priorities, keys, first, until)
-        except KeyboardInterrupt as error:
-            if hasattr(error, "add_note"):
-                error.add_note(f"replay-server: {self._taken(keys, first)[1]}")
+        except ReplayError as error:
+            if isinstance(error, ServerRestarted):
+                self._tell_loss(error, keys, first)
             raise
-        except ServerRestarted as error:
-            self._tell_loss(error, keys, first)
+        except BaseException as error:  # Ctrl-C, or what another signal's handler raised
+            self._note_taken(error, keys, first)
             raise
         if not whole:
             taken, told = self._taken(keys, first)
@@ -221,6 +221,12 @@ class PlainRows:
             f"{taken} of {len(keys)} rows were taken, {stored} of them are stored and the others "
             f"go in by themselves: go on with rows[{taken}:]"
         )
+
+    def _note_taken(self, error: BaseException, keys: np.ndarray, first: int) -> None:
+        with suppress(ReplayError):  # the handler may have closed the client
+            taken, told = self._taken(keys, first)
+            if hasattr(error, "add_note") and (taken or not isinstance(error, Exception)):
+                error.add_note(f"replay-server: {told}")
 
     def _wake(self, until: Deadline) -> None:
         """A session that was given up before this call costs it nothing: the place is asked for

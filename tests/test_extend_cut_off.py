@@ -4,6 +4,7 @@ each row once. And draws that are given up."""
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
 
@@ -165,6 +166,37 @@ def test_an_interrupt_of_extend_says_what_was_taken():
             keys = client.extend("o", rows)
             assert client.get("o", keys)["x"][:, 0].tolist() == rows["x"].tolist(), where
         assert at > 20 and told > 5
+
+
+class Alarm(Exception):
+    """What a program's own signal handler raises."""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have no notes")
+def test_an_extend_that_a_handler_cut_off_says_what_was_taken():
+    """Given a handler's own error behind each call that extend makes. Expect its note to tell the
+    rows that are stored; without one, all of them or none."""
+    table, told = Table("o", SPEC, Row(), 1 << 14), 0
+    with Server([table], "loopback://") as server, Client(server.address, timeout=5) as client:
+
+        def ring():
+            raise Alarm
+
+        def extend(at, notes):
+            try:
+                client.extend("o", {"x": np.arange(3) + 10 * at})
+            except Alarm as error:
+                notes += getattr(error, "__notes__", [])
+
+        at, where = 0, ""
+        while where is not None:
+            at, notes, before = at + 1, [], client.look_up("o").head
+            where = interrupted(at, lambda at=at, it=notes: extend(at, it), handler=ring)
+            client.extend("o", {"x": np.arange(0)})
+            said = [int(re.search(r"(\d) of 3 rows were taken", note)[1]) for note in notes]
+            assert client.look_up("o").head - before in (said or (0, 3)), where
+            told += len(said)
+        assert at > 20 and told > 2
 
 
 @pytest.mark.parametrize("timeout", [0.0, 1e-5])
