@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from .spec import Column, SpecError
+from .spec import Column, SpecError, array_of, fitted
+from .values import whole
 
 
 def stacks_from_frames(frames: Any, ahead: Any, n: int, stack: int) -> tuple[Any, Any]:
@@ -71,16 +72,15 @@ class FrameStack:
     """
 
     def __init__(self, column: Column, stack: int, count: int) -> None:
-        if stack < 1 or count < 1:
-            raise SpecError(f"FrameStack(stack={stack}, count={count}): both must be at least 1")
         self.column = column
-        self.stack = stack
-        self.array = np.zeros((count, stack, *column.shape), column.dtype)
+        self.stack = whole("FrameStack(stack)", stack, 1, error=SpecError)
+        count = whole("FrameStack(count)", count, 1, error=SpecError)
+        self.array = np.zeros((count, self.stack, *column.shape), column.dtype)
 
     def reset(self, frames: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """Start episodes with `frames` [B, *shape] where `mask` [B] says so (default: all)."""
-        mask = np.ones(len(self.array), np.bool_) if mask is None else np.asarray(mask, np.bool_)
-        first = np.asarray(frames)[mask]
+        mask = self._chosen(np.ones(len(self.array), np.bool_) if mask is None else mask)
+        first = fitted(self.column, frames, len(self.array))[mask]
         if self.column.pad == "first":
             self.array[mask] = first[:, None]
         else:
@@ -93,16 +93,28 @@ class FrameStack:
 
         For an episode's final observation, which is looked at once and never acted on.
         """
-        mask = np.asarray(mask, np.bool_)
-        return np.concatenate([self.array[mask, 1:], np.asarray(frames)[mask][:, None]], axis=1)
+        mask = self._chosen(mask)
+        frames = fitted(self.column, frames, len(self.array))
+        return np.concatenate([self.array[mask, 1:], frames[mask][:, None]], axis=1)
 
     def push(self, frames: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """Append `frames` [B, *shape] where `mask` [B] says so (default: all)."""
+        frames = fitted(self.column, frames, len(self.array))
         if mask is None:
             self.array[:, :-1] = self.array[:, 1:].copy()
             self.array[:, -1] = frames
         else:
-            mask = np.asarray(mask, np.bool_)
+            mask = self._chosen(mask)
             self.array[mask, :-1] = self.array[mask, 1:]
-            self.array[mask, -1] = np.asarray(frames)[mask]
+            self.array[mask, -1] = frames[mask]
         return self.array
+
+    def _chosen(self, mask: Any) -> np.ndarray:
+        """`mask` as bool [B]; SpecError for indices: they look like flags."""
+        array, count = array_of("mask", mask), len(self.array)
+        if array.dtype != np.bool_ or array.shape != (count,):
+            raise SpecError(
+                f"mask: expected bool ({count},), one flag an environment, got {array.dtype} "
+                f"{array.shape}; make flags of indices by np.isin(np.arange({count}), indices)"
+            )
+        return array
