@@ -52,6 +52,7 @@ def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tu
     are not these (the numbers of an `ahead` on a GPU are not waited for).
     """
     gamma = real("gamma", gamma, 0.0, 1.0)
+    _require_alike(reward, terminated)
     if "bool" not in str(terminated.dtype):
         raise ConfigError(f"terminated is {terminated.dtype}: expected bool; say terminated != 0")
     if len(reward.shape) != 2 or tuple(terminated.shape) != tuple(reward.shape):
@@ -59,17 +60,18 @@ def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tu
             f"reward {tuple(reward.shape)}, terminated {tuple(terminated.shape)}: expected [B, n] "
             "alike, one number a step; take a further axis away, such as by reward[..., 0]"
         )
-    n, ahead = reward.shape[1], _ahead_like(reward, ahead)
+    n = reward.shape[1]
+    m = _rows_ahead(reward, ahead, n)
     if isinstance(reward, np.ndarray):
         library: Any = np
         powers: Any = np.array([gamma**i for i in range(n + 1)], np.float32)
-        steps, m = np.arange(n), np.minimum(ahead, n)
+        steps: Any = np.arange(n)
     else:
         import torch
 
         library = torch
         powers = torch.tensor([gamma**i for i in range(n + 1)], device=reward.device)
-        steps, m = torch.arange(n, device=reward.device), ahead.clamp(max=n)
+        steps = torch.arange(n, device=reward.device)
     inside = steps < m[:, None]  # [B, n]
     cut = terminated & inside  # [B, n]
     used = inside & (cut.cumsum(1) == cut)  # [B, n]: no cut strictly before
@@ -78,29 +80,60 @@ def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tu
     return return_t, discount_t, m
 
 
-def _ahead_like(reward: Any, ahead: Any) -> Any:
-    """`ahead` as int64 [B], of the kind of `reward` [B, n] and where that is."""
-    count = len(reward)
-    if isinstance(reward, np.ndarray) or not hasattr(ahead, "detach"):
-        numbers: Any = np.asarray(ahead)
-        known, whole = numbers, numbers.dtype.kind in "iu"
+def _require_alike(reward: Any, terminated: Any) -> None:
+    """ConfigError where they are not two arrays or two tensors, or reward holds no real numbers."""
+    kinds = [_library(each) for each in (reward, terminated)]
+    if not kinds[0] or kinds[0] != kinds[1]:
+        raise ConfigError(
+            f"reward is of {type(reward).__name__}, terminated of {type(terminated).__name__}: "
+            "expected NumPy arrays both, or torch tensors both; convert them with np.asarray or "
+            "torch.as_tensor"
+        )
+    if kinds[0] == "torch":
+        real_numbers = not reward.is_complex() and "bool" not in str(reward.dtype)
     else:
-        numbers = ahead.long()
-        whole = not (ahead.is_floating_point() or "bool" in str(ahead.dtype))
-        known = numbers if numbers.device.type == "cpu" else None
-    least = 1 if known is None or not count or tuple(known.shape) != (count,) else known.min()
-    if not whole or tuple(numbers.shape) != (count,) or least < 1:
+        real_numbers = reward.dtype.kind in "iuf"
+    if not real_numbers:
+        raise ConfigError(f"reward is {reward.dtype}: expected real numbers, such as float32")
+
+
+def _library(value: Any) -> str:
+    """Whose array it is, told without importing torch."""
+    if isinstance(value, np.ndarray):
+        return "numpy"
+    return "torch" if hasattr(value, "detach") and hasattr(value, "is_complex") else ""
+
+
+def _rows_ahead(reward: Any, ahead: Any, n: int) -> Any:
+    """min(n, ahead) as int64 [B], of the kind of `reward` [B, n] and where that is."""
+    count, numbers = len(reward), ahead
+    if _library(ahead) == "torch":
+        whole = not (ahead.is_floating_point() or ahead.is_complex())
+        whole = whole and "bool" not in str(ahead.dtype)
+        numbers = ahead if "uint64" in str(ahead.dtype) else ahead.long()
+        known = numbers if ahead.device.type == "cpu" else None
+        if isinstance(reward, np.ndarray) or "uint64" in str(ahead.dtype):
+            known = numbers = ahead.detach().cpu().numpy()  # torch clamps no uint64
+    else:
+        try:
+            known = numbers = np.asarray(ahead)
+        except ValueError:  # rows of several lengths
+            known = numbers = np.zeros(0, np.object_)
+        whole = numbers.dtype.kind in "iu"
+    fits = whole and tuple(numbers.shape) == (count,)
+    if not fits or (known is not None and count and known.min() < 1):
         raise ConfigError(
             f"ahead is {ahead!r}: expected whole numbers of at least 1, one an item [{count}], as "
             "batch.ahead has them"
         )
+    if _library(numbers) == "torch":
+        return numbers.clamp(max=n).to(reward.device)
+    numbers = np.minimum(numbers, n).astype(np.int64)  # in this order: uint64 may pass int64
     if isinstance(reward, np.ndarray):
-        return numbers.astype(np.int64)
-    if isinstance(numbers, np.ndarray):
-        import torch
+        return numbers
+    import torch
 
-        numbers = torch.as_tensor(numbers.astype(np.int64))
-    return numbers.to(reward.device)
+    return torch.as_tensor(numbers, device=reward.device)
 
 
 def transitions_of(batch: Any, gamma: float, device: Any = None) -> Transitions:

@@ -52,3 +52,47 @@ def test_an_ahead_as_a_batch_has_it_goes_with_tensors(dtype):
         returned = n_step_targets(torch.as_tensor(REWARD), torch.as_tensor(NONE), given, 0.9)
         for mine, theirs in zip(returned, expected, strict=True):
             assert np.allclose(mine.numpy(), theirs, rtol=1e-6)
+
+
+TENSOR, FLAGS = torch.as_tensor(REWARD), torch.as_tensor(NONE)
+MIXED = {
+    "lists": (REWARD.tolist(), NONE),
+    "a list of flags": (REWARD, NONE.tolist()),
+    "a tensor beside an array": (TENSOR, NONE),
+    "an array beside a tensor": (REWARD, FLAGS),
+    "no rewards": (None, NONE),
+    "no flags": (REWARD, None),
+    "a word": ("reward", NONE),
+    "a number": (1.0, FLAGS),
+}
+
+
+@pytest.mark.parametrize("reward, terminated", MIXED.values(), ids=MIXED)
+def test_what_is_not_two_arrays_or_two_tensors_is_refused(reward, terminated):
+    with pytest.raises(ConfigError, match="expected NumPy arrays both, or torch tensors both"):
+        n_step_targets(reward, terminated, np.full(4, 3), 0.9)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.bool_, np.str_, np.object_])
+def test_rewards_that_are_no_real_numbers_are_refused(dtype):
+    kinds = [(REWARD.astype(dtype), NONE)]
+    if dtype in (np.complex64, np.bool_):
+        kinds.append((torch.as_tensor(kinds[0][0]), FLAGS))
+    for reward, terminated in kinds:
+        with pytest.raises(ConfigError, match=r"reward is .*expected real numbers"):
+            n_step_targets(reward, terminated, np.full(4, 3), 0.9)
+
+
+@pytest.mark.parametrize("ahead", [None, "3", ["1", "2", "3", "3"], [[1], [2, 3], 3, 3], [1j] * 4])
+@pytest.mark.parametrize("pair", [(REWARD, NONE), (TENSOR, FLAGS)], ids=["arrays", "tensors"])
+def test_an_ahead_of_no_numbers_is_refused(ahead, pair):
+    with pytest.raises(ConfigError, match=r"(?s)ahead is .*expected whole numbers of at least 1"):
+        n_step_targets(*pair, ahead, 0.9)
+
+
+@pytest.mark.parametrize("pair", [(REWARD, NONE), (TENSOR, FLAGS)], ids=["arrays", "tensors"])
+def test_an_ahead_beyond_int64_is_n(pair):
+    large = np.array([1, 2, 3, 2**64 - 1], np.uint64)
+    for ahead in (large, torch.as_tensor(large)):
+        m = n_step_targets(*pair, ahead, 0.9)[2]
+        assert m.tolist() == [1, 2, 3, 3]
