@@ -40,6 +40,11 @@ def stacks_from_frames(frames: Any, ahead: Any, n: int, stack: int) -> tuple[Any
     Raises SpecError when frames has another number of steps, or ahead is not one number an item, of
     at least 0.
     """
+    n, stack = whole("n", n, 1, error=SpecError), whole("stack", stack, 1, error=SpecError)
+    if len(getattr(frames, "shape", ())) < 2:
+        raise SpecError(
+            f"frames is of {type(frames).__name__}: expected an array or tensor [B, steps, *shape]"
+        )
     steps = 2 if stack == 1 else stack + n
     if frames.shape[1] != steps:
         raise SpecError(

@@ -96,3 +96,16 @@ def test_an_ahead_beyond_int64_is_n(pair):
     for ahead in (large, torch.as_tensor(large)):
         m = n_step_targets(*pair, ahead, 0.9)[2]
         assert m.tolist() == [1, 2, 3, 3]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.5])
+def test_stacks_of_no_size_are_refused(wrong):
+    for name, sizes in (("n", (wrong, 2)), ("stack", (3, wrong))):
+        with pytest.raises(SpecError, match=rf"^{name} is .*expected a whole number"):
+            stacks_from_frames(np.zeros((4, 5, 2)), np.full(4, 3), *sizes)
+
+
+@pytest.mark.parametrize("frames", [[[1, 2]], np.zeros(4), None])
+def test_frames_without_steps_are_refused(frames):
+    with pytest.raises(SpecError, match=r"expected an array or tensor \[B, steps"):
+        stacks_from_frames(frames, np.full(4, 3), 3, 2)
