@@ -169,10 +169,10 @@ static int records_allow(struct rp_client *client) {
     return 1;
 }
 
-/* Were there as many draws of our own since then that they may have taken its record? */
+/* Were there as many other draws of ours since then that they may have taken its record? */
 static int pushed_out(struct rp_client *client, const struct client_sample *sample) {
-    return client->draws - sample->draws_before + coming(client)
-           >= client->session.opened.records;
+    uint64_t others = client->draws - sample->draws_before + coming(client) - !sample->drawn;
+    return others >= client->session.opened.records;
 }
 
 /* One that waits without a place is forgotten as its id falls behind those of others, though

@@ -48,7 +48,7 @@ import numpy as np
 
 from .errors import Once
 from .finals import bytes_of, finals_in, is_per_environment, require_final
-from .spec import ALWAYS_FINITE, Column, Spec, SpecError, array_of, fitted, require_finite
+from .spec import ALWAYS_FINITE, Column, Spec, SpecError, array_of, fitted, flags_of, require_finite
 from .starts import Starts
 from .values import odd_pair, same_memory
 
@@ -222,13 +222,7 @@ class Autoreset:
 
     def chosen(self, mask: np.ndarray | None) -> np.ndarray:
         """`mask` as bool [B], all for None; SpecError for indices: they look like flags."""
-        array = np.ones(self.count, np.bool_) if mask is None else array_of("mask", mask)
-        if array.dtype != np.bool_ or array.shape != (self.count,):
-            raise SpecError(
-                f"mask: expected bool ({self.count},), one flag an environment, got {array.dtype} "
-                f"{array.shape}; make flags of indices by np.isin(np.arange({self.count}), indices)"
-            )
-        return array
+        return np.ones(self.count, np.bool_) if mask is None else flags_of(mask, self.count)
 
     def cut(self, mask: np.ndarray, final_observation: Any) -> Rows:
         """Only closing rows: the open episodes of `mask` [B] end here, as truncated; in zeros where

@@ -125,7 +125,7 @@ class Client:
 
     def known(self, name: str, timeout: float) -> RemoteTable:
         """The same as it was when last looked up; asked for anew where the server is another."""
-        table = self._tables.get(name) if name.__hash__ else None
+        table = self._tables.get(name) if name.__hash__ else None  # [] has none, and no table
         if table is None or table.incarnation != lib.rp_link_incarnation(self._link.raw):
             table = self.look_up(name, timeout)
         return table

@@ -363,6 +363,17 @@ def array_of(name: str, value: Any) -> np.ndarray:
         ) from error
 
 
+def flags_of(mask: Any, count: int) -> np.ndarray:
+    """`mask` as bool [count], one an environment; SpecError for indices: they look like flags."""
+    array = array_of("mask", mask)
+    if array.dtype != np.bool_ or array.shape != (count,):
+        raise SpecError(
+            f"mask: expected bool ({count},), one flag an environment, got {array.dtype} "
+            f"{array.shape}; make flags of indices by np.isin(np.arange({count}), indices)"
+        )
+    return array
+
+
 def fitted(column: Column, value: Any, count: int) -> np.ndarray:
     """`value` as an array [count, *shape] that the column can hold without changing its meaning.
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from .spec import Column, SpecError, array_of, fitted
+from .spec import Column, SpecError, fitted, flags_of
 from .values import whole
 
 
@@ -84,8 +84,9 @@ class FrameStack:
 
     def reset(self, frames: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         """Start episodes with `frames` [B, *shape] where `mask` [B] says so (default: all)."""
-        mask = self._chosen(np.ones(len(self.array), np.bool_) if mask is None else mask)
-        first = fitted(self.column, frames, len(self.array))[mask]
+        count = len(self.array)
+        mask = np.ones(count, np.bool_) if mask is None else flags_of(mask, count)
+        first = fitted(self.column, frames, count)[mask]
         if self.column.pad == "first":
             self.array[mask] = first[:, None]
         else:
@@ -98,7 +99,7 @@ class FrameStack:
 
         For an episode's final observation, which is looked at once and never acted on.
         """
-        mask = self._chosen(mask)
+        mask = flags_of(mask, len(self.array))
         frames = fitted(self.column, frames, len(self.array))
         return np.concatenate([self.array[mask, 1:], frames[mask][:, None]], axis=1)
 
@@ -109,17 +110,7 @@ class FrameStack:
             self.array[:, :-1] = self.array[:, 1:].copy()
             self.array[:, -1] = frames
         else:
-            mask = self._chosen(mask)
+            mask = flags_of(mask, len(self.array))
             self.array[mask, :-1] = self.array[mask, 1:]
             self.array[mask, -1] = frames[mask]
         return self.array
-
-    def _chosen(self, mask: Any) -> np.ndarray:
-        """`mask` as bool [B]; SpecError for indices: they look like flags."""
-        array, count = array_of("mask", mask), len(self.array)
-        if array.dtype != np.bool_ or array.shape != (count,):
-            raise SpecError(
-                f"mask: expected bool ({count},), one flag an environment, got {array.dtype} "
-                f"{array.shape}; make flags of indices by np.isin(np.arange({count}), indices)"
-            )
-        return array
