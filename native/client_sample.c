@@ -5,12 +5,13 @@
  * many datagrams as may be on their way here. At the end of a round the items the server found
  * overwritten are holes; a redraw asks for as many new ones and lands them there, twice at most.
  *
- *     A server keeps the newest `records` draws of a session, in the order of drawing: an id that
- *     waits is drawn later than newer ones. So nothing more is asked for that may be drawn at once
- *     while a batch under way could lose its record by it:
- *         draws since its own + those that may come yet < records
- *     What stands in a queue there is drawn whenever that goes on; where so many tables are waited
- *     for that those alone push a batch out, it is drawn anew.
+ *     A server keeps the newest `records` draws of a session, in their order. Ids are drawn
+ * as they come, but for those that waited there, or were lost on their way: they are drawn later
+ * than newer ones. So nothing more is asked for while a batch could lose its record by it:
+ *         newer ids + later ones drawn since + waiting ones that may be drawn < records
+ *     Who waits there may have been drawn without our hearing of it: it asks again before so many
+ * others are drawn. Where as many tables are waited for as there are records, those alone can push
+ * a batch out; then it is drawn anew.
  */
 #include <assert.h>
 #include <string.h>
@@ -84,6 +85,78 @@ int rp_client_sample(struct rp_client *client, uint16_t table, const struct rp_s
     return number;
 }
 
+/* ---- records ---- */
+
+/* Draws of this session, as far as they are known to be possible. */
+static uint64_t draw_clock(const struct rp_client *client) {
+    return client->sample_id + client->released;
+}
+
+/* Without a place at the server: it is drawn only if it is asked for once more. */
+static int waits_here(const struct client_ticket *ticket) {
+    return ticket->was_blocked && !ticket->blocked.noted && ticket->flights == CLIENT_NONE;
+}
+
+/* Those that waited, and that the server may draw at any moment. */
+static uint32_t coming(const struct rp_client *client) {
+    uint32_t count = 0;
+    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
+        const struct client_ticket *ticket = &client->tickets[i];
+        count += ticket->was_blocked && !waits_here(ticket);
+    }
+    return count;
+}
+
+/* Would one more draw push out the record of a batch that was asked for? */
+static int records_allow(struct rp_client *client) {
+    uint64_t now = draw_clock(client), others = coming(client);
+    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
+        const struct client_ticket *ticket = &client->tickets[i];
+        uint64_t since = now - sample_of(client, ticket)->drawn_after;
+        if (ticket->id != 0 && !ticket->was_blocked
+            && since + others + 1 >= client->session.opened.records) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Were there as many other draws of ours since then that they may have taken its record? */
+static int pushed_out(struct rp_client *client, const struct client_sample *sample) {
+    return draw_clock(client) - sample->drawn_after + coming(client)
+           >= client->session.opened.records;
+}
+
+/* Those that stand in a queue at the server, while it still has the record of one that was drawn
+ * there and did not arrive. */
+static void ask_early(struct rp_client *client, const struct client_ticket *but) {
+    uint64_t now = draw_clock(client);
+    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
+        struct client_ticket *ticket = &client->tickets[i];
+        if (ticket != but && ticket->was_blocked && ticket->blocked.noted
+            && ticket->flights == CLIENT_NONE
+            && now - sample_of(client, ticket)->drawn_after
+                   >= client->session.opened.records / 2) {
+            rp_client_timer_stop(client, &ticket->again);
+            rp_client_sender_add(client, &ticket->sender);
+        }
+    }
+}
+
+/* It began to come, or is given up. One that waited counts for all; any other for newer ones that
+ * the server may have drawn before it, as its request was lost on its way. */
+static void outrun(struct rp_client *client, const struct client_ticket *late) {
+    client->released += late->was_blocked;
+    for (uint16_t i = client->sample_first; i != CLIENT_NONE && !late->was_blocked;
+         i = client->tickets[i].next) {
+        const struct client_ticket *ticket = &client->tickets[i];
+        struct client_sample *sample = sample_of(client, ticket);
+        int may_be_drawn = sample->drawn || ticket->tries > 0;
+        sample->drawn_after -= ticket->id > late->id && !ticket->was_blocked && may_be_drawn;
+    }
+    ask_early(client, late);
+}
+
 /* ---- rounds ---- */
 
 /* The round begins, or begins anew: under a new id, at its next sending. */
@@ -117,8 +190,12 @@ static void ask_next(struct rp_client *client, const struct client_ticket *gone)
 void rp_client_sample_withdraw(struct rp_client *client, const struct client_ticket *ticket) {
     int by_us = ticket->status == -RP_BLOCKED || ticket->status == -RP_TIMEOUT
                 || ticket->status == -RP_CLOSED || ticket->status == -RP_SHORT_BATCH;
-    if (by_us && ticket->id != 0 && !sample_of(client, ticket)->drawn
-        && client->session.state == SESSION_OPEN && client->cancel_count < CLIENT_CANCELS_MAX) {
+    if (ticket->id == 0 || sample_of(client, ticket)->drawn) {
+        return;
+    }
+    outrun(client, ticket);
+    if (by_us && client->session.state == SESSION_OPEN
+        && client->cancel_count < CLIENT_CANCELS_MAX) {
         client->cancels[client->cancel_count++] =
             (struct client_cancel){ticket->id, ticket->table};
         client->hungry = 1;
@@ -137,42 +214,6 @@ void rp_client_cancel_send(struct rp_client *client) {
 int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticket, int status) {
     const struct client_sample *sample = sample_of(client, ticket);
     return sample->redraws > 0 ? -RP_SHORT_BATCH : status;
-}
-
-/* Without a place at the server: it is drawn only if it is asked for once more. */
-static int waits_here(const struct client_ticket *ticket) {
-    return ticket->was_blocked && !ticket->blocked.noted && ticket->flights == CLIENT_NONE;
-}
-
-/* Those that the server may draw at any moment. */
-static uint32_t coming(struct rp_client *client) {
-    uint32_t count = 0;
-    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
-        const struct client_ticket *ticket = &client->tickets[i];
-        count += ticket->id != 0 && !sample_of(client, ticket)->drawn && !waits_here(ticket);
-    }
-    return count;
-}
-
-/* Would one more draw push out the record of a batch that is still being pulled, or asked for? */
-static int records_allow(struct rp_client *client) {
-    uint64_t most = coming(client);
-    uint32_t records = client->session.opened.records;
-    for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
-        const struct client_ticket *ticket = &client->tickets[i];
-        const struct client_sample *sample = sample_of(client, ticket);
-        uint64_t since = client->draws - sample->draws_before;
-        if (ticket->id != 0 && !ticket->was_blocked && since + sample->drawn + most >= records) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Were there as many other draws of ours since then that they may have taken its record? */
-static int pushed_out(struct rp_client *client, const struct client_sample *sample) {
-    uint64_t others = client->draws - sample->draws_before + coming(client) - !sample->drawn;
-    return others >= client->session.opened.records;
 }
 
 /* One that waits without a place is forgotten as its id falls behind those of others, though
@@ -251,7 +292,6 @@ static void end_round(struct rp_client *client, struct client_ticket *ticket) {
 
 /* ---- sending ---- */
 
-
 static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
     uint32_t mtu = client->session.mtu;
@@ -271,7 +311,8 @@ static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     rp_client_fetch_begin(fetch_of(client, ticket), (uint32_t)datagrams);
     memset(sample->holes, 0, 8ull * ((sample->round_count + 63) / 64));
     ticket->id = ++client->sample_id;
-    sample->draws_before = client->draws;
+    sample->drawn_after = draw_clock(client);
+    ask_early(client, ticket);
     return 1;
 }
 
@@ -298,6 +339,7 @@ static void send_request(struct rp_client *client, struct client_ticket *ticket,
     }
     rp_client_out_seal(client, RP_OP_SAMPLE, ticket->table, ticket->id, size);
     sample->first_budget = budget;
+    sample->asked_at = draw_clock(client);
 }
 
 static void start_flight(struct rp_client *client, struct client_ticket *ticket, uint32_t first,
@@ -377,7 +419,7 @@ static struct client_ticket *sample_find(struct rp_client *client, uint64_t id) 
 static int blocked(struct rp_client *client, struct client_ticket *ticket,
                    const struct rp_view *view) {
     struct rp_blocked told;
-    const struct client_sample *sample = sample_of(client, ticket);
+    struct client_sample *sample = sample_of(client, ticket);
     if (view->message->size != sizeof(struct rp_answer) + sizeof told) {
         return -RP_COUNT_drop_size;
     }
@@ -393,6 +435,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     ticket->tries = 0;
     ticket->blocked = told;
     ticket->was_blocked = 1;
+    sample->drawn_after = sample->asked_at;
     rp_client_fetch_begin(fetch_of(client, ticket), fetch_of(client, ticket)->count);
     rp_client_count(client, RP_COUNT_samples_blocked);
     if (ticket->once) {
@@ -409,7 +452,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
 static void begin_landing(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
     sample->drawn = 1;
-    sample->draws_before = ++client->draws;
+    outrun(client, ticket);
     if (ticket->was_blocked) {
         ask_next(client, ticket);
     }

@@ -117,7 +117,8 @@ struct client_sample {
     uint32_t words;
     uint32_t payload;
     uint64_t bytes;
-    uint64_t draws_before; /* this client's, as it was asked for, then as its own began to come */
+    uint64_t drawn_after; /* on the draw clock: not drawn before that */
+    uint64_t asked_at;    /* on that clock: its last request */
     uint8_t mapped;
     uint8_t drawn; /* an answer with data has come */
     uint8_t redraws;
@@ -425,7 +426,7 @@ struct rp_client {
     uint64_t now_ns;
     uint64_t serial; /* of ids */
     uint64_t sample_id;
-    uint64_t draws; /* batches that began to come */
+    uint64_t released; /* samples that waited and were drawn, or may have been */
     uint64_t publish_id;
     uint8_t hungry; /* something could be sent that was not: the next turn is due now */
     uint8_t closing;

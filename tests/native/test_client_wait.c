@@ -245,7 +245,7 @@ static void situation_older(void)
             waiting[i] = post(world, 6, world_later(world, 600000));
         }
         world_run(world, 100 * WORLD_MS);
-        world->lose = 100;
+        world->lose = 50;
         int ticket = post_at(world, 0, BATCH, world_later(world, 60000));
         write_rows(world, 1, 6 * WAITING);
         CHECK(world_wait(world, ticket) == 0, "batch %u", round);
