@@ -235,7 +235,7 @@ static void damaged(void)
         converse(link, &next);
     }
     for (int i = 0; rp_service_dropped_in(service) == 0; i++) {
-        CHECK(i < 50 * DAMAGED_ROUNDS, "no damaged frame was met");
+        CHECK(i < 2000 * DAMAGED_ROUNDS, "no damaged frame was met");
         converse(link, &next);
     }
     damaging = 0;
