@@ -312,7 +312,6 @@ static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     memset(sample->holes, 0, 8ull * ((sample->round_count + 63) / 64));
     ticket->id = ++client->sample_id;
     sample->drawn_after = draw_clock(client);
-    ask_early(client, ticket);
     return 1;
 }
 

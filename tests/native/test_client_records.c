@@ -149,10 +149,54 @@ static void situation_unheard(void)
     check_group("3 a sample that was drawn unheard");
 }
 
+/* 4. Given samples that wait and are let on one by one, and two batches of another table under way
+ *    all the time, where three records are kept. Expect none of them lost, but for a few. */
+static void situation_let_on(void)
+{
+    enum { RECORDS = 3, AHEAD = 2, LET_ON = 400, FEW = 4, LIMITED_BATCH = 4 };
+    struct world *world = two_tables(3, RECORDS);
+    int tickets[AHEAD] = {0};
+    static uint8_t mine[BATCH * ITEM];
+    struct rp_landing_column own = {mine, ITEM, 0, ITEM};
+    struct rp_sample request = {.count = LIMITED_BATCH};
+    struct rp_landing landing = {.columns = &own, .column_count = 1, .item_bytes = ITEM};
+    world->delay_ns = WORLD_MS;
+    world->lose = 50;
+    for (uint32_t i = 0; i < LET_ON; i++) {
+        int waiting = rp_client_sample(world->client, LIMITED, &request, NULL, &landing,
+                                       world_later(world, 600000));
+        uint32_t turns = 0;
+        while (rp_client_poll(world->client, waiting) == RP_PENDING) {
+            turns++;
+            if (turns % 200 == 10) { /* one that was drawn for nobody took its rows along */
+                (void)rp_client_push(world->client, LIMITED, 0, rows, LIMITED_BATCH, RP_RUN_ITEM,
+                                     NULL);
+                rp_client_flush(world->client, LIMITED);
+            }
+            for (uint32_t k = 0; k < AHEAD; k++) {
+                if (tickets[k] && rp_client_poll(world->client, tickets[k]) != RP_PENDING) {
+                    CHECK(rp_client_poll(world->client, tickets[k]) == 0);
+                    rp_client_take(world->client, tickets[k]);
+                    tickets[k] = 0;
+                }
+                tickets[k] = tickets[k] ? tickets[k] : post(world, FREE, BATCH, 60000);
+            }
+            world_run(world, WORLD_MS / 2);
+        }
+        CHECK(rp_client_poll(world->client, waiting) == 0);
+        rp_client_take(world->client, waiting);
+    }
+    uint64_t forgotten = counted(world, RP_COUNT_samples_forgotten);
+    CHECK(forgotten <= FEW, "%" PRIu64, forgotten);
+    world_close(world);
+    check_group("4 samples that are let on beside batches");
+}
+
 int main(void)
 {
     situation_ahead();
     situation_given_up();
     situation_unheard();
+    situation_let_on();
     return check_done("test_client_records");
 }
