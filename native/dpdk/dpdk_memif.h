@@ -2,6 +2,7 @@
 #ifndef RP_DPDK_MEMIF_H
 #define RP_DPDK_MEMIF_H
 
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
@@ -21,6 +22,14 @@ struct rp_memif_socket {
 int rp_memif_listen(struct rp_memif_socket *at, const char *path, const char *group, char *why,
                     size_t size);
 void rp_memif_unlisten(struct rp_memif_socket *at);
+
+/* Closes a file that a peer sent, or that has messages of one, later and elsewhere: it can last.
+ * And how many of those are open; from RP_LATE_MOST on nobody is let in. dpdk_memif_late.c */
+enum { RP_LATE_MOST = 64 };
+void rp_late_close(int file);
+uint32_t rp_late_count(void);
+/* A thread that no signal of this process goes to: 0, or an errno. */
+int rp_memif_start(pthread_t *thread, void *(*run)(void *argument), void *argument);
 
 /* connect() and sendmsg() themselves, whoever listens there. */
 int rp_memif_knock(int file, const struct sockaddr_un *address);

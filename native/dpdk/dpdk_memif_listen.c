@@ -95,8 +95,8 @@ static const char *clear_path(const struct sockaddr_un *address)
     int failed = file < 0 || rp_memif_knock(file, address);
     int error = failed ? errno : 0;
     int orphan = !failed && is_orphan(file);
-    if (file >= 0) {
-        rp_quiet_close(file);
+    if (file >= 0) { /* who listens there may have sent a file already */
+        rp_late_close(file);
     }
     if ((!failed && !orphan) || error == EAGAIN) { /* its queue is full */
         return "a server has that socket already";
@@ -205,7 +205,8 @@ void rp_memif_unlisten(struct rp_memif_socket *at)
         && about.st_ino == at->number) { /* not a successor's */
         (void)unlink(at->path);
     }
-    rp_quiet_close(at->file);
+    (void)shutdown(at->file, SHUT_RDWR);
+    rp_late_close(at->file); /* its queue has who was not let in, and what they sent */
     if (locked) {
         rp_lock_give(place);
     }

@@ -15,11 +15,14 @@
  * let in, one in BREATH_NS. Where they are so many, one who has said nothing for SILENT_NS goes as
  * the next one knocks, the first come first: so silence keeps nobody out. RP_MEMIF_BYTES of a peer
  * are mapped. A burst takes as many slots as it was asked for.
+ *
+ * Nothing of a peer's is closed here, nor by the kernel as a message is taken: that can last as
+ * long as the peer likes (dpdk_memif_late.c). A message with several files is left in the
+ * queue of its socket, and goes with that.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,6 +187,9 @@ void rp_memif_tell(const struct rp_memif_server *server, struct rp_fact *facts, 
     rp_fact_add(facts, count, RP_FACT_COUNT, "memif_peers_refused",
                 "memif peers that led out of their memory, or spoke against the protocol",
                 atomic_load(&server->refused));
+    rp_fact_add(facts, count, RP_FACT_LEVEL, "memif_files_closing",
+                "files of memif's peers whose closing has not ended; 64 keep others out",
+                rp_late_count());
 }
 
 /* ---- sleeping ---- */
@@ -232,7 +238,7 @@ static void keep_file(struct visitor *visitor, int to_server, int file)
     if (file >= 0 && *kept < 0 && (to_server ? is_eventfd : is_socket)(file)) {
         *kept = file;
     } else if (file >= 0) {
-        rp_quiet_close(file);
+        rp_late_close(file);
     }
 }
 
@@ -246,17 +252,19 @@ static void let_call(const struct rp_memif_server *server, const struct visitor 
     (void)eventfd_write(server->called, 1);
 }
 
-/* No burst has it any more. */
+/* No burst has it any more. Its socket closes late, so it hears at once that this is the end, and
+ * can put nothing into its queue. */
 static void close_files(const struct rp_memif_server *server, const struct visitor *visitor)
 {
     if (visitor->calls >= 0) { /* the peer may have it still: closing it here would not do */
         (void)epoll_ctl(server->files, EPOLL_CTL_DEL, visitor->calls, NULL);
-        rp_quiet_close(visitor->calls);
+        rp_late_close(visitor->calls);
     }
     if (visitor->called >= 0) {
-        rp_quiet_close(visitor->called);
+        rp_late_close(visitor->called);
     }
-    rp_quiet_close(visitor->file);
+    (void)shutdown(visitor->file, SHUT_RDWR);
+    rp_late_close(visitor->file);
 }
 
 /* ---- visitors ---- */
@@ -300,47 +308,56 @@ static uint8_t *map_region(int file, uint64_t size)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* A message that has been looked at, and the file that came with it; or -1. */
-static int receive_file(int from, uint8_t *message)
+/* The message that comes next, where it is: its size, or -1. And whether files come with it, more
+ * than one of them where there is room for one: that one is open from now on. */
+static ssize_t peek(int from, uint8_t *message, int *file, int *has_more)
 {
     union {
         struct cmsghdr header;
         uint8_t bytes[CMSG_SPACE(sizeof(int))];
     } control;
     struct iovec part = {message, RP_MEMIF_MESSAGE};
-    struct msghdr all = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
-                         .msg_controllen = CMSG_LEN(sizeof(int))}; /* one file, no more */
-    int file = -1;
-    if (recvmsg(from, &all, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) == RP_MEMIF_MESSAGE) {
-        const struct cmsghdr *header = CMSG_FIRSTHDR(&all);
-        if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS
-            && header->cmsg_len == CMSG_LEN(sizeof file)) {
-            memcpy(&file, CMSG_DATA(header), sizeof file);
-        }
+    struct msghdr all = {.msg_iov = &part, .msg_iovlen = 1};
+    if (file) {
+        all.msg_control = control.bytes;
+        all.msg_controllen = CMSG_LEN(sizeof *file); /* one file, no more */
     }
-    return file;
+    ssize_t size = recvmsg(from, &all, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    *has_more = size >= 0 && (all.msg_flags & MSG_CTRUNC) != 0;
+    const struct cmsghdr *header = size >= 0 && file ? CMSG_FIRSTHDR(&all) : NULL;
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS
+        && header->cmsg_len == CMSG_LEN(sizeof *file)) {
+        memcpy(file, CMSG_DATA(header), sizeof *file);
+    }
+    return size;
 }
 
-/* Files that come with messages of other kinds are never opened here: the kernel drops them. */
-static int take(struct visitor *visitor, uint8_t *message, uint8_t *answer)
+/* A message that was looked at. It leaves the queue if all that comes with it is open here, so that
+ * the kernel has nothing to close. */
+static int take(struct visitor *visitor, uint8_t *message, int has_files, uint8_t *answer)
 {
     uint64_t size = rp_memif_maps(&visitor->peer, message);
     uint8_t *memory = NULL;
     struct rp_memif_ring_told ring;
-    int tells_ring = rp_memif_ring_told(message, &ring);
-    int called = tells_ring ? receive_file(visitor->file, message) : -1;
-    size_t bytes = RP_MEMIF_MESSAGE;
-    if (size) {
-        int file = receive_file(visitor->file, message);
-        memory = file < 0 ? NULL : map_region(file, size);
-        if (file >= 0) {
-            rp_quiet_close(file);
-        }
-    } else if (!tells_ring && recv(visitor->file, message, bytes, MSG_DONTWAIT) != (ssize_t)bytes) {
-        return 0;
+    int tells_ring = rp_memif_ring_told(message, &ring), file = -1;
+    int is_stray = has_files && !size && !tells_ring;
+    if (has_files) {
+        (void)peek(visitor->file, message, &file, &has_files);
+    }
+    if (!has_files) {
+        (void)recv(visitor->file, message, RP_MEMIF_MESSAGE, MSG_DONTWAIT);
+        memory = size && file >= 0 ? map_region(file, size) : NULL;
     }
     int heard = rp_memif_hear(&visitor->peer, message, memory, answer);
-    keep_file(visitor, ring.to_server != 0, called);
+    if (tells_ring) {
+        keep_file(visitor, ring.to_server != 0, file);
+    } else if (file >= 0) {
+        rp_late_close(file);
+    }
+    if ((has_files || is_stray) && heard >= 0) {
+        rp_memif_refuse(answer, "One file may come, with a region or a ring, while there is room");
+        heard = -1;
+    }
     return heard;
 }
 
@@ -369,8 +386,8 @@ static int say(const struct visitor *visitor, const uint8_t *answer)
 static void hear(struct rp_memif_server *server, struct visitor *visitor)
 {
     uint8_t message[RP_MEMIF_MESSAGE], answer[RP_MEMIF_MESSAGE];
-    ssize_t size = recv(visitor->file, message, sizeof message,
-                        MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+    int has_files;
+    ssize_t size = peek(visitor->file, message, NULL, &has_files);
     if (size < 0 && errno == EAGAIN) {
         return;
     }
@@ -379,7 +396,8 @@ static void hear(struct rp_memif_server *server, struct visitor *visitor)
         return;
     }
     rp_memif_refuse(answer, "Invalid message size");
-    int heard = size == RP_MEMIF_MESSAGE ? take(visitor, message, answer) : -1;
+    int heard = size == RP_MEMIF_MESSAGE ? take(visitor, message, has_files, answer)
+        : -1;
     int stays = heard > 0;
     if (stays && visitor->lane == NOBODY) {
         const char *taken = claim_lane(server, visitor);
@@ -475,7 +493,7 @@ static void *attend(void *argument)
     struct pollfd files[FIRST + VISITORS];
     for (;;) {
         uint32_t waiting = send_slow_ones_away(server);
-        struct visitor *place = find_place(server);
+        struct visitor *place = rp_late_count() < RP_LATE_MOST ? find_place(server) : NULL;
         files[WAKE] = (struct pollfd){server->wake, POLLIN, 0};
         files[DOOR] = (struct pollfd){place ? server->socket.file : -1, POLLIN, 0};
         for (uint32_t i = 0; i < VISITORS; i++) {
@@ -501,17 +519,6 @@ static void *attend(void *argument)
 
 /* ---- life ---- */
 
-/* Signals are for the threads of who serves. */
-static int start_thread(struct rp_memif_server *server)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&server->thread, NULL, attend, server);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
-}
-
 struct rp_memif_server *rp_memif_serve(const struct rp_dpdk_options *options,
                                        struct rte_mempool *pool, char *why, size_t size)
 {
@@ -536,7 +543,7 @@ struct rp_memif_server *rp_memif_serve(const struct rp_dpdk_options *options,
     if (rp_sleep_files(&server->files, &server->called)) {
         goto no_thread;
     }
-    if (start_thread(server)) {
+    if (rp_memif_start(&server->thread, attend, server)) {
         goto no_thread;
     }
     return server;
