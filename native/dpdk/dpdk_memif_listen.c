@@ -25,7 +25,7 @@
 
 enum {
     LOCK_TRIES = 400, LOCK_NAP_NS = 5000000, /* 2 s; who holds it binds a socket and is done */
-    BACKLOG = RP_DPDK_LANES, MODE = 0660, GROUP_BYTES = 4096,
+    BACKLOG = RP_DPDK_LANES, MODE = 0660, GROUP_BYTES = 4096, GROUP_MOST = 1 << 20,
 };
 
 static int fail(char *why, size_t size, const char *what, int error)
@@ -107,20 +107,27 @@ static const char *clear_path(const struct sockaddr_un *address)
     return unlink(address->sun_path) ? "the socket a server left there cannot be removed" : NULL;
 }
 
+/* One with many members needs room for their names. */
 static int find_group(const char *name, gid_t *id)
 {
-    char buffer[GROUP_BYTES], *end;
+    char *end, *buffer = NULL;
     struct group group, *found = NULL;
     unsigned long number = strtoul(name, &end, 10);
     if (!*end && number < UINT32_MAX) {
         *id = (gid_t)number;
         return 0;
     }
-    if (getgrnam_r(name, &group, buffer, sizeof buffer, &found) || !found) {
-        return -1;
+    int error = ERANGE;
+    for (size_t size = GROUP_BYTES; size <= GROUP_MOST && error == ERANGE; size *= 2) {
+        free(buffer);
+        buffer = malloc(size);
+        error = buffer ? getgrnam_r(name, &group, buffer, size, &found) : ENOMEM;
     }
-    *id = group.gr_gid;
-    return 0;
+    if (!error && found) {
+        *id = group.gr_gid;
+    }
+    free(buffer);
+    return !error && found ? 0 : -1;
 }
 
 /* Its group and its mode, by what the path names now: whose folder it is may change that at any

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -26,7 +27,7 @@
 #include "status.h"
 
 enum { RACERS = 2, ROUNDS = 100, SECONDS = 120, ANY_GROUP = 1, STOP_EVERY_US = 171,
-       STOPPED_NS = 150000, STRANGER = 65534, TRIES = 20000, BYTES = 64,
+       STOPPED_NS = 150000, STRANGER = 65534, TRIES = 20000, BYTES = 64, CROWD = 20000,
        SWAPS = 400, SHORT_NS = 100000000, LONG_NS = 2000000000 };
 
 static struct told {
@@ -71,6 +72,39 @@ static void opens_as(const char *more, mode_t mask, gid_t group)
     CHECK(about.st_gid == group, "group %u", about.st_gid);
     rp_port_close(port);
     CHECK(access(path, F_OK) != 0, "its socket stays behind");
+}
+
+/* A group of many, in a file of groups that this process alone sees. Where it may not: nothing. */
+static void open_to_crowd(void)
+{
+    char groups[sizeof path + 8];
+    snprintf(groups, sizeof groups, "%s_groups", path);
+    FILE *file = fopen(groups, "w");
+    CHECK(file && fprintf(file, "crowd:x:%d:", ANY_GROUP) > 0);
+    for (int i = 0; i < CROWD; i++) {
+        fprintf(file, "%smember%d", i ? "," : "", i);
+    }
+    CHECK(fputs("\n", file) >= 0 && fclose(file) == 0);
+    int hidden = unshare(CLONE_NEWNS) == 0
+        && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0
+        && mount(groups, "/etc/group", NULL, MS_BIND, NULL) == 0;
+    CHECK(unlink(groups) == 0);
+    if (hidden) {
+        opens_as(",group=crowd", 022, ANY_GROUP);
+    }
+}
+
+static void opens_to_crowd(void)
+{
+    int status;
+    fflush(stdout);
+    pid_t process = fork();
+    CHECK(process >= 0);
+    if (process == 0) {
+        open_to_crowd();
+        _exit(0);
+    }
+    CHECK(waitpid(process, &status, 0) == process && status == 0);
 }
 
 static void refuses(const char *more, int serve, int status, const char *says)
@@ -546,7 +580,8 @@ int main(void)
     told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(told != MAP_FAILED);
     alarm(SECONDS);
-    two_at_once(); /* before DPDK runs here: it does not outlive a fork */
+    opens_to_crowd(); /* before DPDK runs here: it does not outlive a fork */
+    two_at_once();
     if (geteuid() == 0) {
         visit_stranger(start_stranger());
     }
