@@ -138,6 +138,45 @@ routes() {
 
 ask_ip() { if [ -n "$root" ]; then say "$root/bin/ip"; else say ip; fi; }
 
+# hops INTERFACE: the numbers of the next hops there, and of the groups that have one.
+hops() {
+    there=$("$(ask_ip)" nexthop show dev "$1" 2>/dev/null | sed -n 's/^id \([0-9]*\) .*/\1/p')
+    there=$(printf %s "$there" | tr '\n' ' ')
+    say "$there"
+    "$(ask_ip)" nexthop show groups 2>/dev/null | sed -n '/^id [0-9]* group /{
+        s/^id \([0-9]*\) group \([^ ]*\).*/\1 \2/; s/,[0-9]*//g; s,/, ,g; p; }' \
+        | while read -r number members; do
+            for member in $members; do
+                case " $there " in *" $member "*) say "$number" ;; esac
+            done
+        done
+}
+
+# other_routes INTERFACE: as routes. Procfs shows of each route one next hop, and of IPv4 one table;
+# `ip`, where there is one, all. A next hop's line follows its route's.
+other_routes() {
+    numbers=" $(hops "$1" | tr '\n' ' ') "
+    for family in -4 -6; do
+        "$(ask_ip)" $family route show table all 2>/dev/null
+    done | while read -r to rest; do
+        case $to in unicast | local | broadcast | anycast | multicast) to=${rest%% *} ;; esac
+        case "$to $rest " in
+        "nexthop "*) ;;
+        *" table local "* | fe[89ab]?:* | ff??:*) target= ;;
+        "default "*) target="the default route" ;;
+        *) target="the route to $to" ;;
+        esac
+        case $target:" $rest " in
+        :*) ;;
+        *:*" dev $1 "*) say "$target" ;;
+        *:*" dev "*) ;;
+        *:*" nhid "*)
+            number=${rest##*nhid }
+            case $numbers in *" ${number%% *} "*) say "$target" ;; esac ;;
+        esac
+    done
+}
+
 addresses() {
     [ -r "$root/proc/net/if_inet6" ] && while read -r address _ _ scope _ name; do
         case $name:$scope in "$1":[!12]?) say "the address $(colons "$address")" ;; esac
@@ -219,7 +258,7 @@ spare_users() {
 # kernel stacks them. What stands on an interface counts though it is down: Open vSwitch's is.
 lost_with() {
     is_up "$1" || return 0
-    carried=$({ routes "$1"; addresses "$1"; } | sed -n '1p; /^the default route$/p' | tail -n 1)
+    carried=$({ routes "$1"; other_routes "$1"; addresses "$1"; } | sed -n '1p; /^the default route$/p' | tail -n 1)
     [ -z "$carried" ] || say "$1 carries $carried"
     heard=$(heard_on "$1")
     [ -z "$heard" ] || say "$heard"

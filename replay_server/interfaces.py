@@ -5,8 +5,8 @@
 The same rule, and the same words, as deploy/nic.sh bind: an interface of the card, or of a virtual
 function of it, is up and has an address or a route, or has something standing on it, or a process
 has a raw socket there, or somebody made it promiscuous. It is read below a root, as in host.py;
-IPv4 addresses that no route tells of, and who made it promiscuous, are asked of the kernel, where
-the root is the host's own.
+IPv4 addresses that no route tells of, routes that procfs does not show, who made it promiscuous:
+these are asked of the kernel, where the root is the host's own.
 
 What stands on it in another network namespace is told by that alone, as a container's macvlan is on
 a card that filters no MAC addresses; on one that does, it is not seen.
@@ -22,7 +22,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from .netlink import addresses, is_made_promiscuous
+from .netlink import addresses, is_made_promiscuous, routes
 from .sysfs import link_name, names, text
 
 DEFAULT = "the default route"
@@ -46,16 +46,22 @@ def _colons(word: str) -> str:
     return ipaddress.IPv6Address(bytes.fromhex(word)).exploded
 
 
-def _routes(proc: Path, interface: str) -> Iterator[str]:
-    for words in _lines(proc / "net/route"):
+def _routes(root: Path, interface: str) -> Iterator[str]:
+    for words in _lines(root / "proc/net/route"):
         if len(words) > 7 and words[0] == interface:
             default = words[1] == words[7] == "00000000"
             yield DEFAULT if default else f"the route to {_dotted(words[1])}/{_dotted(words[7])}"
-    for words in _lines(proc / "net/ipv6_route"):
+    for words in _lines(root / "proc/net/ipv6_route"):
         if len(words) < 10 or words[9] != interface or _is_of_the_link(words[0]):
             continue
         default = set(words[0]) == {"0"} and words[1] == "00"
         yield DEFAULT if default else f"the route to {_colons(words[0])}/{int(words[1], 16)}"
+    # Procfs shows of each route one next hop, and of IPv4 one table.
+    for to in routes(interface) if root == HOST else []:
+        if to.version == 4:
+            yield f"the route to {to.with_netmask}" if to.prefixlen else DEFAULT
+        elif not _is_of_the_link(to.network_address.packed.hex()):
+            yield f"the route to {to.exploded}" if to.prefixlen else DEFAULT
 
 
 def _is_of_the_link(word: str) -> bool:
@@ -73,7 +79,7 @@ def _addresses(root: Path, interface: str) -> Iterator[str]:
 def _carried(root: Path, interface: str) -> str:
     """One thing that an interface carries, the default route first; "" for nothing."""
     try:
-        found = [*_routes(root / "proc", interface), *_addresses(root, interface)]
+        found = [*_routes(root, interface), *_addresses(root, interface)]
     except ValueError:  # words where numbers should be
         return "what procfs does not say in its usual way"
     return DEFAULT if DEFAULT in found else next(iter(found), "")

@@ -5,6 +5,7 @@
 #include <linux/if_addr.h>
 #include <linux/if_link.h>
 #include <linux/netlink.h>
+#include <linux/nexthop.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 
 /* One answer holds several interfaces; one interface without its counters is far smaller. */
 enum { ANSWER_BYTES = 1 << 15, WITHOUT_COUNTERS = RTEXT_FILTER_SKIP_STATS, ANSWERS_MAX = 10000 };
+enum { HOPS_KNOWN = 64 };
 
 static const struct timeval PATIENCE = {2, 0}; /* the kernel answers at once */
 
@@ -30,6 +32,18 @@ struct question {
 struct question_of_addresses {
     struct nlmsghdr head;
     struct ifaddrmsg body;
+};
+
+struct question_of_routes {
+    struct nlmsghdr head;
+    struct rtmsg body;
+};
+
+struct question_of_hop {
+    struct nlmsghdr head;
+    struct nhmsg body;
+    struct rtattr about;
+    uint32_t number;
 };
 
 typedef void read_message(const struct nlmsghdr *message, void *argument);
@@ -72,12 +86,27 @@ static void read_xdp(struct rp_link *link, const struct rtattr *nest)
     }
 }
 
+/* A vxlan says nowhere else what it stands on. */
+static void read_vxlan(struct rp_link *link, const struct rtattr *nest)
+{
+    int left = (int)RTA_PAYLOAD(nest);
+    for (const struct rtattr *at = first(RTA_DATA(nest), left); at; at = next(at, &left)) {
+        if (at->rta_type == IFLA_VXLAN_LINK) {
+            link->below = number(at);
+        }
+    }
+}
+
+/* The kind comes before what is the kind's own. */
 static void read_kind(struct rp_link *link, const struct rtattr *nest)
 {
     int left = (int)RTA_PAYLOAD(nest);
     for (const struct rtattr *at = first(RTA_DATA(nest), left); at; at = next(at, &left)) {
-        if (at->rta_type == IFLA_INFO_KIND) {
+        int type = at->rta_type & NLA_TYPE_MASK;
+        if (type == IFLA_INFO_KIND) {
             copy_text(link->kind, sizeof link->kind, at);
+        } else if (type == IFLA_INFO_DATA && strcmp(link->kind, "vxlan") == 0) {
+            read_vxlan(link, at);
         }
     }
 }
@@ -209,6 +238,150 @@ int rp_link_has_address(unsigned index)
     struct addressed asked = {.index = index};
     int failed = ask(&question, sizeof question, see_address, &asked);
     return failed ? failed : asked.is_found;
+}
+
+struct hop {
+    unsigned index;
+    int is_there; /* or a negative errno */
+};
+
+static int is_hop_there(uint32_t id, unsigned index);
+
+/* Its interface, or those of the group that it is. */
+static void see_hop(const struct nlmsghdr *message, void *argument)
+{
+    struct hop *asked = argument;
+    const struct nhmsg *body = NLMSG_DATA(message);
+    int left = (int)NLMSG_PAYLOAD(message, sizeof *body);
+    const void *attributes = (const char *)body + NLMSG_ALIGN(sizeof *body);
+    if (message->nlmsg_type != RTM_NEWNEXTHOP) {
+        return;
+    }
+    for (const struct rtattr *at = first(attributes, left); at; at = next(at, &left)) {
+        const struct nexthop_grp *members = RTA_DATA(at);
+        int type = at->rta_type & NLA_TYPE_MASK;
+        if (type == NHA_OIF) {
+            asked->is_there = number(at) == asked->index;
+        }
+        size_t count = type == NHA_GROUP ? RTA_PAYLOAD(at) / sizeof *members : 0;
+        for (size_t i = 0; i < count && !asked->is_there; i++) {
+            asked->is_there = is_hop_there(members[i].id, asked->index);
+        }
+    }
+}
+
+/* 1, 0, or a negative errno. One that has gone since is nowhere. */
+static int is_hop_there(uint32_t id, unsigned index)
+{
+    const struct question_of_hop question = {
+        .head = {.nlmsg_len = sizeof question, .nlmsg_type = RTM_GETNEXTHOP,
+                 .nlmsg_flags = NLM_F_REQUEST},
+        .about = {.rta_len = RTA_LENGTH(sizeof(uint32_t)), .rta_type = NHA_ID},
+        .number = id,
+    };
+    struct hop asked = {.index = index};
+    int failed = ask(&question, sizeof question, see_hop, &asked);
+    return failed == -ENOENT ? 0 : failed ? failed : asked.is_there;
+}
+
+struct routed {
+    unsigned index;
+    int failed; /* a negative errno */
+    enum rp_link_route found;
+    struct { /* what was asked last: many routes have one hop */
+        uint32_t id;
+        int is_there;
+    } known[HOPS_KNOWN];
+};
+
+static int is_over_hop(struct routed *asked, uint32_t id)
+{
+    size_t place = id % HOPS_KNOWN;
+    if (asked->known[place].id != id) {
+        int is_there = is_hop_there(id, asked->index);
+        if (is_there < 0) {
+            asked->failed = is_there;
+            return 0;
+        }
+        asked->known[place].id = id;
+        asked->known[place].is_there = is_there;
+    }
+    return asked->known[place].is_there;
+}
+
+static int is_over_several(const struct rtattr *nest, unsigned index)
+{
+    int left = (int)RTA_PAYLOAD(nest);
+    const struct rtnexthop *hop = RTA_DATA(nest);
+    while (left >= (int)sizeof *hop && RTNH_OK(hop, left)) {
+        if ((unsigned)hop->rtnh_ifindex == index) {
+            return 1;
+        }
+        left -= (int)RTNH_ALIGN(hop->rtnh_len);
+        hop = RTNH_NEXT(hop);
+    }
+    return 0;
+}
+
+/* Neighbours and groups, which each interface has of IPv6 that is up. */
+static int is_of_link(const struct rtmsg *body, const struct rtattr *target)
+{
+    const uint8_t *bytes = RTA_DATA(target);
+    return body->rtm_family == AF_INET6
+        && (bytes[0] == 0xff || (bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80));
+}
+
+/* Where the kernel names a next hop by its number alone (nexthop_compat_mode is 0), it is asked. */
+static void see_route(const struct nlmsghdr *message, void *argument)
+{
+    struct routed *asked = argument;
+    const struct rtmsg *body = NLMSG_DATA(message);
+    int left = (int)RTM_PAYLOAD(message), is_there = 0, is_told = 0, is_own = 0;
+    uint32_t hop = 0;
+    if (message->nlmsg_type != RTM_NEWROUTE) {
+        return;
+    }
+    for (const struct rtattr *at = first(RTM_RTA(body), left); at; at = next(at, &left)) {
+        switch (at->rta_type & NLA_TYPE_MASK) {
+        case RTA_TABLE:
+            is_own |= number(at) == RT_TABLE_LOCAL;
+            break;
+        case RTA_DST:
+            is_own |= is_of_link(body, at);
+            break;
+        case RTA_OIF:
+            is_told = 1;
+            is_there |= number(at) == asked->index;
+            break;
+        case RTA_MULTIPATH:
+            is_told = 1;
+            is_there |= is_over_several(at, asked->index);
+            break;
+        case RTA_NH_ID:
+            hop = number(at);
+        }
+    }
+    enum rp_link_route route = body->rtm_dst_len ? RP_LINK_ROUTE_SOME : RP_LINK_ROUTE_DEFAULT;
+    if (route > asked->found && !is_own
+        && (is_there || (hop && !is_told && is_over_hop(asked, hop)))) {
+        asked->found = route;
+    }
+}
+
+int rp_link_route(unsigned index)
+{
+    static const uint8_t FAMILIES[] = {AF_INET, AF_INET6};
+    struct routed asked = {.index = index};
+    for (size_t i = 0; i < sizeof FAMILIES && !asked.failed; i++) {
+        const struct question_of_routes question = {
+            .head = {.nlmsg_len = sizeof question, .nlmsg_type = RTM_GETROUTE,
+                     .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+            .body = {.rtm_family = FAMILIES[i]},
+        };
+        int failed = ask(&question, sizeof question, see_route, &asked);
+        asked.failed = failed ? failed : asked.failed;
+    }
+    return asked.failed ? asked.failed : (int)asked.found;
 }
 
 static void keep(const struct rp_link *link, void *argument)

@@ -47,37 +47,10 @@ static void find_upper(const struct rp_link *link, void *argument)
     }
 }
 
-/* IPv4's: name, target, gateway, five numbers, mask. */
-static int is_route(const char *line, const struct use *use, int *is_default)
-{
-    char name[IF_NAMESIZE];
-    unsigned long target, mask;
-    if (sscanf(line, "%15s %lx %*s %*s %*s %*s %*s %lx", name, &target, &mask) != 3) {
-        return 0;
-    }
-    *is_default = !target && !mask;
-    return strcmp(name, use->link.name) == 0;
-}
-
-/* IPv6's: target, its length, seven more, name. Those of the link itself do not count. */
-static int is_route6(const char *line, const struct use *use, int *is_default)
-{
-    char name[IF_NAMESIZE], target[33];
-    unsigned length;
-    if (sscanf(line, "%32s %x %*s %*s %*s %*s %*s %*s %*s %15s", target, &length, name) != 3) {
-        return 0;
-    }
-    *is_default = !length && strspn(target, "0") == strlen(target);
-    int of_link = strncmp(target, "ff", 2) == 0
-        || (strncmp(target, "fe", 2) == 0 && target[2] && strchr("89ab", target[2]));
-    return !of_link && strcmp(name, use->link.name) == 0;
-}
-
-static int is_address6(const char *line, const struct use *use, int *is_default)
+static int is_address6(const char *line, const struct use *use)
 {
     char name[IF_NAMESIZE];
     unsigned scope;
-    *is_default = 0;
     return sscanf(line, "%*s %*s %*s %x %*s %15s", &scope, name) == 2 && scope != OF_HOST
            && scope != OF_LINK && strcmp(name, use->link.name) == 0;
 }
@@ -101,33 +74,30 @@ static int is_own_socket(unsigned long inode)
     return is_own;
 }
 
-/* Its number is the fifth word, the socket's the ninth. Ours go or stay as we say. */
-static int is_raw_socket(const char *line, const struct use *use, int *is_default)
+/* The interface's number is the fifth word, the socket's the ninth. A raw socket of this process is
+ * its own affair: not counted. */
+static int is_raw_socket(const char *line, const struct use *use)
 {
     unsigned index;
     unsigned long inode;
-    *is_default = 0;
     return sscanf(line, "%*s %*s %*s %*s %u %*s %*s %*s %lu", &index, &inode) == 2
            && index == use->index && !is_own_socket(inode);
 }
 
-static int is_pppoe(const char *line, const struct use *use, int *is_default)
+static int is_pppoe(const char *line, const struct use *use)
 {
     char name[IF_NAMESIZE];
-    *is_default = 0;
     return sscanf(line, "%*s %*s %15s", name) == 1 && strcmp(name, use->link.name) == 0;
 }
 
 static void find_line(struct use *use, const char *path, const char *what,
-                      int (*is_one)(const char *, const struct use *, int *))
+                      int (*is_one)(const char *, const struct use *))
 {
     char line[LINE_BYTES];
-    int is_default = 0;
-    FILE *file = fopen(path, "re");
-    while (file && fgets(line, sizeof line, file)) {
-        if (is_one(line, use, &is_default) && (is_default || !use->what[0])) {
-            snprintf(use->what, use->size, "%s carries %s", use->link.name,
-                     is_default ? "the default route" : what);
+    FILE *file = use->what[0] ? NULL : fopen(path, "re");
+    while (file && !use->what[0] && fgets(line, sizeof line, file)) {
+        if (is_one(line, use)) {
+            snprintf(use->what, use->size, "%s carries %s", use->link.name, what);
         }
     }
     if (file) {
@@ -135,7 +105,19 @@ static void find_line(struct use *use, const char *path, const char *what,
     }
 }
 
-/* 0, or -1: the kernel does not tell. */
+/* 0, or -1: the kernel does not tell. Procfs shows the first next hop of each route alone, and of
+ * IPv4 one table. */
+static int find_route(struct use *use)
+{
+    int route = rp_link_route(use->index);
+    if (route > 0) {
+        snprintf(use->what, use->size, "%s carries %s", use->link.name,
+                 route == RP_LINK_ROUTE_DEFAULT ? "the default route" : "a route");
+    }
+    return route < 0 ? -1 : 0;
+}
+
+/* The same. */
 static int find_address(struct use *use)
 {
     int has = use->what[0] ? 0 : rp_link_has_address(use->index);
@@ -156,8 +138,9 @@ static int look_at(struct use *use, unsigned index)
     if (!use->link.is_up) {
         return 0;
     }
-    find_line(use, "/proc/thread-self/net/route", "a route", is_route);
-    find_line(use, "/proc/thread-self/net/ipv6_route", "a route", is_route6);
+    if (find_route(use)) {
+        return -1;
+    }
     find_line(use, "/proc/thread-self/net/if_inet6", "an address", is_address6);
     find_line(use, "/proc/thread-self/net/packet", "another process's raw socket", is_raw_socket);
     find_line(use, "/proc/thread-self/net/pppoe", "a PPPoE session", is_pppoe);

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from conformance import plain, plain_rows
@@ -349,6 +350,11 @@ print("listens", flush=True)
 sys.stdin.read()
 """
 ABOVE = "made xa promiscuous"
+GROUP = (
+    "ip -6 nexthop add id 1 dev xb; ip -6 nexthop add id 2 dev xa; ip nexthop add id 10 group 1/2"
+)
+COMPATIBLE = Path("/proc/sys/net/ipv4/nexthop_compat_mode")
+NUMBERS = f"echo 0 > {COMPATIBLE}"  # a route then names a next hop so, and no interface
 USES = {
     "nothing": ("", "", ""),
     "its own switch": ("ip link set xa promisc on", "", ""),
@@ -390,7 +396,55 @@ USES = {
         "xa carries the default route",
         "xa carries the default route",
     ),
+    "a second next hop": (
+        "ip route add default nexthop dev xb nexthop dev xa",
+        "xa carries the default route",
+        "xa carries the default route",
+    ),
+    "another table": (
+        "ip route add default dev xa table 100",
+        "xa carries the default route",
+        "xa carries the default route",
+    ),
+    "another table's route": (
+        "ip route add 198.18.9.0/24 dev xa table 100",
+        "xa carries a route",
+        "xa carries the route to 198.18.9.0/",
+    ),
+    "a table of the host's own": ("ip route add local 198.18.5.7 dev xa table local", "", ""),
+    "a group of next hops": (
+        f"{GROUP}; ip -6 route add default nhid 10",
+        "xa carries the default route",
+        "xa carries the default route",
+    ),
+    "a group by its number": (
+        f"{GROUP}; {NUMBERS}; ip -6 route add default nhid 10",
+        "xa carries the default route",
+        "xa carries the default route",
+    ),
+    "a next hop by its number": (
+        f"ip nexthop add id 3 dev xa; {NUMBERS}; ip route add 198.18.9.0/24 nhid 3 table 100",
+        "xa carries a route",
+        "xa carries the route to 198.18.9.0/",
+    ),
+    "another's next hop by its number": (
+        f"ip nexthop add id 3 dev xa; ip nexthop add id 4 dev xb; {NUMBERS}"
+        "; ip route add default nhid 4",
+        "",
+        "",
+    ),
     "a VLAN": ("ip link add link xa name xv type vlan id 5", "xv stands on xa", "xv stands on xa"),
+    "a vxlan": (
+        "ip link add xv type vxlan id 5 dev xa dstport 4789",
+        "xv stands on xa",
+        "xv stands on xa",
+    ),
+    "a macvlan on a container's of its number": (
+        'ip -n "$C" link add name xc index "$N" type veth peer name xd'
+        '; ip -n "$C" link add mv0 link xc type macvlan; ip -n "$C" link set mv0 netns "$S"',
+        "",
+        "",
+    ),
     "a macvlan": (
         "ip link add mv0 link xa type macvlan mode bridge; ip link set mv0 up",
         "mv0 stands on xa",
@@ -421,13 +475,15 @@ print("; ".join(lost_with(Path("/"), "xa")))
 def used(use: str) -> Iterator[None]:
     """The server's namespace with xa, used so."""
     other = f"{the_pair().server.namespace}-other"
-    names = os.environ | {"C": other}
+    names = os.environ | {"C": other, "S": the_pair().server.namespace}
     made = "ip link add xa type veth peer name xb; ip link set xa up; ip link set xb up"
+    made += "; N=$(ip -o link show xa | cut -d: -f1)"
     with inside(the_pair().server), ExitStack() as stack:
         ip("netns", "add", other)
         stack.callback(ip, "netns", "del", other)
         stack.callback(subprocess.run, ["ip", "link", "del", "xbr"], capture_output=True)
         stack.callback(ip, "link", "del", "xa")
+        stack.callback(COMPATIBLE.write_text, COMPATIBLE.read_text())
         done = ["sh", "-ec", f"{made}; {USES[use][0]}"]
         made = subprocess.run(done, env=names, capture_output=True, text=True, timeout=WAIT_S)
         if "Unknown device type" in made.stderr:
@@ -475,6 +531,61 @@ def test_one_rule_is_asked_by_all_three(use, tmp_path):
                 Server((plain(),), url, insecure=True)
         else:
             Server((plain(),), url, insecure=True).close()
+
+
+# Refuses one kind of netlink's questions, and has procfs tell of a PPPoE session.
+KERNEL = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/netlink.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+ssize_t send(int file, const void *data, size_t size, int flags)
+{
+    const char *refused = getenv("REFUSED");
+    struct nlmsghdr head = {0};
+    memcpy(&head, data, size < sizeof head ? size : sizeof head);
+    if (refused && head.nlmsg_len == size && head.nlmsg_type == atoi(refused)) {
+        errno = EPERM;
+        return -1;
+    }
+    return sendto(file, data, size, flags, NULL, 0);
+}
+FILE *fopen(const char *path, const char *mode)
+{
+    FILE *(*real)(const char *, const char *) = dlsym(RTLD_NEXT, "fopen");
+    const char *sessions = strstr(path, "/net/pppoe") ? getenv("SESSIONS") : NULL;
+    return real(sessions ? sessions : path, mode);
+}
+FILE *fopen64(const char *path, const char *mode) { return fopen(path, mode); }
+"""
+SESSIONS = "Id       Address              Device\n00000100 00:11:22:33:44:55     {}\n"
+UNTOLD = "the kernel does not tell what it carries"
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ("REFUSED=22", UNTOLD),  # RTM_GETADDR
+        ("REFUSED=26", UNTOLD),  # RTM_GETROUTE
+        ("xa", "xa carries a PPPoE session"),
+        ("xb", "opened"),
+    ],
+)
+def test_a_kernel_that_does_not_tell_is_no_free_interface(changed, says, tmp_path):
+    """Given one that refuses to list addresses, or routes; and one with a PPPoE session there, or
+    elsewhere. Expect AF_XDP refused with that, and to serve beside the last."""
+    library = tmp_path / "kernel.so"
+    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(command, input=KERNEL, text=True, check=True)
+    (tmp_path / "sessions").write_text(SESSIONS.format(changed))
+    env = ["env", f"LD_PRELOAD={library}", f"SESSIONS={tmp_path / 'sessions'}"]
+    url = f"dpdk://198.18.5.9:{PORT}?vdev=net_af_xdp,iface=xa&probe=off"
+    with used("nothing"):
+        assert says in told("server", url, *env, *([changed] if "=" in changed else []))
 
 
 def test_a_raw_socket_of_our_own_is_no_use_of_others():
