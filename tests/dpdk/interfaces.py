@@ -349,7 +349,7 @@ else:
 print("listens", flush=True)
 sys.stdin.read()
 """
-ABOVE = "made xa promiscuous"
+ABOVE, DEFAULT = "made xa promiscuous", "xa carries the default route"
 GROUP = (
     "ip -6 nexthop add id 1 dev xb; ip -6 nexthop add id 2 dev xa; ip nexthop add id 10 group 1/2"
 )
@@ -393,34 +393,22 @@ USES = {
     ),
     "the default route": (
         "ip route add default dev xa metric 9; ip addr add 198.18.5.1/24 dev xa",
-        "xa carries the default route",
-        "xa carries the default route",
+        DEFAULT,
+        DEFAULT,
     ),
-    "a second next hop": (
-        "ip route add default nexthop dev xb nexthop dev xa",
-        "xa carries the default route",
-        "xa carries the default route",
-    ),
-    "another table": (
-        "ip route add default dev xa table 100",
-        "xa carries the default route",
-        "xa carries the default route",
-    ),
+    "a second next hop": ("ip route add default nexthop dev xb nexthop dev xa", DEFAULT, DEFAULT),
+    "another table": ("ip route add default dev xa table 100", DEFAULT, DEFAULT),
     "another table's route": (
         "ip route add 198.18.9.0/24 dev xa table 100",
         "xa carries a route",
         "xa carries the route to 198.18.9.0/",
     ),
     "a table of the host's own": ("ip route add local 198.18.5.7 dev xa table local", "", ""),
-    "a group of next hops": (
-        f"{GROUP}; ip -6 route add default nhid 10",
-        "xa carries the default route",
-        "xa carries the default route",
-    ),
+    "a group of next hops": (f"{GROUP}; ip -6 route add default nhid 10", DEFAULT, DEFAULT),
     "a group by its number": (
         f"{GROUP}; {NUMBERS}; ip -6 route add default nhid 10",
-        "xa carries the default route",
-        "xa carries the default route",
+        DEFAULT,
+        DEFAULT,
     ),
     "a next hop by its number": (
         f"ip nexthop add id 3 dev xa; {NUMBERS}; ip route add 198.18.9.0/24 nhid 3 table 100",
