@@ -17,9 +17,10 @@
 # the card stays. After exit code 2, wrong words, it does not start again.
 #
 # A card in use is not taken, nor an interface by AF_XDP (native/dpdk/dpdk_use.c). It is in use when
-# an interface of it, or of a virtual function of it, is up and has an address or a route, or has
-# something standing on it: a bridge, Open vSwitch, a bond, a VLAN, a VRF, a PPPoE session. (An IPv6
-# address that is valid on its link alone does not count.) So it is when a process has a raw socket
+# an interface of it, or of a virtual function of it, is up and has an address or a route (over any
+# next hop, in any table), or has something standing on it: a bridge, Open vSwitch, a bond, a VLAN,
+# a vxlan, a VRF, a PPPoE session. (An IPv6 address that is valid on its link alone does not count.)
+# So it is when a process has a raw socket
 # on such an interface, as a server over af_packet has, or has the card itself open: a virtual
 # machine, a server. So it is when somebody made the interface promiscuous, beside the switch of `ip
 # link`: a packet capture, or a container's macvlan, which stands in another network namespace,

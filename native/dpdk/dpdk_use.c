@@ -1,7 +1,8 @@
 /* Whether this host uses an interface: by the rule of deploy/nic.sh and doctor
  * (replay_server/interfaces.py). It is up, and it or a virtual function of it has an address or a
- * route, or something stands on it: a bridge, a bond, a VLAN, a PPPoE session; or another process
- * has a raw socket there, or somebody made it promiscuous. Asked in the calling thread's network
+ * route, over any next hop and in any table, or something stands on it: a bridge, a bond, a VLAN, a
+ * vxlan, a PPPoE session; or another process has a raw socket there, or somebody made it
+ * promiscuous. Asked in the calling thread's network
  * namespace.
  *
  * What stands on it in another network namespace, a container's macvlan, is not seen itself. It is
