@@ -165,6 +165,23 @@ static void situation_own_order(void)
     check_group("3 a session's samples go in order");
 }
 
+/* 15. Given a session whose sample waits first, another's behind it, and an older one of the first
+ *     session for which there is enough. Expect the older one drawn, and the later one last. */
+static void situation_older_one(void)
+{
+    struct room room;
+    fresh(&room);
+    CHECK(fill(&room, 5) == RP_OK);
+    CHECK(sample(&room, &room.other, 8, 8) == RP_BLOCKED);
+    CHECK(sample(&room, &room.third, 1, 6) == RP_BLOCKED);
+    CHECK(sample(&room, &room.other, 7, 3) == RP_OK);
+    CHECK(fill(&room, 4) == RP_OK);
+    CHECK(answered(&room, &room.third, RP_OP_SAMPLE, 1, RP_OK), "who stood behind goes first");
+    CHECK(fill(&room, 8) == RP_OK && answered(&room, &room.other, RP_OP_SAMPLE, 8, RP_OK));
+    script_close(&room.script);
+    check_group("15 an older sample is drawn, a later one stands last");
+}
+
 /* 4. Given a push of 5 that waits, and 10 000 pushes of 1 by another, while one item a second is
  *    drawn. Expect the 5 in as soon as there is room for five, and the small ones behind it. */
 static void situation_large_push(void)
@@ -560,6 +577,7 @@ int main(void)
     situation_dead_learner();
     situation_place_kept();
     situation_own_order();
+    situation_older_one();
     situation_large_push();
     situation_in_order();
     situation_silence();
