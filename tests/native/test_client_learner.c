@@ -210,6 +210,27 @@ static void situation_dropped(void)
     check_group("5 an update that its caller dropped");
 }
 
+/* 14. Given two updates, the first dropped by its caller before any of it was sent. Expect the
+ *     second sent and applied, the first not, and the room of both free again. */
+static void situation_dropped_unsent(void)
+{
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(5, &options);
+    struct rp_updated result = {99, 99, 99, 99};
+    double priorities[3] = {5, 5, 5};
+    uint64_t some[3] = {info.capacity, info.capacity + 1, info.capacity + 2};
+    int first = rp_client_update(world->client, ROWS, info.epoch, some, priorities, 3, NULL,
+                                 world_later(world, 5000));
+    int second = rp_client_update(world->client, ROWS, info.epoch, some, priorities, 1, &result,
+                                  world_later(world, 5000));
+    rp_client_take(world->client, first);
+    CHECK(world_wait(world, second) == 0 && result.applied == 1, "%u applied", result.applied);
+    CHECK(rp_server_counters(world->server)[RP_COUNT_priorities_applied] == 1);
+    CHECK(rp_client_update_room(world->client) == 4 * options.batch_max);
+    world_close(world);
+    check_group("14 an update that its caller dropped before it was sent");
+}
+
 /* Runs until answers to all these updates are on their way; the first one. */
 static struct world_datagram *updates_answered(struct world *world, uint32_t count)
 {
@@ -515,6 +536,7 @@ int main(void)
     situation_keys();
     situation_hole_before();
     situation_dropped();
+    situation_dropped_unsent();
     situation_weights();
     situation_reordered();
     situation_given_up();
