@@ -71,7 +71,7 @@ static int opened(struct rp_call *call) {
     struct rp_opened answer = {
         .session = session->connection,
         .mtu = rp_session_mtu(session),
-        .idle_ms = limits->idle_ms,
+        .idle_ms = (uint32_t)session->idle_ms,
         .batch_max = limits->batch_max,
         .records = (uint16_t)limits->records,
         .update_records = RP_UPDATE_RECORDS,

@@ -3,6 +3,10 @@
  * Only the segment `state` is looked at, and nothing is trusted before the checksum of the header
  * has been compared. What may change is how long things last (idle_ms, lapse_ms), what the port
  * carries (mtu, receive_budget) and the tables' limiters; they are changed in one transaction.
+ *
+ * What a session was told holds while it lasts: a smaller mtu is refused, a shorter idle_ms is for
+ * sessions to come, and a limiter that lets fewer items in at once ends the sessions of the table's
+ * writers, whose messages bring as many as the old one let in.
  */
 #include <stdio.h>
 #include <string.h>
@@ -114,10 +118,26 @@ int rp_server_compare(const void *state, size_t bytes, const struct rp_server_co
     return rp_region_compare(state, bytes, config, changes, error);
 }
 
+/* Before anything is adopted: killed in between, the next server ends those that are left. */
+static void end_writers(struct rp_server *server, const struct rp_table *table) {
+    for (uint32_t i = 0; i < rp_writer_places(table); i++) {
+        uint32_t index = rp_session_find(server, rp_writer_session(table, i));
+        if (index != RP_NOBODY) {
+            rp_session_end(server, index);
+            rp_server_count(server, RP_COUNT_sessions_expired);
+        }
+    }
+}
+
 void rp_region_adopt(struct rp_server *server, const struct rp_server_config *config) {
     struct rp_limits now = rp_region_limits(config);
     uint64_t words[sizeof now / 8];
     memcpy(words, &now, sizeof now);
+    for (uint32_t i = 0; i < config->table_count; i++) {
+        if (rp_table_narrows(&server->tables[i], &config->tables[i])) {
+            end_writers(server, &server->tables[i]);
+        }
+    }
     for (size_t i = 0; i < sizeof now / 8; i++) {
         rp_intent_set(&server->intent, (uint64_t *)(void *)&server->region->limits + i, words[i]);
     }

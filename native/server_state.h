@@ -57,7 +57,7 @@ struct rp_limits { /* struct rp_server_config without its pointers; in the regio
 };
 
 #define RP_REGION_MAGIC UINT64_C(0x6E6F696765525052) /* the bytes "RPRegion" */
-enum rp_region_version { RP_REGION_VERSION = 10 };
+enum rp_region_version { RP_REGION_VERSION = 11 };
 
 _Static_assert(sizeof(struct rp_limits) % 8 == 0, "limits are adopted in whole words");
 

@@ -64,6 +64,7 @@ static int verify_session(const struct verdict *v, const struct rp_session *sess
     HOLDS((session->connection & (RP_SESSIONS_MAX - 1)) == v->number);
     HOLDS(session->connection >> RP_SESSION_INDEX_BITS != 0);
     HOLDS(mtu >= RP_MTU_MIN && mtu <= v->server->limits.mtu && mtu % 8 == 0);
+    HOLDS(session->idle_ms >= 1 && session->idle_ms <= UINT32_MAX);
     HOLDS(peer.size >= 1 && peer.size <= RP_PEER_BYTES);
     int status = verify_once(v, &session->sample, 1);
     status = status ? status : verify_once(v, &session->update, 1);

@@ -50,10 +50,13 @@ void rp_session_peer(const struct rp_session *session, struct rp_peer *peer) {
     memcpy(peer, session->peer, sizeof *peer);
 }
 
+/* A server that took the region over may allow less than its sessions were told. */
 static int idle_too_long(const struct rp_server *server, uint32_t index) {
+    const struct rp_session *session = &server->sessions[index];
     uint64_t silence_ns = server->now_ns - server->lines[index].heard_ns;
-    return server->sessions[index].connection != 0
-           && silence_ns > (uint64_t)server->limits.idle_ms * 1000000;
+    uint64_t idle_ms = server->limits.idle_ms;
+    idle_ms = session->idle_ms > idle_ms ? session->idle_ms : idle_ms;
+    return session->connection != 0 && silence_ns > idle_ms * 1000000;
 }
 
 /* ---- life ---- */
@@ -91,6 +94,7 @@ static void create(struct rp_server *server, uint32_t index, const struct rp_pee
     } while (number == 0);
     rp_intent_set(intent, &session->connection, number << RP_SESSION_INDEX_BITS | index);
     rp_intent_set(intent, &session->agreed, agreed);
+    rp_intent_set(intent, &session->idle_ms, server->limits.idle_ms);
     for (uint32_t i = 0; i < sizeof once / sizeof *once; i++) {
         rp_intent_set(intent, &once[i]->newest, 0);
         rp_intent_set(intent, &once[i]->done, 0);
@@ -134,7 +138,7 @@ void rp_session_move(struct rp_server *server, uint32_t index, const struct rp_p
 }
 
 /* The writers go first: killed in between, the session is still there and is closed again. */
-void rp_session_close(struct rp_server *server, uint32_t index) {
+void rp_session_end(struct rp_server *server, uint32_t index) {
     struct rp_session *session = &server->sessions[index];
     assert(session->connection != 0);
     for (uint32_t i = 0; i < server->limits.table_count; i++) {
@@ -148,6 +152,10 @@ void rp_session_close(struct rp_server *server, uint32_t index) {
     }
     rp_intent_set(&server->intent, &session->connection, 0);
     rp_intent_commit(&server->intent);
+}
+
+void rp_session_close(struct rp_server *server, uint32_t index) {
+    rp_session_end(server, index);
     rp_wait_drop(server, index);
     rp_credit_drop(server, index);
     rp_hosts_set(server, index, 0);

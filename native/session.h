@@ -45,6 +45,7 @@ struct rp_session { /* in the region; every word changes through the server's in
     uint64_t connection;
     uint64_t peer[sizeof(struct rp_peer) / 8];
     uint64_t agreed;        /* mtu | receive budget << 32 | version << 48 */
+    uint64_t idle_ms;       /* as it was told: by this it chooses when to speak */
     struct rp_once sample;  /* done: drawn, or withdrawn */
     struct rp_once update;  /* done: applied, or refused for good */
     struct rp_once publish; /* taken: a piece of it was accepted; done: it became a version */
@@ -108,10 +109,13 @@ void rp_session_move(struct rp_server *server, uint32_t index, const struct rp_p
                      uint64_t host);
 /* Closes its writers, drops its notes and credit, and frees it. */
 void rp_session_close(struct rp_server *server, uint32_t index);
+/* The half of it that lies in the region: all that there is before the sessions are counted. */
+void rp_session_end(struct rp_server *server, uint32_t index);
 /* Its place is free: the next session takes it. */
 void rp_session_free(struct rp_server *server, uint32_t index);
 /* Looks at RP_TICK_SESSIONS sessions, from where the last call ended, and closes those that have
- * been silent longer than idle_ms, RP_EXPIRED_MAX at most. */
+ * been silent longer than the server's idle_ms and longer than they were told, RP_EXPIRED_MAX at
+ * most. */
 void rp_session_expire(struct rp_server *server);
 /* Looks at all of them and closes as many, for who finds no place; returns how many. Does nothing
  * before the time at which, by the last look, one can have been silent for too long, or while

@@ -94,6 +94,8 @@ void rp_table_compare(const void *state, uint32_t number, const struct rp_table_
                       struct rp_comparison *comparison);
 /* Adds to the intent what may change and does: the limiter. The configuration was compared. */
 void rp_table_adopt(struct rp_table *table, const struct rp_table_config *config);
+/* Does this configuration's limiter let fewer items in at once than the table's? */
+int rp_table_narrows(const struct rp_table *table, const struct rp_table_config *config);
 /* Empties the table under a new epoch; writers keep their places but lose their streams (whole
  * transaction). */
 void rp_table_reset(struct rp_table *table, uint64_t epoch);

@@ -6,6 +6,7 @@
  * writer was promised.
  */
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -103,6 +104,20 @@ void rp_table_compare(const void *state, uint32_t number, const struct rp_table_
     }
     compare_spec(c, (const char *)base + layout.spec, had->spec_bytes, config->spec,
                  config->spec_bytes);
+}
+
+/* Items that are worth as much as the limiter's bounds lie apart. */
+static double at_once(const struct rp_table_facts *facts) {
+    double rate = facts->samples_per_insert;
+    return rate > 0 ? (facts->error_max - facts->error_min) / rate : INFINITY;
+}
+
+int rp_table_narrows(const struct rp_table *table, const struct rp_table_config *config) {
+    struct rp_table_facts wants;
+    char error[256];
+    int status = rp_facts_from(config, &wants, error);
+    assert(status == 0); /* it was compared with the region before */
+    return at_once(&wants) < at_once(&table->header->facts);
 }
 
 static void adopt_word(struct rp_table *table, void *word, const void *value) {

@@ -344,8 +344,7 @@ static void commit_chain(struct rp_table *table, uint32_t index, uint32_t stream
         if (rp_state_of(entry->key) != RP_ENTRY_COMPLETE || !rp_place_held(p, entry)) {
             return;
         }
-        if (rp_key_of(entry->key) < state->head
-            || !is_admitted(table, rp_entry_flags(entry), 1)) { /* it waited when none counted it */
+        if (rp_key_of(entry->key) < state->head) {
             lose(table, index, sequence);
             return;
         }
@@ -493,12 +492,10 @@ static void answer_run(const struct rp_table_private *p, uint32_t index, const s
 
 void rp_writer_resume(struct rp_table *table, uint32_t index) {
     struct rp_table_private *p = table->private;
-    p->admitted = 1; /* the one step that a kill may have left between its store and its commit */
     for (uint32_t stream = 0; stream < rp_writer_at(p, index)->streams; stream++) {
         rp_work_begin(p);
         commit_chain(table, index, stream);
     }
-    p->admitted = 0;
     pass_done(p, index);
 }
 

@@ -194,7 +194,7 @@ class Batches:
         self.closed = True  # until there is something to close
         self._flights: tuple[_Flight, ...] = ()
         check_device(device, self._pin)
-        remote = client.known(table, self._timeout)
+        remote = client.look_up(table, self._timeout)
         shape = remote.draw(batch, **self._draw).shape  # refuses what excludes itself
         expect_drawn(limits, remote, batch)
         self._shape, self._other = shape, ""  # what was compared last, and how the table differs

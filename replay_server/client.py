@@ -321,7 +321,7 @@ class Client:
 
     def landing(self, table: str, batch: int, plan: int | str = 0, *, pin: bool = False) -> Landing:
         """Memory for batches of this shape, to be given as `out` again and again."""
-        remote = self.known(table, self.timeout)
+        remote = self.look_up(table)
         draw = remote.draw(checked_count(batch), plan)
         expect_drawn(self.limits, remote, batch)
         return Landing(draw.shape, flag("pin", pin))

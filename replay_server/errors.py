@@ -118,13 +118,15 @@ class ServerRestarted(ReplayError):
 
 
 class SessionExpired(ServerRestarted):
-    """The server gave the session up after too long a silence; its rows are still stored."""
+    """The server gave the session up: after too long a silence, or as it came back with a limiter
+    that lets less in at once. Its rows are still stored."""
 
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         super().__init__(what, stored_through, in_doubt, lost)
         self.happened = (
             f"{what}: the server gave this session up after too long a silence (longer than its "
-            f"idle_ms: Server(idle_ms=...), `serve --idle-ms`): {stored_through} rows are stored, "
+            f"idle_ms: Server(idle_ms=...), `serve --idle-ms`), or came back with a limiter that "
+            f"lets less in at once: {stored_through} rows are stored, "
             f"{in_doubt} were sent and not answered, {lost} were never sent"
         )
         self.args = (f"{self.happened}; {_ANEW}",)

@@ -31,7 +31,7 @@ from .errors import (
     warn,
 )
 from .owning import refuse_within
-from .remote import RemoteTable
+from .remote import RemoteTable, info_of
 from .spec import ALWAYS_FINITE, STEP, SpecError, array_of, require_finite
 from .values import one_of
 from .writers import push_state, silence, tell_dropped
@@ -236,7 +236,9 @@ class PlainRows:
             self.link.outcome(lib.rp_link_ping, what=what, timeout=until.seconds())
         try:
             self._checked(self._state().status)
-        except SessionExpired as error:
+        except SessionExpired as error:  # the server may have come back with another limiter
+            raw = info_of(self.link, self.table.name, until.seconds())
+            self.table = RemoteTable(raw, self.table.layout, self.table.incarnation)
             ask_for_place(self.link, self.table, 1, until.seconds())
             self._tell_earlier(error.in_doubt + error.lost)
         self.doubtful = monotonic() + self.silent_s
@@ -254,8 +256,8 @@ class PlainRows:
             doubt = max(posted - error.taken - error.lost, 0)
             happened = (
                 f"{what}: the server gave this session up after too long a silence (longer than "
-                f"its idle_ms): {error.taken} of these {count} rows are stored, {doubt} are in "
-                "doubt"
+                f"its idle_ms), or came back with a limiter that lets less in at once: "
+                f"{error.taken} of these {count} rows are stored, {doubt} are in doubt"
             )
             advice = f"go on with rows[{error.taken}:]"
             advice += "; those in doubt may be stored twice then" if doubt else ""

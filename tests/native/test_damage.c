@@ -205,6 +205,7 @@ static void session_fields(void)
     ONE("session: connection", s->connection, NULL);
     field("session: peer", s->peer, sizeof s->peer, 0, 1, "an address");
     ONE("session: agreed", s->agreed, "another mtu or budget that is legal");
+    ONE("session: idle_ms", s->idle_ms, "another time of silence that is legal");
     field("session: numbered requests", &s->sample, 3 * sizeof s->sample, 0, 1,
           "which of the last 64 are done");
     ONE("session: drawn", s->sample_drawn, "rounds more of its records");

@@ -503,9 +503,47 @@ static void situation_many_silent(void)
     check_group("7 a crowd that is silent makes room for a crowd");
 }
 
+/* 8. Given servers that take a region over, each with another idle_ms. Expect who was silent given
+ *    up behind what it was told, or behind what the server says where that is longer. */
+static void situation_idle_told(void)
+{
+    struct script script;
+    struct script_client old = script_client(1), young = script_client(2);
+    script_tables(tables);
+    config = script_config(tables);
+    script_open(&script, &config);
+    open_once(&script, &old);
+    script.config.idle_ms = 3000;
+    script_kill(&script);
+    open_once(&script, &young);
+    script_later(&script, 3001);
+    script_turn(&script);
+    CHECK(script_counter(&script, RP_COUNT_sessions_expired) == 1 && script.server->open == 1);
+    script.config.idle_ms = 5000;
+    script_kill(&script);
+    for (uint32_t i = 0; i < 2; i++) {
+        open_once(&script, (young.nonce++, &young));
+        script_later(&script, i == 0 ? 29900 : 101);
+        script_turn(&script);
+        CHECK(rp_session_find(script.server, old.connection) == (i == 0 ? 0 : RP_NOBODY));
+    }
+    script.config.idle_ms = 60000;
+    script_kill(&script);
+    CHECK(script.server->open == 1);
+    script_later(&script, 60000);
+    script_turn(&script);
+    CHECK(script.server->open == 1);
+    script_later(&script, 101);
+    script_turn(&script);
+    CHECK(script.server->open == 0);
+    script_close(&script);
+    check_group("8 what a session was told of silence holds");
+}
+
 int main(void)
 {
     situation_many_silent();
+    situation_idle_told();
     situation_features();
     situation_mtu();
     situation_versions();

@@ -27,6 +27,13 @@ static void wrong_sessions(void)
     SERVER("session", 0, mtu);
     set(&s->agreed, rest | (config.mtu - 4));
     SERVER("session", 0, mtu);
+    const char *idle = "session->idle_ms >= 1 && session->idle_ms <= UINT32_MAX";
+    set(&s->idle_ms, UINT32_MAX);
+    WHOLE;
+    set(&s->idle_ms, 0);
+    SERVER("session", 0, idle);
+    set(&s->idle_ms, 1ull << 32);
+    SERVER("session", 0, idle);
     CHECK(size != 0);
     struct rp_once *once[3] = {&s->sample, &s->update, &s->publish};
     for (uint32_t i = 0; i < 3; i++) {
