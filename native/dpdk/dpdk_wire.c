@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "dpdk_card.h"
 #include "dpdk_parts.h"
 #include "status.h"
 
@@ -291,6 +292,10 @@ void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *c
         rp_fact_add(facts, count, RP_FACT_COUNT, "memif_servers_refused",
                     "listeners at its socket who may not have this process's memory",
                     atomic_load(&wire->strangers));
+    }
+    if (wire->links) {
+        rp_fact_add(facts, count, RP_FACT_LEVEL, "has_link", "1 while its interface has a carrier",
+                    first ? (uint64_t)atomic_load(&wire->card->has_carrier) : 0);
     }
     rp_fact_add(facts, count, RP_FACT_IN, "device_no_mbufs", "frames no mbuf was free for",
                 all.rx_nombuf);

@@ -232,13 +232,15 @@ def test_an_address_taken_without_a_link_is_announced_when_that_comes(kind):
     with no_link(), serving(kind) as server:
         for _ in range(2):
             ip("link", "set", INTERFACE, "up")
-            with Listener() as heard:
+            with Listener() as heard:  # one that was down before it hears nothing
                 assert next(heard.announcements())[6:12] == server_mac()
+            assert facts(server)["has_link"] == 1
             with raw() as send:
                 before = facts(server)["conflict"]
                 send(arp(1, THIEF, SERVER, EVERYONE))
                 until(lambda: facts(server)["conflict"] > before, "counted")  # noqa: B023 (at once)
             ip("link", "set", INTERFACE, "down")
+            until(lambda: facts(server)["has_link"] == 0, "seen")
 
 
 # -- an AF_XDP device that could not be ended ----------------------------------------------------
