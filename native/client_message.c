@@ -100,6 +100,8 @@ uint16_t rp_client_message_new(struct rp_client *client, struct client_writer *w
     message->answered = 0;
     message->lost_seen = 0;
     message->first_sequence = UINT64_MAX;
+    message->posted_through = UINT64_MAX;
+    message->was_due = 0;
     message->flight = CLIENT_NONE;
     message->next = CLIENT_NONE;
     message->previous = writer->last;
@@ -308,11 +310,18 @@ static void assign_sequences(struct client_writer *writer, struct client_message
     }
 }
 
+/* Until its creates were asked for when they were due, the ring must not come round to their rows.
+ */
+static uint64_t lowest_of(const struct client_message *message) {
+    int waits = message->run_count == 0 && !message->was_due;
+    return waits ? message->posted_through : message->first_sequence;
+}
+
 /* The lowest sequence not finished. Until a place was lost, the oldest message has it. */
 static uint64_t lowest_open(const struct rp_client *client, const struct client_writer *writer) {
     uint64_t lowest = writer->done_through;
     for (uint16_t i = writer->first; i != CLIENT_NONE; i = client->messages[i].next) {
-        uint64_t first = client->messages[i].first_sequence;
+        uint64_t first = lowest_of(&client->messages[i]);
         lowest = first < lowest ? first : lowest;
         if (writer->state.steps_resent == 0 && first != UINT64_MAX) {
             break;
@@ -354,6 +363,7 @@ enum client_sending rp_client_writer_send(struct rp_client *client,
         return SEND_NOTHING;
     }
     assign_sequences(writer, &client->messages[index]);
+    client->messages[index].posted_through = writer->next_sequence;
     send_message(client, writer, index);
     return SEND_DONE;
 }

@@ -179,6 +179,11 @@ static int can_shrink(const struct client_message *message) {
     return message->run_count > 0;
 }
 
+/* Its creates were asked for before all was stored that was posted before them, and now it is. */
+static int is_due(const struct client_writer *writer, const struct client_message *message) {
+    return !message->was_due && writer->done_through >= message->posted_through;
+}
+
 /* Frees it when nothing is open; keeps only its open creates when all its steps are stored. */
 static void settle(struct rp_client *client, uint16_t index) {
     struct client_message *message = &client->messages[index];
@@ -190,7 +195,9 @@ static void settle(struct rp_client *client, uint16_t index) {
     if (stored && can_shrink(message)) {
         rp_client_message_rebuild(client, index);
     }
-    if (message->state != MESSAGE_ANSWERED) {
+    if (stored && is_due(&client->writers[message->writer], message)) {
+        rp_client_message_state(client, index, MESSAGE_AGAIN);
+    } else if (message->state != MESSAGE_ANSWERED) {
         rp_client_message_state(client, index, MESSAGE_ANSWERED);
     }
 }
@@ -234,10 +241,13 @@ static void pass_answered(struct rp_client *client, struct client_writer *writer
         struct client_message *message = &client->messages[i];
         next = message->next;
         left -= message->state == MESSAGE_ANSWERED;
-        if (message->state != MESSAGE_ANSWERED || message->run_count == 0) {
+        int creates = message->run_count == 0;
+        if (message->state != MESSAGE_ANSWERED || (creates && !is_due(writer, message))) {
             continue;
         }
-        if (message->lost_seen != writer->lost_total && !runs_told(message)
+        if (creates) {
+            rp_client_message_state(client, i, MESSAGE_AGAIN);
+        } else if (message->lost_seen != writer->lost_total && !runs_told(message)
             && end_sequence(message) <= writer->done_through) {
             rp_client_message_state(client, i, MESSAGE_AGAIN);
         } else {
@@ -328,6 +338,7 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
         told.head.lost_total > writer->lost_total ? told.head.lost_total : writer->lost_total;
     message->answered = 1;
     message->lost_seen = told.head.lost_total;
+    message->was_due |= told.head.done_through >= message->posted_through;
     apply_runs(client, writer, message, &told);
     apply_creates(client, writer, message, &told);
     settle(client, index);

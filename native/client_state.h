@@ -288,6 +288,8 @@ struct client_message {
     uint64_t lost_seen;      /* lost_total at its last answer */
     uint64_t first_sequence; /* the lowest of its runs; UINT64_MAX where it has none, or was not
                                 sent */
+    uint64_t posted_through; /* the writer's sequences when it was sent first; UINT64_MAX before:
+                                where they are done, a create of it is due, or never was */
     uint32_t body_size; /* while it is filled: header and runs; its creates stand at the end of
                            the room, last first */
     uint32_t last_run;  /* where in the body; 0 = none */
@@ -302,6 +304,7 @@ struct client_message {
     uint8_t state;
     uint8_t tries;
     uint8_t answered;
+    uint8_t was_due; /* answered when all through that sequence was done */
 };
 
 struct client_stream {

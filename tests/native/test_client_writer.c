@@ -238,6 +238,47 @@ static void situation_create_alone(void)
     check_group("6 a create that waits for its window goes alone");
 }
 
+/* 12. Given a create that came before the steps of an earlier message, which was lost on its way;
+ *     then the question for it too. Expect the item one round trip behind those steps, not when the
+ *     create's time is out; else no more steps than the ring has room for before it is made. */
+static void situation_create_due(int lost)
+{
+    struct rp_client_options options = world_options();
+    options.retry_us_min = options.retry_us_max = 400000;
+    struct world *world = fresh(6, &options);
+    const uint64_t *counters = rp_server_counters(world->server);
+    writer(world, "main", 1);
+    CHECK(push(world, MAIN, 0, 0, 3, 0) == 3);
+    rp_client_flush(world->client, MAIN);
+    world_client_turn(world);
+    world_lose(world, RP_OP_PUSH);
+    CHECK(push(world, MAIN, 0, 3, 1, 0) == 1);
+    CHECK(rp_client_create(world->client, MAIN, 0, 0, 1.0, 0) == 0);
+    while (state_of(world, MAIN).steps_stored < 4) {
+        rp_client_flush(world->client, MAIN);
+        world_step(world, WORLD_MS / 10);
+    }
+    uint64_t stored_ns = world->now_ns, next = 4;
+    if (lost) {
+        world_client_turn(world);
+        CHECK(push_asked(world)->run_count == 0 && push_asked(world)->create_count == 1);
+        world_lose(world, RP_OP_PUSH);
+    }
+    while (state_of(world, MAIN).items_created == 0) {
+        CHECK(lost || world->now_ns - stored_ns < 3 * WORLD_MS, "not before its time is out");
+        next += lost ? push(world, MAIN, 0, next, 1, 0) : 0;
+        rp_client_flush(world->client, MAIN);
+        world_step(world, WORLD_MS / 10);
+        CHECK(counters[RP_COUNT_steps_committed] <= 4 + SCRIPT_WINDOW, "they come round");
+    }
+    CHECK(counters[RP_COUNT_items_not_yet] == 1, "its step was not there");
+    CHECK(lost || counters[RP_COUNT_pushes] == 3, "two of steps, and the create");
+    CHECK(!lost || counters[RP_COUNT_steps_committed] == 4 + SCRIPT_WINDOW);
+    settle(world, MAIN);
+    CHECK(state_of(world, MAIN).items_failed == 0 && state_of(world, MAIN).steps_stored == next);
+    world_close(world);
+}
+
 /* 7. Given rows of one priority, and a stratified batch of as many, more than are drawn side by
  *    side. Expect each row once; also behind a larger batch, when all weigh less than then. */
 static void situation_strata(void)
@@ -438,6 +479,9 @@ int main(void)
     situation_ledger();
     situation_ended();
     situation_create_alone();
+    situation_create_due(0);
+    situation_create_due(1);
+    check_group("12 a create is asked for as soon as it is due");
     situation_strata();
     situation_pieces();
     situation_flushes();
