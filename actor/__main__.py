@@ -123,6 +123,7 @@ class Program:
                 env_steps=self.run.last_step,
             )
             self.logged_steps = self.actor.env_steps
+            options.keep(self.name, COMMAND, self.args, self.settings)
             if self.run.life:
                 self.say(f"start {self.run.life + 1} of this run: from step {self.run.last_step}")
         else:

@@ -25,7 +25,7 @@ from deploy.table import TABLE, needed, table_for
 from learner.dqn import Update
 from learner.learner import Learner
 from learner.networks import network_from
-from learner.options import begin_run
+from learner.options import begin_run, keep
 from learner.presets import Preset
 from learner.solved import Judge
 from replay_server import Batch, Client, Server, Table
@@ -152,6 +152,7 @@ def in_turn(args: Demo, settings: Preset) -> dict[str, Any] | None:
     torch.set_num_threads(1)
     progress = Progress()
     run = begin_run("in-turn", "deploy demo", args, settings, progress.say)
+    keep("in-turn", "deploy demo", args, settings)
     begin, solved = time.time(), None
     table = table_for(settings)
     with Stop() as stop, progress, InTurn(settings, args.seed, table=table) as parts:

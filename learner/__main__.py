@@ -85,6 +85,7 @@ class Program:
             check_columns(made, env, spec, self.args.table)
         if self.learner is None:
             self.build(spec)
+            options.keep(NAME, COMMAND, self.args, self.settings)
             self.incarnation = self.client.incarnation
         elif not self.is_another():
             told = f"the server answers again, and has kept what it held: {table.count} items"
@@ -117,14 +118,38 @@ class Program:
             if newest is None:
                 self.progress.say(f"no whole checkpoint in {self.args.resume}: from learner step 0")
             else:
-                self.learner.restore(*checkpoint.load(newest))
+                self.restore(newest)
                 self.progress.say(f"resumed from {newest.name}: learner step {self.learner.step}")
+                if self.done():
+                    self.progress.say(
+                        f"--updates {self.args.updates} is the total, and so many are made: "
+                        "nothing is left to do; say a larger one, or 0 for no end"
+                    )
         self.spec = spec
         self.logged_step = self.learner.step
         if self.args.solve_at is not None:
             mark, seed = self.args.solve_at, self.args.seed
             show = self.progress.show
-            self.judge = Judge(self.settings, spec, mark=mark, seed=seed, run=self.run, show=show)
+            self.judge = Judge(
+                self.settings,
+                spec,
+                mark=mark,
+                seed=seed,
+                run=self.run,
+                show=show,
+                candidates=self.learner.step // self.args.evaluate_every,
+            )
+
+    def restore(self, newest: Path) -> None:
+        """Goes on from a checkpoint; WeightsError with what to do where it is of other nets."""
+        try:
+            self.learner.restore(*checkpoint.load(newest))
+        except WeightsError as error:
+            raise WeightsError(
+                f"{newest}: {error}; go on with the nets it was made with (leave --hidden, "
+                "--network, --stack and --states away, or say those of its run), or begin another "
+                "run with --run"
+            ) from error
 
     def publish(self) -> None:
         """The online net as a new version; its number is the server's."""
@@ -314,16 +339,22 @@ class Program:
                 self.save(f"step-{self.learner.step:09d}")
             except (OSError, WeightsError) as error:
                 self.lost = error
-            waiting = fraction(self.phases.all, "wait", STEP)
-            self.progress.say(
-                f"learner: step {self.learner.step}; of its time {self.phases.told()}; "
-                f"its steps waited for replay {waiting:.2%} of theirs"
-            )
+            self.progress.say(f"learner: step {self.learner.step}{self.spent()}")
         self.close_client()
         if self.judge is not None:
             self.judge.close()
         self.run.close()
         self.progress.close()
+
+    def spent(self) -> str:
+        """What the time went to; nothing where no step was made."""
+        if not self.phases.all:
+            return ""
+        waiting = fraction(self.phases.all, "wait", STEP)
+        return (
+            f"; of its time {self.phases.told()}; its steps waited for replay {waiting:.2%} of "
+            "theirs"
+        )
 
 
 def has_learned(folder: Path) -> bool:

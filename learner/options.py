@@ -196,6 +196,16 @@ def parse(
     return checked(cls, parser, given_to(program, parser, argv), check_env)
 
 
+def values_of(args: Common, settings: Preset) -> dict[str, Any]:
+    """What was resolved, by name."""
+    return {**runfile.saved(args), **dataclasses.asdict(settings)}
+
+
+def keep(name: str, command: str, args: Common, settings: Preset) -> None:
+    """RUN/config-NAME.toml, which starts program `name` again as it is now."""
+    save(args.run / f"config-{name}.toml", command, values_of(args, settings))
+
+
 def begin_run(
     name: str,
     command: str,
@@ -203,12 +213,16 @@ def begin_run(
     settings: Preset,
     say: Callable[[str], None] = print,
 ) -> Run:
-    """The run folder of program `name`, with what was resolved in it; `say` as Run's."""
-    values = {**runfile.saved(args), **dataclasses.asdict(settings)}
+    """The run folder of program `name`; `say` as Run's.
+
+    Options of an earlier life stay in it until `keep`: one that starts nothing changes no run.
+    """
+    values = values_of(args, settings)
     shown = {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
     run = Run(args.run, name, shown, tensorboard=args.tensorboard, wandb=args.wandb, say=say)
     run.begin()
-    save(args.run / f"config-{name}.toml", command, values)
+    if not (args.run / f"config-{name}.toml").exists():
+        keep(name, command, args, settings)
     return run
 
 

@@ -78,10 +78,14 @@ class Judge:
         seed: int,
         run: Run,
         show: Callable[[str], None],
+        candidates: int = 0,
     ) -> None:
-        """`show` is told how far the last verdict is; so is whoever reads the run's metrics."""
+        """`show` is told how far the last verdict is; so is whoever reads the run's metrics.
+
+        candidates: those that the run had before, whose episodes are not played again.
+        """
         self.spec, self.mark, self.seed, self.run, self.show = spec, mark, seed, run, show
-        self.candidates = 0
+        self.candidates = candidates
         self.evaluation = Evaluation(settings, spec, episodes=SELECT_EPISODES)
 
     def solved(self, learner: Learner) -> dict[str, Any] | None:

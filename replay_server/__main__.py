@@ -347,6 +347,8 @@ def stats(args: dict[str, Any]) -> int:
 
     if not 0.1 <= args["interval"] <= 3600.0:
         raise ConfigError(f"--interval is {args['interval']:g}; expected 0.1 to 3600 seconds")
+    if not 0.0 < args["timeout"] <= 3600.0:
+        raise ConfigError(f"--timeout is {args['timeout']:g}; expected above 0, 3600 s at most")
     source = source_of(args["address"], args["timeout"])
     if args["watch"]:
         return watch(source, args["interval"])

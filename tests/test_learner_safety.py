@@ -254,22 +254,6 @@ def test_evaluate_says_what_it_judges(served, tmp_path, capsys):
     assert "step-000000005.json: mean return" in told
 
 
-def test_a_resumed_run_takes_the_options_given_anew(served, tmp_path):
-    """Given a run of Adam, gone on from with another learning rate, then with another optimizer.
-    Expect the rate in the next checkpoint; then one sentence, before any file is written."""
-    assert learn(served.address, tmp_path, "--updates", "5").returncode == 0
-    more = ("--resume", tmp_path, "--updates", "10", "--learning-rate", "0.01")
-    ended = learn(served.address, tmp_path, *more)
-    assert ended.returncode == 0, ended.stderr
-    newest = checkpoint.latest(tmp_path / "checkpoints")
-    assert json.loads(newest.read_text())["optimizer_groups"][0]["lr"] == 0.01
-    config = (tmp_path / "config-learner.toml").read_bytes()
-    ended = learn(served.address, tmp_path, "--resume", tmp_path, "--optimizer", "rmsprop")
-    assert ended.returncode == 2 and "Traceback" not in ended.stderr, ended.stderr
-    assert "--optimizer rmsprop" in ended.stderr
-    assert (tmp_path / "config-learner.toml").read_bytes() == config
-
-
 def test_a_checkpoint_of_another_optimizer_is_refused_with_nothing_changed():
     """Given Adam's state for a learner with RMSprop. Expect WeightsError, and its weights kept."""
     wrote = Learner(spec=SPEC, actions=2, preset=SETTINGS, seed=3)

@@ -242,6 +242,8 @@ def test_mistakes_are_told(capsys):
         (("http://127.0.0.1:9/metrics", "--watch"), "127.0.0.1:9"),
         (("udp://127.0.0.1:9", "--watch", "--timeout", "0.2"), "127.0.0.1:9"),
         (("udp://127.0.0.1:9", "--watch", "--interval", "0"), "0.1 to 3600"),
+        (("http://127.0.0.1:9/metrics", "--timeout", "0"), "--timeout is 0"),
+        (("http://127.0.0.1:9/metrics", "--timeout", "-1"), "--timeout is -1"),
         (("here", "--watch"), "here"),
     ):
         assert main(["stats", *arguments]) == EXIT_USAGE
