@@ -143,8 +143,10 @@ static void ask_early(struct rp_client *client, const struct client_ticket *but)
     }
 }
 
-/* It began to come, or is given up. One that waited counts for all; any other for newer ones that
- * the server may have drawn before it, as its request was lost on its way. */
+/* It began to come, or is given up. One that waited may lie behind anybody's record: the clock
+ * counts it, for all. Any other was counted as it was asked for, by those that were there then; it
+ * may lie behind the record of a newer one, too, where its request was lost on its way. That is
+ * possible only for those whose data came, or that were asked for again. */
 static void outrun(struct rp_client *client, const struct client_ticket *late) {
     client->released += late->was_blocked;
     for (uint16_t i = client->sample_first; i != CLIENT_NONE && !late->was_blocked;
@@ -311,7 +313,7 @@ static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     rp_client_fetch_begin(fetch_of(client, ticket), (uint32_t)datagrams);
     memset(sample->holes, 0, 8ull * ((sample->round_count + 63) / 64));
     ticket->id = ++client->sample_id;
-    sample->drawn_after = draw_clock(client);
+    sample->drawn_after = draw_clock(client); /* what is asked for from now on lies behind it */
     return 1;
 }
 
@@ -434,7 +436,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     ticket->tries = 0;
     ticket->blocked = told;
     ticket->was_blocked = 1;
-    sample->drawn_after = sample->asked_at;
+    sample->drawn_after = sample->asked_at; /* it has no record: the draws before lie behind none */
     rp_client_fetch_begin(fetch_of(client, ticket), fetch_of(client, ticket)->count);
     rp_client_count(client, RP_COUNT_samples_blocked);
     if (ticket->once) {

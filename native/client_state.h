@@ -117,8 +117,10 @@ struct client_sample {
     uint32_t words;
     uint32_t payload;
     uint64_t bytes;
-    uint64_t drawn_after; /* on the draw clock: not drawn before that */
-    uint64_t asked_at;    /* on that clock: its last request */
+    uint64_t drawn_after; /* at most draw_clock - drawn_after draws of ours can lie behind this
+                           * one's record at the server, beside those that are `coming`; where two
+                           * losses meet, one more */
+    uint64_t asked_at;    /* on the draw clock: its last request */
     uint8_t mapped;
     uint8_t drawn; /* an answer with data has come */
     uint8_t redraws;
@@ -176,7 +178,8 @@ struct client_ticket {
     uint8_t tries;
     uint8_t queued;      /* an update that nobody holds the ticket of: freed when it ends */
     uint8_t once;        /* a sample that does not wait */
-    uint8_t was_blocked; /* the last answer was BLOCKED */
+    uint8_t was_blocked; /* the last answer was BLOCKED; until its data come a sample waits, and its
+                          * draw is still to be counted, by `released` and not by its id */
     uint64_t connect_ns; /* once: how long an answer is waited for */
     union {
         struct {

@@ -69,9 +69,6 @@ static int try_draw(struct rp_link *link, void *argument)
         rp_client_take(link->client, place->ticket);
         place->ticket = 0;
     }
-    if (status == -RP_BLOCKED || status == -RP_TIMEOUT) {
-        rp_link_posted(link); /* what withdraws it: drawn later, it would be charged to nobody */
-    }
     return status;
 }
 

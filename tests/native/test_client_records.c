@@ -54,6 +54,17 @@ static int post(struct world *world, uint16_t table, uint32_t count, uint64_t ms
                             world_later(world, ms));
 }
 
+/* Posts a sample of the table with a limiter, into memory of its own. */
+static int post_waiting(struct world *world, uint32_t count)
+{
+    static uint8_t mine[BATCH * ITEM];
+    static const struct rp_landing_column own = {mine, ITEM, 0, ITEM};
+    struct rp_sample request = {.count = count};
+    struct rp_landing landing = {.columns = &own, .column_count = 1, .item_bytes = ITEM};
+    return rp_client_sample(world->client, LIMITED, &request, NULL, &landing,
+                            world_later(world, 600000));
+}
+
 static uint64_t counted(const struct world *world, enum rp_counter counter)
 {
     return rp_server_counters(world->server)[counter];
@@ -123,12 +134,7 @@ static void situation_given_up(void)
 static void situation_unheard(void)
 {
     struct world *world = two_tables(3, 4);
-    static uint8_t mine[BATCH * ITEM];
-    struct rp_landing_column own = {mine, ITEM, 0, ITEM};
-    struct rp_sample request = {.count = 8};
-    struct rp_landing landing = {.columns = &own, .column_count = 1, .item_bytes = ITEM};
-    int waiting = rp_client_sample(world->client, LIMITED, &request, NULL, &landing,
-                                   world_later(world, 600000));
+    int waiting = post_waiting(world, 8);
     world_run(world, 5 * WORLD_MS);
     CHECK(rp_client_push(world->client, LIMITED, 0, rows, 8, RP_RUN_ITEM, NULL) == 8);
     rp_client_flush(world->client, LIMITED);
@@ -156,15 +162,10 @@ static void situation_let_on(void)
     enum { RECORDS = 3, AHEAD = 2, LET_ON = 400, FEW = 4, LIMITED_BATCH = 4 };
     struct world *world = two_tables(3, RECORDS);
     int tickets[AHEAD] = {0};
-    static uint8_t mine[BATCH * ITEM];
-    struct rp_landing_column own = {mine, ITEM, 0, ITEM};
-    struct rp_sample request = {.count = LIMITED_BATCH};
-    struct rp_landing landing = {.columns = &own, .column_count = 1, .item_bytes = ITEM};
     world->delay_ns = WORLD_MS;
     world->lose = 50;
     for (uint32_t i = 0; i < LET_ON; i++) {
-        int waiting = rp_client_sample(world->client, LIMITED, &request, NULL, &landing,
-                                       world_later(world, 600000));
+        int waiting = post_waiting(world, LIMITED_BATCH);
         uint32_t turns = 0;
         while (rp_client_poll(world->client, waiting) == RP_PENDING) {
             turns++;
@@ -192,11 +193,208 @@ static void situation_let_on(void)
     check_group("4 samples that are let on beside batches");
 }
 
+/* Takes what was drawn of a table, from datagram `from` on, off its way to the client. */
+static uint32_t lose_drawn(struct world *world, uint16_t table, uint32_t from)
+{
+    struct world_port *port = &world->ports[1];
+    uint32_t kept = 0, lost = 0;
+    for (uint32_t i = 0; i < port->count; i++) {
+        const struct rp_message *message = world_message(&port->queue[i]);
+        const struct rp_answer *answer = (void *)rp_packet_body(port->queue[i].data);
+        const struct rp_batch_datagram *head = (const void *)(answer + 1);
+        if (message->op == (RP_OP_SAMPLE | RP_ANSWER) && message->table == table
+            && answer->status == RP_OK && head->datagram >= from) {
+            free(port->queue[i].data);
+            lost++;
+        } else {
+            port->queue[kept++] = port->queue[i];
+        }
+    }
+    port->count = kept;
+    return lost;
+}
+
+/* The server serves what is on its way to it; nothing it says is heard yet. */
+static void serve(struct world *world)
+{
+    world_client_turn(world);
+    world->now_ns += 20000;
+    rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+}
+
+/* What it said is heard. How many samples the client asks for then. */
+static uint32_t hear(struct world *world)
+{
+    CHECK(world->ports[0].count == 0, "what was asked before counts, too");
+    world->now_ns += 20000;
+    world_client_turn(world);
+    return world_asked(world, RP_OP_SAMPLE);
+}
+
+/* 5. Given a server of one record, more samples that wait than a batch is begun anew, and a batch
+ *    whose datagrams are lost until each of them was drawn. Expect the batch to be drawn anew each
+ *    time, and to come: it does not end as forgotten. */
+static void situation_pushed_out(void)
+{
+    enum { WAITING = 6, EACH = 8 };
+    struct world *world = two_tables(3, 1);
+    int waiting[WAITING];
+    for (uint32_t i = 0; i < WAITING; i++) {
+        waiting[i] = post_waiting(world, EACH);
+    }
+    world_run(world, 20 * WORLD_MS);
+    int batch = post(world, FREE, BATCH, 60000);
+    for (uint32_t i = 0; i < WAITING; i++) {
+        uint64_t end = world_later(world, 5000);
+        while (counted(world, RP_COUNT_samples) < 2 * i + 1) { /* the batch, after the one before */
+            CHECK(world->now_ns < end && rp_client_poll(world->client, batch) == RP_PENDING,
+                  "status %d behind %u", rp_client_poll(world->client, batch), i);
+            world_step(world, WORLD_MS / 100);
+            lose_drawn(world, FREE, 0);
+        }
+        (void)rp_client_push(world->client, LIMITED, 0, rows, EACH, RP_RUN_ITEM, NULL);
+        rp_client_flush(world->client, LIMITED);
+        while (rp_client_poll(world->client, waiting[i]) == RP_PENDING) {
+            CHECK(world->now_ns < end, "sample %u", i);
+            world_step(world, WORLD_MS / 100);
+            lose_drawn(world, FREE, 0);
+        }
+    }
+    CHECK(world_wait(world, batch) == 0);
+    CHECK(counted(world, RP_COUNT_samples_forgotten) == WAITING);
+    world_close(world);
+    check_group("5 a batch that is pushed out again and again");
+}
+
+/* 6. Given a batch of which a part has come, and its caller who drops it. Expect nothing withdrawn:
+ *    the server has drawn it. */
+static void situation_dropped(void)
+{
+    struct world *world = two_tables(3, 4);
+    int batch = post(world, FREE, BATCH, 60000);
+    serve(world);
+    CHECK(lose_drawn(world, FREE, 1) > 0, "it is one datagram");
+    (void)hear(world);
+    CHECK(rp_client_poll(world->client, batch) == RP_PENDING);
+    rp_client_take(world->client, batch);
+    world_client_turn(world);
+    CHECK(world_asked(world, RP_OP_CANCEL) == 0);
+    world_close(world);
+    check_group("6 what was drawn is not withdrawn");
+}
+
+/* 7. Given six samples that wait, of which one has its session's place at the server, and two
+ *    batches. Expect both asked for at once: only one record more may be taken meanwhile. */
+static void situation_without_a_place(void)
+{
+    enum { WAITING = 6 };
+    struct world *world = two_tables(3, 4);
+    for (uint32_t i = 0; i < WAITING; i++) {
+        CHECK(post_waiting(world, 8) > 0);
+    }
+    world_run(world, 5 * WORLD_MS); /* the credit that was asked for lapses after ten */
+    CHECK(counted(world, RP_COUNT_samples_blocked) == WAITING);
+    CHECK(post(world, FREE, 1, 60000) > 0 && post(world, FREE, 1, 60000) > 0);
+    world_client_turn(world);
+    CHECK(world_asked(world, RP_OP_SAMPLE) == 2, "%u", world_asked(world, RP_OP_SAMPLE));
+    world_close(world);
+    check_group("7 who waits without a place takes no record");
+}
+
+/* 8. Given a sample that has its place at the server, and batches one by one, beside eight records.
+ *    Expect it asked for again behind every fourth of them, not behind each. */
+static void situation_asks_early(void)
+{
+    enum { RECORDS = 8, BATCHES = 20 };
+    struct world *world = two_tables(3, RECORDS);
+    int waiting = post_waiting(world, 8);
+    world_run(world, 20 * WORLD_MS);
+    CHECK(counted(world, RP_COUNT_samples_blocked) == 1);
+    uint64_t end = world_later(world, 400); /* of itself it asks again after 500 ms */
+    for (uint32_t i = 0; i < BATCHES; i++) {
+        CHECK(world_wait(world, post(world, FREE, 1, 60000)) == 0);
+        world_run(world, WORLD_MS);
+    }
+    CHECK(world->now_ns < end && rp_client_poll(world->client, waiting) == RP_PENDING);
+    CHECK(counted(world, RP_COUNT_samples_blocked) == 1 + BATCHES / (RECORDS / 2), "%" PRIu64,
+          counted(world, RP_COUNT_samples_blocked));
+    world_close(world);
+    check_group("8 a sample that waits asks again before its record could be gone");
+}
+
+/* 9. Given a sample that waited and is drawn behind a newer batch of which a part has come, and
+ *    three records. Expect another batch asked for: one draw lies behind the first one's. */
+static void situation_counted_once(void)
+{
+    struct world *world = two_tables(3, 3);
+    int waiting = post_waiting(world, 8);
+    world_run(world, 20 * WORLD_MS);
+    int batch = post(world, FREE, BATCH, 60000);
+    serve(world);
+    CHECK(lose_drawn(world, FREE, 1) > 0);
+    (void)hear(world);
+    CHECK(rp_client_push(world->client, LIMITED, 0, rows, 8, RP_RUN_ITEM, NULL) == 8);
+    rp_client_flush(world->client, LIMITED);
+    for (uint32_t i = 0; rp_client_poll(world->client, waiting) == RP_PENDING; i++) {
+        CHECK(i < 1000, "it is never drawn");
+        world_step(world, WORLD_MS / 100);
+        lose_drawn(world, FREE, 1);
+    }
+    uint32_t before = world_asked(world, RP_OP_SAMPLE);
+    CHECK(rp_client_poll(world->client, batch) == RP_PENDING);
+    CHECK(post(world, FREE, 1, 60000) > 0);
+    world_client_turn(world);
+    CHECK(world_asked(world, RP_OP_SAMPLE) == before + 1);
+    world_close(world);
+    check_group("9 a sample that waited counts as one draw");
+}
+
+/* 10. Given two batches asked for in order, of which the older has come and the newer was asked for
+ *     once. Expect three more asked for, where four records are kept: the newer was not drawn
+ *     before the older, as nothing was lost. */
+static void situation_in_order(void)
+{
+    enum { AHEAD = 6 };
+    struct world *world = two_tables(3, 4);
+    int before[AHEAD];
+    for (uint32_t i = 0; i < AHEAD; i++) { /* now it has credit for so many */
+        before[i] = post(world, FREE, 1, 60000);
+    }
+    for (uint32_t i = 0; i < AHEAD; i++) {
+        CHECK(world_wait(world, before[i]) == 0);
+    }
+    int older = post(world, FREE, 1, 60000);
+    world_client_turn(world);
+    int newer = post(world, FREE, 1, 60000);
+    world_client_turn(world);
+    CHECK(world_asked(world, RP_OP_SAMPLE) == 2);
+    world->now_ns += 20000;
+    rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
+    struct world_datagram late = world->ports[1].queue[--world->ports[1].count];
+    CHECK(world_message(&late)->op == (RP_OP_SAMPLE | RP_ANSWER));
+    for (uint32_t i = 0; i < 5; i++) {
+        CHECK(post(world, FREE, 1, 60000) > 0);
+    }
+    uint32_t asked = hear(world);
+    CHECK(rp_client_poll(world->client, older) == 0);
+    CHECK(rp_client_poll(world->client, newer) == RP_PENDING);
+    CHECK(asked == 3, "%u", asked);
+    free(late.data);
+    world_close(world);
+    check_group("10 batches that come in order keep their records");
+}
+
 int main(void)
 {
     situation_ahead();
     situation_given_up();
     situation_unheard();
     situation_let_on();
+    situation_pushed_out();
+    situation_dropped();
+    situation_without_a_place();
+    situation_asks_early();
+    situation_counted_once();
+    situation_in_order();
     return check_done("test_client_records");
 }

@@ -263,6 +263,29 @@ static void situation_older(void)
     check_group("10 samples that wait take no batch's record");
 }
 
+/* 11. Given a batch with a hole, whose redraw the limiter holds back until the time is over. Expect
+ *     the batch, told short, and the redraw withdrawn, not drawn for nobody later. */
+static void situation_redraw(void)
+{
+    struct world *world = five_items(11);
+    struct world_datagram *answer;
+    int ticket = post(world, 5, world_later(world, 1000));
+    while (world_turn(world),
+           (answer = world_find(&world->ports[1], RP_OP_SAMPLE | RP_ANSWER, 0)) == NULL) {
+        world_advance(world, WORLD_MS / 100);
+    }
+    answer->data[RP_ANSWER_BYTES + sizeof(struct rp_batch_datagram)] = 1;
+    world_reseal(answer);
+    CHECK(world_wait(world, ticket) == -RP_SHORT_BATCH);
+    CHECK(rp_client_counters(world->client)[RP_COUNT_samples_blocked] > 0, "it never waited");
+    world_run(world, 10 * WORLD_MS);
+    CHECK(withdrawn(world) == 1, "%" PRIu64, withdrawn(world));
+    write_rows(world, 1, 6);
+    CHECK(rp_server_counters(world->server)[RP_COUNT_items_sampled] == 5);
+    world_close(world);
+    check_group("11 a redraw that is given up is withdrawn");
+}
+
 /* 5. Given more to withdraw and to ask than one burst holds. Expect no turn to send more than a
  *    burst, the client to be due at once while some is left, and all of it to be sent. */
 static void situation_burst(void)
@@ -377,6 +400,7 @@ int main(void)
     situation_other_session();
     situation_overtaken();
     situation_older();
+    situation_redraw();
     situation_lost();
     situation_in_a_row();
     situation_next();

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <sched.h>
 
+#include "clock.h"
 #include "drive_both.h"
 
 enum { BLOB = 3000 };
@@ -367,6 +368,38 @@ static void check_draws(void)
     check_group("draws in one call");
 }
 
+static uint64_t withdrawn(void)
+{
+    uint64_t own[RP_COUNTER_COUNT];
+    CHECK(rp_service_counters(service, own) == 0);
+    return own[RP_COUNT_waits_withdrawn];
+}
+
+/* Given draws in one call that an empty table holds back, without time to wait and with some, by a
+ * link that no thread speaks for. Expect each withdrawn, though no call is made behind it: drawn
+ * later it would be charged to nobody. */
+static void check_withdrawn(void)
+{
+    struct rp_link_options alone = {.unkept = 1};
+    open_both("udp://127.0.0.1:0");
+    rp_link_close(ours, DRIVE_TIMEOUT_NS);
+    ours = drive_link(rp_service_address(service), &alone);
+    rp_place_lay(whole, &whole_shape);
+    struct rp_draw draw = {.shape = &whole_shape, .request = {.count = ITEMS},
+                           .incarnation = rp_link_incarnation(ours)};
+    for (uint64_t i = 0; i < 10; i++) {
+        int status = draw_whole(&draw, i % 2 * 2000000);
+        CHECK(status == -RP_BLOCKED || status == -RP_TIMEOUT, "%s", rp_status_name(status));
+        uint64_t begin = rp_clock_ns();
+        while (withdrawn() <= i) {
+            CHECK(rp_clock_ns() - begin < DRIVE_TIMEOUT_NS, "draw %" PRIu64 " waits on", i);
+            sched_yield();
+        }
+    }
+    close_both();
+    check_group("a draw that is given up is withdrawn at once");
+}
+
 static int set_whole(const uint64_t *of, const double *to, uint32_t count, uint16_t table,
                      struct rp_setting *setting)
 {
@@ -547,6 +580,7 @@ int main(void)
     check_updates();
     check_held();
     check_draws();
+    check_withdrawn();
     check_sets();
     check_no_core();
     check_room();
