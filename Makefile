@@ -91,4 +91,4 @@ test-plants: setup native    ## plant each known bug in a copy of the tree: its 
 clean:          ## remove what was built
 	$(Q)rm -rf $(BUILD) replay_server/_engine*.so
 .SECONDARY:
-include tests/metrics.mk tests/measure.mk
+include tests/metrics.mk tests/measure.mk tests/docs.mk

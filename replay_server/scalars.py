@@ -1,7 +1,7 @@
 """The names under which programs log, and what each one means: said once, here.
 
-A name stays what it is: dashboards and notebooks are built on them. README's table is this one; a
-test compares them. `Run.log` refuses any other name.
+A name stays what it is: dashboards and notebooks are built on them. The table of
+docs/run-folders.md is this one; a test compares them. `Run.log` refuses any other name.
 """
 
 from __future__ import annotations

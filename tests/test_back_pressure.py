@@ -115,7 +115,8 @@ def test_how_far_ahead_a_writer_is_by_default(limiter, streams, most):
 )
 def test_on_a_small_table_nobody_runs_further_ahead(capacity, writers, streams, limiter, most):
     """Given a table whose window is less than its limiter's bounds lie apart, no learner, and a
-    loop that adds for ever. Expect it to stop with no more rows unstored than the README says."""
+    loop that adds for ever. Expect it to stop with no more rows unstored than
+    docs/concepts.md says."""
     small = table(limiter, capacity=capacity, writers=writers, streams=streams)
     with Server([small], "loopback://") as server, Client(server.address) as client:
         writer = client.writer("main", streams, autoreset="disabled")

@@ -1,4 +1,4 @@
-"""The examples do what they print, and README's code runs as it stands there.
+"""The examples do what they print, and README's and docs/' code runs as it stands there.
 
 The three training loops in environments of their own run under `make test-examples`; here only
 their diffs are counted, and the judge is judged.
@@ -90,17 +90,37 @@ def test_the_judge_of_the_training_loops():
         assert any(sentence in told for told in run_examples.wrong(good, good | changed, 1000))
 
 
+def run_code_of(page):
+    """What the Python blocks of a page leave behind, run in order as one script."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert blocks
+    names = {}
+    exec(compile("\n".join(blocks), page, "exec"), names)
+    return names
+
+
 def test_the_code_in_readme_runs():
     """Given every Python block of README.md, in order, as one script. Expect it to run, its
     batches to be drawn and its priorities to be applied."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert blocks
-    loops = [n for n in ast.walk(ast.parse("\n".join(blocks))) if isinstance(n, ast.For)]
-    targets = [loop.target.id for loop in loops if isinstance(loop.target, ast.Name)]
-    assert "_" not in targets, "it is an info elsewhere: a type checker refuses two types of a name"
-    names = {}
-    exec(compile("\n".join(blocks), "README.md", "exec"), names)
+    names = run_code_of("README.md")
     assert len(names["batch"]) == 128 and names["batch"]["observation"].shape == (128, 2, 4)
     result = names["result"]
     assert result.applied > 0 and (result.stale, result.unknown) == (0, 0)
+
+
+def test_the_code_that_readme_had_runs_on_its_pages():
+    """Given the pages of weights, of rows of one's own and of a writer that goes on after a loss.
+    Expect them to run, and the weights to arrive; `make test-docs` runs all pages."""
+    names = run_code_of("docs/sessions.md")
     assert names["pulled"][0] == names["version"] > 0
+    names = run_code_of("docs/writing.md")
+    assert len(names["keys"]) == 10 and names["writer"].closed
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
+def test_no_loop_of_a_page_runs_over_an_info(page):
+    """Given the Python blocks of a page. Expect no loop over `_`."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    loops = [n for n in ast.walk(ast.parse("\n".join(blocks))) if isinstance(n, ast.For)]
+    targets = [loop.target.id for loop in loops if isinstance(loop.target, ast.Name)]
+    assert "_" not in targets, "it is an info elsewhere: a type checker refuses two types of a name"

@@ -161,7 +161,7 @@ def test_a_type_checker_sees_no_names_that_a_batch_has_not():
 
 
 def test_a_type_checker_takes_columns_as_they_are_written():
-    """Given Column and Spec as a type checker reads them. Expect them to take what README, the
+    """Given Column and Spec as a type checker reads them. Expect them to take what docs/, the
     examples and a list say, and to hold what they hold."""
     taken, held = get_type_hints(Column.__init__), get_type_hints(Column)
     assert (taken["dtype"], taken["shape"]) == (DTypeLike, abc.Sequence[int])

@@ -99,11 +99,11 @@ def test_an_editable_install_is_a_path_and_no_import_hook(tmp_path):
 
 
 def test_metadata_says_what_the_documents_say():
-    """Given pyproject.toml. Expect the extras of README, one version, Python 3.10, two machines."""
-    project, readme = PROJECT["project"], (ROOT / "README.md").read_text()
+    """Given pyproject.toml. Expect the page's extras, one version, Python 3.10, two machines."""
+    project, page = PROJECT["project"], (ROOT / "docs" / "getting-started.md").read_text()
     for extra, package in EXTRAS.items():
         assert any(need.startswith(package) for need in project["optional-dependencies"][extra])
-        assert f"[{extra}]" in readme
+        assert f"[{extra}]" in page
     assert project["requires-python"] == ">=3.10"
     plain = {re.match(r"[\w-]+", need).group() for need in project["dependencies"]}
     assert plain == {"numpy", "cffi", "tomli"}

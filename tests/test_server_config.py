@@ -212,7 +212,7 @@ def test_the_core_is_told_columns_picks_and_document():
 
 @pytest.mark.parametrize("name", ["cartpole", "atari"])
 def test_the_committed_tables_are_the_presets(name):
-    """Given deploy/NAME.toml, which the README serves. Expect what the demo would write."""
+    """Given deploy/NAME.toml, which docs/ serves. Expect what the demo would write."""
     written = (ROOT / "deploy" / f"{name}.toml").read_text()
     made = server_toml(preset(name), url="udp://127.0.0.1:7400", seed=1)
     assert [line for line in written.splitlines() if not line.startswith("#")][1:] == (

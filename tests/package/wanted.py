@@ -31,5 +31,6 @@ def in_sdist() -> set[str]:
     wanted |= {name for folder in PROGRAMS for name in files(folder, "**/*.py")}
     wanted |= files("deploy", "**/*.toml", "**/*.json", "**/*.yml") | files(".", "*.md")
     wanted |= files("deploy", "*.sh", "*.service", "*.env", "*.md", "Containerfile")
+    wanted |= files("docs", "*.md", "*.py", "static/*.css", "images/*.png")
     built = {"setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt", "LICENSE"}
     return wanted | built
