@@ -6,8 +6,8 @@ BUILD   ?= build
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror
 CFLAGS  ?= -O2 -g
 CSTD    := -std=c11 -D_GNU_SOURCE
-NATIVE  := $(sort $(wildcard native/*.c))
-HEADERS := $(sort $(wildcard native/*.h tests/native/*.h))
+NATIVE  := $(sort $(filter-out native/dpdk/% native/appliance/%,$(wildcard native/*/*.c)))
+HEADERS := $(sort $(wildcard native/*.h native/*/*.h tests/native/*.h))
 TESTS   := $(sort $(wildcard tests/native/test_*.c))
 SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 

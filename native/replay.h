@@ -18,14 +18,14 @@
 
 #include <stdint.h>
 
-#include "client.h"
-#include "config.h"
-#include "crc32c.h"
-#include "meter.h"
-#include "server.h"
-#include "status.h"
-#include "transport_zmq.h"
-#include "wire.h"
+#include "client/client.h"
+#include "protocol/config.h"
+#include "base/crc32c.h"
+#include "server/meter.h"
+#include "server/server.h"
+#include "protocol/status.h"
+#include "transport/transport_zmq.h"
+#include "protocol/wire.h"
 
 /* [cffi] */
 enum rp_drive_limits {

@@ -1,4 +1,4 @@
-"""Compiles native/*.c into one extension, `replay_server._engine`: stable ABI, libc only.
+"""Compiles native/ into one extension, `replay_server._engine`: stable ABI, libc only.
 
 What Python may call is written once, in the public headers, between the marks
 `/* [cffi] */` and `/* [/cffi] */`: the C compiler reads it there, and so does cffi, which checks
@@ -14,7 +14,11 @@ from pathlib import Path
 from cffi import FFI
 
 ROOT = Path(__file__).resolve().parent.parent
-HEADERS = ("wire.h", "config.h", "meter.h", "client.h", "transport_zmq.h", "replay.h")
+HEADERS = (
+    *("protocol/wire.h", "protocol/config.h", "server/meter.h", "client/client.h"),
+    *("transport/transport_zmq.h", "replay.h"),
+)
+APART = ("dpdk", "appliance")  # the data plane's object, and a program without Python
 MARKED = re.compile(r"/\* \[cffi\] \*/(.*?)/\* \[/cffi\] \*/", re.DOTALL)
 
 
@@ -29,6 +33,12 @@ def cdef_text(native: Path = ROOT / "native") -> str:
     return "\n".join(parts)
 
 
+def core(pattern: str) -> list[str]:
+    """The core's files, from the project's root on."""
+    every = [path.relative_to(ROOT) for path in (ROOT / "native").rglob(pattern)]
+    return sorted(str(path) for path in every if path.parent.name not in APART)
+
+
 def builder() -> FFI:
     """What setuptools compiles; paths are relative to the project's root, where it runs."""
     ffi = FFI()
@@ -36,8 +46,8 @@ def builder() -> FFI:
     ffi.set_source(
         "replay_server._engine",
         '#include "replay.h"\n',
-        sources=sorted(f"native/{path.name}" for path in (ROOT / "native").glob("*.c")),
-        depends=sorted(f"native/{path.name}" for path in (ROOT / "native").glob("*.h")),
+        sources=core("*.c"),
+        depends=core("*.h"),
         include_dirs=["native"],
         define_macros=[("_GNU_SOURCE", None)],
         libraries=["m"],

@@ -2,7 +2,7 @@
 
 An anchor is ready once `reach` rows follow it in its episode, or the episode has ended. What became
 ready by a step is a `Ready`; it is worked out when somebody looks, because most callers do not: the
-core creates the items by the same rule (native/link_block.c).
+core creates the items by the same rule (native/drive/link_block.c).
 """
 
 from __future__ import annotations

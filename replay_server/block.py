@@ -6,7 +6,7 @@
     items     uint8 [K]                   whether the step's ready anchors become items
 
 `begin` gives the index of the next step, at which the caller lays the rows down; `end` counts it.
-One call of the core takes everything (native/link_block.c). The items of the newest step may be
+One call of the core takes everything (drive/link_block.c). The items of the newest step may be
 held back (`pending`), because the caller may still want to create them itself; then that step's
 marks move to the front and the block is empty otherwise.
 

@@ -27,7 +27,7 @@ MEMIF_URL = f"dpdk://10.0.0.1:{PORT}?vdev=net_memif,role=server,socket="
 NOW, AFTER, NOT, UNKNOWN = "usable now", "usable after", "not usable", "not known"
 NO_PLANE = f"this build has no DPDK data plane (no replay_server/{objects.DATA_PLANE})"
 INSTALL_DPDK = "apt-get install librte-meta-net"
-SOCKET_BYTES = 8 << 20  # native/transport_udp.h
+SOCKET_BYTES = 8 << 20  # native/transport/transport_udp.h
 PAGES_BYTES = 2 << 30  # of free hugepages, where the host can spare so many
 CARD_BYTES = 64 << 20  # of hugepages: 40 MiB of frames at the largest mtu, rings, DPDK itself
 

@@ -1,7 +1,7 @@
 """What a kind of batch asks for: the core's request and where its batches land, worked out once.
 
 A `Draw` belongs to one `RemoteTable`, so to one epoch: a table that was looked up again has draws
-of its own. One call of the core posts the request, waits, and takes it (native/link_whole.c).
+of its own. One call of the core posts the request, waits, and takes it (native/drive/link_whole.c).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Access latency is one put (a step of S bytes pushed, until the server acknowledged it as stored) or
 one get (SAMPLE of one item of S bytes, until it has landed), one outstanding. Every rung has a
 server and a client in processes of their own, each pinned to a core, the largest datagram the same
-on all (the paper's frame size); the client's loop is in C (native/link_probe.c). Of all servers
+on all (the paper's frame size); the client's loop is in C (drive/link_probe.c). Of all servers
 only the one being measured runs.
 
 Turns: a round visits every cell (work, size) in an order drawn from the seed, and in each cell

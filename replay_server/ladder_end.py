@@ -5,7 +5,7 @@
 Each line of its input is an order, each line it prints the answer to one, both JSON objects; its
 end is the end of its input. Orders to a server: "go" starts its thread, "halt" ends that, since a
 server that polls while another one is measured would take its core. To a client: "latency" and
-"rate" run the loop of native/link_probe.c, "counters" tells what had to be repeated. What goes
+"rate" run the loop of drive/link_probe.c, "counters" tells what had to be repeated. What goes
 wrong is answered as {"error": sentence} and ends the process.
 """
 

@@ -1,6 +1,6 @@
 """One consistent look at a server: every counter, histogram, table and session at one moment.
 
-The core fills one struct under its lock (native/meter.h says what each number is); here it becomes
+The core fills one struct under its lock (server/meter.h says what each number is); here it becomes
 plain Python. Times are in seconds, ages in steps, sizes in bytes.
 """
 

@@ -5,7 +5,7 @@ ids it takes (vendor, device, subsystem's two; 65535 is any) and the kernel modu
 "* a | b" is one of them, "* a & b" all of them, the card staying with its kernel driver.
 
 Our objects are `_engine*.so` and, in a build with the DPDK data plane, `_dpdk.so`: where the core
-looks for it, and by the symbol it asks for (native/transport_dpdk.h). A data plane that takes
+looks for it, and by the symbol it asks for (transport/transport_dpdk.h). A data plane that takes
 cards (`port=`), and not virtual devices alone, exports `rp_dpdk_takes_cards` too. pyelftools (the
 extra [doctor]) reads both kinds. A file that is no ELF file is told as one, never an exception.
 """

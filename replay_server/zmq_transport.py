@@ -1,9 +1,10 @@
 """`zmq+tcp://`: ZeroMQ sockets made, guarded and closed with pyzmq; the core moves the bytes.
 
 A server with keys binds a ROUTER, a client connects a DEALER, each in a context of its own; a
-server without keys needs none of this (native/transport_zmtp.h). The core is given
-the socket and the addresses of libzmq's own calls (native/transport_zmq.h) and never needs Python's
-lock; here is what happens once: limits, keys, waiting for the connection, and why there is none.
+server without keys needs none of this (native/transport/transport_zmtp.h). The core is given
+the socket and the addresses of libzmq's own calls (native/transport/transport_zmq.h) and never
+needs Python's lock; here is what happens once: limits, keys, waiting for the connection, and why
+there is none.
 
 A `Carrier` is strongly held from its opening to `close`, which the `Link` or `Service` that uses it
 calls after its own end: never the garbage collector, which knows no order. In a forked child it is
@@ -176,7 +177,7 @@ def bind(url: str, keys: ServerKeys) -> Carrier:
     """A ROUTER that serves who has a key. Raises ReplayErrors, nothing is left open then.
 
     libzmq bounds no message of many frames, so that strangers never get as far as that here: a
-    server without keys speaks the protocol itself (native/transport_zmtp.c).
+    server without keys speaks the protocol itself (native/transport/transport_zmtp.c).
     """
     zmq = _zmq(url)
     carrier = Carrier(url, "ROUTER")

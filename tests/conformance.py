@@ -37,7 +37,7 @@ if os.environ.get("CONFORMANCE") == "veth":  # past the kernel of another networ
     }
     OUTLIVES_ITS_SERVER = tuple(TRANSPORTS)
 SERVERS: dict[str, Any] = {}  # what makes the servers of a transport that are not in this process
-CONSTANTS = power_constants(Path(__file__).parents[1] / "native" / "power_tables.h")
+CONSTANTS = power_constants(Path(__file__).parents[1] / "native/base/power_tables.h")
 SEED = 7
 WAIT_S = 20.0
 _numbers = itertools.count(1)

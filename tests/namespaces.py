@@ -25,7 +25,7 @@ SERVER = "198.18.0.7"  # of the server past the kernel; the kernel beside it has
 def leaked_mbufs() -> int:
     """Mbufs that were in use when their pool was to be freed, since this process began."""
 
-    class Object(ctypes.Structure):  # struct rp_dpdk_object of native/transport_dpdk.h
+    class Object(ctypes.Structure):  # struct rp_dpdk_object of native/transport/transport_dpdk.h
         _fields_ = (
             *((name, ctypes.c_uint32) for name in ("layout", "reserved")),
             *((name, ctypes.c_void_p) for name in ("open", "dropped", "in_use")),

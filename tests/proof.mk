@@ -4,8 +4,8 @@ SEEDS       ?= 50
 SECONDS     ?= 300
 SIM_CFLAGS  ?= -O2 -g
 COMMIT      := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
-DRIVERS     := transport_% url% pump% service% link% wake% clock%
-SIM_CORE    := $(filter-out $(DRIVERS:%=native/%.c),$(NATIVE))
+SIM_CORE    := $(filter-out native/transport/% native/drive/%,$(NATIVE)) \
+               native/drive/finite.c native/drive/place.c
 SIM_FILES   := $(sort $(wildcard tests/native/sim*.c))
 OBJECTS_SIM := $(SIM_CORE:native/%.c=$(BUILD)/simulate/%.o) \
                $(SIM_FILES:tests/native/%.c=$(BUILD)/simulate/%.o)
@@ -21,7 +21,7 @@ bench-clients: engine ## many clients of one server: BEFORE=another tree, built,
 
 .PHONY: natural bench-clients sim sim-san sim-canaries kill-mapped fuzz fuzz-replay
 
-# The core with its kill sites armed (native/site.h) and its allocations counted.
+# The core with its kill sites armed (native/base/site.h) and its allocations counted.
 $(BUILD)/simulate/%.o: native/%.c $(HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(SIM_CFLAGS) -DRP_SIMULATE -Inative -c $< -o $@
 $(BUILD)/simulate/%.o: tests/native/%.c $(HEADERS)

@@ -7,14 +7,14 @@ example's, a name's, or arithmetic that the test of masses or of a whole convers
 """
 
 HEADERS = (
-    "wire.h",
-    "status.h",
-    "power.h",
-    "server_state.h",
-    "store.h",
-    "url.h",
-    "client_state.h",
-    "transport_zmtp.h",
+    "protocol/wire.h",
+    "protocol/status.h",
+    "base/power.h",
+    "server/server_state.h",
+    "table/store.h",
+    "transport/url.h",
+    "client/client_state.h",
+    "transport/transport_zmtp.h",
 )
 
 WORD = "sizeof(uint64_t)"

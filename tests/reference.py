@@ -1,9 +1,9 @@
 """What the server and the learner should compute, written again without them.
 
-    Random, mass_of     the generator and the power, from the words of native/random.h and power.h
+    Random, mass_of     the generator and the power, from the words of base/random.h and power.h
     Replay              a prioritized replay in this process: plain lists, one cumulative sum a draw
     solve               the values a one-hot linear net must reach, from recorded episodes
-    power_constants     the coefficients of native/power_tables.h, read as data
+    power_constants     the coefficients of native/base/power_tables.h, read as data
 
 Nothing of the project is imported. Python integers and float64 throughout; slow and small on
 purpose: a few thousand steps.
@@ -58,7 +58,7 @@ def _rotated(word: int, by: int) -> int:
 
 
 def power_constants(header: Path) -> dict[str, list[list[int]]]:
-    """{"log2": [6][16], "exp2": [5][16]} of the text of native/power_tables.h."""
+    """{"log2": [6][16], "exp2": [5][16]} of the text of native/base/power_tables.h."""
     tables = {}
     for name, body in re.findall(r"rp_power_(\w+)\[.*?= \{(.*?)\n\};", header.read_text(), re.S):
         rows = re.findall(r"\{([^{}]*)\}", body)
@@ -67,7 +67,7 @@ def power_constants(header: Path) -> dict[str, list[list[int]]]:
 
 
 def mass_of(priority: float, alpha: float, constants: dict[str, list[list[int]]]) -> int:
-    """priority^alpha * 2^26 as native/power.h specifies it, before any cut to the largest mass."""
+    """priority^alpha * 2^26 as base/power.h specifies it, before any cut to the largest mass."""
     if priority == 0:
         return 0
     bits = struct.unpack("<Q", struct.pack("<d", priority))[0]

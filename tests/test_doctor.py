@@ -515,7 +515,7 @@ def test_narrow_slots_and_small_buffers_are_told(host):
 
 def test_the_names_are_the_cores():
     """Given the core's headers. Expect the object, symbol, variable and size that doctor knows."""
-    native = ROOT / "native"
+    native = ROOT / "native/transport"
     told = "".join((native / name).read_text() for name in ("transport_dpdk.h", "transport_dpdk.c"))
     for name in (objects.DATA_PLANE, objects.SYMBOL, objects.VARIABLE):
         assert f'"{name}"' in told

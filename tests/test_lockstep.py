@@ -25,7 +25,7 @@ from learner.presets import CARTPOLE, changed
 from replay_server import Client, Column, NStep, Prioritized, Server, Spec, Table
 from replay_server.autoreset import Rows
 
-CONSTANTS = power_constants(Path(__file__).parents[1] / "native" / "power_tables.h")
+CONSTANTS = power_constants(Path(__file__).parents[1] / "native/base/power_tables.h")
 SETTINGS = changed(
     CARTPOLE,
     hidden=(32, 32),

@@ -86,16 +86,17 @@ def test_listed_mutants_are_judged_on_demand(tmp_path, capsys):
     reasons = read_equivalent(EQUIVALENT.read_text())
     args = Namespace(listed=True, only="", files="compare.c", build=tmp_path, slow=False)
     mutants = chosen(args, reasons)
-    source = (ROOT / "native/compare.c").read_bytes()
-    of_file = [key for key in reasons if key.startswith("native/compare.c ")]
+    source = (ROOT / "native/base/compare.c").read_bytes()
+    of_file = [key for key in reasons if key.startswith("native/base/compare.c ")]
     assert sorted(key_of(mutant, source) for mutant in mutants) == sorted(of_file) != []
     tree = Namespace(core=[], checks=[])
     run = Run(Judge(tree, False), tmp_path / "results.jsonl", args)
-    row = {"name": "native/compare.c:1:1:0", "before": "a < b", "after": "a <= b", "why": "a_test"}
+    name = "native/base/compare.c:1:1:0"
+    row = {"name": name, "before": "a < b", "after": "a <= b", "why": "a_test"}
     run.results = [row | {"state": "survived"}, row | {"state": "killed"}]
     assert run.report_listed() == 1
     said = capsys.readouterr().out
-    assert "no equivalent: native/compare.c:1:1:0, a_test finds it" in said
+    assert f"no equivalent: {name}, a_test finds it" in said
     assert "2 listed as equivalent: a check finds 1 of them" in said
 
 

@@ -68,7 +68,7 @@ def test_an_sdist_takes_all_that_building_needs(tmp_path):
     listed = next(tmp_path.glob("*.egg-info/SOURCES.txt")).read_text().split()
     found = {name for name in listed if ".egg-info" not in name and not name.startswith("tests/")}
     assert (found | {"setup.cfg"}) ^ (wanted.in_sdist() | {"setup.cfg"}) == set()
-    assert {"native/power_tables.h", "native/replay.h", "native/power_tables.py"} <= found
+    assert {"native/base/power_tables.h", "native/replay.h", "native/base/power_tables.py"} <= found
 
 
 def test_an_editable_install_is_a_path_and_no_import_hook(tmp_path):

@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-NATIVE = Path(__file__).resolve().parents[1] / "native"
+NATIVE = Path(__file__).resolve().parents[1] / "native/base"
 
 
 def test_the_committed_tables_are_what_the_program_writes() -> None:

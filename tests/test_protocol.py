@@ -70,7 +70,7 @@ def compiles(source: str) -> None:
 
 def test_the_documents_layouts_are_the_compilers():
     """Given each layout block. Expect every offset, size and structure in wire.h to agree."""
-    source = ['#include "wire.h"']
+    source = ['#include "protocol/wire.h"']
     names = set()
     for (name, size), text in blocks("layout"):
         names.add(name)
@@ -85,13 +85,13 @@ def test_the_documents_layouts_are_the_compilers():
                 f'sizeof({member}) == {bytes_}, "{name}.{field}");'
             )
     compiles("\n".join(source))
-    header = (ROOT / "native" / "wire.h").read_text()
+    header = (ROOT / "native/protocol/wire.h").read_text()
     assert names == set(re.findall(r"^struct (rp_\w+) \{", header, re.MULTILINE))
 
 
 def test_the_documents_statuses_and_counters_are_the_headers():
     """Given the two tables. Expect name, number and sentence of status.h, and no others."""
-    header = (ROOT / "native" / "status.h").read_text()
+    header = (ROOT / "native/protocol/status.h").read_text()
     statuses = re.findall(r'X\((\w+),\s+(\d+), "(.*?)"\)', header)
     assert table_rows("Statuses") == [[number, name, text] for name, number, text in statuses]
     counters = re.findall(r'X\((\w+),\s+"(.*?)"\)', header[header.index("RP_COUNTERS(X)") :])
@@ -102,7 +102,7 @@ def test_the_documents_statuses_and_counters_are_the_headers():
 def test_no_status_and_no_counter_is_renumbered():
     """Given every status and counter that was ever released. Expect its number to be what it was:
     both lists grow at their ends."""
-    header = (ROOT / "native" / "status.h").read_text()
+    header = (ROOT / "native/protocol/status.h").read_text()
     statuses = re.findall(r'X\((\w+),\s+(\d+), "', header)
     counters = re.findall(r'X\((\w+),\s+"', header[header.index("RP_COUNTERS(X)") :])
     assert [int(number) for _, number in statuses] == list(range(len(statuses)))
@@ -230,12 +230,12 @@ def test_the_documents_mass_function_is_the_servers(tmp_path):
         )
     ]
     (tmp_path / "mass.c").write_text(
-        '#include "power.h"\n#include <stdio.h>\n'
+        '#include "base/power.h"\n#include <stdio.h>\n'
         "int main(void) { double p, a; unsigned long long c; struct rp_power power;\n"
         'while (scanf("%la %la %llu", &p, &a, &c) == 3) { rp_power_exponent(a, &power);\n'
         'printf("%llu\\n", (unsigned long long)rp_power_mass(&power, p, (1ull << 63) / c)); } }\n'
     )
-    parts = [str(ROOT / "native" / name) for name in ("power.c", "power_avx512.c")]
+    parts = [str(ROOT / "native/base" / name) for name in ("power.c", "power_avx512.c")]
     program = str(tmp_path / "mass")
     command = ["gcc", "-std=gnu11", f"-I{ROOT / 'native'}", str(tmp_path / "mass.c"), *parts]
     subprocess.run([*command, "-o", program, "-lm"], check=True)
@@ -250,7 +250,7 @@ def test_the_documents_refusals_name_operations_and_statuses():
     server sends to stand there, or in the sentence above it, or to be of a create."""
     section = DOCUMENT.split("### Statuses by operation\n", 1)[1].split("\n## ", 1)[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")][2:]
-    header = (ROOT / "native" / "wire.h").read_text()
+    header = (ROOT / "native/protocol/wire.h").read_text()
     operations = set(re.findall(r"RP_OP_(\w+) = \d+", header))
     statuses = {row[1] for row in table_rows("Statuses")}
     numbers = re.findall(r"^\| (\d+) \| ([A-Z]+) \| (?:`|nothing)", DOCUMENT, re.MULTILINE)
@@ -259,7 +259,7 @@ def test_the_documents_refusals_name_operations_and_statuses():
     assert {row[0].strip() for row in rows} <= operations
     named = {row[1].strip() for row in rows}
     assert named <= statuses and len(rows) == len({tuple(row[:2]) for row in rows})
-    source = "".join(path.read_text() for path in (ROOT / "native").glob("serve*.c"))
+    source = "".join(path.read_text() for path in (ROOT / "native/server").glob("serve*.c"))
     sent = set(re.findall(r"-RP_([A-Z_]+)\b", source)) & statuses
     drops = {"BAD_MAGIC", "BAD_CHECKSUM", "BAD_REGION"}
     assert sent - drops <= named | set(re.findall(r"[A-Z_]{4,}", section))

@@ -18,7 +18,7 @@ from tabular import GAMMA, TOLERANCE, chain, play, train, writable
 from replay_server.plans import NStep
 from replay_server.spec import spec_from
 
-CONSTANTS = power_constants(Path(__file__).parents[1] / "native" / "power_tables.h")
+CONSTANTS = power_constants(Path(__file__).parents[1] / "native/base/power_tables.h")
 
 
 def test_the_generator_gives_the_published_outputs():

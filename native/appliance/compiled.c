@@ -1,12 +1,12 @@
 /* Reading a compiled config: see compiled.h. A cursor walks the file once; nothing is believed
  * before it is known to lie inside, and a right checksum excuses nothing. */
-#include "compiled.h"
+#include "appliance/compiled.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "crc32c.h"
+#include "base/crc32c.h"
 
 /* What is used in place has to lie in memory as in the file, and so does what is copied whole. */
 _Static_assert(sizeof(struct rp_compiled_head) == 80, "the head has no padding");

@@ -22,8 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "config.h"
-#include "wire.h"
+#include "protocol/config.h"
+#include "protocol/wire.h"
 
 #define RP_COMPILED_MAGIC "RPTABLES"
 enum rp_compiled_limits {

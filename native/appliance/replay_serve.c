@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "compiled.h"
+#include "appliance/compiled.h"
 #include "replay.h"
 
 enum { SERVICES_MAX = 16, EXIT_HOST = 1, EXIT_WRONG = 2, CORES_MAX = 1024,

@@ -20,8 +20,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "dpdk_port.h"
-#include "status.h"
+#include "dpdk/dpdk_port.h"
+#include "protocol/status.h"
 
 enum {
     PROBES = 4,

@@ -17,8 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "dpdk_card.h"
-#include "status.h"
+#include "dpdk/dpdk_card.h"
+#include "protocol/status.h"
 
 enum {
     CARD_ROOM = 1024, /* cards take buffers in such steps */

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "dpdk_parts.h"
+#include "dpdk/dpdk_parts.h"
 
 enum {
     RP_CARD_IP_HEADERS = RP_FRAME_HEADERS - RP_FRAME_ETHERNET, /* an interface's mtu counts these */

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dpdk_parts.h"
-#include "status.h"
+#include "dpdk/dpdk_parts.h"
+#include "protocol/status.h"
 
 enum { PATH_BYTES = 96 };
 

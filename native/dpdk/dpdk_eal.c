@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dpdk_parts.h"
-#include "status.h"
+#include "dpdk/dpdk_parts.h"
+#include "protocol/status.h"
 
 /* Those of eal= are 3 bytes or more, with a ; behind each. */
 enum {

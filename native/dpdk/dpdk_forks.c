@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-#include "dpdk_parts.h"
+#include "dpdk/dpdk_parts.h"
 
 enum { FILES = 1024, EMPTY = 0, CLAIMED = -1 };
 

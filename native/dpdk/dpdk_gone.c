@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "dpdk_memif.h"
+#include "dpdk/dpdk_memif.h"
 
 int __real_connect(int file, const struct sockaddr *address, socklen_t size);
 int __wrap_connect(int file, const struct sockaddr *address, socklen_t size);

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dpdk_card.h"
+#include "dpdk/dpdk_card.h"
 
 /* Null, or why this port is none of the card's next shards. */
 static const char *check_shard(const struct rp_card *card, const struct rp_wire_place *place,

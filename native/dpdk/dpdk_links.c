@@ -14,7 +14,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "dpdk_parts.h"
+#include "dpdk/dpdk_parts.h"
 
 /* One answer holds several interfaces; one interface without its counters is far smaller. */
 enum { ANSWER_BYTES = 1 << 15, WITHOUT_COUNTERS = RTEXT_FILTER_SKIP_STATS, ANSWERS_MAX = 10000 };

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "dpdk_parts.h"
+#include "dpdk/dpdk_parts.h"
 
 enum { PATH_BYTES = 256, TRIES = 3, PLACE_BITS = 62, FOLDERS = 7, OF_ROOT = 3 };
 

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "dpdk_memif.h"
-#include "status.h"
+#include "dpdk/dpdk_memif.h"
+#include "protocol/status.h"
 
 /* All links are tried twice: one that was in use may be free a moment later. */
 enum { PASSES = 2, LINK_NAP_NS = 5000000, MEND_NS = 200000000, VDEV_ARGUMENTS = 256 };

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
-#include "dpdk_parts.h"
+#include "dpdk/dpdk_parts.h"
 
 enum { RP_MEMIF_PATH = sizeof((struct rp_dpdk_options *)0)->socket };
 

@@ -22,8 +22,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "dpdk_memif.h"
-#include "memif.h"
+#include "dpdk/dpdk_memif.h"
+#include "dpdk/memif.h"
 
 enum {
     MAPPED = 1 << 16, /* of its region: rings of RP_MEMIF_RING_LOG2 lie there, in its beginning */

@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-#include "dpdk_memif.h"
+#include "dpdk/dpdk_memif.h"
 
 enum { THREADS = 32, LATE = 1024 };
 

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "dpdk_memif.h"
+#include "dpdk/dpdk_memif.h"
 
 enum {
     LOCK_TRIES = 400, LOCK_NAP_NS = 5000000, /* 2 s; who holds it binds a socket and is done */

@@ -35,9 +35,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "dpdk_memif.h"
-#include "dpdk_sleep.h"
-#include "memif.h"
+#include "dpdk/dpdk_memif.h"
+#include "dpdk/dpdk_sleep.h"
+#include "dpdk/memif.h"
 
 enum {
     WAITING = 8, VISITORS = RP_DPDK_LANES + WAITING, NOBODY = RP_DPDK_LANES, TICK_MS = 100,

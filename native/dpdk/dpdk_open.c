@@ -8,8 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "dpdk_port.h"
-#include "status.h"
+#include "dpdk/dpdk_port.h"
+#include "protocol/status.h"
 
 static const uint64_t TIMEOUT_NS = 5000000000;
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dpdk_parts.h"
-#include "status.h"
+#include "dpdk/dpdk_parts.h"
+#include "protocol/status.h"
 
 enum { MEMORY_MAX = 1 << 20,
        MBUFS_MAX = 1 << 20, VALUE_BYTES = 108, ROLE_BYTES = 8, VLAN_MAX = 4094 };

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "dpdk_parts.h"
+#include "dpdk/dpdk_parts.h"
 
 int __real_setsockopt(int file, int level, int option, const void *value, socklen_t size);
 int __wrap_setsockopt(int file, int level, int option, const void *value, socklen_t size);

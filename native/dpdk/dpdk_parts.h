@@ -11,9 +11,9 @@
 #include <rte_mbuf.h>
 #include <stdatomic.h>
 
-#include "frame.h"
-#include "steer.h"
-#include "transport_dpdk.h"
+#include "dpdk/frame.h"
+#include "dpdk/steer.h"
+#include "transport/transport_dpdk.h"
 
 enum rp_dpdk_limits {
     RP_DPDK_LANES = 16, /* clients of one server; what net_ring has of queues */

@@ -16,9 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "dpdk_memif.h"
-#include "dpdk_port.h"
-#include "status.h"
+#include "dpdk/dpdk_memif.h"
+#include "dpdk/dpdk_port.h"
+#include "protocol/status.h"
 
 enum {
     PEER_PORT = 4, PEER_MAC = 6, PEER_LANE = 12, PEER_TO = 13, PEER_SIZE = 15,

@@ -4,8 +4,8 @@
 
 #include <sys/types.h>
 
-#include "dpdk_parts.h"
-#include "dpdk_sleep.h"
+#include "dpdk/dpdk_parts.h"
+#include "dpdk/dpdk_sleep.h"
 
 struct port {
     struct rp_port_base base;

@@ -5,7 +5,7 @@
 #include <rte_flow.h>
 #include <string.h>
 
-#include "dpdk_parts.h"
+#include "dpdk/dpdk_parts.h"
 
 void rp_queues_ask(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info)
 {

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "dpdk_parts.h"
+#include "dpdk/dpdk_parts.h"
 
 enum { SPINS = 1000, QUIET_NAP_NS = 20000 };
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dpdk_parts.h"
-#include "status.h"
+#include "dpdk/dpdk_parts.h"
+#include "protocol/status.h"
 
 struct rp_hub {
     struct rp_hub *next; /* in the list, while it is served */

@@ -23,7 +23,7 @@
 #include <stdio.h>
 #include <sys/eventfd.h>
 
-#include "dpdk_parts.h"
+#include "dpdk/dpdk_parts.h"
 
 enum {
     LENT = 3 * RP_BURST,                        /* mbufs a link has: lent, leased, kept */

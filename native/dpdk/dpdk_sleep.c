@@ -21,8 +21,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "dpdk_memif.h"
-#include "dpdk_sleep.h"
+#include "dpdk/dpdk_memif.h"
+#include "dpdk/dpdk_sleep.h"
 
 static const struct pauses {
     uint64_t least_ns, most_ns;

@@ -2,7 +2,7 @@
 #ifndef RP_DPDK_SLEEP_H
 #define RP_DPDK_SLEEP_H
 
-#include "dpdk_parts.h"
+#include "dpdk/dpdk_parts.h"
 
 struct rp_sleep {
     int files;   /* an epoll: what ends a sleep; -1: it is a nap */

@@ -22,7 +22,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "dpdk_parts.h"
+#include "dpdk/dpdk_parts.h"
 
 enum { LINE_BYTES = 512, STEP = 64 };
 

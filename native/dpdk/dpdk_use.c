@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dpdk_parts.h"
+#include "dpdk/dpdk_parts.h"
 
 enum { LINE_BYTES = 512, PATH_BYTES = 320, OF_HOST = 0x10, OF_LINK = 0x20 };
 

@@ -7,8 +7,8 @@
 #include <rte_bus_vdev.h>
 #include <stdio.h>
 
-#include "dpdk_card.h"
-#include "status.h"
+#include "dpdk/dpdk_card.h"
+#include "protocol/status.h"
 
 enum {
     PACKET_HEADER = 128,    /* what AF_PACKET writes ahead of a frame in its ring, and more */

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "dpdk_card.h"
-#include "dpdk_parts.h"
-#include "status.h"
+#include "dpdk/dpdk_card.h"
+#include "dpdk/dpdk_parts.h"
+#include "protocol/status.h"
 
 enum {
     SPARE = 8,    /* bytes of a buffer that a shift may use up */

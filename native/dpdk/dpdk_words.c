@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dpdk_parts.h"
-#include "status.h"
+#include "dpdk/dpdk_parts.h"
+#include "protocol/status.h"
 
 enum { MIB_KIB = 1024, DIGITS_MAX = 9, NAME_SHOWN = 40 };
 

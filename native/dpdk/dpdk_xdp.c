@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "dpdk_parts.h"
+#include "dpdk/dpdk_parts.h"
 
 enum { TRIES = 500, NAP_NS = 2000000, CHUNK = 4096, RING = 2, QUEUES_MAX = 1024 };
 

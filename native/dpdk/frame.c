@@ -1,6 +1,6 @@
 /* Offsets are written out: a frame is read where it lies, at any alignment. One's complement sums
  * do not depend on byte order (RFC 1071), so they are taken and stored in this machine's. */
-#include "frame.h"
+#include "dpdk/frame.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Messages are read and written field by field, at the offsets of the protocol's packed structs, in
  * this machine's byte order: both ends are on it. */
-#include "memif.h"
+#include "dpdk/memif.h"
 
 #include <string.h>
 

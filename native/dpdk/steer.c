@@ -1,6 +1,6 @@
 /* Microsoft's "RSS hashing functions" defines hash and input; its verification suite is in
  * tests/native/test_steer.c. */
-#include "steer.h"
+#include "dpdk/steer.h"
 
 #include <string.h>
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "bench.h"
-#include "crc32c.h"
+#include "base/crc32c.h"
 
 enum {
     RING_BYTES = 1 << 30, BURST = 32, BURSTS = 64, ROUNDS = 41, HEADERS = 42 + 56 + 24 + 24,

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 
 #include "drive.h"
-#include "transport_dpdk.h"
+#include "transport/transport_dpdk.h"
 
 /* A push of a batch is PUSHES datagrams. A server that has no processor for a while has each of
  * them sent again, so the bound is six times each: then two seconds have passed: the call ends. */

@@ -3,7 +3,7 @@
 #define RP_TEST_OPEN_PORT_H
 
 #include "check.h"
-#include "transport_dpdk.h"
+#include "transport/transport_dpdk.h"
 
 static inline struct rp_port *open_port(const char *url, int serve, struct rp_peer *peer)
 {

@@ -13,9 +13,9 @@ FLAPS  ?= 100
 dpdk-programs: setup dpdk veth-packages ## demo, then three actors and a learner, dpdk:// at both ends: over veth and memif
 	$(Q)$(SHOW) tests/dpdk/programs.py
 $(BUILD)/san/dpdk/%.o: native/dpdk/%.c $(DPDK_HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -fPIC -fvisibility=hidden $(DPDK_CFLAGS) -Inative -Inative/dpdk -c $< -o $@
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -fPIC -fvisibility=hidden $(DPDK_CFLAGS) -Inative -c $< -o $@
 $(BUILD)/san/replay_bursts.o: tests/dpdk/fuzz_bursts.c tests/native/fuzz_port.h native/dpdk/dpdk_memif_serve.c $(DPDK_HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -O1 -g $(SAN) $(DPDK_CFLAGS) -Inative -Inative/dpdk -Itests/native -c $< -o $@
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -O1 -g $(SAN) $(DPDK_CFLAGS) -Inative -Itests/native -c $< -o $@
 $(BUILD)/san/replay_bursts: $(BUILD)/san/replay_bursts.o $(BURSTS) tests/native/fuzz_port.c tests/native/fuzz_replay.c $(OBJECTS_SAN)
 	$(Q)$(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -Inative -Itests/native $^ -o $@ $(DPDK_LIBS) -lpthread -lm
 # A short run in the suite, by any compiler: the kept inputs, and random ones.
@@ -32,8 +32,8 @@ fuzz-memif: dpdk-packages ## libFuzzer on a memif peer's messages, ring and desc
 	    || { tail -40 $(BUILD)/fuzz/bursts.log; exit 1; }
 	$(Q)sed -n 's/^stat::number_of_executed_units: */fuzz_bursts: found nothing; executions: /p' $(BUILD)/fuzz/bursts.log
 $(BUILD)/fuzz/fuzz_bursts: tests/dpdk/fuzz_bursts.c tests/native/fuzz_port.c $(DPDK_SOURCES) $(DPDK_HEADERS)
-	$(Q)mkdir -p $(@D) && clang $(CSTD) -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all $(DPDK_CFLAGS) -Inative -Inative/dpdk \
-	    -Itests/native $(filter-out %/dpdk_memif_serve.c,$(filter %.c,$^)) native/flow.c $(wildcard native/crc32c*.c) -o $@ $(DPDK_LIBS) -lpthread -lm
+	$(Q)mkdir -p $(@D) && clang $(CSTD) -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all $(DPDK_CFLAGS) -Inative \
+	    -Itests/native $(filter-out %/dpdk_memif_serve.c,$(filter %.c,$^)) native/protocol/flow.c $(wildcard native/base/crc32c*.c) -o $@ $(DPDK_LIBS) -lpthread -lm
 # The hostile peer of test_hostile.c, at a server that runs under the sanitizers.
 $(BUILD)/san/_dpdk.so: $(DPDK_SOURCES:native/%.c=$(BUILD)/san/%.o)
 	$(Q)$(CC) -shared $(SAN) $^ -o $@ $(DPDK_LIBS) -lpthread

@@ -12,7 +12,7 @@
 
 #include "dpdk/frame.h"
 #include "open_port.h"
-#include "status.h"
+#include "protocol/status.h"
 
 enum {
     TRIES = 100000, SECONDS = 60, ROUNDS = 300,

@@ -14,7 +14,7 @@
 
 #include "drive.h"
 #include "open_port.h"
-#include "random.h"
+#include "base/random.h"
 
 enum {
     ROW = 256, CAPACITY = 1 << 14, STEPS = 512, BATCH = 64, DOWNS = 5, DAMAGED_ROUNDS = 20,

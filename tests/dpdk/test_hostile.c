@@ -21,7 +21,7 @@
 
 #include "dpdk/memif.h"
 #include "honest.h"
-#include "random.h"
+#include "base/random.h"
 #include "stuck.h"
 
 enum {

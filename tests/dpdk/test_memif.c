@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "drive.h"
-#include "transport_dpdk.h"
+#include "transport/transport_dpdk.h"
 
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "check.h"
-#include "dpdk_parts.h"
-#include "random.h"
+#include "dpdk/dpdk_parts.h"
+#include "base/random.h"
 
 enum {
     MBUFS = 1023, ROOM = 256, WIRE = 1024, FRAME = 64, NUMBER = 42, /* where a frame has its own */

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "drive/clock.h"
 #include "open_port.h"
 
 enum { ROUNDS = 100, SECONDS = 60, FILES = 1024, GROWN = 12, SIZE = 64 };

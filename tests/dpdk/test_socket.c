@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "open_port.h"
-#include "status.h"
+#include "protocol/status.h"
 
 enum { RACERS = 2, ROUNDS = 100, SECONDS = 120, ANY_GROUP = 1, STOP_EVERY_US = 171,
        STOPPED_NS = 150000, STRANGER = 65534, TRIES = 20000, BYTES = 64, CROWD = 20000,

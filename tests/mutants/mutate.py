@@ -10,7 +10,7 @@ Left out wholly:
   (speed), texts, attributes, assembly;
 - what is checked as it is compiled: static assertions and the macros of wire.c that are such,
   RP_LAYOUT, RP_FIELD and RP_REFUSAL; and the sizes of arrays, sizeof and the names of types;
-- what is in no file native/*.c: the inline functions of headers, native/dpdk (it needs DPDK) and
+- what is in no file of the core: the inline functions of headers, native/dpdk (it needs DPDK) and
   native/appliance (a program around the core); and the bodies of macros.
 """
 
@@ -31,8 +31,9 @@ QUIET_CALLS = re.compile(
 )
 # All of a file, or of a function, that asserts invariants for tests, the simulator and the fuzzers.
 ASSERTING = re.compile(
-    r"native/\w+_check\.c"
-    r"|native/(credit|hosts|wait|sum_tree)\.c:(rp_\w+_check|check_queue|entry_mass|entry_count)$"
+    r"native/\w+/\w+_check\.c"
+    r"|native/\w+/(credit|hosts|wait|sum_tree)\.c:"
+    r"(rp_\w+_check|check_queue|entry_mass|entry_count)$"
 )
 QUIET_NODES = {
     "preproc_include",

@@ -4,7 +4,7 @@
     make mutants ONLY=survivors
     make mutants LISTED=1 [FILES="credit.c flow.c"] [JOBS=1] [SLOW=1]
 
-N mutants are drawn by SEED from native/*.c, so that every file has its share; with SINCE=REV one
+N mutants are drawn by SEED from the core, so that every file has its share; with SINCE=REV one
 for each line that changed since REV (all of them if N is 0). Each is compiled alone; the same
 object code as the tree's means it is equivalent. The rest run the checks that reach the mutated
 line, first what found most in its function for its time, until one fails or runs out of time:
@@ -17,7 +17,7 @@ Results go to build/mutants/results.jsonl; a run that was ended goes on where it
 said of a mutant holds as long as the text of the mutated function and the check's own sources are
 the same, so after a change only what it touched is judged again; remove the folder to begin anew.
 build/mutants/survivors.txt has the diffs; ONLY=survivors judges those again with every check, and
-ONLY=native/credit.c:60:61:0 one alone, with what the checks said.
+ONLY=native/server/credit.c:60:61:0 one alone, with what the checks said.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pathlib import Path
 
 from checks import OUT_OF_TIME, ROOT, Check, python_checks
 from mutate import Mutant, mutants_of
-from tree import CFLAGS, NONSENSE, PLAIN, Tree, is_driver
+from tree import CFLAGS, NONSENSE, PLAIN, Tree, core_of, is_driver
 
 EQUIVALENT = ROOT / "tests/mutants/equivalent.txt"
 SAME_CODE = "the same object code"
@@ -62,7 +62,7 @@ def read_equivalent(text: str) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     file = functions = reason = before = ""
     for line in text.splitlines():
-        head = re.match(r"(native/\w+\.c)(?::(\w+(?: \w+)*))?: (.+)", line)
+        head = re.match(r"(native/[\w/]+\.c)(?::(\w+(?: \w+)*))?: (.+)", line)
         if head:
             file, functions, reason = head[1], head[2] or "", head[3]
         elif line.startswith("- "):
@@ -78,14 +78,15 @@ def files_here(wanted: list[str]) -> list[str]:
     """The files to mutate; those that this processor cannot run are named and left out."""
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     found = []
-    for path in sorted((ROOT / "native").glob("*.c")):
+    for path in core_of(ROOT):
+        name = str(path.relative_to(ROOT))
         lacking = [flag for word, flag in CPU_FILES.items() if word in path.stem]
-        if wanted and path.name not in wanted and f"native/{path.name}" not in wanted:
+        if wanted and path.name not in wanted and name not in wanted:
             continue
         if any(flag not in flags for flag in lacking):
-            print(f"left out: native/{path.name}, this processor has no {lacking[0]}")
+            print(f"left out: {name}, this processor has no {lacking[0]}")
         else:
-            found.append(f"native/{path.name}")
+            found.append(name)
     return found
 
 
@@ -160,12 +161,13 @@ class Judge:
         self.killed: Counter = Counter()
         self.equivalent = read_equivalent(EQUIVALENT.read_text())
         self.places = threading.local()
-        self.sources = {f"native/{path.name}": path.read_bytes() for path in tree.core}
+        self.sources = {str(path.relative_to(ROOT)): path.read_bytes() for path in tree.core}
 
     def folder(self) -> Path:
         if not hasattr(self.places, "folder"):
             folder = self.tree.build / f"worker_{os.getpid()}_{threading.get_ident()}"
-            (folder / "native").mkdir(parents=True)
+            for path in self.tree.core:
+                (folder / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
             self.places.folder = folder
         return self.places.folder

@@ -1,7 +1,7 @@
 """The tree built twice: once to count which check reaches which line, once to judge mutants by.
 
 In the second the core is a shared object that the test programs load, so that a mutant costs one
-compilation and one link. Programs that place kill sites (native/site.h) are linked anew, since the
+compilation and one link. Programs that place kill sites (base/site.h) are linked anew, since the
 list of sites has to lie in the program itself. What was built, counted and measured is kept, each
 with a digest of what it was made from: after a change only the rest is made again. What a check
 reaches is kept by function: in one whose text changed it is taken to reach every line of it.
@@ -72,19 +72,27 @@ def digest_of(paths: list[Path]) -> str:
     return digest(b"".join(path.read_bytes() for path in paths))
 
 
+def core_of(root: Path) -> list[Path]:
+    """The core's files: all but the data plane's, which need DPDK, and the program around it."""
+    apart = ("dpdk", "appliance")
+    every = sorted((root / "native").glob("*/*.c"))
+    return [path for path in every if path.parent.name not in apart]
+
+
 class Tree:
     """The tree as it stands, built both ways below `build`."""
 
     def __init__(self, build: Path, jobs: int) -> None:
         self.build, self.jobs = build.resolve(), jobs
         self.build.mkdir(parents=True, exist_ok=True)
-        self.core = sorted((ROOT / "native").glob("*.c"))
+        self.core = core_of(ROOT)
         self.sim = sorted(NATIVE.glob("sim*.c"))
         self.checks: list[Check] = []
         self.functions = {
-            f"native/{path.name}": functions_of(ROOT, f"native/{path.name}") for path in self.core
+            name: functions_of(ROOT, name)
+            for name in (str(path.relative_to(ROOT)) for path in self.core)
         }
-        self.headers = digest_of(sorted((ROOT / "native").glob("*.h")))
+        self.headers = digest_of(sorted((ROOT / "native").rglob("*.h")))
         self.core_print = self.headers + digest_of(self.core)
         self.keep = self.build / "kept.json"
         self.kept: dict = {"made": {}, "code": {}, "checks": {}}
@@ -249,7 +257,7 @@ class Tree:
             )
             for report in Path(scratch).glob("*.gcov.json.gz"):
                 for entry in json.loads(gzip.decompress(report.read_bytes()))["files"]:
-                    name = re.sub(r"^.*?(native/\w+\.c)$", r"\1", entry["file"])
+                    name = re.sub(r"^.*?(native/\w+/\w+\.c)$", r"\1", entry["file"])
                     if name in self.functions:
                         self.take_lines(check, name, entry["lines"])
         shutil.rmtree(prefix)

@@ -13,7 +13,7 @@
 #include <math.h>
 
 #include "bench.h"
-#include "siphash.h"
+#include "base/siphash.h"
 #include "table_memory.h"
 
 enum {

@@ -1,8 +1,8 @@
 /* bench_track.c: what the server and the tree do, for `make bench-track`: see bench_track.h. */
 #include "bench_requests.h"
 #include "bench_track.h"
-#include "power.h"
-#include "sum_tree.h"
+#include "base/power.h"
+#include "base/sum_tree.h"
 
 enum { CAPACITY = 1 << 15, WINDOW = 1 << 11, TURNS = 16, TARGETS = 512 };
 

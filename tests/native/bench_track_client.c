@@ -3,7 +3,7 @@
  * A real server answers, whose turns lie outside of measured(); datagrams change hands in memory.
  */
 #include "bench_track.h"
-#include "client.h"
+#include "client/client.h"
 #include "script.h"
 
 enum { TIMES = 64, QUEUE = 256, STEPS = 8 };

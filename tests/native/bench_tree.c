@@ -6,11 +6,11 @@
  * kernels are hashed; different hashes end the program with status 1.
  */
 #include "bench.h"
-#include "crc32c.h"
-#include "power.h"
-#include "random.h"
-#include "siphash.h"
-#include "sum_tree.h"
+#include "base/crc32c.h"
+#include "base/power.h"
+#include "base/random.h"
+#include "base/siphash.h"
+#include "base/sum_tree.h"
 
 #include <math.h>
 

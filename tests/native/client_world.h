@@ -7,8 +7,8 @@
 #ifndef RP_CLIENT_WORLD_H
 #define RP_CLIENT_WORLD_H
 
-#include "client.h"
-#include "random.h"
+#include "client/client.h"
+#include "base/random.h"
 #include "script.h"
 
 enum { WORLD_MTU = 1400, WORLD_QUEUE = 4096, WORLD_STEPS = 64 };

@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "check.h"
-#include "client.h"
+#include "client/client.h"
 #include "fuzz_port.h"
-#include "server.h"
+#include "server/server.h"
 
 enum {
     COMMAND_TURN,

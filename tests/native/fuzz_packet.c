@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "check.h"
-#include "crc32c.h"
-#include "flow.h"
+#include "base/crc32c.h"
+#include "protocol/flow.h"
 #include "fuzz_port.h"
-#include "status.h"
+#include "protocol/status.h"
 
 static void accepted(const uint8_t *data, uint32_t size, const struct rp_view *view) {
     CHECK(view->body == data + RP_HEADER_BYTES && view->message->size == size - RP_HEADER_BYTES);

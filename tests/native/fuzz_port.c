@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "status.h"
+#include "protocol/status.h"
 
 static struct fuzz_port *port_of(struct rp_port *face) {
     return (struct fuzz_port *)(void *)face;

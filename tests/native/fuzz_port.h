@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "flow.h"
-#include "transport.h"
+#include "protocol/flow.h"
+#include "transport/transport.h"
 
 enum { FUZZ_IN_MAX = 64 };
 

@@ -12,7 +12,7 @@
 
 #include "check.h"
 #include "fuzz_port.h"
-#include "random.h"
+#include "base/random.h"
 
 enum { RANDOM_MOST = 768 };
 

@@ -23,8 +23,8 @@
 
 #include "check.h"
 #include "fuzz_port.h"
-#include "server.h"
-#include "store.h"
+#include "server/server.h"
+#include "table/store.h"
 
 enum { FIX_HEADER = 1, FIX_SESSION = 2, FIX_EPOCH = 4, FIX_COOKIE = 8, STRANGER = 16, PADDED = 32 };
 enum { COMMAND_TURN = 0xF0, COMMAND_TIME, COMMAND_ATTACH, COMMAND_ROOM, COMMAND_CHECK };

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "flow.h"
-#include "status.h"
+#include "protocol/flow.h"
+#include "protocol/status.h"
 
 enum { SESSION_TABLE = 0, BUFFER = 2048 };
 static const uint64_t session = 0x1122334455667001, epoch = 0x5151515151515151;

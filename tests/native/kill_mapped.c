@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "server_state.h"
+#include "server/server_state.h"
 #include "sim.h"
 
 enum { ENVELOPE = sizeof(struct rp_peer), BYTES_MAX = ENVELOPE + 8192, LENT = RP_BURST };

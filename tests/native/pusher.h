@@ -3,7 +3,7 @@
 #define RP_PUSHER_H
 
 #include "script.h"
-#include "store.h"
+#include "table/store.h"
 
 #include <math.h>
 

@@ -14,11 +14,11 @@
 #include <string.h>
 
 #include "check.h"
-#include "crc32c.h"
-#include "flow.h"
-#include "server.h"
-#include "server_state.h"
-#include "table.h"
+#include "base/crc32c.h"
+#include "protocol/flow.h"
+#include "server/server.h"
+#include "server/server_state.h"
+#include "table/table.h"
 
 #define SCRIPT_UNUSED __attribute__((unused))
 

@@ -17,10 +17,10 @@
 #ifndef SIM_H
 #define SIM_H
 
-#include "client.h"
-#include "server.h"
+#include "client/client.h"
+#include "server/server.h"
 #include "sim_net.h"
-#include "table.h"
+#include "table/table.h"
 
 #define SIM_MS ((uint64_t)1000000)
 #define SIM_S ((uint64_t)1000000000)

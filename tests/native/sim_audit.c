@@ -10,7 +10,7 @@
 
 #include "check.h"
 #include "sim.h"
-#include "store.h"
+#include "table/store.h"
 
 struct audit { /* one table under audit */
     struct sim_world *world;

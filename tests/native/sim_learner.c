@@ -5,7 +5,7 @@
 
 #include "check.h"
 #include "sim.h"
-#include "sum_tree.h"
+#include "base/sum_tree.h"
 
 static uint32_t below(struct sim_world *world, uint32_t bound) {
     return (uint32_t)rp_random_below(&world->random, bound);

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "check.h"
-#include "flow.h"
+#include "protocol/flow.h"
 #include "sim.h"
-#include "status.h"
+#include "protocol/status.h"
 
 uint32_t sim_chance(struct rp_random *random, uint32_t permille) {
     return rp_random_below(random, 1000) < permille;

@@ -17,8 +17,8 @@
 #ifndef SIM_NET_H
 #define SIM_NET_H
 
-#include "random.h"
-#include "transport.h"
+#include "base/random.h"
+#include "transport/transport.h"
 
 enum sim_net_limits {
     SIM_PORTS_MAX = 12,

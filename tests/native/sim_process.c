@@ -1,4 +1,4 @@
-/* The server as a process that can die: every store to the region names a site (native/site.h), and
+/* The server as a process that can die: every store to the region names a site (base/site.h), and
  * at one of them, or where it touches the network, the process is gone: a longjmp, which leaves the
  * region exactly as a SIGKILL there would. Allocation is counted by the linker's --wrap: malloc,
  * calloc and realloc of every object come by here.
@@ -9,7 +9,7 @@
 
 #include "check.h"
 #include "sim.h"
-#include "site.h"
+#include "base/site.h"
 
 static struct {
     jmp_buf death;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "flow.h"
+#include "protocol/flow.h"
 #include "sim.h"
 
 static struct sim_draw *draw_find(struct sim_oracle *oracle, uint64_t session, uint64_t id) {

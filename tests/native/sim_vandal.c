@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "flow.h"
+#include "protocol/flow.h"
 #include "sim.h"
 
 enum { BODY_MAX = 4096, GARBAGE_MAX = 256 };

@@ -5,7 +5,7 @@
 
 #include "check.h"
 #include "sim.h"
-#include "sum_tree.h"
+#include "base/sum_tree.h"
 
 enum { ASK_TABLE, WAIT_TABLE, ASK_PLACE, WAIT_PLACE, PUSH };
 

@@ -2,7 +2,7 @@
 #ifndef RP_TABLE_MEMORY_H
 #define RP_TABLE_MEMORY_H
 
-#include "table.h"
+#include "table/table.h"
 
 static inline size_t table_memory_bytes(const struct rp_table_sizes *sizes) {
     return sizes->state + sizes->keys + sizes->steps + sizes->local;

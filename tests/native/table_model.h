@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "check.h"
-#include "power.h"
-#include "random.h"
-#include "table.h"
+#include "base/power.h"
+#include "base/random.h"
+#include "table/table.h"
 
 #ifndef MODEL_KEYS
 #define MODEL_KEYS (1 << 17)

@@ -1,7 +1,7 @@
 /* Goal: what a client has under way and takes from its caller stays inside its bounds. Situations
  * read "Given ... Expect ...". */
-#include "client_parts.h"
-#include "client_state.h"
+#include "client/client_parts.h"
+#include "client/client_state.h"
 #include "client_world.h"
 
 enum { ROWS = 1, AT_ONCE = 16 };

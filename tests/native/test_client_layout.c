@@ -2,7 +2,7 @@
  * and answers that say what cannot be are refused where they are first seen. Situations read
  * "Given ... Expect ...".
  */
-#include "client_parts.h"
+#include "client/client_parts.h"
 #include "client_world.h"
 
 enum { ROWS = 1 };

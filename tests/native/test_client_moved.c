@@ -2,7 +2,7 @@
  * Situations read "Given ... Expect ...".
  */
 #include "client_world.h"
-#include "server_state.h"
+#include "server/server_state.h"
 
 enum { SHARE = 1, FAR = 100, PINGS_MAX = 60 };
 

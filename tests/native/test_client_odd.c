@@ -1,10 +1,10 @@
 /* Goal: the seldom paths of the client, each with what a caller sees of it: answers cut short, a
  * publication that is told to wait or is too large, updates as many as there is room for, columns
  * of every size. Situations read "Given ... Expect ...". */
-#include "client_state.h"
+#include "client/client_state.h"
 #include "client_world.h"
-#include "intent.h"
-#include "meter.h"
+#include "table/intent.h"
+#include "server/meter.h"
 
 enum { ROWS = 1, ITEMS = 12, WIDE_COLUMNS = 9 };
 

@@ -1,6 +1,6 @@
 /* Goal: a client repeats what was lost, soon, and nothing else, however long the path; and what it
  * may have under way follows losses and credit. Situations read "Given ... Expect ...". */
-#include "client_state.h"
+#include "client/client_state.h"
 #include "client_world.h"
 
 enum { ROWS = 1, BATCH = 100 };

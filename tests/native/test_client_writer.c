@@ -1,7 +1,7 @@
 /* Goal: a writer that is asked for again, that is full, that ends while it is held back, and what
  * is remembered of steps that nobody asked for yet: each step counts once, in order, whatever comes
  * between. Situations read "Given ... Expect ...". */
-#include "client_parts.h"
+#include "client/client_parts.h"
 #include "client_world.h"
 
 enum { MAIN = 0, ROWS = 1, ROW = 16 };

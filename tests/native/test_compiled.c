@@ -4,7 +4,7 @@
 #include "appliance/compiled.c"
 
 #include "check.h"
-#include "server.h"
+#include "server/server.h"
 
 enum { COLUMNS = 2, PICKS = 3, SPEC = 5, FILE_MAX = 1024 };
 

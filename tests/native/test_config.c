@@ -1,10 +1,10 @@
 /* Goal: each number of a configuration is taken from the least to the most it may be, and refused
  * beyond, in the sentence that says so; what lies in a region's files is laid out as ever.
  */
-#include "compare.h"
+#include "base/compare.h"
 #include "script.h"
-#include "server_state.h"
-#include "store.h"
+#include "server/server_state.h"
+#include "table/store.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "check.h"
-#include "server_state.h"
+#include "server/server_state.h"
 
 static struct rp_server server;
 static const struct rp_peer here = {.size = 6, .bytes = {1, 2, 3, 4, 5, 6}};

@@ -9,8 +9,8 @@
  * A bit of a step's bytes, or of its checksum, is served, and found when steps are verified.
  */
 #include "script.h"
-#include "server_state.h"
-#include "store.h"
+#include "server/server_state.h"
+#include "table/store.h"
 
 enum { FLIPS = 3000, FIELDS_MAX = 64 };
 

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "status.h"
-#include "transport_dpdk.h"
+#include "protocol/status.h"
+#include "transport/transport_dpdk.h"
 
 enum { PATH_BYTES = 512, ANSWER = 77 };
 
@@ -31,7 +31,7 @@ static void make_object(const char *name, const char *symbol, uint32_t layout)
     FILE *file = fopen(path, "w");
     CHECK(file != NULL);
     fprintf(file,
-            "#include <stdio.h>\n#include \"transport_dpdk.h\"\n"
+            "#include <stdio.h>\n#include \"transport/transport_dpdk.h\"\n"
             "static int asked(struct rp_port **port, const struct rp_url *url,\n"
             "                 const struct rp_port_options *options, struct rp_peer *server,\n"
             "                 char *bound, char *error)\n"

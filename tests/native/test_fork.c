@@ -10,7 +10,7 @@
 
 #include "drive.h"
 #include "process.h"
-#include "pump_gate.h"
+#include "drive/pump_gate.h"
 
 enum { ROW = 64, CAPACITY = 4096 };
 

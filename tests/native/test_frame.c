@@ -4,7 +4,7 @@
 
 #include "check.h"
 #include "dpdk/frame.c"
-#include "random.h"
+#include "base/random.h"
 
 static const struct rp_frame_host server = {{2, 10, 0, 0, 0, 1}, {10, 0, 0, 1}, 7400, 0, 0};
 static const struct rp_frame_host client = {{2, 10, 0, 0, 0, 2}, {10, 0, 0, 2}, 50000, 0, 0};

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 
 #include "drive.h"
-#include "link_drive.h"
-#include "random.h"
+#include "drive/link_drive.h"
+#include "base/random.h"
 
 enum { ROW = 64, CAPACITY = 4096, QUEUE = 5, LONG_NS_BITS = 34 };
 

@@ -5,9 +5,9 @@
  * key 00 01 .. 0f, message 00 01 .. of each length from 0 to 63 (the paper prints length 15).
  */
 #include "check.h"
-#include "crc32c.h"
-#include "random.h"
-#include "siphash.h"
+#include "base/crc32c.h"
+#include "base/random.h"
+#include "base/siphash.h"
 
 #include <string.h>
 

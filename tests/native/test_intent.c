@@ -15,8 +15,8 @@
 #define MODEL_SEQUENCES (1 << 12)
 #include <setjmp.h>
 
-#include "crc32c.h"
-#include "store.h"
+#include "base/crc32c.h"
+#include "table/store.h"
 #include "table_fixture.h"
 
 extern struct rp_site __start_rp_sites[];

@@ -5,7 +5,7 @@
  * Creates and draws of random sizes are tried against the real table; the rule is computed again
  * beside it, in whole numbers (rates are multiples of 1/4), so that no rounding is shared.
  */
-#include "store.h"
+#include "table/store.h"
 #include "table_fixture.h"
 
 struct trial {

@@ -8,10 +8,10 @@
 
 #include "drive.h"
 #include "process.h"
-#include "link_drive.h"
-#include "random.h"
-#include "transport_loopback.h"
-#include "url.h"
+#include "drive/link_drive.h"
+#include "base/random.h"
+#include "transport/transport_loopback.h"
+#include "transport/url.h"
 
 enum { ROW = 64, CAPACITY = 4096, STREAMS = 3 };
 

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "drive_both.h"
-#include "link_drive.h"
+#include "drive/link_drive.h"
 
 static _Atomic int waits, is_closed;
 static struct rp_transport counted;

@@ -2,7 +2,7 @@
  * is looked at, and the figures are those of the calls. Over kernel UDP, with a server's thread.
  * Situations read "Given ... Expect ...".
  */
-#include "clock.h"
+#include "drive/clock.h"
 #include "drive.h"
 
 enum { ROW = 64, WORDS = ROW / 8, CAPACITY = 4096, BATCH = 5, DEPTH = 8, GUARD = 0xA5 };

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <sched.h>
 
-#include "clock.h"
+#include "drive/clock.h"
 #include "drive_both.h"
 
 enum { BLOB = 3000 };

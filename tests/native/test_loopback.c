@@ -6,10 +6,10 @@
 #include <sys/resource.h>
 
 #include "process.h"
-#include "status.h"
-#include "transport.h"
-#include "transport_loopback.h"
-#include "url.h"
+#include "protocol/status.h"
+#include "transport/transport.h"
+#include "transport/transport_loopback.h"
+#include "transport/url.h"
 
 static char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
 

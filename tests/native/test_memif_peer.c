@@ -8,7 +8,7 @@
 
 #include "check.h"
 #include "dpdk/memif.c"
-#include "random.h"
+#include "base/random.h"
 
 enum {
     EXECUTIONS = 1000000, RACED = 200000, PAGE = 4096, LOG2 = 5, SLOTS = 1 << LOG2,

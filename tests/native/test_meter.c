@@ -4,7 +4,7 @@
  *
  * Oracle: tallies kept beside the requests, and a bucket found by walking the bounds.
  */
-#include "random.h"
+#include "base/random.h"
 #include "script.h"
 
 static struct rp_table_config tables[2];

@@ -5,13 +5,13 @@
 #include <arpa/inet.h>
 #include <unistd.h>
 
-#include "client.h"
-#include "clock.h"
+#include "client/client.h"
+#include "drive/clock.h"
 #include "dpdk/steer.c"
-#include "flow.h"
+#include "protocol/flow.h"
 #include "script.h"
-#include "transport_udp.h"
-#include "url.h"
+#include "transport/transport_udp.h"
+#include "transport/url.h"
 
 enum { SHARDS = 2, QUEUE_MAX = 256, MTU = 1400, SHARD_OF = RP_PEER_BYTES - 1, PATIENCE_S = 20 };
 

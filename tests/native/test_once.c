@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "check.h"
-#include "once.h"
-#include "random.h"
+#include "server/once.h"
+#include "base/random.h"
 
 enum { IDS = 4096 };
 

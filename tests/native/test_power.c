@@ -7,8 +7,8 @@
  * mantissas in place of a sample (a minute).
  */
 #include "check.h"
-#include "power.h"
-#include "random.h"
+#include "base/power.h"
+#include "base/random.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * its definition in 128-bit arithmetic, at bounds where it happens often.
  */
 #include "check.h"
-#include "random.h"
+#include "base/random.h"
 
 static void generator_vectors(void)
 {

@@ -18,7 +18,7 @@
 
 #include "drive.h"
 #include "process.h"
-#include "service_memory.h"
+#include "drive/service_memory.h"
 
 enum { ROW = 64, CAPACITY = 4096 };
 

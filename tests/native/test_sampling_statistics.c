@@ -11,9 +11,9 @@
  * the whole; two percent more on every other leaf).
  */
 #include "check.h"
-#include "power.h"
-#include "random.h"
-#include "sum_tree.h"
+#include "base/power.h"
+#include "base/random.h"
+#include "base/sum_tree.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Goal: sessions begin, repeat, move, are replaced and end as the protocol says, and the small
  * operations answer. Situations read "Given ... Expect ...". */
-#include "random.h"
+#include "base/random.h"
 #include "script.h"
-#include "store.h"
+#include "table/store.h"
 
 static struct rp_table_config tables[2];
 static struct rp_server_config config;

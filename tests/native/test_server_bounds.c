@@ -2,8 +2,8 @@
  * datagram begin and end. Situations read "Given ... Expect ...".
  */
 #include "script.h"
-#include "serve.h"
-#include "store.h"
+#include "server/serve.h"
+#include "table/store.h"
 
 static struct rp_table_config tables[3];
 static struct rp_server_config config;

@@ -4,7 +4,7 @@
  * A case is a good datagram of one operation, then one change of it at a byte offset of the
  * datagram, sealed again unless the case says otherwise. Afterwards: a walk at random over
  * changed datagrams, sealed again, behind an open session. */
-#include "random.h"
+#include "base/random.h"
 #include "script.h"
 
 enum { DROPPED = 0xFFFF, SEALED = 0, RAW = 1, MESSAGE = 40, BODY = 56 };

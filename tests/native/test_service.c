@@ -9,13 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "drive/clock.h"
 #include "drive.h"
-#include "link_drive.h"
-#include "pump.h"
-#include "service_memory.h"
-#include "transport_loopback.h"
-#include "url.h"
+#include "drive/link_drive.h"
+#include "drive/pump.h"
+#include "drive/service_memory.h"
+#include "transport/transport_loopback.h"
+#include "transport/url.h"
 
 enum { ROW = 64, CAPACITY = 4096 };
 

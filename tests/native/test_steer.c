@@ -4,7 +4,7 @@
 
 #include "check.h"
 #include "dpdk/steer.c"
-#include "random.h"
+#include "base/random.h"
 
 enum { QUEUES_MAX = 16, FLOWS = 12, ATTEMPTS = 64 };
 

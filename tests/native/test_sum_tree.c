@@ -7,9 +7,9 @@
  * (float drift, sizes that are no power of two, target = total, zero priorities) each have a case.
  */
 #include "check.h"
-#include "power.h"
-#include "random.h"
-#include "sum_tree.h"
+#include "base/power.h"
+#include "base/random.h"
+#include "base/sum_tree.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "store.h"
+#include "table/store.h"
 #define MODEL_KEYS 1
 #define MODEL_SEQUENCES 1
 #include "table_fixture.h"

@@ -12,12 +12,12 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "random.h"
-#include "status.h"
-#include "transport.h"
-#include "transport_loopback.h"
-#include "transport_udp.h"
-#include "url.h"
+#include "base/random.h"
+#include "protocol/status.h"
+#include "transport/transport.h"
+#include "transport/transport_loopback.h"
+#include "transport/transport_udp.h"
+#include "transport/url.h"
 
 struct bench {
     const char *name;

@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "random.h"
-#include "status.h"
-#include "transport.h"
-#include "transport_zmq.h"
-#include "url.h"
+#include "base/random.h"
+#include "protocol/status.h"
+#include "transport/transport.h"
+#include "transport/transport_zmq.h"
+#include "transport/url.h"
 
 enum { FRAMES = 4096, MTU = 1024, MORE = 2 };
 

@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "process.h"
-#include "random.h"
-#include "status.h"
-#include "transport.h"
-#include "transport_zmtp_parts.h"
-#include "url.h"
+#include "base/random.h"
+#include "protocol/status.h"
+#include "transport/transport.h"
+#include "transport/transport_zmtp_parts.h"
+#include "transport/url.h"
 
 enum { PEERS = 24, MTU = 1024, SAID_MAX = 40000, STEPS = 12000 };
 

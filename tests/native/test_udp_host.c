@@ -17,8 +17,8 @@
 
 #include "check.h"
 #include "process.h"
-#include "status.h"
-#include "transport_udp.h"
+#include "protocol/status.h"
+#include "transport/transport_udp.h"
 
 /* ---- the C library's, for the port's calls: they tell what a test has them tell ---- */
 

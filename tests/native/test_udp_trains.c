@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "status.h"
-#include "transport_udp.h"
+#include "protocol/status.h"
+#include "transport/transport_udp.h"
 
 /* ---- the C library's, for the port's calls: they refuse and tell what a test has them ---- */
 

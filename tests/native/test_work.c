@@ -5,7 +5,7 @@
  * followed and entries looked at (store.h says which); no wall time is measured.
  */
 #include "check.h"
-#include "store.h"
+#include "table/store.h"
 #define MODEL_KEYS 1
 #define MODEL_SEQUENCES 1
 #include "table_fixture.h"

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 
-#include "status.h"
+#include "protocol/status.h"
 #include "zmtp_dial.h"
 
 static int accept_fails;             /* the number with which the next accept fails, once */

@@ -6,8 +6,8 @@
 #define RP_VERIFY_WORLD_H
 
 #include "script.h"
-#include "server_state.h"
-#include "store.h"
+#include "server/server_state.h"
+#include "table/store.h"
 
 static struct rp_table_config tables[2];
 static struct rp_server_config config;

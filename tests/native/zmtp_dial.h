@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "transport.h"
-#include "transport_zmtp_parts.h"
-#include "url.h"
+#include "transport/transport.h"
+#include "transport/transport_zmtp_parts.h"
+#include "transport/url.h"
 
 enum { MTU = 4096, ALL = RP_ZMTP_CONNECTIONS_MAX, WELCOME = 64 + 30 };
 

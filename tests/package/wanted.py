@@ -25,7 +25,7 @@ def in_wheel() -> set[str]:
 
 def in_sdist() -> set[str]:
     """All that building takes, and the documents."""
-    wanted = files("native", "**/*.c", "**/*.h", "*.py") | files(
+    wanted = files("native", "**/*.c", "**/*.h", "**/*.py") | files(
         "replay_server", "**/*.py", "py.typed"
     )
     wanted |= {name for folder in PROGRAMS for name in files(folder, "**/*.py")}

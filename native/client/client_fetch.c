@@ -1,0 +1,116 @@
+/* Many datagrams of one thing: which have come, and which to ask for next. Batches and blobs are
+ * fetched so.
+ *
+ * Two bitmaps over the datagrams: received, and asked (received, or part of a flight). A flight
+ * covers a range and counts down; when it is whole, it ends. It is lost when its timer fires, or
+ * when a flight sent after it has become whole first (a server answers in order; a pull that
+ * found no room there is gone). What is missing in a lost range loses its asked bits and is asked
+ * for again.
+ *
+ *     received <= asked (bitwise)      every asked but not received datagram lies in exactly one
+ * flight no datagram below cursor is unasked
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "client/client_parts.h"
+
+static int bit(const uint64_t *words, uint32_t i) {
+    return (int)(words[i / 64] >> (i % 64) & 1);
+}
+
+static void set_bit(uint64_t *words, uint32_t i) {
+    words[i / 64] |= 1ull << (i % 64);
+}
+
+void rp_client_fetch_begin(struct client_fetch *fetch, uint32_t count) {
+    assert(count <= CLIENT_DATAGRAMS_MAX);
+    uint32_t words = (count + 63) / 64;
+    memset(fetch->received, 0, 8ull * words);
+    memset(fetch->asked, 0, 8ull * words);
+    fetch->count = count;
+    fetch->received_count = 0;
+    fetch->cursor = 0;
+}
+
+uint32_t rp_client_fetch_next(struct client_fetch *fetch, uint32_t most, uint32_t *first) {
+    uint32_t at = fetch->cursor;
+    while (at < fetch->count && bit(fetch->asked, at)) {
+        at = fetch->asked[at / 64] == UINT64_MAX ? (at / 64 + 1) * 64 : at + 1;
+    }
+    at = at < fetch->count ? at : fetch->count;
+    fetch->cursor = at;
+    *first = at;
+    uint32_t count = 0;
+    while (count < most && at + count < fetch->count && !bit(fetch->asked, at + count)) {
+        count++;
+    }
+    return count;
+}
+
+void rp_client_fetch_asked(struct client_fetch *fetch, uint32_t first, uint32_t count) {
+    for (uint32_t i = first; i < first + count; i++) {
+        set_bit(fetch->asked, i);
+    }
+}
+
+int rp_client_fetch_has(const struct client_fetch *fetch, uint32_t datagram) {
+    return bit(fetch->received, datagram);
+}
+
+void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket,
+                          uint16_t index) {
+    struct client_fetch *fetch = &client->slots[ticket->slot].fetch;
+    const struct client_flight *flight = &client->flights[index];
+    for (uint32_t i = flight->first; i < flight->first + flight->count && i < fetch->count; i++) {
+        if (!bit(fetch->received, i)) {
+            fetch->asked[i / 64] &= ~(1ull << (i % 64));
+        }
+    }
+    fetch->cursor = fetch->cursor < flight->first ? fetch->cursor : flight->first;
+    ticket->tries += ticket->tries < 32;
+    rp_client_flight_end(client, index, &ticket->flights);
+    ticket->flight_count--;
+}
+
+/* The flight is whole: those sent before it that still miss something were lost. The list is
+ * newest first. */
+static void overtake(struct rp_client *client, struct client_ticket *ticket, uint16_t index) {
+    uint16_t older = client->flights[index].next;
+    while (older != CLIENT_NONE) {
+        uint16_t next = client->flights[older].next;
+        rp_client_credit_lost(client, &client->flights[older]);
+        rp_client_fetch_lost(client, ticket, older);
+        rp_client_sender_add(client, &ticket->sender);
+        older = next;
+    }
+}
+
+void rp_client_fetch_arrived(struct rp_client *client, struct client_ticket *ticket,
+                             uint32_t datagram) {
+    struct client_fetch *fetch = &client->slots[ticket->slot].fetch;
+    int was_asked = bit(fetch->asked, datagram);
+    set_bit(fetch->received, datagram);
+    set_bit(fetch->asked, datagram);
+    fetch->received_count++;
+    ticket->tries = 0;
+    for (uint16_t i = ticket->flights; was_asked && i != CLIENT_NONE;
+         i = client->flights[i].next) {
+        struct client_flight *flight = &client->flights[i];
+        if (datagram - flight->first >= flight->count) {
+            continue;
+        }
+        flight->left--;
+        client->credit.expected--;
+        if (flight->left > 0) {
+            rp_client_timer_set(client, &flight->timer,
+                                client->now_ns + rp_client_credit_timeout(client, 0));
+            return;
+        }
+        rp_client_credit_pulled(client);
+        overtake(client, ticket, i);
+        rp_client_flight_end(client, i, &ticket->flights);
+        ticket->flight_count--;
+        return;
+    }
+}

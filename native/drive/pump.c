@@ -1,0 +1,106 @@
+/* One loop, and starting and stopping it. The stop flag is looked at once a turn; a sleeping pump
+ * is woken after the flag is set, and a wake that comes before the sleep ends that sleep at once,
+ * so no stop is missed.
+ */
+#include "drive/pump.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "drive/clock.h"
+#include "protocol/status.h"
+
+static void *run(void *argument)
+{
+    struct rp_pump *pump = argument;
+    const struct rp_pump_job *job = &pump->job;
+    struct rp_spin spin = {.for_ns = job->spin_ns};
+    uint64_t idle_since = 0; /* 0: the last turn moved something */
+    while (!pump->stop) {
+        if (job->turn(job->owner)) {
+            if (idle_since) {
+                rp_spin_learn(&spin, rp_clock_ns() - idle_since);
+            }
+            idle_since = 0;
+            continue;
+        }
+        if (job->busy_poll) { /* asks for no time: that costs as much as a look */
+            rp_pump_relax();
+            continue;
+        }
+        uint64_t now = rp_clock_ns();
+        idle_since = idle_since ? idle_since : now;
+        if (rp_spin_pays(&spin) && now - idle_since < spin.for_ns) {
+            rp_pump_relax();
+        } else {
+            job->sleep(job->owner);
+        }
+    }
+    return NULL;
+}
+
+/* The thread inherits a mask without signals; the caller's is put back. */
+static int create(struct rp_pump *pump, const pthread_attr_t *attributes)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&pump->thread, attributes, run, pump);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
+int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job)
+{
+    pthread_attr_t attributes;
+    uint32_t state = atomic_load(&pump->state);
+    int failed = 0;
+    if (state != RP_PUMP_NONE) {
+        return state == RP_PUMP_RUNS ? 0 : RP_PENDING;
+    }
+    pump->job = *job;
+    pump->stop = 0;
+    pthread_attr_init(&attributes);
+    if (job->core < 0 || job->core > CPU_SETSIZE) {
+        failed = EINVAL;
+    } else if (job->core > 0) {
+        cpu_set_t cores;
+        CPU_ZERO(&cores);
+        CPU_SET((size_t)job->core - 1, &cores);
+        failed = pthread_attr_setaffinity_np(&attributes, sizeof cores, &cores);
+    }
+    failed = failed ? failed : create(pump, &attributes);
+    pthread_attr_destroy(&attributes);
+    pump->state = failed ? RP_PUMP_NONE : RP_PUMP_RUNS;
+    return !failed ? 0 : failed == EINVAL ? -RP_BAD_ARGUMENT : -RP_SYSTEM;
+}
+
+void rp_pump_await(struct rp_pump *pump)
+{
+    while (atomic_load(&pump->state) == RP_PUMP_ENDS) {
+        syscall(SYS_futex, &pump->state, FUTEX_WAIT_PRIVATE, RP_PUMP_ENDS, NULL, NULL, 0);
+    }
+}
+
+/* The first to come ends it, the others wait until it has. */
+void rp_pump_stop(struct rp_pump *pump)
+{
+    uint32_t before = RP_PUMP_RUNS;
+    if (atomic_compare_exchange_strong(&pump->state, &before, RP_PUMP_ENDS)) {
+        pump->stop = 1;
+        pump->job.wake(pump->job.owner);
+        int failed = pthread_join(pump->thread, NULL);
+        assert(!failed);
+        atomic_store(&pump->state, RP_PUMP_NONE);
+        syscall(SYS_futex, &pump->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    }
+    rp_pump_await(pump);
+}

@@ -1,0 +1,437 @@
+/* A service: a region, a port and a server, and the thread that turns it.
+ *
+ * The server is turned by its own thread (rp_service_start), by hand (rp_service_turn), or, over
+ * loopback, by the clients that wait; all of them through one gate. The port is opened before the
+ * region, because the server is told what the port can take.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "drive/clock.h"
+#include "drive/pump_gate.h"
+#include "drive/pump.h"
+#include "drive/service_memory.h"
+#include "replay.h"
+#include "transport/transport_loopback.h"
+#include "transport/url.h"
+
+/* A sleeping server wakes this often: time's own work is due every 100 ms (RP_TICK_MS). */
+enum { SPIN_US_DEFAULT = 20, SLEEP_NS_MAX = 100000000 };
+
+struct rp_service {
+    struct rp_gate gate;
+    struct rp_server *server;
+    struct rp_port *port;
+    struct rp_memory region;
+    struct rp_pump pump;
+    struct rp_service_options options;
+    char address[RP_URL_TEXT_BYTES];
+    char lost[RP_ERROR_BYTES]; /* why nobody will reach it again, once that is so */
+    char remark[RP_ERROR_BYTES]; /* what else its transport said, once it did */
+    char changes[RP_ERROR_BYTES]; /* this and below: as it was when it opened */
+    uint64_t bytes;
+    uint64_t seed;
+    int attached;
+};
+
+const char *rp_version(void)
+{
+    return "0.1.0";
+}
+
+int rp_status_count(void)
+{
+    return RP_STATUS_COUNT;
+}
+
+int rp_counter_count(void)
+{
+    return RP_COUNTER_COUNT;
+}
+
+static uint64_t service_now(struct rp_service *service)
+{
+    const struct rp_transport *transport = rp_port_transport(service->port);
+    uint64_t own = transport->now ? transport->now(service->port) : 0;
+    return own ? own : rp_clock_ns();
+}
+
+/* ---- turning ---- */
+
+static uint32_t turn_inside(struct rp_service *service)
+{
+    uint64_t now = service_now(service);
+    uint32_t received = rp_server_turn(service->server, service->port, now);
+    if (received) {
+        rp_server_took(service->server, service_now(service) - now);
+    }
+    return received;
+}
+
+static uint32_t service_turn(void *owner)
+{
+    int received = rp_service_turn(owner);
+    return received > 0 ? (uint32_t)received : 0;
+}
+
+static void service_sleep(void *owner)
+{
+    struct rp_service *service = owner;
+    rp_port_transport(service->port)->wait(service->port, SLEEP_NS_MAX);
+}
+
+static void service_wake(void *owner)
+{
+    struct rp_service *service = owner;
+    rp_port_transport(service->port)->wake(service->port);
+}
+
+int rp_service_turn(struct rp_service *service)
+{
+    int status = rp_gate_enter(&service->gate);
+    if (!status) {
+        status = (int)turn_inside(service);
+        rp_gate_leave(&service->gate);
+    }
+    return status;
+}
+
+int rp_service_start(struct rp_service *service)
+{
+    const struct rp_service_options *options = &service->options;
+    struct rp_pump_job job = {
+        .turn = service_turn, .sleep = service_sleep, .wake = service_wake, .owner = service,
+        .spin_ns = 1000u * (uint64_t)(options->spin_us ? options->spin_us : SPIN_US_DEFAULT),
+        .busy_poll = options->busy_poll, .core = options->core};
+    int status = RP_PENDING;
+    while (status == RP_PENDING) {
+        rp_pump_await(&service->pump);
+        status = rp_gate_enter(&service->gate);
+        if (!status) {
+            status = options->virtual_clock ? -RP_BAD_ARGUMENT
+                                            : rp_pump_start(&service->pump, &job);
+            rp_gate_leave(&service->gate);
+        }
+    }
+    return status;
+}
+
+/* The turn that may be under way needs the gate. */
+int rp_service_stop(struct rp_service *service)
+{
+    int status = rp_gate_enter(&service->gate);
+    if (!status) {
+        rp_gate_leave(&service->gate);
+        rp_pump_stop(&service->pump);
+    }
+    return status;
+}
+
+/* ---- telling ---- */
+
+const char *rp_service_address(const struct rp_service *service)
+{
+    return service->address;
+}
+
+uint64_t rp_service_memory(const struct rp_service *service)
+{
+    return service->bytes;
+}
+
+int rp_service_attached(const struct rp_service *service)
+{
+    return service->attached;
+}
+
+uint64_t rp_service_seed(const struct rp_service *service)
+{
+    return service->seed;
+}
+
+const char *rp_service_changes(const struct rp_service *service)
+{
+    return service->changes;
+}
+
+int rp_service_counters(struct rp_service *service, uint64_t *counters)
+{
+    int status = rp_gate_enter(&service->gate);
+    if (!status) {
+        memcpy(counters, rp_server_counters(service->server), RP_COUNTER_COUNT * sizeof *counters);
+        rp_gate_leave(&service->gate);
+    }
+    return status;
+}
+
+uint32_t rp_service_sessions(struct rp_service *service)
+{
+    uint32_t sessions = 0;
+    if (!rp_gate_enter(&service->gate)) {
+        sessions = rp_server_sessions(service->server);
+        rp_gate_leave(&service->gate);
+    }
+    return sessions;
+}
+
+uint64_t rp_service_incarnation(struct rp_service *service)
+{
+    uint64_t incarnation = 0;
+    if (!rp_gate_enter(&service->gate)) {
+        incarnation = rp_server_incarnation(service->server);
+        rp_gate_leave(&service->gate);
+    }
+    return incarnation;
+}
+
+uint64_t rp_service_weights_version(struct rp_service *service)
+{
+    uint64_t version = 0;
+    if (!rp_gate_enter(&service->gate)) {
+        version = rp_server_weights_version(service->server);
+        rp_gate_leave(&service->gate);
+    }
+    return version;
+}
+
+uint64_t rp_service_dropped(struct rp_service *service)
+{
+    uint64_t dropped = 0;
+    if (!rp_gate_enter(&service->gate)) {
+        dropped = rp_port_base(service->port)->dropped_out;
+        rp_gate_leave(&service->gate);
+    }
+    return dropped;
+}
+
+uint64_t rp_service_dropped_in(struct rp_service *service)
+{
+    uint64_t dropped = 0;
+    if (!rp_gate_enter(&service->gate)) {
+        dropped = rp_port_base(service->port)->dropped_in;
+        rp_gate_leave(&service->gate);
+    }
+    return dropped;
+}
+
+int rp_service_measure(struct rp_service *service, struct rp_measures *told)
+{
+    int status = rp_gate_enter(&service->gate);
+    if (!status) {
+        rp_server_measure(service->server, service_now(service), told);
+        told->dropped_in = rp_port_base(service->port)->dropped_in;
+        told->dropped_out = rp_port_base(service->port)->dropped_out;
+        told->fact_count = rp_port_tell(service->port, told->facts);
+        rp_gate_leave(&service->gate);
+    }
+    return status;
+}
+
+const char *rp_service_lost(struct rp_service *service)
+{
+    if (!rp_gate_enter(&service->gate)) {
+        const struct rp_transport *transport = rp_port_transport(service->port);
+        const char *why = transport->lost ? transport->lost(service->port) : NULL;
+        if (why && !service->lost[0]) {
+            snprintf(service->lost, sizeof service->lost, "%s", why);
+        }
+        rp_gate_leave(&service->gate);
+    }
+    return service->lost[0] ? service->lost : NULL;
+}
+
+const char *rp_service_remark(struct rp_service *service)
+{
+    if (!rp_gate_enter(&service->gate)) {
+        const struct rp_transport *transport = rp_port_transport(service->port);
+        const char *what = transport->remark ? transport->remark(service->port) : NULL;
+        if (what && !service->remark[0]) {
+            snprintf(service->remark, sizeof service->remark, "%s", what);
+        }
+        rp_gate_leave(&service->gate);
+    }
+    return service->remark[0] ? service->remark : NULL;
+}
+
+/* ---- opening and closing ---- */
+
+uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url, char *error)
+{
+    struct rp_url parsed;
+    struct rp_server_config filled = *config;
+    if (rp_url_parse(&parsed, url, error)) {
+        return 0;
+    }
+    filled.mtu = parsed.mtu ? parsed.mtu : config->mtu ? config->mtu : parsed.mtu_default;
+    filled.receive_budget = config->receive_budget ? config->receive_budget : UINT16_MAX;
+    return rp_server_bytes(&filled, error);
+}
+
+/* Datagrams that clients may have under way towards a port that holds `room` of them: half. A
+ * quarter may hold repeats of what lies there already, and a quarter may be full without being so:
+ * the kernel gives back what was read in shares as large as that. Where that is less than one for
+ * each session, one. */
+static uint32_t promised(uint32_t room, uint32_t sessions)
+{
+    uint32_t half = room / 2;
+    return half > sessions ? half : room < sessions ? room : sessions;
+}
+
+static int open_port(struct rp_service *service, struct rp_server_config *config, const char *url,
+                     char *error)
+{
+    const struct rp_service_options *options = &service->options;
+    struct rp_port_options wanted = {
+        .serve = 1, .insecure = (int)options->insecure, .mtu = config->mtu,
+        .virtual_clock = (int)options->virtual_clock,
+        .receive_bytes = options->receive_bytes, .send_bytes = options->send_bytes,
+        .zmq = options->zmq};
+    struct rp_peer own;
+    int status = rp_port_open(&service->port, url, &wanted, &own, service->address, error);
+    if (status) {
+        return status;
+    }
+    if (options->virtual_clock && !rp_loopback_is(service->port)) {
+        snprintf(error, RP_ERROR_BYTES, "%.100s: only loopback:// has a virtual clock", url);
+        return -RP_BAD_ARGUMENT;
+    }
+    uint32_t room = rp_port_base(service->port)->receive_budget;
+    config->mtu = rp_port_base(service->port)->mtu;
+    if (!config->receive_budget) {
+        config->receive_budget = promised(room, config->sessions_max);
+    }
+    config->receive_budget = config->receive_budget < room ? config->receive_budget : room;
+    return 0;
+}
+
+/* Before a region is mapped: was it made for this configuration? */
+static int check_region(const struct rp_memory *region, const struct rp_server_config *config,
+                        char *error)
+{
+    size_t bytes;
+    const void *state = rp_memory_state(region, &bytes, error);
+    if (!state) {
+        return -RP_BAD_REGION;
+    }
+    int status = rp_server_compare(state, bytes, config, error);
+    munmap((void *)state, bytes);
+    return status;
+}
+
+static int open_server(struct rp_service *service, const struct rp_server_config *config,
+                       char *error)
+{
+    struct rp_memory *region = &service->region;
+    const char *path = service->options.region_path;
+    struct rp_segments segments;
+    uint8_t entropy[32];
+    int status = rp_server_segments(config, &segments, error);
+    if (status) {
+        return status;
+    }
+    if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy) {
+        snprintf(error, RP_ERROR_BYTES, "no random bytes from the system: %s", strerror(errno));
+        return -RP_SYSTEM;
+    }
+    status = rp_memory_open(region, path, error);
+    status = status || !region->attached ? status : check_region(region, config, error);
+    status = status ? status : rp_memory_map(region, &segments, error);
+    if (status) {
+        return status;
+    }
+    uint64_t now = service_now(service);
+    status = (region->attached ? rp_server_attach : rp_server_create)(
+        &service->server, region->base, region->bytes, config, entropy, now, error);
+    if (!status && region->attached && service->options.verify) {
+        status = rp_server_verify_steps(service->server, error);
+    }
+    if (!status) {
+        service->bytes = region->bytes;
+        service->attached = region->attached;
+        service->seed = rp_server_seed(service->server);
+        snprintf(service->changes, sizeof service->changes, "%s",
+                 rp_server_changes(service->server));
+        rp_server_backing(service->server, rp_memory_allocate, region);
+        status = rp_memory_keep(region, path, error);
+    }
+    return status;
+}
+
+/* In a forked child: a socket or a locked file left here would outlive the server. A loopback port
+ * is left: its hub's locks may be held for ever. The child has no mapping to let go of. */
+static void leave_in_child(void *owner)
+{
+    struct rp_service *service = owner;
+    if (service->port && !rp_loopback_is(service->port)) {
+        rp_port_close(service->port);
+    }
+    rp_memory_forget(&service->region);
+}
+
+int rp_service_open(struct rp_service **opened, const struct rp_server_config *config,
+                    const char *url, const struct rp_service_options *options, char *error)
+{
+    struct rp_server_config filled = *config;
+    struct rp_service *service = calloc(1, sizeof *service);
+    *opened = NULL;
+    if (!service) {
+        snprintf(error, RP_ERROR_BYTES, "no memory for a service");
+        return -RP_NO_MEMORY;
+    }
+    service->options = *options;
+    rp_memory_none(&service->region);
+    rp_gate_open(&service->gate, leave_in_child, service);
+    int status = open_port(service, &filled, url, error);
+    status = status ? status : open_server(service, &filled, error);
+    service->options.region_path = NULL; /* the caller's, and used up */
+    if (status) {
+        rp_service_close(service);
+        return status;
+    }
+    if (rp_loopback_is(service->port)) {
+        rp_loopback_attend(service->port, service_turn, service);
+    }
+    *opened = service;
+    return 0;
+}
+
+void rp_service_end(struct rp_service *service)
+{
+    if (!service || rp_gate_close(&service->gate)) {
+        return;
+    }
+    rp_gate_leave(&service->gate); /* nobody comes in any more; who turns has to hear that */
+    rp_pump_stop(&service->pump);
+    if (service->port && rp_loopback_is(service->port)) {
+        rp_loopback_attend(service->port, NULL, NULL);
+    }
+    if (service->server) {
+        rp_server_farewell(service->server, service->port, service_now(service),
+                           service->region.folder[0] != 0);
+    }
+    rp_gate_hold_forks();
+    rp_port_close(service->port);
+    service->port = NULL;
+    rp_gate_allow_forks();
+    rp_memory_close(&service->region);
+}
+
+void rp_service_free(struct rp_service *service)
+{
+    rp_service_end(service);
+    if (service) {
+        rp_gate_free(&service->gate);
+        free(service);
+    }
+}
+
+void rp_service_close(struct rp_service *service)
+{
+    rp_service_end(service);
+    rp_service_free(service);
+}

@@ -1,0 +1,193 @@
+/* SAMPLE and PULL: a batch is drawn once, kept as a record, and sent as often as it is asked
+ * for.
+ *
+ * The record is written to the session's spare place, which no id names; one intent then names
+ * it, takes the oldest record's name away (that place is the next spare), and holds the
+ * generator's and the limiter's words. So a kill leaves either the draw with its record or
+ * neither.
+ *
+ * Whether it goes on at once or waits is decided in serve_wait.c.
+ */
+#include <string.h>
+
+#include "server/serve.h"
+
+static uint32_t places(const struct rp_server *server) {
+    return server->limits.records + 1;
+}
+
+static struct rp_record *find_record(const struct rp_call *call, uint64_t id) {
+    const struct rp_session *session = rp_serve_session(call);
+    for (uint32_t i = 0; i < places(call->server); i++) {
+        if (session->record_id[i] == id) {
+            return rp_region_record(call->server, call->session, i);
+        }
+    }
+    return NULL;
+}
+
+/* Was this id drawn or withdrawn before, or is it too old to tell? */
+static int seen(const struct rp_session *session, uint64_t id) {
+    enum rp_once_state state = rp_once_look(&session->sample, id);
+    return state == RP_ONCE_DONE || state == RP_ONCE_OLD;
+}
+
+/* ---- drawing ---- */
+
+/* Adds the record's name to the intent, with the end of the oldest one's. */
+static void name_record(struct rp_server *server, struct rp_session *session, uint64_t id) {
+    uint64_t drawn = session->sample_drawn;
+    rp_intent_set(&server->intent, &session->record_id[drawn % places(server)], id);
+    rp_intent_set(&server->intent, &session->record_id[(drawn + 1) % places(server)], 0);
+    rp_intent_set(&server->intent, &session->sample_drawn, drawn + 1);
+    rp_once_take(&session->sample, &server->intent, id, 1);
+}
+
+static void first_train(struct rp_call *call, const struct rp_record *record, uint32_t budget) {
+    uint32_t train = rp_serve_train(call);
+    uint32_t share = rp_serve_share(call);
+    budget = budget < train ? budget : train;
+    budget = budget < share ? budget : share;
+    rp_serve_batch(call, record, 0, budget > 0 ? budget : 1);
+}
+
+static int draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request,
+                const uint64_t *keys) {
+    struct rp_server *server = call->server;
+    struct rp_session *session = rp_serve_session(call);
+    struct rp_record *record =
+        rp_region_record(server, call->session, session->sample_drawn % places(server));
+    int status = keys != NULL
+                     ? rp_table_lookup(table, request, keys, &record->head, record->items)
+                     : rp_table_draw(table, request, &record->head, record->items);
+    if (status < 0) {
+        return status;
+    }
+    record->place = table->number | (uint64_t)request->plan << 16;
+    RP_SITE();
+    name_record(server, session, call->message.id);
+    rp_intent_commit(&server->intent);
+    rp_wait_forget(server, RP_WAIT_SAMPLE, call->session, call->message.id); /* at other tables */
+    rp_table_settle(table);
+    rp_server_count(server, RP_COUNT_samples);
+    server->counters[RP_COUNT_items_sampled] += request->count;
+    rp_meter_session(&server->meters, call->session)->items += request->count;
+    if (keys == NULL) {
+        rp_meter_ages(&server->meters, table->number, &record->head, record->items);
+    }
+    first_train(call, record, request->budget);
+    return RP_SERVED;
+}
+
+int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request) {
+    return draw(call, table, request, NULL);
+}
+
+/* ---- checks ---- */
+
+static int check(const struct rp_call *call, const struct rp_table *table,
+                 const struct rp_sample *request) {
+    uint64_t keys = request->mode == RP_SAMPLE_KEYS ? 8ull * request->count : 0;
+    if (request->mode >= RP_SAMPLE_MODES) { /* says what follows: nobody knows how long this is */
+        return -RP_BAD_ARGUMENT;
+    }
+    int status = rp_serve_exact(&call->view, sizeof *request + keys);
+    if (status < 0) {
+        return status;
+    }
+    if (request->fields != 0) { /* no feature of this build */
+        return -RP_BAD_ARGUMENT;
+    }
+    if (request->reserved != 0) {
+        return -RP_BAD_RESERVED;
+    }
+    if (request->count == 0 || call->view.message->id == 0) {
+        return -RP_BAD_ARGUMENT;
+    }
+    if (request->mode == RP_SAMPLE_STRATIFIED && request->uniform != 0) {
+        return -RP_BAD_ARGUMENT;
+    }
+    if (request->plan >= rp_table_plan_count(table)) {
+        return -RP_UNKNOWN_PLAN;
+    }
+    uint64_t bytes = rp_batch_bytes(request->count, rp_table_item_bytes(table, request->plan));
+    return request->count > call->server->limits.batch_max || bytes >> 40 != 0
+               ? -RP_BATCH_TOO_LARGE
+               : 0;
+}
+
+/* A request for an id that was never drawn: draws, or waits its turn. */
+static int serve_new(struct rp_call *call, struct rp_table *table,
+                     const struct rp_sample *request) {
+    struct rp_asked asked = {.items = request->count, .request = *request};
+    if (request->epoch != 0 && request->epoch != rp_table_epoch(table)) {
+        return -RP_STALE_EPOCH;
+    }
+    if (request->mode == RP_SAMPLE_KEYS) {
+        return draw(call, table, request, (const uint64_t *)(const void *)(request + 1));
+    }
+    int held_back = rp_serve_admit(call, RP_WAIT_SAMPLE, table, &asked);
+    return held_back != 0 ? held_back : draw(call, table, request, NULL);
+}
+
+static int forgotten(struct rp_call *call) {
+    rp_server_count(call->server, RP_COUNT_samples_forgotten);
+    return -RP_FORGOTTEN;
+}
+
+int rp_serve_sample(struct rp_call *call) {
+    const struct rp_sample *request = (const void *)call->view.body;
+    uint64_t id = call->view.message->id;
+    struct rp_table *table = rp_serve_table(call);
+    if (table == NULL) {
+        return -RP_UNKNOWN_TABLE;
+    }
+    int status = check(call, table, request);
+    if (status < 0) {
+        return status;
+    }
+    const struct rp_record *record = find_record(call, id);
+    if (record != NULL) {
+        rp_server_count(call->server, RP_COUNT_samples_repeated);
+        call->message.table = (uint16_t)record->place;
+        first_train(call, record, request->budget);
+        return RP_SERVED;
+    }
+    if (seen(rp_serve_session(call), id)
+        && !rp_wait_find(call->server, RP_WAIT_SAMPLE, call->session, table->number, id)) {
+        return forgotten(call);
+    }
+    return serve_new(call, table, request);
+}
+
+/* Answered as far as its client can take it, or not at all: what is cut for want of room here
+ * would only be asked for again. */
+int rp_serve_pull(struct rp_call *call) {
+    const struct rp_pull *pull = (const void *)call->view.body;
+    const struct rp_record *record = pull->batch != 0 ? find_record(call, pull->batch) : NULL;
+    if (pull->count == 0 || pull->count > RP_TRAIN_MAX) {
+        return -RP_BAD_ARGUMENT;
+    }
+    if (record == NULL) {
+        return forgotten(call);
+    }
+    uint32_t datagrams = rp_serve_batch_datagrams(call, record);
+    if (pull->first >= datagrams) {
+        return -RP_BAD_ARGUMENT;
+    }
+    uint32_t left = datagrams - pull->first;
+    uint32_t train = rp_serve_train(call);
+    uint32_t count = pull->count < left ? pull->count : left;
+    count = count < train ? count : train;
+    if (count > rp_serve_share(call) || !rp_serve_lease(call->turn, count)) {
+        rp_server_count(call->server, RP_COUNT_drop_no_room);
+        rp_meter_session(&call->server->meters, call->session)->dropped++;
+        return RP_SERVED;
+    }
+    call->message.op = RP_OP_SAMPLE | RP_ANSWER;
+    call->message.id = pull->batch;
+    call->message.table = (uint16_t)record->place;
+    rp_serve_batch(call, record, pull->first, count);
+    rp_server_count(call->server, RP_COUNT_pulls);
+    return RP_SERVED;
+}

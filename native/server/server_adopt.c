@@ -1,0 +1,147 @@
+/* A region and the configuration it is opened with: see compare.h.
+ *
+ * Only the segment `state` is looked at, and nothing is trusted before the checksum of the header
+ * has been compared. What may change is how long things last (idle_ms, lapse_ms), what the port
+ * carries (mtu, receive_budget) and the tables' limiters; they are changed in one transaction.
+ *
+ * What a session was told holds while it lasts: a smaller mtu is refused, a shorter idle_ms is for
+ * sessions to come, and a limiter that lets fewer items in at once ends the sessions of the table's
+ * writers, whose messages bring as many as the old one let in.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compare.h"
+#include "server/server_state.h"
+
+static int refuse(char error[256], const char *why) {
+    snprintf(error, 256, "%s", why);
+    return -RP_BAD_REGION;
+}
+
+static int refuse_build(char error[256]) {
+    return refuse(error, "the region was laid out by another build or is damaged: serve it with "
+                         "the build that made it, or name another region");
+}
+
+static int check_header(const struct rp_region *region, size_t bytes, char error[256]) {
+    if (bytes < sizeof *region || region->magic != RP_REGION_MAGIC) {
+        return refuse(error, "the region holds no server: it was never made whole");
+    }
+    if (region->version != RP_REGION_VERSION || region->sum != rp_region_sum(region)) {
+        return refuse_build(error);
+    }
+    if (bytes < region->state_bytes) {
+        return refuse(error, "the region is shorter than the one that was created");
+    }
+    return 0;
+}
+
+static void compare_limits(struct rp_comparison *c, const struct rp_limits *had,
+                           const struct rp_limits *wants) {
+    rp_compare_number(c, "table count", had->table_count, wants->table_count);
+    rp_compare_number(c, "sessions", had->sessions_max, wants->sessions_max);
+    rp_compare_number(c, "batch_max", had->batch_max, wants->batch_max);
+    rp_compare_number(c, "records", had->records, wants->records);
+    rp_compare_number(c, "weights_max", had->weights_max, wants->weights_max);
+    rp_compare_change(c, "mtu", had->mtu, wants->mtu);
+    rp_compare_change(c, "receive_budget", had->receive_budget, wants->receive_budget);
+    rp_compare_change(c, "idle_ms", had->idle_ms, wants->idle_ms);
+    rp_compare_change(c, "lapse_ms", had->lapse_ms, wants->lapse_ms);
+}
+
+/* Do all parts lie where this build puts them? A sum alone does not tell: it is of what the build
+ * that made the region knew. */
+static int lies_alike(const struct rp_region *had, const struct rp_region *wants) {
+    size_t first = offsetof(struct rp_region, log);
+    return had->bytes == wants->bytes
+           && memcmp((const uint8_t *)had + first, (const uint8_t *)wants + first,
+                     sizeof *had - first) == 0;
+}
+
+/* A session was promised datagrams of a size that the port has to carry. The region is left as it
+ * was where it is refused, so what a redo will begin or end is asked for, not done. */
+static int check_sessions(const struct rp_region *region, const void *state, uint32_t mtu,
+                          char error[256]) {
+    const struct rp_session *sessions = (const void *)((const uint8_t *)state + region->sessions);
+    const struct rp_intent_log *log = (const void *)((const uint8_t *)state + region->log);
+    for (uint32_t i = 0; i < region->limits.sessions_max; i++) {
+        uint64_t at = region->sessions + i * sizeof *sessions;
+        struct rp_session session = sessions[i];
+        session.connection = rp_intent_redone(
+            log, at + offsetof(struct rp_session, connection), session.connection);
+        session.agreed =
+            rp_intent_redone(log, at + offsetof(struct rp_session, agreed), session.agreed);
+        uint32_t agreed = rp_session_mtu(&session);
+        if (session.connection != 0 && agreed > mtu) {
+            snprintf(error, 256,
+                     "a session in the region agreed on datagrams of %u bytes, this port takes %u: "
+                     "say ?mtu=%u, or name another region",
+                     agreed, mtu, agreed);
+            return -RP_BAD_REGION;
+        }
+    }
+    return 0;
+}
+
+int rp_region_compare(const void *state, size_t bytes, const struct rp_server_config *config,
+                      char changes[256], char error[256]) {
+    const struct rp_region *region = state;
+    struct rp_comparison c = {.error = ""};
+    struct rp_region wanted;
+    int status = check_header(region, bytes, error);
+    status = status < 0 ? status : rp_region_layout(config, &wanted, error);
+    if (status < 0) {
+        return status;
+    }
+    compare_limits(&c, &region->limits, &wanted.limits);
+    if (!config->seed_drawn) {
+        rp_compare_number(&c, "seed", region->seed, config->seed);
+    }
+    for (uint32_t i = 0; !c.error[0] && i < config->table_count; i++) {
+        rp_table_compare((const uint8_t *)state + region->tables[i], i, &config->tables[i], &c);
+    }
+    memcpy(changes, c.changes, sizeof c.changes);
+    if (c.error[0]) {
+        memcpy(error, c.error, sizeof c.error);
+        return -RP_BAD_REGION;
+    }
+    if (!lies_alike(region, &wanted)) {
+        return refuse_build(error);
+    }
+    return check_sessions(region, state, config->mtu, error);
+}
+
+int rp_server_compare(const void *state, size_t bytes, const struct rp_server_config *config,
+                      char error[256]) {
+    char changes[RP_COMPARE_BYTES];
+    return rp_region_compare(state, bytes, config, changes, error);
+}
+
+/* Before anything is adopted: killed in between, the next server ends those that are left. */
+static void end_writers(struct rp_server *server, const struct rp_table *table) {
+    for (uint32_t i = 0; i < rp_writer_places(table); i++) {
+        uint32_t index = rp_session_find(server, rp_writer_session(table, i));
+        if (index != RP_NOBODY) {
+            rp_session_end(server, index);
+            rp_server_count(server, RP_COUNT_sessions_expired);
+        }
+    }
+}
+
+void rp_region_adopt(struct rp_server *server, const struct rp_server_config *config) {
+    struct rp_limits now = rp_region_limits(config);
+    uint64_t words[sizeof now / 8];
+    memcpy(words, &now, sizeof now);
+    for (uint32_t i = 0; i < config->table_count; i++) {
+        if (rp_table_narrows(&server->tables[i], &config->tables[i])) {
+            end_writers(server, &server->tables[i]);
+        }
+    }
+    for (size_t i = 0; i < sizeof now / 8; i++) {
+        rp_intent_set(&server->intent, (uint64_t *)(void *)&server->region->limits + i, words[i]);
+    }
+    for (uint32_t i = 0; i < config->table_count; i++) {
+        rp_table_adopt(&server->tables[i], &config->tables[i]);
+    }
+}

@@ -1,0 +1,247 @@
+/* Drawing and updating: both are long rows of small look-ups, so they run in chunks, next reads
+ * asked for early.
+ *
+ * The order of random numbers is part of the interface (a program in another language repeats
+ * the draws): item by item, first the choice between uniform and prioritized where u > 0, then
+ * the target or rank. The tree is asked afterwards, a chunk at a time; nothing it answers feeds
+ * the generator.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "base/prefetch.h"
+#include "table/store.h"
+
+/* What a stratified draw needs to walk its bounds floor(i * total / count) without 128-bit
+ * divisions. */
+struct strata {
+    uint64_t whole;
+    uint64_t rest;
+    uint64_t total;
+    uint32_t count;
+};
+
+static uint64_t stratum_edge(const struct strata *s, uint64_t i) {
+    return i * s->whole + i * s->rest / s->count;
+}
+
+static uint64_t stratum_target(const struct strata *s, struct rp_random *random, uint64_t i) {
+    uint64_t low = stratum_edge(s, i);
+    uint64_t high = stratum_edge(s, i + 1);
+    if (high == low) {
+        return low < s->total ? low : s->total - 1;
+    }
+    return low + rp_random_below(random, high - low);
+}
+
+static void prefetch_slots(const struct rp_table_private *p, const uint32_t *slots,
+                           uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        rp_prefetch(&p->keys[slots[i]]);
+        rp_prefetch(&p->slots[slots[i]]);
+    }
+}
+
+/* Slots of items [first, first + count) of a draw without a uniform part. */
+static void draw_mass(struct rp_table *table, const struct rp_sample *request,
+                      struct rp_random *random, uint32_t first, uint32_t count) {
+    struct rp_table_private *p = table->private;
+    uint64_t total = rp_tree_total(&table->tree);
+    if (request->mode == RP_SAMPLE_STRATIFIED) {
+        struct strata s = {total / request->count, total % request->count, total, request->count};
+        for (uint32_t i = 0; i < count; i++) {
+            p->targets[i] = stratum_target(&s, random, first + i);
+        }
+    } else {
+        for (uint32_t i = 0; i < count; i++) {
+            p->targets[i] = rp_random_below(random, total);
+        }
+    }
+    for (uint32_t i = 0; i < count; i += RP_TREE_GROUP) {
+        uint32_t some = count - i < RP_TREE_GROUP ? count - i : RP_TREE_GROUP;
+        rp_tree_draw(&table->tree, p->targets + i, p->slots_drawn + i, some);
+        prefetch_slots(p, p->slots_drawn + i, some);
+    }
+}
+
+/* The same with one: targets from the front, ranks from the back of a chunk, then put where they
+ * belong. */
+static void draw_mixed(struct rp_table *table, uint32_t uniform, struct rp_random *random,
+                       uint32_t count) {
+    struct rp_table_private *p = table->private;
+    uint64_t total = rp_tree_total(&table->tree);
+    uint32_t drawable = rp_tree_count(&table->tree);
+    uint32_t targets = 0;
+    uint32_t ranks = 0;
+    uint8_t by_rank[RP_DRAW_CHUNK];
+    uint32_t by_mass[RP_DRAW_CHUNK];
+    uint32_t by_count[RP_DRAW_CHUNK];
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t choice = (uint32_t)(rp_random_next(random) >> 32);
+        by_rank[i] = choice < uniform || uniform == UINT32_MAX;
+        if (by_rank[i]) {
+            p->ranks[ranks++] = (uint32_t)rp_random_below(random, drawable);
+        } else {
+            p->targets[targets++] = rp_random_below(random, total);
+        }
+    }
+    rp_tree_draw(&table->tree, p->targets, by_mass, targets);
+    rp_tree_draw_rank(&table->tree, p->ranks, by_count, ranks);
+    targets = ranks = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        p->slots_drawn[i] = by_rank[i] ? by_count[ranks++] : by_mass[targets++];
+    }
+    prefetch_slots(p, p->slots_drawn, count);
+}
+
+static void fill_items(const struct rp_table_private *p, struct rp_batch_item *items,
+                       uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t slot = p->slots_drawn[i];
+        uint64_t item = p->slots[slot].item;
+        items[i] = (struct rp_batch_item){.key = rp_key_of(p->keys[slot]),
+                                          .mass = p->leaves[slot],
+                                          .behind = rp_item_behind(item),
+                                          .ahead = rp_item_ahead(item)};
+    }
+}
+
+static void fill_head(const struct rp_table *table, const struct rp_sample *request,
+                      struct rp_batch *head) {
+    const struct rp_table_header *header = table->header;
+    *head = (struct rp_batch){.epoch = header->epoch,
+                              .total = rp_tree_total(&table->tree),
+                              .head = header->head,
+                              .drawable = rp_tree_count(&table->tree),
+                              .count = request->count,
+                              .item_bytes = rp_table_item_bytes(table, request->plan),
+                              .uniform = request->uniform,
+                              .capacity = table->private->capacity};
+}
+
+int rp_table_draw(struct rp_table *table, const struct rp_sample *request, struct rp_batch *head,
+                  struct rp_batch_item *items) {
+    struct rp_table_header *header = table->header;
+    struct rp_random random = header->random;
+    if (request->plan >= header->facts.plan_count) {
+        return -RP_UNKNOWN_PLAN;
+    }
+    if (request->mode > RP_SAMPLE_STRATIFIED || request->count == 0 || request->count > RP_BATCH_MAX
+        || (request->mode == RP_SAMPLE_STRATIFIED && request->uniform != 0)) {
+        return -RP_BAD_ARGUMENT;
+    }
+    if (rp_tree_count(&table->tree) == 0) {
+        return -RP_NOTHING_DRAWABLE;
+    }
+    RP_SITE();
+    fill_head(table, request, head);
+    for (uint32_t first = 0; first < request->count; first += RP_DRAW_CHUNK) {
+        uint32_t left = request->count - first;
+        uint32_t count = left < RP_DRAW_CHUNK ? left : RP_DRAW_CHUNK;
+        if (request->uniform > 0) {
+            draw_mixed(table, request->uniform, &random, count);
+        } else {
+            draw_mass(table, request, &random, first, count);
+        }
+        fill_items(table->private, items + first, count);
+    }
+    for (int i = 0; i < 4; i++) {
+        rp_intent_set(table->intent, &header->random.s[i], random.s[i]);
+    }
+    rp_intent_set(table->intent, &header->sampled, header->sampled + request->count);
+    return RP_OK;
+}
+
+int rp_table_lookup(const struct rp_table *table, const struct rp_sample *request,
+                    const uint64_t *keys, struct rp_batch *head, struct rp_batch_item *items) {
+    const struct rp_table_private *p = table->private;
+    if (request->plan >= table->header->facts.plan_count) {
+        return -RP_UNKNOWN_PLAN;
+    }
+    if (request->mode != RP_SAMPLE_KEYS || request->count == 0 || request->count > RP_BATCH_MAX) {
+        return -RP_BAD_ARGUMENT;
+    }
+    RP_SITE();
+    fill_head(table, request, head);
+    for (uint32_t i = 0; i < request->count; i++) {
+        const struct rp_slot *slot = rp_alive(p, keys[i]);
+        items[i] = (struct rp_batch_item){.key = keys[i]};
+        if (slot && rp_is_item(slot->item)) {
+            items[i].mass = p->leaves[slot - p->slots];
+            items[i].behind = rp_item_behind(slot->item);
+            items[i].ahead = rp_item_ahead(slot->item);
+        }
+    }
+    return RP_OK;
+}
+
+/* ---- updating ---- */
+
+/* The item's slot, or the sentence that its key cannot be updated: -1 stale, -2 unknown.
+ *
+ * Keys are given to slots in turn, so the slot of a key of the last lap was last given to that very
+ * key; and a positive leaf is a committed item that was not evicted (table.h). So mostly the leaf
+ * answers alone, which the update is about to change anyway, and the slot's words stay unread. */
+static int64_t item_slot(const struct rp_table_private *p, uint64_t key) {
+    if (key >= p->head || key < p->capacity) {
+        return -2;
+    }
+    if (p->head - 1 - key < p->capacity && p->leaves[rp_slot_of(p, key)] != 0) {
+        return rp_slot_of(p, key);
+    }
+    const struct rp_slot *slot = rp_alive(p, key);
+    if (!slot) {
+        return -1;
+    }
+    if (rp_is_item(slot->item)) {
+        return slot - p->slots;
+    }
+    return rp_item_flags(slot->item) & RP_STEP_ITEM ? -1 : -2;
+}
+
+/* Asks for the leaves and sums that a key's update reads and changes. Leaves lie outside the second
+ * cache, so what a batch costs is how many of them are under way at once. */
+static void prefetch_item(const struct rp_table *table, uint64_t key) {
+    const struct rp_table_private *p = table->private;
+    if (p->head - 1 - key < p->capacity) {
+        rp_tree_prefetch(&table->tree, rp_slot_of(p, key));
+    }
+}
+
+void rp_table_update(struct rp_table *table, const struct rp_update_entry *entries, uint32_t count,
+                     struct rp_updated *result) {
+    struct rp_table_private *p = table->private;
+    uint64_t maximum = table->header->maximum;
+    uint32_t applied = 0;
+    assert(count <= RP_UPDATE_MAX);
+    memset(result, 0, sizeof *result);
+    for (uint32_t i = 0; i < count && i < RP_UPDATE_AHEAD; i++) {
+        prefetch_item(table, entries[i].key);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (i + RP_UPDATE_AHEAD < count) {
+            prefetch_item(table, entries[i + RP_UPDATE_AHEAD].key);
+        }
+        int64_t slot = item_slot(p, entries[i].key);
+        if (slot >= 0) {
+            p->update_slots[applied] = (uint32_t)slot;
+            p->priorities[applied++] = entries[i].priority;
+        } else {
+            result->stale += slot == -1;
+            result->unknown += slot == -2;
+        }
+    }
+    rp_power_masses(&table->power, p->priorities, p->masses, applied, p->mass_max,
+                    &table->counters[RP_COUNT_masses_saturated]);
+    for (uint32_t i = 0; i < applied; i++) {
+        rp_leaf_set(table, p->update_slots[i], p->masses[i]);
+        maximum = p->masses[i] > maximum ? p->masses[i] : maximum;
+    }
+    if (maximum != table->header->maximum) {
+        rp_intent_set(table->intent, &table->header->maximum, maximum);
+    }
+    result->applied = applied;
+    table->counters[RP_COUNT_priorities_applied] += applied;
+    table->counters[RP_COUNT_priorities_stale] += result->stale;
+    table->counters[RP_COUNT_priorities_unknown] += result->unknown;
+}

@@ -1,0 +1,347 @@
+/* Connections of the ZMTP server: coming, going, and what they say.
+ *
+ *   greeting  64 bytes: FF, 8 bytes, 7F, version 3, minor, mechanism[20], ...
+ *   frame     flags (1 more, 2 long, 4 command), size (1 byte, long: 8, big-endian), bytes
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "transport/transport_zmtp_parts.h"
+
+void rp_zmtp_end(struct zmtp_port *port, struct connection *connection)
+{
+    (void)epoll_ctl(port->poll, EPOLL_CTL_DEL, connection->socket, NULL);
+    close(connection->socket);
+    (void)madvise(connection->in, RP_ZMTP_IN_BYTES + RP_ZMTP_OUT_BYTES, MADV_DONTNEED);
+    connection->stage = FREE;
+    connection->stalled = 0;
+    connection->in_first = connection->in_end = connection->out_first = connection->out_end = 0;
+    port->open--;
+}
+
+/* It said what nobody of ours says. */
+static void expel(struct zmtp_port *port, struct connection *connection)
+{
+    port->ended++;
+    rp_zmtp_end(port, connection);
+}
+
+void rp_zmtp_queue(struct zmtp_port *port, struct connection *connection)
+{
+    if (!connection->queued) {
+        uint32_t at = (port->ring_first + port->ring_count) % RP_ZMTP_CONNECTIONS_MAX;
+        connection->queued = 1;
+        port->ring[at] = rp_zmtp_index(port, connection);
+        port->ring_count++;
+    }
+}
+
+static void watch(struct zmtp_port *port, struct connection *connection, int operation)
+{
+    struct epoll_event event = {.events = connection->stalled ? EPOLLIN | EPOLLOUT : EPOLLIN,
+                                .data.u32 = rp_zmtp_index(port, connection)};
+    (void)epoll_ctl(port->poll, operation, connection->socket, &event);
+}
+
+void rp_zmtp_drain(struct zmtp_port *port, struct connection *connection)
+{
+    ssize_t sent = send(connection->socket, connection->out + connection->out_first,
+                        connection->out_end - connection->out_first, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+        rp_zmtp_end(port, connection);
+        return;
+    }
+    connection->out_first += sent > 0 ? (uint32_t)sent : 0;
+    int stalled = connection->out_first < connection->out_end;
+    if (!stalled) {
+        connection->out_first = connection->out_end = 0;
+    }
+    if (stalled != connection->stalled) {
+        connection->stalled = stalled;
+        watch(port, connection, EPOLL_CTL_MOD);
+    }
+}
+
+uint8_t *rp_zmtp_room(struct connection *connection, uint32_t size)
+{
+    if (RP_ZMTP_OUT_BYTES - connection->out_end < size && connection->out_first) {
+        uint32_t waits = connection->out_end - connection->out_first;
+        memmove(connection->out, connection->out + connection->out_first, waits);
+        connection->out_first = 0;
+        connection->out_end = waits;
+    }
+    return RP_ZMTP_OUT_BYTES - connection->out_end < size ? NULL
+                                                          : connection->out + connection->out_end;
+}
+
+static void say(struct zmtp_port *port, struct connection *connection, const void *bytes,
+                uint32_t size)
+{
+    uint8_t *target = rp_zmtp_room(connection, size);
+    if (target) { /* else it does not read: its answers are lost to it */
+        memcpy(target, bytes, size);
+        connection->out_end += size;
+        rp_zmtp_drain(port, connection);
+    }
+}
+
+/* ---- coming and going ---- */
+
+/* It came, or is of use: the last of its kind to be given up. */
+static void use(struct zmtp_port *port, struct connection *connection)
+{
+    connection->used = ++port->uses;
+    connection->used_s = port->seconds;
+}
+
+/* A session holds one place, so that who has one session does not hold many by moving it. */
+void rp_zmtp_answered(struct zmtp_port *port, struct connection *connection, uint32_t session)
+{
+    for (uint32_t i = 0; connection->session != session && i < RP_ZMTP_CONNECTIONS_MAX; i++) {
+        if (port->connections[i].session == session) {
+            port->connections[i].session = 0;
+        }
+    }
+    connection->session = session;
+    if (session) {
+        use(port, connection);
+    }
+}
+
+static enum hold hold_of(const struct zmtp_port *port, const struct connection *connection)
+{
+    if (connection->stage != OPEN) {
+        return HOLD_NO_HANDSHAKE;
+    }
+    if (!connection->session) {
+        return HOLD_NO_SESSION;
+    }
+    return port->seconds - connection->used_s < RP_ZMTP_IDLE_S ? HOLD_IN_USE : HOLD_IDLE;
+}
+
+struct connection *rp_zmtp_place(struct zmtp_port *port, uint64_t host)
+{
+    struct connection *free_one = NULL, *found[2] = {NULL, NULL}; /* of all, of this host */
+    enum hold holds[2] = {HOLD_IN_USE, HOLD_IN_USE};
+    uint32_t of_host = 0;
+    for (uint32_t i = 0; i < RP_ZMTP_CONNECTIONS_MAX; i++) {
+        struct connection *each = &port->connections[i];
+        if (each->stage == FREE) {
+            free_one = free_one ? free_one : each;
+            continue;
+        }
+        enum hold hold = hold_of(port, each);
+        int same = each->host == host;
+        of_host += host && same;
+        for (int k = 0; k <= same; k++) {
+            if (hold < holds[k] || (hold == holds[k] && found[k] && each->used < found[k]->used)) {
+                found[k] = each;
+                holds[k] = hold;
+            }
+        }
+    }
+    int own_only = of_host >= RP_ZMTP_OF_A_HOST;
+    if (free_one && !own_only) {
+        return free_one;
+    }
+    if (found[own_only]) {
+        port->displaced++;
+        rp_zmtp_end(port, found[own_only]);
+    }
+    return found[own_only];
+}
+
+static void welcome(struct zmtp_port *port, int newcomer, const struct sockaddr_in6 *address)
+{
+    static const uint8_t greeting[GREETING] = {
+        [0] = 0xff, [9] = 0x7f, [10] = 3, [12] = 'N', [13] = 'U', [14] = 'L', [15] = 'L'};
+    struct rp_peer peer;
+    rp_udp_peer_pack(&peer, address);
+    uint64_t host = rp_udp_host(&port->own, &peer);
+    struct connection *connection = rp_zmtp_place(port, host);
+    int one = 1;
+    if (!connection) {
+        port->refused++;
+        close(newcomer);
+        return;
+    }
+    (void)setsockopt(newcomer, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    (void)setsockopt(newcomer, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    connection->socket = newcomer;
+    connection->generation++;
+    connection->stage = GREETS;
+    connection->host = host;
+    connection->session = 0;
+    use(port, connection);
+    port->open++;
+    watch(port, connection, EPOLL_CTL_ADD);
+    say(port, connection, greeting, sizeof greeting);
+}
+
+static void watch_listener(struct zmtp_port *port, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.u32 = LISTENER};
+    (void)epoll_ctl(port->poll, EPOLL_CTL_MOD, port->listener, &event);
+}
+
+void rp_zmtp_accept(struct zmtp_port *port)
+{
+    for (int i = 0; i < ACCEPTS; i++) {
+        struct sockaddr_in6 address = {0};
+        socklen_t size = sizeof address;
+        int newcomer = accept4(port->listener, (struct sockaddr *)(void *)&address, &size,
+                               SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (newcomer >= 0) {
+            welcome(port, newcomer, &address);
+        } else if (errno == EAGAIN) {
+            return;
+        } else if (errno != ECONNABORTED && errno != EINTR) {
+            port->not_accepted++; /* the listener stays readable: to look on would be to spin */
+            watch_listener(port, 0);
+            return;
+        }
+    }
+}
+
+void rp_zmtp_second(struct zmtp_port *port)
+{
+    uint64_t gone;
+    if (read(port->timer, &gone, sizeof gone) == sizeof gone) {
+        port->seconds += (uint32_t)gone;
+    }
+    watch_listener(port, EPOLLIN);
+}
+
+/* ---- what they say ---- */
+
+static void read_greeting(struct zmtp_port *port, struct connection *connection)
+{
+    static const uint8_t ready[] = {COMMAND, 28, 5,   'R', 'E', 'A', 'D', 'Y', 11,  'S',
+                                    'o',     'c', 'k', 'e', 't', '-', 'T', 'y', 'p', 'e',
+                                    0,       0,  0,   6,   'R', 'O', 'U', 'T', 'E', 'R'};
+    static const uint8_t mechanism[20] = "NULL";
+    const uint8_t *bytes = connection->in; /* nothing came before it */
+    _Static_assert(sizeof ready == 30, "READY is 28 bytes behind its head");
+    if (connection->in_end < GREETING) {
+        return;
+    }
+    if (bytes[0] != 0xff || !(bytes[9] & 1) || bytes[10] < 3
+        || memcmp(bytes + 12, mechanism, sizeof mechanism) != 0) {
+        expel(port, connection);
+        return;
+    }
+    connection->in_first = GREETING;
+    connection->stage = READIES;
+    say(port, connection, ready, sizeof ready);
+}
+
+/* The next whole frame: 1, with its flags and bytes; 0: there is none, or the connection ended. */
+static int next_frame(struct zmtp_port *port, struct connection *connection, uint8_t *flags,
+                      const uint8_t **bytes, uint32_t *size)
+{
+    const uint8_t *at = connection->in + connection->in_first;
+    uint32_t have = connection->in_end - connection->in_first;
+    uint32_t head = have && (at[0] & LONG) ? LONG_HEAD : SHORT_HEAD;
+    uint64_t length = 0;
+    if (have < head) {
+        return 0;
+    }
+    for (uint32_t i = 1; i < head; i++) {
+        length = length << 8 | at[i];
+    }
+    if ((at[0] & ~(MORE | LONG | COMMAND)) || length > RP_MTU_MAX) {
+        expel(port, connection);
+        return 0;
+    }
+    if (have < head + length) {
+        return 0;
+    }
+    *flags = at[0];
+    *bytes = at + head;
+    *size = (uint32_t)length;
+    connection->in_first += head + (uint32_t)length;
+    return 1;
+}
+
+/* READY opens, PING is answered; what else libzmq says in commands changes nothing here. */
+static void take_command(struct zmtp_port *port, struct connection *connection,
+                         const uint8_t *bytes, uint32_t size)
+{
+    if (connection->stage == READIES) {
+        if (size < 6 || memcmp(bytes, "\5READY", 6) != 0) {
+            expel(port, connection);
+            return;
+        }
+        connection->stage = OPEN;
+    } else if (size >= 7 && size <= 7 + CONTEXT_MAX && memcmp(bytes, "\4PING", 5) == 0) {
+        uint8_t pong[SHORT_HEAD + 5 + CONTEXT_MAX] = {COMMAND, (uint8_t)(size - 2), 4,  'P',
+                                                      'O',     'N',                 'G'};
+        memcpy(pong + SHORT_HEAD + 5, bytes + 7, size - 7);
+        say(port, connection, pong, SHORT_HEAD + size - 2);
+    }
+}
+
+static void lend(struct zmtp_port *port, const struct connection *connection,
+                 const uint8_t *bytes, uint32_t size, struct rp_packet *packet)
+{
+    uint32_t slot = port->slots.free[--port->slots.free_count];
+    uint32_t index = rp_zmtp_index(port, connection);
+    memset(packet, 0, sizeof *packet);
+    packet->data = memcpy(rp_slots_buffer(&port->slots, slot), bytes, size);
+    packet->size = size;
+    packet->token = slot;
+    packet->peer.size = 16;
+    memcpy(packet->peer.bytes, &index, 4);
+    memcpy(packet->peer.bytes + 4, &connection->generation, 4);
+    memcpy(packet->peer.bytes + 8, &connection->host, 8);
+}
+
+uint32_t rp_zmtp_take(struct zmtp_port *port, struct connection *connection,
+                            struct rp_packet *packets, uint32_t count)
+{
+    const uint8_t *bytes;
+    uint32_t lent = 0, size;
+    uint8_t flags;
+    if (connection->stage == GREETS) {
+        read_greeting(port, connection);
+    }
+    for (int i = 0; i < FRAMES_A_VISIT && lent < count && connection->stage > GREETS; i++) {
+        if (!next_frame(port, connection, &flags, &bytes, &size)) {
+            break;
+        }
+        if (flags & COMMAND) {
+            take_command(port, connection, bytes, size);
+        } else if (connection->stage != OPEN) {
+            expel(port, connection);
+        } else if (size == 0 || size > port->base.mtu) {
+            port->base.dropped_in++;
+        } else {
+            lend(port, connection, bytes, size, &packets[lent++]);
+        }
+    }
+    return lent;
+}
+
+int rp_zmtp_read(struct zmtp_port *port, struct connection *connection)
+{
+    uint32_t have = connection->in_end - connection->in_first;
+    if (connection->in_first) {
+        memmove(connection->in, connection->in + connection->in_first, have);
+        connection->in_first = 0;
+        connection->in_end = have;
+    }
+    ssize_t got = recv(connection->socket, connection->in + have, RP_ZMTP_IN_BYTES - have,
+                       MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+        rp_zmtp_end(port, connection);
+    } else if (got > 0) {
+        connection->in_end += (uint32_t)got;
+    }
+    return got > 0;
+}
