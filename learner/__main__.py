@@ -68,7 +68,7 @@ class Program:
         self.ages: list[float] = []
         self.updated = UpdateResult()
         self.published_at = self.saved_at = self.logged_at = time.monotonic()
-        self.logged_step = 0
+        self.logged_step = self.begun_at = 0
         self.left_out = 0  # checkpoints in a row, up to now, that could not be written
         self.lost: OSError | WeightsError | None = None  # why there is no last checkpoint
 
@@ -85,7 +85,8 @@ class Program:
             check_columns(made, env, spec, self.args.table)
         if self.learner is None:
             self.build(spec)
-            options.keep(NAME, COMMAND, self.args, self.settings)
+            if not self.done():
+                options.keep(NAME, COMMAND, self.args, self.settings)
             self.incarnation = self.client.incarnation
         elif not self.is_another():
             told = f"the server answers again, and has kept what it held: {table.count} items"
@@ -126,7 +127,7 @@ class Program:
                         "nothing is left to do; say a larger one, or 0 for no end"
                     )
         self.spec = spec
-        self.logged_step = self.learner.step
+        self.logged_step = self.begun_at = self.learner.step
         if self.args.solve_at is not None:
             mark, seed = self.args.solve_at, self.args.seed
             show = self.progress.show
@@ -258,7 +259,7 @@ class Program:
                 raise
             self.progress.say(f"learner: {full}: deleted the oldest checkpoint, {gone}")
             save(self.learner, self.spec, args.seed, args.run, name)
-        checkpoint.prune(folder, args.checkpoints_keep)
+        checkpoint.prune(folder, args.checkpoints_keep, name)
         self.saved_at = time.monotonic()
 
     def log(self, update: Update | None) -> None:
@@ -334,7 +335,7 @@ class Program:
 
     def close(self) -> None:
         """A last checkpoint, what the time went to, then everything this program owns."""
-        if self.learner is not None and self.learner.step > 0:
+        if self.learner is not None and self.learner.step > self.begun_at:
             try:
                 self.save(f"step-{self.learner.step:09d}")
             except (OSError, WeightsError) as error:
@@ -373,12 +374,23 @@ def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
     parser = options.parser_of(options.Train, COMMAND, __doc__.splitlines()[0])
     given = options.given_to(NAME, parser, argv)
     resume = given.get("resume")
+    named = parser.parse_args(argv).__dict__  # on the command line, not in a file
     if resume is not None:
         try:
             before = runfile.load(resume / f"config-{NAME}.toml", options.PROGRAMS)[NAME]
         except ConfigError as error:
             parser.error(f"--resume {resume}: no run to go on from ({error})")
-        given = {**before, "run": resume, **given}
+        given = {**before, **given, "run": named.get("run", resume)}
+        if given["run"].resolve() != resume.resolve() and has_learned(given["run"]):
+            parser.error(
+                f"--run {given['run']} holds what a learner has learned, which would be mixed with "
+                f"what {resume} has: leave --run away, or name a new folder"
+            )
+        if named.get("preset", before.get("preset")) != before.get("preset"):
+            parser.error(
+                f"--preset {named['preset']}: {resume} was begun as {before.get('preset')!r}, and "
+                "goes on with its settings; say single ones anew, or name a new folder by --run"
+            )
         was, now = before.get("optimizer"), given.get("optimizer")
         if was is not None and was != now and checkpoint.latest(resume / "checkpoints"):
             parser.error(

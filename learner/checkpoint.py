@@ -76,9 +76,12 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise WeightsError(f"{document['tensors']}: {error}") from error
 
 
-def prune(folder: Path, keep: int, pattern: str = "step-*.json") -> None:
-    """Deletes all but the `keep` newest, by name, that match; 0 keeps all. The JSON goes first."""
-    found = sorted(folder.glob(pattern))
+def prune(folder: Path, keep: int, saved: str = "", pattern: str = "step-*.json") -> None:
+    """Deletes all but the `keep` newest, by name, that match; 0 keeps all. The JSON goes first.
+
+    `saved` is what was written last, which stays: of damaged ones the names may be higher.
+    """
+    found = sorted(folder.glob(pattern), key=lambda sidecar: (sidecar.stem == saved, sidecar.stem))
     for sidecar in found[:-keep] if keep else []:
         sidecar.unlink(missing_ok=True)
         sidecar.with_suffix(".safetensors").unlink(missing_ok=True)
@@ -89,7 +92,7 @@ def make_room(folder: Path, pattern: str = "step-*.json") -> str | None:
     found = sorted(folder.glob(pattern))
     if len(found) < 2:
         return None
-    prune(folder, len(found) - 1, pattern)
+    prune(folder, len(found) - 1, pattern=pattern)
     return found[0].stem
 
 

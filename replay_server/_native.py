@@ -69,11 +69,11 @@ def error(name: str, what: str, **details: Any) -> ReplayError:
     return error_for(name, text(lib.rp_status_sentence(NUMBERS[name])), what, **details)
 
 
-def held_back(need: int, table: Any, what: str) -> ReplayError:
+def held_back(link: Link, need: int, table: Any, what: str) -> ReplayError:
     """The error of a writer that got no further: blocked for `need` draws, or just unanswered."""
     what = f"table {table.name!r}: {what}"
     if need:
-        return error("BLOCKED", what, blocked=(need, BY_SAMPLES, table.limiter()))
+        return error("BLOCKED", what, blocked=(need, BY_SAMPLES, table.now(link).limiter()))
     return error("TIMEOUT", what)
 
 

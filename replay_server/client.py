@@ -308,12 +308,13 @@ class Client:
                 remote.epoch,
                 remote.number,
             ):
-                rows = self._plain[table] = PlainRows(self._link, remote, self._extending, timeout)
+                rows = self._plain[table] = PlainRows(self._link, remote, self._extending)
         try:
             return rows.extend(records, checked, timeout)
-        except (ServerRestarted, StaleEpoch):
+        except (ServerRestarted, StaleEpoch) as error:
             with self._lock:  # the next call looks the table up and asks for a place anew
-                self._plain.pop(table, None)
+                if not isinstance(error, SessionExpired):
+                    self._plain.pop(table, None)
                 self._tables.pop(table, None)
             raise
 

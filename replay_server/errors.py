@@ -22,10 +22,12 @@ class ReplayError(Exception):
     """Base of every error of this package; `status` names the engine's reason, or is empty.
 
     `happened` is the sentence without what a program that calls should do; empty: all of it.
+    `taken`: of an `extend`, how many of its rows, from the first on, need not be given again.
     """
 
     status = ""
     happened = ""
+    taken = 0
 
     def __reduce__(self) -> tuple:
         return _rebuilt, (type(self), self.args, self.__dict__)
@@ -36,8 +38,6 @@ class Timeout(ReplayError, TimeoutError):
 
     `taken`: of an `extend` that was cut off, how many of its rows are stored, or will be.
     """
-
-    taken = 0
 
 
 class LimiterBlocked(Timeout):
@@ -105,8 +105,6 @@ class ServerRestarted(ReplayError):
     `taken`: of an `extend`, how many of its rows, from the first on, are known to be stored: 0
     where the server came back empty.
     """
-
-    taken = 0
 
     def __init__(self, what: str, stored_through: int, in_doubt: int, lost: int) -> None:
         self.stored_through, self.in_doubt, self.lost = stored_through, in_doubt, lost

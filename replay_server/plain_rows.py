@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from threading import get_ident
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,12 +23,10 @@ from .errors import (
     EngineError,
     OverBudget,
     ReplayError,
-    RowsDropped,
     ServerRestarted,
     SessionExpired,
     TableEmptied,
     Timeout,
-    warn,
 )
 from .owning import refuse_within
 from .remote import RemoteTable, info_of
@@ -133,6 +131,29 @@ def packed(
     return records
 
 
+class Part(NamedTuple):
+    """Rows in a row, uint8 [N, record_size], and their priorities, or None: the maximum."""
+
+    records: np.ndarray
+    priorities: np.ndarray | None
+
+    def newest(self, count: int) -> Part:
+        """The last `count` of them."""
+        first = len(self.records) - count
+        given = None if self.priorities is None else self.priorities[first:]
+        return Part(self.records[first:], given)
+
+
+def newest_of(parts: list[Part], count: int) -> list[Part]:
+    """The last `count` rows of all."""
+    kept: list[Part] = []
+    for part in reversed(parts):
+        if rows := min(count, len(part.records)):
+            kept.insert(0, part.newest(rows))
+            count -= rows
+    return kept
+
+
 class Turn(_native.Lock):
     """The extends of one client, one after the other on whatever table: the ledger that tells their
     keys is the link's."""
@@ -143,11 +164,17 @@ class Turn(_native.Lock):
 
 
 class PlainRows:
-    """The writer place of one client on one table."""
+    """The writer place of one client on one table; asked for by the first rows.
 
-    def __init__(self, link: Link, table: RemoteTable, turn: Turn, timeout: float) -> None:
+    A call that is cut off leaves rows behind that it took, and that go in by themselves. Where the
+    session is given up before they have, they are given again, before any of the next call.
+    """
+
+    def __init__(self, link: Link, table: RemoteTable, turn: Turn) -> None:
         self.link, self.table, self.turn = link, table, turn
-        ask_for_place(link, table, 1, timeout)
+        self.placed = False
+        self.left: list[Part] = []  # posted by calls that were cut off; the last may not be stored
+        self.again: list[Part] = []  # to be posted once more, before those
         self.silent_s = silence(link)
         self.doubtful = monotonic() + self.silent_s  # from then on the session may be gone
 
@@ -175,40 +202,69 @@ class PlainRows:
 
     def _extend(self, records: np.ndarray, priorities: np.ndarray | None, until: Deadline) -> Keys:
         self._wake(until)
+        if not self._give_again(until):
+            told = f"0 of {len(records)} rows were taken: those of earlier calls go before rows[0:]"
+            raise self._held_back(told)
         take_ledger(self.link)  # of calls that were cut off: nobody asks for these keys any more
         keys, first = np.zeros(len(records), np.uint64), self._state().steps_posted
+        part = Part(records, priorities)
         try:
-            whole = self._store(records, priorities, keys, first, until)
+            whole = self._store(part, keys, first, until)
         except ReplayError as error:
             if isinstance(error, ServerRestarted):
                 self._tell_loss(error, keys, first)
+            else:
+                self._take_keys_there_are(keys, first)
+                error.taken = int(np.argmin(keys != 0)) if (keys == 0).any() else len(keys)
             raise
         except BaseException as error:  # Ctrl-C, or what another signal's handler raised
+            self._leave_behind(part, first)
             self._note_taken(error, keys, first)
             raise
         if not whole:
+            self._leave_behind(part, first)
             taken, told = self._taken(keys, first)
-            error = _native.held_back(self._state().need, self.table, f"storing rows ({told})")
+            error = self._held_back(told)
             error.taken = taken
             raise error
+        self.left.clear()
         if unknown := np.count_nonzero(keys == 0):
             raise EngineError(f"{len(keys)} rows were stored, the keys of {unknown} did not come")
         return keys_of(keys, self.table.epoch)
 
-    def _store(
-        self,
-        records: np.ndarray,
-        priorities: np.ndarray | None,
-        keys: np.ndarray,
-        first: int,
-        until: Deadline,
-    ) -> bool:
+    def _held_back(self, told: str) -> ReplayError:
+        what, need = f"storing rows ({told})", self._state().need
+        return _native.held_back(self.link, need, self.table, what)
+
+    def _leave_behind(self, part: Part, first: int) -> None:
+        """A call was cut off: those of its rows that were taken may still be on their way."""
+        with suppress(ReplayError):  # the client was closed meanwhile
+            taken = self._state().steps_posted - first
+            copies = None if part.priorities is None else part.priorities[:taken].copy()
+            self.left.append(Part(part.records[:taken].copy(), copies))
+            self.left = newest_of(self.left, self._state().unacknowledged)
+
+    def _give_again(self, until: Deadline) -> bool:
+        """Posts the rows that a session took with it; False where time is up before all are."""
+        while self.again:
+            part = self.again[0]
+            done = self._push(part, 0, until)
+            if done:
+                copies = None if part.priorities is None else part.priorities[:done]
+                self.left.append(Part(part.records[:done], copies))
+                rest = part.newest(len(part.records) - done)
+                self.again[:1] = [rest] if len(rest.records) else []
+            elif not until.left():
+                return False
+        return True
+
+    def _store(self, part: Part, keys: np.ndarray, first: int, until: Deadline) -> bool:
         """Fills in the keys that come; True where all rows are acknowledged in time."""
         raw, done = ffi.from_buffer("uint64_t[]", keys), 0
-        while done < len(records):
-            done += self._push(records, priorities, done, until)
+        while done < len(keys):
+            done += self._push(part, done, until)
             self._take_keys(first, raw)
-            if done < len(records) and not until.left():
+            if done < len(keys) and not until.left():
                 return False
         settled = self._settle(until)
         self._take_keys(first, raw)
@@ -217,6 +273,8 @@ class PlainRows:
     def _taken(self, keys: np.ndarray, first: int) -> tuple[int, str]:
         """Of a call that was cut off: the rows not to be given once more, and a sentence."""
         taken, stored = self._state().steps_posted - first, np.count_nonzero(keys)
+        if not taken:
+            return 0, f"0 of {len(keys)} rows were taken: give all of them again, rows[0:]"
         return taken, (
             f"{taken} of {len(keys)} rows were taken, {stored} of them are stored and the others "
             f"go in by themselves: go on with rows[{taken}:]"
@@ -230,7 +288,11 @@ class PlainRows:
 
     def _wake(self, until: Deadline) -> None:
         """A session that was given up before this call costs it nothing: the place is asked for
-        anew. Where nobody answers, the rows wait as they would otherwise."""
+        anew, and what went with it is to be given again. Where nobody answers, the rows wait as
+        they would otherwise."""
+        if not self.placed:
+            ask_for_place(self.link, self.table, 1, until.seconds())
+            self.placed = True
         if monotonic() >= self.doubtful:
             what = f"table {self.table.name!r}: asking for the session"
             self.link.outcome(lib.rp_link_ping, what=what, timeout=until.seconds())
@@ -239,8 +301,9 @@ class PlainRows:
         except SessionExpired as error:  # the server may have come back with another limiter
             raw = info_of(self.link, self.table.name, until.seconds())
             self.table = RemoteTable(raw, self.table.layout, self.table.incarnation)
+            self.again[:0] = newest_of(self.left, error.in_doubt + error.lost)
+            self.left.clear()
             ask_for_place(self.link, self.table, 1, until.seconds())
-            self._tell_earlier(error.in_doubt + error.lost)
         self.doubtful = monotonic() + self.silent_s
 
     def _tell_loss(self, error: ServerRestarted, keys: np.ndarray, first: int) -> None:
@@ -261,41 +324,42 @@ class PlainRows:
             )
             advice = f"go on with rows[{error.taken}:]"
             advice += "; those in doubt may be stored twice then" if doubt else ""
-            self._tell_earlier(error.in_doubt + error.lost - (posted - stored))
+            earlier = error.in_doubt + error.lost - (posted - stored)
+            self.again[:0] = newest_of(self.left, earlier)
+            self.left.clear()
         error.happened = happened
         error.args = (f"{happened}; {advice}",)
 
-    def _tell_earlier(self, left: int) -> None:
-        """Rows that calls before this one took, and said that they go in by themselves."""
-        if left > 0:
-            warn(
-                f"table {self.table.name!r}: the server gave this session up with {left} rows that "
-                "earlier calls of extend took and that are not known to be stored: give them again "
-                "where a row stored twice does no harm",
-                RowsDropped,
-            )
-
     def leave(self, until: Deadline) -> None:
+        """Waits for what calls that were cut off left behind, and tells of what is not stored."""
         with suppress(ReplayError):
-            if self._state().unacknowledged:
+            if self.left or self.again:
+                self._wake(until)
+                self._give_again(until)
                 self._settle(until)
         with suppress(ReplayError):
-            tell_dropped(self.table.name, self._state().unacknowledged, "a client was closed")
+            state = self._state()
+            under_way = 0 if state.status else state.unacknowledged
+            parts = self.left + self.again if state.status else self.again
+            count = under_way + sum(len(part.records) for part in parts)
+            tell_dropped(self.table.name, count, "a client was closed")
+
+    def _take_keys_there_are(self, keys: np.ndarray, first: int) -> None:
+        with suppress(ReplayError):  # the client was closed meanwhile
+            self._take_keys(first, ffi.from_buffer("uint64_t[]", keys))
 
     def _take_keys(self, first: int, keys: Any) -> None:
         """Fills in the keys that have come of the rows from step `first` on."""
         taken = lib.rp_link_keys(self.link.raw, self.table.number, first, keys, len(keys))
         _native.check(taken, "taking keys")
 
-    def _push(
-        self, records: np.ndarray, priorities: np.ndarray | None, done: int, until: Deadline
-    ) -> int:
+    def _push(self, part: Part, done: int, until: Deadline) -> int:
         """Posts some of the rows from `done` on; how many were taken."""
-        rows = records[done : done + ROWS_AT_ONCE]
+        rows = part.records[done : done + ROWS_AT_ONCE]
         flags, given = lib.RP_RUN_ITEM, ffi.NULL
-        if priorities is not None:
+        if part.priorities is not None:
             flags |= lib.RP_RUN_PRIORITY
-            given = ffi.from_buffer("double[]", priorities[done : done + len(rows)])
+            given = ffi.from_buffer("double[]", part.priorities[done : done + len(rows)])
         return self._checked(
             lib.rp_link_push(
                 self.link.raw,

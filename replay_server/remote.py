@@ -14,13 +14,14 @@ import numpy as np
 from . import _native
 from ._native import Link, ffi, lib
 from .draws import Draw
-from .errors import ConfigError, OverBudget, SpecMismatch, UnknownTable
+from .errors import ConfigError, OverBudget, ReplayError, SpecMismatch, UnknownTable
 from .plans import NStep
 from .spec import Spec
 from .table import RESERVED_SHARE, WINDOW_DEFAULT, Layout
 from .values import one_of
 
 DRAWS_MAX = 64
+SENTENCE_S = 0.2  # what an error may take to tell the limiter as it is now
 LOOK_UP_S = 1.0  # a table is looked up in the time of the call that needs it, in so much at least
 FACTS = (
     *("number", "capacity", "alpha", "min_size", "samples_per_insert", "error_min", "error_max"),
@@ -99,6 +100,13 @@ class RemoteTable:
                 f"table {self.name!r}: the server sends items of {told} bytes and steps of "
                 f"{raw.step_bytes}, its own document means {built} and {self.spec.record_size}"
             )
+
+    def now(self, link: Link) -> RemoteTable:
+        """The same looked up again, for a sentence; as it was where nobody answers at once."""
+        try:
+            return RemoteTable(info_of(link, self.name, SENTENCE_S), self.layout, self.incarnation)
+        except ReplayError:
+            return self
 
     @property
     def spec(self) -> Spec:

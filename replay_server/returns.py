@@ -61,6 +61,8 @@ def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tu
             "alike, one number a step; take a further axis away, such as by reward[..., 0]"
         )
     n = reward.shape[1]
+    if n < 1:
+        raise ConfigError("reward has 0 steps an item: expected [B, n] with n of at least 1")
     m = _rows_ahead(reward, ahead, n)
     if isinstance(reward, np.ndarray):
         library: Any = np
@@ -119,7 +121,7 @@ def _rows_ahead(reward: Any, ahead: Any, n: int) -> Any:
             known = numbers = np.asarray(ahead)
         except ValueError:  # rows of several lengths
             known = numbers = np.zeros(0, np.object_)
-        whole = numbers.dtype.kind in "iu"
+        whole = numbers.dtype.kind in "iu" or (numbers.size == 0 and count == 0)
     fits = whole and tuple(numbers.shape) == (count,)
     if not fits or (known is not None and count and known.min() < 1):
         raise ConfigError(

@@ -95,7 +95,7 @@ class ServerOptions:
             flag(name, getattr(self, name))
         one_of("url", self.url, (str,), '"udp://0.0.0.0:7400"')
         if self.seed is not None:
-            whole("seed", self.seed, 0, 2**64 - 1)
+            object.__setattr__(self, "seed", whole("seed", self.seed, 0, 2**64 - 1))
         if self.core is not None:
             whole("core", self.core, 0, 2**31 - 1)
         if self.region == "":

@@ -39,12 +39,21 @@ KINDS = "biuf"
 FLAGS = ("terminated", "truncated")
 STEP = ("observation", "action", "reward", *FLAGS, "next_observation", "final_observation")
 STEP += ("infos", "life_lost")  # what a step says by name; with the table's own columns
+SAID = ("truncated", "next_observation", "final_observation", "infos", "life_lost")  # not stored
 DONE = (
     "`done` is two facts here: terminated, where the episode is over, and truncated, where it was "
     "only cut off and its return goes on"
 )
 MASKED = "a masked array, whose hidden numbers would be stored: fill it, array.filled(...)"
 ALWAYS_FINITE = ("reward", "action")  # whatever else may be NaN; extras may: -inf is a legal log
+
+
+def cannot_be_said(name: str) -> str:
+    """Of a column of that name, where writers of steps are to fill it."""
+    return (
+        f"column {name!r}: to a writer that word tells how an episode goes on, and is not stored; "
+        f"name the column otherwise, such as 'own_{name}'"
+    )
 
 
 class SpecError(ValueError):
@@ -231,6 +240,8 @@ class Spec:
             if name not in known:
                 raise SpecError(DONE if name == "done" else no_column(name, known))
         for name in known[len(STEP) :]:
+            if name in SAID:
+                raise SpecError(cannot_be_said(name))
             if name not in given:
                 raise SpecError(f"`{name}` is missing: this table stores it of every step")
 

@@ -50,14 +50,10 @@ def stacks_from_frames(frames: Any, ahead: Any, n: int, stack: int) -> tuple[Any
         raise SpecError(
             f"frames of n={n}, stack={stack} have {steps} steps, got shape {tuple(frames.shape)}"
         )
+    ahead = _rows_ahead(ahead, len(frames))
     if stack == 1:
         return frames[:, :1], frames[:, 1:]
-    obs, ahead = frames[:, :stack], np.asarray(ahead)
-    if ahead.shape != frames.shape[:1] or ahead.dtype.kind not in "iu" or (ahead < 0).any():
-        raise SpecError(
-            f"ahead is {ahead!r}: expected whole numbers of at least 0, one an item "
-            f"([{len(frames)}]), as batch.ahead has them"
-        )
+    obs = frames[:, :stack]
     m = np.minimum(ahead, n).astype(np.int64)
     if not len(m) or m.min() == n:
         return obs, frames[:, n:]
@@ -67,6 +63,21 @@ def stacks_from_frames(frames: Any, ahead: Any, n: int, stack: int) -> tuple[Any
 
         rows, steps = (torch.from_numpy(index).to(frames.device) for index in (rows, steps))
     return obs, frames[rows, steps]
+
+
+def _rows_ahead(ahead: Any, count: int) -> np.ndarray:
+    """`ahead` as integers [count] on the host."""
+    try:
+        numbers = np.asarray(ahead)
+    except (TypeError, ValueError, RuntimeError):  # ragged; a tensor elsewhere, or of a graph
+        numbers = np.zeros((), np.object_)
+    whole_numbers = numbers.dtype.kind in "iu" or numbers.size == count == 0
+    if numbers.shape != (count,) or not whole_numbers or (numbers < 0).any():
+        raise SpecError(
+            f"ahead is {ahead!r}: expected whole numbers of at least 0 on the host, one an item "
+            f"([{count}]), as batch.ahead has them"
+        )
+    return numbers
 
 
 class FrameStack:

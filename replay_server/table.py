@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from .errors import ConfigError
 from .plans import Plan, Resolved, Row, plan_from_json
-from .spec import Spec, SpecError
+from .spec import SAID, Spec, SpecError, cannot_be_said
 from .values import HUGE, TINY, Keyworded, one_of, real, whole
 
 NAME_BYTES_MAX = 31
@@ -280,7 +280,11 @@ class Table(Keyworded):
                 f"writers with a window of {self.window or 1} steps each; the smallest legal "
                 f"capacity is {smallest}"
             )
-        object.__setattr__(self, "layout", layout_for(self.step, dict(plans)))
+        layout = layout_for(self.step, dict(plans))
+        object.__setattr__(self, "layout", layout)
+        for column in self.step if layout.ahead or layout.behind else ():
+            if column.name.split("/")[0] in SAID:  # its items are cut out of episodes
+                raise ConfigError(f"{where}{cannot_be_said(column.name)}")
 
     def resolved_window(self) -> int:
         """The window the engine is told."""

@@ -441,7 +441,7 @@ class Writer:
             if deadline is None:
                 deadline = Deadline(timeout)
             elif not deadline.left():
-                raise self._held_back(what)
+                raise self._held_back(what.format(left=self._left()))
             wait = min(deadline.left(), lib.RP_SLICE_NS)
 
     @alone
@@ -508,7 +508,7 @@ class Writer:
                 self._failed = tell_failed(self.table.name, self._failed, state)
                 return state
             if not deadline.left():
-                raise self._held_back(what)
+                raise self._held_back(what.format(left=self._left()))
 
     # -- facts -----------------------------------------------------------------------------------
 
@@ -596,4 +596,4 @@ class Writer:
         return status
 
     def _held_back(self, what: str) -> ReplayError:
-        return _native.held_back(self._raw_state().need, self.table, what.format(left=self._left()))
+        return _native.held_back(self.link, self._raw_state().need, self.table, what)

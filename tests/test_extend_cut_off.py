@@ -15,6 +15,7 @@ from test_interrupts import interrupted
 
 from replay_server import (
     Client,
+    ClosedError,
     Column,
     LimiterBlocked,
     Row,
@@ -25,6 +26,7 @@ from replay_server import (
     Spec,
     Table,
     Timeout,
+    UnknownTable,
 )
 from replay_server.plain_rows import PlainRows
 
@@ -273,16 +275,101 @@ def test_a_session_that_was_given_up_before_an_extend_costs_it_nothing(impatient
     assert rows_of(learner, learner.size("o")) == list(range(30))
 
 
-def test_rows_that_a_given_up_session_still_had_are_told(impatient):
-    """Given rows that a call took and the limiter held back, and a silence behind it. Expect the
-    next call to warn of as many as are not stored."""
+def test_rows_that_a_given_up_session_still_had_are_given_again(impatient):
+    """Given rows that calls took and the limiter held back, and a silence behind each, twice.
+    Expect the next call to bring them too, each once and in order, with their priorities."""
+    server, learner, actor = impatient
+    rows, begin = np.arange(400), 0
+    for count in (300, 50):
+        before = server.counters()["sessions_expired"]
+        part = rows[begin : begin + count]
+        with pytest.raises(LimiterBlocked) as cut:
+            actor.extend("o", {"x": part}, priorities=1.0 + part)
+        begin += cut.value.taken
+        given_up(server, before)
+    assert begin > learner.size("o")
+    stored = threading.Event()
+
+    def draw():
+        while not stored.is_set():
+            drain(learner, 100)
+
+    drawing = threading.Thread(target=draw)
+    drawing.start()
+    actor.extend("o", {"x": rows[begin:]}, priorities=1.0 + rows[begin:], timeout=10)
+    stored.set()
+    drawing.join()
+    assert rows_of(learner, learner.size("o")) == rows.tolist()
+    masses = (1.0 + rows) ** learner.look_up("o").alpha * 2**26
+    assert learner.look_up("o").total == pytest.approx(masses.sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_rows_left_behind_by_a_call_wait_for_a_client_that_closes(impatient, recwarn, room):
+    """Given rows of a session that was given up, and no further call. Expect the close to bring
+    them where there is room for them, else to tell how many they are."""
     server, learner, actor = impatient
     before = server.counters()["sessions_expired"]
     with pytest.raises(LimiterBlocked) as cut:
         actor.extend("o", {"x": np.arange(300)})
     given_up(server, before)
-    left = cut.value.taken - learner.size("o")
-    assert left > 0
-    drain(learner, 100)
-    with pytest.warns(RowsDropped, match=f"with {left} rows that earlier calls"):
-        actor.extend("o", {"x": np.arange(5)}, timeout=5)
+    stored, taken = learner.size("o"), cut.value.taken
+    if room:
+        drain(learner, 100)
+    actor.close(1.0)
+    told = [str(warned.message) for warned in recwarn if warned.category is RowsDropped]
+    assert learner.size("o") == (taken if room else stored) and len(told) == (not room)
+    assert room or f"with {taken - stored} of its rows" in told[0]
+
+
+def test_an_extend_does_not_wait_for_anothers_place():
+    """Given a server that is gone, an extend that asks for its place for long, and one on another
+    table in less time. Expect the second one to end in its own."""
+    tables = [Table(name, SPEC, Row(), 1 << 10) for name in "ab"]
+    server = Server(tables, "udp://127.0.0.1:0")
+    with Client(server.address, timeout=5) as client:
+        client.extend("b", {"x": np.arange(3)})
+        client.table("a")
+        server.close()
+        ended = []
+
+        def run(name, timeout):
+            with pytest.raises(Timeout):
+                client.extend(name, {"x": np.arange(3)}, timeout=timeout)
+            ended.append(name)
+
+        long = threading.Thread(target=run, args=("a", 2.0))
+        long.start()
+        while client._extending.within is None:
+            time.sleep(0.001)
+        run("b", 0.2)
+        assert ended == ["b"]
+        long.join()
+
+
+def test_an_extend_that_a_close_ends_says_what_is_stored():
+    """Given rows of which the limiter let a part in, and a client that another thread closes.
+    Expect their number with the error, and none with others."""
+    with (
+        Server([table_of(100)], "udp://127.0.0.1:0") as server,
+        Client(server.address, timeout=5) as learner,
+    ):
+        actor = Client(server.address, timeout=5)
+        ended = []
+
+        def close():
+            while learner.size("o") < 100:
+                time.sleep(0.001)
+            actor.close(0.1)
+            ended.append(1)
+
+        closing = threading.Thread(target=close)
+        closing.start()
+        with pytest.warns(RowsDropped), pytest.raises(ClosedError) as cut:
+            actor.extend("o", {"x": np.arange(1000)})
+            closing.join()
+        closing.join()
+        assert 100 <= cut.value.taken <= learner.size("o")
+        with pytest.raises(UnknownTable) as wrong:
+            learner.extend("p", {"x": np.arange(3)})
+        assert wrong.value.taken == 0

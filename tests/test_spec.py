@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from replay_server import Client, ConfigError, Server, Table
 from replay_server.plans import NStep, Offsets, Row, Sequence, plan_from_json
-from replay_server.spec import Column, Spec, SpecError, spec_from
+from replay_server.spec import SAID, Column, Spec, SpecError, spec_from
 from replay_server.table import layout_for
 
 
@@ -222,3 +223,25 @@ def test_plans_that_do_not_fit_are_refused():
     for text in ["", "{}", '{"kind": "Nothing"}', '{"kind": "NStep", "m": 3}', "[]"]:
         with pytest.raises(SpecError):
             plan_from_json(text)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_column_that_no_writer_can_fill_is_refused(name):
+    """Given a column with the name of a word that a writer's step says and does not store. Expect a
+    table whose items are cut out of episodes to refuse it at once, and a writer of plain rows."""
+    columns = ("observation", np.float32), ("action", np.int64), ("reward", np.float32)
+    spec = Spec((*(Column(*column) for column in columns), Column("terminated", bool)))
+    spec = Spec((*spec, Column(name, np.int8)))
+    with pytest.raises(ConfigError, match=f"column '{name}': to a writer"):
+        Table("m", spec, NStep(1), 1000)
+    with (
+        Server([Table("m", spec, Row(), 1000)], "loopback://") as server,
+        Client(server.address) as client,
+    ):
+        rows = {column.name: np.zeros(3, column.dtype) for column in spec}
+        keys = client.extend("m", rows)
+        assert len(keys) == 3
+        step = {"observation": 0.0, "action": 0, "reward": 0.0, "terminated": False}
+        step |= {"truncated": False, "next_observation": 0.0}
+        with pytest.raises(SpecError, match=f"column '{name}': to a writer"):
+            client.writer("m", autoreset="single").add(**step)

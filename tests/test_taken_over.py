@@ -16,6 +16,7 @@ from replay_server import (
     MinSize,
     OverBudget,
     Row,
+    RowsDropped,
     SamplesPerInsert,
     Server,
     SessionExpired,
@@ -91,3 +92,19 @@ def test_a_limiter_that_lets_more_through_is_looked_up(tmp_path):
         assert client.sample("m", 256, out=client.landing("m", 256)).keys.shape == (256,)
         with client.batches("m", 256, prefetch=1) as batches:
             assert next(iter(batches)).keys.shape == (256,)
+
+
+def test_who_is_held_back_is_told_the_limiter_as_it_is_now(tmp_path):
+    """Given a client that stores rows and a writer, and a server that comes back with a wider
+    limiter. Expect both to name its numbers where it holds them back."""
+    wide = SamplesPerInsert(8, min_size=100, error_buffer=800)
+    with served(FEW, "udp://127.0.0.1:0", tmp_path / "r") as first:
+        client = Client(first.address, timeout=5.0)
+        client.extend("m", rows(50))
+        url = first.address
+    with served(wide, url, tmp_path / "r"), client:
+        with pytest.raises(LimiterBlocked, match="bounds 0 to 1600") as told:
+            client.extend("m", rows(1000), timeout=0.3)
+        assert told.value.taken > 0
+        with pytest.warns(RowsDropped):
+            client.close(0.0)

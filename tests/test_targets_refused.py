@@ -34,6 +34,32 @@ def test_stacks_of_an_ahead_that_is_none_are_refused(ahead):
     frames = np.zeros((4, 5, 2), np.uint8)
     with pytest.raises(SpecError, match=r"(?s)ahead is .*expected whole numbers of at least 0"):
         stacks_from_frames(frames, np.asarray(ahead), 3, 2)
+    with pytest.raises(SpecError, match=r"(?s)ahead is .*expected whole numbers of at least 0"):
+        stacks_from_frames(frames[:, :2], np.asarray(ahead), 3, 1)
+
+
+@pytest.mark.parametrize(
+    "ahead",
+    [
+        [[1], [2, 3], [3], [3]],
+        torch.tensor([1.0, 2.0, 3.0, 3.0], requires_grad=True),
+        torch.empty(4, dtype=torch.int64, device="meta"),
+    ],
+)
+def test_stacks_of_what_is_no_array_of_the_host_are_refused(ahead):
+    with pytest.raises(SpecError, match=r"(?s)ahead is .*expected whole numbers of at least 0"):
+        stacks_from_frames(np.zeros((4, 5, 2), np.uint8), ahead, 3, 2)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_targets_of_no_steps_are_refused_and_those_of_no_items_are_none(kind):
+    rewards, flags = np.ones((4, 3), np.float32), np.zeros((4, 3), bool)
+    with pytest.raises(ConfigError, match="n of at least 1"):
+        n_step_targets(kind(rewards[:, :0]), kind(flags[:, :0]), [1, 1, 1, 1], 0.9)
+    returns, discounts, m = n_step_targets(kind(rewards[:0]), kind(flags[:0]), [], 0.9)
+    assert len(returns) == len(discounts) == len(m) == 0
+    obs, after = stacks_from_frames(np.zeros((0, 5, 2), np.uint8), [], 3, 2)
+    assert obs.shape == after.shape == (0, 2, 2)
 
 
 @pytest.mark.parametrize("gamma", [99, -0.1, float("nan"), "0.9", None])
