@@ -32,8 +32,9 @@ static void push(struct world *world, uint16_t stream, uint32_t from, uint32_t c
     for (uint32_t i = 0; i < count; i++) {
         steps[2 * i] = 1000 * stream + from + i;
     }
-    CHECK(rp_client_push(world->client, ROWS, stream, (const uint8_t *)steps, count, RP_RUN_ITEM,
-                         NULL) == (int)count);
+    int taken = rp_client_push(world->client, ROWS, stream, (const uint8_t *)steps, count,
+                               RP_RUN_ITEM, NULL);
+    CHECK(taken == (int)count, "push: %d", taken);
     rp_client_flush(world->client, ROWS);
     world_client_turn(world);
 }
@@ -160,6 +161,36 @@ static void situation_window(void)
     check_group("2 the window is that of the lowest sequence that is open");
 }
 
+/* 3. Given steps that lost their places behind a message that was lost, and are sent again. Expect
+ *    all stored, and from then on sequences in the order of posting again: where many messages
+ *    wait, who sends one does not look at all of them for ever. */
+static void situation_in_order_again(void)
+{
+    struct world *world = fresh(3);
+    const struct client_writer *writer = rp_client_writer_of(world->client, ROWS);
+    push(world, 0, 0, 3);
+    world_lose(world, RP_OP_PUSH);
+    push(world, 0, 3, 4);
+    await_answers(world, 1);
+    struct world_datagram *answer = &world->ports[1].queue[0];
+    struct rp_run_done *done = (void *)(told_by(answer) + 1);
+    CHECK(done->committed == 0 && done->lost == 0);
+    done->lost = 4;
+    world_reseal(answer);
+    world->now_ns = answer->due_ns;
+    world_client_turn(world);
+    CHECK(state_of(world).steps_resent == 4 && writer->resent_from == 7);
+    settle(world);
+    push(world, 0, 7, 1);
+    push(world, 0, 8, 1); /* not alone: it asks for the window */
+    CHECK(world_asked(world, RP_OP_PUSH) == 2);
+    CHECK(writer->resent_from == 0, "from %" PRIu64, writer->resent_from);
+    settle(world);
+    CHECK(state_of(world).steps_stored == 9 && state_of(world).items_created == 9);
+    world_close(world);
+    check_group("3 what was sent again is behind a writer once it is stored");
+}
+
 int main(void)
 {
     script_tables(tables);
@@ -169,5 +200,6 @@ int main(void)
     config = script_config(tables);
     situation_answered_before();
     situation_window();
+    situation_in_order_again();
     return check_done("test_client_pushed");
 }
