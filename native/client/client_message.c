@@ -317,22 +317,26 @@ static uint64_t lowest_of(const struct client_message *message) {
     return waits ? message->posted_through : message->first_sequence;
 }
 
-/* The lowest sequence not finished. Until a place was lost, the oldest message has it. */
-static uint64_t lowest_open(const struct rp_client *client, const struct client_writer *writer) {
-    uint64_t lowest = writer->done_through;
+/* The lowest sequence not finished. The oldest message has it, but where places were lost: until
+ * all that was sent before is finished, one behind it may. */
+static uint64_t lowest_open(const struct rp_client *client, struct client_writer *writer) {
+    uint64_t lowest = UINT64_MAX;
     for (uint16_t i = writer->first; i != CLIENT_NONE; i = client->messages[i].next) {
         uint64_t first = lowest_of(&client->messages[i]);
         lowest = first < lowest ? first : lowest;
-        if (writer->state.steps_resent == 0 && first != UINT64_MAX) {
+        if (writer->resent_from == 0 && first != UINT64_MAX) {
             break;
         }
     }
-    return lowest;
+    if (lowest > writer->resent_from) { /* creates that were sent before may wait for that one */
+        writer->resent_from = 0;
+    }
+    return lowest < writer->done_through ? lowest : writer->done_through;
 }
 
 /* May the message's new sequences be used? Where nothing else is under way they are tried in any
  * case: the server then says what is wrong, and nothing waits for ever. */
-static int window_open(const struct rp_client *client, const struct client_writer *writer,
+static int window_open(const struct rp_client *client, struct client_writer *writer,
                        uint16_t index) {
     uint32_t needed = sequences_needed(writer, &client->messages[index]);
     int alone = writer->flying == 0 && writer->answered_open == 0

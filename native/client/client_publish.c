@@ -30,8 +30,9 @@ int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t s
     return number;
 }
 
-/* Begins anew at the next sending, after `wait_ns`: under the same id, which the server knows as
- * the same publication, so that an answer that comes late cannot make two versions of it. */
+/* Begins anew at the next sending, after `wait_ns`: under its id, if it still has one, which the
+ * server knows as the same publication, so that an answer that comes late cannot make two versions
+ * of it. */
 static void begin_anew(struct rp_client *client, struct client_ticket *ticket, uint64_t wait_ns) {
     rp_client_flights_end(client, &ticket->flights);
     ticket->flight_count = 0;
@@ -162,7 +163,10 @@ int rp_client_publish_answer(struct rp_client *client, const struct rp_view *vie
     switch (status) {
     case RP_OK: return piece_answered(client, ticket, view);
     case RP_BUSY: begin_anew(client, ticket, CLIENT_BUSY_NS); return CLIENT_TAKEN;
-    case RP_BAD_HASH: restart(client, ticket, -RP_BAD_HASH); return CLIENT_TAKEN;
+    case RP_BAD_HASH: /* the server let go of it: what else it said of these pieces is void */
+        ticket->id = 0;
+        restart(client, ticket, -RP_BAD_HASH);
+        return CLIENT_TAKEN;
     default: rp_client_ticket_finish(client, ticket, -(int)status); return CLIENT_TAKEN;
     }
 }

@@ -98,6 +98,7 @@ int rp_client_writer_begin(struct rp_client *client, const struct client_ticket 
     writer->lost_total = 0;
     writer->in_doubt = 0;
     writer->never_sent = 0;
+    writer->resent_from = 0;
     writer->step_bytes = ticket->of.writer.step_bytes;
     writer->items_max = ticket->of.writer.items_max;
     writer->piece_count = pieces;

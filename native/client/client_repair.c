@@ -141,6 +141,7 @@ void rp_client_repair(struct rp_client *client, struct client_writer *writer) {
         writer->streams[i].pieces_step = 0;
     }
     writer->first_unsent = writer->first;
+    writer->resent_from = writer->next_sequence;
     writer->repairing = 0;
     if (writer->blocked && writer->probe != CLIENT_NONE
         && client->messages[writer->probe].state == MESSAGE_UNSENT) { /* another one has to ask */

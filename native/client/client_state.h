@@ -329,15 +329,17 @@ struct client_writer {
     uint64_t lost_total;
     uint64_t in_doubt; /* set when the writer ends */
     uint64_t never_sent;
+    uint64_t resent_from; /* next_sequence when places were lost last; 0: the messages' sequences
+                             rise in the order of posting */
     struct client_stream *streams;
     uint32_t step_bytes;
     uint32_t piece_count;   /* datagrams one step takes */
     uint32_t steps_max;     /* of one message */
     uint32_t items_max;     /* of one message: as many as the limiter can admit at once */
-    uint32_t answered_open; /* messages in MESSAGE_ANSWERED */
-    uint32_t unsent;        /* messages in MESSAGE_UNSENT */
-    uint32_t flying;
-    uint32_t blocked_count;
+    uint16_t answered_open; /* messages in MESSAGE_ANSWERED */
+    uint16_t unsent;        /* messages in MESSAGE_UNSENT */
+    uint16_t flying;
+    uint16_t blocked_count;
     uint16_t table;
     uint16_t stream_count;
     uint16_t stream_room; /* 0: a place that no writer was ever asked for */

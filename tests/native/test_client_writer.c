@@ -180,6 +180,46 @@ static void situation_ledger(void)
     check_group("4 the ledger of steps in a row");
 }
 
+/* Two steps of one stream and two of the other in turn, so that none share a place of the ledger:
+ * `places` of them from that one on. */
+static void push_apart(struct world *world, uint32_t from, uint32_t places)
+{
+    for (uint32_t i = from; i < from + places; i++) {
+        CHECK(push(world, ROWS, (uint16_t)(i % 2), i / 2 * 2, 2, 0) == 2);
+        if (i % 16 == 15) {
+            settle(world, ROWS);
+        }
+    }
+    settle(world, ROWS);
+}
+
+/* Given a full ledger, one step of its oldest place taken, and more steps. Expect the place to give
+ * way with its other step, and every key of the next ones. */
+static void situation_ledger_gives_way(void)
+{
+    struct rp_client_options options = world_options();
+    struct rp_push_key key;
+    tables[1].capacity = 1 << 15;
+    tables[1].window = 512;
+    struct world *world = fresh(14, &options);
+    uint32_t most = world->client->ledger_max;
+    writer(world, "rows", 2);
+    push_apart(world, 0, most);
+    CHECK(world->client->ledger_count == most, "%u places", world->client->ledger_count);
+    CHECK(rp_client_ledger(world->client, &key, 1) == 1 && key.stream == 0 && key.step == 0);
+    uint64_t first = key.key;
+    push_apart(world, most, 1);
+    for (uint32_t i = 2; i < 2 * (most + 1); i++) {
+        CHECK(rp_client_ledger(world->client, &key, 1) == 1);
+        CHECK(key.stream == i / 2 % 2 && key.step == i / 4 * 2 + i % 2 && key.key == first + i,
+              "step %" PRIu64 " of stream %u in place of the %u. one", key.step, key.stream, i);
+    }
+    CHECK(rp_client_ledger(world->client, &key, 1) == 0);
+    world_close(world);
+    defaults();
+    check_group("a ledger's oldest place gives way whole");
+}
+
 /* 5. Given a writer that the limiter holds back, and its table emptied. Expect it to end, and a new
  *    one in its place to push at once. */
 static void situation_ended(void)
@@ -477,6 +517,7 @@ int main(void)
     situation_bound();
     situation_full();
     situation_ledger();
+    situation_ledger_gives_way();
     situation_ended();
     situation_create_alone();
     situation_create_due(0);
