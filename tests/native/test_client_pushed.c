@@ -1,7 +1,7 @@
 /* Goal: what answers to pushes tell, in whatever order they come: nothing counts as stored that may
  * have lost its place, and the window is that of the lowest sequence that is open. Situations read
  * "Given ... Expect ...". */
-#include "client_parts.h"
+#include "client/client_parts.h"
 #include "client_world.h"
 
 enum { ROWS = 1, WINDOW = 32 };
