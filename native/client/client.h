@@ -209,8 +209,9 @@ int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
                    const uint8_t *steps, uint32_t count, uint32_t flags,
                    const double *priorities);
 /* Creates an item at the step numbered `step` of the stream (0, 1, 2 ... in order of
- * rp_client_push). It rides in the datagram being filled, or a later one. flags:
- * RP_CREATE_MAXIMUM. 0, -RP_FULL, or the writer's status. */
+ * rp_client_push), once all rows that its window takes were pushed: one that comes earlier is asked
+ * for again by time alone, and a ring may come round before. It rides in the datagram being filled,
+ * or a later one. flags: RP_CREATE_MAXIMUM. 0, -RP_FULL, or the writer's status. */
 int rp_client_create(struct rp_client *client, uint16_t table, uint16_t stream, uint64_t step,
                      double priority, uint32_t flags);
 /* Lets the datagram being filled leave at the next turn, full or not. */

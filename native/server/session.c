@@ -50,13 +50,17 @@ void rp_session_peer(const struct rp_session *session, struct rp_peer *peer) {
     memcpy(peer, session->peer, sizeof *peer);
 }
 
-/* A server that took the region over may allow less than its sessions were told. */
+/* From then on the session has been silent for too long. A server that took the region over may
+ * allow less than its sessions were told. */
+static uint64_t too_long_ns(const struct rp_server *server, uint32_t index) {
+    uint64_t told_ms = server->sessions[index].idle_ms, idle_ms = server->limits.idle_ms;
+    idle_ms = told_ms > idle_ms ? told_ms : idle_ms;
+    return server->lines[index].heard_ns + idle_ms * 1000000 + 1;
+}
+
 static int idle_too_long(const struct rp_server *server, uint32_t index) {
-    const struct rp_session *session = &server->sessions[index];
-    uint64_t silence_ns = server->now_ns - server->lines[index].heard_ns;
-    uint64_t idle_ms = server->limits.idle_ms;
-    idle_ms = session->idle_ms > idle_ms ? session->idle_ms : idle_ms;
-    return session->connection != 0 && silence_ns > idle_ms * 1000000;
+    return server->sessions[index].connection != 0
+           && server->now_ns >= too_long_ns(server, index);
 }
 
 /* ---- life ---- */
@@ -183,7 +187,7 @@ void rp_session_expire(struct rp_server *server) {
 }
 
 void rp_session_give_up_silent(struct rp_server *server) {
-    uint64_t heard_ns = server->now_ns;
+    uint64_t next_ns = UINT64_MAX;
     uint32_t count = 0;
     if (!rp_server_may_give_up(server) || server->now_ns < server->silent_ns) {
         return;
@@ -192,12 +196,13 @@ void rp_session_give_up_silent(struct rp_server *server) {
         if (idle_too_long(server, i)) {
             expire(server, i);
             count++;
-        } else if (server->sessions[i].connection != 0 && server->lines[i].heard_ns < heard_ns) {
-            heard_ns = server->lines[i].heard_ns;
+        } else if (server->sessions[i].connection != 0 && too_long_ns(server, i) < next_ns) {
+            next_ns = too_long_ns(server, i);
         }
     }
-    if (count < RP_EXPIRED_MAX) { /* all were looked at */
-        server->silent_ns = heard_ns + server->limits.idle_ms * 1000000ull + 1;
+    if (count < RP_EXPIRED_MAX) { /* all were looked at; who opens now is heard now */
+        uint64_t opened_ns = server->now_ns + server->limits.idle_ms * 1000000ull + 1;
+        server->silent_ns = next_ns < opened_ns ? next_ns : opened_ns;
     }
 }
 

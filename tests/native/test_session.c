@@ -540,10 +540,45 @@ static void situation_idle_told(void)
     check_group("8 what a session was told of silence holds");
 }
 
+/* 9. Given no place free, sessions that were told of longer silence than the server now says, and
+ *    newcomers. Expect one look at all of them for the crowd, and the places free in time. */
+static void situation_crowd_after_takeover(void)
+{
+    struct script script;
+    struct script_client clients[4], late = script_client(9);
+    script_tables(tables);
+    config = script_config(tables);
+    script_open(&script, &config);
+    for (uint8_t i = 0; i < 4; i++) {
+        clients[i] = script_client((uint8_t)(i + 1));
+        open_once(&script, &clients[i]);
+    }
+    script.config.idle_ms = 1000;
+    script_kill(&script);
+    uint64_t begun_ns = script.now_ns;
+    script.server->tick_ns = UINT64_MAX;
+    script_later(&script, 1500);
+    struct rp_open open = {.features = RP_FEATURES_SPOKEN, .mtu = 1400,
+                           .version = RP_VERSION_MAX, .receive_budget = 64};
+    for (uint32_t i = 0; i < 3; i++) {
+        late.nonce++;
+        open.cookie = SCRIPT_READ(script_hello(&script, &late), struct rp_cookie).cookie;
+        CHECK_STATUS(script_ask(&script, &late, RP_OP_OPEN, 0, late.nonce, &open, sizeof open),
+                     RP_NO_SESSION_FREE);
+        CHECK(script.server->silent_ns == begun_ns + 2500 * 1000000ull + 1, "one who opens now");
+    }
+    script_later(&script, config.idle_ms);
+    late.nonce++;
+    open_once(&script, &late);
+    script_close(&script);
+    check_group("9 a crowd of newcomers costs one look, also after a takeover");
+}
+
 int main(void)
 {
     situation_many_silent();
     situation_idle_told();
+    situation_crowd_after_takeover();
     situation_features();
     situation_mtu();
     situation_versions();
