@@ -278,6 +278,25 @@ static void situation_create_alone(void)
     check_group("6 a create that waits for its window goes alone");
 }
 
+/* 13. Given a create whose window is not whole yet, all that was posted being stored. Expect it to
+ *     be asked for by time, not again and again. */
+static void situation_create_too_soon(void)
+{
+    struct rp_client_options options = world_options();
+    options.retry_us_min = options.retry_us_max = 400000;
+    struct world *world = fresh(6, &options);
+    writer(world, "main", 1);
+    CHECK(push(world, MAIN, 0, 0, 1, 0) == 1);
+    CHECK(rp_client_create(world->client, MAIN, 0, 0, 1.0, 0) == 0);
+    rp_client_flush(world->client, MAIN);
+    world_run(world, 1000 * WORLD_MS);
+    CHECK(state_of(world, MAIN).steps_stored == 1 && state_of(world, MAIN).items_created == 0);
+    CHECK(rp_server_counters(world->server)[RP_COUNT_pushes] <= 5, "%" PRIu64,
+          rp_server_counters(world->server)[RP_COUNT_pushes]);
+    world_close(world);
+    check_group("13 a create that comes too soon is asked for by time");
+}
+
 /* 12. Given a create that came before the steps of an earlier message, which was lost on its way;
  *     then the question for it too. Expect the item one round trip behind those steps, not when the
  *     create's time is out; else no more steps than the ring has room for before it is made. */
@@ -520,6 +539,7 @@ int main(void)
     situation_ledger_gives_way();
     situation_ended();
     situation_create_alone();
+    situation_create_too_soon();
     situation_create_due(0);
     situation_create_due(1);
     check_group("12 a create is asked for as soon as it is due");

@@ -465,12 +465,13 @@ static void situation_all_kinds(void)
 }
 
 /* 13. Given a step that waits for another one, and servers that take the region over: without a
- *     limiter, with one, with one that lets more in, and one that lets less in. Expect the sessions
+ *     limiter, with one, with one that lets more in, and one that lets less in, by its bounds and by
+ *     its rate. Expect the sessions
  *     of the table's writers ended, with what waits, where less may come at once than they were
  *     told, no other session, and none twice. */
 static void situation_adopted(void)
 {
-    static const double high[] = {0, 20, 24, 23}; /* 0: no limiter */
+    static const double high[] = {20, 20, 24, 23, 23, 23}, rate[] = {0, 1, 1, 1, 0.5, 1};
     struct pusher p;
     struct script_client learner = script_client(2);
     limited(&p, 1, 0, 20);
@@ -478,10 +479,10 @@ static void situation_adopted(void)
     tables[1].samples_per_insert = 0;
     open_rows(&p);
     script_connect(&p.script, &learner);
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 6; i++) {
         uint64_t ended = i % 2;
-        tables[1].samples_per_insert = i > 0;
-        tables[1].error_max = high[i] > 0 ? high[i] : 20;
+        tables[1].samples_per_insert = rate[i];
+        tables[1].error_max = high[i];
         script_kill(&p.script);
         CHECK(script_counter(&p.script, RP_COUNT_sessions_expired) == ended, "server %u", i);
         CHECK(script_info(&p.script, &learner, 1).inserted == i / 2, "server %u", i);
@@ -495,7 +496,7 @@ static void situation_adopted(void)
             CHECK(run_now(&p, 2, 0, 1, 1, 1) == RP_OK);
         }
     }
-    CHECK(script_info(&p.script, &learner, 1).inserted == 2);
+    CHECK(script_info(&p.script, &learner, 1).inserted == 3);
     script_close(&p.script);
     check_group("13 a limiter that lets less in ends the sessions that were told of more");
 }
