@@ -465,13 +465,13 @@ static void situation_all_kinds(void)
 }
 
 /* 13. Given a step that waits for another one, and servers that take the region over: without a
- *     limiter, with one, with one that lets more in, and one that lets less in, by its bounds and by
- *     its rate. Expect the sessions
- *     of the table's writers ended, with what waits, where less may come at once than they were
- *     told, no other session, and none twice. */
+ *     limiter, with one, with one that lets more in, and one that lets less in, by its bounds and
+ *     by its rate. Expect the sessions of the table's writers ended, with what waits, where less
+ *     may come at once than they were told, no other session, and none twice. */
 static void situation_adopted(void)
 {
-    static const double high[] = {20, 20, 24, 23, 23, 23}, rate[] = {0, 1, 1, 1, 0.5, 1};
+    static const double high[] = {20, 20, 24, 23, 23, 23};
+    static const double rate[] = {0, 1, 1, 1, 0.5, 1}; /* 0: no limiter */
     struct pusher p;
     struct script_client learner = script_client(2);
     limited(&p, 1, 0, 20);
