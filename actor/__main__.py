@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 
-from replay_server.interrupts import import_quietly, run
+from replay_server.support.interrupts import import_quietly, run
 
 import_quietly(__name__)
 
@@ -30,7 +30,7 @@ from actor.envs import (
     seed_of_life,
 )
 from actor.ledger import Ledger
-from actor.patient import Patient
+from actor.waiting_writer import Patient
 from learner import options
 from learner.networks import network_from
 from learner.presets import Preset
@@ -44,10 +44,10 @@ from replay_server import (
     ServerRestarted,
     SpecError,
 )
-from replay_server.patience import Stop, Stopped, connect, lost_contact, told, writer_of
-from replay_server.progress import Progress, left
-from replay_server.remote import rows_ahead
-from replay_server.runs import RunTaken, first_free
+from replay_server.requests.remote import rows_ahead
+from replay_server.training.contact import Stop, Stopped, connect, lost_contact, told, writer_of
+from replay_server.training.progress import Progress, left
+from replay_server.training.runs import RunTaken, first_free
 
 COMMAND = "actor"
 PULL_INDEX = 1 << 23  # of the generator behind the jitter of pulls

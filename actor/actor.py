@@ -23,10 +23,10 @@ from actor.exploration import EpsilonGreedy, epsilons_of
 from actor.window import Ready, Window
 from learner.presets import Preset
 from learner.weights import from_bytes, load_into, require_finite
-from replay_server.autoreset import Autoreset, Rows, flags_from_infos, mode_of
-from replay_server.runs import Phases
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
+from replay_server.training.runs import Phases
+from replay_server.writing.autoreset import Autoreset, Rows, flags_from_infos, mode_of
 
 RETURNS_KEPT = 100
 GENERATOR_INDEX = 1 << 22  # beyond every environment's reset seed

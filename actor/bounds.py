@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from replay_server import ReplayError
-from replay_server.remote import RemoteTable
-from replay_server.writers import WriterState
+from replay_server.requests.remote import RemoteTable
+from replay_server.writing.writers import WriterState
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from learner.presets import SEED_MAX
-from replay_server.arguments import nearest
 from replay_server.spec import Column, Spec, SpecError, spec_from
+from replay_server.support.arguments import nearest
 
 PURPOSES = ("train", "select", "confirm", "evaluate")
 INDEX_MAX = (1 << 24) - 1

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from actor.patient import Patient
+from actor.waiting_writer import Patient
 from replay_server import Client, ReplayError, Spec
-from replay_server.arguments import argument, option, parse
-from replay_server.autoreset import Rows
-from replay_server.record_file import RecordFile
+from replay_server.support.arguments import argument, option, parse
+from replay_server.training.record_file import RecordFile
+from replay_server.writing.autoreset import Rows
 
 READ_AT_ONCE = 256
 

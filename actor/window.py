@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from learner.dqn import initial_priorities
-from replay_server.autoreset import Rows
+from replay_server.writing.autoreset import Rows
 
 
 @dataclass(frozen=True)

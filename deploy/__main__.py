@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from replay_server.interrupts import import_quietly, run
+from replay_server.support.interrupts import import_quietly, run
 
 import_quietly(__name__)
 

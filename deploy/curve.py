@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from replay_server.runs import read_metrics
+from replay_server.training.runs import read_metrics
 
 SHOWN = (
     ("charts/episodic_return", "all epsilons", "-"),

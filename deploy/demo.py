@@ -27,11 +27,12 @@ from deploy.processes import Process
 from deploy.table import server_toml
 from learner import options
 from learner.presets import Preset, changed
-from replay_server import Client, ReplayError, runfile
-from replay_server.arguments import nearest
-from replay_server.patience import Stop
-from replay_server.progress import Progress, clock
-from replay_server.runs import METRICS, Metrics, commit, make_folder, write_json
+from replay_server import Client, ReplayError
+from replay_server.support.arguments import nearest
+from replay_server.training import runfile
+from replay_server.training.contact import Stop
+from replay_server.training.progress import Progress, clock
+from replay_server.training.runs import METRICS, Metrics, commit, make_folder, write_json
 
 COMMAND = "deploy demo"
 CONFIG = "config.toml"

@@ -12,7 +12,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from replay_server import ConfigError, namespaces
+from replay_server import ConfigError
+from replay_server.bench import namespaces
 
 SERVED = {"udp": "udp://127.0.0.1:0", "zmq": "zmq+tcp://127.0.0.1:0"}
 MEMIF = "dpdk://10.0.0.1:7400?vdev=net_memif,role=server,links=8,socket="

@@ -25,13 +25,16 @@
 # machine, a server. So it is when somebody made the interface promiscuous, beside the switch of `ip
 # link`: a packet capture, or a container's macvlan, which stands in another network namespace,
 # where nothing else tells of it here. On a card that filters MAC addresses not even that does, nor
-# of an ipvlan or a VLAN there: look for those yourself; and busybox's `ip` says nothing of it.
+# of an ipvlan or a VLAN there: look for those yourself; and busybox's `ip` says nothing of it. Where
+# `ip` is missing or fails, an interface that is up counts as in use: nothing else tells it all.
 # --force takes it all the same, and says what that cuts. What is no network card is never taken; a
 # Mellanox card is left where it is, since it works for DPDK under its kernel driver.
 #
 # --root DIR (tests): sys, proc, dev and bin/ip lie there. Exit codes: 0 done or nothing to do; 1 a
 # step did not do what it was for; 2 the request is wrong or refused; one sentence says which.
 set -u
+LC_ALL=C # names of interfaces are any bytes
+export LC_ALL
 
 root=
 dry=
@@ -261,6 +264,10 @@ lost_with() {
     is_up "$1" || return 0
     carried=$({ routes "$1"; other_routes "$1"; addresses "$1"; } | sed -n '1p; /^the default route$/p' | tail -n 1)
     [ -z "$carried" ] || say "$1 carries $carried"
+    # Without `ip` that would be all that procfs shows.
+    "$(ask_ip)" -o -4 addr show dev "$1" > /dev/null 2>&1 \
+        && "$(ask_ip)" -4 route show table all > /dev/null 2>&1 \
+        || say "the kernel does not tell what $1 carries: \`ip\` is missing here, or fails"
     heard=$(heard_on "$1")
     [ -z "$heard" ] || say "$heard"
     # Where that is of neither a capture nor what stands on it here, which are told by themselves.
@@ -281,7 +288,9 @@ lost_with() {
 lost_with_card() {
     for function in "$device" "$device"/virtfn*; do
         interfaces=$(interfaces_of "$function")
-        for interface in $interfaces; do lost_with "$interface"; done
+        set -f # a name may be a pattern
+        for interface in $interfaces; do set +f; lost_with "$interface"; done
+        set +f
         held=$(link_name "$function/driver")
         case ${interfaces:+seen}:$function:$held in
         seen:* | *:) ;;

@@ -23,16 +23,16 @@ from actor.actor import Actor
 from actor.envs import action_count, make_envs
 from deploy.table import TABLE, needed, table_for
 from learner.dqn import Update
+from learner.judge import Judge
 from learner.learner import Learner
 from learner.networks import network_from
 from learner.options import begin_run, keep
 from learner.presets import Preset
-from learner.solved import Judge
 from replay_server import Batch, Client, Server, Table
-from replay_server.draws import BATCH_DEFAULT
-from replay_server.patience import Stop
-from replay_server.progress import Progress, clock
-from replay_server.runs import Run, commit
+from replay_server.requests.draws import BATCH_DEFAULT
+from replay_server.training.contact import Stop
+from replay_server.training.progress import Progress, clock
+from replay_server.training.runs import Run, commit
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv

@@ -17,10 +17,12 @@ import shlex
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from replay_server.interrupts import INTERRUPTED, import_quietly, run
+from replay_server.support.interrupts import INTERRUPTED, import_quietly, run
 
 import_quietly(__name__)
 
@@ -32,18 +34,19 @@ from learner import checkpoint, options
 from learner.device import DeviceError, device_from
 from learner.dqn import NotFinite, Update
 from learner.evaluate import actions_of
+from learner.judge import Judge, evaluate, save
 from learner.learner import Learner
 from learner.presets import Preset
-from learner.solved import Judge, evaluate, save
 from learner.video import Film, VideoError
 from learner.weights import WeightsError
-from replay_server import Batch, Batches, Client, ReplayError, Spec, SpecError, runfile
-from replay_server.arguments import nearest, parse
+from replay_server import Batch, Batches, Client, ReplayError, Spec, SpecError
 from replay_server.errors import ConfigError
-from replay_server.patience import Stop, Stopped, connect, lost_contact, told
-from replay_server.priorities import UpdateResult
-from replay_server.progress import Progress, left
-from replay_server.runs import Phases, fraction, read_metrics
+from replay_server.requests.priorities import UpdateResult
+from replay_server.support.arguments import nearest, parse
+from replay_server.training import runfile
+from replay_server.training.contact import Stop, Stopped, connect, lost_contact, told
+from replay_server.training.progress import Progress, left
+from replay_server.training.runs import Phases, fraction, read_metrics
 
 COMMAND = "learner train"
 NAME = "learner"
@@ -58,7 +61,8 @@ class Program:
         self.args, self.settings, self.stop = args, settings, stop
         self.device = device_from(args.device)
         self.progress = Progress()
-        self.run = options.begin_run(NAME, COMMAND, args, settings, self.progress.say)
+        say, take_over = self.progress.say, self.take_over
+        self.run = options.begin_run(NAME, COMMAND, args, settings, say, take_over)
         self.phases = Phases()
         self.client: Client | None = None
         self.learner: Learner | None = None
@@ -69,6 +73,7 @@ class Program:
         self.updated = UpdateResult()
         self.published_at = self.saved_at = self.logged_at = time.monotonic()
         self.logged_step = self.begun_at = 0
+        self.candidates = 0  # judged in earlier lives of the run
         self.left_out = 0  # checkpoints in a row, up to now, that could not be written
         self.lost: OSError | WeightsError | None = None  # why there is no last checkpoint
 
@@ -107,6 +112,7 @@ class Program:
 
     def build(self, spec: Spec) -> None:
         """Nets, and what --resume found; the environment is asked only for its actions."""
+        self.spec = spec
         self.learner = Learner(
             spec=spec,
             actions=actions_of(self.settings),
@@ -115,18 +121,7 @@ class Program:
             device=self.device,
         )
         if self.args.resume is not None:
-            newest = checkpoint.latest(self.args.resume / "checkpoints")
-            if newest is None:
-                self.progress.say(f"no whole checkpoint in {self.args.resume}: from learner step 0")
-            else:
-                self.restore(newest)
-                self.progress.say(f"resumed from {newest.name}: learner step {self.learner.step}")
-                if self.done():
-                    self.progress.say(
-                        f"--updates {self.args.updates} is the total, and so many are made: "
-                        "nothing is left to do; say a larger one, or 0 for no end"
-                    )
-        self.spec = spec
+            self.go_on()
         self.logged_step = self.begun_at = self.learner.step
         if self.args.solve_at is not None:
             mark, seed = self.args.solve_at, self.args.seed
@@ -138,19 +133,50 @@ class Program:
                 seed=seed,
                 run=self.run,
                 show=show,
-                candidates=self.learner.step // self.args.evaluate_every,
+                candidates=self.candidates,
+            )
+
+    def take_over(self) -> None:
+        """The newest checkpoint of a run that is gone on with elsewhere, as the first one here, and
+        the options it was made with, in place of those of a run that learned nothing.
+
+        Before anything can end this program: from then on the folder goes on by itself.
+        """
+        args = self.args
+        if args.resume is None or args.run.resolve() == args.resume.resolve():
+            return
+        tensors, document = checkpoint.load(newest_of(args.resume, self.progress.say))
+        name = f"step-{document['learner_step']:09d}"
+        document["taken_from"] = str(args.resume.resolve())
+        checkpoint.save(args.run / "checkpoints", name, tensors, document)
+        made_with = runfile.load(args.resume / f"config-{NAME}.toml", options.PROGRAMS)[NAME]
+        made_with["run"] = args.run
+        options.save(args.run / f"config-{NAME}.toml", COMMAND, made_with)
+
+    def go_on(self) -> None:
+        """From the newest checkpoint of the folder, which is there by now wherever it is from."""
+        newest = newest_of(self.args.run, self.progress.say)
+        self.restore(newest)
+        self.progress.say(f"resumed from {newest.name}: learner step {self.learner.step}")
+        if self.done():
+            self.progress.say(
+                f"--updates {self.args.updates} is the total, and so many are made: "
+                "nothing is left to do; say a larger one, or 0 for no end"
             )
 
     def restore(self, newest: Path) -> None:
         """Goes on from a checkpoint; WeightsError with what to do where it is of other nets."""
         try:
-            self.learner.restore(*checkpoint.load(newest))
+            tensors, document = checkpoint.load(newest)
+            self.learner.restore(tensors, document)
         except WeightsError as error:
             raise WeightsError(
                 f"{newest}: {error}; go on with the nets it was made with (leave --hidden, "
                 "--network, --stack and --states away, or say those of its run), or begin another "
                 "run with --run"
             ) from error
+        played = self.learner.step // self.args.evaluate_every  # where no count was kept
+        self.candidates = document.get("candidates", played)
 
     def publish(self) -> None:
         """The online net as a new version; its number is the server's."""
@@ -250,15 +276,16 @@ class Program:
         """A checkpoint of this moment; on a full disk the oldest one makes room for it, unless all
         are to be kept (`delete`: not again where that did not help)."""
         folder, args = self.args.run / "checkpoints", self.args
+        judged = self.candidates if self.judge is None else self.judge.candidates
         try:
-            save(self.learner, self.spec, args.seed, args.run, name)
+            save(self.learner, self.spec, args.seed, args.run, name, judged)
         except OSError as full:
             no_room = delete and full.errno in (errno.ENOSPC, errno.EDQUOT)
             gone = checkpoint.make_room(folder) if no_room and args.checkpoints_keep else None
             if gone is None:
                 raise
             self.progress.say(f"learner: {full}: deleted the oldest checkpoint, {gone}")
-            save(self.learner, self.spec, args.seed, args.run, name)
+            save(self.learner, self.spec, args.seed, args.run, name, judged)
         checkpoint.prune(folder, args.checkpoints_keep, name)
         self.saved_at = time.monotonic()
 
@@ -358,11 +385,37 @@ class Program:
         )
 
 
-def has_learned(folder: Path) -> bool:
-    """Whether a learner has made a step in this run folder: one that met no server has not."""
-    if any((folder / "checkpoints").glob("*.json")):
+def has_learned(folder: Path, beside: Path | None = None) -> bool:
+    """Whether a learner has made a step in this run folder: one that met no server has not, nor
+    one that only took checkpoints over from the run `beside` it."""
+    origin = None if beside is None else str(beside.resolve())
+    origins = checkpoint.origins(folder / "checkpoints")
+    if any(origin is None or each != origin for _, each in origins):
         return True
-    return any(line.get("step", 0) > 0 for line in read_metrics(folder, NAME))
+    begun = max((step for step, _ in origins), default=0)
+    return any(line.get("step", 0) > begun for line in read_metrics(folder, NAME))
+
+
+def newest_of(folder: Path, say: Callable[[str], None] = lambda line: None) -> Path:
+    """The newest whole checkpoint of a run; WeightsError says how to begin where it has none.
+
+    `say` is told of newer ones that are damaged.
+    """
+    newest = checkpoint.latest(folder / "checkpoints", lambda line: say(f"learner: {line}"))
+    if newest is not None:
+        return newest
+    again = "begin another run" if has_learned(folder) else "begin it afresh"
+    where = "a new folder" if has_learned(folder) else str(folder)
+    raise WeightsError(
+        f"--resume {folder}: no whole checkpoint is there to go on from; {again} with --run "
+        f"{where}, and without --resume"
+    )
+
+
+def other_ways(folder: Path) -> str:
+    """What to do instead of beginning a run in a folder that has learned."""
+    whole = checkpoint.latest(folder / "checkpoints") is not None
+    return f"go on with --resume {folder}, or " * whole + "name another folder with --run"
 
 
 def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
@@ -374,36 +427,48 @@ def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
     parser = options.parser_of(options.Train, COMMAND, __doc__.splitlines()[0])
     given = options.given_to(NAME, parser, argv)
     resume = given.get("resume")
-    named = parser.parse_args(argv).__dict__  # on the command line, not in a file
     if resume is not None:
         try:
-            before = runfile.load(resume / f"config-{NAME}.toml", options.PROGRAMS)[NAME]
-        except ConfigError as error:
-            parser.error(f"--resume {resume}: no run to go on from ({error})")
-        given = {**before, **given, "run": named.get("run", resume)}
-        if given["run"].resolve() != resume.resolve() and has_learned(given["run"]):
-            parser.error(
-                f"--run {given['run']} holds what a learner has learned, which would be mixed with "
-                f"what {resume} has: leave --run away, or name a new folder"
-            )
-        if named.get("preset", before.get("preset")) != before.get("preset"):
-            parser.error(
-                f"--preset {named['preset']}: {resume} was begun as {before.get('preset')!r}, and "
-                "goes on with its settings; say single ones anew, or name a new folder by --run"
-            )
-        was, now = before.get("optimizer"), given.get("optimizer")
-        if was is not None and was != now and checkpoint.latest(resume / "checkpoints"):
-            parser.error(
-                f"--optimizer {now}: the checkpoints of {resume} are {was}'s and hold nothing "
-                "another optimizer goes on from; leave it away, or begin another run with --run"
-            )
+            given = gone_on_with(resume, given)
+        except (ConfigError, WeightsError) as error:
+            parser.error(str(error))
     args, settings = options.checked(options.Train, parser, given, check_playable)
     if resume is None and has_learned(args.run):
-        parser.error(
-            f"{args.run} holds what a learner has learned: go on with --resume {args.run}, or name "
-            "another folder with --run"
-        )
+        parser.error(f"{args.run} holds what a learner has learned: {other_ways(args.run)}")
     return args, settings
+
+
+def gone_on_with(resume: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of the run at `resume`, and what is `given` anew by flags or by a file.
+
+    ConfigError or WeightsError, of one sentence, where there is no going on with them.
+    """
+    try:
+        before = runfile.load(resume / f"config-{NAME}.toml", options.PROGRAMS)[NAME]
+    except ConfigError as error:
+        raise ConfigError(f"--resume {resume}: no run to go on from ({error})") from error
+    newest_of(resume)
+    now = {**before, "run": resume, **given}
+    if now["run"].resolve() != resume.resolve() and has_learned(now["run"], resume):
+        raise ConfigError(
+            f"--run {now['run']} holds what a learner has learned, which would be mixed with what "
+            f"{resume} has: {other_ways(now['run'])}"
+        )
+    begun = before.get("preset", "")
+    now["preset"] = now.get("preset") or begun  # said empty, it is as if not said
+    if now["preset"] != begun:
+        raise ConfigError(
+            f"--preset {now['preset']}: {resume} was begun as {begun!r}, and goes on with its "
+            "settings; leave it away and say single ones anew, or begin another run with --run "
+            "alone"
+        )
+    was = before.get("optimizer")
+    if was is not None and was != now.get("optimizer"):
+        raise ConfigError(
+            f"--optimizer {now.get('optimizer')}: the checkpoints of {resume} are {was}'s and hold "
+            "nothing another optimizer goes on from; leave it away, or begin another run with --run"
+        )
+    return now
 
 
 def train(argv: list[str]) -> int:
@@ -415,7 +480,7 @@ def train(argv: list[str]) -> int:
     with Stop() as stop:
         try:
             program = Program(args, settings, stop)
-        except (ReplayError, DeviceError, OSError) as error:
+        except (ReplayError, DeviceError, WeightsError, OSError) as error:
             print(f"learner: {error}", file=sys.stderr)
             return 2
         try:
@@ -450,9 +515,9 @@ def judge(argv: list[str]) -> int:
         return 2
     with Progress() as progress:
         try:
-            path = checkpoint.of(args.checkpoint)
+            path = checkpoint.of(args.checkpoint, lambda line: progress.say(f"evaluate: {line}"))
             if args.checkpoint.is_dir() and not path.stem.startswith("solved-"):
-                progress.say(f"evaluate: no solved checkpoint yet: judging {path.stem}")
+                progress.say(f"evaluate: no whole solved checkpoint yet: judging {path.stem}")
             film = None if args.video is None else Film(args.video)
             verdict = evaluate(
                 path,

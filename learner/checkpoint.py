@@ -17,7 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,67 +63,138 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     sidecar = Path(path).with_suffix(".json")
     try:
+        return _whole(sidecar)
+    except WeightsError as error:
+        raise WeightsError(f"no checkpoint at {sidecar}: {error}; {NAME_ONE}") from error
+
+
+def _whole(sidecar: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The same; the WeightsError says what is wrong and no more."""
+    try:
         document = json.loads(sidecar.read_bytes())
-        data = (sidecar.parent / Path(document["tensors"]).name).read_bytes()
-        digest = document["sha256"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not what a learner writes"
-        raise WeightsError(f"no checkpoint at {sidecar}: {why}; {NAME_ONE}") from error
+        tensors = sidecar.parent / Path(document["tensors"]).name
+        data, digest = tensors.read_bytes(), document["sha256"]
+    except OSError as error:
+        which = "" if error.filename == str(sidecar) else f"{sidecar.stem}'s tensors: "
+        raise WeightsError(f"{which}{error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise WeightsError("it is not what a learner writes") from error
     if _digest(data) != digest:
-        raise WeightsError(f"{document['tensors']} is damaged: its SHA-256 is not the one stated")
+        raise WeightsError(f"{tensors.name} is damaged: its SHA-256 is not the one stated")
     try:
         return safetensors.torch.load(data), document
     except SafetensorError as error:
-        raise WeightsError(f"{document['tensors']}: {error}") from error
+        raise WeightsError(f"{tensors.name}: {error}") from error
+
+
+def stated(document: Mapping[str, Any], name: str) -> Any:
+    """What a checkpoint's document says under that name; WeightsError where it does not."""
+    if name not in document:
+        raise WeightsError(
+            f"the checkpoint states no {name!r}: no learner of this version wrote it"
+        )
+    return document[name]
 
 
 def prune(folder: Path, keep: int, saved: str = "", pattern: str = "step-*.json") -> None:
-    """Deletes all but the `keep` newest, by name, that match; 0 keeps all. The JSON goes first.
+    """Deletes all but the `keep` newest, by name, that match; 0 keeps all.
 
     `saved` is what was written last, which stays: of damaged ones the names may be higher.
     """
     found = sorted(folder.glob(pattern), key=lambda sidecar: (sidecar.stem == saved, sidecar.stem))
     for sidecar in found[:-keep] if keep else []:
-        sidecar.unlink(missing_ok=True)
-        sidecar.with_suffix(".safetensors").unlink(missing_ok=True)
+        _delete(sidecar)
 
 
 def make_room(folder: Path, pattern: str = "step-*.json") -> str | None:
-    """Deletes the oldest of several that match; its name. None where there is but one: it stays."""
-    found = sorted(folder.glob(pattern))
-    if len(found) < 2:
+    """Deletes one of several that match, damaged ones first, then the oldest; its name. None where
+    there is but one, or no other than the one to go on from: that stays."""
+    newest = latest(folder)
+    others = sorted(each for each in folder.glob(pattern) if each != newest)
+    if not others:
         return None
-    prune(folder, len(found) - 1, pattern=pattern)
-    return found[0].stem
+    gone = next((each for each in others if not _is_whole(each)), others[0])
+    _delete(gone)
+    return gone.stem
 
 
-def latest(folder: Path, pattern: str = "*.json") -> Path | None:
-    """The JSON of the whole checkpoint with the highest learner step in `folder`, or None."""
-    found = []
-    for sidecar in folder.glob(pattern):
+def _delete(sidecar: Path) -> None:
+    """The JSON goes first."""
+    sidecar.unlink(missing_ok=True)
+    sidecar.with_suffix(".safetensors").unlink(missing_ok=True)
+
+
+def _is_whole(sidecar: Path) -> bool:
+    return _first_whole([sidecar], lambda line: None) is not None
+
+
+def latest(folder: Path, say: Callable[[str], None] = lambda line: None) -> Path | None:
+    """The JSON of the whole checkpoint with the highest learner step in `folder`, or None.
+
+    `say` is told of those above it, which are damaged.
+    """
+    return _first_whole(_newest_first(folder, "*.json"), say)
+
+
+def _newest_first(folder: Path, pattern: str) -> list[Path]:
+    return sorted(folder.glob(pattern), key=lambda sidecar: (_step(sidecar), sidecar), reverse=True)
+
+
+def _step(sidecar: Path) -> int:
+    """The learner step of a checkpoint; of one whose JSON is damaged the one in its name."""
+    try:
+        return int(json.loads(sidecar.read_bytes())["learner_step"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return int((re.findall("[0-9]+", sidecar.stem) or ["-1"])[-1])
+
+
+def _first_whole(sidecars: list[Path], say: Callable[[str], None]) -> Path | None:
+    """The first of them that can be gone on from; `say` is told of each one before it."""
+    damaged = []
+    for sidecar in sidecars:
         try:
-            _, document = load(sidecar)
-            found.append((int(document["learner_step"]), sidecar))
-        except (WeightsError, KeyError):
+            _, document = _whole(sidecar)
+            if type(document.get("learner_step")) is not int:
+                raise WeightsError("it states no learner step")
+        except WeightsError as error:
+            damaged.append(f"{sidecar} is passed over: {error}")
             continue
-    return max(found)[1] if found else None
+        for line in damaged:
+            say(f"{line}; {sidecar.name} is taken instead")
+        return sidecar
+    return None
 
 
-def of(path: Path) -> Path:
+def origins(folder: Path) -> list[tuple[int, str | None]]:
+    """Of each checkpoint of `folder` the learner step, and the run it was taken over from; None: it
+    was learned here."""
+    found: list[tuple[int, str | None]] = []
+    for sidecar in folder.glob("*.json"):
+        try:
+            origin = json.loads(sidecar.read_bytes()).get("taken_from")
+        except (OSError, ValueError, AttributeError):
+            origin = None
+        found.append((_step(sidecar), origin))
+    return found
+
+
+def of(path: Path, say: Callable[[str], None] = lambda line: None) -> Path:
     """The checkpoint that `path` means: itself, or a run folder's newest solved one, or newest.
 
-    WeightsError where a run folder has none, and for a file of another kind.
+    WeightsError where a run folder has none, and for a file of another kind. `say` is told of
+    damaged ones that come before it.
     """
     if not path.is_dir():
         if path.suffix not in (".json", ".safetensors"):
             raise WeightsError(f"{path} is no checkpoint; {NAME_ONE}")
         return path
     folder = path / "checkpoints"
-    for pattern in ("solved-*.json", "*.json"):
-        found = latest(folder, pattern)
-        if found is not None:
-            return found
-    raise WeightsError(f"no whole checkpoint in {folder}; train first, or {NAME_ONE}")
+    solved = _newest_first(folder, "solved-*.json")
+    others = [sidecar for sidecar in _newest_first(folder, "*.json") if sidecar not in solved]
+    found = _first_whole(solved + others, say)
+    if found is None:
+        raise WeightsError(f"no whole checkpoint in {folder}; train first, or {NAME_ONE}")
+    return found
 
 
 def training_tensors(
@@ -154,7 +226,7 @@ def restore_training(
     WeightsError, with nothing changed, where another optimizer wrote it, or where the networks do
     not fit.
     """
-    groups = document["optimizer_groups"]
+    groups = stated(document, "optimizer_groups")
     if any(set(group) != set(optimizer.param_groups[0]) for group in groups):
         raise WeightsError(
             f"the checkpoint is another optimizer's, not one of {type(optimizer).__name__}: go on "

@@ -29,7 +29,7 @@ from learner.dqn import (
 from learner.networks import network_from
 from learner.presets import Preset
 from learner.weights import to_bytes
-from replay_server.spec import Spec
+from replay_server.spec import Spec, SpecError
 
 KEYS_SHOWN = 8
 
@@ -40,7 +40,7 @@ class Learner:
     def __init__(
         self, *, spec: Spec, actions: int, preset: Preset, seed: int, device: str = "cpu"
     ) -> None:
-        self.preset, self.device = preset, device
+        self.preset, self.device, self.actions = preset, device, actions
         self.online = network_from(
             preset.network,
             spec,
@@ -62,13 +62,19 @@ class Learner:
     def learn(self, batch: Any) -> tuple[Update, np.ndarray]:
         """One update on a sampled batch; (what it reports, new priorities float64 [B]).
 
-        NotFinite, which names the batch, where loss or gradient are NaN or infinite: nothing has
+        NotFinite, which names the batch, where loss or gradient are NaN or infinite, and SpecError
+        where an action, or a state of the linear network, is none of those the net has: nothing has
         changed then.
         """
         p = self.preset
         transitions = transitions_from(
             batch.data, batch.ahead, batch.weights, n=p.n, stack=p.stack, device=self.device
         )
+        self._require_places(batch, "action", transitions.action, self.actions)
+        if p.network == "linear":
+            for frames in (transitions.observation, transitions.next_observation):
+                for name, states in frames.items():
+                    self._require_places(batch, name, states[:, -1], p.states)
         try:
             done = update(
                 self.online,
@@ -87,18 +93,27 @@ class Learner:
             self.target.load_state_dict(self.online.state_dict())
         return done, done.td.astype(np.float64) + p.priority_epsilon
 
+    def _require_places(self, batch: Any, name: str, values: torch.Tensor, count: int) -> None:
+        """SpecError where one of `values` [B] is not below `count`: torch would end the program."""
+        wrong = np.flatnonzero(((values < 0) | (values >= count)).cpu().numpy())
+        if len(wrong):
+            raise SpecError(
+                f"learner step {self.step + 1}: column {name!r} holds {int(values[wrong[0]])}, "
+                f"where this network has 0 to {count - 1}; nothing was learned from this batch: "
+                f"{_keys_of(batch, wrong)}, for client.get; whoever wrote them had another "
+                "environment: find that actor, and begin with client.reset"
+            )
+
     def _named(self, error: NotFinite, batch: Any) -> str:
         """What happened, in which batch, and what to look at."""
         parts = {name: torch.as_tensor(part) for name, part in batch.data.items()}
         wrong = [name for name, part in parts.items() if not torch.isfinite(part).all()]
         chosen = error.items if len(error.items) else np.arange(len(batch.ahead))
-        keys = np.asarray(batch.keys)[chosen[:KEYS_SHOWN]].tolist()
-        more = f" and {len(chosen) - KEYS_SHOWN} more" if len(chosen) > KEYS_SHOWN else ""
         found = f"columns {', '.join(wrong)} hold such numbers" if wrong else "its data is finite"
         return (
             f"learner step {self.step + 1}: {error}; nothing was learned from this batch: {found}; "
-            f"keys {keys}{more}, for client.get; where the data is finite, look at the learning "
-            "rate and the rewards' size, and go on from the newest checkpoint"
+            f"{_keys_of(batch, chosen)}, for client.get; where the data is finite, look at the "
+            "learning rate and the rewards' size, and go on from the newest checkpoint"
         )
 
     def weights(self) -> bytes:
@@ -126,3 +141,10 @@ class Learner:
             for group, value in zip(self.optimizer.param_groups, values, strict=True):
                 group[name] = value
         self.step = int(document["learner_step"])
+
+
+def _keys_of(batch: Any, chosen: np.ndarray) -> str:
+    """The keys of some items of a batch, as many as a sentence holds."""
+    keys = np.asarray(batch.keys)[chosen[:KEYS_SHOWN]].tolist()
+    more = f" and {len(chosen) - KEYS_SHOWN} more" if len(chosen) > KEYS_SHOWN else ""
+    return f"keys {keys}{more}"

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from learner.presets import PRESETS, SEED_MAX, Preset, changed, preset, preset_for
-from replay_server import runfile
-from replay_server.arguments import Parser, add_options, argument, option
 from replay_server.errors import ConfigError
-from replay_server.runs import Run, commit
-from replay_server.values import whole
-from replay_server.wandb_run import require_wandb
+from replay_server.support.arguments import Parser, add_options, argument, option
+from replay_server.support.values import HUGE, SECONDS_MAX, real, whole
+from replay_server.training import runfile
+from replay_server.training.runs import Run, commit
+from replay_server.training.wandb_run import require_wandb
 
 BOUNDS = {  # (least, most) of the options below, wherever one has this name
     "seed": (0, SEED_MAX),
@@ -33,11 +33,20 @@ BOUNDS = {  # (least, most) of the options below, wherever one has this name
 }
 
 
+AMOUNTS = {  # the same of real numbers; NaN is none
+    "solve_at": (-HUGE, HUGE),
+    "checkpoint_seconds": (0.0, SECONDS_MAX),
+    "patience": (0.0, SECONDS_MAX),
+}
+
+
 class Bounded:
-    """Options that are within BOUNDS, or a ConfigError."""
+    """Options that are within BOUNDS and AMOUNTS, or a ConfigError."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
+            if field.name in AMOUNTS and getattr(self, field.name) is not None:
+                real(field.name, getattr(self, field.name), *AMOUNTS[field.name])
             if field.name in BOUNDS:
                 whole(field.name, getattr(self, field.name), *BOUNDS[field.name])
 
@@ -212,8 +221,10 @@ def begin_run(
     args: Common,
     settings: Preset,
     say: Callable[[str], None] = print,
+    take_over: Callable[[], None] = lambda: None,
 ) -> Run:
-    """The run folder of program `name`; `say` as Run's.
+    """The run folder of program `name`; `say` as Run's. `take_over` brings what the run goes on
+    from, before there are options by which it could be gone on with.
 
     Options of an earlier life stay in it until `keep`: one that starts nothing changes no run.
     """
@@ -221,6 +232,7 @@ def begin_run(
     shown = {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
     run = Run(args.run, name, shown, tensorboard=args.tensorboard, wandb=args.wandb, say=say)
     run.begin()
+    take_over()
     if not (args.run / f"config-{name}.toml").exists():
         keep(name, command, args, settings)
     return run

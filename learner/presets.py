@@ -13,11 +13,10 @@ its scores are not measured here.
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any
 
-from replay_server.arguments import nearest
+from replay_server.support.arguments import nearest
 
 
 def _setting(sentence: str, default: Any = dataclasses.MISSING) -> Any:
@@ -28,11 +27,18 @@ def _setting(sentence: str, default: Any = dataclasses.MISSING) -> Any:
 
 SEED_MAX = (1 << 32) - 1  # of a run: actor/envs.py builds the environments' seeds from it
 BATCH_MAX = 1 << 16  # the protocol's
+LAYER_MAX = 1 << 14  # two such layers have a gigabyte of weights between them
+FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127  # torch computes in float32
 COUNTS = (
     *("stack", "n", "capacity", "min_size", "batch", "steps_ahead", "prefetch", "target_every"),
     *("actors", "envs", "push_batch", "pull_every", "publish_every", "env_steps"),
 )
 SHARES = ("gamma", "beta_start", "beta_end", "rmsprop_decay", "epsilon_base", "pull_jitter")
+LEAST = dict.fromkeys(COUNTS, 1) | {"beta_steps": 0, "states": 0}
+BETWEEN = dict.fromkeys(SHARES, (0.0, 1.0)) | {
+    "alpha": (0.0, 8.0),
+    "mark": (-FLOAT32_MAX, FLOAT32_MAX),
+}
 SIZES = (  # above 0; the optional ones may be none
     *("learning_rate", "optimizer_epsilon", "priority_epsilon", "epsilon_power", "clip_norm"),
     *("huber_delta", "reward_clip", "steps_per_update", "publish_seconds"),
@@ -99,20 +105,23 @@ class Preset:
     mark: float | None = _setting("Mean greedy return that the demo calls solved.", None)
 
     def __post_init__(self) -> None:
-        for name in COUNTS:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
         if self.batch > BATCH_MAX:
             raise ValueError(f"batch is {self.batch}; expected at most {BATCH_MAX:,}")
-        if any(size < 1 for size in self.hidden):
-            raise ValueError(f"hidden is {list(self.hidden)}; expected sizes of at least 1")
-        for name in SHARES:
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 to 1")
+        if not all(1 <= size <= LAYER_MAX for size in self.hidden):
+            expected = f"expected sizes of at least 1, {LAYER_MAX:,} at most"
+            raise ValueError(f"hidden is {list(self.hidden)}; {expected}")
+        for name, (low, high) in BETWEEN.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise ValueError(f"{name} is {value}; expected {low:g} to {high:g}")
         for name in SIZES:
             value = getattr(self, name)
-            if value is not None and not 0.0 < value < math.inf:
-                raise ValueError(f"{name} is {value}; expected a number above 0")
+            if value is not None and not 0.0 < value <= FLOAT32_MAX:
+                most = f", {FLOAT32_MAX:.3g} at most" if value > FLOAT32_MAX else ""
+                raise ValueError(f"{name} is {value}; expected a number above 0{most}")
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 close = nearest(getattr(self, name), known)

@@ -16,8 +16,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "autoreset": ("Autoreset", "Rows", "mode_of"),
-    "anchors": ("Ready",),
+    "writing.autoreset": ("Autoreset", "Rows", "mode_of"),
+    "writing.anchors": ("Ready",),
     "batch": ("Batch", "Keys", "priority_from_td"),
     "batches": ("Batches",),
     "client": ("Client",),
@@ -49,7 +49,7 @@ _HOMES = {
         "WeightsGone",
     ),
     "plans": ("NStep", "Offsets", "Plan", "Row", "Sequence"),
-    "priorities": ("UpdateResult",),
+    "requests.priorities": ("UpdateResult",),
     "returns": ("Transitions", "n_step_targets"),
     "server": ("Server", "ServerOptions"),
     "spec": ("Column", "Spec", "SpecError", "spec_from"),
@@ -62,10 +62,6 @@ __all__ = sorted(_HOME_OF)
 
 
 if TYPE_CHECKING:  # the same once more, for type checkers and editors, which run nothing
-    from .anchors import Ready as Ready
-    from .autoreset import Autoreset as Autoreset
-    from .autoreset import Rows as Rows
-    from .autoreset import mode_of as mode_of
     from .batch import Batch as Batch
     from .batch import Keys as Keys
     from .batch import priority_from_td as priority_from_td
@@ -101,7 +97,7 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors, which ru
     from .plans import Plan as Plan
     from .plans import Row as Row
     from .plans import Sequence as Sequence
-    from .priorities import UpdateResult as UpdateResult
+    from .requests.priorities import UpdateResult as UpdateResult
     from .returns import Transitions as Transitions
     from .returns import n_step_targets as n_step_targets
     from .server import Server as Server
@@ -118,6 +114,10 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors, which ru
     from .table import Table as Table
     from .table import Uniform as Uniform
     from .writer import Writer as Writer
+    from .writing.anchors import Ready as Ready
+    from .writing.autoreset import Autoreset as Autoreset
+    from .writing.autoreset import Rows as Rows
+    from .writing.autoreset import mode_of as mode_of
 
     __version__: str
 else:

@@ -27,12 +27,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from .interrupts import INTERRUPTED, import_quietly, run
+from .support.interrupts import INTERRUPTED, import_quietly, run
 
 import_quietly(__name__)
 
-from .arguments import Parser, add_options, option
-from .programs import PROGRAMS, run_program
+from .support.arguments import Parser, add_options, option
+from .training.programs import PROGRAMS, run_program
 
 EXIT_HOST, EXIT_USAGE = 1, 2
 HOST_REFUSES = ("SYSTEM", "NO_MEMORY", "DISK_FULL")  # statuses that another moment may mend
@@ -214,11 +214,11 @@ def parser() -> argparse.ArgumentParser:
 
 def serve(given: dict[str, Any]) -> int:
     """Serves until a signal; prints what and how much first."""
-    from . import config
     from .errors import ConfigError
-    from .metrics import Endpoint
+    from .observe.metrics import Endpoint
     from .server import Server, memory_of
-    from .shards import shard_options
+    from .serving import config
+    from .serving.shards import shard_options
 
     file = given.pop("file")
     alone = [name for name in WITHOUT_FILE if name in given]
@@ -306,8 +306,8 @@ def _tell_end(server: Any) -> None:
 
 def _compile(path: Path, tables: Any, options: Any) -> int:
     """Writes what replay-serve, the program without Python, serves."""
-    from .compiled import compile_tables
     from .errors import ConfigError
+    from .serving.compiled import compile_tables
 
     made = compile_tables(tables, options)
     try:
@@ -326,8 +326,8 @@ def _metrics(given: dict[str, Any]) -> dict[str, Any]:
 
 def _from_options(given: dict[str, Any]) -> Any:
     """One table for one environment, without a file."""
-    from . import config
     from .errors import ConfigError
+    from .serving import config
 
     if "env" not in given:
         raise ConfigError("serve needs a server.toml, or --env NAME for one table")
@@ -341,9 +341,9 @@ def _from_options(given: dict[str, Any]) -> Any:
 def stats(args: dict[str, Any]) -> int:
     """Prints the counters of a server once, or watches it until Ctrl-C."""
     from .errors import ConfigError
-    from .looks import source_of
-    from .stats import lines
-    from .watch import watch
+    from .observe.snapshot import source_of
+    from .observe.stats import lines
+    from .observe.watch import watch
 
     if not 0.1 <= args["interval"] <= 3600.0:
         raise ConfigError(f"--interval is {args['interval']:g}; expected 0.1 to 3600 seconds")
@@ -361,7 +361,7 @@ def stats(args: dict[str, Any]) -> int:
 
 def keygen(args: dict[str, Any]) -> int:
     """Writes key files; says which goes where."""
-    from .zmq_transport import SECRET_KEY, SERVER_KEY, keygen
+    from .serving.zmq_transport import SECRET_KEY, SERVER_KEY, keygen
 
     folder, names = args["folder"], [name for name in args["clients"].split(",") if name]
     keygen(folder, names)
@@ -378,21 +378,21 @@ def keygen(args: dict[str, Any]) -> int:
 
 def doctor(args: dict[str, Any]) -> int:
     """Looks at this host."""
-    from .doctor import as_json, examine, lines
+    from .observe.doctor import as_json, examine, lines, shown
 
     folders = None if args["drivers"] is None else [args["drivers"]]
     uid = os.geteuid() if args["uid"] is None else args["uid"]
     report = examine(args["root"], args["package"], folders, uid)
-    print(as_json(report) if args["json"] else "\n".join(lines(report)), flush=True)
+    print(as_json(report) if args["json"] else "\n".join(map(shown, lines(report))), flush=True)
     return 0
 
 
 def bench(args: dict[str, Any]) -> int:
     """Measures this machine."""
-    from .bench import PARTS, bench
+    from .bench.machine import PARTS, bench
 
     if args["ladder"]:
-        from .ladder import course_of, ladder
+        from .bench.ladder import course_of, ladder
 
         course = course_of(args["quick"], args["rungs"], args["budget"], args["seed"])
         return ladder(course, args["json"], args["plot"])

@@ -157,7 +157,7 @@ def nanoseconds(seconds: float) -> int:
     try:
         if 0.0 <= seconds < TIMEOUT_MAX:
             return int(seconds * NS)
-    except TypeError:
+    except (TypeError, ValueError):  # an array has no truth value
         pass
     raise ConfigError(f"timeout is {seconds!r}; expected seconds, finite and at least 0")
 
@@ -317,7 +317,9 @@ class Link(Owned):
         self.url = url
         made, what = ffi.new("struct rp_link **"), f"connecting to {url}"
         try:
-            self._open(lib.rp_link_open, lib.rp_link_free, made, url.encode(), chosen, what=what)
+            self._open(
+                lib.rp_link_open, lib.rp_link_free, made, os.fsencode(url), chosen, what=what
+            )
             self._connect(timeout)
         except BaseException:
             self.close(0.0)
@@ -469,7 +471,7 @@ class Service(Owned):
     def __init__(self, config: Any, url: str, carrier: Any = None, **options: Any) -> None:
         super().__init__(carrier)
         made, what = ffi.new("struct rp_service **"), f"serving on {url}"
-        asked = (config, url.encode(), ffi.new("struct rp_service_options *", options))
+        asked = (config, os.fsencode(url), ffi.new("struct rp_service_options *", options))
         try:
             self._open(lib.rp_service_open, lib.rp_service_free, made, *asked, what=what)
         except BaseException:
@@ -493,7 +495,7 @@ class Service(Owned):
 def service_bytes(config: Any, url: str) -> int:
     """Memory a server of this config takes, in bytes; raises where the config is impossible."""
     sentence = error_text()
-    size = lib.rp_service_bytes(config, url.encode(), sentence)
+    size = lib.rp_service_bytes(config, os.fsencode(url), sentence)
     if size == 0:
         opened(-NUMBERS["BAD_ARGUMENT"], sentence, f"serving on {url}")
     return size

@@ -26,8 +26,8 @@ from ._native import ffi, lib
 from .errors import ConfigError
 from .returns import Transitions, transitions_of
 from .spec import no_column
+from .support.values import numbers_of, real, whole
 from .table import PlanLayout
-from .values import numbers_of, real, whole
 
 ALIGNMENT, PLACE, KEY = lib.RP_SLAB_ALIGNMENT, ffi.typeof("struct rp_place *"), np.dtype(np.uint64)
 FACTS = {  # what the core tells of each item
@@ -61,7 +61,7 @@ def keys_of(values: Any, epoch: int | None = None, table: str | None = None) -> 
     """`values`, or those of a batch, as Keys; an epoch given here wins over one they carry. A batch
     has to be of that `table`."""
     if isinstance(values, Batch):
-        if table not in (None, values.table):
+        if isinstance(table, str) and table != values.table:
             raise ConfigError(f"the batch is of table {values.table!r}, not of {table!r}")
         values = values.keys
     if epoch is None and type(values) is Keys and values.dtype is KEY and values.strides == (8,):

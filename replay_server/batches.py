@@ -44,7 +44,6 @@ import numpy as np
 from . import _native
 from ._native import Deadline, ffi, lib
 from .batch import BATCH_PARTS, Batch, Landing, LandingShape, checked_beta, checked_count
-from .draws import Draw, expect_drawn
 from .errors import (
     ClosedError,
     ConfigError,
@@ -56,11 +55,13 @@ from .errors import (
     Timeout,
     UnknownTable,
 )
-from .owning import expect_free
-from .remote import LOOK_UP_S
-from .values import flag, whole
+from .requests.draws import Draw, expect_drawn
+from .requests.remote import LOOK_UP_S
+from .support.owning import expect_free
+from .support.values import flag, whole
 
 SHORT_IN_A_ROW = 10
+KEEP_MAX = 1024  # landings whose memory is there from the beginning
 PLACE = attrgetter("landing.raw")  # of a flight
 GRACE_NS = 250_000_000  # for a request to end by itself and say why
 LANDED = (0, -_native.NUMBERS["SHORT_BATCH"])
@@ -85,7 +86,7 @@ def check_device(device: Any, pin: bool) -> None:
 
     try:
         kind = "cpu" if device is None else torch.device(device).type
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(f"device {device!r}: {str(error).splitlines()[0]}") from error
     if (kind == "cuda" or pin) and not torch.cuda.is_available():
         asked = "pin=True" if kind != "cuda" else f"device {str(device)!r}"
@@ -177,7 +178,7 @@ class Batches:
                 f"prefetch is {prefetch}, and the server keeps {limits['records']} requests of a "
                 f"session: {fewer}serve with more, Server(records={prefetch + 1})"
             )
-        keep = whole("keep", keep, 0)
+        keep = whole("keep", keep, 0, KEEP_MAX)
         if keep == 0 and not copy:
             raise ConfigError(f"keep is {keep}; without copy=True it must be at least 1")
         self._client, self._link, self.name = client, link, table
@@ -194,7 +195,7 @@ class Batches:
         self.closed = True  # until there is something to close
         self._flights: tuple[_Flight, ...] = ()
         check_device(device, self._pin)
-        remote = client.look_up(table, self._timeout)
+        remote = client._look_up(table, self._timeout)
         shape = remote.draw(batch, **self._draw).shape  # refuses what excludes itself
         expect_drawn(limits, remote, batch)
         self._shape, self._other = shape, ""  # what was compared last, and how the table differs
@@ -227,7 +228,7 @@ class Batches:
 
     def _drawn(self, landing: Landing, timeout: float) -> Draw:
         """How the table is drawn from now; SpecMismatch where that is not what `landing` is for."""
-        remote = self._client.known(self.name, timeout)
+        remote = self._client._known(self.name, timeout)
         try:
             draw = remote.draw(landing.count, **self._draw)
         except ConfigError as error:  # it was none at first: the plan is gone
@@ -352,7 +353,7 @@ class Batches:
                 self._look_again(deadline.seconds() if ends else patient(deadline), deadline)
                 return None
             if not ends:
-                self._client.forget(self.name, flight.draw.epoch)
+                self._client._forget(self.name, flight.draw.epoch)
                 return _native.PENDING
         return status
 
@@ -379,7 +380,7 @@ class Batches:
 
     def _look_again(self, look_up_s: float, deadline: Deadline) -> None:
         try:
-            self._client.look_up(self.name, look_up_s)
+            self._client._look_up(self.name, look_up_s)
         except (StaleEpoch, UnknownTable):
             if not deadline.left():
                 raise

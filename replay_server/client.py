@@ -20,23 +20,24 @@ from typing import Any
 
 import numpy as np
 
-from . import _native, zmq_transport
+from . import _native
 from ._native import Fact, Link, ffi, lib
 from .batch import BATCH_MAX, BETA_MAX, Batch, Keys, Landing, checked_beta, checked_count, keys_of
 from .batches import Batches
-from .block import shares_of
-from .draws import BATCH_DEFAULT, POLL_NS, REFUSED, expect_drawn, limits_of, stored_at
 from .errors import ConfigError, ServerRestarted, SessionExpired, StaleEpoch, Timeout, UnknownTable
-from .plain_rows import PlainRows, Turn, leave_rows, packed
-from .priorities import UpdateResult, Updates, checked_priorities, float64_of
-from .remote import LOOK_UP_S, RemoteTable, document_of, info_of, infos_of, missing
+from .observe.stats import Stats, stats_of
+from .requests.draws import BATCH_DEFAULT, POLL_NS, REFUSED, expect_drawn, limits_of, stored_at
+from .requests.priorities import UpdateResult, Updates, checked_priorities, float64_of
+from .requests.remote import LOOK_UP_S, RemoteTable, Tables, document_of, info_of, infos_of, missing
+from .requests.weights import Weights
+from .serving import zmq_transport
 from .spec import Spec
-from .stats import Stats, stats_of
+from .support.values import flag, one_of, seconds, whole
 from .table import layout_of
-from .values import flag, one_of, seconds, whole
-from .weights import Weights
 from .writer import Writer
-from .writers import expect, leave, let_go_on, look_after, resolved_mode
+from .writing.block import shares_of
+from .writing.plain_rows import PlainRows, Turn, leave_rows, packed
+from .writing.writers import expect, leave, let_go_on, look_after, resolved_mode
 
 
 class Client:
@@ -118,52 +119,53 @@ class Client:
 
         Raises UnknownTable, or SpecMismatch where `spec` is given and differs.
         """
-        table = self.look_up(name, timeout)
+        table = self._look_up(name, timeout)
         if spec is not None:
             table.expect(spec)
         return table
 
-    def known(self, name: str, timeout: float) -> RemoteTable:
+    def tables(self, timeout: float | None = None) -> dict[str, RemoteTable]:
+        """All tables as they are now, by name, in the server's order."""
+        return Tables((name, self._look_up(name, timeout)) for name in self._names(timeout))
+
+    def _names(self, timeout: float | None) -> list[str]:
+        return [_native.name_of(raw.name) for raw in self._infos(lib.RP_TABLES_MAX, timeout)]
+
+    def _known(self, name: str, timeout: float) -> RemoteTable:
         """The same as it was when last looked up; asked for anew where the server is another."""
         table = self._tables.get(name) if name.__hash__ else None  # [] has none, and no table
         if table is None or table.incarnation != lib.rp_link_incarnation(self._link.raw):
-            table = self.look_up(name, timeout)
+            table = self._look_up(name, timeout)
         return table
 
-    def forget(self, name: str, epoch: int) -> None:
-        """`known` asks for the table anew, where what it knows is of this epoch."""
+    def _forget(self, name: str, epoch: int) -> None:
+        """`_known` asks for the table anew, where what it knows is of this epoch."""
         table = self._tables.get(name)
         if table is not None and table.epoch == epoch:
             self._tables.pop(name, None)
 
-    def look_up(self, name: str, timeout: float | None = None) -> RemoteTable:
+    def _look_up(self, name: str, timeout: float | None = None) -> RemoteTable:
         """The table, asked for anew; its document is fetched where it is not known yet."""
         timeout = self.timeout if timeout is None else timeout
         raw = self._info(name, timeout)
         incarnation = lib.rp_link_incarnation(self._link.raw)
         before = self._tables.get(name)
-        if before is not None and before.same(raw, incarnation):
-            layout = before.layout
-        else:
-            layout = layout_of(document_of(self._link, raw, timeout))
-        table = self._tables[name] = RemoteTable(raw, layout, incarnation)
+        layout = before.layout if before is not None and before.same(raw, incarnation) else None
+        layout = layout or layout_of(document_of(self._link, raw, timeout))
+        self._tables[name] = table = RemoteTable(raw, layout, incarnation)
         return table
-
-    def _unknown(self, name: str, timeout: float) -> UnknownTable:
-        """The error that lists what there is."""
-        infos = self.table_infos(self.limits["table_count"], timeout)
-        names = ", ".join(repr(_native.name_of(raw.name)) for raw in infos)
-        error = UnknownTable(f"no table {name!r} at {self.address}; there are {names}")
-        error.status = "UNKNOWN_TABLE"
-        return error
 
     def _info(self, name: str, timeout: float) -> Any:
         try:
             return info_of(self._link, name, timeout)
         except UnknownTable as error:
-            raise self._unknown(name, timeout) if error.status else error from None
+            if not error.status:
+                raise
+            there = ", ".join(map(repr, self._names(timeout)))
+            error.args = (f"no table {name!r} at {self.address}; there are {there}",)
+            raise
 
-    def table_infos(self, most: int, timeout: float | None = None) -> list[Any]:
+    def _infos(self, most: int, timeout: float | None = None) -> list[Any]:
         """What the server tells of its first `most` tables: a struct rp_table_info by number."""
         return infos_of(self._link, most, self.timeout if timeout is None else timeout)
 
@@ -176,12 +178,12 @@ class Client:
             table = self._tables.get(name) if name.__hash__ else None
             if table is None:
                 _native.nanoseconds(timeout)  # what is no time asks for no table
-                table = self.look_up(name, max(timeout, LOOK_UP_S))
+                table = self._look_up(name, max(timeout, LOOK_UP_S))
                 begin = time.monotonic()
             return act(table, timeout, asked)
         except (StaleEpoch, UnknownTable):
             left = max(timeout - (time.monotonic() - begin), 0.05)
-            return act(self.look_up(name, max(timeout, LOOK_UP_S)), left, asked)
+            return act(self._look_up(name, max(timeout, LOOK_UP_S)), left, asked)
 
     def size(self, table: str) -> int:
         """Drawable items of the table now."""
@@ -202,9 +204,9 @@ class Client:
             ask, what = (remote.number, remote.epoch, epoch), f"resetting table {table!r}"
             self._link.request(lib.rp_link_reset, *ask, what=what, timeout=left)
 
-        self.look_up(table, timeout)  # of an older epoch the server empties nothing
+        self._look_up(table, timeout)  # of an older epoch the server empties nothing
         self._on(table, timeout, act, None)
-        self.look_up(table, timeout)
+        self._look_up(table, timeout)
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -239,7 +241,7 @@ class Client:
         timeout = self.timeout if timeout is None else timeout
         finite_observations = flag("finite_observations", finite_observations)
         streams, mode, single, own = resolved_mode(streams, autoreset)
-        remote = self.look_up(table, timeout)
+        remote = self._look_up(table, timeout)
         expect(remote, spec, streams, autoreset)
         if unacknowledged_max is None:
             unacknowledged_max = remote.unacknowledged_max(streams)
@@ -276,13 +278,13 @@ class Client:
     ) -> Keys:
         """Stores plain rows, each an item of its own: {column: [N, *shape]}; their keys, [N].
 
-        For tables whose plans look at the row itself only. priorities float64 [N]; without: the
-        running maximum. Returns when all are stored. Raises SpecError naming column, expected and
-        got ("reward" and "action" must be finite, "observation" unless finite_observations=False),
-        LimiterBlocked or Timeout where not all were acknowledged in time: the first `error.taken`
-        rows are stored, or go in by themselves; go on with those behind them. So does
-        SessionExpired, whose other rows may be stored as well. A table that was reset on the way is
-        given all of them anew.
+        For plans that look at the row itself only. priorities float64 [N]; without: the maximum so
+        far. Returns when all are stored. Raises SpecError ("reward" and "action" must be finite,
+        "observation" unless finite_observations=False), LimiterBlocked or Timeout where not all
+        were acknowledged in time: the first `error.taken` rows are stored, or go in by themselves;
+        go on with those behind them. So does SessionExpired, whose other rows may be stored as
+        well; what waited as a session was lost is given again, and may be stored twice. A table
+        reset on the way is given all of them anew; what of earlier calls still waited goes with it.
         """
         timeout = self.timeout if timeout is None else timeout
         look_after(self._writers)
@@ -299,7 +301,7 @@ class Client:
         finite_observations: bool,
         timeout: float,
     ) -> Keys:
-        remote = self.known(table, timeout)
+        remote = self._known(table, timeout)
         records = packed(remote, columns, flag("finite_observations", finite_observations))
         checked = None if priorities is None else checked_priorities(priorities, len(records))
         with self._lock:
@@ -322,7 +324,7 @@ class Client:
 
     def landing(self, table: str, batch: int, plan: int | str = 0, *, pin: bool = False) -> Landing:
         """Memory for batches of this shape, to be given as `out` again and again."""
-        remote = self.look_up(table)
+        remote = self._look_up(table)
         draw = remote.draw(checked_count(batch), plan)
         expect_drawn(self.limits, remote, batch)
         return Landing(draw.shape, flag("pin", pin))
@@ -389,7 +391,7 @@ class Client:
 
     def _get(self, remote: RemoteTable, left: float, asked: tuple[Keys, int | str]) -> Batch:
         wanted, plan = asked
-        remote = self.known(remote.name, left)  # keys of another epoch are gone, and no error
+        remote = self._known(remote.name, left)  # keys of another epoch are gone, and no error
         return stored_at(self._link, remote, wanted, plan, left)
 
     def rows(
@@ -474,7 +476,7 @@ class Client:
             except ServerRestarted:  # the keys went with the server that gave them
                 return UpdateResult(stale=len(np.unique(wanted)))
         look_after(self._writers)
-        self._updates.queue(self.known(table, self.timeout), wanted, given, timeout)
+        self._updates.queue(self._known(table, self.timeout), wanted, given, timeout)
         return UpdateResult()
 
     def flush(self, timeout: float | None = None) -> UpdateResult:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from .spec import Spec, SpecError
-from .values import Keyworded, nearest, whole
+from .support.values import Keyworded, nearest, whole
 
 GAMMA = "gamma of batch.transitions"
 OFFSET_MAX = 1024
@@ -184,9 +184,10 @@ class Sequence(Plan):
                 f"tells whether that one happened (n_step in a file): {instead} copies as many "
                 "rows; a region made with n=0 is another plan's: name a new one"
             )
-        if isinstance(self.state, str) or not all(isinstance(name, str) for name in self.state):
+        names = self.state if isinstance(self.state, list | tuple) else (None,)
+        if not all(isinstance(name, str) for name in names):
             raise SpecError(f"Sequence(state) is {self.state!r}; expected names: ('lstm',)")
-        object.__setattr__(self, "state", tuple(self.state))
+        object.__setattr__(self, "state", tuple(names))
 
     def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
         offsets = {column.name: tuple(range(self.length + self.n)) for column in spec}

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from .errors import ConfigError
+from .spec import MASKED
 from .stacking import stacks_from_frames
-from .values import real
+from .support.values import real
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +85,8 @@ def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tu
 
 def _require_alike(reward: Any, terminated: Any) -> None:
     """ConfigError where they are not two arrays or two tensors, or reward holds no real numbers."""
+    if any(isinstance(each, np.ma.MaskedArray) for each in (reward, terminated)):
+        raise ConfigError(f"reward or terminated is {MASKED}")
     kinds = [_library(each) for each in (reward, terminated)]
     if not kinds[0] or kinds[0] != kinds[1]:
         raise ConfigError(

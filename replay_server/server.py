@@ -16,16 +16,20 @@ import os
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from . import _native, zmq_transport
+from . import _native
 from ._native import Service, ffi, lib
 from .errors import ConfigError
-from .measures import Measures, measures_of
+from .observe.measures import Measures, measures_of
+from .observe.stats import Stats
+from .serving import zmq_transport
 from .spec import nearest
-from .stats import Stats
+from .support.values import flag, one_of, whole
 from .table import Table
-from .values import flag, one_of, whole
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 TABLES_MAX = 16
 _names = itertools.count(1)
@@ -110,16 +114,39 @@ class ServerOptions:
             zmq_transport.server_keys(self.curve_secret_key, self.curve_clients)
 
 
+class Named(TypedDict, total=False):
+    """ServerOptions once more, but the url: what editors and type checkers know of Server(...)."""
+
+    seed: int | None
+    insecure: bool
+    mtu: int
+    curve_secret_key: str
+    curve_clients: str
+    busy_poll: bool
+    core: int | None
+    virtual_clock: bool
+    region: str | None
+    verify: bool
+    sessions: int
+    sessions_per_address: int
+    batch_max: int
+    records: int
+    idle_ms: int
+    lapse_ms: int
+    weights_max: int
+    receive_budget: int
+
+
 class Server:
     """See above. Options by name as in `ServerOptions`, or one of these as `options`."""
 
     def __init__(
         self,
-        tables: Iterable[Table],
+        tables: Iterable[Table] | Table,
         url: str | None = None,
         *,
         options: ServerOptions | None = None,
-        **named: Any,
+        **named: Unpack[Named],
     ) -> None:
         names = [field.name for field in fields(ServerOptions)]
         for name in named:
@@ -142,7 +169,7 @@ class Server:
             url,
             carrier,
             **({} if carrier is None else {"zmq": carrier.raw, "spin_us": zmq_transport.SPIN_US}),
-            region_path=config.keep(ffi.new("char[]", str(options.region).encode()))
+            region_path=config.keep(ffi.new("char[]", os.fsencode(options.region)))
             if options.region
             else ffi.NULL,
             verify=int(options.verify),
@@ -324,8 +351,12 @@ class Config:
 
 def listed(tables: Any) -> tuple[Table, ...]:
     """The tables of a server; ConfigError where one is something else."""
-    one_of("tables", tables, (Iterable,), '[Table("replay", ...)]')
-    for table in (given := tuple(tables)):
+    try:
+        given = tuple(tables)
+    except TypeError:  # an array of no dimension too
+        one_of("tables", tables, (list,), '[Table("replay", ...)]')
+        raise
+    for table in given:
         one_of("a table", table, (Table,), 'Table("replay", ...)')
     return given
 

@@ -143,7 +143,7 @@ class Spec:
     _record: np.dtype = field(init=False, compare=False, repr=False)
 
     def __init__(self, columns: Iterable[Column], tuples: Iterable[str] = ()) -> None:
-        columns = tuple(columns) if isinstance(columns, Iterable) else (columns,)
+        columns = tuple(columns) if np.iterable(columns) else (columns,)
         for column in columns:
             if not isinstance(column, Column):
                 raise SpecError(f"{column!r} is no column; expected Column('reward', np.float32)")
@@ -240,8 +240,6 @@ class Spec:
             if name not in known:
                 raise SpecError(DONE if name == "done" else no_column(name, known))
         for name in known[len(STEP) :]:
-            if name in SAID:
-                raise SpecError(cannot_be_said(name))
             if name not in given:
                 raise SpecError(f"`{name}` is missing: this table stores it of every step")
 
@@ -259,6 +257,12 @@ class Spec:
             if column_name not in flat:
                 raise SpecError(f"column {column_name!r} is missing; got {', '.join(flat)}")
         for column_name in flat:
+            if column_name not in expected and not expected:
+                raise SpecError(
+                    f"no column {name!r}, and each step that a writer adds has one; there are "
+                    f"{', '.join(self.names)}: declare it, or hand over rows of any columns with "
+                    "writer.append(Rows(...))"
+                )
             if column_name not in expected:
                 raise SpecError(no_column(column_name, expected))
         return flat

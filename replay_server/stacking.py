@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from .spec import Column, SpecError, fitted, flags_of
-from .values import whole
+from .support.values import whole
 
 
 def stacks_from_frames(frames: Any, ahead: Any, n: int, stack: int) -> tuple[Any, Any]:

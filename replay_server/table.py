@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from .errors import ConfigError
-from .plans import Plan, Resolved, Row, plan_from_json
+from .plans import NStep, Plan, Resolved, Row, Sequence, plan_from_json
 from .spec import SAID, Spec, SpecError, cannot_be_said
-from .values import HUGE, TINY, Keyworded, one_of, real, whole
+from .support.values import HUGE, TINY, Keyworded, one_of, real, whole
 
 NAME_BYTES_MAX = 31
 PLANS_MAX = 8
@@ -282,9 +282,10 @@ class Table(Keyworded):
             )
         layout = layout_for(self.step, dict(plans))
         object.__setattr__(self, "layout", layout)
-        for column in self.step if layout.ahead or layout.behind else ():
-            if column.name.split("/")[0] in SAID:  # its items are cut out of episodes
-                raise ConfigError(f"{where}{cannot_be_said(column.name)}")
+        if layout.ahead or layout.behind:  # its items are cut out of episodes
+            require_steps(where, self.step)
+            for plan in plans.values():
+                _require_facts(where, self.step, plan)
 
     def resolved_window(self) -> int:
         """The window the engine is told."""
@@ -295,3 +296,40 @@ class Table(Keyworded):
     def pieces_max(self) -> int:
         """Datagrams one step may need, at the smallest mtu a client may have."""
         return min(PIECES_MAX, -(-self.step.record_size // PIECE_BYTES_MIN))
+
+
+def require_steps(where: str, spec: Spec) -> None:
+    """ConfigError where no writer of steps could fill the columns."""
+    for name in spec.names:
+        group = name.split("/")[0]
+        if group in SAID:
+            raise ConfigError(f"{where}{cannot_be_said(name)}")
+        if group == "self":  # a writer's method has it already
+            raise ConfigError(f"{where}column {name!r}: name it otherwise, such as 'own_{name}'")
+        if group in ("reward", "terminated") and name != group:
+            raise ConfigError(
+                f"{where}column {name!r}: a step has one {group}, in one column of that name; name "
+                f"the others otherwise, such as {name.replace('/', '_')!r}"
+            )
+    reward, ends = spec.group("reward"), spec.group("terminated")
+    if reward and reward[0].dtype == bool:
+        raise ConfigError(
+            f"{where}column 'reward' is bool, and returns are sums: say Column('reward', "
+            "np.float32)"
+        )
+    if ends and (ends[0].dtype != bool or ends[0].shape):
+        raise ConfigError(
+            f"{where}column 'terminated' is {ends[0].dtype} {ends[0].shape}: it is one truth value "
+            "a step; say Column('terminated', np.bool_)"
+        )
+
+
+def _require_facts(where: str, spec: Spec, plan: Plan) -> None:
+    """ConfigError where a plan of transitions has not what each of them holds."""
+    for name in ("observation", "action", "reward") if isinstance(plan, NStep | Sequence) else ():
+        if not spec.group(name):
+            raise ConfigError(
+                f"{where}no column {name!r}, and each step of {plan!r} has one; the columns are "
+                f"{', '.join(spec.names)}; spec_from(env) makes them, or write rows to a table of "
+                "Row() with client.extend"
+            )

@@ -16,7 +16,7 @@ uses `create_items`, `send` does so, too, and a call of the client once they hav
 
 What `add` takes is gathered here, some dozens of rows, and is handed to the link in one call
 (block.py); the link sends full datagrams at once. No thread works behind the caller's back: what
-has waited HOLD_S leaves with the next call of the writer or of its client (`look_after`), from the
+has waited HOLD_S leaves with the next call of the writer or of its client (`_look_after`), from the
 thread that adds; `send` hands over and sends at once, `flush` waits until it is stored:
 acknowledged is what the server acknowledged, never what `add` returned from. What was taken and the
 server does not let in yet (a limiter holds it back) stays here and goes first; a call of `add`,
@@ -43,19 +43,19 @@ from numpy import ndarray
 
 from . import _native
 from ._native import Deadline, Link, ffi, lib
-from .anchors import Anchors, Ready, anchors_in
-from .autoreset import Autoreset, Rows
-from .block import ROWS_MAX, Block, Creates
 from .errors import ClosedError, ConfigError, ReplayError, ServerRestarted, TableEmptied
-from .following import NUMBERS, Following
-from .laying import NOT_LAID, QUIET, Laying
-from .made import Made
-from .plain_rows import ask_for_place, take_ledger, writer_error
-from .priorities import DOUBLES, checked_priorities, tell_of_large
-from .remote import RemoteTable
+from .requests.priorities import DOUBLES, checked_priorities, tell_of_large
+from .requests.remote import RemoteTable
 from .spec import SpecError
-from .values import odd_pair
-from .writers import (
+from .support.values import odd_pair
+from .writing.anchors import Anchors, Ready, anchors_in
+from .writing.autoreset import Autoreset, Rows
+from .writing.block import ROWS_MAX, Block, Creates
+from .writing.created import Made
+from .writing.fast_path import NOT_LAID, QUIET, Laying
+from .writing.following import NUMBERS, Following
+from .writing.plain_rows import ask_for_place, take_ledger, writer_error
+from .writing.writers import (
     WriterState,
     alone,
     creating,
@@ -451,7 +451,7 @@ class Writer:
         self._drain(self.timeout, f"sending {KEPT}")
         self._checked(lib.rp_link_flush(self.link.raw, self.table.number))
 
-    def go_on(self) -> None:
+    def _go_on(self) -> None:
         """Hands over what `add` took, in the thread that adds, and takes one turn of the session.
 
         Anchors become items where the caller never created any: it waits for items, perhaps these.
@@ -462,7 +462,7 @@ class Writer:
             offer(self)
         lib.rp_link_settle(self.link.raw, self.table.number, 0)
 
-    def look_after(self) -> None:
+    def _look_after(self) -> None:
         """For any call of the client: what has waited HOLD_S leaves, and a session that has nothing
         to say is kept alive. Items are left to the caller for KEPT_S."""
         now, block = monotonic(), self._block

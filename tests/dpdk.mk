@@ -4,7 +4,7 @@ DPDK_OBJECT  := replay_server/_dpdk.so
 DPDK_SOURCES := $(sort $(wildcard native/dpdk/*.c))
 DPDK_HEADERS := $(sort $(wildcard native/dpdk/*.h)) $(HEADERS)
 # the drivers of memif clients and raw sockets are linked in, so that their system calls are ours: dpdk_quiet.c, dpdk_gone.c, dpdk_packet.c
-DPDK_MEMIF   := -Wl,--wrap=close,--wrap=munmap,--wrap=sendmsg,--wrap=connect,--wrap=setsockopt,--exclude-libs,ALL -Wl,--whole-archive -l:librte_net_memif.a -l:librte_net_af_packet.a -Wl,--no-whole-archive
+DPDK_MEMIF   := -Wl,--wrap=close,--wrap=munmap,--wrap=sendmsg,--wrap=recvmsg,--wrap=connect,--wrap=setsockopt,--exclude-libs,ALL -Wl,--whole-archive -l:librte_net_memif.a -l:librte_net_af_packet.a -Wl,--no-whole-archive
 DPDK_LIBS    := $(DPDK_MEMIF) -lrte_net_ring -lrte_bus_vdev -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_ring -lrte_eal \
     -lrte_hash -lrte_kvargs -lrte_net -lbsd
 DPDK_CFLAGS   = $(patsubst -I%,-isystem %,$(shell pkg-config --cflags libdpdk))
@@ -26,20 +26,24 @@ dpdk: dpdk-packages ## the transport dpdk://, replay_server/_dpdk.so; installs D
 $(DPDK_OBJECT): $(DPDK_SOURCES) $(DPDK_HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -fPIC -shared -fvisibility=hidden -Wl,-z,defs $(DPDK_CFLAGS) \
 	    -Inative $(DPDK_SOURCES) -o $@ $(DPDK_LIBS) -lpthread
-test-dpdk: setup dpdk $(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_share $(BUILD)/test_hostile $(BUILD)/test_linger $(BUILD)/test_socket $(BUILD)/test_forks $(BUILD)/test_sleep ## the transport dpdk:// over net_ring and memif: unprivileged, no hugepages
+test-dpdk: setup dpdk $(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_share $(BUILD)/test_netlink $(BUILD)/test_gone $(BUILD)/test_hostile $(BUILD)/test_linger $(BUILD)/test_lend $(BUILD)/test_watched $(BUILD)/test_socket $(BUILD)/test_forks $(BUILD)/test_sleep ## the transport dpdk:// over net_ring and memif: unprivileged, no hugepages
 	$(Q)$(BUILD)/test_share
+	$(Q)$(BUILD)/test_netlink
+	$(Q)$(BUILD)/test_gone
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_dpdk
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_memif
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_faults
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_hostile
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_linger
+	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_lend
+	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_watched
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_socket
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_forks
 	$(Q)$(MAKE) -s --no-print-directory test-dpdk-sleep
-	$(Q)CONFORMANCE=dpdk PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests $(VENV)/bin/pytest -q -n $(WORKERS) --dist worksteal \
-	    tests/test_conformance.py tests/test_conformance_life.py tests/dpdk/processes.py tests/dpdk/without.py tests/dpdk/ladder.py
-	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests $(VENV)/bin/pytest -q tests/dpdk/huge.py # alone: it sets the host's pages
-	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q tests/test_units.py -k "dpdk_serve or virtual_devices"
+	$(Q)CONFORMANCE=dpdk PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests/support $(VENV)/bin/pytest -q -n $(WORKERS) --dist worksteal \
+	    tests/oracles/test_conformance.py tests/oracles/test_conformance_life.py tests/dpdk/processes.py tests/dpdk/without.py tests/dpdk/ladder.py
+	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests/support $(VENV)/bin/pytest -q tests/dpdk/huge.py # alone: it sets the host's pages
+	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/pytest -q tests/host/test_units.py -k "dpdk_serve or virtual_devices"
 test-dpdk-sleep: dpdk $(BUILD)/test_sleep
 	$(Q)REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_sleep
 test-dpdk-long: dpdk $(BUILD)/test_memif $(BUILD)/test_hostile ## memif clients killed under full traffic, a hundred rounds; a hostile one, a million lies
@@ -62,6 +66,11 @@ SHARED := native/dpdk/dpdk_share.c native/dpdk/dpdk_quiet.c native/dpdk/dpdk_for
 $(BUILD)/test_share: tests/dpdk/test_share.c $(SHARED) $(DPDK_HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Itests/native $< $(SHARED) -o $@ \
 	    -Wl,--wrap=close,--wrap=munmap -lrte_ethdev -lrte_mbuf -lrte_mempool -lrte_ring -lrte_net_ring -lrte_eal -lpthread
-$(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_hostile $(BUILD)/test_linger $(BUILD)/test_socket $(BUILD)/test_forks $(BUILD)/test_sleep $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c tests/dpdk/open_port.h tests/dpdk/honest.h tests/dpdk/stuck.h $(OBJECTS) $(HEADERS)
+$(BUILD)/test_gone: tests/dpdk/test_gone.c native/dpdk/dpdk_gone.c native/dpdk/memif.c $(DPDK_HEADERS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Itests/native $< native/dpdk/dpdk_gone.c native/dpdk/memif.c -o $@
+$(BUILD)/test_netlink: tests/dpdk/test_netlink.c native/dpdk/dpdk_links.c $(DPDK_HEADERS)
+	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(CFLAGS) $(DPDK_CFLAGS) -Inative -Itests/native $< native/dpdk/dpdk_links.c -o $@ \
+	    -Wl,--wrap=socket,--wrap=setsockopt,--wrap=send,--wrap=recv
+$(BUILD)/test_dpdk $(BUILD)/test_memif $(BUILD)/test_faults $(BUILD)/test_hostile $(BUILD)/test_linger $(BUILD)/test_lend $(BUILD)/test_watched $(BUILD)/test_socket $(BUILD)/test_forks $(BUILD)/test_sleep $(BUILD)/bench_dpdk: $(BUILD)/%: tests/dpdk/%.c tests/dpdk/open_port.h tests/dpdk/honest.h tests/dpdk/stuck.h tests/dpdk/crowd.h tests/dpdk/by_hand.h $(OBJECTS) $(HEADERS)
 	$(Q)$(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative -Itests/native $< $(OBJECTS) -o $@ -lpthread -lm
 include tests/dpdk/veth.mk tests/dpdk/shows.mk

@@ -6,7 +6,7 @@ EXAMPLE_DIR   := $(BUILD)/examples
 .PHONY: test-examples
 
 # One wheel for all of them, built as pip builds it for a user.
-$(EXAMPLE_DIR)/wheel/.built: $(NATIVE) $(HEADERS) $(wildcard replay_server/*.py) setup.py pyproject.toml
+$(EXAMPLE_DIR)/wheel/.built: $(NATIVE) $(HEADERS) $(wildcard replay_server/*.py replay_server/*/*.py) setup.py pyproject.toml
 	$(Q)rm -rf $(@D) && $(PYTHON) -m venv $(EXAMPLE_DIR)/.pip
 	$(Q)$(EXAMPLE_DIR)/.pip/bin/pip wheel -q --disable-pip-version-check --no-deps -w $(@D) . && touch $@
 $(EXAMPLE_DIR)/%/.ready: examples/%/requirements.txt constraints.txt $(EXAMPLE_DIR)/wheel/.built
@@ -15,4 +15,4 @@ $(EXAMPLE_DIR)/%/.ready: examples/%/requirements.txt constraints.txt $(EXAMPLE_D
 	$(Q)$(@D)/bin/pip install -q --disable-pip-version-check --no-deps --force-reinstall $(EXAMPLE_DIR)/wheel/*.whl
 	$(Q)touch $@
 test-examples: $(EXAMPLES:%=$(EXAMPLE_DIR)/%/.ready) ## CleanRL, SB3 and TorchRL loops, 20 000 steps each: EXAMPLE=
-	$(Q)$(PYTHON) tests/run_examples.py --steps $(EXAMPLE_STEPS) --seed $(SEED) $(EXAMPLE)
+	$(Q)$(PYTHON) tests/programs/run_examples.py --steps $(EXAMPLE_STEPS) --seed $(SEED) $(EXAMPLE)

@@ -13,11 +13,11 @@ mutants: setup  ## bugs made by machine that no test finds: N= SEED= FILES= SINC
 .PHONY: bench-track
 PAIRS ?= 12
 bench-track:    ## this tree beside BASE=REV: instructions (at most +3 %) and time, in turns: ROWS= PAIRS= (0: no times)
-	$(Q)CC="$(CC)" $(PYTHON) tests/bench_track.py --pairs $(PAIRS) --rows "$(ROWS)" --build $(BUILD)/track \
+	$(Q)CC="$(CC)" $(PYTHON) tests/programs/bench_track.py --pairs $(PAIRS) --rows "$(ROWS)" --build $(BUILD)/track \
 	    $(if $(BASE),--base $(BASE)) $(if $(JSON),--json $(JSON))
 
 # Random programs of client calls beside a model: a few always, in `make test`; here many, by seed.
 .PHONY: model
 EXAMPLES ?= 200
 model: setup    ## random programs of client calls, threads and kills beside a model: EXAMPLES= SEED=
-	$(Q)MODEL_EXAMPLES=$(EXAMPLES) MODEL_SEED=$(SEED) $(VENV)/bin/pytest -q -s tests/test_model.py
+	$(Q)MODEL_EXAMPLES=$(EXAMPLES) MODEL_SEED=$(SEED) $(VENV)/bin/pytest -q -s tests/oracles/test_model.py

@@ -13,4 +13,4 @@ test-prometheus: setup  ## a demo run scraped by Debian's Prometheus: every quer
 	    then where=$(PROMETHEUS)/usr/bin; \
 	    else echo "left out: no prometheus here, and Debian's package could not be fetched"; \
 	        [ -z "$$CI" ]; exit $$?; fi; \
-	PYTHONPATH=.:tests $(ENGINE_PYTHON) tests/prometheus_run.py --binaries $$where
+	PYTHONPATH=.:tests/support $(ENGINE_PYTHON) tests/programs/prometheus_run.py --binaries $$where

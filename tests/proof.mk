@@ -14,10 +14,10 @@ FUZZED      := packet server client frame memif
 REPLAYS_SAN := $(FUZZED:%=$(BUILD)/san/replay_%)
 
 natural: engine ## pickle over zmq in front of a buffer, beside zmq+tcp: ratios of one run
-	$(Q)PYTHONPATH=. $(ENGINE_PYTHON) tests/zmq_natural.py
+	$(Q)PYTHONPATH=. $(ENGINE_PYTHON) tests/programs/zmq_natural.py
 
 bench-clients: engine ## many clients of one server: BEFORE=another tree, built, measured in turns with this one
-	$(Q)PYTHONPATH=. $(ENGINE_PYTHON) tests/clients_bench.py $(if $(BEFORE),--before $(BEFORE)) $(if $(PARTS),--parts $(PARTS))
+	$(Q)PYTHONPATH=. $(ENGINE_PYTHON) tests/programs/clients_bench.py $(if $(BEFORE),--before $(BEFORE)) $(if $(PARTS),--parts $(PARTS))
 
 .PHONY: natural bench-clients sim sim-san sim-canaries kill-mapped fuzz fuzz-replay
 
@@ -59,4 +59,4 @@ fuzz-replay: $(REPLAYS_SAN)  ## the kept fuzz inputs again, under the sanitizers
 	$(Q)set -e; for t in $(FUZZED); do $(BUILD)/san/replay_$$t tests/corpus/$$t; done
 fuzz:           ## libFuzzer on validator, server, client, frame parser and memif peers: SECONDS= ONLY=frame
 	$(Q)command -v clang llvm-cov > /dev/null || apt-get install -y -q clang llvm libclang-rt-14-dev
-	$(Q)python3 tests/fuzz.py --seconds $(SECONDS) --build $(BUILD)/fuzz $(if $(ONLY),--only $(ONLY))
+	$(Q)PYTHONPATH=tests/support python3 tests/programs/fuzz.py --seconds $(SECONDS) --build $(BUILD)/fuzz $(if $(ONLY),--only $(ONLY))

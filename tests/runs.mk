@@ -2,4 +2,4 @@
 .PHONY: test-wandb
 test-wandb: setup            ## the real wandb, offline: installs it below build/ and logs a run
 	$(Q)$(VENV)/bin/pip install -q --disable-pip-version-check --target $(BUILD)/wandb wandb
-	$(Q)PYTHONPATH=.:$(BUILD)/wandb $(VENV)/bin/python tests/wandb_offline.py
+	$(Q)PYTHONPATH=.:$(BUILD)/wandb $(VENV)/bin/python tests/programs/wandb_offline.py

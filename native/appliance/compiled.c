@@ -22,8 +22,7 @@ struct cursor {
     char *error;
 };
 
-static int refuse(char *error, const char *format, ...)
-{
+static int refuse(char *error, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(error, RP_COMPILED_ERROR_BYTES, format, arguments);
@@ -32,8 +31,7 @@ static int refuse(char *error, const char *format, ...)
 }
 
 /* `count` parts of `size` bytes each, or null: the file ends before them. */
-static const void *take(struct cursor *cursor, uint32_t count, size_t size)
-{
+static const void *take(struct cursor *cursor, uint32_t count, size_t size) {
     const uint8_t *here = cursor->bytes + cursor->at;
     if (count > (cursor->size - cursor->at) / size) {
         refuse(cursor->error, "it ends within its tables: byte %zu of %zu", cursor->at,
@@ -44,8 +42,7 @@ static const void *take(struct cursor *cursor, uint32_t count, size_t size)
     return here;
 }
 
-static int read_name(struct cursor *cursor, char *name, const uint8_t *bytes)
-{
+static int read_name(struct cursor *cursor, char *name, const uint8_t *bytes) {
     size_t length = strnlen((const char *)bytes, RP_NAME_BYTES);
     for (size_t i = length; i < RP_NAME_BYTES; i++) {
         if (bytes[i]) {
@@ -60,8 +57,7 @@ static int read_name(struct cursor *cursor, char *name, const uint8_t *bytes)
     return 0;
 }
 
-static int read_plan(struct cursor *cursor, struct rp_plan *plan)
-{
+static int read_plan(struct cursor *cursor, struct rp_plan *plan) {
     struct rp_compiled_plan head;
     const void *at = take(cursor, 1, sizeof head);
     if (!at) {
@@ -77,8 +73,7 @@ static int read_plan(struct cursor *cursor, struct rp_plan *plan)
     return plan->picks ? read_name(cursor, plan->name, head.name) : -1;
 }
 
-static int read_columns(struct cursor *cursor, struct rp_table_config *table)
-{
+static int read_columns(struct cursor *cursor, struct rp_table_config *table) {
     table->columns = take(cursor, table->column_count, sizeof *table->columns);
     for (uint32_t i = 0; table->columns && i < table->column_count; i++) {
         if (table->columns[i].pad_first > 1) {
@@ -89,8 +84,7 @@ static int read_columns(struct cursor *cursor, struct rp_table_config *table)
     return table->columns ? 0 : -1;
 }
 
-static int read_spec(struct cursor *cursor, struct rp_table_config *table)
-{
+static int read_spec(struct cursor *cursor, struct rp_table_config *table) {
     static const uint8_t zeros[4];
     table->spec = take(cursor, table->spec_bytes, 1);
     const void *rest = table->spec ? take(cursor, -table->spec_bytes % 4, 1) : NULL;
@@ -101,8 +95,7 @@ static int read_spec(struct cursor *cursor, struct rp_table_config *table)
     return rest ? 0 : -1;
 }
 
-static int read_table(struct cursor *cursor, struct rp_table_config *table, struct rp_plan *plans)
-{
+static int read_table(struct cursor *cursor, struct rp_table_config *table, struct rp_plan *plans) {
     struct rp_compiled_table head;
     const void *at = take(cursor, 1, sizeof head);
     if (!at) {
@@ -132,8 +125,7 @@ static int read_table(struct cursor *cursor, struct rp_table_config *table, stru
 
 /* Whether this is a compiled config at all, and whole. */
 static int check_head(const struct rp_compiled_head *head, const uint8_t *bytes, size_t size,
-                      char *error)
-{
+                      char *error) {
     size_t summed = offsetof(struct rp_compiled_head, flags);
     if (memcmp(head->magic, RP_COMPILED_MAGIC, sizeof head->magic) != 0) {
         return refuse(error, "it is no compiled config: python -m replay_server serve tables.toml "
@@ -160,8 +152,7 @@ static int check_head(const struct rp_compiled_head *head, const uint8_t *bytes,
     return 0;
 }
 
-int rp_compiled_read(struct rp_compiled *compiled, const uint8_t *bytes, size_t size, char *error)
-{
+int rp_compiled_read(struct rp_compiled *compiled, const uint8_t *bytes, size_t size, char *error) {
     struct rp_compiled_head head;
     struct cursor cursor = {bytes, size, sizeof head, error};
     if (size < sizeof head || size > RP_COMPILED_BYTES_MAX) {

@@ -1,5 +1,5 @@
 /* A server's config as a file, for the program without Python: what `python -m replay_server serve
- * tables.toml --compile FILE` writes (replay_server/compiled.py) and replay-serve reads.
+ * tables.toml --compile FILE` writes (replay_server/serving/compiled.py) and replay-serve reads.
  *
  * Columns and plans are resolved there; here every byte is checked and nothing is copied but
  * numbers: columns, picks and specs are used where they lie. All numbers are little-endian; nothing

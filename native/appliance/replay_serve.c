@@ -50,15 +50,13 @@ struct request {
     int url_count;
 };
 
-static int refuse(const char *what, const char *why)
-{
+static int refuse(const char *what, const char *why) {
     fprintf(stderr, "replay-serve: %s: %s\n", what, why);
     return EXIT_WRONG;
 }
 
 /* 0 to serve, EXIT_WRONG, or -1 where all is said. */
-static int read_command(struct request *request, int count, char **words)
-{
+static int read_command(struct request *request, int count, char **words) {
     static const struct option options[] = {
         {"busy", no_argument, NULL, 'b'},        {"core", required_argument, NULL, 'c'},
         {"insecure", no_argument, NULL, 'i'},    {"region", required_argument, NULL, 'r'},
@@ -101,8 +99,7 @@ static int read_command(struct request *request, int count, char **words)
 }
 
 /* The file's bytes, allocated; null with errno. */
-static uint8_t *read_file(const char *path, size_t *size)
-{
+static uint8_t *read_file(const char *path, size_t *size) {
     struct stat status;
     uint8_t *bytes = NULL;
     int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -128,14 +125,12 @@ static uint8_t *read_file(const char *path, size_t *size)
 
 /* ---- serving ---- */
 
-static void tell(const char *name, uint64_t number, const char *sentence)
-{
+static void tell(const char *name, uint64_t number, const char *sentence) {
     printf("%-26s %12llu  %s\n", name, (unsigned long long)number, sentence);
 }
 
 /* One line that says where and how much, then every counter that moved. */
-static void tell_counters(struct rp_service *service, const char *what)
-{
+static void tell_counters(struct rp_service *service, const char *what) {
     static struct rp_measures measures; /* one thread asks; it is large */
     uint64_t counters[RP_COUNTER_COUNT] = {0};
     (void)rp_service_counters(service, counters);
@@ -167,15 +162,13 @@ struct loaded { /* a config, and the bytes it points into */
     uint8_t *bytes;
 };
 
-static void unload(struct loaded *loaded)
-{
+static void unload(struct loaded *loaded) {
     free(loaded->bytes);
     loaded->bytes = NULL;
 }
 
 /* Reads the config and asks the core about it at each URL, so that what begins can be served. */
-static int load(struct loaded *loaded, const struct request *request)
-{
+static int load(struct loaded *loaded, const struct request *request) {
     char error[RP_ERROR_BYTES] = "";
     size_t size = 0;
     loaded->bytes = read_file(request->config, &size);
@@ -196,8 +189,7 @@ static int load(struct loaded *loaded, const struct request *request)
 /* ---- life ---- */
 
 /* In the order opposite to their opening; those that served tell what they counted first. */
-static void close_all(struct rp_service **services, int count, int tell_them)
-{
+static void close_all(struct rp_service **services, int count, int tell_them) {
     for (int i = 0; i < count && services[i]; i++) {
         (void)rp_service_stop(services[i]);
         if (tell_them) {
@@ -211,16 +203,14 @@ static void close_all(struct rp_service **services, int count, int tell_them)
 }
 
 /* The exit code of a refusal: what another moment may mend is not wrong. */
-static int refuse_service(const char *url, int status, const char *error)
-{
+static int refuse_service(const char *url, int status, const char *error) {
     (void)refuse(url, error[0] ? error : rp_status_sentence(status));
     return status == -RP_SYSTEM || status == -RP_NO_MEMORY || status == -RP_DISK_FULL ? EXIT_HOST
         : EXIT_WRONG;
 }
 
 static int open_each(struct rp_service **services, const struct request *request,
-                     const struct rp_compiled *compiled)
-{
+                     const struct rp_compiled *compiled) {
     struct rp_service_options options = request->options;
     char error[RP_ERROR_BYTES] = "";
     for (int i = 0; i < request->url_count; i++) {
@@ -256,8 +246,7 @@ static int open_each(struct rp_service **services, const struct request *request
 }
 
 static int open_all(struct rp_service **services, const struct request *request,
-                    const struct rp_compiled *compiled)
-{
+                    const struct rp_compiled *compiled) {
     int code = open_each(services, request, compiled);
     if (code) {
         close_all(services, request->url_count, 0);
@@ -266,8 +255,7 @@ static int open_all(struct rp_service **services, const struct request *request,
 }
 
 /* SIGHUP: the config as it is now, in empty tables. A wrong one changes nothing. */
-static int reload(struct rp_service **services, const struct request *request)
-{
+static int reload(struct rp_service **services, const struct request *request) {
     static struct loaded loaded;
     if (request->options.region_path) {
         (void)refuse("SIGHUP", "the tables of --region FOLDER stay as they are; stop, and start "
@@ -285,8 +273,7 @@ static int reload(struct rp_service **services, const struct request *request)
 
 /* EXIT_HOST once one of them cannot be reached any more. What else their network brings is told
  * once. */
-static int look_after(struct rp_service **services, int count, int *told)
-{
+static int look_after(struct rp_service **services, int count, int *told) {
     for (int i = 0; i < count; i++) {
         const char *why = rp_service_lost(services[i]), *remark = rp_service_remark(services[i]);
         if (remark && !told[i]) {
@@ -303,8 +290,7 @@ static int look_after(struct rp_service **services, int count, int *told)
 
 /* Until a signal that ends, a restart that fails, or a card that is taken away. */
 static int attend(struct rp_service **services, const struct request *request,
-                  const sigset_t *signals)
-{
+                  const sigset_t *signals) {
     const struct timespec look = {0, LOOK_NS};
     int number = 0, code = 0, told[SERVICES_MAX] = {0};
     while (!code && number != SIGINT && number != SIGTERM) {
@@ -318,8 +304,7 @@ static int attend(struct rp_service **services, const struct request *request,
     return code;
 }
 
-static int serve(const struct request *request, const struct rp_compiled *compiled)
-{
+static int serve(const struct request *request, const struct rp_compiled *compiled) {
     static const int handled[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
     struct rp_service *services[SERVICES_MAX] = {NULL};
     sigset_t signals;
@@ -335,8 +320,7 @@ static int serve(const struct request *request, const struct rp_compiled *compil
     return code;
 }
 
-int main(int count, char **words)
-{
+int main(int count, char **words) {
     static struct loaded loaded;
     struct request request;
     int code = read_command(&request, count, words);

@@ -44,13 +44,11 @@ static const uint32_t table[8][256] = {
         0x34019664),
 };
 
-static uint32_t read_le32(const uint8_t *b)
-{
+static uint32_t read_le32(const uint8_t *b) {
     return b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
-uint32_t rp_crc32c_portable(uint32_t crc, const void *data, size_t size)
-{
+uint32_t rp_crc32c_portable(uint32_t crc, const void *data, size_t size) {
     const uint8_t *bytes = data;
     uint32_t state = ~crc;
     for (; size >= 8; size -= 8, bytes += 8) {
@@ -67,8 +65,7 @@ uint32_t rp_crc32c_portable(uint32_t crc, const void *data, size_t size)
 }
 
 /* a * b modulo the polynomial; bit 31 is x^0, as everywhere with reflected bits. */
-static uint32_t multiply(uint32_t a, uint32_t b)
-{
+static uint32_t multiply(uint32_t a, uint32_t b) {
     uint32_t product = 0;
     for (uint32_t bit = (uint32_t)1 << 31; bit != 0; bit >>= 1) {
         product ^= a & bit ? b : 0;
@@ -77,8 +74,7 @@ static uint32_t multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-uint32_t rp_crc32c_share(uint32_t crc, uint64_t behind)
-{
+uint32_t rp_crc32c_share(uint32_t crc, uint64_t behind) {
     uint32_t factor = (uint32_t)1 << 23; /* x^8: one zero byte; squared: two; and so on */
     for (; behind > 0; behind >>= 1) {
         crc = behind & 1 ? multiply(factor, crc) : crc;
@@ -87,8 +83,7 @@ uint32_t rp_crc32c_share(uint32_t crc, uint64_t behind)
     return crc;
 }
 
-void rp_crc32c_rows_portable(uint32_t *sums, const void *rows, size_t size, size_t count)
-{
+void rp_crc32c_rows_portable(uint32_t *sums, const void *rows, size_t size, size_t count) {
     const uint8_t *bytes = rows;
     for (size_t i = 0; i < count; i++) {
         sums[i] = rp_crc32c_portable(0, bytes + i * size, size);

@@ -23,27 +23,23 @@ enum { LANE = 128 };
 #define OVER_TWO_LANES 0xb9e02b86u /* x^(8 * 256 - 33) */
 #define OVER_ONE_LANE 0x0d3b6092u  /* x^(8 * 128 - 33) */
 
-static inline bool is_able(void)
-{
+static inline bool is_able(void) {
     return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
 }
 
-WIDE static inline uint64_t read_word(const uint8_t *bytes)
-{
+WIDE static inline uint64_t read_word(const uint8_t *bytes) {
     uint64_t word;
     memcpy(&word, bytes, sizeof(word));
     return word;
 }
 
-WIDE static inline uint64_t product(uint64_t state, uint32_t power)
-{
+WIDE static inline uint64_t product(uint64_t state, uint32_t power) {
     __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)state),
                                      _mm_cvtsi64_si128((long long)power), 0);
     return (uint64_t)_mm_cvtsi128_si64(x);
 }
 
-WIDE static uint64_t three_lanes(uint64_t state, const uint8_t *bytes)
-{
+WIDE static uint64_t three_lanes(uint64_t state, const uint8_t *bytes) {
     uint64_t first = state, second = 0, third = 0;
     for (size_t at = 0; at < LANE; at += 8) {
         first = _mm_crc32_u64(first, read_word(bytes + at));
@@ -54,8 +50,7 @@ WIDE static uint64_t three_lanes(uint64_t state, const uint8_t *bytes)
     return _mm_crc32_u64(0, carried) ^ third;
 }
 
-WIDE static NOINLINE uint32_t any_size(uint32_t crc, const uint8_t *bytes, size_t size)
-{
+WIDE static NOINLINE uint32_t any_size(uint32_t crc, const uint8_t *bytes, size_t size) {
     uint64_t wide = ~crc;
     for (; size >= 3 * LANE; size -= 3 * LANE, bytes += 3 * LANE) {
         wide = three_lanes(wide, bytes);
@@ -70,14 +65,12 @@ WIDE static NOINLINE uint32_t any_size(uint32_t crc, const uint8_t *bytes, size_
     return ~state;
 }
 
-uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size)
-{
+uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size) {
     return is_able() ? any_size(crc, data, size) : rp_crc32c_portable(crc, data, size);
 }
 
 /* Rows too short for lanes of their own: four rows are four chains. */
-WIDE static inline void four_rows(uint32_t *sums, const uint8_t *rows, size_t size)
-{
+WIDE static inline void four_rows(uint32_t *sums, const uint8_t *rows, size_t size) {
     const uint8_t *end = rows + size;
     uint64_t a = UINT32_MAX, b = a, c = a, d = a;
     for (const uint8_t *at = rows; at < end; at += 8) {
@@ -92,8 +85,7 @@ WIDE static inline void four_rows(uint32_t *sums, const uint8_t *rows, size_t si
     sums[3] = ~(uint32_t)d;
 }
 
-WIDE static inline uint32_t one_row(const uint8_t *row, size_t size)
-{
+WIDE static inline uint32_t one_row(const uint8_t *row, size_t size) {
     const uint8_t *end = row + size;
     uint64_t state = UINT32_MAX;
     if (size & 8) {
@@ -107,8 +99,8 @@ WIDE static inline uint32_t one_row(const uint8_t *row, size_t size)
     return ~(uint32_t)state;
 }
 
-WIDE static NOINLINE void short_rows(uint32_t *sums, const uint8_t *rows, size_t size, size_t count)
-{
+WIDE static NOINLINE void short_rows(uint32_t *sums, const uint8_t *rows, size_t size,
+                                     size_t count) {
     for (; count >= 4; count -= 4, rows += 4 * size, sums += 4) {
         four_rows(sums, rows, size);
     }
@@ -117,16 +109,14 @@ WIDE static NOINLINE void short_rows(uint32_t *sums, const uint8_t *rows, size_t
     }
 }
 
-static NOINLINE void long_rows(uint32_t *sums, const uint8_t *rows, size_t size, size_t count)
-{
+static NOINLINE void long_rows(uint32_t *sums, const uint8_t *rows, size_t size, size_t count) {
     for (; count > 0; count--, rows += size) {
         *sums++ = any_size(0, rows, size);
     }
 }
 
 /* A single short row is what an actor's step is: nothing stands before it. */
-WIDE void rp_crc32c_rows(uint32_t *sums, const void *rows, size_t size, size_t count)
-{
+WIDE void rp_crc32c_rows(uint32_t *sums, const void *rows, size_t size, size_t count) {
     if (!is_able()) {
         rp_crc32c_rows_portable(sums, rows, size, count);
     } else if (size >= 3 * LANE) {
@@ -140,13 +130,11 @@ WIDE void rp_crc32c_rows(uint32_t *sums, const void *rows, size_t size, size_t c
 
 #else
 
-uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size)
-{
+uint32_t rp_crc32c(uint32_t crc, const void *data, size_t size) {
     return rp_crc32c_portable(crc, data, size);
 }
 
-void rp_crc32c_rows(uint32_t *sums, const void *rows, size_t size, size_t count)
-{
+void rp_crc32c_rows(uint32_t *sums, const void *rows, size_t size, size_t count) {
     rp_crc32c_rows_portable(sums, rows, size, count);
 }
 

@@ -21,15 +21,13 @@
 
 enum { SEGMENT_BITS = 28, ALPHA_BITS = 48, MASS_LOG2_MAX = 63, ONE_LOG2 = 26, EXP2_BITS = 39 };
 
-static uint64_t bits_of(double x)
-{
+static uint64_t bits_of(double x) {
     uint64_t bits;
     memcpy(&bits, &x, sizeof(bits));
     return bits;
 }
 
-int rp_power_exponent(double alpha, struct rp_power *out)
-{
+int rp_power_exponent(double alpha, struct rp_power *out) {
     if (!rp_power_valid(alpha) || alpha > RP_POWER_ALPHA_MAX) {
         return -1;
     }
@@ -39,14 +37,12 @@ int rp_power_exponent(double alpha, struct rp_power *out)
     return 0;
 }
 
-void rp_power_use_portable(struct rp_power *power)
-{
+void rp_power_use_portable(struct rp_power *power) {
     power->wide = false;
 }
 
 /* F: log2(1 + x / 2^32) in units of 2^-38. */
-static uint64_t log2_of(uint32_t x)
-{
+static uint64_t log2_of(uint32_t x) {
     uint64_t i = x >> SEGMENT_BITS;
     uint64_t w = x & (((uint32_t)1 << SEGMENT_BITS) - 1);
     uint64_t sum = rp_power_log2[5][i];
@@ -58,8 +54,7 @@ static uint64_t log2_of(uint32_t x)
 }
 
 /* M: 2^(g / 2^32) in units of 2^-39. */
-static uint64_t exp2_of(uint32_t g)
-{
+static uint64_t exp2_of(uint32_t g) {
     uint64_t i = g >> SEGMENT_BITS;
     uint64_t w = g & (((uint32_t)1 << SEGMENT_BITS) - 1);
     uint64_t sum = rp_power_exp2[4][i];
@@ -70,8 +65,7 @@ static uint64_t exp2_of(uint32_t g)
 }
 
 /* M * 2^shift, rounded to the nearest integer. */
-static uint64_t scaled(uint64_t m, int64_t shift)
-{
+static uint64_t scaled(uint64_t m, int64_t shift) {
     if (shift >= 0) {
         return m << shift;
     }
@@ -82,8 +76,7 @@ static uint64_t scaled(uint64_t m, int64_t shift)
 }
 
 /* The mass before it is cut, UINT64_MAX for anything from 2^63 on. */
-static uint64_t mass_of(uint64_t alpha, uint64_t bits)
-{
+static uint64_t mass_of(uint64_t alpha, uint64_t bits) {
     if (bits << 1 == 0) {
         return 0;
     }
@@ -102,16 +95,14 @@ static uint64_t mass_of(uint64_t alpha, uint64_t bits)
     return mass > 0 ? mass : 1;
 }
 
-uint64_t rp_power_mass(const struct rp_power *power, double priority, uint64_t mass_max)
-{
+uint64_t rp_power_mass(const struct rp_power *power, double priority, uint64_t mass_max) {
     assert(rp_power_valid(priority) && mass_max >= 1);
     uint64_t mass = mass_of(power->alpha, bits_of(priority));
     return mass < mass_max ? mass : mass_max;
 }
 
 void rp_power_masses(const struct rp_power *power, const double *priority, uint64_t *mass,
-                     size_t n, uint64_t mass_max, uint64_t *saturated)
-{
+                     size_t n, uint64_t mass_max, uint64_t *saturated) {
     assert(mass_max >= 1 && mass_max <= (uint64_t)1 << MASS_LOG2_MAX);
     if (power->wide) {
         *saturated += rp_power_masses_avx512(power->alpha, priority, mass, n, mass_max);

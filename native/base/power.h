@@ -44,8 +44,7 @@ int rp_power_exponent(double alpha, struct rp_power *out);
 void rp_power_use_portable(struct rp_power *power);
 
 /* Whether this is a priority at all: zero of either sign, or positive and finite. A bit test. */
-static inline bool rp_power_valid(double priority)
-{
+static inline bool rp_power_valid(double priority) {
     uint64_t bits;
     memcpy(&bits, &priority, sizeof bits);
     return bits < (uint64_t)0x7ff << 52 || bits == (uint64_t)1 << 63;

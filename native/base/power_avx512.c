@@ -19,36 +19,30 @@
 
 enum { SEGMENT_BITS = 28, ALPHA_LOW_BITS = 25 };
 
-bool rp_power_avx512_able(void)
-{
+bool rp_power_avx512_able(void) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("popcnt");
 }
 
-WIDE static inline __m512i word(uint64_t x)
-{
+WIDE static inline __m512i word(uint64_t x) {
     return _mm512_set1_epi64((long long)x);
 }
 
-WIDE static inline __m512i look_up(const uint64_t table[16], __m512i segment)
-{
+WIDE static inline __m512i look_up(const uint64_t table[16], __m512i segment) {
     return _mm512_permutex2var_epi64(_mm512_load_si512(table), segment,
                                      _mm512_load_si512(table + 8));
 }
 
 /* (w * sum) >> 28 for products of 32 by 32 bits, and of 28 by 36. */
-WIDE static inline __m512i times_small(__m512i w, __m512i sum)
-{
+WIDE static inline __m512i times_small(__m512i w, __m512i sum) {
     return _mm512_srli_epi64(_mm512_mul_epu32(w, sum), SEGMENT_BITS);
 }
 
-WIDE static inline __m512i times(__m512i w, __m512i sum)
-{
+WIDE static inline __m512i times(__m512i w, __m512i sum) {
     return _mm512_srli_epi64(_mm512_mullo_epi64(w, sum), SEGMENT_BITS);
 }
 
-WIDE static inline __m512i log2_of(__m512i r)
-{
+WIDE static inline __m512i log2_of(__m512i r) {
     __m512i segment = _mm512_srli_epi64(r, SEGMENT_BITS);
     __m512i w = _mm512_and_si512(r, word(((uint64_t)1 << SEGMENT_BITS) - 1));
     __m512i sum = look_up(rp_power_log2[5], segment);
@@ -59,8 +53,7 @@ WIDE static inline __m512i log2_of(__m512i r)
     return _mm512_add_epi64(look_up(rp_power_log2[0], segment), times(w, sum));
 }
 
-WIDE static inline __m512i exp2_of(__m512i q)
-{
+WIDE static inline __m512i exp2_of(__m512i q) {
     __m512i segment = _mm512_srli_epi64(q, SEGMENT_BITS);
     __m512i w = _mm512_and_si512(q, word(((uint64_t)1 << SEGMENT_BITS) - 1));
     __m512i sum = look_up(rp_power_exp2[4], segment);
@@ -71,8 +64,7 @@ WIDE static inline __m512i exp2_of(__m512i q)
 }
 
 /* r: log2 of the priority with a linear mantissa, 32 fraction bits. */
-WIDE static inline __m512i exponent_and_mantissa(__m512i bits)
-{
+WIDE static inline __m512i exponent_and_mantissa(__m512i bits) {
     __m512i s = _mm512_sub_epi64(_mm512_lzcnt_epi64(bits), word(11));
     s = _mm512_max_epi64(s, _mm512_setzero_si512());
     __m512i bias = _mm512_slli_epi64(_mm512_add_epi64(s, word(1023)), 52);
@@ -81,8 +73,7 @@ WIDE static inline __m512i exponent_and_mantissa(__m512i bits)
 }
 
 /* y: alpha * log2 of the priority, 48 fraction bits. */
-WIDE static inline __m512i times_alpha(__m512i r, uint64_t alpha)
-{
+WIDE static inline __m512i times_alpha(__m512i r, uint64_t alpha) {
     __m512i high = word(alpha >> ALPHA_LOW_BITS);
     __m512i low = word(alpha & (((uint64_t)1 << ALPHA_LOW_BITS) - 1));
     __m512i f = log2_of(r);
@@ -92,8 +83,7 @@ WIDE static inline __m512i times_alpha(__m512i r, uint64_t alpha)
     return _mm512_add_epi64(whole, _mm512_srli_epi64(product, 38 - ALPHA_LOW_BITS));
 }
 
-WIDE static inline __m512i mass_of(__m512i bits, uint64_t alpha)
-{
+WIDE static inline __m512i mass_of(__m512i bits, uint64_t alpha) {
     const __m512i one = word(1);
     __m512i y = times_alpha(exponent_and_mantissa(bits), alpha);
     __m512i q = _mm512_srai_epi64(_mm512_add_epi64(y, word((uint64_t)1 << 15)), 16);
@@ -109,8 +99,7 @@ WIDE static inline __m512i mass_of(__m512i bits, uint64_t alpha)
 }
 
 WIDE uint64_t rp_power_masses_avx512(uint64_t alpha, const double *priority, uint64_t *mass,
-                                     size_t n, uint64_t mass_max)
-{
+                                     size_t n, uint64_t mass_max) {
     const __m512i largest = word(mass_max);
     uint64_t saturated = 0;
     for (size_t i = 0; i < n; i += 8) {
@@ -129,14 +118,12 @@ WIDE uint64_t rp_power_masses_avx512(uint64_t alpha, const double *priority, uin
 
 #else
 
-bool rp_power_avx512_able(void)
-{
+bool rp_power_avx512_able(void) {
     return false;
 }
 
 uint64_t rp_power_masses_avx512(uint64_t alpha, const double *priority, uint64_t *mass, size_t n,
-                                uint64_t mass_max)
-{
+                                uint64_t mass_max) {
     (void)alpha, (void)priority, (void)mass, (void)n, (void)mass_max;
     assert(0); /* never chosen */
     return 0;

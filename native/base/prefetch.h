@@ -7,8 +7,7 @@
 #ifndef RP_PREFETCH_H
 #define RP_PREFETCH_H
 
-static inline void rp_prefetch(const void *address)
-{
+static inline void rp_prefetch(const void *address) {
     __builtin_prefetch(address);
     __asm__ volatile("" : : "r"(address));
 }

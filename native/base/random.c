@@ -5,16 +5,14 @@
  */
 #include "base/random.h"
 
-static uint64_t split_mix(uint64_t *counter)
-{
+static uint64_t split_mix(uint64_t *counter) {
     uint64_t z = *counter += 0x9e3779b97f4a7c15;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
     z = (z ^ z >> 27) * 0x94d049bb133111eb;
     return z ^ z >> 31;
 }
 
-void rp_random_seed(struct rp_random *random, uint64_t seed)
-{
+void rp_random_seed(struct rp_random *random, uint64_t seed) {
     for (int i = 0; i < 4; i++) {
         random->s[i] = split_mix(&seed);
     }

@@ -27,14 +27,12 @@ struct rp_random {
 /* Start the generator: the same seed gives the same outputs on every machine. */
 void rp_random_seed(struct rp_random *random, uint64_t seed);
 
-static inline uint64_t rp_random_rotate(uint64_t x, int by)
-{
+static inline uint64_t rp_random_rotate(uint64_t x, int by) {
     return x << by | x >> (64 - by);
 }
 
 /* The next 64-bit output. */
-static inline uint64_t rp_random_next(struct rp_random *random)
-{
+static inline uint64_t rp_random_next(struct rp_random *random) {
     uint64_t *s = random->s;
     uint64_t output = rp_random_rotate(s[0] + s[3], 23) + s[0];
     uint64_t shifted = s[1] << 17;
@@ -48,8 +46,7 @@ static inline uint64_t rp_random_next(struct rp_random *random)
 }
 
 /* A uniform integer in [0, bound). bound >= 1, asserted. */
-static inline uint64_t rp_random_below(struct rp_random *random, uint64_t bound)
-{
+static inline uint64_t rp_random_below(struct rp_random *random, uint64_t bound) {
     assert(bound >= 1);
     unsigned __int128 product = (unsigned __int128)rp_random_next(random) * bound;
     if ((uint64_t)product < bound) {

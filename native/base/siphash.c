@@ -5,13 +5,11 @@
  */
 #include "base/siphash.h"
 
-static uint64_t rotate(uint64_t x, int by)
-{
+static uint64_t rotate(uint64_t x, int by) {
     return x << by | x >> (64 - by);
 }
 
-static uint64_t read_le(const uint8_t *bytes, size_t size)
-{
+static uint64_t read_le(const uint8_t *bytes, size_t size) {
     uint64_t word = 0;
     for (size_t i = 0; i < size; i++) {
         word |= (uint64_t)bytes[i] << (8 * i);
@@ -19,8 +17,7 @@ static uint64_t read_le(const uint8_t *bytes, size_t size)
     return word;
 }
 
-static void rounds(uint64_t v[4], int n)
-{
+static void rounds(uint64_t v[4], int n) {
     while (n-- > 0) {
         v[0] += v[1];
         v[2] += v[3];
@@ -35,15 +32,13 @@ static void rounds(uint64_t v[4], int n)
     }
 }
 
-static void absorb(uint64_t v[4], uint64_t word)
-{
+static void absorb(uint64_t v[4], uint64_t word) {
     v[3] ^= word;
     rounds(v, 2);
     v[0] ^= word;
 }
 
-uint64_t rp_siphash(const uint8_t key[16], const void *data, size_t size)
-{
+uint64_t rp_siphash(const uint8_t key[16], const void *data, size_t size) {
     const uint8_t *bytes = data;
     uint64_t k0 = read_le(key, 8);
     uint64_t k1 = read_le(key + 8, 8);

@@ -16,19 +16,16 @@
 #include <stdbool.h>
 #include <string.h>
 
-static size_t padded(size_t n)
-{
+static size_t padded(size_t n) {
     return (n + RP_TREE_FANOUT - 1) & ~(size_t)(RP_TREE_FANOUT - 1);
 }
 
-size_t rp_tree_leaf_count(uint32_t capacity)
-{
+size_t rp_tree_leaf_count(uint32_t capacity) {
     assert(capacity >= 1 && capacity <= RP_TREE_CAPACITY_MAX);
     return padded(capacity);
 }
 
-size_t rp_tree_bytes(uint32_t capacity)
-{
+size_t rp_tree_bytes(uint32_t capacity) {
     size_t bytes = 0;
     for (size_t n = rp_tree_leaf_count(capacity); n > RP_TREE_FANOUT;) {
         n = padded(n / RP_TREE_FANOUT);
@@ -37,23 +34,20 @@ size_t rp_tree_bytes(uint32_t capacity)
     return bytes;
 }
 
-uint64_t rp_tree_mass_max(uint32_t capacity)
-{
+uint64_t rp_tree_mass_max(uint32_t capacity) {
     assert(capacity >= 1 && capacity <= RP_TREE_CAPACITY_MAX);
     return ((uint64_t)1 << 63) / capacity;
 }
 
 /* How many groups a level has: the entries of the level above. */
-static size_t group_total(const struct rp_tree *t, uint32_t level)
-{
+static size_t group_total(const struct rp_tree *t, uint32_t level) {
     size_t leaves = rp_tree_leaf_count(t->capacity);
     size_t unit = (size_t)RP_TREE_FANOUT << 4 * level;
     return (leaves + unit - 1) / unit;
 }
 
 /* The mass of group `group` of a level, and how many positive leaves are below it. */
-static uint64_t group_mass(const struct rp_tree *t, uint32_t level, size_t group)
-{
+static uint64_t group_mass(const struct rp_tree *t, uint32_t level, size_t group) {
     const uint64_t *entries = t->mass[level] + group * RP_TREE_FANOUT;
     if (level > 0) {
         return entries[RP_TREE_FANOUT - 1];
@@ -65,8 +59,7 @@ static uint64_t group_mass(const struct rp_tree *t, uint32_t level, size_t group
     return sum;
 }
 
-static uint32_t group_count(const struct rp_tree *t, uint32_t level, size_t group)
-{
+static uint32_t group_count(const struct rp_tree *t, uint32_t level, size_t group) {
     if (level > 0) {
         return t->count[level][group * RP_TREE_FANOUT + RP_TREE_FANOUT - 1];
     }
@@ -78,8 +71,7 @@ static uint32_t group_count(const struct rp_tree *t, uint32_t level, size_t grou
 }
 
 /* Place the levels in `nodes`: the masses of a level, then its counts, from the leaves upwards. */
-static void lay_out(struct rp_tree *t, uint64_t *leaf, void *nodes)
-{
+static void lay_out(struct rp_tree *t, uint64_t *leaf, void *nodes) {
     uint8_t *next = nodes;
     t->mass[0] = leaf;
     for (size_t n = rp_tree_leaf_count(t->capacity); n > RP_TREE_FANOUT;) {
@@ -95,8 +87,7 @@ static void lay_out(struct rp_tree *t, uint64_t *leaf, void *nodes)
 
 /* One group's running sums. An entry that pads the last group stands for nothing and repeats its
  * sum. */
-static void sum_group(struct rp_tree *t, uint32_t level, size_t first, size_t groups)
-{
+static void sum_group(struct rp_tree *t, uint32_t level, size_t first, size_t groups) {
     uint64_t mass = 0;
     uint32_t count = 0;
     for (size_t j = first; j < first + RP_TREE_FANOUT; j++) {
@@ -106,8 +97,7 @@ static void sum_group(struct rp_tree *t, uint32_t level, size_t first, size_t gr
 }
 
 /* Derive the levels from `level` on out of the one below it, and the total out of the topmost. */
-static void build(struct rp_tree *t, uint32_t level)
-{
+static void build(struct rp_tree *t, uint32_t level) {
     for (; level <= t->top; level++) {
         size_t groups = group_total(t, level - 1);
         for (size_t first = 0; first < groups; first += RP_TREE_FANOUT) {
@@ -118,8 +108,7 @@ static void build(struct rp_tree *t, uint32_t level)
     t->positive = group_count(t, t->top, 0);
 }
 
-void rp_tree_open(struct rp_tree *t, uint64_t *leaf, void *nodes, uint32_t capacity)
-{
+void rp_tree_open(struct rp_tree *t, uint64_t *leaf, void *nodes, uint32_t capacity) {
     assert(((uintptr_t)leaf & 63) == 0 && ((uintptr_t)nodes & 63) == 0);
     memset(t, 0, sizeof(*t));
     t->capacity = capacity;
@@ -129,13 +118,11 @@ void rp_tree_open(struct rp_tree *t, uint64_t *leaf, void *nodes, uint32_t capac
     build(t, 1);
 }
 
-void rp_tree_use_portable(struct rp_tree *t)
-{
+void rp_tree_use_portable(struct rp_tree *t) {
     t->kernel = &rp_tree_kernel_portable;
 }
 
-static void climb(struct rp_tree *t, const uint32_t *slots, size_t n, uint32_t top)
-{
+static void climb(struct rp_tree *t, const uint32_t *slots, size_t n, uint32_t top) {
     struct rp_tree_sum sums[RP_TREE_CHUNK];
     for (size_t i = 0; i < n && i < RP_TREE_CHUNK; i++) {
         rp_tree_prefetch_group(t->mass[0], slots[i] / RP_TREE_FANOUT, RP_TREE_MASS_BYTES);
@@ -150,8 +137,7 @@ static void climb(struct rp_tree *t, const uint32_t *slots, size_t n, uint32_t t
     }
 }
 
-void rp_tree_refresh(struct rp_tree *t, const uint32_t *slots, size_t n)
-{
+void rp_tree_refresh(struct rp_tree *t, const uint32_t *slots, size_t n) {
     uint32_t top = t->top;
     for (size_t i = 0; i < n; i++) {
         assert(slots[i] < t->capacity);
@@ -166,18 +152,16 @@ void rp_tree_refresh(struct rp_tree *t, const uint32_t *slots, size_t n)
     assert(t->total <= (uint64_t)1 << 63 && t->positive <= t->capacity);
 }
 
-uint64_t rp_tree_total(const struct rp_tree *t)
-{
+uint64_t rp_tree_total(const struct rp_tree *t) {
     return t->total;
 }
 
-uint32_t rp_tree_count(const struct rp_tree *t)
-{
+uint32_t rp_tree_count(const struct rp_tree *t) {
     return t->positive;
 }
 
-static void draw_group(const struct rp_tree *t, const uint64_t *targets, uint32_t *slots, size_t n)
-{
+static void draw_group(const struct rp_tree *t, const uint64_t *targets, uint32_t *slots,
+                       size_t n) {
     uint64_t left[RP_TREE_GROUP];
     for (size_t i = 0; i < n; i++) {
         assert(targets[i] < t->total);
@@ -190,16 +174,14 @@ static void draw_group(const struct rp_tree *t, const uint64_t *targets, uint32_
     t->kernel->draw_leaf(t->mass[0], left, slots, n);
 }
 
-void rp_tree_draw(const struct rp_tree *t, const uint64_t *targets, uint32_t *slots, size_t n)
-{
+void rp_tree_draw(const struct rp_tree *t, const uint64_t *targets, uint32_t *slots, size_t n) {
     for (size_t done = 0; done < n; done += RP_TREE_GROUP) {
         size_t some = n - done < RP_TREE_GROUP ? n - done : RP_TREE_GROUP;
         draw_group(t, targets + done, slots + done, some);
     }
 }
 
-static void rank_group(const struct rp_tree *t, const uint32_t *ranks, uint32_t *slots, size_t n)
-{
+static void rank_group(const struct rp_tree *t, const uint32_t *ranks, uint32_t *slots, size_t n) {
     uint32_t left[RP_TREE_GROUP];
     for (size_t i = 0; i < n; i++) {
         assert(ranks[i] < t->positive);
@@ -215,8 +197,7 @@ static void rank_group(const struct rp_tree *t, const uint32_t *ranks, uint32_t 
     t->kernel->rank_leaf(t->mass[0], left, slots, n);
 }
 
-void rp_tree_draw_rank(const struct rp_tree *t, const uint32_t *ranks, uint32_t *slots, size_t n)
-{
+void rp_tree_draw_rank(const struct rp_tree *t, const uint32_t *ranks, uint32_t *slots, size_t n) {
     for (size_t done = 0; done < n; done += RP_TREE_GROUP) {
         size_t some = n - done < RP_TREE_GROUP ? n - done : RP_TREE_GROUP;
         rank_group(t, ranks + done, slots + done, some);
@@ -224,20 +205,17 @@ void rp_tree_draw_rank(const struct rp_tree *t, const uint32_t *ranks, uint32_t 
 }
 
 /* What entry j of a level has to be, given the entry before it and the level below. */
-static uint64_t entry_mass(const struct rp_tree *t, uint32_t level, size_t j, size_t groups)
-{
+static uint64_t entry_mass(const struct rp_tree *t, uint32_t level, size_t j, size_t groups) {
     uint64_t before = j % RP_TREE_FANOUT ? t->mass[level][j - 1] : 0;
     return before + (j < groups ? group_mass(t, level - 1, j) : 0);
 }
 
-static uint32_t entry_count(const struct rp_tree *t, uint32_t level, size_t j, size_t groups)
-{
+static uint32_t entry_count(const struct rp_tree *t, uint32_t level, size_t j, size_t groups) {
     uint32_t before = j % RP_TREE_FANOUT ? t->count[level][j - 1] : 0;
     return before + (j < groups ? group_count(t, level - 1, j) : 0);
 }
 
-void rp_tree_check(const struct rp_tree *t)
-{
+void rp_tree_check(const struct rp_tree *t) {
     size_t n = rp_tree_leaf_count(t->capacity);
     for (size_t i = 0; i < n; i++) {
         assert(t->mass[0][i] <= (i < t->capacity ? rp_tree_mass_max(t->capacity) : 0));

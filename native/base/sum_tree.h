@@ -77,16 +77,14 @@ void rp_tree_use_portable(struct rp_tree *t);
 void rp_tree_refresh(struct rp_tree *t, const uint32_t *slots, size_t n);
 
 /* Fetch group `at` of a level whose groups have `bytes` bytes, one line or two. */
-static inline void rp_tree_prefetch_group(const void *level, uint32_t at, size_t bytes)
-{
+static inline void rp_tree_prefetch_group(const void *level, uint32_t at, size_t bytes) {
     const char *group = (const char *)level + at * bytes;
     rp_prefetch(group);
     rp_prefetch(group + bytes - 64);
 }
 
 /* Fetch what a refresh of `slot` touches outside the first cache: worth it some 16 slots before. */
-static inline void rp_tree_prefetch(const struct rp_tree *t, uint32_t slot)
-{
+static inline void rp_tree_prefetch(const struct rp_tree *t, uint32_t slot) {
     uint32_t group = slot / RP_TREE_FANOUT;
     rp_tree_prefetch_group(t->mass[0], group, RP_TREE_MASS_BYTES);
     if (t->top > 0) {

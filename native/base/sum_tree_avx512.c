@@ -16,8 +16,7 @@
 #define WIDE __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,bmi,bmi2,popcnt")))
 
 /* How many of sixteen rising sums are at or below the target: the first above it. */
-WIDE static inline uint32_t choose(__m512i low, __m512i high, uint64_t left)
-{
+WIDE static inline uint32_t choose(__m512i low, __m512i high, uint64_t left) {
     __m512i target = _mm512_set1_epi64((long long)left);
     uint32_t passed_low = _mm512_cmple_epu64_mask(low, target);
     uint32_t passed_high = _mm512_cmple_epu64_mask(high, target);
@@ -25,8 +24,7 @@ WIDE static inline uint32_t choose(__m512i low, __m512i high, uint64_t left)
 }
 
 WIDE static void draw_level(const uint64_t *mass, const uint64_t *next, uint64_t *left,
-                            uint32_t *at, size_t n)
-{
+                            uint32_t *at, size_t n) {
     uint32_t seen = 0;
     for (size_t i = 0; i < n; i++) {
         const uint64_t *sums = mass + (size_t)at[i] * RP_TREE_FANOUT;
@@ -40,16 +38,14 @@ WIDE static void draw_level(const uint64_t *mass, const uint64_t *next, uint64_t
 }
 
 /* Lane i becomes the sum of lanes 0 .. i. */
-WIDE static inline __m512i running_sums(__m512i x)
-{
+WIDE static inline __m512i running_sums(__m512i x) {
     const __m512i zero = _mm512_setzero_si512();
     x = _mm512_add_epi64(x, _mm512_alignr_epi64(x, zero, 7));
     x = _mm512_add_epi64(x, _mm512_alignr_epi64(x, zero, 6));
     return _mm512_add_epi64(x, _mm512_alignr_epi64(x, zero, 4));
 }
 
-WIDE static void draw_leaf(const uint64_t *leaf, const uint64_t *left, uint32_t *at, size_t n)
-{
+WIDE static void draw_leaf(const uint64_t *leaf, const uint64_t *left, uint32_t *at, size_t n) {
     uint32_t seen = 0;
     for (size_t i = 0; i < n; i++) {
         const uint64_t *masses = leaf + (size_t)at[i] * RP_TREE_FANOUT;
@@ -64,8 +60,7 @@ WIDE static void draw_leaf(const uint64_t *leaf, const uint64_t *left, uint32_t 
 }
 
 WIDE static void rank_level(const uint32_t *count, const void *next, size_t next_bytes,
-                            uint32_t *left, uint32_t *at, size_t n)
-{
+                            uint32_t *left, uint32_t *at, size_t n) {
     uint32_t seen = 0;
     for (size_t i = 0; i < n; i++) {
         const uint32_t *sums = count + (size_t)at[i] * RP_TREE_FANOUT;
@@ -81,13 +76,11 @@ WIDE static void rank_level(const uint32_t *count, const void *next, size_t next
 }
 
 /* One bit for each of sixteen leaves: is it positive? */
-WIDE static inline uint32_t positive_mask(__m512i low, __m512i high)
-{
+WIDE static inline uint32_t positive_mask(__m512i low, __m512i high) {
     return _mm512_test_epi64_mask(low, low) | (uint32_t)_mm512_test_epi64_mask(high, high) << 8;
 }
 
-WIDE static void rank_leaf(const uint64_t *leaf, const uint32_t *left, uint32_t *at, size_t n)
-{
+WIDE static void rank_leaf(const uint64_t *leaf, const uint32_t *left, uint32_t *at, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const uint64_t *masses = leaf + (size_t)at[i] * RP_TREE_FANOUT;
         uint32_t positive =
@@ -99,8 +92,7 @@ WIDE static void rank_leaf(const uint64_t *leaf, const uint32_t *left, uint32_t 
     }
 }
 
-WIDE static inline uint64_t sum_of(__m512i x)
-{
+WIDE static inline uint64_t sum_of(__m512i x) {
     __m256i four =
         _mm256_add_epi64(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1));
     __m128i two = _mm_add_epi64(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
@@ -108,15 +100,13 @@ WIDE static inline uint64_t sum_of(__m512i x)
 }
 
 /* Lanes `lanes` of eight masses gain `more`. */
-WIDE static inline void add_masses(uint64_t *masses, uint32_t lanes, __m512i more)
-{
+WIDE static inline void add_masses(uint64_t *masses, uint32_t lanes, __m512i more) {
     __m512i old = _mm512_load_si512(masses);
     _mm512_store_si512(masses, _mm512_mask_add_epi64(old, (__mmask8)lanes, old, more));
 }
 
 WIDE static size_t sum_groups(const struct rp_tree *t, const uint32_t *slots, size_t n,
-                              size_t n_next, struct rp_tree_sum *sums)
-{
+                              size_t n_next, struct rp_tree_sum *sums) {
     uint32_t last = UINT32_MAX;
     size_t groups = 0;
     for (size_t i = 0; i < n; i++) {
@@ -138,8 +128,7 @@ WIDE static size_t sum_groups(const struct rp_tree *t, const uint32_t *slots, si
 
 /* An update of priorities rarely makes a leaf appear or vanish: the counts are then left alone. */
 WIDE static inline void tell_one(struct rp_tree *t, uint32_t group, uint64_t more,
-                                 uint32_t more_positive, uint32_t top)
-{
+                                 uint32_t more_positive, uint32_t top) {
     __m512i wide_more = _mm512_set1_epi64((long long)more);
     __m512i wide_positive = _mm512_set1_epi32((int)more_positive);
     for (uint32_t level = 1; level <= top; level++) {
@@ -157,8 +146,7 @@ WIDE static inline void tell_one(struct rp_tree *t, uint32_t group, uint64_t mor
     }
 }
 
-WIDE static void tell(struct rp_tree *t, const struct rp_tree_sum *sums, size_t n, uint32_t top)
-{
+WIDE static void tell(struct rp_tree *t, const struct rp_tree_sum *sums, size_t n, uint32_t top) {
     for (size_t i = 0; i < n; i++) {
         uint32_t group = sums[i].group;
         tell_one(t, group, sums[i].mass - rp_tree_entry_mass(t->mass[1], group),
@@ -166,8 +154,7 @@ WIDE static void tell(struct rp_tree *t, const struct rp_tree_sum *sums, size_t 
     }
 }
 
-const struct rp_tree_kernel *rp_tree_kernel_avx512(void)
-{
+const struct rp_tree_kernel *rp_tree_kernel_avx512(void) {
     static const struct rp_tree_kernel kernel = {
         .draw_level = draw_level,
         .draw_leaf = draw_leaf,
@@ -185,8 +172,7 @@ const struct rp_tree_kernel *rp_tree_kernel_avx512(void)
 
 #else
 
-const struct rp_tree_kernel *rp_tree_kernel_avx512(void)
-{
+const struct rp_tree_kernel *rp_tree_kernel_avx512(void) {
     return NULL;
 }
 

@@ -51,15 +51,13 @@ const struct rp_tree_kernel *rp_tree_kernel_avx512(void);
 
 /* What a group's entries before `chosen` hold. The load is made either way, so that no branch is
  * guessed: one target in sixteen chooses the first entry. */
-static inline uint64_t rp_tree_mass_before(const uint64_t *sums, uint32_t chosen)
-{
+static inline uint64_t rp_tree_mass_before(const uint64_t *sums, uint32_t chosen) {
     uint64_t before = sums[chosen - (chosen > 0)];
     return chosen > 0 ? before : 0;
 }
 
 /* Asks for the level above a leaf group. */
-static inline void rp_tree_prefetch_above(const struct rp_tree *t, uint32_t group)
-{
+static inline void rp_tree_prefetch_above(const struct rp_tree *t, uint32_t group) {
     uint32_t above = group / RP_TREE_FANOUT;
     rp_tree_prefetch_group(t->mass[1], above, RP_TREE_MASS_BYTES);
     rp_prefetch(t->count[1] + (size_t)above * RP_TREE_FANOUT);
@@ -67,21 +65,18 @@ static inline void rp_tree_prefetch_above(const struct rp_tree *t, uint32_t grou
 
 /* Of the slots behind the n: asks for the leaves of number i. */
 static inline void rp_tree_prefetch_next(const struct rp_tree *t, const uint32_t *slots, size_t i,
-                                         size_t n, size_t n_next)
-{
+                                         size_t n, size_t n_next) {
     if (i < n_next) {
         rp_tree_prefetch_group(t->mass[0], slots[n + i] / RP_TREE_FANOUT, RP_TREE_MASS_BYTES);
     }
 }
 
 /* What an entry itself weighs, out of the running sums of its group. */
-static inline uint64_t rp_tree_entry_mass(const uint64_t *mass, uint32_t j)
-{
+static inline uint64_t rp_tree_entry_mass(const uint64_t *mass, uint32_t j) {
     return mass[j] - (j % RP_TREE_FANOUT ? mass[j - 1] : 0);
 }
 
-static inline uint32_t rp_tree_entry_count(const uint32_t *count, uint32_t j)
-{
+static inline uint32_t rp_tree_entry_count(const uint32_t *count, uint32_t j) {
     return count[j] - (j % RP_TREE_FANOUT ? count[j - 1] : 0);
 }
 

@@ -11,8 +11,7 @@
 #include "base/sum_tree_kernel.h"
 
 /* The first of sixteen rising sums that is above the target, in four halvings. */
-static inline uint32_t choose(const uint64_t *sums, uint64_t target)
-{
+static inline uint32_t choose(const uint64_t *sums, uint64_t target) {
     uint32_t j = (uint32_t)(sums[7] <= target) * 8;
     j += (uint32_t)(sums[j + 3] <= target) * 4;
     j += (uint32_t)(sums[j + 1] <= target) * 2;
@@ -20,8 +19,7 @@ static inline uint32_t choose(const uint64_t *sums, uint64_t target)
 }
 
 static void draw_level(const uint64_t *mass, const uint64_t *next, uint64_t *left, uint32_t *at,
-                       size_t n)
-{
+                       size_t n) {
     for (size_t i = 0; i < n; i++) {
         const uint64_t *sums = mass + (size_t)at[i] * RP_TREE_FANOUT;
         uint32_t chosen = choose(sums, left[i]);
@@ -34,8 +32,7 @@ static void draw_level(const uint64_t *mass, const uint64_t *next, uint64_t *lef
 
 /* Of twice as many masses: the half that holds what is left of the target, and what is left in it.
  * A mask, not a branch: nobody can guess which half. */
-static inline const uint64_t *pass_half(const uint64_t *masses, uint64_t *rest, uint32_t half)
-{
+static inline const uint64_t *pass_half(const uint64_t *masses, uint64_t *rest, uint32_t half) {
     uint64_t sum = 0;
 #pragma GCC unroll 8
     for (uint32_t j = 0; j < half; j++) {
@@ -46,8 +43,7 @@ static inline const uint64_t *pass_half(const uint64_t *masses, uint64_t *rest, 
     return masses + (half & passed);
 }
 
-static void draw_leaf(const uint64_t *leaf, const uint64_t *left, uint32_t *at, size_t n)
-{
+static void draw_leaf(const uint64_t *leaf, const uint64_t *left, uint32_t *at, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const uint64_t *masses = leaf + (size_t)at[i] * RP_TREE_FANOUT;
         uint64_t rest = left[i];
@@ -61,8 +57,7 @@ static void draw_leaf(const uint64_t *leaf, const uint64_t *left, uint32_t *at, 
 }
 
 static void rank_level(const uint32_t *count, const void *next, size_t next_bytes, uint32_t *left,
-                       uint32_t *at, size_t n)
-{
+                       uint32_t *at, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const uint32_t *sums = count + (size_t)at[i] * RP_TREE_FANOUT;
         uint32_t chosen = 0;
@@ -76,8 +71,7 @@ static void rank_level(const uint32_t *count, const void *next, size_t next_byte
     }
 }
 
-static void rank_leaf(const uint64_t *leaf, const uint32_t *left, uint32_t *at, size_t n)
-{
+static void rank_leaf(const uint64_t *leaf, const uint32_t *left, uint32_t *at, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const uint64_t *masses = leaf + (size_t)at[i] * RP_TREE_FANOUT;
         uint32_t passed = 0;
@@ -91,8 +85,7 @@ static void rank_leaf(const uint64_t *leaf, const uint32_t *left, uint32_t *at, 
 }
 
 static size_t sum_groups(const struct rp_tree *t, const uint32_t *slots, size_t n, size_t n_next,
-                         struct rp_tree_sum *sums)
-{
+                         struct rp_tree_sum *sums) {
     uint32_t last = UINT32_MAX;
     size_t groups = 0;
     for (size_t i = 0; i < n; i++) {
@@ -123,8 +116,7 @@ static const uint32_t keep_count[2 * RP_TREE_FANOUT] = {SIXTEEN(0), SIXTEEN(UINT
 /* The running sums of a group get this much more from entry j on. All sixteen are written, those in
  * front as they were: vectors do it in half the time of a loop, whose end nobody can guess. */
 static inline void add_from(uint64_t *restrict mass, uint32_t *restrict count, uint32_t j,
-                            uint64_t more, uint32_t more_positive)
-{
+                            uint64_t more, uint32_t more_positive) {
     const uint64_t *kept = keep_mass + RP_TREE_FANOUT - j;
     const uint32_t *kept_count = keep_count + RP_TREE_FANOUT - j;
 #pragma GCC unroll 8
@@ -137,8 +129,7 @@ static inline void add_from(uint64_t *restrict mass, uint32_t *restrict count, u
     }
 }
 
-static void tell(struct rp_tree *t, const struct rp_tree_sum *sums, size_t n, uint32_t top)
-{
+static void tell(struct rp_tree *t, const struct rp_tree_sum *sums, size_t n, uint32_t top) {
     for (size_t i = 0; i < n; i++) {
         uint32_t group = sums[i].group;
         uint64_t more = sums[i].mass - rp_tree_entry_mass(t->mass[1], group);

@@ -37,23 +37,20 @@ enum {
 #define MAC_FORMAT "%02x:%02x:%02x:%02x:%02x:%02x"
 #define MAC_BYTES(mac) mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]
 
-static uint64_t now_ns(void)
-{
+static uint64_t now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void nap(long ns)
-{
+static void nap(long ns) {
     const struct timespec time = {0, ns};
     nanosleep(&time, NULL);
 }
 
 /* ---- a device's, before it is used ---- */
 
-static void say(const struct rp_claim *claim, const struct rp_frame_host *from)
-{
+static void say(const struct rp_claim *claim, const struct rp_frame_host *from) {
     struct rte_mbuf *mbuf = rte_pktmbuf_alloc(claim->pool);
     if (!mbuf) {
         return;
@@ -71,8 +68,7 @@ static void say(const struct rp_claim *claim, const struct rp_frame_host *from)
 }
 
 /* Does this frame say that another host has the address, or is about to? */
-static int denies(const struct rp_claim *claim, struct rte_mbuf *mbuf, uint8_t *mac)
-{
+static int denies(const struct rp_claim *claim, struct rte_mbuf *mbuf, uint8_t *mac) {
     static const uint8_t nobody[RP_FRAME_IP];
     struct rp_frame_view view;
     uint8_t *frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
@@ -94,8 +90,7 @@ static int denies(const struct rp_claim *claim, struct rte_mbuf *mbuf, uint8_t *
 }
 
 /* Nobody else looks at the device yet, so all its queues are looked at here. */
-static int hear(const struct rp_claim *claim, uint8_t *mac)
-{
+static int hear(const struct rp_claim *claim, uint8_t *mac) {
     struct rte_mbuf *mbufs[RP_BURST];
     int held = 0;
     for (uint16_t queue = 0; queue < claim->queues; queue++) {
@@ -108,8 +103,7 @@ static int hear(const struct rp_claim *claim, uint8_t *mac)
     return held;
 }
 
-static void await_link(const struct rp_claim *claim)
-{
+static void await_link(const struct rp_claim *claim) {
     uint64_t end = now_ns() + LINK_NS;
     while (!atomic_load(claim->has_carrier) && now_ns() < end
            && rp_wire_now_ns() < claim->until_ns) {
@@ -117,8 +111,7 @@ static void await_link(const struct rp_claim *claim)
     }
 }
 
-static int probe(const struct rp_claim *claim, uint8_t *mac)
-{
+static int probe(const struct rp_claim *claim, uint8_t *mac) {
     struct rp_frame_host nobody = claim->host;
     memset(nobody.ip, 0, sizeof nobody.ip);
     for (int i = 0; i < PROBES; i++) {
@@ -134,8 +127,7 @@ static int probe(const struct rp_claim *claim, uint8_t *mac)
     return 0;
 }
 
-int rp_arp_claim(const struct rp_claim *claim, char *why, size_t size)
-{
+int rp_arp_claim(const struct rp_claim *claim, char *why, size_t size) {
     const uint8_t *ip = claim->host.ip;
     uint8_t mac[RP_FRAME_MAC];
     await_link(claim);
@@ -151,8 +143,7 @@ int rp_arp_claim(const struct rp_claim *claim, char *why, size_t size)
 
 /* ---- a port's, while it is used ---- */
 
-static void ask(struct port *port, const uint8_t *ip)
-{
+static void ask(struct port *port, const uint8_t *ip) {
     struct rte_mbuf *mbuf = rte_pktmbuf_alloc(port->wire.pool);
     if (mbuf) {
         uint8_t *frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
@@ -160,15 +151,13 @@ static void ask(struct port *port, const uint8_t *ip)
     }
 }
 
-void rp_arp_opened(struct port *port)
-{
+void rp_arp_opened(struct port *port) {
     port->announce_ns = port->wire.claimed ? now_ns() + AGAIN_NS : 0;
     /* one that came before it was first looked for is new to who claimed the address */
     port->links = port->wire.links && !port->wire.claimed ? atomic_load(port->wire.links) : 0;
 }
 
-void rp_arp_announce(struct port *port)
-{
+void rp_arp_announce(struct port *port) {
     const _Atomic uint32_t *links = port->wire.links;
     uint32_t came = links ? atomic_load_explicit(links, memory_order_relaxed) : 0;
     if (came != port->links) {
@@ -181,8 +170,7 @@ void rp_arp_announce(struct port *port)
     }
 }
 
-void rp_arp_defend(struct port *port, const uint8_t *mac)
-{
+void rp_arp_defend(struct port *port, const uint8_t *mac) {
     const uint8_t *ip = port->host.ip;
     uint64_t now = now_ns();
     if (!atomic_load_explicit(&port->is_taken, memory_order_relaxed)) {
@@ -199,14 +187,12 @@ void rp_arp_defend(struct port *port, const uint8_t *mac)
 
 /* ---- a client's server ---- */
 
-static void ask_hop(struct port *port)
-{
+static void ask_hop(struct port *port) {
     atomic_store(&port->wire.seat.asked, 1);
     ask(port, port->hop);
 }
 
-void rp_arp_resolve(struct port *port, uint64_t until_ns)
-{
+void rp_arp_resolve(struct port *port, uint64_t until_ns) {
     struct rp_packet packets[RP_BURST];
     struct rp_port *own = (struct rp_port *)port;
     for (int i = 0; i < ASKS && !port->resolved && rp_wire_now_ns() < until_ns; i++) {
@@ -220,8 +206,7 @@ void rp_arp_resolve(struct port *port, uint64_t until_ns)
     }
 }
 
-void rp_arp_miss(struct port *port)
-{
+void rp_arp_miss(struct port *port) {
     if (port->resolved) {
         if (port->unanswered++ < QUIET_SENDS) {
             return;
@@ -238,15 +223,13 @@ void rp_arp_miss(struct port *port)
     ask_hop(port);
 }
 
-void rp_arp_doubt(struct port *port)
-{
+void rp_arp_doubt(struct port *port) {
     port->unanswered = QUIET_SENDS + 1;
     port->quiet_ns = 0;
 }
 
 /* Only what was asked for, and only the next hop's address. */
-int rp_arp_learn(struct port *port, const struct rp_frame_host *from)
-{
+int rp_arp_learn(struct port *port, const struct rp_frame_host *from) {
     if (!port->is_client || !port->wire.seat.asked
         || memcmp(from->ip, port->hop, RP_FRAME_IP) != 0) {
         return -1;

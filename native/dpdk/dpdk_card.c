@@ -31,14 +31,12 @@ static const char no_ring[] = "no memory for a link";
 
 static struct rp_card *cards; /* within the lock of wires */
 
-int rp_card_fail(struct rp_opening *opening, int status, const char *why, const char *what)
-{
+int rp_card_fail(struct rp_opening *opening, int status, const char *why, const char *what) {
     snprintf(opening->why, sizeof opening->why, why, what);
     return status;
 }
 
-int rp_card_fail_mtu(struct rp_opening *opening, uint32_t packet, const char *next)
-{
+int rp_card_fail_mtu(struct rp_opening *opening, uint32_t packet, const char *next) {
     uint32_t largest = packet > RP_CARD_IP_HEADERS ? (packet - RP_CARD_IP_HEADERS) / 8 * 8 : 0;
     snprintf(opening->why, sizeof opening->why, "mtu=%u is too large: %s carries at most mtu=%u%s",
              opening->mtu, opening->card->what, largest, next);
@@ -48,8 +46,7 @@ int rp_card_fail_mtu(struct rp_opening *opening, uint32_t packet, const char *ne
 /* ---- PCI cards ---- */
 
 /* In DPDK's interrupt thread: somebody unbinds the card. Its owner closes it, not this thread. */
-static void hear(const char *name, enum rte_dev_event_type event, void *argument)
-{
+static void hear(const char *name, enum rte_dev_event_type event, void *argument) {
     struct rp_card *card = argument;
     (void)name;
     if (event == RTE_DEV_EVENT_REMOVE) {
@@ -57,13 +54,11 @@ static void hear(const char *name, enum rte_dev_event_type event, void *argument
     }
 }
 
-const char *rp_card_lost(const struct rp_card *card)
-{
+const char *rp_card_lost(const struct rp_card *card) {
     return atomic_load(&card->is_lost) ? card->lost : NULL;
 }
 
-static int probe_card(struct rp_opening *opening)
-{
+static int probe_card(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
     snprintf(card->name, sizeof card->name, "%s", card->what);
     if (rte_eth_dev_get_port_by_name(card->name, &card->device) && rte_dev_probe(card->name)) {
@@ -80,14 +75,12 @@ static int probe_card(struct rp_opening *opening)
 /* ---- both ---- */
 
 /* Its driver copies what comes into mbufs: no device writes to these. */
-static int is_copied(const struct rp_card *card)
-{
+static int is_copied(const struct rp_card *card) {
     return card->vdev == RP_VDEV_AF_PACKET || card->vdev == RP_VDEV_TAP;
 }
 
 /* Bytes of a frame its mbufs must hold. */
-static uint32_t room(const struct rp_opening *opening)
-{
+static uint32_t room(const struct rp_opening *opening) {
     uint32_t bytes = rp_pool_room(opening->mtu);
     if (opening->card->vdev == RP_VDEV_AF_PACKET) { /* its driver copies what its ring holds */
         uint32_t frame = rp_vdev_frame(opening->mtu);
@@ -97,8 +90,7 @@ static uint32_t room(const struct rp_opening *opening)
         : bytes;
 }
 
-static int set_queues(struct rp_card *card, const struct rte_eth_conf *conf)
-{
+static int set_queues(struct rp_card *card, const struct rte_eth_conf *conf) {
     uint16_t receive = RP_DPDK_RING, transmit = RP_DPDK_RING;
     int socket = rte_eth_dev_socket_id(card->device);
     uint16_t queues = (uint16_t)card->queues.count;
@@ -117,8 +109,7 @@ static int set_queues(struct rp_card *card, const struct rte_eth_conf *conf)
     return failed ? failed : rte_eth_dev_start(card->device);
 }
 
-static int start_card(struct rp_opening *opening)
-{
+static int start_card(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
     struct rte_eth_dev_info info;
     struct rte_eth_conf conf;
@@ -176,8 +167,7 @@ static int start_card(struct rp_opening *opening)
 }
 
 /* Nobody on its network has the address; behind a tap is this host's kernel alone. */
-static int claim_address(struct rp_opening *opening)
-{
+static int claim_address(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
     struct rp_claim claim = {.vlan = card->vlan, .device = card->device, .pool = card->pool,
                              .queues = (uint16_t)card->queues.count,
@@ -191,8 +181,7 @@ static int claim_address(struct rp_opening *opening)
 }
 
 /* The same of a card's link, there too. */
-static void look(void *argument)
-{
+static void look(void *argument) {
     struct rp_card *card = argument;
     struct rte_eth_link link = {0};
     if (!atomic_load(&card->is_lost)) {
@@ -203,8 +192,7 @@ static void look(void *argument)
     }
 }
 
-static void watch(struct rp_card *card)
-{
+static void watch(struct rp_card *card) {
     struct rte_eth_link link = {.link_status = 1}; /* where its driver cannot tell */
     if (card->vdev == RP_VDEV_PCI) {
         (void)rte_eth_link_get_nowait(card->device, &link);
@@ -215,8 +203,7 @@ static void watch(struct rp_card *card)
     }
 }
 
-static void open_device(void *argument)
-{
+static void open_device(void *argument) {
     struct rp_opening *opening = argument;
     struct rp_card *card = opening->card;
     opening->status = card->vdev == RP_VDEV_PCI ? probe_card(opening) : rp_vdev_probe(opening);
@@ -228,8 +215,7 @@ static void open_device(void *argument)
     }
 }
 
-static void open_there(void *argument)
-{
+static void open_there(void *argument) {
     struct rp_opening *opening = argument;
     struct rp_card *card = opening->card;
     rp_eal_hush();
@@ -245,8 +231,7 @@ static void open_there(void *argument)
 
 /* What was sent and not yet returned: an AF_XDP device gives it back at its next burst, or never
  * where its link is down. */
-static void reap(struct rp_card *card)
-{
+static void reap(struct rp_card *card) {
     const struct timespec nap = {0, REAP_NAP_NS};
     struct rte_eth_link link = {0};
     for (int i = 0; i < REAP_TRIES; i++) {
@@ -262,8 +247,7 @@ static void reap(struct rp_card *card)
     card->kept += link.link_status ? 0 : RP_DPDK_RING;
 }
 
-static void close_device(struct rp_card *card)
-{
+static void close_device(struct rp_card *card) {
     const struct timespec nap = {0, REAP_NAP_NS};
     struct rte_eth_dev_info info = {0};
     (void)rte_eth_dev_info_get(card->device, &info);
@@ -289,8 +273,7 @@ static void close_device(struct rp_card *card)
 
 /* The kernel may write to the pool as long as a socket lives, whoever has it; afterwards what a
  * driver that stays has of it is nobody's. */
-static void await_sockets(struct rp_card *card, int stays)
-{
+static void await_sockets(struct rp_card *card, int stays) {
     uint32_t queue;
     if (rp_xdp_await(card->interface, card->queues.count, &queue)) {
         card->kept = 0;
@@ -299,8 +282,7 @@ static void await_sockets(struct rp_card *card, int stays)
     }
 }
 
-static void close_there(void *argument)
-{
+static void close_there(void *argument) {
     struct rp_card *card = argument;
     int here = RP_XDP_OURS;
     rp_eal_hush();
@@ -323,8 +305,7 @@ static void close_there(void *argument)
 }
 
 /* A card's own threads may be waited for while it starts: not in one of them. */
-static void run_for(const struct rp_card *card, void (*run)(void *argument), void *argument)
-{
+static void run_for(const struct rp_card *card, void (*run)(void *argument), void *argument) {
     if (card->vdev == RP_VDEV_PCI) {
         run(argument);
     } else {
@@ -333,8 +314,7 @@ static void run_for(const struct rp_card *card, void (*run)(void *argument), voi
 }
 
 /* An interface by its number: it may have several names, and what was deleted has left its own. */
-static struct rp_card *find_card(const struct rp_naming *naming)
-{
+static struct rp_card *find_card(const struct rp_naming *naming) {
     struct rp_card *card = cards;
     while (card
            && !(strcmp(card->what, naming->name) == 0
@@ -345,8 +325,7 @@ static struct rp_card *find_card(const struct rp_naming *naming)
     return card;
 }
 
-static void end_card(struct rp_card *card)
-{
+static void end_card(struct rp_card *card) {
     run_for(card, close_there, card);
     if (card->pool && !card->is_started) { /* no socket has what its driver took in vain */
         card->kept = rte_mempool_in_use_count(card->pool);
@@ -359,8 +338,7 @@ static void end_card(struct rp_card *card)
 }
 
 static struct rp_card *new_card(const struct rp_naming *naming, const struct rp_wire_place *place,
-                                const struct rp_dpdk_options *options)
-{
+                                const struct rp_dpdk_options *options) {
     struct rp_card *card = calloc(1, sizeof *card);
     if (card) {
         card->vdev = options->vdev;
@@ -386,8 +364,7 @@ static struct rp_card *new_card(const struct rp_naming *naming, const struct rp_
 }
 
 int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
-                 const struct rp_dpdk_options *options, char *error)
-{
+                 const struct rp_dpdk_options *options, char *error) {
     struct rp_opening opening = {.options = options, .mtu = place->mtu,
                                  .until_ns = place->until_ns};
     struct rp_naming naming = {.index = 0};
@@ -433,8 +410,7 @@ int rp_card_open(struct rp_wire *wire, const struct rp_wire_place *place,
     return 0;
 }
 
-void rp_card_leave(struct rp_wire *wire)
-{
+void rp_card_leave(struct rp_wire *wire) {
     struct rp_card *card = wire->card;
     if (wire->share) {
         rp_share_leave(wire->share, &wire->seat);

@@ -66,8 +66,7 @@ struct rp_opening { /* of one card */
 };
 
 /* In DPDK's interrupt thread: what was seen of its link. */
-static inline void rp_card_see_link(struct rp_card *card, int has_carrier)
-{
+static inline void rp_card_see_link(struct rp_card *card, int has_carrier) {
     if (has_carrier && !atomic_load(&card->has_carrier)) {
         atomic_fetch_add(&card->links, 1);
     }

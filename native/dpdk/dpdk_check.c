@@ -11,8 +11,7 @@
 enum { PATH_BYTES = 96 };
 
 /* Which of the kernel's drivers has it: "" for none. */
-static void read_driver(char *driver, size_t size, const char *address)
-{
+static void read_driver(char *driver, size_t size, const char *address) {
     char path[PATH_BYTES], target[PATH_BYTES] = "";
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/driver", address);
     ssize_t length = readlink(path, target, sizeof target - 1);
@@ -21,8 +20,7 @@ static void read_driver(char *driver, size_t size, const char *address)
     snprintf(driver, size, "%.30s", slash ? slash + 1 : "");
 }
 
-static int is_for_dpdk(const char *driver)
-{
+static int is_for_dpdk(const char *driver) {
     static const char *const those[] = {"vfio-pci", "uio_pci_generic", "igb_uio", "mlx4_core",
                                         "mlx5_core"};
     for (size_t i = 0; i < sizeof those / sizeof those[0]; i++) {
@@ -34,8 +32,7 @@ static int is_for_dpdk(const char *driver)
 }
 
 /* Of any size: /proc/meminfo counts those of the default one alone. */
-static int has_hugepages(void)
-{
+static int has_hugepages(void) {
     glob_t sizes = {0};
     unsigned long pages = 0;
     (void)glob("/sys/kernel/mm/hugepages/*/free_hugepages", 0, NULL, &sizes);
@@ -51,8 +48,7 @@ static int has_hugepages(void)
 }
 
 /* Null, or what keeps DPDK from this card; in why[size]. */
-static const char *card_lacks(const char *address, char *why, size_t size)
-{
+static const char *card_lacks(const char *address, char *why, size_t size) {
     char path[PATH_BYTES], driver[32];
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s", address);
     if (access(path, F_OK) != 0) {
@@ -70,8 +66,7 @@ static const char *card_lacks(const char *address, char *why, size_t size)
     return NULL;
 }
 
-int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size)
-{
+int rp_card_check(const struct rp_dpdk_options *options, char *why, size_t size) {
     int huge = options->eal.huge < 0 ? options->eal.card[0] != 0 : options->eal.huge;
     if (options->eal.card[0] && card_lacks(options->eal.card, why, size)) {
         return RP_SYSTEM;

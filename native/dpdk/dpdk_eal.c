@@ -39,8 +39,7 @@ static char said[SAID_BYTES];
 
 /* ---- what it says ---- */
 
-static void keep(const char *text, size_t size)
-{
+static void keep(const char *text, size_t size) {
     pthread_mutex_lock(&said_lock);
     if (!said[0] && size && isprint((unsigned char)*text)) {
         size_t length = strcspn(text, "\n");
@@ -51,8 +50,7 @@ static void keep(const char *text, size_t size)
     pthread_mutex_unlock(&said_lock);
 }
 
-static ssize_t keep_line(void *cookie, const char *text, size_t size)
-{
+static ssize_t keep_line(void *cookie, const char *text, size_t size) {
     (void)cookie;
     if (rte_log_cur_msg_loglevel() <= (int)RTE_LOG_ERR) {
         keep(text, size);
@@ -60,15 +58,13 @@ static ssize_t keep_line(void *cookie, const char *text, size_t size)
     return (ssize_t)size;
 }
 
-void rp_eal_listen(void)
-{
+void rp_eal_listen(void) {
     pthread_mutex_lock(&said_lock);
     said[0] = 0;
     pthread_mutex_unlock(&said_lock);
 }
 
-void rp_eal_said(char *text, size_t size)
-{
+void rp_eal_said(char *text, size_t size) {
     pthread_mutex_lock(&said_lock);
     snprintf(text, size, "%s", said);
     pthread_mutex_unlock(&said_lock);
@@ -80,13 +76,11 @@ void rp_eal_said(char *text, size_t size)
 static _Thread_local int hushed;
 static FILE *before_hush[2];
 
-static ssize_t pass_by(void *cookie, const char *text, size_t size)
-{
+static ssize_t pass_by(void *cookie, const char *text, size_t size) {
     return hushed ? (ssize_t)size : write(*(const int *)cookie, text, size);
 }
 
-void rp_eal_hush(void)
-{
+void rp_eal_hush(void) {
     static FILE *streams[2]; /* never closed: another thread may hold one */
     static int files[2] = {STDOUT_FILENO, STDERR_FILENO};
     const cookie_io_functions_t writes = {.write = pass_by};
@@ -103,8 +97,7 @@ void rp_eal_hush(void)
     stderr = streams[1] ? streams[1] : stderr;
 }
 
-void rp_eal_unhush(void)
-{
+void rp_eal_unhush(void) {
     stdout = before_hush[0];
     stderr = before_hush[1];
     hushed = 0;
@@ -112,8 +105,7 @@ void rp_eal_unhush(void)
 
 /* ---- starting ---- */
 
-static int first_cpu(void)
-{
+static int first_cpu(void) {
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
     sched_getaffinity(0, sizeof cpus, &cpus);
@@ -131,8 +123,7 @@ struct arguments {
     char bytes[ARGUMENTS][ARGUMENT_BYTES];
 };
 
-static void add(struct arguments *arguments, const char *first, const char *second)
-{
+static void add(struct arguments *arguments, const char *first, const char *second) {
     const char *const both[2] = {first, second};
     for (int i = 0; i < 2 && both[i]; i++) {
         assert(arguments->count < ARGUMENTS);
@@ -143,8 +134,7 @@ static void add(struct arguments *arguments, const char *first, const char *seco
     }
 }
 
-static void compose(struct arguments *arguments, const struct rp_eal_options *options)
-{
+static void compose(struct arguments *arguments, const struct rp_eal_options *options) {
     char number[16], cores[ARGUMENT_BYTES], words[sizeof options->words], *rest = NULL;
     add(arguments, "replay-server", "--no-telemetry");
     add(arguments, "--file-prefix=" PREFIX, NULL);
@@ -179,16 +169,14 @@ static void compose(struct arguments *arguments, const struct rp_eal_options *op
 
 /* DPDK makes a folder for files which it is told above not to make. Servers and clients that start
  * at once have it together, and none misses it; the one above it is every DPDK program's. */
-static void clean_up(void)
-{
+static void clean_up(void) {
     const char *folder = rte_eal_get_runtime_dir(), *name = strrchr(folder, '/');
     if (name && strcmp(name + 1, PREFIX) == 0) {
         (void)rmdir(folder); /* refused where it is not empty */
     }
 }
 
-static void *start(void *argument)
-{
+static void *start(void *argument) {
     static struct arguments arguments; /* DPDK keeps pointers to them */
     (void)argument;
     compose(&arguments, &eal.options);
@@ -200,8 +188,7 @@ static void *start(void *argument)
     return NULL;
 }
 
-static int start_once(void)
-{
+static int start_once(void) {
     cookie_io_functions_t writes = {.write = keep_line};
     pthread_t thread;
     FILE *log = fopencookie(NULL, "w", writes);
@@ -217,8 +204,7 @@ static int start_once(void)
 }
 
 /* How it is to start; -1 where the host lacks what is asked for, with a sentence in error. */
-static int settle(const struct rp_eal_options *options, char *error)
-{
+static int settle(const struct rp_eal_options *options, char *error) {
     struct rp_eal_options settled = *options;
     char why[RP_URL_ERROR_BYTES - 32];
     settled.huge = options->huge < 0 ? options->card[0] != 0 : options->huge;
@@ -234,8 +220,7 @@ static int settle(const struct rp_eal_options *options, char *error)
 }
 
 /* What a later url says of DPDK and the first one did not; 0: they agree. */
-static int disagrees(const struct rp_eal_options *said_later, char *how, size_t size)
-{
+static int disagrees(const struct rp_eal_options *said_later, char *how, size_t size) {
     const struct rp_eal_options *first = &eal.options;
     if (said_later->memory && said_later->memory != first->memory) {
         snprintf(how, size, "memory=%u", first->memory);
@@ -251,8 +236,7 @@ static int disagrees(const struct rp_eal_options *said_later, char *how, size_t 
     return 1;
 }
 
-int rp_eal_start(const struct rp_eal_options *options, char *error)
-{
+int rp_eal_start(const struct rp_eal_options *options, char *error) {
     char how[80];
     int status = 0;
     pthread_mutex_lock(&lock);
@@ -289,8 +273,7 @@ int rp_eal_start(const struct rp_eal_options *options, char *error)
     return status;
 }
 
-const char *rp_eal_advice(void)
-{
+const char *rp_eal_advice(void) {
     return eal.options.huge
         ? "too few hugepages are free, deploy/nic.sh hugepages COUNT --node N sets more"
         : eal.options.memory < RP_DPDK_MEMORY
@@ -304,19 +287,16 @@ static pthread_key_t greeted_key;
 static pthread_once_t greeted_once = PTHREAD_ONCE_INIT;
 static _Thread_local int greeted;
 
-static void part(void *value)
-{
+static void part(void *value) {
     (void)value;
     rte_thread_unregister();
 }
 
-static void make_key(void)
-{
+static void make_key(void) {
     (void)pthread_key_create(&greeted_key, part);
 }
 
-void rp_eal_greet(void)
-{
+void rp_eal_greet(void) {
     if (greeted) {
         return;
     }

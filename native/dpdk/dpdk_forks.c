@@ -22,14 +22,12 @@ static struct {
 } files[FILES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static ino_t number_of(int file)
-{
+static ino_t number_of(int file) {
     struct stat about;
     return fstat(file, &about) == 0 ? about.st_ino : 0;
 }
 
-static void in_child(void)
-{
+static void in_child(void) {
     for (int i = 0; i < FILES; i++) {
         int file = atomic_exchange(&files[i].file, EMPTY);
         if (file > 0 && number_of(file - 1) == files[i].number) {
@@ -38,13 +36,11 @@ static void in_child(void)
     }
 }
 
-static void begin(void)
-{
+static void begin(void) {
     (void)pthread_atfork(NULL, NULL, in_child);
 }
 
-void rp_forks_close(int file)
-{
+void rp_forks_close(int file) {
     pthread_once(&once, begin);
     for (int i = 0; i < FILES; i++) {
         int empty = EMPTY;
@@ -56,8 +52,7 @@ void rp_forks_close(int file)
     }
 }
 
-void rp_forks_forget(int file)
-{
+void rp_forks_forget(int file) {
     for (int i = 0; i < FILES; i++) {
         int found = file + 1;
         if (atomic_compare_exchange_strong(&files[i].file, &found, EMPTY)) {

@@ -4,13 +4,19 @@
  * Its server gets this process's memory, rings and all, and the driver believes what stands there.
  * So whoever listens at the path is looked at first: root, this user, or who owns its folder, which
  * nobody else may write to, below folders that only root or this user may write to. Else a stranger
- * could be there first, or put a folder of its own in the place of the server's.
+ * could be there first, or put a folder of its own in the place of the server's. Those folders are
+ * the ones behind all links, and it is connected through them.
+ *
+ * What a server says as it sends this client away the driver logs and forgets: it is kept.
  *
  * A server that is gone: the driver sends without MSG_NOSIGNAL, which would end the process. One
  * that does not open: its connect() would wait without end, and DPDK's interrupt thread with it,
  * where a server's queue is full and nobody accepts.
  */
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -19,9 +25,12 @@
 #include <unistd.h>
 
 #include "dpdk/dpdk_memif.h"
+#include "dpdk/memif.h"
 
 int __real_connect(int file, const struct sockaddr *address, socklen_t size);
 int __wrap_connect(int file, const struct sockaddr *address, socklen_t size);
+ssize_t __real_recvmsg(int file, struct msghdr *message, int flags);
+ssize_t __wrap_recvmsg(int file, struct msghdr *message, int flags);
 ssize_t __real_sendmsg(int file, const struct msghdr *message, int flags);
 ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags);
 
@@ -29,31 +38,81 @@ static const uint64_t BOUND_NS = 1000000000, LEAST_NS = 1000000; /* 0 would be w
 
 static _Thread_local struct rp_memif_visit *visiting;
 
-ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags)
-{
+ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags) {
     struct rp_memif_bell *bell = rp_memif_find_bell(file);
     return bell ? rp_bell_overhear(bell, file, message, flags)
         : rp_memif_say(file, message, flags);
 }
 
-ssize_t rp_memif_say(int file, const struct msghdr *message, int flags)
-{
+ssize_t __wrap_recvmsg(int file, struct msghdr *message, int flags) {
+    ssize_t size = __real_recvmsg(file, message, flags);
+    struct rp_memif_bell *bell = size == RP_MEMIF_MESSAGE ? rp_memif_find_bell(file) : NULL;
+    if (bell && message->msg_iovlen == 1) {
+        rp_memif_reason(message->msg_iov->iov_base, bell->reason, sizeof bell->reason);
+    }
+    return size;
+}
+
+ssize_t rp_memif_say(int file, const struct msghdr *message, int flags) {
     return __real_sendmsg(file, message, flags | MSG_NOSIGNAL);
 }
 
+/* The same socket, with no link on the way to its folder; -1: it cannot be named so. */
+static int resolve(const struct sockaddr *address, socklen_t size, struct sockaddr_un *resolved) {
+    struct sockaddr_un given;
+    char path[sizeof given.sun_path + 1] = "", whole[PATH_MAX];
+    if (size < sizeof given || address->sa_family != AF_UNIX) {
+        return -1;
+    }
+    memcpy(&given, address, sizeof given);
+    memcpy(path, given.sun_path, sizeof given.sun_path);
+    char *slash = strrchr(path, '/');
+    if (!slash) {
+        return -1;
+    }
+    *slash = 0;
+    if (!realpath(slash == path ? "/" : path, whole)) {
+        return -1;
+    }
+    memset(resolved, 0, sizeof *resolved);
+    resolved->sun_family = AF_UNIX;
+    size_t room = sizeof resolved->sun_path;
+    int length = snprintf(resolved->sun_path, room, "%s/%s", whole[1] ? whole : "", slash + 1);
+    return length >= 0 && (size_t)length < room ? 0 : -1;
+}
+
+/* Whether that number is one user's. In a user namespace it is that of all users who have none
+ * there. */
+static int is_one_user(uid_t user) {
+    uid_t nobody = 65534;
+    unsigned inside, outside, count = 0;
+    FILE *file = fopen("/proc/sys/kernel/overflowuid", "re");
+    if (file) {
+        (void)!fscanf(file, "%u", &nobody);
+        (void)fclose(file);
+    }
+    file = user == nobody ? fopen("/proc/self/uid_map", "re") : NULL;
+    if (file) {
+        int fields = fscanf(file, "%u %u %u", &inside, &outside, &count);
+        count = fields == 3 ? count : 0;
+        (void)fclose(file);
+    }
+    return user != nobody || count == UINT32_MAX; /* that map has a number for each user */
+}
+
 /* Whether it owns the folder of that path, and nobody could have put another one there. */
-static int owns_folder(uid_t user, const struct sockaddr_un *address)
-{
+static int owns_folder(uid_t user, const struct sockaddr_un *address) {
     char path[sizeof address->sun_path + 1] = "";
     struct stat about;
     memcpy(path, address->sun_path, sizeof address->sun_path);
     char *slash = strrchr(path, '/');
     for (int is_folder = 1; slash; is_folder = 0, slash = strrchr(path, '/')) {
         slash[slash == path] = 0; /* what is left of / is / */
-        if (stat(path, &about) || about.st_mode & (S_IWGRP | S_IWOTH)) {
+        if (lstat(path, &about) || about.st_mode & (S_IWGRP | S_IWOTH)) {
             return 0;
         }
-        int by_us = about.st_uid == 0 || about.st_uid == geteuid();
+        int by_us = about.st_uid == 0
+            || (about.st_uid == geteuid() && is_one_user(about.st_uid));
         if (is_folder ? about.st_uid != user : !by_us) {
             return 0;
         }
@@ -64,16 +123,15 @@ static int owns_folder(uid_t user, const struct sockaddr_un *address)
     return 0; /* no whole path */
 }
 
-static int is_trusted(int file, const struct sockaddr *address)
-{
+/* `resolved`: null where the way there may lead through links. */
+static int is_trusted(int file, const struct sockaddr_un *resolved) {
     struct ucred who;
     socklen_t size = sizeof who;
-    struct sockaddr_un path;
     if (getsockopt(file, SOL_SOCKET, SO_PEERCRED, &who, &size)) {
         return 0;
     }
-    memcpy(&path, address, sizeof path);
-    if (who.uid == 0 || who.uid == geteuid() || owns_folder(who.uid, &path)) {
+    if (who.uid == 0 || (is_one_user(who.uid) && (who.uid == geteuid()
+                         || (resolved && owns_folder(who.uid, resolved))))) {
         return 1;
     }
     if (visiting) {
@@ -83,20 +141,21 @@ static int is_trusted(int file, const struct sockaddr *address)
     return 0;
 }
 
-int __wrap_connect(int file, const struct sockaddr *address, socklen_t size)
-{
+int __wrap_connect(int file, const struct sockaddr *address, socklen_t size) {
     uint64_t within = visiting && visiting->within_ns < BOUND_NS ? visiting->within_ns : BOUND_NS;
     within = within > LEAST_NS ? within : LEAST_NS;
     const struct timeval bound = {(time_t)(within / 1000000000),
                                   (suseconds_t)(within % 1000000000 / 1000)};
+    struct sockaddr_un resolved;
+    int is_resolved = resolve(address, size, &resolved) == 0;
     (void)setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
-    if (__real_connect(file, address, size)) {
+    if (is_resolved ? rp_memif_knock(file, &resolved) : __real_connect(file, address, size)) {
         if (visiting) {
             visiting->is_full = errno == EAGAIN;
         }
         return -1;
     }
-    if (size >= sizeof(struct sockaddr_un) && is_trusted(file, address)) {
+    if (size >= sizeof resolved && is_trusted(file, is_resolved ? &resolved : NULL)) {
         if (visiting && visiting->bell) {
             rp_bell_connected(visiting->bell, file);
         }
@@ -107,12 +166,10 @@ int __wrap_connect(int file, const struct sockaddr *address, socklen_t size)
     return -1;
 }
 
-int rp_memif_knock(int file, const struct sockaddr_un *address)
-{
+int rp_memif_knock(int file, const struct sockaddr_un *address) {
     return __real_connect(file, (const struct sockaddr *)address, sizeof *address);
 }
 
-void rp_memif_visit(struct rp_memif_visit *visit)
-{
+void rp_memif_visit(struct rp_memif_visit *visit) {
     visiting = visit;
 }

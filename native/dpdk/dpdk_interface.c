@@ -20,8 +20,7 @@
 
 enum { NAME_BYTES = 96, WHO_BYTES = 96 };
 
-void rp_interface_name(void *naming)
-{
+void rp_interface_name(void *naming) {
     struct rp_naming *asked = naming;
     char first[IF_NAMESIZE];
     asked->index = if_nametoindex(asked->name);
@@ -30,8 +29,7 @@ void rp_interface_name(void *naming)
     }
 }
 
-uint32_t rp_interface_mtu(const char *interface)
-{
+uint32_t rp_interface_mtu(const char *interface) {
     struct ifreq asked = {0};
     int file = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     snprintf(asked.ifr_name, sizeof asked.ifr_name, "%.15s", interface);
@@ -42,8 +40,7 @@ uint32_t rp_interface_mtu(const char *interface)
     return failed ? 0 : (uint32_t)asked.ifr_mtu;
 }
 
-int rp_interface_may_open(void)
-{
+int rp_interface_may_open(void) {
     int file = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
     if (file >= 0) {
         close(file);
@@ -51,8 +48,7 @@ int rp_interface_may_open(void)
     return file >= 0 || errno != EPERM;
 }
 
-static int held_by_kernel(const uint8_t *ip, char *interface, size_t size)
-{
+static int held_by_kernel(const uint8_t *ip, char *interface, size_t size) {
     struct ifaddrs *all = NULL;
     int found = 0;
     if (getifaddrs(&all)) {
@@ -71,16 +67,14 @@ static int held_by_kernel(const uint8_t *ip, char *interface, size_t size)
 }
 
 /* By its number: an interface has several names. A tap that is to be made has none yet. */
-static void name_lock(char *name, size_t size, const char *what, const struct rp_hold *hold)
-{
+static void name_lock(char *name, size_t size, const char *what, const struct rp_hold *hold) {
     struct stat network = {0};
     (void)stat("/proc/thread-self/ns/net", &network); /* each has its own interfaces */
     snprintf(name, size, "%s %lu %u %.31s", what, (unsigned long)network.st_ino, hold->index,
              hold->index ? "" : hold->interface);
 }
 
-static int hold_interface(const struct rp_hold *hold, int64_t *place, char *why, size_t size)
-{
+static int hold_interface(const struct rp_hold *hold, int64_t *place, char *why, size_t size) {
     char name[NAME_BYTES], who[WHO_BYTES];
     name_lock(name, sizeof name, "interface", hold);
     switch ((hold->alone ? rp_lock_take : rp_lock_share)(name, place, who, sizeof who)) {
@@ -99,8 +93,7 @@ static int hold_interface(const struct rp_hold *hold, int64_t *place, char *why,
     return -1;
 }
 
-static int hold_address(const struct rp_hold *hold, int64_t *place, char *why, size_t size)
-{
+static int hold_address(const struct rp_hold *hold, int64_t *place, char *why, size_t size) {
     const uint8_t *ip = hold->ip;
     char name[2 * NAME_BYTES], interface[NAME_BYTES], who[WHO_BYTES];
     name_lock(interface, sizeof interface, "address", hold);
@@ -121,8 +114,7 @@ static int hold_address(const struct rp_hold *hold, int64_t *place, char *why, s
 }
 
 int rp_interface_hold(const struct rp_hold *hold, int64_t *address, int64_t *beside, char *why,
-                      size_t size)
-{
+                      size_t size) {
     const uint8_t *ip = hold->ip;
     char interface[IF_NAMESIZE];
     if (held_by_kernel(ip, interface, sizeof interface)) {

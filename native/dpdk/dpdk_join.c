@@ -6,8 +6,7 @@
 
 /* Null, or why this port is none of the card's next shards. */
 static const char *check_shard(const struct rp_card *card, const struct rp_wire_place *place,
-                               const struct rp_dpdk_options *options, char *why, size_t size)
-{
+                               const struct rp_dpdk_options *options, char *why, size_t size) {
     uint32_t count = card->queues.count, first = card->queues.first_port;
     uint32_t shard = (uint32_t)place->port - first;
     if (!card->serves) {
@@ -33,8 +32,7 @@ static const char *check_shard(const struct rp_card *card, const struct rp_wire_
 
 /* Null, or why this link cannot share the card with those that have it. */
 static const char *check_link(const struct rp_card *card, const struct rp_wire_place *place,
-                              const struct rp_dpdk_options *options, char *why, size_t size)
-{
+                              const struct rp_dpdk_options *options, char *why, size_t size) {
     if (card->serves) {
         snprintf(why, size, "that device is served in this process: its clients go in another "
                  "process, on a device of their own");
@@ -60,13 +58,11 @@ static const char *check_link(const struct rp_card *card, const struct rp_wire_p
 }
 
 const char *rp_card_why_not(const struct rp_card *card, const struct rp_wire_place *place,
-                            const struct rp_dpdk_options *options, char *why, size_t size)
-{
+                            const struct rp_dpdk_options *options, char *why, size_t size) {
     return (place->serve ? check_shard : check_link)(card, place, options, why, size);
 }
 
-int rp_card_join(struct rp_wire *wire, struct rp_card *card, uint32_t shard)
-{
+int rp_card_join(struct rp_wire *wire, struct rp_card *card, uint32_t shard) {
     if (!card->serves && rp_share_join(&card->share, &wire->seat)) {
         return -1;
     }

@@ -18,7 +18,7 @@
 
 /* One answer holds several interfaces; one interface without its counters is far smaller. */
 enum { ANSWER_BYTES = 1 << 15, WITHOUT_COUNTERS = RTEXT_FILTER_SKIP_STATS, ANSWERS_MAX = 10000 };
-enum { HOPS_KNOWN = 64 };
+enum { HOPS_KNOWN = 64, TRIES_MAX = 10 };
 
 static const struct timeval PATIENCE = {2, 0}; /* the kernel answers at once */
 
@@ -48,34 +48,35 @@ struct question_of_hop {
 
 typedef void read_message(const struct nlmsghdr *message, void *argument);
 
-static uint32_t number(const struct rtattr *at)
-{
+struct asking {
+    read_message *read_it;
+    void *argument;
+    int has_changed; /* what is listed, while it was */
+};
+
+static uint32_t number(const struct rtattr *at) {
     uint32_t value = 0;
     memcpy(&value, RTA_DATA(at), RTA_PAYLOAD(at) < sizeof value ? RTA_PAYLOAD(at) : sizeof value);
     return value;
 }
 
-static void copy_text(char *to, size_t size, const struct rtattr *at)
-{
+static void copy_text(char *to, size_t size, const struct rtattr *at) {
     size_t length = strnlen(RTA_DATA(at), RTA_PAYLOAD(at));
     snprintf(to, size, "%.*s", (int)length, (const char *)RTA_DATA(at));
 }
 
 /* The next of attributes that take `left` bytes; null: there is none. */
-static const struct rtattr *next(const struct rtattr *at, int *left)
-{
+static const struct rtattr *next(const struct rtattr *at, int *left) {
     at = RTA_NEXT(at, *left);
     return RTA_OK(at, *left) ? at : NULL;
 }
 
-static const struct rtattr *first(const void *data, int left)
-{
+static const struct rtattr *first(const void *data, int left) {
     const struct rtattr *at = data;
     return RTA_OK(at, left) ? at : NULL;
 }
 
-static void read_xdp(struct rp_link *link, const struct rtattr *nest)
-{
+static void read_xdp(struct rp_link *link, const struct rtattr *nest) {
     int left = (int)RTA_PAYLOAD(nest);
     for (const struct rtattr *at = first(RTA_DATA(nest), left); at; at = next(at, &left)) {
         if (at->rta_type == IFLA_XDP_ATTACHED) {
@@ -87,8 +88,7 @@ static void read_xdp(struct rp_link *link, const struct rtattr *nest)
 }
 
 /* A vxlan says nowhere else what it stands on. */
-static void read_vxlan(struct rp_link *link, const struct rtattr *nest)
-{
+static void read_vxlan(struct rp_link *link, const struct rtattr *nest) {
     int left = (int)RTA_PAYLOAD(nest);
     for (const struct rtattr *at = first(RTA_DATA(nest), left); at; at = next(at, &left)) {
         if (at->rta_type == IFLA_VXLAN_LINK) {
@@ -98,8 +98,7 @@ static void read_vxlan(struct rp_link *link, const struct rtattr *nest)
 }
 
 /* The kind comes before what is the kind's own. */
-static void read_kind(struct rp_link *link, const struct rtattr *nest)
-{
+static void read_kind(struct rp_link *link, const struct rtattr *nest) {
     int left = (int)RTA_PAYLOAD(nest);
     for (const struct rtattr *at = first(RTA_DATA(nest), left); at; at = next(at, &left)) {
         int type = at->rta_type & NLA_TYPE_MASK;
@@ -111,8 +110,7 @@ static void read_kind(struct rp_link *link, const struct rtattr *nest)
     }
 }
 
-static void read_link(struct rp_link *link, const struct nlmsghdr *message)
-{
+static void read_link(struct rp_link *link, const struct nlmsghdr *message) {
     const struct ifinfomsg *body = NLMSG_DATA(message);
     int left = (int)IFLA_PAYLOAD(message), is_elsewhere = 0;
     *link = (struct rp_link){.index = (unsigned)body->ifi_index,
@@ -150,25 +148,33 @@ static void read_link(struct rp_link *link, const struct nlmsghdr *message)
     link->listeners -= link->listeners && body->ifi_flags & IFF_PROMISC;
 }
 
+/* What both an error and the end of a list begin with: 0, or a negative errno. */
+static int read_status(const struct nlmsghdr *message) {
+    int status = 0;
+    if (NLMSG_PAYLOAD(message, 0) >= sizeof status) {
+        memcpy(&status, NLMSG_DATA(message), sizeof status);
+    }
+    return status < 0 ? status : 0;
+}
+
 /* 1: more follows; 0: that was all; or a negative errno. */
-static int read_answer(const void *data, ssize_t size, read_message *read_it, void *argument)
-{
+static int read_answer(const void *data, ssize_t size, struct asking *asking) {
     int left = (int)size;
     const struct nlmsghdr *at = data;
     int more = 1;
-    for (; more > 0 && NLMSG_OK(at, left); at = NLMSG_NEXT(at, left)) {
-        if (at->nlmsg_type == NLMSG_ERROR) {
-            return ((const struct nlmsgerr *)NLMSG_DATA(at))->error;
+    for (; more && NLMSG_OK(at, left); at = NLMSG_NEXT(at, left)) {
+        asking->has_changed |= (at->nlmsg_flags & NLM_F_DUMP_INTR) != 0;
+        if (at->nlmsg_type == NLMSG_ERROR || at->nlmsg_type == NLMSG_DONE) {
+            return read_status(at);
         }
-        read_it(at, argument);
-        more = at->nlmsg_type != NLMSG_DONE && at->nlmsg_flags & NLM_F_MULTI;
+        asking->read_it(at, asking->argument);
+        more = (at->nlmsg_flags & NLM_F_MULTI) != 0;
     }
     return more;
 }
 
 /* 0, or a negative errno. */
-static int ask(const void *question, size_t length, read_message *read_it, void *argument)
-{
+static int ask_once(const void *question, size_t length, struct asking *asking) {
     _Alignas(struct nlmsghdr) char answer[ANSWER_BYTES];
     int file = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE), more = 1;
     if (file < 0) {
@@ -181,10 +187,22 @@ static int ask(const void *question, size_t length, read_message *read_it, void 
     for (int count = 0; more > 0; count++) {
         ssize_t size = recv(file, answer, sizeof answer, 0);
         more = size < 0 ? -errno : count == ANSWERS_MAX ? -EIO
-            : read_answer(answer, size, read_it, argument);
+            : read_answer(answer, size, asking);
     }
     rp_quiet_close(file);
     return more;
+}
+
+/* The same. A list that changed while it was told may lack what was there all the time: it is asked
+ * for anew, and what was told of it is told again. */
+static int ask(const void *question, size_t length, read_message *read_it, void *argument) {
+    struct asking asking = {read_it, argument, 1};
+    int failed = 0;
+    for (int tries = 0; asking.has_changed && !failed; tries++) {
+        asking.has_changed = 0;
+        failed = tries == TRIES_MAX ? -EAGAIN : ask_once(question, length, &asking);
+    }
+    return failed;
 }
 
 struct seeing {
@@ -192,8 +210,7 @@ struct seeing {
     void *argument;
 };
 
-static void see_link(const struct nlmsghdr *message, void *argument)
-{
+static void see_link(const struct nlmsghdr *message, void *argument) {
     const struct seeing *seeing = argument;
     struct rp_link link;
     if (message->nlmsg_type == RTM_NEWLINK) {
@@ -202,8 +219,7 @@ static void see_link(const struct nlmsghdr *message, void *argument)
     }
 }
 
-int rp_links_see(unsigned index, rp_link_see *see, void *argument)
-{
+int rp_links_see(unsigned index, rp_link_see *see, void *argument) {
     const struct question question = {
         .head = {.nlmsg_len = sizeof question, .nlmsg_type = RTM_GETLINK,
                  .nlmsg_flags = (uint16_t)(NLM_F_REQUEST | (index ? 0 : NLM_F_DUMP))},
@@ -220,16 +236,14 @@ struct addressed {
     int is_found;
 };
 
-static void see_address(const struct nlmsghdr *message, void *argument)
-{
+static void see_address(const struct nlmsghdr *message, void *argument) {
     struct addressed *asked = argument;
     const struct ifaddrmsg *body = NLMSG_DATA(message);
     asked->is_found |= message->nlmsg_type == RTM_NEWADDR && body->ifa_family == AF_INET
         && body->ifa_index == asked->index;
 }
 
-int rp_link_has_address(unsigned index)
-{
+int rp_link_has_address(unsigned index) {
     const struct question_of_addresses question = {
         .head = {.nlmsg_len = sizeof question, .nlmsg_type = RTM_GETADDR,
                  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
@@ -248,8 +262,7 @@ struct hop {
 static int is_hop_there(uint32_t id, unsigned index);
 
 /* Its interface, or those of the group that it is. */
-static void see_hop(const struct nlmsghdr *message, void *argument)
-{
+static void see_hop(const struct nlmsghdr *message, void *argument) {
     struct hop *asked = argument;
     const struct nhmsg *body = NLMSG_DATA(message);
     int left = (int)NLMSG_PAYLOAD(message, sizeof *body);
@@ -271,8 +284,7 @@ static void see_hop(const struct nlmsghdr *message, void *argument)
 }
 
 /* 1, 0, or a negative errno. One that has gone since is nowhere. */
-static int is_hop_there(uint32_t id, unsigned index)
-{
+static int is_hop_there(uint32_t id, unsigned index) {
     const struct question_of_hop question = {
         .head = {.nlmsg_len = sizeof question, .nlmsg_type = RTM_GETNEXTHOP,
                  .nlmsg_flags = NLM_F_REQUEST},
@@ -294,8 +306,7 @@ struct routed {
     } known[HOPS_KNOWN];
 };
 
-static int is_over_hop(struct routed *asked, uint32_t id)
-{
+static int is_over_hop(struct routed *asked, uint32_t id) {
     size_t place = id % HOPS_KNOWN;
     if (asked->known[place].id != id) {
         int is_there = is_hop_there(id, asked->index);
@@ -309,8 +320,7 @@ static int is_over_hop(struct routed *asked, uint32_t id)
     return asked->known[place].is_there;
 }
 
-static int is_over_several(const struct rtattr *nest, unsigned index)
-{
+static int is_over_several(const struct rtattr *nest, unsigned index) {
     int left = (int)RTA_PAYLOAD(nest);
     const struct rtnexthop *hop = RTA_DATA(nest);
     while (left >= (int)sizeof *hop && RTNH_OK(hop, left)) {
@@ -324,16 +334,14 @@ static int is_over_several(const struct rtattr *nest, unsigned index)
 }
 
 /* Neighbours and groups, which each interface has of IPv6 that is up. */
-static int is_of_link(const struct rtmsg *body, const struct rtattr *target)
-{
+static int is_of_link(const struct rtmsg *body, const struct rtattr *target) {
     const uint8_t *bytes = RTA_DATA(target);
     return body->rtm_family == AF_INET6
         && (bytes[0] == 0xff || (bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80));
 }
 
 /* Where the kernel names a next hop by its number alone (nexthop_compat_mode is 0), it is asked. */
-static void see_route(const struct nlmsghdr *message, void *argument)
-{
+static void see_route(const struct nlmsghdr *message, void *argument) {
     struct routed *asked = argument;
     const struct rtmsg *body = NLMSG_DATA(message);
     int left = (int)RTM_PAYLOAD(message), is_there = 0, is_told = 0, is_own = 0;
@@ -368,8 +376,7 @@ static void see_route(const struct nlmsghdr *message, void *argument)
     }
 }
 
-int rp_link_route(unsigned index)
-{
+int rp_link_route(unsigned index) {
     static const uint8_t FAMILIES[] = {AF_INET, AF_INET6};
     struct routed asked = {.index = index};
     for (size_t i = 0; i < sizeof FAMILIES && !asked.failed; i++) {
@@ -384,13 +391,11 @@ int rp_link_route(unsigned index)
     return asked.failed ? asked.failed : (int)asked.found;
 }
 
-static void keep(const struct rp_link *link, void *argument)
-{
+static void keep(const struct rp_link *link, void *argument) {
     *(struct rp_link *)argument = *link;
 }
 
-int rp_link_read(unsigned index, struct rp_link *link)
-{
+int rp_link_read(unsigned index, struct rp_link *link) {
     link->index = 0;
     int status = index ? rp_links_see(index, keep, link) : -ENODEV;
     return status ? status : link->index ? 0 : -ENODEV;

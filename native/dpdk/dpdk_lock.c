@@ -24,8 +24,7 @@ enum { PATH_BYTES = 256, TRIES = 3, PLACE_BITS = 62, FOLDERS = 7, OF_ROOT = 3 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int files[FOLDERS] = {-1, -1, -1, -1, -1, -1, -1};
 
-static int64_t place_of(const char *name)
-{
+static int64_t place_of(const char *name) {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
     for (; *name; name++) {
         hash = (hash ^ (uint8_t)*name) * 1099511628211u;
@@ -34,16 +33,14 @@ static int64_t place_of(const char *name)
 }
 
 /* Nobody but root and this user can have put anything there. */
-static int is_private(const char *folder)
-{
+static int is_private(const char *folder) {
     struct stat about;
     return lstat(folder, &about) == 0 && S_ISDIR(about.st_mode)
            && (about.st_uid == 0 || about.st_uid == geteuid())
            && !(about.st_mode & (S_IWGRP | S_IWOTH));
 }
 
-static int open_in(const char *folder)
-{
+static int open_in(const char *folder) {
     char path[PATH_BYTES];
     struct stat about;
     if (!folder || !is_private(folder)
@@ -60,8 +57,7 @@ static int open_in(const char *folder)
 
 /* In every folder that may be this user's: one that a unit gives its own processes is not known to
  * those started by hand, so a name is taken in all of them. A folder may be made later. */
-static void open_files(void)
-{
+static void open_files(void) {
     char own[PATH_BYTES], made[PATH_BYTES];
     snprintf(own, sizeof own, "/run/user/%u", geteuid());
     snprintf(made, sizeof made, "/tmp/replay-server-%u", geteuid());
@@ -75,8 +71,7 @@ static void open_files(void)
     }
 }
 
-static int try_to_take(int file, int64_t place, short kind, char *why, size_t size)
-{
+static int try_to_take(int file, int64_t place, short kind, char *why, size_t size) {
     for (int tries = 0; tries < TRIES; tries++) {
         struct flock range = {.l_type = kind, .l_whence = SEEK_SET, .l_start = place,
                               .l_len = 1};
@@ -96,8 +91,8 @@ static int try_to_take(int file, int64_t place, short kind, char *why, size_t si
     return RP_LOCK_HELD;
 }
 
-static enum rp_lock_taken take(const char *name, short kind, int64_t *place, char *why, size_t size)
-{
+static enum rp_lock_taken take(const char *name, short kind, int64_t *place, char *why,
+                               size_t size) {
     enum rp_lock_taken taken = RP_LOCK_NOWHERE;
     *place = place_of(name);
     pthread_mutex_lock(&lock);
@@ -115,18 +110,15 @@ static enum rp_lock_taken take(const char *name, short kind, int64_t *place, cha
     return taken;
 }
 
-enum rp_lock_taken rp_lock_take(const char *name, int64_t *place, char *why, size_t size)
-{
+enum rp_lock_taken rp_lock_take(const char *name, int64_t *place, char *why, size_t size) {
     return take(name, F_WRLCK, place, why, size);
 }
 
-enum rp_lock_taken rp_lock_share(const char *name, int64_t *place, char *why, size_t size)
-{
+enum rp_lock_taken rp_lock_share(const char *name, int64_t *place, char *why, size_t size) {
     return take(name, F_RDLCK, place, why, size);
 }
 
-void rp_lock_give(int64_t place)
-{
+void rp_lock_give(int64_t place) {
     struct flock range = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = place, .l_len = 1};
     for (int i = 0; i < FOLDERS && place >= 0; i++) {
         if (files[i] >= 0) {

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "dpdk/dpdk_memif.h"
+#include "dpdk/memif.h"
 #include "protocol/status.h"
 
 /* All links are tried twice: one that was in use may be free a moment later. */
@@ -21,8 +22,7 @@ static struct rp_memif_link {
     struct rp_memif_bell bell;
 } links[RTE_MAX_ETHPORTS];
 
-static int is_up(uint16_t device)
-{
+static int is_up(uint16_t device) {
     struct rte_eth_link link = {0};
     return rte_eth_link_get_nowait(device, &link) == 0 && link.link_status;
 }
@@ -34,12 +34,12 @@ struct memif {
     uint32_t id;
     int failed;
     struct rp_memif_visit visit;
+    char reason[sizeof((struct rp_memif_bell *)0)->reason]; /* of the last refusal */
 };
 
 /* EAL loads the driver as a plugin too, which would not wait for bursts: the one linked into this
  * object registered first, and is to be the one that is used. */
-static int is_ours(uint16_t device)
-{
+static int is_ours(uint16_t device) {
     struct rte_eth_dev_info device_info;
     Dl_info driver, here;
     return rte_eth_dev_info_get(device, &device_info) == 0
@@ -47,8 +47,7 @@ static int is_ours(uint16_t device)
            && driver.dli_fbase == here.dli_fbase;
 }
 
-static int make_memif(const struct memif *memif)
-{
+static int make_memif(const struct memif *memif) {
     char name[RTE_ETH_NAME_MAX_LEN], arguments[VDEV_ARGUMENTS];
     uint16_t device;
     snprintf(name, sizeof name, "net_memif%u", rp_wire_number());
@@ -65,8 +64,7 @@ static int make_memif(const struct memif *memif)
     return rp_wire_start(memif->wire, device, name, 1);
 }
 
-static void start_there(void *argument)
-{
+static void start_there(void *argument) {
     struct memif *memif = argument;
     uint64_t now = rp_wire_now_ns(), until = memif->place->until_ns;
     memif->visit.within_ns = now < until ? until - now : 0;
@@ -75,10 +73,13 @@ static void start_there(void *argument)
     rp_memif_visit(NULL);
 }
 
-/* A place in links[] for this link, or null: it is taken here. */
-static struct rp_memif_link *claim(const char *socket, uint32_t id)
-{
+/* What came of a link. Only an answer tells that it is not to be had, so it is waited for. */
+enum joining { JOINED, REFUSED, SILENT, NOBODY, STRANGER, NO_FILE };
+
+/* A place in links[] for this link, or null, and why: it is taken here, or no file is left. */
+static struct rp_memif_link *claim(const char *socket, uint32_t id, enum joining *why) {
     struct rp_memif_link *unused = NULL;
+    *why = REFUSED;
     for (uint32_t i = 0; i < RTE_MAX_ETHPORTS; i++) {
         if (!links[i].socket[0]) {
             unused = &links[i];
@@ -87,6 +88,7 @@ static struct rp_memif_link *claim(const char *socket, uint32_t id)
         }
     }
     if (unused && rp_bell_open(&unused->bell)) {
+        *why = NO_FILE;
         return NULL;
     }
     if (unused) {
@@ -96,20 +98,15 @@ static struct rp_memif_link *claim(const char *socket, uint32_t id)
     return unused;
 }
 
-static void give_up(struct rp_memif_link *link)
-{
+static void give_up(struct rp_memif_link *link) {
     if (link) {
         rp_bell_close(&link->bell);
         link->socket[0] = 0;
     }
 }
 
-/* What came of a link. Only an answer tells that it is not to be had, so it is waited for. */
-enum joining { JOINED, REFUSED, SILENT, NOBODY, STRANGER };
-
 static enum joining await_answer(const struct rp_wire *wire, const struct rp_wire_place *place,
-                                 uint64_t waits)
-{
+                                 uint64_t waits) {
     const struct timespec nap = {0, LINK_NAP_NS};
     do {
         if (is_up(wire->devices[0])) {
@@ -123,11 +120,11 @@ static enum joining await_answer(const struct rp_wire *wire, const struct rp_wir
     return SILENT;
 }
 
-static enum joining join_link(struct memif *memif)
-{
-    struct rp_memif_link *link = claim(memif->socket, memif->id);
+static enum joining join_link(struct memif *memif) {
+    enum joining joined;
+    struct rp_memif_link *link = claim(memif->socket, memif->id, &joined);
     uint64_t waits = rp_bursts_waits();
-    enum joining joined = REFUSED;
+    memif->reason[0] = 0;
     if (link) {
         memif->visit = (struct rp_memif_visit){.bell = &link->bell};
         rp_wire_run(start_there, memif);
@@ -141,17 +138,43 @@ static enum joining join_link(struct memif *memif)
         return JOINED;
     }
     rp_wire_stop(memif->wire);
+    if (link) { /* nobody speaks by it any more */
+        memcpy(memif->reason, link->bell.reason, sizeof memif->reason);
+    }
     give_up(link);
     return joined;
 }
 
+static const char *tell(const struct memif *memif, enum joining joined, char *why, size_t size) {
+    if (joined == NO_FILE) {
+        return "this process has no file left: raise its limit (ulimit -n)";
+    }
+    if (joined == SILENT) {
+        return "the server at that socket does not answer within the time allowed";
+    }
+    if (joined == NOBODY) {
+        return "nobody serves at that socket";
+    }
+    if (joined == STRANGER) {
+        snprintf(why, size, "user %u listens at that socket and would get this process's memory: "
+                 "name a path in a folder of the server's own, which others may not write to",
+                 memif->visit.stranger);
+    } else if (!memif->reason[0] || strcmp(memif->reason, RP_MEMIF_NO_ID) == 0
+               || strcmp(memif->reason, RP_MEMIF_TAKEN) == 0) {
+        return "no link is free: say links=N, up to 16, where it is served";
+    } else {
+        snprintf(why, size, "its server sends this client away: %s", memif->reason);
+    }
+    return why;
+}
+
 /* The first of its server's links that takes this client. */
 static int join_memif(struct rp_wire *wire, const struct rp_wire_place *place,
-                      const struct rp_dpdk_options *options, char *error)
-{
+                      const struct rp_dpdk_options *options, char *error) {
     struct memif memif = {.wire = wire, .place = place, .socket = options->socket};
     uint32_t first = options->id < 0 ? 0 : (uint32_t)options->id;
     uint32_t count = options->id < 0 ? RP_DPDK_LANES : 1, tries = 0;
+    char why[RP_URL_ERROR_BYTES];
     enum joining joined;
     do {
         memif.id = first + tries % count;
@@ -159,30 +182,12 @@ static int join_memif(struct rp_wire *wire, const struct rp_wire_place *place,
         tries += joined != SILENT; /* a queue that was full: knock again */
     } while ((joined == REFUSED || joined == SILENT) && tries < PASSES * count
              && rp_wire_now_ns() < place->until_ns);
-    switch (joined) {
-    case JOINED:
-        return 0;
-    case REFUSED:
-        return rp_dpdk_refuse(error, place, RP_SYSTEM, "no link is free: say links=N, up to 16, "
-                              "where it is served");
-    case SILENT:
-        return rp_dpdk_refuse(error, place, RP_SYSTEM, "the server at that socket does not answer "
-                              "within the time allowed");
-    case NOBODY:
-        return rp_dpdk_refuse(error, place, RP_SYSTEM, "nobody serves at that socket");
-    case STRANGER:
-        break;
-    }
-    char why[RP_URL_ERROR_BYTES];
-    snprintf(why, sizeof why, "user %u listens at that socket and would get this process's memory: "
-             "name a path in a folder of the server's own, which others may not write to",
-             memif.visit.stranger);
-    return rp_dpdk_refuse(error, place, RP_SYSTEM, why);
+    return joined == JOINED ? 0
+        : rp_dpdk_refuse(error, place, RP_SYSTEM, tell(&memif, joined, why, sizeof why));
 }
 
 int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
-                  const struct rp_dpdk_options *options, char *error)
-{
+                  const struct rp_dpdk_options *options, char *error) {
     char why[RP_URL_ERROR_BYTES];
     wire->pool = rp_pool_open_shifted(RP_DPDK_MBUFS, rp_pool_room(place->mtu));
     if (!wire->pool) {
@@ -198,8 +203,7 @@ int rp_memif_open(struct rp_wire *wire, const struct rp_wire_place *place,
     return wire->served ? 0 : rp_dpdk_refuse(error, place, RP_SYSTEM, why);
 }
 
-static void restart_there(void *argument)
-{
+static void restart_there(void *argument) {
     struct rp_wire *wire = argument;
     struct rp_memif_visit visit = {.within_ns = UINT64_MAX, .bell = wire->bell};
     (void)rte_eth_dev_stop(wire->devices[0]);
@@ -210,8 +214,7 @@ static void restart_there(void *argument)
 }
 
 /* The driver's client gives up when its server goes; that one's successor is at the same socket. */
-void rp_memif_mend(struct rp_wire *wire)
-{
+void rp_memif_mend(struct rp_wire *wire) {
     uint64_t now = rp_wire_now_ns();
     if (now - wire->mended_ns < MEND_NS || (!wire->down && is_up(wire->devices[0]))) {
         return;
@@ -220,8 +223,7 @@ void rp_memif_mend(struct rp_wire *wire)
     wire->mended_ns = rp_wire_now_ns();
 }
 
-void rp_memif_leave(struct rp_wire *wire)
-{
+void rp_memif_leave(struct rp_wire *wire) {
     if (wire->served) {
         rp_memif_end(wire->served);
     }
@@ -229,8 +231,7 @@ void rp_memif_leave(struct rp_wire *wire)
 }
 
 /* In DPDK's interrupt thread, where connections begin and end. */
-struct rp_memif_bell *rp_memif_find_bell(int file)
-{
+struct rp_memif_bell *rp_memif_find_bell(int file) {
     for (uint32_t i = 0; i < RTE_MAX_ETHPORTS; i++) {
         if (links[i].bell.control == file + 1) {
             return &links[i].bell;

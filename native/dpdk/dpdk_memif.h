@@ -3,6 +3,7 @@
 #define RP_DPDK_MEMIF_H
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
@@ -26,10 +27,43 @@ void rp_memif_unlisten(struct rp_memif_socket *at);
 /* Closes a file that a peer sent, or that has messages of one, later and elsewhere: it can last.
  * And how many of those are open; from RP_LATE_MOST on nobody is let in. dpdk_memif_late.c */
 enum { RP_LATE_MOST = 64 };
+struct rp_memif_loan;
 void rp_late_close(int file);
+void rp_late_shut(int file); /* and says so at its other end, before */
+void rp_late_lend(int file, struct rp_memif_loan *loan); /* and fulfils that one, before */
+void rp_late_go_on(void); /* where no thread could be started for them */
 uint32_t rp_late_count(void);
+
+/* Memory of a peer's, mapped and made to stay, elsewhere: the file is closed there. `wake`, an
+ * eventfd, says when that has ended. Null: no memory. dpdk_memif_lend.c */
+struct rp_memif_loan *rp_loan_begin(int file, uint64_t size, int wake);
+void rp_loan_fulfil(struct rp_memif_loan *loan);
+/* 1, and the loan is over: its memory, or null, and why it stays away, which may be null. 0: it is
+ * under way still. */
+int rp_loan_take(struct rp_memif_loan *loan, uint8_t **memory, const char **why);
+void rp_loan_forget(struct rp_memif_loan *loan);
+
 /* A thread that no signal of this process goes to: 0, or an errno. */
 int rp_memif_start(pthread_t *thread, void *(*run)(void *argument), void *argument);
+
+/* Who calls a peer of a server's lane: a thread. 0, or -1: none is left. dpdk_memif_call.c */
+struct rp_memif_caller {
+    pthread_t thread;
+    sem_t turn;          /* something of the below has changed */
+    _Atomic int is_due;  /* a call */
+    _Atomic int next;    /* the file to call by from now on */
+};
+int rp_caller_start(struct rp_memif_caller *caller);
+void rp_caller_end(struct rp_memif_caller *caller);
+void rp_caller_take(struct rp_memif_caller *caller, int file); /* to close it; -1: no file */
+void rp_caller_call(struct rp_memif_caller *caller); /* by that file, soon; in bursts */
+uint64_t rp_memif_spent_ns(void); /* processor time of the calling thread */
+/* What an epoll hears a peer's eventfd through, or -1; and taken out of it again. */
+int rp_ear_open(int files, int file);
+void rp_ear_close(int files, int ear);
+int rp_call_is_socket(int file, int control); /* the peer can be called by it, */
+int rp_call_is_eventfd(int file);             /* or can call by it */
+int rp_memif_is_read(int file); /* all that was sent to a peer there */
 
 /* connect() and sendmsg() themselves, whoever listens there. */
 int rp_memif_knock(int file, const struct sockaddr_un *address);
@@ -53,6 +87,7 @@ struct rp_memif_bell {
     size_t size;
     uint32_t slots;      /* of the ring below */
     _Atomic(uint8_t *) from_server, to_server; /* rings; null: not known */
+    char reason[97]; /* why its server sent it away; empty: it did not say */
 };
 int rp_bell_open(struct rp_memif_bell *bell); /* -1: no file left */
 void rp_bell_close(struct rp_memif_bell *bell);

@@ -3,8 +3,8 @@
  *
  * From its server: the client clears the flag of the ring it receives by, and the server, which
  * then finds it clear behind a burst, writes to the file it was told. That file is, in place of the
- * driver's eventfd, one end of a pair of sockets: the server can write there without ever being
- * held, which a peer's eventfd does not promise.
+ * driver's eventfd, one end of a pair of stream sockets: the server can write there without ever
+ * being held, which a peer's eventfd does not promise.
  * To its server: the driver looks at the other ring's flag itself, but without a fence between the
  * frames and that look, so it can miss a server that falls asleep just then. That is looked at
  * once more.
@@ -30,11 +30,10 @@ enum {
     HUSHED = 64,      /* calls that may have come before one was looked for */
 };
 
-int rp_bell_open(struct rp_memif_bell *bell)
-{
+int rp_bell_open(struct rp_memif_bell *bell) {
     memset(bell, 0, sizeof *bell);
     bell->pair[0] = bell->pair[1] = bell->server = -1;
-    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, bell->pair)) {
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, bell->pair)) {
         return -1;
     }
     bell->server = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); /* until there is one: its number */
@@ -46,8 +45,7 @@ int rp_bell_open(struct rp_memif_bell *bell)
 }
 
 /* Nobody runs bursts, or sleeps: or, at the next connection, they do and see no ring any more. */
-static void forget_rings(struct rp_memif_bell *bell)
-{
+static void forget_rings(struct rp_memif_bell *bell) {
     atomic_store(&bell->from_server, NULL);
     atomic_store(&bell->to_server, NULL);
     if (bell->memory) {
@@ -57,8 +55,7 @@ static void forget_rings(struct rp_memif_bell *bell)
     }
 }
 
-void rp_bell_close(struct rp_memif_bell *bell)
-{
+void rp_bell_close(struct rp_memif_bell *bell) {
     forget_rings(bell);
     int files[] = {bell->pair[0], bell->pair[1], bell->server};
     for (int i = 0; i < 3; i++) {
@@ -70,8 +67,7 @@ void rp_bell_close(struct rp_memif_bell *bell)
     bell->pair[0] = bell->pair[1] = bell->server = -1;
 }
 
-void rp_bell_connected(struct rp_memif_bell *bell, int file)
-{
+void rp_bell_connected(struct rp_memif_bell *bell, int file) {
     struct rp_memif_bell *before = rp_memif_find_bell(file);
     if (before) { /* closed since, and its number is used again */
         before->control = 0;
@@ -82,8 +78,7 @@ void rp_bell_connected(struct rp_memif_bell *bell, int file)
 
 /* ---- what the driver says ---- */
 
-static void map(struct rp_memif_bell *bell, uint64_t size, int file)
-{
+static void map(struct rp_memif_bell *bell, uint64_t size, int file) {
     size = size < MAPPED ? size : MAPPED;
     void *memory = bell->memory ? MAP_FAILED
         : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -93,9 +88,18 @@ static void map(struct rp_memif_bell *bell, uint64_t size, int file)
     }
 }
 
+/* Its server takes no region with pages that are not there (dpdk_memif_lend.c). This client's
+ * frames pass through all of them sooner or later. */
+static void fill(uint64_t size, int file) {
+    void *memory =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+    if (memory != MAP_FAILED) {
+        rp_quiet_unmap(memory, size);
+    }
+}
+
 /* Returns the file to be sent in place of that one. */
-static int meet(struct rp_memif_bell *bell, const struct rp_memif_ring_told *told, int file)
-{
+static int meet(struct rp_memif_bell *bell, const struct rp_memif_ring_told *told, int file) {
     int lies_there = bell->memory && told->region == 0
         && (uint64_t)told->offset + RP_MEMIF_AT_SLOTS <= bell->size;
     uint8_t *ring = lies_there ? bell->memory + told->offset : NULL;
@@ -111,8 +115,7 @@ static int meet(struct rp_memif_bell *bell, const struct rp_memif_ring_told *tol
 }
 
 ssize_t rp_bell_overhear(struct rp_memif_bell *bell, int to, const struct msghdr *message,
-                         int flags)
-{
+                         int flags) {
     union {
         struct cmsghdr header;
         uint8_t bytes[CMSG_SPACE(sizeof(int))];
@@ -128,6 +131,7 @@ ssize_t rp_bell_overhear(struct rp_memif_bell *bell, int to, const struct msghdr
     }
     memcpy(&file, CMSG_DATA(header), sizeof file);
     if (rp_memif_region_told(said)) {
+        fill(rp_memif_region_told(said), file);
         map(bell, rp_memif_region_told(said), file);
     } else if (rp_memif_ring_told(said, &told)) {
         file = meet(bell, &told, file);
@@ -141,8 +145,7 @@ ssize_t rp_bell_overhear(struct rp_memif_bell *bell, int to, const struct msghdr
 
 /* ---- sleeping, and waking the server ---- */
 
-int rp_bell_ask(const struct rp_memif_bell *bell, int on)
-{
+int rp_bell_ask(const struct rp_memif_bell *bell, int on) {
     uint8_t *ring = atomic_load_explicit(&bell->from_server, memory_order_acquire);
     if (!ring) {
         return -1;
@@ -151,21 +154,17 @@ int rp_bell_ask(const struct rp_memif_bell *bell, int on)
     return on && rp_memif_room(ring) != bell->slots;
 }
 
-void rp_bell_hush(const struct rp_memif_bell *bell)
-{
-    uint8_t byte;
-    for (int i = 0; i < HUSHED && recv(bell->pair[0], &byte, 1, MSG_DONTWAIT) >= 0; i++) {
-    }
+void rp_bell_hush(const struct rp_memif_bell *bell) {
+    uint8_t calls[HUSHED];
+    (void)recv(bell->pair[0], calls, sizeof calls, MSG_DONTWAIT);
 }
 
-int rp_bell_is_wanted(const struct rp_memif_bell *bell)
-{
+int rp_bell_is_wanted(const struct rp_memif_bell *bell) {
     const uint8_t *ring = atomic_load_explicit(&bell->to_server, memory_order_acquire);
     return ring && rp_memif_wants_call(ring);
 }
 
-void rp_bell_ring(const struct rp_memif_bell *bell)
-{
+void rp_bell_ring(const struct rp_memif_bell *bell) {
     atomic_thread_fence(memory_order_seq_cst);
     if (rp_bell_is_wanted(bell)) {
         (void)eventfd_write(bell->server, 1);

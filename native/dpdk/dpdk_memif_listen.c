@@ -28,16 +28,14 @@ enum {
     BACKLOG = RP_DPDK_LANES, MODE = 0660, GROUP_BYTES = 4096, GROUP_MOST = 1 << 20,
 };
 
-static int fail(char *why, size_t size, const char *what, int error)
-{
+static int fail(char *why, size_t size, const char *what, int error) {
     snprintf(why, size, "no memif socket there: %s%s%s", what, error ? ": " : "",
              error ? strerror(error) : "");
     return -1;
 }
 
 /* Whoever starts or ends a server at that path: 0, or -1. */
-static int lock_path(const char *path, int64_t *place, char *why, size_t size)
-{
+static int lock_path(const char *path, int64_t *place, char *why, size_t size) {
     const struct timespec nap = {0, LOCK_NAP_NS};
     char folder[RP_MEMIF_PATH], name[2 * RP_MEMIF_PATH], who[128];
     struct stat about;
@@ -65,8 +63,7 @@ static int lock_path(const char *path, int64_t *place, char *why, size_t size)
 
 /* Whether the process that listens at the other end of a connection has ended. Its socket may go on
  * with a child of it, which nobody there looks at. Where it cannot be told, it has not. */
-static int is_orphan(int connected)
-{
+static int is_orphan(int connected) {
     struct ucred who = {0};
     socklen_t size = sizeof who;
     if (getsockopt(connected, SOL_SOCKET, SO_PEERCRED, &who, &size) || who.pid <= 0) {
@@ -82,8 +79,7 @@ static int is_orphan(int connected)
 }
 
 /* Null, or why this path cannot be taken. What nobody serves any more is removed. */
-static const char *clear_path(const struct sockaddr_un *address)
-{
+static const char *clear_path(const struct sockaddr_un *address) {
     struct stat about;
     if (lstat(address->sun_path, &about)) {
         return NULL;
@@ -108,12 +104,11 @@ static const char *clear_path(const struct sockaddr_un *address)
 }
 
 /* One with many members needs room for their names. */
-static int find_group(const char *name, gid_t *id)
-{
+static int find_group(const char *name, gid_t *id) {
     char *end, *buffer = NULL;
     struct group group, *found = NULL;
-    unsigned long number = strtoul(name, &end, 10);
-    if (!*end && number < UINT32_MAX) {
+    unsigned long number = strtoul(name, &end, 10); /* which would take a sign, too */
+    if (name[0] >= '0' && name[0] <= '9' && !*end && number < UINT32_MAX) {
         *id = (gid_t)number;
         return 0;
     }
@@ -132,8 +127,7 @@ static int find_group(const char *name, gid_t *id)
 
 /* Its group and its mode, by what the path names now: whose folder it is may change that at any
  * moment, and is not to have another file changed. Null, or what failed. */
-static const char *own_socket(struct rp_memif_socket *at, gid_t group)
-{
+static const char *own_socket(struct rp_memif_socket *at, gid_t group) {
     char same[64];
     struct stat about = {0};
     const char *failed = NULL;
@@ -159,8 +153,7 @@ static const char *own_socket(struct rp_memif_socket *at, gid_t group)
 
 /* Nobody gets in before it listens, and then it has its mode already, whatever the umask was. */
 static int bind_socket(struct rp_memif_socket *at, const struct sockaddr_un *address,
-                       const char *group, char *why, size_t size)
-{
+                       const char *group, char *why, size_t size) {
     gid_t id = (gid_t)-1;
     if (group[0] && find_group(group, &id)) {
         return fail(why, size, "group= is a group of this host, by its name or number", 0);
@@ -187,8 +180,7 @@ static int bind_socket(struct rp_memif_socket *at, const struct sockaddr_un *add
 }
 
 int rp_memif_listen(struct rp_memif_socket *at, const char *path, const char *group, char *why,
-                    size_t size)
-{
+                    size_t size) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int64_t place;
     snprintf(at->path, sizeof at->path, "%s", path);
@@ -202,8 +194,7 @@ int rp_memif_listen(struct rp_memif_socket *at, const char *path, const char *gr
     return at->file < 0 ? -1 : 0;
 }
 
-void rp_memif_unlisten(struct rp_memif_socket *at)
-{
+void rp_memif_unlisten(struct rp_memif_socket *at) {
     struct stat about;
     char why[128];
     int64_t place;

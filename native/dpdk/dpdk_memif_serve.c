@@ -6,32 +6,28 @@
  * seen it has ended. Frames are copied into mbufs, and out of them, so nobody reads a peer's memory
  * but the lines below and memif.h.
  *
- * Who sleeps is called. Peers call this server by their eventfds, which it sleeps on and never
- * reads; other files could hold a poll. It calls them by sockets they sent, without ever being held
- * (MSG_DONTWAIT); who sent an eventfd for that is not called, as a write there could be. So burst
- * and sleep are as long as they would be without peers.
+ * A burst reads and writes memory, and files of this server's own; a sleep polls those. No list of
+ * who watches a peer's file is gone through there, as that is as long as the peer likes
+ * (dpdk_memif_call.c). So burst and sleep are as long as they would be without peers, where the
+ * port has a core of its own; where it shares one, a long list can be gone through there, seldom.
+ * The thread answers peers: who makes one answer long gets no other.
  *
  * Bounds: a visitor who is not at work after GREETING_NS is sent away; at most WAITING of those are
  * let in, one in BREATH_NS. Where they are so many, one who has said nothing for SILENT_NS goes as
  * the next one knocks, the first come first: so silence keeps nobody out. RP_MEMIF_BYTES of a peer
  * are mapped. A burst takes as many slots as it was asked for.
  *
- * Nothing of a peer's is closed here, nor by the kernel as a message is taken: that can last as
- * long as the peer likes (dpdk_memif_late.c). A message with several files is left in the
- * queue of its socket, and goes with that.
+ * Nothing of a peer's is mapped or closed here, nor closed by the kernel as a message is taken:
+ * that can last as long as the peer likes (dpdk_memif_lend.c, dpdk_memif_late.c). A message with
+ * several files is left in the queue of its socket, and goes with that.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -41,7 +37,8 @@
 
 enum {
     WAITING = 8, VISITORS = RP_DPDK_LANES + WAITING, NOBODY = RP_DPDK_LANES, TICK_MS = 100,
-    SHUT_MS = 10, NAP_NS = 10000000, BREATH_NS = 1000000, TMPFS = 0x01021994,
+    SHUT_MS = 10, NAP_NS = 10000000, BREATH_NS = 1000000,
+    ANSWER_NS = 2000000, /* of processor time: the list of who watches is that long */
 };
 
 static const uint64_t GREETING_NS = 2000000000, SILENT_NS = 50000000;
@@ -51,8 +48,11 @@ struct visitor {
     uint32_t lane; /* NOBODY: it has not said which */
     uint64_t until_ns; /* when it is to be at work */
     int calls;  /* the file it calls by; -1: it does not */
-    int called; /* the one it is called by, in bursts; -1: it is not */
+    int ear;    /* what that is heard through; -1: it is not at work */
+    int called; /* the one it is called by, until it is at work; -1: none */
     struct rp_memif_peer peer;
+    struct rp_memif_loan *loan; /* of the region it told last, whose message waits; or null */
+    uint8_t message[RP_MEMIF_MESSAGE];
 };
 
 struct rp_memif_server {
@@ -60,31 +60,32 @@ struct rp_memif_server {
     struct rte_mempool *pool;
     uint32_t room; /* bytes of a frame that an mbuf holds */
     _Atomic uint64_t refused;  /* visitors who broke the rules */
+    _Atomic uint64_t unkept;   /* those whose memory cannot be made to stay */
     _Atomic uint64_t unfit;    /* frames larger than where they were to go */
     uint32_t links;
-    int files, called; /* what its port sleeps on, and calls itself by */
-    int wake;
+    int files, called; /* what its port sleeps on, and is called by from here */
+    int wake; /* it is to end, a loan has ended, or a peer was expelled */
+    _Atomic int ends;
     pthread_t thread;
     struct rp_memif_socket socket;
+    struct rp_memif_caller callers[RP_DPDK_LANES];
     struct visitor *owners[RP_DPDK_LANES]; /* from here on: the thread's */
     struct visitor visitors[VISITORS];
 };
 
 /* ---- bursts ---- */
 
-/* The lane is empty from the next burst on; the thread sees to the rest when the file says so. */
-static void expel(struct rp_memif_server *server, uint32_t lane, const struct visitor *visitor)
-{
+/* The lane is empty from the next burst on; the thread sees to the rest. */
+static void expel(struct rp_memif_server *server, uint32_t lane) {
     atomic_store(&server->lanes[lane], NULL);
     atomic_fetch_add_explicit(&server->refused, 1, memory_order_relaxed);
-    (void)shutdown(visitor->file, SHUT_RDWR);
+    (void)eventfd_write(server->wake, 1);
 }
 
 /* Frames of up to `count` slots, each in one of the mbufs; *used slots. -1: the peer lies. A frame
  * in several slots is dropped with all of them. */
 static int copy_in(struct rp_memif_server *server, struct rp_memif_peer *peer,
-                   struct rte_mbuf **mbufs, uint32_t count, uint32_t *used)
-{
+                   struct rte_mbuf **mbufs, uint32_t count, uint32_t *used) {
     struct rp_memif_slot slot;
     int got = 0;
     for (*used = 0; *used < count; ++*used) {
@@ -106,8 +107,7 @@ static int copy_in(struct rp_memif_server *server, struct rp_memif_peer *peer,
 }
 
 uint32_t rp_memif_receive(struct rp_memif_server *server, uint32_t lane, struct rte_mbuf **mbufs,
-                          uint32_t count)
-{
+                          uint32_t count) {
     struct visitor *visitor = atomic_load_explicit(&server->lanes[lane], memory_order_acquire);
     uint32_t used = 0;
     if (!visitor) {
@@ -116,7 +116,7 @@ uint32_t rp_memif_receive(struct rp_memif_server *server, uint32_t lane, struct 
     int filled = rp_memif_filled(&visitor->peer.in);
     if (filled <= 0) {
         if (filled < 0) {
-            expel(server, lane, visitor);
+            expel(server, lane);
         }
         return 0;
     }
@@ -127,7 +127,7 @@ uint32_t rp_memif_receive(struct rp_memif_server *server, uint32_t lane, struct 
     }
     int got = copy_in(server, &visitor->peer, mbufs, count, &used);
     if (got < 0) {
-        expel(server, lane, visitor);
+        expel(server, lane);
         got = -1 - got;
     } else {
         rp_memif_advance(&visitor->peer.in, used);
@@ -138,18 +138,16 @@ uint32_t rp_memif_receive(struct rp_memif_server *server, uint32_t lane, struct 
     return (uint32_t)got;
 }
 
-/* What was sent is in place. A call too many is lost: the ones before are still to be heard. */
-static void call(const struct visitor *visitor)
-{
+/* What was sent is in place. */
+static void call(struct rp_memif_server *server, uint32_t lane, const struct visitor *visitor) {
     atomic_thread_fence(memory_order_seq_cst);
-    if (visitor->called >= 0 && rp_memif_wants_call(visitor->peer.out.memory)) {
-        (void)send(visitor->called, NULL, 0, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (rp_memif_wants_call(visitor->peer.out.memory)) {
+        rp_caller_call(&server->callers[lane]);
     }
 }
 
 uint32_t rp_memif_transmit(struct rp_memif_server *server, uint32_t lane, struct rte_mbuf **mbufs,
-                           uint32_t count)
-{
+                           uint32_t count) {
     struct visitor *visitor = atomic_load_explicit(&server->lanes[lane], memory_order_acquire);
     struct rp_memif_slot slot;
     int filled = visitor ? rp_memif_filled(&visitor->peer.out) : 0;
@@ -171,22 +169,24 @@ uint32_t rp_memif_transmit(struct rp_memif_server *server, uint32_t lane, struct
         }
     }
     if (lies) {
-        expel(server, lane, visitor);
+        expel(server, lane);
     } else if (sent) {
         rp_memif_advance(&visitor->peer.out, sent);
-        call(visitor);
+        call(server, lane, visitor);
     }
     rp_pool_give(server->pool, mbufs, sent);
     return sent;
 }
 
-void rp_memif_tell(const struct rp_memif_server *server, struct rp_fact *facts, uint32_t *count)
-{
+void rp_memif_tell(const struct rp_memif_server *server, struct rp_fact *facts, uint32_t *count) {
     rp_fact_add(facts, count, RP_FACT_IN, "device_errors", "frames larger than their place, or in "
                 "parts", atomic_load(&server->unfit));
     rp_fact_add(facts, count, RP_FACT_COUNT, "memif_peers_refused",
                 "memif peers that led out of their memory, or spoke against the protocol",
                 atomic_load(&server->refused));
+    rp_fact_add(facts, count, RP_FACT_COUNT, "memif_memory_refused",
+                "memif peers whose memory takes no seal, or lacks pages; all before Linux 5.1",
+                atomic_load(&server->unkept));
     rp_fact_add(facts, count, RP_FACT_LEVEL, "memif_files_closing",
                 "files of memif's peers whose closing has not ended; 64 keep others out",
                 rp_late_count());
@@ -194,83 +194,65 @@ void rp_memif_tell(const struct rp_memif_server *server, struct rp_fact *facts, 
 
 /* ---- sleeping ---- */
 
-void rp_memif_files(const struct rp_memif_server *server, int *files, int *wake)
-{
+void rp_memif_files(const struct rp_memif_server *server, int *files, int *wake) {
     *files = server->files;
     *wake = server->called;
 }
 
-int rp_memif_ask(struct rp_memif_server *server, int on)
-{
+int rp_memif_ask(struct rp_memif_server *server, int on) {
     int some = 0;
     for (uint32_t lane = 0; lane < server->links; lane++) {
         struct visitor *visitor = atomic_load_explicit(&server->lanes[lane], memory_order_acquire);
         if (visitor) {
             rp_memif_let_call(visitor->peer.in.memory, on);
-            some |= on && rp_memif_room(visitor->peer.in.memory) != 0;
+            some |= on && rp_memif_filled(&visitor->peer.in) != 0;
         }
     }
     return some;
 }
 
-/* By which a peer calls. It may be any file: to ask one of FUSE whether it is readable can last. */
-static int is_eventfd(int file)
-{
-    static const char eventfd_name[] = "anon_inode:[eventfd]";
-    char path[32], name[sizeof eventfd_name + 1];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    return readlink(path, name, sizeof name) == sizeof eventfd_name - 1
-           && memcmp(name, eventfd_name, sizeof eventfd_name - 1) == 0;
-}
-
-/* By which a peer is called: a send there returns at once, whoever has the other end. */
-static int is_socket(int file)
-{
-    int domain = 0, type = 0;
-    socklen_t size = sizeof domain;
-    return getsockopt(file, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX
-           && getsockopt(file, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_DGRAM;
-}
-
-static void keep_file(struct visitor *visitor, int to_server, int file)
-{
+static void keep_file(struct visitor *visitor, int to_server, int file) {
     int *kept = to_server ? &visitor->calls : &visitor->called;
-    if (file >= 0 && *kept < 0 && (to_server ? is_eventfd : is_socket)(file)) {
+    int is_fit = file >= 0 && *kept < 0
+        && (to_server ? rp_call_is_eventfd(file) : rp_call_is_socket(file, visitor->file));
+    if (is_fit) {
+        rp_forks_close(file);
         *kept = file;
     } else if (file >= 0) {
         rp_late_close(file);
     }
 }
 
-/* At work: it calls from now on, and what it sent already is looked for. */
-static void let_call(const struct rp_memif_server *server, const struct visitor *visitor)
-{
-    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+/* At work: it calls from now on, and is called; what it sent already is looked for. */
+static void let_call(struct rp_memif_server *server, struct visitor *visitor) {
     if (visitor->calls >= 0) {
-        (void)epoll_ctl(server->files, EPOLL_CTL_ADD, visitor->calls, &event);
+        visitor->ear = rp_ear_open(server->files, visitor->calls);
     }
+    rp_caller_take(&server->callers[visitor->lane], visitor->called);
+    visitor->called = -1;
     (void)eventfd_write(server->called, 1);
 }
 
-/* No burst has it any more. Its socket closes late, so it hears at once that this is the end, and
- * can put nothing into its queue. */
-static void close_files(const struct rp_memif_server *server, const struct visitor *visitor)
-{
-    if (visitor->calls >= 0) { /* the peer may have it still: closing it here would not do */
-        (void)epoll_ctl(server->files, EPOLL_CTL_DEL, visitor->calls, NULL);
+/* No burst has it any more. */
+static void close_files(struct rp_memif_server *server, const struct visitor *visitor) {
+    if (visitor->ear >= 0) {
+        rp_ear_close(server->files, visitor->ear);
+    }
+    if (visitor->calls >= 0) {
         rp_late_close(visitor->calls);
     }
     if (visitor->called >= 0) {
         rp_late_close(visitor->called);
     }
-    (void)shutdown(visitor->file, SHUT_RDWR);
-    rp_late_close(visitor->file);
+    if (visitor->peer.state == RP_MEMIF_READY) {
+        rp_caller_take(&server->callers[visitor->lane], -1);
+    }
+    rp_late_shut(visitor->file);
 }
 
 /* ---- visitors ---- */
 
-static void leave(struct rp_memif_server *server, struct visitor *visitor)
-{
+static void leave(struct rp_memif_server *server, struct visitor *visitor) {
     struct rp_memif_peer *peer = &visitor->peer;
     if (visitor->lane != NOBODY) {
         atomic_store(&server->lanes[visitor->lane], NULL);
@@ -284,34 +266,20 @@ static void leave(struct rp_memif_server *server, struct visitor *visitor)
     }
     close_files(server, visitor);
     visitor->file = -1;
+    if (visitor->loan) {
+        rp_loan_forget(visitor->loan);
+        visitor->loan = NULL;
+    }
 }
 
-static void send_away(struct rp_memif_server *server, struct visitor *visitor)
-{
+static void send_away(struct rp_memif_server *server, struct visitor *visitor) {
     atomic_fetch_add_explicit(&server->refused, 1, memory_order_relaxed);
     leave(server, visitor);
 }
 
-/* Its memory cannot shrink, and no file system but the kernel's own is behind it: a page of it is
- * there whenever it is touched. Hugepages are not, once they have run out. */
-static uint8_t *map_region(int file, uint64_t size)
-{
-    struct stat about;
-    struct statfs system;
-    int seals = fcntl(file, F_GET_SEALS); /* refused by files that are no memfd */
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstatfs(file, &system)
-        || (unsigned long)system.f_type != TMPFS || fstat(file, &about)
-        || (uint64_t)about.st_size < size) {
-        return NULL;
-    }
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    return memory == MAP_FAILED ? NULL : memory;
-}
-
 /* The message that comes next, where it is: its size, or -1. And whether files come with it, more
  * than one of them where there is room for one: that one is open from now on. */
-static ssize_t peek(int from, uint8_t *message, int *file, int *has_more)
-{
+static ssize_t peek(int from, uint8_t *message, int *file, int *has_more) {
     union {
         struct cmsghdr header;
         uint8_t bytes[CMSG_SPACE(sizeof(int))];
@@ -333,11 +301,12 @@ static ssize_t peek(int from, uint8_t *message, int *file, int *has_more)
 }
 
 /* A message that was looked at. It leaves the queue if all that comes with it is open here, so that
- * the kernel has nothing to close. */
-static int take(struct visitor *visitor, uint8_t *message, int has_files, uint8_t *answer)
-{
+ * the kernel has nothing to close. Returns what rp_memif_hear does; a region is heard later, when
+ * the loan has ended that begins here. */
+static int take(const struct rp_memif_server *server, struct visitor *visitor, int has_files,
+                uint8_t *answer) {
+    uint8_t *message = visitor->message;
     uint64_t size = rp_memif_maps(&visitor->peer, message);
-    uint8_t *memory = NULL;
     struct rp_memif_ring_told ring;
     int tells_ring = rp_memif_ring_told(message, &ring), file = -1;
     int is_stray = has_files && !size && !tells_ring;
@@ -346,9 +315,12 @@ static int take(struct visitor *visitor, uint8_t *message, int has_files, uint8_
     }
     if (!has_files) {
         (void)recv(visitor->file, message, RP_MEMIF_MESSAGE, MSG_DONTWAIT);
-        memory = size && file >= 0 ? map_region(file, size) : NULL;
     }
-    int heard = rp_memif_hear(&visitor->peer, message, memory, answer);
+    if (!has_files && size && file >= 0) {
+        visitor->loan = rp_loan_begin(file, size, server->wake);
+        file = -1;
+    }
+    int heard = visitor->loan ? 0 : rp_memif_hear(&visitor->peer, message, NULL, answer);
     if (tells_ring) {
         keep_file(visitor, ring.to_server != 0, file);
     } else if (file >= 0) {
@@ -362,42 +334,34 @@ static int take(struct visitor *visitor, uint8_t *message, int has_files, uint8_
 }
 
 /* Null, or why it cannot have the lane it asked for. */
-static const char *claim_lane(struct rp_memif_server *server, struct visitor *visitor)
-{
+static const char *claim_lane(struct rp_memif_server *server, struct visitor *visitor) {
     uint32_t lane = visitor->peer.id;
     if (lane >= server->links) {
-        return "ID not found";
+        return RP_MEMIF_NO_ID;
     }
     if (server->owners[lane]) {
-        return "Already connected";
+        return RP_MEMIF_TAKEN;
     }
     server->owners[lane] = visitor;
     visitor->lane = lane;
     return NULL;
 }
 
-static int say(const struct visitor *visitor, const uint8_t *answer)
-{
-    return send(visitor->file, answer, RP_MEMIF_MESSAGE, MSG_DONTWAIT | MSG_NOSIGNAL)
-        == RP_MEMIF_MESSAGE ? 0 : -1;
+/* -1: it is not to be spoken with any more. Of long answers there is one, and of unread ones. */
+static int say(struct rp_memif_server *server, const struct visitor *visitor,
+               const uint8_t *answer) {
+    uint64_t before = rp_memif_spent_ns();
+    int is_refused = !rp_memif_is_read(visitor->file);
+    ssize_t sent = is_refused ? -1
+        : send(visitor->file, answer, RP_MEMIF_MESSAGE, MSG_DONTWAIT | MSG_NOSIGNAL);
+    is_refused |= rp_memif_spent_ns() - before > ANSWER_NS;
+    atomic_fetch_add_explicit(&server->refused, (uint64_t)is_refused, memory_order_relaxed);
+    return sent == RP_MEMIF_MESSAGE && !is_refused ? 0 : -1;
 }
 
-/* One message. */
-static void hear(struct rp_memif_server *server, struct visitor *visitor)
-{
-    uint8_t message[RP_MEMIF_MESSAGE], answer[RP_MEMIF_MESSAGE];
-    int has_files;
-    ssize_t size = peek(visitor->file, message, NULL, &has_files);
-    if (size < 0 && errno == EAGAIN) {
-        return;
-    }
-    if (size <= 0) { /* it is gone */
-        leave(server, visitor);
-        return;
-    }
-    rp_memif_refuse(answer, "Invalid message size");
-    int heard = size == RP_MEMIF_MESSAGE ? take(visitor, message, has_files, answer)
-        : -1;
+/* What follows from a message: 1, 0 and -1 are rp_memif_hear's. */
+static void settle(struct rp_memif_server *server, struct visitor *visitor, int heard,
+                   uint8_t *answer) {
     int stays = heard > 0;
     if (stays && visitor->lane == NOBODY) {
         const char *taken = claim_lane(server, visitor);
@@ -411,7 +375,7 @@ static void hear(struct rp_memif_server *server, struct visitor *visitor)
         atomic_store_explicit(&server->lanes[visitor->lane], visitor, memory_order_release);
         let_call(server, visitor);
     }
-    int said = heard ? say(visitor, answer) : 0;
+    int said = heard ? say(server, visitor, answer) : 0;
     if (heard < 0) {
         send_away(server, visitor);
     } else if (!stays || said) {
@@ -419,10 +383,43 @@ static void hear(struct rp_memif_server *server, struct visitor *visitor)
     }
 }
 
+/* One message. */
+static void hear(struct rp_memif_server *server, struct visitor *visitor) {
+    uint8_t answer[RP_MEMIF_MESSAGE];
+    int has_files;
+    ssize_t size = peek(visitor->file, visitor->message, NULL, &has_files);
+    if (size <= 0) {
+        if (size == 0 || errno != EAGAIN) { /* it is gone */
+            leave(server, visitor);
+        }
+        return;
+    }
+    rp_memif_refuse(answer, "Invalid message size");
+    int heard = size == RP_MEMIF_MESSAGE ? take(server, visitor, has_files, answer) : -1;
+    if (!visitor->loan) {
+        settle(server, visitor, heard, answer);
+    }
+}
+
+/* The message of a region, if that has become memory by now, or will not. */
+static void hear_region(struct rp_memif_server *server, struct visitor *visitor) {
+    uint8_t answer[RP_MEMIF_MESSAGE], *memory;
+    const char *why;
+    if (!visitor->loan || !rp_loan_take(visitor->loan, &memory, &why)) {
+        return;
+    }
+    visitor->loan = NULL;
+    int heard = rp_memif_hear(&visitor->peer, visitor->message, memory, answer);
+    if (why) {
+        atomic_fetch_add_explicit(&server->unkept, 1, memory_order_relaxed);
+        rp_memif_refuse(answer, why);
+    }
+    settle(server, visitor, heard, answer);
+}
+
 /* A place for the next one: a free one, or that of the visitor who has been silent longest; null:
  * there is none now. */
-static struct visitor *find_place(struct rp_memif_server *server)
-{
+static struct visitor *find_place(struct rp_memif_server *server) {
     uint32_t waiting = 0;
     struct visitor *place = NULL, *silent = NULL;
     for (uint32_t i = 0; i < VISITORS; i++) {
@@ -442,8 +439,7 @@ static struct visitor *find_place(struct rp_memif_server *server)
     return silent && silent->until_ns <= until ? silent : NULL;
 }
 
-static void let_in(struct rp_memif_server *server, struct visitor *visitor)
-{
+static void let_in(struct rp_memif_server *server, struct visitor *visitor) {
     const struct timespec nap = {0, NAP_NS}, breath = {0, BREATH_NS};
     uint8_t greeting[RP_MEMIF_MESSAGE];
     if (visitor->file >= 0 && visitor->peer.state != RP_MEMIF_GREETED) {
@@ -462,21 +458,24 @@ static void let_in(struct rp_memif_server *server, struct visitor *visitor)
     memset(visitor, 0, sizeof *visitor);
     visitor->file = file;
     visitor->lane = NOBODY;
-    visitor->calls = visitor->called = -1;
+    visitor->calls = visitor->ear = visitor->called = -1;
     visitor->until_ns = rp_wire_now_ns() + GREETING_NS;
     rp_memif_greet(greeting);
-    if (say(visitor, greeting)) {
+    if (say(server, visitor, greeting)) {
         leave(server, visitor);
     }
 }
 
-/* Those who are still not at work; returns how many are waited for. */
-static uint32_t send_slow_ones_away(struct rp_memif_server *server)
-{
+/* Those who were expelled, and those who are still not at work; returns how many are waited for. */
+static uint32_t send_some_away(struct rp_memif_server *server) {
     uint32_t waiting = 0;
     for (uint32_t i = 0; i < VISITORS; i++) {
         struct visitor *visitor = &server->visitors[i];
-        if (visitor->file >= 0 && visitor->until_ns) {
+        if (visitor->file >= 0 && !visitor->until_ns) {
+            if (atomic_load(&server->lanes[visitor->lane]) != visitor) {
+                leave(server, visitor);
+            }
+        } else if (visitor->file >= 0) {
             waiting++;
             if (visitor->until_ns < rp_wire_now_ns()) {
                 send_away(server, visitor);
@@ -486,27 +485,30 @@ static uint32_t send_slow_ones_away(struct rp_memif_server *server)
     return waiting;
 }
 
-static void *attend(void *argument)
-{
+static void *attend(void *argument) {
     enum { WAKE, DOOR, FIRST };
     struct rp_memif_server *server = argument;
     struct pollfd files[FIRST + VISITORS];
+    eventfd_t woken;
     for (;;) {
-        uint32_t waiting = send_slow_ones_away(server);
+        uint32_t waiting = send_some_away(server);
+        rp_late_go_on();
         struct visitor *place = rp_late_count() < RP_LATE_MOST ? find_place(server) : NULL;
         files[WAKE] = (struct pollfd){server->wake, POLLIN, 0};
         files[DOOR] = (struct pollfd){place ? server->socket.file : -1, POLLIN, 0};
         for (uint32_t i = 0; i < VISITORS; i++) {
-            files[FIRST + i] = (struct pollfd){server->visitors[i].file, POLLIN, 0};
+            const struct visitor *visitor = &server->visitors[i];
+            files[FIRST + i] = (struct pollfd){visitor->loan ? -1 : visitor->file, POLLIN, 0};
         }
         int tick = !place ? SHUT_MS : waiting ? TICK_MS : -1;
         if (poll(files, FIRST + VISITORS, tick) < 0) {
             continue;
         }
-        if (files[WAKE].revents) {
+        if (files[WAKE].revents && eventfd_read(server->wake, &woken) == 0 && server->ends) {
             return NULL;
         }
         for (uint32_t i = 0; i < VISITORS; i++) {
+            hear_region(server, &server->visitors[i]);
             if (files[FIRST + i].revents) {
                 hear(server, &server->visitors[i]);
             }
@@ -519,9 +521,24 @@ static void *attend(void *argument)
 
 /* ---- life ---- */
 
+static void end_callers(struct rp_memif_server *server, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        rp_caller_end(&server->callers[i]);
+    }
+}
+
+static int start_callers(struct rp_memif_server *server) {
+    for (uint32_t i = 0; i < server->links; i++) {
+        if (rp_caller_start(&server->callers[i])) {
+            end_callers(server, i);
+            return -1;
+        }
+    }
+    return 0;
+}
+
 struct rp_memif_server *rp_memif_serve(const struct rp_dpdk_options *options,
-                                       struct rte_mempool *pool, char *why, size_t size)
-{
+                                       struct rte_mempool *pool, char *why, size_t size) {
     struct rp_memif_server *server = calloc(1, sizeof *server);
     snprintf(why, size, "no memory for a memif server");
     if (!server) {
@@ -540,14 +557,16 @@ struct rp_memif_server *rp_memif_serve(const struct rp_dpdk_options *options,
     if (server->wake < 0) {
         goto no_wake;
     }
-    if (rp_sleep_files(&server->files, &server->called)) {
-        goto no_thread;
+    if (rp_sleep_files(&server->files, &server->called) || start_callers(server)) {
+        goto no_callers;
     }
     if (rp_memif_start(&server->thread, attend, server)) {
         goto no_thread;
     }
     return server;
 no_thread:
+    end_callers(server, server->links);
+no_callers:
     rp_sleep_unfile(&server->files, &server->called);
     rp_quiet_close(server->wake);
 no_wake:
@@ -558,8 +577,8 @@ no_socket:
     return NULL;
 }
 
-void rp_memif_end(struct rp_memif_server *server)
-{
+void rp_memif_end(struct rp_memif_server *server) {
+    server->ends = 1;
     (void)eventfd_write(server->wake, 1);
     pthread_join(server->thread, NULL);
     for (uint32_t i = 0; i < VISITORS; i++) {
@@ -567,6 +586,7 @@ void rp_memif_end(struct rp_memif_server *server)
             leave(server, &server->visitors[i]);
         }
     }
+    end_callers(server, server->links);
     rp_memif_unlisten(&server->socket);
     rp_sleep_unfile(&server->files, &server->called);
     rp_quiet_close(server->wake);

@@ -19,8 +19,7 @@ enum {
 };
 
 /* As its device is called; else locally administered, and one for each address of a network. */
-static void name_host(struct rp_frame_host *host, const uint8_t *mac)
-{
+static void name_host(struct rp_frame_host *host, const uint8_t *mac) {
     static const uint8_t none[RP_FRAME_MAC];
     if (memcmp(mac, none, sizeof none) != 0) {
         memcpy(host->mac, mac, sizeof host->mac);
@@ -31,16 +30,14 @@ static void name_host(struct rp_frame_host *host, const uint8_t *mac)
     memcpy(host->mac + 2, host->ip, RP_FRAME_IP);
 }
 
-uint16_t rp_dpdk_some_port(void)
-{
+uint16_t rp_dpdk_some_port(void) {
     uint16_t random = 0;
     (void)!getrandom(&random, sizeof random, 0);
     return (uint16_t)(PORT_FIRST + random % PORT_COUNT);
 }
 
 /* One that no other link of this process has on that device: of so many in a row one is free. */
-static uint16_t find_port(struct rp_wire *wire)
-{
+static uint16_t find_port(struct rp_wire *wire) {
     uint16_t first = rp_dpdk_some_port();
     for (uint32_t i = 0; i < RP_DPDK_SHARERS; i++) {
         uint16_t port = (uint16_t)(PORT_FIRST + (first - PORT_FIRST + i) % PORT_COUNT);
@@ -53,8 +50,7 @@ static uint16_t find_port(struct rp_wire *wire)
 
 /* Who this port is, and for a client who its server is. */
 static void settle(struct port *port, const struct rp_frame_host *at,
-                   const struct rp_dpdk_options *options)
-{
+                   const struct rp_dpdk_options *options) {
     static const uint8_t unsaid[RP_FRAME_IP];
     port->host = *at;
     if (port->is_client) {
@@ -79,8 +75,7 @@ static void settle(struct port *port, const struct rp_frame_host *at,
 }
 
 static void print_bound(char *bound, const struct rp_url *url, uint16_t port,
-                        const struct rp_dpdk_options *options)
-{
+                        const struct rp_dpdk_options *options) {
     if (options->vdev > RP_VDEV_MEMIF) { /* over whatever its clients have */
         snprintf(bound, RP_URL_TEXT_BYTES, "udp://%s:%u", url->host, port);
     } else if (options->vdev == RP_VDEV_RING) {
@@ -93,8 +88,7 @@ static void print_bound(char *bound, const struct rp_url *url, uint16_t port,
 
 /* What can be refused before DPDK starts. */
 static int check_url(struct rp_frame_host *at, struct rp_dpdk_options *parsed,
-                     const struct rp_url *url, const struct rp_port_options *options, char *error)
-{
+                     const struct rp_url *url, const struct rp_port_options *options, char *error) {
     const char *wrong = NULL;
     memset(at, 0, sizeof *at);
     if (inet_pton(AF_INET, url->host, at->ip) != 1 || at->ip[0] == 0 || at->ip[0] >= 224) {
@@ -114,8 +108,7 @@ static int check_url(struct rp_frame_host *at, struct rp_dpdk_options *parsed,
 
 /* Protected mode, as over udp://; and what a device lacks. */
 static int check_device(const struct rp_dpdk_options *parsed, const struct rp_url *url,
-                        const struct rp_port_options *options, char *error)
-{
+                        const struct rp_port_options *options, char *error) {
     char why[RP_URL_ERROR_BYTES - 40];
     int status = 0;
     if (parsed->vdev > RP_VDEV_MEMIF && options->serve && !options->insecure) {
@@ -133,15 +126,13 @@ static int check_device(const struct rp_dpdk_options *parsed, const struct rp_ur
 }
 
 /* What may be in flight towards all links of a device is to fit its ring, more or less. */
-static uint32_t budget(const struct rp_wire *wire)
-{
+static uint32_t budget(const struct rp_wire *wire) {
     return RP_DPDK_BUDGET / (wire->share ? wire->share->count : 1);
 }
 
 static int open_port(struct rp_port **opened, const struct rp_url *url,
                      const struct rp_port_options *options, struct rp_peer *server, char *bound,
-                     char *error)
-{
+                     char *error) {
     struct rp_dpdk_options parsed;
     struct rp_frame_host at;
     int status = check_url(&at, &parsed, url, options, error);
@@ -188,13 +179,11 @@ static int open_port(struct rp_port **opened, const struct rp_url *url,
 
 /* ---- the border ---- */
 
-static uint64_t dropped(struct rp_port *opaque, int kind)
-{
+static uint64_t dropped(struct rp_port *opaque, int kind) {
     return kind >= 0 && kind < RP_FRAME_KINDS ? own(opaque)->drops[kind] : 0;
 }
 
-static uint32_t in_use(struct rp_port *opaque)
-{
+static uint32_t in_use(struct rp_port *opaque) {
     return rte_mempool_in_use_count(own(opaque)->wire.pool);
 }
 

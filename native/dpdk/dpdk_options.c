@@ -11,8 +11,7 @@
 enum { MEMORY_MAX = 1 << 20,
        MBUFS_MAX = 1 << 20, VALUE_BYTES = 108, ROLE_BYTES = 8, VLAN_MAX = 4094 };
 
-static int refuse(const struct rp_url *url, char *error, const char *what)
-{
+static int refuse(const struct rp_url *url, char *error, const char *what) {
     snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.15s:%u: %.220s", url->host, url->port, what);
     return -RP_BAD_ARGUMENT;
 }
@@ -70,7 +69,7 @@ static const struct place {
     {"id", ON(MEMIF), CLIENTS,
      "id= goes with vdev=net_memif and role=client: which of the server's links"},
     {"iface", KERNEL, BOTH, "iface= goes with vdev=net_af_packet, net_af_xdp and net_tap"},
-    {"take", ON(AF_XDP) | ON(AF_PACKET), BOTH, "take= goes with vdev=net_af_xdp and net_af_packet"},
+    {"take", ON(AF_XDP), BOTH, "take= goes with vdev=net_af_xdp"},
     {"probe", ASKED, BOTH, "probe= goes with vdev=net_af_packet, net_af_xdp and port="},
     {"mbufs", NETWORK, BOTH, "mbufs= is for devices with a network behind them"},
     {"vlan", NETWORK, BOTH, "vlan= is for devices with a network behind them"},
@@ -85,14 +84,12 @@ static const char *const vdevs[] = {
     [RP_VDEV_TAP] = "net_tap",
 };
 
-const char *rp_vdev_name(enum rp_vdev vdev)
-{
+const char *rp_vdev_name(enum rp_vdev vdev) {
     return vdev < RP_VDEV_PCI ? vdevs[vdev] : "";
 }
 
 /* A driver's name, with or without a number behind it. */
-static int read_vdev(struct rp_dpdk_options *options, const char *value)
-{
+static int read_vdev(struct rp_dpdk_options *options, const char *value) {
     size_t length = strcspn(value, "0123456789");
     if (value[length + strspn(value + length, "0123456789")]) {
         return 0;
@@ -106,8 +103,7 @@ static int read_vdev(struct rp_dpdk_options *options, const char *value)
     return 0;
 }
 
-static const char *read_number(void *at, const struct number *number, const char *value)
-{
+static const char *read_number(void *at, const struct number *number, const char *value) {
     char *end;
     long read = strtol(value, &end, 10);
     if (*value < '0' || *value > '9' || *end || read < number->least || read > number->most) {
@@ -118,16 +114,14 @@ static const char *read_number(void *at, const struct number *number, const char
     return NULL;
 }
 
-static int is_said(const uint8_t *ip)
-{
+static int is_said(const uint8_t *ip) {
     static const uint8_t unsaid[RP_FRAME_IP];
     return memcmp(ip, unsaid, sizeof unsaid) != 0;
 }
 
 /* Null, or what is wrong. */
 static const char *read_option(struct rp_dpdk_options *options, const char *name,
-                               const char *value, char *role)
-{
+                               const char *value, char *role) {
     char *base = (char *)options;
     if (strcmp(name, "vdev") == 0) {
         return read_vdev(options, value) ? NULL
@@ -169,10 +163,12 @@ static const char *read_option(struct rp_dpdk_options *options, const char *name
 }
 
 /* 3:0.0 and 0000:03:00.0 are one card; 1 where it is an address at all. */
-static int read_card(char *card, size_t size)
-{
+static int read_card(char *card, size_t size) {
     unsigned domain = 0, bus, device, function;
     int end = 0;
+    if (card[strspn(card, "0123456789abcdefABCDEF:.")]) {
+        return 0; /* a sign, or a blank, that a number may begin with */
+    }
     if (sscanf(card, "%4x:%2x:%2x.%1u%n", &domain, &bus, &device, &function, &end) != 4
         || card[end]) {
         domain = end = 0;
@@ -185,8 +181,7 @@ static int read_card(char *card, size_t size)
     return device < 32 && function < 8;
 }
 
-static const char *check_memif(const struct rp_dpdk_options *options, const char *role, int serve)
-{
+static const char *check_memif(const struct rp_dpdk_options *options, const char *role, int serve) {
     if (!options->socket[0]) {
         return "vdev=net_memif needs socket=, a path both processes can reach";
     }
@@ -202,8 +197,7 @@ static const char *check_memif(const struct rp_dpdk_options *options, const char
 
 /* `ip`: that of the URL, the server's. */
 static const char *check_addresses(const struct rp_dpdk_options *options, const uint8_t *ip,
-                                   int network, int serve)
-{
+                                   int network, int serve) {
     const uint8_t *own = serve ? ip : options->ip;
     if (network && !rp_frame_may_be_host(ip)) {
         return "HOST is the server's own IPv4 address on the DPDK network, such as 10.0.0.1";
@@ -229,8 +223,7 @@ static const char *check_addresses(const struct rp_dpdk_options *options, const 
 }
 
 /* Bit i of `said`: places[i] is. */
-static const char *check_places(uint32_t said, enum rp_vdev vdev, int serve)
-{
+static const char *check_places(uint32_t said, enum rp_vdev vdev, int serve) {
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         const struct place *place = &places[i];
         int is_read = (place->vdevs >> vdev & 1) && (place->ends & (serve ? SERVERS : CLIENTS));
@@ -242,15 +235,13 @@ static const char *check_places(uint32_t said, enum rp_vdev vdev, int serve)
 }
 
 /* By the kernel's rules; it would put a number in the place of %d. */
-static int is_interface(const char *name)
-{
+static int is_interface(const char *name) {
     return !name[strcspn(name, "/%: \t\n\v\f\r")] && strcmp(name, ".") != 0
         && strcmp(name, "..") != 0;
 }
 
 static const char *check(struct rp_dpdk_options *options, const uint8_t *ip, const char *role,
-                         int serve)
-{
+                         int serve) {
     int network = options->vdev > RP_VDEV_MEMIF, kernel = network && options->vdev != RP_VDEV_PCI;
     if (kernel && !options->iface[0]) {
         return "this vdev= needs iface=, the name of a network interface";
@@ -275,8 +266,7 @@ static const char *check(struct rp_dpdk_options *options, const uint8_t *ip, con
 }
 
 int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *url,
-                         const uint8_t *ip, int serve, char *error)
-{
+                         const uint8_t *ip, int serve, char *error) {
     char text[RP_URL_TEXT_BYTES], why[RP_URL_ERROR_BYTES], role[ROLE_BYTES] = "", *rest = NULL;
     const char *wrong = NULL;
     uint32_t said = 0;

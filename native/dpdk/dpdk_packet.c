@@ -22,13 +22,11 @@ enum { NAME_BITS = 16, NAME_MASK = 0xffff, IGNORE_OUTGOING = 0x4000 };
 
 static _Thread_local int group = -1; /* of the device that is being opened */
 
-void rp_packet_begin(void)
-{
+void rp_packet_begin(void) {
     group = -1;
 }
 
-static int join(int file, int wanted)
-{
+static int join(int file, int wanted) {
     const int of_kind = (wanted & ~NAME_MASK) | IGNORE_OUTGOING << NAME_BITS;
     int named = group < 0 ? of_kind | PACKET_FANOUT_FLAG_UNIQUEID << NAME_BITS : of_kind | group;
     socklen_t size = sizeof named;
@@ -40,8 +38,7 @@ static int join(int file, int wanted)
     return 0;
 }
 
-int __wrap_setsockopt(int file, int level, int option, const void *value, socklen_t size)
-{
+int __wrap_setsockopt(int file, int level, int option, const void *value, socklen_t size) {
     int wanted;
     if (level != SOL_PACKET || option != PACKET_FANOUT || size != sizeof wanted) {
         return __real_setsockopt(file, level, option, value, size);

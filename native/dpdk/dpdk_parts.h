@@ -184,14 +184,12 @@ struct rp_bursts {
 
 extern int rp_burst_fences; /* this kernel has no membarrier */
 
-static inline void rp_burst_mark(struct rp_bursts *bursts, memory_order order)
-{
+static inline void rp_burst_mark(struct rp_bursts *bursts, memory_order order) {
     uint32_t count = atomic_load_explicit(&bursts->count, memory_order_relaxed);
     atomic_store_explicit(&bursts->count, count + 1, order);
 }
 
-static inline void rp_burst_begin(struct rp_bursts *bursts)
-{
+static inline void rp_burst_begin(struct rp_bursts *bursts) {
     rp_burst_mark(bursts, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
     if (rp_burst_fences) {
@@ -199,8 +197,7 @@ static inline void rp_burst_begin(struct rp_bursts *bursts)
     }
 }
 
-static inline void rp_burst_end(struct rp_bursts *bursts)
-{
+static inline void rp_burst_end(struct rp_bursts *bursts) {
     rp_burst_mark(bursts, memory_order_release);
 }
 
@@ -237,8 +234,7 @@ void rp_pool_close(struct rte_mempool *pool, uint32_t kept);
  * are, without a look at each. From rp_pool_take they have no offload flags and begin at
  * `headroom`; 0, or -1: there are not so many. */
 static inline int rp_pool_take(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count,
-                               uint16_t headroom)
-{
+                               uint16_t headroom) {
     if (rte_mempool_get_bulk(pool, (void **)mbufs, count)) {
         return -1;
     }
@@ -249,8 +245,7 @@ static inline int rp_pool_take(struct rte_mempool *pool, struct rte_mbuf **mbufs
     return 0;
 }
 
-static inline void rp_pool_give(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count)
-{
+static inline void rp_pool_give(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint32_t count) {
     rte_mempool_put_bulk(pool, (void *const *)mbufs, count);
 }
 uint64_t rp_pool_leaked(void);
@@ -338,7 +333,8 @@ struct rp_link {
     uint32_t listeners; /* who made it promiscuous, beside the switch of `ip link` */
 };
 typedef void rp_link_see(const struct rp_link *link, void *argument);
-/* Each, or the one of that number: 0, or a negative errno. And the second: -ENODEV, it is gone. */
+/* Each, some perhaps again, or the one of that number: 0, or a negative errno. And the second:
+ * -ENODEV, it is gone. */
 int rp_links_see(unsigned index, rp_link_see *see, void *argument);
 int rp_link_read(unsigned index, struct rp_link *link);
 /* Of IPv4, whatever its label: 1, 0, or a negative errno. */

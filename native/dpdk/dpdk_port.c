@@ -29,8 +29,7 @@ enum {
 
 /* ---- peers ---- */
 
-void rp_dpdk_pack(struct rp_peer *peer, const struct rp_frame_host *host, uint32_t lane)
-{
+void rp_dpdk_pack(struct rp_peer *peer, const struct rp_frame_host *host, uint32_t lane) {
     memset(peer, 0, sizeof *peer);
     peer->size = PEER_SIZE;
     memcpy(peer->bytes, host->ip, RP_FRAME_IP);
@@ -40,8 +39,7 @@ void rp_dpdk_pack(struct rp_peer *peer, const struct rp_frame_host *host, uint32
 }
 
 static uint32_t unpack_peer(struct rp_frame_host *host, const struct rp_peer *peer,
-                            uint16_t *spoken_to)
-{
+                            uint16_t *spoken_to) {
     uint16_t port;
     memcpy(&port, peer->bytes + PEER_TO, sizeof port);
     *spoken_to = port ? port : *spoken_to;
@@ -55,14 +53,12 @@ static uint32_t unpack_peer(struct rp_frame_host *host, const struct rp_peer *pe
 /* ---- a lane ---- */
 
 /* Within a burst: null while this port has its device to itself. */
-static struct rp_share *shared(const struct port *port)
-{
+static struct rp_share *shared(const struct port *port) {
     struct rp_share *share = port->wire.share;
     return share && atomic_load_explicit(&share->is_shared, memory_order_relaxed) ? share : NULL;
 }
 
-static struct rp_share *begin_to_send(struct port *port)
-{
+static struct rp_share *begin_to_send(struct port *port) {
     rp_burst_begin(&port->bursts);
     struct rp_share *share = shared(port);
     if (share) {
@@ -71,16 +67,14 @@ static struct rp_share *begin_to_send(struct port *port)
     return share;
 }
 
-static void end_of_sending(struct port *port, struct rp_share *share)
-{
+static void end_of_sending(struct port *port, struct rp_share *share) {
     if (share) {
         pthread_mutex_unlock(&share->sending);
     }
     rp_burst_end(&port->bursts);
 }
 
-static uint32_t receive(struct port *port, uint32_t lane, struct rte_mbuf **mbufs, uint32_t count)
-{
+static uint32_t receive(struct port *port, uint32_t lane, struct rte_mbuf **mbufs, uint32_t count) {
     const struct rp_lane *from = &port->wire.lanes[lane];
     if (port->wire.down) {
         return 0;
@@ -96,8 +90,7 @@ static uint32_t receive(struct port *port, uint32_t lane, struct rte_mbuf **mbuf
 }
 
 /* Sends what the device takes; drops the rest. */
-static void transmit(struct port *port, struct rte_mbuf **mbufs, uint32_t count, uint32_t lane)
-{
+static void transmit(struct port *port, struct rte_mbuf **mbufs, uint32_t count, uint32_t lane) {
     const struct rp_lane *to = &port->wire.lanes[lane];
     uint32_t sent = 0, last = !port->wire.down;
     struct rp_share *share = begin_to_send(port);
@@ -124,21 +117,18 @@ static void transmit(struct port *port, struct rte_mbuf **mbufs, uint32_t count,
 
 /* ---- frames of the host's own ---- */
 
-static void drop(struct port *port, struct rte_mbuf *mbuf, enum rp_frame_kind why)
-{
+static void drop(struct port *port, struct rte_mbuf *mbuf, enum rp_frame_kind why) {
     port->drops[why]++;
     port->base.dropped_in++;
     rte_pktmbuf_free(mbuf);
 }
 
-static void tag(struct rte_mbuf *mbuf, uint32_t vlan)
-{
+static void tag(struct rte_mbuf *mbuf, uint32_t vlan) {
     rp_frame_tag(rte_pktmbuf_mtod(mbuf, uint8_t *), vlan);
     (void)rte_pktmbuf_prepend(mbuf, RP_FRAME_TAG);
 }
 
-void rp_dpdk_send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, uint32_t lane)
-{
+void rp_dpdk_send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, uint32_t lane) {
     mbuf->data_len = (uint16_t)size;
     mbuf->pkt_len = size;
     mbuf->ol_flags = 0;
@@ -150,24 +140,21 @@ void rp_dpdk_send_own(struct port *port, struct rte_mbuf *mbuf, uint32_t size, u
 
 /* ---- receiving ---- */
 
-static int is_server(const struct port *port, const struct rp_frame_host *from)
-{
+static int is_server(const struct port *port, const struct rp_frame_host *from) {
     return from->port == port->server.port
            && memcmp(from->ip, port->server.ip, RP_FRAME_IP) == 0;
 }
 
 /* It is for another shard of this host. */
 static void misdirect(struct port *port, const struct rp_frame_view *view,
-                      struct rp_packet *packet)
-{
+                      struct rp_packet *packet) {
     packet->misdirected = 1;
     packet->use_port = rp_queues_port(port->wire.queues, view, port->host.ip, port->named++);
     memcpy(packet->peer.bytes + PEER_TO, &view->to_port, sizeof view->to_port);
 }
 
 static uint32_t lend(struct port *port, struct rte_mbuf *mbuf, uint8_t *frame,
-                     const struct rp_frame_view *view, uint32_t lane, struct rp_packet *packet)
-{
+                     const struct rp_frame_view *view, uint32_t lane, struct rp_packet *packet) {
     uint8_t *data = frame + view->offset;
     size_t shift = (uintptr_t)data % 8;
     if (view->size > port->base.mtu) {
@@ -200,8 +187,7 @@ static uint32_t lend(struct port *port, struct rte_mbuf *mbuf, uint8_t *frame,
 
 /* What the device says of this frame's checksums. NONE of DPDK's: wrong there, and right for all
  * that, as between virtual machines. */
-static uint32_t sums_of(const struct rte_mbuf *mbuf)
-{
+static uint32_t sums_of(const struct rte_mbuf *mbuf) {
     uint64_t ip = mbuf->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
     uint64_t udp = mbuf->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
     uint32_t sums = ip == RTE_MBUF_F_RX_IP_CKSUM_BAD ? RP_FRAME_IP_BAD
@@ -212,8 +198,7 @@ static uint32_t sums_of(const struct rte_mbuf *mbuf)
 
 /* What is no datagram for this port: answered, noted or dropped. */
 static void take_other(struct port *port, struct rte_mbuf *mbuf, uint32_t lane,
-                       enum rp_frame_kind kind, const struct rp_frame_view *view)
-{
+                       enum rp_frame_kind kind, const struct rp_frame_view *view) {
     uint8_t *frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
     switch (kind) {
     case RP_FRAME_ARP_ASKED:
@@ -240,8 +225,7 @@ static void take_other(struct port *port, struct rte_mbuf *mbuf, uint32_t lane,
 
 /* Returns how many packets were lent of it: 1 or 0. */
 static uint32_t take(struct port *port, struct rte_mbuf *mbuf, uint32_t lane,
-                     struct rp_packet *packet)
-{
+                     struct rp_packet *packet) {
     struct rp_frame_view view;
     uint8_t *frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
     uint32_t sums = port->wire.reads_sums ? sums_of(mbuf) : RP_FRAME_SUMS_UNKNOWN;
@@ -271,8 +255,7 @@ static uint32_t take(struct port *port, struct rte_mbuf *mbuf, uint32_t lane,
 
 /* What was sent comes back from an AF_XDP device in its next send alone. Without one, a pool that
  * ran dry would stay so: nothing could be received that is to be answered. */
-static void reap(struct port *port)
-{
+static void reap(struct port *port) {
     struct rp_share *share = begin_to_send(port);
     for (uint32_t lane = 0; lane < port->wire.lane_count; lane++) {
         (void)rte_eth_tx_burst(port->wire.lanes[lane].device, port->wire.lanes[lane].queue, NULL,
@@ -285,8 +268,7 @@ static void reap(struct port *port)
  * what waits. Returns for how many frames to look now. The AF_XDP driver wants a free mbuf for each
  * frame it hands out, and where fewer are free than it would hand out it hands out none, however
  * often it is asked: so it is asked for one. */
-static uint32_t relieve(struct port *port, uint32_t count)
-{
+static uint32_t relieve(struct port *port, uint32_t count) {
     port->idle = 0;
     atomic_store_explicit(&port->sleep.is_stale, 0, memory_order_relaxed);
     rp_arp_announce(port);
@@ -299,8 +281,7 @@ static uint32_t relieve(struct port *port, uint32_t count)
     return count;
 }
 
-static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct port *port = own(opaque);
     uint32_t lanes = port->wire.lane_count, lent = 0, came = 0;
     assert(count <= RP_BURST);
@@ -333,8 +314,7 @@ static uint32_t dpdk_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
     return lent;
 }
 
-static void dpdk_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void dpdk_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct rte_mbuf *mbufs[RP_BURST];
     assert(count <= RP_BURST);
     for (uint32_t i = 0; i < count; i++) {
@@ -346,8 +326,7 @@ static void dpdk_rx_release(struct rp_port *opaque, struct rp_packet *packets, u
 
 /* ---- sending ---- */
 
-static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct port *port = own(opaque);
     uint16_t headroom = port->wire.is_shifted ? RTE_PKTMBUF_HEADROOM : HEADROOM;
     assert(port->leased_count == 0);
@@ -381,8 +360,7 @@ static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets,
 }
 
 /* Writes the headers; returns the lane, or RP_DPDK_LANES where there is no way to its peer. */
-static uint32_t address(struct port *port, struct rte_mbuf *mbuf, const struct rp_packet *packet)
-{
+static uint32_t address(struct port *port, struct rte_mbuf *mbuf, const struct rp_packet *packet) {
     struct rp_frame_host to, from = port->host;
     uint32_t lane = port->is_client ? 0 : unpack_peer(&to, &packet->peer, &from.port);
     assert(packet->size <= packet->capacity);
@@ -404,8 +382,7 @@ static uint32_t address(struct port *port, struct rte_mbuf *mbuf, const struct r
     return lane;
 }
 
-static void dpdk_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void dpdk_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct port *port = own(opaque);
     struct rte_mbuf *mbufs[RP_BURST];
     uint32_t waiting = 0, lane = 0, sized = 0;
@@ -438,18 +415,15 @@ static void dpdk_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint
 
 /* ---- life ---- */
 
-static int dpdk_wait(struct rp_port *opaque, uint64_t timeout_ns)
-{
+static int dpdk_wait(struct rp_port *opaque, uint64_t timeout_ns) {
     return rp_sleep_wait(&own(opaque)->sleep, &own(opaque)->wire, timeout_ns);
 }
 
-static void dpdk_wake(struct rp_port *opaque)
-{
+static void dpdk_wake(struct rp_port *opaque) {
     rp_sleep_wake(&own(opaque)->sleep);
 }
 
-static int dpdk_rebind(struct rp_port *opaque, uint16_t local)
-{
+static int dpdk_rebind(struct rp_port *opaque, uint16_t local) {
     struct port *port = own(opaque);
     uint16_t before = port->host.port;
     if (!port->is_client) {
@@ -466,8 +440,7 @@ static int dpdk_rebind(struct rp_port *opaque, uint16_t local)
     return 0;
 }
 
-static uint32_t dpdk_tell(struct rp_port *opaque, struct rp_fact *facts)
-{
+static uint32_t dpdk_tell(struct rp_port *opaque, struct rp_fact *facts) {
     struct port *port = own(opaque);
     uint32_t count = 0;
     for (int kind = 0; kind < RP_FRAME_KINDS; kind++) {
@@ -493,8 +466,7 @@ static uint32_t dpdk_tell(struct rp_port *opaque, struct rp_fact *facts)
     return count;
 }
 
-static void dpdk_close(struct rp_port *opaque)
-{
+static void dpdk_close(struct rp_port *opaque) {
     struct port *port = own(opaque);
     if (port->process != getpid()) { /* DPDK's memory is shared with the process that opened it */
         rp_sleep_forget(&port->sleep);
@@ -510,14 +482,12 @@ static void dpdk_close(struct rp_port *opaque)
     free(port);
 }
 
-static const char *dpdk_lost(struct rp_port *opaque)
-{
+static const char *dpdk_lost(struct rp_port *opaque) {
     const struct rp_wire *wire = &own(opaque)->wire;
     return wire->card ? rp_card_lost(wire->card) : NULL;
 }
 
-static const char *dpdk_remark(struct rp_port *opaque)
-{
+static const char *dpdk_remark(struct rp_port *opaque) {
     struct port *port = own(opaque);
     return atomic_load_explicit(&port->is_taken, memory_order_acquire) ? port->taken : NULL;
 }

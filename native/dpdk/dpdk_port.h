@@ -38,8 +38,7 @@ struct port {
     uint64_t lacked; /* leases that ended for want of an mbuf */
 };
 
-static inline struct port *own(struct rp_port *port)
-{
+static inline struct port *own(struct rp_port *port) {
     return (struct port *)(void *)port;
 }
 

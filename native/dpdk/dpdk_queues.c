@@ -7,8 +7,7 @@
 
 #include "dpdk/dpdk_parts.h"
 
-void rp_queues_ask(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info)
-{
+void rp_queues_ask(struct rte_eth_conf *conf, const struct rte_eth_dev_info *info) {
     uint64_t types = info->flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_UDP;
     if (types) {
         conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
@@ -16,8 +15,7 @@ void rp_queues_ask(struct rte_eth_conf *conf, const struct rte_eth_dev_info *inf
     }
 }
 
-static struct rte_flow *make_rule(uint16_t device, uint16_t port, uint16_t queue)
-{
+static struct rte_flow *make_rule(uint16_t device, uint16_t port, uint16_t queue) {
     struct rte_flow_attr way = {.ingress = 1};
     struct rte_flow_item_udp to = {.hdr.dst_port = htons(port)};
     struct rte_flow_item_udp all = {.hdr.dst_port = 0xffff};
@@ -32,8 +30,7 @@ static struct rte_flow *make_rule(uint16_t device, uint16_t port, uint16_t queue
     return rte_flow_create(device, &way, pattern, actions, &error);
 }
 
-static int set_rules(const struct rp_queues *queues, uint16_t device)
-{
+static int set_rules(const struct rp_queues *queues, uint16_t device) {
     struct rte_flow_error error;
     for (uint16_t queue = 0; queue < queues->count; queue++) {
         if (!make_rule(device, (uint16_t)(queues->first_port + queue), queue)) {
@@ -44,8 +41,7 @@ static int set_rules(const struct rp_queues *queues, uint16_t device)
     return 1;
 }
 
-static int read_hash(struct rp_steer *steer, uint16_t device, const struct rte_eth_dev_info *info)
-{
+static int read_hash(struct rp_steer *steer, uint16_t device, const struct rte_eth_dev_info *info) {
     struct rte_eth_rss_reta_entry64 entries[RP_STEER_TABLE / RTE_ETH_RETA_GROUP_SIZE];
     uint8_t key[RP_STEER_KEY_MAX] = {0};
     struct rte_eth_rss_conf hash = {.rss_key = key, .rss_key_len = sizeof key};
@@ -73,15 +69,13 @@ static int read_hash(struct rp_steer *steer, uint16_t device, const struct rte_e
 }
 
 void rp_queues_settle(struct rp_queues *queues, uint16_t device,
-                      const struct rte_eth_dev_info *info)
-{
+                      const struct rte_eth_dev_info *info) {
     queues->how = set_rules(queues, device) ? RP_QUEUES_RULES
         : read_hash(&queues->steer, device, info) ? RP_QUEUES_HASH : RP_QUEUES_UNKNOWN;
 }
 
 uint16_t rp_queues_port(const struct rp_queues *queues, const struct rp_frame_view *view,
-                        const uint8_t *ip, uint32_t attempt)
-{
+                        const uint8_t *ip, uint32_t attempt) {
     struct rp_steer_flow flow = {.from_port = view->from.port, .to_port = view->to_port};
     if (queues->how != RP_QUEUES_HASH) {
         return 0;

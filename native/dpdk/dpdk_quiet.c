@@ -32,13 +32,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rp_bursts *ports;
 static _Atomic uint64_t waits;
 
-static int membarrier(int command)
-{
+static int membarrier(int command) {
     return (int)syscall(SYS_membarrier, command, 0, 0);
 }
 
-void rp_bursts_open(struct rp_bursts *bursts)
-{
+void rp_bursts_open(struct rp_bursts *bursts) {
     pthread_mutex_lock(&lock);
     rp_burst_fences = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0;
     bursts->next = ports;
@@ -46,8 +44,7 @@ void rp_bursts_open(struct rp_bursts *bursts)
     pthread_mutex_unlock(&lock);
 }
 
-void rp_bursts_close(struct rp_bursts *bursts)
-{
+void rp_bursts_close(struct rp_bursts *bursts) {
     struct rp_bursts **at = &ports;
     pthread_mutex_lock(&lock);
     while (*at && *at != bursts) {
@@ -60,8 +57,7 @@ void rp_bursts_close(struct rp_bursts *bursts)
 }
 
 /* A burst moves a bounded number of frames and waits at most for another one's, so it ends. */
-static void wait_for_end(const struct rp_bursts *bursts)
-{
+static void wait_for_end(const struct rp_bursts *bursts) {
     const struct timespec nap = {0, QUIET_NAP_NS};
     uint32_t begun = atomic_load_explicit(&bursts->count, memory_order_acquire);
     for (uint32_t tries = 0; begun % 2 != 0; tries++) {
@@ -74,8 +70,7 @@ static void wait_for_end(const struct rp_bursts *bursts)
     }
 }
 
-void rp_bursts_await(void)
-{
+void rp_bursts_await(void) {
     pthread_mutex_lock(&lock);
     atomic_thread_fence(memory_order_seq_cst);
     if (!rp_burst_fences) {
@@ -87,37 +82,31 @@ void rp_bursts_await(void)
     pthread_mutex_unlock(&lock);
 }
 
-static void wait_for_bursts(void)
-{
+static void wait_for_bursts(void) {
     waits++;
     rp_bursts_await();
 }
 
-int __wrap_close(int file)
-{
+int __wrap_close(int file) {
     wait_for_bursts();
     rp_forks_forget(file);
     return __real_close(file);
 }
 
-int __wrap_munmap(void *address, size_t size)
-{
+int __wrap_munmap(void *address, size_t size) {
     wait_for_bursts();
     return __real_munmap(address, size);
 }
 
-void rp_quiet_close(int file)
-{
+void rp_quiet_close(int file) {
     rp_forks_forget(file);
     (void)__real_close(file);
 }
 
-void rp_quiet_unmap(void *address, size_t size)
-{
+void rp_quiet_unmap(void *address, size_t size) {
     (void)__real_munmap(address, size);
 }
 
-uint64_t rp_bursts_waits(void)
-{
+uint64_t rp_bursts_waits(void) {
     return waits;
 }

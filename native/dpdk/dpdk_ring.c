@@ -26,16 +26,14 @@ struct rp_hub {
 static pthread_mutex_t hubs_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rp_hub *hubs;
 
-static void drain(struct rte_ring *ring)
-{
+static void drain(struct rte_ring *ring) {
     void *mbuf;
     while (ring && rte_ring_dequeue(ring, &mbuf) == 0) {
         rte_pktmbuf_free(mbuf);
     }
 }
 
-static struct rp_hub *find_hub(const struct rp_wire_place *place)
-{
+static struct rp_hub *find_hub(const struct rp_wire_place *place) {
     struct rp_hub *hub = hubs;
     while (hub && (hub->port != place->port || strcmp(hub->host, place->host) != 0)) {
         hub = hub->next;
@@ -43,8 +41,7 @@ static struct rp_hub *find_hub(const struct rp_wire_place *place)
     return hub;
 }
 
-static void free_hub(struct rp_hub *hub)
-{
+static void free_hub(struct rp_hub *hub) {
     for (uint32_t i = 0; i < RP_DPDK_LANES; i++) {
         drain(hub->up[i]);
         drain(hub->down[i]);
@@ -55,15 +52,13 @@ static void free_hub(struct rp_hub *hub)
     free(hub);
 }
 
-static struct rte_ring *make_ring(void)
-{
+static struct rte_ring *make_ring(void) {
     char name[RTE_RING_NAMESIZE];
     snprintf(name, sizeof name, "rp_ring_%u", rp_wire_number());
     return rte_ring_create(name, RP_DPDK_RING, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
 }
 
-static struct rp_hub *make_hub(const struct rp_wire_place *place)
-{
+static struct rp_hub *make_hub(const struct rp_wire_place *place) {
     struct rp_hub *hub = calloc(1, sizeof *hub);
     int whole = hub != NULL;
     if (whole) {
@@ -84,8 +79,7 @@ static struct rp_hub *make_hub(const struct rp_wire_place *place)
 }
 
 /* Inside the lock. */
-static int join_hub(struct rp_wire *wire, const struct rp_wire_place *place, char *error)
-{
+static int join_hub(struct rp_wire *wire, const struct rp_wire_place *place, char *error) {
     struct rp_hub *hub = find_hub(place);
     if (place->serve) {
         if (hub) {
@@ -118,8 +112,7 @@ static int join_hub(struct rp_wire *wire, const struct rp_wire_place *place, cha
     return 0;
 }
 
-int rp_ring_open(struct rp_wire *wire, const struct rp_wire_place *place, char *error)
-{
+int rp_ring_open(struct rp_wire *wire, const struct rp_wire_place *place, char *error) {
     char name[RTE_ETH_NAME_MAX_LEN / 2], device[RTE_ETH_NAME_MAX_LEN];
     pthread_mutex_lock(&hubs_lock);
     int status = join_hub(wire, place, error);
@@ -141,8 +134,7 @@ int rp_ring_open(struct rp_wire *wire, const struct rp_wire_place *place, char *
 }
 
 /* After its devices were stopped: a client's rings are emptied by their one reader. */
-void rp_ring_leave(struct rp_wire *wire)
-{
+void rp_ring_leave(struct rp_wire *wire) {
     struct rp_hub *hub = wire->hub;
     pthread_mutex_lock(&hubs_lock);
     for (struct rp_hub **at = &hubs; *at && wire->slot == RP_DPDK_LANES; at = &(*at)->next) {

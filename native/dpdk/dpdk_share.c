@@ -30,24 +30,21 @@ enum {
     CACHED = RP_DPDK_CACHE + RP_DPDK_CACHE / 2, /* what a thread's cache holds at most */
 };
 
-void rp_share_open(struct rp_share *share, uint32_t mbufs, uint32_t drivers)
-{
+void rp_share_open(struct rp_share *share, uint32_t mbufs, uint32_t drivers) {
     pthread_mutex_init(&share->receiving, NULL);
     pthread_mutex_init(&share->sending, NULL);
     share->mbufs = mbufs;
     share->drivers = drivers;
 }
 
-void rp_share_close(struct rp_share *share)
-{
+void rp_share_close(struct rp_share *share) {
     pthread_mutex_destroy(&share->receiving);
     pthread_mutex_destroy(&share->sending);
 }
 
 /* Frames each ring may hold. A quarter of all mbufs may lie in rings whatever else they are for;
  * more, where what the driver, bursts and caches hold leaves more. */
-static void divide(struct rp_share *share)
-{
+static void divide(struct rp_share *share) {
     uint32_t count = share->count ? share->count : 1;
     uint32_t taken = share->drivers + count * (LENT + CACHED), rest = share->mbufs / 4;
     if (share->mbufs > taken && share->mbufs - taken > rest) {
@@ -56,8 +53,7 @@ static void divide(struct rp_share *share)
     share->room = rest / count ? rest / count : 1;
 }
 
-int rp_share_join(struct rp_share *share, struct rp_seat *seat)
-{
+int rp_share_join(struct rp_share *share, struct rp_seat *seat) {
     char name[RTE_RING_NAMESIZE];
     snprintf(name, sizeof name, "rp_seat_%u", rp_wire_number());
     seat->ring = rte_ring_create(name, RP_DPDK_RING, SOCKET_ID_ANY,
@@ -77,8 +73,7 @@ int rp_share_join(struct rp_share *share, struct rp_seat *seat)
     return 0;
 }
 
-void rp_share_leave(struct rp_share *share, struct rp_seat *seat)
-{
+void rp_share_leave(struct rp_share *share, struct rp_seat *seat) {
     void *mbuf;
     pthread_mutex_lock(&share->receiving);
     for (uint32_t i = 0; i < share->count; i++) {
@@ -98,8 +93,7 @@ void rp_share_leave(struct rp_share *share, struct rp_seat *seat)
     seat->ring = NULL;
 }
 
-int rp_share_name(struct rp_share *share, struct rp_seat *seat, uint16_t port)
-{
+int rp_share_name(struct rp_share *share, struct rp_seat *seat, uint16_t port) {
     int taken = 0;
     pthread_mutex_lock(&share->receiving);
     for (uint32_t i = 0; i < share->count; i++) {
@@ -112,8 +106,7 @@ int rp_share_name(struct rp_share *share, struct rp_seat *seat, uint16_t port)
     return taken ? -1 : 0;
 }
 
-int rp_share_tells(struct rp_share *share, const struct rp_seat *seat)
-{
+int rp_share_tells(struct rp_share *share, const struct rp_seat *seat) {
     pthread_mutex_lock(&share->receiving);
     int first = share->count && share->seats[0] == seat;
     pthread_mutex_unlock(&share->receiving);
@@ -122,8 +115,7 @@ int rp_share_tells(struct rp_share *share, const struct rp_seat *seat)
 
 /* ---- bursts ---- */
 
-static void put(const struct rp_share *share, struct rp_seat *seat, struct rte_mbuf *mbuf)
-{
+static void put(const struct rp_share *share, struct rp_seat *seat, struct rte_mbuf *mbuf) {
     if (rte_ring_count(seat->ring) >= share->room || rte_ring_enqueue(seat->ring, mbuf)) {
         atomic_fetch_add_explicit(&seat->overflowed, 1, memory_order_relaxed);
         rte_pktmbuf_free(mbuf);
@@ -135,8 +127,7 @@ static void put(const struct rp_share *share, struct rp_seat *seat, struct rte_m
 }
 
 static void copy_to_who_asked(const struct rp_share *share, const struct rp_seat *own,
-                              const struct rte_mbuf *mbuf)
-{
+                              const struct rte_mbuf *mbuf) {
     for (uint32_t i = 0; i < share->count; i++) {
         struct rp_seat *seat = share->seats[i];
         struct rte_mbuf *copy = seat != own && atomic_load(&seat->asked)
@@ -149,8 +140,7 @@ static void copy_to_who_asked(const struct rp_share *share, const struct rp_seat
 
 /* Whose frame it is, where it is another link's; else null. */
 static struct rp_seat *find_other(const struct rp_share *share, const struct rp_seat *own,
-                                  const struct rte_mbuf *mbuf, uint32_t vlan)
-{
+                                  const struct rte_mbuf *mbuf, uint32_t vlan) {
     uint32_t to = rp_frame_addressee(rte_pktmbuf_mtod(mbuf, const uint8_t *), mbuf->data_len,
                                      vlan);
     if (to == RP_FRAME_TO_WHO_ASKED) {
@@ -166,8 +156,7 @@ static struct rp_seat *find_other(const struct rp_share *share, const struct rp_
 }
 
 uint32_t rp_share_receive(struct rp_share *share, struct rp_seat *own, const struct rp_lane *lane,
-                          uint32_t vlan, struct rte_mbuf **mbufs, uint32_t count)
-{
+                          uint32_t vlan, struct rte_mbuf **mbufs, uint32_t count) {
     struct rte_mbuf *brought[RP_BURST];
     int looks = pthread_mutex_trylock(&share->receiving) == 0;
     uint32_t got = rte_ring_dequeue_burst(own->ring, (void **)mbufs, count, NULL);

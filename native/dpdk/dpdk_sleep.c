@@ -30,15 +30,13 @@ static const struct pauses {
 
 enum { SLACK_NS = 1000, SECOND_NS = 1000000000, MS_NS = 1000000, EVENTS = 8, WAKE = 1 };
 
-static int add(int files, int file, uint32_t events, uint64_t what)
-{
+static int add(int files, int file, uint32_t events, uint64_t what) {
     struct epoll_event event = {.events = events, .data.u64 = what};
     return epoll_ctl(files, EPOLL_CTL_ADD, file, &event);
 }
 
 /* Its events are told once, and nobody reads it: so it is set until then, and not after. */
-int rp_sleep_files(int *files, int *wake)
-{
+int rp_sleep_files(int *files, int *wake) {
     *files = epoll_create1(EPOLL_CLOEXEC);
     *wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (*files >= 0 && *wake >= 0 && add(*files, *wake, EPOLLIN | EPOLLET, WAKE) == 0) {
@@ -48,8 +46,7 @@ int rp_sleep_files(int *files, int *wake)
     return -1;
 }
 
-void rp_sleep_unfile(int *files, int *wake)
-{
+void rp_sleep_unfile(int *files, int *wake) {
     if (*files >= 0) {
         rp_quiet_close(*files);
     }
@@ -60,15 +57,13 @@ void rp_sleep_unfile(int *files, int *wake)
 }
 
 /* Of a device whose sockets are listed: the one of this queue, as they were opened one by one. */
-static int socket_of(const struct rp_wire *wire)
-{
+static int socket_of(const struct rp_wire *wire) {
     const struct rp_sockets *sockets = wire->sockets;
     uint32_t queues = wire->queues ? wire->queues->count : 1;
     return sockets && sockets->count == queues ? sockets->list[wire->lanes[0].queue].file : -1;
 }
 
-int rp_sleep_open(struct rp_sleep *sleep, struct rp_wire *wire)
-{
+int rp_sleep_open(struct rp_sleep *sleep, struct rp_wire *wire) {
     sleep->files = sleep->wake = sleep->socket = -1;
     rp_bursts_open(&sleep->looks);
     if (wire->served) {
@@ -92,29 +87,25 @@ int rp_sleep_open(struct rp_sleep *sleep, struct rp_wire *wire)
     return 0;
 }
 
-void rp_sleep_forget(struct rp_sleep *sleep)
-{
+void rp_sleep_forget(struct rp_sleep *sleep) {
     if (!sleep->is_lent) {
         rp_sleep_unfile(&sleep->files, &sleep->wake);
     }
 }
 
-void rp_sleep_close(struct rp_sleep *sleep)
-{
+void rp_sleep_close(struct rp_sleep *sleep) {
     rp_bursts_close(&sleep->looks);
     rp_sleep_forget(sleep);
 }
 
-void rp_sleep_wake(const struct rp_sleep *sleep)
-{
+void rp_sleep_wake(const struct rp_sleep *sleep) {
     if (sleep->wake >= 0) {
         (void)eventfd_write(sleep->wake, 1);
     } /* else no nap is long */
 }
 
 /* Not even the caller's timer slack, 50 us of default, is added to so short a time. */
-static void nap(uint64_t ns)
-{
+static void nap(uint64_t ns) {
     struct timespec time = {0, (long)ns};
     int slack = prctl(PR_GET_TIMERSLACK);
     if (slack > SLACK_NS) {
@@ -128,8 +119,7 @@ static void nap(uint64_t ns)
 
 /* Whether others are to wake this port from now on. 1: something has come meanwhile; -1: there is
  * nobody who could. What is looked at is another process's, and unmapped when that goes. */
-static int ask(struct rp_sleep *sleep, struct rp_wire *wire, int on)
-{
+static int ask(struct rp_sleep *sleep, struct rp_wire *wire, int on) {
     int some = 0;
     rp_burst_begin(&sleep->looks);
     if (wire->served) {
@@ -144,8 +134,7 @@ static int ask(struct rp_sleep *sleep, struct rp_wire *wire, int on)
     return some;
 }
 
-static int wait_for_files(int files, struct epoll_event *events, uint64_t ns)
-{
+static int wait_for_files(int files, struct epoll_event *events, uint64_t ns) {
     const struct timespec time = {(time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS)};
     int count = epoll_pwait2(files, events, EVENTS, &time, NULL);
     if (count < 0 && errno != EINTR) { /* a kernel before 5.11, or a container that forbids it */
@@ -155,8 +144,7 @@ static int wait_for_files(int files, struct epoll_event *events, uint64_t ns)
 }
 
 /* 1: something other than `wake` ended it. */
-static int sleep_for(struct rp_sleep *sleep, struct rp_wire *wire, uint64_t ns)
-{
+static int sleep_for(struct rp_sleep *sleep, struct rp_wire *wire, uint64_t ns) {
     struct epoll_event events[EVENTS];
     int count = wait_for_files(sleep->files, events, ns), ready = 0;
     for (int i = 0; i < count; i++) {
@@ -176,13 +164,11 @@ static int sleep_for(struct rp_sleep *sleep, struct rp_wire *wire, uint64_t ns)
     return ready;
 }
 
-static uint64_t least(uint64_t one, uint64_t other)
-{
+static uint64_t least(uint64_t one, uint64_t other) {
     return one < other ? one : other;
 }
 
-int rp_sleep_wait(struct rp_sleep *sleep, struct rp_wire *wire, uint64_t timeout_ns)
-{
+int rp_sleep_wait(struct rp_sleep *sleep, struct rp_wire *wire, uint64_t timeout_ns) {
     uint64_t received = atomic_load_explicit(&sleep->received, memory_order_relaxed);
     int in_vain = received == sleep->received_before, ready = 0;
     sleep->received_before = received;

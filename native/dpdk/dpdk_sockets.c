@@ -26,21 +26,18 @@
 
 enum { LINE_BYTES = 512, STEP = 64 };
 
-static int domain_of(int file)
-{
+static int domain_of(int file) {
     int domain = 0;
     socklen_t size = sizeof domain;
     return getsockopt(file, SOL_SOCKET, SO_DOMAIN, &domain, &size) ? 0 : domain;
 }
 
-static uint64_t number_of(int file)
-{
+static uint64_t number_of(int file) {
     struct stat about;
     return fstat(file, &about) == 0 ? about.st_ino : 0;
 }
 
-static struct rp_socket *find(const struct rp_sockets *sockets, uint64_t number)
-{
+static struct rp_socket *find(const struct rp_sockets *sockets, uint64_t number) {
     for (uint32_t i = 0; i < sockets->count; i++) {
         if (sockets->list[i].number == number) {
             return &sockets->list[i];
@@ -49,8 +46,7 @@ static struct rp_socket *find(const struct rp_sockets *sockets, uint64_t number)
     return NULL;
 }
 
-static int add(struct rp_sockets *sockets, int file)
-{
+static int add(struct rp_sockets *sockets, int file) {
     if (sockets->count % STEP == 0) {
         struct rp_socket *longer =
             realloc(sockets->list, (sockets->count + STEP) * sizeof *longer);
@@ -64,8 +60,7 @@ static int add(struct rp_sockets *sockets, int file)
     return 0;
 }
 
-static int list(struct rp_sockets *sockets, int domain)
-{
+static int list(struct rp_sockets *sockets, int domain) {
     DIR *folder = opendir("/proc/self/fd");
     struct dirent *entry;
     int failed = !folder;
@@ -80,15 +75,13 @@ static int list(struct rp_sockets *sockets, int domain)
     return failed ? -1 : 0;
 }
 
-static void forget(struct rp_sockets *sockets)
-{
+static void forget(struct rp_sockets *sockets) {
     free(sockets->list);
     *sockets = (struct rp_sockets){0};
 }
 
 /* A raw socket with the driver's form of rings, on that interface. */
-static int is_alike(int file, unsigned interface)
-{
+static int is_alike(int file, unsigned interface) {
     struct sockaddr_ll address = {0};
     int version = -1;
     socklen_t size = sizeof address, one = sizeof version;
@@ -100,8 +93,7 @@ static int is_alike(int file, unsigned interface)
 
 /* Each ring of these sockets that is mapped. */
 static int see_rings(struct rp_sockets *sockets,
-                     void (*see)(struct rp_socket *socket, void *ring, size_t size))
-{
+                     void (*see)(struct rp_socket *socket, void *ring, size_t size)) {
     char line[LINE_BYTES];
     unsigned long first, end, number;
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -120,27 +112,23 @@ static int see_rings(struct rp_sockets *sockets,
 }
 
 /* No child inherits it. */
-static void mark_mapped(struct rp_socket *socket, void *ring, size_t size)
-{
+static void mark_mapped(struct rp_socket *socket, void *ring, size_t size) {
     socket->is_mapped = 1;
     (void)madvise(ring, size, MADV_DONTFORK);
 }
 
-static void unmap(struct rp_socket *socket, void *ring, size_t size)
-{
+static void unmap(struct rp_socket *socket, void *ring, size_t size) {
     (void)socket;
     rp_quiet_unmap(ring, size);
 }
 
-void rp_sockets_unmap(struct rp_sockets *sockets)
-{
+void rp_sockets_unmap(struct rp_sockets *sockets) {
     (void)see_rings(sockets, unmap);
 }
 
 /* Those of the driver, when it has opened the device. */
 static int take(struct rp_sockets *sockets, const struct rp_sockets *before, int domain,
-                unsigned interface)
-{
+                unsigned interface) {
     uint32_t kept = 0;
     int failed = list(sockets, domain);
     for (uint32_t i = 0; i < sockets->count; i++) {
@@ -164,8 +152,7 @@ static int take(struct rp_sockets *sockets, const struct rp_sockets *before, int
 }
 
 int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interface,
-                     void (*run)(void *argument), void *argument)
-{
+                     void (*run)(void *argument), void *argument) {
     struct rp_sockets before;
     int failed = list(&before, domain);
     if (!failed) {
@@ -176,8 +163,7 @@ int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interfa
     return failed;
 }
 
-void rp_sockets_close(struct rp_sockets *sockets)
-{
+void rp_sockets_close(struct rp_sockets *sockets) {
     for (uint32_t i = 0; i < sockets->count; i++) {
         const struct rp_socket *each = &sockets->list[i];
         rp_forks_forget(each->file); /* who has that number by now says so anew */

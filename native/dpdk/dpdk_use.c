@@ -1,9 +1,8 @@
 /* Whether this host uses an interface: by the rule of deploy/nic.sh and doctor
- * (replay_server/interfaces.py). It is up, and it or a virtual function of it has an address or a
- * route, over any next hop and in any table, or something stands on it: a bridge, a bond, a VLAN, a
- * vxlan, a PPPoE session; or another process has a raw socket there, or somebody made it
- * promiscuous. Asked in the calling thread's network
- * namespace.
+ * (replay_server/observe/interfaces.py). It is up, and it or a virtual function of it has an
+ * address or a route, over any next hop and in any table, or something stands on it: a bridge, a
+ * bond, a VLAN, a vxlan, a PPPoE session; or another process has a raw socket there, or somebody
+ * made it promiscuous. Asked in the calling thread's network namespace.
  *
  * What stands on it in another network namespace, a container's macvlan, is not seen itself. It is
  * told from the interface being promiscuous, which it makes one that cannot filter by MAC address,
@@ -28,8 +27,7 @@ struct use {
     size_t size;
 };
 
-static void keep_own(const struct rp_link *link, void *argument)
-{
+static void keep_own(const struct rp_link *link, void *argument) {
     struct use *use = argument;
     if (link->index == use->index) {
         use->link = *link;
@@ -37,8 +35,7 @@ static void keep_own(const struct rp_link *link, void *argument)
 }
 
 /* The two ends of a cable are not one on the other. */
-static void find_upper(const struct rp_link *link, void *argument)
-{
+static void find_upper(const struct rp_link *link, void *argument) {
     struct use *use = argument;
     int is_upper = link->index == use->link.master
         || (link->below == use->index && strcmp(link->kind, "veth") != 0
@@ -48,8 +45,7 @@ static void find_upper(const struct rp_link *link, void *argument)
     }
 }
 
-static int is_address6(const char *line, const struct use *use)
-{
+static int is_address6(const char *line, const struct use *use) {
     char name[IF_NAMESIZE];
     unsigned scope;
     return sscanf(line, "%*s %*s %*s %x %*s %15s", &scope, name) == 2 && scope != OF_HOST
@@ -57,8 +53,7 @@ static int is_address6(const char *line, const struct use *use)
 }
 
 /* Whether the open files of this process have that socket. */
-static int is_own_socket(unsigned long inode)
-{
+static int is_own_socket(unsigned long inode) {
     char path[PATH_BYTES], wanted[LINE_BYTES], found[LINE_BYTES];
     int is_own = 0;
     DIR *files = opendir("/proc/self/fd");
@@ -77,23 +72,20 @@ static int is_own_socket(unsigned long inode)
 
 /* The interface's number is the fifth word, the socket's the ninth. A raw socket of this process is
  * its own affair: not counted. */
-static int is_raw_socket(const char *line, const struct use *use)
-{
+static int is_raw_socket(const char *line, const struct use *use) {
     unsigned index;
     unsigned long inode;
     return sscanf(line, "%*s %*s %*s %*s %u %*s %*s %*s %lu", &index, &inode) == 2
            && index == use->index && !is_own_socket(inode);
 }
 
-static int is_pppoe(const char *line, const struct use *use)
-{
+static int is_pppoe(const char *line, const struct use *use) {
     char name[IF_NAMESIZE];
     return sscanf(line, "%*s %*s %15s", name) == 1 && strcmp(name, use->link.name) == 0;
 }
 
 static void find_line(struct use *use, const char *path, const char *what,
-                      int (*is_one)(const char *, const struct use *))
-{
+                      int (*is_one)(const char *, const struct use *)) {
     char line[LINE_BYTES];
     FILE *file = use->what[0] ? NULL : fopen(path, "re");
     while (file && !use->what[0] && fgets(line, sizeof line, file)) {
@@ -108,8 +100,7 @@ static void find_line(struct use *use, const char *path, const char *what,
 
 /* 0, or -1: the kernel does not tell. Procfs shows the first next hop of each route alone, and of
  * IPv4 one table. */
-static int find_route(struct use *use)
-{
+static int find_route(struct use *use) {
     int route = rp_link_route(use->index);
     if (route > 0) {
         snprintf(use->what, use->size, "%s carries %s", use->link.name,
@@ -119,8 +110,7 @@ static int find_route(struct use *use)
 }
 
 /* The same. */
-static int find_address(struct use *use)
-{
+static int find_address(struct use *use) {
     int has = use->what[0] ? 0 : rp_link_has_address(use->index);
     if (has > 0) {
         snprintf(use->what, use->size, "%s carries an address", use->link.name);
@@ -129,8 +119,7 @@ static int find_address(struct use *use)
 }
 
 /* The same. */
-static int look_at(struct use *use, unsigned index)
-{
+static int look_at(struct use *use, unsigned index) {
     use->index = index;
     use->link = (struct rp_link){.index = 0};
     if (rp_links_see(index, keep_own, use)) {
@@ -155,14 +144,25 @@ static int look_at(struct use *use, unsigned index)
     return 0;
 }
 
-int rp_interface_use(unsigned index, char *what, size_t size)
-{
+/* For glob(), which would find other interfaces by a name like x*. */
+static void escape(char escaped[2 * IF_NAMESIZE], const char *name) {
+    for (; *name; name++) {
+        if (strchr("*?[\\", *name)) {
+            *escaped++ = '\\';
+        }
+        *escaped++ = *name;
+    }
+    *escaped = 0;
+}
+
+int rp_interface_use(unsigned index, char *what, size_t size) {
     struct use use = {.what = what, .size = size};
-    char path[PATH_BYTES];
+    char path[PATH_BYTES], name[2 * IF_NAMESIZE];
     glob_t functions = {0};
     what[0] = 0;
     int failed = look_at(&use, index);
-    snprintf(path, sizeof path, "/sys/class/net/%s/device/virtfn*/net/*", use.link.name);
+    escape(name, use.link.name);
+    snprintf(path, sizeof path, "/sys/class/net/%s/device/virtfn*/net/*", name);
     (void)glob(path, 0, NULL, &functions);
     for (size_t i = 0; i < functions.gl_pathc && !failed && !what[0]; i++) {
         unsigned function = if_nametoindex(strrchr(functions.gl_pathv[i], '/') + 1);

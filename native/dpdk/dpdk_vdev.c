@@ -17,8 +17,7 @@ enum {
     VDEV_ARGUMENTS = 160, USE_BYTES = 80,
 };
 
-uint32_t rp_vdev_frame(uint32_t mtu)
-{
+uint32_t rp_vdev_frame(uint32_t mtu) {
     uint32_t bytes = 2048;
     while (bytes < mtu + RP_FRAME_HEADERS + PACKET_HEADER) {
         bytes *= 2;
@@ -27,8 +26,7 @@ uint32_t rp_vdev_frame(uint32_t mtu)
 }
 
 /* What an interface must be for a device on it, asked before its driver would. */
-static int check_interface(struct rp_opening *opening)
-{
+static int check_interface(struct rp_opening *opening) {
     uint32_t mtu = rp_interface_mtu(opening->card->what);
     if (!mtu) {
         return rp_card_fail(opening, RP_SYSTEM, "there is no network interface %.16s here: `ip "
@@ -40,16 +38,14 @@ static int check_interface(struct rp_opening *opening)
 }
 
 /* Its driver would take a tap that is there, and delete it at its end. */
-static int check_tap(struct rp_opening *opening)
-{
+static int check_tap(struct rp_opening *opening) {
     return !opening->card->interface ? 0
         : rp_card_fail(opening, RP_SYSTEM, "there is an interface %.16s already, and net_tap makes "
                        "its own: say a name that nothing has", opening->card->what);
 }
 
 /* Nobody on this host has the address, nor the interface in a way that shuts this device out. */
-static int hold(struct rp_opening *opening)
-{
+static int hold(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
     const struct rp_hold wanted = {.interface = card->what, .index = card->interface,
                                    .alone = card->vdev != RP_VDEV_AF_PACKET, .ip = card->ip,
@@ -59,8 +55,7 @@ static int hold(struct rp_opening *opening)
 }
 
 /* AF_XDP would cut this host off. */
-static int check_use(struct rp_opening *opening)
-{
+static int check_use(struct rp_opening *opening) {
     char what[USE_BYTES];
     if (opening->options->take == 1
         || !rp_interface_use(opening->card->interface, what, sizeof what)) {
@@ -70,8 +65,7 @@ static int check_use(struct rp_opening *opening)
                         "take an interface that this host does not use, or say take=on", what);
 }
 
-static int check(struct rp_opening *opening)
-{
+static int check(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
     int status = card->vdev == RP_VDEV_TAP ? check_tap(opening) : check_interface(opening);
     status = status ? status : hold(opening);
@@ -89,8 +83,7 @@ static int check(struct rp_opening *opening)
     return status;
 }
 
-int rp_vdev_probe(struct rp_opening *opening)
-{
+int rp_vdev_probe(struct rp_opening *opening) {
     struct rp_card *card = opening->card;
     char arguments[VDEV_ARGUMENTS];
     uint32_t frame = rp_vdev_frame(opening->mtu);
@@ -122,8 +115,7 @@ int rp_vdev_probe(struct rp_opening *opening)
 /* ---- while it is open ---- */
 
 /* In DPDK's interrupt thread. What the kernel does not tell changes nothing. */
-static void look(void *argument)
-{
+static void look(void *argument) {
     struct rp_card *card = argument;
     struct rp_link link;
     int status = rp_link_read(card->interface, &link);
@@ -141,8 +133,7 @@ static void look(void *argument)
     }
 }
 
-void rp_vdev_watch(struct rp_card *card)
-{
+void rp_vdev_watch(struct rp_card *card) {
     struct rp_link link = {0};
     struct rp_naming naming;
     snprintf(naming.name, sizeof naming.name, "%s", card->what);
@@ -159,7 +150,6 @@ void rp_vdev_watch(struct rp_card *card)
     }
 }
 
-void rp_vdev_unwatch(struct rp_card *card)
-{
+void rp_vdev_unwatch(struct rp_card *card) {
     (void)rte_eal_alarm_cancel(look, card);
 }

@@ -23,20 +23,17 @@ static _Atomic uint32_t names; /* of rings, pools and devices: never twice */
 static _Atomic uint64_t leaked;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* one wire at a time comes or goes */
 
-uint32_t rp_wire_number(void)
-{
+uint32_t rp_wire_number(void) {
     return names++;
 }
 
-uint64_t rp_wire_now_ns(void)
-{
+uint64_t rp_wire_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what)
-{
+int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what) {
     char said[120];
     rp_eal_said(said, sizeof said);
     int lacks = status == RP_NO_MEMORY;
@@ -58,15 +55,13 @@ struct job {
     sem_t done;
 };
 
-static void run_job(void *argument)
-{
+static void run_job(void *argument) {
     struct job *job = argument;
     job->run(job->argument);
     sem_post(&job->done);
 }
 
-void rp_wire_run(void (*run)(void *argument), void *argument)
-{
+void rp_wire_run(void (*run)(void *argument), void *argument) {
     struct job job = {.run = run, .argument = argument};
     sem_init(&job.done, 0, 0);
     if (rte_eal_alarm_set(1, run_job, &job)) {
@@ -79,27 +74,23 @@ void rp_wire_run(void (*run)(void *argument), void *argument)
 
 /* ---- pools and devices ---- */
 
-uint32_t rp_pool_room(uint32_t mtu)
-{
+uint32_t rp_pool_room(uint32_t mtu) {
     uint32_t room = (mtu + RP_FRAME_HEADERS + RP_DPDK_SHIFT + 63) / 64 * 64;
     return room < 2048 ? 2048 : room;
 }
 
-static uint32_t cache_of(uint32_t mbufs)
-{
+static uint32_t cache_of(uint32_t mbufs) {
     return mbufs / CACHES < RP_DPDK_CACHE ? mbufs / CACHES : RP_DPDK_CACHE;
 }
 
-struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket)
-{
+struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket) {
     char name[RTE_MEMPOOL_NAMESIZE];
     snprintf(name, sizeof name, "rp_pool_%u", rp_wire_number());
     return rte_pktmbuf_pool_create(name, mbufs, cache_of(mbufs), 0,
                                    (uint16_t)(RTE_PKTMBUF_HEADROOM + room), socket);
 }
 
-static void free_memory(struct rte_mempool_memhdr *memory, void *zone)
-{
+static void free_memory(struct rte_mempool_memhdr *memory, void *zone) {
     (void)memory;
     (void)rte_memzone_free(zone);
 }
@@ -107,8 +98,7 @@ static void free_memory(struct rte_mempool_memhdr *memory, void *zone)
 /* AF_XDP's memory is told to the kernel as so many objects of such a size, one behind the other.
  * Without hugepages DPDK would put none across a page, two fifths of it behind what was told: the
  * kernel drops frames there, in silence (DPDK 22.11). So an object is a page, and begins one. */
-struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, int socket)
-{
+struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, int socket) {
     enum { PAGE = 4096, HEADER = RTE_CACHE_LINE_SIZE, FLAGS = RTE_MEMPOOL_F_NO_SPREAD
                | RTE_MEMPOOL_F_NO_IOVA_CONTIG };
     struct rte_pktmbuf_pool_private about = {
@@ -135,8 +125,7 @@ struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, int socket)
     return pool;
 }
 
-static void shift_mbuf(struct rte_mempool *pool, void *argument, void *object, unsigned int index)
-{
+static void shift_mbuf(struct rte_mempool *pool, void *argument, void *object, unsigned int index) {
     struct rte_mbuf *mbuf = object;
     (void)pool, (void)argument, (void)index;
     mbuf->buf_addr = (uint8_t *)mbuf->buf_addr + RP_DPDK_SHIFT;
@@ -144,8 +133,7 @@ static void shift_mbuf(struct rte_mempool *pool, void *argument, void *object, u
     mbuf->buf_len = (uint16_t)(mbuf->buf_len - SPARE);
 }
 
-struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t room)
-{
+struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t room) {
     struct rte_mempool *pool = rp_pool_open(mbufs, room + SPARE, SOCKET_ID_ANY);
     if (pool) {
         struct rte_pktmbuf_pool_private *told = rte_mempool_get_priv(pool);
@@ -155,8 +143,7 @@ struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t room)
     return pool;
 }
 
-void rp_pool_close(struct rte_mempool *pool, uint32_t kept)
-{
+void rp_pool_close(struct rte_mempool *pool, uint32_t kept) {
     uint32_t used = pool ? rte_mempool_in_use_count(pool) : 0;
     uint32_t lost = used > kept ? used - kept : 0;
     leaked += lost;
@@ -165,13 +152,11 @@ void rp_pool_close(struct rte_mempool *pool, uint32_t kept)
     }
 }
 
-uint64_t rp_pool_leaked(void)
-{
+uint64_t rp_pool_leaked(void) {
     return leaked;
 }
 
-int rp_wire_start(struct rp_wire *wire, uint16_t device, const char *name, uint32_t queues)
-{
+int rp_wire_start(struct rp_wire *wire, uint16_t device, const char *name, uint32_t queues) {
     struct rte_eth_conf plain;
     memset(&plain, 0, sizeof plain);
     uint32_t index = wire->device_count++;
@@ -188,8 +173,7 @@ int rp_wire_start(struct rp_wire *wire, uint16_t device, const char *name, uint3
     return failed ? failed : rte_eth_dev_start(device);
 }
 
-static void stop_devices(void *argument)
-{
+static void stop_devices(void *argument) {
     struct rp_wire *wire = argument;
     for (uint32_t i = 0; i < wire->device_count; i++) {
         (void)rte_eth_dev_stop(wire->devices[i]);
@@ -200,8 +184,7 @@ static void stop_devices(void *argument)
     wire->lane_count = 0;
 }
 
-void rp_wire_stop(struct rp_wire *wire)
-{
+void rp_wire_stop(struct rp_wire *wire) {
     if (wire->device_count) {
         rp_wire_run(stop_devices, wire);
     }
@@ -209,8 +192,7 @@ void rp_wire_stop(struct rp_wire *wire)
 
 /* ---- both ---- */
 
-static void close_wire(struct rp_wire *wire)
-{
+static void close_wire(struct rp_wire *wire) {
     if (wire->card) {
         rp_card_leave(wire);
         memset(wire, 0, sizeof *wire);
@@ -227,8 +209,7 @@ static void close_wire(struct rp_wire *wire)
 }
 
 /* A server waits for others, a client as long as it has time: they are clients that wait, too. */
-static int begin_opening(const struct rp_wire_place *place)
-{
+static int begin_opening(const struct rp_wire_place *place) {
     const struct timespec nap = {0, LOCK_NAP_NS};
     int locked = pthread_mutex_trylock(&open_lock) == 0;
     while (!locked && (place->serve || rp_wire_now_ns() < place->until_ns)) {
@@ -239,8 +220,7 @@ static int begin_opening(const struct rp_wire_place *place)
 }
 
 int rp_wire_open(struct rp_wire *wire, const struct rp_wire_place *place,
-                 const struct rp_dpdk_options *options, char *error)
-{
+                 const struct rp_dpdk_options *options, char *error) {
     memset(wire, 0, sizeof *wire);
     wire->slot = place->serve ? RP_DPDK_LANES : 0;
     if (begin_opening(place)) {
@@ -258,8 +238,7 @@ int rp_wire_open(struct rp_wire *wire, const struct rp_wire_place *place,
     return status;
 }
 
-void rp_wire_close(struct rp_wire *wire)
-{
+void rp_wire_close(struct rp_wire *wire) {
     pthread_mutex_lock(&open_lock);
     close_wire(wire);
     pthread_mutex_unlock(&open_lock);
@@ -267,8 +246,7 @@ void rp_wire_close(struct rp_wire *wire)
 
 /* A card of several shards, or links, is told of by the first one alone: sums over them are right
  * then. */
-void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *count)
-{
+void rp_wire_tell(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *count) {
     struct rte_eth_stats all = {0}, one;
     int first = (wire->lane_count == 0 || wire->lanes[0].queue == 0)
         && (!wire->share || rp_share_tells(wire->share, &wire->seat));

@@ -30,8 +30,7 @@ static const struct word {
 static const char known[] = "-nN, -rN, --iova-mode, --socket-mem, --socket-limit, --vfio-intr or "
                             "--vfio-vf-token=VALUE";
 
-static int is_value(const struct word *word, const char *value)
-{
+static int is_value(const struct word *word, const char *value) {
     size_t digits = strspn(value, "0123456789");
     if (!word->values) {
         return digits > 0 && digits <= DIGITS_MAX && !value[digits];
@@ -47,8 +46,7 @@ static int is_value(const struct word *word, const char *value)
     return 0;
 }
 
-static int is_known(const char *text)
-{
+static int is_known(const char *text) {
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         size_t length = strlen(words[i].name);
         if (strncmp(text, words[i].name, length) == 0) {
@@ -58,8 +56,7 @@ static int is_known(const char *text)
     return 0;
 }
 
-int rp_eal_check_words(const char *text, char *why, size_t size)
-{
+int rp_eal_check_words(const char *text, char *why, size_t size) {
     char copy[sizeof ((struct rp_eal_options *)0)->words], *rest = NULL;
     snprintf(copy, sizeof copy, "%s", text);
     for (char *at = strtok_r(copy, ";", &rest); at; at = strtok_r(NULL, ";", &rest)) {
@@ -74,8 +71,7 @@ int rp_eal_check_words(const char *text, char *why, size_t size)
 
 /* ---- memory ---- */
 
-static unsigned long read_number(const char *path, const char *format)
-{
+static unsigned long read_number(const char *path, const char *format) {
     char line[128];
     unsigned long number = 0;
     FILE *file = fopen(path, "re");
@@ -88,8 +84,7 @@ static unsigned long read_number(const char *path, const char *format)
 }
 
 /* MiB of free hugepages, whatever their size. */
-static unsigned long free_hugepages(void)
-{
+static unsigned long free_hugepages(void) {
     glob_t sizes = {0};
     unsigned long kib = 0;
     (void)glob("/sys/kernel/mm/hugepages/hugepages-*kB/free_hugepages", 0, NULL, &sizes);
@@ -102,8 +97,7 @@ static unsigned long free_hugepages(void)
     return kib / MIB_KIB;
 }
 
-int rp_eal_check_memory(const struct rp_eal_options *options, char *why, size_t size)
-{
+int rp_eal_check_memory(const struct rp_eal_options *options, char *why, size_t size) {
     unsigned long has = options->huge ? free_hugepages()
         : read_number("/proc/meminfo", "MemAvailable: %lu") / MIB_KIB;
     if (options->memory <= has) {

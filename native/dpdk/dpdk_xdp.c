@@ -31,15 +31,13 @@ enum { TRIES = 500, NAP_NS = 2000000, CHUNK = 4096, RING = 2, QUEUES_MAX = 1024 
 /* Of libxdp, which the driver has load one; behind a socket's program as much as its own. */
 static const char own_program[] = "xsk_def_prog";
 
-static int set(int file, int option, const void *value, socklen_t size)
-{
+static int set(int file, int option, const void *value, socklen_t size) {
     return setsockopt(file, SOL_XDP, option, value, size);
 }
 
 /* Asks for the queue in a way that a driver which copies always refuses, after it looked whether
  * the queue is taken. 0: it is free; or EBUSY; or why it cannot be asked for. */
-static int ask_for(unsigned interface, uint32_t queue, void *memory)
-{
+static int ask_for(unsigned interface, uint32_t queue, void *memory) {
     struct xdp_umem_reg umem = {.addr = (uintptr_t)memory, .len = 2 * CHUNK, .chunk_size = CHUNK};
     struct sockaddr_xdp address = {.sxdp_family = AF_XDP, .sxdp_flags = XDP_ZEROCOPY,
                                    .sxdp_ifindex = interface, .sxdp_queue_id = queue};
@@ -60,8 +58,7 @@ static int ask_for(unsigned interface, uint32_t queue, void *memory)
     return why;
 }
 
-int rp_xdp_await(unsigned interface, uint32_t queues, uint32_t *queue)
-{
+int rp_xdp_await(unsigned interface, uint32_t queues, uint32_t *queue) {
     const struct timespec nap = {0, NAP_NS};
     void *memory = mmap(NULL, 2 * CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
                         0);
@@ -82,14 +79,12 @@ int rp_xdp_await(unsigned interface, uint32_t queues, uint32_t *queue)
     return why;
 }
 
-static long bpf(int command, union bpf_attr *attributes)
-{
+static long bpf(int command, union bpf_attr *attributes) {
     return syscall(SYS_bpf, command, attributes, sizeof *attributes);
 }
 
 /* What a program is called, ""; -1: the kernel does not tell this user. */
-static int name_program(uint32_t program, char *name, size_t size)
-{
+static int name_program(uint32_t program, char *name, size_t size) {
     struct bpf_prog_info info;
     union bpf_attr which, about;
     memset(&info, 0, sizeof info);
@@ -108,8 +103,7 @@ static int name_program(uint32_t program, char *name, size_t size)
     return failed ? -1 : 0;
 }
 
-static int check_program(const struct rp_link *link, char *why, size_t size)
-{
+static int check_program(const struct rp_link *link, char *why, size_t size) {
     char name[BPF_OBJ_NAME_LEN];
     if (!link->has_program) {
         return 0;
@@ -128,8 +122,7 @@ static int check_program(const struct rp_link *link, char *why, size_t size)
     return 0;
 }
 
-int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size)
-{
+int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size) {
     struct rp_link link;
     uint32_t taken;
     int failed = rp_link_read(interface, &link);
@@ -152,8 +145,7 @@ int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size)
     return failed ? -1 : 0;
 }
 
-int rp_xdp_hide(unsigned interface, uint32_t program)
-{
+int rp_xdp_hide(unsigned interface, uint32_t program) {
     struct rp_link link;
     if (!program || rp_link_read(interface, &link) || !link.has_program
         || link.program == program) {
@@ -167,8 +159,7 @@ int rp_xdp_hide(unsigned interface, uint32_t program)
     return here < 0 ? RP_XDP_REFUSED : here;
 }
 
-void rp_xdp_unhide(int here)
-{
+void rp_xdp_unhide(int here) {
     if (here >= 0) {
         (void)setns(here, CLONE_NEWNET);
         rp_quiet_close(here);

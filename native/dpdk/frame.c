@@ -26,13 +26,11 @@ enum values {
 static const uint8_t arp_fixed[6] = {0, 1, 8, 0, RP_FRAME_MAC, RP_FRAME_IP};
 static const uint8_t everyone[RP_FRAME_MAC] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
-static uint16_t read16(const uint8_t *at)
-{
+static uint16_t read16(const uint8_t *at) {
     return (uint16_t)(at[0] << 8 | at[1]);
 }
 
-static void write16(uint8_t *at, uint32_t value)
-{
+static void write16(uint8_t *at, uint32_t value) {
     at[0] = (uint8_t)(value >> 8);
     at[1] = (uint8_t)value;
 }
@@ -76,29 +74,25 @@ ADD_STEPS(add_portable, four_lanes, __attribute__((noinline)))
 typedef uint32_t eight_lanes __attribute__((vector_size(32)));
 ADD_STEPS(add_wide, eight_lanes, __attribute__((noinline, target("avx2"))))
 
-static inline int is_wide(void)
-{
+static inline int is_wide(void) {
     return __builtin_cpu_supports("avx2") != 0;
 }
 #else
 #define add_wide add_portable
 
-static inline int is_wide(void)
-{
+static inline int is_wide(void) {
     return 0;
 }
 #endif
 
-static inline uint64_t word(const uint8_t *at)
-{
+static inline uint64_t word(const uint8_t *at) {
     uint32_t value;
     memcpy(&value, at, sizeof value);
     return value;
 }
 
 /* Adds 16-bit words; `size` may be odd only for the last part of a sum, and is below SUM_MOST. */
-static uint64_t add(uint64_t sum, const uint8_t *bytes, uint32_t size)
-{
+static uint64_t add(uint64_t sum, const uint8_t *bytes, uint32_t size) {
     assert(size < SUM_MOST);
     if (size >= STEP) {
         uint32_t steps = size / STEP * STEP;
@@ -114,29 +108,25 @@ static uint64_t add(uint64_t sum, const uint8_t *bytes, uint32_t size)
     return sum + rest;
 }
 
-static uint16_t fold(uint64_t sum)
-{
+static uint16_t fold(uint64_t sum) {
     while (sum >> 16) {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     return (uint16_t)sum;
 }
 
-static void put_checksum(uint8_t *at, uint64_t sum)
-{
+static void put_checksum(uint8_t *at, uint64_t sum) {
     uint16_t checksum = (uint16_t)~fold(sum);
     memcpy(at, &checksum, sizeof checksum);
 }
 
 /* Of an IPv4 header without options. */
-static inline uint64_t sum_header(const uint8_t *ip)
-{
+static inline uint64_t sum_header(const uint8_t *ip) {
     return word(ip) + word(ip + 4) + word(ip + 8) + word(ip + 12) + word(ip + 16);
 }
 
 /* The addresses, the protocol and the size, as a UDP checksum begins (RFC 768). */
-static inline uint64_t pseudo_header(const uint8_t *frame, uint32_t size)
-{
+static inline uint64_t pseudo_header(const uint8_t *frame, uint32_t size) {
     uint8_t tail[4] = {0, PROTOCOL_UDP, (uint8_t)(size >> 8), (uint8_t)size};
     return word(frame + IP_FROM) + word(frame + IP_TO) + word(tail);
 }
@@ -146,21 +136,19 @@ static inline uint64_t pseudo_header(const uint8_t *frame, uint32_t size)
 #define RARELY static __attribute__((noinline)) /* so a datagram saves no registers for it */
 
 /* MACs of one maker begin alike: the end tells them apart. */
-static inline int is_other(const uint8_t *mac, const struct rp_frame_host *host)
-{
+static inline int is_other(const uint8_t *mac, const struct rp_frame_host *host) {
     return memcmp(mac + 2, host->mac + 2, RP_FRAME_MAC - 2) != 0
            || memcmp(mac, host->mac, 2) != 0;
 }
 
-static inline int may_send(const uint8_t *mac, const uint8_t *ip, const struct rp_frame_host *host)
-{
+static inline int may_send(const uint8_t *mac, const uint8_t *ip,
+                           const struct rp_frame_host *host) {
     return !(mac[0] & 1) && rp_frame_may_be_host(ip) && memcmp(ip, host->ip, RP_FRAME_IP) != 0
            && is_other(mac, host);
 }
 
 static void view_sender(struct rp_frame_view *view, const uint8_t *mac, const uint8_t *ip,
-                        uint16_t port)
-{
+                        uint16_t port) {
     memcpy(view->from.mac, mac, RP_FRAME_MAC);
     memcpy(view->from.ip, ip, RP_FRAME_IP);
     view->from.port = port;
@@ -170,8 +158,7 @@ static void view_sender(struct rp_frame_view *view, const uint8_t *mac, const ui
 /* The Ethernet source is not compared with ARP's sender: bonds and virtual routers (VRRP) differ
  * there, and who lies in one could lie in both. */
 RARELY enum rp_frame_kind read_arp(const uint8_t *frame, uint32_t size,
-                                   const struct rp_frame_host *host, struct rp_frame_view *view)
-{
+                                   const struct rp_frame_host *host, struct rp_frame_view *view) {
     static const uint8_t nobody[RP_FRAME_IP];
     if (size < ARP_END) {
         return RP_FRAME_DROP_runt;
@@ -206,8 +193,7 @@ RARELY enum rp_frame_kind read_arp(const uint8_t *frame, uint32_t size,
 
 /* `size` is that of the IP packet from here on, its own header behind it left out. */
 static enum rp_frame_kind read_udp(const uint8_t *frame, uint32_t size, uint32_t sums,
-                                   const struct rp_frame_host *host, struct rp_frame_view *view)
-{
+                                   const struct rp_frame_host *host, struct rp_frame_view *view) {
     if (size <= UDP_HEADER || read16(frame + UDP_SIZE) != size) {
         return RP_FRAME_DROP_udp_length;
     }
@@ -230,8 +216,7 @@ static enum rp_frame_kind read_udp(const uint8_t *frame, uint32_t size, uint32_t
     return RP_FRAME_DATAGRAM;
 }
 
-RARELY enum rp_frame_kind read_icmp(const uint8_t *frame, uint32_t size)
-{
+RARELY enum rp_frame_kind read_icmp(const uint8_t *frame, uint32_t size) {
     if (size < ICMP_HEADER || frame[ICMP] != ECHO_REQUEST || frame[ICMP + 1] != 0
         || fold(add(0, frame + ICMP, size)) != 0xffff) {
         return RP_FRAME_DROP_icmp;
@@ -240,8 +225,7 @@ RARELY enum rp_frame_kind read_icmp(const uint8_t *frame, uint32_t size)
 }
 
 static enum rp_frame_kind read_ip(const uint8_t *frame, uint32_t size, uint32_t sums,
-                                  const struct rp_frame_host *host, struct rp_frame_view *view)
-{
+                                  const struct rp_frame_host *host, struct rp_frame_view *view) {
     if (size < IP_END) {
         return RP_FRAME_DROP_runt;
     }
@@ -277,8 +261,7 @@ static enum rp_frame_kind read_ip(const uint8_t *frame, uint32_t size, uint32_t 
 
 enum rp_frame_kind rp_frame_read_summed(const uint8_t *frame, uint32_t size, uint32_t sums,
                                         const struct rp_frame_host *host,
-                                        struct rp_frame_view *view)
-{
+                                        struct rp_frame_view *view) {
     if (size < RP_FRAME_ETHERNET) {
         return RP_FRAME_DROP_runt;
     }
@@ -298,20 +281,17 @@ enum rp_frame_kind rp_frame_read_summed(const uint8_t *frame, uint32_t size, uin
 }
 
 enum rp_frame_kind rp_frame_read(const uint8_t *frame, uint32_t size,
-                                 const struct rp_frame_host *host, struct rp_frame_view *view)
-{
+                                 const struct rp_frame_host *host, struct rp_frame_view *view) {
     return rp_frame_read_summed(frame, size, RP_FRAME_SUMS_UNKNOWN, host, view);
 }
 
 /* Of RP_FRAME_ETHERNET + RP_FRAME_TAG bytes at least. */
-static int is_tagged(const uint8_t *frame, uint32_t vlan)
-{
+static int is_tagged(const uint8_t *frame, uint32_t vlan) {
     return read16(frame + ETHER_TYPE) == TYPE_VLAN
            && (read16(frame + ETHER_TYPE + 2) & VLAN_ID) == vlan;
 }
 
-uint32_t rp_frame_addressee(const uint8_t *frame, uint32_t size, uint32_t vlan)
-{
+uint32_t rp_frame_addressee(const uint8_t *frame, uint32_t size, uint32_t vlan) {
     uint32_t tagged = vlan ? RP_FRAME_TAG : 0;
     if (size < UDP_END + tagged) {
         return RP_FRAME_TO_HOST;
@@ -336,8 +316,7 @@ uint32_t rp_frame_addressee(const uint8_t *frame, uint32_t size, uint32_t vlan)
 
 /* ---- VLAN ---- */
 
-int rp_frame_untag(uint8_t *frame, uint32_t size, uint32_t vlan)
-{
+int rp_frame_untag(uint8_t *frame, uint32_t size, uint32_t vlan) {
     if (size < RP_FRAME_ETHERNET + RP_FRAME_TAG || !is_tagged(frame, vlan)) {
         return 0;
     }
@@ -345,8 +324,7 @@ int rp_frame_untag(uint8_t *frame, uint32_t size, uint32_t vlan)
     return 1;
 }
 
-void rp_frame_tag(uint8_t *frame, uint32_t vlan)
-{
+void rp_frame_tag(uint8_t *frame, uint32_t vlan) {
     memmove(frame - RP_FRAME_TAG, frame, ETHER_TYPE);
     write16(frame - RP_FRAME_TAG + ETHER_TYPE, TYPE_VLAN);
     write16(frame - RP_FRAME_TAG + ETHER_TYPE + 2, vlan);
@@ -355,8 +333,7 @@ void rp_frame_tag(uint8_t *frame, uint32_t vlan)
 /* ---- writing ---- */
 
 static void write_ethernet(uint8_t *frame, const uint8_t *to, const struct rp_frame_host *from,
-                           uint32_t type)
-{
+                           uint32_t type) {
     memcpy(frame + ETHER_TO, to, RP_FRAME_MAC);
     memcpy(frame + ETHER_FROM, from->mac, RP_FRAME_MAC);
     write16(frame + ETHER_TYPE, type);
@@ -364,14 +341,12 @@ static void write_ethernet(uint8_t *frame, const uint8_t *to, const struct rp_fr
 
 /* The sum of a header's words is taken from their values: what was just written narrow is slow to
  * read wide. */
-static uint32_t sum_addresses(const uint8_t *from, const uint8_t *to)
-{
+static uint32_t sum_addresses(const uint8_t *from, const uint8_t *to) {
     return (uint32_t)read16(from) + read16(from + 2) + read16(to) + read16(to + 2);
 }
 
 void rp_frame_write(uint8_t *datagram, uint32_t size, const struct rp_frame_host *from,
-                    const struct rp_frame_host *to, enum rp_frame_sum sum)
-{
+                    const struct rp_frame_host *to, enum rp_frame_sum sum) {
     uint8_t *frame = datagram - RP_FRAME_HEADERS;
     uint32_t total = IP_HEADER + UDP_HEADER + size, addresses = sum_addresses(from->ip, to->ip);
     write_ethernet(frame, to->mac, from, TYPE_IP);
@@ -402,8 +377,7 @@ void rp_frame_write(uint8_t *datagram, uint32_t size, const struct rp_frame_host
 }
 
 static uint32_t write_arp(uint8_t *frame, const struct rp_frame_host *host, int operation,
-                          const uint8_t *mac, const uint8_t *ip)
-{
+                          const uint8_t *mac, const uint8_t *ip) {
     static const uint8_t unknown[RP_FRAME_MAC];
     write_ethernet(frame, mac ? mac : everyone, host, TYPE_ARP);
     memcpy(frame + ARP_FIXED, arp_fixed, sizeof arp_fixed);
@@ -416,21 +390,18 @@ static uint32_t write_arp(uint8_t *frame, const struct rp_frame_host *host, int 
     return RP_FRAME_SHORTEST;
 }
 
-uint32_t rp_frame_ask(uint8_t *frame, const struct rp_frame_host *host, const uint8_t *ip)
-{
+uint32_t rp_frame_ask(uint8_t *frame, const struct rp_frame_host *host, const uint8_t *ip) {
     return write_arp(frame, host, 1, NULL, ip);
 }
 
-uint32_t rp_frame_answer_arp(uint8_t *frame, const struct rp_frame_host *host)
-{
+uint32_t rp_frame_answer_arp(uint8_t *frame, const struct rp_frame_host *host) {
     uint8_t mac[RP_FRAME_MAC], ip[RP_FRAME_IP];
     memcpy(mac, frame + ARP_FROM_MAC, sizeof mac);
     memcpy(ip, frame + ARP_FROM_IP, sizeof ip);
     return write_arp(frame, host, 2, mac, ip);
 }
 
-uint32_t rp_frame_answer_echo(uint8_t *frame, const struct rp_frame_host *host)
-{
+uint32_t rp_frame_answer_echo(uint8_t *frame, const struct rp_frame_host *host) {
     uint32_t total = read16(frame + IP_TOTAL), size = RP_FRAME_ETHERNET + total;
     uint8_t mac[RP_FRAME_MAC];
     memcpy(mac, frame + ETHER_FROM, sizeof mac);
@@ -457,12 +428,10 @@ uint32_t rp_frame_answer_echo(uint8_t *frame, const struct rp_frame_host *host)
 static const char *const names[RP_FRAME_KINDS] = {RP_FRAME_DROPS(DROP_NAME)};
 static const char *const sentences[RP_FRAME_KINDS] = {RP_FRAME_DROPS(DROP_SENTENCE)};
 
-const char *rp_frame_name(int kind)
-{
+const char *rp_frame_name(int kind) {
     return kind >= 0 && kind < RP_FRAME_KINDS ? names[kind] : NULL;
 }
 
-const char *rp_frame_sentence(int kind)
-{
+const char *rp_frame_sentence(int kind) {
     return kind >= 0 && kind < RP_FRAME_KINDS ? sentences[kind] : NULL;
 }

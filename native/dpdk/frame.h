@@ -63,8 +63,7 @@ struct rp_frame_host {
 };
 
 /* Not this network, a host's own loop, multicast, reserved or broadcast. */
-static inline int rp_frame_may_be_host(const uint8_t *ip)
-{
+static inline int rp_frame_may_be_host(const uint8_t *ip) {
     return ip[0] != 0 && ip[0] != 127 && ip[0] < 224;
 }
 

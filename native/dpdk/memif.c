@@ -15,40 +15,34 @@ enum {
     TEXT = 2, LEAVE_TEXT = 6, LEAVE_TEXT_BYTES = 96,
 };
 
-static uint16_t get16(const uint8_t *at)
-{
+static uint16_t get16(const uint8_t *at) {
     uint16_t value;
     memcpy(&value, at, sizeof value);
     return value;
 }
 
-static uint32_t get32(const uint8_t *at)
-{
+static uint32_t get32(const uint8_t *at) {
     uint32_t value;
     memcpy(&value, at, sizeof value);
     return value;
 }
 
-static uint64_t get64(const uint8_t *at)
-{
+static uint64_t get64(const uint8_t *at) {
     uint64_t value;
     memcpy(&value, at, sizeof value);
     return value;
 }
 
-static void put16(uint8_t *at, uint16_t value)
-{
+static void put16(uint8_t *at, uint16_t value) {
     memcpy(at, &value, sizeof value);
 }
 
-static void begin(uint8_t *answer, enum rp_memif_type type)
-{
+static void begin(uint8_t *answer, enum rp_memif_type type) {
     memset(answer, 0, RP_MEMIF_MESSAGE);
     put16(answer, (uint16_t)type);
 }
 
-void rp_memif_greet(uint8_t *answer)
-{
+void rp_memif_greet(uint8_t *answer) {
     static const char name[] = "replay-server";
     begin(answer, RP_MEMIF_HELLO); /* one ring each way: their highest indices are 0 */
     memcpy(answer + TEXT, name, sizeof name);
@@ -58,15 +52,25 @@ void rp_memif_greet(uint8_t *answer)
     answer[HELLO_LOG2] = RP_MEMIF_RING_LOG2;
 }
 
-void rp_memif_refuse(uint8_t *answer, const char *why)
-{
+void rp_memif_refuse(uint8_t *answer, const char *why) {
     size_t size = strlen(why);
     begin(answer, RP_MEMIF_DISCONNECT);
     memcpy(answer + LEAVE_TEXT, why, size < LEAVE_TEXT_BYTES ? size : LEAVE_TEXT_BYTES - 1);
 }
 
-uint64_t rp_memif_maps(const struct rp_memif_peer *peer, const uint8_t *message)
-{
+void rp_memif_reason(const uint8_t *message, char *why, size_t size) {
+    const uint8_t *told = message + LEAVE_TEXT;
+    size_t end = 0;
+    if (get16(message) != RP_MEMIF_DISCONNECT) {
+        return;
+    }
+    for (; end + 1 < size && end < LEAVE_TEXT_BYTES && told[end] >= ' ' && told[end] < 127; end++) {
+        why[end] = (char)told[end];
+    }
+    why[end] = 0;
+}
+
+uint64_t rp_memif_maps(const struct rp_memif_peer *peer, const uint8_t *message) {
     uint64_t size = get64(message + REGION_SIZE);
     return get16(message) == RP_MEMIF_ADD_REGION && peer->state == RP_MEMIF_KNOWN
             && peer->region_count < RP_MEMIF_REGIONS
@@ -75,8 +79,7 @@ uint64_t rp_memif_maps(const struct rp_memif_peer *peer, const uint8_t *message)
         ? size : 0;
 }
 
-int rp_memif_ring_told(const uint8_t *message, struct rp_memif_ring_told *told)
-{
+int rp_memif_ring_told(const uint8_t *message, struct rp_memif_ring_told *told) {
     *told = (struct rp_memif_ring_told){
         .to_server = get16(message + RING_FLAGS) & TO_SERVER,
         .region = get16(message + RING_REGION), .offset = get32(message + RING_OFFSET),
@@ -85,14 +88,12 @@ int rp_memif_ring_told(const uint8_t *message, struct rp_memif_ring_told *told)
         && told->log2 <= RP_MEMIF_RING_LOG2;
 }
 
-uint64_t rp_memif_region_told(const uint8_t *message)
-{
+uint64_t rp_memif_region_told(const uint8_t *message) {
     return get16(message) == RP_MEMIF_ADD_REGION ? get64(message + REGION_SIZE) : 0;
 }
 
 /* Null, or why not: as below. */
-static const char *know(struct rp_memif_peer *peer, const uint8_t *message)
-{
+static const char *know(struct rp_memif_peer *peer, const uint8_t *message) {
     if (get16(message + INIT_VERSION) != VERSION) {
         return "Incompatible memif version";
     }
@@ -104,8 +105,7 @@ static const char *know(struct rp_memif_peer *peer, const uint8_t *message)
     return NULL;
 }
 
-static const char *add_region(struct rp_memif_peer *peer, const uint8_t *message, uint8_t *memory)
-{
+static const char *add_region(struct rp_memif_peer *peer, const uint8_t *message, uint8_t *memory) {
     uint64_t size = rp_memif_maps(peer, message);
     if (!size) {
         return "Invalid region: its number, or more than 64 MiB in all";
@@ -118,8 +118,7 @@ static const char *add_region(struct rp_memif_peer *peer, const uint8_t *message
     return NULL;
 }
 
-static const char *add_ring(struct rp_memif_peer *peer, const uint8_t *message)
-{
+static const char *add_ring(struct rp_memif_peer *peer, const uint8_t *message) {
     struct rp_memif_ring *ring =
         get16(message + RING_FLAGS) & TO_SERVER ? &peer->in : &peer->out;
     uint64_t offset = get32(message + RING_OFFSET);
@@ -137,8 +136,7 @@ static const char *add_ring(struct rp_memif_peer *peer, const uint8_t *message)
     return NULL;
 }
 
-static int start_ring(const struct rp_memif_ring *ring)
-{
+static int start_ring(const struct rp_memif_ring *ring) {
     if (!ring->memory || get32(ring->memory + RP_MEMIF_AT_COOKIE) != RP_MEMIF_COOKIE) {
         return -1;
     }
@@ -147,8 +145,7 @@ static int start_ring(const struct rp_memif_ring *ring)
     return 0;
 }
 
-static const char *connect_rings(struct rp_memif_peer *peer)
-{
+static const char *connect_rings(struct rp_memif_peer *peer) {
     if (start_ring(&peer->in) || start_ring(&peer->out)) {
         return "Wrong ring";
     }
@@ -158,8 +155,7 @@ static const char *connect_rings(struct rp_memif_peer *peer)
 }
 
 int rp_memif_hear(struct rp_memif_peer *peer, const uint8_t *message, uint8_t *memory,
-                  uint8_t *answer)
-{
+                  uint8_t *answer) {
     const char *wrong = "Unexpected message";
     uint32_t type = get16(message);
     if (type == RP_MEMIF_DISCONNECT) {

@@ -39,6 +39,10 @@ enum rp_memif_layout { /* of a ring, in bytes */
     RP_MEMIF_CHAINED = 1, /* a descriptor's: the frame goes on in the next slot */
 };
 
+/* Why a client has not the link it asked for, as DPDK's driver says it too. */
+#define RP_MEMIF_NO_ID "ID not found"
+#define RP_MEMIF_TAKEN "Already connected"
+
 struct rp_memif_region {
     uint8_t *memory;
     uint64_t size;
@@ -47,7 +51,7 @@ struct rp_memif_region {
 struct rp_memif_ring {
     uint8_t *memory; /* null: not there yet */
     uint32_t size;   /* slots */
-    uint16_t next;   /* the first one the server has not used */
+    _Atomic uint16_t next; /* the first one the server has not used; who sleeps looks at it, too */
     uint32_t is_chained; /* that one goes on with a frame whose first slots were used */
 };
 
@@ -69,6 +73,8 @@ struct rp_memif_slot {
 /* ---- messages, of RP_MEMIF_MESSAGE bytes ---- */
 
 void rp_memif_greet(uint8_t *answer);
+/* Where the message is a DISCONNECT: why, in what is printable of it. Else `why` stays. */
+void rp_memif_reason(const uint8_t *message, char *why, size_t size);
 /* A DISCONNECT that says why. */
 void rp_memif_refuse(uint8_t *answer, const char *why);
 /* How many bytes of the file that comes with this message are to be mapped for it; 0: none. */
@@ -89,20 +95,23 @@ uint64_t rp_memif_region_told(const uint8_t *message);
 
 /* ---- rings ---- */
 
+static inline uint16_t rp_memif_next(const struct rp_memif_ring *ring) {
+    return atomic_load_explicit(&ring->next, memory_order_relaxed);
+}
+
 /* Slots the peer has filled; -1: it lies. */
-static inline int rp_memif_filled(const struct rp_memif_ring *ring)
-{
+static inline int rp_memif_filled(const struct rp_memif_ring *ring) {
     const _Atomic uint16_t *head =
         (const _Atomic uint16_t *)(const void *)(ring->memory + RP_MEMIF_AT_HEAD);
-    uint16_t filled = (uint16_t)(atomic_load_explicit(head, memory_order_acquire) - ring->next);
+    uint16_t filled = (uint16_t)(atomic_load_explicit(head, memory_order_acquire)
+                                 - rp_memif_next(ring));
     return filled <= ring->size ? filled : -1;
 }
 
 /* The slot `ahead` of the next one: 0, or -1 where it leads out of the peer's memory. */
 static inline int rp_memif_read(const struct rp_memif_peer *peer, const struct rp_memif_ring *ring,
-                                uint32_t ahead, struct rp_memif_slot *slot)
-{
-    uint32_t index = (ring->next + ahead) & (ring->size - 1);
+                                uint32_t ahead, struct rp_memif_slot *slot) {
+    uint32_t index = (rp_memif_next(ring) + ahead) & (ring->size - 1);
     const _Atomic uint64_t *words = (const _Atomic uint64_t *)(const void *)(
         ring->memory + RP_MEMIF_AT_SLOTS + (size_t)index * RP_MEMIF_SLOT);
     uint64_t first = atomic_load_explicit(&words[0], memory_order_relaxed);
@@ -119,9 +128,8 @@ static inline int rp_memif_read(const struct rp_memif_peer *peer, const struct r
 
 /* A frame of `size` bytes was written there. */
 static inline void rp_memif_written(const struct rp_memif_ring *ring, uint32_t ahead,
-                                    uint32_t size)
-{
-    uint32_t index = (ring->next + ahead) & (ring->size - 1);
+                                    uint32_t size) {
+    uint32_t index = (rp_memif_next(ring) + ahead) & (ring->size - 1);
     uint8_t *at = ring->memory + RP_MEMIF_AT_SLOTS + (size_t)index * RP_MEMIF_SLOT;
     atomic_store_explicit((_Atomic uint16_t *)(void *)at, 0, memory_order_relaxed);
     atomic_store_explicit((_Atomic uint32_t *)(void *)(at + 4), size, memory_order_relaxed);
@@ -132,23 +140,20 @@ static inline void rp_memif_written(const struct rp_memif_ring *ring, uint32_t a
 /* A ring's flag says whether who reads it wants to be called, by the file told with it. It is read
  * behind a fence, after frames are in place; and set before it is looked for frames: so one of the
  * two sees the other's. */
-static inline int rp_memif_wants_call(const uint8_t *ring)
-{
+static inline int rp_memif_wants_call(const uint8_t *ring) {
     const _Atomic uint16_t *flags =
         (const _Atomic uint16_t *)(const void *)(ring + RP_MEMIF_AT_FLAGS);
     return !(atomic_load_explicit(flags, memory_order_relaxed) & RP_MEMIF_POLLED);
 }
 
-static inline void rp_memif_let_call(uint8_t *ring, int on)
-{
+static inline void rp_memif_let_call(uint8_t *ring, int on) {
     _Atomic uint16_t *flags = (_Atomic uint16_t *)(void *)(ring + RP_MEMIF_AT_FLAGS);
     atomic_store_explicit(flags, on ? 0 : RP_MEMIF_POLLED, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* Slots between a ring's tail and its head, by its own words. */
-static inline uint16_t rp_memif_room(const uint8_t *ring)
-{
+/* Slots between a ring's tail and its head, by its own words: for a client, who trusts those. */
+static inline uint16_t rp_memif_room(const uint8_t *ring) {
     const _Atomic uint16_t *head =
         (const _Atomic uint16_t *)(const void *)(ring + RP_MEMIF_AT_HEAD);
     const _Atomic uint16_t *tail =
@@ -158,11 +163,11 @@ static inline uint16_t rp_memif_room(const uint8_t *ring)
 }
 
 /* So many slots were used: they are the peer's again. */
-static inline void rp_memif_advance(struct rp_memif_ring *ring, uint32_t count)
-{
+static inline void rp_memif_advance(struct rp_memif_ring *ring, uint32_t count) {
     _Atomic uint16_t *tail = (_Atomic uint16_t *)(void *)(ring->memory + RP_MEMIF_AT_TAIL);
-    ring->next = (uint16_t)(ring->next + count);
-    atomic_store_explicit(tail, ring->next, memory_order_release);
+    uint16_t next = (uint16_t)(rp_memif_next(ring) + count);
+    atomic_store_explicit(&ring->next, next, memory_order_relaxed);
+    atomic_store_explicit(tail, next, memory_order_release);
 }
 
 #endif

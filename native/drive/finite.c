@@ -10,8 +10,7 @@
 #include "replay.h"
 
 static inline __attribute__((always_inline)) int is_finite_of(const uint8_t *at, uint32_t count,
-                                                              size_t width, uint64_t exponent)
-{
+                                                              size_t width, uint64_t exponent) {
     uint32_t wrong = 0;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t bits = 0; /* little-endian, as wire.h asks for */
@@ -21,8 +20,7 @@ static inline __attribute__((always_inline)) int is_finite_of(const uint8_t *at,
     return !wrong;
 }
 
-static int is_finite(const uint8_t *at, const struct rp_float_column *column)
-{
+static int is_finite(const uint8_t *at, const struct rp_float_column *column) {
     switch (column->width) {
     case 2: return is_finite_of(at, column->count, 2, 0x7C00u);
     case 4: return is_finite_of(at, column->count, 4, 0x7F800000u);
@@ -30,8 +28,7 @@ static int is_finite(const uint8_t *at, const struct rp_float_column *column)
     }
 }
 
-int rp_floats_finite(const struct rp_floats *floats, uint64_t group)
-{
+int rp_floats_finite(const struct rp_floats *floats, uint64_t group) {
     const uint8_t *record = floats->records + group * floats->group * floats->record_bytes;
     for (uint32_t i = 0; i < floats->group; i++, record += floats->record_bytes) {
         for (uint32_t c = 0; c < floats->column_count; c++) {

@@ -37,23 +37,20 @@ enum {
     LOOK_NS = 20000, /* posts look at the port this often */
 };
 
-uint64_t rp_link_now(struct rp_link *link)
-{
+uint64_t rp_link_now(struct rp_link *link) {
     const struct rp_transport *transport = rp_port_transport(link->port);
     uint64_t own = transport->now ? transport->now(link->port) : 0;
     return own ? own : rp_clock_ns();
 }
 
-uint64_t rp_link_deadline(struct rp_link *link, uint64_t timeout_ns)
-{
+uint64_t rp_link_deadline(struct rp_link *link, uint64_t timeout_ns) {
     uint64_t now = rp_link_now(link);
     return timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
 }
 
 /* ---- one turn, and telling the followers ---- */
 
-static void tell_followers(struct rp_link *link)
-{
+static void tell_followers(struct rp_link *link) {
     atomic_fetch_add(&link->progress, 1);
     if (atomic_load(&link->followers)) {
         syscall(SYS_futex, &link->progress, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
@@ -62,8 +59,7 @@ static void tell_followers(struct rp_link *link)
 
 /* A server of this process that has closed never answers, nor does any past a device that was taken
  * away: all that waits for it ends at once. */
-static void look_for_server(struct rp_link *link)
-{
+static void look_for_server(struct rp_link *link) {
     if (!link->gone && rp_port_transport(link->port)->lost(link->port)) {
         link->gone = 1;
         rp_client_end(link->client, link->passive ? -RP_CLOSED : -RP_DEVICE_LOST);
@@ -74,8 +70,7 @@ static void look_for_server(struct rp_link *link)
 /* Inside the gate. Returns the datagrams that moved. A timer that was due may have ended a request,
  * so followers look again; a driver looks after each turn anyway, and must not take a client that
  * has something to do at once for one that did it: only waiting turns a loopback server. */
-uint32_t rp_link_turn(struct rp_link *link)
-{
+uint32_t rp_link_turn(struct rp_link *link) {
     uint64_t now = rp_link_now(link);
     link->looked_ns = now;
     link->unsent = 0;
@@ -92,8 +87,7 @@ uint32_t rp_link_turn(struct rp_link *link)
 
 /* Over loopback a server may have no thread: whoever posts and never waits turns it too, so that
  * nothing is sent again for want of a turn. */
-static uint32_t turn_both(struct rp_link *link)
-{
+static uint32_t turn_both(struct rp_link *link) {
     uint32_t moved = rp_link_turn(link);
     if (moved && rp_loopback_turn(link->port)) {
         rp_link_turn(link);
@@ -103,8 +97,7 @@ static uint32_t turn_both(struct rp_link *link)
 
 /* What was posted leaves. A look at the port in vain costs as much as a send, so it waits for its
  * time; a caller that posts and never waits still hears its answers and repeats what was lost. */
-static uint32_t link_send(struct rp_link *link, int looks)
-{
+static uint32_t link_send(struct rp_link *link, int looks) {
     uint64_t now = rp_link_now(link);
     if (link->passive) {
         return turn_both(link);
@@ -119,8 +112,7 @@ static uint32_t link_send(struct rp_link *link, int looks)
     return sent;
 }
 
-static void posted(struct rp_link *link, int looks)
-{
+static void posted(struct rp_link *link, int looks) {
     if (link->driven && !link->asleep_until) {
         link->unsent = 1;
         return;
@@ -132,20 +124,17 @@ static void posted(struct rp_link *link, int looks)
     }
 }
 
-void rp_link_posted(struct rp_link *link)
-{
+void rp_link_posted(struct rp_link *link) {
     posted(link, 1);
 }
 
-void rp_link_posted_to_wait(struct rp_link *link)
-{
+void rp_link_posted_to_wait(struct rp_link *link) {
     posted(link, 0);
 }
 
 /* Whoever sets driven = 0 has sent everything that was posted before: a post leaves what is new to
  * a driver that is awake, and he may find his own call done without another turn. */
-static void stop_driving(struct rp_link *link)
-{
+static void stop_driving(struct rp_link *link) {
     if (link->unsent) {
         (void)link_send(link, 0);
     }
@@ -155,8 +144,7 @@ static void stop_driving(struct rp_link *link)
 
 /* The driver, inside the gate, after a turn that moved nothing: leaves it and sleeps until
  * something arrives, a timer is due, or `until`. */
-static void sleep_outside(struct rp_link *link, uint64_t now, uint64_t until)
-{
+static void sleep_outside(struct rp_link *link, uint64_t now, uint64_t until) {
     uint64_t deadline = rp_client_deadline(link->client);
     until = deadline < until ? deadline : until;
     until = until < now ? now : until;
@@ -177,8 +165,7 @@ struct wait_state {
 };
 
 /* A driver's first step: a look at once would be in vain where answers have not come so soon. */
-static void sleep_first(struct rp_link *link, struct wait_state *state)
-{
+static void sleep_first(struct rp_link *link, struct wait_state *state) {
     uint64_t now = rp_link_now(link);
     if (rp_client_deadline(link->client) > now) {
         state->idle_since = now;
@@ -187,8 +174,7 @@ static void sleep_first(struct rp_link *link, struct wait_state *state)
 }
 
 /* A driver's step, inside the gate. */
-static void lead(struct rp_link *link, struct wait_state *state)
-{
+static void lead(struct rp_link *link, struct wait_state *state) {
     int sleeps = !link->passive && !link->options.busy_poll && !rp_spin_pays(&link->spin);
     if (sleeps && !state->idle_since) {
         sleep_first(link, state);
@@ -220,8 +206,7 @@ static void lead(struct rp_link *link, struct wait_state *state)
 }
 
 /* Another thread drives: looks at the count of what moved for a while, then sleeps on it. */
-static void follow(struct rp_link *link, struct wait_state *state)
-{
+static void follow(struct rp_link *link, struct wait_state *state) {
     uint32_t seen = atomic_load(&link->progress);
     uint64_t begin = rp_clock_ns();
     uint64_t passed = rp_link_now(link) - state->start;
@@ -241,8 +226,7 @@ static void follow(struct rp_link *link, struct wait_state *state)
     rp_gate_step_in(&link->gate);
 }
 
-int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint64_t timeout_ns)
-{
+int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint64_t timeout_ns) {
     struct wait_state state = {.timeout = timeout_ns < RP_SLICE_NS ? timeout_ns : RP_SLICE_NS};
     int result = rp_gate_enter(&link->gate);
     if (result) {
@@ -273,8 +257,7 @@ int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint
 
 /* ---- the pump ---- */
 
-static uint32_t pump_turn(void *owner)
-{
+static uint32_t pump_turn(void *owner) {
     struct rp_link *link = owner;
     if (rp_gate_enter(&link->gate)) {
         return 0; /* closing: its end is near */
@@ -286,8 +269,7 @@ static uint32_t pump_turn(void *owner)
 
 /* The last turn before the sleep is taken in the gate that is left by sleeping: a post behind it
  * finds the driver asleep. */
-static void pump_sleep(void *owner)
-{
+static void pump_sleep(void *owner) {
     struct rp_link *link = owner;
     if (rp_gate_enter(&link->gate)) {
         return;
@@ -299,22 +281,19 @@ static void pump_sleep(void *owner)
     rp_gate_leave(&link->gate);
 }
 
-static void pump_wake(void *owner)
-{
+static void pump_wake(void *owner) {
     struct rp_link *link = owner;
     rp_port_transport(link->port)->wake(link->port);
 }
 
 /* A pump that spins needs a core beside those on which its caller and perhaps a server spin. */
-static int has_core_to_spin(void)
-{
+static int has_core_to_spin(void) {
     cpu_set_t cores;
     return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) > 2;
 }
 
 /* Takes the driving over from a caller that waits: done when the pump drives. */
-static int take_over(struct rp_link *link, void *argument)
-{
+static int take_over(struct rp_link *link, void *argument) {
     if (rp_gate_closed(&link->gate)) {
         return -RP_CLOSED;
     }
@@ -329,8 +308,7 @@ static int take_over(struct rp_link *link, void *argument)
     return status;
 }
 
-int rp_link_start_pump(struct rp_link *link)
-{
+int rp_link_start_pump(struct rp_link *link) {
     const struct rp_link_options *options = &link->options;
     struct rp_pump_job job = {.turn = pump_turn, .sleep = pump_sleep, .wake = pump_wake,
                               .owner = link, .spin_ns = link->spin.for_ns,
@@ -348,8 +326,7 @@ int rp_link_start_pump(struct rp_link *link)
 }
 
 /* From inside. */
-static void end_pump(struct rp_link *link)
-{
+static void end_pump(struct rp_link *link) {
     if (!link->pumped) {
         return;
     }
@@ -362,8 +339,7 @@ static void end_pump(struct rp_link *link)
     }
 }
 
-int rp_link_stop_pump(struct rp_link *link)
-{
+int rp_link_stop_pump(struct rp_link *link) {
     int status = rp_gate_enter(&link->gate);
     if (!status) {
         end_pump(link);
@@ -374,8 +350,7 @@ int rp_link_stop_pump(struct rp_link *link)
 
 /* ---- opening ---- */
 
-static int draw_entropy(void *target, size_t size, char *error)
-{
+static int draw_entropy(void *target, size_t size, char *error) {
     if (getrandom(target, size, 0) == (ssize_t)size) {
         return 0;
     }
@@ -383,13 +358,11 @@ static int draw_entropy(void *target, size_t size, char *error)
     return -RP_SYSTEM;
 }
 
-static uint32_t or_default(uint32_t value, uint32_t otherwise)
-{
+static uint32_t or_default(uint32_t value, uint32_t otherwise) {
     return value ? value : otherwise;
 }
 
-static int fill_options(const struct rp_link *link, struct rp_client_options *filled, char *error)
-{
+static int fill_options(const struct rp_link *link, struct rp_client_options *filled, char *error) {
     const struct rp_link_options *options = &link->options;
     *filled = (struct rp_client_options){
         .mtu = rp_port_base(link->port)->mtu,
@@ -411,8 +384,7 @@ static int fill_options(const struct rp_link *link, struct rp_client_options *fi
     return status;
 }
 
-static int open_client(struct rp_link *link, const struct rp_peer *server, char *error)
-{
+static int open_client(struct rp_link *link, const struct rp_peer *server, char *error) {
     struct rp_client_options filled;
     int status = fill_options(link, &filled, error);
     if (status) {
@@ -436,8 +408,7 @@ static int open_client(struct rp_link *link, const struct rp_peer *server, char 
 }
 
 /* All but the handle. */
-static void let_go(struct rp_link *link)
-{
+static void let_go(struct rp_link *link) {
     rp_gate_hold_forks();
     rp_port_close(link->port);
     link->port = NULL;
@@ -449,23 +420,20 @@ static void let_go(struct rp_link *link)
 
 /* In a forked child: the parent's socket would outlive it here. A loopback port is left: its hub's
  * locks may be held for ever. The child has no mapping to let go of. */
-static void leave_in_child(void *owner)
-{
+static void leave_in_child(void *owner) {
     struct rp_link *link = owner;
     if (link->port && !rp_loopback_is(link->port)) {
         rp_port_close(link->port);
     }
 }
 
-static void forget(struct rp_link *link)
-{
+static void forget(struct rp_link *link) {
     rp_gate_free(&link->gate);
     free(link);
 }
 
 int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_options *options,
-                 char *error)
-{
+                 char *error) {
     struct rp_port_options wanted = {.mtu = options->mtu, .receive_bytes = options->receive_bytes,
                                      .send_bytes = options->send_bytes,
                                      .zmq = options->zmq,
@@ -503,8 +471,7 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
 
 /* From inside, alone: the goodbye leaves, also where there is no time to wait: a session that is
  * not ended keeps its place for long. Then drives until the server has heard of it, or `end`. */
-static void say_close(struct rp_link *link, int ticket, uint64_t end)
-{
+static void say_close(struct rp_link *link, int ticket, uint64_t end) {
     struct wait_state state = {.start = rp_link_now(link)};
     state.timeout = end - state.start;
     if (ticket <= 0 || link->gone) {
@@ -518,8 +485,7 @@ static void say_close(struct rp_link *link, int ticket, uint64_t end)
 }
 
 /* Ending all requests first: what they were to fill is its callers' again once they are told. */
-void rp_link_end(struct rp_link *link, uint64_t timeout_ns)
-{
+void rp_link_end(struct rp_link *link, uint64_t timeout_ns) {
     if (!link || rp_gate_close(&link->gate)) {
         return;
     }
@@ -536,16 +502,14 @@ void rp_link_end(struct rp_link *link, uint64_t timeout_ns)
 }
 
 /* Its threads use it until it has ended. */
-void rp_link_free(struct rp_link *link)
-{
+void rp_link_free(struct rp_link *link) {
     rp_link_end(link, 0);
     if (link) {
         forget(link);
     }
 }
 
-void rp_link_close(struct rp_link *link, uint64_t timeout_ns)
-{
+void rp_link_close(struct rp_link *link, uint64_t timeout_ns) {
     rp_link_end(link, timeout_ns);
     rp_link_free(link);
 }

@@ -8,7 +8,8 @@
  * An anchor's window is complete once `reach` rows follow it, or its episode has ended. With L rows
  * in the open episode of a stream that is the row `reach` before the newest one, if L > reach; and
  * at the end every row that was not told before: the last min(L, reach + 1).
- * replay_server/anchors.py tells the caller the same; tests/test_block.py compares the two.
+ * replay_server/writing/anchors.py tells the caller the same; tests/writing/test_block.py compares
+ * the two.
  */
 #include <stddef.h>
 
@@ -18,8 +19,7 @@ enum { ROWS = 0, CLOSINGS = 1, ITEMS = 2, PHASES = 3 };
 
 /* One row: 1 taken, 0 no room, or a negative status. */
 static int push_row(struct rp_client *client, uint16_t table, struct rp_block *block,
-                    const uint8_t *row, uint32_t flags)
-{
+                    const uint8_t *row, uint32_t flags) {
     uint32_t stream = block->stream;
     int taken = rp_client_push(client, table, (uint16_t)stream, row, 1, flags, NULL);
     if (taken > 0) {
@@ -28,16 +28,14 @@ static int push_row(struct rp_client *client, uint16_t table, struct rp_block *b
     return taken == -RP_FULL ? 0 : taken;
 }
 
-static int take_step(struct rp_client *client, uint16_t table, struct rp_block *block)
-{
+static int take_step(struct rp_client *client, uint16_t table, struct rp_block *block) {
     size_t at = (size_t)block->step * block->streams + block->stream;
     int taken = push_row(client, table, block, block->rows + at * block->step_bytes, 0);
     block->lengths[block->stream] += taken > 0;
     return taken;
 }
 
-static int take_closing(struct rp_client *client, uint16_t table, struct rp_block *block)
-{
+static int take_closing(struct rp_client *client, uint16_t table, struct rp_block *block) {
     const uint8_t *row = block->closings + (size_t)block->closing * block->step_bytes;
     int taken = push_row(client, table, block, row, RP_RUN_END);
     block->closing += taken > 0;
@@ -45,8 +43,7 @@ static int take_closing(struct rp_client *client, uint16_t table, struct rp_bloc
 }
 
 /* The items of one stream that are complete by this step: 1 all taken, 0 no room, or a status. */
-static int take_items(struct rp_client *client, uint16_t table, struct rp_block *block, int ended)
-{
+static int take_items(struct rp_client *client, uint16_t table, struct rp_block *block, int ended) {
     uint32_t length = block->lengths[block->stream], window = block->reach + 1;
     uint32_t count = ended ? (length < window ? length : window) : length >= window;
     uint64_t first = block->next_steps[block->stream] - (ended ? count + 1 : window);
@@ -64,8 +61,7 @@ static int take_items(struct rp_client *client, uint16_t table, struct rp_block 
 }
 
 /* One stream's part in the phase under way: as above. */
-static int take_part(struct rp_client *client, uint16_t table, struct rp_block *block)
-{
+static int take_part(struct rp_client *client, uint16_t table, struct rp_block *block) {
     uint8_t mark = block->marks[(size_t)block->step * block->streams + block->stream];
     if (block->phase == ROWS) {
         return mark & RP_BLOCK_ROW ? take_step(client, table, block) : 1;
@@ -77,8 +73,7 @@ static int take_part(struct rp_client *client, uint16_t table, struct rp_block *
 }
 
 /* Until all is taken (1), there is no room (0), or a status ends it. */
-static int take_block(struct rp_client *client, uint16_t table, struct rp_block *block)
-{
+static int take_block(struct rp_client *client, uint16_t table, struct rp_block *block) {
     while (block->step < block->finished
            || (block->step < block->steps && block->phase < ITEMS)) {
         while (block->stream < block->streams) {
@@ -100,8 +95,7 @@ struct block_wait {
     struct rp_block *block;
 };
 
-static int try_block(struct rp_link *link, void *argument)
-{
+static int try_block(struct rp_link *link, void *argument) {
     const struct block_wait *wait = argument;
     int taken = take_block(link->client, wait->table, wait->block);
     rp_link_posted(link);
@@ -109,8 +103,7 @@ static int try_block(struct rp_link *link, void *argument)
 }
 
 int rp_link_push_block(struct rp_link *link, uint16_t table, struct rp_block *block,
-                       uint64_t timeout_ns)
-{
+                       uint64_t timeout_ns) {
     struct block_wait wait = {table, block};
     return rp_link_until(link, try_block, &wait, timeout_ns);
 }

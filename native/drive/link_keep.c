@@ -21,13 +21,11 @@ enum {
     SOON_NS = 1100000000, /* what is under way has a timer that is due so soon */
 };
 
-static int is_left_alone(const struct rp_link *link, uint64_t now)
-{
+static int is_left_alone(const struct rp_link *link, uint64_t now) {
     return !link->driven && now - link->looked_ns >= LOOK_NS;
 }
 
-static uint32_t keep_turn(void *owner)
-{
+static uint32_t keep_turn(void *owner) {
     struct rp_link *link = owner;
     if (rp_gate_enter(&link->gate)) {
         return 0; /* closing: its end is near */
@@ -41,8 +39,7 @@ static uint32_t keep_turn(void *owner)
     return moved;
 }
 
-static void keep_sleep(void *owner)
-{
+static void keep_sleep(void *owner) {
     struct rp_link *link = owner;
     struct timespec time = {.tv_nsec = LOOK_NS};
     if (rp_gate_enter(&link->gate) == 0) {
@@ -56,22 +53,19 @@ static void keep_sleep(void *owner)
     syscall(SYS_futex, &link->keeper_ends, FUTEX_WAIT_PRIVATE, 0, &time, NULL, 0);
 }
 
-static void keep_wake(void *owner)
-{
+static void keep_wake(void *owner) {
     struct rp_link *link = owner;
     atomic_store(&link->keeper_ends, 1);
     syscall(SYS_futex, &link->keeper_ends, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-void rp_link_keep(struct rp_link *link)
-{
+void rp_link_keep(struct rp_link *link) {
     struct rp_pump_job job = {.turn = keep_turn, .sleep = keep_sleep, .wake = keep_wake,
                               .owner = link};
     (void)rp_pump_start(&link->keeper, &job);
 }
 
-void rp_link_end_keeper(struct rp_link *link)
-{
+void rp_link_end_keeper(struct rp_link *link) {
     rp_gate_step_out(&link->gate);
     rp_pump_stop(&link->keeper);
     rp_gate_step_in(&link->gate);

@@ -16,30 +16,26 @@ enum { DRAWS_MAX = 8 }; /* under way at once */
 
 /* ---- steps that can be checked ---- */
 
-static void write_step(uint8_t *step, uint32_t bytes, uint64_t number)
-{
+static void write_step(uint8_t *step, uint32_t bytes, uint64_t number) {
     uint64_t last = number * MIX;
     memcpy(step, &number, 8);
     memcpy(step + bytes - 8, &last, 8);
 }
 
-static void write_middle(uint8_t *step, uint32_t bytes)
-{
+static void write_middle(uint8_t *step, uint32_t bytes) {
     for (uint64_t i = 1; i < bytes / 8 - 1; i++) {
         memcpy(step + 8 * i, &i, 8);
     }
 }
 
-static int ends_are_right(const uint8_t *step, uint32_t bytes)
-{
+static int ends_are_right(const uint8_t *step, uint32_t bytes) {
     uint64_t number, last;
     memcpy(&number, step, 8);
     memcpy(&last, step + bytes - 8, 8);
     return last == number * MIX;
 }
 
-static int is_right(const uint8_t *step, uint32_t bytes)
-{
+static int is_right(const uint8_t *step, uint32_t bytes) {
     for (uint64_t i = 1; i < bytes / 8 - 1; i++) {
         uint64_t word;
         memcpy(&word, step + 8 * i, 8);
@@ -52,8 +48,7 @@ static int is_right(const uint8_t *step, uint32_t bytes)
 
 /* ---- one put, one get ---- */
 
-static int settle(struct rp_link *link, const struct rp_probe *probe)
-{
+static int settle(struct rp_link *link, const struct rp_probe *probe) {
     uint64_t start = rp_clock_ns();
     int status = RP_PENDING;
     while (status == RP_PENDING && rp_clock_ns() - start < probe->patience_ns) {
@@ -63,8 +58,7 @@ static int settle(struct rp_link *link, const struct rp_probe *probe)
 }
 
 /* The steps at probe->memory; they are taken, not yet stored. */
-static int push(struct rp_link *link, const struct rp_probe *probe)
-{
+static int push(struct rp_link *link, const struct rp_probe *probe) {
     uint64_t start = rp_clock_ns();
     for (uint32_t taken = 0; taken < probe->batch;) {
         int got = rp_link_push(link, probe->table, 0,
@@ -78,8 +72,7 @@ static int push(struct rp_link *link, const struct rp_probe *probe)
     return 0;
 }
 
-static int put(struct rp_link *link, struct rp_probe *probe)
-{
+static int put(struct rp_link *link, struct rp_probe *probe) {
     int status = push(link, probe);
     return status ? status : settle(link, probe);
 }
@@ -91,8 +84,7 @@ struct draw {
 };
 
 static int ask(struct rp_link *link, const struct rp_probe *probe, struct draw *draw,
-               uint8_t *target)
-{
+               uint8_t *target) {
     struct rp_sample request = {.count = probe->batch};
     draw->column = (struct rp_landing_column){.target = target, .stride = probe->bytes,
                                               .size = probe->bytes};
@@ -104,8 +96,7 @@ static int ask(struct rp_link *link, const struct rp_probe *probe, struct draw *
 }
 
 /* The request ends by itself, at its time-out. */
-static int await(struct rp_link *link, struct draw *draw)
-{
+static int await(struct rp_link *link, struct draw *draw) {
     int status = RP_PENDING;
     while (status == RP_PENDING) {
         status = rp_link_wait(link, draw->ticket, RP_SLICE_NS, NULL);
@@ -114,8 +105,7 @@ static int await(struct rp_link *link, struct draw *draw)
     return status;
 }
 
-static int get(struct rp_link *link, struct rp_probe *probe)
-{
+static int get(struct rp_link *link, struct rp_probe *probe) {
     struct draw draw;
     int status = ask(link, probe, &draw, probe->memory);
     return status ? status : await(link, &draw);
@@ -123,21 +113,18 @@ static int get(struct rp_link *link, struct rp_probe *probe)
 
 /* ---- the two measurements ---- */
 
-static int is_possible(const struct rp_probe *probe)
-{
+static int is_possible(const struct rp_probe *probe) {
     return probe->memory && probe->batch > 0 && probe->bytes >= 16 && probe->bytes % 8 == 0
            && (probe->work == RP_PROBE_PUT || probe->work == RP_PROBE_GET);
 }
 
-static void number_steps(struct rp_probe *probe)
-{
+static void number_steps(struct rp_probe *probe) {
     for (uint32_t i = 0; i < probe->batch; i++) {
         write_step(probe->memory + (size_t)i * probe->bytes, probe->bytes, probe->next++);
     }
 }
 
-static void begin(struct rp_probe *probe)
-{
+static void begin(struct rp_probe *probe) {
     probe->done = probe->spent_ns = probe->wrong = 0;
     for (uint32_t i = 0; i < probe->batch; i++) {
         write_middle(probe->memory + (size_t)i * probe->bytes, probe->bytes);
@@ -145,8 +132,7 @@ static void begin(struct rp_probe *probe)
 }
 
 int rp_link_probe_latency(struct rp_link *link, struct rp_probe *probe, uint32_t *took_ns,
-                          uint32_t count, uint64_t limit_ns)
-{
+                          uint32_t count, uint64_t limit_ns) {
     uint64_t begun = rp_clock_ns();
     int status = 0;
     uint32_t calls = 0;
@@ -172,8 +158,7 @@ int rp_link_probe_latency(struct rp_link *link, struct rp_probe *probe, uint32_t
     return status ? status : (int)calls;
 }
 
-static int stream_puts(struct rp_link *link, struct rp_probe *probe, uint64_t limit_ns)
-{
+static int stream_puts(struct rp_link *link, struct rp_probe *probe, uint64_t limit_ns) {
     uint64_t start = rp_clock_ns();
     int status = 0;
     while (!status && (probe->done == 0 || rp_clock_ns() - start < limit_ns)) {
@@ -187,8 +172,7 @@ static int stream_puts(struct rp_link *link, struct rp_probe *probe, uint64_t li
 }
 
 static int land(struct rp_link *link, struct rp_probe *probe, struct draw *draw,
-                const uint8_t *landed)
-{
+                const uint8_t *landed) {
     int status = await(link, draw);
     for (uint32_t i = 0; !status && i < probe->batch; i++) {
         probe->wrong += !ends_are_right(landed + (size_t)i * probe->bytes, probe->bytes);
@@ -198,8 +182,7 @@ static int land(struct rp_link *link, struct rp_probe *probe, struct draw *draw,
 }
 
 /* Each draw has its own part of the memory. Whatever happens, none is under way at the end. */
-static int stream_gets(struct rp_link *link, struct rp_probe *probe, uint64_t limit_ns)
-{
+static int stream_gets(struct rp_link *link, struct rp_probe *probe, uint64_t limit_ns) {
     struct draw draws[DRAWS_MAX] = {0};
     uint32_t depth = probe->depth < DRAWS_MAX ? probe->depth : DRAWS_MAX;
     size_t part = (size_t)probe->batch * probe->bytes;
@@ -223,8 +206,7 @@ static int stream_gets(struct rp_link *link, struct rp_probe *probe, uint64_t li
     return status;
 }
 
-int rp_link_probe_rate(struct rp_link *link, struct rp_probe *probe, uint64_t limit_ns)
-{
+int rp_link_probe_rate(struct rp_link *link, struct rp_probe *probe, uint64_t limit_ns) {
     if (!is_possible(probe) || probe->depth == 0) {
         return -RP_BAD_ARGUMENT;
     }

@@ -10,8 +10,7 @@
 
 /* ---- asking ---- */
 
-int rp_link_state(struct rp_link *link)
-{
+int rp_link_state(struct rp_link *link) {
     int status = rp_gate_enter(&link->gate);
     if (!status) {
         status = rp_client_state(link->client);
@@ -20,8 +19,7 @@ int rp_link_state(struct rp_link *link)
     return status;
 }
 
-int rp_link_counters(struct rp_link *link, uint64_t *counters)
-{
+int rp_link_counters(struct rp_link *link, uint64_t *counters) {
     int status = rp_gate_enter(&link->gate);
     if (!status) {
         memcpy(counters, rp_client_counters(link->client), RP_COUNTER_COUNT * sizeof *counters);
@@ -30,8 +28,7 @@ int rp_link_counters(struct rp_link *link, uint64_t *counters)
     return status;
 }
 
-int rp_link_limits(struct rp_link *link, struct rp_opened *limits)
-{
+int rp_link_limits(struct rp_link *link, struct rp_opened *limits) {
     int status = rp_gate_enter(&link->gate);
     if (!status) {
         rp_client_limits(link->client, limits);
@@ -40,8 +37,7 @@ int rp_link_limits(struct rp_link *link, struct rp_opened *limits)
     return status;
 }
 
-static uint64_t ask(struct rp_link *link, uint64_t (*question)(const struct rp_client *))
-{
+static uint64_t ask(struct rp_link *link, uint64_t (*question)(const struct rp_client *)) {
     uint64_t answer = 0;
     if (!rp_gate_enter(&link->gate)) {
         answer = question(link->client);
@@ -50,33 +46,27 @@ static uint64_t ask(struct rp_link *link, uint64_t (*question)(const struct rp_c
     return answer;
 }
 
-uint64_t rp_link_incarnation(struct rp_link *link)
-{
+uint64_t rp_link_incarnation(struct rp_link *link) {
     return ask(link, rp_client_incarnation);
 }
 
-uint64_t rp_link_session(struct rp_link *link)
-{
+uint64_t rp_link_session(struct rp_link *link) {
     return ask(link, rp_client_session);
 }
 
-uint64_t rp_link_weights_version(struct rp_link *link)
-{
+uint64_t rp_link_weights_version(struct rp_link *link) {
     return ask(link, rp_client_weights_version);
 }
 
-static uint64_t widen_mtu(const struct rp_client *client)
-{
+static uint64_t widen_mtu(const struct rp_client *client) {
     return rp_client_mtu(client);
 }
 
-uint32_t rp_link_mtu(struct rp_link *link)
-{
+uint32_t rp_link_mtu(struct rp_link *link) {
     return (uint32_t)ask(link, widen_mtu);
 }
 
-uint32_t rp_link_told(struct rp_link *link, struct rp_fact *facts)
-{
+uint32_t rp_link_told(struct rp_link *link, struct rp_fact *facts) {
     uint32_t count = 0;
     if (!rp_gate_enter(&link->gate)) {
         count = rp_port_tell(link->port, facts);
@@ -85,8 +75,7 @@ uint32_t rp_link_told(struct rp_link *link, struct rp_fact *facts)
     return count;
 }
 
-uint64_t rp_link_dropped(struct rp_link *link)
-{
+uint64_t rp_link_dropped(struct rp_link *link) {
     uint64_t dropped = 0;
     if (!rp_gate_enter(&link->gate)) {
         dropped = rp_port_base(link->port)->dropped_out;
@@ -97,25 +86,21 @@ uint64_t rp_link_dropped(struct rp_link *link)
 
 /* ---- waiting ---- */
 
-static int is_open(struct rp_link *link, void *argument)
-{
+static int is_open(struct rp_link *link, void *argument) {
     (void)argument;
     int state = rp_client_state(link->client);
     return state == 1 ? 0 : state == 0 ? RP_PENDING : state;
 }
 
-int rp_link_connect(struct rp_link *link, uint64_t timeout_ns)
-{
+int rp_link_connect(struct rp_link *link, uint64_t timeout_ns) {
     return rp_link_until(link, is_open, NULL, timeout_ns);
 }
 
-static int has_moved(struct rp_link *link, void *argument)
-{
+static int has_moved(struct rp_link *link, void *argument) {
     return atomic_load(&link->progress) == *(uint32_t *)argument ? RP_PENDING : 1;
 }
 
-int rp_link_drive(struct rp_link *link, uint64_t timeout_ns)
-{
+int rp_link_drive(struct rp_link *link, uint64_t timeout_ns) {
     uint32_t before = atomic_load(&link->progress);
     int moved = rp_link_until(link, has_moved, &before, timeout_ns);
     return moved == RP_PENDING ? 0 : moved;
@@ -126,8 +111,7 @@ struct ticket_wait {
     struct rp_blocked *blocked;
 };
 
-static int has_ended(struct rp_link *link, void *argument)
-{
+static int has_ended(struct rp_link *link, void *argument) {
     const struct ticket_wait *wait = argument;
     int status = rp_client_poll(link->client, wait->ticket);
     if (wait->blocked) {
@@ -139,14 +123,13 @@ static int has_ended(struct rp_link *link, void *argument)
     return status;
 }
 
-int rp_link_wait(struct rp_link *link, int ticket, uint64_t timeout_ns, struct rp_blocked *blocked)
-{
+int rp_link_wait(struct rp_link *link, int ticket, uint64_t timeout_ns,
+                 struct rp_blocked *blocked) {
     struct ticket_wait wait = {ticket, blocked};
     return rp_link_until(link, has_ended, &wait, timeout_ns);
 }
 
-int rp_link_poll(struct rp_link *link, int ticket)
-{
+int rp_link_poll(struct rp_link *link, int ticket) {
     int status = rp_gate_enter(&link->gate);
     if (!status) {
         status = rp_client_poll(link->client, ticket);
@@ -155,8 +138,7 @@ int rp_link_poll(struct rp_link *link, int ticket)
     return status;
 }
 
-void rp_link_take(struct rp_link *link, int ticket)
-{
+void rp_link_take(struct rp_link *link, int ticket) {
     if (!rp_gate_enter(&link->gate)) {
         rp_client_take(link->client, ticket);
         rp_link_posted(link); /* a SAMPLE that waits is withdrawn */
@@ -167,8 +149,7 @@ void rp_link_take(struct rp_link *link, int ticket)
 /* ---- requests ---- */
 
 /* Ends a request's post: sends it on its way where it was taken, and leaves the gate. */
-static int post_end(struct rp_link *link, int ticket)
-{
+static int post_end(struct rp_link *link, int ticket) {
     if (ticket > 0) {
         rp_link_posted(link);
     }
@@ -177,8 +158,7 @@ static int post_end(struct rp_link *link, int ticket)
 }
 
 int rp_link_table(struct rp_link *link, const char *name, struct rp_table_info *info,
-                  uint64_t timeout_ns)
-{
+                  uint64_t timeout_ns) {
     int status = rp_gate_enter(&link->gate);
     if (status) {
         return status;
@@ -188,8 +168,7 @@ int rp_link_table(struct rp_link *link, const char *name, struct rp_table_info *
 }
 
 int rp_link_table_number(struct rp_link *link, uint16_t table, struct rp_table_info *info,
-                         uint64_t timeout_ns)
-{
+                         uint64_t timeout_ns) {
     int status = rp_gate_enter(&link->gate);
     if (status) {
         return status;
@@ -199,8 +178,7 @@ int rp_link_table_number(struct rp_link *link, uint16_t table, struct rp_table_i
 }
 
 int rp_link_writer(struct rp_link *link, const struct rp_table_info *info, uint16_t streams,
-                   struct rp_writer_granted *granted, uint64_t timeout_ns)
-{
+                   struct rp_writer_granted *granted, uint64_t timeout_ns) {
     int status = rp_gate_enter(&link->gate);
     if (status) {
         return status;
@@ -210,8 +188,7 @@ int rp_link_writer(struct rp_link *link, const struct rp_table_info *info, uint1
 }
 
 int rp_link_sample(struct rp_link *link, uint16_t table, const struct rp_sample *request,
-                   const uint64_t *keys, const struct rp_landing *landing, uint64_t timeout_ns)
-{
+                   const uint64_t *keys, const struct rp_landing *landing, uint64_t timeout_ns) {
     int status = rp_gate_enter(&link->gate);
     if (status) {
         return status;
@@ -223,8 +200,7 @@ int rp_link_sample(struct rp_link *link, uint16_t table, const struct rp_sample 
 
 int rp_link_update(struct rp_link *link, uint16_t table, uint64_t epoch, const uint64_t *keys,
                    const double *priorities, uint32_t count, struct rp_updated *result,
-                   uint64_t timeout_ns)
-{
+                   uint64_t timeout_ns) {
     int status = rp_gate_enter(&link->gate);
     if (status) {
         return status;
@@ -234,13 +210,11 @@ int rp_link_update(struct rp_link *link, uint16_t table, uint64_t epoch, const u
                                            result, deadline));
 }
 
-static uint64_t widen_update_room(const struct rp_client *client)
-{
+static uint64_t widen_update_room(const struct rp_client *client) {
     return rp_client_update_room(client);
 }
 
-uint32_t rp_link_update_room(struct rp_link *link)
-{
+uint32_t rp_link_update_room(struct rp_link *link) {
     return (uint32_t)ask(link, widen_update_room);
 }
 
@@ -254,8 +228,7 @@ struct queue_wait {
     int taken;
 };
 
-static int try_queue(struct rp_link *link, void *argument)
-{
+static int try_queue(struct rp_link *link, void *argument) {
     struct queue_wait *wait = argument;
     wait->taken = rp_client_update_queue(link->client, wait->table, wait->epoch, wait->keys,
                                          wait->priorities, wait->count,
@@ -268,16 +241,14 @@ static int try_queue(struct rp_link *link, void *argument)
 
 int rp_link_update_queue(struct rp_link *link, uint16_t table, uint64_t epoch,
                          const uint64_t *keys, const double *priorities, uint32_t count,
-                         uint64_t timeout_ns, uint64_t patience_ns)
-{
+                         uint64_t timeout_ns, uint64_t patience_ns) {
     struct queue_wait wait = {.table = table, .count = count, .epoch = epoch,
                               .timeout_ns = timeout_ns, .keys = keys, .priorities = priorities};
     int result = count ? rp_link_until(link, try_queue, &wait, patience_ns) : 0;
     return result < 0 ? result : wait.taken;
 }
 
-int rp_link_update_state(struct rp_link *link, struct rp_update_state *state)
-{
+int rp_link_update_state(struct rp_link *link, struct rp_update_state *state) {
     int status = rp_gate_enter(&link->gate);
     if (!status) {
         rp_client_update_state(link->client, state);
@@ -286,20 +257,17 @@ int rp_link_update_state(struct rp_link *link, struct rp_update_state *state)
     return status;
 }
 
-static int is_updated(struct rp_link *link, void *argument)
-{
+static int is_updated(struct rp_link *link, void *argument) {
     (void)argument;
     return rp_client_update_busy(link->client) ? RP_PENDING : 0;
 }
 
-int rp_link_update_settle(struct rp_link *link, uint64_t timeout_ns)
-{
+int rp_link_update_settle(struct rp_link *link, uint64_t timeout_ns) {
     return rp_link_until(link, is_updated, NULL, timeout_ns);
 }
 
 int rp_link_publish(struct rp_link *link, const uint8_t *bytes, uint64_t size, uint64_t *version,
-                    uint64_t timeout_ns)
-{
+                    uint64_t timeout_ns) {
     int status = rp_gate_enter(&link->gate);
     if (status) {
         return status;
@@ -310,8 +278,7 @@ int rp_link_publish(struct rp_link *link, const uint8_t *bytes, uint64_t size, u
 
 int rp_link_blob(struct rp_link *link, uint16_t kind, uint16_t table, uint64_t wanted,
                  uint8_t *target, uint64_t capacity, uint64_t *size, uint64_t *version,
-                 uint64_t timeout_ns)
-{
+                 uint64_t timeout_ns) {
     int status = rp_gate_enter(&link->gate);
     if (status) {
         return status;
@@ -322,8 +289,7 @@ int rp_link_blob(struct rp_link *link, uint16_t kind, uint16_t table, uint64_t w
 }
 
 int rp_link_stats(struct rp_link *link, uint64_t *counters, uint32_t *sessions,
-                  uint64_t timeout_ns)
-{
+                  uint64_t timeout_ns) {
     int status = rp_gate_enter(&link->gate);
     if (status) {
         return status;
@@ -333,8 +299,7 @@ int rp_link_stats(struct rp_link *link, uint64_t *counters, uint32_t *sessions,
 }
 
 int rp_link_facts(struct rp_link *link, struct rp_fact *facts, uint32_t *count,
-                  uint64_t timeout_ns)
-{
+                  uint64_t timeout_ns) {
     int status = rp_gate_enter(&link->gate);
     if (status) {
         return status;
@@ -344,8 +309,7 @@ int rp_link_facts(struct rp_link *link, struct rp_fact *facts, uint32_t *count,
 }
 
 int rp_link_reset(struct rp_link *link, uint16_t table, uint64_t epoch, uint64_t *new_epoch,
-                  uint64_t timeout_ns)
-{
+                  uint64_t timeout_ns) {
     int status = rp_gate_enter(&link->gate);
     if (status) {
         return status;
@@ -354,8 +318,7 @@ int rp_link_reset(struct rp_link *link, uint16_t table, uint64_t epoch, uint64_t
     return post_end(link, rp_client_reset(link->client, table, epoch, new_epoch, deadline));
 }
 
-int rp_link_ping(struct rp_link *link, uint64_t timeout_ns)
-{
+int rp_link_ping(struct rp_link *link, uint64_t timeout_ns) {
     int status = rp_gate_enter(&link->gate);
     if (status) {
         return status;

@@ -16,8 +16,7 @@ struct drawing {
 };
 
 /* RP_PENDING, with the ticket in the place; none there: the queue is full. Else why not. */
-static int post_draw(struct rp_link *link, const struct drawing *drawing)
-{
+static int post_draw(struct rp_link *link, const struct drawing *drawing) {
     const struct rp_draw *draw = drawing->draw;
     if (rp_client_incarnation(link->client) != draw->incarnation) {
         return -RP_STALE_EPOCH;
@@ -34,8 +33,7 @@ static int post_draw(struct rp_link *link, const struct drawing *drawing)
 }
 
 int rp_link_draw_post(struct rp_link *link, const struct rp_draw *draw, struct rp_place *place,
-                      uint64_t timeout_ns)
-{
+                      uint64_t timeout_ns) {
     int status = rp_gate_enter(&link->gate);
     if (status) {
         return status;
@@ -49,8 +47,7 @@ int rp_link_draw_post(struct rp_link *link, const struct rp_draw *draw, struct r
     return status;
 }
 
-static int try_draw(struct rp_link *link, void *argument)
-{
+static int try_draw(struct rp_link *link, void *argument) {
     const struct drawing *drawing = argument;
     struct rp_place *place = drawing->place;
     if (place->ticket < 0) {
@@ -73,8 +70,7 @@ static int try_draw(struct rp_link *link, void *argument)
 }
 
 int rp_link_draw(struct rp_link *link, const struct rp_draw *draw, const uint64_t *keys,
-                 double beta, struct rp_place *place, uint64_t timeout_ns, uint64_t patience_ns)
-{
+                 double beta, struct rp_place *place, uint64_t timeout_ns, uint64_t patience_ns) {
     struct drawing drawing = {draw, keys, place, timeout_ns};
     int status = rp_link_until(link, try_draw, &drawing, patience_ns);
     if (status == RP_PENDING) {
@@ -87,8 +83,7 @@ int rp_link_draw(struct rp_link *link, const struct rp_draw *draw, const uint64_
     return status;
 }
 
-void rp_link_draw_shut(struct rp_link *link, struct rp_place *place)
-{
+void rp_link_draw_shut(struct rp_link *link, struct rp_place *place) {
     if (rp_gate_enter(&link->gate)) {
         return;
     }
@@ -101,8 +96,7 @@ void rp_link_draw_shut(struct rp_link *link, struct rp_place *place)
 }
 
 /* The first that is no priority, as told in replay.h; those before it are at most `largest`. */
-static uint32_t usable(const double *priorities, uint32_t count, double *largest)
-{
+static uint32_t usable(const double *priorities, uint32_t count, double *largest) {
     uint32_t first = 0;
     for (*largest = 0.0; first < count && rp_power_valid(priorities[first]); first++) {
         *largest = *largest < priorities[first] ? priorities[first] : *largest;
@@ -122,8 +116,7 @@ struct set {
 };
 
 /* As much of what is left as there is room for: 0, RP_PENDING: there is none, or a status. */
-static int set_some(struct rp_link *link, const struct set *set)
-{
+static int set_some(struct rp_link *link, const struct set *set) {
     struct rp_setting *setting = set->setting;
     uint32_t left = set->count - setting->done, room = rp_client_update_room(link->client);
     if (room == 0) {
@@ -143,8 +136,7 @@ static int set_some(struct rp_link *link, const struct set *set)
 }
 
 /* Counts what became of the part that ended with `status`: 0, or a status that ends the call. */
-static int count_part(struct rp_setting *setting, int status)
-{
+static int count_part(struct rp_setting *setting, int status) {
     setting->done += setting->part;
     if (status == -RP_STALE_EPOCH || status == -RP_UNKNOWN_TABLE) {
         setting->stale += setting->part;
@@ -159,8 +151,7 @@ static int count_part(struct rp_setting *setting, int status)
 }
 
 /* What became of the part under way: RP_PENDING, or as count_part. */
-static int take_part(struct rp_link *link, struct rp_setting *setting)
-{
+static int take_part(struct rp_link *link, struct rp_setting *setting) {
     int status = rp_client_poll(link->client, setting->ticket);
     if (status == RP_PENDING) {
         return status;
@@ -170,8 +161,7 @@ static int take_part(struct rp_link *link, struct rp_setting *setting)
     return count_part(setting, status);
 }
 
-static int try_set(struct rp_link *link, void *argument)
-{
+static int try_set(struct rp_link *link, void *argument) {
     const struct set *set = argument;
     struct rp_setting *setting = set->setting;
     int status = 0;
@@ -187,8 +177,7 @@ static int try_set(struct rp_link *link, void *argument)
 
 int rp_link_set(struct rp_link *link, uint64_t incarnation, uint16_t table, uint64_t epoch,
                 const uint64_t *keys, const double *priorities, uint32_t count,
-                struct rp_setting *setting, uint64_t timeout_ns, uint64_t patience_ns)
-{
+                struct rp_setting *setting, uint64_t timeout_ns, uint64_t patience_ns) {
     struct set set = {incarnation, epoch, keys, priorities, setting, timeout_ns, count, table};
     int is_posted = setting->ticket || setting->done; /* what it points to is looked at no more */
     if (!is_posted && usable(priorities, count, &setting->largest) < count) {
@@ -199,14 +188,12 @@ int rp_link_set(struct rp_link *link, uint64_t incarnation, uint16_t table, uint
     return status;
 }
 
-uint32_t rp_priorities_usable(const double *priorities, uint32_t count)
-{
+uint32_t rp_priorities_usable(const double *priorities, uint32_t count) {
     double largest;
     return usable(priorities, count, &largest);
 }
 
-uint32_t rp_priorities_above(const double *priorities, uint32_t count, double bound)
-{
+uint32_t rp_priorities_above(const double *priorities, uint32_t count, double bound) {
     uint32_t first = 0;
     while (first < count && priorities[first] <= bound) {
         first++;

@@ -7,18 +7,15 @@
 
 #include "replay.h"
 
-static uint64_t head_bytes(const struct rp_shape *shape)
-{
+static uint64_t head_bytes(const struct rp_shape *shape) {
     return sizeof(struct rp_place) + shape->column_count * sizeof(struct rp_landing_column);
 }
 
-uint64_t rp_place_bytes(const struct rp_shape *shape, uint64_t slab_bytes)
-{
+uint64_t rp_place_bytes(const struct rp_shape *shape, uint64_t slab_bytes) {
     return head_bytes(shape) + RP_SLAB_ALIGNMENT + slab_bytes;
 }
 
-uint32_t rp_place_lay(struct rp_place *place, const struct rp_shape *shape)
-{
+uint32_t rp_place_lay(struct rp_place *place, const struct rp_shape *shape) {
     uint8_t *slab = (uint8_t *)place + head_bytes(shape);
     slab += -(uintptr_t)slab % RP_SLAB_ALIGNMENT;
     *place = (struct rp_place){
@@ -41,15 +38,13 @@ uint32_t rp_place_lay(struct rp_place *place, const struct rp_shape *shape)
 }
 
 /* N * P of an item that has one, or infinity. */
-static double odds_of(const struct rp_place *place, uint32_t item)
-{
+static double odds_of(const struct rp_place *place, uint32_t item) {
     double probability = place->probabilities[item];
     uint32_t drawable = place->landing.drawables[item];
     return probability > 0.0 ? (drawable ? (double)drawable : 1.0) * probability : INFINITY;
 }
 
-void rp_place_weigh(const struct rp_place *place, double uniform, double beta)
-{
+void rp_place_weigh(const struct rp_place *place, double uniform, double beta) {
     const struct rp_landing *landing = &place->landing;
     double least = INFINITY;
     for (uint32_t i = 0; i < place->count; i++) {

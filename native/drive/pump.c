@@ -18,8 +18,7 @@
 #include "drive/clock.h"
 #include "protocol/status.h"
 
-static void *run(void *argument)
-{
+static void *run(void *argument) {
     struct rp_pump *pump = argument;
     const struct rp_pump_job *job = &pump->job;
     struct rp_spin spin = {.for_ns = job->spin_ns};
@@ -48,8 +47,7 @@ static void *run(void *argument)
 }
 
 /* The thread inherits a mask without signals; the caller's is put back. */
-static int create(struct rp_pump *pump, const pthread_attr_t *attributes)
-{
+static int create(struct rp_pump *pump, const pthread_attr_t *attributes) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -58,8 +56,7 @@ static int create(struct rp_pump *pump, const pthread_attr_t *attributes)
     return failed;
 }
 
-int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job)
-{
+int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job) {
     pthread_attr_t attributes;
     uint32_t state = atomic_load(&pump->state);
     int failed = 0;
@@ -83,16 +80,14 @@ int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job)
     return !failed ? 0 : failed == EINVAL ? -RP_BAD_ARGUMENT : -RP_SYSTEM;
 }
 
-void rp_pump_await(struct rp_pump *pump)
-{
+void rp_pump_await(struct rp_pump *pump) {
     while (atomic_load(&pump->state) == RP_PUMP_ENDS) {
         syscall(SYS_futex, &pump->state, FUTEX_WAIT_PRIVATE, RP_PUMP_ENDS, NULL, NULL, 0);
     }
 }
 
 /* The first to come ends it, the others wait until it has. */
-void rp_pump_stop(struct rp_pump *pump)
-{
+void rp_pump_stop(struct rp_pump *pump) {
     uint32_t before = RP_PUMP_RUNS;
     if (atomic_compare_exchange_strong(&pump->state, &before, RP_PUMP_ENDS)) {
         pump->stop = 1;

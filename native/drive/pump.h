@@ -47,19 +47,16 @@ struct rp_spin {
 
 /* Whether spinning is likely to meet what is waited for. After RP_SPIN_LATE late ones it is not and
  * would only keep the core from whoever is to answer; each RP_SPIN_AGAINth wait tries it again. */
-static inline int rp_spin_pays(const struct rp_spin *spin)
-{
+static inline int rp_spin_pays(const struct rp_spin *spin) {
     return spin->late < RP_SPIN_LATE || spin->late % RP_SPIN_AGAIN == 0;
 }
 
-static inline void rp_spin_learn(struct rp_spin *spin, uint64_t waited_ns)
-{
+static inline void rp_spin_learn(struct rp_spin *spin, uint64_t waited_ns) {
     spin->late = waited_ns < spin->for_ns ? 0 : spin->late + 1;
 }
 
 /* What a loop that spins says to its core. */
-static inline void rp_pump_relax(void)
-{
+static inline void rp_pump_relax(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #else

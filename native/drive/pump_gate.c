@@ -32,22 +32,19 @@ static uint32_t forks; /* written in a child, before it has any thread but one *
 
 /* ---- forks ---- */
 
-void rp_gate_hold_forks(void)
-{
+void rp_gate_hold_forks(void) {
     int failed = pthread_mutex_lock(&list_lock);
     assert(!failed);
 }
 
-void rp_gate_allow_forks(void)
-{
+void rp_gate_allow_forks(void) {
     int failed = pthread_mutex_unlock(&list_lock);
     assert(!failed);
 }
 
 /* The gates of the parent are let go of: they are in no list here. The lock's owner is a thread of
  * the parent's, which unlocks it there alone. */
-static void in_child(void)
-{
+static void in_child(void) {
     forks++;
     for (struct rp_gate *gate = list; gate; gate = gate->after) {
         gate->forked(gate->owner);
@@ -56,21 +53,18 @@ static void in_child(void)
     list_lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 }
 
-static void watch_forks(void)
-{
+static void watch_forks(void) {
     int failed = pthread_atfork(rp_gate_hold_forks, rp_gate_allow_forks, in_child);
     assert(!failed);
 }
 
-int rp_gate_forked(const struct rp_gate *gate)
-{
+int rp_gate_forked(const struct rp_gate *gate) {
     return gate->forks != forks;
 }
 
 /* ---- life ---- */
 
-void rp_gate_open(struct rp_gate *gate, void (*forked)(void *owner), void *owner)
-{
+void rp_gate_open(struct rp_gate *gate, void (*forked)(void *owner), void *owner) {
     pthread_once(&once, watch_forks);
     *gate = (struct rp_gate){.forked = forked, .owner = owner};
     rp_gate_hold_forks();
@@ -83,8 +77,7 @@ void rp_gate_open(struct rp_gate *gate, void (*forked)(void *owner), void *owner
     rp_gate_allow_forks();
 }
 
-void rp_gate_free(struct rp_gate *gate)
-{
+void rp_gate_free(struct rp_gate *gate) {
     if (rp_gate_forked(gate)) {
         return;
     }
@@ -98,8 +91,7 @@ void rp_gate_free(struct rp_gate *gate)
 
 /* ---- the lock ---- */
 
-static void wait_for(struct rp_gate *gate, uint32_t ticket)
-{
+static void wait_for(struct rp_gate *gate, uint32_t ticket) {
     for (int spins = 0; spins < SPINS_MAX && ticket - atomic_load(&gate->serving) == 1; spins++) {
         rp_pump_relax();
     }
@@ -114,16 +106,14 @@ static void wait_for(struct rp_gate *gate, uint32_t ticket)
     atomic_fetch_sub(&gate->sleepers, 1);
 }
 
-static void lock(struct rp_gate *gate)
-{
+static void lock(struct rp_gate *gate) {
     uint32_t ticket = atomic_fetch_add(&gate->next, 1);
     if (atomic_load(&gate->serving) != ticket) {
         wait_for(gate, ticket);
     }
 }
 
-static void unlock(struct rp_gate *gate)
-{
+static void unlock(struct rp_gate *gate) {
     uint32_t serving = atomic_fetch_add(&gate->serving, 1) + 1;
     if (atomic_load(&gate->sleepers)) {
         syscall(SYS_futex, &gate->serving, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL,
@@ -131,8 +121,7 @@ static void unlock(struct rp_gate *gate)
     }
 }
 
-int rp_gate_enter(struct rp_gate *gate)
-{
+int rp_gate_enter(struct rp_gate *gate) {
     if (rp_gate_forked(gate)) {
         return -RP_FORKED;
     }
@@ -144,19 +133,16 @@ int rp_gate_enter(struct rp_gate *gate)
     return 0;
 }
 
-void rp_gate_leave(struct rp_gate *gate)
-{
+void rp_gate_leave(struct rp_gate *gate) {
     unlock(gate);
 }
 
-void rp_gate_step_out(struct rp_gate *gate)
-{
+void rp_gate_step_out(struct rp_gate *gate) {
     atomic_fetch_add(&gate->outside, 1);
     unlock(gate);
 }
 
-void rp_gate_step_in(struct rp_gate *gate)
-{
+void rp_gate_step_in(struct rp_gate *gate) {
     lock(gate);
     atomic_fetch_sub(&gate->outside, 1);
     if (gate->closed) {
@@ -164,8 +150,7 @@ void rp_gate_step_in(struct rp_gate *gate)
     }
 }
 
-void rp_gate_yield(struct rp_gate *gate)
-{
+void rp_gate_yield(struct rp_gate *gate) {
     if (atomic_load(&gate->next) - atomic_load(&gate->serving) > 1) {
         rp_gate_step_out(gate);
         rp_gate_step_in(gate);
@@ -174,13 +159,11 @@ void rp_gate_yield(struct rp_gate *gate)
 
 /* ---- closing ---- */
 
-int rp_gate_closed(const struct rp_gate *gate)
-{
+int rp_gate_closed(const struct rp_gate *gate) {
     return gate->closed;
 }
 
-int rp_gate_close(struct rp_gate *gate)
-{
+int rp_gate_close(struct rp_gate *gate) {
     int status = rp_gate_enter(gate);
     if (!status) {
         gate->closed = 1;
@@ -188,8 +171,7 @@ int rp_gate_close(struct rp_gate *gate)
     return status;
 }
 
-void rp_gate_drain(struct rp_gate *gate)
-{
+void rp_gate_drain(struct rp_gate *gate) {
     uint32_t outside = atomic_load(&gate->outside);
     while (outside) {
         unlock(gate);

@@ -39,23 +39,19 @@ struct rp_service {
     int attached;
 };
 
-const char *rp_version(void)
-{
+const char *rp_version(void) {
     return "0.1.0";
 }
 
-int rp_status_count(void)
-{
+int rp_status_count(void) {
     return RP_STATUS_COUNT;
 }
 
-int rp_counter_count(void)
-{
+int rp_counter_count(void) {
     return RP_COUNTER_COUNT;
 }
 
-static uint64_t service_now(struct rp_service *service)
-{
+static uint64_t service_now(struct rp_service *service) {
     const struct rp_transport *transport = rp_port_transport(service->port);
     uint64_t own = transport->now ? transport->now(service->port) : 0;
     return own ? own : rp_clock_ns();
@@ -63,8 +59,7 @@ static uint64_t service_now(struct rp_service *service)
 
 /* ---- turning ---- */
 
-static uint32_t turn_inside(struct rp_service *service)
-{
+static uint32_t turn_inside(struct rp_service *service) {
     uint64_t now = service_now(service);
     uint32_t received = rp_server_turn(service->server, service->port, now);
     if (received) {
@@ -73,26 +68,22 @@ static uint32_t turn_inside(struct rp_service *service)
     return received;
 }
 
-static uint32_t service_turn(void *owner)
-{
+static uint32_t service_turn(void *owner) {
     int received = rp_service_turn(owner);
     return received > 0 ? (uint32_t)received : 0;
 }
 
-static void service_sleep(void *owner)
-{
+static void service_sleep(void *owner) {
     struct rp_service *service = owner;
     rp_port_transport(service->port)->wait(service->port, SLEEP_NS_MAX);
 }
 
-static void service_wake(void *owner)
-{
+static void service_wake(void *owner) {
     struct rp_service *service = owner;
     rp_port_transport(service->port)->wake(service->port);
 }
 
-int rp_service_turn(struct rp_service *service)
-{
+int rp_service_turn(struct rp_service *service) {
     int status = rp_gate_enter(&service->gate);
     if (!status) {
         status = (int)turn_inside(service);
@@ -101,8 +92,7 @@ int rp_service_turn(struct rp_service *service)
     return status;
 }
 
-int rp_service_start(struct rp_service *service)
-{
+int rp_service_start(struct rp_service *service) {
     const struct rp_service_options *options = &service->options;
     struct rp_pump_job job = {
         .turn = service_turn, .sleep = service_sleep, .wake = service_wake, .owner = service,
@@ -122,8 +112,7 @@ int rp_service_start(struct rp_service *service)
 }
 
 /* The turn that may be under way needs the gate. */
-int rp_service_stop(struct rp_service *service)
-{
+int rp_service_stop(struct rp_service *service) {
     int status = rp_gate_enter(&service->gate);
     if (!status) {
         rp_gate_leave(&service->gate);
@@ -134,33 +123,27 @@ int rp_service_stop(struct rp_service *service)
 
 /* ---- telling ---- */
 
-const char *rp_service_address(const struct rp_service *service)
-{
+const char *rp_service_address(const struct rp_service *service) {
     return service->address;
 }
 
-uint64_t rp_service_memory(const struct rp_service *service)
-{
+uint64_t rp_service_memory(const struct rp_service *service) {
     return service->bytes;
 }
 
-int rp_service_attached(const struct rp_service *service)
-{
+int rp_service_attached(const struct rp_service *service) {
     return service->attached;
 }
 
-uint64_t rp_service_seed(const struct rp_service *service)
-{
+uint64_t rp_service_seed(const struct rp_service *service) {
     return service->seed;
 }
 
-const char *rp_service_changes(const struct rp_service *service)
-{
+const char *rp_service_changes(const struct rp_service *service) {
     return service->changes;
 }
 
-int rp_service_counters(struct rp_service *service, uint64_t *counters)
-{
+int rp_service_counters(struct rp_service *service, uint64_t *counters) {
     int status = rp_gate_enter(&service->gate);
     if (!status) {
         memcpy(counters, rp_server_counters(service->server), RP_COUNTER_COUNT * sizeof *counters);
@@ -169,8 +152,7 @@ int rp_service_counters(struct rp_service *service, uint64_t *counters)
     return status;
 }
 
-uint32_t rp_service_sessions(struct rp_service *service)
-{
+uint32_t rp_service_sessions(struct rp_service *service) {
     uint32_t sessions = 0;
     if (!rp_gate_enter(&service->gate)) {
         sessions = rp_server_sessions(service->server);
@@ -179,8 +161,7 @@ uint32_t rp_service_sessions(struct rp_service *service)
     return sessions;
 }
 
-uint64_t rp_service_incarnation(struct rp_service *service)
-{
+uint64_t rp_service_incarnation(struct rp_service *service) {
     uint64_t incarnation = 0;
     if (!rp_gate_enter(&service->gate)) {
         incarnation = rp_server_incarnation(service->server);
@@ -189,8 +170,7 @@ uint64_t rp_service_incarnation(struct rp_service *service)
     return incarnation;
 }
 
-uint64_t rp_service_weights_version(struct rp_service *service)
-{
+uint64_t rp_service_weights_version(struct rp_service *service) {
     uint64_t version = 0;
     if (!rp_gate_enter(&service->gate)) {
         version = rp_server_weights_version(service->server);
@@ -199,8 +179,7 @@ uint64_t rp_service_weights_version(struct rp_service *service)
     return version;
 }
 
-uint64_t rp_service_dropped(struct rp_service *service)
-{
+uint64_t rp_service_dropped(struct rp_service *service) {
     uint64_t dropped = 0;
     if (!rp_gate_enter(&service->gate)) {
         dropped = rp_port_base(service->port)->dropped_out;
@@ -209,8 +188,7 @@ uint64_t rp_service_dropped(struct rp_service *service)
     return dropped;
 }
 
-uint64_t rp_service_dropped_in(struct rp_service *service)
-{
+uint64_t rp_service_dropped_in(struct rp_service *service) {
     uint64_t dropped = 0;
     if (!rp_gate_enter(&service->gate)) {
         dropped = rp_port_base(service->port)->dropped_in;
@@ -219,8 +197,7 @@ uint64_t rp_service_dropped_in(struct rp_service *service)
     return dropped;
 }
 
-int rp_service_measure(struct rp_service *service, struct rp_measures *told)
-{
+int rp_service_measure(struct rp_service *service, struct rp_measures *told) {
     int status = rp_gate_enter(&service->gate);
     if (!status) {
         rp_server_measure(service->server, service_now(service), told);
@@ -232,8 +209,7 @@ int rp_service_measure(struct rp_service *service, struct rp_measures *told)
     return status;
 }
 
-const char *rp_service_lost(struct rp_service *service)
-{
+const char *rp_service_lost(struct rp_service *service) {
     if (!rp_gate_enter(&service->gate)) {
         const struct rp_transport *transport = rp_port_transport(service->port);
         const char *why = transport->lost ? transport->lost(service->port) : NULL;
@@ -245,8 +221,7 @@ const char *rp_service_lost(struct rp_service *service)
     return service->lost[0] ? service->lost : NULL;
 }
 
-const char *rp_service_remark(struct rp_service *service)
-{
+const char *rp_service_remark(struct rp_service *service) {
     if (!rp_gate_enter(&service->gate)) {
         const struct rp_transport *transport = rp_port_transport(service->port);
         const char *what = transport->remark ? transport->remark(service->port) : NULL;
@@ -260,8 +235,7 @@ const char *rp_service_remark(struct rp_service *service)
 
 /* ---- opening and closing ---- */
 
-uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url, char *error)
-{
+uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url, char *error) {
     struct rp_url parsed;
     struct rp_server_config filled = *config;
     if (rp_url_parse(&parsed, url, error)) {
@@ -276,15 +250,13 @@ uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url
  * quarter may hold repeats of what lies there already, and a quarter may be full without being so:
  * the kernel gives back what was read in shares as large as that. Where that is less than one for
  * each session, one. */
-static uint32_t promised(uint32_t room, uint32_t sessions)
-{
+static uint32_t promised(uint32_t room, uint32_t sessions) {
     uint32_t half = room / 2;
     return half > sessions ? half : room < sessions ? room : sessions;
 }
 
 static int open_port(struct rp_service *service, struct rp_server_config *config, const char *url,
-                     char *error)
-{
+                     char *error) {
     const struct rp_service_options *options = &service->options;
     struct rp_port_options wanted = {
         .serve = 1, .insecure = (int)options->insecure, .mtu = config->mtu,
@@ -311,8 +283,7 @@ static int open_port(struct rp_service *service, struct rp_server_config *config
 
 /* Before a region is mapped: was it made for this configuration? */
 static int check_region(const struct rp_memory *region, const struct rp_server_config *config,
-                        char *error)
-{
+                        char *error) {
     size_t bytes;
     const void *state = rp_memory_state(region, &bytes, error);
     if (!state) {
@@ -324,8 +295,7 @@ static int check_region(const struct rp_memory *region, const struct rp_server_c
 }
 
 static int open_server(struct rp_service *service, const struct rp_server_config *config,
-                       char *error)
-{
+                       char *error) {
     struct rp_memory *region = &service->region;
     const char *path = service->options.region_path;
     struct rp_segments segments;
@@ -364,8 +334,7 @@ static int open_server(struct rp_service *service, const struct rp_server_config
 
 /* In a forked child: a socket or a locked file left here would outlive the server. A loopback port
  * is left: its hub's locks may be held for ever. The child has no mapping to let go of. */
-static void leave_in_child(void *owner)
-{
+static void leave_in_child(void *owner) {
     struct rp_service *service = owner;
     if (service->port && !rp_loopback_is(service->port)) {
         rp_port_close(service->port);
@@ -374,8 +343,7 @@ static void leave_in_child(void *owner)
 }
 
 int rp_service_open(struct rp_service **opened, const struct rp_server_config *config,
-                    const char *url, const struct rp_service_options *options, char *error)
-{
+                    const char *url, const struct rp_service_options *options, char *error) {
     struct rp_server_config filled = *config;
     struct rp_service *service = calloc(1, sizeof *service);
     *opened = NULL;
@@ -400,8 +368,7 @@ int rp_service_open(struct rp_service **opened, const struct rp_server_config *c
     return 0;
 }
 
-void rp_service_end(struct rp_service *service)
-{
+void rp_service_end(struct rp_service *service) {
     if (!service || rp_gate_close(&service->gate)) {
         return;
     }
@@ -421,8 +388,7 @@ void rp_service_end(struct rp_service *service)
     rp_memory_close(&service->region);
 }
 
-void rp_service_free(struct rp_service *service)
-{
+void rp_service_free(struct rp_service *service) {
     rp_service_end(service);
     if (service) {
         rp_gate_free(&service->gate);
@@ -430,8 +396,7 @@ void rp_service_free(struct rp_service *service)
     }
 }
 
-void rp_service_close(struct rp_service *service)
-{
+void rp_service_close(struct rp_service *service) {
     rp_service_end(service);
     rp_service_free(service);
 }

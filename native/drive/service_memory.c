@@ -28,14 +28,12 @@ static const char making[] = "making"; /* a file in a folder that no server has 
 static const char mounted[] = "a mount point, which nothing can replace: name a folder in it";
 static const char dots[] = "nothing can replace \".\" or \"..\": name the folder by its own name";
 
-static int refuse(char *error, const char *path, const char *why)
-{
+static int refuse(char *error, const char *path, const char *why) {
     snprintf(error, ERROR_BYTES, "%.100s: %.140s", path, why);
     return -RP_SYSTEM;
 }
 
-void rp_memory_none(struct rp_memory *memory)
-{
+void rp_memory_none(struct rp_memory *memory) {
     *memory = (struct rp_memory){.file = -1, .need_file = -1};
 }
 
@@ -43,8 +41,7 @@ void rp_memory_none(struct rp_memory *memory)
 
 /* Opens the folder where it is this user's own. A link is not followed: its owner chose where it
  * leads. AGAIN where there is none. */
-static int open_folder(struct rp_memory *memory, const char *name, struct stat *own, char *error)
-{
+static int open_folder(struct rp_memory *memory, const char *name, struct stat *own, char *error) {
     rp_gate_hold_forks();
     memory->file = open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int failed = memory->file < 0 || fstat(memory->file, own) < 0 ? errno : 0;
@@ -68,8 +65,7 @@ static int open_folder(struct rp_memory *memory, const char *name, struct stat *
 
 /* Locks the folder of this name: 0, AGAIN where the name went to another folder meanwhile, or a
  * negative status. */
-static int lock_folder(struct rp_memory *memory, const char *name, const char *taken, char *error)
-{
+static int lock_folder(struct rp_memory *memory, const char *name, const char *taken, char *error) {
     struct stat own, named;
     int status = open_folder(memory, name, &own, error);
     if (status) {
@@ -83,8 +79,7 @@ static int lock_folder(struct rp_memory *memory, const char *name, const char *t
     return same ? 0 : AGAIN;
 }
 
-static int is_file_of_region(const char *entry)
-{
+static int is_file_of_region(const char *entry) {
     char name[RP_SEGMENT_NAME_BYTES];
     int found = strcmp(entry, making) == 0;
     for (uint32_t i = 0; i < RP_SEGMENTS_MAX && !found; i++) {
@@ -95,8 +90,7 @@ static int is_file_of_region(const char *entry)
 }
 
 /* Removes the region's files, but for the one that says that it is being made. */
-static void empty_folder(const struct rp_memory *memory)
-{
+static void empty_folder(const struct rp_memory *memory) {
     char name[RP_SEGMENT_NAME_BYTES];
     for (uint32_t i = 0; i < RP_SEGMENTS_MAX; i++) {
         rp_segment_name(i, name);
@@ -107,8 +101,7 @@ static void empty_folder(const struct rp_memory *memory)
 enum contents { UNREADABLE, NOTHING, PARTS, OTHERS };
 
 /* What the folder holds: nothing, files of a region, other things too; UNREADABLE, and errno. */
-static enum contents look_around(const struct rp_memory *memory)
-{
+static enum contents look_around(const struct rp_memory *memory) {
     int again = openat(memory->file, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *folder = again < 0 ? NULL : fdopendir(again);
     if (!folder) {
@@ -130,8 +123,7 @@ static enum contents look_around(const struct rp_memory *memory)
     return found;
 }
 
-static int make_folder(struct rp_memory *memory, const char *path, char *error)
-{
+static int make_folder(struct rp_memory *memory, const char *path, char *error) {
     snprintf(memory->folder, sizeof memory->folder, "%s.new", path);
     if (mkdir(memory->folder, 0700) < 0 && errno != EEXIST) {
         return refuse(error, memory->folder, strerror(errno));
@@ -160,16 +152,14 @@ static int make_folder(struct rp_memory *memory, const char *path, char *error)
 }
 
 /* Nothing can be renamed to where something is mounted. */
-static int is_mount_point(const struct rp_memory *memory)
-{
+static int is_mount_point(const struct rp_memory *memory) {
     struct statx about;
     return statx(memory->file, "", AT_EMPTY_PATH, STATX_TYPE, &about) == 0
         && (about.stx_attributes & STATX_ATTR_MOUNT_ROOT);
 }
 
 /* Nor to ".", nor to "..". */
-static int ends_in_dots(const char *path)
-{
+static int ends_in_dots(const char *path) {
     const char *slash = strrchr(path, '/');
     const char *last = slash ? slash + 1 : path;
     return strcmp(last, ".") == 0 || strcmp(last, "..") == 0;
@@ -177,8 +167,7 @@ static int ends_in_dots(const char *path)
 
 /* A folder that holds a region is taken over; where there is none, or an empty one, PATH.new is
  * made. AGAIN: another process was faster. */
-static int find_folder(struct rp_memory *memory, const char *path, char *error)
-{
+static int find_folder(struct rp_memory *memory, const char *path, char *error) {
     char state[PATH_MAX];
     snprintf(state, sizeof state, "%s/state", path); /* it fits, see rp_memory_open */
     int status = lock_folder(memory, path, "another server uses this region", error);
@@ -206,8 +195,7 @@ static int find_folder(struct rp_memory *memory, const char *path, char *error)
     return status == 0 && access(state, F_OK) == 0 ? AGAIN : status;
 }
 
-int rp_memory_open(struct rp_memory *memory, const char *path, char *error)
-{
+int rp_memory_open(struct rp_memory *memory, const char *path, char *error) {
     char bare[PATH_MAX - sizeof ".new/table15.steps"]; /* without slashes behind it */
     rp_memory_none(memory);
     if (!path) {
@@ -231,8 +219,7 @@ int rp_memory_open(struct rp_memory *memory, const char *path, char *error)
     return refuse(error, path, "other servers made and removed it all the time: try again");
 }
 
-const void *rp_memory_state(const struct rp_memory *memory, size_t *bytes, char *error)
-{
+const void *rp_memory_state(const struct rp_memory *memory, size_t *bytes, char *error) {
     struct stat about;
     void *state = MAP_FAILED;
     int file = openat(memory->file, "state", O_RDONLY | O_CLOEXEC);
@@ -252,8 +239,7 @@ const void *rp_memory_state(const struct rp_memory *memory, size_t *bytes, char 
 
 /* ---- the mapping ---- */
 
-static const struct rp_segment *largest(const struct rp_segments *segments)
-{
+static const struct rp_segment *largest(const struct rp_segments *segments) {
     const struct rp_segment *found = &segments->segment[0];
     for (uint32_t i = 1; i < segments->count; i++) {
         if (segments->segment[i].bytes > found->bytes) {
@@ -263,8 +249,7 @@ static const struct rp_segment *largest(const struct rp_segments *segments)
     return found;
 }
 
-static int no_room(char *error, const struct rp_segments *segments, const char *why)
-{
+static int no_room(char *error, const struct rp_segments *segments, const char *why) {
     const struct rp_segment *term = largest(segments);
     snprintf(error, ERROR_BYTES,
              "the region takes %.1f MiB, %.1f MiB of them for %s; %.80s: take less of that",
@@ -273,8 +258,7 @@ static int no_room(char *error, const struct rp_segments *segments, const char *
 }
 
 /* Room on the disk, whatever signals come meanwhile. 0 or an errno. */
-static int allocate(int file, uint64_t offset, uint64_t bytes)
-{
+static int allocate(int file, uint64_t offset, uint64_t bytes) {
     int failed = EINTR;
     for (int i = 0; i < SIGNALS_MAX && failed == EINTR; i++) {
         failed = posix_fallocate(file, (off_t)offset, (off_t)bytes);
@@ -284,8 +268,7 @@ static int allocate(int file, uint64_t offset, uint64_t bytes)
 
 /* Room on the disk for the file's pages, then the pages over their part of the range. */
 static int map_file(struct rp_memory *memory, const struct rp_segments *segments,
-                    const struct rp_segment *segment, char *error)
-{
+                    const struct rp_segment *segment, char *error) {
     int flags = O_RDWR | O_CLOEXEC | (memory->made ? O_CREAT | O_EXCL : 0);
     int file = openat(memory->file, segment->name, flags, 0600);
     struct stat about;
@@ -327,16 +310,14 @@ static int map_file(struct rp_memory *memory, const struct rp_segments *segments
 
 /* Anonymous pages are there when they are first touched, and a host that has too few kills
  * processes then; so more than all of its memory is refused now. */
-static int check_host(const struct rp_segments *segments, char *error)
-{
+static int check_host(const struct rp_segments *segments, char *error) {
     uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     char why[96];
     snprintf(why, sizeof why, "this machine has %.1f MiB", MIB(host));
     return segments->bytes > host ? no_room(error, segments, why) : 0;
 }
 
-int rp_memory_map(struct rp_memory *memory, const struct rp_segments *segments, char *error)
-{
+int rp_memory_map(struct rp_memory *memory, const struct rp_segments *segments, char *error) {
     int status = memory->folder[0] ? 0 : check_host(segments, error);
     if (status) {
         return status;
@@ -356,8 +337,7 @@ int rp_memory_map(struct rp_memory *memory, const struct rp_segments *segments, 
     return status;
 }
 
-int rp_memory_keep(struct rp_memory *memory, const char *path, char *error)
-{
+int rp_memory_keep(struct rp_memory *memory, const char *path, char *error) {
     if (memory->made && rename(memory->folder, path) < 0) {
         return refuse(error, path, errno == EBUSY ? mounted : strerror(errno));
     }
@@ -368,15 +348,13 @@ int rp_memory_keep(struct rp_memory *memory, const char *path, char *error)
     return 0;
 }
 
-int rp_memory_allocate(void *owner, uint64_t offset, uint64_t bytes)
-{
+int rp_memory_allocate(void *owner, uint64_t offset, uint64_t bytes) {
     const struct rp_memory *memory = owner;
     return memory->need_file < 0
         || allocate(memory->need_file, offset - memory->need_offset, bytes) == 0;
 }
 
-void rp_memory_forget(struct rp_memory *memory)
-{
+void rp_memory_forget(struct rp_memory *memory) {
     if (memory->file >= 0) {
         close(memory->file);
     }
@@ -386,8 +364,7 @@ void rp_memory_forget(struct rp_memory *memory)
     rp_memory_none(memory);
 }
 
-void rp_memory_close(struct rp_memory *memory)
-{
+void rp_memory_close(struct rp_memory *memory) {
     if (memory->base) {
         munmap(memory->base, memory->bytes);
     }

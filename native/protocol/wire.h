@@ -241,8 +241,8 @@ struct rp_table_info {
     uint64_t epoch;
     uint64_t head;      /* insertion number of the next step: key of the newest step + 1 */
     uint64_t total;     /* mass of all drawable items */
-    uint64_t inserted;  /* items ever created, as the limiter counts them */
-    uint64_t sampled;   /* items ever drawn, as the limiter counts them */
+    uint64_t inserted;  /* items, as its limiter counts: created, */
+    uint64_t sampled;   /* and drawn */
     uint64_t min_size;  /* items created before the first draw */
     double samples_per_insert; /* 0 = no limiter */
     /* Reverb's rule: error_min <= inserted * samples_per_insert - sampled <= error_max */

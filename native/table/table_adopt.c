@@ -1,7 +1,9 @@
 /* A stored table and the configuration it is opened with: what must be equal, and what is taken
  * over. See compare.h.
  *
- * The limiter may change, as it only looks at what is counted anyway. All else is the meaning of
+ * The limiter may change, and begins then as in a table that has just reached its minimum: by
+ * another one's numbers, what was drawn before would hold one side back for as long again. So what
+ * it counts as drawn is what it would have let go. All else is the meaning of
  * stored bytes: where columns lie, what a mass is, how many steps there are, how much of a window a
  * writer was promised.
  */
@@ -120,6 +122,26 @@ int rp_table_narrows(const struct rp_table *table, const struct rp_table_config 
     return at_once(&wants) < at_once(&table->header->facts);
 }
 
+static int is_other_limiter(const struct rp_table_facts *had, const struct rp_table_facts *wants) {
+    return had->samples_per_insert != wants->samples_per_insert
+           || had->error_min != wants->error_min || had->error_max != wants->error_max
+           || had->min_size != wants->min_size;
+}
+
+/* Items drawn, for an error where it begins; of a table below its minimum none. */
+static uint64_t drawn_by(const struct rp_table_facts *limiter, const struct rp_table_header *had) {
+    double begin = (double)limiter->min_size * limiter->samples_per_insert;
+    if (begin <= limiter->error_min || begin > limiter->error_max) {
+        begin = (limiter->error_min + limiter->error_max) / 2; /* there, nobody could go on */
+    }
+    double drawn = (double)had->inserted * limiter->samples_per_insert - begin;
+    if (limiter->samples_per_insert == 0) {
+        return had->sampled;
+    }
+    return had->inserted < limiter->min_size || drawn <= 0 ? 0
+        : drawn < 0x1p63 ? (uint64_t)drawn : INT64_MAX;
+}
+
 static void adopt_word(struct rp_table *table, void *word, const void *value) {
     uint64_t bits;
     memcpy(&bits, value, sizeof bits);
@@ -127,11 +149,16 @@ static void adopt_word(struct rp_table *table, void *word, const void *value) {
 }
 
 void rp_table_adopt(struct rp_table *table, const struct rp_table_config *config) {
-    struct rp_table_facts *had = &table->header->facts;
+    struct rp_table_header *header = table->header;
+    struct rp_table_facts *had = &header->facts;
     struct rp_table_facts wants;
     char error[256];
     int status = rp_facts_from(config, &wants, error);
     assert(status == 0); /* it was compared with the region before */
+    if (!is_other_limiter(had, &wants)) {
+        return;
+    }
+    rp_intent_set(table->intent, &header->sampled, drawn_by(&wants, header));
     adopt_word(table, &had->samples_per_insert, &wants.samples_per_insert);
     adopt_word(table, &had->error_min, &wants.error_min);
     adopt_word(table, &had->error_max, &wants.error_max);

@@ -17,8 +17,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct rp_dpdk_object *loaded;
 
 /* Beside the file this function is in, a library or a program. 0 where that cannot be said. */
-static int find_object(char *path, size_t capacity)
-{
+static int find_object(char *path, size_t capacity) {
     const char *named = getenv("REPLAY_DPDK");
     char program[PATH_BYTES] = "";
     Dl_info here;
@@ -39,8 +38,7 @@ static int find_object(char *path, size_t capacity)
                      < (int)capacity;
 }
 
-static const struct rp_dpdk_object *load(char *error)
-{
+static const struct rp_dpdk_object *load(char *error) {
     char path[PATH_BYTES];
     if (!find_object(path, sizeof path) || access(path, R_OK) != 0) {
         snprintf(error, RP_URL_ERROR_BYTES,
@@ -66,8 +64,7 @@ static const struct rp_dpdk_object *load(char *error)
     return object;
 }
 
-const struct rp_dpdk_object *rp_dpdk_load(char *error)
-{
+const struct rp_dpdk_object *rp_dpdk_load(char *error) {
     pthread_mutex_lock(&lock);
     loaded = loaded ? loaded : load(error);
     pthread_mutex_unlock(&lock);
@@ -76,8 +73,7 @@ const struct rp_dpdk_object *rp_dpdk_load(char *error)
 
 int rp_dpdk_open(struct rp_port **port, const struct rp_url *url,
                  const struct rp_port_options *options, struct rp_peer *server, char *bound,
-                 char *error)
-{
+                 char *error) {
     char why[RP_URL_ERROR_BYTES];
     const struct rp_dpdk_object *object = rp_dpdk_load(why);
     if (!object) {

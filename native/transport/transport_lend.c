@@ -4,21 +4,18 @@
 #include <assert.h>
 #include <stdlib.h>
 
-static uint8_t *make_buffers(uint32_t *stride, uint32_t mtu)
-{
+static uint8_t *make_buffers(uint32_t *stride, uint32_t mtu) {
     *stride = (mtu + 127) & ~63u; /* with room behind: no power of two */
     return aligned_alloc(64, (size_t)RP_BURST * *stride);
 }
 
-int rp_lease_open(struct rp_lease *lease, uint32_t mtu)
-{
+int rp_lease_open(struct rp_lease *lease, uint32_t mtu) {
     lease->memory = make_buffers(&lease->stride, mtu);
     return lease->memory != NULL;
 }
 
 uint32_t rp_lease_take(struct rp_lease *lease, struct rp_packet *packets, uint32_t count,
-                       uint32_t mtu)
-{
+                       uint32_t mtu) {
     assert(lease->leased == 0);
     count = count < RP_BURST ? count : RP_BURST;
     for (uint32_t i = 0; i < count; i++) {
@@ -31,14 +28,12 @@ uint32_t rp_lease_take(struct rp_lease *lease, struct rp_packet *packets, uint32
     return count;
 }
 
-void rp_lease_end(struct rp_lease *lease, uint32_t count)
-{
+void rp_lease_end(struct rp_lease *lease, uint32_t count) {
     assert(count == lease->leased);
     lease->leased = 0;
 }
 
-int rp_slots_open(struct rp_slots *slots, uint32_t mtu)
-{
+int rp_slots_open(struct rp_slots *slots, uint32_t mtu) {
     slots->memory = make_buffers(&slots->stride, mtu);
     for (; slots->free_count < RP_BURST; slots->free_count++) {
         slots->free[slots->free_count] = slots->free_count;
@@ -46,8 +41,7 @@ int rp_slots_open(struct rp_slots *slots, uint32_t mtu)
     return slots->memory != NULL;
 }
 
-void rp_slots_release(struct rp_slots *slots, struct rp_packet *packets, uint32_t count)
-{
+void rp_slots_release(struct rp_slots *slots, struct rp_packet *packets, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         assert(slots->free_count < RP_BURST && packets[i].token < RP_BURST);
         slots->free[slots->free_count++] = (uint32_t)packets[i].token;
@@ -55,8 +49,7 @@ void rp_slots_release(struct rp_slots *slots, struct rp_packet *packets, uint32_
 }
 
 /* How many of packets[0 .. count) go into one message. */
-static uint32_t group_of(const struct rp_packet *packets, uint32_t count)
-{
+static uint32_t group_of(const struct rp_packet *packets, uint32_t count) {
     const struct rp_peer *peer = &packets[0].peer;
     uint32_t bytes = packets[0].size, end = 1;
     for (uint32_t i = 1; i < count; i++) {
@@ -73,8 +66,7 @@ static uint32_t group_of(const struct rp_packet *packets, uint32_t count)
 }
 
 uint32_t rp_lease_send(struct rp_lease *lease, struct rp_port *port, struct rp_packet *packets,
-                       uint32_t count, rp_send_message *message)
-{
+                       uint32_t count, rp_send_message *message) {
     uint32_t messages = 0;
     for (uint32_t i = 0; i < count;) {
         uint32_t taken = 1;

@@ -29,8 +29,7 @@ struct rp_slots { /* for rx_burst and rx_release: a packet's token is its slot *
 
 /* 1, or 0: no memory. */
 int rp_slots_open(struct rp_slots *slots, uint32_t mtu);
-static inline uint8_t *rp_slots_buffer(const struct rp_slots *slots, uint32_t slot)
-{
+static inline uint8_t *rp_slots_buffer(const struct rp_slots *slots, uint32_t slot) {
     return slots->memory + (size_t)slot * slots->stride;
 }
 void rp_slots_release(struct rp_slots *slots, struct rp_packet *packets, uint32_t count);

@@ -58,28 +58,25 @@ static pthread_mutex_t hubs_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct hub *hubs; /* those that can be found by name */
 
-static struct loopback_port *own(struct rp_port *port)
-{
+static struct loopback_port *own(struct rp_port *port) {
     return (struct loopback_port *)(void *)port;
 }
 
 /* Locks that know their holder: one that is left or taken twice ends the program at once. */
-static void lock(pthread_mutex_t *mutex)
-{
+static void lock(pthread_mutex_t *mutex) {
     int failed = pthread_mutex_lock(mutex);
     assert(!failed);
 }
 
-static void unlock(pthread_mutex_t *mutex)
-{
+static void unlock(pthread_mutex_t *mutex) {
     int failed = pthread_mutex_unlock(mutex);
     assert(!failed);
 }
 
 /* ---- bursts ---- */
 
-static uint32_t loopback_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t loopback_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
+                                  uint32_t count) {
     struct loopback_port *port = own(opaque);
     assert(count <= RP_BURST);
     lock(&port->hub->queue_lock);
@@ -98,8 +95,7 @@ static uint32_t loopback_rx_burst(struct rp_port *opaque, struct rp_packet *pack
     return count;
 }
 
-static void loopback_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void loopback_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct loopback_port *port = own(opaque);
     lock(&port->hub->queue_lock);
     for (uint32_t i = 0; i < count; i++) {
@@ -110,14 +106,12 @@ static void loopback_rx_release(struct rp_port *opaque, struct rp_packet *packet
     unlock(&port->hub->queue_lock);
 }
 
-static uint32_t loopback_tx_lease(struct rp_port *port, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t loopback_tx_lease(struct rp_port *port, struct rp_packet *packets, uint32_t count) {
     return rp_lease_take(&own(port)->lease, packets, count, rp_port_base(port)->mtu);
 }
 
 /* The port an address names, or null: gone, or not of this hub. */
-static struct loopback_port *find_port(struct hub *hub, const struct rp_peer *peer)
-{
+static struct loopback_port *find_port(struct hub *hub, const struct rp_peer *peer) {
     uint32_t index;
     memcpy(&index, peer->bytes + 8, sizeof index);
     if (peer->size != 12 || index >= RP_LOOPBACK_PORTS_MAX || !hub->ports[index]) {
@@ -128,8 +122,7 @@ static struct loopback_port *find_port(struct hub *hub, const struct rp_peer *pe
 }
 
 /* 1 where the receiver took it. Under the queue lock. */
-static int deliver(struct loopback_port *from, const struct rp_packet *packet)
-{
+static int deliver(struct loopback_port *from, const struct rp_packet *packet) {
     struct loopback_port *to = find_port(from->hub, &packet->peer);
     if (!to || packet->size > to->base.mtu || to->queue_count == to->queue_max || !to->free_count) {
         return 0;
@@ -145,8 +138,7 @@ static int deliver(struct loopback_port *from, const struct rp_packet *packet)
     return 1;
 }
 
-static void loopback_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void loopback_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct loopback_port *port = own(opaque);
     lock(&port->hub->queue_lock);
     for (uint32_t i = 0; i < count; i++) {
@@ -161,8 +153,7 @@ static void loopback_tx_send(struct rp_port *opaque, struct rp_packet *packets, 
 
 /* ---- waiting ---- */
 
-static int has_queued(struct loopback_port *port, int sleeping)
-{
+static int has_queued(struct loopback_port *port, int sleeping) {
     lock(&port->hub->queue_lock);
     int some = port->queue_count > 0;
     port->sleeping = sleeping && !some;
@@ -172,8 +163,7 @@ static int has_queued(struct loopback_port *port, int sleeping)
 
 /* A client's wait is the server's turn, where the server has given one to be run. Returns what it
  * received: 0 where there is nothing more to do. */
-uint32_t rp_loopback_turn(struct rp_port *port)
-{
+uint32_t rp_loopback_turn(struct rp_port *port) {
     struct hub *hub = own(port)->hub;
     uint32_t received = 0;
     lock(&hub->turn_lock);
@@ -190,8 +180,7 @@ uint32_t rp_loopback_turn(struct rp_port *port)
 enum { TURNS_MAX = 64 }; /* of a server that others keep busy, within one wait */
 
 /* Where time is counted in turns nobody sleeps: it passes at once. */
-static int loopback_wait(struct rp_port *opaque, uint64_t timeout_ns)
-{
+static int loopback_wait(struct rp_port *opaque, uint64_t timeout_ns) {
     struct loopback_port *port = own(opaque);
     int sleeps = port->hub->virtual_ns == 0;
     uint32_t turns = 0;
@@ -211,21 +200,18 @@ static int loopback_wait(struct rp_port *opaque, uint64_t timeout_ns)
     return 0;
 }
 
-static void loopback_wake(struct rp_port *opaque)
-{
+static void loopback_wake(struct rp_port *opaque) {
     rp_wake_set(own(opaque)->wake);
 }
 
-static uint64_t loopback_now(struct rp_port *opaque)
-{
+static uint64_t loopback_now(struct rp_port *opaque) {
     return own(opaque)->hub->virtual_ns;
 }
 
 /* ---- life ---- */
 
 /* Takes the hub out of the list of names. Under hubs_lock. */
-static void unlist(struct hub *hub)
-{
+static void unlist(struct hub *hub) {
     for (struct hub **at = &hubs; *at; at = &(*at)->next) {
         if (*at == hub) {
             *at = hub->next;
@@ -235,8 +221,7 @@ static void unlist(struct hub *hub)
 }
 
 /* The server has gone: whoever sleeps looks again. Under hubs_lock: no port closes meanwhile. */
-static void wake_all(struct hub *hub)
-{
+static void wake_all(struct hub *hub) {
     for (uint32_t i = 0; i < RP_LOOPBACK_PORTS_MAX; i++) {
         if (hub->ports[i]) {
             rp_wake_set(hub->ports[i]->wake);
@@ -244,8 +229,7 @@ static void wake_all(struct hub *hub)
     }
 }
 
-static void free_port(struct loopback_port *port)
-{
+static void free_port(struct loopback_port *port) {
     if (port->wake >= 0) {
         close(port->wake);
     }
@@ -256,8 +240,7 @@ static void free_port(struct loopback_port *port)
     free(port);
 }
 
-static void loopback_close(struct rp_port *opaque)
-{
+static void loopback_close(struct rp_port *opaque) {
     struct loopback_port *port = own(opaque);
     struct hub *hub = port->hub;
     lock(&hubs_lock);
@@ -276,8 +259,7 @@ static void loopback_close(struct rp_port *opaque)
     }
 }
 
-static const char *loopback_lost(struct rp_port *opaque)
-{
+static const char *loopback_lost(struct rp_port *opaque) {
     struct hub *hub = own(opaque)->hub;
     lock(&hub->queue_lock);
     int gone = !hub->ports[0];
@@ -285,8 +267,7 @@ static const char *loopback_lost(struct rp_port *opaque)
     return gone ? "the server of this process has closed" : NULL;
 }
 
-static uint32_t loopback_tell(struct rp_port *port, struct rp_fact *facts)
-{
+static uint32_t loopback_tell(struct rp_port *port, struct rp_fact *facts) {
     uint32_t count = 0;
     rp_fact_add(facts, &count, RP_FACT_OUT, "not_taken",
                 "datagrams to a port that has gone, or whose queue is full",
@@ -308,8 +289,7 @@ static const struct rp_transport loopback_transport = {
     .lost = loopback_lost,
 };
 
-static struct loopback_port *make_port(uint32_t mtu)
-{
+static struct loopback_port *make_port(uint32_t mtu) {
     struct loopback_port *port = calloc(1, sizeof *port);
     if (!port) {
         return NULL;
@@ -338,8 +318,7 @@ static struct loopback_port *make_port(uint32_t mtu)
     return port;
 }
 
-static struct hub *make_hub(const char *name)
-{
+static struct hub *make_hub(const char *name) {
     struct hub *hub = calloc(1, sizeof *hub);
     if (hub) {
         snprintf(hub->name, sizeof hub->name, "%s", name);
@@ -350,8 +329,7 @@ static struct hub *make_hub(const char *name)
 }
 
 /* Gives the port the first free place. 0 where the hub is full. */
-static int join(struct hub *hub, struct loopback_port *port)
-{
+static int join(struct hub *hub, struct loopback_port *port) {
     lock(&hub->queue_lock);
     uint32_t index = 0;
     while (index < RP_LOOPBACK_PORTS_MAX && hub->ports[index]) {
@@ -371,8 +349,7 @@ static int join(struct hub *hub, struct loopback_port *port)
     return index < RP_LOOPBACK_PORTS_MAX;
 }
 
-static struct hub *find_hub(const char *name)
-{
+static struct hub *find_hub(const char *name) {
     struct hub *hub = hubs;
     while (hub && strcmp(hub->name, name) != 0) {
         hub = hub->next;
@@ -381,8 +358,7 @@ static struct hub *find_hub(const char *name)
 }
 
 static int fail(struct loopback_port *port, int status, char *error, const char *format,
-                const char *name)
-{
+                const char *name) {
     if (port) {
         free_port(port);
     }
@@ -391,8 +367,7 @@ static int fail(struct loopback_port *port, int status, char *error, const char 
 }
 
 /* Under hubs_lock. */
-static int serve(struct loopback_port *port, const char *name, int virtual_clock, char *error)
-{
+static int serve(struct loopback_port *port, const char *name, int virtual_clock, char *error) {
     if (find_hub(name)) {
         return fail(port, RP_SYSTEM, error,
                     "loopback://%s is served already in this process: choose another name", name);
@@ -409,8 +384,8 @@ static int serve(struct loopback_port *port, const char *name, int virtual_clock
 }
 
 /* Under hubs_lock. */
-static int visit(struct loopback_port *port, const char *name, struct rp_peer *server, char *error)
-{
+static int visit(struct loopback_port *port, const char *name, struct rp_peer *server,
+                 char *error) {
     struct hub *hub = find_hub(name);
     if (!hub) {
         return fail(port, RP_SYSTEM, error,
@@ -426,22 +401,19 @@ static int visit(struct loopback_port *port, const char *name, struct rp_peer *s
 }
 
 /* A child serves nothing, whatever its parent served; and the lock may be held for ever. */
-static void forget_hubs(void)
-{
+static void forget_hubs(void) {
     hubs_lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
     hubs = NULL;
 }
 
-static void watch_forks(void)
-{
+static void watch_forks(void) {
     int failed = pthread_atfork(NULL, NULL, forget_hubs);
     assert(!failed);
 }
 
 int rp_loopback_open(struct rp_port **port, const struct rp_url *url,
                      const struct rp_port_options *options, struct rp_peer *server, char *bound,
-                     char *error)
-{
+                     char *error) {
     struct loopback_port *made = make_port(options->mtu);
     if (!made) {
         return fail(NULL, RP_NO_MEMORY, error, "no memory for a port of loopback://%s", url->host);
@@ -462,13 +434,11 @@ int rp_loopback_open(struct rp_port **port, const struct rp_url *url,
     return 0;
 }
 
-int rp_loopback_is(struct rp_port *port)
-{
+int rp_loopback_is(struct rp_port *port) {
     return rp_port_transport(port) == &loopback_transport;
 }
 
-void rp_loopback_attend(struct rp_port *port, uint32_t (*turn)(void *owner), void *owner)
-{
+void rp_loopback_attend(struct rp_port *port, uint32_t (*turn)(void *owner), void *owner) {
     struct hub *hub = own(port)->hub;
     lock(&hub->turn_lock);
     hub->turn = turn;

@@ -11,13 +11,11 @@
 #include "protocol/status.h"
 #include "transport/wake.h"
 
-static struct rp_udp_port *own(struct rp_port *port)
-{
+static struct rp_udp_port *own(struct rp_port *port) {
     return (struct rp_udp_port *)(void *)port;
 }
 
-static int udp_wait(struct rp_port *opaque, uint64_t timeout_ns)
-{
+static int udp_wait(struct rp_port *opaque, uint64_t timeout_ns) {
     struct rp_udp_port *port = own(opaque);
     if (atomic_load_explicit(&port->receive.waiting, memory_order_relaxed)) {
         return 1;
@@ -25,13 +23,11 @@ static int udp_wait(struct rp_port *opaque, uint64_t timeout_ns)
     return rp_wake_sleep(port->wake, port->socket, timeout_ns);
 }
 
-static void udp_wake(struct rp_port *opaque)
-{
+static void udp_wake(struct rp_port *opaque) {
     rp_wake_set(own(opaque)->wake);
 }
 
-static void udp_close(struct rp_port *opaque)
-{
+static void udp_close(struct rp_port *opaque) {
     struct rp_udp_port *port = own(opaque);
     if (port->socket >= 0) {
         close(port->socket);
@@ -44,8 +40,7 @@ static void udp_close(struct rp_port *opaque)
     free(port);
 }
 
-static uint32_t udp_tell(struct rp_port *opaque, struct rp_fact *facts)
-{
+static uint32_t udp_tell(struct rp_port *opaque, struct rp_fact *facts) {
     const struct rp_udp_port *port = own(opaque);
     uint32_t count = 0;
     rp_fact_add(facts, &count, RP_FACT_IN, "socket",
@@ -60,16 +55,14 @@ static uint32_t udp_tell(struct rp_port *opaque, struct rp_fact *facts)
 }
 
 /* Asks for a buffer of that many bytes: past the system's bound where we may, else up to it. */
-static void ask_buffer(int socket, int forced, int plain, uint32_t bytes)
-{
+static void ask_buffer(int socket, int forced, int plain, uint32_t bytes) {
     int size = (int)bytes;
     if (setsockopt(socket, SOL_SOCKET, forced, &size, sizeof size) < 0) {
         (void)setsockopt(socket, SOL_SOCKET, plain, &size, sizeof size); /* read back afterwards */
     }
 }
 
-static void set_options(struct rp_udp_port *port)
-{
+static void set_options(struct rp_udp_port *port) {
     int on = 1, off = 0, size = 0;
     socklen_t length = sizeof size;
     ask_buffer(port->socket, SO_RCVBUFFORCE, SO_RCVBUF, port->receive_bytes);
@@ -86,8 +79,7 @@ static void set_options(struct rp_udp_port *port)
 
 /* A socket at another local port, connected like the present one; -1 with errno. Where no socket is
  * to be had, bind says so. */
-static int socket_at(const struct rp_udp_port *port, uint16_t local)
-{
+static int socket_at(const struct rp_udp_port *port, uint16_t local) {
     struct sockaddr_in6 from, to;
     socklen_t size = sizeof from;
     socklen_t to_size = rp_udp_peer_unpack(&port->server, port->family, &to);
@@ -105,8 +97,7 @@ static int socket_at(const struct rp_udp_port *port, uint16_t local)
 
 /* The descriptor stays what it is, so that a thread that waits need not be told; it is woken,
  * because it sleeps on the socket that is gone. */
-static int udp_rebind(struct rp_port *opaque, uint16_t local)
-{
+static int udp_rebind(struct rp_port *opaque, uint16_t local) {
     struct rp_udp_port *port = own(opaque);
     struct sockaddr_in6 address;
     socklen_t size = sizeof address;
@@ -131,8 +122,7 @@ static int udp_rebind(struct rp_port *opaque, uint16_t local)
     return 0;
 }
 
-static uint64_t udp_host(struct rp_port *port, const struct rp_peer *peer)
-{
+static uint64_t udp_host(struct rp_port *port, const struct rp_peer *peer) {
     return rp_udp_host(&own(port)->own, peer);
 }
 
@@ -150,8 +140,7 @@ static const struct rp_transport udp_transport = {
     .host = udp_host,
 };
 
-static struct rp_udp_port *make_port(uint32_t mtu)
-{
+static struct rp_udp_port *make_port(uint32_t mtu) {
     struct rp_udp_port *port = calloc(1, sizeof *port);
     if (!port) {
         return NULL;
@@ -173,15 +162,13 @@ static struct rp_udp_port *make_port(uint32_t mtu)
     return port;
 }
 
-static int system_error(const char *what, const char *address, char *error)
-{
+static int system_error(const char *what, const char *address, char *error) {
     snprintf(error, RP_URL_ERROR_BYTES, "%.90s: %s: %s", address, what, strerror(errno));
     return -RP_SYSTEM;
 }
 
 static int bind_server(struct rp_udp_port *port, const struct sockaddr_in6 *address,
-                       const char *text, char *error)
-{
+                       const char *text, char *error) {
     socklen_t size = port->family == AF_INET ? sizeof(struct sockaddr_in) : sizeof *address;
     if (bind(port->socket, (const struct sockaddr *)(const void *)address, size) == 0) {
         return 0;
@@ -196,8 +183,7 @@ static int bind_server(struct rp_udp_port *port, const struct sockaddr_in6 *addr
 }
 
 static int connect_client(struct rp_udp_port *port, const struct sockaddr_in6 *address,
-                          const char *text, char *error)
-{
+                          const char *text, char *error) {
     socklen_t size = port->family == AF_INET ? sizeof(struct sockaddr_in) : sizeof *address;
     rp_udp_peer_pack(&port->server, address);
     if (connect(port->socket, (const struct sockaddr *)(const void *)address, size) < 0) {
@@ -207,8 +193,7 @@ static int connect_client(struct rp_udp_port *port, const struct sockaddr_in6 *a
 }
 
 /* Protected mode, as in Redis: without a key only this host, unless that is said in plain words. */
-static int refuse_open_address(const char *text, char *error)
-{
+static int refuse_open_address(const char *text, char *error) {
     snprintf(error, RP_URL_ERROR_BYTES,
              "%.90s: other hosts could reach it, and there is no key: bind 127.0.0.1 or [::1], or "
              "say insecure (--insecure) if all who can reach it are trusted", text);
@@ -216,8 +201,7 @@ static int refuse_open_address(const char *text, char *error)
 }
 
 static int open_socket(struct rp_udp_port *port, const struct sockaddr_in6 *address,
-                       const struct rp_port_options *options, const char *text, char *error)
-{
+                       const struct rp_port_options *options, const char *text, char *error) {
     port->family = address->sin6_family;
     port->receive_bytes = options->receive_bytes ? options->receive_bytes : RP_UDP_SOCKET_BYTES;
     port->send_bytes = options->send_bytes ? options->send_bytes : RP_UDP_SOCKET_BYTES;
@@ -232,8 +216,7 @@ static int open_socket(struct rp_udp_port *port, const struct sockaddr_in6 *addr
 
 int rp_udp_open(struct rp_port **opened, const struct rp_url *url,
                 const struct rp_port_options *options, struct rp_peer *server, char *bound,
-                char *error)
-{
+                char *error) {
     struct sockaddr_in6 address;
     char text[RP_URL_TEXT_BYTES];
     int status = rp_udp_resolve(&address, url, error);
@@ -270,13 +253,11 @@ int rp_udp_open(struct rp_port **opened, const struct rp_url *url,
     return 0;
 }
 
-uint32_t rp_udp_offloads(struct rp_port *port)
-{
+uint32_t rp_udp_offloads(struct rp_port *port) {
     return (own(port)->gso ? 1u : 0u) | (own(port)->gro ? 2u : 0u);
 }
 
-void rp_udp_plain(struct rp_port *port)
-{
+void rp_udp_plain(struct rp_port *port) {
     int off = 0;
     own(port)->gso = 0;
     if (setsockopt(own(port)->socket, SOL_UDP, UDP_GRO, &off, sizeof off) == 0) {

@@ -15,19 +15,16 @@
 
 static const uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-static struct sockaddr_in *as_ipv4(struct sockaddr_in6 *address)
-{
+static struct sockaddr_in *as_ipv4(struct sockaddr_in6 *address) {
     return (struct sockaddr_in *)(void *)address;
 }
 
-static const struct sockaddr_in *as_ipv4_const(const struct sockaddr_in6 *address)
-{
+static const struct sockaddr_in *as_ipv4_const(const struct sockaddr_in6 *address) {
     return (const struct sockaddr_in *)(const void *)address;
 }
 
 static void write_peer(struct rp_peer *peer, uint16_t family, uint16_t port, uint32_t scope,
-                       const void *address, size_t size)
-{
+                       const void *address, size_t size) {
     memset(peer, 0, sizeof *peer);
     peer->size = RP_UDP_PEER_BYTES;
     memcpy(peer->bytes, &family, sizeof family);
@@ -36,15 +33,13 @@ static void write_peer(struct rp_peer *peer, uint16_t family, uint16_t port, uin
     memcpy(peer->bytes + 8, address, size);
 }
 
-static uint16_t family_of(const struct rp_peer *peer)
-{
+static uint16_t family_of(const struct rp_peer *peer) {
     uint16_t family;
     memcpy(&family, peer->bytes, sizeof family);
     return family;
 }
 
-void rp_udp_peer_pack(struct rp_peer *peer, const struct sockaddr_in6 *address)
-{
+void rp_udp_peer_pack(struct rp_peer *peer, const struct sockaddr_in6 *address) {
     const uint8_t *bytes = address->sin6_addr.s6_addr;
     if (address->sin6_family == AF_INET) {
         const struct sockaddr_in *ipv4 = as_ipv4_const(address);
@@ -56,8 +51,7 @@ void rp_udp_peer_pack(struct rp_peer *peer, const struct sockaddr_in6 *address)
     }
 }
 
-socklen_t rp_udp_peer_unpack(const struct rp_peer *peer, int family, struct sockaddr_in6 *address)
-{
+socklen_t rp_udp_peer_unpack(const struct rp_peer *peer, int family, struct sockaddr_in6 *address) {
     uint16_t port;
     memcpy(&port, peer->bytes + 2, sizeof port);
     memset(address, 0, sizeof *address);
@@ -80,8 +74,7 @@ socklen_t rp_udp_peer_unpack(const struct rp_peer *peer, int family, struct sock
     return sizeof *address;
 }
 
-int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, char *error)
-{
+int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, char *error) {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_DGRAM,
                              .ai_flags = AI_NUMERICSERV};
     struct addrinfo *found = NULL;
@@ -106,22 +99,19 @@ int rp_udp_resolve(struct sockaddr_in6 *address, const struct rp_url *url, char 
 }
 
 /* 127.0.0.0/8, mapped or not, and ::1. */
-static int is_local(const struct rp_peer *peer)
-{
+static int is_local(const struct rp_peer *peer) {
     struct in6_addr address;
     memcpy(&address, peer->bytes + 8, sizeof address);
     return family_of(peer) == AF_INET ? peer->bytes[8] == 127 : IN6_IS_ADDR_LOOPBACK(&address);
 }
 
-int rp_udp_is_loopback(const struct sockaddr_in6 *address)
-{
+int rp_udp_is_loopback(const struct sockaddr_in6 *address) {
     struct rp_peer peer;
     rp_udp_peer_pack(&peer, address);
     return is_local(&peer);
 }
 
-void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *address)
-{
+void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *address) {
     char host[INET6_ADDRSTRLEN] = "?";
     if (address->sin6_family == AF_INET) {
         const struct sockaddr_in *ipv4 = as_ipv4_const(address);
@@ -134,8 +124,7 @@ void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *addres
 }
 
 /* A system that tells none leaves the list empty: then only 127.0.0.0/8 and ::1 are its own. */
-void rp_udp_own(struct rp_udp_own *own)
-{
+void rp_udp_own(struct rp_udp_own *own) {
     struct ifaddrs *found = NULL;
     if (getifaddrs(&found) < 0) {
         return;
@@ -150,8 +139,7 @@ void rp_udp_own(struct rp_udp_own *own)
     freeifaddrs(found);
 }
 
-uint64_t rp_udp_host(const struct rp_udp_own *own, const struct rp_peer *peer)
-{
+uint64_t rp_udp_host(const struct rp_udp_own *own, const struct rp_peer *peer) {
     const uint8_t *address = peer->bytes + 8;
     int family = family_of(peer);
     uint64_t number = 0;
@@ -168,8 +156,7 @@ uint64_t rp_udp_host(const struct rp_udp_own *own, const struct rp_peer *peer)
     return family == AF_INET ? number | 1ull << 32 : number | 1ull << 63;
 }
 
-uint32_t rp_udp_budget(uint32_t socket_bytes, uint32_t mtu)
-{
+uint32_t rp_udp_budget(uint32_t socket_bytes, uint32_t mtu) {
     /* The kernel charges a datagram its buffer, a power of two that also holds headers and 320
      * bytes of skb_shared_info, and 256 bytes of sk_buff. */
     uint32_t charge = 512;

@@ -20,14 +20,12 @@ struct control { /* room for the segment size and the count of overflows */
     _Alignas(struct cmsghdr) uint8_t bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint32_t))];
 };
 
-static uint8_t *buffer_at(struct rp_udp_port *port, uint32_t buffer)
-{
+static uint8_t *buffer_at(struct rp_udp_port *port, uint32_t buffer) {
     return port->receive.memory + (size_t)buffer * RP_UDP_STRIDE;
 }
 
 /* The segment size the kernel tells (0: a single datagram), and what it has dropped so far. */
-static uint32_t read_control(struct rp_udp_port *port, struct msghdr *message)
-{
+static uint32_t read_control(struct rp_udp_port *port, struct msghdr *message) {
     int segment = 0;
     for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at; at = CMSG_NXTHDR(message, at)) {
         if (at->cmsg_level == SOL_UDP && at->cmsg_type == UDP_GRO) {
@@ -43,8 +41,7 @@ static uint32_t read_control(struct rp_udp_port *port, struct msghdr *message)
 }
 
 /* Moves slices of odd size to multiples of 8. 0 where they do not fit. */
-static int spread(uint8_t *data, struct rp_udp_arrival *arrival)
-{
+static int spread(uint8_t *data, struct rp_udp_arrival *arrival) {
     uint32_t count = (arrival->size + arrival->segment - 1) / arrival->segment;
     uint32_t stride = (arrival->segment + 7) & ~7u;
     if ((uint64_t)count * stride > RP_UDP_BUFFER_BYTES + RP_UDP_SPREAD_BYTES) {
@@ -60,8 +57,7 @@ static int spread(uint8_t *data, struct rp_udp_arrival *arrival)
     return 1;
 }
 
-static void free_buffer(struct rp_udp_receive *receive, uint32_t buffer)
-{
+static void free_buffer(struct rp_udp_receive *receive, uint32_t buffer) {
     assert(receive->holds[buffer] == 0 && receive->free_count < RP_UDP_BUFFERS);
     receive->free[receive->free_count++] = (uint16_t)buffer;
 }
@@ -69,8 +65,7 @@ static void free_buffer(struct rp_udp_receive *receive, uint32_t buffer)
 /* Notes what one message brought. Dropped are a truncated or empty one, and one of port 0: nobody
  * can answer there. */
 static void note_arrival(struct rp_udp_port *port, struct mmsghdr *message, uint32_t buffer,
-                         const struct sockaddr_in6 *from)
-{
+                         const struct sockaddr_in6 *from) {
     struct rp_udp_receive *receive = &port->receive;
     struct rp_udp_arrival *arrival = &receive->arrivals[receive->waiting];
     uint32_t segment = read_control(port, &message->msg_hdr);
@@ -98,8 +93,7 @@ static void note_arrival(struct rp_udp_port *port, struct mmsghdr *message, uint
 
 /* One recvmmsg into as many free buffers as a burst can use. A pending error (a port that nobody
  * listens on) is consumed by the call that reports it, so a second try tells the truth. */
-static int receive_messages(struct rp_udp_port *port, struct mmsghdr *messages, uint32_t count)
-{
+static int receive_messages(struct rp_udp_port *port, struct mmsghdr *messages, uint32_t count) {
     for (int tries = 0; tries < 4; tries++) {
         int got = recvmmsg(port->socket, messages, count, MSG_DONTWAIT, NULL);
         if (got >= 0 || (errno != EINTR && errno != ECONNREFUSED)) {
@@ -109,8 +103,7 @@ static int receive_messages(struct rp_udp_port *port, struct mmsghdr *messages, 
     return 0;
 }
 
-static void fill(struct rp_udp_port *port, uint32_t count)
-{
+static void fill(struct rp_udp_port *port, uint32_t count) {
     struct rp_udp_receive *receive = &port->receive;
     struct mmsghdr messages[RP_UDP_RECEIVE_MAX];
     struct iovec vectors[RP_UDP_RECEIVE_MAX];
@@ -142,8 +135,7 @@ static void fill(struct rp_udp_port *port, uint32_t count)
 }
 
 /* Lends the next slice of the oldest arrival. */
-static void lend(struct rp_udp_port *port, struct rp_packet *packet)
-{
+static void lend(struct rp_udp_port *port, struct rp_packet *packet) {
     struct rp_udp_receive *receive = &port->receive;
     struct rp_udp_arrival *arrival = &receive->arrivals[receive->first];
     uint32_t size = arrival->size < arrival->segment ? arrival->size : arrival->segment;
@@ -161,8 +153,7 @@ static void lend(struct rp_udp_port *port, struct rp_packet *packet)
     }
 }
 
-uint32_t rp_udp_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+uint32_t rp_udp_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct rp_udp_port *port = (struct rp_udp_port *)(void *)opaque;
     uint32_t lent = 0;
     assert(count <= RP_BURST);
@@ -175,8 +166,7 @@ uint32_t rp_udp_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint
     return lent;
 }
 
-void rp_udp_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+void rp_udp_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct rp_udp_port *port = (struct rp_udp_port *)(void *)opaque;
     struct rp_udp_receive *receive = &port->receive;
     for (uint32_t i = 0; i < count; i++) {

@@ -26,16 +26,14 @@ struct plan { /* the messages of one burst */
     struct control controls[RP_BURST];
 };
 
-uint32_t rp_udp_tx_lease(struct rp_port *port, struct rp_packet *packets, uint32_t count)
-{
+uint32_t rp_udp_tx_lease(struct rp_port *port, struct rp_packet *packets, uint32_t count) {
     struct rp_udp_port *udp = (struct rp_udp_port *)(void *)port;
     return rp_lease_take(&udp->send, packets, count, udp->base.mtu);
 }
 
 /* How many packets from the first on may leave as one train. */
 static uint32_t train_length(const struct rp_udp_port *port, const struct rp_packet *packets,
-                             uint32_t count)
-{
+                             uint32_t count) {
     uint32_t size = packets[0].size;
     uint32_t bytes = size;
     uint32_t length = 1;
@@ -54,8 +52,7 @@ static uint32_t train_length(const struct rp_udp_port *port, const struct rp_pac
     return length;
 }
 
-static void mark_train(struct msghdr *message, struct control *control, uint32_t segment)
-{
+static void mark_train(struct msghdr *message, struct control *control, uint32_t segment) {
     uint16_t size = (uint16_t)segment;
     message->msg_control = control;
     message->msg_controllen = sizeof *control;
@@ -68,8 +65,7 @@ static void mark_train(struct msghdr *message, struct control *control, uint32_t
 
 /* Adds packets[0 .. length) as one message; their vectors follow each other from `vector` on. */
 static void add_message(const struct rp_udp_port *port, struct plan *plan, uint32_t vector,
-                        const struct rp_packet *packets, uint32_t length)
-{
+                        const struct rp_packet *packets, uint32_t length) {
     uint32_t index = plan->count++;
     struct msghdr *message = &plan->messages[index].msg_hdr;
     *message = (struct msghdr){.msg_iov = &plan->vectors[vector], .msg_iovlen = length};
@@ -89,8 +85,7 @@ static void add_message(const struct rp_udp_port *port, struct plan *plan, uint3
 }
 
 static void make_plan(const struct rp_udp_port *port, struct plan *plan,
-                      const struct rp_packet *packets, uint32_t count)
-{
+                      const struct rp_packet *packets, uint32_t count) {
     plan->count = 0;
     for (uint32_t i = 0, length; i < count; i += length) {
         length = 1;
@@ -102,8 +97,7 @@ static void make_plan(const struct rp_udp_port *port, struct plan *plan,
 }
 
 /* A train the kernel refused: its datagrams, each alone. Returns how many were lost. */
-static uint32_t send_singly(struct rp_udp_port *port, const struct msghdr *train)
-{
+static uint32_t send_singly(struct rp_udp_port *port, const struct msghdr *train) {
     uint32_t lost = 0;
     for (size_t i = 0; i < train->msg_iovlen; i++) {
         struct msghdr one = {.msg_name = train->msg_name, .msg_namelen = train->msg_namelen,
@@ -116,8 +110,7 @@ static uint32_t send_singly(struct rp_udp_port *port, const struct msghdr *train
 /* The first message was not taken, for the reason in errno. Returns how many messages to go on
  * behind: 0 to try it again. */
 static uint32_t handle_refusal(struct rp_udp_port *port, const struct plan *plan, uint32_t first,
-                               int *tries)
-{
+                               int *tries) {
     const struct msghdr *message = &plan->messages[first].msg_hdr;
     if ((errno == EINTR || errno == ECONNREFUSED) && ++*tries < 4) {
         return 0; /* the pending error was told, and is gone now */
@@ -131,8 +124,7 @@ static uint32_t handle_refusal(struct rp_udp_port *port, const struct plan *plan
     return 1;
 }
 
-void rp_udp_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+void rp_udp_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct rp_udp_port *port = (struct rp_udp_port *)(void *)opaque;
     struct plan plan;
     make_plan(port, &plan, packets, count);

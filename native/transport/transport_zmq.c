@@ -37,15 +37,13 @@ struct zmq_port {
     struct message messages[RP_BURST]; /* of each slot */
 };
 
-static struct zmq_port *own(struct rp_port *port)
-{
+static struct zmq_port *own(struct rp_port *port) {
     return (struct zmq_port *)(void *)port;
 }
 
 /* ---- receiving ---- */
 
-static void read_sender(struct zmq_port *port, struct message *message)
-{
+static void read_sender(struct zmq_port *port, struct message *message) {
     size_t size = port->zmq.msg_size(message);
     memset(&port->sender, 0, sizeof port->sender);
     if (size <= RP_PEER_BYTES) {
@@ -55,8 +53,7 @@ static void read_sender(struct zmq_port *port, struct message *message)
 }
 
 /* A frame becomes a packet: 1. It is a sender's address, or nothing we take: 0. */
-static int take(struct zmq_port *port, uint32_t slot, struct rp_packet *packet)
-{
+static int take(struct zmq_port *port, uint32_t slot, struct rp_packet *packet) {
     struct message *message = &port->messages[slot];
     int begins = port->routes && !port->inside;
     port->inside = port->zmq.msg_more(message);
@@ -81,8 +78,7 @@ static int take(struct zmq_port *port, uint32_t slot, struct rp_packet *packet)
 }
 
 /* Frames that are dropped are work too: at most four for each that may be lent. */
-static uint32_t zmq_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t zmq_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct zmq_port *port = own(opaque);
     uint32_t lent = 0;
     int drained = 0;
@@ -107,8 +103,7 @@ static uint32_t zmq_rx_burst(struct rp_port *opaque, struct rp_packet *packets, 
     return lent;
 }
 
-static void zmq_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void zmq_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct zmq_port *port = own(opaque);
     for (uint32_t i = 0; i < count; i++) {
         port->zmq.msg_close(&port->messages[packets[i].token]);
@@ -118,13 +113,11 @@ static void zmq_rx_release(struct rp_port *opaque, struct rp_packet *packets, ui
 
 /* ---- sending ---- */
 
-static uint32_t zmq_tx_lease(struct rp_port *port, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t zmq_tx_lease(struct rp_port *port, struct rp_packet *packets, uint32_t count) {
     return rp_lease_take(&own(port)->lease, packets, count, rp_port_base(port)->mtu);
 }
 
-static int send_frame(struct zmq_port *port, const void *data, size_t size, int more)
-{
+static int send_frame(struct zmq_port *port, const void *data, size_t size, int more) {
     struct message message;
     if (port->zmq.msg_init_size(&message, size) != 0) {
         return 0;
@@ -139,8 +132,7 @@ static int send_frame(struct zmq_port *port, const void *data, size_t size, int 
 
 /* A full queue, or a peer that has gone, refuses the first frame; a later one fails for want of
  * memory alone, and then an empty frame ends what was begun. */
-static void send_message(struct rp_port *opaque, const struct rp_packet *packets, uint32_t count)
-{
+static void send_message(struct rp_port *opaque, const struct rp_packet *packets, uint32_t count) {
     struct zmq_port *port = own(opaque);
     const struct rp_peer *peer = &packets[0].peer;
     int taken = !port->routes || send_frame(port, peer->bytes, peer->size, 1);
@@ -159,8 +151,7 @@ static void send_message(struct rp_port *opaque, const struct rp_packet *packets
 }
 
 /* Sending may have taken the news of a message that came meanwhile from the descriptor. */
-static void look_for_news(struct zmq_port *port)
-{
+static void look_for_news(struct zmq_port *port) {
     int events = 0;
     size_t size = sizeof events;
     if (port->zmq.getsockopt(port->zmq.socket, EVENTS, &events, &size) == 0
@@ -172,8 +163,7 @@ static void look_for_news(struct zmq_port *port)
     }
 }
 
-static void zmq_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void zmq_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct zmq_port *port = own(opaque);
     if (rp_lease_send(&port->lease, opaque, packets, count, send_message)) {
         look_for_news(port);
@@ -182,8 +172,7 @@ static void zmq_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint3
 
 /* ---- waiting, opening, closing ---- */
 
-static int zmq_wait(struct rp_port *opaque, uint64_t timeout_ns)
-{
+static int zmq_wait(struct rp_port *opaque, uint64_t timeout_ns) {
     struct zmq_port *port = own(opaque);
     port->sleeping = 1; /* before `ready` is read: look_for_news writes and reads the other way */
     int some = port->ready || rp_wake_sleep(port->wake, port->zmq.descriptor, timeout_ns);
@@ -191,14 +180,12 @@ static int zmq_wait(struct rp_port *opaque, uint64_t timeout_ns)
     return some;
 }
 
-static void zmq_wake(struct rp_port *opaque)
-{
+static void zmq_wake(struct rp_port *opaque) {
     rp_wake_set(own(opaque)->wake);
 }
 
 /* The socket stays Python's; a forked child must not touch it at all, and this does not. */
-static void zmq_close(struct rp_port *opaque)
-{
+static void zmq_close(struct rp_port *opaque) {
     struct zmq_port *port = own(opaque);
     if (port->wake >= 0) {
         close(port->wake);
@@ -208,8 +195,7 @@ static void zmq_close(struct rp_port *opaque)
     free(port);
 }
 
-static uint32_t zmq_tell(struct rp_port *port, struct rp_fact *facts)
-{
+static uint32_t zmq_tell(struct rp_port *port, struct rp_fact *facts) {
     uint32_t count = 0;
     rp_fact_add(facts, &count, RP_FACT_IN, "unusable",
                 "frames that are empty, larger than the mtu, or of a nameless sender",
@@ -232,8 +218,7 @@ static const struct rp_transport zmq_transport = {
     .tell = zmq_tell,
 };
 
-static struct zmq_port *make_port(uint32_t mtu)
-{
+static struct zmq_port *make_port(uint32_t mtu) {
     struct zmq_port *port = calloc(1, sizeof *port);
     if (!port) {
         return NULL;
@@ -251,8 +236,7 @@ static struct zmq_port *make_port(uint32_t mtu)
 
 int rp_zmq_open(struct rp_port **opened, const struct rp_url *url,
                 const struct rp_port_options *options, struct rp_peer *server, char *bound,
-                char *error)
-{
+                char *error) {
     if (!options->zmq && options->serve) {
         return rp_zmtp_open(opened, url, options, server, bound, error);
     }
@@ -279,8 +263,7 @@ int rp_zmq_open(struct rp_port **opened, const struct rp_url *url,
     return 0;
 }
 
-int rp_zmq_unguarded(const char *url, char *error)
-{
+int rp_zmq_unguarded(const char *url, char *error) {
     snprintf(error, RP_URL_ERROR_BYTES,
              "%.70s: other hosts could reach it, and there is no key: bind 127.0.0.1 or [::1], "
              "give curve_secret_key, or say insecure (--insecure) if all who can reach it are "
@@ -288,8 +271,7 @@ int rp_zmq_unguarded(const char *url, char *error)
     return -RP_INSECURE;
 }
 
-int rp_zmq_endpoint(const char *text, int serve, int guarded, char *endpoint, char *error)
-{
+int rp_zmq_endpoint(const char *text, int serve, int guarded, char *endpoint, char *error) {
     struct rp_url url;
     struct sockaddr_in6 address;
     char host[RP_URL_TEXT_BYTES];

@@ -24,20 +24,17 @@
 #include "transport/transport_zmtp_parts.h"
 #include "transport/wake.h"
 
-static struct zmtp_port *own(struct rp_port *port)
-{
+static struct zmtp_port *own(struct rp_port *port) {
     return (struct zmtp_port *)(void *)port;
 }
 
-static size_t rp_zmtp_memory(void)
-{
+static size_t rp_zmtp_memory(void) {
     return (size_t)RP_ZMTP_CONNECTIONS_MAX * (RP_ZMTP_IN_BYTES + RP_ZMTP_OUT_BYTES);
 }
 
 /* ---- bursts ---- */
 
-static void look(struct zmtp_port *port)
-{
+static void look(struct zmtp_port *port) {
     struct epoll_event events[EVENTS];
     int count = epoll_wait(port->poll, events, EVENTS, 0);
     for (int i = 0; i < count; i++) {
@@ -61,8 +58,7 @@ static void look(struct zmtp_port *port)
 
 /* A visit: what is there, else one look at the socket. Who had something stays in the ring. */
 static uint32_t visit(struct zmtp_port *port, struct connection *connection,
-                      struct rp_packet *packets, uint32_t count)
-{
+                      struct rp_packet *packets, uint32_t count) {
     uint32_t before = connection->in_first;
     uint32_t lent = rp_zmtp_take(port, connection, packets, count);
     int moved = lent || (connection->stage != FREE && connection->in_first != before);
@@ -76,8 +72,7 @@ static uint32_t visit(struct zmtp_port *port, struct connection *connection,
     return lent;
 }
 
-static uint32_t zmtp_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t zmtp_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct zmtp_port *port = own(opaque);
     uint32_t lent = 0;
     assert(count <= RP_BURST);
@@ -95,18 +90,15 @@ static uint32_t zmtp_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
     return lent;
 }
 
-static void zmtp_rx_release(struct rp_port *port, struct rp_packet *packets, uint32_t count)
-{
+static void zmtp_rx_release(struct rp_port *port, struct rp_packet *packets, uint32_t count) {
     rp_slots_release(&own(port)->slots, packets, count);
 }
 
-static uint32_t zmtp_tx_lease(struct rp_port *port, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t zmtp_tx_lease(struct rp_port *port, struct rp_packet *packets, uint32_t count) {
     return rp_lease_take(&own(port)->lease, packets, count, rp_port_base(port)->mtu);
 }
 
-static uint32_t write_head(uint8_t *head, uint32_t size, int more)
-{
+static uint32_t write_head(uint8_t *head, uint32_t size, int more) {
     head[0] = (uint8_t)((more ? MORE : 0) | (size > UINT8_MAX ? LONG : 0));
     if (size <= UINT8_MAX) {
         head[1] = (uint8_t)size;
@@ -118,8 +110,7 @@ static uint32_t write_head(uint8_t *head, uint32_t size, int more)
 }
 
 /* The connection an address names, or null: gone. */
-static struct connection *find(struct zmtp_port *port, const struct rp_peer *peer)
-{
+static struct connection *find(struct zmtp_port *port, const struct rp_peer *peer) {
     uint32_t index, generation;
     memcpy(&index, peer->bytes, 4);
     memcpy(&generation, peer->bytes + 4, 4);
@@ -132,8 +123,7 @@ static struct connection *find(struct zmtp_port *port, const struct rp_peer *pee
 
 /* packets[0 .. count) of one peer as one message: straight into the socket, the rest behind what
  * waits. All of it or nothing: 1 or 0. */
-static int send_message(struct zmtp_port *port, const struct rp_packet *packets, uint32_t count)
-{
+static int send_message(struct zmtp_port *port, const struct rp_packet *packets, uint32_t count) {
     struct connection *connection = find(port, &packets[0].peer);
     uint8_t heads[RP_BURST][LONG_HEAD];
     struct iovec parts[2 * RP_BURST];
@@ -171,8 +161,7 @@ static int send_message(struct zmtp_port *port, const struct rp_packet *packets,
     return 1;
 }
 
-static void send_or_count(struct rp_port *opaque, const struct rp_packet *packets, uint32_t count)
-{
+static void send_or_count(struct rp_port *opaque, const struct rp_packet *packets, uint32_t count) {
     struct zmtp_port *port = own(opaque);
     if (!send_message(port, packets, count)) {
         for (uint32_t i = 0; i < count; i++) {
@@ -181,33 +170,28 @@ static void send_or_count(struct rp_port *opaque, const struct rp_packet *packet
     }
 }
 
-static void zmtp_tx_send(struct rp_port *port, struct rp_packet *packets, uint32_t count)
-{
+static void zmtp_tx_send(struct rp_port *port, struct rp_packet *packets, uint32_t count) {
     rp_lease_send(&own(port)->lease, port, packets, count, send_or_count);
 }
 
 /* ---- waiting, opening, closing ---- */
 
-static int zmtp_wait(struct rp_port *opaque, uint64_t timeout_ns)
-{
+static int zmtp_wait(struct rp_port *opaque, uint64_t timeout_ns) {
     struct zmtp_port *port = own(opaque);
     return port->ring_count || rp_wake_sleep(port->wake, port->poll, timeout_ns);
 }
 
-static void zmtp_wake(struct rp_port *opaque)
-{
+static void zmtp_wake(struct rp_port *opaque) {
     rp_wake_set(own(opaque)->wake);
 }
 
-static void close_descriptor(int descriptor)
-{
+static void close_descriptor(int descriptor) {
     if (descriptor >= 0) {
         close(descriptor);
     }
 }
 
-static void zmtp_close(struct rp_port *opaque)
-{
+static void zmtp_close(struct rp_port *opaque) {
     struct zmtp_port *port = own(opaque);
     for (uint32_t i = 0; i < RP_ZMTP_CONNECTIONS_MAX; i++) {
         if (port->connections[i].stage != FREE) {
@@ -226,8 +210,7 @@ static void zmtp_close(struct rp_port *opaque)
     free(port);
 }
 
-static uint32_t zmtp_tell(struct rp_port *opaque, struct rp_fact *facts)
-{
+static uint32_t zmtp_tell(struct rp_port *opaque, struct rp_fact *facts) {
     const struct zmtp_port *port = own(opaque);
     uint32_t count = 0;
     rp_fact_add(facts, &count, RP_FACT_IN, "unusable",
@@ -249,8 +232,7 @@ static uint32_t zmtp_tell(struct rp_port *opaque, struct rp_fact *facts)
     return count;
 }
 
-static uint64_t zmtp_host(struct rp_port *port, const struct rp_peer *peer)
-{
+static uint64_t zmtp_host(struct rp_port *port, const struct rp_peer *peer) {
     uint64_t host;
     (void)port;
     memcpy(&host, peer->bytes + 8, sizeof host);
@@ -270,8 +252,7 @@ static const struct rp_transport zmtp_transport = {
     .tell = zmtp_tell,
 };
 
-static struct zmtp_port *make_port(uint32_t mtu)
-{
+static struct zmtp_port *make_port(uint32_t mtu) {
     struct zmtp_port *port = calloc(1, sizeof *port);
     if (!port) {
         return NULL;
@@ -299,8 +280,7 @@ static struct zmtp_port *make_port(uint32_t mtu)
 }
 
 static int listen_at(struct zmtp_port *port, struct sockaddr_in6 *address, const char *url,
-                     char *error)
-{
+                     char *error) {
     int one = 1;
     socklen_t size = address->sin6_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof *address;
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = LISTENER};
@@ -330,8 +310,7 @@ static int listen_at(struct zmtp_port *port, struct sockaddr_in6 *address, const
 
 int rp_zmtp_open(struct rp_port **opened, const struct rp_url *url,
                  const struct rp_port_options *options, struct rp_peer *server, char *bound,
-                 char *error)
-{
+                 char *error) {
     struct sockaddr_in6 address;
     char text[RP_URL_TEXT_BYTES], where[RP_URL_TEXT_BYTES];
     snprintf(text, sizeof text, "zmq+tcp://%.60s:%u", url->host, url->port);

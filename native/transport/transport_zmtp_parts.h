@@ -53,8 +53,7 @@ struct zmtp_port {
 };
 
 static inline uint16_t rp_zmtp_index(const struct zmtp_port *port,
-                                     const struct connection *connection)
-{
+                                     const struct connection *connection) {
     return (uint16_t)(connection - port->connections);
 }
 

@@ -14,8 +14,7 @@
 
 #include "transport/transport_zmtp_parts.h"
 
-void rp_zmtp_end(struct zmtp_port *port, struct connection *connection)
-{
+void rp_zmtp_end(struct zmtp_port *port, struct connection *connection) {
     (void)epoll_ctl(port->poll, EPOLL_CTL_DEL, connection->socket, NULL);
     close(connection->socket);
     (void)madvise(connection->in, RP_ZMTP_IN_BYTES + RP_ZMTP_OUT_BYTES, MADV_DONTNEED);
@@ -26,14 +25,12 @@ void rp_zmtp_end(struct zmtp_port *port, struct connection *connection)
 }
 
 /* It said what nobody of ours says. */
-static void expel(struct zmtp_port *port, struct connection *connection)
-{
+static void expel(struct zmtp_port *port, struct connection *connection) {
     port->ended++;
     rp_zmtp_end(port, connection);
 }
 
-void rp_zmtp_queue(struct zmtp_port *port, struct connection *connection)
-{
+void rp_zmtp_queue(struct zmtp_port *port, struct connection *connection) {
     if (!connection->queued) {
         uint32_t at = (port->ring_first + port->ring_count) % RP_ZMTP_CONNECTIONS_MAX;
         connection->queued = 1;
@@ -42,15 +39,13 @@ void rp_zmtp_queue(struct zmtp_port *port, struct connection *connection)
     }
 }
 
-static void watch(struct zmtp_port *port, struct connection *connection, int operation)
-{
+static void watch(struct zmtp_port *port, struct connection *connection, int operation) {
     struct epoll_event event = {.events = connection->stalled ? EPOLLIN | EPOLLOUT : EPOLLIN,
                                 .data.u32 = rp_zmtp_index(port, connection)};
     (void)epoll_ctl(port->poll, operation, connection->socket, &event);
 }
 
-void rp_zmtp_drain(struct zmtp_port *port, struct connection *connection)
-{
+void rp_zmtp_drain(struct zmtp_port *port, struct connection *connection) {
     ssize_t sent = send(connection->socket, connection->out + connection->out_first,
                         connection->out_end - connection->out_first, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
@@ -68,8 +63,7 @@ void rp_zmtp_drain(struct zmtp_port *port, struct connection *connection)
     }
 }
 
-uint8_t *rp_zmtp_room(struct connection *connection, uint32_t size)
-{
+uint8_t *rp_zmtp_room(struct connection *connection, uint32_t size) {
     if (RP_ZMTP_OUT_BYTES - connection->out_end < size && connection->out_first) {
         uint32_t waits = connection->out_end - connection->out_first;
         memmove(connection->out, connection->out + connection->out_first, waits);
@@ -81,8 +75,7 @@ uint8_t *rp_zmtp_room(struct connection *connection, uint32_t size)
 }
 
 static void say(struct zmtp_port *port, struct connection *connection, const void *bytes,
-                uint32_t size)
-{
+                uint32_t size) {
     uint8_t *target = rp_zmtp_room(connection, size);
     if (target) { /* else it does not read: its answers are lost to it */
         memcpy(target, bytes, size);
@@ -94,15 +87,13 @@ static void say(struct zmtp_port *port, struct connection *connection, const voi
 /* ---- coming and going ---- */
 
 /* It came, or is of use: the last of its kind to be given up. */
-static void use(struct zmtp_port *port, struct connection *connection)
-{
+static void use(struct zmtp_port *port, struct connection *connection) {
     connection->used = ++port->uses;
     connection->used_s = port->seconds;
 }
 
 /* A session holds one place, so that who has one session does not hold many by moving it. */
-void rp_zmtp_answered(struct zmtp_port *port, struct connection *connection, uint32_t session)
-{
+void rp_zmtp_answered(struct zmtp_port *port, struct connection *connection, uint32_t session) {
     for (uint32_t i = 0; connection->session != session && i < RP_ZMTP_CONNECTIONS_MAX; i++) {
         if (port->connections[i].session == session) {
             port->connections[i].session = 0;
@@ -114,8 +105,7 @@ void rp_zmtp_answered(struct zmtp_port *port, struct connection *connection, uin
     }
 }
 
-static enum hold hold_of(const struct zmtp_port *port, const struct connection *connection)
-{
+static enum hold hold_of(const struct zmtp_port *port, const struct connection *connection) {
     if (connection->stage != OPEN) {
         return HOLD_NO_HANDSHAKE;
     }
@@ -125,8 +115,7 @@ static enum hold hold_of(const struct zmtp_port *port, const struct connection *
     return port->seconds - connection->used_s < RP_ZMTP_IDLE_S ? HOLD_IN_USE : HOLD_IDLE;
 }
 
-struct connection *rp_zmtp_place(struct zmtp_port *port, uint64_t host)
-{
+struct connection *rp_zmtp_place(struct zmtp_port *port, uint64_t host) {
     struct connection *free_one = NULL, *found[2] = {NULL, NULL}; /* of all, of this host */
     enum hold holds[2] = {HOLD_IN_USE, HOLD_IN_USE};
     uint32_t of_host = 0;
@@ -157,8 +146,7 @@ struct connection *rp_zmtp_place(struct zmtp_port *port, uint64_t host)
     return found[own_only];
 }
 
-static void welcome(struct zmtp_port *port, int newcomer, const struct sockaddr_in6 *address)
-{
+static void welcome(struct zmtp_port *port, int newcomer, const struct sockaddr_in6 *address) {
     static const uint8_t greeting[GREETING] = {
         [0] = 0xff, [9] = 0x7f, [10] = 3, [12] = 'N', [13] = 'U', [14] = 'L', [15] = 'L'};
     struct rp_peer peer;
@@ -184,14 +172,12 @@ static void welcome(struct zmtp_port *port, int newcomer, const struct sockaddr_
     say(port, connection, greeting, sizeof greeting);
 }
 
-static void watch_listener(struct zmtp_port *port, uint32_t events)
-{
+static void watch_listener(struct zmtp_port *port, uint32_t events) {
     struct epoll_event event = {.events = events, .data.u32 = LISTENER};
     (void)epoll_ctl(port->poll, EPOLL_CTL_MOD, port->listener, &event);
 }
 
-void rp_zmtp_accept(struct zmtp_port *port)
-{
+void rp_zmtp_accept(struct zmtp_port *port) {
     for (int i = 0; i < ACCEPTS; i++) {
         struct sockaddr_in6 address = {0};
         socklen_t size = sizeof address;
@@ -209,8 +195,7 @@ void rp_zmtp_accept(struct zmtp_port *port)
     }
 }
 
-void rp_zmtp_second(struct zmtp_port *port)
-{
+void rp_zmtp_second(struct zmtp_port *port) {
     uint64_t gone;
     if (read(port->timer, &gone, sizeof gone) == sizeof gone) {
         port->seconds += (uint32_t)gone;
@@ -220,8 +205,7 @@ void rp_zmtp_second(struct zmtp_port *port)
 
 /* ---- what they say ---- */
 
-static void read_greeting(struct zmtp_port *port, struct connection *connection)
-{
+static void read_greeting(struct zmtp_port *port, struct connection *connection) {
     static const uint8_t ready[] = {COMMAND, 28, 5,   'R', 'E', 'A', 'D', 'Y', 11,  'S',
                                     'o',     'c', 'k', 'e', 't', '-', 'T', 'y', 'p', 'e',
                                     0,       0,  0,   6,   'R', 'O', 'U', 'T', 'E', 'R'};
@@ -243,8 +227,7 @@ static void read_greeting(struct zmtp_port *port, struct connection *connection)
 
 /* The next whole frame: 1, with its flags and bytes; 0: there is none, or the connection ended. */
 static int next_frame(struct zmtp_port *port, struct connection *connection, uint8_t *flags,
-                      const uint8_t **bytes, uint32_t *size)
-{
+                      const uint8_t **bytes, uint32_t *size) {
     const uint8_t *at = connection->in + connection->in_first;
     uint32_t have = connection->in_end - connection->in_first;
     uint32_t head = have && (at[0] & LONG) ? LONG_HEAD : SHORT_HEAD;
@@ -271,8 +254,7 @@ static int next_frame(struct zmtp_port *port, struct connection *connection, uin
 
 /* READY opens, PING is answered; what else libzmq says in commands changes nothing here. */
 static void take_command(struct zmtp_port *port, struct connection *connection,
-                         const uint8_t *bytes, uint32_t size)
-{
+                         const uint8_t *bytes, uint32_t size) {
     if (connection->stage == READIES) {
         if (size < 6 || memcmp(bytes, "\5READY", 6) != 0) {
             expel(port, connection);
@@ -288,8 +270,7 @@ static void take_command(struct zmtp_port *port, struct connection *connection,
 }
 
 static void lend(struct zmtp_port *port, const struct connection *connection,
-                 const uint8_t *bytes, uint32_t size, struct rp_packet *packet)
-{
+                 const uint8_t *bytes, uint32_t size, struct rp_packet *packet) {
     uint32_t slot = port->slots.free[--port->slots.free_count];
     uint32_t index = rp_zmtp_index(port, connection);
     memset(packet, 0, sizeof *packet);
@@ -303,8 +284,7 @@ static void lend(struct zmtp_port *port, const struct connection *connection,
 }
 
 uint32_t rp_zmtp_take(struct zmtp_port *port, struct connection *connection,
-                            struct rp_packet *packets, uint32_t count)
-{
+                            struct rp_packet *packets, uint32_t count) {
     const uint8_t *bytes;
     uint32_t lent = 0, size;
     uint8_t flags;
@@ -328,8 +308,7 @@ uint32_t rp_zmtp_take(struct zmtp_port *port, struct connection *connection,
     return lent;
 }
 
-int rp_zmtp_read(struct zmtp_port *port, struct connection *connection)
-{
+int rp_zmtp_read(struct zmtp_port *port, struct connection *connection) {
     uint32_t have = connection->in_end - connection->in_first;
     if (connection->in_first) {
         memmove(connection->in, connection->in + connection->in_first, have);

@@ -27,8 +27,7 @@ static const struct scheme schemes[] = {
 };
 enum { SCHEMES = sizeof schemes / sizeof schemes[0] };
 
-static const struct scheme *find_scheme(const char *name)
-{
+static const struct scheme *find_scheme(const char *name) {
     for (int i = 0; i < SCHEMES; i++) {
         if (strcmp(schemes[i].name, name) == 0) {
             return &schemes[i];
@@ -38,8 +37,7 @@ static const struct scheme *find_scheme(const char *name)
 }
 
 /* Decimal digits from *text on, at most `most`; moves *text behind them. -1: there are none. */
-static int64_t read_number(const char **text, int64_t most)
-{
+static int64_t read_number(const char **text, int64_t most) {
     int64_t number = 0;
     const char *at = *text;
     for (; *at >= '0' && *at <= '9' && number <= most; at++) {
@@ -52,15 +50,13 @@ static int64_t read_number(const char **text, int64_t most)
     return number;
 }
 
-static int refuse(char *error, const char *text, const char *why)
-{
+static int refuse(char *error, const char *text, const char *why) {
     snprintf(error, RP_URL_ERROR_BYTES, "%.120s: %.120s", text, why);
     return -RP_BAD_ARGUMENT;
 }
 
 /* Copies [from, to) as a string; 0 where it is empty or too long. */
-static int copy_span(char *target, size_t capacity, const char *from, const char *to)
-{
+static int copy_span(char *target, size_t capacity, const char *from, const char *to) {
     size_t size = (size_t)(to - from);
     if (size == 0 || size >= capacity) {
         return 0;
@@ -71,8 +67,7 @@ static int copy_span(char *target, size_t capacity, const char *from, const char
 }
 
 /* HOST:PORT or [HOST]:PORT. Returns where it ended, null where it is no such thing. */
-static const char *read_host_port(struct rp_url *url, const char *at)
-{
+static const char *read_host_port(struct rp_url *url, const char *at) {
     const char *host = *at == '[' ? at + 1 : at;
     const char *end = host + strcspn(host, host == at ? ":?" : "]");
     if (!copy_span(url->host, sizeof url->host, host, end)) {
@@ -93,8 +88,7 @@ static const char *read_host_port(struct rp_url *url, const char *at)
 
 /* ?mtu=N, or nothing; where the scheme has options ?NAME=VALUE&..., or commas. 1 where the rest
  * of the url is one of them. */
-static int read_options(struct rp_url *url, const char *at, int has_options)
-{
+static int read_options(struct rp_url *url, const char *at, int has_options) {
     if (*at == 0) {
         return 1;
     }
@@ -121,14 +115,12 @@ static int read_options(struct rp_url *url, const char *at, int has_options)
 }
 
 /* A name is not resolved for this: only those that are this host by themselves count. */
-static int within_host(const struct rp_url *url)
-{
+static int within_host(const struct rp_url *url) {
     return strcmp(url->host, "localhost") == 0 || strcmp(url->host, "::1") == 0
            || strncmp(url->host, "127.", 4) == 0;
 }
 
-int rp_url_parse(struct rp_url *url, const char *text, char *error)
-{
+int rp_url_parse(struct rp_url *url, const char *text, char *error) {
     memset(url, 0, sizeof *url);
     if (strlen(text) >= RP_URL_TEXT_BYTES) {
         return refuse(error, text, "a url has fewer than 256 bytes");
@@ -175,8 +167,7 @@ int rp_url_parse(struct rp_url *url, const char *text, char *error)
 }
 
 int rp_port_open(struct rp_port **port, const char *text, const struct rp_port_options *options,
-                 struct rp_peer *server, char *bound, char *error)
-{
+                 struct rp_peer *server, char *bound, char *error) {
     struct rp_url url;
     *port = NULL;
     int status = rp_url_parse(&url, text, error);
@@ -199,8 +190,7 @@ int rp_port_open(struct rp_port **port, const char *text, const struct rp_port_o
     return status;
 }
 
-void rp_port_close(struct rp_port *port)
-{
+void rp_port_close(struct rp_port *port) {
     if (port) {
         rp_port_transport(port)->close(port);
     }

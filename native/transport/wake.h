@@ -13,13 +13,11 @@
 #include <unistd.h>
 
 /* A descriptor, or -1 with errno. The caller closes it. */
-static inline int rp_wake_open(void)
-{
+static inline int rp_wake_open(void) {
     return eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 }
 
-static inline void rp_wake_set(int wake)
-{
+static inline void rp_wake_set(int wake) {
     uint64_t one = 1;
     ssize_t written = write(wake, &one, sizeof one);
     (void)written; /* it fails only when the counter is full: then it is set anyway */
@@ -27,8 +25,7 @@ static inline void rp_wake_set(int wake)
 
 /* Sleeps until `socket` (-1: none) is readable, `wake` is set, or the time is over. Returns 1 where
  * the socket is readable or has an error to tell. */
-static inline int rp_wake_sleep(int wake, int socket, uint64_t timeout_ns)
-{
+static inline int rp_wake_sleep(int wake, int socket, uint64_t timeout_ns) {
     struct pollfd waits[2] = {{.fd = wake, .events = POLLIN}, {.fd = socket, .events = POLLIN}};
     struct timespec time = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
                             .tv_nsec = (long)(timeout_ns % 1000000000u)};

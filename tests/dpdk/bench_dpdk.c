@@ -47,8 +47,7 @@ static uint64_t server_ns, server_instructions;
 static int counter = -1; /* the processor's, of instructions of this program's own; -1: none here */
 static uint8_t rows[64 * FRAME];
 
-static struct rp_service *serve(const char *url, uint32_t row_bytes, int polls)
-{
+static struct rp_service *serve(const char *url, uint32_t row_bytes, int polls) {
     struct rp_column columns[] = {{0, row_bytes - 8, 0}, {row_bytes - 8, 8, 0}};
     struct rp_pick picks[] = {{0, 0}, {1, 0}};
     struct rp_plan plan = {"row", picks, 2};
@@ -69,23 +68,20 @@ static struct rp_service *serve(const char *url, uint32_t row_bytes, int polls)
     return opened;
 }
 
-static void open_counter(void)
-{
+static void open_counter(void) {
     struct perf_event_attr what = {.type = PERF_TYPE_HARDWARE, .size = sizeof what,
                                    .config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1,
                                    .exclude_hv = 1};
     counter = (int)syscall(SYS_perf_event_open, &what, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-static uint64_t instructions(void)
-{
+static uint64_t instructions(void) {
     uint64_t count = 0;
     return counter >= 0 && read(counter, &count, sizeof count) == sizeof count ? count : 0;
 }
 
 /* Turns that bring nothing are not counted: how many there are is chance. */
-static void turn(void)
-{
+static void turn(void) {
     if (service) {
         uint64_t before = instructions();
         double start = bench_ns();
@@ -95,8 +91,7 @@ static void turn(void)
     }
 }
 
-static int finish(struct rp_link *link, int ticket)
-{
+static int finish(struct rp_link *link, int ticket) {
     int status = RP_PENDING;
     CHECK(ticket > 0, "%s", rp_status_name(ticket));
     while (status == RP_PENDING) {
@@ -106,8 +101,7 @@ static int finish(struct rp_link *link, int ticket)
     return status;
 }
 
-static void settle(struct rp_link *link)
-{
+static void settle(struct rp_link *link) {
     int status = RP_PENDING;
     while (status == RP_PENDING) {
         turn();
@@ -116,8 +110,7 @@ static void settle(struct rp_link *link)
     CHECK(status == 0, "settle: %s", rp_status_name(status));
 }
 
-static void push(struct rp_link *link, uint32_t row_bytes, uint32_t count)
-{
+static void push(struct rp_link *link, uint32_t row_bytes, uint32_t count) {
     for (uint32_t taken = 0; taken < count;) {
         int got = rp_link_push(link, 0, 0, rows + (size_t)taken * row_bytes, count - taken,
                                RP_RUN_ITEM, NULL, service ? 0 : RP_SLICE_NS);
@@ -127,16 +120,14 @@ static void push(struct rp_link *link, uint32_t row_bytes, uint32_t count)
     }
 }
 
-static int draw(struct rp_link *link, uint8_t *target, uint32_t row_bytes, uint32_t items)
-{
+static int draw(struct rp_link *link, uint8_t *target, uint32_t row_bytes, uint32_t items) {
     struct rp_sample request = {.count = items, .budget = 64};
     struct rp_landing_column column = {.target = target, .stride = row_bytes, .size = row_bytes};
     struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = row_bytes};
     return rp_link_sample(link, 0, &request, NULL, &landing, DRIVE_TIMEOUT_NS);
 }
 
-static struct rp_link *reach(const char *url)
-{
+static struct rp_link *reach(const char *url) {
     struct rp_link_options options = {.busy_poll = 1};
     struct rp_link *link;
     struct rp_table_info info;
@@ -153,8 +144,7 @@ static struct rp_link *reach(const char *url)
 
 /* ---- frames from another process ---- */
 
-static void frames(const char *url, double seconds)
-{
+static void frames(const char *url, double seconds) {
     static uint8_t target[PREFETCH][BATCH * FRAME];
     struct bench_row row = {"push_stream", "dpdk", "frames of 7064 bytes", 0};
     struct rp_link *link = reach(url);
@@ -187,8 +177,7 @@ static void frames(const char *url, double seconds)
 
 /* ---- the wire alone ---- */
 
-static void send_full(struct rp_port *port, const struct rp_peer *to, uint32_t count)
-{
+static void send_full(struct rp_port *port, const struct rp_peer *to, uint32_t count) {
     struct rp_packet packets[RP_BURST];
     uint32_t lent = rp_port_transport(port)->tx_lease(port, packets, count);
     for (uint32_t i = 0; i < lent; i++) {
@@ -198,8 +187,7 @@ static void send_full(struct rp_port *port, const struct rp_peer *to, uint32_t c
     rp_port_transport(port)->tx_send(port, packets, lent);
 }
 
-static uint32_t receive_some(struct rp_port *port, struct rp_peer *from)
-{
+static uint32_t receive_some(struct rp_port *port, struct rp_peer *from) {
     struct rp_packet packets[RP_BURST];
     uint32_t got = rp_port_transport(port)->rx_burst(port, packets, SOME);
     *from = got ? packets[0].peer : *from;
@@ -207,8 +195,7 @@ static uint32_t receive_some(struct rp_port *port, struct rp_peer *from)
     return got;
 }
 
-static void echo(const char *url)
-{
+static void echo(const char *url) {
     struct pollfd input = {.fd = 0, .events = POLLIN};
     struct rp_peer peer;
     struct rp_port *port = open_port(url, 1, &peer);
@@ -221,8 +208,7 @@ static void echo(const char *url)
     rp_port_close(port);
 }
 
-static void bare(const char *url, double seconds)
-{
+static void bare(const char *url, double seconds) {
     struct bench_row row = {"bare_echo", "dpdk", "datagrams of the mtu", 0};
     struct rp_peer server, from;
     struct rp_port *port = open_port(url, 0, &server);
@@ -249,8 +235,7 @@ static void bare(const char *url, double seconds)
 
 /* ---- what a datagram costs ---- */
 
-static void ask(struct rp_link *link, const struct load *load)
-{
+static void ask(struct rp_link *link, const struct load *load) {
     static uint8_t target[BATCH * FRAME];
     if (load->rows) {
         push(link, load->row_bytes, load->rows);
@@ -262,8 +247,7 @@ static void ask(struct rp_link *link, const struct load *load)
     }
 }
 
-static void cost(const char *name, uint32_t requests, const char *url, const char *client)
-{
+static void cost(const char *name, uint32_t requests, const char *url, const char *client) {
     uint64_t before[RP_COUNTER_COUNT], after[RP_COUNTER_COUNT];
     const struct load *load = loads;
     while (strcmp(load->name, name) != 0) {
@@ -301,8 +285,7 @@ static void cost(const char *name, uint32_t requests, const char *url, const cha
     rp_service_close(service);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     cpu_set_t first;
     CPU_ZERO(&first);
     CPU_SET(0, &first);

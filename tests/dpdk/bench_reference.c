@@ -27,23 +27,20 @@ static uint64_t released;
 static struct rte_mbuf_ext_shared_info shared[MBUFS];
 static uint64_t state = 88172645463325252u;
 
-static uint64_t next_random(void)
-{
+static uint64_t next_random(void) {
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;
     return state;
 }
 
-static void release(void *row, void *unused)
-{
+static void release(void *row, void *unused) {
     (void)row;
     (void)unused;
     released++;
 }
 
-static uint8_t *start(struct rte_mbuf *mbuf, uint32_t size)
-{
+static uint8_t *start(struct rte_mbuf *mbuf, uint32_t size) {
     uint8_t *frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
     memset(frame, 7, HEADERS);
     mbuf->data_len = (uint16_t)size;
@@ -51,21 +48,18 @@ static uint8_t *start(struct rte_mbuf *mbuf, uint32_t size)
     return frame;
 }
 
-static void seal(uint8_t *frame, uint32_t crc)
-{
+static void seal(uint8_t *frame, uint32_t crc) {
     memcpy(frame + 66, &crc, sizeof crc);
 }
 
-static void copied(struct rte_mbuf *mbuf, const uint8_t *row, uint32_t size)
-{
+static void copied(struct rte_mbuf *mbuf, const uint8_t *row, uint32_t size) {
     uint8_t *frame = start(mbuf, HEADERS + size);
     memcpy(frame + HEADERS, row, size);
     seal(frame, rp_crc32c(0, frame + 42, HEADERS - 42 + size));
 }
 
 static void referenced(struct rte_mbuf *mbuf, struct rte_mbuf *tail, uint8_t *row, uint32_t size,
-                       struct rte_mbuf_ext_shared_info *info)
-{
+                       struct rte_mbuf_ext_shared_info *info) {
     uint8_t *frame = start(mbuf, HEADERS);
     seal(frame, rp_crc32c(rp_crc32c(0, frame + 42, HEADERS - 42), row, size));
     info->free_cb = release;
@@ -76,8 +70,7 @@ static void referenced(struct rte_mbuf *mbuf, struct rte_mbuf *tail, uint8_t *ro
 }
 
 /* Nanoseconds a datagram. */
-static double round_of(uint16_t device, uint32_t size, int by_reference)
-{
+static double round_of(uint16_t device, uint32_t size, int by_reference) {
     uint32_t rows = RING_BYTES / size, used = 0;
     double began = bench_ns();
     for (int i = 0; i < BURSTS; i++) {
@@ -101,14 +94,12 @@ static double round_of(uint16_t device, uint32_t size, int by_reference)
     return (bench_ns() - began) / (BURSTS * BURST);
 }
 
-static int by_value(const void *a, const void *b)
-{
+static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static uint16_t open_device(void)
-{
+static uint16_t open_device(void) {
     char *arguments[] = {"bench_reference", "--no-huge", "--no-shconf", "--no-pci",
                          "--no-telemetry", "--iova-mode=va", "-m", "128", "--vdev=net_null0",
                          "--log-level=3", "--lcores=0@0"};
@@ -125,8 +116,7 @@ static uint16_t open_device(void)
     return device;
 }
 
-int main(void)
-{
+int main(void) {
     uint16_t device = open_device();
     ring = bench_memory(RING_BYTES);
     for (int i = 0; i < SIZES; i++) {

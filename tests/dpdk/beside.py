@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 from conformance import plain
-from namespaces import INTERFACE, inside, leaked_mbufs, the_pair
+from namespaces import INTERFACE, inside, leaked_mbufs, on, the_pair
 from veth import KINDS, PORT, WAIT_S, serving, until
 
 from replay_server import ReplayError, Server
@@ -117,7 +117,7 @@ def test_a_server_without_files_to_tell_its_sockets_is_refused(kind):
     before, files = leaked_mbufs(), []
     with serving(kind):  # DPDK runs, and what else opens files once
         pass
-    url = f"dpdk://198.18.0.7:{PORT}?vdev=net_{kind},iface={INTERFACE},take=on"
+    url = f"dpdk://198.18.0.7:{PORT}?{on(kind)}"
     try:
         with inside(the_pair().server):
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -39,15 +39,13 @@ static int is_over; /* the peer lied */
 
 /* ---- DPDK, once ---- */
 
-static void guard(struct rte_mempool *pool, void *unused, void *object, unsigned number)
-{
+static void guard(struct rte_mempool *pool, void *unused, void *object, unsigned number) {
     const struct rte_mbuf *mbuf = object;
     (void)pool, (void)unused, (void)number;
     ASAN_POISON_MEMORY_REGION((uint8_t *)mbuf->buf_addr + RTE_PKTMBUF_HEADROOM + ROOM, BEHIND);
 }
 
-static void start(void)
-{
+static void start(void) {
     char cores[32], words[][24] = {"fuzz", "--no-huge", "--no-shconf", "--no-pci", "--iova-mode=va",
                                    "--no-telemetry", "-m16", "--log-level=error"};
     char *arguments[RTE_DIM(words) + 1];
@@ -68,8 +66,7 @@ static void start(void)
 
 /* ---- the peer ---- */
 
-static void lend(uint64_t size)
-{
+static void lend(uint64_t size) {
     struct rp_memif_peer *peer = &visitor.peer;
     struct rp_memif_region *region = &peer->regions[peer->region_count++];
     *region = (struct rp_memif_region){calloc(1, size), size};
@@ -77,8 +74,7 @@ static void lend(uint64_t size)
 }
 
 /* At work: rings that fill their region to the end, and more regions of any size. */
-static void let_peer_in(struct fuzz_input *input)
-{
+static void let_peer_in(struct fuzz_input *input) {
     struct rp_memif_peer *peer = &visitor.peer;
     uint32_t in = (uint32_t)fuzz_take(input, 1) % (LOG2 + 1);
     uint32_t out = (uint32_t)fuzz_take(input, 1) % (LOG2 + 1);
@@ -102,21 +98,18 @@ static void let_peer_in(struct fuzz_input *input)
     is_over = 0;
 }
 
-static struct rp_memif_ring *ring_of(uint64_t way)
-{
+static struct rp_memif_ring *ring_of(uint64_t way) {
     return way & 1 ? &visitor.peer.out : &visitor.peer.in;
 }
 
-static size_t at_slot(const struct rp_memif_ring *ring, uint32_t ahead)
-{
+static size_t at_slot(const struct rp_memif_ring *ring, uint32_t ahead) {
     uint32_t index = (ring->next + ahead) % ring->size;
     return (size_t)(ring->memory - visitor.peer.regions[0].memory) + RP_MEMIF_AT_SLOTS
         + (size_t)index * RP_MEMIF_SLOT;
 }
 
 /* Words of any kind; half of the time within a region. */
-static void write_slot(struct fuzz_input *input)
-{
+static void write_slot(struct fuzz_input *input) {
     uint32_t kind = (uint32_t)fuzz_take(input, 1), ahead = (uint32_t)fuzz_take(input, 1);
     uint32_t wide = kind & 4 ? 4 : 2;
     struct words words = {(uint16_t)fuzz_take(input, 1), (uint16_t)fuzz_take(input, 1),
@@ -131,8 +124,7 @@ static void write_slot(struct fuzz_input *input)
     memcpy(visitor.peer.regions[0].memory + at_slot(ring_of(kind), ahead), &words, sizeof words);
 }
 
-static void write_head(struct fuzz_input *input)
-{
+static void write_head(struct fuzz_input *input) {
     uint64_t kind = fuzz_take(input, 1);
     struct rp_memif_ring *ring = ring_of(kind);
     uint16_t head = (uint16_t)fuzz_take(input, 2);
@@ -142,8 +134,7 @@ static void write_head(struct fuzz_input *input)
     memcpy(ring->memory + RP_MEMIF_AT_HEAD, &head, sizeof head);
 }
 
-static void write_bytes(struct fuzz_input *input)
-{
+static void write_bytes(struct fuzz_input *input) {
     uint8_t bytes[UINT8_MAX];
     uint32_t region = (uint32_t)fuzz_take(input, 1), at = (uint32_t)fuzz_take(input, 2);
     uint32_t size = fuzz_take_bytes(input, bytes, (uint32_t)fuzz_take(input, 1));
@@ -154,16 +145,14 @@ static void write_bytes(struct fuzz_input *input)
 
 /* ---- the model ---- */
 
-static void remember(void)
-{
+static void remember(void) {
     for (uint32_t i = 0; i < visitor.peer.region_count; i++) {
         memcpy(before[i], visitor.peer.regions[i].memory, visitor.peer.regions[i].size);
     }
 }
 
 /* Where a slot leads in the copy, or null: out of it. */
-static uint8_t *lead(const struct rp_memif_ring *ring, uint32_t ahead, struct words *words)
-{
+static uint8_t *lead(const struct rp_memif_ring *ring, uint32_t ahead, struct words *words) {
     memcpy(words, before[0] + at_slot(ring, ahead), sizeof *words);
     return words->region < visitor.peer.region_count
             && (uint64_t)words->offset + words->length <= visitor.peer.regions[words->region].size
@@ -171,8 +160,7 @@ static uint8_t *lead(const struct rp_memif_ring *ring, uint32_t ahead, struct wo
 }
 
 /* How many slots a burst of so many may use; is_over: the peer's head lies. */
-static uint32_t usable(const struct rp_memif_ring *ring, uint32_t count)
-{
+static uint32_t usable(const struct rp_memif_ring *ring, uint32_t count) {
     uint16_t head;
     memcpy(&head, ring->memory + RP_MEMIF_AT_HEAD, sizeof head);
     head = (uint16_t)(head - ring->next);
@@ -181,8 +169,7 @@ static uint32_t usable(const struct rp_memif_ring *ring, uint32_t count)
 }
 
 /* The burst moved the ring by so many, and nothing else in it, or was over. */
-static void check_end(const struct rp_memif_ring *ring, uint16_t next, uint32_t used)
-{
+static void check_end(const struct rp_memif_ring *ring, uint16_t next, uint32_t used) {
     uint16_t end = (uint16_t)(next + used);
     CHECK((server.lanes[0] == NULL) == is_over && server.refused == (uint64_t)is_over);
     if (!is_over && used) {
@@ -198,8 +185,7 @@ static void check_end(const struct rp_memif_ring *ring, uint16_t next, uint32_t 
 
 /* ---- bursts ---- */
 
-static void receive(uint32_t count)
-{
+static void receive(uint32_t count) {
     struct rte_mbuf *mbufs[MBUFS];
     const struct rp_memif_ring *ring = &visitor.peer.in, was = *ring;
     uint16_t next = ring->next;
@@ -229,8 +215,7 @@ static void receive(uint32_t count)
     rte_pktmbuf_free_bulk(mbufs, got);
 }
 
-static void transmit(uint32_t count, uint32_t size)
-{
+static void transmit(uint32_t count, uint32_t size) {
     struct rte_mbuf *mbufs[MBUFS];
     const struct rp_memif_ring *ring = &visitor.peer.out;
     uint8_t frame[ROOM];
@@ -262,8 +247,7 @@ static void transmit(uint32_t count, uint32_t size)
     rte_pktmbuf_free_bulk(mbufs + sent, count - sent);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct fuzz_input input = {data, size};
     if (!server.pool) {
         start();

@@ -22,15 +22,13 @@ static struct told { /* by the children */
 
 static char socket_path[64];
 
-static const char *url(char *text, int serve)
-{
+static const char *url(char *text, int serve) {
     snprintf(text, RP_URL_BYTES, "dpdk://10.0.0.1:7400?vdev=net_memif,%ssocket=%s",
              serve ? "links=4," : "id=0,", socket_path);
     return text;
 }
 
-static void serve(void)
-{
+static void serve(void) {
     struct rp_service_options options = {0};
     struct rp_service *service;
     struct drive_table made;
@@ -49,8 +47,7 @@ static void serve(void)
     CHECK(object->leaked() == 0, "%" PRIu64 " mbufs are not free", object->leaked());
 }
 
-static uint64_t fact(struct rp_link *link, const char *name)
-{
+static uint64_t fact(struct rp_link *link, const char *name) {
     struct rp_fact facts[RP_FACTS_MAX];
     uint32_t count;
     CHECK(drive_wait(link, rp_link_facts(link, facts, &count, DRIVE_TIMEOUT_NS), NULL) == 0);
@@ -64,8 +61,7 @@ static uint64_t fact(struct rp_link *link, const char *name)
 }
 
 /* An operation has succeeded: how often its requests were sent. */
-static void count_operation(struct rp_link *link)
-{
+static void count_operation(struct rp_link *link) {
     static uint64_t before;
     uint64_t counters[RP_COUNTER_COUNT];
     CHECK(rp_link_counters(link, counters) == 0);
@@ -78,8 +74,7 @@ static void count_operation(struct rp_link *link)
 }
 
 /* Pushes and draws until it is told to end; each call has its time, each row is looked at. */
-static void work(void)
-{
+static void work(void) {
     static struct drive_batch batch;
     struct rp_link_options options = {0};
     struct rp_push_state state;

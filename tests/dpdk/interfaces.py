@@ -39,7 +39,7 @@ from veth import (
 )
 
 from replay_server import Client, ReplayError, Server
-from replay_server.doctor import examine
+from replay_server.observe.doctor import examine
 
 TAP = "dpdk://{ip}:7400?vdev=net_tap,iface={name}"
 UNSEEN = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /run && exec "$@"', "sh"]
@@ -361,6 +361,7 @@ USES = {
     "down, with an address": ("ip addr add 198.18.5.1/24 dev xa; ip link set xa down", "", ""),
     "the other end in use": ("ip addr add 198.18.5.1/24 dev xb", "", ""),
     "an address of its link alone": ("ip addr add fe80::5/64 dev xa", "", ""),
+    "a group of IPv6's": ("ip -6 route add ff05::/16 dev xa table 100", "", ""),
     "a container's macvlan that is down": (
         'ip link add mv0 link xa type macvlan mode bridge; ip link set mv0 netns "$C"',
         "",
@@ -454,7 +455,7 @@ USES = {
 }
 DOCTOR = """
 from pathlib import Path
-from replay_server.interfaces import lost_with
+from replay_server.observe.interfaces import lost_with
 print("; ".join(lost_with(Path("/"), "xa")))
 """
 
@@ -505,7 +506,7 @@ def test_one_rule_is_asked_by_all_three(use, tmp_path):
     for name, real in (("sys/class/net", "/sys/class/net"), ("proc/net", "/proc/self/net")):
         shutil.rmtree(tmp_path / name)
         (tmp_path / name).symlink_to(real)
-    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/ip").unlink()
     (tmp_path / "bin/ip").symlink_to(shutil.which("ip"))
     url = f"dpdk://198.18.5.9:{PORT}?vdev=net_af_xdp,iface=xa&probe=off"
     with used(use):

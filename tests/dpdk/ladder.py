@@ -10,7 +10,7 @@ import os
 import pytest
 from test_ladder import climb, expect_whole
 
-from replay_server import namespaces
+from replay_server.bench import namespaces
 
 
 def test_the_ladder_over_memif_and_udp(tmp_path, capsys):

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import ROWS, SMALL, Episodes, plain_rows, table
-from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, the_pair
+from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, on, the_pair
 from reasons import checksum
 
 from replay_server import Client, ForkedError, NStep, ReplayError, Server, Table
-from replay_server.namespaces import Pair
+from replay_server.bench.namespaces import Pair
 
 KINDS = ("af_packet", "af_xdp")
 PORT, OWN = 7400, "198.18.0.9"  # of all links of the process in the client's namespace
@@ -44,7 +44,7 @@ def serving(kind: str) -> Iterator[Server]:
     """A server past the kernel, of a table of steps and one of plain rows."""
     plain = Table("plain", step=ROWS, capacity=1 << 16, writers=32)
     tables = table(plan=NStep(1)), plain
-    url = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE},take=on"
+    url = f"dpdk://{SERVER}:{PORT}?{on(kind)}"
     with inside(the_pair().server):
         server = Server(tables, url, insecure=True, sessions=32)
     with server:
@@ -53,7 +53,7 @@ def serving(kind: str) -> Iterator[Server]:
 
 def device(kind: str, more: str = "") -> str:
     """The URL of a client on a device of its own."""
-    return f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE},take=on,ip={OWN}{more}"
+    return f"dpdk://{SERVER}:{PORT}?{on(kind)},ip={OWN}{more}"
 
 
 @contextmanager
@@ -413,7 +413,7 @@ def lose(url: str) -> None:
 
 def serve_on(kind: str) -> None:
     """Serves until the device is gone, and says why."""
-    url = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE},take=on"
+    url = f"dpdk://{SERVER}:{PORT}?{on(kind)}"
     with Server((table(),), url, insecure=True) as server:
         print("serving", flush=True)
         while not server.lost:
@@ -432,7 +432,7 @@ def refused(open_: Callable[[], Any]) -> None:
 
 
 def disagree(kind: str, *wrong: str) -> None:
-    base = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE},take=on"
+    base = f"dpdk://{SERVER}:{PORT}?{on(kind)}"
     with Client(device(kind), timeout=WAIT_S) as first:
         for words in wrong:
             if words.startswith("vdev="):

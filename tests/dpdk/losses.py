@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from namespaces import inside
 
-from replay_server.namespaces import End
+from replay_server.bench.namespaces import End
 
 BPF = {"x86_64": 321, "aarch64": 280}  # the system call
 PROG_LOAD, LINK_CREATE, PROG_TYPE_XDP, ATTACH_XDP = 5, 28, 6, 37

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from conformance import plain, plain_rows
-from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, the_pair
+from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, on, the_pair
 from veth import (
     KINDS,
     PORT,
@@ -38,9 +38,9 @@ from veth import (
 )
 
 from replay_server import Client, ReplayError, Server
-from replay_server.compiled import compile_tables
-from replay_server.doctor import examine
+from replay_server.observe.doctor import examine
 from replay_server.server import ServerOptions
+from replay_server.serving.compiled import compile_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYONE, OWN = b"\xff" * 6, "198.18.0.9"
@@ -75,8 +75,7 @@ else:
 
 
 def url_of(kind: str, address: str = SERVER, more: str = "") -> str:
-    taking = "" if kind == "tap" else ",take=on"  # their kernel has an address there
-    return f"dpdk://{address}:{PORT}?vdev=net_{kind},iface={INTERFACE}{taking}{more}"
+    return f"dpdk://{address}:{PORT}?{on(kind)}{more}"
 
 
 @contextmanager
@@ -221,7 +220,7 @@ def test_no_other_user_keeps_a_server_from_its_address():
 def test_what_a_killed_af_xdp_server_leaves_is_told():
     """Given a server over AF_XDP that is killed. Expect doctor to say what removes its program, and
     once that is done no word of it."""
-    command = f"ip link set {INTERFACE} xdp off"
+    command = f"ip link set dev {INTERFACE} xdp off"
     with process("server", url_of("af_xdp")) as first:
         assert first.stdout.readline() == "opened\n"
     with inside(the_pair().server):

@@ -5,8 +5,7 @@
 #include "check.h"
 #include "transport/transport_dpdk.h"
 
-static inline struct rp_port *open_port(const char *url, int serve, struct rp_peer *peer)
-{
+static inline struct rp_port *open_port(const char *url, int serve, struct rp_peer *peer) {
     struct rp_port_options options = {.serve = serve, .insecure = 1};
     struct rp_port *port = NULL;
     char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
@@ -15,8 +14,7 @@ static inline struct rp_port *open_port(const char *url, int serve, struct rp_pe
 }
 
 /* What only the object itself tells. */
-static inline const struct rp_dpdk_object *loaded_object(void)
-{
+static inline const struct rp_dpdk_object *loaded_object(void) {
     char error[RP_URL_ERROR_BYTES] = "";
     const struct rp_dpdk_object *object = rp_dpdk_load(error);
     CHECK(object, "%s", error);

@@ -25,7 +25,7 @@ from deploy.processes import Process
 from deploy.table import server_toml
 from learner.presets import CARTPOLE, changed
 from replay_server import Client, ConfigError
-from replay_server.runs import read_metrics
+from replay_server.training.runs import read_metrics
 
 BOUND_S = 90.0
 ACTORS = 3

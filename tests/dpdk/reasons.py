@@ -17,7 +17,7 @@ from conformance import Place, plain, plain_rows
 
 from replay_server import Client
 from replay_server.__main__ import main
-from replay_server.metrics import Endpoint, MetricsOptions
+from replay_server.observe.metrics import Endpoint, MetricsOptions
 
 ME, MY_IP = bytes.fromhex("02aabbccdd01"), bytes([198, 18, 0, 99])
 HERE = bytes(int(part) for part in namespaces.SERVER.split("."))

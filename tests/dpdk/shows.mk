@@ -1,6 +1,6 @@
 # What dpdk:// promises its operators, a target each. The tests are parts of `make test-dpdk`; here they
 # tell what they measured, and can run for longer. Root, for network namespaces.
-SHOW = PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests:tests/dpdk CONFORMANCE=veth $(VENV)/bin/pytest -v -s
+SHOW = PATH="$(abspath $(VENV))/bin:$$PATH" PYTHONPATH=.:tests/support:tests/dpdk CONFORMANCE=veth $(VENV)/bin/pytest -v -s
 # A memif server's bursts are fuzzed as they are, with the rest of their object beside them.
 BURSTS := $(patsubst native/%.c,$(BUILD)/san/%.o,$(filter-out %/dpdk_memif_serve.c,$(DPDK_SOURCES)))
 
@@ -25,7 +25,7 @@ fuzz-bursts-short: dpdk-packages
 	$(Q)RP_FUZZ_RANDOM=200000 $(BUILD)/san/replay_bursts tests/corpus/bursts
 fuzz-memif: dpdk-packages ## libFuzzer on a memif peer's messages, ring and descriptor words, then on the server's bursts: RUNS=
 	$(Q)command -v clang llvm-cov > /dev/null || apt-get install -y -q clang llvm libclang-rt-14-dev
-	$(Q)python3 tests/fuzz.py --only memif --runs $(RUNS) --seconds 60 --build $(BUILD)/fuzz
+	$(Q)PYTHONPATH=tests/support python3 tests/programs/fuzz.py --only memif --runs $(RUNS) --seconds 60 --build $(BUILD)/fuzz
 	$(Q)$(MAKE) -s --no-print-directory $(BUILD)/fuzz/fuzz_bursts
 	$(Q)mkdir -p $(BUILD)/fuzz/corpus_bursts && $(BUILD)/fuzz/fuzz_bursts -runs=$(RUNS) -max_len=1024 -use_value_profile=1 \
 	    -print_final_stats=1 -artifact_prefix=$(BUILD)/fuzz/ $(BUILD)/fuzz/corpus_bursts tests/corpus/bursts > $(BUILD)/fuzz/bursts.log 2>&1 \
@@ -45,7 +45,7 @@ dpdk-hostile: setup dpdk veth-packages $(BUILD)/test_hostile ## a hostile memif 
 	$(Q)RP_HOSTILE=$(RUNS) REPLAY_DPDK=$(abspath $(DPDK_OBJECT)) $(BUILD)/test_hostile
 	$(Q)FLOOD=$(RUNS) $(SHOW) tests/dpdk/flood.py
 dpdk-hosts: setup ## what nic.sh and doctor say of made-up hosts, by name: Open vSwitch, VPN, VF, bond, VRF, hugepages, groups, users
-	$(Q)$(SHOW) tests/test_nic.py tests/test_doctor.py -k "card_in_use or host_by_its_name or ordinary or kernels_words or virtual_function or group"
+	$(Q)$(SHOW) tests/host/test_nic.py tests/host/test_doctor.py -k "card_in_use or host_by_its_name or ordinary or kernels_words or virtual_function or group"
 dpdk-failover: setup dpdk appliance veth-packages ## killed servers and other MACs, flapping links, an address that another host takes, over veth: KILLS= FLAPS=
 	$(Q)KILLS=$(KILLS) FLAPS=$(FLAPS) $(SHOW) tests/dpdk/failover.py tests/dpdk/neighbours.py \
 	    -k "failover or another_host_that_takes or says_once or comes_back or flap"

@@ -12,16 +12,14 @@
 enum { STUCK = 6 };
 static int stuck[STUCK];
 
-static void fill(int file, int type)
-{
+static void fill(int file, int type) {
     CHECK(fcntl(file, F_SETFL, O_NONBLOCK) == 0);
     while (type ? send(file, "", 1, 0) >= 0 : write(file, "", 1) >= 0) {
     }
     CHECK(fcntl(file, F_SETFL, 0) == 0);
 }
 
-static void make_stuck(void)
-{
+static void make_stuck(void) {
     static const int types[] = {0, SOCK_DGRAM, SOCK_STREAM, SOCK_SEQPACKET};
     for (int i = 0; i < STUCK - 2; i++) {
         int ends[2];

@@ -27,22 +27,19 @@ enum {
 static const struct rp_dpdk_object *object;
 static char socket_path[64];
 
-static const char *memif_url(char *url, int serve, const char *more)
-{
+static const char *memif_url(char *url, int serve, const char *more) {
     snprintf(url, RP_URL_TEXT_BYTES, "dpdk://10.0.0.1:7400?vdev=net_memif,role=%s,socket=%s%s",
              serve ? "server" : "client", socket_path, more);
     return url;
 }
 
-static uint8_t pattern(uint64_t number, uint32_t i)
-{
+static uint8_t pattern(uint64_t number, uint32_t i) {
     return (uint8_t)((number * 131 + i * 7) >> (i % 3));
 }
 
 /* Sends datagrams number .. number + count of `size` bytes. */
 static void send_some(struct rp_port *port, const struct rp_peer *to, uint64_t number,
-                      uint32_t count, uint32_t size)
-{
+                      uint32_t count, uint32_t size) {
     struct rp_packet packets[RP_BURST];
     uint32_t lent = rp_port_transport(port)->tx_lease(port, packets, count);
     CHECK(lent == count);
@@ -59,8 +56,7 @@ static void send_some(struct rp_port *port, const struct rp_peer *to, uint64_t n
 
 /* Receives exactly `count`, in order; returns the last one's sender. */
 static struct rp_peer receive_some(struct rp_port *port, uint64_t number, uint32_t count,
-                                   uint32_t size)
-{
+                                   uint32_t size) {
     struct rp_packet packets[RP_BURST];
     struct rp_peer from = {0};
     uint32_t got = 0;
@@ -85,8 +81,7 @@ static struct rp_peer receive_some(struct rp_port *port, uint64_t number, uint32
     return from;
 }
 
-static uint32_t look(struct rp_port *port)
-{
+static uint32_t look(struct rp_port *port) {
     struct rp_packet packets[RP_BURST];
     uint32_t lent = rp_port_transport(port)->rx_burst(port, packets, RP_BURST);
     rp_port_transport(port)->rx_release(port, packets, lent);
@@ -94,8 +89,7 @@ static uint32_t look(struct rp_port *port)
 }
 
 /* Until the client's datagrams reach the server: its first sends only ask for the address. */
-static void meet(struct rp_port *client, const struct rp_peer *server, struct rp_port *port)
-{
+static void meet(struct rp_port *client, const struct rp_peer *server, struct rp_port *port) {
     uint32_t came = 0;
     for (int tries = 0; !came; tries++) {
         CHECK(tries < 1000, "the address was never resolved");
@@ -110,8 +104,7 @@ static void meet(struct rp_port *client, const struct rp_peer *server, struct rp
 
 /* ---- groups ---- */
 
-static void expect_refusal(const char *url, int status, const char *says)
-{
+static void expect_refusal(const char *url, int status, const char *says) {
     char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
     struct rp_port_options options = {.serve = 1};
     struct rp_port *port = NULL;
@@ -120,8 +113,7 @@ static void expect_refusal(const char *url, int status, const char *says)
     CHECK(got == -status && !port && strstr(error, says), "%s: %d %s", url, got, error);
 }
 
-static void ring(void)
-{
+static void ring(void) {
     cpu_set_t before, after;
     struct rp_peer own, server, seen[2];
     struct rp_port *clients[2];
@@ -170,8 +162,7 @@ static void ring(void)
 }
 
 /* Datagrams that their receiver must not take, each with its counter. */
-static void drops(void)
-{
+static void drops(void) {
     char url[RP_URL_TEXT_BYTES];
     struct rp_peer own, server;
     struct rp_port *port = open_port(memif_url(url, 1, ""), 1, &own);
@@ -204,8 +195,7 @@ static void drops(void)
 }
 
 /* Past the kernel, from one end of a cable to the other, in a network namespace of its own. */
-static void cable(void)
-{
+static void cable(void) {
     static const char make[] =
         "ip link add rp-near type veth peer name rp-far && ip link set rp-near mtu 9000 up && "
         "ip link set rp-far mtu 9000 up";
@@ -265,6 +255,7 @@ static const struct refusal refused[] = {
     {RING ",cores=0;1;2;3;4;5;6;7;8;9;10;11;12;13;14", 1, RP_BAD_ARGUMENT,
      "7400: cores= is too long"},
     {RING ",take=on", 1, RP_BAD_ARGUMENT, "take= goes with vdev=net_af_xdp"},
+    {"dpdk://10.0.0.1:7400?vdev=net_af_packet,iface=x,take=on", 1, RP_BAD_ARGUMENT, "take= goes"},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,iface=x", 1, RP_BAD_ARGUMENT, "net_af_xdp"},
     {"dpdk://10.0.0.1:7400?vdev=net_af_packet", 1, RP_BAD_ARGUMENT, "needs iface="},
     {"dpdk://127.0.0.9:7400?vdev=net_tap,iface=x", 1, RP_BAD_ARGUMENT, "HOST is the server"},
@@ -310,6 +301,8 @@ static const struct refusal refused[] = {
     {"dpdk://10.0.0.1:7400?vdev=net_ring,queues=2", 1, RP_BAD_ARGUMENT, "a network behind"},
     {"dpdk://10.0.0.1:7400?port=0000:03:00.9", 1, RP_BAD_ARGUMENT, "such as 0000:03:00.0"},
     {"dpdk://10.0.0.1:7400?port=03:20.0", 1, RP_BAD_ARGUMENT, "such as 0000:03:00.0"},
+    {"dpdk://10.0.0.1:7400?port=+003:03:00.0", 1, RP_BAD_ARGUMENT, "such as 0000:03:00.0"},
+    {"dpdk://10.0.0.1:7400?port=-3:00.0", 1, RP_BAD_ARGUMENT, "such as 0000:03:00.0"},
     {"dpdk://10.0.0.1:7400?port=3,vdev=net_ring", 1, RP_BAD_ARGUMENT, "one device"},
     {"dpdk://10.0.0.1:0?vdev=net_ring", 0, RP_BAD_ARGUMENT, "server's port"},
     {"dpdk://10.0.0.1:7400?vdev=net_ring", 0, RP_SYSTEM, "nobody serves there"},
@@ -318,8 +311,7 @@ static const struct refusal refused[] = {
     {"dpdk://10.0.0.1:7400?vdev=net_memif,socket=/nowhere/x", 1, RP_SYSTEM, "memif"},
 };
 
-static void refusals(void)
-{
+static void refusals(void) {
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         char error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
         struct rp_port_options options = {.serve = refused[i].serve};
@@ -332,8 +324,7 @@ static void refusals(void)
     check_group("urls that are refused, each in a sentence");
 }
 
-static void cannot_start(void)
-{
+static void cannot_start(void) {
     struct rlimit limit = {(rlim_t)4 << 30, (rlim_t)4 << 30};
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
     expect_refusal(RING ",memory=1048576", RP_NO_MEMORY, "memory=1048576 is more than this host");
@@ -342,8 +333,7 @@ static void cannot_start(void)
     check_group("DPDK that cannot start is a sentence, and its own words are in it");
 }
 
-static void too_little(void)
-{
+static void too_little(void) {
     expect_refusal(RING ",memory=1", RP_NO_MEMORY, "no memory for frames: memory= in the "
                    "first url is too little, leave it out or say 512");
     check_group("no memory for a pool is a sentence");
@@ -351,8 +341,7 @@ static void too_little(void)
 
 /* ---- two processes ---- */
 
-static void echo_for_ever(void)
-{
+static void echo_for_ever(void) {
     char url[RP_URL_TEXT_BYTES];
     struct rp_peer own;
     struct rp_port *port = open_port(memif_url(url, 1, ""), 1, &own);
@@ -376,8 +365,7 @@ static void echo_for_ever(void)
 }
 
 /* A server that begins when `begin` has a byte; forked before this process starts DPDK. */
-static pid_t fork_echo(int begin[2])
-{
+static pid_t fork_echo(int begin[2]) {
     char byte;
     fflush(stdout);
     CHECK(pipe(begin) == 0);
@@ -394,8 +382,7 @@ static pid_t fork_echo(int begin[2])
 }
 
 /* Lets it begin, and connects as soon as somebody serves there. */
-static struct rp_port *reach_echo(pid_t child, const int begin[2], struct rp_peer *server)
-{
+static struct rp_port *reach_echo(pid_t child, const int begin[2], struct rp_peer *server) {
     char url[RP_URL_TEXT_BYTES], error[RP_URL_ERROR_BYTES] = "", bound[RP_URL_TEXT_BYTES];
     struct rp_port_options options = {0};
     struct rp_port *port = NULL;
@@ -408,13 +395,11 @@ static struct rp_port *reach_echo(pid_t child, const int begin[2], struct rp_pee
     return port;
 }
 
-static void kill_echo(pid_t child)
-{
+static void kill_echo(pid_t child) {
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
 }
 
-static void two_processes(void)
-{
+static void two_processes(void) {
     int begin[2][2];
     pid_t children[2] = {fork_echo(begin[0]), fork_echo(begin[1])};
     struct rp_peer server;
@@ -446,8 +431,7 @@ static void two_processes(void)
     check_group("a killed server's successor, at the same socket, without clean-up");
 }
 
-static int run(void (*group)(void))
-{
+static int run(void (*group)(void)) {
     int status;
     fflush(stdout);
     pid_t child = fork();
@@ -465,8 +449,7 @@ static int run(void (*group)(void))
     return WIFEXITED(status) && WEXITSTATUS(status) == WHOLE;
 }
 
-int main(void)
-{
+int main(void) {
     void (*const groups[])(void) = {ring, cable, drops, refusals, cannot_start, too_little,
                                     two_processes};
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");

@@ -2,13 +2,10 @@
  * link that goes down and comes up, bytes damaged on their way. Both ends are in this process; the
  * faults are real ones: control sockets are shut down, and the shared memory is written to.
  */
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -27,8 +24,7 @@ static char socket_path[64], server_url[RP_URL_BYTES];
 static const struct rp_dpdk_object *object;
 static _Atomic int damaging;
 
-static void name_socket(int number)
-{
+static void name_socket(int number) {
     snprintf(socket_path, sizeof socket_path, "/tmp/test_faults_%d_%d", (int)getpid(), number);
     snprintf(server_url, sizeof server_url, "dpdk://10.0.0.1:7400?vdev=net_memif,socket=%s",
              socket_path);
@@ -36,8 +32,7 @@ static void name_socket(int number)
 
 /* ---- a pool without a free mbuf ---- */
 
-static uint32_t send_some(struct rp_port *port, const struct rp_peer *to, uint32_t count)
-{
+static uint32_t send_some(struct rp_port *port, const struct rp_peer *to, uint32_t count) {
     struct rp_packet packets[RP_BURST];
     uint32_t lent = rp_port_transport(port)->tx_lease(port, packets, count);
     for (uint32_t i = 0; i < lent; i++) {
@@ -51,8 +46,7 @@ static uint32_t send_some(struct rp_port *port, const struct rp_peer *to, uint32
 
 /* Received and kept, until the pool has no more. */
 static uint32_t hold_all(struct rp_port *client, const struct rp_peer *server,
-                         struct rp_port *port, struct rp_packet *held)
-{
+                         struct rp_port *port, struct rp_packet *held) {
     uint32_t count = 0;
     for (int tries = 0; tries < TRIES && count + RP_BURST <= HELD_MAX; tries++) {
         struct rp_packet none[RP_BURST]; /* the client hears where its server is */
@@ -68,8 +62,7 @@ static uint32_t hold_all(struct rp_port *client, const struct rp_peer *server,
     return count;
 }
 
-static void exhausted(void)
-{
+static void exhausted(void) {
     static struct rp_packet held[HELD_MAX];
     struct rp_peer own, server, peer;
     name_socket(1);
@@ -107,8 +100,7 @@ static void exhausted(void)
 
 /* ---- a conversation ---- */
 
-static struct rp_service *open_service(void)
-{
+static struct rp_service *open_service(void) {
     struct rp_service_options options = {0};
     struct rp_service *service;
     struct drive_table made;
@@ -119,8 +111,7 @@ static struct rp_service *open_service(void)
     return service;
 }
 
-static void converse(struct rp_link *link, uint64_t *next)
-{
+static void converse(struct rp_link *link, uint64_t *next) {
     static struct drive_batch batch;
     struct rp_push_state state;
     drive_push(link, ROW, *next, STEPS);
@@ -132,8 +123,7 @@ static void converse(struct rp_link *link, uint64_t *next)
     drive_check_rows(&batch, ROW, BATCH);
 }
 
-static void check_stored(struct rp_service *service, uint64_t pushed)
-{
+static void check_stored(struct rp_service *service, uint64_t pushed) {
     uint64_t counters[RP_COUNTER_COUNT];
     CHECK(rp_service_counters(service, counters) == 0);
     CHECK(counters[RP_COUNT_steps_committed] == pushed, "%" PRIu64 " of %" PRIu64 " stored",
@@ -143,8 +133,7 @@ static void check_stored(struct rp_service *service, uint64_t pushed)
 /* ---- a link that goes down ---- */
 
 /* Every connection on our socket, the listener not among them. */
-static int shut_down(void)
-{
+static int shut_down(void) {
     int count = 0;
     for (int file = 3; file < 1024; file++) {
         struct sockaddr_un address = {0};
@@ -157,8 +146,7 @@ static int shut_down(void)
     return count;
 }
 
-static void down_and_up(void)
-{
+static void down_and_up(void) {
     struct rp_link_options options = {0};
     uint64_t next = 0;
     name_socket(2);
@@ -181,30 +169,29 @@ static void down_and_up(void)
 
 /* ---- damage ---- */
 
-static uint8_t *map_region(size_t *bytes)
-{
-    char path[64], target[128];
-    for (int file = 3; file < 1024; file++) {
-        struct stat about;
-        snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-        ssize_t size = readlink(path, target, sizeof target - 1);
-        target[size > 0 ? size : 0] = 0;
-        if (strstr(target, "memif_region") && fstat(file, &about) == 0) {
-            *bytes = (size_t)about.st_size;
-            void *memory = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-            CHECK(memory != MAP_FAILED);
-            return memory;
+/* The longest mapping of it: the memory that was lent takes no new one. */
+static uint8_t *find_region(size_t *bytes) {
+    char line[256];
+    unsigned long from, to, found = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    *bytes = 0;
+    CHECK(maps);
+    while (fgets(line, sizeof line, maps)) {
+        if (strstr(line, "memif_region") && sscanf(line, "%lx-%lx", &from, &to) == 2
+            && to - from > *bytes) {
+            *bytes = to - from;
+            found = from;
         }
     }
-    CHECK(0, "the region of the link is not found");
-    return NULL;
+    fclose(maps);
+    CHECK(*bytes > 0, "the region of the link is not found");
+    return (uint8_t *)found;
 }
 
-static void *damage(void *argument)
-{
+static void *damage(void *argument) {
     struct rp_random random;
     size_t bytes;
-    uint8_t *region = map_region(&bytes);
+    uint8_t *region = find_region(&bytes);
     (void)argument;
     rp_random_seed(&random, 5);
     while (damaging) { /* without naps a quiet machine damages every frame */
@@ -215,12 +202,10 @@ static void *damage(void *argument)
         }
         usleep(DAMAGE_NAP_US);
     }
-    CHECK(munmap(region, bytes) == 0);
     return NULL;
 }
 
-static void damaged(void)
-{
+static void damaged(void) {
     struct rp_link_options options = {.retry_us_min = 2000};
     uint64_t next = 0, counters[RP_COUNTER_COUNT];
     pthread_t thread;
@@ -249,16 +234,14 @@ static void damaged(void)
     check_group("memif, bytes damaged on their way: dropped and counted, every row is right");
 }
 
-static void give_up(int number)
-{
+static void give_up(int number) {
     static const char said[] = "a conversation did not end: a link stays down\n";
     (void)number;
     (void)!write(STDERR_FILENO, said, sizeof said - 1);
     _exit(1);
 }
 
-int main(void)
-{
+int main(void) {
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
     object = loaded_object();
     signal(SIGALRM, give_up);

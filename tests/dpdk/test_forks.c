@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -15,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "by_hand.h"
 #include "open_port.h"
 
 enum { SECONDS = 120, TRIES = 20000, GREETING = 128 };
@@ -28,8 +30,7 @@ static char path[64];
 
 static int lane; /* that clients ask for; there is one, 0 */
 
-static int try_open(struct rp_port **port, int serve, char *error)
-{
+static int try_open(struct rp_port **port, int serve, char *error) {
     char url[RP_URL_TEXT_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port_options options = {.serve = serve};
     struct rp_peer peer;
@@ -39,8 +40,7 @@ static int try_open(struct rp_port **port, int serve, char *error)
     return rp_port_open(port, url, &options, &peer, bound, error);
 }
 
-static pid_t start_process(void)
-{
+static pid_t start_process(void) {
     fflush(stdout);
     pid_t started = fork();
     CHECK(started >= 0);
@@ -52,8 +52,7 @@ static pid_t start_process(void)
 }
 
 /* In a process of its own: 0, it opened. */
-static int opens(int serve, const char *says)
-{
+static int opens(int serve, const char *says) {
     char error[RP_URL_ERROR_BYTES] = "";
     struct rp_port *port;
     int status;
@@ -73,8 +72,7 @@ static int opens(int serve, const char *says)
 }
 
 /* One that opens, has a child and looks after its port until it is killed. */
-static pid_t start_parent(int serve, enum how how)
-{
+static pid_t start_parent(int serve, enum how how) {
     char error[RP_URL_ERROR_BYTES] = "";
     told->child = 0;
     pid_t parent = start_process();
@@ -101,31 +99,27 @@ static pid_t start_parent(int serve, enum how how)
     return parent;
 }
 
-static void end_process(pid_t process)
-{
+static void end_process(pid_t process) {
     CHECK(kill(process, SIGKILL) == 0 && waitpid(process, NULL, 0) == process);
 }
 
-static void end_child(void)
-{
+static void end_child(void) {
     CHECK(kill(told->child, SIGKILL) == 0);
 }
 
 /* Connected, once somebody listens. */
-static int visit(void)
-{
+static int visit(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int file = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    int visitor = socket(AF_UNIX, SOCK_SEQPACKET, 0);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-    for (int tries = 0; connect(file, (struct sockaddr *)&address, sizeof address); tries++) {
-        CHECK(file >= 0 && tries < TRIES, "nobody listens there");
+    for (int tries = 0; connect(visitor, (struct sockaddr *)&address, sizeof address); tries++) {
+        CHECK(visitor >= 0 && tries < TRIES, "nobody listens there");
         usleep(1000);
     }
-    return file;
+    return visitor;
 }
 
-static void servers(void)
-{
+static void servers(void) {
     char message[GREETING];
     for (enum how how = BY_FORK; how < HOWS; how++) {
         pid_t parent = start_parent(1, how);
@@ -137,15 +131,15 @@ static void servers(void)
     check_group("a killed server whose child lives: the next one serves at its socket");
     pid_t parent = start_parent(1, BY_FORK);
     end_child();
-    int file = visit();
-    CHECK(recv(file, message, sizeof message, 0) == sizeof message && close(file) == 0);
+    int visitor = visit();
+    CHECK(recv(visitor, message, sizeof message, 0) == sizeof message && close(visitor) == 0);
     end_process(parent);
     check_group("a server goes on when its child ends");
 }
 
-static void peers(void)
-{
+static void peers(void) {
     char message[GREETING];
+    int bell[2], calls = eventfd(0, 0);
     told->child = 0;
     pid_t parent = start_process();
     if (parent == 0) { /* it forks when it has a peer */
@@ -167,22 +161,30 @@ static void peers(void)
     }
     int greeted = visit();
     CHECK(recv(greeted, message, sizeof message, 0) == sizeof message);
+    lend_new(0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, bell) == 0);
+    CHECK(lend(path, 0) == RP_MEMIF_ACK && start_rings(calls, bell[1]) == RP_MEMIF_CONNECTED);
+    CHECK(close(bell[1]) == 0 && has_lent_memory(parent));
     CHECK(kill(parent, SIGUSR1) == 0);
     for (int tries = 0; !told->child; tries++) {
         CHECK(tries < TRIES);
         usleep(1000);
     }
+    CHECK(!has_lent_memory(told->child), "it has the memory of a peer");
     end_process(parent);
     struct timeval bound = {SECONDS / 2, 0};
     CHECK(setsockopt(greeted, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound) == 0);
     CHECK(recv(greeted, message, sizeof message, 0) == 0, "its peer does not learn of it");
-    CHECK(close(greeted) == 0);
+    CHECK(setsockopt(bell[0], SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound) == 0);
+    CHECK(recv(bell[0], message, sizeof message, 0) == 0, "it has a file to call a peer by");
+    CHECK(close(greeted) == 0 && close(file) == 0 && close(bell[0]) == 0 && close(calls) == 0);
+    end_loan();
     end_child();
-    check_group("a killed server whose child lives: its peers learn of it");
+    check_group("a killed server whose child lives: its peers learn of it, and it has nothing of "
+                "theirs");
 }
 
-static void clients(void)
-{
+static void clients(void) {
     char error[RP_URL_ERROR_BYTES] = "";
     pid_t server = start_process();
     if (server == 0) {
@@ -203,8 +205,7 @@ static void clients(void)
     check_group("a killed client whose child lives: its lane is free for the next one");
 }
 
-int main(void)
-{
+int main(void) {
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
     snprintf(path, sizeof path, "/tmp/test_forks_%d", (int)getpid());
     told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

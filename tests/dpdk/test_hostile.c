@@ -47,39 +47,33 @@ static struct hostile {
     uint16_t heads[2]; /* of the ring to the server, and of the one from it */
 } peer;
 
-static void put16(uint8_t *at, uint32_t value)
-{
+static void put16(uint8_t *at, uint32_t value) {
     uint16_t narrow = (uint16_t)value;
     memcpy(at, &narrow, sizeof narrow);
 }
 
-static void put32(uint8_t *at, uint32_t value)
-{
+static void put32(uint8_t *at, uint32_t value) {
     memcpy(at, &value, sizeof value);
 }
 
-static uint32_t odd_number(void)
-{
+static uint32_t odd_number(void) {
     static const uint32_t near[] = {0, 7, SLOTS, BUFFERS, REGION, 1 << 16, 0xf0000000, UINT32_MAX};
     uint64_t word = rp_random_next(&chance);
     return word & 1 ? (uint32_t)(word >> 32)
         : near[word >> 8 & 7] + (uint32_t)(word >> 16 & 31) - 16;
 }
 
-static int one_in(uint32_t count)
-{
+static int one_in(uint32_t count) {
     return rp_random_below(&chance, count) == 0;
 }
 
-static void begin(uint8_t *message, uint32_t type)
-{
+static void begin(uint8_t *message, uint32_t type) {
     memset(message, 0, RP_MEMIF_MESSAGE);
     put16(message, type);
 }
 
 /* Sends a message, as it is or with a word of it changed, and waits for the answer of that type. */
-static int talk(uint8_t *message, int with, uint32_t expected)
-{
+static int talk(uint8_t *message, int with, uint32_t expected) {
     union {
         struct cmsghdr header;
         uint8_t bytes[CMSG_SPACE(FILES_MAX * sizeof(int))];
@@ -105,8 +99,7 @@ static int talk(uint8_t *message, int with, uint32_t expected)
             && answer[0] == expected ? 0 : -1;
 }
 
-static int lend(uint32_t link, int region, uint32_t expected)
-{
+static int lend(uint32_t link, int region, uint32_t expected) {
     uint8_t message[RP_MEMIF_MESSAGE];
     if (recv(peer.file, message, sizeof message, 0) != sizeof message
         || message[0] != RP_MEMIF_HELLO) {
@@ -123,9 +116,25 @@ static int lend(uint32_t link, int region, uint32_t expected)
     return talk(message, region, expected);
 }
 
-static int shake_hands(uint32_t link)
-{
+static int sealed(unsigned flags, off_t size, int seals) {
+    int file = memfd_create("hostile", MFD_ALLOW_SEALING | MFD_CLOEXEC | flags);
+    CHECK(file < 0 || (ftruncate(file, size) == 0 && fcntl(file, F_ADD_SEALS, seals) == 0));
+    return file;
+}
+
+/* New memory, in the place of what was lent before: no server can map that any more. */
+static void make_region(void) {
+    int region = sealed(0, REGION, F_SEAL_SHRINK), how = MAP_SHARED | MAP_POPULATE;
+    how |= peer.memory ? MAP_FIXED : 0;
+    uint8_t *memory = mmap(peer.memory, REGION, PROT_READ | PROT_WRITE, how, region, 0);
+    CHECK(memory != MAP_FAILED && (!peer.memory || close(peer.region) == 0));
+    peer.memory = memory;
+    peer.region = region;
+}
+
+static int shake_hands(uint32_t link) {
     uint8_t message[RP_MEMIF_MESSAGE];
+    make_region();
     if (lend(link, peer.region, RP_MEMIF_ACK)) {
         return -1;
     }
@@ -145,8 +154,7 @@ static int shake_hands(uint32_t link)
     return talk(message, -1, RP_MEMIF_CONNECTED);
 }
 
-static int knock(int flags)
-{
+static int knock(int flags) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int file = socket(AF_UNIX, SOCK_SEQPACKET | flags, 0);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
@@ -155,8 +163,7 @@ static int knock(int flags)
     return file;
 }
 
-static void come_again(void)
-{
+static void come_again(void) {
     for (int tries = 0;; tries++) {
         CHECK(tries < TRIES, "the server lets nobody in any more");
         if (peer.file >= 0) {
@@ -171,19 +178,16 @@ static void come_again(void)
     }
 }
 
-static uint16_t read_tail(uint32_t way)
-{
+static uint16_t read_tail(uint32_t way) {
     return atomic_load((_Atomic uint16_t *)(void *)(peer.memory + way * RING + RP_MEMIF_AT_TAIL));
 }
 
-static void write_head(uint32_t way, uint16_t head)
-{
+static void write_head(uint32_t way, uint16_t head) {
     atomic_store((_Atomic uint16_t *)(void *)(peer.memory + way * RING + RP_MEMIF_AT_HEAD), head);
 }
 
 /* Who has 10.0.0.1? Its answer goes through the ring from the server. */
-static void write_arp(uint8_t *frame)
-{
+static void write_arp(uint8_t *frame) {
     static const uint8_t question[ARP_BYTES] = {
         0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1,
         2, 0, 0, 0, 0, 9, 10, 0, 0, 9, 0, 0, 0, 0, 0, 0, 10, 0, 0, 1};
@@ -191,8 +195,7 @@ static void write_arp(uint8_t *frame)
 }
 
 /* A slot of room or of a frame; what is wrong with it is one of its words, most of the time. */
-static void write_slot(uint32_t way, uint16_t index)
-{
+static void write_slot(uint32_t way, uint16_t index) {
     uint32_t at = index % SLOTS, offset = BUFFERS + (way * SLOTS + at) * FRAME;
     uint8_t *slot = peer.memory + way * RING + RP_MEMIF_AT_SLOTS + at * RP_MEMIF_SLOT;
     put16(slot, one_in(50) ? odd_number() : 0);
@@ -208,16 +211,14 @@ static void write_slot(uint32_t way, uint16_t index)
     }
 }
 
-static int is_dropped(void)
-{
+static int is_dropped(void) {
     uint8_t byte;
     return recv(peer.file, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 /* Until the server has looked at all there is, or has dropped this peer: -1. What it answers is
  * written where this peer's slots lead, which may be its own rings: then it comes again too. */
-static int await_look(pid_t server)
-{
+static int await_look(pid_t server) {
     for (uint32_t looks = 0; looks < LOOKS; looks++) {
         for (uint32_t spins = 0; spins < SPINS; spins++) {
             if (read_tail(0) == peer.heads[0]) {
@@ -235,8 +236,7 @@ static int await_look(pid_t server)
     return -1;
 }
 
-static void attack(uint64_t executions, pid_t server, pid_t client)
-{
+static void attack(uint64_t executions, pid_t server, pid_t client) {
     for (uint64_t done = 0; done < executions;) {
         uint32_t count = 1 + (uint32_t)rp_random_below(&chance, 4);
         while ((uint16_t)(peer.heads[1] - read_tail(1)) < SLOTS && !one_in(SLOTS)) {
@@ -260,8 +260,7 @@ static _Atomic int race_ends;
 static _Atomic uint64_t rewritten; /* words, while the server may look at them */
 
 /* Words of descriptors change at any moment, also between two looks at one. */
-static void *race(void *unused)
-{
+static void *race(void *unused) {
     struct rp_random own = chance; /* not the attack's: that one stays what its seed says */
     uint64_t words = 0;
     (void)unused;
@@ -278,8 +277,7 @@ static void *race(void *unused)
     return NULL;
 }
 
-static void attack_and_race(uint64_t executions, pid_t server, pid_t client)
-{
+static void attack_and_race(uint64_t executions, pid_t server, pid_t client) {
     pthread_t racer;
     CHECK(pthread_create(&racer, NULL, race, NULL) == 0);
     attack(executions, server, client);
@@ -289,15 +287,7 @@ static void attack_and_race(uint64_t executions, pid_t server, pid_t client)
 
 /* ---- memory that is refused, and those who say nothing ---- */
 
-static int sealed(unsigned flags, off_t size, int seals)
-{
-    int file = memfd_create("hostile", MFD_ALLOW_SEALING | MFD_CLOEXEC | flags);
-    CHECK(file < 0 || (ftruncate(file, size) == 0 && fcntl(file, F_ADD_SEALS, seals) == 0));
-    return file;
-}
-
-static uint32_t files_of(pid_t process)
-{
+static uint32_t files_of(pid_t process) {
     char path[64];
     uint32_t count = 0;
     snprintf(path, sizeof path, "/proc/%d/fd", (int)process);
@@ -310,8 +300,7 @@ static uint32_t files_of(pid_t process)
     return count;
 }
 
-static void await_files(pid_t process, uint32_t count)
-{
+static void await_files(pid_t process, uint32_t count) {
     for (int tries = 0; files_of(process) != count; tries++) {
         CHECK(tries < TRIES, "%u files, not %u", files_of(process), count);
         usleep(1000);
@@ -319,8 +308,7 @@ static void await_files(pid_t process, uint32_t count)
 }
 
 /* How many the kernel has, `more` than before; without one to map, theirs is refused anyway. */
-static void change_hugepages(int more)
-{
+static void change_hugepages(int more) {
     int count = 0;
     FILE *file = fopen("/proc/sys/vm/nr_hugepages", "r+");
     if (file && fscanf(file, "%d", &count) == 1 && fseek(file, 0, SEEK_SET) == 0) {
@@ -330,8 +318,7 @@ static void change_hugepages(int more)
 }
 
 /* Regions that could be taken away, block, or are not what their message says. */
-static void lend_wrongly(pid_t server)
-{
+static void lend_wrongly(pid_t server) {
     const int kinds[KINDS] = {
         -1, sealed(0, REGION, 0), sealed(0, REGION - 4096, F_SEAL_SHRINK),
         sealed(0, REGION, F_SEAL_SHRINK | F_SEAL_WRITE),
@@ -363,16 +350,15 @@ static void lend_wrongly(pid_t server)
 
 /* A server's calls go to a socket of this machine's own, and it is called by an eventfd: any other
  * file could hold it up, or have it send where this peer may not. Such a file is not kept. */
-static void call_wrongly(pid_t server)
-{
-    int pair[2], calls = eventfd(0, EFD_NONBLOCK), stream = socket(AF_UNIX, SOCK_STREAM, 0);
-    int elsewhere = socket(AF_INET, SOCK_DGRAM, 0);
-    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0);
+static void call_wrongly(pid_t server) {
+    int pair[2], calls = eventfd(0, EFD_NONBLOCK), datagram = socket(AF_UNIX, SOCK_DGRAM, 0);
+    int elsewhere = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     const struct {
         int files[2]; /* of the ring to the server, and from it */
-        uint32_t kept;
-    } kinds[] = {{{calls, pair[0]}, 2}, {{calls, elsewhere}, 1}, {{calls, stream}, 1},
-                 {{calls, calls}, 1}, {{pair[0], pair[0]}, 1}, {{elsewhere, pair[0]}, 1}};
+        uint32_t kept; /* and what an eventfd is heard through */
+    } kinds[] = {{{calls, pair[0]}, 3}, {{calls, elsewhere}, 2}, {{calls, datagram}, 2},
+                 {{calls, calls}, 2}, {{pair[0], pair[0]}, 1}, {{elsewhere, pair[0]}, 1}};
     uint32_t before = files_of(server);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         memcpy(ring_files, kinds[i].files, sizeof ring_files);
@@ -382,25 +368,35 @@ static void call_wrongly(pid_t server)
         close(peer.file);
         await_files(server, before);
     }
-    ring_files[0] = ring_files[1] = peer.region;
+    memcpy(ring_files, kinds[0].files, sizeof ring_files);
+    pid_t other = fork(); /* the socket is another process's, of the same user */
+    CHECK(other >= 0);
+    if (other == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        peer.file = knock(0);
+        CHECK(shake_hands(1) == 0);
+        pause();
+    }
+    await_files(server, before + 1 + 2);
+    CHECK(kill(other, SIGKILL) == 0 && waitpid(other, NULL, 0) == other);
+    await_files(server, before);
+    ring_files[0] = ring_files[1] = -1;
     close(pair[0]);
     close(pair[1]);
     close(calls);
-    close(stream);
+    close(datagram);
     close(elsewhere);
     check_group("files to call by that are of another kind: not kept");
 }
 
-static int is_sent_away(int file)
-{
+static int is_sent_away(int file) {
     uint8_t greeting[RP_MEMIF_MESSAGE];
     while (recv(file, greeting, sizeof greeting, MSG_DONTWAIT) > 0) {
     }
     return recv(file, greeting, sizeof greeting, MSG_DONTWAIT) == 0;
 }
 
-static void say_nothing(void)
-{
+static void say_nothing(void) {
     int files[SILENT];
     for (int i = 0; i < SILENT; i++) {
         files[i] = knock(SOCK_NONBLOCK);
@@ -423,8 +419,7 @@ static void say_nothing(void)
 
 enum { ANSWER = 60, SENTINEL = 0xa5, SMALL = 20, LARGE = 2112, FRAMES = 4 };
 
-static void write_plain(uint32_t way, uint16_t index, uint32_t flags, uint32_t size)
-{
+static void write_plain(uint32_t way, uint16_t index, uint32_t flags, uint32_t size) {
     uint32_t at = index % SLOTS, offset = BUFFERS + (way * SLOTS + at) * FRAME;
     uint8_t *slot = peer.memory + way * RING + RP_MEMIF_AT_SLOTS + at * RP_MEMIF_SLOT;
     put16(slot, flags);
@@ -437,8 +432,7 @@ static void write_plain(uint32_t way, uint16_t index, uint32_t flags, uint32_t s
 }
 
 /* Until the server has looked at as many slots, and has said so of its answers. */
-static void send_plain(uint32_t count)
-{
+static void send_plain(uint32_t count) {
     peer.heads[0] = (uint16_t)(peer.heads[0] + count);
     write_head(0, peer.heads[0]);
     for (int tries = 0; read_tail(0) != peer.heads[0]; tries++) {
@@ -448,8 +442,7 @@ static void send_plain(uint32_t count)
 }
 
 /* A frame in `count` slots, in as many bursts or in one. */
-static void send_chain(uint32_t count, int at_once)
-{
+static void send_chain(uint32_t count, int at_once) {
     for (uint32_t i = 0; i < count; i++) {
         write_plain(0, (uint16_t)(peer.heads[0] + (at_once ? i : 0)),
                     i + 1 < count ? RP_MEMIF_CHAINED : 0, ARP_BYTES);
@@ -463,8 +456,7 @@ static void send_chain(uint32_t count, int at_once)
 }
 
 /* A question whose answer has to go to a slot of `size` bytes, which comes back with `said`. */
-static void ask(uint32_t size, uint32_t said)
-{
+static void ask(uint32_t size, uint32_t said) {
     uint16_t at = peer.heads[1] % SLOTS;
     uint8_t *slot = peer.memory + RING + RP_MEMIF_AT_SLOTS + at * RP_MEMIF_SLOT;
     uint8_t *data = peer.memory + BUFFERS + (uint32_t)(SLOTS + at) * FRAME;
@@ -485,8 +477,7 @@ static void ask(uint32_t size, uint32_t said)
     }
 }
 
-static void fit(void)
-{
+static void fit(void) {
     struct rp_link_options options = {0};
     char text[RP_URL_BYTES];
     snprintf(text, sizeof text, "dpdk://10.0.0.1:7400?vdev=net_memif,id=3,socket=%s", socket_path);
@@ -524,8 +515,7 @@ static void fit(void)
 
 /* ---- all ---- */
 
-static pid_t start(void (*run)(void))
-{
+static pid_t start(void (*run)(void)) {
     fflush(stdout);
     pid_t child = fork();
     CHECK(child >= 0);
@@ -538,16 +528,7 @@ static pid_t start(void (*run)(void))
     _exit(0);
 }
 
-static void lend_memory(void)
-{
-    peer.region = ring_files[0] = ring_files[1] = sealed(0, REGION, F_SEAL_SHRINK);
-    peer.memory = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_SHARED, peer.region, 0);
-    CHECK(peer.memory != MAP_FAILED);
-    peer.file = -1;
-}
-
-int main(void)
-{
+int main(void) {
     const char *asked = getenv("RP_HOSTILE");
     uint64_t executions = asked ? strtoull(asked, NULL, 10) : EXECUTIONS, before;
     int status;
@@ -566,7 +547,7 @@ int main(void)
         CHECK(tries < TRIES && waitpid(client, NULL, WNOHANG) == 0, "no client");
         usleep(1000);
     }
-    lend_memory();
+    peer.file = -1;
     lend_wrongly(server);
     call_wrongly(server);
     say_nothing();

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -23,7 +24,7 @@
 enum {
     SECONDS = 60, WITHIN_MS = 5000, DAY_S = 86400, TRIES = 5000, REGION = 1 << 16, LOG2 = 6,
     VERSION = 2 << 8, LINGERS_MAX = 32, FILES_MAX = 3, CHUNK = 1 << 16,
-    KNOCKS = 12,
+    KNOCKS = 12, SHUT = 64,
 };
 
 static char path[64];
@@ -34,8 +35,7 @@ static uint32_t lingers;
 
 /* ---- sockets that linger ---- */
 
-static int make_lingering(void)
-{
+static int make_lingering(void) {
     static const char data[CHUNK];
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof at;
@@ -52,8 +52,7 @@ static int make_lingering(void)
     return file;
 }
 
-static void let_them_close(void)
-{
+static void let_them_close(void) {
     const struct linger never = {1, 0};
     for (; lingers; lingers--) {
         int end = far_ends[lingers - 1];
@@ -62,8 +61,7 @@ static void let_them_close(void)
     }
 }
 
-static uint32_t count_files(void)
-{
+static uint32_t count_files(void) {
     char name[64];
     uint32_t count = 0;
     snprintf(name, sizeof name, "/proc/%d/fd", (int)server);
@@ -76,8 +74,7 @@ static uint32_t count_files(void)
     return count;
 }
 
-static void await_files(uint32_t count)
-{
+static void await_files(uint32_t count) {
     for (int tries = 0; count_files() > count; tries++) {
         CHECK(tries < TRIES, "%u files are open, %u were", count_files(), count);
         usleep(1000);
@@ -86,8 +83,7 @@ static void await_files(uint32_t count)
 
 /* ---- a peer ---- */
 
-static int knock(void)
-{
+static int knock(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int file = socket(AF_UNIX, SOCK_SEQPACKET, 0);
     memcpy(address.sun_path, path, sizeof path);
@@ -95,14 +91,12 @@ static int knock(void)
     return file;
 }
 
-static void put16(uint8_t *at, uint32_t value)
-{
+static void put16(uint8_t *at, uint32_t value) {
     uint16_t narrow = (uint16_t)value;
     memcpy(at, &narrow, sizeof narrow);
 }
 
-static void begin(uint8_t *message, uint32_t type)
-{
+static void begin(uint8_t *message, uint32_t type) {
     uint32_t region = REGION;
     memset(message, 0, 2 * RP_MEMIF_MESSAGE);
     put16(message, type);
@@ -117,8 +111,7 @@ static void begin(uint8_t *message, uint32_t type)
 }
 
 /* With so many sockets that linger, of which this process keeps none. */
-static void tell(int peer, const uint8_t *message, size_t bytes, uint32_t count)
-{
+static void tell(int peer, const uint8_t *message, size_t bytes, uint32_t count) {
     union {
         struct cmsghdr header;
         uint8_t bytes[CMSG_SPACE(FILES_MAX * sizeof(int))];
@@ -142,8 +135,7 @@ static void tell(int peer, const uint8_t *message, size_t bytes, uint32_t count)
     }
 }
 
-static int hears(int peer, uint32_t type)
-{
+static int hears(int peer, uint32_t type) {
     uint8_t answer[RP_MEMIF_MESSAGE];
     struct pollfd wait = {peer, POLLIN, 0};
     return poll(&wait, 1, WITHIN_MS) == 1
@@ -151,8 +143,7 @@ static int hears(int peer, uint32_t type)
 }
 
 /* The next one is let in. */
-static int greet(const char *behind)
-{
+static int greet(const char *behind) {
     uint8_t message[2 * RP_MEMIF_MESSAGE];
     int peer = knock();
     CHECK(hears(peer, RP_MEMIF_HELLO), "nobody is let in behind %s", behind);
@@ -162,15 +153,13 @@ static int greet(const char *behind)
     return peer;
 }
 
-static void stop_server(void)
-{
+static void stop_server(void) {
     int status;
     CHECK(kill(server, SIGSTOP) == 0 && waitpid(server, &status, WUNTRACED) == server
           && WIFSTOPPED(status));
 }
 
-static void linger_in(uint32_t type, size_t bytes, uint32_t count, const char *what)
-{
+static void linger_in(uint32_t type, size_t bytes, uint32_t count, const char *what) {
     uint8_t message[2 * RP_MEMIF_MESSAGE];
     int peer = type == RP_MEMIF_INIT ? knock() : greet("those before");
     begin(message, type);
@@ -183,8 +172,7 @@ static void linger_in(uint32_t type, size_t bytes, uint32_t count, const char *w
 }
 
 /* Refused for its first message, with a second one behind it that is never read. */
-static void linger_unread(void)
-{
+static void linger_unread(void) {
     uint8_t message[2 * RP_MEMIF_MESSAGE];
     int peer = greet("those before");
     begin(message, RP_MEMIF_INIT);
@@ -197,9 +185,25 @@ static void linger_unread(void)
     close(greet("a message that is not read"));
 }
 
+/* While the server has no memory for a thread's stack, until it lets nobody in. */
+static void fill_up_without_threads(void) {
+    const struct rlimit none = {1, RLIM_INFINITY};
+    struct rlimit before;
+    uint32_t files = count_files();
+    CHECK(prlimit(server, RLIMIT_AS, &none, &before) == 0);
+    for (uint32_t i = 0; count_files() < files + SHUT; i++) {
+        CHECK(i < TRIES, "%u files are open, %u were", count_files(), files);
+        close(knock());
+        usleep(1000);
+    }
+    CHECK(prlimit(server, RLIMIT_AS, &before, NULL) == 0);
+    close(greet("a shortage of threads"));
+    await_files(files);
+    check_group("64 files that no thread could be had for are closed when one can, and no later");
+}
+
 /* Before it is let in, and nobody is any more. */
-static void end_with_them_at_the_door(void)
-{
+static void end_with_them_at_the_door(void) {
     uint8_t message[2 * RP_MEMIF_MESSAGE];
     begin(message, RP_MEMIF_INIT);
     stop_server();
@@ -211,8 +215,7 @@ static void end_with_them_at_the_door(void)
     CHECK(kill(server, SIGTERM) == 0 && kill(server, SIGCONT) == 0);
 }
 
-static void await_port(int number)
-{
+static void await_port(int number) {
     for (int tries = 0; *opened < number; tries++) {
         CHECK(tries < TRIES, "port %d does not open", number);
         usleep(1000);
@@ -220,8 +223,7 @@ static void await_port(int number)
 }
 
 /* A port, closed as it is told to; and the next one, of the same process. */
-static void serve(void)
-{
+static void serve(void) {
     char url[RP_URL_TEXT_BYTES];
     struct rp_peer peer;
     sigset_t ending;
@@ -238,8 +240,7 @@ static void serve(void)
     }
 }
 
-static void start_server(void)
-{
+static void start_server(void) {
     opened = mmap(NULL, sizeof *opened, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(opened != MAP_FAILED);
     fflush(stdout);
@@ -253,14 +254,14 @@ static void start_server(void)
     await_port(1);
 }
 
-int main(void)
-{
+int main(void) {
     enum { M = RP_MEMIF_MESSAGE };
     int status;
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
     snprintf(path, sizeof path, "/tmp/test_linger_%d", (int)getpid());
     alarm(SECONDS);
     start_server();
+    fill_up_without_threads(); /* first: stacks of threads that have ended are used again */
     uint32_t before = count_files();
     linger_in(RP_MEMIF_INIT, M, 1, "an INIT that brings a socket");
     linger_in(RP_MEMIF_ADD_REGION, M, 1, "a region that is a socket");

@@ -38,8 +38,7 @@ static struct told *told; /* CLIENTS of them, in memory all processes share */
 static char socket_path[64];
 static volatile sig_atomic_t end;
 
-static const char *url(char *text, int serve)
-{
+static const char *url(char *text, int serve) {
     snprintf(text, RP_URL_BYTES, "dpdk://10.0.0.1:7400?vdev=net_memif,links=%d,socket=%s", LINKS,
              socket_path);
     if (!serve) {
@@ -50,15 +49,13 @@ static const char *url(char *text, int serve)
 
 /* ---- the server ---- */
 
-static void stop_here(int number)
-{
+static void stop_here(int number) {
     const struct timespec nap = {0, STOPPED_NS};
     (void)number;
     nanosleep(&nap, NULL);
 }
 
-static void stop_now_and_then(void)
-{
+static void stop_now_and_then(void) {
     struct sigaction action = {.sa_handler = stop_here, .sa_flags = SA_RESTART};
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1};
     struct itimerspec every = {{0, STOP_EVERY_NS}, {0, STOP_EVERY_NS}};
@@ -69,14 +66,12 @@ static void stop_now_and_then(void)
     CHECK(timer_settime(timer, 0, &every, NULL) == 0);
 }
 
-static void end_soon(int number)
-{
+static void end_soon(int number) {
     (void)number;
     end = 1;
 }
 
-static void serve(void)
-{
+static void serve(void) {
     struct rp_service_options options = {0};
     struct rp_service *service;
     struct drive_table made;
@@ -100,8 +95,7 @@ static void serve(void)
 
 /* ---- clients ---- */
 
-static struct rp_link *connect_link(struct rp_table_info *info)
-{
+static struct rp_link *connect_link(struct rp_table_info *info) {
     struct rp_link_options options = {0};
     struct rp_link *link = NULL;
     char error[RP_ERROR_BYTES], text[RP_URL_BYTES];
@@ -118,8 +112,7 @@ static struct rp_link *connect_link(struct rp_table_info *info)
     return link;
 }
 
-static void push_for_ever(struct told *mine)
-{
+static void push_for_ever(struct told *mine) {
     struct rp_table_info info;
     struct rp_link *link = connect_link(&info);
     struct rp_push_state state;
@@ -138,8 +131,7 @@ static void push_for_ever(struct told *mine)
     }
 }
 
-static void sample_for_ever(struct told *mine)
-{
+static void sample_for_ever(struct told *mine) {
     static struct drive_batch batch;
     struct rp_table_info info;
     struct rp_link *link = connect_link(&info);
@@ -149,8 +141,7 @@ static void sample_for_ever(struct told *mine)
     }
 }
 
-static void look_back(uint64_t acknowledged)
-{
+static void look_back(uint64_t acknowledged) {
     static struct drive_batch batch;
     uint64_t counters[RP_COUNTER_COUNT];
     char error[RP_ERROR_BYTES];
@@ -167,8 +158,7 @@ static void look_back(uint64_t acknowledged)
 }
 
 /* Knocks and is gone before anybody opens. */
-static void knock(uint32_t times)
-{
+static void knock(uint32_t times) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
     for (uint32_t i = 0; i < times; i++) {
@@ -181,8 +171,7 @@ static void knock(uint32_t times)
 
 /* ---- rounds ---- */
 
-static pid_t start(int which, uint64_t acknowledged)
-{
+static pid_t start(int which, uint64_t acknowledged) {
     fflush(stdout);
     pid_t child = fork();
     CHECK(child >= 0);
@@ -203,8 +192,7 @@ static pid_t start(int which, uint64_t acknowledged)
     _exit(0);
 }
 
-static void wait_until_at_work(const pid_t *clients, pid_t server, uint32_t round)
-{
+static void wait_until_at_work(const pid_t *clients, pid_t server, uint32_t round) {
     for (int tries = 0; !told[0].at_work || !told[1].at_work; tries++) {
         CHECK(waitpid(server, NULL, WNOHANG) == 0, "the server died in round %u", round);
         CHECK(waitpid(clients[0], NULL, WNOHANG) == 0 && waitpid(clients[1], NULL, WNOHANG) == 0,
@@ -214,8 +202,7 @@ static void wait_until_at_work(const pid_t *clients, pid_t server, uint32_t roun
     }
 }
 
-static void kill_some(uint32_t rounds, pid_t server, uint64_t *acknowledged)
-{
+static void kill_some(uint32_t rounds, pid_t server, uint64_t *acknowledged) {
     for (uint32_t round = 0; round < rounds; round++) {
         pid_t clients[CLIENTS];
         memset(told, 0, CLIENTS * sizeof *told);
@@ -232,8 +219,7 @@ static void kill_some(uint32_t rounds, pid_t server, uint64_t *acknowledged)
     }
 }
 
-int main(void)
-{
+int main(void) {
     const char *asked = getenv("RP_KILL_ROUNDS");
     uint32_t rounds = asked ? (uint32_t)atoi(asked) : ROUNDS_DEFAULT;
     uint64_t acknowledged = 0;

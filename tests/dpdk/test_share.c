@@ -24,8 +24,7 @@ static struct rp_lane lane;
 static uint32_t numbers;
 static uint64_t seed;
 
-uint32_t rp_wire_number(void)
-{
+uint32_t rp_wire_number(void) {
     return numbers++;
 }
 
@@ -33,8 +32,7 @@ uint32_t rp_wire_number(void)
 
 static const struct rp_frame_host server = {{2, 10, 0, 0, 0, 1}, {10, 0, 0, 1}, 7400, 0, 0};
 
-static struct rte_mbuf *make(uint16_t port, uint64_t number)
-{
+static struct rte_mbuf *make(uint16_t port, uint64_t number) {
     struct rp_frame_host to = {{2, 10, 0, 0, 0, 2}, {10, 0, 0, 2}, port, 0, 0};
     struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool);
     if (mbuf) {
@@ -47,8 +45,7 @@ static struct rte_mbuf *make(uint16_t port, uint64_t number)
     return mbuf;
 }
 
-static int come(struct rte_mbuf *mbuf)
-{
+static int come(struct rte_mbuf *mbuf) {
     if (mbuf && rte_ring_enqueue(wire, mbuf)) {
         rte_pktmbuf_free(mbuf);
         mbuf = NULL;
@@ -56,8 +53,7 @@ static int come(struct rte_mbuf *mbuf)
     return mbuf != NULL;
 }
 
-static void arp_comes(int is_answer)
-{
+static void arp_comes(int is_answer) {
     struct rp_frame_host asker = {{2, 10, 0, 0, 0, 2}, {10, 0, 0, 2}, 0, 0, 0};
     struct rte_mbuf *mbuf = make(PORT, 0);
     CHECK(mbuf);
@@ -69,8 +65,7 @@ static void arp_comes(int is_answer)
     CHECK(come(mbuf));
 }
 
-static uint64_t number_of(const struct rte_mbuf *mbuf)
-{
+static uint64_t number_of(const struct rte_mbuf *mbuf) {
     uint64_t number;
     memcpy(&number, rte_pktmbuf_mtod(mbuf, const uint8_t *) + NUMBER, sizeof number);
     return number;
@@ -85,8 +80,7 @@ struct link {
     uint16_t port;
 };
 
-static void join(struct link *link, struct rp_share *share, uint16_t port)
-{
+static void join(struct link *link, struct rp_share *share, uint16_t port) {
     memset(link, 0, sizeof *link);
     link->share = share;
     link->port = port;
@@ -95,14 +89,12 @@ static void join(struct link *link, struct rp_share *share, uint16_t port)
     rp_bursts_open(&link->bursts);
 }
 
-static void leave(struct link *link)
-{
+static void leave(struct link *link) {
     rp_bursts_close(&link->bursts);
     rp_share_leave(link->share, &link->seat);
 }
 
-static uint32_t receive(struct link *link, struct rte_mbuf **mbufs, uint32_t count)
-{
+static uint32_t receive(struct link *link, struct rte_mbuf **mbufs, uint32_t count) {
     rp_burst_begin(&link->bursts);
     uint32_t got = atomic_load_explicit(&link->share->is_shared, memory_order_relaxed)
         ? rp_share_receive(link->share, &link->seat, &lane, 0, mbufs, count)
@@ -112,8 +104,7 @@ static uint32_t receive(struct link *link, struct rte_mbuf **mbufs, uint32_t cou
 }
 
 /* One look; the frames' numbers, if they are wanted, are those from `next` on. */
-static uint32_t look(struct link *link, uint64_t next)
-{
+static uint32_t look(struct link *link, uint64_t next) {
     struct rte_mbuf *mbufs[RP_BURST];
     uint32_t got = receive(link, mbufs, RP_BURST);
     for (uint32_t i = 0; i < got; i++) {
@@ -131,8 +122,7 @@ static _Atomic uint32_t inside, bursts;
 
 /* Within each burst: two at once are one too many, whether both links or one of them shares. */
 static uint16_t watch(uint16_t device, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count,
-                      uint16_t most, void *unused)
-{
+                      uint16_t most, void *unused) {
     (void)device, (void)queue, (void)mbufs, (void)most, (void)unused;
     CHECK(atomic_fetch_add(&inside, 1) == 0, "two bursts at once");
     if (bursts++ % YIELD_EVERY == 0) {
@@ -144,8 +134,7 @@ static uint16_t watch(uint16_t device, uint16_t queue, struct rte_mbuf **mbufs, 
 
 /* ---- groups ---- */
 
-static void frames(void)
-{
+static void frames(void) {
     struct rp_share share = {0};
     struct link one, two;
     rp_share_open(&share, MBUFS, 0);
@@ -185,8 +174,7 @@ static void frames(void)
     check_group("whose frames are whose; ARP; alone, together and alone again");
 }
 
-static void bound(void)
-{
+static void bound(void) {
     struct rp_share share = {0};
     struct link links[RP_DPDK_SHARERS];
     uint32_t held = 0;
@@ -222,8 +210,7 @@ static _Atomic int feeding;
 static _Atomic uint64_t came, seen;
 
 /* Frames to the ports of all threads, there or not, each port's numbered from 1 on. */
-static void *feed(void *unused)
-{
+static void *feed(void *unused) {
     uint64_t next[THREADS] = {0};
     uint32_t turn = 0;
     (void)unused;
@@ -238,8 +225,7 @@ static void *feed(void *unused)
 
 /* A link's frames, and none of another one's, in the order they came; some it finds when it has
  * come are to who had its port before it. */
-static void *live(void *argument)
-{
+static void *live(void *argument) {
     uint16_t port = (uint16_t)(PORT + (uintptr_t)argument);
     struct rp_random random;
     uint64_t newest = 0;
@@ -275,8 +261,7 @@ static void *live(void *argument)
     return NULL;
 }
 
-static void threads(void)
-{
+static void threads(void) {
     pthread_t feeder, lives[THREADS];
     struct rte_mbuf *rest;
     rp_share_open(&busy, MBUFS, 0);
@@ -300,8 +285,7 @@ static void threads(void)
     check_group("four threads' links come and go while frames come");
 }
 
-int main(void)
-{
+int main(void) {
     char *arguments[] = {"test_share", "--no-huge", "--no-shconf", "--no-pci", "--no-telemetry",
                          "--iova-mode=va", "-m", "64", "--log-level=3", "--lcores=0@0"};
     struct rte_eth_conf plain;

@@ -14,7 +14,7 @@
 #include "drive/clock.h"
 #include "open_port.h"
 
-enum { ROUNDS = 100, SECONDS = 60, FILES = 1024, GROWN = 12, SIZE = 64 };
+enum { ROUNDS = 100, SECONDS = 60, STILL = 20, FILES = 1024, GROWN = 12, SIZE = 64 };
 
 static const uint64_t HOUR_NS = 3600000000000ull;
 static char url[RP_URL_TEXT_BYTES];
@@ -27,8 +27,7 @@ struct sleeper {
     uint32_t wanted;
 };
 
-static uint32_t take(struct rp_port *port, struct rp_peer *from)
-{
+static uint32_t take(struct rp_port *port, struct rp_peer *from) {
     struct rp_packet packets[RP_BURST];
     uint32_t got = rp_port_transport(port)->rx_burst(port, packets, RP_BURST);
     if (got && from) {
@@ -38,8 +37,7 @@ static uint32_t take(struct rp_port *port, struct rp_peer *from)
     return got;
 }
 
-static void send_one(struct rp_port *port, const struct rp_peer *to)
-{
+static void send_one(struct rp_port *port, const struct rp_peer *to) {
     struct rp_packet packet;
     CHECK(rp_port_transport(port)->tx_lease(port, &packet, 1) == 1);
     packet.peer = *to;
@@ -48,8 +46,7 @@ static void send_one(struct rp_port *port, const struct rp_peer *to)
     rp_port_transport(port)->tx_send(port, &packet, 1);
 }
 
-static void *sleep_and_take(void *argument)
-{
+static void *sleep_and_take(void *argument) {
     struct sleeper *sleeper = argument;
     while (sleeper->received < sleeper->wanted) {
         sleeper->sleeps++;
@@ -62,8 +59,7 @@ static void *sleep_and_take(void *argument)
 /* Each datagram is sent once its receiver has slept in vain for so often that its sleeps are long:
  * so it is asleep, but for once in a while. Returns how many of the sleeps were ended by one. */
 static uint32_t send_to_sleeper(struct rp_port *from, const struct rp_peer *to,
-                                struct rp_port *port)
-{
+                                struct rp_port *port) {
     struct sleeper sleeper = {.port = port, .wanted = ROUNDS};
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, sleep_and_take, &sleeper) == 0);
@@ -82,8 +78,7 @@ static uint32_t send_to_sleeper(struct rp_port *from, const struct rp_peer *to,
 }
 
 static void meet(struct rp_port *server, struct rp_port *client, const struct rp_peer *at,
-                 struct rp_peer *from)
-{
+                 struct rp_peer *from) {
     do { /* the first ones ask where the server is, perhaps */
         send_one(client, at);
         (void)take(client, NULL);
@@ -94,8 +89,7 @@ static void meet(struct rp_port *server, struct rp_port *client, const struct rp
     }
 }
 
-static void wake_both(const char *server_url, const char *client_url)
-{
+static void wake_both(const char *server_url, const char *client_url) {
     struct rp_peer own, at, client_at;
     struct rp_port *server = open_port(server_url, 1, &own);
     struct rp_port *client = open_port(client_url, 0, &at);
@@ -109,8 +103,7 @@ static void wake_both(const char *server_url, const char *client_url)
     rp_port_close(server);
 }
 
-static uint64_t time_of(struct rp_port *port, uint32_t sleeps)
-{
+static uint64_t time_of(struct rp_port *port, uint32_t sleeps) {
     uint64_t start = rp_clock_ns();
     for (uint32_t i = 0; i < sleeps; i++) {
         (void)rp_port_transport(port)->wait(port, HOUR_NS);
@@ -119,8 +112,7 @@ static uint64_t time_of(struct rp_port *port, uint32_t sleeps)
 }
 
 /* Something has come, and is not taken: whoever asks again and again is not answered at once. */
-static void neglect(const char *server_url, const char *client_url)
-{
+static void neglect(const char *server_url, const char *client_url) {
     struct rp_peer own, at, client_at;
     struct rp_port *server = open_port(server_url, 1, &own);
     struct rp_port *client = open_port(client_url, 0, &at);
@@ -133,8 +125,7 @@ static void neglect(const char *server_url, const char *client_url)
     rp_port_close(server);
 }
 
-static void woken(void)
-{
+static void woken(void) {
     neglect(url, url);
     wake_both(url, url);
     check_group("memif: both ends are woken by what comes, and not by what stays");
@@ -143,16 +134,14 @@ static void woken(void)
 static int has_pair;
 
 /* Before DPDK starts: its devices are where it started. */
-static void make_pair(void)
-{
+static void make_pair(void) {
     has_pair = geteuid() == 0 && unshare(CLONE_NEWNET) == 0
         && system("ip link add sleep0 type veth peer name sleep1 && ip link set sleep0 up"
                   " && ip link set sleep1 up") == 0;
 }
 
 /* A socket whose interface goes down has an error to tell, and is not ready for ever. */
-static void fall(const char *server_url)
-{
+static void fall(const char *server_url) {
     struct rp_peer own;
     struct rp_port *server = open_port(server_url, 1, &own);
     CHECK(system("ip link set sleep0 down") == 0);
@@ -163,8 +152,7 @@ static void fall(const char *server_url)
     rp_port_close(server);
 }
 
-static void woken_over(const char *kind)
-{
+static void woken_over(const char *kind) {
     char server_url[RP_URL_TEXT_BYTES], client_url[RP_URL_TEXT_BYTES], told[80];
     if (!has_pair) {
         snprintf(told, sizeof told, "left out, sleeping over %s: root, and ip", kind);
@@ -183,8 +171,7 @@ static void woken_over(const char *kind)
 }
 
 /* Every file by which anybody here could be called becomes one that says nothing. */
-static void withhold(const uint8_t *before)
-{
+static void withhold(const uint8_t *before) {
     int nothing = open("/dev/null", O_RDWR), count = 0;
     for (int file = 3; file < FILES; file++) {
         char path[32], name[64] = "";
@@ -193,7 +180,7 @@ static void withhold(const uint8_t *before)
         int type = 0;
         socklen_t length = sizeof type;
         int is_call = strcmp(name, "anon_inode:[eventfd]") == 0
-            || (getsockopt(file, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_DGRAM);
+            || (getsockopt(file, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM);
         if (size > 0 && !before[file] && is_call) {
             CHECK(dup2(nothing, file) == file);
             count++;
@@ -203,15 +190,20 @@ static void withhold(const uint8_t *before)
     CHECK(count >= 6, "%d files were found", count);
 }
 
-static void list_files(uint8_t *open_ones)
-{
-    for (int file = 0; file < FILES; file++) {
-        open_ones[file] = fcntl(file, F_GETFD) >= 0;
+/* Those of ports that were closed before are closed late, and their numbers used again: it waits
+ * until none has gone for a while. */
+static void list_files(uint8_t *open_ones) {
+    for (int same = 0; same < STILL; same++) {
+        for (int file = 0; file < FILES; file++) {
+            uint8_t is_open = fcntl(file, F_GETFD) >= 0;
+            same = open_ones[file] == is_open ? same : 0;
+            open_ones[file] = is_open;
+        }
+        usleep(10000);
     }
 }
 
-static void withheld(void)
-{
+static void withheld(void) {
     static uint8_t before[FILES];
     struct rp_peer own, at, client_at;
     list_files(before);
@@ -226,8 +218,7 @@ static void withheld(void)
 }
 
 /* Nothing comes: sleeps grow until they are long. */
-static void idle(void)
-{
+static void idle(void) {
     struct rp_peer own, at, client_at;
     struct rp_port *server = open_port(url, 1, &own), *client = open_port(url, 0, &at);
     meet(server, client, &at, &client_at);
@@ -246,8 +237,7 @@ static void idle(void)
     check_group("idle ports sleep 10 ms at a time");
 }
 
-int main(void)
-{
+int main(void) {
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
     alarm(SECONDS);
     make_pair();

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -23,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "crowd.h"
 #include "open_port.h"
 #include "protocol/status.h"
 
@@ -43,8 +43,7 @@ static struct told {
 static char path[64], above[48], folder[64], inside[80];
 
 static int open_at(struct rp_port **port, const char *at, const char *more, int serve,
-                   struct rp_peer *peer, char *error)
-{
+                   struct rp_peer *peer, char *error) {
     char url[RP_URL_TEXT_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port_options options = {.serve = serve};
     *port = NULL;
@@ -52,16 +51,14 @@ static int open_at(struct rp_port **port, const char *at, const char *more, int 
     return rp_port_open(port, url, &options, peer, bound, error);
 }
 
-static int try_open(struct rp_port **port, const char *more, int serve, char *error)
-{
+static int try_open(struct rp_port **port, const char *more, int serve, char *error) {
     struct rp_peer peer;
     return open_at(port, path, more, serve, &peer, error);
 }
 
 /* ---- whose it is ---- */
 
-static void opens_as(const char *more, mode_t mask, gid_t group)
-{
+static void opens_as(const char *more, mode_t mask, gid_t group) {
     char error[RP_URL_ERROR_BYTES] = "";
     struct rp_port *port;
     struct stat about;
@@ -74,28 +71,13 @@ static void opens_as(const char *more, mode_t mask, gid_t group)
     CHECK(access(path, F_OK) != 0, "its socket stays behind");
 }
 
-/* A group of many, in a file of groups that this process alone sees. Where it may not: nothing. */
-static void open_to_crowd(void)
-{
-    char groups[sizeof path + 8];
-    snprintf(groups, sizeof groups, "%s_groups", path);
-    FILE *file = fopen(groups, "w");
-    CHECK(file && fprintf(file, "crowd:x:%d:", ANY_GROUP) > 0);
-    for (int i = 0; i < CROWD; i++) {
-        fprintf(file, "%smember%d", i ? "," : "", i);
-    }
-    CHECK(fputs("\n", file) >= 0 && fclose(file) == 0);
-    int hidden = unshare(CLONE_NEWNS) == 0
-        && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0
-        && mount(groups, "/etc/group", NULL, MS_BIND, NULL) == 0;
-    CHECK(unlink(groups) == 0);
-    if (hidden) {
+static void open_to_crowd(void) {
+    if (gather_crowd(path, ANY_GROUP, CROWD)) {
         opens_as(",group=crowd", 022, ANY_GROUP);
     }
 }
 
-static void opens_to_crowd(void)
-{
+static void opens_to_crowd(void) {
     int status;
     fflush(stdout);
     pid_t process = fork();
@@ -107,16 +89,19 @@ static void opens_to_crowd(void)
     CHECK(waitpid(process, &status, 0) == process && status == 0);
 }
 
-static void refuses(const char *more, int serve, int status, const char *says)
-{
+static void refuses_at(const char *at, const char *more, int serve, int status, const char *says) {
     char error[RP_URL_ERROR_BYTES] = "";
     struct rp_port *port;
-    int got = try_open(&port, more, serve, error);
+    struct rp_peer peer;
+    int got = open_at(&port, at, more, serve, &peer, error);
     CHECK(got == -status && !port && strstr(error, says), "%d %s", got, error);
 }
 
-static int make_socket(int type)
-{
+static void refuses(const char *more, int serve, int status, const char *says) {
+    refuses_at(path, more, serve, status, says);
+}
+
+static int make_socket(int type) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int file = socket(AF_UNIX, type, 0);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
@@ -125,8 +110,7 @@ static int make_socket(int type)
 }
 
 /* Of whoever listens there: nobody else is let in. */
-static void fill_queue(void)
-{
+static void fill_queue(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int file;
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
@@ -136,8 +120,7 @@ static void fill_queue(void)
     CHECK(errno == EAGAIN && close(file) == 0);
 }
 
-static void whose(void)
-{
+static void whose(void) {
     char more[64];
     struct stat about;
     opens_as("", 0, getegid());
@@ -149,11 +132,15 @@ static void whose(void)
         opens_as(more, 022, ANY_GROUP);
         opens_as(",group=root", 022, 0);
     }
+    static const char *const no_groups[] = { /* the last one is 6, if it wraps */
+        ",group=no-such-group", ",group=+0", ",group=4294967295", ",group=-18446744073709551610"};
     int anyone = open("/tmp", O_RDONLY | O_DIRECTORY);
     CHECK(anyone >= 0 && flock(anyone, LOCK_SH) == 0);
     opens_as("", 022, getegid());
     CHECK(close(anyone) == 0);
-    refuses(",group=no-such-group", 1, RP_SYSTEM, "group= is a group of this host");
+    for (size_t i = 0; i < sizeof no_groups / sizeof no_groups[0]; i++) {
+        refuses(no_groups[i], 1, RP_SYSTEM, "group= is a group of this host");
+    }
     refuses(",group=0", 0, RP_BAD_ARGUMENT, "group= goes with vdev=net_memif and role=server");
     check_group("a memif socket: 0660 whatever the umask, its group's, gone at the end");
     FILE *file = fopen(path, "w");
@@ -179,8 +166,7 @@ static void whose(void)
 
 /* ---- how long a client waits ---- */
 
-static void gives_up(uint64_t timeout_ns, const char *says)
-{
+static void gives_up(uint64_t timeout_ns, const char *says) {
     char url[RP_URL_TEXT_BYTES], bound[RP_URL_TEXT_BYTES], error[RP_URL_ERROR_BYTES] = "";
     struct rp_port_options options = {.timeout_ns = timeout_ns};
     struct rp_port *port = NULL;
@@ -190,16 +176,14 @@ static void gives_up(uint64_t timeout_ns, const char *says)
     CHECK(status == -RP_SYSTEM && !port && strstr(error, says), "%d %s", status, error);
 }
 
-static void *wait_for_answer(void *argument)
-{
+static void *wait_for_answer(void *argument) {
     (void)argument;
     gives_up(LONG_NS, "does not answer within the time allowed");
     return NULL;
 }
 
 /* Something listens there that lets in and says nothing, or that lets nobody in. */
-static void how_long(void)
-{
+static void how_long(void) {
     pthread_t other;
     int mute = make_socket(SOCK_SEQPACKET);
     CHECK(listen(mute, 0) == 0);
@@ -221,13 +205,11 @@ static void how_long(void)
 
 enum { HELLO = 2, MESSAGE = 128, AT_VERSIONS = 34, AT_REGIONS = 38, AT_LOG2 = 44, AGAIN = 20 };
 
-static void put16(uint8_t *at, uint16_t value)
-{
+static void put16(uint8_t *at, uint16_t value) {
     memcpy(at, &value, sizeof value);
 }
 
-static void *greet_and_go(void *mute)
-{
+static void *greet_and_go(void *mute) {
     uint8_t hello[MESSAGE] = {0};
     put16(hello, HELLO);
     put16(hello + AT_VERSIONS, 2 << 8);
@@ -242,8 +224,7 @@ static void *greet_and_go(void *mute)
 }
 
 /* What the client's driver says then goes to nobody: SIGPIPE would end this process. */
-static void greeted_by_who_goes(void)
-{
+static void greeted_by_who_goes(void) {
     pthread_t other;
     int mute = make_socket(SOCK_SEQPACKET);
     CHECK(signal(SIGPIPE, SIG_DFL) != SIG_ERR && listen(mute, AGAIN) == 0);
@@ -258,30 +239,26 @@ static void greeted_by_who_goes(void)
 
 /* ---- two at once ---- */
 
-static void meet(uint32_t times)
-{
+static void meet(uint32_t times) {
     atomic_fetch_add(&told->arrived, 1);
     while (atomic_load(&told->arrived) < times * RACERS) {
         sched_yield();
     }
 }
 
-static void stop_here(int number)
-{
+static void stop_here(int number) {
     const struct timespec nap = {0, STOPPED_NS};
     (void)number;
     nanosleep(&nap, NULL);
 }
 
-static void stop_now_and_then(void)
-{
+static void stop_now_and_then(void) {
     struct sigaction action = {.sa_handler = stop_here, .sa_flags = SA_RESTART};
     struct itimerval every = {{0, STOP_EVERY_US}, {0, STOP_EVERY_US}};
     CHECK(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &every, NULL) == 0);
 }
 
-static void race(int leaves_stale)
-{
+static void race(int leaves_stale) {
     char error[RP_URL_ERROR_BYTES];
     struct rp_peer own;
     struct rp_port *port = open_port("dpdk://10.0.0.1:7400?vdev=net_ring", 1, &own);
@@ -309,8 +286,7 @@ static void race(int leaves_stale)
     _exit(0);
 }
 
-static void two_at_once(void)
-{
+static void two_at_once(void) {
     pid_t racers[RACERS];
     int status;
     for (int i = 0; i < RACERS; i++) {
@@ -340,8 +316,7 @@ static char contested[80], spare[80], victim[80];
 
 /* Its owner puts a link to another file in the place of each socket that is bound there. A hard one
  * to another user's socket: hosts where that is allowed are few, so root makes it here. */
-static void swap_for_ever(int hard)
-{
+static void swap_for_ever(int hard) {
     struct stat about;
     CHECK(hard || (setgid(STRANGER) == 0 && setuid(STRANGER) == 0));
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -353,8 +328,7 @@ static void swap_for_ever(int hard)
     }
 }
 
-static void make_victim(int hard)
-{
+static void make_victim(int hard) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(victim, sizeof victim, "%s.victim", folder);
     snprintf(address.sun_path, sizeof address.sun_path, "%s", victim);
@@ -363,8 +337,7 @@ static void make_victim(int hard)
     CHECK(file >= 0 && chmod(victim, 0600) == 0 && close(file) == 0);
 }
 
-static void swapped(int hard)
-{
+static void swapped(int hard) {
     char error[RP_URL_ERROR_BYTES];
     const struct itimerval never = {0};
     struct rp_port *port;
@@ -402,8 +375,7 @@ static void swapped(int hard)
 
 /* ---- whose a client goes to ---- */
 
-static struct rp_port *serve_at(const char *at)
-{
+static struct rp_port *serve_at(const char *at) {
     char error[RP_URL_ERROR_BYTES] = "";
     struct rp_port *port;
     struct rp_peer own;
@@ -412,8 +384,7 @@ static struct rp_port *serve_at(const char *at)
     return port;
 }
 
-static void receive(struct rp_port *port)
-{
+static void receive(struct rp_port *port) {
     struct rp_packet packets[RP_BURST];
     uint32_t count = rp_port_transport(port)->rx_burst(port, packets, RP_BURST);
     if (count) {
@@ -423,8 +394,7 @@ static void receive(struct rp_port *port)
 }
 
 /* Another user, who serves where anybody may write, and in a folder of its own. */
-static void be_stranger(void)
-{
+static void be_stranger(void) {
     (void)loaded_object(); /* while its file can be read */
     CHECK(setgid(STRANGER) == 0 && setuid(STRANGER) == 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* which a change of user forgets */
@@ -453,8 +423,7 @@ static void be_stranger(void)
     _exit(0);
 }
 
-static pid_t start_stranger(void)
-{
+static pid_t start_stranger(void) {
     char squat[64], left[96];
     snprintf(above, sizeof above, "/run/test_socket_%d", (int)getpid());
     snprintf(folder, sizeof folder, "%s/own", above);
@@ -480,8 +449,32 @@ static pid_t start_stranger(void)
     return child;
 }
 
-static void send_one(struct rp_port *port, const struct rp_peer *peer)
-{
+static void write_to(const char *name, const char *text) {
+    int file = open(name, O_WRONLY);
+    CHECK(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text), "%s", name);
+    close(file);
+}
+
+/* This user is the only one in a namespace of its own, by the number that all others have there,
+ * the stranger too. */
+static void visit_nobody(void) {
+    static const char refused[] = "user 65534 listens at that socket";
+    int status;
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        (void)loaded_object(); /* while its file can be read */
+        CHECK(unshare(CLONE_NEWUSER) == 0);
+        write_to("/proc/self/uid_map", "65534 0 1");
+        CHECK(geteuid() == STRANGER);
+        refuses_at(path, "", 0, RP_SYSTEM, refused);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "%d", status);
+}
+
+static void send_one(struct rp_port *port, const struct rp_peer *peer) {
     const struct rp_transport *transport = rp_port_transport(port);
     struct rp_packet packet = {.peer = *peer};
     CHECK(transport->tx_lease(port, &packet, 1) == 1);
@@ -491,8 +484,7 @@ static void send_one(struct rp_port *port, const struct rp_peer *peer)
     transport->tx_send(port, &packet, 1);
 }
 
-static uint64_t fact(struct rp_port *port, const char *name)
-{
+static uint64_t fact(struct rp_port *port, const char *name) {
     struct rp_fact facts[RP_FACTS_MAX];
     uint32_t count = rp_port_tell(port, facts);
     for (uint32_t i = 0; i < count; i++) {
@@ -504,8 +496,7 @@ static uint64_t fact(struct rp_port *port, const char *name)
     return 0;
 }
 
-static void until_received(struct rp_port *port, const struct rp_peer *peer)
-{
+static void until_received(struct rp_port *port, const struct rp_peer *peer) {
     uint32_t before = told->received;
     struct rp_packet answer;
     for (int tries = 0; told->received == before; tries++) {
@@ -518,8 +509,7 @@ static void until_received(struct rp_port *port, const struct rp_peer *peer)
     }
 }
 
-static void spoil(int how, int spoiled)
-{
+static void spoil(int how, int spoiled) {
     const char *where = how < 2 ? folder : above;
     mode_t mode = how == 0 || how == 2 ? 0777 : how == 1 || how == 3 ? 0775 : 0755;
     CHECK(chmod(where, spoiled ? mode : 0755) == 0);
@@ -527,8 +517,7 @@ static void spoil(int how, int spoiled)
 }
 
 /* Its server comes anew where others could have put another one in its place. */
-static void visit_spoiled(struct rp_port *port, const struct rp_peer *peer, int how)
-{
+static void visit_spoiled(struct rp_port *port, const struct rp_peer *peer, int how) {
     spoil(how, 1);
     told->serves_again = 1;
     for (int tries = 0; told->serves_again; tries++) {
@@ -547,18 +536,23 @@ static void visit_spoiled(struct rp_port *port, const struct rp_peer *peer, int 
     until_received(port, peer);
 }
 
-static void visit_stranger(pid_t stranger)
-{
-    char error[RP_URL_ERROR_BYTES] = "";
+static void visit_stranger(pid_t stranger) {
+    static const char refused[] = "user 65534 listens at that socket";
+    char error[RP_URL_ERROR_BYTES] = "", way[64], linked[80];
+    snprintf(way, sizeof way, "/run/test_socket_link_%d", (int)getpid());
+    snprintf(linked, sizeof linked, "%s/memif", way);
     struct rp_port *port;
     struct rp_peer peer;
     int status;
-    CHECK(open_at(&port, path, "", 0, &peer, error) == -RP_SYSTEM && !port
-          && strstr(error, "user 65534 listens at that socket"), "%s", error);
+    refuses_at(path, "", 0, RP_SYSTEM, refused);
     CHECK(chown(folder, 0, 0) == 0);
-    CHECK(open_at(&port, inside, "", 0, &peer, error) == -RP_SYSTEM && !port
-          && strstr(error, "user 65534 listens at that socket"), "%s", error);
-    CHECK(chown(folder, STRANGER, STRANGER) == 0);
+    refuses_at(inside, "", 0, RP_SYSTEM, refused);
+    CHECK(chown(folder, STRANGER, STRANGER) == 0 && chown(above, STRANGER, 0) == 0
+          && symlink(folder, way) == 0);
+    refuses_at(linked, "", 0, RP_SYSTEM, refused); /* it could put another folder there */
+    CHECK(chown(above, 0, 0) == 0);
+    CHECK(open_at(&port, linked, "", 0, &peer, error) == 0 && unlink(way) == 0, "%s", error);
+    rp_port_close(port);
     CHECK(open_at(&port, inside, "", 0, &peer, error) == 0, "%s", error);
     until_received(port, &peer);
     CHECK(fact(port, "memif_servers_refused") == 0);
@@ -573,8 +567,7 @@ static void visit_stranger(pid_t stranger)
     check_group("a client's server: root's, its own user's, or in a folder of that server's own");
 }
 
-int main(void)
-{
+int main(void) {
     CHECK(getenv("REPLAY_DPDK"), "REPLAY_DPDK names the object: make test-dpdk sets it");
     snprintf(path, sizeof path, "/tmp/test_socket_%d", (int)getpid());
     told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -583,7 +576,9 @@ int main(void)
     opens_to_crowd(); /* before DPDK runs here: it does not outlive a fork */
     two_at_once();
     if (geteuid() == 0) {
-        visit_stranger(start_stranger());
+        pid_t stranger = start_stranger();
+        visit_nobody();
+        visit_stranger(stranger);
     }
     whose();
     how_long();

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from conformance import plain, plain_rows
 from losses import losing
-from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, the_pair
+from namespaces import INTERFACE, SERVER, inside, leaked_mbufs, on, the_pair
 
 from replay_server import Client, ReplayError, Server
 
@@ -65,8 +65,7 @@ client.close()
 def serving(kind: str, more: str = "", interface: str = INTERFACE, ip: str = SERVER) -> Iterator:
     """A server on that device, in the server's namespace; at its end no mbuf is missing."""
     before = leaked_mbufs()
-    taking = "" if kind == "tap" else ",take=on"  # its kernel has an address there
-    url = f"dpdk://{ip}:{PORT}?vdev=net_{kind},iface={interface}{taking}{more}"
+    url = f"dpdk://{ip}:{PORT}?{on(kind, interface)}{more}"
     with inside(the_pair().server):
         server = Server((plain(65536),), url, insecure=True)
     with server:
@@ -184,8 +183,7 @@ def test_clients_past_the_kernel_too(kind):
     without the tag dropped for that."""
     for vlan in ("", "&vlan=77"):
         with serving(kind, vlan) as server:
-            on = f"vdev=net_{kind},iface={INTERFACE},take=on"
-            url = f"dpdk://{SERVER}:{PORT}?{on},ip=198.18.0.9{vlan}"
+            url = f"dpdk://{SERVER}:{PORT}?{on(kind)},ip=198.18.0.9{vlan}"
             command = the_pair().client.inside([sys.executable, "-c", PUSHER, url, "few"])
             done = subprocess.run(command, capture_output=True, text=True, timeout=60)
             assert done.stdout.split() == ["pushed", "64"], done.stderr
@@ -314,7 +312,7 @@ def test_made_up_frames_move_nobody_and_are_counted(kind):
 def test_a_client_is_moved_by_no_answer_it_did_not_ask_for(kind):
     """Given ARP that gives the server's address to another, sent to a client past the kernel.
     Expect its next rows to go to the server, the first time."""
-    url = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE},take=on,ip=198.18.0.9"
+    url = f"dpdk://{SERVER}:{PORT}?{on(kind)},ip=198.18.0.9"
     command = the_pair().client.inside([sys.executable, "-c", WAITER, url])
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with serving(kind) as server, subprocess.Popen(command, **pipes) as client:
@@ -418,7 +416,7 @@ def test_a_missing_permission_is_a_sentence_and_nothing_is_printed():
         "except ReplayError as error: print(error)"
     )
     for kind in KINDS:
-        url = f"dpdk://{SERVER}:{PORT}?vdev=net_{kind},iface={INTERFACE},take=on"
+        url = f"dpdk://{SERVER}:{PORT}?{on(kind)}"
         done = subprocess.run(
             the_pair().server.inside([sys.executable, "-c", script, url]),
             capture_output=True,

@@ -24,15 +24,15 @@ REPLAYS = ("packet", "server", "client")
 SIM_SEEDS = 4
 # Of the Python tests those that drive the core through the drivers and need not train anything.
 PYTHON_TESTS = (
-    "test_client_errors",
-    "test_server_config",
-    "test_writer",
-    "test_waiting",
-    "test_shards",
-    "test_server",
-    "test_client_landing",
-    "test_conformance",
-    "test_block",
+    "client/test_client_errors",
+    "server/test_server_config",
+    "writing/test_writer",
+    "sampling/test_waiting",
+    "server/test_shards",
+    "server/test_server",
+    "sampling/test_client_landing",
+    "oracles/test_conformance",
+    "writing/test_block",
 )
 # Sockets, threads and the wall's clock: what these find counts when they find it twice.
 REAL_TIME = re.compile(
@@ -113,7 +113,7 @@ def python_checks() -> list[Check]:
         if path.exists():
             command = [sys.executable, "-m", "pytest", "-q", "-x", "--noconftest"]
             command += ["-p", "no:cacheprovider", f"tests/{name}.py"]
-            found.append(Check(name + ".py", command, print_of([path]), python=True))
+            found.append(Check(path.name, command, print_of([path]), python=True))
     return found
 
 

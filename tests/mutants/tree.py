@@ -36,7 +36,7 @@ from checks import (
 )
 from mutate import Unit, digest, functions_of
 
-sys.path.append(str(ROOT / "tests"))
+sys.path.append(str(ROOT / "tests/support"))
 from tracked import copy_tracked
 
 COMPILER = os.environ.get("CC", "gcc").split()

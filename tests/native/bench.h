@@ -32,16 +32,14 @@ struct bench_rounds {
     size_t count;
 };
 
-BENCH_UNUSED static double bench_ns(void)
-{
+BENCH_UNUSED static double bench_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
 /* Zeroed, with the advice a service gives for its region; kept until the program ends. */
-BENCH_UNUSED static void *bench_memory(size_t bytes)
-{
+BENCH_UNUSED static void *bench_memory(size_t bytes) {
     size_t whole = (bytes + BENCH_HUGE_PAGE - 1) / BENCH_HUGE_PAGE * BENCH_HUGE_PAGE;
     void *memory = aligned_alloc(BENCH_HUGE_PAGE, whole);
     CHECK(memory, "no memory");
@@ -50,27 +48,23 @@ BENCH_UNUSED static void *bench_memory(size_t bytes)
 }
 
 BENCH_UNUSED static void bench_number(const struct bench_row *row, const char *metric,
-                                      double value, const char *unit)
-{
+                                      double value, const char *unit) {
     printf("%s\t%s\t%s\t%u\t%s\t%.3f\t%s\n", row->name, row->transport, row->workload, row->batch,
            metric, value, unit);
     fflush(stdout);
 }
 
-BENCH_UNUSED static void bench_hash(const struct bench_row *row, uint64_t hash)
-{
+BENCH_UNUSED static void bench_hash(const struct bench_row *row, uint64_t hash) {
     printf("%s\t%s\t%s\t%u\thash of answers\t%016" PRIx64 "\tsiphash\n", row->name,
            row->transport, row->workload, row->batch, hash);
 }
 
-static int bench_compare(const void *left, const void *right)
-{
+static int bench_compare(const void *left, const void *right) {
     double a = *(const double *)left, b = *(const double *)right;
     return (a > b) - (a < b);
 }
 
-BENCH_UNUSED static void bench_keep(struct bench_rounds *rounds, double value)
-{
+BENCH_UNUSED static void bench_keep(struct bench_rounds *rounds, double value) {
     if (rounds->count < BENCH_ROUNDS_MAX) {
         rounds->value[rounds->count++] = value;
     }
@@ -78,8 +72,7 @@ BENCH_UNUSED static void bench_keep(struct bench_rounds *rounds, double value)
 
 /* Rounds are rates: more is better. */
 BENCH_UNUSED static void bench_rate(const struct bench_row *row, struct bench_rounds *rounds,
-                                    const char *unit)
-{
+                                    const char *unit) {
     CHECK(rounds->count > 0, "%s: nothing was measured", row->name);
     qsort(rounds->value, rounds->count, sizeof rounds->value[0], bench_compare);
     bench_number(row, "rate, median", rounds->value[rounds->count / 2], unit);
@@ -87,8 +80,7 @@ BENCH_UNUSED static void bench_rate(const struct bench_row *row, struct bench_ro
 }
 
 /* `count` calls of so many microseconds, in the order in which they were made; sorts them. */
-BENCH_UNUSED static void bench_latency(const struct bench_row *row, double *us, size_t count)
-{
+BENCH_UNUSED static void bench_latency(const struct bench_row *row, double *us, size_t count) {
     size_t round = count / BENCH_LATENCY_ROUNDS + 1;
     double best = 1e30;
     CHECK(count > 0, "%s: nothing was measured", row->name);

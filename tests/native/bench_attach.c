@@ -17,8 +17,7 @@ static struct rp_table table;
 static uint64_t counters[RP_COUNTER_COUNT];
 
 /* Twenty rows, and a create for each row whose window has come. */
-static void push(uint64_t step, uint32_t ahead)
-{
+static void push(uint64_t step, uint32_t ahead) {
     static uint64_t body[RUN * STEP / 8];
     struct rp_run run = {.sequence = step, .step = step, .count = RUN, .piece_count = 1,
                          .flags = step % EPISODE == EPISODE - RUN ? RP_RUN_END : 0,
@@ -35,8 +34,7 @@ static void push(uint64_t step, uint32_t ahead)
     }
 }
 
-int main(int count, char **arguments)
-{
+int main(int count, char **arguments) {
     uint32_t capacity = count > 1 ? (uint32_t)strtoul(arguments[1], NULL, 0) : 1000000;
     int behind = count > 2 ? atoi(arguments[2]) : 0, ahead = count > 3 ? atoi(arguments[3]) : 0;
     const struct rp_column column = {0, STEP, 0};

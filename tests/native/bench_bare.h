@@ -21,8 +21,7 @@ struct bare {
     volatile int stop;
 };
 
-static void *bare_echo(void *argument)
-{
+static void *bare_echo(void *argument) {
     struct bare *bare = argument;
     char buffer[2048];
     while (!bare->stop) {
@@ -35,8 +34,7 @@ static void *bare_echo(void *argument)
     return NULL;
 }
 
-static void bare_open(struct bare *bare)
-{
+static void bare_open(struct bare *bare) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof at;
     bare->echo = socket(AF_INET, SOCK_DGRAM, 0);
@@ -47,8 +45,7 @@ static void bare_open(struct bare *bare)
 }
 
 /* The echo's thread starts where it stays: on `core` (1 = the first). */
-static pthread_t bare_start(struct bare *bare, int core)
-{
+static pthread_t bare_start(struct bare *bare, int core) {
     pthread_attr_t attributes;
     pthread_t thread;
     cpu_set_t cores;
@@ -63,8 +60,7 @@ static pthread_t bare_start(struct bare *bare, int core)
 
 /* The round trips of `ask_bytes` out and `answer_bytes` back for `ns` nanoseconds. */
 static void bench_bare(struct bench_row *row, uint32_t ask_bytes, uint32_t answer_bytes, double ns,
-                       int core, double *latencies, size_t latencies_max)
-{
+                       int core, double *latencies, size_t latencies_max) {
     struct bare bare = {.answer_bytes = answer_bytes};
     char buffer[2048] = {0};
     size_t count = 0;

@@ -24,8 +24,7 @@ struct sink {
     uint64_t sent;
 };
 
-static uint32_t sink_rx(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t sink_rx(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct sink *port = (void *)opaque;
     count = port->in_count < count ? port->in_count : count;
     memcpy(packets, port->in, count * sizeof *packets);
@@ -33,15 +32,13 @@ static uint32_t sink_rx(struct rp_port *opaque, struct rp_packet *packets, uint3
     return count;
 }
 
-static void sink_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void sink_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     (void)opaque;
     (void)packets;
     (void)count;
 }
 
-static uint32_t sink_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t sink_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct sink *port = (void *)opaque;
     for (uint32_t i = 0; i < count; i++) {
         packets[i] = (struct rp_packet){.data = port->send + (size_t)i * port->base.mtu,
@@ -50,8 +47,7 @@ static uint32_t sink_lease(struct rp_port *opaque, struct rp_packet *packets, ui
     return count;
 }
 
-static void sink_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void sink_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct sink *port = (void *)opaque;
     for (uint32_t i = 0; i < count; i++) {
         port->sent += packets[i].size > 0;
@@ -72,13 +68,11 @@ static uint64_t next_id[RP_OP_COUNT]; /* ids count by operation, from 1 */
 static uint64_t next_sequence;
 static uint64_t next_step[STREAMS];
 
-static void requests_turn(void)
-{
+static void requests_turn(void) {
     rp_server_turn(script.server, (struct rp_port *)&port, script.now_ns += 1000);
 }
 
-static void put(uint8_t op, const void *body, uint32_t size)
-{
+static void put(uint8_t op, const void *body, uint32_t size) {
     static uint8_t datagrams[RP_BURST][2048] __attribute__((aligned(64)));
     uint8_t *data = datagrams[port.in_count];
     uint32_t padded = (size + 7) & ~7u;
@@ -96,8 +90,7 @@ static void put(uint8_t op, const void *body, uint32_t size)
 
 /* Runs of `count` steps, each of a stream of its own; the newest `creates` of the first made items
  * one by one, else all with their run. */
-static void put_runs(uint32_t runs, uint32_t count, uint32_t creates)
-{
+static void put_runs(uint32_t runs, uint32_t count, uint32_t creates) {
     static struct script_push push;
     static uint8_t bytes[27 * STEP];
     script_push_begin(&push, rp_table_epoch(rp_server_table(script.server, 0)));
@@ -115,14 +108,12 @@ static void put_runs(uint32_t runs, uint32_t count, uint32_t creates)
     put(RP_OP_PUSH, push.body, push.size);
 }
 
-static void put_sample(uint32_t count)
-{
+static void put_sample(uint32_t count) {
     struct rp_sample request = {.count = count, .budget = 32};
     put(RP_OP_SAMPLE, &request, sizeof request);
 }
 
-static void put_update(void)
-{
+static void put_update(void) {
     static struct {
         struct rp_update update;
         struct rp_update_entry entries[KEYS];
@@ -139,14 +130,12 @@ static void put_update(void)
     put(RP_OP_UPDATE, &body, sizeof body);
 }
 
-static void put_ping(void)
-{
+static void put_ping(void) {
     put(RP_OP_PING, NULL, 0);
 }
 
 /* A server whose ring was written twice round. */
-static void requests_open(uint32_t capacity, uint32_t window, uint32_t batch_max)
-{
+static void requests_open(uint32_t capacity, uint32_t window, uint32_t batch_max) {
     static const struct rp_column column = {0, STEP, 0};
     static const struct rp_pick pick = {0, 0};
     static const struct rp_plan plan = {"plain", &pick, 1};

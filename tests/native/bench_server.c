@@ -10,8 +10,7 @@
 
 enum { ROUNDS = 40, BURST = 32, CAPACITY = 1 << 17, WINDOW = 1 << 12 };
 
-static double turn(void)
-{
+static double turn(void) {
     double start = bench_ns();
     requests_turn();
     return bench_ns() - start;
@@ -24,8 +23,7 @@ static void put_sample_512(void) { put_sample(512); }
 
 /* `items` of a request; the time is that of the turns alone. */
 static void measure(const char *name, void (*make)(void), uint32_t burst, uint32_t turns,
-                    uint32_t items)
-{
+                    uint32_t items) {
     static struct bench_rounds rounds;
     char workload[64];
     struct bench_row row = {name, "memory", workload, items};
@@ -44,8 +42,7 @@ static void measure(const char *name, void (*make)(void), uint32_t burst, uint32
     bench_rate(&row, &rounds, "M/s");
 }
 
-int main(int count, char **arguments)
-{
+int main(int count, char **arguments) {
     uint32_t turns = count > 1 ? (uint32_t)atoi(arguments[1]) : 100;
     CHECK(turns >= 1);
     requests_open(CAPACITY, WINDOW, 4096);

@@ -13,8 +13,7 @@
 
 enum { ROUNDS = 400, TIMES = 256, LARGEST = RP_FRAME_HEADERS + 8960 };
 
-static __attribute__((noinline)) uint64_t add_eight(const uint8_t *bytes, uint32_t size)
-{
+static __attribute__((noinline)) uint64_t add_eight(const uint8_t *bytes, uint32_t size) {
     uint64_t low = 0, high = 0;
     for (; size >= 8; size -= 8, bytes += 8) {
         uint64_t both;
@@ -25,8 +24,7 @@ static __attribute__((noinline)) uint64_t add_eight(const uint8_t *bytes, uint32
     return low + high;
 }
 
-int main(void)
-{
+int main(void) {
     static const struct {
         const char *name;
         uint64_t (*add)(const uint8_t *bytes, uint32_t size);

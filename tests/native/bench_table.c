@@ -44,14 +44,12 @@ static struct bench bench;
 static char workload[96];
 static int passes;
 
-static double random_priority(void)
-{
+static double random_priority(void) {
     double share = (double)rp_random_below(&bench.random, 1 << 30) / (1 << 30);
     return exp(share * log(1e6)) * 1e-3;
 }
 
-static void mix(const void *bytes, size_t size)
-{
+static void mix(const void *bytes, size_t size) {
     static const uint8_t key[16];
     uint64_t pair[2] = {bench.hash, rp_siphash(key, bytes, size)};
     bench.hash = rp_siphash(key, pair, sizeof pair);
@@ -65,8 +63,7 @@ struct work {
     uint32_t round;
 };
 
-static double push(struct work *work)
-{
+static double push(struct work *work) {
     struct rp_run run = {.flags = RP_RUN_ITEM | RP_RUN_PRIORITY, .count = RUN, .piece_count = 1,
                          .size = RUN * (sizeof(double) + STEP)};
     struct rp_run_done done;
@@ -84,8 +81,7 @@ static double push(struct work *work)
     return work->round / RUN * RUN * 1e3 / (bench_ns() - start);
 }
 
-static double draw(struct work *work)
-{
+static double draw(struct work *work) {
     struct rp_batch head;
     double start = bench_ns();
     for (uint32_t i = 0; i + work->batch <= ROUND; i += work->batch) {
@@ -99,8 +95,7 @@ static double draw(struct work *work)
     return drawn * 1e3 / spent;
 }
 
-static double update(struct work *work)
-{
+static double update(struct work *work) {
     const struct rp_update_entry *entries = bench.entries + work->round % (WORK / ROUND) * ROUND;
     struct rp_updated result;
     double start = bench_ns();
@@ -118,8 +113,7 @@ static double update(struct work *work)
 
 /* The request.count items drawn last, in turn, asked for ahead as a server does; gigabytes a
  * second. */
-static double gather(struct work *work)
-{
+static double gather(struct work *work) {
     static uint8_t part[1344];
     uint32_t bytes = rp_table_item_bytes(&bench.table, 0);
     double start = bench_ns();
@@ -135,8 +129,7 @@ static double gather(struct work *work)
 }
 
 static void rows(const char *name, uint32_t batch, struct work work, const char *unit,
-                 double (*round)(struct work *))
-{
+                 double (*round)(struct work *)) {
     static struct bench_rounds rounds;
     struct bench_row row = {name, "engine", workload, batch};
     rounds.count = 0;
@@ -148,8 +141,7 @@ static void rows(const char *name, uint32_t batch, struct work work, const char 
 
 /* ---- the tables ---- */
 
-static void *open_table(const struct rp_table_config *config, int portable)
-{
+static void *open_table(const struct rp_table_config *config, int portable) {
     char error[256] = "";
     bench.config = *config;
     struct rp_table_sizes sizes;
@@ -179,8 +171,7 @@ static struct rp_table_config row_config = {
     .plans = row_plans, .plan_count = 1, .alpha = 0.6, .writers_max = 1, .streams_max = 1,
     .window = WINDOW, .pieces_max = 1};
 
-static void fill_rows(void)
-{
+static void fill_rows(void) {
     struct work one = {.round = RUN};
     while (bench.step < row_config.capacity) {
         for (int i = 0; i < RUN; i++) {
@@ -195,8 +186,7 @@ static void fill_rows(void)
     }
 }
 
-static void bench_rows_table(int portable)
-{
+static void bench_rows_table(int portable) {
     void *region = open_table(&row_config, portable);
     struct work mixed = {.request = {.count = 512, .uniform = 1u << 31}, .batch = 512};
     struct work strata = {.request = {.count = 512, .mode = RP_SAMPLE_STRATIFIED}, .batch = 512};
@@ -217,8 +207,7 @@ static void bench_rows_table(int portable)
     free(region);
 }
 
-static void bench_frames(int portable)
-{
+static void bench_frames(int portable) {
     static const struct rp_column columns[] = {{0, FRAME, 0}, {FRAME, 8, 0}};
     static const struct rp_pick picks[] = {{0, -3}, {0, -2}, {0, -1}, {0, 0}, {0, 1},
                                            {0, 2},  {0, 3},  {1, 0},  {1, 1}, {1, 2}};
@@ -248,8 +237,7 @@ static void bench_frames(int portable)
 
 /* ---- the program ---- */
 
-static uint64_t kernel(int portable)
-{
+static uint64_t kernel(int portable) {
     bench.hash = 0;
     bench_rows_table(portable);
     struct bench_row row = {"table_answers", "engine", workload, 0};
@@ -258,8 +246,7 @@ static uint64_t kernel(int portable)
 }
 
 /* Of a million steps, whatever was measured: a small table's share of what is fixed is larger. */
-static void memory_rows(void)
-{
+static void memory_rows(void) {
     char error[256];
     uint32_t items = 1000000;
     struct bench_row row = {"table_memory", "engine", "1000000 plain rows", 0};
@@ -272,8 +259,7 @@ static void memory_rows(void)
     bench_number(&row, "leaf and tree", (double)tree / items, "B/step");
 }
 
-int main(int count, char **arguments)
-{
+int main(int count, char **arguments) {
     row_config.capacity = count > 1 ? (uint32_t)strtoul(arguments[1], NULL, 0) : 1000000;
     passes = count > 2 ? atoi(arguments[2]) : 3;
     CHECK(row_config.capacity >= 16 * WINDOW && passes >= 1, "at least %d items", 16 * WINDOW);

@@ -8,8 +8,7 @@ enum { CAPACITY = 1 << 15, WINDOW = 1 << 11, TURNS = 16, TARGETS = 512 };
 
 /* ---- the server: a turn takes `burst` requests, whose making is not counted ---- */
 
-static void turn_of(uint32_t burst, void (*prepare)(void))
-{
+static void turn_of(uint32_t burst, void (*prepare)(void)) {
     uint64_t sent = port.sent;
     while (port.in_count < burst) {
         prepare();
@@ -26,8 +25,7 @@ static void put_sample_32(void) { put_sample(32); }
 static void put_sample_512(void) { put_sample(512); }
 
 /* The newest batch's datagrams again, one a request. */
-static void put_pull(void)
-{
+static void put_pull(void) {
     struct rp_pull pull = {.batch = next_id[RP_OP_SAMPLE], .first = port.in_count, .count = 1};
     put(RP_OP_PULL, &pull, sizeof pull);
 }
@@ -43,8 +41,7 @@ static void pull(void) { turn_of(8, put_pull); }
 static void update(void) { turn_of(8, put_update); }
 static void ping(void) { turn_of(8, put_ping); }
 
-static void server_open(void)
-{
+static void server_open(void) {
     requests_open(CAPACITY, WINDOW, 512);
     put_update();
     requests_turn();
@@ -63,8 +60,7 @@ static struct {
     double priorities[TARGETS];
 } part;
 
-static void tree_open(void)
-{
+static void tree_open(void) {
     struct rp_random random;
     rp_random_seed(&random, 1);
     CHECK(rp_power_exponent(0.6, &part.power) == 0);
@@ -80,19 +76,16 @@ static void tree_open(void)
     }
 }
 
-static void draw_all(void)
-{
+static void draw_all(void) {
     uint32_t answers[TARGETS];
     rp_tree_draw(&part.tree, part.targets, answers, TARGETS);
 }
 
-static void refresh_all(void)
-{
+static void refresh_all(void) {
     rp_tree_refresh(&part.tree, part.slots, TARGETS);
 }
 
-static void power_all(void)
-{
+static void power_all(void) {
     uint64_t mass[TARGETS], saturated = 0;
     rp_power_masses(&part.power, part.priorities, mass, TARGETS, rp_tree_mass_max(CAPACITY),
                     &saturated);
@@ -120,7 +113,6 @@ static const struct row rows[] = {
     {"power", tree_open, power, TURNS, TARGETS},
 };
 
-int main(int count, char **arguments)
-{
+int main(int count, char **arguments) {
     return track_main(rows, sizeof rows / sizeof rows[0], count, arguments);
 }

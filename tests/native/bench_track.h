@@ -28,14 +28,12 @@ static double spent_ns; /* in measured() since it was set to 0 */
 static bool warm; /* from here on it counts */
 
 /* The one function that callgrind collects. */
-__attribute__((noinline)) static void measured(void (*work)(void))
-{
+__attribute__((noinline)) static void measured(void (*work)(void)) {
     work();
     __asm__ volatile("" ::: "memory");
 }
 
-static void counted(void (*work)(void))
-{
+static void counted(void (*work)(void)) {
     double start = bench_ns();
     if (warm) {
         measured(work);
@@ -45,8 +43,7 @@ static void counted(void (*work)(void))
     spent_ns += bench_ns() - start;
 }
 
-static void track_row(const struct row *row, uint32_t rounds)
-{
+static void track_row(const struct row *row, uint32_t rounds) {
     row->open();
     printf("operations\t%u\n", rounds * row->times * row->items);
     for (uint32_t round = 0; round < WARM + rounds; round++) {
@@ -61,8 +58,7 @@ static void track_row(const struct row *row, uint32_t rounds)
     }
 }
 
-static int track_main(const struct row *rows, size_t row_count, int count, char **arguments)
-{
+static int track_main(const struct row *rows, size_t row_count, int count, char **arguments) {
     uint32_t rounds = count > 2 ? (uint32_t)atoi(arguments[2]) : 20;
     for (size_t i = 0; i < row_count; i++) {
         if (count < 2) {

@@ -16,8 +16,7 @@ struct track_port { /* what one end sends lies ready for the other, without a co
     uint8_t *buffers; /* QUEUE of them, used in turn */
 };
 
-static uint32_t track_rx(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t track_rx(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct track_port *port = (void *)opaque;
     count = port->count < count ? port->count : count;
     memcpy(packets, port->queue, count * sizeof *packets);
@@ -25,16 +24,14 @@ static uint32_t track_rx(struct rp_port *opaque, struct rp_packet *packets, uint
     return count;
 }
 
-static void track_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void track_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct track_port *port = (void *)opaque;
     (void)packets;
     memmove(port->queue, port->queue + count, (port->count - count) * sizeof *port->queue);
     port->count -= count;
 }
 
-static uint32_t track_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t track_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct track_port *port = (void *)opaque;
     for (uint32_t i = 0; i < count; i++) {
         size_t at = (size_t)((port->next + i) % QUEUE) * port->base.mtu;
@@ -43,8 +40,7 @@ static uint32_t track_lease(struct rp_port *opaque, struct rp_packet *packets, u
     return count;
 }
 
-static void track_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void track_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct track_port *port = (void *)opaque;
     for (uint32_t i = 0; i < count; i++) {
         if (packets[i].size > 0) {
@@ -68,20 +64,17 @@ static struct rp_client *client;
 static struct rp_table_info info;
 static uint64_t now_ns = 1000000000000ull;
 
-static void client_turn(void)
-{
+static void client_turn(void) {
     rp_client_turn(client, (struct rp_port *)&ports[1], now_ns);
 }
 
-static void turn(void)
-{
+static void turn(void) {
     counted(client_turn);
     rp_server_turn(script.server, (struct rp_port *)&ports[0], now_ns);
     now_ns += 10000;
 }
 
-static void wait_for(int ticket)
-{
+static void wait_for(int ticket) {
     CHECK(ticket > 0, "%d", ticket);
     while (rp_client_poll(client, ticket) == RP_PENDING) {
         turn();
@@ -90,8 +83,7 @@ static void wait_for(int ticket)
     rp_client_take(client, ticket);
 }
 
-static void connect_client(void)
-{
+static void connect_client(void) {
     static struct rp_table_config tables[2];
     static struct rp_server_config config;
     struct rp_writer_granted granted;
@@ -129,8 +121,7 @@ static void connect_client(void)
 static int ticket;
 static uint32_t batch;
 
-static void post_steps(void)
-{
+static void post_steps(void) {
     static const uint64_t step[2] = {1, 2};
     for (uint32_t k = 0; k < STEPS; k++) {
         CHECK(rp_client_push(client, info.number, 0, (const uint8_t *)step, 1, RP_RUN_ITEM, NULL)
@@ -138,27 +129,23 @@ static void post_steps(void)
     }
 }
 
-static void push(void)
-{
+static void push(void) {
     counted(post_steps);
     turn();
 }
 
-static void post_block(void)
-{
+static void post_block(void) {
     static const uint64_t steps[32][2];
     CHECK(rp_client_push(client, info.number, 0, (const uint8_t *)steps, 32, RP_RUN_ITEM, NULL)
           == 32);
 }
 
-static void push_block(void)
-{
+static void push_block(void) {
     counted(post_block);
     turn();
 }
 
-static void post_sample(void)
-{
+static void post_sample(void) {
     static uint64_t values[512], rewards[512], keys[512], masses[512], totals[512], ages[512];
     static uint16_t behind[512], ahead[512];
     static uint32_t drawables[512];
@@ -172,14 +159,12 @@ static void post_sample(void)
     ticket = rp_client_sample(client, info.number, &request, NULL, &landing, now_ns + 1000000000);
 }
 
-static void sample(void)
-{
+static void sample(void) {
     counted(post_sample);
     wait_for(ticket);
 }
 
-static void post_update(void)
-{
+static void post_update(void) {
     static uint64_t keys[64];
     static double priorities[64];
     for (uint32_t i = 0; i < 64; i++) {
@@ -190,26 +175,22 @@ static void post_update(void)
                               now_ns + 1000000000);
 }
 
-static void update(void)
-{
+static void update(void) {
     counted(post_update);
     wait_for(ticket);
 }
 
-static void sample_32(void)
-{
+static void sample_32(void) {
     batch = 32;
     sample();
 }
 
-static void sample_512(void)
-{
+static void sample_512(void) {
     batch = 512;
     sample();
 }
 
-static void client_open(void)
-{
+static void client_open(void) {
     connect_client();
     for (uint32_t i = 0; i < 600; i++) { /* something to draw */
         push_block();
@@ -224,7 +205,6 @@ static const struct row rows[] = {
     {"client_update", client_open, update, TIMES, 64},
 };
 
-int main(int count, char **arguments)
-{
+int main(int count, char **arguments) {
     return track_main(rows, sizeof rows / sizeof rows[0], count, arguments);
 }

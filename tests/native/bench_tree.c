@@ -36,8 +36,7 @@ struct bench {
 
 /* A pass goes through all of the work, a round at a time; its `units` are the row's unit. */
 static void row(struct bench *bench, const char *name, uint32_t batch, double units,
-                const char *unit, void (*work)(struct bench *))
-{
+                const char *unit, void (*work)(struct bench *)) {
     static struct bench_rounds rounds;
     struct bench_row row = {name, "engine", bench->kernel, batch};
     rounds.count = 0;
@@ -54,35 +53,30 @@ static void row(struct bench *bench, const char *name, uint32_t batch, double un
     bench_rate(&row, &rounds, unit);
 }
 
-static void hash_answers(struct bench *bench)
-{
+static void hash_answers(struct bench *bench) {
     static const uint8_t key[16];
     bench->hash = rp_siphash(key, bench->answers, WORK * sizeof(bench->answers[0]));
 }
 
-static void draw(struct bench *bench)
-{
+static void draw(struct bench *bench) {
     for (size_t i = bench->from; i < bench->to; i += BATCH) {
         rp_tree_draw(&bench->tree, bench->targets + i, bench->answers + i, BATCH);
     }
 }
 
-static void draw_single(struct bench *bench)
-{
+static void draw_single(struct bench *bench) {
     for (size_t i = bench->from; i < bench->to; i++) {
         rp_tree_draw(&bench->tree, bench->targets + i, bench->answers + i, 1);
     }
 }
 
-static void draw_rank(struct bench *bench)
-{
+static void draw_rank(struct bench *bench) {
     for (size_t i = bench->from; i < bench->to; i += BATCH) {
         rp_tree_draw_rank(&bench->tree, bench->ranks + i, bench->answers + i, BATCH);
     }
 }
 
-static void draw_with_targets(struct bench *bench)
-{
+static void draw_with_targets(struct bench *bench) {
     uint64_t targets[BATCH];
     for (size_t i = bench->from; i < bench->to; i += BATCH) {
         for (size_t j = 0; j < BATCH; j++) {
@@ -92,8 +86,7 @@ static void draw_with_targets(struct bench *bench)
     }
 }
 
-static void powers(struct bench *bench)
-{
+static void powers(struct bench *bench) {
     uint64_t mass[BATCH], saturated = 0;
     for (size_t i = bench->from; i < bench->to; i += BATCH) {
         rp_power_masses(&bench->power, bench->priority + i, mass, BATCH,
@@ -103,8 +96,7 @@ static void powers(struct bench *bench)
 }
 
 /* What update_priorities costs the engine: power, leaf words, tree. */
-static void update(struct bench *bench)
-{
+static void update(struct bench *bench) {
     uint64_t mass[BATCH], saturated = 0;
     for (size_t i = bench->from; i < bench->to; i += BATCH) {
         const uint32_t *slots = bench->slots + i;
@@ -117,8 +109,7 @@ static void update(struct bench *bench)
     }
 }
 
-static void update_single(struct bench *bench)
-{
+static void update_single(struct bench *bench) {
     for (size_t i = bench->from; i < bench->to; i++) {
         uint32_t slot = bench->slots[i];
         bench->leaf[slot] = rp_power_mass(&bench->power, bench->priority[i],
@@ -127,8 +118,7 @@ static void update_single(struct bench *bench)
     }
 }
 
-static void insert_run(struct bench *bench)
-{
+static void insert_run(struct bench *bench) {
     uint32_t slots[BATCH];
     for (size_t i = bench->from; i < bench->to; i += BATCH) {
         for (size_t j = 0; j < BATCH; j++) {
@@ -139,32 +129,28 @@ static void insert_run(struct bench *bench)
     }
 }
 
-static void crc(struct bench *bench)
-{
+static void crc(struct bench *bench) {
     for (size_t i = bench->from / 16; i < bench->to / 16; i++) {
         const uint8_t *at = (const uint8_t *)bench->targets + i % 512 * PAYLOAD;
         bench->answers[i] = rp_crc32c(0, at, PAYLOAD);
     }
 }
 
-static void crc_portable(struct bench *bench)
-{
+static void crc_portable(struct bench *bench) {
     for (size_t i = bench->from / 16; i < bench->to / 16; i++) {
         const uint8_t *at = (const uint8_t *)bench->targets + i % 512 * PAYLOAD;
         bench->answers[i] = rp_crc32c_portable(0, at, PAYLOAD);
     }
 }
 
-static void cookie(struct bench *bench)
-{
+static void cookie(struct bench *bench) {
     for (size_t i = bench->from; i < bench->to; i++) {
         bench->answers[i] = (uint32_t)rp_siphash((const uint8_t *)bench->slots,
                                                  bench->targets + i % 1000, 32);
     }
 }
 
-static void fill(struct bench *bench, void *nodes)
-{
+static void fill(struct bench *bench, void *nodes) {
     double top = log(1e6);
     for (uint32_t i = 0; i < bench->items; i++) {
         double share = (double)rp_random_below(&bench->random, 1 << 30) / (1 << 30);
@@ -182,8 +168,7 @@ static void fill(struct bench *bench, void *nodes)
 }
 
 /* The rows of one kernel; returns the hash of its draws, of its ranks and of the tree's total. */
-static uint64_t kernel_rows(struct bench *bench, const char *name)
-{
+static uint64_t kernel_rows(struct bench *bench, const char *name) {
     uint64_t hash;
     snprintf(bench->kernel, sizeof bench->kernel, "%u items, %s", bench->items, name);
     row(bench, "tree_draw", BATCH, 1e3, "M/s", draw);
@@ -206,8 +191,7 @@ static uint64_t kernel_rows(struct bench *bench, const char *name)
     return hash;
 }
 
-static void hash_rows(struct bench *bench)
-{
+static void hash_rows(struct bench *bench) {
     snprintf(bench->kernel, sizeof bench->kernel, "%u items", bench->items);
     row(bench, "tree_refresh_of_neighbours", BATCH, 1e3, "M/s", insert_run);
     snprintf(bench->kernel, sizeof bench->kernel, "1400 bytes, this processor");
@@ -218,8 +202,7 @@ static void hash_rows(struct bench *bench)
     row(bench, "siphash", 1, 1e3, "M/s", cookie);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static struct bench bench;
     bench.items = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 0) : 1000000;
     bench.passes = argc > 2 ? atoi(argv[2]) : 3;

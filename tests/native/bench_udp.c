@@ -58,8 +58,7 @@ static double row_ns;
 static struct bench_row row;
 static uint64_t next_step;
 
-static struct step step_of(uint64_t number)
-{
+static struct step step_of(uint64_t number) {
     struct step step = {.action = (int64_t)number, .reward = (float)(number % 7)};
     for (int i = 0; i < 4; i++) {
         step.observation[i] = (float)((number * 31 + (uint64_t)i) % 65521);
@@ -69,8 +68,7 @@ static struct step step_of(uint64_t number)
 
 /* ---- requests ---- */
 
-static void push(struct rp_link *link, uint32_t count)
-{
+static void push(struct rp_link *link, uint32_t count) {
     struct step steps[64];
     uint16_t streams[64] = {0};
     uint64_t anchors[64];
@@ -98,8 +96,7 @@ static void push(struct rp_link *link, uint32_t count)
     next_step += count;
 }
 
-static int draw(struct rp_link *link, struct batch *batch, uint32_t count)
-{
+static int draw(struct rp_link *link, struct batch *batch, uint32_t count) {
     struct rp_sample request = {.count = count, .budget = 64};
     batch->column = (struct rp_landing_column){
         .target = (uint8_t *)batch->items, .stride = sizeof(struct item),
@@ -110,8 +107,7 @@ static int draw(struct rp_link *link, struct batch *batch, uint32_t count)
     return rp_link_sample(link, 0, &request, NULL, &batch->landing, DRIVE_TIMEOUT_NS);
 }
 
-static uint32_t check_batch(const struct batch *batch, uint32_t count, uint32_t hash)
-{
+static uint32_t check_batch(const struct batch *batch, uint32_t count, uint32_t hash) {
     for (uint32_t i = 0; i < count; i++) {
         const struct item *item = &batch->items[i];
         struct step before = step_of((uint64_t)item->action);
@@ -127,8 +123,7 @@ static uint32_t check_batch(const struct batch *batch, uint32_t count, uint32_t 
 
 /* ---- rows ---- */
 
-static void push_many(struct rp_link *link)
-{
+static void push_many(struct rp_link *link) {
     double start = bench_ns();
     uint64_t first = next_step;
     while (next_step < FILL || bench_ns() - start < row_ns) {
@@ -140,8 +135,7 @@ static void push_many(struct rp_link *link)
     bench_number(&row, "steps", (double)(next_step - first) * 1e9 / (bench_ns() - start), "1/s");
 }
 
-static void push_one(struct rp_link *link, int with_item)
-{
+static void push_one(struct rp_link *link, int with_item) {
     size_t count = 0;
     double start = bench_ns(), before = start;
     while (before - start < row_ns && count < LATENCIES_MAX) {
@@ -162,8 +156,7 @@ static void push_one(struct rp_link *link, int with_item)
     bench_latency(&row, latencies, count);
 }
 
-static void sample_one(struct rp_link *link, uint32_t items)
-{
+static void sample_one(struct rp_link *link, uint32_t items) {
     static struct batch batch;
     size_t count = 0;
     uint32_t hash = 0;
@@ -181,8 +174,7 @@ static void sample_one(struct rp_link *link, uint32_t items)
 }
 
 /* Several draws under way at once. */
-static void sample_many(struct rp_link *link, uint32_t items)
-{
+static void sample_many(struct rp_link *link, uint32_t items) {
     static struct batch batches[PREFETCH];
     int tickets[PREFETCH];
     uint64_t drawn = 0;
@@ -207,8 +199,7 @@ static void sample_many(struct rp_link *link, uint32_t items)
 }
 
 /* The items of one draw again and again, as many updates under way as the link takes. */
-static void update_many(struct rp_link *link, const struct rp_table_info *info)
-{
+static void update_many(struct rp_link *link, const struct rp_table_info *info) {
     static struct batch batch;
     static struct rp_updated results[PREFETCH];
     double priorities[UPDATES], start;
@@ -239,8 +230,7 @@ static void update_many(struct rp_link *link, const struct rp_table_info *info)
     bench_number(&row, "priorities", (double)applied * 1e9 / spent, "1/s");
 }
 
-static void print_counters(struct rp_link *link)
-{
+static void print_counters(struct rp_link *link) {
     uint64_t counters[RP_COUNTER_COUNT];
     CHECK(rp_link_counters(link, counters) == 0);
     row.name = "client_counters";
@@ -257,8 +247,7 @@ struct mode {
     uint32_t spin_us;
 };
 
-static struct rp_service *open_server(const char *url, const struct mode *mode, int threads)
-{
+static struct rp_service *open_server(const char *url, const struct mode *mode, int threads) {
     struct rp_service *service;
     struct rp_server_config config = {
         .tables = &table, .table_count = 1, .sessions_max = 4, .batch_max = DRIVE_BATCH_MAX,
@@ -272,16 +261,14 @@ static struct rp_service *open_server(const char *url, const struct mode *mode, 
 }
 
 /* The client's thread on the first core; the server's is on the second. */
-static void pin_client(void)
-{
+static void pin_client(void) {
     cpu_set_t first;
     CPU_ZERO(&first);
     CPU_SET(0, &first);
     CHECK(sched_setaffinity(0, sizeof first, &first) == 0);
 }
 
-static void serve(const char *url, int threads)
-{
+static void serve(const char *url, int threads) {
     static const struct mode polling = {"serving", 1, 0};
     struct rp_service *service = open_server(url, &polling, threads);
     printf("%s\n", rp_service_address(service));
@@ -291,8 +278,7 @@ static void serve(const char *url, int threads)
     rp_service_close(service);
 }
 
-static void run_mode(const char *url, const struct mode *mode, int own, int threads)
-{
+static void run_mode(const char *url, const struct mode *mode, int own, int threads) {
     struct rp_service *service = own ? open_server(url, mode, threads) : NULL;
     struct rp_link_options options = {.busy_poll = mode->busy_poll, .spin_us = mode->spin_us};
     struct rp_link *link = drive_link(service ? rp_service_address(service) : url, &options);
@@ -314,8 +300,7 @@ static void run_mode(const char *url, const struct mode *mode, int own, int thre
     rp_service_close(service);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static const struct mode modes[] = {{"small, busy polling", 1, 0},
                                         {"small, spinning then sleeping", 0, 0},
                                         {"small, sleeping", 0, 1}};

@@ -26,8 +26,7 @@
 
 __attribute__((noreturn, unused)) static void check_failed(const char *file, int line,
                                                            const char *condition,
-                                                           const char *format, ...)
-{
+                                                           const char *format, ...) {
     va_list arguments;
     fflush(stdout);
     fprintf(stderr, "%s:%d: CHECK failed: %s%s", file, line, condition, format[0] ? ": " : "");
@@ -39,14 +38,12 @@ __attribute__((noreturn, unused)) static void check_failed(const char *file, int
 }
 
 /* One line for a group of checks that all held. */
-__attribute__((unused)) static void check_group(const char *what)
-{
+__attribute__((unused)) static void check_group(const char *what) {
     printf("  %s\n", what);
 }
 
 /* The seed of this run: RP_TEST_SEED where it is set, else the program's own fixed one. Printed. */
-__attribute__((unused)) static uint64_t check_seed(uint64_t otherwise)
-{
+__attribute__((unused)) static uint64_t check_seed(uint64_t otherwise) {
     const char *text = getenv("RP_TEST_SEED");
     uint64_t seed = text ? strtoull(text, NULL, 0) : otherwise;
     printf("  seed %" PRIu64 "\n", seed);
@@ -55,13 +52,11 @@ __attribute__((unused)) static uint64_t check_seed(uint64_t otherwise)
 
 /* How many rounds a long walk takes: a tenth where RP_TEST_SHORT is set, as `make mutants` does,
  * which runs the programs thousands of times. */
-__attribute__((unused)) static int check_rounds(int rounds)
-{
+__attribute__((unused)) static int check_rounds(int rounds) {
     return getenv("RP_TEST_SHORT") ? (rounds + 9) / 10 : rounds;
 }
 
-__attribute__((unused)) static int check_done(const char *name)
-{
+__attribute__((unused)) static int check_done(const char *name) {
     printf("%s: ok\n", name);
     return 0;
 }

@@ -54,15 +54,13 @@ struct world {
     int full;        /* 1: there are no packets to send in */
 };
 
-static inline uint32_t world_dice(struct world *world, uint32_t permille)
-{
+static inline uint32_t world_dice(struct world *world, uint32_t permille) {
     return rp_random_below(&world->random, 1000) < permille;
 }
 
 /* What a card with several queues does: the world's one server is the shard asked for and the one
  * it was not meant for. */
-static void world_misdirect(struct world_port *port, struct rp_packet *packet)
-{
+static void world_misdirect(struct world_port *port, struct rp_packet *packet) {
     struct world *world = port->world;
     uint8_t at = packet->peer.bytes[0];
     if (port == &world->ports[0] && world->queues && at % world->queues) {
@@ -72,8 +70,7 @@ static void world_misdirect(struct world_port *port, struct rp_packet *packet)
     }
 }
 
-static int world_rebind(struct rp_port *opaque, uint16_t local)
-{
+static int world_rebind(struct rp_port *opaque, uint16_t local) {
     struct world_port *port = (void *)opaque;
     CHECK(port->leased == 0 && port->lent_count == 0, "between bursts");
     if (port->world->stuck) {
@@ -83,8 +80,7 @@ static int world_rebind(struct rp_port *opaque, uint16_t local)
     return 0;
 }
 
-static uint32_t world_rx(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t world_rx(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct world_port *port = (void *)opaque;
     uint32_t lent = 0, kept = 0;
     for (uint32_t i = 0; i < port->count; i++) {
@@ -105,8 +101,7 @@ static uint32_t world_rx(struct rp_port *opaque, struct rp_packet *packets, uint
     return lent;
 }
 
-static void world_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void world_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct world_port *port = (void *)opaque;
     (void)packets;
     CHECK(count == port->lent_count);
@@ -116,8 +111,7 @@ static void world_release(struct rp_port *opaque, struct rp_packet *packets, uin
     port->lent_count = 0;
 }
 
-static uint32_t world_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t world_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct world_port *port = (void *)opaque;
     CHECK(port->leased == 0 && count <= RP_BURST);
     count = port->world->full ? 0 : count;
@@ -129,8 +123,7 @@ static uint32_t world_lease(struct rp_port *opaque, struct rp_packet *packets, u
     return count;
 }
 
-static void world_put(struct world_port *from, const struct rp_packet *packet)
-{
+static void world_put(struct world_port *from, const struct rp_packet *packet) {
     struct world *world = from->world;
     struct world_port *to = from->other;
     uint32_t late = world_dice(world, world->late);
@@ -146,8 +139,7 @@ static void world_put(struct world_port *from, const struct rp_packet *packet)
                                                      from->base.address};
 }
 
-static void world_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void world_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct world_port *port = (void *)opaque;
     CHECK(count == port->leased);
     port->leased = 0;
@@ -162,8 +154,7 @@ static void world_send(struct rp_port *opaque, struct rp_packet *packets, uint32
     }
 }
 
-static uint32_t world_tell(struct rp_port *port, struct rp_fact *facts)
-{
+static uint32_t world_tell(struct rp_port *port, struct rp_fact *facts) {
     uint32_t count = 0;
     (void)port;
     while (count < RP_FACTS_MAX) {
@@ -173,8 +164,7 @@ static uint32_t world_tell(struct rp_port *port, struct rp_fact *facts)
 }
 
 /* Addresses of 100 and more are other hosts'. */
-static uint64_t world_host(struct rp_port *port, const struct rp_peer *peer)
-{
+static uint64_t world_host(struct rp_port *port, const struct rp_peer *peer) {
     (void)port;
     return peer->bytes[0] >= 100 ? peer->bytes[0] : 0;
 }
@@ -188,8 +178,7 @@ static const struct rp_transport world_transport = {.name = "world",
                                                     .host = world_host,
                                                     .rebind = world_rebind};
 
-static void world_port_open(struct world *world, uint32_t index, uint32_t mtu, uint32_t budget)
-{
+static void world_port_open(struct world *world, uint32_t index, uint32_t mtu, uint32_t budget) {
     struct world_port *port = &world->ports[index];
     port->base = (struct rp_port_base){
         .transport = &world_transport, .mtu = mtu, .receive_budget = budget};
@@ -201,8 +190,7 @@ static void world_port_open(struct world *world, uint32_t index, uint32_t mtu, u
 }
 
 SCRIPT_UNUSED static void world_server(struct world *world, const struct rp_server_config *config,
-                                       uint8_t salt)
-{
+                                       uint8_t salt) {
     char error[256];
     uint8_t entropy[32];
     free(world->region);
@@ -216,8 +204,7 @@ SCRIPT_UNUSED static void world_server(struct world *world, const struct rp_serv
 }
 
 SCRIPT_UNUSED static void world_client(struct world *world,
-                                       const struct rp_client_options *options)
-{
+                                       const struct rp_client_options *options) {
     char error[256];
     size_t bytes = rp_client_bytes(options, error);
     CHECK(bytes > 0, "%s", error);
@@ -228,16 +215,15 @@ SCRIPT_UNUSED static void world_client(struct world *world,
                          &world->ports[0].base.address, world->now_ns, error) == 0, "%s", error);
 }
 
-SCRIPT_UNUSED static struct rp_client_options world_options(void)
-{
+SCRIPT_UNUSED static struct rp_client_options world_options(void) {
     return (struct rp_client_options){.mtu = WORLD_MTU, .receive_budget = 64, .requests_max = 16,
                                       .messages_max = 32, .batch_max = 256, .tables_max = 2,
                                       .retry_us_min = 2000, .retry_us_max = 100000, .nonce = 99,
                                       .seed = 5};
 }
 
-SCRIPT_UNUSED static struct world *world_open(const struct rp_server_config *config, uint64_t seed)
-{
+SCRIPT_UNUSED static struct world *world_open(const struct rp_server_config *config,
+                                              uint64_t seed) {
     struct world *world = calloc(1, sizeof *world);
     struct rp_client_options options = world_options();
     rp_random_seed(&world->random, seed);
@@ -249,8 +235,7 @@ SCRIPT_UNUSED static struct world *world_open(const struct rp_server_config *con
     return world;
 }
 
-SCRIPT_UNUSED static void world_close(struct world *world)
-{
+SCRIPT_UNUSED static void world_close(struct world *world) {
     CHECK(rp_client_counters(world->client)[RP_COUNT_datagrams_in] == world->ports[1].received,
           "each datagram that came is counted as one");
     for (uint32_t i = 0; i < 2; i++) {
@@ -266,15 +251,13 @@ SCRIPT_UNUSED static void world_close(struct world *world)
 
 /* ---- datagrams on their way ---- */
 
-SCRIPT_UNUSED static struct rp_message *world_message(const struct world_datagram *datagram)
-{
+SCRIPT_UNUSED static struct rp_message *world_message(const struct world_datagram *datagram) {
     return (void *)(datagram->data + sizeof(struct rp_outer));
 }
 
 /* The first one with this operation, counted from `from`, on its way to a port; null: none. */
 SCRIPT_UNUSED static struct world_datagram *world_find(struct world_port *port, uint8_t op,
-                                                       uint32_t from)
-{
+                                                       uint32_t from) {
     for (uint32_t i = from; i < port->count; i++) {
         if (world_message(&port->queue[i])->op == op) {
             return &port->queue[i];
@@ -284,8 +267,7 @@ SCRIPT_UNUSED static struct world_datagram *world_find(struct world_port *port, 
 }
 
 /* How many of this operation are on their way to the server. */
-SCRIPT_UNUSED static uint32_t world_asked(const struct world *world, uint8_t op)
-{
+SCRIPT_UNUSED static uint32_t world_asked(const struct world *world, uint8_t op) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < world->ports[0].count; i++) {
         count += world_message(&world->ports[0].queue[i])->op == op;
@@ -294,8 +276,7 @@ SCRIPT_UNUSED static uint32_t world_asked(const struct world *world, uint8_t op)
 }
 
 /* Takes the first one of this operation off its way to the server. */
-SCRIPT_UNUSED static void world_lose(struct world *world, uint8_t op)
-{
+SCRIPT_UNUSED static void world_lose(struct world *world, uint8_t op) {
     struct world_port *port = &world->ports[0];
     struct world_datagram *datagram = world_find(port, op, 0);
     CHECK(datagram != NULL, "no datagram of this kind is under way");
@@ -305,24 +286,21 @@ SCRIPT_UNUSED static void world_lose(struct world *world, uint8_t op)
 }
 
 /* Behind a change: the checksum is made right again. */
-SCRIPT_UNUSED static void world_reseal(struct world_datagram *datagram)
-{
+SCRIPT_UNUSED static void world_reseal(struct world_datagram *datagram) {
     memset(datagram->data + offsetof(struct rp_outer, tag), 0, 16);
     uint32_t crc = rp_crc32c(0, datagram->data, datagram->size);
     memcpy(datagram->data + offsetof(struct rp_outer, tag), &crc, 4);
 }
 
 /* A turn of the client alone: what it sends now lies on its way to the server. */
-SCRIPT_UNUSED static void world_client_turn(struct world *world)
-{
+SCRIPT_UNUSED static void world_client_turn(struct world *world) {
     rp_client_turn(world->client, (struct rp_port *)&world->ports[1], world->now_ns);
     rp_client_check(world->client);
 }
 
 /* ---- time ---- */
 
-static uint64_t world_next(const struct world *world)
-{
+static uint64_t world_next(const struct world *world) {
     uint64_t next = rp_client_deadline(world->client);
     for (uint32_t i = world->deaf ? 1 : 0; i < 2; i++) {
         for (uint32_t k = 0; k < world->ports[i].count; k++) {
@@ -333,8 +311,7 @@ static uint64_t world_next(const struct world *world)
     return next;
 }
 
-SCRIPT_UNUSED static void world_turn(struct world *world)
-{
+SCRIPT_UNUSED static void world_turn(struct world *world) {
     struct world_port *ports = world->ports;
     if (!world->deaf) {
         rp_server_turn(world->server, (struct rp_port *)&ports[0], world->now_ns);
@@ -344,22 +321,19 @@ SCRIPT_UNUSED static void world_turn(struct world *world)
 }
 
 /* On to what is due next, at most `most_ns` further. */
-SCRIPT_UNUSED static void world_advance(struct world *world, uint64_t most_ns)
-{
+SCRIPT_UNUSED static void world_advance(struct world *world, uint64_t most_ns) {
     uint64_t next = world_next(world);
     uint64_t most = world->now_ns + most_ns;
     next = next < most ? next : most;
     world->now_ns = next > world->now_ns ? next : world->now_ns + 1000;
 }
 
-SCRIPT_UNUSED static void world_step(struct world *world, uint64_t most_ns)
-{
+SCRIPT_UNUSED static void world_step(struct world *world, uint64_t most_ns) {
     world_turn(world);
     world_advance(world, most_ns);
 }
 
-SCRIPT_UNUSED static void world_run(struct world *world, uint64_t duration_ns)
-{
+SCRIPT_UNUSED static void world_run(struct world *world, uint64_t duration_ns) {
     uint64_t end = world->now_ns + duration_ns;
     while (world->now_ns < end) {
         world_step(world, end - world->now_ns);
@@ -367,8 +341,7 @@ SCRIPT_UNUSED static void world_run(struct world *world, uint64_t duration_ns)
 }
 
 /* Runs until the ticket has ended, frees it, and returns its status. */
-SCRIPT_UNUSED static int world_wait(struct world *world, int ticket)
-{
+SCRIPT_UNUSED static int world_wait(struct world *world, int ticket) {
     CHECK(ticket > 0, "ticket %d", ticket);
     uint64_t end = world->now_ns + 100000 * WORLD_MS;
     while (world_turn(world), rp_client_poll(world->client, ticket) == RP_PENDING) {
@@ -380,8 +353,7 @@ SCRIPT_UNUSED static int world_wait(struct world *world, int ticket)
     return status;
 }
 
-SCRIPT_UNUSED static void world_connect(struct world *world)
-{
+SCRIPT_UNUSED static void world_connect(struct world *world) {
     for (uint32_t i = 0; rp_client_state(world->client) == 0; i++) {
         CHECK(i < 10000, "the session never opens");
         world_step(world, 10 * WORLD_MS);
@@ -389,8 +361,7 @@ SCRIPT_UNUSED static void world_connect(struct world *world)
     CHECK(rp_client_state(world->client) == 1, "state %d", rp_client_state(world->client));
 }
 
-SCRIPT_UNUSED static uint64_t world_later(const struct world *world, uint64_t ms)
-{
+SCRIPT_UNUSED static uint64_t world_later(const struct world *world, uint64_t ms) {
     return world->now_ns + ms * WORLD_MS;
 }
 

@@ -33,8 +33,7 @@ struct drive_batch {
     struct rp_landing landing;
 };
 
-DRIVE_UNUSED static void drive_config(struct drive_table *made, uint32_t capacity, uint32_t row)
-{
+DRIVE_UNUSED static void drive_config(struct drive_table *made, uint32_t capacity, uint32_t row) {
     memset(made, 0, sizeof *made);
     made->columns[0] = (struct rp_column){.offset = 0, .size = 8};
     made->columns[1] = (struct rp_column){.offset = 8, .size = row - 8};
@@ -51,8 +50,7 @@ DRIVE_UNUSED static void drive_config(struct drive_table *made, uint32_t capacit
         .records = 16, .idle_ms = 30000, .lapse_ms = 100, .weights_max = 1 << 16, .seed = 1};
 }
 
-DRIVE_UNUSED static void drive_row(uint8_t *row, uint32_t size, uint64_t number)
-{
+DRIVE_UNUSED static void drive_row(uint8_t *row, uint32_t size, uint64_t number) {
     for (uint32_t i = 0; i < size / 8; i++) {
         uint64_t word = number * 0x9e3779b97f4a7c15u + i;
         memcpy(row + 8 * (size_t)i, i ? &word : &number, 8);
@@ -60,8 +58,7 @@ DRIVE_UNUSED static void drive_row(uint8_t *row, uint32_t size, uint64_t number)
 }
 
 /* Waits as a caller with signals would: slice after slice. */
-DRIVE_UNUSED static int drive_wait(struct rp_link *link, int ticket, struct rp_blocked *blocked)
-{
+DRIVE_UNUSED static int drive_wait(struct rp_link *link, int ticket, struct rp_blocked *blocked) {
     CHECK(ticket > 0, "a post answered %s", rp_status_name(ticket));
     int status = RP_PENDING;
     while (status == RP_PENDING) {
@@ -71,8 +68,7 @@ DRIVE_UNUSED static int drive_wait(struct rp_link *link, int ticket, struct rp_b
 }
 
 DRIVE_UNUSED static struct rp_link *drive_link(const char *url,
-                                               const struct rp_link_options *options)
-{
+                                               const struct rp_link_options *options) {
     char error[RP_ERROR_BYTES];
     struct rp_link *link;
     CHECK(rp_link_open(&link, url, options, error) == 0, "%s", error);
@@ -84,23 +80,20 @@ DRIVE_UNUSED static struct rp_link *drive_link(const char *url,
     return link;
 }
 
-DRIVE_UNUSED static struct rp_table_info drive_info(struct rp_link *link)
-{
+DRIVE_UNUSED static struct rp_table_info drive_info(struct rp_link *link) {
     struct rp_table_info info;
     int status = drive_wait(link, rp_link_table(link, "main", &info, DRIVE_TIMEOUT_NS), NULL);
     CHECK(status == 0, "table: %s", rp_status_name(status));
     return info;
 }
 
-DRIVE_UNUSED static void drive_writer(struct rp_link *link, const struct rp_table_info *info)
-{
+DRIVE_UNUSED static void drive_writer(struct rp_link *link, const struct rp_table_info *info) {
     struct rp_writer_granted granted;
     int status = drive_wait(link, rp_link_writer(link, info, 1, &granted, DRIVE_TIMEOUT_NS), NULL);
     CHECK(status == 0 && granted.window > 0, "writer: %s", rp_status_name(status));
 }
 
-DRIVE_UNUSED static void drive_settle(struct rp_link *link)
-{
+DRIVE_UNUSED static void drive_settle(struct rp_link *link) {
     int status = RP_PENDING;
     while (status == RP_PENDING) {
         status = rp_link_settle(link, 0, RP_SLICE_NS);
@@ -110,8 +103,7 @@ DRIVE_UNUSED static void drive_settle(struct rp_link *link)
 
 /* Rows from .. from + count of one stream, items with priorities; taken, not yet stored. */
 DRIVE_UNUSED static void drive_push(struct rp_link *link, uint32_t row, uint64_t from,
-                                    uint32_t count)
-{
+                                    uint32_t count) {
     static _Thread_local uint8_t rows[64 * DRIVE_ROW_MAX];
     double priorities[64];
     while (count) {
@@ -131,8 +123,7 @@ DRIVE_UNUSED static void drive_push(struct rp_link *link, uint32_t row, uint64_t
     }
 }
 
-DRIVE_UNUSED static void drive_landing(struct drive_batch *batch, uint32_t row)
-{
+DRIVE_UNUSED static void drive_landing(struct drive_batch *batch, uint32_t row) {
     batch->columns[0] = (struct rp_landing_column){
         .target = (uint8_t *)batch->numbers, .stride = 8, .item_offset = 0, .size = 8};
     batch->columns[1] = (struct rp_landing_column){
@@ -144,16 +135,14 @@ DRIVE_UNUSED static void drive_landing(struct drive_batch *batch, uint32_t row)
 
 /* Posts a draw of `count` items. */
 DRIVE_UNUSED static int drive_draw(struct rp_link *link, struct drive_batch *batch, uint32_t row,
-                                   uint32_t count, uint64_t timeout_ns)
-{
+                                   uint32_t count, uint64_t timeout_ns) {
     struct rp_sample request = {.count = count, .mode = RP_SAMPLE_STRATIFIED, .budget = 64};
     drive_landing(batch, row);
     return rp_link_sample(link, 0, &request, NULL, &batch->landing, timeout_ns);
 }
 
 DRIVE_UNUSED static void drive_check_rows(const struct drive_batch *batch, uint32_t row,
-                                          uint32_t count)
-{
+                                          uint32_t count) {
     uint8_t expected[DRIVE_ROW_MAX];
     for (uint32_t i = 0; i < count; i++) {
         drive_row(expected, row, batch->numbers[i]);
@@ -164,8 +153,7 @@ DRIVE_UNUSED static void drive_check_rows(const struct drive_batch *batch, uint3
 }
 
 DRIVE_UNUSED static void drive_sample(struct rp_link *link, struct drive_batch *batch,
-                                      uint32_t row, uint32_t count)
-{
+                                      uint32_t row, uint32_t count) {
     int status = drive_wait(link, drive_draw(link, batch, row, count, DRIVE_TIMEOUT_NS), NULL);
     CHECK(status == 0, "sample: %s", rp_status_name(status));
     drive_check_rows(batch, row, count);

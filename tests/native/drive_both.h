@@ -9,8 +9,7 @@ enum { ROW = 64, CAPACITY = 4096 };
 static struct rp_service *service;
 static struct rp_link *ours;
 
-static void open_both(const char *url)
-{
+static void open_both(const char *url) {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {.retry_us_min = 2000, .retry_us_max = 8000};
     struct drive_table made;
@@ -21,8 +20,7 @@ static void open_both(const char *url)
     ours = drive_link(rp_service_address(service), &options);
 }
 
-static void close_both(void)
-{
+static void close_both(void) {
     rp_link_close(ours, DRIVE_TIMEOUT_NS);
     rp_service_close(service);
 }

@@ -39,24 +39,20 @@ struct slow {
     struct rp_frame_view view;
 };
 
-static uint32_t byte(const struct slow *slow, uint32_t at)
-{
+static uint32_t byte(const struct slow *slow, uint32_t at) {
     CHECK(at < slow->size, "the slow reader itself reads beyond the frame");
     return slow->frame[at];
 }
 
-static uint32_t pair(const struct slow *slow, uint32_t at)
-{
+static uint32_t pair(const struct slow *slow, uint32_t at) {
     return 256 * byte(slow, at) + byte(slow, at + 1);
 }
 
-static void unless(struct slow *slow, int right, enum rp_frame_kind reason)
-{
+static void unless(struct slow *slow, int right, enum rp_frame_kind reason) {
     slow->reasons |= right ? 0 : 1ull << reason;
 }
 
-static int same(const struct slow *slow, uint32_t at, const uint8_t *bytes, uint32_t size)
-{
+static int same(const struct slow *slow, uint32_t at, const uint8_t *bytes, uint32_t size) {
     int equal = 1;
     for (uint32_t i = 0; i < size; i++) {
         equal &= byte(slow, at + i) == bytes[i];
@@ -65,8 +61,7 @@ static int same(const struct slow *slow, uint32_t at, const uint8_t *bytes, uint
 }
 
 /* RFC 1071: 16-bit words, an odd byte as the high half of one, end-around carries. */
-static uint32_t word_sum(const struct slow *slow, uint32_t at, uint32_t size, uint32_t sum)
-{
+static uint32_t word_sum(const struct slow *slow, uint32_t at, uint32_t size, uint32_t sum) {
     for (uint32_t i = 0; i < size; i++) {
         sum += i % 2 == 0 ? byte(slow, at + i) * 256 : byte(slow, at + i);
     }
@@ -77,15 +72,13 @@ static uint32_t word_sum(const struct slow *slow, uint32_t at, uint32_t size, ui
 }
 
 /* At `mac` and `ip` addresses a host may have, and neither of them ours. */
-static int sound_sender(const struct slow *slow, uint32_t mac, uint32_t ip)
-{
+static int sound_sender(const struct slow *slow, uint32_t mac, uint32_t ip) {
     return byte(slow, mac) % 2 == 0 && byte(slow, ip) >= 1 && byte(slow, ip) <= 223
            && byte(slow, ip) != 127 && !same(slow, ip, slow->host->ip, 4)
            && !same(slow, mac, slow->host->mac, 6);
 }
 
-static void slow_sender(struct slow *slow, uint32_t mac, uint32_t ip)
-{
+static void slow_sender(struct slow *slow, uint32_t mac, uint32_t ip) {
     for (uint32_t i = 0; i < 6; i++) {
         slow->view.from.mac[i] = (uint8_t)byte(slow, mac + i);
     }
@@ -96,8 +89,7 @@ static void slow_sender(struct slow *slow, uint32_t mac, uint32_t ip)
 
 /* RFC 826: hardware 1, protocol 0x0800, lengths 6 and 4, operation 1 or 2. RFC 5227: who asks from
  * 0.0.0.0 probes, who asks for its own address announces it, who has ours is in conflict. */
-static void slow_arp(struct slow *slow, int to_us)
-{
+static void slow_arp(struct slow *slow, int to_us) {
     unless(slow, slow->size >= 42, RP_FRAME_DROP_runt);
     if (slow->size < 42) {
         return;
@@ -120,8 +112,7 @@ static void slow_arp(struct slow *slow, int to_us)
 }
 
 /* RFC 768; `size` is the IP packet's without its header. */
-static void slow_udp(struct slow *slow, uint32_t size)
-{
+static void slow_udp(struct slow *slow, uint32_t size) {
     unless(slow, size > 8 && pair(slow, 38) == size, RP_FRAME_DROP_udp_length);
     if (size <= 8 || pair(slow, 38) != size) {
         return;
@@ -142,8 +133,7 @@ static void slow_udp(struct slow *slow, uint32_t size)
 }
 
 /* RFC 791 without options, RFC 792's echo. */
-static void slow_ip(struct slow *slow, int to_us)
-{
+static void slow_ip(struct slow *slow, int to_us) {
     unless(slow, to_us, RP_FRAME_DROP_foreign_mac);
     unless(slow, slow->size >= 34, RP_FRAME_DROP_runt);
     if (slow->size < 34) {
@@ -172,8 +162,7 @@ static void slow_ip(struct slow *slow, int to_us)
 }
 
 static void slow_read(struct slow *slow, const uint8_t *frame, uint32_t size, uint32_t sums,
-                      const struct rp_frame_host *host)
-{
+                      const struct rp_frame_host *host) {
     static const uint8_t everyone[6] = {255, 255, 255, 255, 255, 255};
     *slow = (struct slow){.frame = frame, .size = size, .sums = sums, .host = host};
     unless(slow, size >= 14, RP_FRAME_DROP_runt);
@@ -195,8 +184,7 @@ static void slow_read(struct slow *slow, const uint8_t *frame, uint32_t size, ui
 
 /* Both readers on one frame; they agree. */
 static enum rp_frame_kind read_both(const uint8_t *frame, uint32_t size, uint32_t sums,
-                                    const struct rp_frame_host *host, struct rp_frame_view *view)
-{
+                                    const struct rp_frame_host *host, struct rp_frame_view *view) {
     struct slow slow;
     slow_read(&slow, frame, size, sums, host);
     memset(view, 0, sizeof *view);
@@ -226,8 +214,7 @@ static enum rp_frame_kind read_both(const uint8_t *frame, uint32_t size, uint32_
 /* ---- what the host says ---- */
 
 /* The answer to an echo is the request but for its addresses, its type and what follows of them. */
-static void check_echo(const uint8_t *asked, const uint8_t *answer, uint32_t size)
-{
+static void check_echo(const uint8_t *asked, const uint8_t *answer, uint32_t size) {
     struct slow slow = {.frame = answer, .size = size};
     uint32_t total = pair(&slow, 16);
     CHECK(same(&slow, 0, asked + 6, 6) && same(&slow, 6, server.mac, 6));
@@ -242,8 +229,7 @@ static void check_echo(const uint8_t *asked, const uint8_t *answer, uint32_t siz
 }
 
 /* Answers in memory of exactly the promised room: the frame's own, or Ethernet's least. */
-static void answer(enum rp_frame_kind kind, const uint8_t *frame, uint32_t size)
-{
+static void answer(enum rp_frame_kind kind, const uint8_t *frame, uint32_t size) {
     struct rp_frame_host asker = {.port = 1};
     struct rp_frame_view view;
     uint8_t *copy = malloc(size < RP_FRAME_SHORTEST ? RP_FRAME_SHORTEST : size);
@@ -263,8 +249,7 @@ static void answer(enum rp_frame_kind kind, const uint8_t *frame, uint32_t size)
 }
 
 /* A datagram that was taken, written again by its sender: the same bytes arrive. */
-static void write_again(const uint8_t *frame, const struct rp_frame_view *view)
-{
+static void write_again(const uint8_t *frame, const struct rp_frame_view *view) {
     struct rp_frame_view again;
     uint32_t size = RP_FRAME_HEADERS + view->size;
     uint8_t *copy = malloc(size);
@@ -285,8 +270,7 @@ static void write_again(const uint8_t *frame, const struct rp_frame_view *view)
 
 /* IEEE 802.1Q: a tag of four bytes behind the addresses, its type first. Into the VLAN and out of
  * it, in memory of exactly the tagged frame; out of others, or of what is too short, nothing. */
-static void check_tag(const uint8_t *frame, uint32_t size, uint32_t vlan)
-{
+static void check_tag(const uint8_t *frame, uint32_t size, uint32_t vlan) {
     uint8_t *room = malloc(size + RP_FRAME_TAG), *whole = malloc(size ? size : 1);
     struct slow slow = {.frame = frame, .size = size};
     CHECK(room != NULL && whole != NULL);
@@ -316,8 +300,7 @@ static void check_tag(const uint8_t *frame, uint32_t size, uint32_t vlan)
 /* ---- frames ---- */
 
 static void put_sum(uint8_t *frame, uint32_t size, uint32_t at, uint32_t from, uint32_t count,
-                    uint32_t sum)
-{
+                    uint32_t sum) {
     struct slow slow = {.frame = frame, .size = size};
     memset(frame + at, 0, 2);
     sum = word_sum(&slow, from, count, sum) ^ 0xffff;
@@ -326,8 +309,7 @@ static void put_sum(uint8_t *frame, uint32_t size, uint32_t at, uint32_t from, u
 }
 
 /* Checksums of what the frame says of itself, as far as it reaches. */
-static void put_sums(uint8_t *frame, uint32_t size)
-{
+static void put_sums(uint8_t *frame, uint32_t size) {
     struct slow slow = {.frame = frame, .size = size};
     if (size < 42 || frame[12] != 8 || frame[13] != 0) {
         return;
@@ -345,8 +327,7 @@ static void put_sums(uint8_t *frame, uint32_t size)
 }
 
 /* A whole frame from the peer; returns its size. The input's payload is repeated to fill it. */
-static uint32_t build(struct fuzz_input *input, uint8_t *frame)
-{
+static uint32_t build(struct fuzz_input *input, uint8_t *frame) {
     uint32_t kind = (uint32_t)fuzz_take(input, 1) % 4;
     uint32_t size = (uint32_t)fuzz_take(input, 2);
     size = size < 0xf000 ? size % 128 + 1 : size % (ROOM - RP_FRAME_HEADERS) + 1; /* some large */
@@ -372,8 +353,7 @@ static uint32_t build(struct fuzz_input *input, uint8_t *frame)
 }
 
 /* Up to EDITS_MAX bytes changed; an edit beyond the frame cuts it, or lets it grow, to there. */
-static uint32_t edit(struct fuzz_input *input, uint8_t *frame, uint32_t size)
-{
+static uint32_t edit(struct fuzz_input *input, uint8_t *frame, uint32_t size) {
     for (int i = 0; i < EDITS_MAX && input->size >= 3; i++) {
         uint32_t at = (uint32_t)fuzz_take(input, 2), bits = (uint32_t)fuzz_take(input, 1);
         if (at & 0x8000) {
@@ -386,8 +366,7 @@ static uint32_t edit(struct fuzz_input *input, uint8_t *frame, uint32_t size)
     return size;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const uint32_t said[] = {RP_FRAME_SUMS_UNKNOWN, RP_FRAME_IP_GOOD | RP_FRAME_UDP_GOOD,
                                     RP_FRAME_IP_BAD, RP_FRAME_IP_GOOD | RP_FRAME_UDP_BAD};
     static uint8_t room[ROOM];

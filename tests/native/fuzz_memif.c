@@ -20,14 +20,12 @@ enum { REGION_MAX = 1 << 16, STEPS_MAX = 64 };
 
 static volatile uint8_t seen;
 
-static uint8_t *lend(uint64_t size)
-{
+static uint8_t *lend(uint64_t size) {
     return size && size <= REGION_MAX ? calloc(1, size) : NULL;
 }
 
 /* 1: the peer stays. */
-static int speak(struct rp_memif_peer *peer, struct fuzz_input *input)
-{
+static int speak(struct rp_memif_peer *peer, struct fuzz_input *input) {
     uint8_t message[RP_MEMIF_MESSAGE] = {0}, answer[RP_MEMIF_MESSAGE] = {0};
     uint32_t size = (uint32_t)fuzz_take(input, 1) % RP_MEMIF_MESSAGE;
     (void)fuzz_take_bytes(input, message, size);
@@ -46,8 +44,7 @@ static int speak(struct rp_memif_peer *peer, struct fuzz_input *input)
     return heard > 0;
 }
 
-static void change(const struct rp_memif_peer *peer, struct fuzz_input *input)
-{
+static void change(const struct rp_memif_peer *peer, struct fuzz_input *input) {
     uint8_t bytes[UINT8_MAX];
     uint32_t region = (uint32_t)fuzz_take(input, 1), at = (uint32_t)fuzz_take(input, 2);
     uint32_t size = fuzz_take_bytes(input, bytes, (uint32_t)fuzz_take(input, 1));
@@ -58,8 +55,7 @@ static void change(const struct rp_memif_peer *peer, struct fuzz_input *input)
 
 /* 1: the peer stays. */
 static int burst(const struct rp_memif_peer *peer, struct rp_memif_ring *ring, uint32_t most,
-                 int sends)
-{
+                 int sends) {
     struct rp_memif_slot slot;
     int filled = peer->state == RP_MEMIF_READY ? rp_memif_filled(ring) : 0;
     uint32_t count = filled < (int)most ? (uint32_t)filled : most;
@@ -85,8 +81,7 @@ static int burst(const struct rp_memif_peer *peer, struct rp_memif_ring *ring, u
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct fuzz_input input = {data, size};
     struct rp_memif_peer peer = {0};
     uint8_t greeting[RP_MEMIF_MESSAGE];

@@ -1,6 +1,6 @@
 /* The worked examples of PROTOCOL.md, built by the compiler's layouts and sealed by the product's
- * own function. Prints one line each, `name hex`; tests/test_protocol.py compares them with the
- * document's and the plain-Python client's.
+ * own function. Prints one line each, `name hex`; tests/oracles/test_protocol.py compares them with
+ * the document's and the plain-Python client's.
  */
 #include <stdio.h>
 #include <string.h>

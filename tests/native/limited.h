@@ -5,8 +5,7 @@
 #include "pusher.h"
 
 /* A server of the tables as they are described, and its client, who writes to table 1. */
-static void open_rows(struct pusher *p)
-{
+static void open_rows(struct pusher *p) {
     config = script_config(tables);
     script_open(&p->script, &config);
     p->client = script_client(1);
@@ -14,8 +13,7 @@ static void open_rows(struct pusher *p)
     p->epoch[1] = script_writer(&p->script, &p->client, 1, 2).epoch;
 }
 
-SCRIPT_UNUSED static void limited(struct pusher *p, uint64_t min_size, double low, double high)
-{
+SCRIPT_UNUSED static void limited(struct pusher *p, uint64_t min_size, double low, double high) {
     script_tables(tables);
     tables[1].capacity = 1 << 14;
     tables[1].window = 256;
@@ -26,8 +24,7 @@ SCRIPT_UNUSED static void limited(struct pusher *p, uint64_t min_size, double lo
 }
 
 /* The status that a PUSH is answered with; -1 where it is not answered. */
-static unsigned push_now(struct pusher *p, uint64_t id)
-{
+static unsigned push_now(struct pusher *p, uint64_t id) {
     script_put(&p->script, &p->client, RP_OP_PUSH, 1, id, push.body, push.size);
     script_turn(&p->script);
     for (uint32_t i = 0; i < p->script.port.out_count; i++) {
@@ -40,15 +37,13 @@ static unsigned push_now(struct pusher *p, uint64_t id)
 }
 
 static unsigned run_now(struct pusher *p, uint64_t id, uint16_t stream, uint64_t sequence,
-                        uint64_t step, uint16_t count)
-{
+                        uint64_t step, uint16_t count) {
     script_push_begin(&push, p->epoch[1]);
     script_push_run(&push, stream, sequence, step, count, RP_RUN_ITEM);
     return push_now(p, id);
 }
 
-SCRIPT_UNUSED static unsigned draw(struct pusher *p, uint64_t id, uint32_t count)
-{
+SCRIPT_UNUSED static unsigned draw(struct pusher *p, uint64_t id, uint32_t count) {
     struct rp_sample sample = script_sample(count);
     return script_ask(&p->script, &p->client, RP_OP_SAMPLE, 1, id, &sample, sizeof sample).status;
 }

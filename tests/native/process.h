@@ -12,8 +12,7 @@
 #include "check.h"
 
 /* Open descriptors; the one that counts is among them each time. */
-__attribute__((unused)) static int open_descriptors(void)
-{
+__attribute__((unused)) static int open_descriptors(void) {
     DIR *folder = opendir("/proc/self/fd");
     int count = 0;
     CHECK(folder != NULL);
@@ -25,8 +24,7 @@ __attribute__((unused)) static int open_descriptors(void)
 }
 
 /* Descriptors that a program started by this one would have too; the first three aside. */
-__attribute__((unused)) static int inherited_descriptors(void)
-{
+__attribute__((unused)) static int inherited_descriptors(void) {
     int count = 0;
     for (int i = 3; i < 1024; i++) {
         int flags = fcntl(i, F_GETFD);
@@ -36,13 +34,11 @@ __attribute__((unused)) static int inherited_descriptors(void)
 }
 
 /* Bytes of addresses in use: of the heap, or of all mappings. */
-__attribute__((unused)) static size_t heap_bytes(void)
-{
+__attribute__((unused)) static size_t heap_bytes(void) {
     return mallinfo2().uordblks + mallinfo2().hblkhd;
 }
 
-__attribute__((unused)) static size_t mapped_bytes(void)
-{
+__attribute__((unused)) static size_t mapped_bytes(void) {
     size_t pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
     CHECK(file && fscanf(file, "%zu", &pages) == 1);
@@ -51,8 +47,7 @@ __attribute__((unused)) static size_t mapped_bytes(void)
 }
 
 /* Places of this process's memory where files lie whose path holds `part`. */
-__attribute__((unused)) static int mappings_of(const char *part)
-{
+__attribute__((unused)) static int mappings_of(const char *part) {
     char line[512];
     int count = 0;
     FILE *file = fopen("/proc/self/maps", "r");

@@ -17,8 +17,7 @@ struct pusher {
     uint64_t epoch[2];
 };
 
-SCRIPT_UNUSED static void fresh(struct pusher *p)
-{
+SCRIPT_UNUSED static void fresh(struct pusher *p) {
     script_tables(tables);
     config = script_config(tables);
     script_open(&p->script, &config);
@@ -31,8 +30,7 @@ SCRIPT_UNUSED static void fresh(struct pusher *p)
 
 SCRIPT_UNUSED static struct script_answer send_run(struct pusher *p, uint16_t table, uint64_t id,
                                                    uint16_t stream, uint64_t sequence,
-                                                   uint64_t step, uint16_t count, uint16_t flags)
-{
+                                                   uint64_t step, uint16_t count, uint16_t flags) {
     script_push_begin(&push, p->epoch[table]);
     script_push_run(&push, stream, sequence, step, count, flags);
     return script_push(&p->script, &p->client, table, id, &push);

@@ -74,8 +74,7 @@ struct script_answer { /* an answer in place, in script->port.out */
 
 /* ---- the port ---- */
 
-static uint32_t script_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t script_rx_burst(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct script_port *port = (void *)opaque;
     count = count < port->in_count ? count : port->in_count;
     count = port->in_most > 0 && port->in_most < count ? port->in_most : count;
@@ -87,8 +86,7 @@ static uint32_t script_rx_burst(struct rp_port *opaque, struct rp_packet *packet
     return count;
 }
 
-static void script_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void script_rx_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct script_port *port = (void *)opaque;
     CHECK(count == port->lent, "every lent packet comes back at once");
     for (uint32_t i = 0; i < count; i++) {
@@ -99,8 +97,7 @@ static void script_rx_release(struct rp_port *opaque, struct rp_packet *packets,
     port->lent = 0;
 }
 
-static uint32_t script_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t script_tx_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct script_port *port = (void *)opaque;
     CHECK(port->leased == 0, "one lease at a time");
     count = count < port->lease_max ? count : port->lease_max;
@@ -113,8 +110,7 @@ static uint32_t script_tx_lease(struct rp_port *opaque, struct rp_packet *packet
     return count;
 }
 
-static void script_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void script_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct script_port *port = (void *)opaque;
     CHECK(count == port->leased, "the whole lease comes back");
     port->leased = 0;
@@ -146,8 +142,7 @@ static inline uint32_t script_tell(struct rp_port *port, struct rp_fact *facts) 
 }
 
 /* Clients from 100 on are other hosts, told apart by their first byte; the rest are of this one. */
-static uint64_t script_host(struct rp_port *port, const struct rp_peer *peer)
-{
+static uint64_t script_host(struct rp_port *port, const struct rp_peer *peer) {
     (void)port;
     return peer->bytes[0] >= 100 ? peer->bytes[0] : 0;
 }
@@ -176,8 +171,7 @@ static const char script_spec[] = "{\"columns\": [\"value\", \"reward\"]}";
 
 enum { SCRIPT_STEP = 16, SCRIPT_CAPACITY = 512, SCRIPT_WINDOW = 16 };
 
-SCRIPT_UNUSED static void script_tables(struct rp_table_config tables[2])
-{
+SCRIPT_UNUSED static void script_tables(struct rp_table_config tables[2]) {
     tables[0] = (struct rp_table_config){
         .name = "main", .capacity = SCRIPT_CAPACITY, .step_bytes = SCRIPT_STEP,
         .columns = script_columns, .column_count = 2, .plans = script_plans, .plan_count = 2,
@@ -192,23 +186,21 @@ SCRIPT_UNUSED static void script_tables(struct rp_table_config tables[2])
     tables[1].error_max = 20.0;
 }
 
-SCRIPT_UNUSED static struct rp_server_config script_config(const struct rp_table_config *tables)
-{
+SCRIPT_UNUSED static struct rp_server_config script_config(const struct rp_table_config *tables) {
     return (struct rp_server_config){
         .tables = tables, .table_count = 2, .sessions_max = 4, .batch_max = 64, .records = 4,
         .mtu = 1400, .receive_budget = 64, .idle_ms = 30000, .lapse_ms = 10,
         .weights_max = 20000, .seed = 7};
 }
 
-SCRIPT_UNUSED static void script_entropy(uint8_t entropy[32], uint8_t salt)
-{
+SCRIPT_UNUSED static void script_entropy(uint8_t entropy[32], uint8_t salt) {
     for (int i = 0; i < 32; i++) {
         entropy[i] = (uint8_t)(37 * i + salt);
     }
 }
 
-SCRIPT_UNUSED static void script_open(struct script *script, const struct rp_server_config *config)
-{
+SCRIPT_UNUSED static void script_open(struct script *script,
+                                      const struct rp_server_config *config) {
     char error[256];
     uint8_t entropy[32];
     memset(script, 0, sizeof *script);
@@ -228,8 +220,7 @@ SCRIPT_UNUSED static void script_open(struct script *script, const struct rp_ser
 }
 
 /* The process dies between two turns and another one takes the region over, at another address. */
-SCRIPT_UNUSED static void script_kill(struct script *script)
-{
+SCRIPT_UNUSED static void script_kill(struct script *script) {
     static uint8_t salt = 1;
     char error[256];
     uint8_t entropy[32];
@@ -244,43 +235,37 @@ SCRIPT_UNUSED static void script_kill(struct script *script)
     rp_server_check(script->server);
 }
 
-SCRIPT_UNUSED static void script_forget(struct script *script)
-{
+SCRIPT_UNUSED static void script_forget(struct script *script) {
     for (uint32_t i = 0; i < script->port.out_count; i++) {
         free(script->port.out[i].data);
     }
     script->port.out_count = 0;
 }
 
-SCRIPT_UNUSED static void script_close(struct script *script)
-{
+SCRIPT_UNUSED static void script_close(struct script *script) {
     script_forget(script);
     free(script->port.send);
     free(script->region);
 }
 
-SCRIPT_UNUSED static uint64_t script_counter(const struct script *script, enum rp_counter counter)
-{
+SCRIPT_UNUSED static uint64_t script_counter(const struct script *script, enum rp_counter counter) {
     return rp_server_counters(script->server)[counter];
 }
 
 /* Time passes in turns that receive nothing and are due for nothing. */
-SCRIPT_UNUSED static void script_later(struct script *script, uint64_t ms)
-{
+SCRIPT_UNUSED static void script_later(struct script *script, uint64_t ms) {
     script->now_ns += ms * 1000000;
     script->server->turned_ns = script->now_ns;
 }
 
 /* Time passes and no turn is taken: the server stands still. */
-SCRIPT_UNUSED static void script_stand_still(struct script *script, uint64_t ms)
-{
+SCRIPT_UNUSED static void script_stand_still(struct script *script, uint64_t ms) {
     script->now_ns += ms * 1000000;
 }
 
 /* ---- datagrams in ---- */
 
-SCRIPT_UNUSED static struct script_client script_client(uint8_t number)
-{
+SCRIPT_UNUSED static struct script_client script_client(uint8_t number) {
     struct script_client client = {.packet = 1000 * number, .nonce = 77000 + number, .mtu = 1400,
                                    .want = 4, .receive_budget = 64};
     client.peer.size = 4;
@@ -290,8 +275,7 @@ SCRIPT_UNUSED static struct script_client script_client(uint8_t number)
 
 /* Queues bytes as they are. */
 SCRIPT_UNUSED static void script_put_raw(struct script *script, const struct rp_peer *peer,
-                                         const void *bytes, uint32_t size)
-{
+                                         const void *bytes, uint32_t size) {
     CHECK(script->port.in_count < SCRIPT_IN_MAX);
     struct script_datagram *in = &script->port.in[script->port.in_count++];
     *in = (struct script_datagram){malloc(size ? size : 1), size, *peer};
@@ -301,8 +285,7 @@ SCRIPT_UNUSED static void script_put_raw(struct script *script, const struct rp_
 /* Queues a request whose body is padded as the protocol wants it. */
 SCRIPT_UNUSED static void script_put(struct script *script, struct script_client *client,
                                      uint8_t op,
-                                     uint16_t table, uint64_t id, const void *body, uint32_t size)
-{
+                                     uint16_t table, uint64_t id, const void *body, uint32_t size) {
     static uint8_t data[RP_MTU_MAX] __attribute__((aligned(8)));
     uint32_t padded = (size + 7) & ~7u;
     padded = padded > RP_REQUEST_BODY_MIN ? padded : RP_REQUEST_BODY_MIN;
@@ -318,16 +301,15 @@ SCRIPT_UNUSED static void script_put(struct script *script, struct script_client
 
 /* ---- datagrams out ---- */
 
-SCRIPT_UNUSED static uint32_t script_turn(struct script *script)
-{
+SCRIPT_UNUSED static uint32_t script_turn(struct script *script) {
     script_forget(script);
     rp_server_turn(script->server, (struct rp_port *)&script->port, script->now_ns);
     CHECK(script->port.leased == 0 && script->port.lent == 0);
     return script->port.out_count;
 }
 
-SCRIPT_UNUSED static struct script_answer script_answer(const struct script *script, uint32_t index)
-{
+SCRIPT_UNUSED static struct script_answer script_answer(const struct script *script,
+                                                        uint32_t index) {
     struct script_answer answer;
     CHECK(index < script->port.out_count, "answer %u of %u", index, script->port.out_count);
     const struct script_datagram *out = &script->port.out[index];
@@ -346,8 +328,7 @@ SCRIPT_UNUSED static struct script_answer script_answer(const struct script *scr
 SCRIPT_UNUSED static struct script_answer script_ask(struct script *script,
                                                      struct script_client *client, uint8_t op,
                                                      uint16_t table, uint64_t id, const void *body,
-                                                     uint32_t size)
-{
+                                                     uint32_t size) {
     script_put(script, client, op, table, id, body, size);
     CHECK(script_turn(script) >= 1, "no answer to operation %u", op);
     if (!script->unchecked) {
@@ -362,8 +343,7 @@ SCRIPT_UNUSED static struct script_answer script_ask(struct script *script,
 /* The rest of an answer, which must be exactly one such struct. */
 #define SCRIPT_READ(answer, type) \
     (CHECK_SIZE((answer).size, sizeof(type)), *(const type *)(const void *)(answer).rest)
-static inline void script_check_size(uint32_t seen, size_t expected, int line)
-{
+static inline void script_check_size(uint32_t seen, size_t expected, int line) {
     CHECK(seen == expected, "line %d: an answer of %u bytes, not %zu", line, seen, expected);
 }
 #define CHECK_SIZE(seen, expected) script_check_size(seen, expected, __LINE__)
@@ -374,8 +354,7 @@ static inline void script_check_size(uint32_t seen, size_t expected, int line)
 /* ---- sessions ---- */
 
 SCRIPT_UNUSED static struct script_answer script_hello(struct script *script,
-                                                       struct script_client *client)
-{
+                                                       struct script_client *client) {
     struct rp_hello hello = {.version_min = RP_VERSION_MIN, .version_max = RP_VERSION_MAX,
                              .mtu = client->mtu, .features = RP_FEATURES_SPOKEN,
                              .required = RP_FEATURES_REQUIRED};
@@ -389,16 +368,14 @@ SCRIPT_UNUSED static struct script_answer script_hello(struct script *script,
 
 SCRIPT_UNUSED static struct script_answer script_say_open(struct script *script,
                                                           struct script_client *client,
-                                                          uint64_t cookie)
-{
+                                                          uint64_t cookie) {
     struct rp_open open = {.cookie = cookie, .features = RP_FEATURES_SPOKEN, .mtu = client->mtu,
                            .version = RP_VERSION_MAX, .receive_budget = client->receive_budget};
     client->connection = 0;
     return script_ask(script, client, RP_OP_OPEN, 0, client->nonce, &open, sizeof open);
 }
 
-SCRIPT_UNUSED static void script_connect(struct script *script, struct script_client *client)
-{
+SCRIPT_UNUSED static void script_connect(struct script *script, struct script_client *client) {
     struct script_answer answer = script_hello(script, client);
     CHECK_STATUS(answer, RP_OK);
     uint64_t cookie = SCRIPT_READ(answer, struct rp_cookie).cookie;
@@ -414,8 +391,8 @@ SCRIPT_UNUSED static void script_connect(struct script *script, struct script_cl
 }
 
 SCRIPT_UNUSED static struct rp_table_info script_info(struct script *script,
-                                                      struct script_client *client, uint16_t table)
-{
+                                                      struct script_client *client,
+                                                      uint16_t table) {
     struct rp_table_request request = {{0}};
     struct script_answer answer =
         script_ask(script, client, RP_OP_TABLE, table, 1, &request, sizeof request);
@@ -425,8 +402,7 @@ SCRIPT_UNUSED static struct rp_table_info script_info(struct script *script,
 
 SCRIPT_UNUSED static struct rp_writer_granted script_writer(struct script *script,
                                                             struct script_client *client,
-                                                            uint16_t table, uint16_t streams)
-{
+                                                            uint16_t table, uint16_t streams) {
     struct rp_writer_request request = {.streams = streams};
     struct script_answer answer =
         script_ask(script, client, RP_OP_WRITER, table, 1, &request, sizeof request);
@@ -441,20 +417,17 @@ struct script_push { /* a PUSH body being put together */
     uint32_t size;
 };
 
-SCRIPT_UNUSED static struct rp_push *script_push_head(struct script_push *push)
-{
+SCRIPT_UNUSED static struct rp_push *script_push_head(struct script_push *push) {
     return (struct rp_push *)(void *)push->body;
 }
 
-SCRIPT_UNUSED static void script_push_begin(struct script_push *push, uint64_t epoch)
-{
+SCRIPT_UNUSED static void script_push_begin(struct script_push *push, uint64_t epoch) {
     push->size = sizeof(struct rp_push);
     *script_push_head(push) = (struct rp_push){.epoch = epoch};
 }
 
 SCRIPT_UNUSED static struct rp_run *script_push_bytes(struct script_push *push, struct rp_run run,
-                                                      const void *bytes)
-{
+                                                      const void *bytes) {
     struct rp_run *at = (void *)(push->body + push->size);
     *at = run;
     memcpy(at + 1, bytes, run.size);
@@ -466,8 +439,7 @@ SCRIPT_UNUSED static struct rp_run *script_push_bytes(struct script_push *push, 
 /* A run of whole steps whose value is 1000 * stream + step, and reward the step. */
 SCRIPT_UNUSED static struct rp_run *script_push_run(struct script_push *push, uint16_t stream,
                                                     uint64_t sequence, uint64_t step,
-                                                    uint16_t count, uint16_t flags)
-{
+                                                    uint16_t count, uint16_t flags) {
     uint64_t bytes[3 * SCRIPT_CAPACITY];
     uint32_t at = 0;
     for (uint32_t i = 0; flags & RP_RUN_PRIORITY && i < count; i++) {
@@ -484,8 +456,7 @@ SCRIPT_UNUSED static struct rp_run *script_push_run(struct script_push *push, ui
 }
 
 SCRIPT_UNUSED static struct rp_create *script_push_create(struct script_push *push, uint16_t stream,
-                                                          uint64_t step, double priority)
-{
+                                                          uint64_t step, double priority) {
     struct rp_create *at = (void *)(push->body + push->size);
     *at = (struct rp_create){.step = step, .priority = priority, .stream = stream};
     push->size += sizeof *at;
@@ -495,13 +466,11 @@ SCRIPT_UNUSED static struct rp_create *script_push_create(struct script_push *pu
 
 SCRIPT_UNUSED static struct script_answer script_push(struct script *script,
                                                       struct script_client *client, uint16_t table,
-                                                      uint64_t id, struct script_push *push)
-{
+                                                      uint64_t id, struct script_push *push) {
     return script_ask(script, client, RP_OP_PUSH, table, id, push->body, push->size);
 }
 
-SCRIPT_UNUSED static struct rp_pushed script_pushed(struct script_answer answer)
-{
+SCRIPT_UNUSED static struct rp_pushed script_pushed(struct script_answer answer) {
     CHECK_STATUS(answer, RP_OK);
     struct rp_pushed pushed;
     memcpy(&pushed, answer.rest, sizeof pushed);
@@ -510,16 +479,14 @@ SCRIPT_UNUSED static struct rp_pushed script_pushed(struct script_answer answer)
     return pushed;
 }
 
-SCRIPT_UNUSED static struct rp_run_done script_done(struct script_answer answer, uint32_t run)
-{
+SCRIPT_UNUSED static struct rp_run_done script_done(struct script_answer answer, uint32_t run) {
     struct rp_run_done done;
     CHECK(run < script_pushed(answer).run_count);
     memcpy(&done, answer.rest + sizeof(struct rp_pushed) + run * sizeof done, sizeof done);
     return done;
 }
 
-SCRIPT_UNUSED static int script_created(struct script_answer answer, uint32_t create)
-{
+SCRIPT_UNUSED static int script_created(struct script_answer answer, uint32_t create) {
     struct rp_pushed pushed = script_pushed(answer);
     CHECK(create < pushed.create_count);
     return answer.rest[sizeof pushed + pushed.run_count * sizeof(struct rp_run_done) + create];
@@ -540,8 +507,7 @@ struct script_batch { /* a batch put together from its datagrams */
 /* Adds what datagrams of a SAMPLE answered with lie in script->port.out. */
 SCRIPT_UNUSED static void script_collect(const struct script *script, uint64_t id, uint32_t mtu,
                                          uint32_t count, uint32_t item_bytes,
-                                         struct script_batch *batch)
-{
+                                         struct script_batch *batch) {
     uint64_t prefix = sizeof(struct rp_batch) + (uint64_t)count * sizeof(struct rp_batch_item);
     uint32_t payload = rp_batch_payload(mtu, item_bytes);
     uint64_t total = rp_batch_bytes(count, item_bytes);
@@ -579,8 +545,7 @@ SCRIPT_UNUSED static void script_collect(const struct script *script, uint64_t i
     }
 }
 
-SCRIPT_UNUSED static struct rp_sample script_sample(uint32_t count)
-{
+SCRIPT_UNUSED static struct rp_sample script_sample(uint32_t count) {
     return (struct rp_sample){.count = count, .budget = 32};
 }
 

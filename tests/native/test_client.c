@@ -8,8 +8,7 @@ enum { STREAMS = 2, BATCH = 24 };
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
 
-static struct world *fresh(uint64_t seed)
-{
+static struct world *fresh(uint64_t seed) {
     script_tables(tables);
     tables[0].capacity = 2048;
     tables[0].window = 64;
@@ -28,8 +27,7 @@ struct writer {
     uint64_t stored[STREAMS];
 };
 
-static void writer_open(struct world *world, struct writer *writer, const char *name)
-{
+static void writer_open(struct world *world, struct writer *writer, const char *name) {
     int ticket = rp_client_table(world->client, name, &writer->info, world_later(world, 5000));
     CHECK(world_wait(world, ticket) == 0);
     ticket = rp_client_writer(world->client, &writer->info, STREAMS, &writer->granted,
@@ -40,15 +38,13 @@ static void writer_open(struct world *world, struct writer *writer, const char *
 }
 
 /* A step's two columns say which it is. */
-static void step_fill(uint64_t *step, uint64_t stream, uint64_t number)
-{
+static void step_fill(uint64_t *step, uint64_t stream, uint64_t number) {
     step[0] = stream << 32 | number;
     step[1] = number * number + stream;
 }
 
 static uint32_t push(struct world *world, struct writer *writer, uint32_t stream, uint32_t count,
-                     uint32_t flags)
-{
+                     uint32_t flags) {
     uint64_t steps[2 * 64];
     double priorities[64];
     for (uint32_t i = 0; i < count; i++) {
@@ -64,8 +60,7 @@ static uint32_t push(struct world *world, struct writer *writer, uint32_t stream
 }
 
 /* Every acknowledged step once, in its stream's order, under a key of its own. */
-static void ledger_check(struct world *world, struct writer *writer)
-{
+static void ledger_check(struct world *world, struct writer *writer) {
     struct rp_push_key keys[32];
     uint32_t count;
     while ((count = rp_client_ledger(world->client, keys, 32)) > 0) {
@@ -77,8 +72,7 @@ static void ledger_check(struct world *world, struct writer *writer)
     }
 }
 
-static void settle(struct world *world, struct writer *writer)
-{
+static void settle(struct world *world, struct writer *writer) {
     struct rp_push_state state;
     uint64_t end = world_later(world, 60000);
     do {
@@ -107,8 +101,7 @@ struct batch {
     struct rp_landing landing;
 };
 
-static struct rp_landing *batch_open(struct batch *batch)
-{
+static struct rp_landing *batch_open(struct batch *batch) {
     memset(batch, 0xAA, sizeof *batch);
     batch->columns[0] = (struct rp_landing_column){(uint8_t *)batch->values, 8, 0, 8};
     batch->columns[1] = (struct rp_landing_column){(uint8_t *)batch->rewards, 8, 8, 8};
@@ -120,8 +113,7 @@ static struct rp_landing *batch_open(struct batch *batch)
     return &batch->landing;
 }
 
-static void batch_check(const struct batch *batch, uint32_t count)
-{
+static void batch_check(const struct batch *batch, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         uint64_t stream = batch->values[i] >> 32, number = batch->values[i] & 0xFFFFFFFF;
         CHECK(batch->valid[i] == 1 && batch->masses[i] > 0 && batch->keys[i] > 0);
@@ -132,8 +124,7 @@ static void batch_check(const struct batch *batch, uint32_t count)
 }
 
 static int sample(struct world *world, uint32_t table, uint32_t count, struct batch *batch,
-                  uint64_t ms)
-{
+                  uint64_t ms) {
     struct rp_sample request = {.count = count};
     int ticket = rp_client_sample(world->client, (uint16_t)table, &request, NULL,
                                   batch_open(batch), ms ? world_later(world, ms) : 0);
@@ -143,8 +134,7 @@ static int sample(struct world *world, uint32_t table, uint32_t count, struct ba
 /* ---- situations ---- */
 
 /* 1. Given a new client. Expect a session, the limits, and small requests answered. */
-static void situation_open(void)
-{
+static void situation_open(void) {
     struct world *world = fresh(1);
     struct rp_opened limits;
     struct rp_table_info info;
@@ -182,8 +172,7 @@ static void situation_open(void)
 }
 
 /* 2. Given no server. Expect TIMEOUT for the client, and for its requests. */
-static void situation_refused(void)
-{
+static void situation_refused(void) {
     struct world *world = fresh(2);
     world->deaf = 1;
     int ticket = rp_client_ping(world->client, world_later(world, 100));
@@ -197,8 +186,7 @@ static void situation_refused(void)
 
 /* 3. Given steps of two streams in turn, with priorities. Expect each acknowledged once, under
  *    rising keys, and batches of them with every column right, over any split into datagrams. */
-static void situation_push_sample(uint64_t seed, uint32_t shake)
-{
+static void situation_push_sample(uint64_t seed, uint32_t shake) {
     struct world *world = fresh(seed);
     struct writer writer;
     static struct batch batch;
@@ -226,8 +214,7 @@ static void situation_push_sample(uint64_t seed, uint32_t shake)
 
 /* 4. Given several batches at once, and updates of their priorities. Expect all to land; results
  *    that add up; the last of a duplicate to win. */
-static void situation_update(uint64_t seed, uint32_t shake)
-{
+static void situation_update(uint64_t seed, uint32_t shake) {
     struct world *world = fresh(seed);
     struct writer writer;
     static struct batch batches[3];
@@ -288,8 +275,7 @@ static void situation_update(uint64_t seed, uint32_t shake)
 
 /* 5. Given episodes with windows. Expect items once their window is stored, creates that came too
  *    early to be tried again, and closing rows to be told. */
-static void situation_create(uint64_t seed, uint32_t shake)
-{
+static void situation_create(uint64_t seed, uint32_t shake) {
     struct world *world = fresh(seed);
     struct writer writer;
     struct rp_push_state state;
@@ -317,8 +303,7 @@ static void situation_create(uint64_t seed, uint32_t shake)
 }
 
 /* 6. Given weights and a spec. Expect the same bytes back, and the version with every answer. */
-static void situation_blob(uint64_t seed, uint32_t shake)
-{
+static void situation_blob(uint64_t seed, uint32_t shake) {
     struct world *world = fresh(seed);
     static uint8_t weights[150001], back[150001];
     uint64_t version = 0, size = 0, told = 0;
@@ -352,8 +337,7 @@ static void situation_blob(uint64_t seed, uint32_t shake)
 
 /* 7. Given an empty table. Expect a sample to wait and to be released by a push; not to wait where
  *    it must not; to say what it waited for when its time is over. */
-static void situation_blocked(uint64_t seed, uint32_t shake)
-{
+static void situation_blocked(uint64_t seed, uint32_t shake) {
     struct world *world = fresh(seed);
     struct writer writer;
     struct rp_blocked blocked;
@@ -378,8 +362,7 @@ static void situation_blocked(uint64_t seed, uint32_t shake)
 
 /* 8. Given a limiter that lets inserts run 20 items ahead. Expect the writer to stop, and to go on
  *    while batches are drawn, until everything is stored. */
-static void situation_limiter(uint64_t seed, uint32_t shake)
-{
+static void situation_limiter(uint64_t seed, uint32_t shake) {
     script_tables(tables);
     config = script_config(tables);
     struct world *world = world_open(&config, seed);
@@ -416,8 +399,7 @@ static void situation_limiter(uint64_t seed, uint32_t shake)
 
 /* 9. Given a server that starts empty again. Expect a new session; the writer to end with what was
  *    stored, in doubt and never sent; samples to go on; a writer asked for anew to work. */
-static void situation_restart(void)
-{
+static void situation_restart(void) {
     struct world *world = fresh(9);
     struct writer writer;
     static struct batch batch;
@@ -459,8 +441,7 @@ static void situation_restart(void)
 
 /* 10. Given a session in silence. Expect it kept alive; cut off for too long, and its place taken:
  *     expired, and opened again. */
-static void situation_idle(void)
-{
+static void situation_idle(void) {
     struct world *world = fresh(10);
     world_connect(world);
     uint64_t session = rp_client_session(world->client);
@@ -473,8 +454,7 @@ static void situation_idle(void)
 }
 
 /* 11. Given a client whose address changes. Expect it to echo the cookie, and to go on. */
-static void situation_moved(void)
-{
+static void situation_moved(void) {
     struct world *world = fresh(11);
     struct writer writer;
     world_connect(world);
@@ -490,8 +470,7 @@ static void situation_moved(void)
 
 /* Flushes and turns for `duration_ns`: no turn may leave the client due at once, and the turns
  * there are must be those of datagrams and of timers that grow, not of a client that spins. */
-static void flushed_rests(struct world *world, uint64_t duration_ns, uint32_t turns_max)
-{
+static void flushed_rests(struct world *world, uint64_t duration_ns, uint32_t turns_max) {
     uint32_t turns = 0;
     for (uint64_t end = world->now_ns + duration_ns; world->now_ns < end; turns++) {
         rp_client_flush(world->client, 1);
@@ -504,8 +483,7 @@ static void flushed_rests(struct world *world, uint64_t duration_ns, uint32_t tu
 
 /* 12. Given a writer that is flushed again and again: with a partial message and no answer, with
  *     nothing to send, and held back by its limiter. Expect the client to sleep between timers. */
-static void situation_flushed(void)
-{
+static void situation_flushed(void) {
     script_tables(tables);
     config = script_config(tables);
     struct world *world = world_open(&config, 12);
@@ -536,8 +514,7 @@ static void situation_flushed(void)
 /* 13. Given a card with several queues, whose hash is known or not, and a client that begins at a
  *     wrong one and whose address then changes twice. Expect it to move and to go on in the same
  *     session; where it cannot move at all, to give up in so many words. */
-static void situation_misdirected(uint64_t seed, uint32_t permille)
-{
+static void situation_misdirected(uint64_t seed, uint32_t permille) {
     struct world *world = fresh(seed);
     struct writer writer;
     world->lose = world->late = world->repeat = permille;
@@ -563,8 +540,7 @@ static void situation_misdirected(uint64_t seed, uint32_t permille)
     world_close(world);
 }
 
-static void shaken(const char *what, void (*situation)(uint64_t, uint32_t), uint64_t seed)
-{
+static void shaken(const char *what, void (*situation)(uint64_t, uint32_t), uint64_t seed) {
     situation(seed, 0);
     for (uint64_t i = 0; i < 12; i++) {
         situation(seed + 100 * i, 30 + 25 * (uint32_t)i);
@@ -572,8 +548,7 @@ static void shaken(const char *what, void (*situation)(uint64_t, uint32_t), uint
     check_group(what);
 }
 
-int main(void)
-{
+int main(void) {
     uint64_t seed = check_seed(3);
     situation_open();
     situation_refused();

@@ -15,8 +15,7 @@ struct writing {
     uint64_t pushed;
 };
 
-static struct world *fresh(uint64_t seed, const struct rp_client_options *options)
-{
+static struct world *fresh(uint64_t seed, const struct rp_client_options *options) {
     script_tables(tables);
     tables[1].samples_per_insert = 0;
     config = script_config(tables);
@@ -26,8 +25,7 @@ static struct world *fresh(uint64_t seed, const struct rp_client_options *option
     return world;
 }
 
-static void writing_open(struct world *world, struct writing *writing)
-{
+static void writing_open(struct world *world, struct writing *writing) {
     int ticket = rp_client_table(world->client, "rows", &writing->info, world_later(world, 5000));
     CHECK(world_wait(world, ticket) == 0);
     ticket = rp_client_writer(world->client, &writing->info, 1, &writing->granted,
@@ -36,8 +34,7 @@ static void writing_open(struct world *world, struct writing *writing)
     writing->pushed = 0;
 }
 
-static uint32_t push(struct world *world, struct writing *writing, uint32_t count, uint32_t flags)
-{
+static uint32_t push(struct world *world, struct writing *writing, uint32_t count, uint32_t flags) {
     uint64_t steps[2 * AT_ONCE];
     CHECK(count <= AT_ONCE);
     for (uint32_t i = 0; i < count; i++) {
@@ -50,8 +47,7 @@ static uint32_t push(struct world *world, struct writing *writing, uint32_t coun
     return (uint32_t)taken;
 }
 
-static struct rp_push_state state_of(const struct world *world)
-{
+static struct rp_push_state state_of(const struct world *world) {
     struct rp_push_state state;
     rp_client_push_state(world->client, ROWS, &state);
     CHECK(state.status == 0, "the writer ended with %d", state.status);
@@ -62,8 +58,7 @@ static struct rp_push_state state_of(const struct world *world)
 }
 
 /* Pushes and runs until nothing more is taken, for long. Returns how many are not acknowledged. */
-static uint64_t push_until_refused(struct world *world, struct writing *writing)
-{
+static uint64_t push_until_refused(struct world *world, struct writing *writing) {
     for (uint32_t refused = 0; refused < 20;) {
         refused = push(world, writing, 1, RP_RUN_ITEM) ? 0 : refused + 1;
         world_run(world, WORLD_MS);
@@ -75,8 +70,7 @@ static uint64_t push_until_refused(struct world *world, struct writing *writing)
 /* 1. Given a server that is silent, and an option or none. Expect no more steps to be taken
  *    than the option says, or two windows; an end beyond that not to be applied; and, once the
  *    server is back, all of them stored and as many more taken. */
-static void situation_silent(uint32_t chosen)
-{
+static void situation_silent(uint32_t chosen) {
     struct rp_client_options options = world_options();
     struct writing writing;
     options.unacknowledged_max = chosen;
@@ -101,8 +95,7 @@ static void situation_silent(uint32_t chosen)
 
 /* 2. Given room for two of three steps whose last one ends the episode. Expect two to be taken,
  *    the second of them no closing row; then the third with its end. */
-static void situation_end(void)
-{
+static void situation_end(void) {
     struct rp_client_options options = world_options();
     struct writing writing;
     options.unacknowledged_max = 2;
@@ -123,8 +116,7 @@ static void situation_end(void)
 
 /* 3. Given a limiter that admits few. Expect the writer to say that it is blocked, and the caller
  *    to be ahead of what is stored by its bound at most. */
-static void situation_limited(void)
-{
+static void situation_limited(void) {
     struct rp_client_options options = world_options();
     struct writing writing;
     script_tables(tables);
@@ -140,15 +132,13 @@ static void situation_limited(void)
     world_close(world);
 }
 
-static int queue(struct world *world, uint64_t deadline_ns)
-{
+static int queue(struct world *world, uint64_t deadline_ns) {
     static const uint64_t keys[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     static const double priorities[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     return rp_client_update_queue(world->client, ROWS, 1, keys, priorities, 8, deadline_ns);
 }
 
-static struct rp_update_state queued(struct world *world)
-{
+static struct rp_update_state queued(struct world *world) {
     struct rp_update_state state;
     rp_client_update_state(world->client, &state);
     return state;
@@ -158,8 +148,7 @@ static struct rp_update_state queued(struct world *world)
  *    for longer than they wait. Expect them to be taken up to their share of the tickets;
  *    others to get one; each to be counted once, without anybody asking for it; and the first
  *    failure kept until it is asked for. */
-static void situation_queued(void)
-{
+static void situation_queued(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(4, &options);
     struct writing writing;
@@ -205,8 +194,7 @@ static void situation_queued(void)
 
 enum { LARGE = 160000, LARGE_CAPACITY = 64 };
 
-static struct world *large_world(uint32_t pieces_max, struct writing *writing, int *status)
-{
+static struct world *large_world(uint32_t pieces_max, struct writing *writing, int *status) {
     struct rp_client_options options = world_options();
     script_tables(tables);
     tables[1].samples_per_insert = 0;
@@ -231,8 +219,7 @@ static struct world *large_world(uint32_t pieces_max, struct writing *writing, i
 /* 5. Given steps of many datagrams, over a slow path, or one that loses. Expect all stored, a
  *    piece that has arrived not to be sent again while others of its step are on their way, and
  *    a table that takes fewer pieces to be refused when the writer is asked for. */
-static void situation_large(uint32_t lose, uint64_t delay_ns)
-{
+static void situation_large(uint32_t lose, uint64_t delay_ns) {
     static uint8_t step[LARGE];
     struct writing writing;
     int status;
@@ -263,8 +250,7 @@ static void situation_large(uint32_t lose, uint64_t delay_ns)
 
 /* 6. Given a step in pieces, the answer to its last but one overtaken by that to its last: it says
  *    less than the writer knows by then. Expect that piece to be finished, though nobody asks. */
-static void situation_overtaken(void)
-{
+static void situation_overtaken(void) {
     static uint8_t step[LARGE];
     struct writing writing;
     int status, held = 0;
@@ -289,8 +275,7 @@ static void situation_overtaken(void)
     world_close(world);
 }
 
-static void situation_too_large(void)
-{
+static void situation_too_large(void) {
     struct writing writing;
     int status;
     struct world *world = large_world(100, &writing, &status);
@@ -300,8 +285,7 @@ static void situation_too_large(void)
 
 /* 7. Given queued updates of what cannot be, with every ticket taken, and after CLOSE. Expect
  *    each to say why; where a ticket is lacking 0, as where room is. */
-static void situation_queue_refused(void)
-{
+static void situation_queue_refused(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(7, &options);
     static const uint64_t key = 1;
@@ -329,8 +313,7 @@ static void situation_queue_refused(void)
 
 /* 8. Given options beyond their bounds, and at them. Expect the former refused in words, by both
  *    calls that take them; the latter taken. */
-static void situation_options(void)
-{
+static void situation_options(void) {
     static const struct rp_client_options wrong[] = {
         {.mtu = RP_MTU_MIN - 8},          {.mtu = RP_MTU_MAX + 8},
         {.mtu = RP_MTU_MIN + 4},          {.requests_max = 1025},
@@ -373,8 +356,7 @@ static void situation_options(void)
 }
 
 /* 9. Given memory of any content. Expect a client that works: keys posted twice are one. */
-static void situation_memory(uint32_t content)
-{
+static void situation_memory(uint32_t content) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(9, &options);
     char error[256];
@@ -407,8 +389,7 @@ static void situation_memory(uint32_t content)
 
 /* 10. Given an mtu of 512 and of 65504 bytes, and no number of messages. Expect memory that hardly
  *     differs: as many messages of the one as of the other are not laid out, nor runs of each. */
-static void situation_default_memory(void)
-{
+static void situation_default_memory(void) {
     char error[256];
     struct rp_client_options options = {.mtu = RP_MTU_MIN};
     size_t least = rp_client_bytes(&options, error);
@@ -420,8 +401,7 @@ static void situation_default_memory(void)
 
 /* 11. Given queued updates of which some were answered when the server restarted. Expect those as
  *     they were answered, and the others as of an epoch that is gone. */
-static void situation_answered_in_part(void)
-{
+static void situation_answered_in_part(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(11, &options);
     struct client_ticket ticket = {.status = -RP_SERVER_RESTARTED};
@@ -439,8 +419,7 @@ static void situation_answered_in_part(void)
 
 /* 13. Given writers of two tables, and more streams for the first one. Expect each writer's streams
  *     in a place of their own. */
-static void situation_streams_apart(void)
-{
+static void situation_streams_apart(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(13, &options);
     const struct client_writer *writers = world->client->writers;
@@ -455,8 +434,7 @@ static void situation_streams_apart(void)
 
 /* 12. Given as many updates posted as their stamps count. Expect the next one to find no place of
  *     an older one taken, and none to look like that of one to come. */
-static void situation_stamps_over(void)
-{
+static void situation_stamps_over(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(12, &options);
     struct writing writing;
@@ -479,8 +457,7 @@ static void situation_stamps_over(void)
     check_group("12 the stamps of updates begin again");
 }
 
-int main(void)
-{
+int main(void) {
     situation_silent(0);
     situation_silent(1);
     situation_silent(40);

@@ -11,8 +11,7 @@ static struct rp_table_config tables[2];
 static struct rp_server_config config;
 static struct rp_table_info info;
 
-static struct world *fresh(uint64_t seed, const struct rp_client_options *options)
-{
+static struct world *fresh(uint64_t seed, const struct rp_client_options *options) {
     script_tables(tables);
     tables[1].samples_per_insert = 0;
     tables[1].window = 128;
@@ -33,8 +32,7 @@ struct part {
 
 /* 1. Given options small, odd and large. Expect parts that lie one behind the other, each with room
  *    for as many as its own limit says, and all of them in the block. */
-static void situation_parts(void)
-{
+static void situation_parts(void) {
     struct rp_client_options all[] = {world_options(), world_options(), world_options()};
     all[1].batch_max = 257;
     all[1].requests_max = 5;
@@ -88,8 +86,7 @@ static void situation_parts(void)
 
 /* 2. Given every mtu. Expect as many runs in a message as fit with a number each, no more, and
  *    little memory beside them. */
-static void situation_messages(void)
-{
+static void situation_messages(void) {
     for (uint32_t mtu = RP_MTU_MIN; mtu <= RP_MTU_MAX; mtu += 8) {
         uint32_t room = mtu - RP_HEADER_BYTES - (uint32_t)sizeof(struct rp_push);
         uint32_t each = (uint32_t)sizeof(struct rp_run) + 8, runs = rp_client_runs_max(mtu);
@@ -103,8 +100,7 @@ static void situation_messages(void)
 }
 
 /* 3. Given places of a batch. Expect each part of each where its words may lie. */
-static void situation_slots(void)
-{
+static void situation_slots(void) {
     for (uint32_t batch = 1; batch < 300; batch++) {
         struct client_slot slot;
         static uint8_t memory[1 << 16] __attribute__((aligned(64)));
@@ -118,8 +114,7 @@ static void situation_slots(void)
 
 /* 4. Given a round trip, and how much it varies. Expect a time-out of both, and of half the least
  *    one where it hardly varies; an eighth more at most. */
-static void situation_timeout(void)
-{
+static void situation_timeout(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(4, &options);
     static const uint64_t cases[][3] = { /* srtt, rttvar, time-out; us, of 2000 to 100000 */
@@ -142,8 +137,7 @@ static void situation_timeout(void)
 }
 
 /* Given several answers to one packet. Expect the first to be measured, and no other. */
-static void situation_measured_once(void)
-{
+static void situation_measured_once(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(4, &options);
     struct rp_client *client = world->client;
@@ -161,8 +155,7 @@ static void situation_measured_once(void)
 }
 
 /* 5. Given draws that cannot be, one field wrong in each. Expect each refused when it is posted. */
-static void situation_draws(void)
-{
+static void situation_draws(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(5, &options);
     static uint8_t target[4 * SCRIPT_STEP];
@@ -194,8 +187,7 @@ static void situation_draws(void)
 
 /* An answer of the server's address, as if it had sent it. */
 static void tell(struct world *world, uint8_t op, uint64_t id, uint16_t status, const void *body,
-                 uint32_t size, uint64_t connection)
-{
+                 uint32_t size, uint64_t connection) {
     struct world_port *to = &world->ports[1];
     struct rp_answer answer = {.status = status, .credit = 1};
     struct rp_message message = {.op = op | RP_ANSWER, .id = id};
@@ -208,15 +200,13 @@ static void tell(struct world *world, uint8_t op, uint64_t id, uint16_t status, 
                                                      world->ports[0].base.address};
 }
 
-static uint64_t count(const struct world *world, enum rp_counter counter)
-{
+static uint64_t count(const struct world *world, enum rp_counter counter) {
     return rp_client_counters(world->client)[counter];
 }
 
 /* 6. Given ADDRESS_CHANGED with something reserved, of no session, and of a datagram that was not
  *    sent. Expect each dropped and counted, and no echo. */
-static void situation_moved(void)
-{
+static void situation_moved(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(6, &options);
     uint64_t session = rp_client_session(world->client);
@@ -248,8 +238,7 @@ static void situation_moved(void)
 
 /* 7. Given a server that insists on what the client does not speak, or lacks what the client
  *    insists on. Expect the session to end with BAD_FEATURE. */
-static void situation_features(void)
-{
+static void situation_features(void) {
     for (int lacks = 0; lacks < 2; lacks++) {
         struct rp_client_options options = world_options();
         struct world *world = fresh(7, &options);
@@ -275,8 +264,7 @@ static void situation_features(void)
 
 /* 8. Given queued updates of a table that the server has not. Expect them counted as stale, and
  *    nothing else wrong. */
-static void situation_unknown_table(void)
-{
+static void situation_unknown_table(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(8, &options);
     static const uint64_t keys[3] = {1, 2, 3};
@@ -294,8 +282,7 @@ static void situation_unknown_table(void)
     check_group("8 queued updates of a table that is gone");
 }
 
-static void push_all(struct world *world, uint32_t steps, uint32_t flags)
-{
+static void push_all(struct world *world, uint32_t steps, uint32_t flags) {
     static uint64_t rows[2 * 256];
     static double priorities[256];
     for (uint32_t done = 0; done < steps;) {
@@ -309,8 +296,7 @@ static void push_all(struct world *world, uint32_t steps, uint32_t flags)
 
 /* 9. Given more rows at once than a datagram holds, with priorities and without, for every length
  *    of datagram. Expect each message no longer than agreed, and full but the last. */
-static void situation_full(void)
-{
+static void situation_full(void) {
     for (uint32_t mtu = 512; mtu < 640; mtu += 8) {
         for (uint32_t with = 0; with < 2; with++) {
             struct rp_client_options options = world_options();
@@ -336,8 +322,7 @@ static void situation_full(void)
 
 /* 10. Given a limiter that admits five items at once. Expect five in a message, and rows that are
  *     none behind them in the same one. */
-static void situation_items(void)
-{
+static void situation_items(void) {
     struct rp_client_options options = world_options();
     struct rp_writer_granted granted;
     struct world *world = fresh(10, &options);
@@ -355,8 +340,7 @@ static void situation_items(void)
 
 /* 11. Given a draw that waits, is given up while the port is full, and a client that closes. Expect
  *     one datagram more: its close takes the place with it. */
-static void situation_close(void)
-{
+static void situation_close(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(11, &options);
     static uint8_t target[4 * SCRIPT_STEP];
@@ -382,8 +366,7 @@ static void situation_close(void)
     check_group("11 a close withdraws all that waits");
 }
 
-int main(void)
-{
+int main(void) {
     situation_parts();
     situation_messages();
     situation_slots();

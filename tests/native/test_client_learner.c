@@ -25,8 +25,7 @@ static const struct rp_landing landing = {.columns = &column,
                                           .ahead = ahead};
 
 /* A world with rows 1..STORED, their priorities their numbers. */
-static struct world *fresh(uint64_t seed, const struct rp_client_options *options)
-{
+static struct world *fresh(uint64_t seed, const struct rp_client_options *options) {
     static struct rp_writer_granted granted;
     struct rp_push_state state = {0};
     script_tables(tables);
@@ -55,8 +54,7 @@ static struct world *fresh(uint64_t seed, const struct rp_client_options *option
     return world;
 }
 
-static int sample(struct world *world, uint32_t count, uint8_t mode)
-{
+static int sample(struct world *world, uint32_t count, uint8_t mode) {
     struct rp_sample request = {.count = count, .mode = mode};
     memset(behind, 0xEE, sizeof behind);
     memset(ahead, 0xEE, sizeof ahead);
@@ -65,8 +63,7 @@ static int sample(struct world *world, uint32_t count, uint8_t mode)
                             world_later(world, 5000));
 }
 
-static void batch_check(uint32_t count)
-{
+static void batch_check(uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         CHECK(values[2 * i] >= 1 && values[2 * i] <= STORED, "item %u", i);
         CHECK(values[2 * i + 1] == 7 * values[2 * i], "item %u", i);
@@ -78,8 +75,7 @@ static void batch_check(uint32_t count)
 
 /* 1. Given a client that can receive few datagrams at once, and batches of many. Expect never more
  *    of them on their way than that, and the whole batch in so many round trips, none lost. */
-static void situation_pulled(uint32_t budget)
-{
+static void situation_pulled(uint32_t budget) {
     struct rp_client_options options = world_options();
     options.receive_budget = budget;
     options.retry_us_min = 50000;
@@ -110,8 +106,7 @@ static void situation_pulled(uint32_t budget)
 
 /* 2. Given a batch of more datagrams than a client keeps account of. Expect it refused before
  *    anything is asked for, and the next one to land. */
-static void situation_too_large(void)
-{
+static void situation_too_large(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(2, &options);
     struct rp_landing huge = {.item_bytes = 1 << 23};
@@ -128,8 +123,7 @@ static void situation_too_large(void)
 
 /* 3. Given as many keys as fit one datagram, one more, and twice as many and one. Expect one, two
  *    and three requests, and each key's item at its place. */
-static void situation_keys(void)
-{
+static void situation_keys(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(3, &options);
     uint32_t most = (WORLD_MTU - RP_HEADER_BYTES - sizeof(struct rp_sample)) / 8;
@@ -153,8 +147,7 @@ static void situation_keys(void)
 
 /* 4. Given a datagram that holds heads of items only, whose last byte is that of the heads, and
  *    that tells of a hole. Expect it dropped and counted, and the batch to land. */
-static void situation_hole_before(void)
-{
+static void situation_hole_before(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(4, &options);
     uint32_t payload = rp_batch_payload(WORLD_MTU, ITEM), index = 3, changed = 0;
@@ -184,8 +177,7 @@ static void situation_hole_before(void)
 
 /* 5. Given an update that its caller drops while it is under way, and another one in its place.
  *    Expect the first to be applied, and to touch neither its caller's memory nor the second. */
-static void situation_dropped(void)
-{
+static void situation_dropped(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(5, &options);
     struct rp_updated first = {99, 99, 99, 99}, second = {99, 99, 99, 99};
@@ -212,8 +204,7 @@ static void situation_dropped(void)
 
 /* 14. Given two updates, the first dropped by its caller before any of it was sent. Expect the
  *     second sent and applied, the first not, and the room of both free again. */
-static void situation_dropped_unsent(void)
-{
+static void situation_dropped_unsent(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(5, &options);
     struct rp_updated result = {99, 99, 99, 99};
@@ -232,8 +223,7 @@ static void situation_dropped_unsent(void)
 }
 
 /* Runs until answers to all these updates are on their way; the first one. */
-static struct world_datagram *updates_answered(struct world *world, uint32_t count)
-{
+static struct world_datagram *updates_answered(struct world *world, uint32_t count) {
     for (uint32_t i = 0; i < 1000; i++) {
         struct world_port *port = &world->ports[1];
         uint32_t seen = 0;
@@ -252,8 +242,7 @@ static struct world_datagram *updates_answered(struct world *world, uint32_t cou
 
 /* 6. Given two updates under way, the first one's answer late, the second one's twice. Expect the
  *    copy dropped and counted, and each update to end with its own answer. */
-static void situation_reordered(void)
-{
+static void situation_reordered(void) {
     struct rp_client_options options = world_options();
     options.retry_us_min = 50000;
     struct world *world = fresh(7, &options);
@@ -288,8 +277,7 @@ static void situation_reordered(void)
 
 /* 7. Given weights of many datagrams, and a client that can receive few at once. Expect them
  *    whole, and no datagram asked for twice. */
-static void situation_weights(void)
-{
+static void situation_weights(void) {
     static uint8_t weights[19999], back[19999];
     struct rp_client_options options = world_options();
     uint64_t version = 0, size = 0;
@@ -317,8 +305,7 @@ static void situation_weights(void)
 
 /* 8. Given keys of which every third names nothing, or is none: it has more than 52 bits. Expect
  *    those to be told, each at its place, and the others to have landed. */
-static void situation_holes(void)
-{
+static void situation_holes(void) {
     static uint8_t valid[BATCH];
     struct rp_client_options options = world_options();
     struct world *world = fresh(9, &options);
@@ -346,8 +333,7 @@ static void situation_holes(void)
 }
 
 /* Answers the last PULL on its way to the server in its place, with a status. */
-static void refuse_pull(struct world *world, uint16_t status)
-{
+static void refuse_pull(struct world *world, uint16_t status) {
     struct world_datagram *pull = NULL, *answer;
     for (uint32_t i = 0; i < world->ports[0].count; i++) {
         struct world_datagram *datagram = &world->ports[0].queue[i];
@@ -371,8 +357,7 @@ static void refuse_pull(struct world *world, uint16_t status)
 
 /* 9. Given a server that refuses a pull: it forgot the batch, or another way. Expect the batch
  *    to be drawn anew, once; the request to end with that status. */
-static void situation_pull_refused(uint16_t status, int expected)
-{
+static void situation_pull_refused(uint16_t status, int expected) {
     struct rp_client_options options = world_options();
     options.receive_budget = 4;
     options.retry_us_min = 50000;
@@ -400,8 +385,7 @@ static void situation_pull_refused(uint16_t status, int expected)
 
 /* 10. Given an answer to RESET that names no epoch. Expect it dropped and counted, and the
  *    caller to have the new one by the next. */
-static void situation_reset(void)
-{
+static void situation_reset(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(11, &options);
     struct world_datagram *answer;
@@ -422,8 +406,7 @@ static void situation_reset(void)
 
 /* Runs the ticket to its end, every answer to `op` changed to this status; its status. *asked: how
  * often the first datagram was sent. */
-static int always(struct world *world, int ticket, uint8_t op, uint16_t status, uint32_t *asked)
-{
+static int always(struct world *world, int ticket, uint8_t op, uint16_t status, uint32_t *asked) {
     struct world_datagram *datagram;
     *asked = 0;
     while (rp_client_poll(world->client, ticket) == RP_PENDING) {
@@ -448,8 +431,7 @@ static int always(struct world *world, int ticket, uint8_t op, uint16_t status, 
 
 /* 11. Given a server that forgets a batch, loses a blob, or finds a publication damaged, each time.
  *    Expect the request to be begun three times more, and then to end with that status. */
-static void situation_given_up(void)
-{
+static void situation_given_up(void) {
     static uint8_t bytes[64], back[64];
     struct rp_client_options options = world_options();
     struct world *world = fresh(8, &options);
@@ -482,8 +464,7 @@ static void situation_given_up(void)
 
 /* 12. Given a batch with an item that was overwritten, and a server that is gone when another is
  *     asked for in its place. Expect the batch, told short: not that nothing came. */
-static void situation_short(void)
-{
+static void situation_short(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(12, &options);
     struct world_datagram *answer;
@@ -503,8 +484,7 @@ static void situation_short(void)
 }
 
 /* 13. Given a publication that the server finds damaged. Expect it to be begun anew at once. */
-static void situation_damaged(void)
-{
+static void situation_damaged(void) {
     static uint8_t bytes[64];
     struct rp_client_options options = world_options();
     struct world *world = fresh(13, &options);
@@ -526,8 +506,7 @@ static void situation_damaged(void)
     check_group("13 a damaged publication is begun anew at once");
 }
 
-int main(void)
-{
+int main(void) {
     situation_pulled(1);
     situation_pulled(2);
     situation_pulled(6);

@@ -20,8 +20,7 @@ struct player { /* one step on every stream at a time, items as soon as their wi
     uint64_t items[STREAMS_MAX];
 };
 
-static struct world *limited(struct player *player, uint32_t width, uint64_t seed)
-{
+static struct world *limited(struct player *player, uint32_t width, uint64_t seed) {
     struct rp_table_info info;
     struct rp_writer_granted granted;
     script_tables(tables);
@@ -41,8 +40,7 @@ static struct world *limited(struct player *player, uint32_t width, uint64_t see
 }
 
 /* Plays on, as far as its writer takes it. */
-static void play(struct player *player)
-{
+static void play(struct player *player) {
     struct rp_client *client = player->world->client;
     uint64_t row[2] = {0};
     struct rp_push_state state;
@@ -61,8 +59,7 @@ static void play(struct player *player)
     }
 }
 
-static int post(struct world *world, uint32_t count, int window)
-{
+static int post(struct world *world, uint32_t count, int window) {
     struct rp_sample request = {.count = count, .plan = (uint16_t)window};
     struct rp_landing landing = {.columns = &column, .column_count = 1,
                                  .item_bytes = window ? 4 * 8 : 2 * 8};
@@ -72,8 +69,7 @@ static int post(struct world *world, uint32_t count, int window)
 }
 
 /* The longest time, in ms, between two draws, of a network that loses so many of a thousand. */
-static uint64_t walk(uint64_t seed, int at_once, uint32_t lose)
-{
+static uint64_t walk(uint64_t seed, int at_once, uint32_t lose) {
     struct player player = {.at_once = at_once};
     struct rp_random random;
     rp_random_seed(&random, seed);
@@ -108,8 +104,7 @@ static uint64_t walk(uint64_t seed, int at_once, uint32_t lose)
 /* 1. Given items that are created behind their steps, or steps that are items at once. Expect a
  *    draw every so often: the slowest have to wait for what the network holds back, for 3 ms at a
  *    time, and never for a timer that asks again after half a second. */
-static void situation_goes_on(void)
-{
+static void situation_goes_on(void) {
     uint64_t first = check_seed(20261122);
     for (int at_once = 0; at_once < 2; at_once++) {
         uint64_t longest = 0;
@@ -123,8 +118,7 @@ static void situation_goes_on(void)
 }
 
 /* One row of a stream, and what it is; sent at once. */
-static void post_row(struct world *world, uint16_t stream, uint64_t step, uint32_t flags)
-{
+static void post_row(struct world *world, uint16_t stream, uint64_t step, uint32_t flags) {
     uint64_t row[2] = {step};
     CHECK(rp_client_push(world->client, 1, stream, (const uint8_t *)row, 1, flags, NULL) == 1);
     rp_client_flush(world->client, 1);
@@ -132,8 +126,7 @@ static void post_row(struct world *world, uint16_t stream, uint64_t step, uint32
 }
 
 /* Eight items, one at a time: as many as a limiter of that width lets in. */
-static void fill(struct world *world, uint16_t stream)
-{
+static void fill(struct world *world, uint16_t stream) {
     struct rp_push_state state;
     for (uint64_t step = 0; step < 8; step++) {
         post_row(world, stream, step, RP_RUN_ITEM);
@@ -146,8 +139,7 @@ static void fill(struct world *world, uint16_t stream)
 
 /* 2. Given a message that waits in its writer's place at the server, and others under way behind
  *    it, which are taken. Expect it not asked for again by that: its answer comes unasked. */
-static void situation_noted(void)
-{
+static void situation_noted(void) {
     struct player player = {.streams = 2, .at_once = 1};
     struct rp_push_state state;
     struct world *world = limited(&player, 8, 2);
@@ -169,8 +161,7 @@ static void situation_noted(void)
 
 /* 3. Given a message that waits, and a server that closes, its region with it. Expect its writer to
  *    end as by a restart, at once. */
-static void situation_closed(void)
-{
+static void situation_closed(void) {
     struct player player = {.streams = 2, .at_once = 1};
     struct rp_push_state state;
     struct world *world = limited(&player, 8, 2);
@@ -193,8 +184,7 @@ static void situation_closed(void)
 /* 4. Given an older message that was lost on its way, a younger one that has the place, and a
  *    learner that rests. Expect two questions a second, no more. Given the answer to that one lost,
  *    then. Expect both stored, by the timer. */
-static void situation_hope(void)
-{
+static void situation_hope(void) {
     struct player player = {.streams = 2, .at_once = 1};
     struct rp_push_state state;
     struct world *world = limited(&player, 8, 2);
@@ -230,8 +220,7 @@ static void situation_hope(void)
     check_group("4 who is noted is a hope, and no more");
 }
 
-static void drop(struct world_port *port, uint8_t op, uint64_t id)
-{
+static void drop(struct world_port *port, uint8_t op, uint64_t id) {
     for (uint32_t i = port->count; i-- > 0;) {
         struct world_datagram *datagram = &port->queue[i];
         if (world_message(datagram)->op == op && world_message(datagram)->id == id) {
@@ -242,8 +231,7 @@ static void drop(struct world_port *port, uint8_t op, uint64_t id)
 }
 
 /* For so long, without the questions of one message and the answers to another. */
-static void run_without(struct world *world, uint64_t ms, uint64_t question, uint64_t answer)
-{
+static void run_without(struct world *world, uint64_t ms, uint64_t question, uint64_t answer) {
     for (uint64_t end = world->now_ns + ms * WORLD_MS; world->now_ns < end;) {
         world_turn(world);
         drop(&world->ports[0], RP_OP_PUSH, question);
@@ -252,8 +240,7 @@ static void run_without(struct world *world, uint64_t ms, uint64_t question, uin
     }
 }
 
-static void draw_without(struct world *world, uint32_t count, uint64_t question, uint64_t answer)
-{
+static void draw_without(struct world *world, uint32_t count, uint64_t question, uint64_t answer) {
     int ticket = post(world, count, 0);
     while (rp_client_poll(world->client, ticket) == RP_PENDING) {
         run_without(world, 1, question, answer);
@@ -262,8 +249,7 @@ static void draw_without(struct world *world, uint32_t count, uint64_t question,
     rp_client_take(world->client, ticket);
 }
 
-static uint64_t last_asked(const struct world *world)
-{
+static uint64_t last_asked(const struct world *world) {
     const struct world_port *port = &world->ports[0];
     CHECK(port->count > 0 && world_message(&port->queue[port->count - 1])->op == RP_OP_PUSH);
     return world_message(&port->queue[port->count - 1])->id;
@@ -272,8 +258,7 @@ static uint64_t last_asked(const struct world *world)
 /* 5. Given a message whose questions are lost for longer than a noted one waits, another one that
  *    got the place meanwhile, and the answer to that lost. Expect all stored, once the first one's
  *    questions arrive: the noted one's time was over while another asked. */
-static void situation_both_lost(void)
-{
+static void situation_both_lost(void) {
     struct player player = {.streams = 4, .at_once = 1};
     struct rp_push_state state;
     struct world *world = limited(&player, 8, 2);
@@ -305,8 +290,7 @@ static void situation_both_lost(void)
 
 /* 6. Given a network that loses one datagram of fifty, and one of twelve. Expect nobody to stand
  *    still for longer than some timers take. */
-static void situation_losses(void)
-{
+static void situation_losses(void) {
     uint64_t first = check_seed(20261122);
     for (int at_once = 0; at_once < 2; at_once++) {
         uint64_t longest = 0;
@@ -319,8 +303,7 @@ static void situation_losses(void)
     check_group("6 losses cost a timer's time");
 }
 
-int main(void)
-{
+int main(void) {
     situation_goes_on();
     situation_noted();
     situation_closed();

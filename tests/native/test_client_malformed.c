@@ -61,8 +61,7 @@ static struct rp_server_config config;
 static struct rp_table_info info;
 
 /* Changes the first answer of that operation on its way to the client. 1 = there was one. */
-static int change(struct world *world, const struct wrong *wrong)
-{
+static int change(struct world *world, const struct wrong *wrong) {
     struct world_port *port = &world->ports[1];
     for (uint32_t i = 0; i < port->count; i++) {
         uint8_t *data = port->queue[i].data;
@@ -100,8 +99,7 @@ struct asked {
     uint8_t blob[4000];
 };
 
-static int ask(struct world *world, uint8_t op, struct asked *asked)
-{
+static int ask(struct world *world, uint8_t op, struct asked *asked) {
     uint64_t later = world_later(world, 5000), key = info.capacity;
     struct rp_sample request = {.count = 8};
     double priority = 2;
@@ -128,8 +126,7 @@ static int ask(struct world *world, uint8_t op, struct asked *asked)
     }
 }
 
-static int has_ended(struct world *world, uint8_t op, int ticket)
-{
+static int has_ended(struct world *world, uint8_t op, int ticket) {
     struct rp_push_state state;
     if (op != RP_OP_PUSH) {
         return rp_client_poll(world->client, ticket) != RP_PENDING;
@@ -139,16 +136,14 @@ static int has_ended(struct world *world, uint8_t op, int ticket)
     return state.messages_open == 0;
 }
 
-static void push_one(struct world *world)
-{
+static void push_one(struct world *world) {
     uint64_t step[2] = {1, 1};
     CHECK(rp_client_push(world->client, 1, 0, (const uint8_t *)step, 1, RP_RUN_ITEM, NULL) == 1);
     rp_client_flush(world->client, 1);
 }
 
 /* Given one answer that is wrong. Expect its counter to move, once, and the request to end well. */
-static void situation(struct world *world, const struct wrong *wrong)
-{
+static void situation(struct world *world, const struct wrong *wrong) {
     static struct asked asked;
     const uint64_t *counters = rp_client_counters(world->client);
     uint64_t before = counters[wrong->counter];
@@ -176,8 +171,7 @@ static void situation(struct world *world, const struct wrong *wrong)
 }
 
 /* Lets the first answer of this operation come a second time, under another packet's number. */
-static int repeat(struct world *world, uint8_t op)
-{
+static int repeat(struct world *world, uint8_t op) {
     struct world_port *port = &world->ports[1];
     struct world_datagram *first = world_find(port, op | RP_ANSWER, 0);
     if (first == NULL) {
@@ -194,8 +188,7 @@ static int repeat(struct world *world, uint8_t op)
 
 /* Given an answer that comes twice. Expect the second one to be counted as asked for by nobody, and
  * to change nothing. */
-static void situation_twice(struct world *world, uint8_t op)
-{
+static void situation_twice(struct world *world, uint8_t op) {
     static struct asked asked;
     const uint64_t *counters = rp_client_counters(world->client);
     uint64_t before = counters[RP_COUNT_drop_unsolicited];
@@ -218,8 +211,7 @@ static void situation_twice(struct world *world, uint8_t op)
     }
 }
 
-int main(void)
-{
+int main(void) {
     static struct asked asked;
     script_tables(tables);
     tables[1].samples_per_insert = 0;

@@ -14,8 +14,7 @@ enum { MEASURED = 1 };
 #endif
 enum { CLIENTS = 4, ROW = 64, CAPACITY = 1 << 16, IDLE_BYTES = 512 << 10, BUSY_BYTES = 2 << 20 };
 
-static uint64_t resident_bytes(void)
-{
+static uint64_t resident_bytes(void) {
     unsigned long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
     CHECK(file && fscanf(file, "%*u %lu", &pages) == 1);
@@ -24,8 +23,7 @@ static uint64_t resident_bytes(void)
 }
 
 /* The server's process: tells its address, and serves until its input ends. */
-static void serve(const char *url, int input, int output)
-{
+static void serve(const char *url, int input, int output) {
     struct rp_service_options options = {0};
     struct drive_table made;
     struct rp_service *service;
@@ -48,8 +46,7 @@ struct server {
     char address[RP_URL_BYTES];
 };
 
-static void server_open(struct server *server, const char *url)
-{
+static void server_open(struct server *server, const char *url) {
     int to[2], from[2];
     CHECK(pipe(to) == 0 && pipe(from) == 0);
     server->process = fork();
@@ -66,8 +63,7 @@ static void server_open(struct server *server, const char *url)
     CHECK(read(server->output, server->address, RP_URL_BYTES) == RP_URL_BYTES);
 }
 
-static void server_close(struct server *server)
-{
+static void server_close(struct server *server) {
     int status;
     close(server->input);
     close(server->output);
@@ -79,14 +75,12 @@ struct pair {
     struct rp_link *asks, *writes;
 };
 
-static struct pair pair_open(const char *address)
-{
+static struct pair pair_open(const char *address) {
     struct rp_link_options options = {.mtu = RP_MTU_HOST};
     return (struct pair){drive_link(address, &options), drive_link(address, &options)};
 }
 
-static void pair_work(const struct pair *pair)
-{
+static void pair_work(const struct pair *pair) {
     static struct drive_batch batch;
     struct rp_table_info info = drive_info(pair->writes);
     struct rp_updated updated;
@@ -106,16 +100,14 @@ static void pair_work(const struct pair *pair)
     }
 }
 
-static void pair_close(const struct pair *pair)
-{
+static void pair_close(const struct pair *pair) {
     rp_link_close(pair->writes, DRIVE_TIMEOUT_NS);
     rp_link_close(pair->asks, DRIVE_TIMEOUT_NS);
 }
 
 /* Given clients that connect, and then work. Expect each to take less than half a mebibyte, and
  * less than two. The first one is not counted: it pays for the program's own pages. */
-static void check_memory(const char *url)
-{
+static void check_memory(const char *url) {
     struct server server;
     struct pair pairs[CLIENTS + 1];
     server_open(&server, url);
@@ -139,8 +131,7 @@ static void check_memory(const char *url)
     server_close(&server);
 }
 
-int main(void)
-{
+int main(void) {
     check_memory("udp://127.0.0.1:0?mtu=8960");
     check_group("a client's memory");
     return check_done("test_client_memory");

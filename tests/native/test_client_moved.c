@@ -9,21 +9,18 @@ enum { SHARE = 1, FAR = 100, PINGS_MAX = 60 };
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
 
-static void move_to(struct world *world, uint8_t host)
-{
+static void move_to(struct world *world, uint8_t host) {
     memset(world->ports[1].base.address.bytes, host, 4);
 }
 
-static int ping(struct world *world, uint64_t timeout_ms)
-{
+static int ping(struct world *world, uint64_t timeout_ms) {
     return world_wait(world, rp_client_ping(world->client, world_later(world, timeout_ms)));
 }
 
 /* 1. Given a client that moves to a host whose share another one has. Expect its calls to end with
  *    that reason, without a storm of repeats; and it to go on once there is room, or back where it
  *    was, where a later silence is a plain one. */
-static void situation_full_host(int goes_back)
-{
+static void situation_full_host(int goes_back) {
     struct world *world = world_open(&config, 1);
     struct rp_peer other = {.size = 4, .bytes = {FAR, 1, 1, 1}};
     uint8_t home = world->ports[1].base.address.bytes[0];
@@ -49,8 +46,7 @@ static void situation_full_host(int goes_back)
 
 /* 2. Given a client whose session is gone, at a host whose share others have. Expect it to ask for
  *    a place now and then, and its calls to say what it lacks. */
-static void situation_no_place(void)
-{
+static void situation_no_place(void) {
     struct world *world = world_open(&config, 2);
     struct rp_peer other = {.size = 4, .bytes = {FAR, 1, 1, 1}};
     move_to(world, FAR);
@@ -67,8 +63,7 @@ static void situation_no_place(void)
 
 /* 3. Given a client that is sent on to another port again and again in its life. Expect no end of
  *    that: only moves without an answer in between are counted. */
-static void situation_moves(void)
-{
+static void situation_moves(void) {
     struct world *world = world_open(&config, 3);
     world->queues = 7;
     world->names_port = 1;
@@ -82,8 +77,7 @@ static void situation_moves(void)
     check_group("3 moves with answers in between are no end");
 }
 
-int main(void)
-{
+int main(void) {
     script_tables(tables);
     tables[1].samples_per_insert = 0;
     config = script_config(tables);

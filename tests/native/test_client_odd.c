@@ -12,8 +12,7 @@ static struct rp_table_config tables[2];
 static struct rp_server_config config;
 static struct rp_table_info info;
 
-static struct world *fresh(uint64_t seed)
-{
+static struct world *fresh(uint64_t seed) {
     struct rp_writer_granted granted;
     struct world *world = world_open(&config, seed);
     world_connect(world);
@@ -24,15 +23,13 @@ static struct world *fresh(uint64_t seed)
     return world;
 }
 
-static void defaults(void)
-{
+static void defaults(void) {
     script_tables(tables);
     tables[1].samples_per_insert = 0;
     config = script_config(tables);
 }
 
-static void push(struct world *world, const void *step)
-{
+static void push(struct world *world, const void *step) {
     struct rp_push_state state;
     CHECK(rp_client_push(world->client, ROWS, 0, step, 1, RP_RUN_ITEM, NULL) == 1);
     rp_client_flush(world->client, ROWS);
@@ -52,8 +49,7 @@ struct change {
     uint8_t flip;
 };
 
-static int change(struct world *world, const struct change *how)
-{
+static int change(struct world *world, const struct change *how) {
     struct world_datagram *datagram = world_find(&world->ports[1], how->op | RP_ANSWER, 0);
     if (datagram == NULL) {
         return 0;
@@ -72,8 +68,7 @@ static int change(struct world *world, const struct change *how)
 
 /* Runs the ticket to its end, the first answer changed; its status. *calm: the longest time in
  * which the client sent nothing. */
-static int changed(struct world *world, int ticket, const struct change *how, uint64_t *calm)
-{
+static int changed(struct world *world, int ticket, const struct change *how, uint64_t *calm) {
     uint64_t sent = world->ports[1].sent, since = world->now_ns;
     int done = 0;
     CHECK(ticket > 0, "%d", ticket);
@@ -94,8 +89,7 @@ static int changed(struct world *world, int ticket, const struct change *how, ui
 }
 
 /* The ticket ends well though its first answer is cut by so much; one more drop is counted. */
-static void cut_answer(struct world *world, int ticket, uint8_t op, uint32_t cut)
-{
+static void cut_answer(struct world *world, int ticket, uint8_t op, uint32_t cut) {
     const uint64_t *drops = &rp_client_counters(world->client)[RP_COUNT_drop_size];
     struct change how = {.op = op, .cut = cut};
     uint64_t before = *drops, calm;
@@ -104,8 +98,7 @@ static void cut_answer(struct world *world, int ticket, uint8_t op, uint32_t cut
 
 /* 1. Given an answer to TABLE, WRITER, STATS or RESET that is cut short. Expect it dropped and
  *    counted, and the caller to have what the next one says. */
-static void situation_cut_small(void)
-{
+static void situation_cut_small(void) {
     static uint64_t counters[RP_COUNTER_COUNT];
     struct rp_writer_granted granted = {0};
     struct rp_table_info again;
@@ -134,8 +127,7 @@ static void situation_cut_small(void)
 
 /* 2. Given an answer to PUBLISH, BLOB or UPDATE that is cut short, or a blob whose size is not
  *    that of its bytes. Expect one drop counted as a wrong size, and the request to end well. */
-static void situation_cut_short(void)
-{
+static void situation_cut_short(void) {
     static uint8_t bytes[100], back[100];
     uint64_t version, size, calm, key, one[2] = {1, 2};
     double priority = 3;
@@ -166,8 +158,7 @@ static void situation_cut_short(void)
 
 /* 3. Given a server that answers BUSY once. Expect the client to send nothing for 50 ms, then to
  *    publish; and weights beyond what the server keeps to be refused, before and after. */
-static void situation_publish(void)
-{
+static void situation_publish(void) {
     static uint8_t bytes[20001];
     uint64_t version = 0, calm;
     struct world *world = fresh(2);
@@ -196,8 +187,7 @@ static void situation_publish(void)
 
 /* 4. Given no priority at all, as many as there is room for, with one key twice, and one more.
  *    Expect BAD_ARGUMENT; each key set once, the last one standing; BAD_ARGUMENT. */
-static void situation_room(void)
-{
+static void situation_room(void) {
     enum { MOST = 1 << 14 };
     static uint64_t keys[MOST + 1];
     static double priorities[MOST + 1];
@@ -249,8 +239,7 @@ static void situation_room(void)
 
 /* 5. Given rows of nine columns of every size that is copied in its own way, and memory with gaps.
  *    Expect each column's bytes at its place and not one byte beside it. */
-static void situation_columns(void)
-{
+static void situation_columns(void) {
     enum { GAP = 3, STEP = 88 };
     static const uint32_t sizes[WIDE_COLUMNS] = {1, 2, 4, 8, 12, 16, 32, 5, 8};
     static struct rp_column columns[WIDE_COLUMNS];
@@ -299,8 +288,7 @@ static void situation_columns(void)
 
 /* 6. Given more columns, each to a place of its own, than a client keeps merged. Expect each
  *    byte at its place. */
-static void situation_many_columns(void)
-{
+static void situation_many_columns(void) {
     enum { STEP = 88 };
     static const struct rp_column whole[1] = {{0, STEP, 0}};
     static const struct rp_pick pick[1] = {{0, 0}};
@@ -336,8 +324,7 @@ static void situation_many_columns(void)
 /* 7. Given two columns whose memory touches at the first item and not behind it. Expect each
  *    item's values at their own strides. And given columns out of order, empty, without memory
  *    or beyond the item. Expect BAD_ARGUMENT. */
-static void situation_strides(void)
-{
+static void situation_strides(void) {
     static uint64_t memory[16 * ITEMS + 16];
     uint64_t one[2] = {11, 22};
     uint8_t *at = (uint8_t *)memory;
@@ -374,8 +361,7 @@ static void situation_strides(void)
 
 /* 8. Given a redo log with a word in it, and a server that is measured. Expect one word less of
  *    room; the server's own incarnation. */
-static void situation_facts(void)
-{
+static void situation_facts(void) {
     static uint64_t region[2 * sizeof(struct rp_intent_log) / 8];
     struct rp_intent intent;
     rp_intent_open(&intent, region, sizeof region, (struct rp_intent_log *)(void *)region);
@@ -394,8 +380,7 @@ static void situation_facts(void)
 
 /* Lets the client send; what it sent first of this operation is lost. Runs the ticket to its end;
  * the losses that were seen, and the time it took. */
-static uint64_t first_lost(struct world *world, int ticket, uint8_t op, uint64_t *took)
-{
+static uint64_t first_lost(struct world *world, int ticket, uint8_t op, uint64_t *took) {
     uint64_t losses = rp_client_counters(world->client)[RP_COUNT_losses_seen];
     uint64_t begin = world->now_ns;
     world_client_turn(world);
@@ -408,8 +393,7 @@ static uint64_t first_lost(struct world *world, int ticket, uint8_t op, uint64_t
 /* 9. Given the first of several datagrams lost: pieces of a publication, then priorities. Expect
  *    answers to the later ones to tell of it: sent again long before its time is out, one loss
  *    counted, the window smaller. */
-static void situation_overtaken(void)
-{
+static void situation_overtaken(void) {
     enum { MANY = 400 };
     static uint8_t bytes[6000];
     static uint64_t keys[MANY], one[2] = {1, 2};
@@ -449,8 +433,7 @@ static void situation_overtaken(void)
 /* 10. Given answers that come later than the client waits. Expect each answer beyond the first
  *    to be counted as one that nobody asked for, one version for each publication, and
  *    priorities applied once. */
-static void situation_late(void)
-{
+static void situation_late(void) {
     static uint8_t bytes[6000];
     uint64_t version, one[2] = {1, 2}, key;
     double priority = 4;
@@ -482,8 +465,7 @@ static void situation_late(void)
 /* 11. Given steps that wait at the server behind a message that was lost, and an answer that says
  *     the last of them lost their places. Expect the client to send the run again under new
  *     sequences: each step stored once, with its priority, none twice. */
-static void situation_lost_place(void)
-{
+static void situation_lost_place(void) {
     enum { BEFORE = 3, ALL = 7, DRAWN = 64 };
     static uint64_t steps[2 * ALL], drawn[2 * DRAWN], masses[DRAWN];
     static uint32_t drawables[DRAWN];
@@ -538,8 +520,7 @@ static void situation_lost_place(void)
 
 /* 12. Given the answer to CLOSE damaged, and the repeat refused: UNKNOWN_SESSION. Expect success,
  *     the session gone, and none opened in its place. */
-static void situation_close_repeated(void)
-{
+static void situation_close_repeated(void) {
     uint64_t calm;
     struct world *world = fresh(1);
     struct change close = {.op = RP_OP_CLOSE, .cut = 8};
@@ -552,8 +533,7 @@ static void situation_close_repeated(void)
     check_group("12 a CLOSE that is repeated has succeeded");
 }
 
-int main(void)
-{
+int main(void) {
     defaults();
     situation_lost_place();
     situation_overtaken();

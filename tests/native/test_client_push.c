@@ -10,15 +10,13 @@ enum { ROWS = 1, STEPS_MAX = 64, ITEMS = RP_RUN_ITEM | RP_RUN_PRIORITY };
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
 
-static void defaults(void)
-{
+static void defaults(void) {
     script_tables(tables);
     tables[1].samples_per_insert = 0;
     config = script_config(tables);
 }
 
-static struct world *fresh(uint64_t seed, const struct rp_client_options *options)
-{
+static struct world *fresh(uint64_t seed, const struct rp_client_options *options) {
     static struct rp_writer_granted granted;
     struct rp_table_info info;
     struct world *world = world_open(&config, seed);
@@ -33,8 +31,7 @@ static struct world *fresh(uint64_t seed, const struct rp_client_options *option
 
 /* Steps from..from + count of a stream: each says which it is, its priority is that and one. */
 static int push(struct world *world, uint16_t stream, uint32_t from, uint32_t count,
-                uint32_t flags)
-{
+                uint32_t flags) {
     uint64_t steps[2 * STEPS_MAX];
     double priorities[STEPS_MAX];
     CHECK(count <= STEPS_MAX);
@@ -47,15 +44,13 @@ static int push(struct world *world, uint16_t stream, uint32_t from, uint32_t co
                           flags & RP_RUN_PRIORITY ? priorities : NULL);
 }
 
-static struct rp_push_state state_of(const struct world *world)
-{
+static struct rp_push_state state_of(const struct world *world) {
     struct rp_push_state state;
     rp_client_push_state(world->client, ROWS, &state);
     return state;
 }
 
-static void settle(struct world *world)
-{
+static void settle(struct world *world) {
     uint64_t end = world_later(world, 10000);
     while (state_of(world).messages_open > 0) {
         CHECK(world->now_ns < end, "pushes never settle");
@@ -66,13 +61,11 @@ static void settle(struct world *world)
 
 /* ---- PUSH datagrams on their way to the server ---- */
 
-static const struct rp_push *push_at(const struct world_datagram *datagram)
-{
+static const struct rp_push *push_at(const struct world_datagram *datagram) {
     return (const void *)(datagram->data + RP_HEADER_BYTES);
 }
 
-static const struct rp_run *run_at(const struct world_datagram *datagram, uint32_t index)
-{
+static const struct rp_run *run_at(const struct world_datagram *datagram, uint32_t index) {
     const uint8_t *at = (const uint8_t *)(push_at(datagram) + 1);
     CHECK(index < push_at(datagram)->run_count, "run %u of %u", index,
           push_at(datagram)->run_count);
@@ -83,8 +76,7 @@ static const struct rp_run *run_at(const struct world_datagram *datagram, uint32
 }
 
 /* Steps [from, from + count) of a stream, with their priorities, and nothing else. */
-static void run_check(const struct rp_run *run, uint16_t stream, uint32_t from, uint32_t count)
-{
+static void run_check(const struct rp_run *run, uint16_t stream, uint32_t from, uint32_t count) {
     const uint8_t *at = (const uint8_t *)(run + 1);
     CHECK(run->stream == stream && run->step == from && run->count == count,
           "stream %u, step %" PRIu64 ", %u steps", run->stream, run->step, run->count);
@@ -100,8 +92,7 @@ static void run_check(const struct rp_run *run, uint16_t stream, uint32_t from, 
 
 /* 1. Given steps posted one at a time, and no flush. Expect the first to leave at once; those
  *    posted while it is under way to wait for its answer, and to leave with it, together. */
-static void situation_company(void)
-{
+static void situation_company(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(1, &options);
     CHECK(push(world, 0, 0, 1, 0) == 1);
@@ -122,8 +113,7 @@ static void situation_company(void)
 
 /* 2. Given more steps than half the window, in small posts and a large one. Expect no message of
  *    more than half, and the window to be kept. */
-static void situation_half(void)
-{
+static void situation_half(void) {
     enum { WINDOW = 32 }; /* a datagram of the smallest mtu holds more than half of it */
     struct rp_client_options options = world_options();
     options.unacknowledged_max = 1000;
@@ -159,8 +149,7 @@ static void situation_half(void)
 
 /* 3. Given a step that is stored, and a create of it alone, not flushed. Expect the item. Given no
  *    message left. Expect FULL, and nothing posted. */
-static void situation_create(void)
-{
+static void situation_create(void) {
     struct rp_client_options options = world_options();
     options.messages_max = 2;
     struct world *world = fresh(3, &options);
@@ -191,8 +180,7 @@ static void situation_create(void)
 
 /* 4. Given a create that overtakes its step, and one whose step the server says it does not know
  *    though it is stored. Expect the first to be tried again and made; the second to fail. */
-static void situation_early(void)
-{
+static void situation_early(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(4, &options);
     CHECK(push(world, 0, 0, 3, 0) == 3);
@@ -232,8 +220,7 @@ static void situation_early(void)
 /* ---- the limiter ---- */
 
 /* Runs until an answer to PUSH is on its way that says BLOCKED; null: none comes. */
-static struct world_datagram *blocked_answer(struct world *world)
-{
+static struct world_datagram *blocked_answer(struct world *world) {
     for (uint32_t i = 0; i < 1000; i++) {
         struct world_datagram *datagram;
         world_turn(world);
@@ -253,8 +240,7 @@ static struct world_datagram *blocked_answer(struct world *world)
 /* 5. Given a push that is held back, its answer wrong in one place. Expect that to be dropped
  *    and counted, and the caller to be told by the next one what is needed; once it is there,
  *    all to be stored without a wait for the time of asking again. */
-static void situation_blocked(void)
-{
+static void situation_blocked(void) {
     static const struct {
         uint32_t field, cut;
         enum rp_counter counter;
@@ -309,8 +295,7 @@ static void situation_blocked(void)
 /* 6. Given a limiter that lets both sides be 20 apart, and a post of 15 items. Expect no
  *    message of more than half of that: batches of the other half never wait for it. And an answer
  *    that is cut. Expect it dropped and counted, and the message to be asked for again. */
-static void situation_items(void)
-{
+static void situation_items(void) {
     struct rp_client_options options = world_options();
     script_tables(tables);
     config = script_config(tables);
@@ -340,8 +325,7 @@ static void situation_items(void)
 /* ---- places that were lost ---- */
 
 /* Changes what the answer on its way tells of one run: nothing is done in order. */
-static void tell(struct world *world, uint32_t run, uint16_t committed, uint16_t lost)
-{
+static void tell(struct world *world, uint32_t run, uint16_t committed, uint16_t lost) {
     struct world_datagram *answer;
     while (world_turn(world),
            (answer = world_find(&world->ports[1], RP_OP_PUSH | RP_ANSWER, 0)) == NULL) {
@@ -358,8 +342,7 @@ static void tell(struct world *world, uint32_t run, uint16_t committed, uint16_t
 /* 7. Given a message of two streams, its answer telling the first step of the one stored, the
  *    others without a place, and two of three steps of the other stored. Expect what is not stored
  *    to be sent, and nothing else: the former under new sequences, the latter under its own. */
-static void situation_lost(void)
-{
+static void situation_lost(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(6, &options);
     CHECK(push(world, 0, 0, 4, ITEMS) == 4 && push(world, 1, 0, 3, ITEMS) == 3);
@@ -385,8 +368,7 @@ static void situation_lost(void)
 /* 8. Given a message before one whose steps were stored in part, lost on its way. Expect the steps
  *    that were stored to be acknowledged, behind those before them, and only the others sent
  *    again. */
-static void situation_lost_behind(void)
-{
+static void situation_lost_behind(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(7, &options);
     CHECK(push(world, 0, 0, 3, ITEMS) == 3);
@@ -421,8 +403,7 @@ static void situation_lost_behind(void)
  *    which tells that all is done and that a place was lost: whose, it does not say. Expect the
  *    message to be sent again at once, not when its time is out; and where only a part of the
  *    message is done, not yet. */
-static void situation_lost_somewhere(uint64_t done_through)
-{
+static void situation_lost_somewhere(uint64_t done_through) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(8, &options);
     CHECK(push(world, 0, 0, 3, ITEMS) == 3);
@@ -465,8 +446,7 @@ static void situation_lost_somewhere(uint64_t done_through)
 
 /* 10. Given a place that was lost behind a message that is not answered yet, and a table that is
  *     emptied. Expect the writer to end, and the next one to push under new sequences. */
-static void situation_lost_and_ended(void)
-{
+static void situation_lost_and_ended(void) {
     static struct rp_writer_granted granted;
     struct rp_client_options options = world_options();
     struct rp_table_info info;
@@ -497,8 +477,7 @@ static void situation_lost_and_ended(void)
 }
 
 /* 11. Given arguments that cannot be. Expect each refused, and nothing taken of them. */
-static void situation_arguments(void)
-{
+static void situation_arguments(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(9, &options);
     struct rp_client *client = world->client;
@@ -536,8 +515,7 @@ static void situation_arguments(void)
 }
 
 /* 12. Given a message whose answer tells two steps of three stored. Expect the third in doubt. */
-static void situation_in_doubt(void)
-{
+static void situation_in_doubt(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(12, &options);
     uint64_t stored, in_doubt, lost;
@@ -554,8 +532,7 @@ static void situation_in_doubt(void)
     check_group("12 what is in doubt: what was sent, less what is stored");
 }
 
-int main(void)
-{
+int main(void) {
     defaults();
     situation_company();
     situation_half();

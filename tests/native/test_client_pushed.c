@@ -9,8 +9,7 @@ enum { ROWS = 1, WINDOW = 32 };
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
 
-static struct world *fresh(uint64_t seed)
-{
+static struct world *fresh(uint64_t seed) {
     static struct rp_writer_granted granted;
     struct rp_client_options options = world_options();
     struct rp_table_info info;
@@ -26,8 +25,7 @@ static struct world *fresh(uint64_t seed)
 }
 
 /* Steps from..from + count of a stream, in a message of their own, which leaves if it may. */
-static void push(struct world *world, uint16_t stream, uint32_t from, uint32_t count)
-{
+static void push(struct world *world, uint16_t stream, uint32_t from, uint32_t count) {
     uint64_t steps[2 * WINDOW] = {0};
     for (uint32_t i = 0; i < count; i++) {
         steps[2 * i] = 1000 * stream + from + i;
@@ -39,15 +37,13 @@ static void push(struct world *world, uint16_t stream, uint32_t from, uint32_t c
     world_client_turn(world);
 }
 
-static struct rp_push_state state_of(const struct world *world)
-{
+static struct rp_push_state state_of(const struct world *world) {
     struct rp_push_state state;
     rp_client_push_state(world->client, ROWS, &state);
     return state;
 }
 
-static void settle(struct world *world)
-{
+static void settle(struct world *world) {
     uint64_t end = world_later(world, 10000);
     while (state_of(world).messages_open > 0) {
         CHECK(world->now_ns < end, "pushes never settle");
@@ -57,8 +53,7 @@ static void settle(struct world *world)
 }
 
 /* The first run of the index-th PUSH on its way to the server; null: there are not so many. */
-static const struct rp_run *run_under_way(struct world *world, uint32_t index)
-{
+static const struct rp_run *run_under_way(struct world *world, uint32_t index) {
     const struct world_datagram *datagram = NULL;
     for (uint32_t i = 0, from = 0; i <= index; i++) {
         datagram = world_find(&world->ports[0], RP_OP_PUSH, from);
@@ -71,8 +66,7 @@ static const struct rp_run *run_under_way(struct world *world, uint32_t index)
 }
 
 /* The server's turns alone, until so many answers to PUSH are on their way. */
-static void await_answers(struct world *world, uint32_t count)
-{
+static void await_answers(struct world *world, uint32_t count) {
     uint64_t end = world_later(world, 1);
     for (uint32_t there = 0; there < count; world->now_ns += 1000) {
         CHECK(world->now_ns < end, "%u of %u answers", there, count);
@@ -84,15 +78,13 @@ static void await_answers(struct world *world, uint32_t count)
     }
 }
 
-static struct rp_pushed *told_by(struct world_datagram *answer)
-{
+static struct rp_pushed *told_by(struct world_datagram *answer) {
     return (void *)(answer->data + RP_ANSWER_BYTES);
 }
 
 /* Two messages, of stream 0 each or of both, of which the second came to the server first. Their
  * answers are on their way: the second's, then the first's. */
-static void overtaken(struct world *world, uint16_t second_stream)
-{
+static void overtaken(struct world *world, uint16_t second_stream) {
     push(world, 0, 0, 3);
     push(world, second_stream, second_stream == 0 ? 3 : 0, 4);
     CHECK(world->ports[0].count == 2);
@@ -105,8 +97,7 @@ static void overtaken(struct world *world, uint16_t second_stream)
  *    overtaken the same way: the first's tells that all is done and that a place was lost since the
  *    second was answered. Expect the second's steps to be asked for again, not to be taken for
  *    stored. */
-static void situation_answered_before(void)
-{
+static void situation_answered_before(void) {
     struct world *world = fresh(1);
     overtaken(world, 0);
     struct world_datagram *late = &world->ports[1].queue[0], *early = &world->ports[1].queue[1];
@@ -131,8 +122,7 @@ static void situation_answered_before(void)
 /* 2. Given steps that lost their places, sent again under new sequences, and a message behind them
  *    in the order of posting whose answer was lost. Expect no sequence a window or more above that
  *    message's: the server forgets what it has come to. */
-static void situation_window(void)
-{
+static void situation_window(void) {
     struct world *world = fresh(2);
     overtaken(world, 1);
     struct world_datagram *answer = &world->ports[1].queue[1];
@@ -164,8 +154,7 @@ static void situation_window(void)
 /* 3. Given steps that lost their places behind a message that was lost, and are sent again. Expect
  *    all stored, and from then on sequences in the order of posting again: where many messages
  *    wait, who sends one does not look at all of them for ever. */
-static void situation_in_order_again(void)
-{
+static void situation_in_order_again(void) {
     struct world *world = fresh(3);
     const struct client_writer *writer = rp_client_writer_of(world->client, ROWS);
     push(world, 0, 0, 3);
@@ -191,8 +180,7 @@ static void situation_in_order_again(void)
     check_group("3 what was sent again is behind a writer once it is stored");
 }
 
-int main(void)
-{
+int main(void) {
     script_tables(tables);
     tables[1].samples_per_insert = 0;
     tables[1].window = WINDOW;

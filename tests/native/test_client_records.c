@@ -10,8 +10,7 @@ static struct rp_server_config config;
 static uint8_t bytes[BATCH * ITEM], rows[ROWS * ITEM];
 static struct rp_landing_column column = {bytes, ITEM, 0, ITEM};
 
-static void open_writer(struct world *world, const char *table)
-{
+static void open_writer(struct world *world, const char *table) {
     struct rp_table_info info;
     struct rp_writer_granted granted;
     uint64_t deadline = world_later(world, 5000);
@@ -19,8 +18,7 @@ static void open_writer(struct world *world, const char *table)
     CHECK(world_wait(world, rp_client_writer(world->client, &info, 1, &granted, deadline)) == 0);
 }
 
-static void write_rows(struct world *world, uint16_t table, uint32_t count)
-{
+static void write_rows(struct world *world, uint16_t table, uint32_t count) {
     for (uint32_t done = 0, tries = 0; done < count; tries++) {
         int taken = rp_client_push(world->client, table, 0, rows, count - done, RP_RUN_ITEM, NULL);
         CHECK(tries < 1000);
@@ -31,8 +29,7 @@ static void write_rows(struct world *world, uint16_t table, uint32_t count)
 }
 
 /* A table "main" of 64 items that anybody may draw, and an empty one with a limiter. */
-static struct world *two_tables(uint64_t seed, uint32_t records)
-{
+static struct world *two_tables(uint64_t seed, uint32_t records) {
     script_tables(tables);
     tables[FREE].plan_count = 1; /* steps are items */
     config = script_config(tables);
@@ -46,8 +43,7 @@ static struct world *two_tables(uint64_t seed, uint32_t records)
     return world;
 }
 
-static int post(struct world *world, uint16_t table, uint32_t count, uint64_t ms)
-{
+static int post(struct world *world, uint16_t table, uint32_t count, uint64_t ms) {
     struct rp_sample request = {.count = count};
     struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = ITEM};
     return rp_client_sample(world->client, table, &request, NULL, &landing,
@@ -55,8 +51,7 @@ static int post(struct world *world, uint16_t table, uint32_t count, uint64_t ms
 }
 
 /* Posts a sample of the table with a limiter, into memory of its own. */
-static int post_waiting(struct world *world, uint32_t count)
-{
+static int post_waiting(struct world *world, uint32_t count) {
     static uint8_t mine[BATCH * ITEM];
     static const struct rp_landing_column own = {mine, ITEM, 0, ITEM};
     struct rp_sample request = {.count = count};
@@ -65,16 +60,14 @@ static int post_waiting(struct world *world, uint32_t count)
                             world_later(world, 600000));
 }
 
-static uint64_t counted(const struct world *world, enum rp_counter counter)
-{
+static uint64_t counted(const struct world *world, enum rp_counter counter) {
     return rp_server_counters(world->server)[counter];
 }
 
 /* 1. Given as many batches under way as `batches()` fetches ahead at most, and a loss of 5 % and
  *    15 %. Expect their records kept, but for a few where two losses meet (73 and 175 of 5 000 by
  *    the distance of ids alone). */
-static void situation_ahead(void)
-{
+static void situation_ahead(void) {
     enum { RECORDS = 8, AHEAD = RECORDS - 1, BATCHES = 5000, FEW = 6 };
     for (uint32_t lose = 50; lose <= 150; lose += 100) {
         struct world *world = two_tables(3, RECORDS);
@@ -103,8 +96,7 @@ static void situation_ahead(void)
 
 /* 2. Given a batch under way, and other requests of its client that are given up before they could
  *    be answered. Expect it whole, and hardly more drawn than was asked for. */
-static void situation_given_up(void)
-{
+static void situation_given_up(void) {
     enum { BATCHES = 300 };
     struct world *world = two_tables(3, 4);
     uint64_t others = 0;
@@ -131,8 +123,7 @@ static void situation_given_up(void)
 
 /* 3. Given a sample that waited and was drawn, the loss of all that the server said of it, and a
  *    caller who goes on drawing. Expect the sample to arrive, not to be drawn for nobody. */
-static void situation_unheard(void)
-{
+static void situation_unheard(void) {
     struct world *world = two_tables(3, 4);
     int waiting = post_waiting(world, 8);
     world_run(world, 5 * WORLD_MS);
@@ -157,8 +148,7 @@ static void situation_unheard(void)
 
 /* 4. Given samples that wait and are let on one by one, and two batches of another table under way
  *    all the time, where three records are kept. Expect none of them lost, but for a few. */
-static void situation_let_on(void)
-{
+static void situation_let_on(void) {
     enum { RECORDS = 3, AHEAD = 2, LET_ON = 400, FEW = 4, LIMITED_BATCH = 4 };
     struct world *world = two_tables(3, RECORDS);
     int tickets[AHEAD] = {0};
@@ -194,8 +184,7 @@ static void situation_let_on(void)
 }
 
 /* Takes what was drawn of a table, from datagram `from` on, off its way to the client. */
-static uint32_t lose_drawn(struct world *world, uint16_t table, uint32_t from)
-{
+static uint32_t lose_drawn(struct world *world, uint16_t table, uint32_t from) {
     struct world_port *port = &world->ports[1];
     uint32_t kept = 0, lost = 0;
     for (uint32_t i = 0; i < port->count; i++) {
@@ -215,16 +204,14 @@ static uint32_t lose_drawn(struct world *world, uint16_t table, uint32_t from)
 }
 
 /* The server serves what is on its way to it; nothing it says is heard yet. */
-static void serve(struct world *world)
-{
+static void serve(struct world *world) {
     world_client_turn(world);
     world->now_ns += 20000;
     rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
 }
 
 /* What it said is heard. How many samples the client asks for then. */
-static uint32_t hear(struct world *world)
-{
+static uint32_t hear(struct world *world) {
     CHECK(world->ports[0].count == 0, "what was asked before counts, too");
     world->now_ns += 20000;
     world_client_turn(world);
@@ -234,8 +221,7 @@ static uint32_t hear(struct world *world)
 /* 5. Given a server of one record, more samples that wait than a batch is begun anew, and a batch
  *    whose datagrams are lost until each of them was drawn. Expect the batch to be drawn anew each
  *    time, and to come: it does not end as forgotten. */
-static void situation_pushed_out(void)
-{
+static void situation_pushed_out(void) {
     enum { WAITING = 6, EACH = 8 };
     struct world *world = two_tables(3, 1);
     int waiting[WAITING];
@@ -268,8 +254,7 @@ static void situation_pushed_out(void)
 
 /* 6. Given a batch of which a part has come, and its caller who drops it. Expect nothing withdrawn:
  *    the server has drawn it. */
-static void situation_dropped(void)
-{
+static void situation_dropped(void) {
     struct world *world = two_tables(3, 4);
     int batch = post(world, FREE, BATCH, 60000);
     serve(world);
@@ -285,8 +270,7 @@ static void situation_dropped(void)
 
 /* 7. Given six samples that wait, of which one has its session's place at the server, and two
  *    batches. Expect both asked for at once: only one record more may be taken meanwhile. */
-static void situation_without_a_place(void)
-{
+static void situation_without_a_place(void) {
     enum { WAITING = 6 };
     struct world *world = two_tables(3, 4);
     for (uint32_t i = 0; i < WAITING; i++) {
@@ -303,8 +287,7 @@ static void situation_without_a_place(void)
 
 /* 8. Given a sample that has its place at the server, and batches one by one, beside eight records.
  *    Expect it asked for again behind every fourth of them, not behind each. */
-static void situation_asks_early(void)
-{
+static void situation_asks_early(void) {
     enum { RECORDS = 8, BATCHES = 20 };
     struct world *world = two_tables(3, RECORDS);
     int waiting = post_waiting(world, 8);
@@ -324,8 +307,7 @@ static void situation_asks_early(void)
 
 /* 9. Given a sample that waited and is drawn behind a newer batch of which a part has come, and
  *    three records. Expect another batch asked for: one draw lies behind the first one's. */
-static void situation_counted_once(void)
-{
+static void situation_counted_once(void) {
     struct world *world = two_tables(3, 3);
     int waiting = post_waiting(world, 8);
     world_run(world, 20 * WORLD_MS);
@@ -352,8 +334,7 @@ static void situation_counted_once(void)
 /* 10. Given two batches asked for in order, of which the older has come and the newer was asked for
  *     once. Expect three more asked for, where four records are kept: the newer was not drawn
  *     before the older, as nothing was lost. */
-static void situation_in_order(void)
-{
+static void situation_in_order(void) {
     enum { AHEAD = 6 };
     struct world *world = two_tables(3, 4);
     int before[AHEAD];
@@ -384,8 +365,7 @@ static void situation_in_order(void)
     check_group("10 batches that come in order keep their records");
 }
 
-int main(void)
-{
+int main(void) {
     situation_ahead();
     situation_given_up();
     situation_unheard();

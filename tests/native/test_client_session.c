@@ -10,15 +10,13 @@ enum { ROWS = 1, BODY = RP_ANSWER_BYTES };
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
 
-static void defaults(void)
-{
+static void defaults(void) {
     script_tables(tables);
     tables[0].samples_per_insert = tables[1].samples_per_insert = 0;
     config = script_config(tables);
 }
 
-static uint64_t count(const struct world *world, enum rp_counter counter)
-{
+static uint64_t count(const struct world *world, enum rp_counter counter) {
     return rp_client_counters(world->client)[counter];
 }
 
@@ -69,8 +67,7 @@ static const struct field { /* `size` bytes at `offset` of the answer to `op` sa
 };
 
 /* Opens a session, one field of the first answer of that operation changed. */
-static struct world *open_with(const struct field *field)
-{
+static struct world *open_with(const struct field *field) {
     struct world *world = world_open(&config, 1);
     int changed = 0;
     for (uint32_t i = 0; rp_client_state(world->client) == 0; i++) {
@@ -91,8 +88,7 @@ static struct world *open_with(const struct field *field)
 
 /* 1. Given one field of an answer to HELLO or OPEN that cannot be, or only just. Expect the former
  *    dropped, counted, and asked for again; the latter taken. */
-static void situation_fields(void)
-{
+static void situation_fields(void) {
     for (uint32_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++) {
         struct world *world = open_with(&wrongs[i]);
         CHECK(rp_client_state(world->client) == 1 && count(world, RP_COUNT_drop_reserved) == 1,
@@ -112,8 +108,7 @@ static void situation_fields(void)
 }
 
 /* The state that the client comes to where the first answer to `op` has this status. */
-static struct world *open_told(uint8_t op, uint16_t status)
-{
+static struct world *open_told(uint8_t op, uint16_t status) {
     struct field field = {"status", op, RP_HEADER_BYTES + offsetof(struct rp_answer, status), 2,
                           status};
     return open_with(&field);
@@ -122,8 +117,7 @@ static struct world *open_told(uint8_t op, uint16_t status)
 /* 2. Given an answer to HELLO or OPEN that refuses. Expect what the caller can mend to end the
  *    client with that status; what nobody sends there to be dropped; a cookie that is too old
  *    to be asked for anew, under another nonce. */
-static void situation_refused(void)
-{
+static void situation_refused(void) {
     static const struct {
         uint8_t op;
         uint16_t status;
@@ -156,8 +150,7 @@ static void situation_refused(void)
 
 /* 2b. Given a session that the server gave up, and no place for a new one: of all, or of the host's
  *     share. Expect the client to wait for a place and to go on. */
-static void situation_reopen_full(uint16_t status)
-{
+static void situation_reopen_full(uint16_t status) {
     struct world *world = world_open(&config, 2);
     uint32_t told = 0;
     world_connect(world);
@@ -187,8 +180,7 @@ static void situation_reopen_full(uint16_t status)
 
 /* 3. Given answers to HELLO and OPEN that come twice, under new packet numbers. Expect one
  *    session, and the second ones counted as asked for by nobody. */
-static void situation_twice(void)
-{
+static void situation_twice(void) {
     struct rp_client_options options = world_options();
     struct world *world = world_open(&config, 3);
     world->delay_ns = 15 * WORLD_MS; /* HELLO and OPEN are repeated before their answers come */
@@ -206,8 +198,7 @@ static void situation_twice(void)
 }
 
 /* 4. Given more room to receive than the protocol can tell. Expect the most that it can. */
-static void situation_budget(void)
-{
+static void situation_budget(void) {
     struct rp_client_options options = world_options();
     struct world *world = world_open(&config, 4);
     options.receive_budget = 0x20000;
@@ -229,8 +220,7 @@ static void situation_budget(void)
 
 /* ---- ends, and beginnings anew ---- */
 
-static struct rp_table_info writer_open(struct world *world, uint16_t table)
-{
+static struct rp_table_info writer_open(struct world *world, uint16_t table) {
     static struct rp_writer_granted granted;
     struct rp_table_info info;
     int ticket = rp_client_table_number(world->client, table, &info, world_later(world, 5000));
@@ -240,14 +230,12 @@ static struct rp_table_info writer_open(struct world *world, uint16_t table)
     return info;
 }
 
-static int push_one(struct world *world, uint16_t table)
-{
+static int push_one(struct world *world, uint16_t table) {
     static const uint64_t step[2] = {1, 2};
     return rp_client_push(world->client, table, 0, (const uint8_t *)step, 1, 0, NULL);
 }
 
-static int update_one(struct world *world, uint64_t epoch, uint64_t ms)
-{
+static int update_one(struct world *world, uint64_t epoch, uint64_t ms) {
     static const uint64_t key = 1;
     static const double priority = 1;
     return rp_client_update(world->client, ROWS, epoch, &key, &priority, 1, NULL,
@@ -256,8 +244,7 @@ static int update_one(struct world *world, uint64_t epoch, uint64_t ms)
 
 /* 5. Given an update and steps under way in a session that ends, as the client can move to no
  *    other port. Expect their status, and the client to rest for ever. */
-static void situation_ended(void)
-{
+static void situation_ended(void) {
     struct world *world = world_open(&config, 5);
     world_connect(world);
     uint64_t epoch = writer_open(world, ROWS).epoch;
@@ -278,8 +265,7 @@ static void situation_ended(void)
 /* 6. Given updates under way, as many as there is room for, and a server that begins anew. Expect
  *    them to end, all room to be there again, the next update to be applied; and a publication to
  *    be the first of the new session. */
-static void situation_anew(void)
-{
+static void situation_anew(void) {
     static uint64_t keys[1 << 12];
     static double priorities[1 << 12];
     static const uint8_t bytes[64];
@@ -321,8 +307,7 @@ static void situation_anew(void)
 
 /* 7. Given writers of both tables and requests under way, and CLOSE. Expect each of them to end at
  *    once, before CLOSE is answered, and nothing to be taken any more. */
-static void situation_close(void)
-{
+static void situation_close(void) {
     struct world *world = world_open(&config, 7);
     world_connect(world);
     uint64_t epoch = writer_open(world, 0).epoch;
@@ -349,8 +334,7 @@ static void situation_close(void)
 
 /* 7b. Given requests that ended and were not taken, as many as there may be, and CLOSE. Expect the
  *     server told, and each request to keep what it ended with. */
-static void situation_close_full(void)
-{
+static void situation_close_full(void) {
     struct rp_client_options options = world_options();
     struct world *world = world_open(&config, 7);
     int held[2];
@@ -377,8 +361,7 @@ static void situation_close_full(void)
 
 /* 8. Given a client that is told to use another port, with requests under way. Expect them to be
  *    sent again from there at once, long before their time is out. */
-static void situation_moved(void)
-{
+static void situation_moved(void) {
     struct rp_client_options options = world_options();
     struct world *world = world_open(&config, 8);
     options.retry_us_min = 500000;
@@ -400,8 +383,7 @@ static void situation_moved(void)
 
 /* 9. Given a port without a packet to send in. Expect the client to be due at once, until it has
  *    sent what it has to. */
-static void situation_full(void)
-{
+static void situation_full(void) {
     struct world *world = world_open(&config, 9);
     world_connect(world);
     int ticket = rp_client_ping(world->client, world_later(world, 5000));
@@ -421,8 +403,7 @@ static void situation_full(void)
 
 /* 10. Given weights on their way here, and a server that begins anew without any. Expect them
  *     to be asked for anew, and the caller to be told that there are none. */
-static void situation_weights(void)
-{
+static void situation_weights(void) {
     static uint8_t bytes[20000], back[20000];
     struct rp_client_options options = world_options();
     uint64_t version, size;
@@ -448,8 +429,7 @@ static void situation_weights(void)
 
 /* The opening, the first answer to HELLO damaged in one place: one drop of this kind, no session
  * by it, and one by the next. */
-static void opened_after(const struct field *field, enum rp_counter counter)
-{
+static void opened_after(const struct field *field, enum rp_counter counter) {
     struct world *world = open_with(field);
     CHECK(rp_client_state(world->client) == 1 && count(world, counter) == 1, "%s", field->what);
     CHECK(count(world, RP_COUNT_drop_unsolicited) + count(world, RP_COUNT_drop_reserved)
@@ -459,8 +439,7 @@ static void opened_after(const struct field *field, enum rp_counter counter)
 
 /* 11. Given an answer to HELLO with another's nonce, and one that is of another operation and moves
  *     a session there is none of. Expect each dropped as one that nobody asked for. */
-static void situation_unasked(void)
-{
+static void situation_unasked(void) {
     const uint32_t message = sizeof(struct rp_outer);
     opened_after(&(struct field){"a nonce", RP_OP_HELLO, message + offsetof(struct rp_message, id),
                                  8, 12345}, RP_COUNT_drop_unsolicited);
@@ -486,8 +465,7 @@ static void situation_unasked(void)
 }
 
 /* 12. Given a cookie that came too late. Expect another one to be asked for at once. */
-static void situation_late_cookie(void)
-{
+static void situation_late_cookie(void) {
     struct world *world = world_open(&config, 14);
     struct world_datagram *answer;
     while (world_turn(world),
@@ -505,8 +483,7 @@ static void situation_late_cookie(void)
 }
 
 /* Answers one PING under a packet number that is so far ahead, then asks three more. */
-static struct world *jumped(uint64_t ahead)
-{
+static struct world *jumped(uint64_t ahead) {
     struct world *world = world_open(&config, 12);
     struct world_datagram *answer;
     world_connect(world);
@@ -526,8 +503,7 @@ static struct world *jumped(uint64_t ahead)
 
 /* 13. Given a server whose packet numbers fall back: by as much as only one does that took a region
  *     over, or by less. Expect the former heard at once; the latter dropped as seen before. */
-static void situation_jump(void)
-{
+static void situation_jump(void) {
     struct world *world = jumped((1 << 24) + 1000);
     for (uint32_t i = 0; i < 3; i++) {
         CHECK(world_wait(world, rp_client_ping(world->client, world_later(world, 500))) == 0);
@@ -543,8 +519,7 @@ static void situation_jump(void)
 
 /* 14. Given a client whose first request waits at the server, and weights to publish. Expect them
  *     published meanwhile. */
-static void situation_first_waits(void)
-{
+static void situation_first_waits(void) {
     static uint8_t bytes[3000];
     struct rp_client_options options = world_options();
     uint64_t values[2], version = 0;
@@ -563,8 +538,7 @@ static void situation_first_waits(void)
     check_group("14 weights published while the first request waits");
 }
 
-int main(void)
-{
+int main(void) {
     defaults();
     situation_fields();
     situation_refused();

@@ -9,8 +9,7 @@ static struct rp_table_config tables[2];
 static struct rp_server_config config;
 static struct rp_table_info info;
 
-static struct world *fresh(uint64_t seed, uint64_t delay_ns)
-{
+static struct world *fresh(uint64_t seed, uint64_t delay_ns) {
     struct rp_client_options options = world_options();
     options.retry_us_min = 20000;
     options.retry_us_max = 1000000;
@@ -31,8 +30,7 @@ static struct world *fresh(uint64_t seed, uint64_t delay_ns)
     return world;
 }
 
-static void writer_open(struct world *world)
-{
+static void writer_open(struct world *world) {
     static struct rp_writer_granted granted;
     int ticket = rp_client_table(world->client, "rows", &info, world_later(world, 5000));
     CHECK(world_wait(world, ticket) == 0);
@@ -41,8 +39,7 @@ static void writer_open(struct world *world)
 }
 
 /* Pushes `count` steps, one datagram for each 64 at most; returns how many were taken. */
-static uint32_t push(struct world *world, uint32_t count)
-{
+static uint32_t push(struct world *world, uint32_t count) {
     static uint64_t steps[2 * 64];
     uint32_t taken = 0;
     while (taken < count) {
@@ -59,8 +56,7 @@ static uint32_t push(struct world *world, uint32_t count)
     return taken;
 }
 
-static void settle(struct world *world)
-{
+static void settle(struct world *world) {
     struct rp_push_state state;
     uint64_t end = world_later(world, 60000);
     while (rp_client_flush(world->client, ROWS), world_turn(world),
@@ -70,8 +66,7 @@ static void settle(struct world *world)
     }
 }
 
-static void sample(struct world *world)
-{
+static void sample(struct world *world) {
     static uint64_t keys[BATCH], values[2 * BATCH];
     struct rp_landing_column column = {(uint8_t *)values, 16, 0, 16};
     struct rp_landing landing = {
@@ -86,16 +81,14 @@ static void sample(struct world *world)
     CHECK(status == 0, "update: %d", status);
 }
 
-static uint64_t count(const struct world *world, enum rp_counter counter)
-{
+static uint64_t count(const struct world *world, enum rp_counter counter) {
     return rp_client_counters(world->client)[counter];
 }
 
 /* 1. Given paths of 1, 30 and 100 ms, and no loss. Expect less than one request of a hundred to be
  *    sent twice, behind the first greetings; also behind the change where a path of 1 ms becomes
  *    one of 100. */
-static void situation_path(uint64_t trip_ms, uint64_t later_ms)
-{
+static void situation_path(uint64_t trip_ms, uint64_t later_ms) {
     struct world *world = fresh(1, trip_ms * WORLD_MS / 2);
     writer_open(world);
     push(world, 2000);
@@ -122,8 +115,7 @@ static void situation_path(uint64_t trip_ms, uint64_t later_ms)
 }
 
 /* When the client sends its next datagram, from now on. */
-static uint64_t next_sent(struct world *world)
-{
+static uint64_t next_sent(struct world *world) {
     uint64_t before = world->ports[1].sent;
     uint64_t end = world_later(world, 20000);
     while (world->ports[1].sent == before) {
@@ -136,8 +128,7 @@ static uint64_t next_sent(struct world *world)
 /* 2. Given a path on which everything is lost. Expect repeats at distances that double; another
  *    request to begin with the time-out reached, not anew; and the short one back after an answer.
  */
-static void situation_back_off(void)
-{
+static void situation_back_off(void) {
     struct world *world = fresh(2, 0);
     for (uint32_t i = 0; i < 20; i++) {
         CHECK(world_wait(world, rp_client_ping(world->client, world_later(world, 5000))) == 0);
@@ -167,8 +158,7 @@ static void situation_back_off(void)
 }
 
 /* Fills the client's queue and lets it send what it may. Returns how many datagrams left. */
-static uint64_t flood(struct world *world)
-{
+static uint64_t flood(struct world *world) {
     uint64_t before = world->ports[1].sent;
     push(world, 64 * 60);
     for (uint32_t i = 0; i < 4; i++) {
@@ -179,8 +169,7 @@ static uint64_t flood(struct world *world)
 
 /* 3. Given datagrams lost together, twice. Expect the window to be halved once each time, never to
  *    nothing, and to grow with answers. */
-static void situation_window(void)
-{
+static void situation_window(void) {
     struct world *world = fresh(3, WORLD_MS);
     writer_open(world);
     push(world, 64 * 100);
@@ -208,8 +197,7 @@ static void situation_window(void)
 
 /* 4. Given credit for many, and a server that then hears nothing. Expect the client to use it
  *    while what it sends still arrives in time, and not later. */
-static void situation_lapse(uint64_t before_ms, int lives)
-{
+static void situation_lapse(uint64_t before_ms, int lives) {
     struct world *world = fresh(4, 50 * WORLD_MS);
     writer_open(world);
     push(world, 64 * 50);
@@ -233,8 +221,7 @@ static void situation_lapse(uint64_t before_ms, int lives)
 
 /* Given an answer that took 300 ms on a path of 2 ms, such as one that lay in the socket of a
  * client that stood still. Expect its credit to end as if all that time were the way back. */
-static void situation_late_answer(uint64_t after_ms, int lives)
-{
+static void situation_late_answer(uint64_t after_ms, int lives) {
     struct world *world = fresh(7, WORLD_MS);
     writer_open(world);
     push(world, 64 * 100);
@@ -252,8 +239,7 @@ static void situation_late_answer(uint64_t after_ms, int lives)
 
 /* 5. Given a session in silence. Expect a ping after a third of the idle time, and one each third
  *    from then on: the server gives a session up after a whole one. */
-static void situation_keep_alive(void)
-{
+static void situation_keep_alive(void) {
     struct world *world = fresh(5, 0);
     uint64_t third = (uint64_t)config.idle_ms * WORLD_MS / 3;
     CHECK(world_wait(world, rp_client_ping(world->client, world_later(world, 5000))) == 0);
@@ -270,8 +256,7 @@ static void situation_keep_alive(void)
 
 /* 6. Given a path of 100 ms, many datagrams on it at any time, each sent at another moment. Expect
  *    every round trip to be measured from the sending of its own datagram: none is shorter. */
-static void situation_measured(void)
-{
+static void situation_measured(void) {
     struct world *world = fresh(6, 50 * WORLD_MS);
     writer_open(world);
     push(world, 64 * 100);
@@ -290,8 +275,7 @@ static void situation_measured(void)
 }
 
 /* Runs until the client has sent one more; the very time. */
-static uint64_t sent_at(struct world *world)
-{
+static uint64_t sent_at(struct world *world) {
     uint64_t before = world->ports[1].sent;
     while (world_turn(world), world->ports[1].sent == before) {
         world_advance(world, 1000 * WORLD_MS);
@@ -302,8 +286,7 @@ static uint64_t sent_at(struct world *world)
 /* 7. Given a client whose first datagrams are all lost. Expect each repeat after the time that
  *    the options say, doubled each time, up to the bound they say, and an eighth of it more at
  *    most. */
-static void situation_first(void)
-{
+static void situation_first(void) {
     struct rp_client_options options = world_options();
     options.retry_us_min = 20000;
     options.retry_us_max = 100000;
@@ -324,8 +307,7 @@ static void situation_first(void)
 
 /* 7b. Given the options as they are unless said, and everything lost. Expect a repeat every second
  *     or sooner, however long it lasts: who comes back is heard within a second. */
-static void situation_a_second(void)
-{
+static void situation_a_second(void) {
     struct rp_client_options options = world_options();
     options.retry_us_min = options.retry_us_max = 0;
     struct world *world = world_open(&config, 7);
@@ -344,8 +326,7 @@ static void situation_a_second(void)
 
 /* 8. Given several requests lost together. Expect the next time-out to be doubled once, not
  *    once for each of them. */
-static void situation_together(void)
-{
+static void situation_together(void) {
     struct world *world = fresh(8, 0);
     int tickets[5];
     uint64_t at[3];
@@ -375,8 +356,7 @@ static void situation_together(void)
 
 /* 9. Given all datagrams of a pull lost. Expect half as many on their way from then on, but four at
  *    least, and more with each pull that comes whole. */
-static void situation_pull_lost(void)
-{
+static void situation_pull_lost(void) {
     static uint8_t bytes[100000], back[100000];
     struct world *world = fresh(9, WORLD_MS);
     uint64_t version, size;
@@ -410,8 +390,7 @@ static void situation_pull_lost(void)
 
 /* 10. Given room for many datagrams under way, and a publication of more. Expect as many pieces at
  *     once as may be, and no more. */
-static void situation_pieces(void)
-{
+static void situation_pieces(void) {
     static uint8_t bytes[100000];
     struct world *world = fresh(10, 10 * WORLD_MS);
     uint64_t version, open, most = 0;
@@ -437,8 +416,7 @@ static void situation_pieces(void)
 
 /* 11. Given a client that rested, and a call that only sends. Expect the time-out of what it sends
  *     to begin there. */
-static void situation_sends(void)
-{
+static void situation_sends(void) {
     struct world *world = fresh(11, 0);
     int ticket = rp_client_ping(world->client, world_later(world, 9000));
     world->now_ns += 1000 * WORLD_MS;
@@ -451,8 +429,7 @@ static void situation_sends(void)
 }
 
 /* Given a window of five, and credit for more. Expect five datagrams to leave, and no more. */
-static void situation_own_window(void)
-{
+static void situation_own_window(void) {
     struct world *world = fresh(14, WORLD_MS);
     writer_open(world);
     push(world, 64 * 100);
@@ -467,8 +444,7 @@ static void situation_own_window(void)
 
 /* Given round trips that are all the same. Expect the first to be taken to vary by half of itself
  * (RFC 6298, 2.2), and each one more to take a sixteenth of that away. */
-static void situation_spread(void)
-{
+static void situation_spread(void) {
     struct world *world = fresh(15, 50 * WORLD_MS);
     struct client_credit *credit = &world->client->credit;
     credit->srtt_ns = 0;
@@ -485,8 +461,7 @@ static void situation_spread(void)
     check_group("15 how much round trips vary");
 }
 
-int main(void)
-{
+int main(void) {
     situation_own_window();
     situation_spread();
     situation_path(1, 1);

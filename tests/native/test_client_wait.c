@@ -10,8 +10,7 @@ static uint8_t bytes[BATCH * ITEM];
 static struct rp_landing_column column = {bytes, ITEM, 0, ITEM};
 
 /* Table "rows" with five items and a limiter that lets five be drawn. */
-static struct world *five_items(uint64_t seed)
-{
+static struct world *five_items(uint64_t seed) {
     script_tables(tables);
     tables[1].samples_per_insert = seed == NO_LIMITER ? 0 : tables[1].samples_per_insert;
     tables[1].error_min = seed == WIDE ? 12 : tables[1].error_min; /* six items are half of that */
@@ -33,27 +32,23 @@ static struct world *five_items(uint64_t seed)
     return world;
 }
 
-static int post_at(struct world *world, uint16_t table, uint32_t count, uint64_t deadline_ns)
-{
+static int post_at(struct world *world, uint16_t table, uint32_t count, uint64_t deadline_ns) {
     struct rp_sample request = {.count = count};
     struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = ITEM};
     return rp_client_sample(world->client, table, &request, NULL, &landing, deadline_ns);
 }
 
-static int post(struct world *world, uint32_t count, uint64_t deadline_ns)
-{
+static int post(struct world *world, uint32_t count, uint64_t deadline_ns) {
     return post_at(world, 1, count, deadline_ns);
 }
 
-static uint64_t withdrawn(const struct world *world)
-{
+static uint64_t withdrawn(const struct world *world) {
     return rp_server_counters(world->server)[RP_COUNT_waits_withdrawn];
 }
 
 /* 1. Given a sample that may not wait, one whose time is over, and one that its caller drops: each
  *    larger than what may be drawn. Expect each withdrawn, and a smaller one served at once. */
-static void situation_given_up(void)
-{
+static void situation_given_up(void) {
     struct world *world = five_items(1);
     CHECK(world_wait(world, post(world, 6, 0)) == -RP_BLOCKED);
     CHECK(world_wait(world, post(world, 1, 0)) == 0 && withdrawn(world) == 1);
@@ -74,8 +69,7 @@ static void situation_given_up(void)
 
 /* 7. Given a sample that the server refuses for ever. Expect nothing withdrawn there: it is told of
  *    by that refusal alone. */
-static void situation_refused(void)
-{
+static void situation_refused(void) {
     struct world *world = five_items(7);
     struct rp_sample request = {.count = 1, .epoch = UINT64_MAX};
     struct rp_landing landing = {.columns = &column, .column_count = 1, .item_bytes = ITEM};
@@ -92,8 +86,7 @@ static void situation_refused(void)
 
 /* 8. Given a sample that is given up as the news of the server's restart are on their way. Expect
  *    nothing withdrawn in the new session, where its number may be another sample's. */
-static void situation_other_session(void)
-{
+static void situation_other_session(void) {
     struct world *world = five_items(8);
     int ticket = post(world, 6, world_later(world, 60000));
     world_run(world, 100 * WORLD_MS);
@@ -119,8 +112,7 @@ static void situation_other_session(void)
 }
 
 /* 2. Given a withdrawal that is lost. Expect the place gone three seconds later. */
-static void situation_lost(void)
-{
+static void situation_lost(void) {
     struct world *world = five_items(2);
     int ticket = post(world, 6, world_later(world, 60000));
     world_run(world, 100 * WORLD_MS);
@@ -140,8 +132,7 @@ static void situation_lost(void)
 
 /* 3. Given four samples that wait one behind the other, and items that come as one of them was
  *    drawn. Expect each at once, in order: none waits for the time at which it would ask again. */
-static void situation_in_a_row(void)
-{
+static void situation_in_a_row(void) {
     struct world *world = five_items(3);
     uint8_t rows[6 * ITEM] = {0};
     int tickets[4];
@@ -163,8 +154,7 @@ static void situation_in_a_row(void)
 /* 4. Given a sample that waits, and a smaller one that waits behind it, others that wait at another
  *    table, and the first one given up. Expect the second served at once, not when it would ask
  *    again. */
-static void situation_next(void)
-{
+static void situation_next(void) {
     struct world *world = five_items(4);
     int first = post(world, 6, world_later(world, 60000));
     int elsewhere[2] = {post_at(world, 0, 1, world_later(world, 60000))};
@@ -186,8 +176,7 @@ static void situation_next(void)
 /* 9. Given two samples that wait, and hundreds of other draws of their session meanwhile, so that
  *    the id of the one without a place falls behind theirs again and again. Expect both to wait on,
  *    and to be served once there is enough. */
-static void situation_overtaken(void)
-{
+static void situation_overtaken(void) {
     enum { OTHERS = 500 };
     struct world *world = five_items(9);
     struct rp_sample request = {.count = 1, .mode = RP_SAMPLE_KEYS};
@@ -214,8 +203,7 @@ static void situation_overtaken(void)
     check_group("9 a sample that waits outlives any number of others");
 }
 
-static void write_rows(struct world *world, uint16_t table, uint32_t count)
-{
+static void write_rows(struct world *world, uint16_t table, uint32_t count) {
     static uint8_t rows[BATCH * ITEM];
     for (uint32_t done = 0, tries = 0; done < count; tries++) {
         CHECK(tries < 1000);
@@ -229,8 +217,7 @@ static void write_rows(struct world *world, uint16_t table, uint32_t count)
 /* 10. Given samples that wait, and are let on as a batch of another table comes over a network
  *     that loses: the waiting ones have older ids and are drawn later. Expect no batch to
  *     lose its record to them, and each item to be drawn once. */
-static void situation_older(void)
-{
+static void situation_older(void) {
     enum { WAITING = 10, ROUNDS = 40 };
     struct world *world = five_items(TWO_TABLES);
     struct rp_table_info info;
@@ -265,8 +252,7 @@ static void situation_older(void)
 
 /* 11. Given a batch with a hole, whose redraw the limiter holds back until the time is over. Expect
  *     the batch, told short, and the redraw withdrawn, not drawn for nobody later. */
-static void situation_redraw(void)
-{
+static void situation_redraw(void) {
     struct world *world = five_items(11);
     struct world_datagram *answer;
     int ticket = post(world, 5, world_later(world, 1000));
@@ -288,8 +274,7 @@ static void situation_redraw(void)
 
 /* 5. Given more to withdraw and to ask than one burst holds. Expect no turn to send more than a
  *    burst, the client to be due at once while some is left, and all of it to be sent. */
-static void situation_burst(void)
-{
+static void situation_burst(void) {
     enum { WAITING = 60, PINGS = 20 };
     struct rp_client_options options = world_options();
     int waiting[WAITING], pings[PINGS];
@@ -332,8 +317,7 @@ static void situation_burst(void)
 
 /* 6. Given more samples at once than the server keeps batches of. Expect none asked for that would
  *    push out one which may be pulled still. */
-static void situation_records(void)
-{
+static void situation_records(void) {
     enum { SAMPLES = 12, ROUNDS = 20 };
     struct world *world = five_items(NO_LIMITER);
     int tickets[SAMPLES];
@@ -366,8 +350,7 @@ static void situation_records(void)
 /* 8. Given three messages of six items, the second of them lost, and a limiter that counts items
  *    as they are stored. Expect the third to be held back, and to be stored as soon as the lost one
  *    is: it does not wait for the time of asking again. */
-static void situation_behind_a_loss(void)
-{
+static void situation_behind_a_loss(void) {
     struct world *world = five_items(WIDE);
     uint8_t rows[ITEM * 18] = {0};
     struct rp_push_state state;
@@ -392,8 +375,7 @@ static void situation_behind_a_loss(void)
     check_group("8 a message behind a lost one");
 }
 
-int main(void)
-{
+int main(void) {
     situation_records();
     situation_given_up();
     situation_refused();

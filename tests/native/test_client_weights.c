@@ -8,16 +8,14 @@ static struct rp_table_config tables[2];
 static struct rp_server_config config;
 static uint8_t bytes[BYTES], back[BYTES];
 
-static int publish(struct world *world, uint8_t salt, uint64_t *version)
-{
+static int publish(struct world *world, uint8_t salt, uint64_t *version) {
     for (uint32_t i = 0; i < BYTES; i++) {
         bytes[i] = (uint8_t)(i * 7 + i / 256 + salt);
     }
     return rp_client_publish(world->client, bytes, BYTES, version, world_later(world, 3000));
 }
 
-static struct world *fresh(uint64_t seed)
-{
+static struct world *fresh(uint64_t seed) {
     struct rp_client_options options = world_options();
     options.retry_us_min = 50000;
     options.retry_us_max = 1000000;
@@ -30,14 +28,12 @@ static struct world *fresh(uint64_t seed)
     return world;
 }
 
-static uint32_t pieces(void)
-{
+static uint32_t pieces(void) {
     return (BYTES + rp_publish_piece(WORLD_MTU) - 1) / rp_publish_piece(WORLD_MTU);
 }
 
 /* Runs until so many answers of this kind are on their way to the client. */
-static void await(struct world *world, uint8_t op, uint32_t count)
-{
+static void await(struct world *world, uint8_t op, uint32_t count) {
     uint64_t end = world_later(world, 1000);
     for (uint32_t there = 0; there < count;) {
         CHECK(world->now_ns < end, "%u of %u answers", there, count);
@@ -51,22 +47,19 @@ static void await(struct world *world, uint8_t op, uint32_t count)
 }
 
 /* All that is on its way to the client comes at that time. */
-static void hold(struct world *world, uint64_t due_ns)
-{
+static void hold(struct world *world, uint64_t due_ns) {
     for (uint32_t i = 0; i < world->ports[1].count; i++) {
         world->ports[1].queue[i].due_ns = due_ns;
     }
 }
 
-static struct rp_answer *head_of(struct world_datagram *datagram)
-{
+static struct rp_answer *head_of(struct world_datagram *datagram) {
     return (void *)(datagram->data + RP_HEADER_BYTES);
 }
 
 /* 1. Given a publisher that is told BUSY once, begins again, and hears nothing more. Expect its
  *    time to be out: nobody else's publication stood in its way. */
-static void situation_busy_no_more(void)
-{
+static void situation_busy_no_more(void) {
     struct world *world = fresh(1);
     uint64_t version = 0;
     int ticket = publish(world, 1, &version);
@@ -86,8 +79,7 @@ static void situation_busy_no_more(void)
 /* 2. Given a publication of which the server got one piece wrong: its BAD_HASH comes first, the
  *    answers to the other pieces when they are on their way again, two of them in vain. Expect a
  *    new id, the late answers to count for nothing, and only what was lost to be sent again. */
-static void situation_bad_hash(void)
-{
+static void situation_bad_hash(void) {
     struct world *world = fresh(2);
     struct world_port *out = &world->ports[1];
     const uint64_t *counters = rp_client_counters(world->client);
@@ -119,8 +111,7 @@ static void situation_bad_hash(void)
 
 /* 3. Given weights on their way, a newer version, and an answer that they are gone, which overtakes
  *    what is left of them. Expect the newer version: what comes late counts for nothing. */
-static void situation_gone(void)
-{
+static void situation_gone(void) {
     struct world *world = fresh(3);
     const uint64_t *counters = rp_client_counters(world->client);
     uint64_t version = 0, told = 0, size = 0;
@@ -149,8 +140,7 @@ static void situation_gone(void)
     check_group("3 what is left of weights that are gone is not taken for the newer ones");
 }
 
-int main(void)
-{
+int main(void) {
     script_tables(tables);
     config = script_config(tables);
     situation_busy_no_more();

@@ -10,15 +10,13 @@ static struct rp_table_config tables[2];
 static struct rp_server_config config;
 static struct rp_table_info info;
 
-static void defaults(void)
-{
+static void defaults(void) {
     script_tables(tables);
     tables[1].samples_per_insert = 0;
     config = script_config(tables);
 }
 
-static void writer(struct world *world, const char *table, uint16_t streams)
-{
+static void writer(struct world *world, const char *table, uint16_t streams) {
     static struct rp_writer_granted granted;
     int ticket = rp_client_table(world->client, table, &info, world_later(world, 5000));
     CHECK(world_wait(world, ticket) == 0);
@@ -26,8 +24,7 @@ static void writer(struct world *world, const char *table, uint16_t streams)
     CHECK(world_wait(world, ticket) == 0 && granted.epoch == info.epoch);
 }
 
-static struct world *fresh(uint64_t seed, const struct rp_client_options *options)
-{
+static struct world *fresh(uint64_t seed, const struct rp_client_options *options) {
     struct world *world = world_open(&config, seed);
     world_client(world, options);
     world_connect(world);
@@ -36,8 +33,7 @@ static struct world *fresh(uint64_t seed, const struct rp_client_options *option
 
 /* Steps `from` on of a stream; how many were taken. */
 static uint32_t push(struct world *world, uint16_t table, uint16_t stream, uint64_t from,
-                     uint32_t count, uint32_t flags)
-{
+                     uint32_t count, uint32_t flags) {
     static uint64_t steps[2 * 4096];
     CHECK(count <= 4096);
     for (uint32_t i = 0; i < count; i++) {
@@ -50,15 +46,13 @@ static uint32_t push(struct world *world, uint16_t table, uint16_t stream, uint6
     return (uint32_t)taken;
 }
 
-static struct rp_push_state state_of(const struct world *world, uint16_t table)
-{
+static struct rp_push_state state_of(const struct world *world, uint16_t table) {
     struct rp_push_state state;
     rp_client_push_state(world->client, table, &state);
     return state;
 }
 
-static void settle(struct world *world, uint16_t table)
-{
+static void settle(struct world *world, uint16_t table) {
     uint64_t end = world_later(world, 60000);
     while (rp_client_flush(world->client, table), state_of(world, table).messages_open > 0) {
         CHECK(world->now_ns < end, "pushes never settle");
@@ -67,8 +61,7 @@ static void settle(struct world *world, uint16_t table)
     }
 }
 
-static const struct rp_push *push_asked(struct world *world)
-{
+static const struct rp_push *push_asked(struct world *world) {
     const struct world_datagram *datagram = world_find(&world->ports[0], RP_OP_PUSH, 0);
     CHECK(datagram != NULL, "no PUSH is under way");
     return (const void *)(datagram->data + RP_HEADER_BYTES);
@@ -76,8 +69,7 @@ static const struct rp_push *push_asked(struct world *world)
 
 /* 1. Given a writer with steps stored that is asked for again, with more streams than the server
  *    gave it. Expect it to go on where it was, with those it has. */
-static void situation_again(void)
-{
+static void situation_again(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(1, &options);
     writer(world, "rows", 1);
@@ -99,8 +91,7 @@ static void situation_again(void)
 
 /* 2. Given a bound on steps that are not acknowledged, and some that are not. Expect what is left
  *    of it to be taken, and nothing more until answers come. */
-static void situation_bound(void)
-{
+static void situation_bound(void) {
     struct rp_client_options options = world_options();
     options.unacknowledged_max = 10;
     struct world *world = fresh(2, &options);
@@ -119,8 +110,7 @@ static void situation_bound(void)
 
 /* 3. Given posts of more steps than there are messages for. Expect as many taken as were told, and
  *    each step stored once. */
-static void situation_full(void)
-{
+static void situation_full(void) {
     enum { STEPS = 4000 };
     struct rp_client_options options = world_options();
     options.messages_max = 4;
@@ -149,8 +139,7 @@ static void situation_full(void)
 
 /* 4. Given more answers than the ledger has places, and more steps than a place can count, of one
  *    stream in a row. Expect every key, in order: they share places. */
-static void situation_ledger(void)
-{
+static void situation_ledger(void) {
     enum { SINGLE = 3000, STEPS = 70000, MOST = 4096 };
     struct rp_client_options options = world_options();
     options.mtu = RP_MTU_MIN;
@@ -182,8 +171,7 @@ static void situation_ledger(void)
 
 /* Two steps of one stream and two of the other in turn, so that none share a place of the ledger:
  * `places` of them from that one on. */
-static void push_apart(struct world *world, uint32_t from, uint32_t places)
-{
+static void push_apart(struct world *world, uint32_t from, uint32_t places) {
     for (uint32_t i = from; i < from + places; i++) {
         CHECK(push(world, ROWS, (uint16_t)(i % 2), i / 2 * 2, 2, 0) == 2);
         if (i % 16 == 15) {
@@ -195,8 +183,7 @@ static void push_apart(struct world *world, uint32_t from, uint32_t places)
 
 /* Given a full ledger, one step of its oldest place taken, and more steps. Expect the place to give
  * way with its other step, and every key of the next ones. */
-static void situation_ledger_gives_way(void)
-{
+static void situation_ledger_gives_way(void) {
     struct rp_client_options options = world_options();
     struct rp_push_key key;
     tables[1].capacity = 1 << 15;
@@ -222,8 +209,7 @@ static void situation_ledger_gives_way(void)
 
 /* 5. Given a writer that the limiter holds back, and its table emptied. Expect it to end, and a new
  *    one in its place to push at once. */
-static void situation_ended(void)
-{
+static void situation_ended(void) {
     struct rp_client_options options = world_options();
     uint64_t epoch, posted = 0;
     script_tables(tables);
@@ -254,8 +240,7 @@ static void situation_ended(void)
 
 /* 6. Given a step, and an item whose window ends two steps later. Expect the create alone to be
  *    asked for again, not the step that is stored, and the item once its window is whole. */
-static void situation_create_alone(void)
-{
+static void situation_create_alone(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(6, &options);
     writer(world, "main", 1);
@@ -280,8 +265,7 @@ static void situation_create_alone(void)
 
 /* 13. Given a create whose window is not whole yet, all that was posted being stored. Expect it to
  *     be asked for by time, not again and again. */
-static void situation_create_too_soon(void)
-{
+static void situation_create_too_soon(void) {
     struct rp_client_options options = world_options();
     options.retry_us_min = options.retry_us_max = 400000;
     struct world *world = fresh(6, &options);
@@ -300,8 +284,7 @@ static void situation_create_too_soon(void)
 /* 12. Given a create that came before the steps of an earlier message, which was lost on its way;
  *     then the question for it too. Expect the item one round trip behind those steps, not when the
  *     create's time is out; else no more steps than the ring has room for before it is made. */
-static void situation_create_due(int lost)
-{
+static void situation_create_due(int lost) {
     struct rp_client_options options = world_options();
     options.retry_us_min = options.retry_us_max = 400000;
     struct world *world = fresh(6, &options);
@@ -340,8 +323,7 @@ static void situation_create_due(int lost)
 
 /* 7. Given rows of one priority, and a stratified batch of as many, more than are drawn side by
  *    side. Expect each row once; also behind a larger batch, when all weigh less than then. */
-static void situation_strata(void)
-{
+static void situation_strata(void) {
     enum { ITEMS = 50, MOST = 64 };
     static uint64_t values[2 * MOST], keys[MOST];
     static double priorities[ITEMS];
@@ -383,8 +365,7 @@ static void situation_strata(void)
 }
 
 /* The server's turn; what it answers to PUSH says that the one step was stored, none in order. */
-static void told_stored(struct world *world)
-{
+static void told_stored(struct world *world) {
     struct world_datagram *answer;
     rp_server_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns);
     for (uint32_t from = 0;
@@ -399,8 +380,7 @@ static void told_stored(struct world *world)
 
 /* 8. Given two steps in pieces, the first one lost on its way for some time, the second one told
  *    stored meanwhile. Expect nothing acknowledged before the first is, and then each once. */
-static void situation_pieces(void)
-{
+static void situation_pieces(void) {
     enum { LARGE = 2000, LONG = 20 };
     static uint8_t step[LARGE];
     struct rp_client_options options = world_options();
@@ -432,8 +412,7 @@ static void situation_pieces(void)
 }
 
 /* Pushes step `i` of the rows, flushing nothing; returns whether it left before any answer. */
-static int leaves(struct world *world, uint32_t i)
-{
+static int leaves(struct world *world, uint32_t i) {
     uint32_t asked = world_asked(world, RP_OP_PUSH);
     CHECK(push(world, ROWS, 0, i, 1, 0) == 1);
     world_client_turn(world);
@@ -442,8 +421,7 @@ static int leaves(struct world *world, uint32_t i)
 
 /* 8. Given a step under way, and a flush. Expect what is being filled to leave with it, and what
  *    is posted later to wait; a flush of nothing, and one of no writer, to change nothing. */
-static void situation_flushes(void)
-{
+static void situation_flushes(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(8, &options);
     writer(world, "rows", 2);
@@ -467,8 +445,7 @@ static void situation_flushes(void)
 
 /* 9. Given a step under way and as many behind it as may be unacknowledged. Expect those to leave
  *    at once: no other will come to fill their message. */
-static void situation_last(void)
-{
+static void situation_last(void) {
     struct rp_client_options options = world_options();
     options.unacknowledged_max = 4;
     struct world *world = fresh(9, &options);
@@ -485,8 +462,7 @@ static void situation_last(void)
 
 /* 10. Given writers of two tables, pushing by turns. Expect each to count its own steps, and the
  *     places for streams to be given out once. */
-static void situation_two_tables(void)
-{
+static void situation_two_tables(void) {
     struct rp_client_options options = world_options();
     struct world *world = fresh(10, &options);
     writer(world, "rows", 2);
@@ -509,8 +485,7 @@ static void situation_two_tables(void)
 
 /* 11. Given two writers, and the first of them granted only when the other has pushed. Expect the
  *     other's steps to go on where they were. */
-static void situation_later_writer(void)
-{
+static void situation_later_writer(void) {
     static struct rp_writer_granted granted;
     struct rp_client_options options = world_options();
     struct world *world = fresh(12, &options);
@@ -529,8 +504,7 @@ static void situation_later_writer(void)
     check_group("11 a writer that begins leaves another's streams alone");
 }
 
-int main(void)
-{
+int main(void) {
     defaults();
     situation_again();
     situation_bound();

@@ -8,14 +8,12 @@
 
 enum { COLUMNS = 2, PICKS = 3, SPEC = 5, FILE_MAX = 1024 };
 
-static size_t append(uint8_t *file, size_t at, const void *bytes, size_t size)
-{
+static size_t append(uint8_t *file, size_t at, const void *bytes, size_t size) {
     memcpy(file + at, bytes, size);
     return at + size;
 }
 
-static void seal(uint8_t *file, size_t size)
-{
+static void seal(uint8_t *file, size_t size) {
     struct rp_compiled_head head;
     memcpy(&head, file, sizeof head);
     head.bytes = (uint32_t)size;
@@ -25,8 +23,7 @@ static void seal(uint8_t *file, size_t size)
     memcpy(file, &head, sizeof head);
 }
 
-static size_t write_file(uint8_t *file)
-{
+static size_t write_file(uint8_t *file) {
     struct rp_compiled_head head = {
         .magic = RP_COMPILED_MAGIC, .version = RP_COMPILED_VERSION, .flags = RP_COMPILED_SEEDED,
         .table_count = 2, .sessions_max = 4, .batch_max = 64, .records = 2, .mtu = 1400,
@@ -55,8 +52,7 @@ static size_t write_file(uint8_t *file)
 }
 
 /* Reads a copy in memory of its own; where it is taken, lets the core look at it too. */
-static int read_copy(const uint8_t *file, size_t size, struct rp_compiled *compiled)
-{
+static int read_copy(const uint8_t *file, size_t size, struct rp_compiled *compiled) {
     char error[RP_COMPILED_ERROR_BYTES] = "", told[256] = "";
     uint8_t *copy = malloc(size ? size : 1);
     CHECK(copy);
@@ -70,8 +66,7 @@ static int read_copy(const uint8_t *file, size_t size, struct rp_compiled *compi
     return status;
 }
 
-static void test_whole(const uint8_t *file, size_t size)
-{
+static void test_whole(const uint8_t *file, size_t size) {
     static struct rp_compiled compiled;
     char error[RP_COMPILED_ERROR_BYTES] = "";
     CHECK(rp_compiled_read(&compiled, file, size, error) == 0, "%s", error);
@@ -85,8 +80,7 @@ static void test_whole(const uint8_t *file, size_t size)
     check_group("a whole file is read as it was written");
 }
 
-static void test_changed(uint8_t *file, size_t size)
-{
+static void test_changed(uint8_t *file, size_t size) {
     static struct rp_compiled compiled;
     uint32_t taken = 0;
     for (size_t i = 0; i < size; i++) {
@@ -111,8 +105,7 @@ static void test_changed(uint8_t *file, size_t size)
     check_group("with any byte changed under a right checksum it is refused, or the core decides");
 }
 
-static void test_cut(uint8_t *file, size_t size)
-{
+static void test_cut(uint8_t *file, size_t size) {
     static struct rp_compiled compiled;
     for (size_t cut = 0; cut <= size + 8; cut++) {
         CHECK((read_copy(file, cut, &compiled) == 0) == (cut == size), "%zu", cut);
@@ -124,8 +117,7 @@ static void test_cut(uint8_t *file, size_t size)
     check_group("cut short or longer it is refused, under a right checksum too");
 }
 
-int main(void)
-{
+int main(void) {
     _Alignas(8) static uint8_t file[FILE_MAX];
     size_t size = write_file(file);
     test_whole(file, size);

@@ -11,16 +11,14 @@
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
 
-static void fresh(void)
-{
+static void fresh(void) {
     script_tables(tables);
     config = script_config(tables);
 }
 
 /* ---- the server ---- */
 
-static void asked(int line, const char *refused)
-{
+static void asked(int line, const char *refused) {
     char error[256] = "of something before";
     struct rp_region region;
     int status = rp_region_layout(&config, &region, error);
@@ -33,8 +31,7 @@ static void asked(int line, const char *refused)
 #define REFUSED(sentence) asked(__LINE__, sentence)
 
 /* Given each of its numbers at its bounds and one beyond. */
-static void server_numbers(void)
-{
+static void server_numbers(void) {
     struct number {
         uint32_t *word;
         uint64_t least, most;
@@ -87,8 +84,7 @@ static void server_numbers(void)
     check_group("the server's numbers");
 }
 
-static void names(void)
-{
+static void names(void) {
     memset(tables[1].name, 'n', RP_NAME_BYTES - 1);
     tables[1].name[RP_NAME_BYTES - 1] = 0;
     TAKEN;
@@ -108,8 +104,7 @@ static struct rp_pick picks[RP_PICKS_MAX + 1];
 static struct rp_plan plans[RP_PLANS_MAX + 1];
 
 /* One whose columns, picks and plans may be written to. */
-static struct rp_table_config *loose(void)
-{
+static struct rp_table_config *loose(void) {
     struct rp_table_config *table = &tables[0];
     fresh();
     memset(columns, 0, sizeof columns);
@@ -127,8 +122,7 @@ static struct rp_table_config *loose(void)
     return table;
 }
 
-static void table_columns(void)
-{
+static void table_columns(void) {
     struct rp_table_config *t = loose();
     t->column_count = RP_COLUMNS_MAX;
     t->step_bytes = 8 * RP_COLUMNS_MAX;
@@ -159,8 +153,7 @@ static void table_columns(void)
     check_group("a table's columns");
 }
 
-static void table_plans(void)
-{
+static void table_plans(void) {
     loose()->plan_count = RP_PLANS_MAX;
     TAKEN;
     loose()->plan_count = RP_PLANS_MAX + 1;
@@ -204,8 +197,7 @@ static void table_plans(void)
     check_group("its plans");
 }
 
-static void table_limits(void)
-{
+static void table_limits(void) {
     struct limit {
         uint32_t *word;
         uint32_t most;
@@ -246,8 +238,7 @@ static void table_limits(void)
     check_group("its limits");
 }
 
-static void table_numbers(void)
-{
+static void table_numbers(void) {
     loose()->capacity = 16 * 2 * SCRIPT_WINDOW;
     TAKEN;
     loose()->capacity = 16 * 2 * SCRIPT_WINDOW - 1;
@@ -302,8 +293,7 @@ static void table_numbers(void)
 
 /* Given tables of several shapes. Expect the sizes that their files have had from the first: where
  * one has to change, RP_REGION_VERSION does too. */
-static void sizes_of_files(void)
-{
+static void sizes_of_files(void) {
     struct shape {
         uint32_t capacity, step_bytes, writers, streams, window, pieces;
         size_t state, keys, steps;
@@ -333,8 +323,7 @@ static void sizes_of_files(void)
 
 /* Given one configuration. Expect the numbers that a build lays a region out by, or knows it by, to
  * be those written down: where one has to change, RP_REGION_VERSION does too. */
-static void known_numbers(void)
-{
+static void known_numbers(void) {
     static const size_t local[2] = {298944, 298880};
     static const uint64_t facts[2] = {0xe876335d, 0xf73009ec}, parts[2] = {0xb5f2c07f, 0xc6a9d93c};
     static struct script script;
@@ -368,8 +357,7 @@ static void known_numbers(void)
 
 /* Given a header that another build may have left: one part is elsewhere, or the whole is longer,
  * and the sum is right. Expect it refused and left as it was, and the region's own taken. */
-static void laid_out_otherwise(void)
-{
+static void laid_out_otherwise(void) {
     static struct script script;
     struct rp_server *server;
     char error[256];
@@ -400,8 +388,7 @@ static void laid_out_otherwise(void)
 
 /* Given sizes that fill no page. Expect each file of a region to begin at a page, behind the one
  * before it. */
-static void places_of_files(void)
-{
+static void places_of_files(void) {
     struct rp_segments segments;
     char error[256];
     fresh();
@@ -419,16 +406,14 @@ static void places_of_files(void)
 }
 
 /* Bytes of the sample records that a configuration asks for. */
-static uint64_t record_bytes(void)
-{
+static uint64_t record_bytes(void) {
     uint64_t each = sizeof(struct rp_record) + config.batch_max * sizeof(struct rp_batch_item);
     return config.sessions_max * (config.records + UINT64_C(1)) * ((each + 63) / 64 * 64);
 }
 
 /* Given records that take just half of the file `state`, and then more. Expect it to be named by
  * them when they take more than half, not before: whoever has no room for it is told so. */
-static void name_of_state(void)
-{
+static void name_of_state(void) {
     struct rp_segments segments;
     char error[256];
     int found = 0;
@@ -449,8 +434,7 @@ static void name_of_state(void)
     check_group("what the state is named by");
 }
 
-static uint64_t bytes_with_weights(uint64_t weights_max)
-{
+static uint64_t bytes_with_weights(uint64_t weights_max) {
     struct rp_segments segments;
     char error[256];
     config.weights_max = weights_max;
@@ -460,8 +444,7 @@ static uint64_t bytes_with_weights(uint64_t weights_max)
 
 /* Given weights of one byte more than fills their lines of memory. Expect every slot to have the
  * whole next line for that byte. */
-static void room_for_weights(void)
-{
+static void room_for_weights(void) {
     fresh();
     for (uint64_t lines = 1; lines <= RP_PAGE_BYTES / 64; lines++) {
         CHECK(bytes_with_weights(64 * lines + 1) == bytes_with_weights(64 * (lines + 1)));
@@ -471,8 +454,7 @@ static void room_for_weights(void)
 
 /* Given more changes than their text has room for. Expect it cut there, and nothing behind it
  * touched. */
-static void many_changes(void)
-{
+static void many_changes(void) {
     struct rp_comparison comparison = {.what = " of a table"};
     for (uint32_t i = 0; i < 12; i++) {
         rp_compare_change(&comparison, "samples_per_insert", i, i + 1);
@@ -483,8 +465,7 @@ static void many_changes(void)
 }
 
 /* Given seeds one apart. Expect the second table of the one to draw as the first of the other. */
-static void seeds(void)
-{
+static void seeds(void) {
     static struct script one, other;
     fresh();
     script_open(&one, &config);
@@ -500,8 +481,7 @@ static void seeds(void)
     check_group("a table's seed");
 }
 
-int main(void)
-{
+int main(void) {
     fresh();
     server_numbers();
     names();

@@ -12,8 +12,7 @@ static const struct rp_peer there = {.size = 6, .bytes = {1, 2, 3, 4, 5, 7}};
 static const uint64_t period_ns = RP_COOKIE_PERIOD_S * 1000000000ull;
 static uint64_t began_ns;
 
-static void *open_at(uint64_t now_ns, uint32_t sessions_max)
-{
+static void *open_at(uint64_t now_ns, uint32_t sessions_max) {
     void *memory = calloc(1, rp_cookies_bytes(sessions_max));
     memset(&server, 0, sizeof server);
     memset(server.cookie_key, 7, sizeof server.cookie_key);
@@ -23,16 +22,14 @@ static void *open_at(uint64_t now_ns, uint32_t sessions_max)
     return memory;
 }
 
-static int good_at(uint64_t after_ns, uint64_t cookie)
-{
+static int good_at(uint64_t after_ns, uint64_t cookie) {
     server.now_ns = began_ns + after_ns;
     return rp_cookie_good(&server, &here, 1, cookie);
 }
 
 /* Given one at each end of a period. Expect it good until the next period ends, whoever asked in
  * between, for its address and nonce alone. */
-static void ends_of_periods(void)
-{
+static void ends_of_periods(void) {
     for (uint32_t late = 0; late < 2; late++) {
         void *memory = open_at(1000000, 4);
         server.now_ns += late ? period_ns - 1 : 0;
@@ -59,8 +56,7 @@ static void ends_of_periods(void)
 }
 
 /* Given nonces used. Expect each remembered for its period and the next. */
-static void remembered(void)
-{
+static void remembered(void) {
     void *memory = open_at(1000000, 4);
     for (uint64_t nonce = 1; nonce <= 600; nonce++) {
         CHECK(rp_cookie_opened(&server, &here, nonce) == 0);
@@ -79,8 +75,7 @@ static void remembered(void)
 }
 
 /* Uses so many; returns how many until the period ended, or 0. */
-static uint64_t use(uint64_t count)
-{
+static uint64_t use(uint64_t count) {
     static uint64_t nonce = 1000000;
     uint64_t period = server.cookies.period;
     for (uint64_t i = 1; i <= count; i++) {
@@ -96,8 +91,7 @@ static uint64_t use(uint64_t count)
 }
 
 /* Given more than a period has room for. Expect the next one then, each as long as the others. */
-static void full(void)
-{
+static void full(void) {
     uint32_t sessions[] = {1, RP_COOKIE_NONCES_MIN / 2, RP_COOKIE_NONCES_MIN / 2 + 1, 4096};
     for (uint32_t i = 0; i < 4; i++) {
         uint64_t room = i < 2 ? RP_COOKIE_NONCES_MIN : 2 * (uint64_t)sessions[i];
@@ -116,8 +110,7 @@ static void full(void)
     check_group("a full period's");
 }
 
-int main(void)
-{
+int main(void) {
     ends_of_periods();
     remembered();
     full();

@@ -26,8 +26,7 @@ static struct rp_random dice;
 static uint64_t request_id = 1000;
 
 /* Pieces 0 .. 3 of one publication, 4 .. 7 of the next. */
-static void publish_piece(uint32_t index)
-{
+static void publish_piece(uint32_t index) {
     static struct {
         struct rp_publish publish;
         uint8_t bytes[1000];
@@ -46,8 +45,7 @@ static void publish_piece(uint32_t index)
 }
 
 static void push_rows(uint16_t table, uint16_t stream, uint64_t sequence, uint64_t step,
-                      uint16_t count, uint16_t flags)
-{
+                      uint16_t count, uint16_t flags) {
     static struct script_push push;
     script_push_begin(&push, epochs[table]);
     script_push_run(&push, stream, sequence, step, count, flags);
@@ -59,8 +57,7 @@ static void push_rows(uint16_t table, uint16_t stream, uint64_t sequence, uint64
     script_push(&script, &client, table, ++request_id, &push);
 }
 
-static void ask_everything(void)
-{
+static void ask_everything(void) {
     struct rp_sample request = script_sample(8);
     static struct {
         struct rp_update update;
@@ -78,8 +75,7 @@ static void ask_everything(void)
     script_ask(&script, &client, RP_OP_STATS, 0, ++request_id, NULL, 0);
 }
 
-static void make_server(void)
-{
+static void make_server(void) {
     script_tables(tables);
     config = script_config(tables);
     script_open(&script, &config);
@@ -121,8 +117,7 @@ static struct field fields[FIELDS_MAX];
 static uint32_t field_count;
 
 static void field(const char *name, const void *first, uint64_t bytes, uint64_t stride,
-                  uint64_t count, const char *alone)
-{
+                  uint64_t count, const char *alone) {
     CHECK(field_count < FIELDS_MAX && bytes % 8 == 0);
     uint64_t offset = (uint64_t)((const uint8_t *)first - script.region);
     fields[field_count++] = (struct field){.name = name, .alone = alone, .offset = offset,
@@ -131,8 +126,7 @@ static void field(const char *name, const void *first, uint64_t bytes, uint64_t 
 
 #define ONE(name, word, alone) field(name, &(word), sizeof(word), 0, 1, alone)
 
-static void region_fields(struct rp_region *r)
-{
+static void region_fields(struct rp_region *r) {
     const struct rp_intent_log *log = (void *)(script.region + r->log);
     const char *taken = "the configuration's are taken";
     field("region: magic to checksum", r, 24, 0, 1, NULL);
@@ -146,8 +140,7 @@ static void region_fields(struct rp_region *r)
     field("log: count and words", &log->count, 8 + 64 * 16, 0, 1, "read after a kill alone");
 }
 
-static void seal_fields(void)
-{
+static void seal_fields(void) {
     static struct rp_segments segments;
     char error[256];
     CHECK(rp_server_segments(&config, &segments, error) == 0, "%s", error);
@@ -158,8 +151,7 @@ static void seal_fields(void)
     }
 }
 
-static void table_fields(const struct rp_table *table)
-{
+static void table_fields(const struct rp_table *table) {
     const struct rp_table_private *p = table->private;
     struct rp_table_header *h = table->header;
     struct rp_table_facts *f = &h->facts;
@@ -196,8 +188,7 @@ static void table_fields(const struct rp_table *table)
     field("steps", p->steps, (uint64_t)p->capacity * p->step_bytes, 0, 1, "payload");
 }
 
-static void session_fields(void)
-{
+static void session_fields(void) {
     struct rp_server *server = script.server;
     struct rp_session *s = &server->sessions[0];
     struct rp_record *record = rp_region_record(server, 0, s->sample_drawn % 5 == 0);
@@ -227,8 +218,7 @@ static void session_fields(void)
 
 /* ---- turning bits ---- */
 
-static void copy_region(const struct script *whole)
-{
+static void copy_region(const struct script *whole) {
     script = *whole;
     script.unchecked = 1;
     script.region = aligned_alloc(64, (script.bytes + 63) / 64 * 64);
@@ -236,8 +226,7 @@ static void copy_region(const struct script *whole)
 }
 
 /* 1: the copy was taken over; 0: it was refused in a sentence, and is gone. */
-static int attach_copy(void)
-{
+static int attach_copy(void) {
     char error[256] = "";
     uint8_t entropy[32];
     script_entropy(entropy, 9);
@@ -251,8 +240,7 @@ static int attach_copy(void)
 }
 
 /* 1: the damaged copy was served, and all held. */
-static int attach_damaged(uint64_t offset, uint32_t bit, const struct script *whole)
-{
+static int attach_damaged(uint64_t offset, uint32_t bit, const struct script *whole) {
     copy_region(whole);
     script.region[offset + bit / 8] ^= (uint8_t)(1u << bit % 8);
     if (!attach_copy()) {
@@ -273,8 +261,7 @@ static int attach_damaged(uint64_t offset, uint32_t bit, const struct script *wh
     return 1;
 }
 
-static void turn_bits(void)
-{
+static void turn_bits(void) {
     script_forget(&script);
     const struct script whole = script;
     uint32_t refused = 0;
@@ -300,15 +287,13 @@ static void turn_bits(void)
 
 /* ---- words that one bit does not reach ---- */
 
-static void *in_copy(const struct script *whole, const void *word)
-{
+static void *in_copy(const struct script *whole, const void *word) {
     return script.region + ((const uint8_t *)word - whole->region);
 }
 
 /* Given a stream whose newest step is gone, so that no row tells how deep it is. Expect any depth
  * that a row may have to be taken, and no larger one. */
-static void depth_of_a_gone_row(void)
-{
+static void depth_of_a_gone_row(void) {
     static const struct {
         uint64_t depth;
         int taken;
@@ -331,8 +316,7 @@ static void depth_of_a_gone_row(void)
 
 /* Given a generator of which one word alone is not zero, each in turn. Expect it taken; and the one
  * state that would draw zeros for ever refused. */
-static void states_of_the_generator(void)
-{
+static void states_of_the_generator(void) {
     const struct script whole = script;
     const struct rp_table_header *header = rp_server_table(whole.server, 0)->header;
     for (int word = 0; word <= 4; word++) {
@@ -354,8 +338,7 @@ static void states_of_the_generator(void)
 /* ---- an assembly that is half finished ---- */
 
 /* The copy's publication begins anew, and is whole with its last piece. */
-static void publish_again(void)
-{
+static void publish_again(void) {
     struct script_client kept = other;
     uint64_t newest = script.server->weights->newest;
     for (uint32_t i = 4; i < 8; i++) {
@@ -370,8 +353,7 @@ static void publish_again(void)
 /* Given one wrong bit in each word of an assembly in turn, in its bitmap and in its bytes. Expect
  * the region taken over without the assembly, which is counted, and the publication possible. Its
  * id and the checksum it has to come to are known to its publisher alone. */
-static void damaged_assemblies(void)
-{
+static void damaged_assemblies(void) {
     const struct script whole = script;
     struct rp_weights *w = whole.server->weights;
     const uint8_t *bytes = whole.server->weights_bytes + w->into * whole.server->weights_stride;
@@ -399,8 +381,7 @@ static void damaged_assemblies(void)
 
 /* Given a commit to be done again that names a word of the header. Expect it refused and the header
  * left as it was; but for the words that change, whose redo is harmless. */
-static void redo_of_header(void)
-{
+static void redo_of_header(void) {
     const struct script whole = script;
     const struct rp_region *header = (const void *)whole.region;
     struct rp_intent_log *log;
@@ -436,8 +417,7 @@ static void redo_of_header(void)
     check_group("a redo of what never changes in the header is refused before it is done");
 }
 
-static int attach_with(uint32_t mtu)
-{
+static int attach_with(uint32_t mtu) {
     struct rp_server_config wants = config;
     char error[256] = "";
     uint8_t entropy[32];
@@ -453,8 +433,7 @@ static int attach_with(uint32_t mtu)
 /* Given a server that died between the commit and the redo of a session's beginning, or end, and a
  * port whose datagrams are too small for it. Expect what is said of a session that is there, the
  * region left as it was, and served where they are large enough; nothing said of one that ends. */
-static void redo_of_session(void)
-{
+static void redo_of_session(void) {
     const struct script whole = script;
     const struct rp_region *header = (const void *)whole.region;
     uint64_t at = header->sessions
@@ -494,8 +473,7 @@ static void redo_of_session(void)
 
 /* Given headers that differ in one word. Expect each bit of their sums to be turned by some: none
  * that is always set, or never. */
-static void sum_of_header(void)
-{
+static void sum_of_header(void) {
     struct rp_region header = *(const struct rp_region *)(const void *)script.region;
     uint64_t all = UINT64_MAX, any = 0;
     for (uint64_t i = 0; i < 200; i++) {
@@ -511,8 +489,7 @@ static void sum_of_header(void)
 
 /* Given one turned bit, of a step's bytes or of its checksum. Expect it told where the slot's step
  * is stored, by its key, and nothing told where nothing reads that slot. */
-static void turn_step_bit(struct rp_table *table, const char *name, uint8_t *byte, uint32_t slot)
-{
+static void turn_step_bit(struct rp_table *table, const char *name, uint8_t *byte, uint32_t slot) {
     const struct rp_table_private *p = table->private;
     uint64_t key = rp_key_of(p->keys[slot]);
     int stored = rp_state_of(p->keys[slot]) == RP_SLOT_COMMITTED;
@@ -528,8 +505,7 @@ static void turn_step_bit(struct rp_table *table, const char *name, uint8_t *byt
     *byte ^= bit;
 }
 
-static void turn_step_bits(void)
-{
+static void turn_step_bits(void) {
     uint32_t stored = 0;
     for (uint32_t i = 0; i < 2; i++) {
         struct rp_table *table = rp_server_table(script.server, i);
@@ -558,8 +534,7 @@ static void turn_step_bits(void)
     printf("  %u steps stored: each one's turned bit is found by its checksum\n", stored);
 }
 
-int main(void)
-{
+int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     rp_random_seed(&dice, check_seed(11));
     make_server();

@@ -16,16 +16,14 @@ enum { PATH_BYTES = 512, ANSWER = 77 };
 
 static char place[64], error[RP_URL_ERROR_BYTES];
 
-static int sh(const char *format, const char *first, const char *second)
-{
+static int sh(const char *format, const char *first, const char *second) {
     char text[3 * PATH_BYTES];
     snprintf(text, sizeof text, format, first, second);
     return system(text);
 }
 
 /* PLACE/name.so: its `open` answers ANSWER and says which host and port it was asked for. */
-static void make_object(const char *name, const char *symbol, uint32_t layout)
-{
+static void make_object(const char *name, const char *symbol, uint32_t layout) {
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/%s.c", place, name);
     FILE *file = fopen(path, "w");
@@ -45,8 +43,7 @@ static void make_object(const char *name, const char *symbol, uint32_t layout)
     CHECK(sh("cc -shared -fPIC -Inative %s.c -o %s.so", path, path) == 0);
 }
 
-static int ask(const char *object)
-{
+static int ask(const char *object) {
     char path[2 * PATH_BYTES];
     struct rp_port_options options = {.serve = 1};
     struct rp_port *port = NULL;
@@ -60,8 +57,7 @@ static int ask(const char *object)
 
 /* Given an object that is not there, is text, is another thing, is another version's. Expect what
  * to do about it, never the same thing twice. */
-static void check_named(void)
-{
+static void check_named(void) {
     static char long_name[5000];
     memset(long_name, 'x', sizeof long_name - 1);
     long_name[0] = '/';
@@ -81,8 +77,7 @@ static void check_named(void)
 }
 
 /* Given the right one. Expect it to be asked, and to be kept once it was found. */
-static void check_found(void)
-{
+static void check_found(void) {
     make_object("right", RP_DPDK_SYMBOL, RP_DPDK_LAYOUT);
     for (int time = 0; time < 2; time++) {
         CHECK(ask(time ? "nothing.so" : "right.so") == -ANSWER, "%s", error);
@@ -94,8 +89,7 @@ static void check_found(void)
 /* Given this program, and the library that holds the core where it is one, copied into a folder
  * with an object, started by its path and found in PATH. Expect the object beside it to be found;
  * none where the folder has none. */
-static void check_beside(void)
-{
+static void check_beside(void) {
     static const char *const commands[] = {
         "cd %s/beside && LD_LIBRARY_PATH=$PWD:$LD_LIBRARY_PATH $PWD/program found%s",
         "cd %s/beside && PATH=$PWD:$PATH LD_LIBRARY_PATH=:$LD_LIBRARY_PATH program found%s",
@@ -117,8 +111,7 @@ static void check_beside(void)
     check_group("the object beside the program is found");
 }
 
-int main(int count, char **words)
-{
+int main(int count, char **words) {
     if (count > 1) { /* started by check_beside */
         int status = ask("");
         CHECK(status == (strcmp(words[1], "found") == 0 ? -ANSWER : -RP_NO_TRANSPORT), "%d: %s",

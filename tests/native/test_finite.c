@@ -24,8 +24,7 @@ static const struct width widths[] = {
 
 /* Given one number of all that are looked at, and every other byte such that it would be found were
  * it looked at. Expect the number, and its group, to decide alone. */
-static void check_width(const struct width *width)
-{
+static void check_width(const struct width *width) {
     /* two columns at odd addresses, none at the record's ends */
     const struct rp_float_column columns[] = {{3, 2, width->bytes}, {37, 3, width->bytes}};
     static uint8_t records[GROUPS * GROUP * RECORD];
@@ -57,8 +56,7 @@ static void check_width(const struct width *width)
     }
 }
 
-int main(void)
-{
+int main(void) {
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
         check_width(&widths[i]);
     }

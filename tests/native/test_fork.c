@@ -30,13 +30,11 @@ static char error[RP_ERROR_BYTES];
 
 /* By exit, so that what the child ran is counted (tests/mutants); but not where that looks for
  * leaks, with locks of threads that are not there, or sleeps a second. */
-static void end_child(int status)
-{
+static void end_child(int status) {
     (SANITIZER ? _exit : exit)(status);
 }
 
-static struct rp_service *open_service(const char *url, const struct rp_service_options *options)
-{
+static struct rp_service *open_service(const char *url, const struct rp_service_options *options) {
     struct drive_table made;
     struct rp_service *service;
     drive_config(&made, CAPACITY, ROW);
@@ -44,15 +42,13 @@ static struct rp_service *open_service(const char *url, const struct rp_service_
     return service;
 }
 
-static void note_fork(void *owner)
-{
+static void note_fork(void *owner) {
     ++*(uint32_t *)owner;
 }
 
 /* Given three gates, and one of them freed: the oldest, the middle one, the newest. Expect a forked
  * child to be told once for each that is left, and only for those. */
-static void check_told(void)
-{
+static void check_told(void) {
     for (int freed = 0; freed < 3; freed++) {
         struct rp_gate gates[3];
         uint32_t told[3] = {0};
@@ -82,8 +78,7 @@ static void check_told(void)
 
 /* Given a child that was forked before its parent's server ended, and lives on. Expect port and
  * region to be free for the next server, and a loopback name that means nothing in the child. */
-static void check_lets_go(void)
-{
+static void check_lets_go(void) {
     char path[] = "/tmp/test_fork_XXXXXX", file[64];
     char address[RP_URL_TEXT_BYTES];
     struct rp_link_options options = {0};
@@ -130,8 +125,7 @@ static void check_lets_go(void)
 
 /* Given a child of a process that serves, has a link and its pump, and a link that has ended.
  * Expect every call refused in the child, and all as before in its parent. */
-static void check_refused(void)
-{
+static void check_refused(void) {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {0};
     int before = open_descriptors();
@@ -169,8 +163,7 @@ static void check_refused(void)
 
 /* Given a service over UDP whose process forks, while it serves and once it has ended. Expect the
  * child to hold no socket: the address is free as soon as the parent lets go of it. */
-static void check_sockets(void)
-{
+static void check_sockets(void) {
     struct rp_service_options serve = {0};
     struct rp_service *service = open_service("udp://127.0.0.1:0", &serve), *after;
     struct drive_table made;
@@ -210,8 +203,7 @@ struct churn {
     _Atomic int stop;
 };
 
-static void *open_and_close(void *argument)
-{
+static void *open_and_close(void *argument) {
     struct churn *churn = argument;
     struct rp_service_options serve = {.region_path = churn->region};
     struct rp_link_options options = {0};
@@ -230,8 +222,7 @@ static void *open_and_close(void *argument)
 
 /* Given a process that forks while another of its threads opens and closes. Expect each child to
  * end as it should, with all the files that its parent opened before. */
-static void check_beside_closing(const char *region)
-{
+static void check_beside_closing(const char *region) {
     enum { FORKS = 300, FILES = 4 };
     struct churn churn = {.region = region};
     CHECK(pthread_create(&churn.thread, NULL, open_and_close, &churn) == 0);
@@ -259,8 +250,7 @@ static void check_beside_closing(const char *region)
     check_group(region ? "forks beside a service that closes" : "forks beside a link that closes");
 }
 
-static void check_closing(void)
-{
+static void check_closing(void) {
     char path[] = "/tmp/test_fork_XXXXXX", file[64], command[80];
     check_beside_closing(NULL);
     CHECK(mkdtemp(path) != NULL);
@@ -270,8 +260,7 @@ static void check_closing(void)
     CHECK(system(command) == 0);
 }
 
-int main(void)
-{
+int main(void) {
     check_told();
     check_refused();
     check_sockets();

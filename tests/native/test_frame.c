@@ -26,8 +26,7 @@ static const uint8_t question[] = {
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x0a, 0x00, 0x00, 0x01};
 
 /* The same sum by the book: big-endian words, one by one. */
-static uint32_t sum_by_the_book(uint32_t sum, const uint8_t *bytes, uint32_t size)
-{
+static uint32_t sum_by_the_book(uint32_t sum, const uint8_t *bytes, uint32_t size) {
     for (uint32_t i = 0; i < size; i++) {
         sum += i % 2 ? bytes[i] : (uint32_t)bytes[i] << 8;
         sum = (sum & 0xffff) + (sum >> 16);
@@ -37,8 +36,7 @@ static uint32_t sum_by_the_book(uint32_t sum, const uint8_t *bytes, uint32_t siz
 
 /* A sum grown byte by byte beside sums of the first 0, 1, 2, ... bytes; the bytes end where their
  * memory ends, so that the sanitizer sees one too far. */
-static void check_sum(const uint8_t *bytes, uint32_t size, int wide)
-{
+static void check_sum(const uint8_t *bytes, uint32_t size, int wide) {
     uint64_t book = 0;
     uint8_t *copy = malloc(size + 1u);
     CHECK(copy);
@@ -60,8 +58,7 @@ static void check_sum(const uint8_t *bytes, uint32_t size, int wide)
     free(copy);
 }
 
-static void check_sums(struct rp_random *random)
-{
+static void check_sums(struct rp_random *random) {
     enum { FRAME = 9014, MOST = SUM_MOST - 1 };
     uint8_t *bytes = aligned_alloc(64, MOST + 1u);
     CHECK(bytes);
@@ -83,8 +80,7 @@ static void check_sums(struct rp_random *random)
 }
 
 /* Puts the checksums of a changed frame right, so that only its change can be the reason. */
-static void mend(uint8_t *frame, uint32_t capacity)
-{
+static void mend(uint8_t *frame, uint32_t capacity) {
     uint32_t size = (uint32_t)(frame[16] << 8 | frame[17]) - 20u;
     memset(frame + 24, 0, 2);
     write16(frame + 24, ~sum_by_the_book(0, frame + 14, 20));
@@ -96,8 +92,7 @@ static void mend(uint8_t *frame, uint32_t capacity)
 }
 
 /* Reads from memory of exactly `size` bytes: the sanitizer sees a byte too far. */
-static enum rp_frame_kind read_exact(const uint8_t *frame, uint32_t size)
-{
+static enum rp_frame_kind read_exact(const uint8_t *frame, uint32_t size) {
     struct rp_frame_view view = {.size = 0};
     uint8_t *copy = malloc(size ? size : 1);
     CHECK(copy);
@@ -109,8 +104,7 @@ static enum rp_frame_kind read_exact(const uint8_t *frame, uint32_t size)
     return kind;
 }
 
-static void check_golden(void)
-{
+static void check_golden(void) {
     struct rp_frame_view view;
     CHECK(rp_frame_read(datagram, sizeof datagram, &server, &view) == RP_FRAME_DATAGRAM);
     CHECK(view.offset == RP_FRAME_HEADERS && view.size == 7);
@@ -144,8 +138,7 @@ static void check_golden(void)
 }
 
 /* RFC 5227: whose address it is, asked by who would have it, told to all, and fought for. */
-static void check_claims(void)
-{
+static void check_claims(void) {
     struct rp_frame_host prober = client, thief = client;
     struct rp_frame_view view;
     uint8_t frame[RP_FRAME_SHORTEST];
@@ -177,8 +170,7 @@ static void check_claims(void)
 }
 
 /* A host of three shards, at ports 7399 to 7401, the second of which looks at the frame. */
-static void check_shards(void)
-{
+static void check_shards(void) {
     static const struct { uint16_t port; int taken; } sent[] = {
         {7398, 0}, {7399, 1}, {7400, 1}, {7401, 1}, {7402, 0}, {0, 0}, {65535, 0}};
     struct rp_frame_host shard = server, to = server;
@@ -198,8 +190,7 @@ static void check_shards(void)
 }
 
 /* Every size, against the sum by the book; the far end takes what this end wrote. */
-static void check_checksums(struct rp_random *random)
-{
+static void check_checksums(struct rp_random *random) {
     static uint8_t frame[RP_FRAME_HEADERS + 9000];
     struct rp_frame_view view;
     for (uint32_t size = 1; size < 9000; size += size < 80 ? 1 : 97) {
@@ -228,8 +219,7 @@ static void check_checksums(struct rp_random *random)
 }
 
 /* What a card says of checksums is believed; what it does not say is computed. */
-static void check_summed_by_a_card(void)
-{
+static void check_summed_by_a_card(void) {
     struct rp_frame_view view;
     uint8_t frame[64], written[64] = {0};
     memcpy(frame, datagram, sizeof datagram);
@@ -260,8 +250,7 @@ static void check_summed_by_a_card(void)
 }
 
 /* Whose a frame is: told from what nobody has checked, so from memory of exactly its size. */
-static uint32_t addressee(const uint8_t *frame, uint32_t size, uint32_t vlan)
-{
+static uint32_t addressee(const uint8_t *frame, uint32_t size, uint32_t vlan) {
     uint8_t *copy = malloc(size ? size : 1);
     CHECK(copy);
     memcpy(copy, frame, size);
@@ -270,8 +259,7 @@ static uint32_t addressee(const uint8_t *frame, uint32_t size, uint32_t vlan)
     return to;
 }
 
-static void check_addressees(void)
-{
+static void check_addressees(void) {
     uint8_t frame[64] = {0}, answer[RP_FRAME_SHORTEST] = {0};
     memcpy(frame + 4, datagram, sizeof datagram);
     CHECK(addressee(datagram, sizeof datagram, 0) == 7400);
@@ -298,8 +286,7 @@ static void check_addressees(void)
 }
 
 /* A tagged frame is the plain one with four bytes more; no other tag is taken off. */
-static void check_tags(void)
-{
+static void check_tags(void) {
     uint8_t frame[RP_FRAME_TAG + 64];
     uint8_t *plain = frame + RP_FRAME_TAG;
     const uint32_t size = sizeof datagram + RP_FRAME_TAG;
@@ -333,8 +320,7 @@ struct change {
 
 /* Two operations of ARP are known; RFC 826 leaves room for others, and an announcement by one of
  * those is none. */
-static void check_operations(void)
-{
+static void check_operations(void) {
     uint8_t frame[sizeof question];
     memcpy(frame, question, sizeof frame);
     frame[41] = 2; /* about its sender */
@@ -348,8 +334,7 @@ static void check_operations(void)
     check_group("operations of ARP: two");
 }
 
-static void check_reasons(void)
-{
+static void check_reasons(void) {
     static const struct change changes[] = {
         {datagram, 0, 0x06, 0, RP_FRAME_DROP_foreign_mac},
         {datagram, 6, 0x03, 0, RP_FRAME_DROP_source}, /* a group cannot send */
@@ -408,8 +393,7 @@ static void check_reasons(void)
     check_group("each reason to drop");
 }
 
-static void check_cut_and_padded(void)
-{
+static void check_cut_and_padded(void) {
     uint8_t padded[RP_FRAME_SHORTEST + 40] = {0};
     for (uint32_t size = 0; size < sizeof datagram; size++) {
         CHECK(read_exact(datagram, size) >= RP_FRAME_DROP_runt, "cut to %u", size);
@@ -424,8 +408,7 @@ static void check_cut_and_padded(void)
 }
 
 /* What no checksum covers is the sender's MAC; a flip anywhere else is seen. */
-static void check_flips(void)
-{
+static void check_flips(void) {
     for (uint32_t bit = 0; bit < 8 * sizeof datagram; bit++) {
         uint8_t frame[sizeof datagram];
         memcpy(frame, datagram, sizeof datagram);
@@ -437,8 +420,7 @@ static void check_flips(void)
 }
 
 /* Random bytes, half of them behind headers that are right. */
-static void check_random(struct rp_random *random)
-{
+static void check_random(struct rp_random *random) {
     uint64_t kinds[RP_FRAME_KINDS] = {0};
     uint8_t frame[128];
     for (uint32_t round = 0; round < 200000; round++) {
@@ -464,8 +446,7 @@ static void check_random(struct rp_random *random)
     check_group("random frames: every reason was reached, nothing read beyond its end");
 }
 
-int main(void)
-{
+int main(void) {
     struct rp_random random;
     rp_random_seed(&random, check_seed(11));
     check_golden();

@@ -18,8 +18,7 @@ enum { ROW = 64, CAPACITY = 4096, QUEUE = 5, LONG_NS_BITS = 34 };
 static uint64_t seed_given = 1;
 static uint32_t rounds_given = 25;
 
-static struct rp_service *open_service(const char *url, const struct rp_service_options *options)
-{
+static struct rp_service *open_service(const char *url, const struct rp_service_options *options) {
     struct drive_table made;
     struct rp_service *service;
     char error[RP_ERROR_BYTES];
@@ -30,8 +29,7 @@ static struct rp_service *open_service(const char *url, const struct rp_service_
 
 /* ---- the gate itself ---- */
 
-static void nothing(void *owner)
-{
+static void nothing(void *owner) {
     (void)owner;
 }
 
@@ -43,8 +41,7 @@ struct visitor {
     int status;
 };
 
-static void *visit(void *argument)
-{
+static void *visit(void *argument) {
     struct visitor *visitor = argument;
     visitor->status = rp_gate_enter(visitor->gate);
     if (!visitor->status) {
@@ -56,8 +53,7 @@ static void *visit(void *argument)
 
 /* Returns once `count` threads have a ticket beyond the one that is served, `asleep` of them at
  * least asleep. */
-static void await_queue(struct rp_gate *gate, uint32_t count, uint32_t asleep)
-{
+static void await_queue(struct rp_gate *gate, uint32_t count, uint32_t asleep) {
     while (atomic_load(&gate->next) - atomic_load(&gate->serving) != count + 1
            || atomic_load(&gate->sleepers) < asleep) {
         sched_yield();
@@ -66,8 +62,7 @@ static void await_queue(struct rp_gate *gate, uint32_t count, uint32_t asleep)
 
 /* Given threads that come to a taken gate one after the other. Expect them to get in in that order,
  * before the one that was inside and yields. */
-static void check_order(void)
-{
+static void check_order(void) {
     for (int round = 0; round < 20; round++) {
         struct rp_gate gate;
         struct visitor visitors[QUEUE];
@@ -102,8 +97,7 @@ struct stepper {
     int done; /* written inside, before the call ends */
 };
 
-static void *step(void *argument)
-{
+static void *step(void *argument) {
     struct stepper *stepper = argument;
     CHECK(rp_gate_enter(&stepper->gate) == 0);
     rp_gate_step_out(&stepper->gate);
@@ -118,8 +112,7 @@ static void *step(void *argument)
     return NULL;
 }
 
-static void *let_step(void *argument)
-{
+static void *let_step(void *argument) {
     struct stepper *stepper = argument;
     while (atomic_load(&stepper->gate.next) != atomic_load(&stepper->gate.serving)) {
         sched_yield(); /* until the closer waits for those outside */
@@ -128,8 +121,7 @@ static void *let_step(void *argument)
     return NULL;
 }
 
-static void check_closing(void)
-{
+static void check_closing(void) {
     struct stepper stepper = {0};
     struct visitor late;
     pthread_t threads[3];
@@ -162,14 +154,12 @@ static struct rp_transport counted; /* a port's transport, its wakes counted */
 static _Atomic int wakes;
 static void (*wake_before)(struct rp_port *port);
 
-static void count_wake(struct rp_port *port)
-{
+static void count_wake(struct rp_port *port) {
     wakes++;
     wake_before(port);
 }
 
-static void count_wakes(struct rp_link *link)
-{
+static void count_wakes(struct rp_link *link) {
     counted = *rp_port_transport(link->port);
     wake_before = counted.wake;
     counted.wake = count_wake;
@@ -177,15 +167,13 @@ static void count_wakes(struct rp_link *link)
     wakes = 0;
 }
 
-static int never(struct rp_link *link, void *argument)
-{
+static int never(struct rp_link *link, void *argument) {
     (void)link;
     (void)argument;
     return RP_PENDING;
 }
 
-static void await_sleep(struct rp_link *link)
-{
+static void await_sleep(struct rp_link *link) {
     int asleep = 0;
     while (!asleep) { /* for as long as nothing is due: the keep-alive is seconds away */
         CHECK(rp_gate_enter(&link->gate) == 0);
@@ -195,8 +183,7 @@ static void await_sleep(struct rp_link *link)
 }
 
 /* What is posted, and not waited for to its end. */
-static void post(struct rp_link *link, int kind)
-{
+static void post(struct rp_link *link, int kind) {
     static const uint64_t key = 1;
     static const double one = 1.0;
     static _Alignas(64) uint8_t memory[4096];
@@ -227,8 +214,7 @@ static void post(struct rp_link *link, int kind)
 /* Given a driver that ends, or a post that leaves. Expect those who follow to be told. Given a post
  * long after the last look at the port. Expect what came to be heard. Given a pump asleep for long
  * and a post whose answer has to be looked for sooner. Expect the post to wake it. */
-static void check_wakes(int kind)
-{
+static void check_wakes(int kind) {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {.retry_us_min = 2000};
     struct rp_service *service = open_service("udp://127.0.0.1:0", &serve);
@@ -277,8 +263,7 @@ struct taker {
     int status;
 };
 
-static void *take_over(void *argument)
-{
+static void *take_over(void *argument) {
     struct taker *taker = argument;
     taker->status = rp_link_start_pump(taker->link);
     taker->ended = 1;
@@ -287,8 +272,7 @@ static void *take_over(void *argument)
 
 /* Given a caller that drives while another one starts the pump: he ends, or the link does. Expect
  * the pump to drive from then on, or the call to say closed. */
-static void check_taken_over(int ends)
-{
+static void check_taken_over(int ends) {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {0};
     struct rp_service *service = open_service("udp://127.0.0.1:0", &serve);
@@ -320,8 +304,7 @@ static void check_taken_over(int ends)
 }
 
 /* As another thread that posts while the driver is between two turns. */
-static int posts_and_ends(struct rp_link *link, void *argument)
-{
+static int posts_and_ends(struct rp_link *link, void *argument) {
     int *ticket = argument;
     if (!link->driven) {
         return RP_PENDING; /* the first look: nobody drives yet */
@@ -335,8 +318,7 @@ static int posts_and_ends(struct rp_link *link, void *argument)
 
 /* Given a post that is left to a driver who is awake and finds his own call done. Expect it sent
  * before nobody drives. */
-static void check_left_to_driver(const char *url)
-{
+static void check_left_to_driver(const char *url) {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {0};
     struct rp_service *service = open_service(url, &serve);
@@ -368,16 +350,14 @@ struct gust { /* one thread of it */
 };
 
 /* A call that ended before the close, by it, or by a time-out on its way. */
-static int is_over(int status)
-{
+static int is_over(int status) {
     CHECK(status >= 0 || status == -RP_CLOSED || status == -RP_BLOCKED || status == -RP_TIMEOUT
               || status == -RP_FULL,
           "%s", rp_status_name(status));
     return status == -RP_CLOSED;
 }
 
-static int blow(struct gust *gust, struct rp_random *random, struct drive_batch *batch)
-{
+static int blow(struct gust *gust, struct rp_random *random, struct drive_batch *batch) {
     struct rp_link *link = gust->storm->links[gust->work % 2];
     uint64_t counters[RP_COUNTER_COUNT];
     struct rp_measures measures;
@@ -417,8 +397,7 @@ static int blow(struct gust *gust, struct rp_random *random, struct drive_batch 
     return is_over(status);
 }
 
-static void *rage(void *argument)
-{
+static void *rage(void *argument) {
     struct gust *gust = argument;
     struct drive_batch *batch = malloc(sizeof *batch); /* gone with the thread: nobody writes it */
     struct rp_random random;
@@ -437,8 +416,7 @@ static void *rage(void *argument)
 
 enum { GUSTS = 7 };
 
-static void storm(const char *url, uint64_t seed, int service_first)
-{
+static void storm(const char *url, uint64_t seed, int service_first) {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {.retry_us_min = 2000};
     struct storm storm = {.service = open_service(url, &serve)};
@@ -478,8 +456,7 @@ static void storm(const char *url, uint64_t seed, int service_first)
     rp_service_close(storm.service);
 }
 
-static void check_storms(const char *url)
-{
+static void check_storms(const char *url) {
     char text[120];
     for (uint32_t round = 0; round < rounds_given; round++) {
         storm(url, seed_given + round, round % 3 == 0);
@@ -494,8 +471,7 @@ struct sampler {
     int status;
 };
 
-static void *sample_for_ever(void *argument)
-{
+static void *sample_for_ever(void *argument) {
     static struct drive_batch batch;
     struct sampler *sampler = argument;
     int ticket = drive_draw(sampler->link, &batch, ROW, 16, 1ull << LONG_NS_BITS);
@@ -505,8 +481,7 @@ static void *sample_for_ever(void *argument)
 
 /* Given a sample that would wait for long, and the server of this process closes. Expect it to
  * end as closed; with a pump, too. */
-static void check_server_closes(int pumped)
-{
+static void check_server_closes(int pumped) {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {0};
     struct rp_service *service = open_service("loopback://leaves", &serve);
@@ -537,8 +512,7 @@ static void check_server_closes(int pumped)
 
 /* Given a writer that posts as fast as it can and never waits, over loopback, and no thread that
  * turns the server. Expect nothing to be sent twice. */
-static void check_posts(void)
-{
+static void check_posts(void) {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {.retry_us_min = 1};
     struct rp_service *service = open_service("loopback://posts", &serve);
@@ -565,8 +539,7 @@ static void check_posts(void)
     check_group("loopback: posts turn the server, nothing is sent again");
 }
 
-int main(void)
-{
+int main(void) {
     const char *seed = getenv("GATE_SEED"), *rounds = getenv("GATE_ROUNDS");
     seed_given = seed ? strtoull(seed, NULL, 10) : seed_given;
     rounds_given = rounds ? (uint32_t)strtoul(rounds, NULL, 10)

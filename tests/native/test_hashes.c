@@ -30,8 +30,7 @@ static const uint64_t sip_vectors[64] = {
     0x6ca4ecb15c5f91e1, 0x9f626da15c9625f3, 0xe51b38608ef25f57, 0x958a324ceb064572,
 };
 
-static void siphash_vectors(void)
-{
+static void siphash_vectors(void) {
     uint8_t key[16];
     uint8_t message[64 + 1];
     for (int i = 0; i < 16; i++) {
@@ -47,16 +46,14 @@ static void siphash_vectors(void)
     }
 }
 
-static void crc_vector(const uint8_t *bytes, size_t size, uint32_t expected)
-{
+static void crc_vector(const uint8_t *bytes, size_t size, uint32_t expected) {
     uint32_t crc = rp_crc32c(0, bytes, size);
     CHECK(crc == expected, "%08x, expected %08x", crc, expected);
     crc = rp_crc32c_portable(0, bytes, size);
     CHECK(crc == expected, "portable %08x, expected %08x", crc, expected);
 }
 
-static void crc_vectors(void)
-{
+static void crc_vectors(void) {
     static const uint8_t read_command[48] = {
         [0] = 0x01,  [1] = 0xc0,  [16] = 0x14, [22] = 0x04, [27] = 0x14,
         [31] = 0x18, [32] = 0x28, [40] = 0x02,
@@ -78,8 +75,7 @@ static void crc_vectors(void)
 }
 
 /* The definition, a bit at a time. */
-static uint32_t crc_by_bits(const uint8_t *bytes, size_t size)
-{
+static uint32_t crc_by_bits(const uint8_t *bytes, size_t size) {
     uint32_t state = UINT32_MAX;
     for (size_t i = 0; i < size; i++) {
         state ^= bytes[i];
@@ -91,8 +87,7 @@ static uint32_t crc_by_bits(const uint8_t *bytes, size_t size)
 }
 
 /* Given any length, alignment and cut. Expect the definition's answer from every path. */
-static void crc_paths_agree(uint64_t seed)
-{
+static void crc_paths_agree(uint64_t seed) {
     enum { SIZE_MAX_TRIED = 1500, ALIGNMENTS = 8 };
     static uint8_t bytes[SIZE_MAX_TRIED + ALIGNMENTS];
     struct rp_random random;
@@ -113,8 +108,7 @@ static void crc_paths_agree(uint64_t seed)
 
 /* Given rows of every size below and above that of lanes, one to nine side by side. Expect each
  * row's checksum from every path, and nothing beyond it. */
-static void rows_agree(uint64_t seed)
-{
+static void rows_agree(uint64_t seed) {
     enum { SIZE_MAX_TRIED = 800, COUNT_MAX = 9 };
     static uint8_t bytes[SIZE_MAX_TRIED * COUNT_MAX];
     struct rp_random random;
@@ -140,8 +134,7 @@ static void rows_agree(uint64_t seed)
 
 /* Given a whole cut into pieces of one size. Expect the sum of their shares, taken from any piece
  * on, to be the whole's checksum, and the sum with one bit changed not to be. */
-static void shares_add_up(uint64_t seed)
-{
+static void shares_add_up(uint64_t seed) {
     enum { SIZE_MAX_TRIED = 3000 };
     static uint8_t bytes[SIZE_MAX_TRIED];
     struct rp_random random;
@@ -167,8 +160,7 @@ static void shares_add_up(uint64_t seed)
 }
 
 /* Given an end of zeros as long as weights may be. Expect the same as by hashing them. */
-static void shares_reach_far(void)
-{
+static void shares_reach_far(void) {
     enum { ZEROS = 1 << 20, TIMES = 37 };
     static const uint8_t zeros[ZEROS];
     uint32_t head = rp_crc32c(0, "weights", 7), whole = head, tail = 0;
@@ -179,8 +171,7 @@ static void shares_reach_far(void)
     CHECK((rp_crc32c_share(head, (uint64_t)ZEROS * TIMES) ^ tail) == whole);
 }
 
-int main(void)
-{
+int main(void) {
     siphash_vectors();
     check_group("siphash: 64 vectors");
     crc_vectors();

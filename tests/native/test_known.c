@@ -21,8 +21,7 @@ static struct fixture t;
 static struct rp_table_private *p;
 static uint32_t writer;
 
-static void make_table(uint64_t seed)
-{
+static void make_table(uint64_t seed) {
     struct rp_table_config config = {
         .name = "known", .capacity = 16 * 2 * WINDOW, .step_bytes = 8, .columns = columns,
         .column_count = 1, .plans = row_plan, .plan_count = 1, .alpha = 0.5, .writers_max = 2,
@@ -35,8 +34,7 @@ static void make_table(uint64_t seed)
     rp_writer_at(p, writer)->next_sequence = NEXT;
 }
 
-static void put(uint64_t sequence, uint64_t stream, uint64_t step, uint64_t state, uint64_t flags)
-{
+static void put(uint64_t sequence, uint64_t stream, uint64_t step, uint64_t state, uint64_t flags) {
     struct rp_entry *entry = rp_entry_at(p, writer, sequence);
     entry->key = rp_key_word(state, p->capacity + 1);
     entry->facts = rp_entry_facts(stream, flags, 1, state == RP_ENTRY_COMPLETE);
@@ -45,8 +43,7 @@ static void put(uint64_t sequence, uint64_t stream, uint64_t step, uint64_t stat
 }
 
 /* What a look says, and its units. */
-static uint64_t look(uint64_t stream, uint64_t step, int wanted, uint64_t wanted_sequence)
-{
+static uint64_t look(uint64_t stream, uint64_t step, int wanted, uint64_t wanted_sequence) {
     uint64_t before = p->work_total, before_pass = p->work, sequence = 0;
     int found = rp_known_find(p, writer, (uint32_t)stream, step, &sequence);
     CHECK(found == wanted, "step %" PRIu64 ": %d", step, found);
@@ -56,8 +53,7 @@ static uint64_t look(uint64_t stream, uint64_t step, int wanted, uint64_t wanted
 }
 
 /* Given entries at both ends of the window, one step in two streams. Expect each at its place. */
-static void both_ends(void)
-{
+static void both_ends(void) {
     make_table(1);
     CHECK(look(0, 7, 0, 0) == 0, "nothing is known");
     put(NEXT - 1, 0, 7, RP_ENTRY_PARTIAL, 0);
@@ -81,8 +77,7 @@ static void both_ends(void)
 
 /* Given steps of one hash, found by what a look costs. Expect each found at the cost of those that
  * came later, and after 16 of them that there is no room. */
-static void full_list(void)
-{
+static void full_list(void) {
     make_table(2);
     uint64_t steps[RP_BUCKET_MAX], next = 1;
     put(NEXT - WINDOW, 0, 0, RP_ENTRY_PARTIAL, 0);
@@ -124,8 +119,7 @@ static void full_list(void)
 
 /* Given steps of a stream with a high number. Expect the steps of the first stream not to share
  * their lists: no bit of a stream's number is one of a step's. */
-static void high_streams(void)
-{
+static void high_streams(void) {
     for (uint64_t stream = 1; stream < RP_STREAMS_MAX; stream *= 2) {
         make_table(6);
         put(NEXT - 1, 0, 1000, RP_ENTRY_PARTIAL, 0);
@@ -143,8 +137,7 @@ static void high_streams(void)
 }
 
 /* The step arrives under `sequence`, reserved before: the state that it comes to. */
-static uint32_t arrive(uint64_t sequence, uint64_t step)
-{
+static uint32_t arrive(uint64_t sequence, uint64_t step) {
     struct rp_run run = {.sequence = sequence, .step = step, .count = 1, .piece_count = 1,
                          .size = 8};
     struct rp_run_done done;
@@ -157,8 +150,7 @@ static uint32_t arrive(uint64_t sequence, uint64_t step)
 
 /* Given steps that come under two sequences, and one whose list is full. Expect the newer sequence
  * to keep the step, whichever came first, and the last to be lost. */
-static void arrivals(void)
-{
+static void arrivals(void) {
     make_table(5);
     p->done_through[writer] = NEXT - WINDOW;
     CHECK(arrive(NEXT - 3, 7) == RP_ENTRY_COMPLETE);
@@ -183,8 +175,7 @@ static void arrivals(void)
 
 /* What a look for a step that is not there, or the removal of one, ends with in a child that may
  * use a second of its processor. */
-static int signal_of(int removal)
-{
+static int signal_of(int removal) {
     int status = 0;
     fflush(stdout);
     pid_t child = fork();
@@ -207,8 +198,7 @@ static int signal_of(int removal)
 
 /* Given a list that closes on itself, which no datagram can make of it. Expect the fault told where
  * it is met, and no server that stands still. */
-static void closed_list(void)
-{
+static void closed_list(void) {
     make_table(4);
     for (uint64_t stream = 0; stream < 2; stream++) {
         put(NEXT - 1 - stream, stream, 7, RP_ENTRY_PARTIAL, 0);
@@ -224,8 +214,7 @@ static void closed_list(void)
     check_group("a list that closes on itself is a fault, and no standstill");
 }
 
-int main(void)
-{
+int main(void) {
     uint32_t windows[][2] = {{1, 1}, {2, 1}, {3, 2}, {4, 2}, {5, 3}, {64, 6}, {65, 7}, {65536, 16}};
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
         CHECK(rp_known_bits(windows[i][0]) == windows[i][1], "%u", windows[i][0]);

@@ -19,16 +19,14 @@ static struct rp_service *service;
 static struct rp_link *ours;
 static char error[RP_ERROR_BYTES];
 
-static void open_service(const char *url)
-{
+static void open_service(const char *url) {
     struct rp_service_options serve = {0};
     struct drive_table made;
     drive_config(&made, CAPACITY, ROW);
     CHECK(rp_service_open(&service, &made.config, url, &serve, error) == 0, "%s", error);
 }
 
-static void open_both(const char *url)
-{
+static void open_both(const char *url) {
     struct rp_link_options options = {.retry_us_min = 2000, .retry_us_max = 8000};
     open_service(url);
     if (strncmp(url, "loopback", 8) != 0) {
@@ -37,14 +35,12 @@ static void open_both(const char *url)
     ours = drive_link(rp_service_address(service), &options);
 }
 
-static void close_both(void)
-{
+static void close_both(void) {
     rp_link_close(ours, DRIVE_TIMEOUT_NS);
     rp_service_close(service);
 }
 
-static void open_writer(void)
-{
+static void open_writer(void) {
     struct rp_table_info info = drive_info(ours);
     struct rp_writer_granted granted;
     int ticket = rp_link_writer(ours, &info, STREAMS, &granted, DRIVE_TIMEOUT_NS);
@@ -52,8 +48,7 @@ static void open_writer(void)
 }
 
 /* Draws so many that every item is among them, and marks the rows that came. */
-static void see_items(uint8_t *seen, uint32_t rows)
-{
+static void see_items(uint8_t *seen, uint32_t rows) {
     static struct drive_batch batch;
     memset(seen, 0, rows);
     drive_sample(ours, &batch, ROW, DRIVE_BATCH_MAX);
@@ -79,8 +74,7 @@ struct blocks { /* a block, and what it has to become */
 /* Episodes of random lengths; in some steps a stream stands still, and of some no items are told.
  * The rule for items in other words: at each step, the open episode's rows that `reach` rows of it
  * follow and that no step before had; at its end all that are left, of the last reach + 1. */
-static void draw_block(struct blocks *made, uint32_t reach, uint64_t seed)
-{
+static void draw_block(struct blocks *made, uint32_t reach, uint64_t seed) {
     struct rp_random random;
     uint32_t episode[STREAMS][STEPS], length[STREAMS] = {0}, closing = 0;
     rp_random_seed(&random, seed);
@@ -114,8 +108,7 @@ static void draw_block(struct blocks *made, uint32_t reach, uint64_t seed)
 
 /* Given blocks, taken at once, or in two halves whose second comes later. Expect each row once and
  * the items of complete windows, no more. */
-static void check_blocks(void)
-{
+static void check_blocks(void) {
     static struct blocks made;
     uint8_t seen[ROWS_MAX];
     for (uint32_t reach = 0; reach < 4; reach++) {
@@ -161,8 +154,7 @@ static void check_blocks(void)
 
 /* Given episodes of four rows whose closing rows say which they are. Expect each row to be followed
  * by its next one, the last by its own closing row. */
-static void check_closings(void)
-{
+static void check_closings(void) {
     enum { EPISODES = 20, LENGTH = 4, ALL = EPISODES * LENGTH };
     static uint8_t rows[ALL * ROW], closings[EPISODES * ROW], marks[ALL], items[ALL];
     static uint64_t pairs[DRIVE_BATCH_MAX][2];
@@ -211,8 +203,7 @@ static void check_closings(void)
 
 /* Given a server that is away and more steps than a writer takes beyond those stored. Expect the
  * rest not to be taken, and to be taken where it stopped once the server is back. */
-static void check_full(void)
-{
+static void check_full(void) {
     enum { ALL = 1000, LENGTH = 4 };
     static uint8_t rows[ALL * ROW], marks[ALL], items[ALL];
     static const uint16_t streams[ALL];
@@ -262,8 +253,7 @@ static void check_full(void)
 
 /* Given a push of more than a datagram, and nobody who flushes or waits. Expect what is full to
  * leave at once. */
-static void check_leaves(void)
-{
+static void check_leaves(void) {
     static uint8_t rows[400 * ROW];
     uint64_t counters[RP_COUNTER_COUNT] = {0};
     struct timespec pause = {.tv_nsec = 1000000};
@@ -283,8 +273,7 @@ static void check_leaves(void)
 
 /* Given rows and creates: with priorities, without, one of a stream that is not the writer's.
  * Expect as many taken as were right, then the reason; the keys of the rows that were asked for. */
-static void check_creates(void)
-{
+static void check_creates(void) {
     enum { ROWS = 300 };
     static uint8_t rows[ROWS * ROW];
     const uint16_t streams[] = {0, 0, STREAMS};
@@ -333,8 +322,7 @@ static void check_creates(void)
 }
 
 /* Given a writer whose server is another one now. Expect what was stored, what is in doubt. */
-static void check_loss(void)
-{
+static void check_loss(void) {
     struct rp_push_state state;
     uint64_t stored = 9, doubt = 9, lost = 9;
     open_both("udp://127.0.0.1:0");
@@ -363,8 +351,7 @@ static void check_loss(void)
 
 /* ---- turns ---- */
 
-static int never(struct rp_link *link, void *argument)
-{
+static int never(struct rp_link *link, void *argument) {
     (void)link;
     (void)argument;
     return RP_PENDING;
@@ -372,8 +359,7 @@ static int never(struct rp_link *link, void *argument)
 
 /* Given posts over loopback and nobody who waits. Expect each to be answered by the time it
  * returns, for its turn is the server's too; and rp_link_drive to say whether something moved. */
-static void check_turns(void)
-{
+static void check_turns(void) {
     struct rp_fact facts[RP_FACTS_MAX];
     open_both("loopback://turns");
     for (int i = 0; i < 10; i++) {
@@ -410,8 +396,7 @@ static void check_turns(void)
 
 /* Given a datagram that has come. Expect the pump's turn to say that something moved, so that it
  * looks again before it sleeps; and a second turn to say that nothing did. */
-static void check_pump_turns(void)
-{
+static void check_pump_turns(void) {
     uint32_t moved = 0;
     open_both("udp://127.0.0.1:0");
     CHECK(rp_link_start_pump(ours) == 0 && rp_link_stop_pump(ours) == 0);
@@ -429,16 +414,14 @@ static struct rp_transport counted; /* a port's transport, some of its calls cou
 static _Atomic uint32_t wakes;
 static void (*wake_before)(struct rp_port *port);
 
-static void count_wake(struct rp_port *port)
-{
+static void count_wake(struct rp_port *port) {
     wakes++;
     wake_before(port);
 }
 
 /* Given a pump asleep over loopback and a post. Expect it to be woken: what the server of this
  * process has still to do it does while the pump waits. */
-static void check_loopback_pump(void)
-{
+static void check_loopback_pump(void) {
     open_both("loopback://pumped");
     counted = *rp_port_transport(ours->port);
     wake_before = counted.wake;
@@ -465,20 +448,17 @@ static uint32_t looks, sleeps;
 static uint32_t (*look_before)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
 static int (*sleep_before)(struct rp_port *port, uint64_t timeout_ns);
 
-static uint32_t count_look(struct rp_port *port, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t count_look(struct rp_port *port, struct rp_packet *packets, uint32_t count) {
     looks++;
     return look_before(port, packets, count);
 }
 
-static int count_sleep(struct rp_port *port, uint64_t timeout_ns)
-{
+static int count_sleep(struct rp_port *port, uint64_t timeout_ns) {
     sleeps++;
     return sleep_before(port, timeout_ns);
 }
 
-static int ping(uint64_t timeout_ns)
-{
+static int ping(uint64_t timeout_ns) {
     int ticket = rp_link_ping(ours, timeout_ns), status = RP_PENDING;
     while (status == RP_PENDING) {
         status = rp_link_wait(ours, ticket, RP_SLICE_NS, NULL);
@@ -488,8 +468,7 @@ static int ping(uint64_t timeout_ns)
 
 /* Given a server that stands still, so that all that moves comes later than a wait spins. Expect
  * waits that sleep at once, a look for each sleep; and given answers in time, that they spin. */
-static void check_late_answers(void)
-{
+static void check_late_answers(void) {
     open_both("udp://127.0.0.1:0");
     CHECK(ours->spin.for_ns == 20000, "as replay.h says: %" PRIu64, ours->spin.for_ns);
     CHECK(rp_service_stop(service) == 0);
@@ -516,8 +495,7 @@ static void check_late_answers(void)
 
 /* ---- opening ---- */
 
-static uint64_t address_space(void)
-{
+static uint64_t address_space(void) {
     unsigned long long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
     CHECK(file != NULL && fscanf(file, "%llu", &pages) == 1);
@@ -527,8 +505,7 @@ static uint64_t address_space(void)
 
 /* Given links that cannot be opened: no such server, requests beyond what there may be. Expect a
  * sentence, no link, and nothing kept. */
-static void check_opening(void)
-{
+static void check_opening(void) {
     struct rp_link_options plain = {0}, many = {.requests_max = UINT32_MAX};
     struct rp_link *none = (struct rp_link *)1;
     open_service("udp://127.0.0.1:0");
@@ -560,8 +537,7 @@ static void check_opening(void)
     check_group("links that cannot be opened keep nothing");
 }
 
-int main(void)
-{
+int main(void) {
     check_blocks();
     check_closings();
     check_full();

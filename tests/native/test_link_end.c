@@ -13,8 +13,7 @@ static struct rp_transport counted;
 static int (*sleep_before)(struct rp_port *port, uint64_t timeout_ns);
 static void (*close_before)(struct rp_port *port);
 
-static int long_wait(struct rp_port *port, uint64_t timeout_ns)
-{
+static int long_wait(struct rp_port *port, uint64_t timeout_ns) {
     waits = 1;
     int result = sleep_before(port, timeout_ns);
     for (int i = 0; i < 10000 && !is_closed; i++) { /* it takes its time to come back */
@@ -24,15 +23,13 @@ static int long_wait(struct rp_port *port, uint64_t timeout_ns)
     return result;
 }
 
-static void watch_close(struct rp_port *port)
-{
+static void watch_close(struct rp_port *port) {
     is_closed = 1;
     CHECK(!waits, "who waits in the port is still there");
     close_before(port);
 }
 
-static void *ping_until_closed(void *argument)
-{
+static void *ping_until_closed(void *argument) {
     int ticket = rp_link_ping(ours, DRIVE_TIMEOUT_NS), status = RP_PENDING;
     while (status == RP_PENDING) {
         status = rp_link_wait(ours, ticket, RP_SLICE_NS, NULL);
@@ -43,8 +40,7 @@ static void *ping_until_closed(void *argument)
 
 /* Given a caller that waits in the port while its link ends. Expect the port to be closed when he
  * has come back, not before. */
-static void check_drain(void)
-{
+static void check_drain(void) {
     pthread_t caller;
     open_both("udp://127.0.0.1:0");
     CHECK(rp_service_stop(service) == 0);
@@ -66,8 +62,7 @@ static void check_drain(void)
 
 /* Given a server of this process that has closed, and a post that moves nothing. Expect it to be
  * noticed, and who follows to be told. */
-static void check_server_gone(void)
-{
+static void check_server_gone(void) {
     open_both("loopback://gone");
     rp_service_end(service);
     CHECK(rp_gate_enter(&ours->gate) == 0);
@@ -81,8 +76,7 @@ static void check_server_gone(void)
 
 /* Given a link whose last request had the largest number there is. Expect the next, of number 1, to
  * be waited for as any other: it tells the server of the end. */
-static void check_first_number(void)
-{
+static void check_first_number(void) {
     enum { LAST = 0x7FFF << 16 | 1, MOST = 1 << 17 };
     int last = 0, rounds = 0;
     open_both("loopback://numbers");
@@ -100,8 +94,7 @@ static void check_first_number(void)
 /* Given a link that ends with no time to wait for an answer, or is freed and was not ended, as
  * where an interpreter ends. Expect its server to hear of it and to give the session's place back
  * at once, not when it was idle for long; and none of its threads to be left (sanitizers). */
-static void check_goodbye(const char *url, int freed)
-{
+static void check_goodbye(const char *url, int freed) {
     enum { LOOKS = 10000 };
     struct rp_link_options options = {0};
     open_both(url);
@@ -119,8 +112,7 @@ static void check_goodbye(const char *url, int freed)
     close_both();
 }
 
-int main(void)
-{
+int main(void) {
     check_drain();
     check_server_gone();
     check_first_number();

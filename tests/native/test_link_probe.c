@@ -18,8 +18,7 @@ struct world {
 
 static struct world world;
 
-static void open_world(void)
-{
+static void open_world(void) {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {.retry_us_min = 2000, .retry_us_max = 8000,
                                       .requests_max = DEPTH};
@@ -37,8 +36,7 @@ static void open_world(void)
                                     .patience_ns = DRIVE_TIMEOUT_NS, .memory = world.memory};
 }
 
-static void close_world(void)
-{
+static void close_world(void) {
     for (size_t i = DEPTH * BATCH * ROW; i < sizeof world.memory; i++) {
         CHECK(world.memory[i] == GUARD, "byte %zu behind the last draw's part", i);
     }
@@ -46,24 +44,21 @@ static void close_world(void)
     rp_service_close(world.service);
 }
 
-static uint64_t count_of(int counter)
-{
+static uint64_t count_of(int counter) {
     uint64_t counters[RP_COUNTER_COUNT];
     CHECK(rp_service_counters(world.service, counters) == 0);
     return counters[counter];
 }
 
 /* A step as the page says: its number, words that count up, the number mixed. */
-static void make_step(uint64_t words[WORDS], uint64_t number)
-{
+static void make_step(uint64_t words[WORDS], uint64_t number) {
     for (uint64_t i = 0; i < WORDS; i++) {
         words[i] = i == 0 ? number : i < WORDS - 1 ? i : number * 0x9e3779b97f4a7c15u;
     }
 }
 
 /* Fills the table with items whose word `wrong` is not as it should be; none if that is WORDS. */
-static void fill(uint32_t wrong)
-{
+static void fill(uint32_t wrong) {
     uint64_t words[WORDS];
     for (uint64_t number = 0; number < 40; number++) {
         make_step(words, number + 100);
@@ -76,8 +71,7 @@ static void fill(uint32_t wrong)
     drive_settle(world.link);
 }
 
-static int latency(uint32_t *took, uint32_t count, uint64_t limit_ns)
-{
+static int latency(uint32_t *took, uint32_t count, uint64_t limit_ns) {
     uint64_t begun = rp_clock_ns();
     int calls = rp_link_probe_latency(world.link, &world.probe, took, count, limit_ns);
     uint64_t passed = rp_clock_ns() - begun, sum = 0;
@@ -91,8 +85,7 @@ static int latency(uint32_t *took, uint32_t count, uint64_t limit_ns)
 }
 
 /* The time of a rate's calls is all of it: at least as long as was asked for. */
-static int rate(uint64_t limit_ns)
-{
+static int rate(uint64_t limit_ns) {
     uint64_t begun = rp_clock_ns();
     int status = rp_link_probe_rate(world.link, &world.probe, limit_ns);
     uint64_t passed = rp_clock_ns() - begun;
@@ -103,8 +96,7 @@ static int rate(uint64_t limit_ns)
 }
 
 /* Given 7 puts of 5 steps. Expect 35 items, each as it should be, and every call's time told. */
-static void check_puts(void)
-{
+static void check_puts(void) {
     uint32_t took[8] = {[7] = 77};
     uint8_t seen[70] = {0};
     static uint64_t words[DRIVE_BATCH_MAX][WORDS];
@@ -139,8 +131,7 @@ static void check_puts(void)
 
 /* Given items of which one word is wrong. Expect a latency's gets to find each, those of a rate
  * the first and the last word's; none among right ones. */
-static void check_gets(void)
-{
+static void check_gets(void) {
     for (uint32_t wrong = 0; wrong <= WORDS; wrong++) {
         uint32_t took[6];
         open_world();
@@ -160,8 +151,7 @@ static void check_gets(void)
 
 /* Given gets under way at once. Expect each to have its own part of the memory, no more than there
  * is room for, and all of them to be answered at the end. */
-static void check_depth(void)
-{
+static void check_depth(void) {
     static const uint32_t depths[] = {1, 3, DEPTH, DEPTH + 1, 1000};
     open_world();
     fill(WORDS);
@@ -192,8 +182,7 @@ static void check_depth(void)
 
 /* Given a table that holds nothing, and a server that does not answer. Expect the reason, nothing
  * counted as done, and every request's place free again. */
-static void check_ends(void)
-{
+static void check_ends(void) {
     uint32_t took[3];
     int tickets[DEPTH];
     open_world();
@@ -239,8 +228,7 @@ static void third_work(struct rp_probe *probe) { probe->work = 3; }
 
 /* Given a probe that cannot be. Expect it refused before anything is told. 16 bytes can be, though
  * not with this table. */
-static void check_refusals(void)
-{
+static void check_refusals(void) {
     static void (*const spoil[])(struct rp_probe *) = {no_memory, no_batch, eight_bytes,
                                                        twenty_bytes, no_work, third_work};
     uint32_t took[1];
@@ -266,8 +254,7 @@ static void check_refusals(void)
     check_group("probes that cannot be are refused");
 }
 
-int main(void)
-{
+int main(void) {
     check_puts();
     check_gets();
     check_depth();

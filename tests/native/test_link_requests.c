@@ -71,8 +71,7 @@ POST(do_keys, rp_link_keys(link, 0, 0, keys, 4))
 POST(do_loss, rp_link_loss(link, 0, &stored, &doubt, &lost))
 
 /* Given a link that was ended. Expect every call to say so, and the numbers to be 0. */
-static void check_ended(void)
-{
+static void check_ended(void) {
     static int (*const calls[])(struct rp_link *) = {
         post_table, post_number, post_writer, post_sample, post_update, post_publish, post_blob,
         post_stats, post_facts, post_reset, post_ping, do_state, do_counters, do_limits, do_connect,
@@ -95,15 +94,13 @@ static void check_ended(void)
     check_group("a link that has ended refuses every call");
 }
 
-static void done(int ticket)
-{
+static void done(int ticket) {
     int status = drive_wait(ours, ticket, NULL);
     CHECK(status == 0, "%s", rp_status_name(status));
 }
 
 /* Given a session. Expect the link to tell what the server has of it. */
-static void check_asked(void)
-{
+static void check_asked(void) {
     open_both("loopback://asked");
     CHECK(rp_link_state(ours) == 1 && rp_link_limits(ours, &limits) == 0);
     CHECK(limits.batch_max == DRIVE_BATCH_MAX && limits.table_count == 1);
@@ -137,8 +134,7 @@ static void check_asked(void)
 }
 
 /* Given weights and a table's rows. Expect the bytes back, the right table's, at their version. */
-static void check_blobs(void)
-{
+static void check_blobs(void) {
     open_both("loopback://blobs");
     for (uint32_t i = 0; i < BLOB; i++) {
         bytes[i] = (uint8_t)(i * 7 + i / 256);
@@ -159,8 +155,7 @@ static void check_blobs(void)
 
 /* Given items. Expect updates to count what became of each key; queued ones to add up, to be
  * refused while the server is away and no room is left, and to be settled when it is back. */
-static void check_updates(void)
-{
+static void check_updates(void) {
     static uint64_t many[DRIVE_BATCH_MAX];
     static double values[DRIVE_BATCH_MAX];
     open_both("udp://127.0.0.1:0");
@@ -229,8 +224,7 @@ static void check_updates(void)
 
 /* Given an empty table. Expect a sample without time to end at once, one with time to wait for it,
  * and both to say what for; a table reset to be empty under a new epoch. */
-static void check_held(void)
-{
+static void check_held(void) {
     struct rp_blocked blocked = {0};
     struct rp_sample request = {.count = 4, .mode = RP_SAMPLE_STRATIFIED};
     open_both("udp://127.0.0.1:0");
@@ -272,8 +266,7 @@ static _Alignas(64) uint8_t whole_memory[4096];
 static struct rp_place *const whole = (struct rp_place *)(void *)whole_memory;
 
 /* Posts samples, which wait at an empty table, until no request more is taken; how many. */
-static uint32_t fill_requests(int *tickets)
-{
+static uint32_t fill_requests(int *tickets) {
     uint32_t count = 0;
     struct rp_sample request = {.count = 4};
     drive_landing(&batch, ROW);
@@ -286,16 +279,14 @@ static uint32_t fill_requests(int *tickets)
     return count;
 }
 
-static void push_hundred(void)
-{
+static void push_hundred(void) {
     done(post_table(ours));
     done(post_writer(ours));
     drive_push(ours, ROW, 0, 100);
     drive_settle(ours);
 }
 
-static int draw_whole(const struct rp_draw *draw, uint64_t timeout_ns)
-{
+static int draw_whole(const struct rp_draw *draw, uint64_t timeout_ns) {
     int status = RP_PENDING;
     while (status == RP_PENDING) {
         status = rp_link_draw(ours, draw, NULL, 0.5, whole, timeout_ns, RP_SLICE_NS);
@@ -305,8 +296,7 @@ static int draw_whole(const struct rp_draw *draw, uint64_t timeout_ns)
 }
 
 /* Rows of the hundred; `early`: the batch was drawn before all of them were there. */
-static void check_whole_batch(const uint8_t *slab, int early)
-{
+static void check_whole_batch(const uint8_t *slab, int early) {
     uint8_t expected[ROW];
     for (uint32_t i = 0; i < ITEMS; i++) {
         uint64_t number;
@@ -324,8 +314,7 @@ static void check_whole_batch(const uint8_t *slab, int early)
  * table, and many in a row. Expect the first two refused; the next to go on where it was; the
  * fourth told what it waits for; and each of the last to land, weighed, its request free again.
  * Given a place that is shut, twice: its request let go, and nothing posted for it. */
-static void check_draws(void)
-{
+static void check_draws(void) {
     int tickets[WAITING_MAX];
     open_both("udp://127.0.0.1:0");
     CHECK(rp_place_bytes(&whole_shape, SLAB_ROWS + ITEMS * ROW) <= sizeof whole_memory);
@@ -368,8 +357,7 @@ static void check_draws(void)
     check_group("draws in one call");
 }
 
-static uint64_t withdrawn(void)
-{
+static uint64_t withdrawn(void) {
     uint64_t own[RP_COUNTER_COUNT];
     CHECK(rp_service_counters(service, own) == 0);
     return own[RP_COUNT_waits_withdrawn];
@@ -378,8 +366,7 @@ static uint64_t withdrawn(void)
 /* Given draws in one call that an empty table holds back, without time to wait and with some, by a
  * link that no thread speaks for. Expect each withdrawn, though no call is made behind it: drawn
  * later it would be charged to nobody. */
-static void check_withdrawn(void)
-{
+static void check_withdrawn(void) {
     struct rp_link_options alone = {.unkept = 1};
     open_both("udp://127.0.0.1:0");
     rp_link_close(ours, DRIVE_TIMEOUT_NS);
@@ -401,8 +388,7 @@ static void check_withdrawn(void)
 }
 
 static int set_whole(const uint64_t *of, const double *to, uint32_t count, uint16_t table,
-                     struct rp_setting *setting)
-{
+                     struct rp_setting *setting) {
     int status = RP_PENDING;
     *setting = (struct rp_setting){0};
     while (status == RP_PENDING) {
@@ -415,8 +401,7 @@ static int set_whole(const uint64_t *of, const double *to, uint32_t count, uint1
 
 /* Given a server that stands still, and more new priorities than there is room for. Expect a second
  * call to wait for room, and the first to end once the server goes on. */
-static void check_set_waits(const uint64_t *of, const double *to, uint32_t count)
-{
+static void check_set_waits(const uint64_t *of, const double *to, uint32_t count) {
     CHECK(rp_service_stop(service) == 0);
     struct rp_setting first = {0}, second = {0};
     int status = rp_link_set(ours, rp_link_incarnation(ours), 0, epoch, of, to, count, &first,
@@ -436,8 +421,7 @@ static void check_set_waits(const uint64_t *of, const double *to, uint32_t count
 /* Given priorities whose array is written to while their request is under way, as by another thread
  * or a signal's handler. Expect those that were sent to be set, and the call to end with that: one
  * that ended before would leave an answer to be written into memory of its caller's. */
-static void check_set_sent(const uint64_t *of, double *to)
-{
+static void check_set_sent(const uint64_t *of, double *to) {
     CHECK(rp_service_stop(service) == 0);
     struct rp_setting setting = {0};
     int status = rp_link_set(ours, rp_link_incarnation(ours), 0, epoch, of, to, 7, &setting,
@@ -460,8 +444,7 @@ static void check_set_sent(const uint64_t *of, double *to)
 /* Given new priorities in one call: more than there is room for at once, of an epoch or a table
  * that is gone, one that is none, of another server, while no request is free, and while the server
  * is away. Expect each key counted once, as what became of it; the rest refused, or pending. */
-static void check_sets(void)
-{
+static void check_sets(void) {
     enum { MANY = 20000, ROWS = 100 };
     static uint64_t many[MANY];
     static double values[MANY];
@@ -524,8 +507,7 @@ static void check_sets(void)
 }
 
 /* Given a core that no machine has. Expect the thread refused, and the link to go on without. */
-static void check_no_core(void)
-{
+static void check_no_core(void) {
     struct rp_link_options options = {.core = CPU_SETSIZE + 1};
     open_both("loopback://core");
     struct rp_link *link = drive_link(rp_service_address(service), &options);
@@ -539,8 +521,7 @@ static void check_no_core(void)
 
 /* Given a server that is away. Expect room for the requests that a link has where nothing is said:
  * 64. */
-static void check_room(void)
-{
+static void check_room(void) {
     open_both("udp://127.0.0.1:0");
     CHECK(rp_service_stop(service) == 0);
     int count = 0, status;
@@ -554,8 +535,7 @@ static void check_room(void)
 }
 
 /* Given links that open and close, and one that finds nobody. Expect no memory more than before. */
-static void check_links_given_back(void)
-{
+static void check_links_given_back(void) {
     struct rp_link_options options = {0};
     size_t before = 0;
     open_both("loopback://given");
@@ -572,8 +552,7 @@ static void check_links_given_back(void)
     check_group("a link that is closed is given back");
 }
 
-int main(void)
-{
+int main(void) {
     check_ended();
     check_asked();
     check_blobs();

@@ -13,8 +13,7 @@
 
 static char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
 
-static struct rp_port *open_port(const char *url, int serve, struct rp_peer *server)
-{
+static struct rp_port *open_port(const char *url, int serve, struct rp_peer *server) {
     struct rp_port_options options = {.serve = serve};
     struct rp_port *port;
     int status = rp_port_open(&port, url, &options, server, bound, error);
@@ -22,8 +21,7 @@ static struct rp_port *open_port(const char *url, int serve, struct rp_peer *ser
     return port;
 }
 
-static void open_pair(struct rp_port **first, struct rp_port **second, uint32_t mtu)
-{
+static void open_pair(struct rp_port **first, struct rp_port **second, uint32_t mtu) {
     struct rp_port_options serve = {.serve = 1, .mtu = mtu}, visit = {.mtu = mtu};
     struct rp_peer peer;
     CHECK(rp_port_open(first, "loopback://pair", &serve, &peer, NULL, error) == 0, "%s", error);
@@ -31,8 +29,7 @@ static void open_pair(struct rp_port **first, struct rp_port **second, uint32_t 
 }
 
 /* One datagram of 64 bytes that begin with `number`. */
-static void send_number(struct rp_port *port, const struct rp_peer *to, uint64_t number)
-{
+static void send_number(struct rp_port *port, const struct rp_peer *to, uint64_t number) {
     struct rp_packet packet;
     CHECK(rp_port_transport(port)->tx_lease(port, &packet, 1) == 1);
     memset(packet.data, 0, 64);
@@ -43,8 +40,7 @@ static void send_number(struct rp_port *port, const struct rp_peer *to, uint64_t
 }
 
 /* The number that came, or 0. */
-static uint64_t take_number(struct rp_port *port, struct rp_peer *from)
-{
+static uint64_t take_number(struct rp_port *port, struct rp_peer *from) {
     struct rp_packet packet;
     uint64_t number;
     if (rp_port_transport(port)->rx_burst(port, &packet, 1) == 0) {
@@ -59,8 +55,7 @@ static uint64_t take_number(struct rp_port *port, struct rp_peer *from)
 
 /* 1. Given hubs and pairs that open, refuse and close a hundred times. Expect no memory and no open
  *    file more than before. */
-static void situation_given_back(void)
-{
+static void situation_given_back(void) {
     struct rp_peer peer;
     struct rp_port *first, *second;
     size_t memory = 0;
@@ -94,8 +89,7 @@ static void situation_given_back(void)
 /* 2. Given as many clients as a hub has places for, and one more. Expect FULL in a sentence, every
  *    client heard at an address of its own, and a place that is free again when one has gone; its
  *    old address is nobody's. */
-static void situation_full(void)
-{
+static void situation_full(void) {
     enum { CLIENTS = RP_LOOPBACK_PORTS_MAX - 1 };
     static struct rp_port *clients[CLIENTS];
     struct rp_peer server_address, peer, from, gone = {0};
@@ -130,8 +124,7 @@ static void situation_full(void)
 
 /* 3. Given a receiver that takes nothing. Expect its queue to hold its budget, in order, and what
  *    is beyond to be counted at the sender; also when the queue has gone round. */
-static void situation_queue(void)
-{
+static void situation_queue(void) {
     struct rp_port *first, *second;
     struct rp_peer from;
     open_pair(&first, &second, 1400);
@@ -159,8 +152,7 @@ static void situation_queue(void)
     check_group("3 a queue holds its budget");
 }
 
-static uint32_t some_turns(void *owner)
-{
+static uint32_t some_turns(void *owner) {
     uint32_t *turns = owner;
     return *turns > 0 ? (*turns)-- : 0;
 }
@@ -168,8 +160,7 @@ static uint32_t some_turns(void *owner)
 /* 4. Given a server that lets its clients run its turns, on a clock of its own. Expect a client's
  *    wait to run them until nothing is received, each worth its time, then to pass the time-out;
  *    the server's own wait to run none; and no turn once it has ended. */
-static void situation_turns(void)
-{
+static void situation_turns(void) {
     struct rp_peer peer;
     struct rp_port_options options = {.serve = 1, .virtual_clock = 1};
     struct rp_port *server, *client;
@@ -200,8 +191,7 @@ static void situation_turns(void)
 
 /* 5. Given a client that would sleep for long, and a server that closes. Expect its wait to end:
  *    nobody else would wake it. What a port tells of itself: what its receivers did not take. */
-static void situation_gone(void)
-{
+static void situation_gone(void) {
     struct rp_fact facts[RP_FACTS_MAX];
     struct rp_peer peer;
     struct rp_port *server = open_port("loopback://gone", 1, &peer);
@@ -219,8 +209,7 @@ static void situation_gone(void)
 }
 
 /* 6. Given a process that has no file descriptor left. Expect a sentence, and nothing kept. */
-static void situation_no_files(void)
-{
+static void situation_no_files(void) {
     struct rp_port_options options = {.serve = 1};
     struct rp_port *none = NULL;
     struct rp_peer peer;
@@ -243,8 +232,7 @@ struct busy { /* a server that others keep busy, for so many turns */
     uint32_t turns, most;
 };
 
-static uint32_t busy_turn(void *owner)
-{
+static uint32_t busy_turn(void *owner) {
     struct busy *busy = owner;
     return busy->turns++ < busy->most;
 }
@@ -252,8 +240,7 @@ static uint32_t busy_turn(void *owner)
 /* 7. Given a server whose turns do something for others, without end or for a while. Expect a wait
  *    to run them as long as there is more to do, and to end after so many, whatever its time-out.
  */
-static void situation_busy(void)
-{
+static void situation_busy(void) {
     static const struct {
         uint32_t most, turns;
     } runs[] = {{0, 1}, {5, 6}, {63, 64}, {64, 64}, {UINT32_MAX, 64}};
@@ -272,8 +259,7 @@ static void situation_busy(void)
     check_group("7 a wait beside a busy server");
 }
 
-int main(void)
-{
+int main(void) {
     situation_given_back();
     situation_full();
     situation_queue();

@@ -18,8 +18,7 @@ enum {
 
 static uint8_t *memory[2]; /* of two regions, each between pages that nobody may touch */
 
-static uint8_t *map_alone(size_t size)
-{
+static uint8_t *map_alone(size_t size) {
     uint8_t *all = mmap(NULL, size + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(all != MAP_FAILED && mprotect(all + PAGE, size, PROT_READ | PROT_WRITE) == 0);
     return all + PAGE;
@@ -27,18 +26,15 @@ static uint8_t *map_alone(size_t size)
 
 /* ---- messages ---- */
 
-static void put32(uint8_t *at, uint32_t value)
-{
+static void put32(uint8_t *at, uint32_t value) {
     memcpy(at, &value, sizeof value);
 }
 
-static void put64(uint8_t *at, uint64_t value)
-{
+static void put64(uint8_t *at, uint64_t value) {
     memcpy(at, &value, sizeof value);
 }
 
-static const uint8_t *say_init(uint32_t id, uint32_t version, uint32_t mode)
-{
+static const uint8_t *say_init(uint32_t id, uint32_t version, uint32_t mode) {
     static uint8_t message[RP_MEMIF_MESSAGE];
     begin(message, RP_MEMIF_INIT);
     put16(message + 2, (uint16_t)version);
@@ -47,8 +43,7 @@ static const uint8_t *say_init(uint32_t id, uint32_t version, uint32_t mode)
     return message;
 }
 
-static const uint8_t *say_region(uint32_t index, uint64_t size)
-{
+static const uint8_t *say_region(uint32_t index, uint64_t size) {
     static uint8_t message[RP_MEMIF_MESSAGE];
     begin(message, RP_MEMIF_ADD_REGION);
     put16(message + 2, (uint16_t)index);
@@ -57,8 +52,7 @@ static const uint8_t *say_region(uint32_t index, uint64_t size)
 }
 
 static const uint8_t *say_ring(int to_server, uint32_t index, uint32_t region, uint32_t offset,
-                               uint32_t log2)
-{
+                               uint32_t log2) {
     static uint8_t message[RP_MEMIF_MESSAGE];
     begin(message, RP_MEMIF_ADD_RING);
     put16(message + 2, (uint16_t)to_server);
@@ -69,29 +63,25 @@ static const uint8_t *say_ring(int to_server, uint32_t index, uint32_t region, u
     return message;
 }
 
-static const uint8_t *say(uint32_t type)
-{
+static const uint8_t *say(uint32_t type) {
     static uint8_t message[RP_MEMIF_MESSAGE];
     begin(message, type);
     return message;
 }
 
-static uint32_t answered(const uint8_t *answer)
-{
+static uint32_t answered(const uint8_t *answer) {
     return get16(answer);
 }
 
 static void expect(struct rp_memif_peer *peer, const uint8_t *message, uint8_t *region, int heard,
-                   uint32_t type)
-{
+                   uint32_t type) {
     uint8_t answer[RP_MEMIF_MESSAGE] = {0};
     int got = rp_memif_hear(peer, message, region, answer);
     CHECK(got == heard && answered(answer) == type, "type %u: %d, %u: %s", get16(message), got,
           answered(answer), answer + LEAVE_TEXT);
 }
 
-static void write_rings(void)
-{
+static void write_rings(void) {
     for (int i = 0; i < RINGS; i++) {
         memset(memory[0] + i * RING, 0xff, RING);
         put32(memory[0] + i * RING, RP_MEMIF_COOKIE);
@@ -99,8 +89,7 @@ static void write_rings(void)
 }
 
 /* A peer of two regions and two rings, at work. */
-static void meet(struct rp_memif_peer *peer)
-{
+static void meet(struct rp_memif_peer *peer) {
     memset(peer, 0, sizeof *peer);
     write_rings();
     expect(peer, say_init(3, VERSION, ETHERNET), NULL, 1, RP_MEMIF_ACK);
@@ -114,8 +103,7 @@ static void meet(struct rp_memif_peer *peer)
           && rp_memif_filled(&peer->out) == 0 && get16(peer->in.memory + 4) == RP_MEMIF_POLLED);
 }
 
-static void greeting(void)
-{
+static void greeting(void) {
     uint8_t bytes[RP_MEMIF_MESSAGE];
     static const uint8_t rest[] = {0, 2, 0, 2, 3, 0, 0, 0, 0, 0, 10, 0};
     struct rp_memif_peer peer;
@@ -127,8 +115,7 @@ static void greeting(void)
     check_group("a greeting, a peer at work, a peer that takes its leave");
 }
 
-static void refused(void)
-{
+static void refused(void) {
     static const uint32_t early[] = {RP_MEMIF_ACK, RP_MEMIF_HELLO, RP_MEMIF_ADD_REGION,
                                      RP_MEMIF_ADD_RING, RP_MEMIF_CONNECT, RP_MEMIF_CONNECTED, 0, 9};
     static const struct {
@@ -188,8 +175,7 @@ static void refused(void)
 /* ---- rings ---- */
 
 /* Any bytes, or those near a bound. */
-static uint32_t odd_number(struct rp_random *random)
-{
+static uint32_t odd_number(struct rp_random *random) {
     static const uint32_t near[] = {0, 1, 2, SLOTS, RING, OTHER, REGION, 1 << 16, 1u << 31,
                                     UINT32_MAX};
     uint64_t word = rp_random_next(random);
@@ -198,8 +184,7 @@ static uint32_t odd_number(struct rp_random *random)
 }
 
 /* What the server gives back says how long its frame is, and that it is whole. */
-static void give_back(void)
-{
+static void give_back(void) {
     struct rp_memif_peer peer;
     struct rp_memif_slot slot;
     meet(&peer);
@@ -219,8 +204,7 @@ static void give_back(void)
     check_group("slots given back: their length, no flag");
 }
 
-static void write_words(struct rp_random *random, uint32_t ring)
-{
+static void write_words(struct rp_random *random, uint32_t ring) {
     uint8_t *at = memory[0] + ring * RING;
     uint8_t *slot = at + RP_MEMIF_AT_SLOTS
         + rp_random_below(random, SLOTS) * RP_MEMIF_SLOT;
@@ -237,8 +221,7 @@ static void write_words(struct rp_random *random, uint32_t ring)
 }
 
 /* Uses a ring as a burst does; returns how many slots led into the peer's memory. */
-static uint32_t use_ring(const struct rp_memif_peer *peer, struct rp_memif_ring *ring)
-{
+static uint32_t use_ring(const struct rp_memif_peer *peer, struct rp_memif_ring *ring) {
     struct rp_memif_slot slot;
     uint32_t good = 0;
     int filled = rp_memif_filled(ring);
@@ -261,8 +244,7 @@ static uint32_t use_ring(const struct rp_memif_peer *peer, struct rp_memif_ring 
     return good;
 }
 
-static void fuzz(struct rp_random *random)
-{
+static void fuzz(struct rp_random *random) {
     struct rp_memif_peer peer;
     uint64_t good = 0, bad = 0;
     meet(&peer);
@@ -284,8 +266,7 @@ static void fuzz(struct rp_random *random)
 
 static _Atomic int racing;
 
-static void *change(void *argument)
-{
+static void *change(void *argument) {
     struct rp_random random;
     rp_random_seed(&random, *(const uint64_t *)argument);
     while (racing) {
@@ -294,8 +275,7 @@ static void *change(void *argument)
     return NULL;
 }
 
-static void race(uint64_t seed)
-{
+static void race(uint64_t seed) {
     struct rp_memif_peer peer;
     pthread_t thread;
     meet(&peer);
@@ -309,8 +289,7 @@ static void race(uint64_t seed)
     check_group("words that change while they are read");
 }
 
-int main(void)
-{
+int main(void) {
     struct rp_random random;
     uint64_t seed = check_seed(17);
     rp_random_seed(&random, seed);

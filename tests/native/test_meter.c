@@ -13,21 +13,18 @@ static struct script script;
 static struct script_push push;
 static struct rp_measures told;
 
-static void look(void)
-{
+static void look(void) {
     memset(&told, 0, sizeof told);
     rp_server_measure(script.server, script.now_ns, &told);
 }
 
-static void fresh(void)
-{
+static void fresh(void) {
     script_tables(tables);
     config = script_config(tables);
     script_open(&script, &config);
 }
 
-static uint64_t total(const struct rp_histogram *histogram)
-{
+static uint64_t total(const struct rp_histogram *histogram) {
     uint64_t sum = 0;
     for (int i = 0; i < RP_BUCKETS; i++) {
         sum += histogram->counts[i];
@@ -35,8 +32,7 @@ static uint64_t total(const struct rp_histogram *histogram)
     return sum;
 }
 
-static int walked(uint64_t value)
-{
+static int walked(uint64_t value) {
     int bucket = 0;
     while (value > rp_histogram_bound(bucket)) {
         bucket++;
@@ -46,8 +42,7 @@ static int walked(uint64_t value)
 
 /* 1. Given values around every power of two, and small ones. Expect the bucket whose bounds they
  * lie between, and bounds that rise. */
-static void situation_buckets(void)
-{
+static void situation_buckets(void) {
     for (int i = 1; i < RP_BUCKETS; i++) {
         CHECK(rp_histogram_bound(i) > rp_histogram_bound(i - 1));
         CHECK(rp_histogram_bound(i) / 2 <= rp_histogram_bound(i - 1), "%d", i);
@@ -69,8 +64,7 @@ static void situation_buckets(void)
 
 /* 2. Given turns of many requests, some refused, some damaged, each turn with a time. Expect each
  * request that was opened once in its operation's bucket of that time; a time told twice: once. */
-static void situation_operations(void)
-{
+static void situation_operations(void) {
     static const uint8_t operations[] = {RP_OP_PING, RP_OP_STATS, RP_OP_TABLE, RP_OP_SAMPLE};
     static struct rp_histogram expected[RP_OPERATIONS];
     struct rp_random random;
@@ -114,8 +108,8 @@ static void situation_operations(void)
     check_group("2 each request once, under its operation and its turn's time");
 }
 
-static void push_rows(struct script_client *client, uint64_t epoch, uint64_t first, uint16_t count)
-{
+static void push_rows(struct script_client *client, uint64_t epoch, uint64_t first,
+                      uint16_t count) {
     script_push_begin(&push, epoch);
     script_push_run(&push, 0, first, first, count, RP_RUN_ITEM);
     CHECK_STATUS(script_push(&script, client, 1, 100 + first, &push), RP_OK);
@@ -123,8 +117,7 @@ static void push_rows(struct script_client *client, uint64_t epoch, uint64_t fir
 
 /* 3. Given a SAMPLE that waits 7 ms for items. Expect it waiting, then one wait of 7 ms; of two
  * that wait when their session closes: gone. */
-static void situation_waits(void)
-{
+static void situation_waits(void) {
     fresh();
     struct script_client writer = script_client(1), reader = script_client(2);
     script_connect(&script, &writer);
@@ -158,8 +151,7 @@ static void situation_waits(void)
 
 /* 4. Given batches after many steps. Expect the ages of every fourth item, as the batch has them;
  * none for items named by key. */
-static void situation_ages(void)
-{
+static void situation_ages(void) {
     static struct script_batch batch;
     static struct rp_histogram expected;
     fresh();
@@ -195,8 +187,7 @@ static void situation_ages(void)
 
 /* 5. Given two sessions, a refusal, a repeated packet, and one that closes and whose place is
  * taken. Expect what each place did, added up over its sessions. */
-static void situation_sessions(void)
-{
+static void situation_sessions(void) {
     fresh();
     struct script_client first = script_client(1), second = script_client(2);
     script_connect(&script, &first);
@@ -245,8 +236,7 @@ static void situation_sessions(void)
 
 /* 6. Given more sessions than there are places with numbers of their own. Expect the rest in the
  * last. */
-static void situation_many_sessions(void)
-{
+static void situation_many_sessions(void) {
     enum { COUNT = RP_SESSIONS_METERED + 10 };
     script_tables(tables);
     config = script_config(tables);
@@ -267,8 +257,7 @@ static void situation_many_sessions(void)
     check_group("6 places beyond share one");
 }
 
-int main(void)
-{
+int main(void) {
     situation_buckets();
     situation_operations();
     situation_waits();

@@ -40,8 +40,7 @@ struct card {
 
 /* ---- the card ---- */
 
-static void flow_of(struct rp_steer_flow *flow, const struct rp_peer *peer, uint16_t to_port)
-{
+static void flow_of(struct rp_steer_flow *flow, const struct rp_peer *peer, uint16_t to_port) {
     uint16_t from_port;
     memcpy(&from_port, peer->bytes + 2, 2);
     memcpy(flow->from, peer->bytes + 8, 4);
@@ -50,8 +49,7 @@ static void flow_of(struct rp_steer_flow *flow, const struct rp_peer *peer, uint
     flow->to_port = to_port;
 }
 
-static void deliver(struct card *card, struct rp_packet *packet, uint16_t to)
-{
+static void deliver(struct card *card, struct rp_packet *packet, uint16_t to) {
     struct rp_steer_flow flow;
     flow_of(&flow, &packet->peer, card->shards[to].udp_port);
     uint16_t queue = rp_steer_queue(&card->steer, &flow);
@@ -73,8 +71,7 @@ static void deliver(struct card *card, struct rp_packet *packet, uint16_t to)
     }
 }
 
-static void card_poll(struct card *card)
-{
+static void card_poll(struct card *card) {
     for (uint16_t to = 0; to < SHARDS; to++) {
         struct rp_packet packets[RP_BURST];
         struct rp_port *socket = card->shards[to].socket;
@@ -88,8 +85,7 @@ static void card_poll(struct card *card)
 
 /* ---- the port of a shard ---- */
 
-static uint32_t shard_rx(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t shard_rx(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct shard *shard = (void *)opaque;
     uint32_t lent = 0;
     card_poll(shard->card);
@@ -99,16 +95,14 @@ static uint32_t shard_rx(struct rp_port *opaque, struct rp_packet *packets, uint
     return lent;
 }
 
-static void shard_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void shard_release(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct shard *shard = (void *)opaque;
     (void)packets;
     shard->first += count;
     shard->count -= count;
 }
 
-static uint32_t shard_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t shard_lease(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct shard *shard = (void *)opaque;
     for (uint32_t i = 0; i < count; i++) {
         packets[i] = (struct rp_packet){.data = shard->send[i], .capacity = MTU};
@@ -118,8 +112,7 @@ static uint32_t shard_lease(struct rp_port *opaque, struct rp_packet *packets, u
 
 /* From the address it was sent to, whoever answers. */
 static void send_from(struct rp_port *socket, const struct rp_peer *to, const uint8_t *data,
-                      uint32_t size)
-{
+                      uint32_t size) {
     struct rp_packet packet;
     CHECK(rp_udp_tx_lease(socket, &packet, 1) == 1);
     memcpy(packet.data, data, size);
@@ -129,8 +122,7 @@ static void send_from(struct rp_port *socket, const struct rp_peer *to, const ui
     rp_udp_tx_send(socket, &packet, 1);
 }
 
-static void shard_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count)
-{
+static void shard_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t count) {
     struct shard *shard = (void *)opaque;
     for (uint32_t i = 0; i < count; i++) {
         if (packets[i].size) {
@@ -147,8 +139,7 @@ static const struct rp_transport shard_transport = {.name = "shard",
                                                     .tx_lease = shard_lease,
                                                     .tx_send = shard_send};
 
-static void shard_open(struct card *card, uint32_t index, const struct rp_server_config *config)
-{
+static void shard_open(struct card *card, uint32_t index, const struct rp_server_config *config) {
     struct shard *shard = &card->shards[index];
     struct rp_port_options options = {.serve = 1, .mtu = MTU};
     struct rp_peer own;
@@ -171,8 +162,7 @@ static void shard_open(struct card *card, uint32_t index, const struct rp_server
                            error) == 0, "%s", error);
 }
 
-static struct card *card_open(uint64_t seed)
-{
+static struct card *card_open(uint64_t seed) {
     struct rp_table_config tables[2];
     script_tables(tables);
     struct rp_server_config config = script_config(tables);
@@ -193,8 +183,7 @@ static struct card *card_open(uint64_t seed)
     return card;
 }
 
-static void card_close(struct card *card)
-{
+static void card_close(struct card *card) {
     for (uint32_t i = 0; i < SHARDS; i++) {
         rp_server_check(card->shards[i].server);
         rp_port_close(card->shards[i].socket);
@@ -203,8 +192,7 @@ static void card_close(struct card *card)
     free(card);
 }
 
-static uint64_t count_of(const struct card *card, uint32_t shard, int counter)
-{
+static uint64_t count_of(const struct card *card, uint32_t shard, int counter) {
     return rp_server_counters(card->shards[shard].server)[counter];
 }
 
@@ -217,23 +205,20 @@ struct visitor {
     uint32_t shard;
 };
 
-static uint16_t local_port(const struct visitor *visitor)
-{
+static uint16_t local_port(const struct visitor *visitor) {
     uint16_t port;
     memcpy(&port, rp_port_base(visitor->port)->address.bytes + 2, 2);
     return ntohs(port);
 }
 
-static uint16_t lands_on(const struct card *card, const struct visitor *visitor)
-{
+static uint16_t lands_on(const struct card *card, const struct visitor *visitor) {
     struct rp_steer_flow flow;
     flow_of(&flow, &rp_port_base(visitor->port)->address, card->shards[visitor->shard].udp_port);
     return rp_steer_queue(&card->steer, &flow);
 }
 
 /* A client of `shard` whose first port lands there (wrong 0) or on another (1). */
-static void visitor_open(struct card *card, struct visitor *visitor, uint32_t shard, int wrong)
-{
+static void visitor_open(struct card *card, struct visitor *visitor, uint32_t shard, int wrong) {
     struct rp_port *tried[64];
     struct rp_port_options options = {.mtu = MTU};
     struct rp_client_options wanted = {.mtu = MTU, .retry_us_min = 20000, .retry_us_max = 200000,
@@ -258,20 +243,17 @@ static void visitor_open(struct card *card, struct visitor *visitor, uint32_t sh
                          error) == 0, "%s", error);
 }
 
-static void visitor_close(struct visitor *visitor)
-{
+static void visitor_close(struct visitor *visitor) {
     rp_client_check(visitor->client);
     rp_port_close(visitor->port);
     free(visitor->memory);
 }
 
-static uint64_t told(const struct visitor *visitor, int counter)
-{
+static uint64_t told(const struct visitor *visitor, int counter) {
     return rp_client_counters(visitor->client)[counter];
 }
 
-static void turn(struct card *card, struct visitor *visitors, uint32_t count)
-{
+static void turn(struct card *card, struct visitor *visitors, uint32_t count) {
     for (uint32_t i = 0; i < SHARDS; i++) {
         struct shard *shard = &card->shards[i];
         rp_server_turn(shard->server, (struct rp_port *)(void *)&shard->base, rp_clock_ns());
@@ -281,8 +263,7 @@ static void turn(struct card *card, struct visitor *visitors, uint32_t count)
     }
 }
 
-static void connect_all(struct card *card, struct visitor *visitors, uint32_t count)
-{
+static void connect_all(struct card *card, struct visitor *visitors, uint32_t count) {
     uint64_t end = rp_clock_ns() + 1000000000ull * PATIENCE_S;
     for (uint32_t open = 0; open < count;) {
         CHECK(rp_clock_ns() < end, "the sessions never open");
@@ -294,8 +275,7 @@ static void connect_all(struct card *card, struct visitor *visitors, uint32_t co
     }
 }
 
-static int wait_for(struct card *card, struct visitor *visitor, int ticket)
-{
+static int wait_for(struct card *card, struct visitor *visitor, int ticket) {
     uint64_t end = rp_clock_ns() + 1000000000ull * PATIENCE_S;
     CHECK(ticket > 0, "ticket %d", ticket);
     while (rp_client_poll(visitor->client, ticket) == RP_PENDING) {
@@ -307,8 +287,7 @@ static int wait_for(struct card *card, struct visitor *visitor, int ticket)
     return status;
 }
 
-static int ping(struct card *card, struct visitor *visitor)
-{
+static int ping(struct card *card, struct visitor *visitor) {
     return wait_for(card, visitor,
                     rp_client_ping(visitor->client,
                                    rp_clock_ns() + 1000000000ull * PATIENCE_S / 2));
@@ -318,8 +297,7 @@ static int ping(struct card *card, struct visitor *visitor)
 
 /* 1. Given four clients, two of each shard, one of them at a port that lands on the other shard.
  *    Expect these to be told once, by the shard they landed on, and all four to have sessions. */
-static void situation_told(void)
-{
+static void situation_told(void) {
     struct card *card = card_open(1);
     struct visitor visitors[4];
     for (uint32_t i = 0; i < 4; i++) {
@@ -345,8 +323,7 @@ static void situation_told(void)
 }
 
 /* 2. Given an open session and a card whose table is turned round. Expect the session to go on. */
-static void situation_table_changed(void)
-{
+static void situation_table_changed(void) {
     struct card *card = card_open(2);
     struct visitor visitor;
     visitor_open(card, &visitor, 0, 0);
@@ -365,8 +342,7 @@ static void situation_table_changed(void)
 }
 
 /* 3. Given a card whose hash nobody knows. Expect clients to try ports until one lands. */
-static void situation_unknown_hash(void)
-{
+static void situation_unknown_hash(void) {
     struct card *card = card_open(3);
     struct visitor visitors[8];
     card->hash_known = 0;
@@ -383,8 +359,7 @@ static void situation_unknown_hash(void)
     check_group("3 a hash that nobody knows");
 }
 
-static int take_port(uint16_t port)
-{
+static int take_port(uint16_t port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int taken = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -398,8 +373,7 @@ static int take_port(uint16_t port)
 
 /* 4. Given that the first three ports it is told are taken. Expect it to ask on and be told a
  *    fourth; given that it is always told one that is taken, the typed error, in bounded tries. */
-static void situation_port_taken(void)
-{
+static void situation_port_taken(void) {
     struct card *card = card_open(4);
     struct visitor visitor;
     struct rp_steer_flow flow;
@@ -443,8 +417,7 @@ struct lie {
 
 /* A WRONG_QUEUE made up by somebody who can send from the server's address, but saw nothing. */
 static void send_lie(struct card *card, const struct visitor *visitor, const struct lie *lie,
-                     uint64_t session, uint64_t nonce, uint32_t packet)
-{
+                     uint64_t session, uint64_t nonce, uint32_t packet) {
     _Alignas(8) uint8_t data[256];
     struct rp_answer answer = {.status = RP_WRONG_QUEUE, .credit = 1};
     struct rp_refused wrong = {.connection = session + lie->connection,
@@ -470,8 +443,7 @@ static const struct lie lies[] = {
 
 /* 5. Given lies, before there is a session and in it. Expect each to be dropped and counted, and
  *    the client to stay where it is; the same without a lie moves it. */
-static void situation_lies(void)
-{
+static void situation_lies(void) {
     struct card *card = card_open(5);
     struct visitor visitor;
     for (int opened = 0; opened < 2; opened++) {
@@ -507,8 +479,7 @@ static void situation_lies(void)
     check_group("5 nobody who saw nothing moves a client");
 }
 
-int main(void)
-{
+int main(void) {
     situation_told();
     situation_table_changed();
     situation_unknown_hash();

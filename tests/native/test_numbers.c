@@ -14,16 +14,15 @@ enum { GROUPS = 3, GROUP = 2, RECORD_BYTES = 44, NUMBERS = 3 };
 static const struct rp_float_column float_columns[] = {{0, NUMBERS, 2}, {6, NUMBERS, 4},
                                                        {20, NUMBERS, 8}};
 
-static void put(uint8_t *records, uint32_t record, uint32_t column, uint32_t number, uint64_t bits)
-{
+static void put(uint8_t *records, uint32_t record, uint32_t column, uint32_t number,
+                uint64_t bits) {
     const struct rp_float_column *c = &float_columns[column];
     memcpy(records + record * RECORD_BYTES + c->offset + number * c->width, &bits, c->width);
 }
 
 /* Given one number of one record that is not finite, whichever, or just below it. Expect its group
  * told, and no other. */
-static void check_finite(void)
-{
+static void check_finite(void) {
     static const struct {
         uint64_t largest, wrong[4];
     } bits[] = {
@@ -58,8 +57,7 @@ static void check_finite(void)
 /* Given items of known masses, one invalid, one of an empty table. Expect probabilities as the
  * formula has them (numbers that no rounding touches), and weights over the largest of those that
  * were drawn. */
-static void check_weights(void)
-{
+static void check_weights(void) {
     enum { COUNT = 5 };
     uint64_t masses[COUNT] = {25, 50, 0, 50, 0}, totals[COUNT] = {100, 100, 100, 100, 0};
     uint32_t drawables[COUNT] = {4, 4, 4, 4, 0};
@@ -87,8 +85,7 @@ static void check_weights(void)
     check_group("probabilities and weights of a batch");
 }
 
-int main(void)
-{
+int main(void) {
     check_finite();
     check_weights();
     return check_done("test_numbers");

@@ -18,8 +18,7 @@ struct plain { /* everything that ever happened */
     uint64_t newest;
 };
 
-static enum rp_once_state expected(const struct plain *plain, uint64_t id)
-{
+static enum rp_once_state expected(const struct plain *plain, uint64_t id) {
     if (id > plain->newest) {
         return RP_ONCE_NEW;
     }
@@ -29,8 +28,7 @@ static enum rp_once_state expected(const struct plain *plain, uint64_t id)
     return plain->done[id] ? RP_ONCE_DONE : RP_ONCE_OPEN;
 }
 
-static void check_all(const struct plain *plain)
-{
+static void check_all(const struct plain *plain) {
     for (uint64_t id = 1; id < IDS; id++) {
         enum rp_once_state state = rp_once_look(&region.once, id);
         CHECK(state == expected(plain, id), "id %" PRIu64 " of newest %" PRIu64 ": state %d", id,
@@ -38,8 +36,7 @@ static void check_all(const struct plain *plain)
     }
 }
 
-static void walk(struct rp_random *random, uint64_t most)
-{
+static void walk(struct rp_random *random, uint64_t most) {
     struct plain plain = {{0}, 0};
     struct rp_intent intent;
     memset(&region, 0, sizeof region);
@@ -62,8 +59,7 @@ static void walk(struct rp_random *random, uint64_t most)
 }
 
 /* The edges of the window by name: 63 behind is told apart, 64 behind is old. */
-static void check_edges(void)
-{
+static void check_edges(void) {
     struct rp_intent intent;
     memset(&region, 0, sizeof region);
     rp_intent_open(&intent, &region, sizeof region, &region.log);
@@ -85,8 +81,7 @@ static void check_edges(void)
     check_group("the window's edges");
 }
 
-int main(void)
-{
+int main(void) {
     struct rp_random random;
     rp_random_seed(&random, check_seed(9));
     check_edges();

@@ -18,8 +18,7 @@ static const struct rp_shape shape = {
     .keys = 64, .masses = 128, .behind = 192, .ahead = 256, .totals = 320, .drawables = 384,
     .ages = 448, .valid = 512, .probabilities = 576, .weights = 640};
 
-static void lay(uint8_t *memory)
-{
+static void lay(uint8_t *memory) {
     struct rp_place *place = (void *)memory;
     uint64_t bytes = rp_place_bytes(&shape, SLAB);
     uint8_t *slab = memory + rp_place_lay(place, &shape);
@@ -46,8 +45,7 @@ static void lay(uint8_t *memory)
 }
 
 /* Given items that are alike, more than the batch has. Expect its own weighed, and no other. */
-static void weigh(uint8_t *memory)
-{
+static void weigh(uint8_t *memory) {
     struct rp_place *place = (void *)memory;
     uint8_t *slab = memory + rp_place_lay(place, &shape);
     memset(slab, 0, SLAB);
@@ -66,8 +64,7 @@ static void weigh(uint8_t *memory)
     }
 }
 
-int main(void)
-{
+int main(void) {
     uint8_t *memory = aligned_alloc(RP_SLAB_ALIGNMENT, 3 * SLAB);
     CHECK(memory != NULL && rp_place_bytes(&shape, SLAB) < 2 * SLAB);
     for (uint32_t from = 0; from < 2 * RP_SLAB_ALIGNMENT; from += 8) {

@@ -19,29 +19,25 @@
 static const double alphas[] = {0.0, 1e-9, 0.01, 0.3, 0.4, 0.5, 0.6, 0.7, 0.9, 1.0, 1.5, 2.0, 8.0};
 enum { ALPHAS = sizeof(alphas) / sizeof(alphas[0]) };
 
-static struct rp_power power_of(double alpha)
-{
+static struct rp_power power_of(double alpha) {
     struct rp_power power;
     CHECK(rp_power_exponent(alpha, &power) == 0, "alpha %g refused", alpha);
     return power;
 }
 
-static double from_bits(uint64_t bits)
-{
+static double from_bits(uint64_t bits) {
     double x;
     memcpy(&x, &bits, sizeof(x));
     return x;
 }
 
-static uint64_t to_bits(double x)
-{
+static uint64_t to_bits(double x) {
     uint64_t bits;
     memcpy(&bits, &x, sizeof(bits));
     return bits;
 }
 
-static void validity(void)
-{
+static void validity(void) {
     static const double good[] = {0.0, -0.0, 5e-324, 1.0, 1.7976931348623157e308};
     static const double bad[] = {-5e-324, -1.0, -1e308, EVERYTHING, -EVERYTHING, NAN, -NAN};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -56,8 +52,7 @@ static void validity(void)
     CHECK(rp_power_exponent(8.000001, &power) == -1, "alpha above its limit accepted");
 }
 
-static void fixed_points(void)
-{
+static void fixed_points(void) {
     for (int a = 0; a < ALPHAS; a++) {
         struct rp_power power = power_of(alphas[a]);
         CHECK(rp_power_mass(&power, 1.0, MASS_MAX) == RP_POWER_ONE, "1^%g", alphas[a]);
@@ -107,8 +102,7 @@ static const struct {
     {0x1.12e0be826d695p-28, 1.0, 1},
 };
 
-static void golden_masses(void)
-{
+static void golden_masses(void) {
     for (size_t i = 0; i < sizeof(golden) / sizeof(golden[0]); i++) {
         struct rp_power power = power_of(golden[i].alpha);
         uint64_t mass = rp_power_mass(&power, golden[i].priority, MASS_MAX);
@@ -118,14 +112,12 @@ static void golden_masses(void)
 }
 
 /* A positive finite double with uniformly random bits. */
-static double random_priority(struct rp_random *random)
-{
+static double random_priority(struct rp_random *random) {
     return from_bits(1 + rp_random_below(random, ((uint64_t)0x7ff << 52) - 1));
 }
 
 /* Given priorities whose mass is representable. Expect the bound of power.h. */
-static void accuracy(uint64_t seed)
-{
+static void accuracy(uint64_t seed) {
     struct rp_random random;
     rp_random_seed(&random, seed);
     double worst = 0;
@@ -151,8 +143,7 @@ static void accuracy(uint64_t seed)
     printf("  worst relative error %.3g * (1.4 alpha + 1)\n", worst);
 }
 
-static void rising(const struct rp_power *power, uint64_t low_bits, uint64_t high_bits)
-{
+static void rising(const struct rp_power *power, uint64_t low_bits, uint64_t high_bits) {
     uint64_t low = rp_power_mass(power, from_bits(low_bits), MASS_MAX);
     uint64_t high = rp_power_mass(power, from_bits(high_bits), MASS_MAX);
     CHECK(low <= high, "alpha %" PRIu64 " / 2^48: mass(%a) = %" PRIu64 " > mass(%a) = %" PRIu64,
@@ -160,8 +151,7 @@ static void rising(const struct rp_power *power, uint64_t low_bits, uint64_t hig
 }
 
 /* Neighbours at the place where the rounding to 32 bits steps, and at the place itself. */
-static void rising_around(const struct rp_power *power, uint64_t bits)
-{
+static void rising_around(const struct rp_power *power, uint64_t bits) {
     uint64_t step = (bits & ~(((uint64_t)1 << 20) - 1)) + ((uint64_t)1 << 19);
     if (bits > 0 && step + ((uint64_t)1 << 20) < (uint64_t)0x7ff << 52) {
         rising(power, bits - 1, bits);
@@ -171,8 +161,7 @@ static void rising_around(const struct rp_power *power, uint64_t bits)
     }
 }
 
-static void monotone(uint64_t seed)
-{
+static void monotone(uint64_t seed) {
     struct rp_random random;
     rp_random_seed(&random, seed);
     for (int a = 0; a < ALPHAS; a++) {
@@ -195,8 +184,7 @@ static void monotone(uint64_t seed)
 
 /* Every `stride`-th of the 2^32 rounded mantissas of one binade, in order. With alpha = 8 in
  * [8, 16) each step of F is seen in the mass, with alpha = 1/2 in [2^40, 2^42) each of M. */
-static void monotone_walk(double alpha, double from, uint64_t stride)
-{
+static void monotone_walk(double alpha, double from, uint64_t stride) {
     enum { BATCH = 4096 };
     static double priority[BATCH];
     static uint64_t mass[BATCH];
@@ -218,8 +206,7 @@ static void monotone_walk(double alpha, double from, uint64_t stride)
 
 /* Given batches of every length. Expect the single answers from both paths, and nothing else
  * written. */
-static void batches(uint64_t seed)
-{
+static void batches(uint64_t seed) {
     enum { LENGTH_MAX = 70 };
     struct rp_random random;
     rp_random_seed(&random, seed);
@@ -257,8 +244,7 @@ static void batches(uint64_t seed)
     }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     uint64_t stride = argc > 1 && strcmp(argv[1], "all") == 0 ? 1 : 997;
     stride *= 10 / (uint64_t)check_rounds(10);
     uint64_t seed = check_seed(404);

@@ -11,8 +11,7 @@
 
 enum { ROW = 64, CAPACITY = 4096 };
 
-static struct rp_service *open_service(const char *url, const struct rp_service_options *options)
-{
+static struct rp_service *open_service(const char *url, const struct rp_service_options *options) {
     struct drive_table made;
     struct rp_service *service;
     char error[RP_ERROR_BYTES];
@@ -22,8 +21,7 @@ static struct rp_service *open_service(const char *url, const struct rp_service_
 }
 
 /* Pushes, settles, samples, updates, asks for stats: all that a learner and an actor do. */
-static void converse(struct rp_link *link, uint64_t *next, int rounds)
-{
+static void converse(struct rp_link *link, uint64_t *next, int rounds) {
     struct rp_table_info info = drive_info(link);
     static struct drive_batch batch;
     double priorities[DRIVE_BATCH_MAX];
@@ -49,8 +47,7 @@ static void converse(struct rp_link *link, uint64_t *next, int rounds)
     }
 }
 
-static void check_counts(struct rp_service *service, struct rp_link *link, uint64_t stored)
-{
+static void check_counts(struct rp_service *service, struct rp_link *link, uint64_t stored) {
     uint64_t ours[RP_COUNTER_COUNT], told[RP_COUNTER_COUNT];
     uint32_t sessions = 0;
     int status = drive_wait(link, rp_link_stats(link, told, &sessions, DRIVE_TIMEOUT_NS), NULL);
@@ -64,8 +61,7 @@ static void check_counts(struct rp_service *service, struct rp_link *link, uint6
 
 /* Given pushes of every length up to 100, RP_PENDING's number among them. Expect each to say what
  * it took, and no step to be stored twice. */
-static void check_push_lengths(void)
-{
+static void check_push_lengths(void) {
     struct rp_service_options serve = {0};
     struct rp_link_options options = {0};
     struct rp_service *service = open_service("loopback://lengths", &serve);
@@ -102,8 +98,7 @@ static void check_push_lengths(void)
 }
 
 /* Stopping and starting a server's thread, in the middle of a conversation: its client repeats. */
-static void *restart_service(void *argument)
-{
+static void *restart_service(void *argument) {
     struct rp_service *service = argument;
     for (int i = 0; i < 20; i++) {
         CHECK(rp_service_stop(service) == 0 && rp_service_start(service) == 0);
@@ -112,8 +107,7 @@ static void *restart_service(void *argument)
     return NULL;
 }
 
-static void check_conversation(const char *url, int threaded)
-{
+static void check_conversation(const char *url, int threaded) {
     struct rp_service_options serve = {.spin_us = 5};
     struct rp_link_options options = {.retry_us_min = 2000};
     struct rp_service *service = open_service(url, &serve);
@@ -154,8 +148,7 @@ struct visitor {
     struct drive_batch batch;
 };
 
-static void *visit(void *argument)
-{
+static void *visit(void *argument) {
     struct visitor *visitor = argument;
     for (int i = 0; i < 40; i++) {
         drive_sample(visitor->link, &visitor->batch, ROW, 32);
@@ -163,8 +156,7 @@ static void *visit(void *argument)
     return NULL;
 }
 
-static void *start_and_stop(void *argument)
-{
+static void *start_and_stop(void *argument) {
     struct rp_link *link = argument;
     for (int i = 0; i < 100; i++) {
         CHECK(rp_link_start_pump(link) == 0);
@@ -174,8 +166,7 @@ static void *start_and_stop(void *argument)
 }
 
 /* Three threads draw through one link, while its pump comes and goes. */
-static void check_threads(const char *url)
-{
+static void check_threads(const char *url) {
     static struct visitor visitors[3];
     struct rp_service_options serve = {0};
     struct rp_link_options options = {0};
@@ -203,8 +194,7 @@ static void check_threads(const char *url)
 }
 
 /* Several draws under way at once land by themselves while the pump runs. */
-static void check_prefetch(void)
-{
+static void check_prefetch(void) {
     static struct drive_batch batches[4];
     struct rp_service_options serve = {0};
     struct rp_link_options options = {0};
@@ -234,8 +224,7 @@ static void check_prefetch(void)
 }
 
 /* One run by virtual time: what was drawn, and the server's counters. */
-static void run_virtual(uint64_t *keys, uint64_t *counters)
-{
+static void run_virtual(uint64_t *keys, uint64_t *counters) {
     static struct drive_batch batch;
     struct rp_service_options serve = {.virtual_clock = 1};
     struct rp_link_options options = {.seed = 5};
@@ -261,8 +250,7 @@ static void run_virtual(uint64_t *keys, uint64_t *counters)
     rp_service_close(service);
 }
 
-static void check_virtual(void)
-{
+static void check_virtual(void) {
     static uint64_t keys[2][512], counters[2][RP_COUNTER_COUNT];
     run_virtual(keys[0], counters[0]);
     run_virtual(keys[1], counters[1]);
@@ -272,8 +260,7 @@ static void check_virtual(void)
 }
 
 /* A blocked draw keeps its caller for a slice only, and can be left. */
-static void check_slices(void)
-{
+static void check_slices(void) {
     static struct drive_batch batch;
     struct rp_service_options serve = {0};
     struct rp_link_options options = {0};
@@ -299,8 +286,7 @@ static void check_slices(void)
 }
 
 /* A service of its own thread, whose sessions may be silent for so long. */
-static struct rp_service *serve_for(uint32_t idle_ms)
-{
+static struct rp_service *serve_for(uint32_t idle_ms) {
     struct rp_service_options serve = {0};
     struct rp_service *service;
     struct drive_table made;
@@ -315,8 +301,7 @@ static struct rp_service *serve_for(uint32_t idle_ms)
 
 /* Given a client whose caller does something else, for several times as long as a session may be
  * silent. Expect its keeper to speak for it; and a call behind that to find the session there. */
-static void check_kept(void)
-{
+static void check_kept(void) {
     struct rp_link_options options = {0};
     struct rp_service *service = serve_for(1000);
     uint64_t before[RP_COUNTER_COUNT], after[RP_COUNTER_COUNT];
@@ -338,8 +323,7 @@ static void check_kept(void)
 
 /* Given a client that connects, takes a writer's place and is never heard again, and a service that
  * receives nothing more. Expect its thread to give the session up by itself. */
-static void check_silence(void)
-{
+static void check_silence(void) {
     struct rp_link_options options = {.unkept = 1};
     struct rp_service *service = serve_for(200);
     uint64_t before[RP_COUNTER_COUNT], after[RP_COUNTER_COUNT];
@@ -360,8 +344,7 @@ static void check_silence(void)
     check_group("a sleeping service gives up the silent");
 }
 
-static void check_refusals(void)
-{
+static void check_refusals(void) {
     char error[RP_ERROR_BYTES];
     struct drive_table made;
     struct rp_service *service = NULL;
@@ -398,8 +381,7 @@ static void check_refusals(void)
     check_group("refusals at open, each in a sentence; a server that never answers");
 }
 
-int main(void)
-{
+int main(void) {
     check_conversation("loopback://talk", 0);
     check_conversation("loopback://talk", 1);
     check_conversation("udp://127.0.0.1:0", 1);

@@ -7,8 +7,7 @@
 #include "check.h"
 #include "base/random.h"
 
-static void generator_vectors(void)
-{
+static void generator_vectors(void) {
     static const uint64_t expected[] = {
         41943041,           58720359,           3588806011781223,     3591011842654386,
         9228616714210784205u, 9973669472204895162u, 14011001112246962877u, 12406186145184390807u,
@@ -21,8 +20,7 @@ static void generator_vectors(void)
     }
 }
 
-static void seed_vectors(void)
-{
+static void seed_vectors(void) {
     static const uint64_t from_0[4] = {0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f,
                                        0xf88bb8a8724c81ec};
     static const uint64_t from_1234567[4] = {6457827717110365317u, 3203168211198807973u,
@@ -37,8 +35,7 @@ static void seed_vectors(void)
 }
 
 /* Given a bound. Expect the first output x, in order, whose low product half is not rejected. */
-static void below_is_its_definition(uint64_t bound)
-{
+static void below_is_its_definition(uint64_t bound) {
     struct rp_random random, copy;
     rp_random_seed(&random, bound);
     copy = random;
@@ -56,8 +53,7 @@ static void below_is_its_definition(uint64_t bound)
 
 /* Given bound 3 * 2^62, where a quarter of all outputs would fall twice on every third value
  * without rejection. Expect the three residues equally often: within five standard deviations. */
-static void below_is_even(uint64_t seed)
-{
+static void below_is_even(uint64_t seed) {
     enum { DRAWS = 300000 };
     uint64_t hits[3] = {0};
     struct rp_random random;
@@ -71,8 +67,7 @@ static void below_is_even(uint64_t seed)
     }
 }
 
-int main(void)
-{
+int main(void) {
     generator_vectors();
     seed_vectors();
     check_group("xoshiro256++ and SplitMix64 vectors");

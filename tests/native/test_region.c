@@ -24,8 +24,7 @@ static char error[RP_ERROR_BYTES];
 static void (*before_lock)(void); /* what another process does just then, once */
 
 /* The C library's, for every lock of this program. */
-int flock(int file, int how)
-{
+int flock(int file, int how) {
     void (*meanwhile)(void) = before_lock;
     before_lock = NULL;
     if (meanwhile) {
@@ -36,8 +35,7 @@ int flock(int file, int how)
 
 static int interruptions; /* signals that come while room on the disk is asked for */
 
-int posix_fallocate(int file, off_t offset, off_t bytes)
-{
+int posix_fallocate(int file, off_t offset, off_t bytes) {
     if (interruptions > 0) {
         interruptions--;
         return EINTR;
@@ -45,30 +43,26 @@ int posix_fallocate(int file, off_t offset, off_t bytes)
     return syscall(SYS_fallocate, file, 0, offset, bytes) == 0 ? 0 : errno;
 }
 
-static void place_open(void)
-{
+static void place_open(void) {
     snprintf(place, sizeof place, "/tmp/test_region_XXXXXX");
     CHECK(mkdtemp(place) != NULL);
     snprintf(region, sizeof region, "%s/region", place);
 }
 
-static void sh(const char *command)
-{
+static void sh(const char *command) {
     char text[256];
     snprintf(text, sizeof text, "cd %s && %s", place, command);
     CHECK(system(text) == 0, "%s", text);
 }
 
 static int open_with(struct rp_service **service, const struct rp_server_config *config,
-                     const char *url)
-{
+                     const char *url) {
     struct rp_service_options serve = {.region_path = region};
     return rp_service_open(service, config, url, &serve, error);
 }
 
 /* Given a region and one server after another. Expect it taken over, and locked in between. */
-static void check_taken_over(void)
-{
+static void check_taken_over(void) {
     static struct drive_batch batch;
     struct rp_link_options options = {0};
     struct drive_table made;
@@ -121,28 +115,23 @@ static void other_pick(struct drive_table *m) { m->picks[1].column = 0; }
 static void fewer_picks(struct drive_table *m) { m->plan.pick_count = 1; }
 static void other_streams(struct drive_table *m) { m->table.streams_max++; }
 static void other_pieces(struct drive_table *m) { m->table.pieces_max++; }
-static void longer_spec(struct drive_table *m)
-{
+static void longer_spec(struct drive_table *m) {
     m->table.spec = "rows!";
     m->table.spec_bytes++;
 }
-static void other_step(struct drive_table *m)
-{
+static void other_step(struct drive_table *m) {
     m->table.step_bytes += 8;
     m->columns[1].size += 8;
 }
-static void fewer_columns(struct drive_table *m)
-{
+static void fewer_columns(struct drive_table *m) {
     m->table.column_count = m->plan.pick_count = 1;
 }
-static void other_columns(struct drive_table *m)
-{
+static void other_columns(struct drive_table *m) {
     m->columns[0].size = 16;
     m->columns[1].offset = 16;
     m->columns[1].size = ROW - 16;
 }
-static void other_place(struct drive_table *m)
-{
+static void other_place(struct drive_table *m) {
     m->columns[0].offset = ROW - 8;
     m->columns[1].offset = 0;
 }
@@ -176,8 +165,7 @@ static const struct difference differences[] = {
 };
 
 /* Given the region of the test before, and one field changed. Expect that field and both values. */
-static void check_differences(void)
-{
+static void check_differences(void) {
     struct drive_table made;
     struct rp_service *service;
     for (size_t i = 0; i < sizeof differences / sizeof *differences; i++) {
@@ -193,8 +181,7 @@ static void check_differences(void)
 
 /* Given the region without one of its files, or with a state that is empty. Expect the file to be
  * named, and the region to be served when it is whole again. */
-static void check_files(void)
-{
+static void check_files(void) {
     struct drive_table made;
     struct rp_service *service;
     char start[96];
@@ -228,8 +215,7 @@ static void check_files(void)
 }
 
 /* A region of the configuration's shape, and a row in it: another one's files look like its own. */
-static void make_alike(const struct rp_server_config *config)
-{
+static void make_alike(const struct rp_server_config *config) {
     static uint8_t weights[1 << 10];
     struct rp_service *service;
     struct rp_link_options options = {0};
@@ -250,8 +236,7 @@ static void make_alike(const struct rp_server_config *config)
 /* Given two regions alike, and a file of one among those of the other, in its right place, of the
  * right size, or one with nothing in it. Expect it named and nothing changed, and the region served
  * when its own file is back. */
-static void check_seals(void)
-{
+static void check_seals(void) {
     static const char *const files[] = {"table0.keys", "table0.steps", "weights"};
     struct drive_table made;
     struct rp_service *service;
@@ -294,8 +279,7 @@ static void check_seals(void)
 }
 
 /* Given fields that may change. Expect them said and applied, and not said again. */
-static void check_changes(void)
-{
+static void check_changes(void) {
     struct drive_table made;
     struct rp_service *service;
     struct rp_link_options options = {0};
@@ -327,8 +311,7 @@ static void check_changes(void)
 }
 
 /* Given a server that dies with a session open. Expect its mtu kept, or a sentence. */
-static void check_agreed(void)
-{
+static void check_agreed(void) {
     struct drive_table made;
     struct rp_service *service;
     struct rp_link_options options = {0};
@@ -350,8 +333,7 @@ static void check_agreed(void)
 }
 
 /* Given names that are something else. Expect them left alone. */
-static void check_names(void)
-{
+static void check_names(void) {
     struct drive_table made;
     struct rp_service *service;
     drive_config(&made, CAPACITY, ROW);
@@ -372,15 +354,13 @@ static void check_names(void)
     check_group("other files are left alone, an empty folder and a dead start's are used");
 }
 
-static void exchange(void)
-{
+static void exchange(void) {
     sh("mv region away && mv spare region");
 }
 
 /* Given a folder that gets another name between its opening and its lock, and another region with
  * its own. Expect the one that has the name now to be served, and the other left alone. */
-static void check_exchanged(void)
-{
+static void check_exchanged(void) {
     struct drive_table made;
     struct rp_service *service;
     uint64_t incarnations[2];
@@ -406,8 +386,7 @@ static void check_exchanged(void)
 }
 
 /* One of several that start at once: answers whether it made the region or was told why not. */
-static void race(const struct rp_server_config *config, int gate, int done)
-{
+static void race(const struct rp_server_config *config, int gate, int done) {
     struct rp_service *service;
     char byte;
     CHECK(read(gate, &byte, 1) == 0); /* the parent closes it: all go */
@@ -424,8 +403,7 @@ static void race(const struct rp_server_config *config, int gate, int done)
 }
 
 /* Given servers that start together. Expect one to make the region, the others a sentence. */
-static void check_races(void)
-{
+static void check_races(void) {
     struct drive_table made;
     struct rp_service *service;
     drive_config(&made, CAPACITY, ROW);
@@ -467,8 +445,7 @@ static void check_races(void)
 }
 
 /* Given a disk that is full and a region with holes. Expect a sentence, and no SIGBUS later. */
-static void fill_disk(void)
-{
+static void fill_disk(void) {
     struct drive_table made;
     struct rp_service *service;
     drive_config(&made, CAPACITY, ROW);
@@ -502,8 +479,7 @@ static void fill_disk(void)
     check_group("a full disk: a sentence, at making and at taking over, and nothing is left");
 }
 
-static void check_full_disk(void)
-{
+static void check_full_disk(void) {
     int status = 0;
     sh("rm -rf region");
     fflush(stdout);
@@ -520,8 +496,7 @@ static void check_full_disk(void)
 }
 
 /* Given more memory than the machine has. Expect the large term, and what to take less of. */
-static void check_advice(void)
-{
+static void check_advice(void) {
     struct drive_table made;
     struct rp_service *service = NULL;
     struct rp_service_options plain = {0};
@@ -541,8 +516,7 @@ static void check_advice(void)
 
 /* Given a region's name with slashes behind it, of no folder and of an empty one, and signals while
  * room on the disk is asked for. Expect it made beside its place, then taken over. */
-static void check_slashes(void)
-{
+static void check_slashes(void) {
     static struct drive_table made;
     char plain[sizeof region];
     memcpy(plain, region, sizeof plain);
@@ -564,8 +538,7 @@ static void check_slashes(void)
     check_group("a name with slashes behind it; signals");
 }
 
-int main(void)
-{
+int main(void) {
     place_open();
     check_slashes();
     check_taken_over();

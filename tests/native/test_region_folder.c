@@ -32,16 +32,14 @@ static const char *odd_name;      /* what of it turns out to be no folder */
 static int is_mounted;            /* something is mounted where the kernel is asked */
 
 /* The C library's. */
-int flock(int file, int how)
-{
+int flock(int file, int how) {
     if (before_lock && how & LOCK_EX) {
         before_lock();
     }
     return (int)syscall(SYS_flock, file, how);
 }
 
-int posix_fallocate(int file, off_t offset, off_t bytes)
-{
+int posix_fallocate(int file, off_t offset, off_t bytes) {
     if (interruptions > 0) {
         interruptions--;
         return EINTR;
@@ -49,8 +47,7 @@ int posix_fallocate(int file, off_t offset, off_t bytes)
     return syscall(SYS_fallocate, file, 0, offset, bytes) == 0 ? 0 : errno;
 }
 
-int openat(int folder, const char *name, int flags, ...)
-{
+int openat(int folder, const char *name, int flags, ...) {
     va_list more;
     va_start(more, flags);
     mode_t mode = flags & O_CREAT ? va_arg(more, mode_t) : 0;
@@ -65,23 +62,20 @@ int openat(int folder, const char *name, int flags, ...)
                      : syscall(SYS_openat, folder, name, flags, mode));
 }
 
-int statx(int folder, const char *name, int flags, unsigned mask, struct statx *about)
-{
+int statx(int folder, const char *name, int flags, unsigned mask, struct statx *about) {
     int result = (int)syscall(SYS_statx, folder, name, flags, mask, about);
     about->stx_attributes |= is_mounted ? STATX_ATTR_MOUNT_ROOT : 0;
     return result;
 }
 
-static void sh(const char *command)
-{
+static void sh(const char *command) {
     char text[256];
     snprintf(text, sizeof text, "cd %s && %s", place, command);
     CHECK(system(text) == 0, "%s", text);
 }
 
 /* Serves PLACE/name: its incarnation, or 0 with a sentence. */
-static uint64_t serve(const char *name)
-{
+static uint64_t serve(const char *name) {
     char path[64];
     struct drive_table made;
     struct rp_service *service;
@@ -97,8 +91,7 @@ static uint64_t serve(const char *name)
 }
 
 /* Whether the sentence is of PLACE/name, and says why. */
-static int said_of(const char *name, const char *why)
-{
+static int said_of(const char *name, const char *why) {
     char path[64];
     int size = snprintf(path, sizeof path, "%s/%s: ", place, name);
     return strncmp(error, path, (size_t)size) == 0 && strstr(error, why) != NULL;
@@ -106,8 +99,7 @@ static int said_of(const char *name, const char *why)
 
 /* Given a whole region, or files of something else, under the name that a new region is made under.
  * Expect a sentence, and all of them there afterwards. */
-static void check_kept(void)
-{
+static void check_kept(void) {
     uint64_t incarnation = serve("a.new");
     CHECK(incarnation != 0 && serve("a") == 0 && said_of("a.new", "holds a region"), "%s",
           error);
@@ -132,8 +124,7 @@ static void check_kept(void)
 
 /* Given what a start leaves that was killed while it made its files or removed them. Expect a new
  * region in its place. */
-static void check_half_made(void)
-{
+static void check_half_made(void) {
     static const char *const left[] = {
         "true", "touch c.new/making", "touch c.new/making c.new/state",
         "cd c.new && touch making table0.keys table15.steps && head -c 9000 /dev/zero > state"};
@@ -156,8 +147,7 @@ static enum { LIVES, BEFORE_RENAME, AFTER_RENAME } dies;
 static int rename_fails; /* the number with which it does */
 
 /* The core's, to be killed at it. */
-int rename(const char *old, const char *new)
-{
+int rename(const char *old, const char *new) {
     if (rename_fails) {
         errno = rename_fails;
         return -1;
@@ -174,8 +164,7 @@ int rename(const char *old, const char *new)
 
 /* Given starts that are killed when their region is whole: before it got its name, and just after.
  * Expect the next start to serve, and no trace of what came before it. */
-static void check_killed_at_rename(void)
-{
+static void check_killed_at_rename(void) {
     for (dies = BEFORE_RENAME; dies <= AFTER_RENAME; dies++) {
         int status;
         fflush(stdout);
@@ -200,8 +189,7 @@ static void check_killed_at_rename(void)
 }
 
 /* Serves as long as `left` descriptors are enough: whether they were. */
-static int serve_with(int left)
-{
+static int serve_with(int left) {
     int status = 0;
     fflush(stdout);
     pid_t child = fork();
@@ -219,8 +207,7 @@ static int serve_with(int left)
 
 /* Given few descriptors, one more each time, and nothing there, or a region. Expect the reason to
  * be named each time, and nothing to be left or lost. */
-static void check_few_descriptors(void)
-{
+static void check_few_descriptors(void) {
     for (int there = 0; there < 2; there++) {
         uint64_t incarnation = there ? serve("l") : 0;
         int left = 1;
@@ -236,8 +223,7 @@ static void check_few_descriptors(void)
 
 /* Given folders that cannot be looked into or marked, and a mount point, told before and while its
  * name is taken. Expect the folder's name, then why, and each descriptor closed. */
-static void check_refusals(void)
-{
+static void check_refusals(void) {
     static const struct { const char *made, *closed, *odd, *of, *why; } refusals[] = {
         {"mkdir m", ".", NULL, "m", "Too many open"},
         {"mkdir m", NULL, ".", "m", "Not a directory"},
@@ -275,8 +261,7 @@ static void check_refusals(void)
 }
 
 /* Given links in place of the folders. Expect a sentence, and nothing done where they lead. */
-static void check_links(void)
-{
+static void check_links(void) {
     sh("mkdir home empty && touch home/thesis && ln -s home d.new && ln -s empty e && "
        "ln -s away f");
     static const char *const names[] = {"d", "e", "e/", "f"};
@@ -290,8 +275,7 @@ static void check_links(void)
 }
 
 /* Given folders of another user. Expect a sentence, and their files left alone. */
-static void check_owner(void)
-{
+static void check_owner(void) {
     sh("mkdir g h.new && touch h.new/state");
     if (geteuid() != 0) {
         printf("  (not root: folders of another user are not shown)\n");
@@ -307,8 +291,7 @@ static void check_owner(void)
 
 /* Given a folder that is locked, one whose parent is not there, and a process whose first free
  * descriptor is 0. Expect the path, then why; and each descriptor closed. */
-static void check_words(void)
-{
+static void check_words(void) {
     char path[64];
     sh("mkdir k");
     snprintf(path, sizeof path, "%s/k", place);
@@ -331,8 +314,7 @@ static void check_words(void)
 }
 
 /* Given an empty mount point. Expect a sentence before anything is made, and a region in it. */
-static void serve_mounted(void)
-{
+static void serve_mounted(void) {
     if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
         printf("  (no mounts here: a mount point is not shown)\n");
         return;
@@ -351,8 +333,7 @@ static void serve_mounted(void)
     sh("rmdir volume");
 }
 
-static void check_mount(void)
-{
+static void check_mount(void) {
     int status = 0;
     fflush(stdout);
     pid_t child = fork();
@@ -366,8 +347,7 @@ static void check_mount(void)
 }
 
 /* The status of mapping a region under PLACE/i.new with a limit of this process lowered. */
-static int map_with(int limit, uint64_t most)
-{
+static int map_with(int limit, uint64_t most) {
     struct rp_segments segments = {.count = 1, .bytes = 1 << 20};
     segments.segment[0] = (struct rp_segment){.bytes = 1 << 20, .what = "tests"};
     rp_segment_name(0, segments.segment[0].name);
@@ -390,8 +370,7 @@ static int map_with(int limit, uint64_t most)
 
 /* Given no room on the disk, no room for addresses, and a folder of the region's name that somebody
  * filled meanwhile. Expect a sentence, and nothing left of the new region. */
-static void check_no_room(void)
-{
+static void check_no_room(void) {
     signal(SIGXFSZ, SIG_IGN);
     CHECK(map_with(RLIMIT_FSIZE, 4096) == -RP_NO_MEMORY && strstr(error, "for tests; File too"),
           "%s", error);
@@ -406,15 +385,13 @@ static void check_no_room(void)
     check_group("no room, or no name, for a new region");
 }
 
-static void close_input(void)
-{
+static void close_input(void) {
     close(0);
 }
 
 /* Given a program without an input, so that files of the region get the number 0: of a start that
  * died, of one taken over. Expect them read, and closed. */
-static void check_number_zero(void)
-{
+static void check_number_zero(void) {
     int input = dup(0);
     CHECK(input >= 0);
     sh("mkdir k.new && touch k.new/making k.new/state");
@@ -448,16 +425,14 @@ static void check_number_zero(void)
 
 static int exchanges;
 
-static void exchange(void)
-{
+static void exchange(void) {
     exchanges++;
     sh("for f in l l.new; do if test -e $f; then mv $f old && mkdir $f && rmdir old; fi; done");
 }
 
 /* Given others who always are faster, a path that is as long as can be, the root, and signals
  * without an end. Expect a sentence of each, in the end. */
-static void check_sentences(void)
-{
+static void check_sentences(void) {
     enum { SIGNALS = 1000, LONGEST = PATH_MAX - sizeof ".new/table15.steps" };
     static char path[PATH_MAX];
     struct rp_memory memory;
@@ -485,8 +460,7 @@ static void check_sentences(void)
 
 /* Given as much memory as the machine has, and more addresses than there are. Expect the first to
  * be no more than it has; a region of files to be bounded by addresses alone. */
-static void check_most(void)
-{
+static void check_most(void) {
     uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     struct rp_segments segments = {.count = 1, .bytes = host, .segment = {{.bytes = host}}};
     struct rp_memory memory;
@@ -503,8 +477,7 @@ static void check_most(void)
     check_group("as much as there is");
 }
 
-int main(void)
-{
+int main(void) {
     snprintf(place, sizeof place, "/tmp/test_region_folder_XXXXXX");
     CHECK(mkdtemp(place) != NULL);
     check_kept();

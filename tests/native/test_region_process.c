@@ -17,8 +17,7 @@ static char place[40];  /* a folder of this test's own */
 static char region[48]; /* PLACE/region */
 static char error[RP_ERROR_BYTES];
 
-static struct rp_service *open_region(int attached)
-{
+static struct rp_service *open_region(int attached) {
     static struct drive_table made;
     struct rp_service_options serve = {.region_path = region};
     struct rp_service *service;
@@ -30,8 +29,7 @@ static struct rp_service *open_region(int attached)
 }
 
 /* Given a region that is made in an empty folder, and taken over. Expect nothing to stay open. */
-static void check_descriptors(void)
-{
+static void check_descriptors(void) {
     CHECK(mkdir(region, 0700) == 0);
     for (int time = 0; time < 2; time++) {
         int before = open_descriptors();
@@ -42,8 +40,7 @@ static void check_descriptors(void)
 }
 
 /* Given a program whose standard input is closed. Expect number 0 to be given back, too. */
-static void check_number_zero(void)
-{
+static void check_number_zero(void) {
     int input = dup(0);
     CHECK(input > 0 && close(0) == 0);
     struct rp_service *service = open_region(1);
@@ -54,8 +51,7 @@ static void check_number_zero(void)
     check_group("a descriptor whose number is 0");
 }
 
-static void in_child(void (*check)(void))
-{
+static void in_child(void (*check)(void)) {
     int status = 0;
     fflush(stdout);
     pid_t child = fork();
@@ -66,14 +62,12 @@ static void in_child(void (*check)(void))
     CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
 }
 
-static void nothing_mapped(void)
-{
+static void nothing_mapped(void) {
     CHECK(mappings_of(region) == 0, "%d mappings", mappings_of(region));
 }
 
 /* Given a process that forks while it serves. Expect its child to have no page of the region. */
-static void check_forked(void)
-{
+static void check_forked(void) {
     struct rp_service *service = open_region(1);
     CHECK(mappings_of(region) >= 4);
     in_child(nothing_mapped);
@@ -81,8 +75,7 @@ static void check_forked(void)
     check_group("a child inherits no region");
 }
 
-static void open_without_room(void)
-{
+static void open_without_room(void) {
     static struct drive_table made;
     struct rp_service *service;
     struct rp_service_options plain = {0};
@@ -97,8 +90,7 @@ static void open_without_room(void)
 }
 
 /* Given a process that may not map as much. Expect a sentence. */
-static void check_no_room(void)
-{
+static void check_no_room(void) {
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* they map more by themselves */
     in_child(open_without_room);
     check_group("no room in the process: a sentence");
@@ -109,8 +101,7 @@ static void check_no_room(void)
 
 /* Given a region whose every step lost its bytes. Expect it served as it is, and refused by who
  * asks to verify. */
-static void check_verify(void)
-{
+static void check_verify(void) {
     static uint8_t steps[CAPACITY * ROW];
     static struct drive_table made;
     struct rp_link_options options = {0};
@@ -141,8 +132,7 @@ static void check_verify(void)
 
 /* Given a region that was served with the budget that its port says, then with more than that has.
  * Expect the first to be half of what the port has room for, the other all of it. */
-static void check_budget(void)
-{
+static void check_budget(void) {
     static struct drive_table made;
     struct rp_service_options serve = {.region_path = region};
     struct rp_service *service;
@@ -160,16 +150,14 @@ static void check_budget(void)
 
 static int before_it_served;
 
-static void only_as_before(void)
-{
+static void only_as_before(void) {
     CHECK(open_descriptors() == before_it_served, "%d and %d", open_descriptors(),
           before_it_served);
 }
 
 /* Given services of a region at a port, that serve and fork, or cannot open. Expect a child without
  * any of their descriptors, and neither descriptors nor memory to stay, nor number 0 to go. */
-static void check_given_back(void)
-{
+static void check_given_back(void) {
     static struct drive_table made;
     struct rp_service_options serve = {.region_path = region};
     struct rp_service *service;
@@ -190,8 +178,7 @@ static void check_given_back(void)
     check_group("what a service took is given back, in a child too");
 }
 
-int main(void)
-{
+int main(void) {
     char command[64];
     snprintf(place, sizeof place, "/tmp/test_region_process_XXXXXX");
     CHECK(mkdtemp(place) != NULL);

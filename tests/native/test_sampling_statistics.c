@@ -30,8 +30,7 @@ static struct rp_tree tree;
 
 /* The upper regularised incomplete gamma function Q(a, x): by its series where x is small, else by
  * its continued fraction (Abramowitz and Stegun 6.5.29 and 6.5.31). */
-static double gamma_q(double a, double x)
-{
+static double gamma_q(double a, double x) {
     double scale = exp(a * log(x) - x - lgamma(a));
     if (x < a + 1) {
         double term = 1 / a, sum = term;
@@ -55,14 +54,12 @@ static double gamma_q(double a, double x)
     return scale * fraction;
 }
 
-static double chi_square_p(double statistic, int degrees)
-{
+static double chi_square_p(double statistic, int degrees) {
     return gamma_q(degrees / 2.0, statistic / 2);
 }
 
 /* The judge itself, at values from tables. */
-static void judge_is_right(void)
-{
+static void judge_is_right(void) {
     static const struct {
         int degrees;
         double statistic, p;
@@ -78,8 +75,7 @@ static void judge_is_right(void)
 }
 
 /* Priorities over 6 / ALPHA decades, so that the masses span six. */
-static void fill(uint64_t seed)
-{
+static void fill(uint64_t seed) {
     static uint8_t nodes[1 << 14] __attribute__((aligned(64)));
     static uint32_t slots[ITEMS];
     struct rp_random random;
@@ -103,8 +99,7 @@ static void fill(uint64_t seed)
 }
 
 /* Make `draws` independent draws and count them in `hits`. */
-static void draw(uint64_t seed, uint64_t draws)
-{
+static void draw(uint64_t seed, uint64_t draws) {
     struct rp_random random;
     uint64_t targets[BATCH];
     uint32_t slots[BATCH];
@@ -131,16 +126,14 @@ struct cells {
     double last_expected, last_seen;
 };
 
-static void add_cell(struct cells *cells, double expected, double seen)
-{
+static void add_cell(struct cells *cells, double expected, double seen) {
     if (expected > 0) {
         cells->statistic += (seen - expected) * (seen - expected) / expected;
         cells->count++;
     }
 }
 
-static void add_item(struct cells *cells, double expected, double seen)
-{
+static void add_item(struct cells *cells, double expected, double seen) {
     if (expected >= POOLED_MIN) {
         add_cell(cells, expected, seen);
         return;
@@ -156,8 +149,7 @@ static void add_item(struct cells *cells, double expected, double seen)
 }
 
 /* The p-value of the counts if item i had the probability weight[i] / sum. */
-static double judge(const double *weight, double draws)
-{
+static double judge(const double *weight, double draws) {
     struct cells cells = {0};
     double sum = 0;
     for (int i = 0; i < ITEMS; i++) {
@@ -174,15 +166,13 @@ static double judge(const double *weight, double draws)
     return p;
 }
 
-static void weigh(double *weight, double alpha)
-{
+static void weigh(double *weight, double alpha) {
     for (int i = 0; i < ITEMS; i++) {
         weight[i] = pow(priority[i], alpha);
     }
 }
 
-static void one_seed_of_many_draws(uint64_t seed)
-{
+static void one_seed_of_many_draws(uint64_t seed) {
     static double weight[ITEMS];
     draw(seed, MANY);
     weigh(weight, ALPHA);
@@ -205,14 +195,12 @@ static void one_seed_of_many_draws(uint64_t seed)
     CHECK(judge(weight, MANY) < P_MIN, "two percent on every other leaf would not be noticed");
 }
 
-static int rising(const void *left, const void *right)
-{
+static int rising(const void *left, const void *right) {
     double a = *(const double *)left, b = *(const double *)right;
     return (a > b) - (a < b);
 }
 
-static void seeds_are_uniform(uint64_t seed, uint64_t draws)
-{
+static void seeds_are_uniform(uint64_t seed, uint64_t draws) {
     static double weight[ITEMS];
     double p[SEEDS], distance = 0;
     weigh(weight, ALPHA);
@@ -230,8 +218,7 @@ static void seeds_are_uniform(uint64_t seed, uint64_t draws)
     CHECK(scaled < KOLMOGOROV_999, "the p-values of %d seeds are not uniform", SEEDS);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     uint64_t seed = check_seed(1);
     judge_is_right();
     check_group("chi-square probabilities from tables");

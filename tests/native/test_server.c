@@ -7,16 +7,14 @@
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
 
-static void fresh(struct script *script)
-{
+static void fresh(struct script *script) {
     script_tables(tables);
     config = script_config(tables);
     script_open(script, &config);
 }
 
 /* 1. Given a new client. Expect HELLO gives a cookie, OPEN a session, both again the same. */
-static void situation_handshake(void)
-{
+static void situation_handshake(void) {
     struct script script;
     fresh(&script);
     struct script_client client = script_client(1);
@@ -48,8 +46,7 @@ static void situation_handshake(void)
 
 /* 2. Given cookies that are wrong, of another address, of another nonce, or old.
  *    Expect BAD_COOKIE, and no session; a cookie of the period before is still good. */
-static void situation_cookies(void)
-{
+static void situation_cookies(void) {
     struct script script;
     fresh(&script);
     struct script_client client = script_client(1);
@@ -79,8 +76,7 @@ static void situation_cookies(void)
 /* 3. Given a session that speaks from another address. Expect ADDRESS_CHANGED with a cookie and
  *    nothing applied; an unknown operation dropped; a wrong echo refused; the right one moves the
  *    session. */
-static void situation_address(void)
-{
+static void situation_address(void) {
     struct script script;
     fresh(&script);
     struct script_client client = script_client(1);
@@ -127,8 +123,7 @@ static void situation_address(void)
 
 /* 4. Given all sessions taken. Expect NO_SESSION_FREE until one has been silent for idle_ms; then
  *    that one is given up, its writer freed, and its connection unknown. */
-static void situation_replacement(void)
-{
+static void situation_replacement(void) {
     struct script script;
     fresh(&script);
     struct script_client clients[4];
@@ -164,8 +159,7 @@ static void situation_replacement(void)
 }
 
 /* 5. Given one datagram twice, and numbers out of order. Expect each number answered once. */
-static void situation_replay(void)
-{
+static void situation_replay(void) {
     struct script script;
     fresh(&script);
     struct script_client client = script_client(1);
@@ -189,8 +183,7 @@ static void situation_replay(void)
 
 /* 5b. Given packet numbers in any order, with gaps around the window's size. Expect what a list of
  *     everything that came says: each number once, and none 64 or more behind the newest. */
-static void situation_replay_window(void)
-{
+static void situation_replay_window(void) {
     static uint8_t came[1 << 19];
     struct rp_replay replay = {0};
     struct rp_random random;
@@ -213,8 +206,7 @@ static void situation_replay_window(void)
 
 /* 6. Given requests by name, by number, and for tables that are not there. Expect facts, or
  *    UNKNOWN_TABLE. */
-static void situation_tables(void)
-{
+static void situation_tables(void) {
     struct script script;
     fresh(&script);
     struct script_client client = script_client(1);
@@ -245,8 +237,7 @@ static void situation_tables(void)
 
 /* 7. Given two writer places. Expect a repeat finds its own, a third session is refused, and a
  *    place is given back by CLOSE or by long silence. */
-static void situation_writers(void)
-{
+static void situation_writers(void) {
     struct script script;
     fresh(&script);
     struct script_client clients[4];
@@ -280,8 +271,7 @@ static void situation_writers(void)
 
 /* 8. Given a receive budget of 64 and four sessions. Expect the sum of grants never above it, all
  *    of what is free to the first, fair shares later, and everything back after the lapse. */
-static void situation_credit(void)
-{
+static void situation_credit(void) {
     struct script script;
     fresh(&script);
     struct script_client clients[4];
@@ -316,8 +306,7 @@ static void situation_credit(void)
 }
 
 /* 9. Given counters asked for in parts, and beyond the end. Expect numbers that agree. */
-static void situation_stats(void)
-{
+static void situation_stats(void) {
     struct script script;
     fresh(&script);
     struct script_client client = script_client(1);
@@ -354,8 +343,7 @@ static void situation_stats(void)
 
 /* Rows from sequence and step 0, the last one closing; the five before it items of priority 3. */
 static struct script_answer push_rows(struct script *script, struct script_client *client,
-                                      uint64_t epoch)
-{
+                                      uint64_t epoch) {
     static struct script_push push;
     script_push_begin(&push, epoch);
     script_push_run(&push, 0, 0, 0, 6, RP_RUN_END);
@@ -368,8 +356,7 @@ static struct script_answer push_rows(struct script *script, struct script_clien
 /* 10. Given a reset that names the present epoch, then the same again. Expect one new epoch; the
  *     writer places as they were, at sequence and step 0; keys and the generator going on, all else
  *     anew. */
-static void situation_reset(void)
-{
+static void situation_reset(void) {
     struct script script;
     fresh(&script);
     struct script_client client = script_client(1);
@@ -413,8 +400,7 @@ static void situation_reset(void)
 
 /* 11. Given a killed server, attached again. Expect the client notices nothing: incarnation,
  *     session, address are kept, and answers' packet numbers go on rising. */
-static void situation_attach(void)
-{
+static void situation_attach(void) {
     struct script script;
     fresh(&script);
     struct script_client client = script_client(1);
@@ -434,8 +420,7 @@ static void situation_attach(void)
 
 /* 11. Given tables of one server, and of the next one over its region. Expect each to hash its
  *     steps that wait by a number of its own, which comes of the entropy alone. */
-static void situation_salts(void)
-{
+static void situation_salts(void) {
     struct script script;
     uint64_t salts[6];
     fresh(&script);
@@ -454,8 +439,7 @@ static void situation_salts(void)
 }
 
 /* 12. Given impossible configs and foreign regions. Expect a sentence that names the matter. */
-static void situation_refusals(void)
-{
+static void situation_refusals(void) {
     char error[256];
     uint8_t entropy[32] = {1};
     struct rp_server *server;
@@ -493,8 +477,7 @@ static void situation_refusals(void)
 
 /* 13. Given a port without room. Expect nothing is received; with room for a few answers, those
  *     that found none are dropped, counted, and not applied. */
-static void situation_room(void)
-{
+static void situation_room(void) {
     struct script script;
     fresh(&script);
     struct script_client client = script_client(1);
@@ -520,8 +503,7 @@ static void situation_room(void)
     check_group("13 transmit room");
 }
 
-int main(void)
-{
+int main(void) {
     situation_handshake();
     situation_cookies();
     situation_address();

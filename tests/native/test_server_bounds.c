@@ -9,8 +9,7 @@ static struct rp_table_config tables[3];
 static struct rp_server_config config;
 static struct script_push push;
 
-static void configure(void)
-{
+static void configure(void) {
     script_tables(tables);
     tables[2] = tables[1];
     memcpy(tables[2].name, "third", 6);
@@ -23,8 +22,7 @@ static void configure(void)
 /* 1. Given more and more sample records, and weights or none. Expect a segment for each part with
  *    room for what lies in it and its seal, none for what is not there, and the state's words to be
  *    of what takes most of it. */
-static void situation_segments(void)
-{
+static void situation_segments(void) {
     char error[256];
     configure();
     for (uint32_t records = 1; records <= 64; records++) {
@@ -70,8 +68,7 @@ static void situation_segments(void)
     check_group("1 a region's segments");
 }
 
-static int attach(struct script *script, size_t bytes, char error[256])
-{
+static int attach(struct script *script, size_t bytes, char error[256]) {
     struct rp_server *server;
     uint8_t entropy[32];
     script_entropy(entropy, 3);
@@ -81,8 +78,7 @@ static int attach(struct script *script, size_t bytes, char error[256])
 
 /* 2. Given configurations that differ in what may not change, or may, and memory that is short.
  *    Expect what differs named with both values, that of the region first. */
-static void situation_differences(void)
-{
+static void situation_differences(void) {
     struct script script;
     char error[256];
     configure();
@@ -132,8 +128,7 @@ static void situation_differences(void)
 }
 
 static void spec_differs(struct script *script, const char *spec, uint32_t bytes,
-                         const char *had, const char *wants)
-{
+                         const char *had, const char *wants) {
     char error[256], said[256];
     tables[0].spec = spec;
     tables[0].spec_bytes = bytes;
@@ -146,8 +141,7 @@ static void spec_differs(struct script *script, const char *spec, uint32_t bytes
 
 /* Given specs that differ somewhere, or of which one goes on. Expect both to be told from a little
  * before that on. */
-static void situation_specs(void)
-{
+static void situation_specs(void) {
     static const char had[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.....";
     static const uint32_t places[] = {0, 5, 11, 12, 13, 40};
     struct script script;
@@ -171,8 +165,7 @@ static void situation_specs(void)
 
 /* 3. Given bodies of every length, one byte behind them set. Expect that byte to be seen wherever
  *    it stands, and a longer body refused. */
-static void situation_exact(void)
-{
+static void situation_exact(void) {
     _Alignas(8) uint8_t body[128];
     for (uint32_t need = 0; need <= 64; need++) {
         uint32_t size = (need + 7) & ~7u;
@@ -195,8 +188,7 @@ static void situation_exact(void)
 
 /* 4. Given a datagram whose headers have one reserved byte set, its sum right. Expect it dropped
  *    and counted. */
-static void situation_reserved(void)
-{
+static void situation_reserved(void) {
     static const uint32_t reserved[] = {5, 6, 7, 28, 31, 32, 35, 36, 39, 41};
     static const uint8_t zeros[16];
     struct script script;
@@ -222,8 +214,7 @@ static void situation_reserved(void)
 
 /* 5. Given a writer that has sent nothing, and a run so far ahead as may be, or one further. Expect
  *    the one stored, the other dropped and counted. */
-static void situation_far(void)
-{
+static void situation_far(void) {
     enum { MOST = SCRIPT_WINDOW / 16 + 4 };
     for (uint32_t more = 0; more < 2; more++) {
         struct script script;
@@ -246,8 +237,7 @@ static void situation_far(void)
 /* ---- sessions ---- */
 
 /* 6. Given a server that nobody spoke to for long. Expect a HELLO's cookie to be of this time. */
-static void situation_cookie(void)
-{
+static void situation_cookie(void) {
     struct script script;
     configure();
     script_open(&script, &config);
@@ -264,8 +254,7 @@ static void situation_cookie(void)
 
 /* 7. Given three tables with a limiter, a push and a draw that wait at each. Expect the draw of a
  *    third session to wait when it is asked for again, and every push let on when there is room. */
-static void situation_tables(void)
-{
+static void situation_tables(void) {
     struct script script;
     struct script_client clients[3];
     struct rp_sample request = script_sample(1);
@@ -321,8 +310,7 @@ static void situation_tables(void)
 /* 8. Given a draw that waits at one table while its session draws so many at another that its
  *    number is older than those that are remembered. Expect it to wait still, and no other of that
  *    age. */
-static void situation_old(void)
-{
+static void situation_old(void) {
     struct script script;
     struct script_client clients[3];
     struct rp_sample one = script_sample(1), many = script_sample(15);
@@ -350,8 +338,7 @@ static void situation_old(void)
 /* 9. Given three tables of different capacities, at the least lap, the largest, others between.
  *    Expect each to begin with a key of its first slot, and so far from every other that no key is
  *    ever in two of them. */
-static void situation_apart(void)
-{
+static void situation_apart(void) {
     static const uint32_t laps[] = {1, 2, 4711, 1u << 31, UINT32_MAX};
     for (uint32_t i = 0; i < sizeof laps / sizeof *laps; i++) {
         struct script script;
@@ -376,8 +363,7 @@ static void situation_apart(void)
 /* 10. Given one id for the samples of two tables: the first waits, the second is drawn, or
  *     withdrawn, then the first one's turn would come. Expect the first to wait no more, and its
  *     repeat answered with the batch that was drawn, under the table it is of, or FORGOTTEN. */
-static void situation_two_tables(void)
-{
+static void situation_two_tables(void) {
     for (int drawn = 0; drawn < 2; drawn++) {
         struct script script;
         struct script_client client = script_client(1);
@@ -410,8 +396,7 @@ static void situation_two_tables(void)
     check_group("10 one id at two tables");
 }
 
-int main(void)
-{
+int main(void) {
     situation_segments();
     situation_differences();
     situation_specs();

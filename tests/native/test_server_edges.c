@@ -11,8 +11,7 @@ static struct script_client writer, other, third;
 static uint64_t epoch; /* of table "rows": 0 <= items created - items drawn <= 20 */
 static uint64_t sequences[3];
 
-static void fresh(void)
-{
+static void fresh(void) {
     script_open(&script, &config);
     struct script_client *clients[] = {&writer, &other, &third};
     for (uint32_t i = 0; i < 3; i++) {
@@ -22,8 +21,7 @@ static void fresh(void)
     }
 }
 
-static void configure(void)
-{
+static void configure(void) {
     script_tables(tables);
     tables[1].writers_max = 3;
     tables[1].window = 10;
@@ -31,8 +29,7 @@ static void configure(void)
 }
 
 /* Three sessions that write to table "rows". */
-static void fresh_writers(void)
-{
+static void fresh_writers(void) {
     configure();
     fresh();
     epoch = script_writer(&script, &writer, 1, 1).epoch;
@@ -41,8 +38,7 @@ static void fresh_writers(void)
 }
 
 /* Rows that are items, by one of the three. */
-static uint16_t push(uint32_t who, uint64_t id, uint16_t count)
-{
+static uint16_t push(uint32_t who, uint64_t id, uint16_t count) {
     static struct script_push body;
     struct script_client *clients[] = {&writer, &other, &third};
     script_push_begin(&body, epoch);
@@ -53,15 +49,13 @@ static uint16_t push(uint32_t who, uint64_t id, uint16_t count)
 }
 
 static struct script_answer sample(struct script_client *client, uint16_t table, uint64_t id,
-                                   uint32_t count)
-{
+                                   uint32_t count) {
     struct rp_sample request = script_sample(count);
     return script_ask(&script, client, RP_OP_SAMPLE, table, id, &request, sizeof request);
 }
 
 /* Was this session answered so among what was sent last? */
-static int answered(const struct script_client *client, uint8_t op, uint64_t id, uint16_t status)
-{
+static int answered(const struct script_client *client, uint8_t op, uint64_t id, uint16_t status) {
     for (uint32_t i = 0; i < script.port.out_count; i++) {
         struct script_answer answer = script_answer(&script, i);
         if (answer.view.outer->connection == client->connection
@@ -77,8 +71,7 @@ static int answered(const struct script_client *client, uint8_t op, uint64_t id,
 
 /* 1. Given every operation whose body has one length, and eight bytes more than that. Expect
  *    BAD_SIZE from each, and the session as it was. */
-static void situation_too_long(void)
-{
+static void situation_too_long(void) {
     static const struct {
         uint8_t op;
         uint32_t bytes;
@@ -112,8 +105,7 @@ static void situation_too_long(void)
 }
 
 /* 2. Given a table without a spec. Expect one datagram that says so, and none after it. */
-static void situation_no_spec(void)
-{
+static void situation_no_spec(void) {
     configure();
     tables[1].spec_bytes = 0;
     fresh();
@@ -134,16 +126,14 @@ static void situation_no_spec(void)
 
 static uint32_t first_lease; /* what the turn asked for first; 0: nothing yet */
 
-static uint32_t lease_noted(struct rp_port *port, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t lease_noted(struct rp_port *port, struct rp_packet *packets, uint32_t count) {
     first_lease = first_lease ? first_lease : count;
     return script_transport.tx_lease(port, packets, count);
 }
 
 /* 3. Given turns that send many datagrams, few, or none. Expect the next turn to begin with room
  *    for as many, for no fewer than four and no more than a burst. */
-static void situation_lease(void)
-{
+static void situation_lease(void) {
     static const struct {
         uint32_t pings, leased;
     } turns[] = {{1, 4}, {40, 40}, {64, 64}, {0, 4}, {5, 5}, {3, 4}};
@@ -169,8 +159,7 @@ static void situation_lease(void)
 /* 4. Given more sessions in a turn than leave each a share of one train. Expect a whole train for
  *    somebody's first request of the next turn; and where two requests fill it, what does not fit
  *    beside them dropped, and counted. */
-static void situation_whole_share(void)
-{
+static void situation_whole_share(void) {
     enum { CROWD = RP_TURN_DATAGRAMS / RP_TRAIN_MAX + 1 };
     static uint8_t spec[RP_TRAIN_MAX * 512];
     static struct script_client clients[CROWD];
@@ -206,8 +195,7 @@ static void situation_whole_share(void)
 
 /* 5. Given a sample that is repeated under the name of another table. Expect the batch as it was
  *    drawn, and the table it was drawn from. */
-static void situation_other_table(void)
-{
+static void situation_other_table(void) {
     fresh_writers();
     CHECK(push(0, 1, 10) == RP_OK);
     struct script_answer answer = sample(&other, 1, 1, 4);
@@ -224,8 +212,7 @@ static void situation_other_table(void)
 
 /* 18. Given a sample of the epoch that the table has, and no items yet. Expect its batch once there
  *     are some. */
-static void situation_waits_in_epoch(void)
-{
+static void situation_waits_in_epoch(void) {
     fresh_writers();
     struct rp_sample request = script_sample(4);
     request.epoch = epoch;
@@ -238,8 +225,7 @@ static void situation_waits_in_epoch(void)
 
 /* 6. Given a sample that is withdrawn before it came, when a newer one was drawn. Expect it
  *    FORGOTTEN when it comes, and nothing drawn for it. */
-static void situation_withdrawn_below(void)
-{
+static void situation_withdrawn_below(void) {
     fresh_writers();
     CHECK(push(0, 1, 10) == RP_OK);
     CHECK_STATUS(sample(&other, 1, 5, 1), RP_OK);
@@ -262,8 +248,7 @@ static void situation_withdrawn_below(void)
 
 /* 7. Given a push that was not asked for again for nearly as long as a place is kept, and room
  *    then. Expect it stored. */
-static void situation_just_in_time(void)
-{
+static void situation_just_in_time(void) {
     fresh_writers();
     CHECK(push(0, 1, 10) == RP_OK && push(0, 2, 10) == RP_OK);
     CHECK(push(1, 1, 5) == RP_BLOCKED);
@@ -277,8 +262,7 @@ static void situation_just_in_time(void)
 
 /* 8. Given two pushes that wait, the first one asked for again, the second not, for as long as a
  *    place is kept, and room for both then. Expect the first stored, and nothing of the second. */
-static void situation_lapse_behind(void)
-{
+static void situation_lapse_behind(void) {
     fresh_writers();
     CHECK(push(0, 1, 10) == RP_OK && push(0, 2, 10) == RP_OK);
     CHECK(push(1, 1, 4) == RP_BLOCKED && push(2, 1, 5) == RP_BLOCKED);
@@ -296,8 +280,7 @@ static void situation_lapse_behind(void)
 
 /* 9. Given sessions whose samples wait, at several tables, and a server that closes. Expect each
  *    told so, under its own id and table, at once. */
-static void situation_farewell(void)
-{
+static void situation_farewell(void) {
     fresh_writers();
     CHECK_STATUS(sample(&other, 0, 7, 1), RP_BLOCKED);
     CHECK_STATUS(sample(&third, 0, 8, 1), RP_BLOCKED);
@@ -315,8 +298,7 @@ static void situation_farewell(void)
 
 /* 10. Given a sample that waits, and the same id once more with fewer items. Expect the place to
  *     stay the first one's: nothing is drawn before there is enough for that. */
-static void situation_other_count(void)
-{
+static void situation_other_count(void) {
     fresh_writers();
     CHECK_STATUS(sample(&other, 1, 1, 6), RP_BLOCKED);
     CHECK_STATUS(sample(&other, 1, 1, 2), RP_BLOCKED);
@@ -329,8 +311,7 @@ static void situation_other_count(void)
 
 /* 11. Given pushes with creates: all good, and with the last one of three wrong. Expect the one
  *     counted as no refusal, and nothing of the other stored. */
-static void situation_last_create(void)
-{
+static void situation_last_create(void) {
     static struct script_push body;
     configure();
     fresh();
@@ -353,8 +334,7 @@ static void situation_last_create(void)
 /* ---- weights ---- */
 
 /* One half of a blob of 2000 zeros. */
-static uint16_t publish_half(struct script_client *client, uint64_t id, uint64_t offset)
-{
+static uint16_t publish_half(struct script_client *client, uint64_t id, uint64_t offset) {
     static struct {
         struct rp_publish publish;
         uint8_t bytes[1000];
@@ -367,8 +347,7 @@ static uint16_t publish_half(struct script_client *client, uint64_t id, uint64_t
 
 /* 12. Given somebody who pulls the oldest version and asks for its first datagram once more. Expect
  *     that to be no progress: a publisher is held up as if it had been asked for once. */
-static void situation_asked_again(void)
-{
+static void situation_asked_again(void) {
     configure();
     fresh();
     for (uint64_t version = 1; version <= RP_WEIGHTS_SLOTS; version++) {
@@ -389,8 +368,7 @@ static void situation_asked_again(void)
 
 /* 13. Given a publisher whose time is over while another waits, and who begins anew before that one
  *     asks. Expect no new time for it: the other is let in. */
-static void situation_time_over(void)
-{
+static void situation_time_over(void) {
     configure();
     fresh();
     CHECK(publish_half(&writer, 1, 0) == RP_OK && publish_half(&other, 1, 0) == RP_BUSY);
@@ -405,8 +383,7 @@ static void situation_time_over(void)
 
 /* 14. Given a writer that closes its session after an episode's end in one stream and in the middle
  *     of one in another. Expect one episode cut. */
-static void situation_cut(void)
-{
+static void situation_cut(void) {
     static struct script_push body;
     configure();
     fresh();
@@ -422,8 +399,7 @@ static void situation_cut(void)
 
 /* 14. Given a publication under way when its server is killed. Expect its session's time to begin
  *     anew with the attach: others are BUSY until it has rested for too long. */
-static void situation_publisher_kept(void)
-{
+static void situation_publisher_kept(void) {
     configure();
     fresh();
     CHECK(publish_half(&writer, 1, 0) == RP_OK);
@@ -438,8 +414,7 @@ static void situation_publisher_kept(void)
 
 /* 15. Given the largest lapse that an answer can tell, and one more. Expect the one taken and told,
  *     the other refused. */
-static void situation_lapse_limit(void)
-{
+static void situation_lapse_limit(void) {
     char error[256] = "";
     configure();
     config.lapse_ms = UINT32_MAX / 1000;
@@ -454,8 +429,7 @@ static void situation_lapse_limit(void)
 
 /* 13. Given a sample that keeps its place, a second one whose client died, and items for both.
  *     Expect the first drawn, and nothing for the dead one behind it. */
-static void situation_dead_second(void)
-{
+static void situation_dead_second(void) {
     fresh_writers();
     CHECK_STATUS(sample(&other, 1, 1, 5), RP_BLOCKED);
     CHECK_STATUS(sample(&third, 1, 1, 1), RP_BLOCKED);
@@ -473,8 +447,7 @@ static void situation_dead_second(void)
 
 /* 14. Given a push that waits, and the same id once more with nothing to create. Expect it stored,
  *     and its place gone: who stood behind it is let in. */
-static void situation_nothing_left(void)
-{
+static void situation_nothing_left(void) {
     static struct script_push body;
     fresh_writers();
     CHECK(push(0, 1, 10) == RP_OK && push(0, 2, 10) == RP_OK);
@@ -490,8 +463,7 @@ static void situation_nothing_left(void)
 
 /* 15. Given twenty sessions that have fallen silent, all there is room for, and one more that
  *     opens before time has given up any. Expect eight to go for it, no fewer and no more. */
-static void situation_room_made(void)
-{
+static void situation_room_made(void) {
     enum { ALL = 20 };
     static struct script_client clients[ALL];
     configure();
@@ -515,8 +487,7 @@ static void situation_room_made(void)
 
 /* 16. Given more silent sessions than are given up at once, and the last of them holds the only
  *     writer's place of a table. Expect a newcomer to get it at once, and nobody else given up. */
-static void situation_silent_writer(void)
-{
+static void situation_silent_writer(void) {
     enum { SILENT = RP_EXPIRED_MAX + 4 };
     static struct script_client silent[SILENT];
     configure();
@@ -545,8 +516,7 @@ static void situation_silent_writer(void)
     check_group("16 a silent session's place is free for the first who asks");
 }
 
-int main(void)
-{
+int main(void) {
     situation_too_long();
     situation_no_spec();
     situation_lease();

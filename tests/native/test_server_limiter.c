@@ -4,8 +4,7 @@
 
 /* 1. Given a limiter that admits twenty items beyond what was drawn. Expect BLOCKED with the need,
  *    noted once, and the noted one stored and answered when a draw makes room. */
-static void situation_blocked(void)
-{
+static void situation_blocked(void) {
     struct pusher p;
     fresh(&p);
     for (uint64_t i = 0; i < 20; i += 10) {
@@ -49,8 +48,7 @@ static void situation_blocked(void)
 
 /* 2. Given steps that are no items yet, and room for twenty items. Expect creates alone to be
  *     counted: twenty let in by fives, and more held back until one is drawn. */
-static void situation_creates_blocked(void)
-{
+static void situation_creates_blocked(void) {
     struct pusher p;
     script_tables(tables);
     tables[1].plan_count = 2;
@@ -74,8 +72,7 @@ static void situation_creates_blocked(void)
 
 /* 3. Given a push that waits, when the server closes. Expect CLOSED, unless the region stays for
  *    another server. */
-static void situation_farewell(void)
-{
+static void situation_farewell(void) {
     struct pusher p;
     fresh(&p);
     script_done(send_run(&p, 1, 1, 0, 0, 0, 10, RP_RUN_ITEM), 0);
@@ -96,8 +93,7 @@ static void situation_farewell(void)
 
 /* 4. Given a push that waits, and a RESET. Expect STALE_EPOCH for it, unasked and asked again, and
  *    no place kept for it in the new epoch. */
-static void situation_stale_waits(void)
-{
+static void situation_stale_waits(void) {
     struct pusher p;
     fresh(&p);
     script_done(send_run(&p, 1, 1, 0, 0, 0, 10, RP_RUN_ITEM), 0);
@@ -124,8 +120,7 @@ static void situation_stale_waits(void)
 /* 5. Given a PUSH that was lost, and others behind it; with a SAMPLE that waits and without one,
  *     below the minimum and above it. Expect those behind to be held back, those of another
  *     stream to be taken, and all of them once the lost one is there, as far as there is room. */
-static void situation_missed(void)
-{
+static void situation_missed(void) {
     struct pusher p;
     for (int sampled = 0; sampled < 2; sampled++) {
         limited(&p, 10, 0, 20);
@@ -155,8 +150,7 @@ static void situation_missed(void)
 /* 6. Given a PUSH that is held back and another behind it. Expect the second told so, without a
  *     place of its own, and both let in, one after the other, when there is room; NEVER_FITS
  *     beyond all room. */
-static void situation_behind(void)
-{
+static void situation_behind(void) {
     struct pusher p;
     limited(&p, 1, 0, 20);
     for (uint64_t i = 0; i < 20; i += 5) {
@@ -184,8 +178,7 @@ static void situation_behind(void)
     check_group("6 who stands behind one that is held back");
 }
 
-static unsigned pieces_now(struct pusher *p, uint64_t id, const uint64_t (*pieces)[2])
-{
+static unsigned pieces_now(struct pusher *p, uint64_t id, const uint64_t (*pieces)[2]) {
     script_push_begin(&push, p->epoch[1]);
     for (; (*pieces)[1] < 3; pieces++) {
         uint64_t step = (*pieces)[0], word = step;
@@ -200,8 +193,7 @@ static unsigned pieces_now(struct pusher *p, uint64_t id, const uint64_t (*piece
 /* 7. Given steps in two pieces. Expect the piece that makes one whole to be counted, it alone:
  *     first pieces hold nobody up; one that is here already frees nothing; a step that
  *     would be whole before its turn comes again; pieces of two steps in turn are let in. */
-static void situation_pieces(void)
-{
+static void situation_pieces(void) {
     static const uint64_t first[][2] = {{0, 0}, {1, 0}, {2, 0}, {0, 9}};
     static const uint64_t again[][2] = {{0, 0}, {1, 0}, {1, 0}, {2, 0}, {0, 9}};
     static const uint64_t early[][2] = {{1, 1}, {0, 9}}, last[][2] = {{0, 1}, {0, 9}};
@@ -244,8 +236,7 @@ struct sender { /* messages of STEPS steps each, streams in turn; some steps in 
     uint8_t stored[MESSAGES];
 };
 
-static void send_message(struct pusher *p, struct sender *s, uint32_t m)
-{
+static void send_message(struct pusher *p, struct sender *s, uint32_t m) {
     uint16_t stream = m % STREAMS;
     uint64_t sequence = (uint64_t)m * STEPS, step = (uint64_t)(m / STREAMS) * STEPS;
     uint64_t word = step;
@@ -281,8 +272,7 @@ static void send_message(struct pusher *p, struct sender *s, uint32_t m)
 
 /* 8. Given two writers whose datagrams are lost, doubled and reordered, and one who draws batches
  *     of any size that fits. Expect the error never beyond its bounds, and everything stored. */
-static void situation_any_order(void)
-{
+static void situation_any_order(void) {
     struct pusher p;
     struct sender s[2] = {0};
     struct rp_random random;
@@ -323,8 +313,7 @@ static void situation_any_order(void)
 }
 
 /* What the k-th PUSH of a kind contradicts itself by; at most two of its items are counted. */
-static void contradict(int kind, uint64_t k)
-{
+static void contradict(int kind, uint64_t k) {
     uint64_t word = 0;
     struct rp_run piece = {.sequence = k, .step = k, .count = 1, .piece_count = 2,
                            .flags = RP_RUN_ITEM, .size = 8};
@@ -355,8 +344,7 @@ static void contradict(int kind, uint64_t k)
 }
 
 /* 9. Given PUSHes that contradict themselves. Expect no item that was not let in. */
-static void situation_contradictions(void)
-{
+static void situation_contradictions(void) {
     static const uint64_t counted[5] = {2, 2, 2, 2, 1}; /* of each, at most */
     for (int kind = 0; kind < 5; kind++) {
         struct pusher p;
@@ -377,8 +365,7 @@ static void situation_contradictions(void)
 
 /* 10. Given an error at its bound, and a ring in which steps that are no items have taken the place
  *     of all items. Expect more to be let in: nobody could draw what they would wait for. */
-static void situation_nothing_drawable(void)
-{
+static void situation_nothing_drawable(void) {
     struct pusher p;
     limited(&p, 1, 0, 20);
     tables[1].window = 16;
@@ -408,8 +395,7 @@ static void situation_nothing_drawable(void)
 /* 11. Given a message that was lost, one behind it that is held back, and the ring overwritten
  *     meanwhile, so that the lost one's places are gone. Expect the one behind to be told that it
  *     lost its places too, as soon as all sequences before it are done. */
-static void situation_overwritten(void)
-{
+static void situation_overwritten(void) {
     struct pusher p;
     limited(&p, 1, -1000, 1000);
     CHECK(run_now(&p, 2, 1, 4, 0, 4) == RP_OK, "its sequences reserve those of the first");
@@ -438,8 +424,7 @@ static void situation_overwritten(void)
 /* 12. Given room for six items, and a PUSH of steps that are none, of five that are, and of creates
  *     of one or two of the former. Expect all to be counted together. Given a run of which a part
  *     is here. Expect the rest of it stored. */
-static void situation_all_kinds(void)
-{
+static void situation_all_kinds(void) {
     struct pusher p;
     limited(&p, 1, 0, 20);
     CHECK(run_now(&p, 1, 0, 0, 0, 14) == RP_OK);
@@ -468,8 +453,7 @@ static void situation_all_kinds(void)
  *     limiter, with one, with one that lets more in, and one that lets less in, by its bounds and
  *     by its rate. Expect the sessions of the table's writers ended, with what waits, where less
  *     may come at once than they were told, no other session, and none twice. */
-static void situation_adopted(void)
-{
+static void situation_adopted(void) {
     static const double high[] = {20, 20, 24, 23, 23, 23};
     static const double rate[] = {0, 1, 1, 1, 0.5, 1}; /* 0: no limiter */
     struct pusher p;
@@ -503,8 +487,7 @@ static void situation_adopted(void)
 
 /* 14. Given a push that waits, and comes again with fewer items. Expect it told as soon as there is
  *     room for those. */
-static void situation_less(void)
-{
+static void situation_less(void) {
     struct pusher p;
     limited(&p, 1, 0, 20);
     CHECK(run_now(&p, 1, 0, 0, 0, 20) == RP_OK && run_now(&p, 2, 0, 20, 20, 10) == RP_BLOCKED);
@@ -518,8 +501,7 @@ static void situation_less(void)
 
 /* 15. Given a server that is killed between the store of a step that was let in and its commit.
  *     Expect it there. */
-static void situation_killed(void)
-{
+static void situation_killed(void) {
     struct pusher p;
     limited(&p, 1, 0, 20);
     CHECK(run_now(&p, 2, 1, 1, 0, 4) == RP_OK);
@@ -538,8 +520,7 @@ static void situation_killed(void)
     check_group("15 killed as a step was stored");
 }
 
-int main(void)
-{
+int main(void) {
     situation_blocked();
     situation_creates_blocked();
     situation_farewell();

@@ -24,8 +24,7 @@ struct datagram {
 
 /* ---- good datagrams ---- */
 
-static void good_push(struct datagram *d, uint8_t *op, uint16_t *table, uint32_t *size)
-{
+static void good_push(struct datagram *d, uint8_t *op, uint16_t *table, uint32_t *size) {
     static struct script_push push;
     script_push_begin(&push, epoch);
     script_push_run(&push, 0, next[0], next[0], 3, 0);
@@ -36,8 +35,7 @@ static void good_push(struct datagram *d, uint8_t *op, uint16_t *table, uint32_t
     *size = push.size;
 }
 
-static void good_rows(struct datagram *d, uint8_t *op, uint16_t *table, uint32_t *size)
-{
+static void good_rows(struct datagram *d, uint8_t *op, uint16_t *table, uint32_t *size) {
     static struct script_push push;
     script_push_begin(&push, rows_epoch);
     script_push_run(&push, 0, next[1], next[1], 3, RP_RUN_ITEM | RP_RUN_PRIORITY);
@@ -91,8 +89,7 @@ GOOD(ping, RP_OP_PING, 0, uint64_t nothing)
 typedef void good(struct datagram *, uint8_t *, uint16_t *, uint32_t *);
 
 /* The good datagram, sealed as script.h would; ids of all operations are `id`. */
-static void build(struct datagram *d, good *make, uint64_t id)
-{
+static void build(struct datagram *d, good *make, uint64_t id) {
     uint8_t op;
     uint16_t table;
     uint32_t size;
@@ -106,8 +103,7 @@ static void build(struct datagram *d, good *make, uint64_t id)
 }
 
 /* A checksum over whatever is there now. */
-static void reseal(struct datagram *d)
-{
+static void reseal(struct datagram *d) {
     static const uint8_t zeros[16];
     uint32_t crc = rp_crc32c(rp_crc32c(0, d->data, 24), zeros, 16);
     crc = rp_crc32c(crc, d->data + 40, d->size - 40);
@@ -358,8 +354,7 @@ static const struct bad {
      RP_COUNT_refused_blob},
 };
 
-static void fresh(void)
-{
+static void fresh(void) {
     script_tables(tables);
     config = script_config(tables);
     script_open(&script, &config);
@@ -369,8 +364,7 @@ static void fresh(void)
     rows_epoch = script_writer(&script, &client, 1, 2).epoch;
 }
 
-static void change(struct datagram *d, const struct bad *bad)
-{
+static void change(struct datagram *d, const struct bad *bad) {
     d->size = (uint32_t)((int32_t)d->size + bad->longer);
     if (bad->longer % 8 == 0 && bad->longer != 0 && !bad->raw) {
         uint16_t size = (uint16_t)(d->size - RP_HEADER_BYTES);
@@ -383,8 +377,7 @@ static void change(struct datagram *d, const struct bad *bad)
 }
 
 /* Of the counters that may move in a case besides the named one: traffic, and none other. */
-static void check_counters(const struct bad *bad, const uint64_t *before)
-{
+static void check_counters(const struct bad *bad, const uint64_t *before) {
     for (int i = RP_COUNT_drop_size; i < RP_COUNTER_COUNT; i++) {
         uint64_t moved = rp_server_counters(script.server)[i] - before[i];
         CHECK(moved == (i == (int)bad->counter), "%s: %s moved by %" PRIu64, bad->what,
@@ -392,8 +385,7 @@ static void check_counters(const struct bad *bad, const uint64_t *before)
     }
 }
 
-static void test_list(void)
-{
+static void test_list(void) {
     static struct datagram d;
     uint64_t before[RP_COUNTER_COUNT];
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -419,8 +411,7 @@ static void test_list(void)
 
 /* ---- at random ---- */
 
-static void mutate(struct datagram *d, struct rp_random *random)
-{
+static void mutate(struct datagram *d, struct rp_random *random) {
     static const uint64_t edges[] = {0, 1, 7, 8, 255, 65535, 1ull << 31, 0xFFFFFFFF, 1ull << 52,
                                      1ull << 63, ~0ull};
     for (uint64_t n = rp_random_below(random, 4); n > 0; n--) {
@@ -437,8 +428,7 @@ static void mutate(struct datagram *d, struct rp_random *random)
 }
 
 /* Where the good pushes go on: near the end of what each writer has reserved. */
-static void follow(struct rp_random *random)
-{
+static void follow(struct rp_random *random) {
     if (rp_server_sessions(script.server) == 0) {
         script_connect(&script, &client);
         next_update = 1;
@@ -451,8 +441,7 @@ static void follow(struct rp_random *random)
     }
 }
 
-static void test_random(uint64_t seed)
-{
+static void test_random(uint64_t seed) {
     static good *const all[] = {good_push,  good_rows, good_push,   good_rows,    good_sample,
                                 good_keys,  good_pull, good_update, good_publish, good_blob,
                                 good_writer, good_info, good_stats,  good_reset,   good_ping,
@@ -488,8 +477,7 @@ static void test_random(uint64_t seed)
     check_group("60000 changed datagrams behind a session, kills between them");
 }
 
-int main(void)
-{
+int main(void) {
     uint64_t seed = check_seed(20240923);
     test_list();
     test_random(seed);

@@ -11,43 +11,37 @@ struct pair { /* 10 items are there; a push of 15 waits for draws, a sample of 2
 
 static const uint64_t PUSH_ID = 2, SAMPLE_ID = 7;
 
-static unsigned ask_sample(struct pair *pair, uint64_t id, uint32_t count, uint64_t epoch)
-{
+static unsigned ask_sample(struct pair *pair, uint64_t id, uint32_t count, uint64_t epoch) {
     struct rp_sample request = script_sample(count);
     request.epoch = epoch;
     return script_ask(&pair->p.script, &pair->learner, RP_OP_SAMPLE, 1, id, &request,
                       sizeof request).status;
 }
 
-static unsigned push_waiting(struct pair *pair)
-{
+static unsigned push_waiting(struct pair *pair) {
     return run_now(&pair->p, PUSH_ID, 0, 10, 10, 15);
 }
 
-static void ten_items(struct pair *pair)
-{
+static void ten_items(struct pair *pair) {
     limited(&pair->p, 1, 0, WIDTH);
     pair->learner = script_client(2);
     script_connect(&pair->p.script, &pair->learner);
     CHECK(run_now(&pair->p, 1, 0, 0, 0, 10) == RP_OK);
 }
 
-static void sample_waits(struct pair *pair)
-{
+static void sample_waits(struct pair *pair) {
     ten_items(pair);
     CHECK(ask_sample(pair, SAMPLE_ID, WIDTH, pair->p.epoch[1]) == RP_BLOCKED);
 }
 
-static int64_t error_now(struct pair *pair)
-{
+static int64_t error_now(struct pair *pair) {
     struct rp_table_info now = script_info(&pair->p.script, &pair->p.client, 1);
     return (int64_t)now.inserted - (int64_t)now.sampled;
 }
 
 /* Was such a push answered so among what was sent last? */
 static int stored(const struct pair *pair, const struct script_client *client, uint64_t id,
-                  uint32_t count)
-{
+                  uint32_t count) {
     for (uint32_t i = 0; i < pair->p.script.port.out_count; i++) {
         struct script_answer answer = script_answer(&pair->p.script, i);
         if (answer.view.outer->connection == client->connection
@@ -59,46 +53,39 @@ static int stored(const struct pair *pair, const struct script_client *client, u
     return 0;
 }
 
-static uint64_t releases(const struct pair *pair)
-{
+static uint64_t releases(const struct pair *pair) {
     return script_counter(&pair->p.script, RP_COUNT_releases);
 }
 
-static void put_run(struct pair *pair, uint64_t id, uint64_t step, uint16_t count)
-{
+static void put_run(struct pair *pair, uint64_t id, uint64_t step, uint16_t count) {
     script_push_begin(&push, pair->p.epoch[1]);
     script_push_run(&push, 0, step, step, count, RP_RUN_ITEM);
     script_put(&pair->p.script, &pair->p.client, RP_OP_PUSH, 1, id, push.body, push.size);
 }
 
-static void put_push(struct pair *pair)
-{
+static void put_push(struct pair *pair) {
     put_run(pair, PUSH_ID, 10, 15);
 }
 
 static void put_sample(struct pair *pair, struct script_client *client, uint64_t id,
-                       uint32_t count)
-{
+                       uint32_t count) {
     struct rp_sample request = script_sample(count);
     script_put(&pair->p.script, client, RP_OP_SAMPLE, 1, id, &request, sizeof request);
 }
 
-static void put_cancel(struct pair *pair)
-{
+static void put_cancel(struct pair *pair) {
     struct rp_cancel cancel = {.request = SAMPLE_ID, .op = RP_OP_SAMPLE};
     script_put(&pair->p.script, &pair->learner, RP_OP_CANCEL, 1, 99, &cancel, sizeof cancel);
 }
 
 static unsigned push_other(struct pair *pair, struct script_client *other, uint64_t id,
-                           uint64_t step, uint16_t count)
-{
+                           uint64_t step, uint16_t count) {
     script_push_begin(&push, pair->p.epoch[1]);
     script_push_run(&push, 0, step, step, count, RP_RUN_ITEM);
     return script_push(&pair->p.script, other, 1, id, &push).status;
 }
 
-static void open_other(struct pair *pair, struct script_client *other, uint8_t port)
-{
+static void open_other(struct pair *pair, struct script_client *other, uint8_t port) {
     *other = script_client(port);
     script_connect(&pair->p.script, other);
     script_writer(&pair->p.script, other, 1, 1);
@@ -107,8 +94,7 @@ static void open_other(struct pair *pair, struct script_client *other, uint8_t p
 /* 1. Given a first push that needs draws and a first sample that needs items, in either order: both
  *    would wait for ever. Expect the push stored and the sample drawn in the turn in which the
  *    second of them comes, with the error within its bounds after it; then who stood behind. */
-static void situation_stuck(void)
-{
+static void situation_stuck(void) {
     for (int pushed_first = 0; pushed_first < 2; pushed_first++) {
         struct pair pair;
         struct script_client other;
@@ -137,8 +123,7 @@ static void situation_stuck(void)
 /* 2. Given the push and, in one burst, what would take its sample away: the sample withdrawn, a
  *    RESET. Expect the sample drawn before it where the push came first, and the push held back
  *    where it came last. */
-static void situation_withdrawn(void)
-{
+static void situation_withdrawn(void) {
     for (int pushed_first = 0; pushed_first < 2; pushed_first++) {
         struct pair pair;
         sample_waits(&pair);
@@ -169,8 +154,7 @@ static void situation_withdrawn(void)
 
 /* 3. Given a sample whose learner is silent for longer than a place is kept, and no turn since that
  *    found it so. Expect the push held back: nobody would draw what it brings. */
-static void situation_lapsed(void)
-{
+static void situation_lapsed(void) {
     struct pair pair;
     sample_waits(&pair);
     for (uint32_t i = 0; i < 6; i++) { /* no longer a time than a server that stood still */
@@ -188,8 +172,7 @@ static void situation_lapsed(void)
 
 /* 4. Given a push that waits, and in one burst a sample that it would be let in for and the
  *    sample's withdrawal. Expect it to wait on, in its place, until draws have made room. */
-static void situation_void(void)
-{
+static void situation_void(void) {
     struct pair pair;
     ten_items(&pair);
     CHECK(push_waiting(&pair) == RP_BLOCKED);
@@ -209,8 +192,7 @@ static void situation_void(void)
 
 /* 5. Given two pushes, each too large until something is drawn, and one sample, which comes before
  *    them or behind. Expect the first of them stored, the other held back. */
-static void situation_two_pushes(void)
-{
+static void situation_two_pushes(void) {
     for (int sampled_first = 0; sampled_first < 2; sampled_first++) {
         struct pair pair;
         struct script_client other;
@@ -229,8 +211,7 @@ static void situation_two_pushes(void)
 
 /* 6. Given a sample that waits under an epoch that is no more, and was not told for want of room.
  *    Expect nothing let in for its sake. */
-static void situation_stale(void)
-{
+static void situation_stale(void) {
     struct pair pair;
     sample_waits(&pair);
     struct rp_reset reset = {.epoch = pair.p.epoch[1]};
@@ -252,8 +233,7 @@ static void situation_stale(void)
  *    same, and sent when it is asked for. Given a push that waits, and room for BLOCKED to the
  *    sample alone. Expect both to go on in the next turn, which is said to have work. Given room
  *    for both answers, and not for the batch. Expect it drawn. */
-static void situation_no_room(void)
-{
+static void situation_no_room(void) {
     struct pair pair;
     sample_waits(&pair);
     pair.p.script.port.room_left = 1;
@@ -283,16 +263,14 @@ static void situation_no_room(void)
     check_group("7 drawn without room");
 }
 
-static uint32_t places(const struct pair *pair)
-{
+static uint32_t places(const struct pair *pair) {
     return pair->p.script.server->waiting[RP_WAIT_PUSH][1].count;
 }
 
 /* 8. Given a push that waits, and another one of its session, for which there is room. Expect that
  *    one behind it, with no place of its own, for however long it alone asks; the place kept by
  *    that; and it stored when it asks after the first one was. */
-static void situation_session(void)
-{
+static void situation_session(void) {
     struct pair pair;
     ten_items(&pair);
     CHECK(push_waiting(&pair) == RP_BLOCKED);
@@ -314,8 +292,7 @@ static void situation_session(void)
 
 /* 9. Given a push that overtook so many others that it would be dropped. Expect it dropped where
  *    it is let on; else held back without a place, alone and where one of its session waits. */
-static void situation_far(void)
-{
+static void situation_far(void) {
     struct pair pair;
     limited(&pair.p, 1, 0, WIDTH);
     CHECK(run_now(&pair.p, 1, 0, 0, 0, 15) == RP_OK);
@@ -335,8 +312,7 @@ static void situation_far(void)
 
 /* 10. Given two sessions' pushes that wait. Expect each stored as it was sent, in the order in
  *     which they came; and one that lapsed since, or whose session has ended, not stored at all. */
-static void situation_copies(void)
-{
+static void situation_copies(void) {
     for (int gone = 0; gone < 3; gone++) {
         struct pair pair;
         struct script_client other;
@@ -367,8 +343,7 @@ static void situation_copies(void)
 /* 11. Given a push that waits with creates of steps that may come, and of others so far ahead that
  *     they do not count, until the stream goes on. Expect it to wait for room for all: its copy
  *     looked at once, nothing said of that, and its place kept for no longer by it. */
-static void situation_makes_more(void)
-{
+static void situation_makes_more(void) {
     struct pair pair;
     uint64_t sequence = 0;
     script_tables(tables);
@@ -403,8 +378,7 @@ static void situation_makes_more(void)
 
 /* 12. Given 80 pushes that wait, and a draw that makes room for all. Expect 64 let on in that turn,
  *     which says that there is work, and the others in the next one. */
-static void situation_crowd(void)
-{
+static void situation_crowd(void) {
     enum { CROWD = 80 };
     static struct script_client clients[CROWD];
     struct pair pair;
@@ -445,8 +419,7 @@ static void situation_crowd(void)
 /* 13. Given more samples that wait at one table than a turn lets on, one that waits at the table
  *     behind it, and items for all of them. Expect that one in one of the next two turns, however
  *     many are left at the first. */
-static void situation_tables(void)
-{
+static void situation_tables(void) {
     enum { PUSHES = 5, STEPS = 50, CROWD = PUSHES * STEPS };
     static struct script_client clients[CROWD];
     struct rp_sample request = script_sample(1);
@@ -497,8 +470,7 @@ static void situation_tables(void)
     check_group("13 a crowd at one table holds up no other");
 }
 
-int main(void)
-{
+int main(void) {
     situation_stuck();
     situation_withdrawn();
     situation_lapsed();

@@ -6,8 +6,7 @@ enum { SIZE = 1320 }; /* one piece, two datagrams */
 
 static struct script script;
 
-static struct script_answer publish(struct script_client *from, uint64_t id)
-{
+static struct script_answer publish(struct script_client *from, uint64_t id) {
     static struct {
         struct rp_publish head;
         uint8_t bytes[SIZE];
@@ -18,8 +17,7 @@ static struct script_answer publish(struct script_client *from, uint64_t id)
     return script_ask(&script, from, RP_OP_PUBLISH, 0, id, &body, sizeof body);
 }
 
-static void pull(struct script_client *from, uint64_t version, uint32_t count)
-{
+static void pull(struct script_client *from, uint64_t version, uint32_t count) {
     struct rp_blob_request request = {
         .version = version, .count = count, .kind = RP_BLOB_WEIGHTS};
     CHECK_STATUS(script_ask(&script, from, RP_OP_BLOB, 0, version, &request, sizeof request),
@@ -29,8 +27,7 @@ static void pull(struct script_client *from, uint64_t version, uint32_t count)
 
 /* 1. Given a session that read a version to its end and, long after, is at the beginning of the
  *    next but one. Expect who would replace that one held up for two seconds, no longer. */
-static void situation_next(void)
-{
+static void situation_next(void) {
     struct rp_table_config tables[2];
     struct script_client publisher = script_client(1), reader = script_client(2);
     script_tables(tables);
@@ -52,8 +49,7 @@ static void situation_next(void)
     check_group("1 each version is held, however far the one before was read");
 }
 
-int main(void)
-{
+int main(void) {
     situation_next();
     return check_done("test_server_pull");
 }

@@ -3,8 +3,7 @@
 #include "pusher.h"
 
 /* 1. Given a whole run, then the same again. Expect keys in a row, the same keys, nothing new. */
-static void situation_repeat(void)
-{
+static void situation_repeat(void) {
     struct pusher p;
     fresh(&p);
     struct script_answer answer = send_run(&p, 0, 1, 0, 0, 0, 5, 0);
@@ -25,8 +24,7 @@ static void situation_repeat(void)
 }
 
 /* 2. Given runs in reverse order, and overlapping ones. Expect commits in order only, each once. */
-static void situation_order(void)
-{
+static void situation_order(void) {
     struct pusher p;
     fresh(&p);
     struct script_answer answer = send_run(&p, 0, 2, 0, 3, 3, 3, 0);
@@ -45,8 +43,7 @@ static void situation_order(void)
 }
 
 /* 3. Given a step in two pieces, the second first, and one twice. Expect one whole step. */
-static void situation_pieces(void)
-{
+static void situation_pieces(void) {
     struct pusher p;
     fresh(&p);
     const uint64_t words[2] = {4711, 12};
@@ -71,8 +68,7 @@ static void situation_pieces(void)
 }
 
 /* 4. Given creates of each kind. Expect OK, EXISTS, NOT_YET, CLOSING_ROW, UNKNOWN_STEP. */
-static void situation_creates(void)
-{
+static void situation_creates(void) {
     struct pusher p;
     fresh(&p);
     script_push_begin(&push, p.epoch[0]);
@@ -112,8 +108,7 @@ static void situation_creates(void)
 }
 
 /* 5. Given one bad thing in a datagram of good ones. Expect its status and nothing applied. */
-static void situation_whole(void)
-{
+static void situation_whole(void) {
     struct pusher p;
     fresh(&p);
     static const struct {
@@ -171,8 +166,7 @@ static void situation_whole(void)
 /* 6. Given plain rows that are items at once. Expect items with their priorities, and a refusal
  * in a
  *    table whose windows reach further. */
-static void situation_rows(void)
-{
+static void situation_rows(void) {
     struct pusher p;
     fresh(&p);
     struct script_answer answer = send_run(&p, 1, 1, 0, 0, 0, 5, RP_RUN_ITEM | RP_RUN_PRIORITY);
@@ -189,8 +183,7 @@ static void situation_rows(void)
 
 /* 7. Given a kill between two turns, with a run half arrived. Expect repeats answered as before and
  *    the rest taken up. */
-static void situation_kill(void)
-{
+static void situation_kill(void) {
     struct pusher p;
     fresh(&p);
     send_run(&p, 0, 1, 0, 0, 0, 3, 0);
@@ -209,8 +202,7 @@ static void situation_kill(void)
 }
 
 /* 8. Given a closed session with an open episode. Expect the last row to close it. */
-static void situation_cut(void)
-{
+static void situation_cut(void) {
     struct pusher p;
     fresh(&p);
     send_run(&p, 0, 1, 0, 0, 0, 3, 0);
@@ -224,8 +216,7 @@ static void situation_cut(void)
 enum { CYCLES = 40, OTHERS = 16, HOLES_RING = 16 * (OTHERS + 1) * SCRIPT_WINDOW };
 
 /* Opens and reserves as far ahead as is taken. Returns the keys it used up. */
-static uint64_t reserve_ahead(struct pusher *p, uint8_t number)
-{
+static uint64_t reserve_ahead(struct pusher *p, uint8_t number) {
     static struct script_push far;
     struct script_client other = script_client(number);
     uint64_t head = script_info(&p->script, &p->client, 1).head;
@@ -245,8 +236,7 @@ static uint64_t reserve_ahead(struct pusher *p, uint8_t number)
 /* 9. Given a full ring, and 16 sessions that 40 times open, reserve as far ahead as is taken, and
  *     close. Expect few keys for each that comes, an eighth of the ring for all, whoever sends in
  *     order to go on, and who does not as well once the ring has come round. */
-static void situation_holes(void)
-{
+static void situation_holes(void) {
     struct pusher p;
     script_tables(tables);
     tables[1].samples_per_insert = 0;
@@ -296,8 +286,7 @@ static void situation_holes(void)
 enum { BULK_STEPS = 60000, BULK_MTU = 65504, BULK_RUN = 32 };
 
 /* Sends it; returns how many items there are then. */
-static uint32_t send_bulk(struct script *script, struct script_client *client, uint64_t id)
-{
+static uint32_t send_bulk(struct script *script, struct script_client *client, uint64_t id) {
     struct rp_table_private *p = rp_server_table(script->server, 1)->private;
     uint64_t before = p->work_total;
     struct script_answer answer = script_push(script, client, 1, id, &push);
@@ -312,8 +301,7 @@ static uint32_t send_bulk(struct script *script, struct script_client *client, u
     return script_info(script, client, 1).count;
 }
 
-static void bulk(double samples_per_insert, uint64_t stride)
-{
+static void bulk(double samples_per_insert, uint64_t stride) {
     struct script script;
     script_tables(tables);
     tables[1].capacity = 1 << 17;
@@ -351,8 +339,7 @@ static void bulk(double samples_per_insert, uint64_t stride)
     script_close(&script);
 }
 
-static void situation_bulk(void)
-{
+static void situation_bulk(void) {
     bulk(1.0, 1);
     bulk(0.0, 1);
     bulk(1.0, 26543);
@@ -360,8 +347,7 @@ static void situation_bulk(void)
     check_group("10 creates in bulk");
 }
 
-int main(void)
-{
+int main(void) {
     situation_repeat();
     situation_order();
     situation_pieces();

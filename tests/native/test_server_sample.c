@@ -14,8 +14,7 @@ struct drawer {
     uint64_t sequence;
 };
 
-static void fresh(struct drawer *d)
-{
+static void fresh(struct drawer *d) {
     script_tables(tables);
     config = script_config(tables);
     script_open(&d->script, &config);
@@ -28,8 +27,7 @@ static void fresh(struct drawer *d)
 }
 
 /* Appends rows that are items: to "rows". */
-static void fill(struct drawer *d, uint32_t count)
-{
+static void fill(struct drawer *d, uint32_t count) {
     for (uint32_t i = 0; i < count; i += 10, d->sequence += 10) {
         script_push_begin(&push, d->epoch[1]);
         script_push_run(&push, 0, d->sequence, d->sequence, 10, RP_RUN_ITEM | RP_RUN_PRIORITY);
@@ -38,14 +36,12 @@ static void fill(struct drawer *d, uint32_t count)
 }
 
 static struct script_answer ask(struct drawer *d, uint16_t table, uint64_t id,
-                                const struct rp_sample *request)
-{
+                                const struct rp_sample *request) {
     return script_ask(&d->script, &d->client, RP_OP_SAMPLE, table, id, request, sizeof *request);
 }
 
 static void draw(struct drawer *d, uint64_t id, const struct rp_sample *request,
-                 struct script_batch *into)
-{
+                 struct script_batch *into) {
     memset(into, 0, sizeof *into);
     CHECK_STATUS(ask(d, 1, id, request), RP_OK);
     script_collect(&d->script, id, d->client.mtu, request->count, 16, into);
@@ -53,8 +49,7 @@ static void draw(struct drawer *d, uint64_t id, const struct rp_sample *request,
 
 /* 1. Given a refusal, a batch under its id, and the same again. Expect the same bytes, drawn and
  *    counted once. */
-static void situation_repeat(void)
-{
+static void situation_repeat(void) {
     struct drawer d;
     fresh(&d);
     fill(&d, 20);
@@ -84,8 +79,7 @@ static void situation_repeat(void)
 /* 2. Given a batch of many datagrams and a small budget. Expect the first train, pulls for the
  * rest in
  *    any order, and refusals of pulls that make no sense. */
-static void situation_pull(void)
-{
+static void situation_pull(void) {
     struct drawer d;
     fresh(&d);
     d.client.mtu = 512;
@@ -131,8 +125,7 @@ static void situation_pull(void)
 
 /* 3. Given more draws than records. Expect the oldest FORGOTTEN, in SAMPLE and PULL, never
  * redrawn. */
-static void situation_forgotten(void)
-{
+static void situation_forgotten(void) {
     struct drawer d;
     fresh(&d);
     fill(&d, 20);
@@ -158,8 +151,7 @@ static void situation_forgotten(void)
 /* 4. Given a batch whose items are overwritten before they are served again. Expect their bits
  * set and
  *    their bytes zero, and after a reset all of them. */
-static void situation_overwritten(void)
-{
+static void situation_overwritten(void) {
     struct drawer d;
     fresh(&d);
     fill(&d, 20);
@@ -201,8 +193,7 @@ static void situation_overwritten(void)
 
 /* 5. Given an empty table and two sessions that ask. Expect BLOCKED by size, both noted, a third
  *    request of one not noted, and on release both served, first come first served. */
-static void situation_waiting(void)
-{
+static void situation_waiting(void) {
     struct drawer d;
     fresh(&d);
     struct script_client other = script_client(2);
@@ -251,8 +242,7 @@ static void situation_waiting(void)
 }
 
 /* 6. Given keys in place of a draw. Expect their items, dead ones overwritten, nothing charged. */
-static void situation_keys(void)
-{
+static void situation_keys(void) {
     struct drawer d;
     fresh(&d);
     fill(&d, 20);
@@ -275,8 +265,7 @@ static void situation_keys(void)
 }
 
 /* 7. Given requests that cannot be served. Expect each its status, and no id used up. */
-static void situation_refused(void)
-{
+static void situation_refused(void) {
     struct drawer d;
     fresh(&d);
     fill(&d, 20);
@@ -311,8 +300,7 @@ static void situation_refused(void)
 
 /* 8. Given a killed server. Expect the record served again, byte for byte, seen ids still seen, the
  *    generator going on, and a waiting request noted anew by its repeat. */
-static void situation_kill(void)
-{
+static void situation_kill(void) {
     struct drawer d, e;
     struct rp_sample request = script_sample(8);
     fresh(&d);
@@ -345,8 +333,7 @@ static void situation_kill(void)
 
 /* 9. Given a table with items that are all of priority zero. Expect NOTHING_DRAWABLE, also for a
  *    request that waited for the limiter; and with one new item a batch. */
-static void situation_nothing(void)
-{
+static void situation_nothing(void) {
     struct drawer d;
     fresh(&d);
     fill(&d, 10);
@@ -385,8 +372,7 @@ static void situation_nothing(void)
 
 /* 10. Given too little transmit room. Expect a pull answered wholly or not at all, and counted; a
  *     first train cut short where the room ends, its rest to be pulled. */
-static void situation_room(void)
-{
+static void situation_room(void) {
     struct drawer d;
     fresh(&d);
     d.client.mtu = 512;
@@ -412,8 +398,7 @@ static void situation_room(void)
 
 /* 11. Given two that wait, and the first closes its session. Expect the second served alone, and
  *     its repeat answered from the record. */
-static void situation_waiter_leaves(void)
-{
+static void situation_waiter_leaves(void) {
     struct drawer d;
     fresh(&d);
     struct script_client other = script_client(2), third = script_client(3);
@@ -440,8 +425,7 @@ static void situation_waiter_leaves(void)
 /* 12. Given a minimum size of 400 items in a ring of 512 steps whose every second row only closes
  *     an episode: 256 items are there at most. Expect a draw once 400 were created, for good;
  *     after a reset the minimum is to be reached anew. */
-static void situation_min_size(void)
-{
+static void situation_min_size(void) {
     struct drawer d;
     fresh(&d);
     script_close(&d.script);
@@ -475,8 +459,7 @@ static void situation_min_size(void)
 
 /* 13. Given sessions that can take one datagram at a time, two, and many. Expect a first train of
  *     what each can take, the budget it asks for at most, and of a pull of all no more either. */
-static void situation_receive_budget(void)
-{
+static void situation_receive_budget(void) {
     struct drawer d;
     fresh(&d);
     fill(&d, 20);
@@ -517,8 +500,7 @@ static void situation_receive_budget(void)
 /* 14. Given a batch, and a request under its id for another one. Expect the same items. And CANCEL
  *     of an id far above what came, and of one below it: both are used up, and what is too far
  *     below to be told from what was done. */
-static void situation_other_body(void)
-{
+static void situation_other_body(void) {
     static struct script_batch first, second;
     struct drawer d;
     struct rp_sample request = script_sample(4), other = script_sample(4);
@@ -546,8 +528,7 @@ static void situation_other_body(void)
 
 /* 15. Given four sessions, one of which pulls its batch 64 times in one turn. Expect no more than
  *     its 256 datagrams of the turn, and each pull beyond dropped and counted. */
-static void situation_share(void)
-{
+static void situation_share(void) {
     struct drawer d;
     struct script_client all[4] = {script_client(5), script_client(2), script_client(3)};
     struct rp_pull pull = {.batch = 1, .count = 32};
@@ -577,8 +558,7 @@ static void situation_share(void)
     check_group("15 a session's share of a turn");
 }
 
-int main(void)
-{
+int main(void) {
     situation_repeat();
     situation_pull();
     situation_forgotten();

@@ -7,8 +7,7 @@ static struct rp_server_config config;
 
 /* 1. Given a server that stood still and to which nobody speaks. Expect no turn to say that there
  *    is work, so that its driver sleeps. */
-static void situation_idle(void)
-{
+static void situation_idle(void) {
     struct script script;
     script_tables(tables);
     config = script_config(tables);
@@ -27,8 +26,7 @@ static void situation_idle(void)
 
 /* 2. Given sessions that may be silent for less than a standstill is heard. Expect one that is
  *    given up after so long, and not before. */
-static void situation_short_idle(void)
-{
+static void situation_short_idle(void) {
     struct script script;
     struct script_client client = script_client(1);
     script_tables(tables);
@@ -50,8 +48,7 @@ static void situation_short_idle(void)
 
 /* 3. Given two samples that may go on, and room to send one answer. Expect the next turn, which
  *    receives nothing, to go on. */
-static void situation_room(void)
-{
+static void situation_room(void) {
     struct script script;
     struct script_client clients[3];
     struct rp_sample one = script_sample(1);
@@ -79,8 +76,7 @@ static void situation_room(void)
     check_group("3 who waits for room does not wait for a timer");
 }
 
-int main(void)
-{
+int main(void) {
     situation_idle();
     situation_short_idle();
     situation_room();

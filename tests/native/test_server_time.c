@@ -15,8 +15,7 @@ struct room { /* a server with a writer and others */
 };
 
 /* Table "rows": 0 <= items created - items drawn <= 20. */
-static void fresh(struct room *room)
-{
+static void fresh(struct room *room) {
     script_tables(tables);
     tables[1].min_size = 1;
     config = script_config(tables);
@@ -33,21 +32,19 @@ static void fresh(struct room *room)
 }
 
 static struct script_answer ask_sample(struct room *room, struct script_client *client, uint64_t id,
-                                       uint32_t count)
-{
+                                       uint32_t count) {
     struct rp_sample request = script_sample(count);
     return script_ask(&room->script, client, RP_OP_SAMPLE, 1, id, &request, sizeof request);
 }
 
-static uint16_t sample(struct room *room, struct script_client *client, uint64_t id, uint32_t count)
-{
+static uint16_t sample(struct room *room, struct script_client *client, uint64_t id,
+                       uint32_t count) {
     return ask_sample(room, client, id, count).status;
 }
 
 /* Rows that are items, from one writer's own sequence. */
 static uint16_t push_rows(struct room *room, struct script_client *client, uint64_t *sequence,
-                          uint64_t id, uint16_t count)
-{
+                          uint64_t id, uint16_t count) {
     script_push_begin(&push, room->epoch);
     script_push_run(&push, 0, *sequence, *sequence, count, RP_RUN_ITEM);
     uint16_t status = script_push(&room->script, client, 1, id, &push).status;
@@ -56,27 +53,23 @@ static uint16_t push_rows(struct room *room, struct script_client *client, uint6
 }
 
 /* By the first writer: under one id until it is stored, as a client repeats it. */
-static uint16_t fill(struct room *room, uint16_t count)
-{
+static uint16_t fill(struct room *room, uint16_t count) {
     uint16_t status = push_rows(room, &room->writer, &room->sequence, room->id, count);
     room->id += status == RP_OK;
     return status;
 }
 
-static void pings(struct room *room, struct script_client *client)
-{
+static void pings(struct room *room, struct script_client *client) {
     CHECK_STATUS(script_ask(&room->script, client, RP_OP_PING, 0, 1, NULL, 0), RP_OK);
 }
 
-static struct rp_table_info info(struct room *room)
-{
+static struct rp_table_info info(struct room *room) {
     return script_info(&room->script, &room->writer, 1);
 }
 
 /* Was such an answer to this session among what was sent last? */
 static int answered(const struct room *room, const struct script_client *client, uint8_t op,
-                    uint64_t id, uint16_t status)
-{
+                    uint64_t id, uint16_t status) {
     for (uint32_t i = 0; i < room->script.port.out_count; i++) {
         struct script_answer answer = script_answer(&room->script, i);
         if (answer.view.outer->connection == client->connection
@@ -91,8 +84,7 @@ static int answered(const struct room *room, const struct script_client *client,
 /* 1. Given a learner that waits for more than there is, dies, and another that asks for what there
  *    is, for an hour. Expect the other held back for three seconds, no longer, and the dead one
  *    neither drawn for nor charged. */
-static void situation_dead_learner(void)
-{
+static void situation_dead_learner(void) {
     struct room room;
     fresh(&room);
     CHECK(fill(&room, 5) == RP_OK);
@@ -119,8 +111,7 @@ static void situation_dead_learner(void)
 
 /* 2. Given a waiting sample that is asked for again each half second. Expect its place kept for an
  *    hour, against another that asks for less all the time. */
-static void situation_place_kept(void)
-{
+static void situation_place_kept(void) {
     struct room room;
     fresh(&room);
     CHECK(sample(&room, &room.other, 1, 10) == RP_BLOCKED);
@@ -142,8 +133,7 @@ static void situation_place_kept(void)
 
 /* 3. Given a session whose larger sample waits. Expect its own later, smaller ones behind it; an
  *    older one of its own takes the place over. */
-static void situation_own_order(void)
-{
+static void situation_own_order(void) {
     struct room room;
     fresh(&room);
     CHECK(fill(&room, 5) == RP_OK);
@@ -167,8 +157,7 @@ static void situation_own_order(void)
 
 /* 15. Given a session whose sample waits first, another's behind it, and an older one of the first
  *     session for which there is enough. Expect the older one drawn, and the later one last. */
-static void situation_older_one(void)
-{
+static void situation_older_one(void) {
     struct room room;
     fresh(&room);
     CHECK(fill(&room, 5) == RP_OK);
@@ -184,8 +173,7 @@ static void situation_older_one(void)
 
 /* 4. Given a push of 5 that waits, and 10 000 pushes of 1 by another, while one item a second is
  *    drawn. Expect the 5 in as soon as there is room for five, and the small ones behind it. */
-static void situation_large_push(void)
-{
+static void situation_large_push(void) {
     struct room room;
     uint64_t other_sequence = 0, id = 1;
     fresh(&room);
@@ -214,8 +202,7 @@ static void situation_large_push(void)
 /* 5. Given two pushes of 5 that wait, and room for six. Expect the first one stored, and the one
  *    that is free not given to a push of 1, as the second stands before it; then both as there is
  *    room, in one turn. */
-static void situation_in_order(void)
-{
+static void situation_in_order(void) {
     struct room room;
     uint64_t sequence[2] = {0, 0};
     fresh(&room);
@@ -251,8 +238,7 @@ static void situation_in_order(void)
 /* 7. Given a session that falls silent with an open episode, a place in a queue and credit, and
  *    nobody who asks for anything. Expect all of it gone idle_ms later, by turns that receive
  *    nothing. */
-static void situation_silence(void)
-{
+static void situation_silence(void) {
     struct room room;
     fresh(&room);
     CHECK(sample(&room, &room.other, 1, 6) == RP_BLOCKED);
@@ -280,8 +266,7 @@ static void situation_silence(void)
 
 /* 8. Given 300 sessions that fall silent at once. Expect eight given up a tick, a tick each 100 ms,
  *    and the one that still speaks kept. */
-static void situation_many(void)
-{
+static void situation_many(void) {
     enum { MANY = 300 };
     static struct script_client clients[MANY];
     struct script script;
@@ -314,14 +299,12 @@ static void situation_many(void)
     check_group("8 many silent sessions, a few at a time");
 }
 
-static uint16_t answer_to(const struct room *room, uint32_t index)
-{
+static uint16_t answer_to(const struct room *room, uint32_t index) {
     return script_answer(&room->script, index).status;
 }
 
 /* Turns until silence counts again. */
-static void hear_all(struct room *room)
-{
+static void hear_all(struct room *room) {
     for (uint32_t turn = 0; turn <= RP_HEAR_MS / RP_GAP_MS; turn++) {
         script_turn(&room->script);
         script_stand_still(&room->script, RP_GAP_MS);
@@ -332,8 +315,7 @@ static void hear_all(struct room *room)
  *    datagrams wait, and bursts bring one or many of them. Expect nobody given up who is heard in
  *    them, though some bursts bring nothing; and the silent given up after a second of turns of any
  *    rhythm. */
-static void situation_stood_still(void)
-{
+static void situation_stood_still(void) {
     struct room room;
     fresh(&room);
     script_turn(&room.script);
@@ -389,8 +371,7 @@ static void situation_stood_still(void)
 /* 12. Given every place taken, a server that stood still, and what waits begins with an OPEN, or a
  *     WRITER, of one more. Expect it refused and nobody given up who is heard behind it; and who is
  *     silent given up for its repeat, a second later. */
-static void situation_place_after_standstill(void)
-{
+static void situation_place_after_standstill(void) {
     struct room room;
     fresh(&room); /* four places, two writers */
     struct script_client fourth = script_client(4), late = script_client(9);
@@ -418,8 +399,7 @@ static void situation_place_after_standstill(void)
 /* 13. Given two samples that wait, a server that stood still for longer than their places last,
  *     and the second's repeat received before the first's. Expect both places and their order kept;
  *     and one that is not asked for again gone a second later. */
-static void situation_order_after_standstill(void)
-{
+static void situation_order_after_standstill(void) {
     struct room room;
     struct rp_sample four = script_sample(4);
     fresh(&room);
@@ -444,8 +424,7 @@ static void situation_order_after_standstill(void)
 }
 
 static struct script_answer cancel(struct room *room, struct script_client *client, uint16_t op,
-                                   uint64_t request, uint16_t table)
-{
+                                   uint64_t request, uint16_t table) {
     struct rp_cancel body = {.request = request, .op = op};
     return script_ask(&room->script, client, RP_OP_CANCEL, table, request, &body, sizeof body);
 }
@@ -453,8 +432,7 @@ static struct script_answer cancel(struct room *room, struct script_client *clie
 /* 10. Given a sample and a push that wait, and are withdrawn, once and again. Expect their places
  *     gone, who stood behind served at once, a late copy of the sample FORGOTTEN, and nothing drawn
  *     or charged; a sample that was drawn stays so; what makes no sense is refused. */
-static void situation_withdrawn(void)
-{
+static void situation_withdrawn(void) {
     struct room room;
     fresh(&room);
     CHECK(fill(&room, 5) == RP_OK);
@@ -496,8 +474,7 @@ static void situation_withdrawn(void)
 /* 11. Given 240 sessions that wait for the same item. Expect 64 let on in the turn that brings it,
  *     and the rest in the next three, which receive nothing: each says that work is left, so that
  *     nobody sleeps between them, but for the last; after a standstill too. */
-static void crowd_waits(uint64_t gap_ms)
-{
+static void crowd_waits(uint64_t gap_ms) {
     enum { CROWD = 240 };
     static struct script_client clients[CROWD];
     struct script script;
@@ -535,8 +512,7 @@ static void crowd_waits(uint64_t gap_ms)
     script_close(&script);
 }
 
-static void situation_crowd(void)
-{
+static void situation_crowd(void) {
     crowd_waits(0);
     crowd_waits(300);
     check_group("11 a crowd is let on in parts");
@@ -544,8 +520,7 @@ static void situation_crowd(void)
 
 /* 14. Given a push of one item that waits, and comes again under its id with ten. Expect the ten to
  *     wait in its place, before who came behind it. */
-static void situation_larger(void)
-{
+static void situation_larger(void) {
     struct room room;
     uint64_t small = 0;
     fresh(&room);
@@ -572,8 +547,7 @@ static void situation_larger(void)
     check_group("14 a push that comes again with more");
 }
 
-int main(void)
-{
+int main(void) {
     situation_dead_learner();
     situation_place_kept();
     situation_own_order();

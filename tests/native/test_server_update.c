@@ -15,8 +15,7 @@ static struct {
 } body;
 
 /* Ten items of priority 1 in "rows", keys SCRIPT_CAPACITY onwards. */
-static void fresh(void)
-{
+static void fresh(void) {
     static struct script_push push;
     script_tables(tables);
     config = script_config(tables);
@@ -30,35 +29,30 @@ static void fresh(void)
     body.update = (struct rp_update){.epoch = epoch};
 }
 
-static void add(uint64_t key, double priority)
-{
+static void add(uint64_t key, double priority) {
     body.entries[body.update.count++] = (struct rp_update_entry){key, priority};
 }
 
-static struct script_answer send(uint64_t id)
-{
+static struct script_answer send(uint64_t id) {
     uint32_t size = (uint32_t)sizeof body.update + body.update.count * 16u;
     return script_ask(&script, &client, RP_OP_UPDATE, 1, id, &body, size);
 }
 
 static void expect(struct script_answer answer, uint16_t status, uint32_t applied, uint32_t stale,
-                   uint32_t unknown)
-{
+                   uint32_t unknown) {
     CHECK_STATUS(answer, status);
     struct rp_updated seen = SCRIPT_READ(answer, struct rp_updated);
     CHECK(seen.applied == applied && seen.stale == stale && seen.unknown == unknown,
           "%u %u %u", seen.applied, seen.stale, seen.unknown);
 }
 
-static uint64_t total(void)
-{
+static uint64_t total(void) {
     return script_info(&script, &client, 1).total;
 }
 
 /* 1. Given an update, its repeat, and one that skips an id. Expect it applied once, the same
  *    answer, EARLY; and a late repeat of an old one does not undo a newer one. */
-static void situation_order(void)
-{
+static void situation_order(void) {
     fresh();
     add(SCRIPT_CAPACITY, 3.0);
     add(SCRIPT_CAPACITY + 1, 0.0);
@@ -83,8 +77,7 @@ static void situation_order(void)
 }
 
 /* 2. Given more updates than are remembered. Expect the oldest FORGOTTEN, the others repeated. */
-static void situation_forgotten(void)
-{
+static void situation_forgotten(void) {
     fresh();
     add(SCRIPT_CAPACITY, 1.0);
     for (uint64_t id = 1; id <= 65; id++) {
@@ -99,8 +92,7 @@ static void situation_forgotten(void)
 
 /* 3. Given a bad priority, a stale epoch, an unknown table. Expect each its status, nothing
  *    applied, and the id used up: the next update goes on. */
-static void situation_refused(void)
-{
+static void situation_refused(void) {
     static const double bad[] = {-1.0, INFINITY, NAN, -INFINITY};
     fresh();
     uint64_t before = total();
@@ -126,8 +118,7 @@ static void situation_refused(void)
 }
 
 /* 4. Given a kill between update and repeat. Expect the recorded answer, nothing applied again. */
-static void situation_kill(void)
-{
+static void situation_kill(void) {
     fresh();
     add(SCRIPT_CAPACITY, 3.0);
     expect(send(1), RP_OK, 1, 0, 0);
@@ -143,8 +134,7 @@ static void situation_kill(void)
 }
 
 /* 5. Given items overwritten since. Expect their updates stale. */
-static void situation_stale(void)
-{
+static void situation_stale(void) {
     static struct script_push push;
     fresh();
     for (uint64_t i = 10; i < SCRIPT_CAPACITY + 5; i += 5) {
@@ -164,8 +154,7 @@ static void situation_stale(void)
 
 /* 6. Given an update, and one under its id with another body. Expect the answer of the first, and
  *    nothing set. */
-static void situation_other_body(void)
-{
+static void situation_other_body(void) {
     fresh();
     add(SCRIPT_CAPACITY + 1, 4);
     add(SCRIPT_CAPACITY + 2, 4);
@@ -179,8 +168,7 @@ static void situation_other_body(void)
     check_group("6 another body under an id that was used");
 }
 
-int main(void)
-{
+int main(void) {
     situation_order();
     situation_forgotten();
     situation_refused();

@@ -10,8 +10,7 @@ static struct script script;
 static struct script_client client, other;
 static uint8_t blob[SIZE];
 
-static void fresh(void)
-{
+static void fresh(void) {
     script_tables(tables);
     config = script_config(tables);
     script_open(&script, &config);
@@ -21,15 +20,13 @@ static void fresh(void)
     script_connect(&script, &other);
 }
 
-static void make_blob(uint8_t salt)
-{
+static void make_blob(uint8_t salt) {
     for (uint32_t i = 0; i < SIZE; i++) {
         blob[i] = (uint8_t)(i * 7 + i / 256 + salt);
     }
 }
 
-static struct script_answer piece(struct script_client *from, uint64_t id, uint32_t index)
-{
+static struct script_answer piece(struct script_client *from, uint64_t id, uint32_t index) {
     static struct {
         struct rp_publish publish;
         uint8_t bytes[PIECE];
@@ -43,14 +40,12 @@ static struct script_answer piece(struct script_client *from, uint64_t id, uint3
                       (uint32_t)sizeof body.publish + size);
 }
 
-static uint64_t version_of(struct script_answer answer)
-{
+static uint64_t version_of(struct script_answer answer) {
     CHECK_STATUS(answer, RP_OK);
     return SCRIPT_READ(answer, struct rp_published).version;
 }
 
-static void publish(struct script_client *from, uint64_t id, uint8_t salt, uint64_t version)
-{
+static void publish(struct script_client *from, uint64_t id, uint8_t salt, uint64_t version) {
     make_blob(salt);
     for (uint32_t i = 0; i < PIECES; i++) {
         CHECK(version_of(piece(from, id, i)) == (i + 1 < PIECES ? 0 : version));
@@ -58,21 +53,18 @@ static void publish(struct script_client *from, uint64_t id, uint8_t salt, uint6
 }
 
 static struct script_answer pull(struct script_client *from, uint64_t version, uint32_t first,
-                                 uint32_t count)
-{
+                                 uint32_t count) {
     struct rp_blob_request request = {
         .version = version, .first = first, .count = count, .kind = RP_BLOB_WEIGHTS};
     return script_ask(&script, from, RP_OP_BLOB, 0, 1, &request, sizeof request);
 }
 
-static struct script_answer ask_blob(uint64_t version, uint32_t first, uint32_t count)
-{
+static struct script_answer ask_blob(uint64_t version, uint32_t first, uint32_t count) {
     return pull(&client, version, first, count);
 }
 
 /* Reads a whole version, newest by 0, and compares it with that salt's bytes. */
-static void read_back(uint64_t asked, uint64_t version, uint8_t salt)
-{
+static void read_back(uint64_t asked, uint64_t version, uint8_t salt) {
     uint8_t read[SIZE + 8] = {0};
     uint32_t payload = rp_blob_payload(1400);
     uint32_t datagrams = (SIZE + payload - 1) / payload;
@@ -95,8 +87,7 @@ static void read_back(uint64_t asked, uint64_t version, uint8_t salt)
 
 /* 1. Given pieces in any order, one twice, and one again after the last. Expect version 0 until
  *    whole, then 1, in the answer's header too, and the bytes back. */
-static void situation_publish(void)
-{
+static void situation_publish(void) {
     fresh();
     CHECK_STATUS(ask_blob(0, 0, 1), RP_NO_WEIGHTS);
     make_blob(1);
@@ -118,8 +109,7 @@ static void situation_publish(void)
 
 /* 2. Given four versions, each read to its end, and one begun anew. Expect the last two always
  *    there, an older one gone, its number told; the one begun held for two seconds, no longer. */
-static void situation_gone(void)
-{
+static void situation_gone(void) {
     fresh();
     for (uint8_t version = 1; version <= 4; version++) {
         publish(&client, version, version, version);
@@ -147,8 +137,7 @@ static void situation_gone(void)
 
 /* 3. Given two publishers. Expect the second BUSY until the first was silent for two seconds or has
  *    closed; the first's id is then started anew or forgotten. */
-static void situation_busy(void)
-{
+static void situation_busy(void) {
     fresh();
     make_blob(1);
     CHECK(version_of(piece(&client, 1, 0)) == 0);
@@ -167,8 +156,7 @@ static void situation_busy(void)
 }
 
 /* 4. Given a blob that does not match its hash. Expect BAD_HASH, no version, and a fresh start. */
-static void situation_hash(void)
-{
+static void situation_hash(void) {
     fresh();
     make_blob(1);
     for (uint32_t i = 0; i < PIECES; i++) {
@@ -189,8 +177,7 @@ static void situation_hash(void)
 }
 
 /* 5. Given publications and requests that make no sense. Expect each its status. */
-static void situation_refused(void)
-{
+static void situation_refused(void) {
     static const struct {
         struct rp_publish publish;
         uint32_t bytes;
@@ -229,8 +216,7 @@ static void situation_refused(void)
 
 /* 6. Given a kill in the middle of an assembly. Expect the rest of the pieces to complete it, and
  *    the versions before it to be there. */
-static void situation_kill(void)
-{
+static void situation_kill(void) {
     fresh();
     publish(&client, 1, 1, 1);
     make_blob(2);
@@ -251,8 +237,7 @@ static void situation_kill(void)
 }
 
 /* 7. Given a table's spec. Expect its bytes, and refusals of what is no spec. */
-static void situation_spec(void)
-{
+static void situation_spec(void) {
     fresh();
     struct rp_blob_request request = {.first = 0, .count = 1, .kind = RP_BLOB_SPEC};
     struct script_answer answer =
@@ -277,8 +262,7 @@ static void situation_spec(void)
 /* 8. Given a session that asks for the first datagram of the oldest version once a second, for an
  *    hour. Expect a publisher held up by each version for two seconds, no longer, and by an older
  *    version than one that was asked for not at all. */
-static void situation_held(void)
-{
+static void situation_held(void) {
     fresh();
     for (uint8_t version = 1; version <= 3; version++) {
         publish(&client, version, version, version);
@@ -310,8 +294,7 @@ static void situation_held(void)
 /* 9. Given a session that sends one piece of a publication again and again, and one that trickles.
  *    Expect the next publisher held up for two seconds by the one, by the other for as long as its
  *    bytes may take. */
-static void situation_trickle(void)
-{
+static void situation_trickle(void) {
     fresh();
     make_blob(1);
     CHECK(version_of(piece(&other, 1, 0)) == 0);
@@ -338,8 +321,7 @@ static void situation_trickle(void)
 /* 10. Given a publication that is done and, after many others by another session, its pieces once
  *     more. Expect its old version told, and nothing published again; after eight more of its own
  *     session FORGOTTEN. */
-static void situation_late(void)
-{
+static void situation_late(void) {
     fresh();
     publish(&client, 1, 1, 1);
     for (uint8_t i = 0; i < 9; i++) {
@@ -365,16 +347,14 @@ static void situation_late(void)
     check_group("10 a late piece publishes nothing again");
 }
 
-static void put_blobs(struct script_client *from, uint32_t count, uint64_t first_id)
-{
+static void put_blobs(struct script_client *from, uint32_t count, uint64_t first_id) {
     struct rp_blob_request request = {.first = 0, .count = 32, .kind = RP_BLOB_WEIGHTS};
     for (uint32_t i = 0; i < count; i++) {
         script_put(&script, from, RP_OP_BLOB, 0, first_id + i, &request, sizeof request);
     }
 }
 
-static uint32_t sent_to(const struct script_client *client_)
-{
+static uint32_t sent_to(const struct script_client *client_) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < script.port.out_count; i++) {
         count += script_answer(&script, i).view.outer->connection == client_->connection;
@@ -384,8 +364,7 @@ static uint32_t sent_to(const struct script_client *client_)
 
 /* 11. Given a session that asks for 32 datagrams sixty-three times in one turn. Expect 1024 of
  *     them, the rest dropped and counted; half as many each where two sessions share the turns. */
-static void situation_share(void)
-{
+static void situation_share(void) {
     static uint8_t body[sizeof(struct rp_publish) + 1320];
     struct rp_publish publish = {.size = 19800, .piece = 1320};
     struct script_client small[2] = {script_client(3), script_client(4)};
@@ -418,8 +397,7 @@ static void situation_share(void)
 
 /* 12. Given a session that takes two datagrams in one go, and asks for all four. Expect the first
  *     two, and the others when it asks from there on. */
-static void situation_train(void)
-{
+static void situation_train(void) {
     struct script_client small = script_client(3);
     fresh();
     publish(&client, 1, 1, 1);
@@ -436,8 +414,7 @@ static void situation_train(void)
 
 /* 13. Given a publisher that begins a publication each second, for an hour, and finishes none.
  *     Expect another publisher held up for its time, once, and its own publication whole. */
-static void situation_restless(void)
-{
+static void situation_restless(void) {
     uint32_t busy_ = 0, done = 0;
     fresh();
     for (uint64_t second = 1; second <= 3600; second++) {
@@ -461,8 +438,7 @@ static void situation_restless(void)
 
 /* 14. Given a client that opens new sessions for an hour, each to ask for one datagram of the
  *     oldest version. Expect a publisher held up by each for its time in all, two seconds. */
-static void situation_relay(void)
-{
+static void situation_relay(void) {
     uint32_t in_a_row = 0;
     uint64_t next = 4;
     fresh();
@@ -492,8 +468,7 @@ static void situation_relay(void)
 /* 15. Given an assembly whose time is over, and is taken over; a publisher that begins another
  *     instead; and one that finished. Expect who takes over to have a time of its own, and a new
  *     one where nobody waits; the restless no second one; who finished a whole one for its next. */
-static void situation_times(void)
-{
+static void situation_times(void) {
     make_blob(1);
     for (uint64_t id = 1; id <= 2; id++) {
         fresh();
@@ -542,8 +517,7 @@ static void situation_times(void)
 
 struct disk { uint64_t asked, taken; int full; }; /* times, bytes */
 
-static int take_disk(void *owner, uint64_t offset, uint64_t bytes)
-{
+static int take_disk(void *owner, uint64_t offset, uint64_t bytes) {
     struct disk *disk = owner;
     CHECK(offset > 0 && bytes > 0);
     disk->asked++;
@@ -553,8 +527,7 @@ static int take_disk(void *owner, uint64_t offset, uint64_t bytes)
 
 /* 16. Given a disk, full at first, and a session that begins publication after publication. Expect
  *     room asked for until it is given, and for each slot once; for larger weights what lacks. */
-static void situation_room(void)
-{
+static void situation_room(void) {
     static uint8_t more[sizeof(struct rp_publish) + PIECE];
     *(struct rp_publish *)(void *)more = (struct rp_publish){.size = SIZE + 500, .piece = PIECE};
     struct disk disk = {.full = 1};
@@ -577,8 +550,7 @@ static void situation_room(void)
     check_group("16 a slot's room is taken once");
 }
 
-int main(void)
-{
+int main(void) {
     situation_publish();
     situation_gone();
     situation_busy();

@@ -21,8 +21,7 @@ enum { ROW = 64, CAPACITY = 4096 };
 
 static char error[RP_ERROR_BYTES];
 
-static struct rp_service *open_service(const char *url, const struct rp_service_options *options)
-{
+static struct rp_service *open_service(const char *url, const struct rp_service_options *options) {
     struct drive_table made;
     struct rp_service *service;
     drive_config(&made, CAPACITY, ROW);
@@ -46,15 +45,13 @@ struct worked { /* a job that writes down what the pump did */
     cpu_set_t cores;
 };
 
-static void say(struct worked *worked, char what)
-{
+static void say(struct worked *worked, char what) {
     if (worked->count < TURNS_MAX) {
         worked->said[worked->count++] = what;
     }
 }
 
-static uint32_t a_turn(void *owner)
-{
+static uint32_t a_turn(void *owner) {
     struct worked *worked = owner;
     struct timespec pause = {.tv_nsec = 60000000};
     pthread_sigmask(SIG_SETMASK, NULL, &worked->blocked);
@@ -67,13 +64,11 @@ static uint32_t a_turn(void *owner)
     return next != 'n';
 }
 
-static void a_sleep(void *owner)
-{
+static void a_sleep(void *owner) {
     say(owner, 's');
 }
 
-static void a_wake(void *owner)
-{
+static void a_wake(void *owner) {
     struct worked *worked = owner;
     worked->waking = 1;
     while (worked->held) {
@@ -83,8 +78,7 @@ static void a_wake(void *owner)
 
 /* Starts a pump with these turns and stops it when it has done `count` things. */
 static void work(struct worked *worked, const char *turns, uint64_t spin_ns, int busy, int32_t core,
-                 uint32_t count)
-{
+                 uint32_t count) {
     *worked = (struct worked){.turns = turns};
     struct rp_pump_job job = {.turn = a_turn, .sleep = a_sleep, .wake = a_wake, .owner = worked,
                               .spin_ns = spin_ns, .busy_poll = (uint32_t)busy, .core = core};
@@ -101,8 +95,7 @@ static void work(struct worked *worked, const char *turns, uint64_t spin_ns, int
 /* Given turns that move something and turns that do not. Expect it to turn again at once behind the
  * first, to look again for its spin behind the second, then to sleep and to turn anew; never to
  * sleep where it is to poll; to sleep at once where what moves has come later than a spin. */
-static void check_pump(void)
-{
+static void check_pump(void) {
     static struct worked worked;
     work(&worked, "tnttn", 0, 0, 0, 9);
     CHECK(strncmp(worked.said, "tnsttnsns", 9) == 0, "%s", worked.said);
@@ -124,8 +117,7 @@ static void check_pump(void)
 
 /* Given a thread that is pinned. Expect it where it was asked to be, all signals kept from it, and
  * the starter's own as they were. */
-static void check_thread(void)
-{
+static void check_thread(void) {
     static struct worked worked;
     cpu_set_t ours;
     sigset_t before, after;
@@ -149,16 +141,14 @@ static void check_thread(void)
     check_group("a pump's thread: its core, no signals");
 }
 
-static void *stop(void *argument)
-{
+static void *stop(void *argument) {
     struct worked *worked = argument;
     rp_pump_stop(&worked->pump);
     CHECK(worked->pump.state == RP_PUMP_NONE, "who stops it comes back when it has gone");
     return NULL;
 }
 
-static void *await(void *argument)
-{
+static void *await(void *argument) {
     struct worked *worked = argument;
     rp_pump_await(&worked->pump);
     CHECK(worked->pump.state == RP_PUMP_NONE, "so does who waits for that");
@@ -167,8 +157,7 @@ static void *await(void *argument)
 
 /* Given a pump that is being stopped, and others who stop it, start it or wait. Expect the start to
  * be told so, and the others to come back when it has gone. */
-static void check_ends(void)
-{
+static void check_ends(void) {
     for (int round = 0; round < 20; round++) {
         static struct worked worked;
         pthread_t threads[3];
@@ -202,8 +191,7 @@ struct starter {
     int closed; /* it goes on until the service has ended */
 };
 
-static void *start_and_stop(void *argument)
-{
+static void *start_and_stop(void *argument) {
     struct starter *starter = argument;
     for (int i = 0; i < 300 || starter->closed; i++) {
         int started = rp_service_start(starter->service);
@@ -221,8 +209,7 @@ static void *start_and_stop(void *argument)
 
 /* Given threads that start and stop one service. Expect every call to be done; where the service
  * ends meanwhile, to be answered so; a service that still answers when they have gone. */
-static void check_starts(const char *url, int closed)
-{
+static void check_starts(const char *url, int closed) {
     struct rp_service_options serve = {0};
     struct rp_service *service = open_service(url, &serve);
     _Atomic int go = 0;
@@ -249,8 +236,7 @@ static void check_starts(const char *url, int closed)
     rp_service_close(service);
 }
 
-static void check_started(void)
-{
+static void check_started(void) {
     for (int round = 0; round < 10; round++) {
         check_starts("udp://127.0.0.1:0", 1);
         check_starts("loopback://started", 1);
@@ -261,8 +247,7 @@ static void check_started(void)
 
 /* ---- what it tells ---- */
 
-static void send_empty(const char *address)
-{
+static void send_empty(const char *address) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                              .sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1))};
     int stranger = socket(AF_INET, SOCK_DGRAM, 0);
@@ -271,8 +256,7 @@ static void send_empty(const char *address)
     close(stranger);
 }
 
-static uint64_t fact_of(const struct rp_measures *told, const char *name)
-{
+static uint64_t fact_of(const struct rp_measures *told, const char *name) {
     for (uint64_t i = 0; i < told->fact_count; i++) {
         if (strcmp((const char *)told->facts[i].name, name) == 0) {
             return told->facts[i].value;
@@ -284,8 +268,7 @@ static uint64_t fact_of(const struct rp_measures *told, const char *name)
 
 /* Given a service by hand, a client that publishes, and an empty datagram. Expect all that is told
  * to be so, by every way of asking; nothing of it once the service has ended. */
-static void check_told(void)
-{
+static void check_told(void) {
     static struct rp_measures told;
     static uint8_t weights[100];
     struct rp_service_options serve = {0};
@@ -341,8 +324,7 @@ static void check_told(void)
 
 /* Given a client that asked and was gone before it was answered. Expect the answer to be counted
  * as not taken. */
-static void check_dropped(void)
-{
+static void check_dropped(void) {
     static struct rp_measures told;
     struct rp_service_options serve = {0};
     struct rp_link_options options = {0};
@@ -364,8 +346,7 @@ static void check_dropped(void)
 
 /* Given sizes in the url, in the configuration, or in neither. Expect the first that is said to
  * count: for the memory that is needed, and for what the clients are told. */
-static void check_sizes(void)
-{
+static void check_sizes(void) {
     static const struct { const char *url; uint32_t mtu, agreed; } sizes[] = {
         {"udp://127.0.0.1:0?mtu=512", 1400, 512}, {"udp://127.0.0.1:0", 1400, 1400},
         {"udp://127.0.0.1:0", 0, RP_MTU_HOST},
@@ -399,8 +380,7 @@ static void check_sizes(void)
 }
 
 /* Expect a sentence of its own for every status and counter, and none for what is neither. */
-static void check_sentences(void)
-{
+static void check_sentences(void) {
     for (int i = 0; i < RP_STATUS_COUNT; i++) {
         CHECK(strcmp(rp_status_sentence(i), "unknown status") != 0, "status %d", i);
         CHECK(rp_status_sentence(-i) == rp_status_sentence(i) && rp_status_name(i)[0]);
@@ -417,8 +397,7 @@ static void check_sentences(void)
 
 /* Given regions whose state is mostly sample records, and mostly items, and one that is larger than
  * any machine, two of its parts alike. Expect it said which, and the first of those alike. */
-static void check_segment_words(void)
-{
+static void check_segment_words(void) {
     static struct drive_table made;
     struct rp_segments segments;
     drive_config(&made, 4096, 64);
@@ -444,8 +423,7 @@ static void check_segment_words(void)
     check_group("what most of the state is, in words");
 }
 
-int main(void)
-{
+int main(void) {
     check_segment_words();
     check_pump();
     check_thread();

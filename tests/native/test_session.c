@@ -5,8 +5,7 @@
 static struct rp_table_config tables[2];
 static struct rp_server_config config;
 
-static void fresh(struct script *script, uint32_t sessions_per_address)
-{
+static void fresh(struct script *script, uint32_t sessions_per_address) {
     script_tables(tables);
     tables[1].samples_per_insert = 0;
     config = script_config(tables);
@@ -16,8 +15,7 @@ static void fresh(struct script *script, uint32_t sessions_per_address)
 
 /* 1. Given a session that agreed on mtu 512. Expect a datagram of more refused before anything of
  *     it is applied, though it fits the server's mtu: a PUSH of runs whose answer would not fit. */
-static void situation_mtu(void)
-{
+static void situation_mtu(void) {
     static struct script_push push;
     struct script script;
     fresh(&script, 0);
@@ -40,8 +38,7 @@ static void situation_mtu(void)
 
 /* A HELLO as a client of another version sends it; the answer as that client reads it. */
 static struct rp_cookie hello_of(struct script *script, uint8_t outer, uint16_t min, uint16_t max,
-                                 uint16_t *status)
-{
+                                 uint16_t *status) {
     _Alignas(8) uint8_t data[RP_HEADER_BYTES + RP_HELLO_BYTES] = {0};
     struct rp_hello hello = {.version_min = min, .version_max = max, .mtu = 1400,
                              .features = RP_FEATURES_SPOKEN};
@@ -68,8 +65,7 @@ static struct rp_cookie hello_of(struct script *script, uint8_t outer, uint16_t 
 
 /* 2. Given HELLOs of other versions. Expect each answered in its own version, in the one layout:
  *     with a cookie where a version is spoken by both, else with the versions that are spoken. */
-static void situation_versions(void)
-{
+static void situation_versions(void) {
     struct script script;
     uint16_t status;
     fresh(&script, 0);
@@ -87,8 +83,7 @@ static void situation_versions(void)
 
 /* 3. Given an OPEN that was delayed on its way, and comes again when its session has been closed.
  *    Expect no new session; with the cookie's end in sight too, and after other sessions came. */
-static void situation_open_again(void)
-{
+static void situation_open_again(void) {
     struct script script;
     fresh(&script, 0);
     struct script_client client = script_client(1), other = script_client(2);
@@ -111,8 +106,7 @@ static void situation_open_again(void)
     check_group("3 an OPEN opens one session, ever");
 }
 
-static uint64_t open_once(struct script *script, struct script_client *client)
-{
+static uint64_t open_once(struct script *script, struct script_client *client) {
     struct script_answer answer = script_hello(script, client);
     uint64_t cookie = SCRIPT_READ(answer, struct rp_cookie).cookie;
     CHECK_STATUS(answer = script_say_open(script, client, cookie), RP_OK);
@@ -121,8 +115,7 @@ static uint64_t open_once(struct script *script, struct script_client *client)
 }
 
 static void expect_late_copy_refused(struct script *script, const struct script_client *client,
-                                     uint64_t cookie)
-{
+                                     uint64_t cookie) {
     struct script_client late = *client;
     uint32_t sessions = rp_server_sessions(script->server);
     late.connection = 0;
@@ -132,8 +125,7 @@ static void expect_late_copy_refused(struct script *script, const struct script_
 
 /* 3b. The same, when the session has moved to another address meanwhile; when that one was closed;
  *     and when the place of a closed one was taken by another session. */
-static void situation_open_elsewhere(void)
-{
+static void situation_open_elsewhere(void) {
     struct script script;
     fresh(&script, 0);
     struct script_client client = script_client(1), moved, other = script_client(2);
@@ -159,8 +151,7 @@ static void situation_open_elsewhere(void)
 /* 3c. Given more openings than a period of cookies remembers. Expect cookies to end sooner, and no
  *     nonce to open a second session: not the first one, nor the last of the period, nor one that
  *     was told its cookie before the period ended. */
-static void situation_many_openings(void)
-{
+static void situation_many_openings(void) {
     struct script script;
     fresh(&script, 0);
     struct script_client first = script_client(1), last = first, slow = script_client(3);
@@ -191,8 +182,7 @@ static void situation_many_openings(void)
 
 /* 3d. Given every place taken, and newcomers. Expect that they are the reason for one look at who
  *     is silent, until the first of those who were heard last can have been so for too long. */
-static void situation_full(void)
-{
+static void situation_full(void) {
     struct script script;
     fresh(&script, 0);
     struct script_client one = script_client(1), late = script_client(2);
@@ -224,8 +214,7 @@ static void situation_full(void)
 /* 4. Given somebody who knows a session's number but not its cookie, and says ECHO with the largest
  *    packet number there is. Expect BAD_COOKIE, nothing of the session moved, none of its credit
  *    granted: it is heard. */
-static void situation_echo(void)
-{
+static void situation_echo(void) {
     struct script script;
     fresh(&script, 0);
     struct script_client client = script_client(1);
@@ -252,8 +241,7 @@ static void situation_echo(void)
 /* 5. Given a share of two, of four sessions. Expect another host's third OPEN refused, whatever
  *    its port, until it closes one; a repeated OPEN to find its session; a second host and this
  *    machine's own clients not to be bound by it. */
-static void situation_share(void)
-{
+static void situation_share(void) {
     struct script script;
     fresh(&script, 2);
     struct script_client far[3], near = script_client(1), second = script_client(101);
@@ -310,8 +298,7 @@ struct crowd {
     uint32_t refused, kept; /* no session, or no move to another host: its share is taken */
 };
 
-static uint32_t crowd_count(const struct crowd *crowd, uint8_t host)
-{
+static uint32_t crowd_count(const struct crowd *crowd, uint8_t host) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < CROWD; i++) {
         count += host != 0 && crowd->host[i] == host;
@@ -319,8 +306,7 @@ static uint32_t crowd_count(const struct crowd *crowd, uint8_t host)
     return count;
 }
 
-static void crowd_open(struct crowd *crowd, uint32_t i, uint8_t host)
-{
+static void crowd_open(struct crowd *crowd, uint32_t i, uint8_t host) {
     struct script_client *client = &crowd->client[i];
     int full = crowd_count(crowd, host) >= SHARE;
     crowd->refused += (uint32_t)full;
@@ -338,8 +324,7 @@ static void crowd_open(struct crowd *crowd, uint32_t i, uint8_t host)
 }
 
 /* To a host that has its share already it does not move: it is still where it was. */
-static void crowd_move(struct crowd *crowd, uint32_t i, uint8_t host)
-{
+static void crowd_move(struct crowd *crowd, uint32_t i, uint8_t host) {
     struct script_client *client = &crowd->client[i];
     uint8_t before = crowd->host[i];
     int full = host != before && crowd_count(crowd, host) >= SHARE;
@@ -360,8 +345,7 @@ static void crowd_move(struct crowd *crowd, uint32_t i, uint8_t host)
 /* 5b. Given a crowd of many hosts that open, move and close at random, and a server that is killed
  *     and taken over meanwhile. Expect each host refused exactly where it has its share, by OPEN
  *     and by ECHO. */
-static void situation_crowd(uint64_t seed)
-{
+static void situation_crowd(uint64_t seed) {
     static struct crowd crowd;
     struct rp_random random;
     rp_random_seed(&random, seed);
@@ -398,8 +382,7 @@ static void situation_crowd(uint64_t seed)
 /* ---- the client ---- */
 
 /* The first datagram on its way to the client that has this status, copied; 0: there is none. */
-static uint32_t find_answer(struct world *world, uint16_t status, uint8_t *copy)
-{
+static uint32_t find_answer(struct world *world, uint16_t status, uint8_t *copy) {
     struct world_port *port = &world->ports[1];
     for (uint32_t i = 0; i < port->count; i++) {
         struct rp_answer answer;
@@ -412,8 +395,7 @@ static uint32_t find_answer(struct world *world, uint16_t status, uint8_t *copy)
     return 0;
 }
 
-static void deliver(struct world *world, const uint8_t *data, uint32_t size)
-{
+static void deliver(struct world *world, const uint8_t *data, uint32_t size) {
     static uint8_t bytes[RP_MTU_DEFAULT] __attribute__((aligned(8)));
     struct rp_packet packet = {.data = bytes, .size = size};
     memcpy(bytes, data, size);
@@ -422,8 +404,7 @@ static void deliver(struct world *world, const uint8_t *data, uint32_t size)
 
 /* 6. Given a server that starts empty again, and its refusal of the old session repeated all the
  *    while the new one asks: the same operation, under the same id. Expect one reopening. */
-static void situation_refused_again(void)
-{
+static void situation_refused_again(void) {
     static uint8_t copy[RP_MTU_DEFAULT] __attribute__((aligned(8)));
     static uint64_t values[8];
     struct rp_landing_column column = {(uint8_t *)values, 8, 0, 8};
@@ -461,8 +442,7 @@ static void situation_refused_again(void)
 }
 
 /* Given an OPEN with features that no server speaks. Expect those that both speak. */
-static void situation_features(void)
-{
+static void situation_features(void) {
     struct script script;
     fresh(&script, 0);
     struct script_client client = script_client(1);
@@ -479,8 +459,7 @@ static void situation_features(void)
 
 /* 7. Given more who are silent than one look ends, and as many newcomers, with no other work of
  *    time's. Expect a place for each of them: a look that stopped is no reason to look no more. */
-static void situation_many_silent(void)
-{
+static void situation_many_silent(void) {
     enum { MANY = 2 * RP_EXPIRED_MAX + 3 };
     struct script script;
     struct script_client one = script_client(1);
@@ -505,8 +484,7 @@ static void situation_many_silent(void)
 
 /* 8. Given servers that take a region over, each with another idle_ms. Expect who was silent given
  *    up behind what it was told, or behind what the server says where that is longer. */
-static void situation_idle_told(void)
-{
+static void situation_idle_told(void) {
     struct script script;
     struct script_client old = script_client(1), young = script_client(2);
     script_tables(tables);
@@ -542,8 +520,7 @@ static void situation_idle_told(void)
 
 /* 9. Given no place free, sessions that were told of longer silence than the server now says, and
  *    newcomers. Expect one look at all of them for the crowd, and the places free in time. */
-static void situation_crowd_after_takeover(void)
-{
+static void situation_crowd_after_takeover(void) {
     struct script script;
     struct script_client clients[4], late = script_client(9);
     script_tables(tables);
@@ -574,8 +551,7 @@ static void situation_crowd_after_takeover(void)
     check_group("9 a crowd of newcomers costs one look, also after a takeover");
 }
 
-int main(void)
-{
+int main(void) {
     situation_many_silent();
     situation_idle_told();
     situation_crowd_after_takeover();

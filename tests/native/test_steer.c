@@ -24,8 +24,7 @@ static const struct {
     {{{153, 39, 163, 191}, {202, 188, 127, 2}, 44251, 1303}, 0x5d1809c5, 0x10e828a2},
 };
 
-static void check_suite(void)
-{
+static void check_suite(void) {
     struct rp_steer steer = {.table_size = 1};
     memcpy(steer.key, suite_key, sizeof suite_key);
     for (size_t i = 0; i < sizeof suite / sizeof suite[0]; i++) {
@@ -37,8 +36,7 @@ static void check_suite(void)
 }
 
 /* As the definition tells it: the key moves left under the input, a bit at a time. */
-static uint32_t hash_by_the_book(const uint8_t *key, const uint8_t *input, uint32_t size)
-{
+static uint32_t hash_by_the_book(const uint8_t *key, const uint8_t *input, uint32_t size) {
     uint8_t moving[RP_STEER_KEY];
     uint32_t hash = 0;
     memcpy(moving, key, sizeof moving);
@@ -58,8 +56,7 @@ static uint32_t hash_by_the_book(const uint8_t *key, const uint8_t *input, uint3
 }
 
 static uint16_t queue_by_the_book(const struct rp_steer *steer, const struct rp_steer_flow *flow,
-                                  uint16_t from_port)
-{
+                                  uint16_t from_port) {
     uint8_t input[12] = {
         [8] = (uint8_t)(from_port >> 8), (uint8_t)from_port, (uint8_t)(flow->to_port >> 8),
         (uint8_t)flow->to_port};
@@ -68,8 +65,7 @@ static uint16_t queue_by_the_book(const struct rp_steer *steer, const struct rp_
     return steer->table[hash_by_the_book(steer->key, input, 12) % steer->table_size];
 }
 
-static void random_bytes(struct rp_random *random, void *target, size_t size)
-{
+static void random_bytes(struct rp_random *random, void *target, size_t size) {
     for (size_t i = 0; i < size; i++) {
         ((uint8_t *)target)[i] = (uint8_t)rp_random_next(random);
     }
@@ -77,8 +73,7 @@ static void random_bytes(struct rp_random *random, void *target, size_t size)
 
 /* Keys: random, the suite's, one that repeats (both directions of a flow hash alike), zero. */
 static void make_steer(struct rp_random *random, struct rp_steer *steer, uint32_t kind,
-                       uint32_t queues)
-{
+                       uint32_t queues) {
     memset(steer, 0, sizeof *steer);
     steer->table_size = 1u << rp_random_below(random, 10);
     random_bytes(random, steer->key, sizeof steer->key);
@@ -94,8 +89,7 @@ static void make_steer(struct rp_random *random, struct rp_steer *steer, uint32_
     }
 }
 
-static void check_ports(struct rp_random *random)
-{
+static void check_ports(struct rp_random *random) {
     uint32_t found = 0, none = 0;
     for (uint32_t i = 0; i < FLOWS; i++) {
         struct rp_steer steer;
@@ -122,8 +116,7 @@ static void check_ports(struct rp_random *random)
 }
 
 /* A client that cannot have a port is named another. */
-static void check_attempts(struct rp_random *random)
-{
+static void check_attempts(struct rp_random *random) {
     struct rp_steer steer;
     struct rp_steer_flow flow;
     uint16_t seen[ATTEMPTS];
@@ -146,8 +139,7 @@ static void check_attempts(struct rp_random *random)
     check_group("another attempt, another port");
 }
 
-int main(void)
-{
+int main(void) {
     struct rp_random random;
     rp_random_seed(&random, check_seed(11));
     check_suite();

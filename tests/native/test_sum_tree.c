@@ -25,8 +25,7 @@ struct bed {
     uint32_t capacity;
 };
 
-static void bed_open(struct bed *bed, uint32_t capacity, bool portable)
-{
+static void bed_open(struct bed *bed, uint32_t capacity, bool portable) {
     size_t bytes = rp_tree_bytes(capacity);
     bed->capacity = capacity;
     bed->leaf = aligned_alloc(64, rp_tree_leaf_count(capacity) * sizeof(uint64_t));
@@ -40,8 +39,7 @@ static void bed_open(struct bed *bed, uint32_t capacity, bool portable)
     }
 }
 
-static void bed_close(struct bed *bed)
-{
+static void bed_close(struct bed *bed) {
     const uint8_t *behind = (const uint8_t *)bed->nodes + rp_tree_bytes(bed->capacity);
     for (int i = 0; i < 64; i++) {
         CHECK(behind[i] == 0xa5, "the tree wrote behind its %zu bytes",
@@ -52,21 +50,18 @@ static void bed_close(struct bed *bed)
     free(bed->nodes);
 }
 
-static void bed_write(struct bed *bed, uint32_t slot, uint64_t mass)
-{
+static void bed_write(struct bed *bed, uint32_t slot, uint64_t mass) {
     bed->leaf[slot] = mass;
     bed->naive[slot] = mass;
 }
 
-static void bed_set(struct bed *bed, uint32_t slot, uint64_t mass)
-{
+static void bed_set(struct bed *bed, uint32_t slot, uint64_t mass) {
     bed_write(bed, slot, mass);
     rp_tree_refresh(&bed->tree, &slot, 1);
 }
 
 /* The naive array's answers. */
-static uint64_t naive_total(const struct bed *bed)
-{
+static uint64_t naive_total(const struct bed *bed) {
     uint64_t total = 0;
     for (uint32_t i = 0; i < bed->capacity; i++) {
         total += bed->naive[i];
@@ -74,8 +69,7 @@ static uint64_t naive_total(const struct bed *bed)
     return total;
 }
 
-static uint32_t naive_count(const struct bed *bed)
-{
+static uint32_t naive_count(const struct bed *bed) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < bed->capacity; i++) {
         count += bed->naive[i] > 0;
@@ -83,8 +77,7 @@ static uint32_t naive_count(const struct bed *bed)
     return count;
 }
 
-static void compare_sums(const struct bed *bed)
-{
+static void compare_sums(const struct bed *bed) {
     rp_tree_check(&bed->tree);
     CHECK(memcmp(bed->leaf, bed->naive, bed->capacity * sizeof(uint64_t)) == 0,
           "the tree wrote a leaf");
@@ -93,8 +86,7 @@ static void compare_sums(const struct bed *bed)
 }
 
 /* Both edges of every positive leaf, and every rank, against one walk along the array. */
-static void compare_draws(const struct bed *bed)
-{
+static void compare_draws(const struct bed *bed) {
     uint64_t prefix = 0;
     uint32_t rank = 0;
     for (uint32_t i = 0; i < bed->capacity; i++) {
@@ -114,8 +106,7 @@ static void compare_draws(const struct bed *bed)
 }
 
 /* Given a tree of a few units of mass. Expect as many targets on each leaf as it has mass. */
-static void every_target(bool portable)
-{
+static void every_target(bool portable) {
     struct rp_random random;
     rp_random_seed(&random, 7);
     for (uint32_t capacity = 1; capacity <= 40; capacity++) {
@@ -147,8 +138,7 @@ static void every_target(bool portable)
 }
 
 /* A mass of any size up to the limit, often 0, often tiny, sometimes the limit itself. */
-static uint64_t random_mass(struct rp_random *random, uint32_t capacity)
-{
+static uint64_t random_mass(struct rp_random *random, uint32_t capacity) {
     uint64_t choice = rp_random_below(random, 8);
     if (choice < 2) {
         return choice == 0 ? 0 : rp_tree_mass_max(capacity);
@@ -157,8 +147,7 @@ static uint64_t random_mass(struct rp_random *random, uint32_t capacity)
 }
 
 /* Write n random leaves (duplicates and runs among them), then refresh them at once. */
-static void random_step(struct bed *bed, struct rp_random *random)
-{
+static void random_step(struct bed *bed, struct rp_random *random) {
     uint32_t slots[STEP_MAX];
     size_t n = 1 + rp_random_below(random, rp_random_below(random, 2) ? 3 : STEP_MAX);
     bool run = rp_random_below(random, 4) == 0;
@@ -172,8 +161,7 @@ static void random_step(struct bed *bed, struct rp_random *random)
 }
 
 /* Given random batches of changes. Expect the array's sums after each and its draws at the end. */
-static void random_walks(bool portable, uint64_t seed)
-{
+static void random_walks(bool portable, uint64_t seed) {
     static const uint32_t sizes[] = {1,   2,   3,    5,    15,   16,    17,    31,    33,
                                      255, 256, 257,  511,  1023, 4095,  4096,  4097,  6561,
                                      16384, 16385, 65535, 65536, 65537, SLOTS_MAX};
@@ -197,8 +185,7 @@ static void random_walks(bool portable, uint64_t seed)
 
 /* Given the same targets. Expect the same slots from every kernel, batches of every length; the
  * second size has one level more than any other test. */
-static void kernels_agree(uint64_t seed, uint32_t capacity)
-{
+static void kernels_agree(uint64_t seed, uint32_t capacity) {
     enum { TARGETS = 1000 };
     static uint64_t targets[TARGETS];
     static uint32_t ranks[TARGETS], wide[TARGETS], narrow[TARGETS];
@@ -231,8 +218,7 @@ static void kernels_agree(uint64_t seed, uint32_t capacity)
 
 /* Given 2 million updates over 12 decades and then all leaves at the least mass. Expect no drift.
  * (flashbax#52: a float tree drifts until it returns experience of weight zero.) */
-static void no_drift(bool portable, uint64_t seed)
-{
+static void no_drift(bool portable, uint64_t seed) {
     enum { SLOTS = 4096, BATCH = 500 };
     struct rp_random random;
     rp_random_seed(&random, seed);
@@ -262,8 +248,7 @@ static void no_drift(bool portable, uint64_t seed)
 /* cleanrl#546 and the ring's last slot: given a size that is no power of two, exactly full. Expect
  * the first target on the first leaf, the last on the last (torchrl#2230, ray#7180: the draw at the
  * upper edge went out of range). */
-static void odd_sizes_and_edges(bool portable)
-{
+static void odd_sizes_and_edges(bool portable) {
     static const uint32_t sizes[] = {3, 6, 10, 17, 100, 241, 1000, 4097, 50000};
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         struct bed bed;
@@ -284,8 +269,7 @@ static void odd_sizes_and_edges(bool portable)
 
 /* Given one positive leaf among zeros (ReinforcementLearningTrajectories.jl#59 drew the zeros).
  * Expect it, whatever the target; and given none, expect total 0 and count 0. */
-static void one_among_zeros(bool portable)
-{
+static void one_among_zeros(bool portable) {
     static const uint32_t places[] = {0, 1, 15, 16, 255, 256, 4095, 4096, 4999};
     struct bed bed;
     bed_open(&bed, 5000, portable);
@@ -310,8 +294,7 @@ static void one_among_zeros(bool portable)
 /* flashbax#58 and torchrl#3925: given priorities through the power. Expect the leaf to be the power
  * of the priority once, to the bit, and a new item at the running maximum to weigh exactly as much
  * as the item that set it. */
-static void masses_arrive_unrounded(bool portable)
-{
+static void masses_arrive_unrounded(bool portable) {
     struct rp_power power;
     CHECK(rp_power_exponent(0.6, &power) == 0);
     struct bed bed;
@@ -329,8 +312,7 @@ static void masses_arrive_unrounded(bool portable)
 }
 
 /* Given the largest capacity. Expect sizes that fit it (the memory itself is not taken). */
-static void largest_sizes(void)
-{
+static void largest_sizes(void) {
     CHECK(rp_tree_leaf_count(RP_TREE_CAPACITY_MAX) == (size_t)1 << 31);
     CHECK(rp_tree_mass_max(RP_TREE_CAPACITY_MAX) == (uint64_t)1 << 32);
     CHECK(rp_tree_mass_max(1) == (uint64_t)1 << 63);
@@ -343,8 +325,7 @@ static void largest_sizes(void)
     CHECK(rp_tree_bytes(1) == 0 && rp_tree_bytes(16) == 0 && rp_tree_bytes(17) == 16 * 12);
 }
 
-int main(void)
-{
+int main(void) {
     uint64_t seed = check_seed(20240917);
     for (int portable = 0; portable < 2; portable++) {
         printf("  kernel: %s\n", portable ? "portable" : "the processor's best");

@@ -21,16 +21,14 @@ static struct fixture t;
 static struct rp_table_private *p;
 static uint64_t bytes[512];
 
-static struct rp_table_config config_of(uint32_t capacity)
-{
+static struct rp_table_config config_of(uint32_t capacity) {
     return (struct rp_table_config){
         .name = "bounds", .capacity = capacity, .step_bytes = STEP, .columns = columns,
         .column_count = 1, .plans = row_plan, .plan_count = 1, .alpha = 0.5, .writers_max = 2,
         .streams_max = 3, .window = WINDOW, .pieces_max = 1};
 }
 
-static void open_table(uint32_t capacity)
-{
+static void open_table(uint32_t capacity) {
     struct rp_table_config config = config_of(capacity);
     fixture_open(&t, &config, 1);
     p = t.table.private;
@@ -38,8 +36,7 @@ static void open_table(uint32_t capacity)
 }
 
 static struct rp_run_done send_run(int writer, uint64_t sequence, uint64_t step, uint16_t stream,
-                                   uint16_t count)
-{
+                                   uint16_t count) {
     struct rp_run_done done;
     struct rp_run run = {.sequence = sequence, .step = step, .stream = stream, .count = count,
                          .piece_count = 1, .size = count * STEP};
@@ -51,14 +48,12 @@ static struct rp_run_done send_run(int writer, uint64_t sequence, uint64_t step,
     return done;
 }
 
-static uint32_t state_at(uint32_t writer, uint64_t sequence)
-{
+static uint32_t state_at(uint32_t writer, uint64_t sequence) {
     return rp_state_of(rp_entry_at(p, writer, sequence)->key);
 }
 
 /* How a child ends that makes a table in memory of which one part is 8 bytes off its place. */
-static int signal_of(uint32_t part)
-{
+static int signal_of(uint32_t part) {
     int status = 0;
     fflush(stdout);
     pid_t child = fork();
@@ -80,8 +75,7 @@ static int signal_of(uint32_t part)
     return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
-static void alignment(void)
-{
+static void alignment(void) {
     open_table(2048); /* room for what is 8 bytes off */
     for (uint32_t part = 0; part < 4; part++) {
         CHECK(signal_of(part) == SIGABRT, "part %u may lie anywhere", part);
@@ -92,8 +86,7 @@ static void alignment(void)
 
 /* Given writers with steps of theirs, and one that closes, and another in its place. Expect its
  * words to be zeros, and the other's what they were. */
-static void cleared(void)
-{
+static void cleared(void) {
     static uint64_t zeros[WINDOW * 16], other[4096];
     open_table(2048);
     size_t writer_bytes = p->writer_bytes;
@@ -120,8 +113,7 @@ static void cleared(void)
 
 /* Given a reset that another process began and did not end. Expect every writer's steps gone and
  * every writer there, with nothing behind the last one touched. */
-static void reset_finished(void)
-{
+static void reset_finished(void) {
     open_table(2048);
     for (uint64_t i = 0; i < WINDOW + 9; i++) {
         send_run(0, i, i, 0, 1);
@@ -150,8 +142,7 @@ static void reset_finished(void)
 }
 
 /* Given more rows than the list of leaves that wait has groups for, and a reset. Expect no row. */
-static void large_reset(void)
-{
+static void large_reset(void) {
     enum { ROWS = 2 * (RP_DIRTY_MAX + RP_INTENT_WORDS) / 1024 * 1024 * RP_TREE_FANOUT };
     struct rp_table_info info;
     struct rp_table_config config = config_of(ROWS);
@@ -181,8 +172,7 @@ static void large_reset(void)
 
 /* Given a run over sequences of which the second is another stream's, stored already. Expect the
  * first stored, the second left as it was. */
-static void run_over_stored(void)
-{
+static void run_over_stored(void) {
     open_table(2048);
     send_run(0, 0, 0, 0, 1);
     send_run(0, 2, 0, 1, 1);
@@ -197,8 +187,7 @@ static void run_over_stored(void)
 
 /* Given sequences whose places another writer's steps took. Expect the stream that the entry knows,
  * or that the run names where it knows none, to be told: what it reserved so far is nothing. */
-static void place_lost(void)
-{
+static void place_lost(void) {
     for (int known = 0; known < 2; known++) {
         enum { LOST = 1 }; /* behind one that has not arrived */
         open_table(2048);
@@ -223,8 +212,7 @@ static void place_lost(void)
 
 /* Given a writer with so many holes, arrivals and bare places. Expect it to be far ahead from one
  * more on, and not before. */
-static void far(void)
-{
+static void far(void) {
     open_table(2048);
     struct rp_writer *w = rp_writer_at(p, 0);
     for (uint64_t arrived = 0; arrived < 30; arrived += 7) {
@@ -249,8 +237,7 @@ static void far(void)
 }
 
 /* Given steps of several streams and writers. Expect each stream's skips noted as its own. */
-static void skips(void)
-{
+static void skips(void) {
     open_table(2048);
     for (uint32_t writer = 0; writer < 2; writer++) {
         for (uint32_t stream = 0; stream < 3; stream++) {
@@ -289,8 +276,7 @@ static void skips(void)
     check_group("skips are a stream's own, and derived for each");
 }
 
-int main(void)
-{
+int main(void) {
     alignment();
     cleared();
     reset_finished();

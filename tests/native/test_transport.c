@@ -28,8 +28,7 @@ struct bench {
     uint64_t next;                 /* number of the next datagram */
 };
 
-static void write_pattern(uint8_t *data, uint32_t size, uint64_t number)
-{
+static void write_pattern(uint8_t *data, uint32_t size, uint64_t number) {
     for (uint32_t i = 0; i < size / 8; i++) {
         uint64_t word = number * 0x9e3779b97f4a7c15u + i;
         memcpy(data + 8 * (size_t)i, &word, 8);
@@ -37,8 +36,7 @@ static void write_pattern(uint8_t *data, uint32_t size, uint64_t number)
     memcpy(data, &number, 8);
 }
 
-static uint64_t check_pattern(const uint8_t *data, uint32_t size)
-{
+static uint64_t check_pattern(const uint8_t *data, uint32_t size) {
     uint64_t number, word;
     memcpy(&number, data, 8);
     for (uint32_t i = 1; i < size / 8; i++) {
@@ -50,8 +48,7 @@ static uint64_t check_pattern(const uint8_t *data, uint32_t size)
 
 /* Sends sizes[0 .. count) in one lease; size 0 leaves that packet out. */
 static void send_sizes(struct bench *bench, struct rp_port *port, const struct rp_peer *to,
-                       const uint32_t *sizes, uint32_t count)
-{
+                       const uint32_t *sizes, uint32_t count) {
     struct rp_packet packets[RP_BURST];
     uint32_t lent = rp_port_transport(port)->tx_lease(port, packets, count);
     CHECK(lent == count, "%s: %u of %u", bench->name, lent, count);
@@ -69,8 +66,7 @@ static void send_sizes(struct bench *bench, struct rp_port *port, const struct r
 
 /* Receives exactly `count` datagrams, holding them all; waits on the port, never on the clock. */
 static void receive(struct bench *bench, struct rp_port *port, struct rp_packet *packets,
-                    uint32_t count)
-{
+                    uint32_t count) {
     uint32_t got = 0;
     for (int tries = 0; got < count; tries++) {
         CHECK(tries < 1000, "%s: %u of %u datagrams came", bench->name, got, count);
@@ -84,19 +80,16 @@ static void receive(struct bench *bench, struct rp_port *port, struct rp_packet 
     }
 }
 
-static void release(struct rp_port *port, struct rp_packet *packets, uint32_t count)
-{
+static void release(struct rp_port *port, struct rp_packet *packets, uint32_t count) {
     rp_port_transport(port)->rx_release(port, packets, count);
 }
 
-static uint32_t mtu_of(struct bench *bench)
-{
+static uint32_t mtu_of(struct bench *bench) {
     return rp_port_base(bench->server)->mtu;
 }
 
 /* The client speaks first: that is how the server learns its address. */
-static void check_greeting(struct bench *bench)
-{
+static void check_greeting(struct bench *bench) {
     struct rp_packet packet;
     uint32_t size = RP_HEADER_BYTES;
     send_sizes(bench, bench->client, &bench->server_address, &size, 1);
@@ -110,8 +103,7 @@ static void check_greeting(struct bench *bench)
     release(bench->server, &packet, 1);
 }
 
-static void check_sizes(struct bench *bench)
-{
+static void check_sizes(struct bench *bench) {
     struct rp_packet packet;
     uint32_t mtu = mtu_of(bench);
     uint32_t step = ((mtu - RP_HEADER_BYTES) / 40 + 7) & ~7u;
@@ -128,8 +120,7 @@ static void check_sizes(struct bench *bench)
 }
 
 /* Bursts of random sizes both ways, some packets left out: all arrive once, in order, unmixed. */
-static void check_order(struct bench *bench, struct rp_random *random)
-{
+static void check_order(struct bench *bench, struct rp_random *random) {
     struct rp_packet packets[RP_BURST];
     uint32_t sizes[RP_BURST];
     for (int round = 0; round < 60; round++) {
@@ -161,8 +152,7 @@ static void check_order(struct bench *bench, struct rp_random *random)
 
 /* Trains: equal-sized datagrams but the last. Lent together, they stay whole while others are
  * released around them, in any order, and while more arrive. */
-static void check_trains(struct bench *bench, struct rp_random *random)
-{
+static void check_trains(struct bench *bench, struct rp_random *random) {
     static struct rp_packet held[RP_BURST];
     uint32_t sizes[RP_BURST];
     for (uint32_t length = 2; length <= 46; length += 11) {
@@ -188,8 +178,7 @@ static void check_trains(struct bench *bench, struct rp_random *random)
 
 /* Room has limits: a lease lends at most a burst, and a receiver that holds everything is not sent
  * into memory it lent. What found no place is lost, and nothing else. */
-static void check_limits(struct bench *bench)
-{
+static void check_limits(struct bench *bench) {
     static struct rp_packet held[4096];
     struct rp_packet packets[RP_BURST];
     uint32_t sizes[RP_BURST];
@@ -225,8 +214,7 @@ struct waker {
     int deliver; /* 1: sends a datagram; 0: only wakes */
 };
 
-static void *wake_later(void *argument)
-{
+static void *wake_later(void *argument) {
     struct waker *waker = argument;
     struct bench *bench = waker->bench;
     uint32_t size = 64;
@@ -240,8 +228,7 @@ static void *wake_later(void *argument)
 
 /* A wait ends at once where something lies ready, where something comes, and where it is woken: the
  * time-outs here are far beyond the test's, so that a wait that missed its cause would hang it. */
-static void check_waits(struct bench *bench)
-{
+static void check_waits(struct bench *bench) {
     const struct rp_transport *transport = rp_port_transport(bench->client);
     const uint64_t long_ns = 600000000000u;
     struct rp_packet packets[2];
@@ -266,8 +253,7 @@ static void check_waits(struct bench *bench)
     release(bench->client, packets, 1);
 }
 
-static void check_bench(struct bench *bench, struct rp_random *random)
-{
+static void check_bench(struct bench *bench, struct rp_random *random) {
     char text[64];
     bench->next = 1;
     check_greeting(bench);
@@ -283,8 +269,7 @@ static void check_bench(struct bench *bench, struct rp_random *random)
     check_group(text);
 }
 
-static void open_loopback(struct bench *bench, uint32_t mtu)
-{
+static void open_loopback(struct bench *bench, uint32_t mtu) {
     char error[RP_URL_ERROR_BYTES];
     struct rp_port_options serve = {.serve = 1, .mtu = mtu}, speak = {.mtu = mtu};
     struct rp_peer own;
@@ -296,8 +281,7 @@ static void open_loopback(struct bench *bench, uint32_t mtu)
 }
 
 static void open_udp(struct bench *bench, const char *name, const char *server, const char *host,
-                     uint32_t mtu, int plain)
-{
+                     uint32_t mtu, int plain) {
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES], url[RP_URL_TEXT_BYTES];
     struct rp_port_options options = {.serve = 1, .mtu = mtu, .insecure = 1};
     struct rp_peer own;
@@ -314,8 +298,7 @@ static void open_udp(struct bench *bench, const char *name, const char *server, 
 }
 
 /* A train of odd-sized datagrams, as only a stranger sends them: each is lent aligned and whole. */
-static void check_odd_trains(void)
-{
+static void check_odd_trains(void) {
     struct bench bench;
     struct rp_packet packets[RP_BURST];
     open_udp(&bench, "udp, odd trains", "udp://127.0.0.1:0", "127.0.0.1", 1400, 0);
@@ -345,8 +328,7 @@ static void check_odd_trains(void)
 
 /* A server that is gone is silence to its client, never an error that sticks: when another takes
  * the port the next datagram arrives. */
-static void check_server_gone(void)
-{
+static void check_server_gone(void) {
     struct bench bench;
     struct rp_packet packet;
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
@@ -384,8 +366,7 @@ struct refusal {
     const char *says; /* what the sentence must contain */
 };
 
-static void check_refusals(void)
-{
+static void check_refusals(void) {
     static const struct refusal refusals[] = {
         {"127.0.0.1:7000", 1, RP_BAD_ARGUMENT, "not a url"},
         {"://x", 1, RP_BAD_ARGUMENT, "not a url"},
@@ -429,8 +410,7 @@ static void check_refusals(void)
     check_group("urls that are refused, each in a sentence");
 }
 
-static void check_names(void)
-{
+static void check_names(void) {
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES], url[RP_URL_TEXT_BYTES];
     struct rp_port *server, *other, *client;
     struct rp_peer peer;
@@ -460,8 +440,7 @@ static void check_names(void)
 
 /* A receive budget never promises more than the socket holds: that many full datagrams, sent while
  * nobody receives, all arrive. */
-static void check_budget(void)
-{
+static void check_budget(void) {
     static const uint32_t mtus[] = {512, 1400, 1472, 4096, 8952, 65504};
     for (size_t m = 0; m < sizeof mtus / sizeof mtus[0]; m++) {
         struct bench bench;
@@ -485,8 +464,7 @@ static void check_budget(void)
     check_group("udp: the receive budget is what the socket holds");
 }
 
-static uint64_t fact(struct rp_port *port, const char *name, enum rp_fact_kind kind)
-{
+static uint64_t fact(struct rp_port *port, const char *name, enum rp_fact_kind kind) {
     struct rp_fact facts[RP_FACTS_MAX];
     uint32_t count = rp_port_tell(port, facts);
     for (uint32_t i = 0; i < count; i++) {
@@ -499,8 +477,7 @@ static uint64_t fact(struct rp_port *port, const char *name, enum rp_fact_kind k
 }
 
 /* Sends `count` datagrams to a port that does not look meanwhile; returns how many it finds. */
-static uint32_t flood(struct bench *bench, uint32_t count)
-{
+static uint32_t flood(struct bench *bench, uint32_t count) {
     uint32_t size = mtu_of(bench), got = 0;
     struct rp_packet packets[RP_BURST];
     for (uint32_t i = 0; i < count; i++) {
@@ -518,8 +495,7 @@ static uint32_t flood(struct bench *bench, uint32_t count)
 
 /* The kernel tells its drops with what comes next: one datagram more, and every one is accounted
  * for, with drops of the port's own before and behind them. */
-static void check_drops(void)
-{
+static void check_drops(void) {
     struct bench bench;
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct rp_port_options options = {.serve = 1, .receive_bytes = 65536};
@@ -554,8 +530,7 @@ static void check_drops(void)
     check_group("udp: every datagram came, or is counted under its reason");
 }
 
-int main(void)
-{
+int main(void) {
     struct rp_random random;
     struct bench bench;
     rp_random_seed(&random, check_seed(7));

@@ -1,7 +1,7 @@
 /* The ZeroMQ transport over a libzmq that is played here: its calls, a queue of frames each way, a
  * descriptor that tells of changes as the real one does, and refusals on demand.
  *
- * What the real library does with the same messages is in tests/test_zmq.py.
+ * What the real library does with the same messages is in tests/server/test_zmq.py.
  */
 #include <errno.h>
 #include <malloc.h>
@@ -42,14 +42,12 @@ struct played {
 
 static struct played played;
 
-static int play_init(void *message)
-{
+static int play_init(void *message) {
     memset(message, 0, 64);
     return 0;
 }
 
-static int play_init_size(void *message, size_t size)
-{
+static int play_init_size(void *message, size_t size) {
     struct frame *frame = message;
     if (++played.inits == played.no_memory_at) {
         errno = ENOMEM;
@@ -62,31 +60,26 @@ static int play_init_size(void *message, size_t size)
     return 0;
 }
 
-static void *play_data(void *message)
-{
+static void *play_data(void *message) {
     struct frame *frame = message;
     return frame->memory + frame->askew;
 }
 
-static size_t play_size(const void *message)
-{
+static size_t play_size(const void *message) {
     return ((const struct frame *)message)->size;
 }
 
-static int play_more(const void *message)
-{
+static int play_more(const void *message) {
     return (int)((const struct frame *)message)->more;
 }
 
-static void eat_news(void)
-{
+static void eat_news(void) {
     uint64_t count;
     ssize_t taken = read(played.descriptor, &count, sizeof count);
     (void)taken;
 }
 
-static int play_recv(void *message, void *socket, int flags)
-{
+static int play_recv(void *message, void *socket, int flags) {
     CHECK(socket == &played && flags == 1, "every call has to be one that does not block");
     if (played.in_count == 0) {
         eat_news();
@@ -100,8 +93,7 @@ static int play_recv(void *message, void *socket, int flags)
 }
 
 /* As the library's: it may process what came meanwhile, and the descriptor is quiet afterwards. */
-static int play_send(void *message, void *socket, int flags)
-{
+static int play_send(void *message, void *socket, int flags) {
     struct frame *frame = message;
     CHECK(socket == &played && (flags & 1));
     eat_news();
@@ -115,8 +107,7 @@ static int play_send(void *message, void *socket, int flags)
     return 0;
 }
 
-static int play_close(void *message)
-{
+static int play_close(void *message) {
     struct frame *frame = message;
     played.open -= frame->memory != NULL;
     free(frame->memory);
@@ -124,8 +115,7 @@ static int play_close(void *message)
     return 0;
 }
 
-static int play_getsockopt(void *socket, int option, void *value, size_t *size)
-{
+static int play_getsockopt(void *socket, int option, void *value, size_t *size) {
     CHECK(socket == &played && option == 15 && *size == sizeof(int));
     eat_news();
     *(int *)value = played.in_count ? 1 : 0;
@@ -135,23 +125,20 @@ static int play_getsockopt(void *socket, int option, void *value, size_t *size)
 /* ---- the other side ---- */
 
 /* A frame is there, and nobody was told; its bytes begin `askew` bytes off a multiple of 8. */
-static void come(const void *bytes, uint32_t size, uint32_t askew, int more)
-{
+static void come(const void *bytes, uint32_t size, uint32_t askew, int more) {
     struct frame *frame = &played.in[played.in_first + played.in_count++];
     CHECK(played.in_first + played.in_count < FRAMES);
     *frame = (struct frame){malloc(size + 16), size, askew, (uint32_t)more};
     memcpy(frame->memory + askew, bytes, size);
 }
 
-static void arrive(const void *bytes, uint32_t size, uint32_t askew, int more)
-{
+static void arrive(const void *bytes, uint32_t size, uint32_t askew, int more) {
     uint64_t one = 1;
     come(bytes, size, askew, more);
     CHECK(write(played.descriptor, &one, sizeof one) == sizeof one);
 }
 
-static struct rp_port *open_played(int serve, struct rp_peer *server)
-{
+static struct rp_port *open_played(int serve, struct rp_peer *server) {
     static const struct rp_zmq_socket calls = {
         .socket = &played, .endpoint = "tcp://127.0.0.1:7400", .msg_init = play_init,
         .msg_init_size = play_init_size, .msg_data = play_data, .msg_size = play_size,
@@ -172,8 +159,7 @@ static struct rp_port *open_played(int serve, struct rp_peer *server)
     return port;
 }
 
-static void close_played(struct rp_port *port)
-{
+static void close_played(struct rp_port *port) {
     rp_port_close(port);
     CHECK(played.open == 0, "%u messages were left open", played.open);
     for (uint32_t i = 0; i < played.out_count; i++) {
@@ -182,21 +168,18 @@ static void close_played(struct rp_port *port)
     close(played.descriptor);
 }
 
-static uint32_t burst(struct rp_port *port, struct rp_packet *packets, uint32_t count)
-{
+static uint32_t burst(struct rp_port *port, struct rp_packet *packets, uint32_t count) {
     return rp_port_transport(port)->rx_burst(port, packets, count);
 }
 
-static void release(struct rp_port *port, struct rp_packet *packets, uint32_t count)
-{
+static void release(struct rp_port *port, struct rp_packet *packets, uint32_t count) {
     rp_port_transport(port)->rx_release(port, packets, count);
 }
 
 /* ---- what is checked ---- */
 
 /* Messages of several frames, cut by bursts of any size: each frame keeps its own sender. */
-static void check_frames_and_senders(void)
-{
+static void check_frames_and_senders(void) {
     struct rp_random random;
     struct rp_packet packets[RP_BURST];
     struct rp_peer own;
@@ -230,8 +213,7 @@ static void check_frames_and_senders(void)
     check_group("frames keep their order and their sender, whatever the bursts");
 }
 
-static void check_strangers(void)
-{
+static void check_strangers(void) {
     static uint8_t bytes[MTU + 8];
     struct rp_packet packets[RP_BURST];
     struct rp_peer own;
@@ -267,8 +249,7 @@ static void check_strangers(void)
 
 /* Sends datagrams of these sizes to these peers in one lease. */
 static void send_all(struct rp_port *port, const uint32_t *sizes, const uint8_t *peers,
-                     uint32_t count)
-{
+                     uint32_t count) {
     struct rp_packet packets[RP_BURST];
     CHECK(rp_port_transport(port)->tx_lease(port, packets, count) == count);
     for (uint32_t i = 0; i < count; i++) {
@@ -282,8 +263,7 @@ static void send_all(struct rp_port *port, const uint32_t *sizes, const uint8_t 
 
 /* out[first ...] is one message: to `peer` (0: a dealer's, without), the datagrams of these fills.
  * Returns where the next one begins. */
-static uint32_t check_message(uint32_t first, uint8_t peer, const char *fills)
-{
+static uint32_t check_message(uint32_t first, uint8_t peer, const char *fills) {
     struct frame *at = &played.out[first];
     if (peer) {
         CHECK(at->size == 1 && at->memory[0] == peer && at->more);
@@ -297,8 +277,7 @@ static uint32_t check_message(uint32_t first, uint8_t peer, const char *fills)
     return (uint32_t)(at - played.out);
 }
 
-static void check_packing(void)
-{
+static void check_packing(void) {
     struct rp_peer own;
     struct rp_port *port = open_played(1, &own);
     send_all(port, (uint32_t[]){8, 0, 16, 0, 24, 32, 8, 0}, (uint8_t[]){1, 1, 1, 2, 1, 2, 2, 2}, 8);
@@ -335,8 +314,7 @@ static void check_packing(void)
     check_group("neighbours to one peer leave as one message, as far as they fit");
 }
 
-static void check_refusals(void)
-{
+static void check_refusals(void) {
     struct rp_peer own;
     struct rp_port *port = open_played(1, &own);
     played.refuse_at = 1; /* a full queue, or nobody: the address is not taken */
@@ -355,8 +333,7 @@ static void check_refusals(void)
 }
 
 /* A send may take the news of an arrival from the descriptor: the wait has to know it. */
-static void check_news(void)
-{
+static void check_news(void) {
     struct rp_packet packets[RP_BURST];
     struct rp_peer own;
     struct rp_port *port = open_played(0, &own);
@@ -386,16 +363,14 @@ struct sleeper {
     _Atomic long thread; /* its number, once it is about to wait */
 };
 
-static void *sleep_on(void *argument)
-{
+static void *sleep_on(void *argument) {
     struct sleeper *sleeper = argument;
     sleeper->thread = syscall(SYS_gettid);
     rp_port_transport(sleeper->port)->wait(sleeper->port, UINT64_MAX); /* ends, or this test not */
     return NULL;
 }
 
-static int sleeps(long thread)
-{
+static int sleeps(long thread) {
     char path[64], text[256] = "";
     snprintf(path, sizeof path, "/proc/self/task/%ld/stat", thread);
     FILE *file = fopen(path, "r");
@@ -406,8 +381,7 @@ static int sleeps(long thread)
 }
 
 /* The news of an arrival are gone before anybody heard them, and one thread sleeps already. */
-static void check_sleeper(void)
-{
+static void check_sleeper(void) {
     struct rp_packet packets[RP_BURST];
     struct rp_peer own;
     pthread_t thread;
@@ -426,8 +400,7 @@ static void check_sleeper(void)
     check_group("a send that takes the news wakes who sleeps");
 }
 
-static void check_all_slots_lent(void)
-{
+static void check_all_slots_lent(void) {
     struct rp_packet packets[RP_BURST], none;
     struct rp_peer own;
     struct rp_port *port = open_played(0, &own);
@@ -450,8 +423,7 @@ static void check_all_slots_lent(void)
 
 /* Given a burst in which nothing is to be sent. Expect the library not to be asked: what a wait
  * has to hear of stays where it is. */
-static void check_nothing_sent(void)
-{
+static void check_nothing_sent(void) {
     struct rp_packet packets[RP_BURST];
     struct rp_peer own;
     struct rp_port *port = open_played(0, &own);
@@ -475,8 +447,7 @@ static void check_nothing_sent(void)
 
 /* Given addresses that other hosts reach, and one they do not. Expect a key, or who is trusted,
  * to be asked for where a server binds the former. */
-static void check_guarded(void)
-{
+static void check_guarded(void) {
     char endpoint[RP_ZMQ_ENDPOINT_BYTES], error[RP_URL_ERROR_BYTES];
     CHECK(rp_zmq_endpoint("zmq+tcp://0.0.0.0:7400", 1, 0, endpoint, error) == -RP_INSECURE);
     CHECK(strstr(error, "curve_secret_key") != NULL, "%s", error);
@@ -490,8 +461,7 @@ static void check_guarded(void)
 }
 
 /* Given ports that open and close. Expect no memory more than before. */
-static void check_given_back(void)
-{
+static void check_given_back(void) {
     struct rp_peer server;
     size_t before = 0;
     for (int round = 0; round < 30; round++) {
@@ -503,8 +473,7 @@ static void check_given_back(void)
     check_group("a port that is closed is given back");
 }
 
-int main(void)
-{
+int main(void) {
     check_given_back();
     check_nothing_sent();
     check_guarded();

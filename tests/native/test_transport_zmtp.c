@@ -1,5 +1,5 @@
 /* The ZMTP server under peers that say anything in any pieces, by one seed; under the sanitizers
- * where make native-san runs it. What libzmq makes of it is in tests/test_zmq.py.
+ * where make native-san runs it. What libzmq makes of it is in tests/server/test_zmq.py.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -31,14 +31,12 @@ static struct stranger strangers[PEERS];
 static struct rp_random chance;
 static uint64_t got, wrong;
 
-static void add(struct stranger *stranger, const void *bytes, size_t size)
-{
+static void add(struct stranger *stranger, const void *bytes, size_t size) {
     memcpy(stranger->said + stranger->size, bytes, size);
     stranger->size += (uint32_t)size;
 }
 
-static void add_frame(struct stranger *stranger, uint8_t flags, uint8_t fill, uint32_t size)
-{
+static void add_frame(struct stranger *stranger, uint8_t flags, uint8_t fill, uint32_t size) {
     uint8_t head[9] = {flags, (uint8_t)size}, body[2 * MTU];
     memset(body, fill, size);
     if (size > 255 || flags & 2) {
@@ -52,8 +50,7 @@ static void add_frame(struct stranger *stranger, uint8_t flags, uint8_t fill, ui
 }
 
 /* Every third one is good; the others are that with bytes changed, or junk all over. */
-static void prepare(struct stranger *stranger, int number, const struct sockaddr_in *where)
-{
+static void prepare(struct stranger *stranger, int number, const struct sockaddr_in *where) {
     static const uint8_t greeting[64] = {[0] = 0xff, [9] = 0x7f, [10] = 3, [12] = 'N',
                                          [13] = 'U', [14] = 'L', [15] = 'L'};
     static const uint8_t ready[] = {4, 6, 5, 'R', 'E', 'A', 'D', 'Y'};
@@ -79,8 +76,7 @@ static void prepare(struct stranger *stranger, int number, const struct sockaddr
 }
 
 /* Takes what there is; echoes some of it, so that sending meets peers that have gone. */
-static void turn(struct rp_port *port)
-{
+static void turn(struct rp_port *port) {
     const struct rp_transport *transport = rp_port_transport(port);
     struct rp_packet packets[RP_BURST], answers[RP_BURST];
     uint32_t count = transport->rx_burst(port, packets, RP_BURST);
@@ -100,8 +96,7 @@ static void turn(struct rp_port *port)
     transport->rx_release(port, packets, count);
 }
 
-static void speak(struct stranger *stranger)
-{
+static void speak(struct stranger *stranger) {
     uint32_t left = stranger->size - stranger->sent;
     uint32_t size = 1 + (uint32_t)rp_random_below(&chance, 700);
     ssize_t sent = send(stranger->socket, stranger->said + stranger->sent,
@@ -112,8 +107,7 @@ static void speak(struct stranger *stranger)
     }
 }
 
-static void check_strangers(void)
-{
+static void check_strangers(void) {
     struct rp_port_options options = {.serve = 1, .mtu = MTU};
     struct sockaddr_in where = {.sin_family = AF_INET};
     struct rp_port *port;
@@ -160,8 +154,7 @@ static void check_strangers(void)
 
 static char error[RP_URL_ERROR_BYTES];
 
-static int open_port(struct rp_port **port, const char *url)
-{
+static int open_port(struct rp_port **port, const char *url) {
     struct rp_port_options options = {.serve = 1, .mtu = MTU};
     char bound[RP_URL_TEXT_BYTES];
     struct rp_peer server;
@@ -172,8 +165,7 @@ static int open_port(struct rp_port **port, const char *url)
 }
 
 /* The status of opening a port with a limit of this process lowered. */
-static int open_with(int limit, rlim_t most)
-{
+static int open_with(int limit, rlim_t most) {
     struct rlimit before, low;
     struct rp_port *port;
     CHECK(getrlimit(limit, &before) == 0);
@@ -186,8 +178,7 @@ static int open_with(int limit, rlim_t most)
 
 /* Given ports that open and close, and some that cannot: no descriptor, no memory, an address that
  * is taken. Expect a status, and no memory and no descriptor more than before. */
-static void check_given_back(void)
-{
+static void check_given_back(void) {
     size_t heap = 0, mapped = 0;
     int open = 0;
     for (int round = 0; round < 30; round++) {
@@ -220,8 +211,7 @@ static void check_given_back(void)
 
 /* Given a process without an input, so that the port's first descriptor is 0. Expect it closed with
  * the port, and none of a port's to be a started program's. Expect each second counted. */
-static void check_descriptors(void)
-{
+static void check_descriptors(void) {
     struct rp_port *port;
     struct zmtp_port *inside;
     struct itimerspec timer, soon = {.it_value.tv_nsec = 1};
@@ -251,13 +241,11 @@ static void check_descriptors(void)
 
 static struct rp_port *served;
 
-static struct zmtp_port *inside(void)
-{
+static struct zmtp_port *inside(void) {
     return (struct zmtp_port *)(void *)served;
 }
 
-static int dial(void)
-{
+static int dial(void) {
     struct sockaddr_in6 where;
     socklen_t size = sizeof where;
     struct sockaddr *at = (struct sockaddr *)(void *)&where;
@@ -268,8 +256,7 @@ static int dial(void)
 }
 
 /* Says the bytes, and turns until the port has read them, or has hung up on who said them. */
-static void say(int socket, const void *bytes, size_t size)
-{
+static void say(int socket, const void *bytes, size_t size) {
     struct connection *connection = &inside()->connections[0];
     struct rp_packet packets[RP_BURST];
     struct pollfd there = {.events = POLLIN};
@@ -285,8 +272,7 @@ static void say(int socket, const void *bytes, size_t size)
 }
 
 /* The datagrams of one burst, each to be of these bytes, its token its own. */
-static void take(const char *fills, uint32_t size)
-{
+static void take(const char *fills, uint32_t size) {
     struct rp_packet packets[RP_BURST];
     struct pollfd there = {.fd = inside()->connections[0].socket, .events = POLLIN};
     uint32_t count = (uint32_t)strlen(fills);
@@ -303,8 +289,7 @@ static void take(const char *fills, uint32_t size)
     rp_port_transport(served)->rx_release(served, packets, count);
 }
 
-static void answer(const struct rp_peer *peer, uint8_t fill, uint32_t size)
-{
+static void answer(const struct rp_peer *peer, uint8_t fill, uint32_t size) {
     struct rp_packet packet;
     CHECK(rp_port_transport(served)->tx_lease(served, &packet, 1) == 1);
     packet.peer = *peer;
@@ -319,8 +304,7 @@ static const uint8_t ready[] = {4, 6, 5, 'R', 'E', 'A', 'D', 'Y'};
 
 /* Given a greeting, READY and frames, each cut at every byte, and all of them in one. Expect each
  * datagram as soon as its last byte is there. */
-static void check_cut(const char *url)
-{
+static void check_cut(const char *url) {
     uint8_t all[sizeof greeting + sizeof ready + 3];
     memcpy(all, greeting, sizeof greeting);
     memcpy(all + sizeof greeting, ready, sizeof ready);
@@ -349,8 +333,7 @@ static void check_cut(const char *url)
 }
 
 /* Given greetings and commands that are nearly right. Expect to be hung up on. */
-static void check_nearly(void)
-{
+static void check_nearly(void) {
     static const struct {
         size_t at;
         uint8_t byte;
@@ -381,8 +364,7 @@ static void check_nearly(void)
 
 /* Given answers at the edge of a short frame, and a port that closes. Expect 255 bytes to be short,
  * 256 long; a wake that is seen; and the connection closed with its port. */
-static void check_edges(void)
-{
+static void check_edges(void) {
     struct rp_peer server;
     struct rp_port_options options = {.serve = 1, .mtu = MTU};
     char bound[RP_URL_TEXT_BYTES];
@@ -419,8 +401,7 @@ static void check_edges(void)
     check_group("zmtp: short and long frames, a wake, an end");
 }
 
-int main(void)
-{
+int main(void) {
     check_cut("zmq+tcp://127.0.0.1:0");
     check_cut("zmq+tcp://[::1]:0");
     check_group("zmtp: what is said in pieces is heard when it is whole");

@@ -25,8 +25,7 @@
 static struct addrinfo *names; /* what every name is found as; null: nothing is */
 
 int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
-                struct addrinfo **found)
-{
+                struct addrinfo **found) {
     static struct addrinfo numeric;
     static struct sockaddr_in address;
     (void)hints;
@@ -41,27 +40,23 @@ int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints
     return inet_pton(AF_INET, host, &address.sin_addr) == 1 ? 0 : EAI_NONAME;
 }
 
-void freeaddrinfo(struct addrinfo *found)
-{
+void freeaddrinfo(struct addrinfo *found) {
     (void)found;
 }
 
 static struct ifaddrs *cards; /* what the system tells of itself; null: nothing */
 
-int getifaddrs(struct ifaddrs **found)
-{
+int getifaddrs(struct ifaddrs **found) {
     *found = cards;
     return cards ? 0 : -1;
 }
 
-void freeifaddrs(struct ifaddrs *found)
-{
+void freeifaddrs(struct ifaddrs *found) {
     (void)found;
 }
 
 /* Given a machine with more addresses than are kept. Expect as many as there is room for. */
-static void check_many_addresses(void)
-{
+static void check_many_addresses(void) {
     enum { MANY = RP_UDP_OWN_MAX + 3 };
     static struct { struct rp_udp_own own; uint8_t behind[3 * sizeof(struct rp_peer)]; } kept;
     static struct ifaddrs each[MANY];
@@ -85,8 +80,7 @@ static void check_many_addresses(void)
 
 static int wake_is_zero; /* the next eventfd has number 0 */
 
-int eventfd(unsigned int count, int flags)
-{
+int eventfd(unsigned int count, int flags) {
     int made = (int)syscall(SYS_eventfd2, count, flags);
     if (wake_is_zero && made > 0) {
         CHECK(dup2(made, 0) == 0 && close(made) == 0);
@@ -97,8 +91,7 @@ int eventfd(unsigned int count, int flags)
 
 /* Given a name that is an IPv6 address first and an IPv4 one behind it, and the other way round.
  * Expect IPv4 each time, as at the other end. */
-static void check_names(void)
-{
+static void check_names(void) {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT}, got;
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct rp_url url = {.scheme = "udp", .host = "localhost", .port = 9};
@@ -120,8 +113,7 @@ static void check_names(void)
 }
 
 /* Given a program whose standard input is closed. Expect number 0 to be given back, too. */
-static void check_number_zero(void)
-{
+static void check_number_zero(void) {
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port_options serve = {.serve = 1};
     struct rp_port *port;
@@ -138,8 +130,7 @@ static void check_number_zero(void)
     check_group("udp: a descriptor whose number is 0");
 }
 
-static void check_hosts(void)
-{
+static void check_hosts(void) {
     static const struct { const char *text; int own, like; } addresses[] = {
         {"127.9.8.7", 1, 0},      {"198.18.5.1", 0, 1},         {"198.18.5.1", 0, 1},
         {"198.18.5.2", 0, 3},      {"2001:db8:1:2::3", 0, 4},   {"2001:db8:1:2:5::", 0, 4},
@@ -186,8 +177,7 @@ static void check_hosts(void)
 
 /* Given a port that knows no address of this machine. Expect it to know all of 127.0.0.0/8 and ::1
  * by themselves, and nothing near them. */
-static void check_unknowing(void)
-{
+static void check_unknowing(void) {
     static const struct { const char *text; int own; } addresses[] = {
         {"::1", 1}, {"::2", 0}, {"::", 0}, {"::101", 0}, {"100::1", 0}, {"1::1", 0},
         {"::ffff:127.0.0.1", 1}, {"::ffff:128.0.0.1", 0}, {"::ffff:126.255.255.255", 0},
@@ -207,8 +197,7 @@ static void check_unknowing(void)
 
 /* Given addresses of both families. Expect each to come back from a peer's bytes as it was, on a
  * socket of its own family and on one of IPv6. */
-static void check_peers(void)
-{
+static void check_peers(void) {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(7001),
                                .sin6_scope_id = 0x01020304};
     struct sockaddr_in6 four = {0}, back;
@@ -231,8 +220,7 @@ static void check_peers(void)
     check_group("udp: addresses there and back");
 }
 
-static void check_bounds(void)
-{
+static void check_bounds(void) {
     static const struct { uint32_t bytes, mtu, budget; } bounds[] = {
         {0, 1400, 1}, {2303, 1400, 1}, {2 * 2304, 1400, 2}, {3 * 2304 - 1, 1400, 2},
         {768 * 5, 64, 5}, {1280 * 7, 576, 7}, {2304 * 7, 584, 7}, {UINT32_MAX, 512, 65535},
@@ -245,15 +233,13 @@ static void check_bounds(void)
     check_group("udp: what a socket buffer holds, at least one datagram");
 }
 
-static uint16_t local_port(struct rp_port *port)
-{
+static uint16_t local_port(struct rp_port *port) {
     uint16_t local;
     memcpy(&local, rp_port_base(port)->address.bytes + 2, sizeof local);
     return ntohs(local);
 }
 
-static void speak(struct rp_port *client, struct rp_port *server, const struct rp_peer *to)
-{
+static void speak(struct rp_port *client, struct rp_port *server, const struct rp_peer *to) {
     struct rp_packet packet;
     CHECK(rp_port_transport(client)->tx_lease(client, &packet, 1) == 1);
     memset(packet.data, 7, 64);
@@ -269,8 +255,7 @@ static void speak(struct rp_port *client, struct rp_port *server, const struct r
     rp_port_transport(server)->rx_release(server, &packet, 1);
 }
 
-static uint32_t kernel_offloads(void)
-{
+static uint32_t kernel_offloads(void) {
     int on = 1, off = 0, plain = socket(AF_INET, SOCK_DGRAM, 0);
     CHECK(plain >= 0);
     uint32_t bits = setsockopt(plain, SOL_UDP, UDP_SEGMENT, &off, sizeof off) == 0 ? 1 : 0;
@@ -281,8 +266,7 @@ static uint32_t kernel_offloads(void)
 
 /* Given socket buffers that are asked for, and none. Expect those (the kernel counts twice as
  * much), and more where nothing is said. */
-static void check_buffers(void)
-{
+static void check_buffers(void) {
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port_options asked = {.serve = 1, .receive_bytes = 50000, .send_bytes = 100000};
     struct rp_port_options plain = {.serve = 1};
@@ -308,8 +292,7 @@ static void check_buffers(void)
 /* Given a client's port that is to send from another local port. Expect one that is taken to be
  * refused and nothing changed, a free one to be used, any one where none is named; a server's port
  * to stay where it is. */
-static void check_rebind(void)
-{
+static void check_rebind(void) {
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port *server, *client, *other;
     struct rp_peer own, to;
@@ -352,8 +335,7 @@ static void check_rebind(void)
 }
 
 /* Given ports that open and close. Expect no memory more than before. */
-static void check_given_back(void)
-{
+static void check_given_back(void) {
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port_options serve = {.serve = 1}, visit = {0};
     size_t before = 0;
@@ -372,8 +354,7 @@ static void check_given_back(void)
 }
 
 /* Given no descriptor to be had. Expect no port, a sentence, and no memory kept. */
-static void check_no_descriptor(void)
-{
+static void check_no_descriptor(void) {
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port_options serve = {.serve = 1};
     struct rlimit before, none;
@@ -396,8 +377,7 @@ static void check_no_descriptor(void)
 }
 
 /* Buffers of a port that was asked for so much. */
-static int buffer_of(uint32_t bytes)
-{
+static int buffer_of(uint32_t bytes) {
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port_options asked = {.serve = 1, .receive_bytes = bytes, .send_bytes = bytes};
     struct rp_port *port;
@@ -412,8 +392,7 @@ static int buffer_of(uint32_t bytes)
     return size;
 }
 
-static int may_force(int bytes)
-{
+static int may_force(int bytes) {
     int plain = socket(AF_INET, SOCK_DGRAM, 0);
     int may = setsockopt(plain, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) == 0;
     close(plain);
@@ -422,8 +401,7 @@ static int may_force(int bytes)
 
 /* Given a user who may exceed the system's bound, and one who may not. Expect the first to get a
  * buffer past it, the other what lies within. */
-static void check_bound_of_buffers(void)
-{
+static void check_bound_of_buffers(void) {
     int most = 0, status = 0;
     FILE *file = fopen("/proc/sys/net/core/rmem_max", "r");
     CHECK(file && fscanf(file, "%d", &most) == 1 && most > 0 && most < 1 << 28);
@@ -441,8 +419,7 @@ static void check_bound_of_buffers(void)
     check_group("udp: buffers past the system's bound, where they may be");
 }
 
-int main(void)
-{
+int main(void) {
     check_names();
     check_many_addresses();
     check_number_zero();

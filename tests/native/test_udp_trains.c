@@ -15,8 +15,7 @@ static int refuse_with;  /* an errno: so is the next sendmmsg answered */
 static uint32_t trains, singles; /* what the kernel was given: trains, and messages of their own */
 static int from_port_zero; /* the next recvmmsg tells that of what it brings */
 
-int sendmmsg(int socket, struct mmsghdr *messages, unsigned int count, int flags)
-{
+int sendmmsg(int socket, struct mmsghdr *messages, unsigned int count, int flags) {
     if (refuse_with) {
         errno = refuse_with;
         refuse_with = 0;
@@ -29,15 +28,13 @@ int sendmmsg(int socket, struct mmsghdr *messages, unsigned int count, int flags
     return taken;
 }
 
-ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
-{
+ssize_t sendmsg(int socket, const struct msghdr *message, int flags) {
     singles++;
     return syscall(SYS_sendmsg, socket, message, flags);
 }
 
 int recvmmsg(int socket, struct mmsghdr *messages, unsigned int count, int flags,
-             struct timespec *timeout)
-{
+             struct timespec *timeout) {
     int got = (int)syscall(SYS_recvmmsg, socket, messages, count, flags, timeout);
     for (int i = 0; i < got && from_port_zero; i++, from_port_zero = 0) {
         ((struct sockaddr_in *)messages[i].msg_hdr.msg_name)->sin_port = 0;
@@ -46,8 +43,7 @@ int recvmmsg(int socket, struct mmsghdr *messages, unsigned int count, int flags
 }
 
 /* Sends `count` datagrams of 64 bytes that a kernel that can would cut out of one train. */
-static void send_train(struct rp_port *port, const struct rp_peer *to, uint32_t count)
-{
+static void send_train(struct rp_port *port, const struct rp_peer *to, uint32_t count) {
     struct rp_packet packets[RP_BURST];
     CHECK(rp_port_transport(port)->tx_lease(port, packets, count) == count);
     for (uint32_t i = 0; i < count; i++) {
@@ -58,8 +54,7 @@ static void send_train(struct rp_port *port, const struct rp_peer *to, uint32_t 
     rp_port_transport(port)->tx_send(port, packets, count);
 }
 
-static int one_arrival(struct rp_port *port)
-{
+static int one_arrival(struct rp_port *port) {
     struct rp_packet packet;
     rp_port_transport(port)->wait(port, 1000000000);
     uint32_t lent = rp_port_transport(port)->rx_burst(port, &packet, 1);
@@ -70,8 +65,7 @@ static int one_arrival(struct rp_port *port)
 /* Given peers to whom nothing may leave, or only one by one, and a queue that is full for a moment.
  * Expect each to cost what it is worth itself, and the trains of others to go on; and of port 0, to
  * which nobody can answer, no datagram. */
-static void check_trains_of_others(void)
-{
+static void check_trains_of_others(void) {
     static const int reasons[] = {EINVAL, EIO, ENETUNREACH, ENOBUFS, EAGAIN};
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port_options serve = {.serve = 1}, visit = {0};
@@ -110,8 +104,7 @@ static void check_trains_of_others(void)
 /* Given a path on which the kernel refuses trains (it does for a socket without checksums). Expect
  * every datagram all the same, one by one, now and later; where no datagram may leave, each to be
  * counted. */
-static void check_refused_trains(void)
-{
+static void check_refused_trains(void) {
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port *server, *client;
     struct rp_peer own, to;
@@ -151,8 +144,7 @@ static void check_refused_trains(void)
 
 /* Given a server whose datagrams for two clients come one after another. Expect each at its own
  * client, whatever leaves as a train. */
-static void check_two_peers(void)
-{
+static void check_two_peers(void) {
     char error[RP_URL_ERROR_BYTES], bound[RP_URL_TEXT_BYTES];
     struct rp_port *server, *client[2];
     struct rp_peer own;
@@ -186,8 +178,7 @@ static void check_two_peers(void)
     check_group("udp: no train has datagrams of two peers");
 }
 
-int main(void)
-{
+int main(void) {
     check_refused_trains();
     check_trains_of_others();
     check_two_peers();

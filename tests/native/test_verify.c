@@ -9,8 +9,7 @@
 
 enum kind { ITEM = 1, PLAIN = 2, GONE = 4, FIRST = 8 };
 
-static enum kind kind_of(uint32_t i)
-{
+static enum kind kind_of(uint32_t i) {
     uint64_t word = p->slots[i].item;
     uint32_t flags = rp_item_flags(word);
     return (rp_is_item(word) ? ITEM : flags & RP_STEP_ITEM ? GONE : PLAIN)
@@ -18,8 +17,7 @@ static enum kind kind_of(uint32_t i)
 }
 
 /* A committed slot of this kind, both of whose neighbours are stored in the order of slots. */
-static uint32_t slot_of(enum kind kind)
-{
+static uint32_t slot_of(enum kind kind) {
     for (uint32_t i = 0; i < p->capacity; i++) {
         const struct rp_slot *slot = &p->slots[i];
         if (rp_state_of(p->keys[i]) == RP_SLOT_COMMITTED && kind_of(i) == kind
@@ -31,13 +29,11 @@ static uint32_t slot_of(enum kind kind)
     return 0;
 }
 
-static uint32_t at_key(uint64_t key)
-{
+static uint32_t at_key(uint64_t key) {
     return (uint32_t)(key % p->capacity);
 }
 
-static void wrong_keys(void)
-{
+static void wrong_keys(void) {
     const char *place =
         "key == 0 || (key % p->capacity == index && key < p->head && p->head - key <= p->capacity)";
     uint32_t first = 0; /* looked at before its neighbours are */
@@ -58,8 +54,7 @@ static void wrong_keys(void)
     TABLE("slot", p->capacity, "keys == 0 || rp_key_of(newest) == p->head - 1");
 }
 
-static void wrong_leaves(void)
-{
+static void wrong_leaves(void) {
     const char *most = "p->leaves[index] <= table->header->maximum";
     struct rp_table_header *header = rp_server_table(script.server, 0)->header;
     uint32_t item = slot_of(ITEM), plain = slot_of(PLAIN);
@@ -79,8 +74,7 @@ static void wrong_leaves(void)
     }
 }
 
-static void wrong_items(void)
-{
+static void wrong_items(void) {
     const char *plain_rule =
         "flags & RP_STEP_ITEM || !(flags & RP_STEP_EVICTED || slot->item >> 32)";
     const char *window = "rp_item_behind(slot->item) == whole && rp_item_ahead(slot->item) <= "
@@ -111,8 +105,7 @@ static void wrong_items(void)
     TABLE("slot", first, "whole > 0 || !(rp_item_flags(slot->item) & RP_STEP_EVICTED)");
 }
 
-static void wrong_links(void)
-{
+static void wrong_links(void) {
     uint32_t i = slot_of(ITEM);
     struct rp_slot *slot = &p->slots[i], *next = rp_next(p, slot), *last;
     set(&slot->links, rp_links_word(rp_link_previous(slot->links), 0));
@@ -143,8 +136,7 @@ static void wrong_links(void)
           "previous || back == 0 || rp_key_at(p, slot) < p->head - p->capacity + back");
 }
 
-static void wrong_windows(void)
-{
+static void wrong_windows(void) {
     const char *behind = "(rows < rp_item_behind(slot->item)) == ((flags & RP_STEP_EVICTED) != 0)";
     const char *ahead = "ahead == p->reach_ahead || (ended && ahead == rows)";
     uint32_t item = slot_of(ITEM);
@@ -202,8 +194,7 @@ static void wrong_windows(void)
 
 /* ---- writers ---- */
 
-static void wrong_streams(void)
-{
+static void wrong_streams(void) {
     struct rp_writer *writer = rp_writer_at(p, 0);
     struct rp_stream *stream = rp_stream_at(p, 0, 1), *unused = rp_stream_at(p, 0, 2);
     set(&writer->streams, 0);
@@ -240,8 +231,7 @@ static void wrong_streams(void)
     WHOLE;
 }
 
-static void wrong_entries(void)
-{
+static void wrong_entries(void) {
     uint64_t next = rp_writer_at(p, 0)->next_sequence;
     struct rp_entry *oldest = rp_entry_at(p, 0, next - p->window);
     struct rp_entry *empty = rp_entry_at(p, 0, next - 8), *last = rp_entry_at(p, 0, next - 1);
@@ -269,8 +259,7 @@ static void wrong_entries(void)
     TABLE("writer", 2, "reserved.slots == held.slots && reserved.keys == held.keys");
 }
 
-static void wrong_steps_that_wait(void)
-{
+static void wrong_steps_that_wait(void) {
     uint64_t next = rp_writer_at(p, 0)->next_sequence;
     struct rp_entry *e = rp_entry_at(p, 0, next - 1);
     uint64_t step = rp_stream_at(p, 0, 0)->next_step, most = tables[0].pieces_max;
@@ -314,8 +303,7 @@ static void wrong_steps_that_wait(void)
     TABLE("writer", 0, "rp_power_valid(priority)");
 }
 
-static void wrong_header(void)
-{
+static void wrong_header(void) {
     struct rp_table_header *h = rp_server_table(script.server, 0)->header;
     const char *head = "header->epoch != 0 && header->head >= p->capacity && header->head <= "
                        "RP_KEY_MASK";
@@ -356,8 +344,7 @@ static void wrong_header(void)
 }
 
 /* Given items that reach nothing, of a table whose items reach one step ahead. */
-static void wrong_short_reach(void)
-{
+static void wrong_short_reach(void) {
     const struct rp_table *table = rp_server_table(script.server, 1);
     struct rp_table_private *q = table->private;
     char error[256];
@@ -370,8 +357,7 @@ static void wrong_short_reach(void)
 
 /* Given parts of the ring. Expect each to be looked at up to its end, which is the ring's at most,
  * and what is damaged counted, the first by its key. */
-static void wrong_bytes(void)
-{
+static void wrong_bytes(void) {
     const struct rp_table *table = rp_server_table(script.server, 0);
     struct rp_damage all = {0}, part = {0}, rest = {0};
     char error[256] = "", said[256];
@@ -399,8 +385,7 @@ static void wrong_bytes(void)
     check_group("its steps");
 }
 
-int main(void)
-{
+int main(void) {
     make_server();
     wrong_header();
     wrong_keys();

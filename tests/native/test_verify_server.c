@@ -3,8 +3,7 @@
 
 /* ---- sessions ---- */
 
-static void wrong_sessions(void)
-{
+static void wrong_sessions(void) {
     struct rp_session *s = &script.server->sessions[0];
     uint64_t rest = s->agreed & ~(uint64_t)UINT32_MAX, size = s->peer[0];
     const char *mtu = "mtu >= RP_MTU_MIN && mtu <= v->server->limits.mtu && mtu % 8 == 0";
@@ -71,8 +70,7 @@ static void wrong_sessions(void)
     }
 }
 
-static void wrong_records(void)
-{
+static void wrong_records(void) {
     struct rp_session *s = &script.server->sessions[0];
     uint32_t places = config.records + 1, at = (uint32_t)(s->sample_drawn % places);
     CHECK(at == 3 && s->record_id[at] == 0 && s->record_id[2] == 3);
@@ -117,8 +115,7 @@ static void wrong_records(void)
     }
 }
 
-static void wrong_writers(void)
-{
+static void wrong_writers(void) {
     struct rp_writer *writer = rp_writer_at(p, 0), *other = rp_writer_at(p, 1);
     set(&writer->session, writer->session + RP_SESSIONS_MAX);
     SERVER("the session of writer", 0,
@@ -130,8 +127,7 @@ static void wrong_writers(void)
 
 /* ---- weights ---- */
 
-static void wrong_weights(void)
-{
+static void wrong_weights(void) {
     struct rp_weights *w = script.server->weights;
     uint64_t *bitmap = script.server->weights_bitmap, most = config.weights_max;
     uint32_t taken = w->slot[0].version ? 0 : 1, into = (uint32_t)w->into;
@@ -201,8 +197,7 @@ static void wrong_weights(void)
     WHOLE;
 }
 
-int main(void)
-{
+int main(void) {
     make_server();
     wrong_sessions();
     wrong_records();

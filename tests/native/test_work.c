@@ -65,8 +65,7 @@ static uint64_t create(int writer, uint64_t step, int wanted) {
 static uint64_t keys[(CAPACITY + CAPACITY / 2) / 16]; /* of each 16th step */
 
 /* An item is made of this very step. Returns what it took. */
-static uint64_t make_item(int writer, uint64_t step)
-{
+static uint64_t make_item(int writer, uint64_t step) {
     struct rp_table_private *p = t.table.private;
     const struct rp_slot *slot = &p->slots[rp_slot_of(p, keys[step / 16] + step % 16)];
     CHECK(!rp_is_item(slot->item), "step %" PRIu64, step);

@@ -18,8 +18,7 @@ static struct in_addr accepted_from; /* what the next are said to come from, whe
 static size_t taken_most;            /* what the network takes of a message, where it is not 0 */
 
 /* The C library's. */
-int accept4(int listener, struct sockaddr *address, socklen_t *size, int flags)
-{
+int accept4(int listener, struct sockaddr *address, socklen_t *size, int flags) {
     if (accept_fails) {
         errno = accept_fails;
         accept_fails = 0;
@@ -32,14 +31,12 @@ int accept4(int listener, struct sockaddr *address, socklen_t *size, int flags)
     return made;
 }
 
-ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
-{
+ssize_t sendmsg(int socket, const struct msghdr *message, int flags) {
     return taken_most ? send(socket, message->msg_iov[0].iov_base, taken_most, flags)
                       : syscall(SYS_sendmsg, socket, message, flags);
 }
 
-static void check_successor(void)
-{
+static void check_successor(void) {
     open_port();
     int first = join(1);
     struct rp_peer gone = ask(first).peer;
@@ -65,8 +62,7 @@ static void check_successor(void)
 }
 
 /* Long and short frames to a peer that reads late: every byte, in order. */
-static void check_slow_reader(void)
-{
+static void check_slow_reader(void) {
     enum { ANSWERS_MIN = 100 };
     static uint8_t frame[MTU + 9];
     open_port();
@@ -106,8 +102,7 @@ static uint8_t due[8 << 20], heard[1 << 16]; /* what a reader is owed, in order 
 static size_t due_end, due_first;
 
 /* An answer that is taken whole, or not at all: 1 or 0. */
-static int owe(const struct rp_peer *peer, uint8_t fill, uint32_t size)
-{
+static int owe(const struct rp_peer *peer, uint8_t fill, uint32_t size) {
     uint64_t before = rp_port_base(port)->dropped_out;
     answer(peer, fill, size);
     if (rp_port_base(port)->dropped_out != before) {
@@ -123,8 +118,7 @@ static int owe(const struct rp_peer *peer, uint8_t fill, uint32_t size)
     return 1;
 }
 
-static void read_due(int socket, size_t bytes)
-{
+static void read_due(int socket, size_t bytes) {
     for (size_t end = due_first + bytes; due_first < end;) {
         size_t most = end - due_first < sizeof heard ? end - due_first : sizeof heard;
         ssize_t got = recv(socket, heard, most, MSG_DONTWAIT);
@@ -139,8 +133,7 @@ static void read_due(int socket, size_t bytes)
 /* Given a reader so slow that what it is owed fills its place, again and again, of which the
  * network takes a little at a time, and who asks PING meanwhile. Expect every answer that was
  * taken, whole and in order, the PONG among them, and nothing else. */
-static void check_backlog(void)
-{
+static void check_backlog(void) {
     static const uint8_t ping[] = {4, 9, 4, 'P', 'I', 'N', 'G', 0, 9, 'x', 'y'};
     static const uint8_t pong[] = {4, 7, 4, 'P', 'O', 'N', 'G', 'x', 'y'};
     int small = 128 << 10;
@@ -182,8 +175,7 @@ static void check_backlog(void)
 
 /* Given a peer that is gone, which nobody was told yet. Expect its connection to end when it is
  * answered, what it took of memory to be given back, and no signal. */
-static void check_hung_up(int reset)
-{
+static void check_hung_up(int reset) {
     struct linger at_once = {.l_onoff = reset};
     open_port();
     int gone = join(1);
@@ -211,8 +203,7 @@ static void check_hung_up(int reset)
 
 /* Given six who have said a piece of a frame, and a burst for one datagram. Expect four visits, and
  * no news of who is gone, though another process holds its socket still. */
-static void check_visits(void)
-{
+static void check_visits(void) {
     int sockets[6];
     struct rp_packet packet;
     struct epoll_event events[8];
@@ -246,8 +237,7 @@ static void check_visits(void)
 
 /* Given more commands in one go than a visit takes, a long frame, a frame in two parts, and two in
  * one. Expect each datagram once, whole. */
-static void check_frames(void)
-{
+static void check_frames(void) {
     enum { COMMANDS = 5 * FRAMES_A_VISIT, SIZE = 300 };
     static const uint8_t command[] = {4, 6, 5, 'O', 'T', 'H', 'E', 'R'};
     uint8_t said[COMMANDS * sizeof command + 3], bytes[SIZE], long_one[9 + SIZE] = {2};
@@ -288,8 +278,7 @@ static void check_frames(void)
 
 /* Given an empty frame, junk, and a second that goes by. Expect each told by its name, who speaks
  * junk hung up on, and who waits woken by what comes. */
-static void check_told(void)
-{
+static void check_told(void) {
     static const char *const names[] = {"unusable", "not_taken", "connections_ended",
                                         "connections_refused", "connections_displaced",
                                         "accepts_failed", "connections"};
@@ -327,8 +316,7 @@ static void check_told(void)
 }
 
 /* Given more frames in one piece than a burst takes. Expect all, though nothing follows them. */
-static void check_many_at_once(void)
-{
+static void check_many_at_once(void) {
     enum { COUNT = 10 * RP_BURST };
     static uint8_t frames[COUNT][3];
     open_port();
@@ -348,8 +336,7 @@ static void check_many_at_once(void)
 }
 
 /* Nobody spins on a listener whose newcomer cannot be taken; he comes in when there is room. */
-static void check_no_descriptor(void)
-{
+static void check_no_descriptor(void) {
     struct rlimit before, none;
     open_port();
     int first = join(1), second = dial();
@@ -378,8 +365,7 @@ static void check_no_descriptor(void)
 
 /* Given a datagram and junk in one piece, junk alone, and a datagram before READY. Expect each to
  * be hung up on, and counted once. */
-static void check_expelled(void)
-{
+static void check_expelled(void) {
     static const uint8_t greeting[GREETING] = {[0] = 0xff, [9] = 0x7f, [10] = 3, [12] = 'N',
                                                [13] = 'U', [14] = 'L', [15] = 'L'};
     int sockets[3];
@@ -406,8 +392,7 @@ static void check_expelled(void)
 
 /* Given a piece of a frame, and more behind it than there is room for. Expect no more than that to
  * be read. */
-static void check_room(void)
-{
+static void check_room(void) {
     int most = 4 * RP_ZMTP_IN_BYTES, there = 0;
     open_port();
     int client = join(1);
@@ -430,8 +415,7 @@ static void check_room(void)
 
 /* Given more newcomers than are taken in one go, one who has gone before he is taken, and one whose
  * descriptor is 0. Expect a bound, no failure counted, and all to have a place. */
-static void check_newcomers(void)
-{
+static void check_newcomers(void) {
     int sockets[ACCEPTS + 2], input = dup(0);
     CHECK(input >= 0);
     open_port();
@@ -462,8 +446,7 @@ static void check_newcomers(void)
 }
 
 /* The host of a newcomer who comes from there. */
-static uint64_t host_from(struct in_addr from)
-{
+static uint64_t host_from(struct in_addr from) {
     accepted_from = from;
     int client = join(1);
     accepted_from.s_addr = 0;
@@ -477,8 +460,7 @@ static uint64_t host_from(struct in_addr from)
 
 /* Given newcomers from another machine and from each address of this one, all in one place. Expect
  * the first to be another host, the others none. */
-static void check_hosts(void)
-{
+static void check_hosts(void) {
     struct in_addr far = {htonl(0xc0000207)}; /* 192.0.2.7: nobody's */
     struct ifaddrs *ours;
     open_port();
@@ -495,8 +477,7 @@ static void check_hosts(void)
 }
 
 /* Given a network that takes one byte of a message, or two. Expect the rest behind it, once. */
-static void check_piece(void)
-{
+static void check_piece(void) {
     enum { SIZE = 300 };
     uint8_t frame[9 + SIZE];
     open_port();
@@ -520,8 +501,7 @@ static void check_piece(void)
 
 /* Given an answer without a byte, and an address that names no place of ours. Expect the first to
  * be no use of the place, the second counted. */
-static void check_nothing(void)
-{
+static void check_nothing(void) {
     struct rp_peer odd = {.size = 16};
     uint32_t beyond = ALL;
     open_port();
@@ -538,8 +518,7 @@ static void check_nothing(void)
 }
 
 /* Given a peer that said something and broke off at once. Expect what it said. */
-static void check_last_words(void)
-{
+static void check_last_words(void) {
     struct linger at_once = {.l_onoff = 1};
     open_port();
     int client = join(1);
@@ -556,8 +535,7 @@ static void check_last_words(void)
     check_group("the last words of who broke off count");
 }
 
-int main(void)
-{
+int main(void) {
     check_expelled();
     check_room();
     check_newcomers();

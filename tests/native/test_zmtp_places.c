@@ -4,8 +4,7 @@
 #include "zmtp_dial.h"
 
 /* Every place is taken by who shook hands; some are sessions' clients. The oldest goes first. */
-static void check_who_goes(void)
-{
+static void check_who_goes(void) {
     int sockets[ALL], newcomers[7];
     struct itimerspec never = {0};
     open_port();
@@ -53,8 +52,7 @@ static void check_who_goes(void)
 
 /* Given places that all are in use, and two sessions: one moves to another's connection, one ends.
  * Expect those two connections to go first, and the place where the session is to stay. */
-static void check_session_moves(void)
-{
+static void check_session_moves(void) {
     int sockets[ALL], newcomers[3];
     open_port();
     for (int i = 0; i < ALL; i++) {
@@ -81,8 +79,7 @@ static void check_session_moves(void)
 }
 
 /* Another machine's connections, made up: places are asked for as accepting does. */
-static void check_share(void)
-{
+static void check_share(void) {
     enum { FAR = 7 };
     int sockets[RP_ZMTP_OF_A_HOST];
     open_port();
@@ -106,8 +103,7 @@ static void check_share(void)
     check_group("another machine has its share of the places, and no more");
 }
 
-int main(void)
-{
+int main(void) {
     check_who_goes();
     check_session_moves();
     check_share();

@@ -20,8 +20,7 @@ static uint32_t cases;
 /* ---- a server with items, open episodes, steps that wait and weights under way ---- */
 
 static void push_rows(uint16_t table, uint16_t stream, uint64_t sequence, uint64_t step,
-                      uint16_t count, uint16_t flags)
-{
+                      uint16_t count, uint16_t flags) {
     static struct script_push push;
     static uint64_t id = 100;
     script_push_begin(&push, epochs[table]);
@@ -32,8 +31,7 @@ static void push_rows(uint16_t table, uint16_t stream, uint64_t sequence, uint64
     script_push(&script, &client, table, ++id, &push);
 }
 
-static void publish_piece(uint64_t id, uint32_t index)
-{
+static void publish_piece(uint64_t id, uint32_t index) {
     static uint8_t blob[3500];
     static struct {
         struct rp_publish publish;
@@ -48,8 +46,7 @@ static void publish_piece(uint64_t id, uint32_t index)
                (uint32_t)sizeof body.publish + size);
 }
 
-static void make_server(void)
-{
+static void make_server(void) {
     struct rp_sample request = script_sample(4);
     script_tables(tables);
     tables[0].capacity = 520; /* leaves are padded to whole groups: 8 lie beyond */
@@ -90,15 +87,13 @@ static struct {
 } wrong[8];
 static uint32_t wrong_count;
 
-static void set(void *word, uint64_t value)
-{
+static void set(void *word, uint64_t value) {
     wrong[wrong_count].word = word;
     wrong[wrong_count++].was = *(uint64_t *)word;
     *(uint64_t *)word = value;
 }
 
-static void put_back(void)
-{
+static void put_back(void) {
     while (wrong_count > 0) {
         wrong_count--;
         *wrong[wrong_count].word = wrong[wrong_count].was;
@@ -106,8 +101,7 @@ static void put_back(void)
     cases++;
 }
 
-static void whole(int line)
-{
+static void whole(int line) {
     char error[256] = "";
     CHECK(rp_table_verify(rp_server_table(script.server, 0), error) == 0
               && rp_server_verify(script.server, error) == 0,
@@ -115,8 +109,7 @@ static void whole(int line)
     put_back();
 }
 
-static void refused(int line, int of_table, const char *part, uint64_t number, const char *rule)
-{
+static void refused(int line, int of_table, const char *part, uint64_t number, const char *rule) {
     char error[256] = "", said[256];
     int status = of_table ? rp_table_verify(rp_server_table(script.server, 0), error)
                           : rp_server_verify(script.server, error);

@@ -20,13 +20,11 @@ enum { MTU = 4096, ALL = RP_ZMTP_CONNECTIONS_MAX, WELCOME = 64 + 30 };
 static struct rp_port *port;
 static struct sockaddr_in where;
 
-static inline struct zmtp_port *inside(void)
-{
+static inline struct zmtp_port *inside(void) {
     return (struct zmtp_port *)(void *)port;
 }
 
-static inline void open_port(void)
-{
+static inline void open_port(void) {
     struct rp_port_options options = {.serve = 1, .mtu = MTU};
     char bound[RP_URL_TEXT_BYTES], error[RP_URL_ERROR_BYTES];
     struct rp_peer server;
@@ -38,8 +36,7 @@ static inline void open_port(void)
                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
-static inline uint64_t fact(const char *name)
-{
+static inline uint64_t fact(const char *name) {
     struct rp_fact facts[RP_FACTS_MAX];
     uint32_t count = rp_port_tell(port, facts);
     for (uint32_t i = 0; i < count; i++) {
@@ -52,8 +49,7 @@ static inline uint64_t fact(const char *name)
 }
 
 /* Takes what there is, into `packet` where it is a datagram; nothing is answered. */
-static inline uint32_t turn(struct rp_packet *packet)
-{
+static inline uint32_t turn(struct rp_packet *packet) {
     struct rp_packet packets[RP_BURST];
     uint32_t count = rp_port_transport(port)->rx_burst(port, packets, RP_BURST);
     if (count && packet) {
@@ -63,26 +59,22 @@ static inline uint32_t turn(struct rp_packet *packet)
     return count;
 }
 
-static inline int dial(void)
-{
+static inline int dial(void) {
     int made = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(made >= 0 && connect(made, (void *)&where, sizeof where) == 0, "%s", strerror(errno));
     return made;
 }
 
-static inline void say(int socket, const void *bytes, size_t size)
-{
+static inline void say(int socket, const void *bytes, size_t size) {
     CHECK(send(socket, bytes, size, MSG_NOSIGNAL) == (ssize_t)size, "%s", strerror(errno));
 }
 
-static inline void hear(int socket, void *bytes, size_t size)
-{
+static inline void hear(int socket, void *bytes, size_t size) {
     CHECK(recv(socket, bytes, size, MSG_WAITALL) == (ssize_t)size, "%s", strerror(errno));
 }
 
 /* A connection that has a place; where `shakes`, one that has shaken hands. */
-static inline int join(int shakes)
-{
+static inline int join(int shakes) {
     static const uint8_t greeting[64] = {[0] = 0xff, [9] = 0x7f, [10] = 3, [12] = 'N',
                                          [13] = 'U', [14] = 'L', [15] = 'L'};
     static const uint8_t ready[] = {4, 6, 5, 'R', 'E', 'A', 'D', 'Y'};
@@ -110,8 +102,7 @@ static inline int join(int shakes)
 }
 
 /* Whether the other end has hung up; what it said is passed over. */
-static inline int has_ended(int socket)
-{
+static inline int has_ended(int socket) {
     uint8_t bytes[4096];
     ssize_t got;
     while ((got = recv(socket, bytes, sizeof bytes, MSG_DONTWAIT)) > 0) {
@@ -120,8 +111,7 @@ static inline int has_ended(int socket)
 }
 
 /* A datagram from `socket`, as the server got it. */
-static inline struct rp_packet ask(int socket)
-{
+static inline struct rp_packet ask(int socket) {
     static const uint8_t frame[] = {0, 4, 'a', 's', 'k', '!'};
     struct rp_packet packet;
     uint32_t count;
@@ -133,8 +123,7 @@ static inline struct rp_packet ask(int socket)
 }
 
 /* The next datagram's bytes; it has to be there soon. */
-static inline void take(uint8_t *bytes, uint32_t size)
-{
+static inline void take(uint8_t *bytes, uint32_t size) {
     struct rp_packet packet = {0};
     uint32_t count = 0;
     for (int i = 0; i < 100 && !count; i++) {
@@ -146,8 +135,7 @@ static inline void take(uint8_t *bytes, uint32_t size)
 }
 
 static inline void answer_in(uint32_t session, const struct rp_peer *peer, uint8_t fill,
-                             uint32_t size)
-{
+                             uint32_t size) {
     struct rp_packet packet;
     CHECK(rp_port_transport(port)->tx_lease(port, &packet, 1) == 1);
     packet.peer = *peer;
@@ -157,20 +145,17 @@ static inline void answer_in(uint32_t session, const struct rp_peer *peer, uint8
     rp_port_transport(port)->tx_send(port, &packet, 1);
 }
 
-static inline void answer(const struct rp_peer *peer, uint8_t fill, uint32_t size)
-{
+static inline void answer(const struct rp_peer *peer, uint8_t fill, uint32_t size) {
     answer_in(0, peer, fill, size);
 }
 
 /* A datagram each way, the answer in a session of its own: the connection is in use. */
-static inline void use(int socket)
-{
+static inline void use(int socket) {
     struct rp_packet packet = ask(socket);
     answer_in((uint32_t)socket, &packet.peer, 'a', 8);
 }
 
-static inline void close_all(const int *sockets, uint32_t count)
-{
+static inline void close_all(const int *sockets, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         close(sockets[i]);
     }

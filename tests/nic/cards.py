@@ -16,9 +16,9 @@ from guest import ADDRESS, CARDS, MAC
 from over_card import CARD, HOST, PAGES, Served, numbers
 
 from replay_server import Client, Prioritized, ReplayError
-from replay_server.compiled import compile_tables
-from replay_server.doctor import CARD_BYTES
+from replay_server.observe.doctor import CARD_BYTES
 from replay_server.server import ServerOptions
+from replay_server.serving.compiled import compile_tables
 
 IMAGE = Path(os.environ["NIC_IMAGE"])
 BUSYBOX = next(IMAGE.glob("busybox-static/**/bin/busybox"))  # its ping: here may be none

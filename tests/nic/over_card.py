@@ -1,6 +1,6 @@
 """A pytest plugin: servers of the conformance suite run in a guest, on an emulated card.
 
-    NIC_CARD=e1000e NIC_IMAGE=build/nic pytest -p over_card tests/test_conformance.py
+    NIC_CARD=e1000e NIC_IMAGE=build/nic pytest -p over_card tests/oracles/test_conformance.py
 
 One guest lives as long as the session, one replay-serve in it as long as nobody kills it; each test
 has it read a config of its own (SIGHUP), and stops it behind that (SIGSTOP: nobody answers). The
@@ -26,8 +26,8 @@ from guest import ADDRESS, Guest, GuestError, GuestGone
 
 from replay_server import ClosedError, Table
 from replay_server._native import COUNTERS
-from replay_server.compiled import compile_tables
 from replay_server.server import ServerOptions
+from replay_server.serving.compiled import compile_tables
 
 CARD = os.environ["NIC_CARD"]
 HOST, PORT, MINE = "10.77.0.1", 7400, "10.77.0.2"

@@ -11,8 +11,8 @@ from conformance import plain, plain_rows
 from over_card import HOST, PORT, URL, numbers
 
 from replay_server import Client
-from replay_server.compiled import compile_tables
 from replay_server.server import ServerOptions
+from replay_server.serving.compiled import compile_tables
 
 CLIENTS = 12
 

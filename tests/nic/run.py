@@ -18,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SUITE = ("tests/test_conformance.py", "tests/test_conformance_life.py", "tests/nic/cards.py")
+ORACLES = ("tests/oracles/test_conformance.py", "tests/oracles/test_conformance_life.py")
+SUITE = (*ORACLES, "tests/nic/cards.py")
 CARDS = {"e1000e": SUITE, "virtio": SUITE, "vmxnet3": SUITE[-1:]}
 CARDS["virtio-mq"] = ("tests/nic/queues.py",)
 AT_ONCE, SECONDS = 2, 400
@@ -42,7 +43,7 @@ def run(card: str, image: Path) -> tuple[bool, str]:
     environment = os.environ | {
         "NIC_CARD": card,
         "NIC_IMAGE": str(image),
-        "PYTHONPATH": os.pathsep.join((".", "tests", "tests/nic")),
+        "PYTHONPATH": os.pathsep.join((".", "tests/support", "tests/nic")),
     }
     words = [sys.executable, "-m", "pytest", "-q", "-p", "over_card", "-p", "no:cacheprovider"]
     command = f"{PREPARE} exec timeout -k 5 {SECONDS} {shlex.join([*words, *CARDS[card]])}"

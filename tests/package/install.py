@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from tracked import ROOT, copy_tracked
 
 SMOKE = Path(__file__).with_name("smoke.py")

@@ -1,0 +1,141 @@
+"""When is a run solved, and how well does it play then: one judge for every way of running.
+
+Frozen weights reach the mark over 20 greedy episodes ("select"), then over 20 others ("confirm").
+Then that checkpoint plays 100 more ("evaluate") once, whatever comes out. Each candidate meets
+episodes of its own; no purpose shares a start with another or with training (actor/envs.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from learner import checkpoint
+from learner.evaluate import Evaluation, Verdict, actions_of
+from learner.learner import Learner
+from learner.presets import Preset
+from learner.video import Film
+from replay_server.spec import Spec
+from replay_server.training.runs import Run
+
+SELECT_EPISODES = 20
+VERDICT_EPISODES = 100
+
+
+def save(
+    learner: Learner, spec: Spec, seed: int, folder: Path, name: str, candidates: int = 0
+) -> Path:
+    """A checkpoint that `evaluate` and `--resume` understand; the path of its JSON.
+
+    candidates: those judged up to now.
+    """
+    tensors, state = learner.state()
+    document = {
+        **state,
+        "preset": dataclasses.asdict(learner.preset),
+        "spec": json.loads(spec.to_json()),
+        "seed": seed,
+        "candidates": candidates,
+    }
+    return checkpoint.save(folder / "checkpoints", name, tensors, document)
+
+
+def evaluate(
+    path: Path,
+    episodes: int,
+    seed: int,
+    *,
+    film: Film | None = None,
+    show: Callable[[str], None] | None = None,
+) -> Verdict:
+    """Greedy episodes of the checkpoint's online net; `film` takes the first of them."""
+    tensors, state = checkpoint.load(path)
+    known = {field.name for field in dataclasses.fields(Preset)}
+    preset, spec = (checkpoint.stated(state, name) for name in ("preset", "spec"))
+    given = {name: value for name, value in preset.items() if name in known}
+    settings = Preset(**{**given, "hidden": tuple(checkpoint.stated(given, "hidden"))})
+    spec = Spec.from_json(json.dumps(spec))
+    learner = Learner(spec=spec, actions=actions_of(settings), preset=settings, seed=0)
+    learner.restore(tensors, state)
+    evaluation = Evaluation(settings, spec, episodes=episodes, film=film)
+    whole = False
+    try:
+        verdict = evaluation.run(learner.online, "evaluate", seed, show=show)
+        whole = True
+        return verdict
+    finally:
+        evaluation.close()
+        if film is not None:
+            film.close(whole)
+
+
+class Judge:
+    """Tries candidates as training goes on; keeps its environments. Writes into `run`'s folder."""
+
+    def __init__(
+        self,
+        settings: Preset,
+        spec: Spec,
+        *,
+        mark: float,
+        seed: int,
+        run: Run,
+        show: Callable[[str], None],
+        candidates: int = 0,
+    ) -> None:
+        """`show` is told how far the last verdict is; so is whoever reads the run's metrics.
+
+        candidates: those that the run had before, whose episodes are not played again.
+        """
+        self.spec, self.mark, self.seed, self.run, self.show = spec, mark, seed, run, show
+        self.candidates = candidates
+        self.evaluation = Evaluation(settings, spec, episodes=SELECT_EPISODES)
+
+    def solved(self, learner: Learner) -> dict[str, Any] | None:
+        """What the run's summary tells if these weights solve it, and are kept; else None."""
+        first = self.candidates * SELECT_EPISODES
+        self.candidates += 1
+        chosen = self.evaluation.run(learner.online, "select", self.seed, first).mean
+        self.run.log(learner.step, **{"charts/greedy_return": chosen})
+        if chosen < self.mark:
+            return None
+        again = self.evaluation.run(learner.online, "confirm", self.seed, first).mean
+        if again < self.mark:
+            return None
+        solved_at = time.time()
+        try:
+            name = f"solved-{learner.step}"
+            path = save(learner, self.spec, self.seed, self.run.folder, name, self.candidates)
+        except OSError as error:
+            self.run.say(
+                f"learner step {learner.step} reached the mark, and its checkpoint cannot be "
+                f"written ({error}): training goes on to another one; make room"
+            )
+            return None
+        self._tell(f"0 of {VERDICT_EPISODES} episodes ended")
+        returns = evaluate(path, VERDICT_EPISODES, self.seed, show=self._tell).returns
+        verdict = {
+            "event": "solved",
+            "solved_at": solved_at,
+            "learner_step": learner.step,
+            "select_mean": chosen,
+            "confirm_mean": again,
+            "eval_return_mean": float(returns.mean()),
+            "eval_return_min": float(returns.min()),
+            "eval_episodes": VERDICT_EPISODES,
+            "checkpoint": str(path),
+        }
+        self.run.event(**verdict)
+        return verdict
+
+    def _tell(self, far: str) -> None:
+        self.show(f"judging what reached the mark: {far}")
+        self.run.event(event="judging", far=far)
+
+    def close(self) -> None:
+        """Closes the environments."""
+        self.evaluation.close()

@@ -1,0 +1,392 @@
+"""`bench --ladder`: the same client work over every transport, in turns (result T1 of the paper).
+
+Access latency is one put (a step of S bytes pushed, until the server acknowledged it as stored) or
+one get (SAMPLE of one item of S bytes, until it has landed), one outstanding. Every rung has a
+server and a client in processes of their own, each pinned to a core, the largest datagram the same
+on all (the paper's frame size); the client's loop is in C (drive/link_probe.c). Of all servers
+only the one being measured runs.
+
+Turns: a round visits every cell (work, size) in an order drawn from the seed, and in each cell
+every rung, so that a slow moment of the host falls on all of them. Rounds go on until the time is
+over, which is known before; a rung that fails is told and the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigError, ReplayError
+from . import ladder_figures as told
+from . import ladder_plot
+from . import ladder_rungs as rungs
+from .ladder_figures import WORKS, Figures
+from .ladder_rungs import HEADERS, NIC, VETH, Rung
+from .machine import machine
+from .namespaces import Pair
+
+SIZES = tuple(64 << i for i in range(11))  # 64 B .. 64 KiB
+RATE_SIZES = (64, 1024, 8192, 65536)
+MTUS = (1400, 8960)
+FULL_S, QUICK_S = 360.0, 48.0
+CALLS, WARM, CALLS_LIMIT_S = 200, 20, 0.1
+RATE_LIMIT_S = 0.05
+RATE_SHARE = 0.3  # of the time
+START_S, ORDER_S, END_S = 60.0, 30.0, 10.0
+PROGRESS_S = 10.0
+EXIT_STOPPED = 130
+SECONDS_MIN, SECONDS_MAX = 1.0, 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Course:
+    """What is measured for how long. cores: server's and client's, the same where there is one."""
+
+    rungs: tuple[Rung, ...]
+    sizes: tuple[int, ...] = SIZES
+    rate_sizes: tuple[int, ...] = RATE_SIZES
+    mtus: tuple[int, ...] = MTUS
+    seconds: float = FULL_S
+    seed: int = 1
+    calls: int = CALLS
+    rate_limit_s: float = RATE_LIMIT_S
+    cores: tuple[int, ...] = ()
+
+
+def two_cores(cores: Sequence[int], siblings: Callable[[int], set[int]]) -> tuple[int, ...]:
+    """The last core for the server and one for the client, which is no thread of the same one where
+    that can be; one core where there is only one."""
+    if len(cores) < 2:
+        return tuple(cores)
+    server = cores[-1]
+    apart = [core for core in cores[:-1] if core not in siblings(server)]
+    return server, (apart or cores)[0]
+
+
+def siblings_of(core: int) -> set[int]:
+    """The threads of a core, as far as the system tells."""
+    path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    found: set[int] = set()
+    try:
+        for part in path.read_text().strip().split(","):
+            first, _, last = part.partition("-")
+            found |= set(range(int(first), int(last or first) + 1))
+    except (OSError, ValueError):
+        pass  # no topology: every core is taken for one of its own
+    return found
+
+
+# ---- processes ----
+
+
+class End:
+    """A process of ladder_end.py: orders go in, answers come out."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self.log = log
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,  # Ctrl-C is for this process, which ends that one
+            )
+        try:
+            self.told = self._answer(START_S)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, order: str, **arguments: Any) -> dict[str, Any]:
+        """The answer; ReplayError where it is an error, or there is none."""
+        try:
+            self.process.stdin.write(json.dumps({"do": order, **arguments}) + "\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            raise ReplayError(f"its process has ended: {self._last_words()}") from error
+        return self._answer(ORDER_S)
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+        if not ready:
+            raise ReplayError(f"its process did not answer within {seconds:g} s")
+        line = self.process.stdout.readline()
+        if not line:
+            raise ReplayError(f"its process has ended: {self._last_words()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise ReplayError(answer["error"])
+        return answer
+
+    def _last_words(self) -> str:
+        words = self.log.read_text().strip().splitlines()
+        return words[-1] if words else f"exit code {self.process.poll()}"
+
+    def close(self) -> None:
+        """Ends its input, and it by force where that does not help. Twice is fine."""
+        for end in (self._hang_up, self.process.terminate, self.process.kill):
+            if self.process.poll() is None:
+                end()
+                try:
+                    self.process.wait(END_S)
+                except subprocess.TimeoutExpired:
+                    continue
+        self.process.stdout.close()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):  # it was gone before it had read all
+            self.process.stdin.close()
+
+
+class Standing:
+    """A rung whose server and client stand, both waiting for their turn."""
+
+    def __init__(self, rung: Rung, mtu: int, course: Course, pair: Pair | None, path: Path) -> None:
+        self.rung = rung
+        at = pair.server if pair is not None else None
+        server_url, client_url = rungs.urls(rung, mtu, str(path / rung.key), at)
+        common = {"sizes": list(course.sizes), "busy": rung.busy}
+        server_core, client_core = course.cores[0], course.cores[-1]
+        self._ends = ExitStack()
+        try:
+            self.server = self._start(
+                pair and pair.server,
+                path / f"{rung.key}-server",
+                {"role": "server", "url": server_url, "core": server_core, "aside": client_core}
+                | common,
+            )
+            self.server.ask("go")
+            url = client_url or self.server.told["address"]
+            self.client = self._start(
+                pair and pair.client,
+                path / f"{rung.key}-client",
+                {"role": "client", "url": url, "core": client_core, "mtu": mtu} | common,
+            )
+            if self.client.told["mtu"] != mtu:
+                raise ReplayError(f"it takes frames of {self.client.told['mtu']} B, not of {mtu} B")
+            self.server.ask("halt")
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, place: Any, log: Path, described: dict[str, Any]) -> End:
+        command = [sys.executable, "-m", "replay_server.bench.ladder_end", json.dumps(described)]
+        end = End(command if place is None else place.inside(command), log)
+        self._ends.callback(end.close)
+        return end
+
+    def measure(self, order: str, **arguments: Any) -> dict[str, Any]:
+        """The client's answer while the server runs."""
+        self.server.ask("go")
+        try:
+            return self.client.ask(order, **arguments)
+        finally:
+            self.server.ask("halt")
+
+    def close(self) -> None:
+        self._ends.close()
+
+
+# ---- rounds ----
+
+
+class Rounds:
+    """Takes the rungs in turns, and keeps what they gave in `figures`."""
+
+    def __init__(self, course: Course, say: Callable[[str], None]) -> None:
+        self.course, self.say = course, say
+        self.figures = Figures(course.sizes, course.rate_sizes, course.mtus, course.rungs)
+        self.random = random.Random(course.seed)
+        self.begin = self.said = time.monotonic()
+
+    def run(self) -> Figures:
+        """All frame sizes, one after the other."""
+        mtus = self.course.mtus
+        for i, mtu in enumerate(mtus):
+            with ExitStack() as stack:
+                standing = self._stand(mtu, stack)
+                names = ", ".join(standing) or "none"
+                self.say(f"{self._passed()} frames of {mtu} B, rungs that stand: {names}")
+                share = self.course.seconds / len(mtus)
+                end = self.begin + (i + 1) * share
+                if standing:
+                    self._take(mtu, standing, "latency", end - RATE_SHARE * share)
+                if standing:
+                    self._take(mtu, standing, "rate", end)
+        return self.figures
+
+    def _stand(self, mtu: int, stack: ExitStack) -> dict[str, Standing]:
+        """{key: rung}, opened; those that cannot be are told."""
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="replay-ladder-")))
+        standing = {}
+        for rung in self.course.rungs:
+            why = rungs.missing(rung, len(set(self.course.cores)))
+            try:
+                if why is not None:
+                    raise ReplayError(why)
+                pair = None
+                if rung.wire == VETH:
+                    # its own: a device of DPDK's takes the interface's frames from the kernel
+                    pair = stack.enter_context(Pair(mtu + HEADERS))
+                standing[rung.key] = Standing(rung, mtu, self.course, pair, folder)
+                stack.callback(standing[rung.key].close)
+            except (ReplayError, OSError) as error:
+                self._fell(mtu, rung.key, f"not here: {error}")
+        return standing
+
+    def _fell(self, mtu: int, key: str, why: str) -> None:
+        self.figures.reasons[mtu, key] = why
+        self.say(f"{key}, frames of {mtu} B: {why}")
+
+    def _take(self, mtu: int, standing: dict[str, Standing], order: str, end: float) -> None:
+        """Rounds of one kind until `end`: one whole one at least, the last cut between cells."""
+        sizes = self.course.sizes if order == "latency" else self.course.rate_sizes
+        number, cell = 0, None
+        while standing and (number == 0 or time.monotonic() < end):
+            number += 1
+            for work, size, key in turns(self.random, sizes, tuple(standing)):
+                if number > 1 and (work, size) != cell and time.monotonic() >= end:
+                    break
+                cell = work, size
+                if key not in standing:
+                    continue
+                try:
+                    self._turn(mtu, standing[key], order, work, size)
+                except ReplayError as error:
+                    standing.pop(key).close()
+                    self._fell(mtu, key, f"failed in round {number}: {error}")
+                self._progress(f"frames of {mtu} B, {order}, round {number}")
+        self.say(f"{self._passed()} frames of {mtu} B, {order}: {number} rounds")
+
+    def _turn(self, mtu: int, rung: Standing, order: str, work: str, size: int) -> None:
+        key = (rung.rung.key, (mtu, work, size))
+        if order == "rate":
+            answer = rung.measure("rate", work=work, size=size, limit=self.course.rate_limit_s)
+            self.figures.rates[key].append(answer["done"] * 1e9 / answer["ns"])
+            return
+        limits = {"calls": self.course.calls, "warm": WARM, "limit": CALLS_LIMIT_S}
+        answer = rung.measure("latency", work=work, size=size, **limits)
+        self.figures.took[key].append(np.array(answer["ns"], np.uint32))
+        counters = rung.client.ask("counters")
+        self.figures.repeats[mtu, rung.rung.key] = counters["retransmissions"]
+
+    def _passed(self) -> str:
+        return f"{time.monotonic() - self.begin:4.0f} s of {self.course.seconds:.0f}:"
+
+    def _progress(self, what: str) -> None:
+        if time.monotonic() - self.said >= PROGRESS_S:
+            self.said = time.monotonic()
+            self.say(f"{self._passed()} {what}")
+
+
+def turns(
+    chance: random.Random, sizes: Sequence[int], keys: Sequence[str]
+) -> Iterator[tuple[str, int, str]]:
+    """One round, (work, size, rung): each cell once, and in it each rung once, orders drawn."""
+    cells = [(work, size) for work in WORKS for size in sizes]
+    chance.shuffle(cells)
+    for work, size in cells:
+        for key in chance.sample(list(keys), len(keys)):
+            yield work, size, key
+
+
+# ---- the command ----
+
+
+def course_of(quick: bool, names: str, seconds: float, seed: int) -> Course:
+    """The full ladder, or the quick one: four sizes, small frames."""
+    if seconds and not SECONDS_MIN <= seconds <= SECONDS_MAX:
+        raise ConfigError(f"--budget is {seconds:g}; expected {SECONDS_MIN:g} to {SECONDS_MAX:g} s")
+    cores = two_cores(sorted(os.sched_getaffinity(0)), siblings_of)
+    short = {"sizes": RATE_SIZES, "mtus": MTUS[:1], "seconds": QUICK_S} if quick else {}
+    chosen = {"seconds": seconds} if seconds else {}
+    return Course(rungs.chosen(names), seed=seed, cores=cores, **{**short, **chosen})
+
+
+def expect_places(files: Mapping[str, Path | None]) -> None:
+    """ConfigError where a file of these options could not be written in the end."""
+    for option, file in files.items():
+        if file is not None and not file.parent.is_dir():
+            raise ConfigError(f"--{option} is {file}, and there is no folder {file.parent}")
+    plot = files["plot"]
+    if plot is not None and plot.suffix not in ladder_plot.SUFFIXES:
+        ends = ", ".join(ladder_plot.SUFFIXES)
+        raise ConfigError(f"--plot is {plot}; expected a name that ends in {ends}, or none")
+
+
+def introduction(course: Course) -> Iterator[str]:
+    """What is going to be done, for how long, and what each rung is good for."""
+    yield machine()
+    server, client = course.cores[0], course.cores[-1]
+    yield (
+        f"the ladder: {len(course.rungs)} rungs, S of {told.size_text(course.sizes[0])} to "
+        f"{told.size_text(course.sizes[-1])}, frames of {' and '.join(map(str, course.mtus))} B, "
+        f"servers on core {server}, clients on core {client}, seed {course.seed}"
+    )
+    yield (
+        f"takes about {course.seconds:.0f} s, starting included, or a whole round where that takes "
+        "longer; --budget SECONDS says otherwise"
+    )
+    for rung in course.rungs:
+        yield f"{rung.key:12}{rung.title}: {rung.proves}; not: {rung.leaves}"
+    yield NIC
+
+
+def stop(*_: Any) -> None:
+    """At the first SIGINT or SIGTERM; a second one does not disturb what is being cleared away."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def ladder(course: Course, json_file: Path | None, plot_file: Path | None) -> int:
+    """Measures, prints, writes; Ctrl-C ends every process and namespace first."""
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    expect_places({"json": json_file, "plot": plot_file})
+    for line in introduction(course):
+        say(line)
+    if plot_file is not None and (without := ladder_plot.missing()):
+        say(without)
+        plot_file = None
+    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        figures = Rounds(course, say).run()
+    except KeyboardInterrupt:
+        say("stopped before the end: there are no figures, and nothing is left running")
+        return EXIT_STOPPED
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for mtu in course.mtus:
+        for line in told.lines(figures, mtu):
+            say(line)
+    where = machine()
+    if json_file is not None:
+        rows = [asdict(row) for row in told.rows_of(figures, where)]
+        json_file.write_text(json.dumps(rows, indent=1) + "\n")
+        say(f"wrote {len(rows)} rows to {json_file}")
+    if plot_file is not None:
+        for path in ladder_plot.plot(figures, plot_file, where):
+            say(f"drew {path}")
+    return 0

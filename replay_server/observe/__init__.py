@@ -1,0 +1,1 @@
+"""What can be seen of a server, and of the host it runs on."""

@@ -1,0 +1,151 @@
+"""What a network card carries for its host, and what would be cut if the card were taken away.
+
+    lost_with_card(Path("/"), "0000:03:00.0")    # ("ens1 carries the default route",); (): free
+
+The same rule, and the same words, as deploy/nic.sh bind: an interface of the card, or of a virtual
+function of it, is up and has an address or a route, or has something standing on it, or a process
+has a raw socket there, or somebody made it promiscuous. It is read below a root, as in host.py;
+IPv4 addresses that no route tells of, routes that procfs does not show, who made it promiscuous:
+these are asked of the kernel, where the root is the host's own.
+
+What stands on it in another network namespace is told by that alone, as a container's macvlan is on
+a card that filters no MAC addresses; on one that does, it is not seen.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from .netlink import addresses, is_made_promiscuous, routes
+from .sysfs import lines, link_name, names, text
+
+DEFAULT = "the default route"
+DEPTH_MAX = 8  # how deep the kernel stacks interfaces
+FOR_DPDK = ("vfio-pci", "igb_uio", "uio_pci_generic")
+LINK_SCOPES = ("10", "20")  # of if_inet6: the host's own, the link's own
+HOST = Path("/")
+
+
+def _dotted(word: str) -> str:
+    """An IPv4 address as /proc/net/route has it, the last byte first."""
+    return socket.inet_ntoa(struct.pack("<I", int(word, 16)))
+
+
+def _colons(word: str) -> str:
+    return ipaddress.IPv6Address(bytes.fromhex(word)).exploded
+
+
+def _routes(root: Path, interface: str) -> Iterator[str]:
+    for words in lines(root / "proc/net/route"):
+        if len(words) > 7 and words[0] == interface:
+            default = words[1] == words[7] == "00000000"
+            yield DEFAULT if default else f"the route to {_dotted(words[1])}/{_dotted(words[7])}"
+    for words in lines(root / "proc/net/ipv6_route"):
+        if len(words) < 10 or words[9] != interface or _is_of_the_link(words[0]):
+            continue
+        default = set(words[0]) == {"0"} and words[1] == "00"
+        yield DEFAULT if default else f"the route to {_colons(words[0])}/{int(words[1], 16)}"
+    # Procfs shows of each route one next hop, and of IPv4 one table.
+    for to in routes(interface) if root == HOST else []:
+        if to.version == 4:
+            yield f"the route to {to.with_netmask}" if to.prefixlen else DEFAULT
+        elif not _is_of_the_link(to.network_address.packed.hex()):
+            yield f"the route to {to.exploded}" if to.prefixlen else DEFAULT
+
+
+def _is_of_the_link(word: str) -> bool:
+    return word.startswith(("fe8", "fe9", "fea", "feb", "ff"))
+
+
+def _addresses(root: Path, interface: str) -> Iterator[str]:
+    for words in lines(root / "proc/net/if_inet6"):
+        if len(words) > 5 and words[5] == interface and words[3] not in LINK_SCOPES:
+            yield f"the address {_colons(words[0])}"
+    for address in addresses(interface) if root == HOST else []:
+        yield f"the address {address}"
+
+
+def _carried(root: Path, interface: str) -> str:
+    """One thing that an interface carries, the default route first; "" for nothing."""
+    try:
+        found = [*_routes(root, interface), *_addresses(root, interface)]
+    except ValueError:  # words where numbers should be
+        return "what procfs does not say in its usual way"
+    return DEFAULT if DEFAULT in found else next(iter(found), "")
+
+
+def _owner(root: Path, inode: str) -> str:
+    """The first process that has that socket; those of other users are seen by root alone."""
+    wanted = f"socket:[{inode}]"
+    for process in sorted(int(name) for name in names(root / "proc") if name.isdigit()):
+        folder = root / f"proc/{process}"
+        try:
+            files = [os.readlink(folder / "fd" / name) for name in names(folder / "fd")]
+        except OSError:  # it ended, or closed one
+            continue
+        if wanted in files:
+            return f"{text(folder / 'comm')} (process {process})"
+    return "a process of another user"
+
+
+def _listeners(root: Path, interface: str) -> Iterator[str]:
+    number = text(root / "sys/class/net" / interface / "ifindex")
+    packets = lines(root / "proc/net/packet") if number else []
+    inodes = [words[8] for words in packets if len(words) > 8 and words[4] == number]
+    for owner in sorted({_owner(root, inode) for inode in inodes}):
+        yield f"{owner} has a raw socket on {interface}"
+    above = any(name.startswith("upper_") for name in names(root / "sys/class/net" / interface))
+    if root == HOST and not inodes and not above and is_made_promiscuous(interface):
+        yield f"a macvlan elsewhere, or a packet capture, made {interface} promiscuous"
+
+
+def lost_with(root: Path, interface: str, depth: int = 0) -> Iterator[str]:
+    """What is cut when an interface is taken away: a sentence each."""
+    folder = root / "sys/class/net" / interface
+    if re.fullmatch("0x.*[02468aceACE]", text(folder / "flags")):  # IFF_UP is the last bit
+        return
+    try:
+        if carried := _carried(root, interface):
+            yield f"{interface} carries {carried}"
+        yield from _listeners(root, interface)
+    except OSError:  # of netlink: what was not told may be there
+        yield f"the kernel does not tell what {interface} carries"
+    for words in lines(root / "proc/net/pppoe"):
+        if words[2:3] == [interface]:
+            yield f"a PPPoE session stands on {interface}"
+    for name in names(folder) if depth < DEPTH_MAX else []:
+        if name.startswith("upper_"):
+            yield f"{name[6:]} stands on {interface}"
+            yield from lost_with(root, name[6:], depth + 1)
+
+
+def interfaces_of(device: Path) -> tuple[str, ...]:
+    """A function's interfaces; a virtio card's hang on the virtio device below the PCI one."""
+    below = [device, *(device / name for name in names(device) if name.startswith("virtio"))]
+    return tuple(name for place in below for name in names(place / "net"))
+
+
+def lost_with_card(root: Path, address: str) -> tuple[str, ...]:
+    """What is cut when DPDK takes a card: a sentence each. Nothing: the card is free."""
+    device = root / "sys/bus/pci/devices" / address
+    functions = [device, *(device / n for n in names(device) if n.startswith("virtfn"))]
+    found: list[str] = []
+    for function in functions:
+        interfaces, held = interfaces_of(function), link_name(function / "driver")
+        for interface in interfaces:
+            found += lost_with(root, interface)
+        if interfaces or not held:
+            continue
+        if function != device:
+            found.append(f"{held} has its virtual function {link_name(function)}")
+        elif held not in FOR_DPDK:
+            found.append(
+                f"{held} has it and no interface is here: another network namespace may have one"
+            )
+    return tuple(found)

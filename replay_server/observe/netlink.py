@@ -1,0 +1,132 @@
+"""Interfaces, their addresses and routes, as the kernel's netlink tells, in this network namespace.
+
+for index, link in links(): ...    # link[IFLA_IFNAME]
+
+OSError: the kernel does not tell.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from ipaddress import IPv4Network, IPv6Network, ip_network
+
+RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_GETADDR, NLM_F_REQUEST_DUMP = 16, 18, 20, 22, 0x301
+IFLA_IFNAME, IFLA_PROMISCUITY, IFLA_NUM_RX_QUEUES, IFLA_XDP = 3, 30, 32, 43
+IFA_LOCAL, IFF_PROMISC = 2, 0x100
+RTM_NEWROUTE, RTM_GETROUTE, RTM_NEWNEXTHOP, RTM_GETNEXTHOP = 24, 26, 104, 106
+RTA_DST, RTA_OIF, RTA_MULTIPATH, RTA_TABLE, RTA_NH_ID, RT_TABLE_LOCAL = 1, 4, 9, 15, 30, 255
+NHA_ID, NHA_GROUP, NHA_OIF = 1, 2, 5
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+NETLINK_S = 2.0  # the kernel answers at once
+
+
+def links() -> Iterator[tuple[int, dict[int, bytes]]]:
+    """Number and attributes of each interface."""
+    for body in _dumped(RTM_GETLINK, RTM_NEWLINK, socket.AF_UNSPEC):
+        yield struct.unpack_from("=i", body, 4)[0], attributes(body[16:])
+
+
+def addresses(interface: str) -> list[str]:
+    """Those of IPv4, by the interface's number: a label may be any name."""
+    try:
+        index = socket.if_nametoindex(interface)
+    except OSError:
+        return []
+    return [
+        socket.inet_ntoa(told[IFA_LOCAL])
+        for body in _dumped(RTM_GETADDR, RTM_NEWADDR, socket.AF_INET)
+        if struct.unpack_from("=I", body, 4)[0] == index
+        and IFA_LOCAL in (told := attributes(body[8:]))
+    ]
+
+
+def routes(interface: str) -> list[IPv4Network | IPv6Network]:
+    """Where they lead that leave there, over any next hop, in each table but the host's own."""
+    try:
+        index = socket.if_nametoindex(interface)
+    except OSError:
+        return []
+    hops, found = _hops(index), []
+    for family, size in ((socket.AF_INET, 4), (socket.AF_INET6, 16)):
+        for body in _dumped(RTM_GETROUTE, RTM_NEWROUTE, family):
+            route = attributes(body[12:])
+            ways = {way for way, _ in _split(route.get(RTA_MULTIPATH, b""), "=Hxxi", 8, -1)}
+            is_there = index in ways | {_number(route, RTA_OIF)}
+            if not is_there and _number(route, RTA_NH_ID) not in hops:
+                continue
+            if _number(route, RTA_TABLE) != RT_TABLE_LOCAL:
+                found.append(ip_network((route.get(RTA_DST, bytes(size)), body[1])))
+    return found
+
+
+def _hops(index: int) -> set[int]:
+    """The next hops there, and the groups that have one, by their numbers: a route may name them
+    alone (nexthop_compat_mode is 0)."""
+    told = _dumped(RTM_GETNEXTHOP, RTM_NEWNEXTHOP, socket.AF_UNSPEC)
+    hops = [attributes(body[8:]) for body in told]
+    there = {_number(hop, NHA_ID) for hop in hops if _number(hop, NHA_OIF) == index}
+    for hop in hops:
+        members = {number for (number,) in struct.iter_unpack("=I4x", hop.get(NHA_GROUP, b""))}
+        if members & there:
+            there.add(_number(hop, NHA_ID))
+    return there
+
+
+def _number(told: dict[int, bytes], kind: int) -> int:
+    """0 where it is not told."""
+    return struct.unpack("=I", told.get(kind, bytes(4)))[0]
+
+
+def is_made_promiscuous(interface: str) -> bool:
+    """By somebody, beside the switch of `ip link`, which counts as one."""
+    wanted = os.fsencode(interface)
+    for body in _dumped(RTM_GETLINK, RTM_NEWLINK, socket.AF_UNSPEC):
+        link, flags = attributes(body[16:]), struct.unpack_from("=I", body, 8)[0]
+        if link[IFLA_IFNAME].rstrip(b"\0") == wanted:
+            return _number(link, IFLA_PROMISCUITY) > bool(flags & IFF_PROMISC)
+    return False
+
+
+def _dumped(question: int, kind: int, family: int) -> list[bytes]:
+    """The bodies of all messages of that kind."""
+    found = []
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
+        asked.settimeout(NETLINK_S)
+        size = 24 if question == RTM_GETNEXTHOP else 32  # that one takes no byte too many
+        head = struct.pack("=IHHIIB15x", size, question, NLM_F_REQUEST_DUMP, 1, 0, family)
+        asked.send(head[:size])
+        while True:
+            messages = list(_split(asked.recv(1 << 16), "=IH", 16, -1))
+            found += [body for told, body in messages if told == kind]
+            for told, body in messages:
+                if told in (NLMSG_ERROR, NLMSG_DONE):
+                    _look_at_end(question, body)
+            if not messages or any(told != kind for told, _ in messages):
+                return found
+
+
+def _look_at_end(question: int, body: bytes) -> None:
+    """It begins with an errno, which may be 0. Before Linux 5.3 there are no next hops."""
+    failed = -struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
+    if failed and not (question == RTM_GETNEXTHOP and failed == errno.EOPNOTSUPP):
+        raise OSError(failed, os.strerror(failed))
+
+
+def attributes(data: bytes) -> dict[int, bytes]:
+    """Of a message or a nest, by their types."""
+    return dict(_split(data, "=HH", 4, 0x3FFF))
+
+
+def _split(data: bytes, head: str, header: int, mask: int) -> Iterator[tuple[int, bytes]]:
+    """Netlink's messages and attributes: a length, a type, a body; each begins at a multiple of 4.
+    mask: the bits of the type, -1 for all. A next hop has its interface in the type's place."""
+    while len(data) >= header:
+        size, kind = struct.unpack_from(head, data)
+        if size < header:
+            return
+        yield kind & mask, data[header:size]
+        data = data[(size + 3) & ~3 :]

@@ -1,0 +1,256 @@
+"""A server at one moment, as whoever watches it can know it: asked itself, or its metrics endpoint.
+
+    udp://..., zmq+tcp://...   the server: counters, tables, sessions open
+    http://HOST:PORT/metrics   its endpoint (`serve --metrics`): also times, waits, ages, and what
+                               each session does
+
+A `Look` holds totals; what happened between two looks is the difference of the two.
+"""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import _native
+from .._native import Fact
+from ..errors import ConfigError, ReplayError
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+LARGEST = ("replay_table_samples_per_insert_target", "replay_weights_version")
+Buckets = tuple[tuple[float, float], ...]  # (bound, how many values are at most that), rising
+
+
+@dataclass(frozen=True)
+class TableLook:
+    """One table. target: draws of each item asked for, 0: any. ages: buckets, in steps."""
+
+    name: str
+    items: float
+    capacity: float
+    inserted: float
+    sampled: float
+    target: float
+    waiting: float | None = None
+    ages: Buckets = ()
+
+
+@dataclass(frozen=True)
+class Look:
+    """Totals since the server was opened. at: seconds of this machine's monotonic clock; times and
+    waits: buckets by operation, in seconds; sessions: numbers by place. Empty where not told."""
+
+    at: float
+    server: str
+    incarnation: str
+    counters: Mapping[str, float]
+    sessions_open: int
+    weights_version: int
+    tables: tuple[TableLook, ...]
+    facts: tuple[Fact, ...] = ()
+    times: Mapping[str, Buckets] = field(default_factory=dict)
+    waits: Mapping[str, Buckets] = field(default_factory=dict)
+    sessions: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    silences: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def detailed(self) -> bool:
+        """Whether times, ages and sessions are in it."""
+        return bool(self.times)
+
+
+class ServerSource:
+    """Looks at a server through a session of its own, opened anew after each failure."""
+
+    def __init__(self, address: str, timeout: float) -> None:
+        self.address, self._timeout, self._client = address, timeout, None
+
+    def look(self) -> Look:
+        """ReplayError where the server does not answer: the next look tries again."""
+        from ..client import Client
+
+        try:
+            if self._client is None:
+                self._client = Client(self.address, timeout=self._timeout)
+            stats = self._client.stats()
+            count = self._client.limits["table_count"]
+            tables = tuple(_table(info) for info in self._client._infos(count))
+        except ReplayError:
+            self.close()
+            raise
+        return Look(
+            at=time.monotonic(),
+            server=self.address,
+            incarnation=f"{stats.incarnation:016x}",
+            counters=stats.counters,
+            sessions_open=stats.sessions,
+            weights_version=stats.weights_version,
+            tables=tables,
+            facts=stats.facts,
+        )
+
+    def close(self) -> None:
+        """Ends the session, without waiting for an answer."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close(0.0)
+
+
+def _table(info: Any) -> TableLook:
+    return TableLook(
+        name=_native.name_of(info.name),
+        items=info.count,
+        capacity=info.capacity,
+        inserted=info.inserted,
+        sampled=info.sampled,
+        target=info.samples_per_insert,
+    )
+
+
+class EndpointSource:
+    """Looks at a server through its metrics endpoint."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        try:
+            from prometheus_client.openmetrics.parser import text_string_to_metric_families
+        except ImportError as error:
+            raise ConfigError(
+                "looking at a metrics endpoint needs the package prometheus-client; "
+                "install it with: pip install 'replay-server[metrics]'"
+            ) from error
+        self.address, self._timeout = url, timeout
+        self._parse = text_string_to_metric_families
+
+    def look(self) -> Look:
+        """ReplayError where nobody answers, or something that is no replay server."""
+        what = f"asking {self.address}"
+        asked = urllib.request.Request(self.address, headers={"Accept": OPENMETRICS})
+        try:
+            with urllib.request.urlopen(asked, timeout=self._timeout) as answer:
+                text = answer.read().decode()
+            families = {family.name: family for family in self._parse(text)}
+        except (OSError, ValueError) as error:  # HTTPError and URLError are OSErrors
+            reason = getattr(error, "reason", None) or error
+            said = getattr(reason, "strerror", None) or reason  # without its number
+            raise ReplayError(f"{what}: {said}") from error
+        if "replay_server" not in families:
+            raise ReplayError(
+                f"{what}: this is no replay server's endpoint; serve --metrics has one"
+            )
+        return self._read(together(families))
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _read(self, families: Mapping[str, Any]) -> Look:
+        def one(name: str) -> float:
+            return families[name].samples[0].value
+
+        def by(name: str, label: str) -> dict[str, float]:
+            return {s.labels[label]: s.value for s in families[name].samples}
+
+        facts = families["replay_server"].samples[0].labels
+        return Look(
+            at=time.monotonic(),
+            server=facts["address"],
+            incarnation=facts["incarnation"],
+            counters={name: one("replay_" + name) for name in _native.COUNTERS},
+            sessions_open=int(one("replay_sessions_open")),
+            weights_version=int(one("replay_weights_version")),
+            tables=_tables(families),
+            facts=_facts(families),
+            times=_buckets(families["replay_operation_seconds"], "operation"),
+            waits=_buckets(families["replay_wait_seconds"], "operation"),
+            sessions=_sessions(families),
+            silences=by("replay_session_silence_seconds", "session"),
+        )
+
+
+def together(families: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The shards of one endpoint as one server: totals, levels and buckets are added up, targets
+    and versions are the largest, and a session is named SHARD/PLACE."""
+    shards = {sample.labels.get("shard") for sample in families["replay_sessions_open"].samples}
+    if len(shards) < 2:
+        return families
+    for name, family in families.items():
+        added: dict[tuple, Any] = {}
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            shard = labels.pop("shard", "")
+            if "session" in labels:
+                labels["session"] = f"{shard}/{labels['session']}"
+            kept = added.get(key := (sample.name, *sorted(labels.items())))
+            value = sample.value
+            if kept is not None:
+                value = max(value, kept.value) if name in LARGEST else value + kept.value
+            added[key] = sample._replace(labels=labels, value=value)
+        family.samples = list(added.values())
+    return families
+
+
+def _facts(families: Mapping[str, Any]) -> tuple[Fact, ...]:
+    """What the transport counts; of its drops the endpoint tells the sentences all in one."""
+    told = []
+    for sample in families["replay_transport_dropped"].samples:
+        labels = sample.labels
+        told.append(Fact(labels["reason"], labels["direction"], int(sample.value), ""))
+    for name, family in families.items():
+        short = name.removeprefix("replay_transport_")
+        if short not in (name, "dropped"):
+            kind = "count" if family.type == "counter" else "level"
+            value = int(family.samples[0].value)
+            told.append(Fact(short, kind, value, family.documentation))
+    return tuple(told)
+
+
+def _tables(families: Mapping[str, Any]) -> tuple[TableLook, ...]:
+    def by(name: str) -> dict[str, float]:
+        told: dict[str, float] = {}
+        for sample in families["replay_table_" + name].samples:
+            table = sample.labels["table"]
+            told[table] = told.get(table, 0.0) + sample.value
+        return told
+
+    fields = {
+        "items": by("items"),
+        "capacity": by("capacity_steps"),
+        "inserted": by("inserted"),
+        "sampled": by("sampled"),
+        "target": by("samples_per_insert_target"),
+        "waiting": by("waiting"),
+        "ages": _buckets(families["replay_sample_age_steps"], "table"),
+    }
+    return tuple(
+        TableLook(name, **{key: value[name] for key, value in fields.items()})
+        for name in fields["items"]
+    )
+
+
+def _buckets(family: Any, label: str) -> dict[str, Buckets]:
+    told: dict[str, list[tuple[float, float]]] = {}
+    for sample in family.samples:
+        if sample.name.endswith("_bucket"):
+            pair = (float(sample.labels["le"]), sample.value)
+            told.setdefault(sample.labels[label], []).append(pair)
+    return {name: tuple(pairs) for name, pairs in told.items()}
+
+
+def _sessions(families: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    told: dict[str, dict[str, float]] = {}
+    for name, family in families.items():
+        if name.startswith("replay_session_") and family.type == "counter":
+            for sample in family.samples:
+                field_name = name.removeprefix("replay_session_")
+                told.setdefault(sample.labels["session"], {})[field_name] = sample.value
+    return told
+
+
+def source_of(address: str, timeout: float) -> ServerSource | EndpointSource:
+    """Who is asked about this address."""
+    if address.startswith(("http://", "https://")):
+        return EndpointSource(address, timeout)
+    return ServerSource(address, timeout)

@@ -1,0 +1,1 @@
+"""What a client asks of its server: tables, draws, priorities, weights."""

@@ -1,0 +1,226 @@
+"""New priorities for drawn items: cut into requests, waited for or queued, and what became of them.
+
+Requests of one session are applied in the order they were posted, each once; of keys that appear
+twice in one call the last wins. Queued requests are the core's: it adds their results up, and takes
+no more of them than it has room for. A session that was silent for so long that the server may have
+given it up is spoken to before anything is queued: what is under way when a session ends is lost,
+and `flush` says how much.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from .. import _native
+from .._native import NUMBERS, PENDING, Deadline, Link, ffi, lib, nanoseconds
+from ..batch import Keys
+from ..errors import ConfigError, ReplayError, warn
+from ..support.values import numbers_of
+from ..writing.writers import silence
+from .remote import RemoteTable
+
+EXPIRED = -NUMBERS["SESSION_EXPIRED"]
+DOUBLE = np.dtype(np.float64)
+SETTING, KEYS, DOUBLES = map(ffi.typeof, ("struct rp_setting *", "uint64_t[]", "double[]"))
+
+
+@dataclass(frozen=True, init=False)
+class UpdateResult:
+    """What became of priorities: set; their item was gone (normal life); no item of this server.
+
+    A table that draws uniformly takes priorities, too: only whether one is 0 tells there.
+    Keys of another table count as stale or unknown, as their numbers have it: nothing is set, and
+    no error tells. So all stale, again and again, is no normal life: look which table is named.
+    A key that stands several times in one call counts once: its last priority is the one set.
+    """
+
+    applied: int = 0
+    stale: int = 0
+    unknown: int = 0
+
+    def __init__(self, applied: int = 0, stale: int = 0, unknown: int = 0) -> None:
+        parts = self.__dict__  # past what keeps others from changing it
+        parts["applied"], parts["stale"], parts["unknown"] = applied, stale, unknown
+
+    def __add__(self, other: UpdateResult) -> UpdateResult:
+        return UpdateResult(
+            self.applied + other.applied, self.stale + other.stale, self.unknown + other.unknown
+        )
+
+    def __sub__(self, other: UpdateResult) -> UpdateResult:
+        return UpdateResult(
+            self.applied - other.applied, self.stale - other.stale, self.unknown - other.unknown
+        )
+
+
+class Updates:
+    """The updates of one client."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._lock = _native.Lock()
+        self._flushed = UpdateResult()
+        self._failed = 0  # keys of updates that failed: those told
+        self._silent_s = silence(link)
+        self._doubtful = monotonic() + self._silent_s  # from then on the session may be gone
+        self._told: set[str] = set()  # tables whose bound somebody was warned of
+
+    def update(
+        self, table: RemoteTable, timeout: float, asked: tuple[Keys, np.ndarray]
+    ) -> UpdateResult:
+        """Sets float64 [N] priorities of [N] keys, `asked`. StaleEpoch: the server is another, look
+        again; keys of another epoch are no error."""
+        keys, priorities = asked
+        setting: Any = ffi.new(SETTING)
+        arguments: tuple = (
+            table.incarnation,
+            table.number,
+            keys.epoch or table.epoch,
+            ffi.from_buffer(KEYS, keys),
+            ffi.from_buffer(DOUBLES, priorities),
+            len(keys),
+            setting,
+        )
+        status = self._link.whole(lib.rp_link_set, arguments, table.updating, timeout)
+        if status == EXPIRED:  # the link opened another session, and the keys stay valid
+            setting = ffi.new(SETTING)
+            arguments = (*arguments[:-1], setting)
+            status = self._link.whole(lib.rp_link_set, arguments, table.updating, timeout)
+        if status:
+            checked_priorities(priorities, len(keys))
+            _native.check(status, table.updating)
+        if setting.largest > table.priority_max:
+            tell_of_large(table, arguments[4], len(keys), self._told)
+        return UpdateResult(setting.applied, setting.stale, setting.unknown)
+
+    def flush(self, timeout: float) -> UpdateResult:
+        """Waits for all that is queued; the sum since the last flush, or the first error."""
+        until, what = Deadline(timeout), "waiting for queued priorities"
+        while (status := lib.rp_link_update_settle(self._link.raw, until.left())) == PENDING:
+            if not until.left():
+                raise _native.error("TIMEOUT", what)
+        _native.check(status, what)
+        state = ffi.new("struct rp_update_state *")
+        with self._lock:
+            _native.check(lib.rp_link_update_state(self._link.raw, state), what)
+            total = UpdateResult(state.applied, state.stale, state.unknown)
+            done, self._flushed = total - self._flushed, total
+            failed, self._failed = state.failed - self._failed, state.failed
+        if state.status == EXPIRED:
+            error = _native.error("SESSION_EXPIRED", what)
+            error.args = (
+                f"{what}: {failed} queued priorities may not be set: the server gave this client's "
+                "session up after too long a silence; another is open, and the keys stay valid: "
+                "call update_priorities again",
+            )
+            raise error
+        _native.check(state.status, what)
+        return done
+
+    def leave(self, until: Deadline) -> None:
+        """For a client that closes: waits for what is queued, in that time; warns of what is not
+        set then."""
+        state: Any = ffi.new("struct rp_update_state *")
+        with suppress(ReplayError):
+            while lib.rp_link_update_settle(self._link.raw, until.left()) == PENDING:
+                if not until.left():
+                    break
+            _native.check(lib.rp_link_update_state(self._link.raw, state), "closing")
+        if left := state.posted - state.finished + max(state.failed - self._failed, 0):
+            warn(
+                f"a client was closed with {left} queued priorities not known to be set: call "
+                "flush(), or use `with`, while the server answers",
+                RuntimeWarning,
+            )
+
+    def _wake(self, timeout: float) -> None:
+        """After a silence: another session where the server gave this one up. Where nobody answers
+        in time, what is queued waits as ever."""
+        now = monotonic()
+        if now >= self._doubtful:
+            what = "asking for the client's session"
+            self._link.outcome(lib.rp_link_ping, what=what, timeout=timeout)
+        self._doubtful = now + self._silent_s
+
+    def queue(self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float) -> None:
+        """Queues all of them, waiting for room where there is none; else Full."""
+        checked_priorities(priorities, len(keys))
+        tell_of_large(table, ffi.from_buffer(DOUBLES, priorities), len(keys), self._told)
+        self._wake(timeout)
+        begin, until, what = 0, Deadline(timeout), table.updating
+        patience = nanoseconds(timeout)
+        while begin < len(keys):
+            taken = lib.rp_link_update_queue(
+                self._link.raw,
+                table.number,
+                keys.epoch or table.epoch,
+                ffi.from_buffer(KEYS, keys[begin:]),
+                ffi.from_buffer(DOUBLES, priorities[begin:]),
+                len(keys) - begin,
+                patience,
+                min(until.left(), lib.RP_SLICE_NS),
+            )
+            if taken == 0 and not until.left():
+                raise _native.error("FULL", what)
+            begin += _native.check(taken, what)
+
+
+def tell_of_large(table: RemoteTable, raw: Any, count: int, told: set[str]) -> None:
+    """Warns once of priorities so large that they are all drawn alike; `told`: the tables of which
+    it was."""
+    if table.name in told:
+        return
+    first = lib.rp_priorities_above(raw, count, table.priority_max)
+    if first == count:
+        return
+    told.add(table.name)
+    warn(
+        f"priorities[{first}] is {raw[first]:g}; table {table.name!r} of {table.capacity} steps "
+        f"draws all above {table.priority_max:.4g} alike, as if they were that: divide priorities "
+        "by a constant (only their ratios count), or take a smaller alpha or capacity",
+        RuntimeWarning,
+    )
+
+
+def float64_of(priorities: Any, count: int) -> np.ndarray:
+    """float64 [count], C-contiguous; ConfigError where it cannot be."""
+    if (
+        type(priorities) is np.ndarray
+        and priorities.dtype is DOUBLE
+        and priorities.shape == (count,)
+        and priorities.strides == (8,)
+    ):
+        return priorities
+    try:
+        given = np.asarray(numbers_of("priorities", priorities))
+        if given.dtype.kind in "SUmM":  # numpy would read a number out of them
+            raise ConfigError(f"priorities: expected {count} numbers, got {given.dtype}")
+        array = np.ascontiguousarray(given, dtype=np.float64)
+    except ConfigError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"priorities: expected {count} numbers ({error})") from error
+    given = np.shape(priorities)
+    if given != (count,):
+        got = f"shape {given}" if given else repr(priorities)
+        raise ConfigError(f"priorities: expected shape ({count},), got {got}")
+    for i in np.flatnonzero(np.isnan(array)) if isinstance(priorities, list | tuple) else ():
+        if priorities[i] is None:  # numpy makes it NaN
+            raise ConfigError(f"priorities[{i}] is None; expected finite numbers of at least 0")
+    return array
+
+
+def checked_priorities(priorities: Any, count: int) -> np.ndarray:
+    """The same, finite and at least 0; else ConfigError says which is not."""
+    array = float64_of(priorities, count)
+    first = lib.rp_priorities_usable(ffi.from_buffer(DOUBLES, array), count)
+    if first < count:
+        raise ConfigError(
+            f"priorities[{first}] is {array[first]}; expected finite numbers of at least 0"
+        )
+    return array

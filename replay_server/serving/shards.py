@@ -1,0 +1,48 @@
+"""Several servers beside each other, at ports that follow: one thread, one memory, nothing shared.
+
+On a network card of DPDK's (dpdk://) they are the queues of that card: the first opens it and the
+others join. A client speaks to one of them; what its card hands to another is told where to go.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from ..errors import ConfigError
+from ..server import ServerOptions
+
+SHARDS_MAX = 16
+PORTS = re.compile(r"(?P<host>[\w+]+://(?:\[[^\]]*\]|[^:/?\[]+)):(?P<port>\d+)(?P<options>\?.*)?")
+ON_A_NETWORK = re.compile(r"[?&,](?:port=|vdev=net_(?:af_packet|af_xdp|tap))")
+
+
+def shard_options(options: ServerOptions, count: int) -> tuple[ServerOptions, ...]:
+    """The options of each of `count` servers; those of one are as they were.
+
+    Shard i has port PORT + i, and where they are said seed + i, core + i and region FOLDER.i.
+    """
+    if not 1 <= count <= SHARDS_MAX:
+        raise ConfigError(f"shards is {count}; expected 1 to {SHARDS_MAX}")
+    if count == 1:
+        return (options,)
+    found = PORTS.fullmatch(options.url)
+    port = int(found["port"]) if found else 0
+    if not found or not 0 < port <= 65536 - count:
+        raise ConfigError(
+            f"{count} shards at {options.url}: each has a port of its own, so the url says one, "
+            f"from 1 to {65536 - count}, and they take that and those behind it"
+        )
+    text = found["options"] or ""
+    if ON_A_NETWORK.search(text) and not re.search(r"[?&,]queues=", text):
+        text += f"&queues={count}"
+    return tuple(
+        replace(
+            options,
+            url=f"{found['host']}:{port + i}{text}",
+            seed=None if options.seed is None else options.seed + i,
+            core=None if options.core is None else options.core + i,
+            region=f"{options.region}.{i}" if options.region else None,
+        )
+        for i in range(count)
+    )

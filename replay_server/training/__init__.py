@@ -1,0 +1,1 @@
+"""What the training programs share: run folders, options in files, signals, progress."""

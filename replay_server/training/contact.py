@@ -1,0 +1,171 @@
+"""How a long-running program meets signals, and a server that goes away: with bounded waits.
+
+`Stop` turns SIGINT and SIGTERM into a flag that loops look at, so that a program ends between two
+steps and not inside one; a second signal ends it at once. `connect` keeps trying for a bounded
+time, and then says NoServer, which no reconnect mends; Stopped, where a signal ended that.
+`writer_of` waits as long as the server keeps the place of a writer that was killed.
+`lost_contact` tells errors that a reconnect mends from those that it does not. `told` is what an
+error says to the person who watches a program.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+from ..client import Client
+from ..errors import (
+    ClosedError,
+    LimiterBlocked,
+    NoRoom,
+    ReplayError,
+    ServerRestarted,
+    SessionExpired,
+    Timeout,
+)
+from ..requests.draws import BATCH_DEFAULT
+from ..writer import KEPT, NOT_TAKEN, Writer
+
+TRY_S = 2.0
+PLACE_TRY_S = 0.5
+PLACE_MARGIN_S = 5.0  # beyond idle_ms: a server is late to notice where it has much to do
+
+
+class NoServer(ReplayError):
+    """Nobody answered for as long as the program was told to wait."""
+
+
+class Stopped(NoServer):
+    """A signal ended the wait: nothing is wrong."""
+
+
+class Stop:
+    """Asked to stop? Use as a context: handlers are put back on leaving it."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.before: dict[int, object] = {}
+
+    @property
+    def asked(self) -> bool:
+        """True once a signal came."""
+        return self.event.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits, at most that long; True if a signal came."""
+        return self.event.wait(seconds)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.event.is_set():
+            raise KeyboardInterrupt
+        self.event.set()
+
+    def __enter__(self) -> Stop:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+
+def lost_contact(error: ReplayError) -> bool:
+    """Would a new session mend this? Not where the limiter held a call back."""
+    mended = (Timeout, ServerRestarted, SessionExpired, ClosedError)
+    return isinstance(error, mended) and not isinstance(error, LimiterBlocked)
+
+
+def told(error: ReplayError) -> str:
+    """What happened, without the advice for who writes a program."""
+    sentence = error.happened or str(error)
+    for advice in (KEPT, NOT_TAKEN):
+        sentence = sentence.replace(f" {advice}", "")
+    return sentence
+
+
+def connect(
+    address: str,
+    patience_s: float,
+    stop: Stop,
+    say: Callable[[str], None] = print,
+    *,
+    batch: int = 1,
+) -> Client:
+    """A client of the server at `address`, for batches of `batch` items, tried for `patience_s`;
+    NoServer after that."""
+    begin = time.monotonic()
+    until = begin + patience_s
+    said = False
+    while True:
+        try:
+            most = max(batch, BATCH_DEFAULT)
+            return Client(address, connect_timeout=TRY_S, batch_max=most)
+        except ReplayError as error:
+            if not lost_contact(error):
+                raise
+            if stop.asked:
+                waited = time.monotonic() - begin
+                raise Stopped(
+                    f"stopped after {waited:.0f} s; no server had answered at {address}"
+                ) from error
+            if time.monotonic() >= until:
+                raise NoServer(
+                    f"no server answered at {address} within {patience_s:g} s: start one there, "
+                    "or wait longer (--patience)"
+                ) from error
+        if not said:
+            say(f"no server answers at {address}; waiting up to {patience_s:.0f} s")
+            said = True
+
+
+def writer_of(
+    client: Client,
+    table: str,
+    patience_s: float,
+    stop: Stop,
+    say: Callable[[str], None] = print,
+    **options: Any,
+) -> Writer:
+    """`client.writer(table, **options)`; where all places are taken, tried again until that of a
+    program that was killed is free (never longer than `patience_s`), and NoRoom after that."""
+    begin, most = time.monotonic(), 0.0
+    while True:
+        try:
+            return client.writer(table, **options)
+        except NoRoom as error:
+            if error.status != "NO_WRITER_FREE":
+                raise
+            full, waited = error, time.monotonic() - begin
+        if not most:
+            places, idle_s = client.table(table).writers_max, client.limits["idle_ms"] / 1000.0
+            whose = f"all {places} writer places" if places > 1 else "the only writer place"
+            taken = f"{whose} of table {table!r} {'are' if places > 1 else 'is'} taken"
+            most = min(idle_s + PLACE_MARGIN_S, patience_s)
+            if most:
+                say(
+                    f"{taken}; waiting up to {most:g} s for one: that of a program that was "
+                    f"killed is free after {idle_s:g} s (idle_ms)"
+                )
+        if stop.asked:
+            raise Stopped(f"stopped after {waited:.0f} s; {taken}") from full
+        if waited >= most:
+            why = f"that of a killed program is free after {idle_s:g} s: wait longer (--patience)"
+            if most > idle_s:
+                why = "living programs keep theirs: stop an actor"
+            left = NoRoom(
+                f"{taken}, and none was free within {most:g} s; {why}, or give the table more "
+                "`writers`"
+            )
+            left.status = full.status
+            raise left from full
+        stop.wait(PLACE_TRY_S)

@@ -1,0 +1,1 @@
+"""How steps become rows and items: resets, ends, windows, what waits for the core."""

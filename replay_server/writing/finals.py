@@ -1,0 +1,61 @@
+"""Final observations of same-step environments: where they lie, and whether they are final.
+
+Such an environment resets in the step that ends an episode. `next_observation` is the reset's then,
+and the final one lies in `infos`. Who hands in next_observation for it, as loops of other replay
+buffers do, would store transitions into the next episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..spec import SpecError
+
+FINALS = ("final_obs", "final_observation")  # in infos, by Gymnasium's release
+
+
+def finals_in(infos: Mapping[str, Any] | None) -> str | None:
+    """The name that final observations have in `infos`; None where there are none."""
+    return next((name for name in FINALS if infos and name in infos), None)
+
+
+def is_per_environment(final_observation: Any) -> bool:
+    """True for None and for Gymnasium's object array with one entry an environment."""
+    return final_observation is None or (
+        isinstance(final_observation, np.ndarray) and final_observation.dtype == np.object_
+    )
+
+
+def bytes_of(rows: np.ndarray) -> np.ndarray:
+    """[E, *shape] as bytes [E, K], so that equal means bit for bit."""
+    return np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
+
+
+def require_final(
+    ended: np.ndarray,
+    closing: Mapping[str, np.ndarray],
+    others: Mapping[str, np.ndarray],
+    told: np.ndarray,
+    begun: Mapping[str, np.ndarray],
+) -> None:
+    """SpecError where the final observations `closing` that the caller gave are the resets'.
+
+    {column: [E, *shape]} of the environments `ended` [B], the same of what infos holds (`others`;
+    `told` [E]: where it does hold one), and [B, *shape] of next_observation.
+    """
+    which = np.flatnonzero(ended)
+    resets, differs = np.ones(len(which), np.bool_), np.zeros(len(which), np.bool_)
+    for name, rows in closing.items():
+        final, other = bytes_of(rows), bytes_of(others[name])
+        resets &= (final == bytes_of(begun[name][which])).all(1)
+        differs |= (final != other).any(1)
+    wrong = resets & told & differs
+    if wrong.any():
+        raise SpecError(
+            f"environment {which[np.argmax(wrong)]} ended, and its final_observation is "
+            "next_observation, which is the reset's in the mode 'same-step'; infos holds another "
+            "one: leave final_observation out, and infos is read"
+        )

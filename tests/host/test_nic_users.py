@@ -1,0 +1,130 @@
+"""deploy/nic.sh and the processes of a host: what they have open, and who they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hosts import Tree
+from test_nic import CARD, call, contents, steps
+
+
+def a_host(folder: Path, **card: str) -> Tree:
+    """With one card in an IOMMU group."""
+    tree = Tree(folder / "host")
+    tree.nic(group="7", **card)
+    tree.modules("vfio_pci", "vfio_iommu_type1")
+    (tree.root / "sys/bus/pci/drivers/vfio-pci").mkdir(parents=True, exist_ok=True)
+    return tree
+
+
+def opens(tree: Tree, process: int, name: str, *files: str) -> None:
+    """A process of that name has these open."""
+    (folder := tree.root / f"proc/{process}/fd").mkdir(parents=True)
+    tree.put(f"proc/{process}/comm", name)
+    for number, file in enumerate(files):
+        (folder / str(number)).symlink_to(file)
+
+
+def refused(tree: Tree, *words: str) -> str:
+    """Why it is refused, with nothing changed."""
+    before = contents(tree)
+    done = call(tree, *words)
+    assert (done.returncode, steps(done), contents(tree)) == (2, [], before), done
+    return done.stderr
+
+
+@pytest.mark.parametrize("file", ["vfio/7", "vfio/noiommu-7", "vfio/devices/vfio3", "uio5"])
+def test_a_card_that_a_process_has_open_is_not_taken_from_it(tmp_path, file):
+    """Given a virtual machine that has the card, and processes that have others. Expect each way to
+    take it refused with the machine's name, in a unit's last step too; with --force, told."""
+    tree = a_host(tmp_path, driver="vfio-pci", interface="")
+    for place in ("vfio-pci", "uio_pci_generic"):
+        (tree.root / "sys/bus/pci/drivers" / place).mkdir(parents=True, exist_ok=True)
+    for place in ("vfio-dev/vfio3", "uio/uio5"):
+        (tree.root / "sys/bus/pci/devices" / CARD / place).mkdir(parents=True)
+    tree.put("dev/vfio/7", "")
+    opens(tree, 41, "other", "/dev/vfio/77", "/dev/vfio/vfio", "/dev/uio55", "socket:[7]")
+    done = call(tree, "unbind", CARD, "--dry-run")
+    assert done.returncode == 0 and "in use" not in done.stderr, done
+    opens(tree, 4242, "qemu-system-x86", "/dev/null", f"/dev/{file}")
+    says = f"{CARD} is in use: qemu-system-x86 (process 4242) has it open: end that first"
+    assert says in refused(tree, "unbind", CARD)
+    assert says in refused(tree, "unbind", CARD, "--after", "exit-code", "--status", "2")
+    assert says in refused(tree, "bind", CARD, "--user", "daemon")
+    assert says in refused(tree, "bind", CARD, "--driver", "uio_pci_generic")
+    done = call(tree, "unbind", CARD, "--dry-run", "--force")
+    assert done.returncode == 0
+    assert "! --force cuts: qemu-system-x86 (process 4242) has it open" in done.stdout
+
+
+def test_an_interface_with_a_raw_socket_is_in_use(tmp_path):
+    """Given processes with raw sockets on this interface, on another, on all. Expect the card in
+    use for the first alone, with its name where that can be seen; free once it is down."""
+    tree = a_host(tmp_path)
+    packets = "sk RefCnt Type Proto Iface R Rmem User Inode\n"
+    for index, inode in ((0, 11), (33, 12)):
+        packets += f"0000000000000000 3 3 0003 {index} 1 0 0 {inode}\n"
+    tree.put("sys/class/net/ens1/ifindex", "3")
+    opens(tree, 41, "replay-serve", "/dev/null", "socket:[13]")
+    tree.put("proc/net/packet", packets)
+    assert call(tree, "bind", CARD, "--dry-run").returncode == 0
+    tree.put("proc/net/packet", f"{packets}0000000000000000 3 3 0003 3 1 0 0 13\n")
+    says = f"{CARD} is in use: replay-serve (process 41) has a raw socket on ens1: take that away"
+    assert says in refused(tree, "bind", CARD)
+    done = call(tree, "bind", CARD, "--dry-run", "--force")
+    assert "! --force cuts: replay-serve (process 41) has a raw socket on ens1" in done.stdout
+    tree.put("proc/net/packet", f"{packets}0000000000000000 3 3 0003 3 1 0 0 14\n")
+    assert "a process of another user has a raw socket on ens1" in refused(tree, "bind", CARD)
+    tree.put("sys/class/net/ens1/flags", "0x1002")
+    assert call(tree, "bind", CARD, "--dry-run").returncode == 0
+
+
+FIRST = "3: {}: <BROADCAST,UP> mtu 1500 {}qdisc mq state UP"
+
+
+def shows(tree: Tree, *lines: str) -> None:
+    """What its `ip link` prints."""
+    printed = "\n".join(lines)
+    tree.ip(f"case $* in *link*) cat <<'END'\n{printed}\nEND\n;; esac")
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        (FIRST.format("ens1", "xdpgeneric "),),
+        (FIRST.format("ens1", "xdp/id:7 "),),
+        (FIRST.format("xdp0@en1", "xdpdrv "),),
+        (FIRST.format("ens1", "xdpoffload "),),
+        (FIRST.format("ens1", ""), "    prog/xdp id 7 tag 1f"),
+    ],
+)
+def test_an_interface_with_an_xdp_program_is_in_use(tmp_path, shown):
+    """Given an interface on which a server over AF_XDP runs. Expect its card kept."""
+    tree = a_host(tmp_path)
+    shows(tree, *shown)
+    assert f"{CARD} is in use: an XDP program is on ens1" in refused(tree, "bind", CARD)
+
+
+@pytest.mark.parametrize("name", ["ens1", "xdp0@en1"])
+def test_a_name_is_no_xdp_program(tmp_path, name):
+    """Given an interface, or one called so, whose alias has the word. Expect its card taken."""
+    tree = a_host(tmp_path)
+    shows(tree, FIRST.format(name, ""), "    alias uplink xdp lab, prog/xdp too")
+    assert call(tree, "bind", CARD, "--dry-run").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "count", "is_free"),
+    [("UP", 0, True), ("UP", 1, False), ("PROMISC,UP", 1, True), ("PROMISC,UP", 2, False)],
+)
+def test_an_interface_that_somebody_made_promiscuous_is_in_use(tmp_path, flags, count, is_free):
+    """Given one with its own switch set or not, and a capture. Expect its card kept for that."""
+    tree = a_host(tmp_path)
+    first = f"3: ens1: <BROADCAST,{flags}> mtu 1500 qdisc mq state UP"
+    shows(tree, first, f"    link/ether 02:00:00:00:00:01 promiscuity {count} minmtu 68")
+    says = f"{CARD} is in use: a macvlan elsewhere, or a packet capture, made ens1 promiscuous: "
+    if is_free:
+        assert call(tree, "bind", CARD, "--dry-run").returncode == 0
+    else:
+        assert says in refused(tree, "bind", CARD)

@@ -1,0 +1,268 @@
+"""The house's own rules, checked: an unchecked rule is advice. Each failure names its line.
+
+Limits: files under 600 lines, C functions at most 70, lines at most 100 columns. Layers: who may
+include or import whom (ARCHITECTURE.md, "Who may know whom"). Forbidden everywhere: leftovers and
+what hides failures; in the engine: clocks, sockets, threads, allocation, chance.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from tracked import ROOT, tracked
+
+COLUMNS, FILE_LINES, FUNCTION_LINES = 100, 600, 70
+
+# The rooms of native/, and those that each may include; "" is native/ itself, where replay.h is.
+ROOMS = {
+    "base": set(),
+    "protocol": {"base"},
+    "table": {"base", "protocol"},
+    "transport": {"protocol"},
+    "server": {"base", "protocol", "table", "transport"},
+    "client": {"base", "protocol", "transport"},
+    "": {"base", "protocol", "transport", "server", "client"},
+    "drive": {"", "base", "protocol", "transport", "server"},
+    "dpdk": {"protocol", "transport"},
+    "appliance": {"", "base", "protocol"},
+}
+# What other rooms may include of these; the rest is their own.
+DOORS = {
+    "table": {"table.h", "intent.h", "verdict.h"},
+    "server": {"server.h", "meter.h"},
+    "client": {"client.h"},
+    "transport": {"transport.h", "url.h"}
+    | {f"transport_{kind}.h" for kind in ("loopback", "zmq", "dpdk")},
+}
+ENGINE = ("base", "protocol", "table", "server", "client")
+ENGINE_FORBIDDEN = {
+    "clock": r"\b(clock_gettime|gettimeofday|time)\s*\(",
+    "chance": r"\b(rand|random|srand|getrandom)\s*\(",
+    "sockets": r"<sys/socket\.h>|<netinet/",
+    "threads": r"<pthread\.h>|<threads\.h>",
+    "allocation": r"\b(malloc|calloc|realloc|free|alloca)\s*\(",
+}
+LEFTOVERS = r"\b(TODO|FIXME|XXX|HACK)\b"
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def places(paths: list[Path], pattern: str, but: tuple[str, ...] = ()) -> list[str]:
+    found = []
+    for path in paths:
+        for number, line in enumerate(lines_of(path), 1):
+            if re.search(pattern, line) and path.name not in but:
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+    return found
+
+
+def room_of(path: Path) -> str:
+    """The folder of native/ that a file lies in."""
+    return path.parent.relative_to(ROOT / "native").as_posix().replace(".", "")
+
+
+SOURCES = tracked("*.c", "*.h", "*.py")
+NATIVE = tracked("native/*.c", "native/*.h")
+
+
+def test_lines_fit_and_files_are_a_sitting():
+    """Given every source. Expect at most 100 columns and fewer than 600 lines."""
+    wide = [
+        f"{path.relative_to(ROOT)}:{number}: {len(line)} columns"
+        for path in SOURCES
+        for number, line in enumerate(lines_of(path), 1)
+        if len(line) > COLUMNS
+    ]
+    long = [
+        f"{path.relative_to(ROOT)}: {len(lines_of(path))} lines"
+        for path in SOURCES
+        if len(lines_of(path)) >= FILE_LINES
+    ]
+    assert wide + long == []
+
+
+def test_c_functions_fit_a_screen():
+    """Given every C file. Expect each function, brace to brace, within 70 lines."""
+    long = []
+    for path in tracked("*.c", "*.h"):
+        start = None
+        for number, line in enumerate(lines_of(path), 1):
+            if re.match(r"^\w.*\)\s*\{$|^\{$", line) or re.match(r"^    .*\)\s*\{$", line):
+                start = number if start is None else start
+            if line == "}" and start is not None:
+                if number - start > FUNCTION_LINES:
+                    long.append(f"{path.relative_to(ROOT)}:{start}: {number - start} lines")
+                start = None
+            elif re.match(r"^\};", line):
+                start = None
+    assert long == []
+
+
+def test_every_file_opens_with_its_idea():
+    """Given every C and Python file with content. Expect a comment or docstring first."""
+    bare = [
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if path.read_text().strip() and not path.read_text().startswith(("/*", '"""', "#!"))
+    ]
+    assert bare == []
+
+
+def test_the_engine_does_no_io():
+    """Given the engine's files. Expect no clock, chance, socket, thread or allocation."""
+    engine = [path for path in NATIVE if room_of(path) in ENGINE]
+    found = {what: places(engine, pattern) for what, pattern in ENGINE_FORBIDDEN.items()}
+    assert {what: where for what, where in found.items() if where} == {}
+
+
+def wrong_includes(room: str, name: str, text: str) -> list[str]:
+    """The lines of a file of this room that include what it may not know."""
+    found = []
+    for header in re.findall(r'^\s*#\s*include "([^"]+)"', text, re.MULTILINE):
+        other, _, own = header.rpartition("/")
+        closed = own not in DOORS.get(other, {own})
+        if other != room and (other not in ROOMS[room] or closed):
+            found.append(f"{room}/{name} includes {header}")
+    return found
+
+
+def test_c_includes_follow_the_layers():
+    """Given each include of ours. Expect a room of the table, and of it what others may know."""
+    wrong = [
+        line
+        for path in NATIVE
+        for line in wrong_includes(room_of(path), path.name, path.read_text())
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "room, header",
+    [
+        ("client", "server/server.h"),
+        ("client", "server_state.h"),
+        ("table", "server/session.h"),
+        ("server", "table/store.h"),
+        ("base", "protocol/wire.h"),
+        ("drive", "client/client_state.h"),
+        ("transport", "nowhere/wire.h"),
+    ],
+)
+def test_an_include_across_the_layers_is_found(room, header):
+    """Given an include that no room of its kind may have. Expect it named."""
+    text = f'#include <stdint.h>\n#include "{header}"\n'
+    assert wrong_includes(room, "a.c", text) == [f"{room}/a.c includes {header}"]
+
+
+def test_pages_fit():
+    """Given every page. Expect at most 100 columns, but in rows of tables and behind links."""
+    wide = [
+        f"{path.relative_to(ROOT)}:{number}: {len(line)} columns"
+        for path in tracked("*.md")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > 100 and not line.lstrip().startswith("|") and "](" not in line
+    ]
+    assert wide == []
+
+
+def test_a_functions_brace_stands_behind_its_head():
+    """Given all C. Expect no brace on a line of its own below the end of a head."""
+    found = []
+    for path in tracked("*.c", "*.h"):
+        lines = path.read_text().split("\n")
+        braces = [number for number, line in enumerate(lines) if line == "{"]
+        found += [f"{path}:{at + 1}" for at in braces if lines[at - 1].endswith(")")]
+    assert found == []
+
+
+def test_only_transports_know_what_they_carry_over():
+    """Given the whole tree. Expect rte_ only in the dpdk transport, zmq only in its transport."""
+    not_dpdk = [path for path in NATIVE if "dpdk" not in path.stem]
+    zmq_users = ("zmq_transport.py", "test_zmq.py", "zmq_natural.py")
+    assert places(not_dpdk, r"\brte_|<rte_") == []
+    assert places(NATIVE, r"<zmq") == []
+    assert places(tracked("*.py"), r"^\s*(import|from) zmq\b", but=zmq_users) == []
+
+
+def test_python_imports_follow_the_layers():
+    """Given the packages. Expect torch in the loops only, and one importer of the extension."""
+    face = tracked("replay_server/*.py")
+    torch = places(face, r"^(import|from) torch\b")
+    learning = places(face, r"^\s*(import|from) (actor|learner|deploy)\b")
+    engine = places(face, r"_engine\b.*import|import.*_engine\b", but=("_native.py", "_build.py"))
+    loops = places(tracked("actor/*.py"), r"(import|from) learner\.(learner|__main__)\b")
+    loops += places(tracked("learner/*.py"), r"(import|from) actor\.(actor|__main__)\b")
+    assert torch + learning + engine + loops == []
+
+
+def test_nothing_hides_failures_and_nothing_is_left_over():
+    """Given every source. Expect no bare except, pickle on our paths, leftovers or empty tests."""
+    python = tracked("*.py")
+    own = (Path(__file__).name,)
+    found = places(SOURCES, LEFTOVERS, but=own)
+    found += places(python, r"^\s*except\s*:", but=own)
+    found += places(
+        tracked("replay_server/*.py", "actor/*.py", "learner/*.py", "deploy/*.py"),
+        r"^\s*(import|from) (pickle|marshal|shelve)\b",
+    )
+    found += places(tracked("tests/*.py"), r"\bassert True\b", but=own)
+    found += places(NATIVE, r"\bNDEBUG\b")
+    assert found == []
+
+
+def test_every_file_stands_in_the_architecture():
+    """Given ARCHITECTURE.md. Expect each source of the product to be named there."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    missing = [
+        str(path.relative_to(ROOT))
+        for path in tracked(
+            "native/*", "replay_server/*.py", "actor/*.py", "learner/*.py", "deploy/*.py"
+        )
+        if path.read_text().strip()
+        and path.name not in text
+        and not (path.suffix == ".h" and path.with_suffix(".c").name in text)
+    ]
+    assert missing == []
+
+
+def test_every_known_bug_still_applies():
+    """Given the patches of known bugs and canaries. Expect each to apply to the tree as it is."""
+    patches = tracked("tests/plants/*.patch", "tests/canaries/*.patch")
+    stale = [
+        patch.name
+        for patch in patches
+        if subprocess.run(
+            ["git", "apply", "--check", str(patch)], cwd=ROOT, capture_output=True, check=False
+        ).returncode
+    ]
+    assert patches and stale == []
+
+
+def test_the_table_of_tests_names_what_is_there():
+    """Given tests/README.md. Expect each file, bug and folder it names to be there."""
+    text = (ROOT / "tests/README.md").read_text()
+    files = re.findall(r"`(\w+/\w+\.(?:py|c))`", text)
+    bugs = [f"plants/{name}.patch" for name in re.findall(r"\| `(\w+)` \|$", text, re.MULTILINE)]
+    folders = re.findall(r"`(\w+)/`", text)
+    assert len(files) > 40 and len(bugs) > 20
+    assert [name for name in files + bugs if not (ROOT / "tests" / name).is_file()] == []
+    there = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()} - {"__pycache__"}
+    assert there - {"corpus", "package"} == set(folders)
+
+
+def test_the_tree_speaks_of_no_machine():
+    """Given every tracked text. Expect no path of one machine."""
+    texts = [path for path in tracked("*") if path.suffix in {".md", ".py", ".c", ".h", ".toml"}]
+    assert places(texts, r"(^|[^\w.])/(home|work|farm)/\w", but=("test_tidy.py",)) == []
+
+
+@pytest.mark.parametrize("tool", [["check"], ["format", "--check"]])
+def test_ruff_agrees(tool: list[str]):
+    """Given the Python. Expect ruff to find nothing."""
+    done = subprocess.run(["ruff", *tool, "."], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,201 @@
+"""examples/sb3_dqn/replay_buffer.py, held against Stable-Baselines3's own buffers.
+
+SB3's DQN plays scripted episodes into our buffer; each `add` also goes to SB3's own. Every
+transition drawn from the server has to be one of SB3's, and all of them have to be drawn.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import SCRIPT, ScriptedEnv
+from gymnasium import spaces
+
+from replay_server import NStep, Server, SpecMismatch, Table, spec_from
+
+if importlib.util.find_spec("stable_baselines3") is None and not os.environ.get("CI"):
+    pytest.skip("stable-baselines3 is not installed: make setup", allow_module_level=True)
+
+from stable_baselines3 import DQN
+from stable_baselines3.common import buffers
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+PATH = Path(__file__).resolve().parents[2] / "examples" / "sb3_dqn" / "replay_buffer.py"
+spec = importlib.util.spec_from_file_location("sb3_replay_buffer", PATH)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+ReplayServerBuffer = module.ReplayServerBuffer
+
+
+class Parts(gym.ObservationWrapper):
+    """The scripted observation as a Dict of two."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        box = env.observation_space
+        parts = {"who": spaces.Box(0, 1e6, (1,), box.dtype), "when": spaces.Box(0, 1e6, (2,))}
+        self.observation_space = spaces.Dict(parts)
+
+    def observation(self, observation):
+        return {"who": observation[:1], "when": observation[1:]}
+
+
+class Twin(ReplayServerBuffer):
+    """Ours, with SB3's own beside it as `own`."""
+
+    def __init__(self, size, observation_space, action_space, own=None, **options):
+        super().__init__(size, observation_space, action_space, **options)
+        kind, more = own
+        self.own = kind(size, observation_space, action_space, "cpu", self.n_envs, **more)
+
+    def add(self, *arguments):
+        super().add(*arguments)
+        self.own.add(*arguments)
+
+
+def model_of(envs, own=(buffers.ReplayBuffer, {}), policy="MlpPolicy", **options):
+    options = {"own": own, "seed": 3, **options}
+    return DQN(policy, envs, 1e-3, 4096, 10**6, replay_buffer_class=Twin,
+               replay_buffer_kwargs=options, seed=1, device="cpu")  # fmt: skip
+
+
+def vector(count, wrap=lambda env: env):
+    return DummyVecEnv([lambda who=who: wrap(ScriptedEnv(who)) for who in range(count)])
+
+
+def stored(own):
+    """{observation: (action, reward, done, next observation)} of all that SB3's buffer holds."""
+    rows = {}
+    for at in range(own.pos):
+        for env in range(own.n_envs):
+            done = own.dones[at, env] * (1 - own.timeouts[at, env])
+            facts = own.actions[at, env].tolist(), float(own.rewards[at, env]), float(done)
+            key = tuple(own.observations[at, env].tolist())
+            rows[key] = (*facts, own.next_observations[at, env].tolist())
+    return rows
+
+
+def drawn(buffer):
+    """The same of 4 000 draws from the server."""
+    rows = {}
+    for _ in range(4):
+        batch = buffer.sample(1000)
+        for i, observation in enumerate(batch.observations.tolist()):
+            facts = batch.actions[i].tolist(), batch.rewards[i].item(), batch.dones[i].item()
+            rows[tuple(observation)] = (*facts, batch.next_observations[i].tolist())
+    return rows
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_every_transition_is_sb3s(count, normalized):
+    """Given episodes that terminate and that are truncated, and a second `learn` that resets in
+    mid-episode. Expect the very transitions of SB3's buffer but those of the newest step, whose
+    next observation has not been acted on; dones where the episode terminated, not where it was
+    truncated."""
+    envs = vector(count)
+    model = model_of(VecNormalize(envs) if normalized else envs)
+    for _ in range(2):
+        model.learn(20 * count)
+    buffer = model.replay_buffer
+    expected, found = stored(buffer.own), drawn(buffer)
+    open_now = {tuple(row) for row in buffer.own.observations[buffer.own.pos - 1].tolist()}
+    assert {key for key in expected if key not in found} <= open_now
+    for key, row in found.items():
+        assert row == expected[key], f"the transition of {key}"
+    ends = [row[2] for row in found.values()]
+    endings = {played.ending for played in SCRIPT}
+    assert endings == {"terminated", "truncated"} and 0 < sum(ends) < len(ends)
+    assert buffer.size() == len(found)
+    buffer.close()
+
+
+def test_normalization_is_applied_when_drawn():
+    """Given VecNormalize. Expect draws through it to be its normalized raw draws."""
+    envs = VecNormalize(vector(2))
+    buffer = model_of(envs).learn(60).replay_buffer
+    raw, normalized = {}, buffer.sample(50, env=envs)
+    for observation, row in stored(buffer.own).items():
+        raw[tuple(envs.normalize_obs(np.array(observation)).round(4).tolist())] = row[1]
+    rewards = envs.normalize_reward(np.array(list(raw.values())))
+    rewards = dict(zip(raw, rewards.round(4).tolist(), strict=True))
+    for i, observation in enumerate(normalized.observations.numpy().astype(np.float64)):
+        nearest = min(rewards, key=lambda key: np.abs(np.array(key) - observation).sum())
+        assert np.abs(np.array(nearest) - observation).max() < 2e-4
+        assert normalized.rewards[i].item() == pytest.approx(rewards[nearest], abs=2e-4)
+    buffer.close()
+
+
+def test_n_steps_are_sb3s():
+    """Given n_steps=3. Expect SB3's NStepReplayBuffer's returns, dones and discounts."""
+    gamma = 0.9
+    own = (buffers.NStepReplayBuffer, {"n_steps": 3, "gamma": gamma})
+    buffer = model_of(vector(1), own, n_steps=3, gamma=gamma).learn(50).replay_buffer
+    batch = buffer.own._get_samples(np.arange(buffer.own.pos - 3))
+    expected = {tuple(o): i for i, o in enumerate(batch.observations.tolist())}
+    found, compared = buffer.sample(600), set()
+    for i, observation in enumerate(found.observations.tolist()):
+        if (j := expected.get(tuple(observation))) is None:
+            continue
+        compared.add(j)
+        done = batch.dones[j].item()
+        assert found.dones[i].item() == done
+        assert found.rewards[i].item() == pytest.approx(batch.rewards[j].item(), rel=1e-5)
+        if not done:
+            assert found.discounts[i].item() == pytest.approx(batch.discounts[j].item())
+            assert found.next_observations[i].tolist() == batch.next_observations[j].tolist()
+    assert len(compared) == len(expected)
+    buffer.close()
+
+
+def test_dict_observations():
+    """Given a Dict space. Expect DictReplayBufferSamples with SB3's next observations."""
+    own = (buffers.DictReplayBuffer, {})
+    envs = vector(2, Parts)
+    buffer = model_of(envs, own, "MultiInputPolicy").learn(60).replay_buffer
+    batch, own = buffer.sample(400), buffer.own
+    for i in range(400):
+        seen = [batch.observations[name][i].numpy() for name in ("who", "when")]
+        row, env = next(
+            (row, env)
+            for row in range(own.pos)
+            for env in range(2)
+            if np.array_equal(own.observations["who"][row, env], seen[0])
+            and np.array_equal(own.observations["when"][row, env], seen[1])
+        )
+        for name in ("who", "when"):
+            following = own.next_observations[name][row, env]
+            assert batch.next_observations[name][i].tolist() == following.tolist()
+    buffer.close()
+
+
+def test_a_server_elsewhere_must_have_these_columns():
+    """Given a server with the environment's table, and one without. Expect draws there, and one
+    sentence."""
+    right, wrong = spec_from(ScriptedEnv()), spec_from(gym.make("CartPole-v1"))
+    for columns, address in ((right, "loopback://sb3-right"), (wrong, "loopback://sb3-wrong")):
+        with Server([Table("main", columns, NStep(1), 4096)], address) as server:
+            if columns == wrong:
+                with pytest.raises(SpecMismatch, match=r"observation: mine float32\[3\]"):
+                    model_of(vector(1), address=address)
+                continue
+            buffer = model_of(vector(1), address=address).learn(30).replay_buffer
+            assert len(buffer.sample(7).observations) == 7 and buffer.server is None
+            assert server.counters()["items_sampled"] == 7
+            with pytest.raises(TypeError, match="live in the server"):
+                buffer.__getstate__()
+            buffer.reset()
+            assert buffer.size() == 0
+            buffer.close()
+
+
+def test_sb3s_memory_option_is_refused():
+    """Given optimize_memory_usage. Expect one sentence that says to leave it out."""
+    env = ScriptedEnv()
+    with pytest.raises(ValueError, match="leave it out"):
+        ReplayServerBuffer(9, env.observation_space, env.action_space, optimize_memory_usage=True)

@@ -1,0 +1,76 @@
+"""examples/torchrl_dqn/replay_buffer.py against the rollout it stored, for `make test-examples`.
+
+It runs in the environment of that example, which has TorchRL; a failed assertion is its failure.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from torchrl.envs import GymEnv, SerialEnv
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "torchrl_dqn"))
+from replay_buffer import ReplayServerBuffer
+
+GAMMA, TRUNCATED_AT, DRAWN = 0.9, 100, 2000
+
+
+def make_env():
+    return GymEnv("CartPole-v1", categorical_action_encoding=True)
+
+
+def check_transitions(n: int) -> None:
+    """Given a rollout in parts, one of its episodes truncated by hand. Expect its n-step returns,
+    terminations, last observations and steps in every TensorDict drawn."""
+    buffer = ReplayServerBuffer(
+        make_env(), 5000, batch_size=DRAWN, alpha=0.6, n_steps=n, gamma=GAMMA, seed=1
+    )
+    env = make_env()
+    env.set_seed(1)
+    rollout = env.rollout(300, break_when_any_done=False)
+    following = rollout["next"]
+    following["truncated"][TRUNCATED_AT] = True
+    for part in rollout.split(50):
+        buffer.extend(part)
+    ends = (following["terminated"] | following["truncated"])[:, 0]
+    rows = {tuple(row): i for i, row in enumerate(rollout["observation"].tolist())}
+    assert len(rows) == 300
+    sample, seen = buffer.sample(), set()
+    for i in range(DRAWN):
+        t = rows[tuple(sample["observation"][i].tolist())]
+        stop = next((t + k for k in range(n) if ends[t + k]), t + n - 1)
+        steps, terminated = stop - t + 1, bool(following["terminated"][stop])
+        total = sum(GAMMA**k * following["reward"][t + k].item() for k in range(steps))
+        assert abs(sample["next", "reward"][i].item() - total) < 1e-4
+        assert bool(sample["next", "terminated"][i]) == terminated
+        assert sample["action"][i] == rollout["action"][t]
+        if not terminated:
+            assert torch.equal(sample["next", "observation"][i], following["observation"][stop])
+            assert n == 1 or sample["steps_to_next_obs"][i].item() == steps
+        seen.add((stop == TRUNCATED_AT, terminated))
+    assert seen == {(False, False), (False, True), (True, False)}, seen
+    sample["td_error"] = torch.rand(DRAWN, 1)
+    buffer.update_tensordict_priority(sample)
+    result = buffer.client.flush()
+    assert result.applied == len(set(sample["key"].tolist())) and result.stale == 0
+
+
+def check_several_environments() -> None:
+    """Given [environments, time]. Expect each a stream of its own, every step stored."""
+    envs = SerialEnv(3, make_env)
+    buffer = ReplayServerBuffer(envs, 5000, batch_size=64, seed=1)
+    rollout = envs.rollout(50, break_when_any_done=False)
+    buffer.extend(rollout)
+    ended = int(rollout["next", "done"].sum())
+    assert buffer.server.counters()["steps_committed"] == 150 + ended
+    assert buffer.sample().batch_size == torch.Size([64])
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    for n in (1, 3):
+        check_transitions(n)
+    check_several_environments()
+    print("torchrl_dqn: every TensorDict drawn is one of the rollout's")

@@ -1,0 +1,169 @@
+"""The command line: what it prints before it serves, how it stops, what it says to a mistake."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conformance import plain
+
+from replay_server import Client, Server
+from replay_server.__main__ import EXIT_HOST, EXIT_USAGE, main
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = """
+[server]
+url = "udp://127.0.0.1:0"
+seed = 9
+weights_max = 1_000_000
+
+[[table]]
+name = "main"
+capacity = 4096
+columns = [{ name = "x", dtype = "float32", shape = [4] }]
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "server.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def command(*arguments):
+    return [sys.executable, "-u", "-m", "replay_server", *map(str, arguments)]
+
+
+def run(*arguments):
+    return subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serve_says_what_then_serves_then_stops(config, number):
+    """Given a config. Expect table, memory, address in that order; one line and 0 at a signal."""
+    process = subprocess.Popen(
+        command("serve", config), cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        table, memory, serving = (process.stdout.readline() for _ in range(3))
+        assert "'main': 4,096 steps of 16 bytes (x)" in table
+        assert memory.startswith("taking ") and "MiB" in memory
+        assert memory.strip().endswith("; 2.9 MiB of them only as weights are published")
+        assert serving.startswith("serving at udp://127.0.0.1:") and "(seed 9)" in serving
+        with Client(serving.split()[2]) as client:
+            client.extend("main", {"x": [[1.0, 2.0, 3.0, 4.0]] * 5})
+        process.send_signal(number)
+        rest, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert rest.splitlines() == [rest.strip()] and "5 steps stored" in rest
+
+
+def test_options_win_over_the_file(config):
+    """Given --seed and --url. Expect those, and not the file's."""
+    process = subprocess.Popen(
+        command("serve", config, "--seed", 4, "--url", "udp://127.0.0.1:0?mtu=9000"),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        lines = [process.stdout.readline() for _ in range(3)]
+        assert "(seed 4)" in lines[2]
+        with Client(lines[2].split()[2], mtu=9000) as client:
+            assert client.limits["mtu"] == 9000
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
+    """Given a broken config, no key beyond this machine, odd words. Expect a sentence and 2; given
+    a busy port, too much memory: what another moment may mend. Expect a sentence and 1."""
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[server]\nport = 1\n")
+    huge = tmp_path / "huge.toml"
+    huge.write_text(CONFIG.replace("4096", "2_000_000_000").replace("[4]", "[250_000]"))
+    with Server([plain()], "udp://127.0.0.1:0") as server:
+        for arguments, said in (
+            (("serve", broken), "port"),
+            (("serve", tmp_path / "none.toml"), "No such file"),
+            (("serve",), "--env"),
+            (("serve", config, "--url", server.address), server.address.split("//")[1]),
+            (("serve", config, "--url", "udp://0.0.0.0:0"), "insecure"),
+            (("serve", huge), ""),
+            (
+                ("serve", config, "--metrcs", "127.0.0.1:0"),
+                "no option --metrcs; the nearest is --metrics",
+            ),
+            (("stats", "udp://127.0.0.1:9", "--wach"), "the nearest is --watch"),
+            (("learner", "trian", "--run", tmp_path), "no command 'trian'; the nearest is train"),
+            (("learner", "--run", tmp_path), "say what it is to do: train or evaluate"),
+            (("learner", "train", "--hidden", "[64, 64]"), "expected numbers as in 64,64"),
+            (
+                ("learner", "evaluate", "--sede", "1"),
+                "python -m learner evaluate: no option --sede",
+            ),
+            (("actor", "--run", config), f"{config} is a file, and a run needs a folder"),
+            (("stats", "udp://127.0.0.1:9", "--timeout", "0.2"), ""),
+        ):
+            done = run(*arguments)
+            host = server.address in arguments or huge in arguments
+            assert done.returncode == (EXIT_HOST if host else EXIT_USAGE), (arguments, done.stderr)
+            assert said in done.stderr
+            assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    done = run("serve", config, "--url", "tcp://127.0.0.1:1")
+    assert done.returncode == EXIT_USAGE and "no such transport" in done.stderr, done.stderr
+    assert "taking" not in done.stdout, "no memory is spoken of where nothing can be served"
+    for more, said in (
+        (("--url", "udp://0.0.0.0:0"), "serving on udp://0.0.0.0:0: other hosts could reach it"),
+        (("--core", "100000"), "core is 100000; the cores this process may use are 0"),
+        (("--region", ""), "region is ''; expected a folder"),
+    ):
+        done = run("serve", config, *more)
+        assert done.returncode == EXIT_USAGE and said in done.stderr, done.stderr
+        assert done.stdout == "" and done.stderr.count("--insecure") <= 1, done.stderr
+
+
+def test_stats_prints_what_moved(capsys):
+    """Given a server that answered. Expect its counters that are not zero, in words."""
+    with Server([plain()], "udp://127.0.0.1:0") as server:
+        assert main(["stats", server.address]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("sessions_opened") and "sessions opened" in line for line in lines)
+    assert not any(" 0 " in line for line in lines)
+
+
+def test_help_teaches(capsys):
+    """Given --help. Expect examples, and a sentence for each option."""
+    for arguments in (["--help"], ["serve", "--help"], ["stats", "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 0
+    out = capsys.readouterr().out
+    for arguments in (["actor"], ["learner", "train"], ["learner", "evaluate"], ["demo"]):
+        with pytest.raises(SystemExit):
+            main([*arguments, "--help"])
+    programs = capsys.readouterr().out
+    assert not re.search(r"(--|  )[\w-]+ (str|int|float|Path|integers)\b", out + programs)
+    for words in ("--server URL", "--url URL", "--run FOLDER", "--table NAME", "--hidden N,N"):
+        assert words in out + programs, words
+    assert "python -m replay_server serve deploy/server.toml" in out
+    assert "--insecure" in out and "without a key" in out and "--watch" in out
+    assert "--idle-ms" in out
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("demo",), ("actor",), ("learner", "train"), ("learner", "evaluate")]
+)
+def test_every_command_tells_its_version(words):
+    """Given --version to each command. Expect one line with the version, exit code 0."""
+    done = run(*words, "--version")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"replay-server \d+\.\d+\S*\n", done.stdout)

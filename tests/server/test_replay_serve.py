@@ -1,0 +1,239 @@
+"""replay-serve, the program without Python, over UDP: the same server, from a compiled config."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conformance import FRAMES, plain, plain_rows, table
+
+from replay_server import Client, NStep, SamplesPerInsert, Server
+from replay_server.server import ServerOptions
+from replay_server.serving.compiled import compile_tables
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "build/replay-serve"
+ANY = "udp://127.0.0.1:0"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def program():
+    subprocess.run(["make", "-s", str(PROGRAM.relative_to(ROOT))], cwd=ROOT, check=True)
+
+
+@pytest.fixture
+def config(tmp_path) -> Path:
+    """One plain table, seed 5."""
+    return written(tmp_path / "tables.bin", plain(), seed=5)
+
+
+def written(path: Path, *tables, **options) -> Path:
+    path.write_bytes(compile_tables(tables, ServerOptions(**options)))
+    return path
+
+
+class Serving:
+    """A replay-serve and its lines."""
+
+    def __init__(self, process: subprocess.Popen) -> None:
+        self.process = process
+        self.address, self.seed = self.served()
+
+    def line(self) -> str:
+        return self.process.stdout.readline()
+
+    def served(self) -> tuple[str, int]:
+        """From its line: where it serves, and the seed."""
+        line = self.line()
+        assert "serving at udp://127.0.0.1:" in line, line
+        words = line.split("serving at ")[1].split()
+        return words[0], int(words[2].rstrip(")"))
+
+    def told(self, begin: str) -> dict[str, int]:
+        """Its counters, from the line that begins like this to the last of them."""
+        assert (line := self.line()).startswith(begin), line
+        numbers = {}
+        while not (line := self.line()).startswith("told udp://"):
+            name, number, *sentence = line.split()
+            assert sentence
+            numbers[name] = int(number)
+        return numbers
+
+    def counters(self) -> dict[str, int]:
+        self.process.send_signal(signal.SIGUSR1)
+        return self.told("serving udp://")
+
+    def ended(self, number: int) -> dict[str, int]:
+        """What it tells when it is stopped by this signal; nothing follows, and 0."""
+        self.process.send_signal(number)
+        counters = self.told("stopped udp://")
+        assert self.process.communicate(timeout=30) == ("", None) and not self.process.returncode
+        return counters
+
+
+@contextmanager
+def serving(*words: object) -> Iterator[Serving]:
+    with subprocess.Popen(
+        [str(PROGRAM), *map(str, words)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield Serving(process)
+        finally:
+            process.kill()
+
+
+def test_it_serves_what_python_serves(tmp_path):
+    """Given two tables and a seed, served by both. Expect the same facts, draws and counters."""
+    limiter = SamplesPerInsert(2.0, min_size=40, error_buffer=4000.0)
+    plans = {"near": NStep(1, stack=4), "far": NStep(5)}
+    tables = (plain(limiter=limiter), table(FRAMES, plans, capacity=512))
+    object.__setattr__(tables[1], "name", "frames")
+    config = written(tmp_path / "tables.bin", *tables, seed=11, sessions=4)
+    rows, priorities = plain_rows(300), np.exp(np.random.default_rng(1).uniform(-3, 3, 300))
+    seen = []
+    with serving(config, ANY) as native, Server(tables, ANY, seed=11, sessions=4) as python:
+        assert native.seed == 11
+        for server in (native, python):
+            with Client(server.address) as client:
+                first = client.extend("main", rows, priorities)[0]
+                batches = [client.sample("main", 32) for _ in range(5)]
+                facts = [client.table(name, spec=None) for name in ("main", "frames")]
+            told = [(t.spec, t.plans, t.capacity, t.ahead) for t in facts]
+            drawn = [
+                ((b.keys - first).tolist(), b.masses.tolist(), b["x"].tobytes()) for b in batches
+            ]
+            counters = server.counters()
+            names = ("steps_committed", "items_sampled", "samples", "sessions_opened")
+            seen.append((told, drawn, [counters[name] for name in names]))
+        assert seen[0] == seen[1] and seen[0][2] == [300, 160, 5, 1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_tells_what_it_counted_and_stops(config, number):
+    """Given rows, then SIGUSR1, then a signal that ends. Expect its counters twice, then 0."""
+    with serving("--core", 0, config, ANY) as server:
+        with Client(server.address) as client:
+            client.extend("main", plain_rows(20))
+        assert server.counters()["steps_committed"] == 20
+        assert server.ended(number)["steps_committed"] == 20
+
+
+def test_each_url_is_a_server_of_its_own(config):
+    """Given two URLs. Expect two addresses, and rows at one of them only."""
+    with serving(config, ANY, ANY) as server:
+        other, _ = server.served()
+        with Client(server.address) as client, Client(other) as empty:
+            client.extend("main", plain_rows(7))
+            assert (client.size("main"), empty.size("main")) == (7, 0)
+
+
+def test_a_hangup_serves_the_config_as_it_is_now(config):
+    """Given SIGHUP with a wrong config, then a new one. Expect nothing changed; then new tables."""
+    good, address = config.read_bytes(), f"udp://127.0.0.1:{free_port()}"
+    with serving(config, address) as server:
+        with Client(address) as client:
+            client.extend("main", plain_rows(9))
+            config.write_bytes(good[:-1])
+            server.process.send_signal(signal.SIGHUP)
+            assert server.counters()["steps_committed"] == 9
+            assert client.size("main") == 9
+        written(config, plain(capacity=8192), seed=6)
+        server.process.send_signal(signal.SIGHUP)
+        assert server.told("stopped")["steps_committed"] == 9
+        assert server.served() == (address, 6)
+        with Client(address) as client:
+            assert client.table("main").capacity == 8192 and client.size("main") == 0
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def test_a_killed_one_is_followed_in_its_region(config, tmp_path):
+    """Given kill -9 and the same region. Expect every row again, by its key."""
+    region, rows = tmp_path / "region", plain_rows(50)
+    with serving("--region", region, config, ANY) as server, Client(server.address) as client:
+        keys = client.extend("main", rows)
+        server.process.kill()
+        server.process.wait(30)
+    with serving("--region", region, config, ANY) as server, Client(server.address) as client:
+        stored, valid = client.rows("main", keys)
+        assert valid.all() and np.array_equal(stored["x"], rows["x"])
+        server.process.send_signal(signal.SIGHUP)  # an attached region keeps its tables
+        assert server.counters()["sessions"] >= 1
+
+
+def test_seeds_are_drawn_where_none_is_given(tmp_path):
+    """Given no seed. Expect two runs to tell different ones."""
+    config = written(tmp_path / "tables.bin", plain())
+    with serving(config, ANY) as one, serving(config, ANY) as other:
+        assert one.seed != other.seed and max(one.seed, other.seed) < 2**63
+
+
+def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
+    """Given wrong words, files and addresses. Expect one line each that says what would do."""
+    cut = tmp_path / "cut.bin"
+    cut.write_bytes(config.read_bytes()[:-4])
+    bent = bytearray(config.read_bytes())
+    bent[100] ^= 1
+    (tmp_path / "bent.bin").write_bytes(bent)
+    for words, said in (
+        ((), "a compiled config and an address"),
+        ((config,), "a compiled config and an address"),
+        (("--core", "first", config, ANY), "number of a core"),
+        (("--forse", config, ANY), "--forse: no such option"),
+        ((tmp_path / "none.bin", ANY), "No such file"),
+        ((tmp_path, ANY), "Is a directory"),
+        ((ROOT / "pyproject.toml", ANY), "--compile FILE writes one"),
+        ((cut, ANY), "copy it again"),
+        ((tmp_path / "bent.bin", ANY), "checksum"),
+        ((config, "udp://0.0.0.0:0"), "key"),
+        ((config, "tcp://127.0.0.1:0"), "udp"),
+        (("--region", tmp_path / "region", config, ANY, ANY), "one program for each"),
+    ):
+        done = subprocess.run(
+            [PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=30
+        )
+        assert (done.returncode, done.stdout) == (2, ""), (words, done)
+        assert said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_what_another_moment_may_mend_is_code_one(config):
+    """Given a second address whose port is taken. Expect one sentence, and 1; nothing counted."""
+    with serving(config, ANY) as server:
+        words = [PROGRAM, str(config), ANY, server.address]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and "the port is taken" in done.stderr, done
+    assert len(done.stderr.splitlines()) == 1 and "stopped" not in done.stdout
+
+
+def test_help_teaches():
+    """Given --help. Expect every option, and where its config comes from."""
+    done = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=True)
+    options = ("--busy", "--core", "--insecure", "--region", "--verify", "--compile")
+    for word in (*options, "SIGHUP", "dpdk://"):
+        assert word in done.stdout
+
+
+def test_serve_compiles(tmp_path, capsys):
+    """Given `serve FILE --compile`. Expect the file that compile_tables makes, and what runs it."""
+    from replay_server.__main__ import main
+    from replay_server.serving import config as configs
+
+    made = tmp_path / "tables.bin"
+    source = str(ROOT / "deploy/server.toml")
+    assert main(["serve", source, "--compile", str(made), "--seed", "3"]) == 0
+    assert f"replay-serve {made}" in capsys.readouterr().out
+    loaded = configs.load(source)
+    assert made.read_bytes()[:8] == b"RPTABLES" and len(loaded.tables) >= 1
+    assert main(["serve", source, "--compile", str(tmp_path / "no/tables.bin")]) == 2
+    assert "No such file" in capsys.readouterr().err

@@ -1,0 +1,220 @@
+"""Tables and server.toml: what is right becomes a Table, what is wrong one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deploy.table import server_toml
+from learner.presets import preset
+from replay_server import (
+    Column,
+    ConfigError,
+    MinSize,
+    NStep,
+    Prioritized,
+    Row,
+    SamplesPerInsert,
+    Sequence,
+    Server,
+    ServerOptions,
+    Spec,
+    Table,
+    Uniform,
+)
+from replay_server.__main__ import _from_options
+from replay_server._native import ffi
+from replay_server.server import Config
+from replay_server.serving import config
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = Spec((Column("x", np.float32, (2,)), Column("y", np.uint8, (), "first")))
+
+
+def test_the_example_is_a_config():
+    """Given deploy/server.toml, its comments taken away too. Expect the tables it describes."""
+    loaded = config.load(ROOT / "deploy/server.toml")
+    (table,) = loaded.tables
+    assert (table.name, table.capacity, table.layout.plans[0].plan) == ("main", 100_000, NStep(3))
+    assert (table.sampler, table.limiter) == (Prioritized(0.6), MinSize(1000))
+    assert (loaded.options.url, loaded.options.seed) == ("udp://127.0.0.1:7400", 1)
+
+
+def test_the_commented_examples_are_configs(tmp_path):
+    """Given the sections that deploy/server.toml only shows. Expect them to load as well."""
+    lines = (ROOT / "deploy/server.toml").read_text().splitlines()
+    shown = lines[next(i for i, line in enumerate(lines) if line.startswith("# [[table]]")) :]
+    text = "\n".join(line.removeprefix("#").strip() for line in shown)
+    text = text.replace("Pixels, stacked by four, each item drawn four times on average:", "")
+    path = tmp_path / "server.toml"
+    path.write_text(text)
+    rows, pixels = config.load(path).tables
+    assert rows.sampler == Uniform() and rows.layout.plans[0].plan == Row()
+    assert pixels.layout.plans[0].plan == NStep(3, stack=4)
+    assert pixels.limiter == SamplesPerInsert(4.0, 50_000, 20_000.0)
+    assert pixels.step["observation"].pad == "first"
+
+
+def test_a_table_of_an_environment_has_the_writers_that_serve_was_told():
+    """Given `serve --env NAME`, alone and with --writers. Expect as many places, or the default."""
+    for given, places in (({}, 4), ({"writers": 2}, 2)):
+        (table,) = _from_options({"env": "CartPole-v1", **given}).tables
+        assert (table.writers, table.capacity) == (places, 100_000)
+
+
+def test_named_plans(tmp_path):
+    """Given several plans. Expect them by name, in order."""
+    path = tmp_path / "server.toml"
+    path.write_text(
+        """
+        [[table]]
+        name = "t"
+        capacity = 1024
+        columns = [{ name = "x", dtype = "float32", shape = [2] }]
+        [table.plans]
+        near = { n_step = 1 }
+        far = { sequence = 8, n_step = 2, state = ["x"] }
+        """
+    )
+    plans = config.load(path).tables[0].layout.plans
+    assert [(plan.name, plan.plan) for plan in plans] == [
+        ("near", NStep(1)),
+        ("far", Sequence(8, 2, ("x",))),
+    ]
+
+
+BROKEN = {
+    "": "no [[table]]",
+    "[server": "not TOML",
+    "[serve]\n": "unknown section [serve]; the nearest is [server]",
+    "[[tables]]\nname = 't'\n": "unknown section [tables]; the nearest is [[table]]",
+    "[server]\nsesions = 9\n": "[server] has no field 'sesions'; the nearest is 'sessions'",
+    "[server]\nregion = ''\n": "region is ''; expected a folder",
+    "[[table]]\nname = 't'\ncapasity = 4\n": "no field 'capasity'; the nearest is 'capacity'",
+    "[[table]]\nname = 't'\ncolumns = [{name='x', dtpye='int8'}]\n": "the nearest is 'dtype'",
+    "[server]\nport = 1\n": "[server] has no field 'port'",
+    "[server]\nseed = 'x'\n": "[server] seed is 'x'; expected int",
+    "[server]\nsessions = 0\n": "sessions is 0",
+    "table = 3\n": "no [[table]]",
+    "[[table]]\ncapacity = 5\n": "has no name",
+    "[[table]]\nname = 't'\n": "needs either env or columns",
+    "[[table]]\nname = 't'\nenv = 'NoSuch-v0'\n": "NoSuch",
+    "[[table]]\nname = 't'\nsize = 4\n": "has no field 'size'",
+    "[[table]]\nname = 't'\ncolumns = [{name='x'}]\n": "expected name, dtype, shape, pad",
+    "[[table]]\nname = 't'\ncolumns = [{name='x', dtype='flaot'}]\n": "flaot",
+    "[[table]]\nname = 't'\ncolumns = [{name='x', dtype='U4'}]\n": "not supported",
+    "[[table]]\nname = 't'\ncolumns = [{name='x', dtype='u1', shape=3}]\n": "such as (3,)",
+}
+COLUMNS = "[[table]]\nname = 't'\ncolumns = [{name='x', dtype='int8'}]\n"
+BROKEN |= {
+    COLUMNS + "capacity = 'many'\n": "capacity is 'many'",
+    COLUMNS + "capacity = 8\n": "the smallest legal capacity is 64",
+    COLUMNS + "plan = {n_steps = 3}\n": "plan has 'n_steps'; the nearest is 'n_step'",
+    COLUMNS + "plan = {n_step = 0}\n": "expected a whole number from 1",
+    COLUMNS + "sampler = 'best'\n": "sampler is 'best'",
+    COLUMNS + "alpha = 'x'\n": "alpha is 'x'",
+    COLUMNS + "error_buffer = 2.0\n": "needs samples_per_insert",
+    COLUMNS + "samples_per_insert = 4.0\nerror_buffer = 1.0\n": "block each other",
+    COLUMNS + COLUMNS: "",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_broken_configs_are_one_sentence(text, tmp_path):
+    """Given each mistake. Expect one line that names the file and what is wrong."""
+    path = tmp_path / "broken.toml"
+    path.write_text(text)
+    if text == COLUMNS + COLUMNS:
+        loaded = config.load(path)
+        with pytest.raises(ConfigError, match="same name"):
+            Config(loaded.tables, loaded.options, 0)
+        return
+    with pytest.raises(ConfigError) as caught:
+        config.load(path)
+    assert BROKEN[text] in str(caught.value)
+    assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value).strip()
+
+
+def test_a_missing_file_is_one_sentence(tmp_path):
+    """Given no file. Expect its name and the system's reason."""
+    with pytest.raises(ConfigError, match=r"none\.toml: No such file"):
+        config.load(tmp_path / "none.toml")
+
+
+def test_windows_are_the_largest_legal_ones():
+    """Given capacities. Expect window * writers within capacity / 16, at most 8192 by default."""
+    for capacity, writers in ((64, 4), (1000, 3), (20_000, 4), (10**6, 1)):
+        table = Table("t", step=SPEC, capacity=capacity, writers=writers)
+        window = table.resolved_window()
+        assert window * writers <= capacity / 16
+        assert window == 8192 or (window + 1) * writers > capacity / 16
+    with pytest.raises(ConfigError, match="smallest legal capacity is 1600"):
+        Table("t", step=SPEC, capacity=1599, writers=1, window=100)
+
+
+def test_impossible_tables_say_so():
+    """Given impossible values. Expect a ConfigError that names the value."""
+    for wrong, said in (
+        ({"name": ""}, "name"),
+        ({"name": "x" * 32}, "31 bytes"),
+        ({"step": 3}, "expected Spec"),
+        ({"plan": {}}, "0 plans"),
+        ({"capacity": 0}, "capacity is 0"),
+        ({"writers": 0}, "writers is 0"),
+        ({"streams": 0}, "streams is 0"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            Table(**{"name": "t", "step": SPEC, "capacity": 1024, **wrong})
+    for make in (
+        lambda: Prioritized(-1),
+        lambda: Prioritized(float("nan")),
+        lambda: MinSize(0),
+        lambda: SamplesPerInsert(0.0),
+        lambda: SamplesPerInsert(4.0, 10, 1.0),
+        lambda: ServerOptions(url="udp://127.0.0.1:0", virtual_clock=True),
+        lambda: ServerOptions(weights_max=1 << 40),
+        lambda: Server([], "loopback://"),
+    ):
+        with pytest.raises(ConfigError):
+            make()
+
+
+@pytest.mark.parametrize("ratio", [0.25, 1.0, 8.0, 32.0])
+@pytest.mark.parametrize("min_size", [1, 1000])
+def test_a_limiter_is_legal_without_a_buffer(ratio: float, min_size: int):
+    """Goal: the default buffer leaves both sides room. Expect a batch once items may be drawn."""
+    limiter = SamplesPerInsert(ratio, min_size)
+    size, _, low, high = limiter.bounds()
+    middle = ratio * min_size
+    assert size == min_size and low == middle - (high - middle)
+    assert high - middle == max(4 * max(1.0, ratio), middle)
+    Table("t", step=SPEC, capacity=32768, limiter=limiter)
+
+
+def test_the_core_is_told_columns_picks_and_document():
+    """Given a table with two plans. Expect its struct to hold what the table says."""
+    plans = {"a": NStep(2), "b": Row()}
+    table = Table("t", step=SPEC, plan=plans, capacity=4096, limiter=SamplesPerInsert(2.0, 10, 8.0))
+    held = Config((table,), ServerOptions(), 5)
+    raw = held.raw
+    told = raw.tables[0]
+    assert ffi.string(told.name) == b"t" and (told.capacity, told.step_bytes) == (4096, 16)
+    columns = [(c.offset, c.size, c.pad_first) for c in told.columns[0 : told.column_count]]
+    assert columns == [(0, 8, 0), (8, 1, 1)]
+    assert [(p.column, p.offset) for p in told.plans[0].picks[0:2]] == [(0, 0), (1, 0)]
+    assert (told.min_size, told.samples_per_insert) == (10, 2.0)
+    assert (told.error_min, told.error_max) == (12.0, 28.0)
+    assert bytes(ffi.buffer(told.spec, told.spec_bytes)) == table.layout.document()
+    assert (raw.seed, raw.table_count) == (5, 1)
+
+
+@pytest.mark.parametrize("name", ["cartpole", "atari"])
+def test_the_committed_tables_are_the_presets(name):
+    """Given deploy/NAME.toml, which docs/ serves. Expect what the demo would write."""
+    written = (ROOT / "deploy" / f"{name}.toml").read_text()
+    made = server_toml(preset(name), url="udp://127.0.0.1:7400", seed=1)
+    assert [line for line in written.splitlines() if not line.startswith("#")][1:] == (
+        made.splitlines()
+    )
