@@ -372,8 +372,9 @@ int rp_link_settle(struct rp_link *link, uint16_t table, uint64_t timeout_ns);
 int rp_link_push_state(struct rp_link *link, uint16_t table, struct rp_push_state *state);
 /* How many keys of acknowledged steps were taken, or a negative status. */
 int rp_link_ledger(struct rp_link *link, struct rp_push_key *keys, uint32_t count);
-/* Empties the ledger: keys of the table's steps first .. first + count - 1, of one stream, go to
- * keys[step - first]; the rest is let go. Returns how many were written, or a negative status. */
+/* Keys of the table's steps first .. first + count - 1, of one stream, go from the ledger to
+ * keys[step - first]. Earlier steps of the table are let go; later ones, and other tables', stay.
+ * Returns how many were written, or a negative status. */
 int rp_link_keys(struct rp_link *link, uint16_t table, uint64_t first, uint64_t *keys,
                  uint32_t count);
 int rp_link_loss(struct rp_link *link, uint16_t table, uint64_t *stored_through,

@@ -222,6 +222,11 @@ void rp_client_push_state(const struct rp_client *client, uint16_t table,
  * stream in their order. The ledger keeps the newest 256 datagrams' worth and forgets
  * older ones nobody took. */
 uint32_t rp_client_ledger(struct rp_client *client, struct rp_push_key *keys, uint32_t count);
+/* Keys of the table's steps first .. first + count - 1, of one stream, go from the ledger to
+ * keys[step - first]; how many. Earlier steps of the table are let go. Later ones, and other
+ * tables', stay: they may be of a call that began since this one was looked at. */
+uint32_t rp_client_keys(struct rp_client *client, uint16_t table, uint64_t first, uint64_t *keys,
+                        uint32_t count);
 /* After SERVER_RESTARTED or SESSION_EXPIRED: steps surely stored, in doubt (sent, unanswered),
  * never sent. */
 void rp_client_loss(const struct rp_client *client, uint16_t table, uint64_t *stored_through,

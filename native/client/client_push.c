@@ -519,3 +519,40 @@ uint32_t rp_client_ledger(struct rp_client *client, struct rp_push_key *keys, ui
     }
     return taken;
 }
+
+static void pass(struct client_range *range, uint32_t count) {
+    range->step += count;
+    range->key += count;
+    range->count = (uint16_t)(range->count - count);
+}
+
+/* Leaves in the range what is later than the steps asked for. */
+static uint32_t take_keys(struct client_range *range, uint64_t first, uint64_t *keys,
+                          uint32_t count) {
+    uint32_t written = 0;
+    while (range->count > 0 && (range->step < first || range->step - first < count)) {
+        if (range->step >= first) {
+            keys[range->step - first] = range->key;
+            written++;
+        }
+        pass(range, 1);
+    }
+    return written;
+}
+
+uint32_t rp_client_keys(struct rp_client *client, uint16_t table, uint64_t first, uint64_t *keys,
+                        uint32_t count) {
+    uint32_t written = 0, kept = 0;
+    for (uint32_t i = 0; i < client->ledger_count; i++) {
+        struct client_range range = client->ledger[(client->ledger_first + i) % client->ledger_max];
+        pass(&range, client->ledger_taken);
+        client->ledger_taken = 0;
+        written += range.table == table ? take_keys(&range, first, keys, count) : 0;
+        if (range.count > 0) {
+            client->ledger[(client->ledger_first + kept++) % client->ledger_max] = range;
+        }
+    }
+    client->ledger_count = kept;
+    client->ledger_first = kept > 0 ? client->ledger_first : 0; /* the same few pages again */
+    return written;
+}

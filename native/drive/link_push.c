@@ -6,8 +6,6 @@
 
 #include "drive/link_drive.h"
 
-enum { LEDGER_AT_ONCE = 128 };
-
 struct rows { /* what one call pushes or creates, and how far it has got */
     uint16_t table;
     uint16_t stream; /* of a run of steps */
@@ -121,23 +119,11 @@ int rp_link_ledger(struct rp_link *link, struct rp_push_key *keys, uint32_t coun
 
 int rp_link_keys(struct rp_link *link, uint16_t table, uint64_t first, uint64_t *keys,
                  uint32_t count) {
-    struct rp_push_key taken[LEDGER_AT_ONCE];
-    uint32_t got = LEDGER_AT_ONCE;
     int written = rp_gate_enter(&link->gate);
-    if (written) {
-        return written;
+    if (!written) {
+        written = (int)rp_client_keys(link->client, table, first, keys, count);
+        rp_gate_leave(&link->gate);
     }
-    while (got == LEDGER_AT_ONCE) {
-        got = rp_client_ledger(link->client, taken, LEDGER_AT_ONCE);
-        for (uint32_t i = 0; i < got; i++) {
-            uint64_t place = taken[i].step - first;
-            if (taken[i].table == table && place < count) {
-                keys[place] = taken[i].key;
-                written++;
-            }
-        }
-    }
-    rp_gate_leave(&link->gate);
     return written;
 }
 

@@ -21,10 +21,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conformance import plain, plain_rows
+from conformance import ROWS, plain, plain_rows
 
-from replay_server import Client, SamplesPerInsert, Server
+from replay_server import Client, SamplesPerInsert, Server, Table
+from replay_server._native import Deadline
 from replay_server.errors import ClosedError, ForkedError, NoRoom, OverBudget, ServerRestarted
+from replay_server.writing.plain_rows import PlainRows
 
 STORM = """
 import random, sys, threading, time
@@ -126,6 +128,28 @@ def test_closing_under_calls_of_other_threads(url):
     with run_script(STORM, url, "1", "12", **pipes) as storm:
         said, error = storm.communicate(timeout=240)
     assert (storm.returncode, said.strip()) == (0, "all closed"), error[-4000:]
+
+
+def test_a_close_that_looked_at_the_extend_before_leaves_the_next_one_its_keys(monkeypatch):
+    """Given a client's close that looks for keys of the extend it saw under way, while the next
+    extend, of this table or another, is acknowledged. Expect that one to have all its keys."""
+    push, seen = PlainRows._push, []
+
+    def push_and_look(rows: PlainRows, *arguments: object) -> int:
+        taken = push(rows, *arguments)
+        assert rows._settle(Deadline(10.0))
+        for other, call in seen:
+            other._take_keys(call)
+        seen.append((rows, rows.behind.call))
+        return taken
+
+    monkeypatch.setattr(PlainRows, "_push", push_and_look)
+    tables = [Table(name, step=ROWS, capacity=4096) for name in ("one", "two")]
+    with Server(tables, "loopback://") as server, Client(server.address) as client:
+        for table in ("one", "one", "two", "one", "two", "two"):
+            keys = client.extend(table, plain_rows(8))
+            assert len(set(keys.tolist())) == 8 and 0 not in keys
+        assert (client.size("one"), client.size("two")) == (24, 24)
 
 
 HELD = SamplesPerInsert(1.0, min_size=1, error_buffer=8.0)

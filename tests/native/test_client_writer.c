@@ -207,6 +207,70 @@ static void situation_ledger_gives_way(void) {
     check_group("a ledger's oldest place gives way whole");
 }
 
+/* Given steps of two tables in a ledger that comes round, looked at by two who ask for keys: one for
+ * steps that were told before, one for those that were not. Expect each key told once, to whom asks
+ * for its step, whoever looked first. */
+static void situation_keys_of_calls(void) {
+    enum { EACH = 3, ROUNDS = 200 };
+    uint64_t before[2 * EACH], keys[2][2 * EACH], all[2][EACH * ROUNDS] = {{0}};
+    struct rp_client_options options = world_options();
+    struct rp_push_key key;
+    struct world *world = fresh(15, &options);
+    writer(world, "main", 1);
+    writer(world, "rows", 1);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint64_t first = (uint64_t)round * EACH;
+        for (uint16_t table = MAIN; table <= ROWS; table++) {
+            CHECK(push(world, table, 0, first, EACH, 0) == EACH);
+        }
+        settle(world, MAIN);
+        settle(world, ROWS);
+        if (round % 3 == 1) { /* one key less, of either table */
+            CHECK(rp_client_ledger(world->client, &key, 1) == 1 && key.step == first);
+            all[key.table][key.step] = key.key;
+        }
+        for (uint16_t table = MAIN; table <= ROWS; table++) {
+            uint32_t told = round % 3 == 1 && key.table == table;
+            CHECK(!round || !rp_client_keys(world->client, table, first - EACH, before, EACH));
+            CHECK(rp_client_keys(world->client, table, first, keys[table], EACH) == EACH - told);
+            for (uint32_t i = told; i < EACH; i++) {
+                all[table][first + i] = keys[table][i];
+            }
+        }
+    }
+    CHECK(rp_client_ledger(world->client, &key, 1) == 0);
+    for (uint32_t i = 1; i < EACH * ROUNDS; i++) {
+        for (uint16_t table = MAIN; table <= ROWS; table++) {
+            CHECK(all[table][i] == all[table][0] + i, "step %u of table %u", i, table);
+        }
+    }
+    world_close(world);
+    check_group("keys go to whom asks for their steps, and wait for them");
+}
+
+/* Given steps of two calls that share a place of the ledger. Expect the first call to leave the
+ * other's, and the second to let go what nobody took of the first. */
+static void situation_keys_share_a_place(void) {
+    enum { EACH = 5 };
+    struct rp_client_options options = world_options();
+    struct world *world = fresh(16, &options);
+    uint64_t keys[EACH] = {0}, first;
+    writer(world, "rows", 1);
+    CHECK(push(world, ROWS, 0, 0, 3 * EACH, 0) == 3 * EACH);
+    settle(world, ROWS);
+    CHECK(world->client->ledger_count == 1, "%u places", world->client->ledger_count);
+    CHECK(rp_client_keys(world->client, ROWS, 0, keys, EACH) == EACH);
+    first = keys[0];
+    CHECK(rp_client_keys(world->client, ROWS, 2 * EACH, keys, EACH) == EACH);
+    for (uint32_t i = 0; i < EACH; i++) {
+        CHECK(keys[i] == first + 2 * EACH + i, "step %u", i);
+    }
+    CHECK(rp_client_keys(world->client, ROWS, EACH, keys, EACH) == 0 && keys[0] == first + 2 * EACH);
+    CHECK(world->client->ledger_count == 0);
+    world_close(world);
+    check_group("a place of the ledger that two calls share");
+}
+
 /* 5. Given a writer that the limiter holds back, and its table emptied. Expect it to end, and a new
  *    one in its place to push at once. */
 static void situation_ended(void) {
@@ -511,6 +575,8 @@ int main(void) {
     situation_full();
     situation_ledger();
     situation_ledger_gives_way();
+    situation_keys_of_calls();
+    situation_keys_share_a_place();
     situation_ended();
     situation_create_alone();
     situation_create_too_soon();
