@@ -36,6 +36,8 @@ def proof_of(nodeid: str) -> str:
     if file.startswith("test_conformance"):
         transport = re.search(r"\[(loopback|udp|zmq|dpdk-[a-z0-9_]+)", nodeid)
         return f"conformance on {transport.group(1)}" if transport else "conformance"
+    if nodeid.startswith("tests/adapters/"):
+        return "the buffers of other libraries"
     for prefix, name in PROOFS.items():
         if file.startswith(prefix):
             return name

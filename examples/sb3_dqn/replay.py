@@ -3,10 +3,11 @@
 import argparse
 
 import gymnasium as gym
-from replay_buffer import ReplayServerBuffer
 from stable_baselines3 import DQN
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
+
+from replay_server.integrations.sb3 import ReplayServerBuffer
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -3,13 +3,14 @@
 import argparse
 
 import torch
-from replay_buffer import ReplayServerBuffer
 from tensordict.nn import TensorDictSequential
 from torchrl.collectors import Collector
 from torchrl.envs import ExplorationType, GymEnv, RewardSum, StepCounter, TransformedEnv
 from torchrl.envs.utils import set_exploration_type
 from torchrl.modules import MLP, EGreedyModule, QValueActor
 from torchrl.objectives import DQNLoss, HardUpdate
+
+from replay_server.integrations.torchrl import ReplayServerBuffer
 
 FRAMES_PER_BATCH, UPDATES_PER_BATCH, BATCH_SIZE = 50, 25, 128
 

@@ -207,9 +207,9 @@ static void situation_ledger_gives_way(void) {
     check_group("a ledger's oldest place gives way whole");
 }
 
-/* Given steps of two tables in a ledger that comes round, looked at by two who ask for keys: one for
- * steps that were told before, one for those that were not. Expect each key told once, to whom asks
- * for its step, whoever looked first. */
+/* Given steps of two tables in a ledger that comes round, looked at by two who ask for keys: one
+ * for steps that were told before, one for those that were not. Expect each key told once, to whom
+ * asks for its step, whoever looked first. */
 static void situation_keys_of_calls(void) {
     enum { EACH = 3, ROUNDS = 200 };
     uint64_t before[2 * EACH], keys[2][2 * EACH], all[2][EACH * ROUNDS] = {{0}};
@@ -265,8 +265,8 @@ static void situation_keys_share_a_place(void) {
     for (uint32_t i = 0; i < EACH; i++) {
         CHECK(keys[i] == first + 2 * EACH + i, "step %u", i);
     }
-    CHECK(rp_client_keys(world->client, ROWS, EACH, keys, EACH) == 0 && keys[0] == first + 2 * EACH);
-    CHECK(world->client->ledger_count == 0);
+    CHECK(rp_client_keys(world->client, ROWS, EACH, keys, EACH) == 0);
+    CHECK(keys[0] == first + 2 * EACH && world->client->ledger_count == 0);
     world_close(world);
     check_group("a place of the ledger that two calls share");
 }

@@ -1,8 +1,8 @@
 """Runs the training loops of examples/ in their own environments, and counts what they changed.
 
 For each NAME: prints the diff from original.py to replay.py, which may add and remove at most
-CHANGED_MAX lines; runs tests/check_NAME.py where there is one, and both scripts, in
-build/examples/NAME (made by `make test-examples`); and checks that
+CHANGED_MAX lines; runs both scripts in build/examples/NAME (made by `make test-examples`); and
+checks that
 
     both learned        the greedy return of each is LEARNED times that of a random policy
     alike               neither return is more than APART times the other
@@ -135,9 +135,6 @@ def check(name: str, steps: int, seed: int, diff_only: bool) -> list[str]:
         return [f"{name}: the diff is larger than {CHANGED_MAX} lines"]
     if diff_only:
         return []
-    extra = ROOT / "tests" / "programs" / f"check_{name}.py"
-    if extra.exists():
-        print(output_of(name, extra).splitlines()[-1])
     original = result_of(name, "original.py", steps, seed)
     replay = result_of(name, "replay.py", steps, seed)
     counters = replay["counters"]

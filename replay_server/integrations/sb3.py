@@ -1,5 +1,7 @@
 """A `replay_buffer_class` for Stable-Baselines3 whose transitions live in a replay server.
 
+    from replay_server.integrations.sb3 import ReplayServerBuffer
+
     DQN("MlpPolicy", env, replay_buffer_class=ReplayServerBuffer)
 
 starts a server inside the program; with replay_buffer_kwargs={"address": "udp://127.0.0.1:7400"}
@@ -22,12 +24,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
-from gymnasium import spaces
-from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer
-from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 
 from replay_server import Client, NStep, Server, Table, Uniform, spec_from
+
+try:
+    import torch
+    from gymnasium import spaces
+    from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer
+    from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
+except ImportError as error:
+    raise ImportError(
+        f"replay_server.integrations.sb3 needs Stable-Baselines3 ({error}): "
+        "pip install 'replay-server[sb3]'"
+    ) from error
 
 TABLE = "main"
 

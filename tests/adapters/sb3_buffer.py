@@ -1,4 +1,4 @@
-"""examples/sb3_dqn/replay_buffer.py, held against Stable-Baselines3's own buffers.
+"""replay_server.integrations.sb3 against Stable-Baselines3's own buffers: `make test-adapters`.
 
 SB3's DQN plays scripted episodes into our buffer; each `add` also goes to SB3's own. Every
 transition drawn from the server has to be one of SB3's, and all of them have to be drawn.
@@ -6,30 +6,17 @@ transition drawn from the server has to be one of SB3's, and all of them have to
 
 from __future__ import annotations
 
-import importlib.util
-import os
-from pathlib import Path
-
 import gymnasium as gym
 import numpy as np
 import pytest
 from environments import SCRIPT, ScriptedEnv
 from gymnasium import spaces
-
-from replay_server import NStep, Server, SpecMismatch, Table, spec_from
-
-if importlib.util.find_spec("stable_baselines3") is None and not os.environ.get("CI"):
-    pytest.skip("stable-baselines3 is not installed: make setup", allow_module_level=True)
-
 from stable_baselines3 import DQN
 from stable_baselines3.common import buffers
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-PATH = Path(__file__).resolve().parents[2] / "examples" / "sb3_dqn" / "replay_buffer.py"
-spec = importlib.util.spec_from_file_location("sb3_replay_buffer", PATH)
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-ReplayServerBuffer = module.ReplayServerBuffer
+from replay_server import NStep, Server, SpecMismatch, Table, spec_from
+from replay_server.integrations.sb3 import ReplayServerBuffer
 
 
 class Parts(gym.ObservationWrapper):

@@ -1,5 +1,7 @@
 """TorchRL's replay buffer, as far as a DQN loop asks of one, with its transitions in a server.
 
+    from replay_server.integrations.torchrl import ReplayServerBuffer
+
     buffer = ReplayServerBuffer(env, 20_000, batch_size=128, alpha=0.6)
 
 starts a server inside the program; address="udp://127.0.0.1:7400" makes it a client of the server
@@ -19,10 +21,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
-from tensordict import TensorDict
 
 from replay_server import Client, Column, NStep, Prioritized, Server, Spec, Table, Uniform
+
+try:
+    import torch
+    from tensordict import TensorDict
+except ImportError as error:
+    raise ImportError(
+        f"replay_server.integrations.torchrl needs tensordict and torch ({error}): "
+        "pip install 'replay-server[torchrl]'"
+    ) from error
 
 TABLE = "main"
 

@@ -1,18 +1,12 @@
-"""examples/torchrl_dqn/replay_buffer.py against the rollout it stored, for `make test-examples`.
-
-It runs in the environment of that example, which has TorchRL; a failed assertion is its failure.
-"""
+"""replay_server.integrations.torchrl against the rollout it stored: `make test-adapters`."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import pytest
 import torch
 from torchrl.envs import GymEnv, SerialEnv
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "torchrl_dqn"))
-from replay_buffer import ReplayServerBuffer
+from replay_server.integrations.torchrl import ReplayServerBuffer
 
 GAMMA, TRUNCATED_AT, DRAWN = 0.9, 100, 2000
 
@@ -21,7 +15,9 @@ def make_env():
     return GymEnv("CartPole-v1", categorical_action_encoding=True)
 
 
-def check_transitions(n: int) -> None:
+@pytest.mark.filterwarnings("ignore:environment 0 ended")  # it was cut by hand
+@pytest.mark.parametrize("n", [1, 3])
+def test_transitions(n):
     """Given a rollout in parts, one of its episodes truncated by hand. Expect its n-step returns,
     terminations, last observations and steps in every TensorDict drawn."""
     buffer = ReplayServerBuffer(
@@ -57,7 +53,7 @@ def check_transitions(n: int) -> None:
     assert result.applied == len(set(sample["key"].tolist())) and result.stale == 0
 
 
-def check_several_environments() -> None:
+def test_several_environments():
     """Given [environments, time]. Expect each a stream of its own, every step stored."""
     envs = SerialEnv(3, make_env)
     buffer = ReplayServerBuffer(envs, 5000, batch_size=64, seed=1)
@@ -66,11 +62,3 @@ def check_several_environments() -> None:
     ended = int(rollout["next", "done"].sum())
     assert buffer.server.counters()["steps_committed"] == 150 + ended
     assert buffer.sample().batch_size == torch.Size([64])
-
-
-if __name__ == "__main__":
-    torch.manual_seed(0)
-    for n in (1, 3):
-        check_transitions(n)
-    check_several_environments()
-    print("torchrl_dqn: every TensorDict drawn is one of the rollout's")
