@@ -78,6 +78,7 @@ def drawn(buffer):
     return rows
 
 
+@pytest.mark.filterwarnings("error:stream")  # the writer would find a reset by itself, and warn
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("normalized", [False, True])
 def test_every_transition_is_sb3s(count, normalized):
