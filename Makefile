@@ -85,7 +85,7 @@ demo: setup $(if $(filter dpdk%,$(TRANSPORT)),dpdk) ## the main job: CartPole le
 	    $(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RUN),--run $(RUN))
 bench: engine   ## figures of this machine: JSON=file PARTS=tree,table,server,udp,loopback,python
 	$(Q)$(ENGINE_PYTHON) -m replay_server bench $(if $(JSON),--json $(JSON)) $(if $(PARTS),--parts $(PARTS))
-test-plants: setup native    ## plant each known bug in a copy of the tree: its named test has to catch it
+test-plants: adapters-packages native    ## plant each known bug in a copy of the tree: its named test has to catch it
 	$(Q)PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python tests/plants/run.py $(PLANT)
 
 clean:          ## remove what was built
