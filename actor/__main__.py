@@ -86,6 +86,7 @@ class Program:
         self.client = connect(self.args.server, self.args.patience, self.stop, self.progress.say)
         table = self.client.table(self.args.table)
         table.expect_transitions(self.settings.n, self.settings.stack)
+        table.expect_reach(self.settings.n)
         spec = table.spec
         check_columns(self.envs, self.settings.env, spec, self.args.table)
         writer = writer_of(

@@ -20,9 +20,10 @@ from gymnasium.vector import VectorEnv
 
 from actor.envs import generator, train_seeds
 from actor.exploration import EpsilonGreedy, epsilons_of
-from actor.window import Ready, Window
+from actor.window import Window
 from learner.presets import Preset
 from learner.weights import from_bytes, load_into, require_finite
+from replay_server.returns import leaves
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
 from replay_server.training.runs import Phases
@@ -108,8 +109,8 @@ class Actor:
                 infos=infos,
                 life_lost=self._lives_lost(infos),
             )
-            ready = self.window.push(rows, stacks, q, self._q_final(rows))
-            self._insert(rows, ready)
+            self.window.push(rows, stacks, q)
+            self._insert(rows, self._q_final(rows))
             self._count(rows, np.asarray(reward))
             self._push_frames(following, rows.started)
         self.observation = following
@@ -119,7 +120,7 @@ class Actor:
         """The network on {column: [R, k, *shape]}: float32 [R, A]."""
         with torch.inference_mode():
             tensors = {name: torch.from_numpy(stack) for name, stack in stacks.items()}
-            return self.network(tensors).numpy()
+            return self.network(leaves("observation", tensors)).numpy()
 
     def _lives_lost(self, infos: dict[str, Any]) -> np.ndarray | None:
         if not self.preset.life_loss:
@@ -139,10 +140,11 @@ class Actor:
             finals[name] = stack.following(frames, mask)
         return self.q_values(finals)
 
-    def _insert(self, rows: Rows, ready: Ready) -> None:
-        self.writer.append(rows)
-        if len(ready.streams):
-            priorities = ready.priorities + self.preset.priority_epsilon
+    def _insert(self, rows: Rows, q_final: np.ndarray | None) -> None:
+        ready = self.writer.append(rows)
+        if len(ready):
+            priorities = self.window.priorities(ready, rows, q_final)
+            priorities += self.preset.priority_epsilon
             self.writer.create(ready.streams, ready.steps, priorities)
 
     def _push_frames(self, observation: Any, started: np.ndarray) -> None:

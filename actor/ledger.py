@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from actor.waiting_writer import Patient
-from replay_server import Client, ReplayError, Spec
+from replay_server import Client, Ready, ReplayError, Spec
 from replay_server.support.arguments import argument, option, parse
 from replay_server.training.record_file import RecordFile
 from replay_server.writing.autoreset import Rows
@@ -72,14 +72,14 @@ class Watched:
         self.hashes: dict[tuple[int, int], str] = {}
         self.next_step = np.zeros(writer.streams, np.int64)
 
-    def append(self, rows: Rows) -> None:
+    def append(self, rows: Rows) -> Ready:
         """As Patient.append; closing rows are counted, not hashed."""
         for i, stream in enumerate(rows.streams.tolist()):
             place = stream, int(self.next_step[stream])
             self.hashes[place] = row_hash(self.spec, rows.columns, i)
         self.next_step[rows.streams] += 1
         self.next_step[rows.ended_streams] += 1
-        self.writer.append(rows)
+        return self.writer.append(rows)
 
     def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
         """As Patient.create."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from actor.bounds import Ahead
-from replay_server import LimiterBlocked, Timeout
+from replay_server import LimiterBlocked, Ready, Timeout
 from replay_server.training.contact import told
 from replay_server.writer import Writer
 from replay_server.writing.autoreset import Rows
@@ -44,9 +44,9 @@ class Patient:
         self.heard, self.heard_at, self.said_quiet = (0, 0, False), time.monotonic(), False
         self.held = False
 
-    def append(self, rows: Rows) -> None:
+    def append(self, rows: Rows) -> Ready:
         """As Writer.append, once everything before is taken."""
-        self._repeat(lambda: self.writer.append(rows))
+        return self._repeat(lambda: self.writer.append(rows))
 
     def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
         """As Writer.create, once everything before is taken."""
@@ -96,7 +96,7 @@ class Patient:
             self.say(f"the server is silent: {told}")
             self.said_quiet = True
 
-    def _repeat(self, call: Callable[[], Any]) -> None:
+    def _repeat(self, call: Callable[[], Any]) -> Any:
         """`call` again and again until it does not time out, or it is time to give up.
 
         A call that times out has taken nothing, so repeating it does nothing twice.
@@ -105,9 +105,9 @@ class Patient:
         said = False
         while True:
             try:
-                call()
+                result = call()
                 self.held = False
-                return
+                return result
             except LimiterBlocked as blocked:
                 heard, self.held = time.monotonic(), True
                 if heard - begin >= self.patience_s or self.stopped():

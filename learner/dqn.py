@@ -1,18 +1,19 @@
 """Double DQN with n-step returns on whole batches: pure functions, and one update made of them.
 
-The target G + gamma^m Q(o[t+m]), and where it is cut, is `replay_server/returns.py`'s.
+A batch is a `Transitions` of torch tensors, as `Batch.transitions` gives it: it has the target
+G + gamma^m Q(o[t+m]) as rewards + discounts * Q(next_observations), rewards clipped, if at all.
 
 Double Q: Q(o[t+m]) is the target net's value of the online net's best action. Importance weights
 multiply the loss and nothing else; the new priority of an item is its unweighted |TD|, before the
-step. Rewards are stored raw and clipped here, if at all. Beta and the target net count learner
-steps. Initial priorities of an actor are the same |TD| with its own net in both roles.
+step. Beta and the target net count learner steps. Initial priorities of an actor (actor/window.py)
+are the same |TD| with its own net in both roles.
 
-Arguments are torch tensors; a shape in brackets follows each: B batch, A actions, n steps.
+Arguments are torch tensors; a shape in brackets follows each: B batch, A actions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,69 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from learner.presets import Preset
-from replay_server.returns import n_step_targets
-from replay_server.stacking import stacks_from_frames
-
-
-@dataclass(frozen=True)
-class Transitions:
-    """A sampled batch as the update wants it.
-
-    observation, next_observation  {column: [B, k, *shape]} o_t and o_{t+m}
-    action                         int64 [B]
-    reward, terminated             float32, bool [B, n]
-    ahead                          int64 [B], at least 1
-    weights                        float32 [B]
-    """
-
-    observation: dict[str, Tensor]
-    action: Tensor
-    reward: Tensor
-    terminated: Tensor
-    ahead: Tensor
-    next_observation: dict[str, Tensor]
-    weights: Tensor
-
-
-def transitions_from(
-    data: Mapping[str, Any],
-    ahead: Any,
-    weights: Any,
-    *,
-    n: int,
-    stack: int = 1,
-    device: str | torch.device = "cpu",
-) -> Transitions:
-    """The columns of a batch sampled by NStep(n, stack), cut into transitions on `device`.
-
-    Shares memory with `data` where device and dtype allow it. ValueError where `ahead` is below 1:
-    such an item has no next observation and should never have been created.
-    """
-    ahead = _tensor(ahead, "cpu").long()
-    if bool((ahead < 1).any()):
-        raise ValueError("an item with ahead = 0 has no next observation")
-    observation, next_observation = {}, {}
-    for name, frames in data.items():
-        if name == "observation" or name.startswith("observation/"):
-            observation[name], next_observation[name] = stacks_from_frames(
-                _tensor(frames, device), ahead, n, stack
-            )
-    return Transitions(
-        observation=observation,
-        action=_tensor(data["action"], device)[:, 0].long(),
-        reward=_tensor(data["reward"], device).float(),
-        terminated=_tensor(data["terminated"], device).bool(),
-        ahead=ahead.to(device),
-        next_observation=next_observation,
-        weights=_tensor(weights, device).float(),
-    )
-
-
-def _tensor(array: Any, device: str | torch.device) -> Tensor:
-    """Shared memory where possible; wide unsigned integers, which torch hardly knows, as int64."""
-    if isinstance(array, np.ndarray) and array.dtype.kind == "u" and array.dtype.itemsize > 1:
-        array = array.astype(np.int64)
-    return torch.as_tensor(array, device=device)
+from replay_server.returns import Transitions
 
 
 def double_q_value(q_online: Tensor, q_target: Tensor) -> Tensor:
@@ -108,28 +47,6 @@ def weighted_loss(td: Tensor, weights: Tensor, huber_delta: float | None = 1.0) 
     size = td.abs()
     linear = huber_delta * (size - 0.5 * huber_delta)
     return (weights * torch.where(size <= huber_delta, square, linear)).mean()
-
-
-def initial_priorities(
-    q_taken: Tensor,
-    reward: Tensor,
-    terminated: Tensor,
-    ahead: Tensor,
-    q_best: Tensor,
-    gamma: float,
-    reward_clip: float | None = None,
-) -> Tensor:
-    """|n-step double-Q TD| [B] with one net in both roles, as an actor knows it.
-
-    q_taken [B]: Q(o_t, a_t). q_best [B]: the largest Q of o_{t+m}. The rest as in n_step_targets.
-    """
-    return_t, discount_t, _ = n_step_targets(clipped(reward, reward_clip), terminated, ahead, gamma)
-    return (return_t + discount_t * q_best - q_taken).abs()
-
-
-def clipped(reward: Tensor, limit: float | None) -> Tensor:
-    """Rewards within [-limit, limit]; as they are for None."""
-    return reward if limit is None else reward.clamp(-limit, limit)
 
 
 def beta_at(step: int, start: float, end: float, steps: int) -> float:
@@ -216,23 +133,18 @@ def update(
     optimizer: torch.optim.Optimizer,
     batch: Transitions,
     *,
-    gamma: float,
     huber_delta: float | None = 1.0,
     clip_norm: float | None = 10.0,
-    reward_clip: float | None = None,
 ) -> Update:
-    """One gradient step of `online`. The nets take {column: [B, k, *shape]} and give [B, A].
+    """One gradient step of `online`. The nets take `batch.observations` and give [B, A].
 
     NotFinite where the loss or the gradient is: no weight and no state of the optimizer has been
     touched then.
     """
     with torch.no_grad():
-        value = double_q_value(online(batch.next_observation), target(batch.next_observation))
-        return_t, discount_t, _ = n_step_targets(
-            clipped(batch.reward, reward_clip), batch.terminated, batch.ahead, gamma
-        )
-    q = online(batch.observation)  # [B, A]
-    td = td_error(q, batch.action, return_t, discount_t, value)  # [B]
+        value = double_q_value(online(batch.next_observations), target(batch.next_observations))
+    q = online(batch.observations)  # [B, A]
+    td = td_error(q, batch.actions.long(), batch.rewards, batch.discounts, value)  # [B]
     loss = weighted_loss(td, batch.weights, huber_delta)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()

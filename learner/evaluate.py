@@ -20,6 +20,7 @@ from gymnasium import Env
 from actor.envs import action_count, make_env, seed_for
 from learner.presets import Preset
 from learner.video import Film
+from replay_server.returns import leaves
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
 
@@ -121,7 +122,7 @@ class Evaluation:
                 name: torch.from_numpy(stack.array[alive]).to(device)
                 for name, stack in self.stacks.items()
             }
-            return network(frames).argmax(1).cpu().numpy()
+            return network(leaves("observation", frames)).argmax(1).cpu().numpy()
 
     def _push(self, observations: list, at: np.ndarray, *, start: bool) -> None:
         """Frames of the environments `at`, in that order, into their stacks."""

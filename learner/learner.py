@@ -23,7 +23,6 @@ from learner.dqn import (
     beta_at,
     optimizer_from,
     target_is_due,
-    transitions_from,
     update,
 )
 from learner.networks import network_from
@@ -67,24 +66,20 @@ class Learner:
         changed then.
         """
         p = self.preset
-        transitions = transitions_from(
-            batch.data, batch.ahead, batch.weights, n=p.n, stack=p.stack, device=self.device
-        )
-        self._require_places(batch, "action", transitions.action, self.actions)
+        transitions = batch.transitions(p.gamma, self.device, p.reward_clip)
+        self._require_places(batch, "action", transitions.actions, self.actions)
         if p.network == "linear":
-            for frames in (transitions.observation, transitions.next_observation):
-                for name, states in frames.items():
-                    self._require_places(batch, name, states[:, -1], p.states)
+            for frames in (transitions.observations, transitions.next_observations):
+                states = frames.reshape(len(batch), -1)[:, -1]
+                self._require_places(batch, "observation", states, p.states)
         try:
             done = update(
                 self.online,
                 self.target,
                 self.optimizer,
                 transitions,
-                gamma=p.gamma,
                 huber_delta=p.huber_delta,
                 clip_norm=p.clip_norm,
-                reward_clip=p.reward_clip,
             )
         except NotFinite as error:
             raise NotFinite(self._named(error, batch), error.items) from error

@@ -1,12 +1,13 @@
-"""Q networks: from {observation column: [B, k, *shape]} to one value an action, [B, A].
+"""Q networks: from observations to one value an action, [B, A].
 
     mlp      every column flattened and joined, hidden layers with ReLU; for vectors
     nature   the three convolutions of Mnih et al. 2015, 512 units; one image column, values / 255
     linear   one weight for each state and action, no bias; one Discrete column: a table
 
-`mlp` and `nature` end in a dueling head (Wang et al. 2016): Q = V + A - mean A. The axis k is the
-frame stack and is always there, also for k = 1. `network_from` builds one by name, the same at
-actor and learner, which both know the environment; weights travel as safetensors (weights.py).
+`mlp` and `nature` end in a dueling head (Wang et al. 2016): Q = V + A - mean A. Observations are
+what `Batch.transitions` gives: [B, *shape], or [B, k, *shape] where k frames are stacked; {leaf:
+tensor} where the space is a Dict or a Tuple. `network_from` builds one by name, the same at actor
+and learner, which both know the environment; weights travel as safetensors (weights.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from replay_server.returns import leaves
 from replay_server.spec import Column, Spec, SpecError
 
 KINDS = ("mlp", "nature", "linear")
@@ -40,6 +42,9 @@ def _stream(features: int, hidden: int, outputs: int) -> nn.Module:
     return nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
+Observations = Tensor | dict[str, Tensor]
+
+
 class Mlp(nn.Module):
     """Flattened observation columns -> hidden layers -> dueling head."""
 
@@ -47,8 +52,8 @@ class Mlp(nn.Module):
         self, columns: tuple[Column, ...], stack: int, actions: int, hidden: tuple[int, ...]
     ) -> None:
         super().__init__()
-        self.names = tuple(column.name for column in columns)
-        width = sum(stack * prod(column.shape) for column in columns)
+        self.widths = leaves("observation", {c.name: stack * prod(c.shape) for c in columns})
+        width = sum(self.widths.values()) if isinstance(self.widths, dict) else self.widths
         layers: list[nn.Module] = []
         for size in hidden:
             layers += [nn.Linear(width, size), nn.ReLU()]
@@ -56,9 +61,15 @@ class Mlp(nn.Module):
         self.trunk = nn.Sequential(*layers)
         self.head = Dueling(width, actions)
 
-    def forward(self, observation: dict[str, Tensor]) -> Tensor:
-        flat = [observation[name].flatten(1).float() for name in self.names]
-        return self.head(self.trunk(torch.cat(flat, 1)))
+    def forward(self, observation: Observations) -> Tensor:
+        if isinstance(self.widths, dict):
+            parts = [_flat(observation[leaf], width) for leaf, width in self.widths.items()]
+            return self.head(self.trunk(torch.cat(parts, 1)))
+        return self.head(self.trunk(_flat(observation, self.widths)))
+
+
+def _flat(part: Tensor, width: int) -> Tensor:
+    return part.reshape(len(part), width).float()
 
 
 class NatureCnn(nn.Module):
@@ -66,7 +77,7 @@ class NatureCnn(nn.Module):
 
     def __init__(self, column: Column, stack: int, actions: int, hidden: int = 512) -> None:
         super().__init__()
-        self.name = column.name
+        self.column, self.stack = column, stack
         height, width, *rest = column.shape
         self.convolutions = nn.Sequential(
             nn.Conv2d(stack * prod(rest), 32, 8, 4),
@@ -81,8 +92,9 @@ class NatureCnn(nn.Module):
             features = self.convolutions(torch.zeros(1, stack * prod(rest), height, width)).shape[1]
         self.head = Dueling(features, actions, hidden)
 
-    def forward(self, observation: dict[str, Tensor]) -> Tensor:
-        frames = observation[self.name]  # [B, k, H, W] or [B, k, H, W, C]
+    def forward(self, observation: Observations) -> Tensor:
+        frames = _only_part(observation, self.column)
+        frames = frames.reshape(len(frames), self.stack, *self.column.shape)  # H, W or H, W, C
         if frames.dim() == 5:
             frames = frames.permute(0, 1, 4, 2, 3).flatten(1, 2)
         return self.head(self.convolutions(frames.float() / 255.0))
@@ -93,13 +105,20 @@ class OneHotLinear(nn.Module):
 
     def __init__(self, column: Column, states: int, actions: int) -> None:
         super().__init__()
-        self.name, self.states = column.name, states
+        self.column, self.states = column, states
         self.table = nn.Linear(states, actions, bias=False)
         nn.init.zeros_(self.table.weight)
 
-    def forward(self, observation: dict[str, Tensor]) -> Tensor:
-        state = observation[self.name][:, -1].long()  # [B]
+    def forward(self, observation: Observations) -> Tensor:
+        part = _only_part(observation, self.column)
+        state = part.reshape(len(part), -1)[:, -1].long()  # [B]: of stacked states the newest
         return self.table(nn.functional.one_hot(state, self.states).float())
+
+
+def _only_part(observation: Observations, column: Column) -> Tensor:
+    if isinstance(observation, dict):
+        return observation[column.name.removeprefix("observation/")]
+    return observation
 
 
 def network_from(

@@ -141,16 +141,19 @@ class Batch:
 
     __iter__ = None  # of columns or of items? neither: data has the one, keys the other
 
-    def transitions(self, gamma: float, device: Any = None) -> Transitions:
+    def transitions(
+        self, gamma: float, device: Any = None, reward_clip: float | None = None
+    ) -> Transitions:
         """Observations, actions, n-step returns, discounts: what an update is computed from.
 
-        For plans NStep(n), or their offsets written out. Arrays as the data is, views where they
-        can be; torch tensors on `device` where one is named. Of a Dict or Tuple space, {leaf:
-        array}, "a/0" for ["a"][0]; spec.unflatten(group, {f"{group}/{leaf}": array}) nests them as
-        the space does (group "observation" or "action"). ConfigError where the plan holds no
-        transitions.
+        For plans NStep(n), or their offsets written out, and for plain rows with a column
+        next_observation. Arrays as the data is, views where they can be; torch tensors on `device`
+        where one is named. reward_clip: every reward is brought within [-reward_clip, reward_clip]
+        before they are summed. Of a Dict or Tuple space, {leaf: array}, "a/0" for ["a"][0];
+        spec.unflatten(group, {f"{group}/{leaf}": array}) nests them as the space does (group
+        "observation" or "action"). ConfigError where the plan holds no transitions.
         """
-        return transitions_of(self, gamma, device)
+        return transitions_of(self, gamma, device, reward_clip)
 
     def arrived(self) -> Batch:
         """The items whose data is here, copied; fewer than were asked for."""

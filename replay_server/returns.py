@@ -21,7 +21,7 @@ import numpy as np
 from .errors import ConfigError
 from .spec import MASKED
 from .stacking import stacks_from_frames
-from .support.values import real
+from .support.values import HUGE, real
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,58 +141,93 @@ def _rows_ahead(reward: Any, ahead: Any, n: int) -> Any:
     return torch.as_tensor(numbers, device=reward.device)
 
 
-def transitions_of(batch: Any, gamma: float, device: Any = None) -> Transitions:
+def transitions_of(
+    batch: Any, gamma: float, device: Any = None, reward_clip: float | None = None
+) -> Transitions:
     """See `Batch.transitions`."""
     gamma = real("gamma", gamma, 0.0, 1.0)
-    data, ahead, weights = batch.data, batch.ahead.astype(np.int64), batch.weights
-    if device is not None or not all(isinstance(part, np.ndarray) for part in data.values()):
-        import torch
-
+    if reward_clip is not None:
+        reward_clip = real("reward_clip", reward_clip, 0.0, HUGE)
+    if device is not None:
         from .batches import check_device
 
         check_device(device, False)
-        data = {name: torch.as_tensor(part, device=device) for name, part in data.items()}
-        on = next(iter(data.values())).device
-        ahead, weights = torch.as_tensor(ahead, device=on), torch.as_tensor(weights, device=on)
-    names = ("observation", "action", "reward", "terminated")
-    lacking = [name for name in names[:2] if not _group(data, name)]
-    lacking += [name for name in names[2:] if name not in data]
-    steps = {part.shape[1] for part in _group(data, "observation").values()}
-    if lacking or 1 in steps:
-        raise ConfigError(
-            f"plan {batch.plan!r} of table {batch.table!r} holds no transitions: "
-            + (
-                f"there is no column {lacking[0]!r}"
-                if lacking
-                else "it has one observation an item"
+    ahead = _require_transitions(batch)
+    data, weights = batch.data, batch.weights
+    if device is not None or not all(isinstance(part, np.ndarray) for part in data.values()):
+        data = {name: _tensor(part, device) for name, part in data.items()}
+        weights = _tensor(weights, next(iter(data.values())).device)
+    reward, terminated = data["reward"], data["terminated"] != 0
+    if reward_clip is not None:
+        reward = reward.clip(-reward_clip, reward_clip)
+    rewards, discounts, _ = n_step_targets(reward, terminated, ahead, gamma)
+    observations, following = _observations(data, ahead)
+    actions = {name: part[:, 0] for name, part in data.items() if _is_of("action", name)}
+    return Transitions(
+        observations=leaves("observation", observations),
+        actions=leaves("action", actions),
+        rewards=rewards.astype(np.float32) if isinstance(rewards, np.ndarray) else rewards.float(),
+        discounts=discounts,
+        next_observations=leaves("observation", following),
+        weights=weights,
+    )
+
+
+def _observations(data: dict[str, Any], ahead: np.ndarray) -> tuple[dict, dict]:
+    """The observation columns at t and at t+m."""
+    now, following, n = {}, {}, data["reward"].shape[1]
+    for name, frames in data.items():
+        if not _is_of("observation", name):
+            continue
+        if frames.shape[1] == 1:
+            now[name], following[name] = frames[:, 0], data["next_" + name][:, 0]
+        elif frames.shape[1] == 2:
+            now[name], following[name] = frames[:, 0], frames[:, 1]
+        else:
+            stack = frames.shape[1] - n
+            now[name], following[name] = stacks_from_frames(frames, ahead, n, stack)
+    return now, following
+
+
+def _tensor(part: Any, device: Any) -> Any:
+    """Shared memory where possible; wide unsigned integers, which torch hardly knows, as int64."""
+    import torch
+
+    if isinstance(part, np.ndarray) and part.dtype.kind == "u" and part.dtype.itemsize > 1:
+        part = part.astype(np.int64)
+    return torch.as_tensor(part, device=device)
+
+
+def _require_transitions(batch: Any) -> np.ndarray:
+    """Rows ahead, int64 [B], on the host, so that no GPU is waited for. ConfigError where the items
+    are no transitions."""
+    data, what = batch.data, f"plan {batch.plan!r} of table {batch.table!r} holds"
+    groups = {name.split("/")[0] for name in data if "/" in name} & {"observation", "action"}
+    for name in ("observation", "action", "reward", "terminated"):
+        if name not in data and name not in groups:
+            raise ConfigError(
+                f"{what} no transitions: there is no column {name!r}; give the table plan=NStep(n)"
             )
-            + "; give the table plan=NStep(n)"
-        )
-    if any(part.shape[1] != 1 for part in _group(data, "action").values()):
+    steps = {name: part.shape[1] for name, part in data.items()}
+    now = [name for name in data if _is_of("observation", name)]
+    if any(steps[name] == 1 for name in now):
+        if {*steps.values()} == {1} and all("next_" + name in data for name in now):
+            return np.ones(len(data["reward"]), np.int64)  # each row says what it leads to
         raise ConfigError(
-            f"plan {batch.plan!r} of table {batch.table!r} holds sequences, which are no "
-            "transitions: take the columns of batch.data, or give the table plan=NStep(n)"
+            f"{what} no transitions: it has one observation an item; give the table plan=NStep(n), "
+            "or rows that have next_observation too"
+        )
+    if any(steps[name] != 1 for name in data if _is_of("action", name)):
+        raise ConfigError(
+            f"{what} sequences, which are no transitions: take the columns of batch.data, or give "
+            "the table plan=NStep(n)"
         )
     if batch.layout is not None:
         _require_n_step(batch)
-    if bool((ahead < 1).any()):
+    ahead = np.asarray(batch.ahead).astype(np.int64)
+    if (ahead < 1).any():
         raise ConfigError("an item with ahead = 0 has no next observation; was it read with get?")
-    rewards, discounts, _ = n_step_targets(data["reward"], data["terminated"], ahead, gamma)
-    observations, following = {}, {}
-    for name, frames in _group(data, "observation").items():
-        n = data["reward"].shape[1]
-        stack = 1 if frames.shape[1] == 2 else frames.shape[1] - n
-        pair = stacks_from_frames(frames, ahead, n, stack)
-        observations[name], following[name] = pair if stack > 1 else (p[:, 0] for p in pair)
-    actions = {name: part[:, 0] for name, part in _group(data, "action").items()}
-    return Transitions(
-        observations=_nested(observations),
-        actions=_nested(actions),
-        rewards=rewards.astype(np.float32) if isinstance(rewards, np.ndarray) else rewards.float(),
-        discounts=discounts,
-        next_observations=_nested(following),
-        weights=weights,
-    )
+    return ahead
 
 
 def _require_n_step(batch: Any) -> None:
@@ -213,14 +248,11 @@ def _require_n_step(batch: Any) -> None:
             )
 
 
-def _group(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """The columns of a group by what follows its name: {"": column} where it is one column."""
-    return {
-        column[len(name) + 1 :]: part
-        for column, part in data.items()
-        if column == name or column.startswith(name + "/")
-    }
+def _is_of(group: str, column: str) -> bool:
+    return column == group or column.startswith(group + "/")
 
 
-def _nested(entries: dict[str, Any]) -> Any:
-    return entries.get("", entries)
+def leaves(group: str, columns: dict[str, Any]) -> Any:
+    """The columns of a group as `Transitions` has them: the one array, or {leaf: array} of "a/0"
+    for "observation/a/0" where the space is a Dict or a Tuple."""
+    return columns.get(group, {name[len(group) + 1 :]: part for name, part in columns.items()})

@@ -183,6 +183,15 @@ class RemoteTable:
                 "(--n, --stack) or in the server's table"
             )
 
+    def expect_reach(self, n: int) -> None:
+        """ConfigError where items of this table wait for more than n rows behind them."""
+        if self.ahead > n:
+            raise ConfigError(
+                f"table {self.name!r} has plans {list(self.plans)} that look {self.ahead} rows "
+                f"ahead; this program was started with n = {n} and knows its items' priorities by "
+                "that: give the longer plan a table of its own"
+            )
+
     def draw(
         self,
         count: int,

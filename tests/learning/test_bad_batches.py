@@ -76,7 +76,7 @@ def test_a_gradient_that_is_not_finite_is_refused_too():
         parameter.register_hook(lambda gradient: gradient * float("inf"))
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     batch = batch_of(np.random.default_rng(1))
-    transitions = dqn.transitions_from(batch.data, batch.ahead, batch.weights, n=2)
+    transitions = batch.transitions(0.9, "cpu")
     with pytest.raises(dqn.NotFinite, match=r"norm of the gradient (nan|inf)"):
-        dqn.update(network, network, optimizer, transitions, gamma=0.9)
+        dqn.update(network, network, optimizer, transitions)
     assert all(torch.equal(before[n], tensor) for n, tensor in network.state_dict().items())

@@ -3,7 +3,6 @@
 import gymnasium
 import numpy as np
 import pytest
-import torch
 from environments import ScriptedEnv
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -11,9 +10,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from actor.envs import action_count, make_envs, seed_for, seed_of_life, train_seeds
 from actor.exploration import EpsilonGreedy, epsilons, epsilons_of
 from actor.window import Window
-from learner import dqn
+from replay_server import Client, NStep, Sequence, Server, Table
+from replay_server.errors import ConfigError
 from replay_server.spec import spec_from
 from replay_server.stacking import FrameStack
+from replay_server.writing.anchors import Anchors
 from replay_server.writing.autoreset import Autoreset, flags_from_infos, mode_of
 
 
@@ -100,7 +101,7 @@ def test_initial_priorities_are_the_learners_td_of_each_item(mode, n):
     envs = SyncVectorEnv([lambda w=w: ScriptedEnv(w) for w in range(4)], autoreset_mode=mode)
     spec = spec_from(envs)
     reset, stack = Autoreset(spec, mode_of(envs), 4), FrameStack(spec["observation"], 2, 4)
-    window = Window(4, n, 0.9, reward_clip=300.0)
+    window, anchors = Window(4, n, 0.9, reward_clip=300.0), Anchors(4, n)
     rng = np.random.default_rng(n)
     history = [[] for _ in range(4)]  # rows of each stream: (stack, action, reward, cut, end)
     got = {}
@@ -129,7 +130,9 @@ def test_initial_priorities_are_the_learners_td_of_each_item(mode, n):
         final = np.zeros_like(after)
         final[ended] = rows.closing["observation"]
         last = stack.following(final, ended)
-        ready = window.push(rows, {"observation": stack.array}, q, table_q(last, scale))
+        window.push(rows, {"observation": stack.array}, q)
+        ready = anchors.advance(rows.streams, rows.ended_streams)
+        priorities = window.priorities(ready, rows, table_q(last, scale) if ended.any() else None)
         for row, stream in enumerate(rows.streams):
             cut = bool(rows.columns["terminated"][row])
             fed = stack.array[stream].copy()
@@ -138,7 +141,7 @@ def test_initial_priorities_are_the_learners_td_of_each_item(mode, n):
             history[stream].append((last[row], 0, 0.0, False, True))
         key = list(zip(ready.streams.tolist(), ready.steps.tolist(), strict=True))
         assert key == sorted(key) and not set(key) & set(got)
-        got |= {k: (p, scale) for k, p in zip(key, ready.priorities, strict=True)}
+        got |= {k: (p, scale) for k, p in zip(key, priorities, strict=True)}
 
         over = terminated | truncated
         if mode == AutoresetMode.DISABLED and over.any():
@@ -171,17 +174,11 @@ def test_initial_priorities_are_the_learners_td_of_each_item(mode, n):
         assert got[key][0] == pytest.approx(value, rel=1e-5, abs=1e-4), key
 
 
-def test_initial_priorities_agree_with_the_updates_td():
-    """Given one net in both roles. Expect the actor's formula and the learner's to agree."""
-    rng = np.random.default_rng(4)
-    q, q_next = (torch.from_numpy(rng.standard_normal((32, 3)).astype(np.float32)) for _ in "ab")
-    reward = torch.from_numpy(rng.standard_normal((32, 3)).astype(np.float32))
-    terminated = torch.from_numpy(rng.random((32, 3)) < 0.2)
-    ahead = torch.from_numpy(rng.integers(1, 5, 32))
-    action = torch.from_numpy(rng.integers(0, 3, 32))
-    total, discount, _ = dqn.n_step_targets(reward, terminated, ahead, 0.9)
-    value = dqn.double_q_value(q_next, q_next)
-    learner = dqn.td_error(q, action, total, discount, value).abs()
-    taken = q.gather(1, action[:, None])[:, 0]
-    actor = dqn.initial_priorities(taken, reward, terminated, ahead, q_next.amax(1), 0.9)
-    assert torch.allclose(learner, actor, atol=1e-6)
+def test_a_table_whose_items_wait_longer_than_n_is_refused():
+    """Given plans of n = 1 and of four steps. Expect an actor of n = 1 to be told, one of 4 not."""
+    spec = spec_from(make_envs("CartPole-v1", 1))
+    table = Table("main", spec, {"default": NStep(1), "long": Sequence(4)}, 100)
+    with Server([table], "loopback://") as server, Client(server.address) as client:
+        with pytest.raises(ConfigError, match=r"look 4 rows ahead; .* n = 1 .* of its own"):
+            client.table("main").expect_reach(1)
+        client.table("main").expect_reach(4)

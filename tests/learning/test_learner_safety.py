@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from given import batch_from
 
 from actor.__main__ import Program
 from actor.__main__ import main as actor_main
@@ -58,8 +59,7 @@ def batch_of(rng, spoilt=None):
     }
     if spoilt is not None:
         data["reward"][spoilt, 0] = np.nan
-    keys = np.arange(100, 108, dtype=np.uint64)
-    return SimpleNamespace(data=data, ahead=np.full(8, 2), weights=np.ones(8), keys=keys)
+    return batch_from(data, np.full(8, 2), np.ones(8))
 
 
 def test_a_checkpoint_is_finite_or_not_written(tmp_path):

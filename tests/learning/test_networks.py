@@ -7,11 +7,13 @@ import json
 import numpy as np
 import pytest
 import torch
+from given import transitions
 
 from learner import checkpoint, dqn, weights
 from learner.networks import network_from
 from learner.presets import PRESETS, changed, preset
 from learner.weights import WeightsError
+from replay_server.returns import leaves
 from replay_server.spec import Column, Spec, SpecError
 
 
@@ -47,10 +49,11 @@ def some(spec, batch, stack):
 )
 def test_every_network_gives_one_value_an_action(kind, spec, stack):
     network = network_from(kind, spec, 5, stack=stack, states=6)
-    q = network(some(spec, 3, stack))
+    q = network(leaves("observation", some(spec, 3, stack)))
     assert q.shape == (3, 5) and q.dtype == torch.float32
-    whole = network(some(spec, 3, stack))
-    assert torch.equal(q, whole)
+    if stack == 1:  # as transitions have it, without the axis of frames
+        bare = {name: part[:, 0] for name, part in some(spec, 3, 1).items()}
+        assert torch.equal(network(leaves("observation", bare)), q)
     q.sum().backward()
 
 
@@ -69,7 +72,7 @@ def test_colours_and_frames_become_channels_in_order():
     seen = []
     first = network.convolutions[0]
     first.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
-    network({"observation": images})
+    network(images)
     for i in range(6):
         changed_channels = (seen[0][i] != seen[0][i - 1]).flatten(1).any(1).nonzero().flatten()
         assert i in changed_channels.tolist()
@@ -78,7 +81,7 @@ def test_colours_and_frames_become_channels_in_order():
 
 def test_the_dueling_head_ignores_what_all_advantages_share():
     network = network_from("mlp", VECTOR, 3, seed=1)
-    observation = some(VECTOR, 4, 1)
+    observation = some(VECTOR, 4, 1)["observation"]
     before = network(observation)
     with torch.no_grad():
         network.head.advantage.bias += 7.0
@@ -87,10 +90,10 @@ def test_the_dueling_head_ignores_what_all_advantages_share():
 
 def test_the_linear_network_is_a_table_of_zeros():
     network = network_from("linear", STATE, 2, states=6)
-    assert not network({"observation": torch.arange(6)[:, None]}).any()
+    assert not network(torch.arange(6)).any()
     with torch.no_grad():
         network.table.weight[1, 4] = 2.5
-    q = network({"observation": torch.arange(6)[:, None]})
+    q = network(torch.arange(6))
     assert q[4, 1] == 2.5 and q.count_nonzero() == 1
 
 
@@ -191,8 +194,8 @@ def trained(seed, steps, folder=None, resume=None):
             "reward": rng.standard_normal((8, 2)).astype(np.float32),
             "terminated": rng.random((8, 2)) < 0.2,
         }
-        batch = dqn.transitions_from(data, np.full(8, 2), rng.random(8, np.float32), n=2)
-        losses.append(dqn.update(online, target, optimizer, batch, gamma=0.9).loss)
+        batch = transitions(data, np.full(8, 2), rng.random(8, np.float32), 0.9)
+        losses.append(dqn.update(online, target, optimizer, batch).loss)
     if folder is not None:
         tensors, document = checkpoint.training_tensors(online, target, optimizer)
         document |= {"learner_step": steps, "generator": rng.bit_generator.state}

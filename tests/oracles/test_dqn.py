@@ -7,10 +7,13 @@ sampled batch is imitated by `sample`, which applies the plan's edge rules to th
 import numpy as np
 import pytest
 import torch
+from given import transitions
 
 from learner import dqn
 from learner.networks import network_from
 from learner.presets import CARTPOLE
+from replay_server.errors import ConfigError
+from replay_server.returns import n_step_targets
 from replay_server.spec import Column, Spec
 from replay_server.stacking import FrameStack, stacks_from_frames
 
@@ -106,27 +109,31 @@ def test_targets_and_stacks_at_every_edge(n, k):
                 stacks = stack_at(episode, t, k, pad), stack_at(episode, at, k, pad)
                 expected.append((total, discount, *stacks, at - t))
         data, ahead = batch_of(samples)
-        batch = dqn.transitions_from(data, ahead, np.ones(len(ahead), np.float32), n=n, stack=k)
-        total, discount, m = dqn.n_step_targets(batch.reward, batch.terminated, batch.ahead, GAMMA)
+        batch = transitions(data, ahead, np.ones(len(ahead), np.float32), GAMMA)
+        tensors = (torch.from_numpy(data[name]) for name in ("reward", "terminated"))
+        total, discount, m = n_step_targets(*tensors, ahead, GAMMA)
+        assert torch.equal(batch.rewards, total) and torch.equal(batch.discounts, discount)
         for i, (g, d, obs, next_obs, steps) in enumerate(expected):
             assert total[i].item() == pytest.approx(g, abs=1e-5), f"G of item {i}"
             assert discount[i].item() == pytest.approx(d, abs=1e-6), f"discount of item {i}"
             assert m[i].item() == steps
-            assert batch.observation["observation"][i].numpy().tobytes() == obs.tobytes()
-            assert batch.next_observation["observation"][i].numpy().tobytes() == next_obs.tobytes()
-        arrays = dqn.n_step_targets(data["reward"], data["terminated"], ahead, GAMMA)
+            assert batch.observations[i].numpy().tobytes() == obs.tobytes()
+            assert batch.next_observations[i].numpy().tobytes() == next_obs.tobytes()
+        arrays = n_step_targets(data["reward"], data["terminated"], ahead, GAMMA)
         for array, tensor in zip(arrays, (total, discount, m), strict=True):
             assert array.tolist() == pytest.approx(tensor.tolist(), abs=1e-6)
         numpy_stacks = stacks_from_frames(data["observation"], ahead, n, k)
-        assert np.array_equal(numpy_stacks[0], batch.observation["observation"])
-        assert np.array_equal(numpy_stacks[1], batch.next_observation["observation"])
+        for numpy_stack, stacked in zip(
+            numpy_stacks, (batch.observations, batch.next_observations), strict=True
+        ):
+            assert np.array_equal(numpy_stack.reshape(stacked.shape), stacked)
 
 
 def test_what_lies_behind_the_window_is_never_looked_at():
     """Given NaN rewards and true flags from m on. Expect finite numbers and a bootstrap."""
     reward = torch.tensor([[1.0, float("nan"), float("nan")]])
     terminated = torch.tensor([[False, True, True]])
-    total, discount, m = dqn.n_step_targets(reward, terminated, torch.tensor([1]), GAMMA)
+    total, discount, m = n_step_targets(reward, terminated, torch.tensor([1]), GAMMA)
     assert total.tolist() == [1.0] and m.tolist() == [1]
     assert discount.tolist() == pytest.approx([GAMMA])
 
@@ -193,11 +200,11 @@ def test_update_reports_td_from_before_the_step_and_scales_gradients_by_weights(
         online = network_from("mlp", SPEC, 3, hidden=(8,), seed=1)
         target = network_from("mlp", SPEC, 3, hidden=(8,), seed=2)
         optimizer = torch.optim.SGD(online.parameters(), lr=0.1)
-        batch = dqn.transitions_from(data, ahead, w, n=3)
+        batch = transitions(data, ahead, w, GAMMA)
         with torch.no_grad():
-            q = online(batch.observation)
-            best = online(batch.next_observation).argmax(1)
-            value = target(batch.next_observation)
+            q = online(batch.observations)
+            best = online(batch.next_observations).argmax(1)
+            value = target(batch.next_observations)
         expected = []
         for i in range(len(ahead)):
             total, factor, cut = 0.0, 1.0, False
@@ -208,7 +215,7 @@ def test_update_reports_td_from_before_the_step_and_scales_gradients_by_weights(
                 factor *= GAMMA
             total += 0.0 if cut else factor * float(value[i, best[i]])
             expected.append(abs(total - float(q[i, int(data["action"][i, 0])])))
-        report = dqn.update(online, target, optimizer, batch, gamma=GAMMA, clip_norm=None)
+        report = dqn.update(online, target, optimizer, batch, clip_norm=None)
         assert report.td == pytest.approx(expected, abs=1e-5)
         losses = [d * d / 2 if d <= 1 else d - 0.5 for d in expected]
         assert report.loss == pytest.approx(float(np.mean(w * np.array(losses))), abs=1e-5)
@@ -222,8 +229,8 @@ def test_a_weight_of_zero_leaves_the_network_alone():
     online = network_from("mlp", SPEC, 3, seed=1)
     before = {name: tensor.clone() for name, tensor in online.state_dict().items()}
     optimizer = torch.optim.SGD(online.parameters(), lr=0.1)
-    batch = dqn.transitions_from(data, ahead, np.zeros_like(weights), n=3)
-    report = dqn.update(online, online, optimizer, batch, gamma=GAMMA)
+    batch = transitions(data, ahead, np.zeros_like(weights), GAMMA)
+    report = dqn.update(online, online, optimizer, batch)
     assert report.td.min() > 0 and report.loss == 0
     for name, tensor in online.state_dict().items():
         assert torch.equal(tensor, before[name])
@@ -237,20 +244,18 @@ def test_gradients_and_rewards_are_clipped_where_asked():
         online = network_from("mlp", SPEC, 3, seed=1)
         optimizer = torch.optim.SGD(online.parameters(), lr=1.0)
         before = torch.nn.utils.parameters_to_vector(online.parameters()).detach().clone()
-        batch = dqn.transitions_from(data, ahead, weights * 100, n=3)
-        arguments = {"gamma": GAMMA, "clip_norm": 0.5, "reward_clip": limit}
-        norms[limit] = dqn.update(online, online, optimizer, batch, **arguments).td.max()
+        batch = transitions(data, ahead, weights * 100, GAMMA, reward_clip=limit)
+        norms[limit] = dqn.update(online, online, optimizer, batch, clip_norm=0.5).td.max()
         moved = torch.nn.utils.parameters_to_vector(online.parameters()) - before
         assert moved.norm().item() == pytest.approx(0.5, rel=1e-3)
     assert norms[1.0] < 5 < norms[None]
-    assert dqn.clipped(torch.tensor([-3.0, 0.5, 3.0]), 1.0).tolist() == [-1.0, 0.5, 1.0]
 
 
 def test_an_item_without_a_next_row_is_refused():
     data, ahead, weights = a_batch(np.random.default_rng(8))
     ahead[3] = 0
-    with pytest.raises(ValueError, match="ahead = 0"):
-        dqn.transitions_from(data, ahead, weights, n=3)
+    with pytest.raises(ConfigError, match="ahead = 0"):
+        transitions(data, ahead, weights, GAMMA)
 
 
 def test_schedules_count_learner_steps():

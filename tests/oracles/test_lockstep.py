@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from given import batch_from
 from reference import Replay, power_constants
 
 from actor.envs import action_count
@@ -103,7 +104,8 @@ def test_batches_and_losses_are_those_of_a_replay_in_this_process():
         other = Learner(spec=spec, actions=action_count(parts.envs), preset=SETTINGS, seed=11)
         for turn in parts.turns():
             expected = replay.sample(SETTINGS.batch, beta=other.beta())
-            update, priorities = other.learn(expected)
+            given = batch_from(expected.data, expected.ahead, expected.weights)
+            update, priorities = other.learn(given)
             equal_batches(turn.batch, expected, f"update {other.step}")
             assert turn.update.loss == update.loss, f"loss of update {other.step}"
             assert turn.priorities.tobytes() == priorities.tobytes()

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +26,9 @@ from actor.actor import Actor
 from actor.atari import AtariFrames
 from actor.bounds import Ahead
 from actor.envs import EnvError, action_count
-from learner.dqn import transitions_from
 from learner.networks import network_from
 from learner.presets import changed, preset
-from replay_server import Client, NStep, Prioritized, Server, Table, spec_from
+from replay_server import Client, NStep, Prioritized, Ready, Server, Table, spec_from
 from replay_server.support.arguments import option, parse
 from replay_server.writing.autoreset import Rows
 
@@ -95,11 +93,11 @@ class Seen:
         self.next_step = np.zeros(writer.streams, np.int64)
         self.cut = 0
 
-    def __call__(self, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        self.calls.append(digests(tensors["observation"].numpy()))
-        return self.network(tensors)
+    def __call__(self, stacks: torch.Tensor) -> torch.Tensor:
+        self.calls.append(digests(stacks.numpy()))
+        return self.network(stacks)
 
-    def append(self, rows: Rows) -> None:
+    def append(self, rows: Rows) -> Ready:
         """The first call of this step was the acting one, the second saw the final frames."""
         for stream in rows.streams.tolist():
             self.at[stream, int(self.next_step[stream])] = self.calls[0][stream]
@@ -109,7 +107,7 @@ class Seen:
         self.next_step[rows.ended_streams] += 1
         self.cut += int(rows.columns["terminated"].sum())
         self.calls.clear()
-        self.writer.append(rows)
+        return self.writer.append(rows)
 
     def create(self, streams: Any, steps: Any, priorities: Any) -> None:
         self.items.update(zip(streams.tolist(), steps.tolist(), strict=True))
@@ -179,10 +177,8 @@ class Proof:
         """The stacks a learner makes of this batch, against what the actor's network was fed."""
         if not batch.valid.all():
             raise AssertionError("an item that was never overwritten is gone")
-        n, stack = self.args.n, self.args.stack
-        learned = transitions_from(batch.data, batch.ahead, batch.weights, n=n, stack=stack)
-        now = digests(learned.observation["observation"].numpy())
-        later = digests(learned.next_observation["observation"].numpy())
+        n, learned = self.args.n, batch.transitions(0.99)
+        now, later = digests(learned.observations), digests(learned.next_observations)
         for i, key in enumerate(batch.keys.tolist()):
             stream, step = self.seen.place_of[key]
             m = min(n, int(batch.ahead[i]))

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from environments import ChainEnv
+from given import transitions
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 from reference import Recorded
 
@@ -138,13 +139,12 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = rate_at(step, rate)
         drawn = replay.sample(batch, beta=1.0)
-        transitions = dqn.transitions_from(drawn.data, drawn.ahead, drawn.weights, n=n)
+        given = transitions(drawn.data, drawn.ahead, drawn.weights, GAMMA)
         report = dqn.update(
             online,
             target,
             optimizer,
-            transitions,
-            gamma=GAMMA,
+            given,
             huber_delta=None,
             clip_norm=None,
         )

@@ -21,7 +21,6 @@ from environments import Episode, ScriptedEnv, frame, scripted_action, scripted_
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from actor.actor import Actor
-from learner.dqn import transitions_from
 from learner.presets import CARTPOLE, changed
 from replay_server import Client, NStep, Row, Server, Table, spec_from
 from replay_server.writing.autoreset import flags_from_infos, mode_of
@@ -39,7 +38,7 @@ class Seen(torch.nn.Module):
         self.actions, self.fed = actions, {}
 
     def forward(self, observation):
-        stacks = observation["observation"].numpy()  # [B, k, 3]
+        stacks = observation.numpy()  # [B, k, 3]
         for stack in stacks:
             before = self.fed.setdefault(stack[-1].tobytes(), stack.tobytes())
             assert before == stack.tobytes(), "one frame, two stacks"
@@ -129,14 +128,13 @@ def test_an_item_is_what_the_actor_fed_to_its_net(stack, n, pad, mode):
 
 def check_items(batch, where, fed, n, stack):
     """Every item of the batch against the stacks that were fed."""
-    cut = transitions_from(batch.data, batch.ahead, batch.weights, n=n, stack=stack)
+    cut = batch.transitions(0.99)
     for i, key in enumerate(batch.keys.tolist()):
         who, episode, step, m = where[key]
         place = f"environment {who}, episode {episode}, step {step}, {m} ahead"
         assert batch.ahead[i] == m, place
         assert batch.behind[i] == min(step, stack - 1), place
-        obs = cut.observation["observation"][i].numpy()
-        next_obs = cut.next_observation["observation"][i].numpy()
+        obs, next_obs = cut.observations[i], cut.next_observations[i]
         assert obs.tobytes() == fed[frame(who, episode, step).tobytes()], place
         assert next_obs.tobytes() == fed[frame(who, episode, step + m).tobytes()], place
         rewards = [100.0 * episode + step + j for j in range(m)]
