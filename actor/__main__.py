@@ -2,7 +2,7 @@
 
 Needs a server whose table holds this environment's steps; takes the newest weights from it whenever
 there are newer ones. When the server is gone it says so once, waits, and goes on when it is back.
-Its options are those of learner/options.py, on the command line or in the file that --config names.
+Its options stand on the command line or in the file that --config names.
 """
 
 from __future__ import annotations
@@ -21,20 +21,8 @@ import torch
 
 from actor.actor import Actor
 from actor.bounds import Ahead, ahead_of
-from actor.envs import (
-    action_count,
-    check_columns,
-    check_playable,
-    generator,
-    make_envs,
-    seed_of_life,
-)
 from actor.ledger import Ledger
 from actor.waiting_writer import Patient
-from learner import options
-from learner.networks import network_from
-from learner.presets import Preset
-from learner.weights import WeightsError
 from replay_server import (
     Client,
     ClosedError,
@@ -45,9 +33,21 @@ from replay_server import (
     SpecError,
 )
 from replay_server.requests.remote import rows_ahead
+from replay_server.training import options
 from replay_server.training.contact import Stop, Stopped, connect, lost_contact, told, writer_of
+from replay_server.training.envs import (
+    action_count,
+    check_columns,
+    check_playable,
+    generator,
+    make_envs,
+    seed_of_life,
+)
+from replay_server.training.networks import network_from
+from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, left
 from replay_server.training.runs import RunTaken, first_free
+from replay_server.training.weights import WeightsError
 
 COMMAND = "actor"
 PULL_INDEX = 1 << 23  # of the generator behind the jitter of pulls

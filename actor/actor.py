@@ -18,15 +18,15 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 
-from actor.envs import generator, train_seeds
 from actor.exploration import EpsilonGreedy, epsilons_of
 from actor.window import Window
-from learner.presets import Preset
-from learner.weights import from_bytes, load_into, require_finite
 from replay_server.returns import leaves
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
+from replay_server.training.envs import generator, train_seeds
+from replay_server.training.presets import Preset
 from replay_server.training.runs import Phases
+from replay_server.training.weights import from_bytes, load_into, require_finite
 from replay_server.writing.autoreset import Autoreset, Rows, flags_from_infos, mode_of
 
 RETURNS_KEPT = 100

@@ -20,17 +20,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from actor.envs import check_playable
 from deploy.curve import draw_curve
 from deploy.networks import network
 from deploy.processes import Process
 from deploy.table import server_toml
-from learner import options
-from learner.presets import Preset, changed
 from replay_server import Client, ReplayError
 from replay_server.support.arguments import nearest
-from replay_server.training import runfile
+from replay_server.training import options, runfile
 from replay_server.training.contact import Stop
+from replay_server.training.envs import check_playable
+from replay_server.training.presets import Preset, changed
 from replay_server.training.progress import Progress, clock
 from replay_server.training.runs import METRICS, Metrics, commit, make_folder, write_json
 

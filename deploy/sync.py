@@ -20,24 +20,24 @@ import numpy as np
 import torch
 
 from actor.actor import Actor
-from actor.envs import action_count, make_envs
 from deploy.table import TABLE, needed, table_for
 from learner.dqn import Update
 from learner.judge import Judge
 from learner.learner import Learner
-from learner.networks import network_from
-from learner.options import begin_run, keep
-from learner.presets import Preset
 from replay_server import Batch, Client, Server, Table
 from replay_server.requests.draws import BATCH_DEFAULT
 from replay_server.training.contact import Stop
+from replay_server.training.envs import action_count, make_envs
+from replay_server.training.networks import network_from
+from replay_server.training.options import begin_run, keep
+from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, clock
 from replay_server.training.runs import Run, commit
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
 
-    from learner.options import Demo
+    from replay_server.training.options import Demo
 
 STEPS_PER_UPDATE = 16.0
 EVALUATE_EVERY = 500

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from learner.presets import Preset
 from replay_server import (
     MinSize,
     NStep,
@@ -12,13 +11,14 @@ from replay_server import (
     Table,
     spec_from,
 )
+from replay_server.training.presets import Preset
 
 TABLE = "main"
 
 
 def table_for(settings: Preset) -> Table:
     """The table of these settings, its spec taken from the environment."""
-    from actor.envs import make_env
+    from replay_server.training.envs import make_env
 
     env = make_env(settings.env)
     spec = spec_from(env, pad=settings.pad)

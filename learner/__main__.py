@@ -1,7 +1,7 @@
 """`python -m learner train` pulls prioritized batches and learns; `evaluate` judges a checkpoint.
 
     python -m learner train --server udp://127.0.0.1:7400 --run runs/first
-    python -m learner train --config run.toml            options from a file (learner/options.py)
+    python -m learner train --config run.toml            options from a file
     python -m learner train --resume runs/first          goes on from its newest checkpoint
     python -m learner evaluate runs/first --episodes 100 --seed 7 --video first.mp4
 
@@ -29,24 +29,24 @@ import_quietly(__name__)
 import numpy as np
 import torch
 
-from actor.envs import EnvError, check_columns, check_playable, make_env
-from learner import checkpoint, options
+from learner import checkpoint
 from learner.device import DeviceError, device_from
 from learner.dqn import NotFinite, Update
 from learner.evaluate import actions_of
 from learner.judge import Judge, evaluate, save
 from learner.learner import Learner
-from learner.presets import Preset
 from learner.video import Film, VideoError
-from learner.weights import WeightsError
 from replay_server import Batch, Batches, Client, ReplayError, Spec, SpecError
 from replay_server.errors import ConfigError
 from replay_server.requests.priorities import UpdateResult
 from replay_server.support.arguments import nearest, parse
-from replay_server.training import runfile
+from replay_server.training import options, runfile
 from replay_server.training.contact import Stop, Stopped, connect, lost_contact, told
+from replay_server.training.envs import EnvError, check_columns, check_playable, make_env
+from replay_server.training.presets import Preset
 from replay_server.training.progress import Progress, left
 from replay_server.training.runs import Phases, fraction, read_metrics
+from replay_server.training.weights import WeightsError
 
 COMMAND = "learner train"
 NAME = "learner"

@@ -27,7 +27,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from learner.weights import WeightsError, load_into
+from replay_server.training.weights import WeightsError, load_into
 
 NAME_ONE = "name a run folder, or a checkpoint's JSON below RUN/checkpoints"
 

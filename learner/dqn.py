@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from learner.presets import Preset
 from replay_server.returns import Transitions
+from replay_server.training.presets import Preset
 
 
 def double_q_value(q_online: Tensor, q_target: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 Frozen weights reach the mark over 20 greedy episodes ("select"), then over 20 others ("confirm").
 Then that checkpoint plays 100 more ("evaluate") once, whatever comes out. Each candidate meets
-episodes of its own; no purpose shares a start with another or with training (actor/envs.py).
+episodes of its own; no purpose shares a start with another or with training (`seed_for`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 from learner import checkpoint
 from learner.evaluate import Evaluation, Verdict, actions_of
 from learner.learner import Learner
-from learner.presets import Preset
 from learner.video import Film
 from replay_server.spec import Spec
+from replay_server.training.presets import Preset
 from replay_server.training.runs import Run
 
 SELECT_EPISODES = 20

@@ -25,10 +25,10 @@ from learner.dqn import (
     target_is_due,
     update,
 )
-from learner.networks import network_from
-from learner.presets import Preset
-from learner.weights import to_bytes
 from replay_server.spec import Spec, SpecError
+from replay_server.training.networks import network_from
+from replay_server.training.presets import Preset
+from replay_server.training.weights import to_bytes
 
 KEYS_SHOWN = 8
 

@@ -156,7 +156,7 @@ def _spec(section: Mapping[str, Any], where: str) -> Spec:
 
 
 def atari_spec(pad: str = "zero") -> Spec:
-    """The columns of any ALE game, as actor/atari.py plays it: one new frame a step."""
+    """The columns of any ALE game, as training/atari.py plays it: one new frame a step."""
     frame = Column("observation", np.dtype(np.uint8), (84, 84), pad)
     facts = {"action": np.int64, "reward": np.float32, "terminated": np.bool_}
     return Spec((frame, *(Column(name, np.dtype(kind)) for name, kind in facts.items())))

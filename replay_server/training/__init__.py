@@ -1,1 +1,1 @@
-"""What the training programs share: run folders, options in files, signals, progress."""
+"""What the training programs share: options, nets, environments, run folders, signals, progress."""

@@ -13,9 +13,9 @@ from environments import ChainEnv
 from test_programs import OPTIONS, SETTINGS, Programs
 
 from deploy.table import server_toml
-from learner.presets import changed
 from replay_server import Client, NoRoom, NStep, Server, Table, spec_from
 from replay_server.training.contact import Stop, Stopped, writer_of
+from replay_server.training.presets import changed
 
 PATIENCE_S = 600.0
 IDLE_MS = 8000  # longer than an actor takes to start, so that it finds its place still taken

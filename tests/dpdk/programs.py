@@ -23,8 +23,8 @@ from deploy import networks
 from deploy.networks import network
 from deploy.processes import Process
 from deploy.table import server_toml
-from learner.presets import CARTPOLE, changed
 from replay_server import Client, ConfigError
+from replay_server.training.presets import CARTPOLE, changed
 from replay_server.training.runs import read_metrics
 
 BOUND_S = 90.0

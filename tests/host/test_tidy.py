@@ -190,13 +190,17 @@ def test_only_transports_know_what_they_carry_over():
 
 
 def test_python_imports_follow_the_layers():
-    """Given the packages. Expect torch in the loops only, and one importer of the extension."""
+    """Given the packages. Expect torch in what trains only, one importer of the extension, and the
+    actor and the learner beside each other: what they share is replay_server/training/."""
     face = tracked("replay_server/*.py")
-    torch = places(face, r"^(import|from) torch\b")
+    shared = ("training/networks.py", "training/weights.py")
+    library = [path for path in face if not str(path).endswith(shared)]
+    torch = places(library, r"^(import|from) torch\b")
+    torch += places(library, r"^\s*(import|from) .*\b(networks|training\.weights)\b")
     learning = places(face, r"^\s*(import|from) (actor|learner|deploy)\b")
     engine = places(face, r"_engine\b.*import|import.*_engine\b", but=("_native.py", "_build.py"))
-    loops = places(tracked("actor/*.py"), r"(import|from) learner\.(learner|__main__)\b")
-    loops += places(tracked("learner/*.py"), r"(import|from) actor\.(actor|__main__)\b")
+    loops = places(tracked("actor/*.py"), r"(import|from) (learner|deploy)\b")
+    loops += places(tracked("learner/*.py"), r"(import|from) (actor|deploy)\b")
     assert torch + learning + engine + loops == []
 
 

@@ -20,14 +20,14 @@ from ale_py import roms
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from actor.atari import AtariFrames, AtariGame, seed_of
-from actor.envs import EnvError, make_env, make_envs
 from deploy.demo import parsed
 from deploy.table import server_toml, table_for
-from learner.presets import preset, preset_for
 from replay_server import Autoreset, FrameStack, mode_of, spec_from
 from replay_server.returns import n_step_targets
 from replay_server.serving.config import atari_spec, load
+from replay_server.training.atari import AtariFrames, AtariGame, seed_of
+from replay_server.training.envs import EnvError, make_env, make_envs
+from replay_server.training.presets import preset, preset_for
 from replay_server.writing.autoreset import TERMINATED, TRUNCATED
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,10 +9,10 @@ from test_learner_safety import SETTINGS, SPEC, batch_of
 
 from learner import dqn
 from learner.learner import Learner
-from learner.networks import network_from
-from learner.presets import CARTPOLE, changed, preset
 from replay_server import Column, Spec
 from replay_server.spec import SpecError
+from replay_server.training.networks import network_from
+from replay_server.training.presets import CARTPOLE, changed, preset
 
 
 @pytest.mark.parametrize("action", [2, -1])

@@ -8,9 +8,9 @@ import torch
 
 from learner.device import DeviceError, device_from
 from learner.learner import Learner
-from learner.presets import ATARI, changed
 from replay_server import Client, NStep, Prioritized, Server, Table
 from replay_server.serving.config import atari_spec
+from replay_server.training.presets import ATARI, changed
 
 BATCH, STEPS = 16, 60
 SETTINGS = changed(ATARI, batch=BATCH, hidden=(32,), n=3)

@@ -7,13 +7,13 @@ from environments import ScriptedEnv
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from actor.envs import action_count, make_envs, seed_for, seed_of_life, train_seeds
 from actor.exploration import EpsilonGreedy, epsilons, epsilons_of
 from actor.window import Window
 from replay_server import Client, NStep, Sequence, Server, Table
 from replay_server.errors import ConfigError
 from replay_server.spec import spec_from
 from replay_server.stacking import FrameStack
+from replay_server.training.envs import action_count, make_envs, seed_for, seed_of_life, train_seeds
 from replay_server.writing.anchors import Anchors
 from replay_server.writing.autoreset import Autoreset, flags_from_infos, mode_of
 

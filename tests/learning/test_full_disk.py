@@ -27,9 +27,9 @@ from learner import __main__ as program
 from learner import checkpoint
 from learner import judge as solved
 from learner.learner import Learner
-from learner.presets import CARTPOLE
 from replay_server import Client, MinSize, NStep, Server, Table
 from replay_server.training import record_file
+from replay_server.training.presets import CARTPOLE
 from replay_server.training.progress import Progress
 from replay_server.training.record_file import RecordFile
 from replay_server.training.runs import METRICS, Run, read_metrics

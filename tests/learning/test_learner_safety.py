@@ -23,20 +23,21 @@ from given import batch_from
 from actor.__main__ import Program
 from actor.__main__ import main as actor_main
 from actor.actor import Actor
-from actor.envs import check_playable
 from deploy.table import table_for
-from learner import checkpoint, dqn, options
+from learner import checkpoint, dqn
 from learner.__main__ import Program as LearnerProgram
 from learner.__main__ import main as learner_main
 from learner.__main__ import parse_train
 from learner.learner import Learner
-from learner.networks import network_from
-from learner.presets import CARTPOLE, changed
-from learner.weights import WeightsError, to_bytes
 from replay_server import Client, Column, MinSize, NStep, SamplesPerInsert, Server, Spec, Table
 from replay_server.errors import RowsDropped
+from replay_server.training import options
 from replay_server.training.contact import Stop
+from replay_server.training.envs import check_playable
+from replay_server.training.networks import network_from
+from replay_server.training.presets import CARTPOLE, changed
 from replay_server.training.runs import Run
+from replay_server.training.weights import WeightsError, to_bytes
 
 SPEC = Spec(
     (

@@ -9,12 +9,13 @@ import pytest
 import torch
 from given import transitions
 
-from learner import checkpoint, dqn, weights
-from learner.networks import network_from
-from learner.presets import PRESETS, changed, preset
-from learner.weights import WeightsError
+from learner import checkpoint, dqn
 from replay_server.returns import leaves
 from replay_server.spec import Column, Spec, SpecError
+from replay_server.training import weights
+from replay_server.training.networks import network_from
+from replay_server.training.presets import PRESETS, changed, preset
+from replay_server.training.weights import WeightsError
 
 
 def spec_of(*columns):

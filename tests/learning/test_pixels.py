@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from pixels import CELLS, GUESSES, SIDE, Flight, best_of_single_frames
 
-from actor.envs import EnvError, check_env, make_env, make_envs
-from learner import options
-from learner.networks import network_from
 from replay_server import spec_from
-from replay_server.training import runfile
+from replay_server.training import options, runfile
+from replay_server.training.envs import EnvError, check_env, make_env, make_envs
+from replay_server.training.networks import network_from
 
 EPISODES = 400
 

@@ -23,16 +23,17 @@ import pytest
 from test_runs import PROMISED, series
 
 from actor.__main__ import Program as Actor
-from actor.envs import check_playable
 from deploy.demo import Demo
 from deploy.processes import Process
 from deploy.table import server_toml, table_for
-from learner import evaluate, options
+from learner import evaluate
 from learner import judge as solved
 from learner.learner import Learner
-from learner.presets import CARTPOLE, changed
 from replay_server import Client, Server
+from replay_server.training import options
 from replay_server.training.contact import Stop
+from replay_server.training.envs import check_playable
+from replay_server.training.presets import CARTPOLE, changed
 from replay_server.training.runs import Run, read_metrics
 
 BOUND_S = 40.0

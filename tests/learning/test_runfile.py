@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from learner import options, presets
-from learner.presets import PRESETS
 from replay_server import ConfigError
-from replay_server.training import runfile
+from replay_server.training import options, presets, runfile
+from replay_server.training.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = """
@@ -35,7 +34,7 @@ number = 2
 
 
 def everyone(env_id):
-    """Stands for actor.envs.check_env where no environment is asked for."""
+    """Stands for replay_server.training.envs.check_env where no environment is asked for."""
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actor.envs import make_env
 from learner.__main__ import main
 from learner.judge import evaluate, save
 from learner.learner import Learner
-from learner.presets import CARTPOLE
 from learner.video import Film, VideoError
 from replay_server import spec_from
+from replay_server.training.envs import make_env
+from replay_server.training.presets import CARTPOLE
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ import torch
 from given import transitions
 
 from learner import dqn
-from learner.networks import network_from
-from learner.presets import CARTPOLE
 from replay_server.errors import ConfigError
 from replay_server.returns import n_step_targets
 from replay_server.spec import Column, Spec
 from replay_server.stacking import FrameStack, stacks_from_frames
+from replay_server.training.networks import network_from
+from replay_server.training.presets import CARTPOLE
 
 GAMMA = 0.9
 SPEC = Spec(

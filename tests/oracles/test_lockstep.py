@@ -18,12 +18,12 @@ import torch
 from given import batch_from
 from reference import Replay, power_constants
 
-from actor.envs import action_count
 from deploy.sync import InTurn
 from deploy.table import server_toml
 from learner.learner import Learner
-from learner.presets import CARTPOLE, changed
 from replay_server import Client, Column, NStep, Prioritized, Server, Spec, Table
+from replay_server.training.envs import action_count
+from replay_server.training.presets import CARTPOLE, changed
 from replay_server.writing.autoreset import Rows
 
 CONSTANTS = power_constants(Path(__file__).parents[2] / "native/base/power_tables.h")

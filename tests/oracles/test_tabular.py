@@ -21,8 +21,8 @@ from reference import solve
 from tabular import GAMMA, TOLERANCE, Average, Trace, chain, rate_at
 
 from deploy.sync import InTurn
-from learner.presets import CARTPOLE, changed
 from replay_server import NStep, Prioritized, Table, spec_from
+from replay_server.training.presets import CARTPOLE, changed
 
 CALLS, UPDATES, RATE = 500, 2400, 6.0
 

@@ -23,13 +23,13 @@ import numpy as np
 import torch
 
 from actor.actor import Actor
-from actor.atari import AtariFrames
 from actor.bounds import Ahead
-from actor.envs import EnvError, action_count
-from learner.networks import network_from
-from learner.presets import changed, preset
 from replay_server import Client, NStep, Prioritized, Ready, Server, Table, spec_from
 from replay_server.support.arguments import option, parse
+from replay_server.training.atari import AtariFrames
+from replay_server.training.envs import EnvError, action_count
+from replay_server.training.networks import network_from
+from replay_server.training.presets import changed, preset
 from replay_server.writing.autoreset import Rows
 
 BATCH = 256

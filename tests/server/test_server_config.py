@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from deploy.table import server_toml
-from learner.presets import preset
 from replay_server import (
     Column,
     ConfigError,
@@ -28,6 +27,7 @@ from replay_server.__main__ import _from_options
 from replay_server._native import ffi
 from replay_server.server import Config
 from replay_server.serving import config
+from replay_server.training.presets import preset
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = Spec((Column("x", np.float32, (2,)), Column("y", np.uint8, (), "first")))

@@ -21,8 +21,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 from reference import Recorded
 
 from learner import dqn
-from learner.networks import network_from
 from replay_server.spec import spec_from
+from replay_server.training.networks import network_from
 from replay_server.writing.autoreset import Autoreset, Rows, mode_of
 
 GAMMA = 0.9

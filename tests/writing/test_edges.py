@@ -21,8 +21,8 @@ from environments import Episode, ScriptedEnv, frame, scripted_action, scripted_
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from actor.actor import Actor
-from learner.presets import CARTPOLE, changed
 from replay_server import Client, NStep, Row, Server, Table, spec_from
+from replay_server.training.presets import CARTPOLE, changed
 from replay_server.writing.autoreset import flags_from_infos, mode_of
 
 COUNT = 3

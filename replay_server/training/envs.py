@@ -16,9 +16,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
-from learner.presets import SEED_MAX
-from replay_server.spec import Column, Spec, SpecError, spec_from
-from replay_server.support.arguments import nearest
+from ..spec import Column, Spec, SpecError, spec_from
+from ..support.arguments import nearest
+from .presets import SEED_MAX
 
 PURPOSES = ("train", "select", "confirm", "evaluate")
 INDEX_MAX = (1 << 24) - 1
@@ -43,7 +43,7 @@ def is_atari(env_id: str) -> bool:
 def check_env(env_id: str) -> None:
     """EnvError where no environment has this id, with the nearest one that there is."""
     if is_atari(env_id):
-        from actor.atari import rom_of
+        from .atari import rom_of
 
         rom_of(env_id)
         return
@@ -78,10 +78,10 @@ def check_playable(env_id: str) -> None:
 def make_env(
     env_id: str, render_mode: str | None = None, *, protocol: str = "sticky"
 ) -> gymnasium.Env:
-    """One environment, or EnvError. `protocol` is for Atari, see actor/atari.py."""
+    """One environment, or EnvError. `protocol` is for Atari, see atari.py."""
     check_env(env_id)
     if is_atari(env_id):
-        from actor.atari import AtariGame
+        from .atari import AtariGame
 
         return AtariGame(env_id, protocol=protocol)
     return gymnasium.make(env_id, render_mode=render_mode)
@@ -91,7 +91,7 @@ def make_envs(env_id: str, count: int, *, protocol: str = "sticky") -> VectorEnv
     """`count` environments stepped in this process, in Gymnasium's next-step mode; or EnvError."""
     check_env(env_id)
     if is_atari(env_id):
-        from actor.atari import AtariFrames
+        from .atari import AtariFrames
 
         return AtariFrames(env_id, count, protocol=protocol)
     return SyncVectorEnv([lambda: make_env(env_id) for _ in range(count)])

@@ -17,8 +17,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from replay_server.returns import leaves
-from replay_server.spec import Column, Spec, SpecError
+from ..returns import leaves
+from ..spec import Column, Spec, SpecError
 
 KINDS = ("mlp", "nature", "linear")
 

@@ -16,7 +16,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from replay_server.support.arguments import nearest
+from ..support.arguments import nearest
 
 
 def _setting(sentence: str, default: Any = dataclasses.MISSING) -> Any:
@@ -25,7 +25,7 @@ def _setting(sentence: str, default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"help": sentence})
 
 
-SEED_MAX = (1 << 32) - 1  # of a run: actor/envs.py builds the environments' seeds from it
+SEED_MAX = (1 << 32) - 1  # of a run: envs.py builds the environments' seeds from it
 BATCH_MAX = 1 << 16  # the protocol's
 LAYER_MAX = 1 << 14  # two such layers have a gigabyte of weights between them
 FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127  # torch computes in float32

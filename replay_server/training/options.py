@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from learner.presets import PRESETS, SEED_MAX, Preset, changed, preset, preset_for
-from replay_server.errors import ConfigError
-from replay_server.support.arguments import Parser, add_options, argument, option
-from replay_server.support.values import HUGE, SECONDS_MAX, real, whole
-from replay_server.training import runfile
-from replay_server.training.runs import Run, commit
-from replay_server.training.wandb_run import require_wandb
+from ..errors import ConfigError
+from ..support.arguments import Parser, add_options, argument, option
+from ..support.values import HUGE, SECONDS_MAX, real, whole
+from . import runfile
+from .presets import PRESETS, SEED_MAX, Preset, changed, preset, preset_for
+from .runs import Run, commit
+from .wandb_run import require_wandb
 
 BOUNDS = {  # (least, most) of the options below, wherever one has this name
     "seed": (0, SEED_MAX),
