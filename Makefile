@@ -11,6 +11,7 @@ HEADERS := $(sort $(wildcard native/*.h native/*/*.h tests/native/*.h))
 TESTS   := $(sort $(wildcard tests/native/test_*.c))
 SAN     := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 
+COMMA   := ,
 PYTHON  ?= python3
 VENV    ?= .venv
 ENGINE  := replay_server/_engine.abi3.so
@@ -51,18 +52,26 @@ $(BUILD)/tsan/%: tests/native/%.c $(NATIVE) $(HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -Wno-tsan -O1 -g -fsanitize=thread -Inative $< $(NATIVE) -o $@ -lpthread -lm
 
 # Packages change seldom and the core often, so each has its own stamp: a changed .c costs no pip.
+# pip says nothing for minutes where its output is no terminal: what it has brought is said instead.
+PIP   = $(VENV)/bin/pip install -q --disable-pip-version-check
+watch = { $(1) & pip=$$!; s=0; while kill -0 $$pip 2> /dev/null; do sleep 1; s=$$((s + 1)); \
+    [ $$((s % 10)) -gt 0 ] || echo "setup: $$(du -sm $(VENV) | cut -f1) MB in $(VENV) after $$s s"; done; wait $$pip; }
 $(VENV)/.packages: setup.py pyproject.toml constraints.txt MANIFEST.in
-	$(Q)echo "setup: installing PyTorch and others into $(VENV), about 1.5 GB, once"
+	$(Q)echo "setup: installing PyTorch and others into $(VENV), about 1 GB, once"
 	$(Q)$(PYTHON) -m venv $(VENV) || { echo "make setup needs: apt-get install python3-venv python3-dev gcc"; exit 1; }
-	$(Q)$(VENV)/bin/pip install -q --disable-pip-version-check "setuptools>=77" "cffi>=1.16"
-	$(Q)$(VENV)/bin/pip install -q --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[train,test]'
+	$(Q)$(call watch,$(PIP) "setuptools>=77" "cffi>=1.16")
+	$(Q)$(call watch,$(PIP) --no-build-isolation -c constraints.txt -e '.[train$(COMMA)zmq]')
+	$(Q)touch $@
+$(VENV)/.test-packages: $(VENV)/.packages
+	$(Q)echo "setup: installing what the tests need into $(VENV), about 0.5 GB, once"
+	$(Q)$(call watch,$(PIP) --no-build-isolation -c constraints.txt -e '.[test]')
 	$(Q)touch $@
 $(ENGINE): $(NATIVE) $(HEADERS) replay_server/_build.py
-	$(Q)mkdir -p $(BUILD) && { $(ENGINE_PYTHON) setup.py -q build_ext --inplace >$(BUILD)/engine.log 2>&1 \
+	$(Q)echo "compiling the C core for Python"; mkdir -p $(BUILD) && { $(ENGINE_PYTHON) setup.py -q build_ext --inplace >$(BUILD)/engine.log 2>&1 \
 	    || { cat $(BUILD)/engine.log; exit 1; }; } && touch $@
 engine: $(ENGINE)            ## compile the core for Python, in place, with .venv's Python or this shell's
 
-setup: $(VENV)/.packages     ## make .venv: this package, its compiled core, what training and tests need
+setup: $(VENV)/.test-packages ## make .venv: this package, its compiled core, what training and tests need
 	$(Q)$(MAKE) -s --no-print-directory engine
 test: export SHOWN = $(abspath $(BUILD))/shown.txt
 test: setup veth-packages ## every test, the C ones twice: plain and under sanitizers; a short simulation
@@ -80,7 +89,8 @@ include tests/dpdk.mk tests/nic.mk tests/proof.mk tests/atari.mk tests/examples.
 
 # make demo SEED=7 ENV=CartPole-v1 TRANSPORT=loopback MINUTES=6; also udp, zmq, dpdk, dpdk-memif
 SEED ?= 1
-demo: setup $(if $(filter dpdk%,$(TRANSPORT)),dpdk) ## the main job: CartPole learned through the server; SEED= ENV= RUN= TRANSPORT=udp|zmq|dpdk|dpdk-memif|loopback
+demo: $(VENV)/.packages $(if $(filter dpdk%,$(TRANSPORT)),dpdk) ## the main job: CartPole learned through the server; SEED= ENV= RUN= TRANSPORT=udp|zmq|dpdk|dpdk-memif|loopback
+	$(Q)$(MAKE) -s --no-print-directory engine
 	$(Q)$(VENV)/bin/python -m deploy demo --seed $(SEED) $(if $(ENV),--env $(ENV)) \
 	    $(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(RUN),--run $(RUN))
 bench: engine   ## figures of this machine: JSON=file PARTS=tree,table,server,udp,loopback,python

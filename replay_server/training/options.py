@@ -111,6 +111,7 @@ class Demo(Common):
         None,
     )
     minutes: float = option("Longest training time.", 6.0)
+    require_solved: bool = option("Exit code 1 where it is not solved by then.", False)
     metrics: str = option(
         "HOST:PORT where its server tells OpenMetrics; empty: nowhere.", "", shown="HOST:PORT"
     )
