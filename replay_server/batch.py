@@ -155,6 +155,13 @@ class Batch:
         """
         return transitions_of(self, gamma, device, reward_clip)
 
+    def as_dict(self) -> dict[str, Any]:
+        """{column: [B, *shape]}: the data without the axis of steps where the plan takes one step
+        of a column, such as every column of plain rows; views."""
+        return {
+            name: part[:, 0] if part.shape[1] == 1 else part for name, part in self.data.items()
+        }
+
     def arrived(self) -> Batch:
         """The items whose data is here, copied; fewer than were asked for."""
         rows = self.valid

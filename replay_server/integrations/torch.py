@@ -1,0 +1,92 @@
+"""A PyTorch dataset whose batches a replay server draws.
+
+    from replay_server.integrations.torch import ReplayDataset
+
+    dataset = ReplayDataset("udp://127.0.0.1:7400", "main", 256, gamma=0.99)
+    for batch in DataLoader(dataset, batch_size=None, num_workers=2):
+        value = net(batch["observations"])
+
+A batch is a dict of tensors of the same shapes each time, which torch.compile and the workers of a
+DataLoader take as they are. The dataset is a url and options: every iterator, and so every worker,
+has a session of its own, opened at its first batch and closed at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from replay_server import Batch, Client
+from replay_server.support.values import real
+
+try:
+    import torch
+    from torch.utils.data import IterableDataset
+except ImportError as error:
+    raise ImportError(
+        f"replay_server.integrations.torch needs torch ({error}): "
+        "pip install 'replay-server[train]'"
+    ) from error
+
+
+class ReplayDataset(IterableDataset):
+    """Batches of one table, without end; take as many as the training needs.
+
+    url         of the server, as Client takes it
+    table       its name
+    batch       items of each batch: with DataLoader(batch_size=None) one batch each
+    gamma       discount: a batch has `Batch.transitions`: observations, actions, rewards,
+                discounts, next_observations, weights; None: the columns of the plan, as
+                `Batch.as_dict` has them, and weights
+    reward_clip as in `Batch.transitions`
+    beta, plan, stratified, uniform, prefetch, timeout  as in `Client.batches`
+
+    Each batch also has "keys", int64 [B], for update_priorities(table, batch["keys"].numpy(), ...).
+    Tensors are copies on the CPU, the caller's for good.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        batch: int,
+        *,
+        gamma: float | None = None,
+        reward_clip: float | None = None,
+        beta: float = 0.4,
+        plan: int | str = 0,
+        stratified: bool = False,
+        uniform: float = 0.0,
+        prefetch: int = 4,
+        timeout: float | None = None,
+    ) -> None:
+        if gamma is not None:
+            gamma = real("gamma", gamma, 0.0, 1.0)
+        self.url, self.table, self.batch = url, table, batch
+        self.gamma, self.reward_clip = gamma, reward_clip
+        self.options: dict[str, Any] = {"beta": beta, "plan": plan, "stratified": stratified}
+        self.options |= {"uniform": uniform, "prefetch": prefetch, "timeout": timeout}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        with (
+            Client(self.url) as client,
+            client.batches(self.table, self.batch, copy=True, **self.options) as drawn,
+        ):
+            for batch in drawn:
+                yield self._tensors(batch)
+
+    def _tensors(self, batch: Batch) -> dict[str, Any]:
+        keys = {"keys": torch.from_numpy(np.asarray(batch.keys).astype(np.int64))}
+        if self.gamma is None:
+            columns = {name: _tensor(part) for name, part in batch.as_dict().items()}
+            return columns | {"weights": _tensor(batch.weights)} | keys
+        found = batch.transitions(self.gamma, "cpu", self.reward_clip)
+        return vars(found) | keys
+
+
+def _tensor(part: np.ndarray) -> torch.Tensor:
+    """Wide unsigned integers, which torch hardly knows, as int64."""
+    wide = part.dtype.kind == "u" and part.dtype.itemsize > 1
+    return torch.from_numpy(part.astype(np.int64) if wide else part)
