@@ -31,7 +31,7 @@ NAMES = {
         remark stats turn weights_version
     """,
     "Batch": """
-        arrived copied epoch layout plan table transitions
+        arrived as_dict copied epoch layout plan table transitions
     """,
     "Batches": """
         close get
