@@ -1,4 +1,4 @@
-"""`python -m actor`: plays environments, pushes every step, creates items with their priorities.
+"""`replay-server actor`: plays environments, pushes every step, creates items with priorities.
 
 Needs a server whose table holds this environment's steps; takes the newest weights from it whenever
 there are newer ones. When the server is gone it says so once, waits, and goes on when it is back.

@@ -1,4 +1,4 @@
-"""`python -m deploy demo`: server, actor and learner as three programs here, until solved.
+"""`replay-server demo`: server, actor and learner as three programs here, until solved.
 
 Shows live progress and ends with a line `summary: PATH`. Exit code 0 means solved. With
 --transport loopback all three take turns in one process and the run repeats bit for bit; over a

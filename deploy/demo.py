@@ -1,8 +1,8 @@
 """The main job on one machine: CartPole learned through the replay server, in three programs.
 
-    server    python -m replay_server serve RUN/server.toml
-    actor     python -m replay_server actor           one process, 8 environments
-    learner   python -m replay_server learner train   until solved, then 100 greedy episodes
+    server    replay-server serve RUN/server.toml
+    actor     replay-server actor            one process, 8 environments
+    learner   replay-server learner train    until solved, then 100 greedy episodes
 
 All three write into one run folder and take their options from its config.toml; this program
 watches their metrics, shows a line of progress, and ends them in order. What it learns of the run
@@ -33,7 +33,7 @@ from replay_server.training.presets import Preset, changed
 from replay_server.training.progress import Progress, clock
 from replay_server.training.runs import METRICS, Metrics, commit, make_folder, write_json
 
-COMMAND = "deploy demo"
+COMMAND = "demo"
 CONFIG = "config.toml"
 TRANSPORTS = ("udp", "zmq", "dpdk", "dpdk-memif", "loopback")
 START_S = 30.0

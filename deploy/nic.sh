@@ -1,7 +1,7 @@
 #!/bin/sh
 # Hands a network card to DPDK and back, and sets hugepages, on a host that has nothing but a
 # POSIX shell (busybox will do). Every step is printed before it is done, what is so already is
-# said and left, and what a step was for is looked at afterwards. `python -m replay_server doctor`
+# said and left, and what a step was for is looked at afterwards. `replay-server doctor`
 # says which of these commands a host needs.
 #
 #   nic.sh [--dry-run] status

@@ -1,9 +1,9 @@
-"""`python -m learner train` pulls prioritized batches and learns; `evaluate` judges a checkpoint.
+"""`replay-server learner train` learns from prioritized batches; `evaluate` judges a checkpoint.
 
-    python -m learner train --server udp://127.0.0.1:7400 --run runs/first
-    python -m learner train --config run.toml            options from a file
-    python -m learner train --resume runs/first          goes on from its newest checkpoint
-    python -m learner evaluate runs/first --episodes 100 --seed 7 --video first.mp4
+    replay-server learner train --server udp://127.0.0.1:7400 --run runs/first
+    replay-server learner train --config run.toml            options from a file
+    replay-server learner train --resume runs/first          goes on from its newest checkpoint
+    replay-server learner evaluate runs/first --episodes 100 --seed 7 --video first.mp4
 
 Training ends when it is solved (--solve-at), at --updates, or at a signal. Solved means: frozen
 weights reach the mark over 20 greedy episodes and again over 20 others; then 100 more are played
@@ -505,7 +505,7 @@ def train(argv: list[str]) -> int:
 def judge(argv: list[str]) -> int:
     """The evaluation program; returns its exit code."""
     sentence = "Greedy episodes of a checkpoint's frozen weights."
-    args = parse(options.Evaluate, sentence, argv, "python -m learner evaluate")
+    args = parse(options.Evaluate, sentence, argv, "replay-server learner evaluate")
     torch.set_num_threads(1)
     if not args.checkpoint.exists():
         print(
@@ -552,12 +552,13 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if argv and not argv[0].startswith("-") and argv[0] not in programs:
         close = nearest(argv[0], programs)
-        print(f"python -m learner: no command {argv[0]!r}; the nearest is {close}", file=sys.stderr)
+        said = f"no command {argv[0]!r}; the nearest is {close}"
+        print(f"replay-server learner: {said}", file=sys.stderr)
         return 2
     if not argv or argv[0] not in programs:
         print(
-            "python -m learner: say what it is to do: train or evaluate, as in `python -m learner "
-            f"{shlex.join(['train', *argv])}`; --help has more",
+            "replay-server learner: say what it is to do: train or evaluate, as in "
+            f"`replay-server learner {shlex.join(['train', *argv])}`; --help has more",
             file=sys.stderr,
         )
         return 2

@@ -1,4 +1,4 @@
-"""`python -m replay_server`, or `replay-server`: serve tables, or look at a server that does.
+"""`replay-server`, or `python -m replay_server`: serve tables, or look at a server that does.
 
     serve [FILE]    serves what a server.toml describes; options on the command line win
     stats ADDRESS   prints the counters of a running server; --watch: a live view of it
@@ -38,20 +38,20 @@ EXIT_HOST, EXIT_USAGE = 1, 2
 HOST_REFUSES = ("SYSTEM", "NO_MEMORY", "DISK_FULL")  # statuses that another moment may mend
 WITHOUT_FILE = ("env", "n_step", "stack", "capacity", "alpha", "min_size", "writers")
 EXAMPLES = """examples:
-  python -m replay_server serve deploy/server.toml
-  python -m replay_server serve deploy/server.toml --url udp://127.0.0.1:7401 --seed 7
-  python -m replay_server serve --env CartPole-v1 --n-step 3 --capacity 100000
-  python -m replay_server serve deploy/server.toml --url udp://127.0.0.1:7400 --shards 2
-  python -m replay_server serve deploy/server.toml --metrics 127.0.0.1:9464
-  python -m replay_server stats udp://127.0.0.1:7400 --watch
-  python -m replay_server stats http://127.0.0.1:9464/metrics --watch --interval 2
-  python -m replay_server serve deploy/server.toml \\
+  replay-server serve deploy/server.toml
+  replay-server serve deploy/server.toml --url udp://127.0.0.1:7401 --seed 7
+  replay-server serve --env CartPole-v1 --n-step 3 --capacity 100000
+  replay-server serve deploy/server.toml --url udp://127.0.0.1:7400 --shards 2
+  replay-server serve deploy/server.toml --metrics 127.0.0.1:9464
+  replay-server stats udp://127.0.0.1:7400 --watch
+  replay-server stats http://127.0.0.1:9464/metrics --watch --interval 2
+  replay-server serve deploy/server.toml \\
       --url 'dpdk://10.0.0.1:7400?vdev=net_memif,role=server,socket=/run/replay.memif'
-  python -m replay_server bench --json figures.json
-  python -m replay_server bench --ladder --quick --json ladder.json --plot ladder.png
-  python -m replay_server doctor
-  python -m replay_server keygen keys --clients actor,learner
-  python -m replay_server serve deploy/server.toml --url zmq+tcp://0.0.0.0:7400 \\
+  replay-server bench --json figures.json
+  replay-server bench --ladder --quick --json ladder.json --plot ladder.png
+  replay-server doctor
+  replay-server keygen keys --clients actor,learner
+  replay-server serve deploy/server.toml --url zmq+tcp://0.0.0.0:7400 \\
       --curve-secret-key keys/server.key_secret --curve-clients keys/clients
 """
 
@@ -162,7 +162,7 @@ class KeygenArgs:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = Parser(
-        prog="python -m replay_server",
+        prog="replay-server",
         description="An experience-replay memory server for DQN actors and learners.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

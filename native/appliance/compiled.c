@@ -128,7 +128,7 @@ static int check_head(const struct rp_compiled_head *head, const uint8_t *bytes,
                       char *error) {
     size_t summed = offsetof(struct rp_compiled_head, flags);
     if (memcmp(head->magic, RP_COMPILED_MAGIC, sizeof head->magic) != 0) {
-        return refuse(error, "it is no compiled config: python -m replay_server serve tables.toml "
+        return refuse(error, "it is no compiled config: replay-server serve tables.toml "
                       "--compile FILE writes one");
     }
     if (head->version != RP_COMPILED_VERSION) {

@@ -1,4 +1,4 @@
-/* A server's config as a file, for the program without Python: what `python -m replay_server serve
+/* A server's config as a file, for the program without Python: what `replay-server serve
  * tables.toml --compile FILE` writes (replay_server/serving/compiled.py) and replay-serve reads.
  *
  * Columns and plans are resolved there; here every byte is checked and nothing is copied but

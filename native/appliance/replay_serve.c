@@ -25,7 +25,7 @@ static const char help[] =
     "Serves the tables of CONFIG at each URL, every one with memory of its own, until SIGINT or\n"
     "SIGTERM; then, and at SIGUSR1, prints what it counted. At SIGHUP it reads CONFIG anew and\n"
     "serves that, in empty tables; a wrong one changes nothing. CONFIG is made where Python is:\n"
-    "  python -m replay_server serve tables.toml --compile CONFIG\n"
+    "  replay-server serve tables.toml --compile CONFIG\n"
     "\n"
     "  --busy         its threads never sleep\n"
     "  --core N       the core its thread is pinned to; that of the next URL follows\n"

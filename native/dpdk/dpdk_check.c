@@ -52,14 +52,14 @@ static const char *card_lacks(const char *address, char *why, size_t size) {
     char path[PATH_BYTES], driver[32];
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s", address);
     if (access(path, F_OK) != 0) {
-        snprintf(why, size, "there is no PCI card %s: python -m replay_server doctor lists those "
+        snprintf(why, size, "there is no PCI card %s: replay-server doctor lists those "
                  "there are", address);
         return why;
     }
     read_driver(driver, sizeof driver, address);
     if (!is_for_dpdk(driver)) {
         snprintf(why, size, "the card %s is bound to %s, not to vfio-pci: deploy/nic.sh binds it, "
-                 "python -m replay_server doctor says what it needs", address,
+                 "replay-server doctor says what it needs", address,
                  driver[0] ? driver : "no driver");
         return why;
     }

@@ -251,7 +251,7 @@ static const char *check(struct rp_dpdk_options *options, const uint8_t *ip, con
                "/, %, : and white space";
     }
     if (options->vdev == RP_VDEV_PCI && !read_card(options->eal.card, sizeof options->eal.card)) {
-        return "port= is a card's PCI address, such as 0000:03:00.0: python -m replay_server "
+        return "port= is a card's PCI address, such as 0000:03:00.0: replay-server "
                "doctor lists them";
     }
     if (strspn(options->eal.cores, "0123456789-;") != strlen(options->eal.cores)) {

@@ -1,6 +1,6 @@
 """Figures: how fast this is on this machine, engine alone, from C and from Python.
 
-A figure is a `Row`; `python -m replay_server bench --json FILE` prints all rows and writes them as
+A figure is a `Row`; `replay-server bench --json FILE` prints all rows and writes them as
 a JSON list. The engine's and the C client's come from the programs tests/native/bench_*.c, which
 print a row a line (bench.h); they are there in a source checkout, built by its Makefile. The Python
 client's are measured by python_client.py.

@@ -166,5 +166,5 @@ class ReplayServerBuffer(ReplayBuffer):
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
             "the transitions live in the server and are not pickled; serve with a region file "
-            "(`python -m replay_server serve FILE --region PATH`) to keep them over restarts"
+            "(`replay-server serve FILE --region PATH`) to keep them over restarts"
         )

@@ -1,4 +1,4 @@
-"""`python -m replay_server doctor`: what this host can carry the server over, and what it lacks.
+"""`replay-server doctor`: what this host can carry the server over, and what it lacks.
 
 It reads (host.py: sysfs and procfs; elf.py: DPDK's drivers and our own objects), matches, and
 ends in advice: for each network card whether DPDK can take it now, after which commands, or why

@@ -1,6 +1,6 @@
 """The server's measures as OpenMetrics over HTTP: for Prometheus, and for `stats http://...`.
 
-    python -m replay_server serve FILE --metrics 127.0.0.1:9464      or in server.toml:
+    replay-server serve FILE --metrics 127.0.0.1:9464      or in server.toml:
 
     [metrics]
     address = "127.0.0.1:9464"     port 0 takes any free one

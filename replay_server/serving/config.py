@@ -1,4 +1,4 @@
-"""server.toml: what `python -m replay_server serve FILE` serves. deploy/server.toml is the example.
+"""server.toml: what `replay-server serve FILE` serves. deploy/server.toml is the example.
 
     [server]                       any field of ServerOptions
     url = "udp://127.0.0.1:7400"

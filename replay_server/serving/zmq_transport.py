@@ -12,7 +12,7 @@ left alone.
 
 CURVE: a server with a secret key lets in the clients whose public keys lie in a folder, nobody
 else; a client proves its own key and checks the server's. Keys are files in pyzmq's format, made by
-`python -m replay_server keygen`; only their paths travel with a pickled client.
+`replay-server keygen`; only their paths travel with a pickled client.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CALLS = (
     *("msg_recv", "msg_send", "msg_close", "getsockopt"),
 )
 SERVER_KEY, SECRET_KEY = "REPLAY_CURVE_SERVER_KEY", "REPLAY_CURVE_SECRET_KEY"
-KEYGEN = "`python -m replay_server keygen FOLDER` makes both ends' keys"
+KEYGEN = "`replay-server keygen FOLDER` makes both ends' keys"
 
 _open: set[Carrier] = set()
 

@@ -133,7 +133,7 @@ Args = TypeVar("Args", bound=Common)
 
 def parser_of(cls: type, command: str, sentence: str) -> argparse.ArgumentParser:
     """The command line of a program: its own options, the preset's settings, --config."""
-    parser = Parser(prog=f"python -m {command}", description=sentence)
+    parser = Parser(prog=f"replay-server {command}", description=sentence)
     parser.add_argument(
         "--config",
         type=Path,
@@ -241,5 +241,5 @@ def begin_run(
 
 def save(path: Path, command: str, values: Mapping[str, Any], **tables: Mapping[str, Any]) -> None:
     """A run.toml that starts `command` again."""
-    comment = f"python -m {command} --config {path}\ncommit {commit()}"
+    comment = f"replay-server {command} --config {path}\ncommit {commit()}"
     runfile.write(path, comment, values, **tables)

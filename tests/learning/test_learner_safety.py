@@ -126,7 +126,7 @@ def learn(address, folder, *more, limit=None):
 
 
 def play(address, folder, *more):
-    """`python -m actor` until it ends by itself."""
+    """`replay-server actor` until it ends by itself."""
     command = [sys.executable, "-m", "actor", "--server", address, "--run", str(folder)]
     command += ["--env-steps", "200", "--no-tensorboard", *more]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)

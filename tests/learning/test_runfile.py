@@ -82,7 +82,7 @@ def test_the_resolved_copy_says_the_same(file, tmp_path):
     text = copy.read_text()
     for name in (*runfile.saved(first[0]), *vars(first[1])):
         assert f"\n{name} = " in text, f"{name} is not in the copy"
-    assert "python -m learner train --config" in text and "commit " in text
+    assert "replay-server learner train --config" in text and "commit " in text
     from learner import checkpoint  # here: all else does without torch and the compiled core
     from learner.__main__ import parse_train
 

@@ -1,7 +1,7 @@
 /* bench.h: what the bench programs share: clock, memory as a service has it, and one row printer.
  *
  * A figure is a row of seven fields between tabs: name, transport, workload, batch, metric, value,
- * unit. `python -m replay_server bench` reads exactly these lines and nothing else a program
+ * unit. `replay-server bench` reads exactly these lines and nothing else a program
  * prints. Work is timed in many short rounds and told twice: the median round is what this machine
  * gave today, the best round is what it gives when nothing else runs on it. Latencies are told as
  * p50 and p99 over all calls, and the p50 of the best round. A hash is a row too: equal hashes

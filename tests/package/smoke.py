@@ -87,7 +87,7 @@ def stores_and_draws(url: str) -> None:
 
 
 def commands_answer() -> None:
-    """`python -m replay_server` and `replay-server` teach; a missing extra is a sentence."""
+    """`replay-server` and `python -m replay_server` teach; a missing extra is a sentence."""
     module = (sys.executable, "-I", "-m", "replay_server")
     script = str(Path(sys.executable).with_name("replay-server"))
     for command in ((), ("serve",), ("stats",), ("bench",)):

@@ -108,7 +108,7 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
             (("learner", "train", "--hidden", "[64, 64]"), "expected numbers as in 64,64"),
             (
                 ("learner", "evaluate", "--sede", "1"),
-                "python -m learner evaluate: no option --sede",
+                "replay-server learner evaluate: no option --sede",
             ),
             (("actor", "--run", config), f"{config} is a file, and a run needs a folder"),
             (("stats", "udp://127.0.0.1:9", "--timeout", "0.2"), ""),
@@ -154,7 +154,7 @@ def test_help_teaches(capsys):
     assert not re.search(r"(--|  )[\w-]+ (str|int|float|Path|integers)\b", out + programs)
     for words in ("--server URL", "--url URL", "--run FOLDER", "--table NAME", "--hidden N,N"):
         assert words in out + programs, words
-    assert "python -m replay_server serve deploy/server.toml" in out
+    assert "replay-server serve deploy/server.toml" in out
     assert "--insecure" in out and "without a key" in out and "--watch" in out
     assert "--idle-ms" in out
 
