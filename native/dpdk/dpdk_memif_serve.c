@@ -487,10 +487,11 @@ static uint32_t send_some_away(struct rp_memif_server *server) {
 
 static void *attend(void *argument) {
     enum { WAKE, DOOR, FIRST };
+    const struct timespec nap = {0, NAP_NS};
     struct rp_memif_server *server = argument;
     struct pollfd files[FIRST + VISITORS];
     eventfd_t woken;
-    for (;;) {
+    while (!server->ends) {
         uint32_t waiting = send_some_away(server);
         rp_late_go_on();
         struct visitor *place = rp_late_count() < RP_LATE_MOST ? find_place(server) : NULL;
@@ -502,10 +503,11 @@ static void *attend(void *argument) {
         }
         int tick = !place ? SHUT_MS : waiting ? TICK_MS : -1;
         if (poll(files, FIRST + VISITORS, tick) < 0) {
+            nanosleep(&nap, NULL); /* most likely this process may have no so many files now */
             continue;
         }
-        if (files[WAKE].revents && eventfd_read(server->wake, &woken) == 0 && server->ends) {
-            return NULL;
+        if (files[WAKE].revents) {
+            (void)eventfd_read(server->wake, &woken);
         }
         for (uint32_t i = 0; i < VISITORS; i++) {
             hear_region(server, &server->visitors[i]);
@@ -517,6 +519,7 @@ static void *attend(void *argument) {
             let_in(server, place);
         }
     }
+    return NULL;
 }
 
 /* ---- life ---- */

@@ -23,7 +23,7 @@
 #include "by_hand.h"
 #include "open_port.h"
 
-enum { EPOLLS = 200, NUMBERS = 700, FILES = 4096, CALL_MS = 50 };
+enum { EPOLLS = 200, NUMBERS = 700, FILES = 4096, CALL_MS = 50, WITHIN_MS = 10000 };
 enum { SECONDS = 60, ROUNDS = 20, GROWN = 12, OWN_FILES = 128, FRAME = 2048, TRIES = 20000 };
 
 static const uint64_t HOUR_NS = 3600000000000ull;
@@ -164,6 +164,8 @@ static void leave_unread(int calls, int bell) {
     said[0] = RP_MEMIF_INIT;
     said[3] = VERSION >> 8;
     CHECK(send(file, said, sizeof said, 0) == sizeof said);
+    struct pollfd gone = {file, POLLRDHUP, 0}; /* what is read meanwhile would be read in time */
+    CHECK(poll(&gone, 1, WITHIN_MS) == 1, "who reads no answer stays");
     CHECK(recv(file, said, sizeof said, 0) == sizeof said && said[0] == RP_MEMIF_HELLO);
     CHECK(recv(file, said, sizeof said, 0) == 0, "who reads no answer is answered again");
     close(file);
