@@ -25,7 +25,8 @@
 # machine, a server. So it is when somebody made the interface promiscuous, beside the switch of `ip
 # link`: a packet capture, or a container's macvlan, which stands in another network namespace,
 # where nothing else tells of it here. On a card that filters MAC addresses not even that does, nor
-# of an ipvlan or a VLAN there: look for those yourself; and busybox's `ip` says nothing of it. Where
+# of an ipvlan or a VLAN there, nor does anything of a filter of tc that sends on what comes: look for
+# those yourself; and busybox's `ip` says nothing of it. Where
 # `ip` is missing or fails, an interface that is up counts as in use: nothing else tells it all.
 # --force takes it all the same, and says what that cuts. What is no network card is never taken; a
 # Mellanox card is left where it is, since it works for DPDK under its kernel driver.
