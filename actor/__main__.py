@@ -22,7 +22,7 @@ import torch
 from actor.actor import Actor
 from actor.bounds import Ahead, ahead_of
 from actor.ledger import Ledger
-from actor.waiting_writer import Patient
+from actor.waiting_writer import WaitingWriter
 from replay_server import (
     Client,
     ClosedError,
@@ -70,7 +70,7 @@ class Program:
         self.client: Client | None = None
         self.actor: Actor | None = None
         self.incarnation = 0  # of the server, when it was met last
-        self.patient: Patient | None = None  # the actor's writer
+        self.patient: WaitingWriter | None = None  # the actor's writer
         self.stored = self.in_doubt = 0  # rows that it acknowledged, and that it had not yet
         self.version = self.refused = 0
         self.told = ""  # why weights were refused last
@@ -98,7 +98,7 @@ class Program:
             autoreset=self.envs,
             unacknowledged_max=self.unacknowledged_max,
         )
-        writer = Patient(writer, self.args.patience, lambda: self.stop.asked, self.say)
+        writer = WaitingWriter(writer, self.args.patience, lambda: self.stop.asked, self.say)
         self.patient = writer
         if self.ledger:
             writer = self.ledger.watch(writer, spec)

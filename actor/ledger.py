@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from actor.waiting_writer import Patient
+from actor.waiting_writer import WaitingWriter
 from replay_server import Client, Ready, ReplayError, Spec
 from replay_server.support.arguments import argument, option, parse
 from replay_server.training.record_file import RecordFile
@@ -43,7 +43,7 @@ class Ledger:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.file: RecordFile | None = RecordFile(path)
 
-    def watch(self, writer: Patient, spec: Spec) -> Watched:
+    def watch(self, writer: WaitingWriter, spec: Spec) -> Watched:
         """`writer`, with every row it appends written down once it is acknowledged."""
         return Watched(writer, spec, self)
 
@@ -67,13 +67,13 @@ class Ledger:
 class Watched:
     """A writer that keeps the hash of each row until the server acknowledges the row."""
 
-    def __init__(self, writer: Patient, spec: Spec, ledger: Ledger) -> None:
+    def __init__(self, writer: WaitingWriter, spec: Spec, ledger: Ledger) -> None:
         self.writer, self.spec, self.ledger = writer, spec, ledger
         self.hashes: dict[tuple[int, int], str] = {}
         self.next_step = np.zeros(writer.streams, np.int64)
 
     def append(self, rows: Rows) -> Ready:
-        """As Patient.append; closing rows are counted, not hashed."""
+        """As WaitingWriter.append; closing rows are counted, not hashed."""
         for i, stream in enumerate(rows.streams.tolist()):
             place = stream, int(self.next_step[stream])
             self.hashes[place] = row_hash(self.spec, rows.columns, i)
@@ -82,30 +82,30 @@ class Watched:
         return self.writer.append(rows)
 
     def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
-        """As Patient.create."""
+        """As WaitingWriter.create."""
         self.writer.create(streams, steps, priorities)
 
     def send(self) -> None:
-        """As Patient.send; then writes down what was acknowledged meanwhile."""
+        """As WaitingWriter.send; then writes down what was acknowledged meanwhile."""
         self.writer.send()
         self._write_down()
 
     def state(self) -> Any:
-        """As Patient.state."""
+        """As WaitingWriter.state."""
         return self.writer.state()
 
     def flush(self) -> None:
-        """As Patient.flush; then writes down what was acknowledged."""
+        """As WaitingWriter.flush; then writes down what was acknowledged."""
         self.writer.flush()
         self._write_down()
 
     @property
     def weights_version(self) -> int:
-        """As Patient.weights_version."""
+        """As WaitingWriter.weights_version."""
         return self.writer.weights_version
 
     def close(self, timeout: float | None = None) -> None:
-        """As Patient.close."""
+        """As WaitingWriter.close."""
         self.writer.close(timeout)
 
     def _write_down(self) -> None:

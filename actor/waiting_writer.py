@@ -25,7 +25,7 @@ QUIET_S = 1.0
 SILENCE_S = 5.0
 
 
-class Patient:
+class WaitingWriter:
     """What an actor needs of a writer. `stopped` ends every wait, `say` gets one sentence each.
 
     held: whether the limiter held the newest call back, which has not been taken since.

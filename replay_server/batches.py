@@ -73,7 +73,7 @@ LOST = ("TIMEOUT", "BLOCKED", "NOTHING_DRAWABLE", "FULL")
 MOVED = ("STALE_EPOCH", "UNKNOWN_TABLE", "UNKNOWN_PLAN")
 
 
-def patient(deadline: Deadline) -> float:
+def look_up_seconds(deadline: Deadline) -> float:
     """Seconds for what the table is now, where the caller may have given less for a batch."""
     return max(deadline.seconds(), LOOK_UP_S)
 
@@ -322,7 +322,7 @@ class Batches:
         while status is None:
             timeout = deadline.seconds() if ends else self._timeout
             if not flight.landing.raw.ticket:
-                self._post(flight, timeout, timeout if ends else patient(deadline))
+                self._post(flight, timeout, timeout if ends else look_up_seconds(deadline))
             status = self._look(flight, timeout, deadline.left() + ends * GRACE_NS)
             if status == _native.PENDING or self.closed:
                 return None
@@ -350,7 +350,9 @@ class Batches:
             return status if ends else _native.PENDING
         if name in MOVED:
             if deadline.left():
-                self._look_again(deadline.seconds() if ends else patient(deadline), deadline)
+                self._look_again(
+                    deadline.seconds() if ends else look_up_seconds(deadline), deadline
+                )
                 return None
             if not ends:
                 self._client._forget(self.name, flight.draw.epoch)

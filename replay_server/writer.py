@@ -52,7 +52,7 @@ from .writing.anchors import Anchors, Ready, anchors_in
 from .writing.autoreset import Autoreset, Rows
 from .writing.block import ROWS_MAX, Block, Creates
 from .writing.created import Made
-from .writing.fast_path import NOT_LAID, QUIET, Laying
+from .writing.fast_path import DECLINED, NO_END, FastPath
 from .writing.following import NUMBERS, Following
 from .writing.plain_rows import ask_for_place, take_ledger, writer_error
 from .writing.writers import (
@@ -110,8 +110,8 @@ class Writer:
         self._anchors = Anchors(streams, table.ahead)
         self.window = ask_for_place(link, table, streams, timeout)
         self._block = Block(self.spec, streams, table.ahead, rows_max)
-        self._laying = Laying(self._block, mode == "single", self._rows.finite)
-        self._lay = self._laying.single if mode == "single" else self._laying.batch
+        self._fast_path = FastPath(self._block, mode == "single", self._rows.finite)
+        self._write_fast = self._fast_path.single if mode == "single" else self._fast_path.batch
         self._creates = Creates()
         self._made = Made(streams)
         self._held = False  # rows wait, or Ctrl-C came: the anchors may not have counted them
@@ -188,9 +188,9 @@ class Writer:
     def _add(
         self, observation: Any, action: Any, reward: Any, said: tuple, life_lost: Any, extras: dict
     ) -> Ready:
-        block, autoreset, laying = self._block, self._rows, self._laying
+        block, autoreset, fast_path = self._block, self._rows, self._fast_path
         terminated, truncated, next_observation, _, _ = said
-        steps = None  # of the block before this one is laid down; -1: it was
+        steps = None  # of the block before this one is written; -1: it was
         me = get_ident()
         if self._owner != me:
             take_over(self, me)
@@ -216,29 +216,31 @@ class Writer:
                     self._look_at(observation, next_observation, now)
             if self._held or block.steps == block.steps_max:
                 self._drain(self.timeout, f"adding {NOT_TAKEN}")
-            known, kept = observation is laying.known, next_observation
+            known, kept = observation is fast_path.known, next_observation
             if (  # nearly all are apart, and told so at once: arrays of two owners
                 type(kept) is ndarray
-                and kept.shape == laying.observation_shape
-                and kept.dtype is laying.observation_dtype
+                and kept.shape == fast_path.observation_shape
+                and kept.dtype is fast_path.observation_dtype
             ):
                 root = kept if kept.base is None else kept.base
             else:
                 kept = root = None
-            apart = known and root is not laying.root and type(root) is ndarray
+            apart = known and root is not fast_path.root and type(root) is ndarray
             if autoreset.fresh or (not apart and odd_pair(observation, next_observation)):
                 autoreset.require_apart(observation, next_observation)
             if autoreset.closed is not None:
                 autoreset.look(observation)
-            laid, made_up, steps = NOT_LAID, autoreset.made_up, block.steps
-            if laying.usable and life_lost is None and not extras:
-                laid = self._lay(observation, action, reward, terminated, truncated, known)
-            if laid == QUIET and not autoreset.any_made_up:
+            outcome, made_up, steps = DECLINED, autoreset.made_up, block.steps
+            if fast_path.usable and life_lost is None and not extras:
+                outcome = self._write_fast(
+                    observation, action, reward, terminated, truncated, known
+                )
+            if outcome == NO_END and not autoreset.any_made_up:
                 self._held = True
                 block.steps += 1
                 ready = self._anchors.advance_all()
             else:
-                if laid == NOT_LAID:
+                if outcome == DECLINED:
                     more = (*said, life_lost, extras, True)  # looked at above
                     rows = autoreset.rows(observation, action, reward, *more)
                     ready = self._accept(rows)
@@ -249,7 +251,7 @@ class Writer:
                     ready = self._anchors.advance_some(real, ended)
             self._made.ready = ready
             self._held, block.pending, self._last = False, True, next_observation
-            laying.known, laying.root, steps = kept, root, -1
+            fast_path.known, fast_path.root, steps = kept, root, -1
             if block.steps == block.steps_max or now >= self._due:
                 self._hand_over(0)
             return ready

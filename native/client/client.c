@@ -379,7 +379,7 @@ uint32_t rp_client_send(struct rp_client *client, struct rp_port *port, uint64_t
 }
 
 uint64_t rp_client_deadline(const struct rp_client *client) {
-    if (client->hungry) {
+    if (client->send_pending) {
         return client->now_ns;
     }
     return client->heap_count > 0 ? client->heap[1]->due_ns : UINT64_MAX;

@@ -178,11 +178,11 @@ static int send_requests(struct rp_client *client) {
 uint32_t rp_client_out_turn(struct rp_client *client, struct rp_port *port) {
     client->out = (struct client_out){.port = port, .packets = client->packets};
     send_session(client);
-    int hungry = client->session.due != 0;
+    int send_pending = client->session.due != 0;
     if (client->session.state == SESSION_OPEN && !client->session.echoing) {
-        hungry |= send_cancels(client) | send_requests(client);
+        send_pending |= send_cancels(client) | send_requests(client);
     }
-    client->hungry = (uint8_t)hungry;
+    client->send_pending = (uint8_t)send_pending;
     flush(client);
     return client->out.sent;
 }

@@ -50,7 +50,7 @@ uint32_t rp_client_credit_expect(
 /* ---- client_out.c ---- */
 void rp_client_sender_list(struct rp_client *client, struct client_sender *sender);
 static inline void rp_client_sender_add(struct rp_client *client, struct client_sender *sender) {
-    client->hungry = 1;
+    client->send_pending = 1;
     if (!sender->listed) {
         rp_client_sender_list(client, sender);
     }

@@ -200,7 +200,7 @@ void rp_client_sample_withdraw(struct rp_client *client, const struct client_tic
         && client->cancel_count < CLIENT_CANCELS_MAX) {
         client->cancels[client->cancel_count++] =
             (struct client_cancel){ticket->id, ticket->table};
-        client->hungry = 1;
+        client->send_pending = 1;
         ask_next(client, ticket);
     }
 }

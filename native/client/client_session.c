@@ -35,7 +35,7 @@ void rp_client_session_begin(struct rp_client *client) {
         rp_client_timer_set(client, &session->connect,
                             client->now_ns + client->options.connect_timeout_ns);
     }
-    client->hungry = 1;
+    client->send_pending = 1;
 }
 
 void rp_client_session_end(struct rp_client *client, int status) {

@@ -436,7 +436,7 @@ struct rp_client {
     uint64_t sample_id;
     uint64_t released; /* samples that waited and were drawn, or may have been */
     uint64_t publish_id;
-    uint8_t hungry; /* something could be sent that was not: the next turn is due now */
+    uint8_t send_pending; /* something could be sent that was not: the next turn is due now */
     uint8_t closing;
     struct client_session session;
     struct client_credit credit;

@@ -39,7 +39,7 @@ static int note_ready(const struct rp_table *table, enum rp_wait_kind kind,
     return limiter_may(table, kind, note->items, &blocked);
 }
 
-/* The session whose SAMPLE stands first, or RP_NOBODY. The dead are hungry for nothing. */
+/* The session whose SAMPLE stands first, or RP_NOBODY. Sessions that ended ask for nothing. */
 static uint32_t first_sample(struct rp_server *server, const struct rp_table *table, int *ready) {
     rp_wait_lapse(server, RP_WAIT_SAMPLE, table->number);
     uint32_t first = rp_wait_first(server, RP_WAIT_SAMPLE, table->number);

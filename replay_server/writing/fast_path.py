@@ -2,14 +2,14 @@
 
 Most calls of an actor's loop look alike: one array a column, of the column's dtype and shape, and
 no episode ends. For these a check of identity and one assignment a column is all there is to do.
-Whatever else comes, such as lists, other dtypes, nested observations or extra columns, is NOT_LAID
+Whatever else comes, such as lists, other dtypes, nested observations or extra columns, is DECLINED
 and goes through Autoreset.rows, which converts it or says what is wrong with it. So this file may
 refuse anything, and must never take what Autoreset.rows would store differently: compared by
 tests/writing/test_block.py.
 
 Casts that are allowed here are those of `spec.fitted` that cannot fail: a float64 reward in a
 float32 column, and for one environment Python's own numbers. A step that holds a NaN or an infinity
-once it is laid down is NOT_LAID too: the slow way then says where.
+once it is laid down is DECLINED too: the slow way then says where.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .._native import lib
 from .block import Block
 
 is_finite = lib.rp_floats_finite
-NOT_LAID, QUIET, ENDED = range(3)
+DECLINED, NO_END, ENDED = range(3)
 PLAIN = ("observation", "action", "reward", "terminated")
 BOOL = np.dtype(np.bool_)
 FLAGS = frozenset((bool, np.bool_))
 FLOATS = tuple(map(np.dtype, (np.float32, np.float64)))
 
 
-class Laying:
-    """Lays single steps down at the block's next place, without counting them."""
+class FastPath:
+    """Writes single steps to the block's next place, without counting them."""
 
     __slots__ = (
         *("block", "usable", "quiet", "observation", "action", "reward", "terminated"),
@@ -93,7 +93,7 @@ class Laying:
         truncated: Any,
         known: bool = False,
     ) -> int:
-        """One step of all environments: QUIET, or ENDED where some flag is set, or NOT_LAID.
+        """One step of all environments: NO_END, or ENDED where some flag is set, or DECLINED.
 
         `known`: the observation was looked at, as what the step before led to.
         """
@@ -110,7 +110,7 @@ class Laying:
             and action.shape == self.action_shape
             and reward.shape == terminated.shape == truncated.shape == self.flags_shape
         ):
-            return NOT_LAID
+            return DECLINED
         at = self.block.steps
         self.observation[at] = observation
         self.action[at] = action
@@ -118,12 +118,12 @@ class Laying:
             self.reward[at] = reward
         except (FloatingPointError, RuntimeWarning):
             # where numpy raises, or warnings are errors: a float64 that float32 does not hold
-            return NOT_LAID
+            return DECLINED
         self.terminated[at] = terminated
         if self.floats is not None and not is_finite(self.floats, at):
-            return NOT_LAID
+            return DECLINED
         quiet = self.quiet
-        return QUIET if terminated.tobytes() == quiet == truncated.tobytes() else ENDED
+        return NO_END if terminated.tobytes() == quiet == truncated.tobytes() else ENDED
 
     def _fits(self, observation: Any) -> bool:
         return (
@@ -141,9 +141,9 @@ class Laying:
         truncated: Any,
         known: bool = False,
     ) -> int:
-        """One step of one environment without leading axis: QUIET, or NOT_LAID as above.
+        """One step of one environment without leading axis: NO_END, or DECLINED as above.
 
-        The end of an episode is NOT_LAID too.
+        The end of an episode is DECLINED too.
         """
         if not (
             type(terminated) in FLAGS
@@ -153,7 +153,7 @@ class Laying:
             and -self.reward_most <= reward <= self.reward_most  # or numpy would warn first
             and (known or self._fits(observation) or type(observation) in self.observation_types)
         ):
-            return NOT_LAID
+            return DECLINED
         at = self.block.steps
         try:
             self.observation[at] = observation
@@ -164,11 +164,11 @@ class Laying:
             ):
                 self.action[at] = action
             else:
-                return NOT_LAID
+                return DECLINED
             self.reward[at] = reward
         except (ArithmeticError, RuntimeWarning):  # a number that the column does not hold
-            return NOT_LAID
+            return DECLINED
         self.terminated[at] = False
         if self.floats is not None and not is_finite(self.floats, at):
-            return NOT_LAID
-        return QUIET
+            return DECLINED
+        return NO_END

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from environments import ChainEnv
-from test_patient import push
+from test_waiting_writer import push
 
 from actor.bounds import Ahead, ahead_of
-from actor.waiting_writer import Patient
+from actor.waiting_writer import WaitingWriter
 from replay_server import (
     Client,
     ConfigError,
@@ -182,7 +182,7 @@ def test_a_server_that_is_gone_is_noticed_while_rows_are_still_taken(monkeypatch
     server = Server([table()], "udp://127.0.0.1:0")
     client = Client(server.address)
     writer = client.writer("main", 1, unacknowledged_max=100_000)
-    patient = Patient(writer, 60.0, stopped=lambda: False, say=said.append)
+    patient = WaitingWriter(writer, 60.0, stopped=lambda: False, say=said.append)
     for number in range(100):
         push(patient, number)
     patient.flush()

@@ -2,7 +2,7 @@
 
 Two writers get the same calls, each on a server of its own in this thread. One is the product. The
 other lays every step down by itself with Autoreset.rows and `append`, and creates what became ready
-one call later, as its own anchors tell: no block of several steps, no Laying, and not the core's
+one call later, as its own anchors tell: no block of several steps, no fast path, and not the core's
 rule for items. What the two tables hold afterwards has to be the same, key by key and byte by byte.
 """
 
@@ -29,7 +29,7 @@ from replay_server import (
 from replay_server import writer as writer_module
 from replay_server.writing.anchors import Anchors
 from replay_server.writing.block import END, ROW, Block
-from replay_server.writing.fast_path import ENDED, NOT_LAID, QUIET, Laying
+from replay_server.writing.fast_path import DECLINED, ENDED, NO_END, FastPath
 
 numbers = itertools.count()
 FLAT = Spec(
@@ -83,7 +83,7 @@ class Slow:
 
 
 class Calls:
-    """Random calls of add_batch: mostly what Laying takes, and everything that it must not."""
+    """Random calls of add_batch: mostly what the fast path takes, and all that it must not."""
 
     def __init__(self, spec, streams, mode, seed):
         self.spec, self.streams, self.mode = spec, streams, mode
@@ -291,13 +291,13 @@ def calm(single=False):
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_the_quick_way_is_for_what_fits_as_it_is():
-    """Given calm steps and each near miss. Expect QUIET and ENDED, and NOT_LAID for the others."""
+    """Given calm steps and each near miss. Expect NO_END and ENDED, and DECLINED for the others."""
     block = Block(FLAT, 2, 1)
-    laying = Laying(block, False, ["reward", "observation"])
-    assert laying.batch(**calm()) == QUIET and block.steps == 0
+    fast_path = FastPath(block, False, ["reward", "observation"])
+    assert fast_path.batch(**calm()) == NO_END and block.steps == 0
     assert FLAT.unpack(block.records[0])["action"].tolist() == [3, 4]
-    assert laying.batch(**calm() | {"reward": np.ones(2)}) == QUIET
-    assert laying.batch(**calm() | {"truncated": np.array([False, True])}) == ENDED
+    assert fast_path.batch(**calm() | {"reward": np.ones(2)}) == NO_END
+    assert fast_path.batch(**calm() | {"truncated": np.array([False, True])}) == ENDED
     for near in (
         {"observation": np.ones((1, 2, 3), np.float32)},
         {"observation": np.ones(3, np.float32)},
@@ -314,16 +314,16 @@ def test_the_quick_way_is_for_what_fits_as_it_is():
         {"truncated": np.zeros((2, 1), np.bool_)},
         {"truncated": False},
     ):
-        assert laying.batch(**calm() | near) == NOT_LAID, near
+        assert fast_path.batch(**calm() | near) == DECLINED, near
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_the_quick_way_of_one_environment():
-    """Given Python's and numpy's numbers. Expect QUIET where nothing is lost, else NOT_LAID."""
+    """Given Python's and numpy's numbers. Expect NO_END where nothing is lost, else DECLINED."""
     block = Block(FLAT, 1, 1)
-    laying = Laying(block, True, ["reward", "observation"])
+    fast_path = FastPath(block, True, ["reward", "observation"])
     for fits in ({}, {"action": np.array(3)}, {"action": 3}, {"truncated": np.False_}):
-        assert laying.single(**calm(True) | fits) == QUIET, fits
+        assert fast_path.single(**calm(True) | fits) == NO_END, fits
     stored_row = FLAT.unpack(block.records[0])
     assert stored_row["reward"].tolist() == [1.5] and stored_row["action"].tolist() == [3]
     for near in (
@@ -341,19 +341,19 @@ def test_the_quick_way_of_one_environment():
         {"truncated": 0},
         {"observation": np.ones((1, 3), np.float32)},
     ):
-        assert laying.single(**calm(True) | near) == NOT_LAID, near
+        assert fast_path.single(**calm(True) | near) == DECLINED, near
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_the_quick_way_of_an_observation_that_is_a_number():
     block = Block(NUMBER, 1, 1)
-    laying = Laying(block, True, ["reward", "observation"])
+    fast_path = FastPath(block, True, ["reward", "observation"])
     step = calm(True)
     for fits in (5, np.int64(5), np.array(5)):
-        assert laying.single(**step | {"observation": fits}) == QUIET, fits
+        assert fast_path.single(**step | {"observation": fits}) == NO_END, fits
         assert NUMBER.unpack(block.records[0])["observation"].tolist() == [5]
     for near in (1 << 63, 5.0, np.float64(5), True, np.int32(5), np.array([5]), None, "5"):
-        assert laying.single(**step | {"observation": near}) == NOT_LAID, near
+        assert fast_path.single(**step | {"observation": near}) == DECLINED, near
 
 
 def test_what_the_limiter_holds_back_is_kept_and_goes_first():

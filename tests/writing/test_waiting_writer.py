@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from environments import ChainEnv
 
-from actor.waiting_writer import SILENCE_S, Patient
+from actor.waiting_writer import SILENCE_S, WaitingWriter
 from replay_server import (
     Client,
     LimiterBlocked,
@@ -66,7 +66,7 @@ def test_it_waits_for_a_learner_and_everything_arrives(held):
         return False
 
     writer = held.writer("main")
-    patient = Patient(writer, 60.0, stopped=learn, say=said.append)
+    patient = WaitingWriter(writer, 60.0, stopped=learn, say=said.append)
     for number in range(ROWS):
         push(patient, number)
     patient.flush()
@@ -82,7 +82,7 @@ def test_it_waits_for_a_learner_and_everything_arrives(held):
 def test_it_gives_up_after_its_patience_or_at_a_signal(held, patience, stop):
     """Given no learner at all. Expect LimiterBlocked, and the rest to go on when there is one."""
     writer = held.writer("main", unacknowledged_max=1000)
-    patient = Patient(writer, patience, stopped=lambda: stop, say=lambda _: None)
+    patient = WaitingWriter(writer, patience, stopped=lambda: stop, say=lambda _: None)
     with pytest.raises(LimiterBlocked):
         for number in range(ROWS):
             push(patient, number)
@@ -105,7 +105,7 @@ def test_silence_is_counted_from_the_first_row_under_way(monkeypatch):
     table = Table("main", step=spec_from(ChainEnv()), plan=NStep(1), capacity=4096)
     said: list[str] = []
     with Server([table], "udp://127.0.0.1:0") as server, Client(server.address) as client:
-        patient = Patient(client.writer("main"), 60.0, stopped=lambda: False, say=said.append)
+        patient = WaitingWriter(client.writer("main"), 60.0, stopped=lambda: False, say=said.append)
         now[0] += 60.0
         server.close()  # so that what is taken stays under way
         patient.append(rows_at(0))
