@@ -111,7 +111,7 @@ class Writer:
         self.window = ask_for_place(link, table, streams, timeout)
         self._block = Block(self.spec, streams, table.ahead, rows_max)
         self._fast_path = FastPath(self._block, mode == "single", self._rows.finite)
-        self._write_fast = self._fast_path.single if mode == "single" else self._fast_path.batch
+        self._fast = self._fast_path.single if mode == "single" else self._fast_path.batch
         self._creates = Creates()
         self._made = Made(streams)
         self._held = False  # rows wait, or Ctrl-C came: the anchors may not have counted them
@@ -232,9 +232,7 @@ class Writer:
                 autoreset.look(observation)
             outcome, made_up, steps = DECLINED, autoreset.made_up, block.steps
             if fast_path.usable and life_lost is None and not extras:
-                outcome = self._write_fast(
-                    observation, action, reward, terminated, truncated, known
-                )
+                outcome = self._fast(observation, action, reward, terminated, truncated, known)
             if outcome == NO_END and not autoreset.any_made_up:
                 self._held = True
                 block.steps += 1
