@@ -170,6 +170,37 @@ def test_pages_fit():
     assert wide == []
 
 
+GLOSSARY = ROOT / "docs" / "glossary.md"
+
+
+def words_not_said():
+    """What docs/glossary.md names in its last column: other words for its terms."""
+    rows = [
+        line.strip("| ").split("|") for line in GLOSSARY.read_text().splitlines() if "|" in line
+    ]
+    return [
+        word.strip()
+        for row in rows[2:]
+        if len(row) == 3 and row[2].strip()
+        for word in row[2].split(",")
+    ]
+
+
+def other_words(text):
+    """Lines of a page that use one of them; code and commands are left out."""
+    prose = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+    return [word for word in words_not_said() if re.search(rf"\b{word}s?\b", prose, re.IGNORECASE)]
+
+
+def test_pages_keep_to_the_glossary():
+    """Given README and docs/. Expect one term for one thing, as docs/glossary.md has it."""
+    pages = [ROOT / "README.md", *(path for path in tracked("docs/*.md") if path != GLOSSARY)]
+    assert {page.name: found for page in pages if (found := other_words(page.read_text()))} == {}
+    assert other_words("Each collector is told of it.") == ["collector", "told"]
+    terms = re.findall(r"^\| ([^|]+) \|", GLOSSARY.read_text(), re.MULTILINE)[2:]
+    assert terms == sorted(terms) and len(terms) > 30
+
+
 def test_a_functions_brace_stands_behind_its_head():
     """Given all C. Expect no brace on a line of its own below the end of a head."""
     found = []
