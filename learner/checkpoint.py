@@ -14,6 +14,7 @@ No pickle: optimizer state is taken apart into tensors and numbers and put toget
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -200,7 +201,7 @@ def of(path: Path, say: Callable[[str], None] = lambda line: None) -> Path:
 def training_tensors(
     online: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """(tensors, document) from which `restore_training` continues bit for bit.
+    """(tensors, document) from which `restore_training` continues bit for bit; copies.
 
     Includes torch's global generator. The document holds what of the optimizer is not a tensor.
     """
@@ -211,7 +212,8 @@ def training_tensors(
         for name, value in entries.items():
             tensors[f"optimizer/{i}/{name}"] = torch.as_tensor(value)
     tensors["generator/torch"] = torch.get_rng_state()
-    return tensors, {"optimizer_groups": state["param_groups"]}
+    copies = {name: tensor.clone() for name, tensor in tensors.items()}
+    return copies, {"optimizer_groups": copy.deepcopy(state["param_groups"])}
 
 
 def restore_training(
@@ -237,7 +239,7 @@ def restore_training(
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in part(tensors, "optimizer").items():
         i, entry = name.split("/", 1)
-        state.setdefault(int(i), {})[entry] = tensor
+        state.setdefault(int(i), {})[entry] = tensor.clone()  # load_state_dict may keep it
     optimizer.load_state_dict({"state": state, "param_groups": groups})
     torch.set_rng_state(tensors["generator/torch"])
 

@@ -211,9 +211,13 @@ def checked_count(count: Any) -> int:
 def priority_from_td(td: Any, epsilon: float = 1e-6) -> np.ndarray:
     """float64 [B]: |td| + epsilon. Alpha is applied once, by the server, and not here."""
     try:
-        return np.abs(np.asarray(numbers_of("td", td), dtype=np.float64)) + epsilon
+        priorities = np.abs(np.asarray(numbers_of("td", td), dtype=np.float64)) + epsilon
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"td: expected numbers ({error})") from error
+    if not np.isfinite(priorities).all():
+        wrong = np.flatnonzero(~np.isfinite(priorities.ravel()))[0]
+        raise ConfigError(f"td[{wrong}] is {np.ravel(td)[wrong]}: expected finite numbers")
+    return priorities
 
 
 def pinned(size: int) -> np.ndarray:

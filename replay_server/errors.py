@@ -1,7 +1,7 @@
 """Everything that can go wrong, as types; a sentence says what happened, why, what next.
 
-All derive from `ReplayError`; those with an obvious built-in meaning derive from that too
-(`Timeout` is a `TimeoutError`, a wrong column is a `ValueError`). `error_for(status, context)` is
+All but `SpecError`, a `ValueError`, derive from `ReplayError`; those with an obvious built-in
+meaning derive from that too (`Timeout` is a `TimeoutError`). `error_for(status, context)` is
 the one place where a number of the engine becomes an error; the values that callers act on (how
 many items are missing, what was stored before a restart) are attributes, not text to be parsed.
 """
@@ -19,8 +19,9 @@ _ANEW += "closes an episode)"
 
 
 class ReplayError(Exception):
-    """Base of every error of this package; `status` names the engine's reason, or is empty.
+    """Base of every error of this package but SpecError.
 
+    `status` names the engine's reason, or is empty.
     `happened` is the sentence without what a program that calls should do; empty: all of it.
     `taken`: of an `extend`, how many of its rows, from the first on, need not be given again.
     """

@@ -27,6 +27,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ class Column:
     @property
     def size(self) -> int:
         """Bytes of one step of this column."""
-        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+        return self.dtype.itemsize * prod(self.shape)
 
     @property
     def alignment(self) -> int:
@@ -163,6 +164,12 @@ class Spec:
             for i in range(1, len(parts)):
                 if "/".join(parts[:i]) in offsets:
                     raise SpecError(f"{name!r} lies inside column {'/'.join(parts[:i])!r}")
+        if end >= 1 << 31:
+            largest = max(columns, key=lambda column: column.size)
+            raise SpecError(
+                f"a step of {end} bytes, {largest.size} of them in column {largest.name!r} "
+                f"{list(largest.shape)}: expected less than {1 << 31}"
+            )
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "tuples", frozenset(tuples))
         object.__setattr__(self, "offsets", offsets)

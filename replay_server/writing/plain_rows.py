@@ -344,6 +344,8 @@ class PlainRows:
     ) -> None:
         """`cut`: what _taken said, where the call's rows may be left behind already."""
         with suppress(ReplayError):  # the handler may have closed the client
+            if self.behind.call is not None:
+                self._take_keys(call)
             taken, told = cut or self._taken(call)
             if hasattr(error, "add_note") and (taken or not isinstance(error, Exception)):
                 error.add_note(f"replay-server: {told}")

@@ -29,6 +29,7 @@ from replay_server import (
     UnknownTable,
     __main__,
 )
+from replay_server.batch import priority_from_td
 from replay_server.observe import snapshot
 from replay_server.writing.autoreset import Autoreset
 
@@ -300,3 +301,12 @@ def test_what_is_no_name_names_no_table(client):
 def test_arrays_that_are_no_numbers_are_no_weights(client, weights):
     with pytest.raises(ConfigError, match="publish numbers"):
         client.publish_weights(weights)
+
+
+@pytest.mark.parametrize(
+    ("td", "said"), [(None, r"td\[0\] is None"), ([1.0, float("nan")], r"td\[1\] is nan")]
+)
+def test_a_td_error_that_is_no_number_is_told_before_it_is_a_priority(td, said):
+    """Given None, and NaN. Expect priority_from_td to refuse them, and say which."""
+    with pytest.raises(ConfigError, match=f"{said}: expected finite numbers"):
+        priority_from_td(td)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
-from test_learner_safety import learn, served
+import torch
+from test_learner_safety import SETTINGS, SPEC, batch_of, learn, served
 
 from learner import checkpoint
 from learner.__main__ import Program, main, parse_train
+from learner.learner import Learner
 from replay_server.training.contact import Stop
 
 assert served  # a fixture
@@ -316,3 +319,21 @@ def test_the_checkpoint_just_written_stays(tmp_path):
     checkpoint.prune(tmp_path, 10, "step-000000007")
     left = sorted(path.stem for path in tmp_path.glob("*.json"))
     assert left == ["step-000000007", *(f"step-{step:09d}" for step in range(103, 112))]
+
+
+def test_a_state_is_a_copy_of_its_own():
+    """Given one learner's state restored by another, then both learning. Expect the state as it
+    was, and both to go the same way: neither moves the other's moments."""
+    rng = np.random.default_rng(7)
+    batches = [batch_of(rng) for _ in range(8)]
+    first = Learner(spec=SPEC, actions=2, preset=SETTINGS, seed=3)
+    for batch in batches[:3]:
+        first.learn(batch)
+    tensors, document = first.state()
+    kept = {name: tensor.clone() for name, tensor in tensors.items()}
+    second = Learner(spec=SPEC, actions=2, preset=SETTINGS, seed=4)
+    second.restore(tensors, document)
+    for batch in batches[3:]:
+        losses = [learner.learn(batch)[0].loss for learner in (first, second)]
+        assert losses[0] == losses[1]
+    assert all(torch.equal(tensors[name], kept[name]) for name in kept)

@@ -244,3 +244,10 @@ def test_a_column_that_no_writer_can_fill_is_refused(name):
         assert len(keys) == 3
         with pytest.raises(ConfigError, match=f"column '{name}': to a writer"):
             client.writer("m", autoreset="single")
+
+
+@pytest.mark.parametrize("shape", [(1 << 29,), (1 << 40,), (1 << 62, 4)])
+def test_a_step_too_large_names_its_column(shape):
+    """Given a column of 2 GiB and more. Expect SpecError that names it, not NumPy's own words."""
+    with pytest.raises(SpecError, match=r"a step of \d+ bytes, \d+ of them in column 'x' \["):
+        Spec((Column("y", np.int8), Column("x", np.float32, shape)))

@@ -308,6 +308,32 @@ def test_an_extend_that_a_handler_cut_off_says_what_was_taken():
         assert at > 20 and told > 2
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have no notes")
+def test_a_note_counts_the_rows_that_are_stored_by_then(monkeypatch):
+    """Given a handler's error right behind the call in which rows were stored, of which the limiter
+    let some in. Expect the note to count those."""
+    limiter = SamplesPerInsert(1.0, min_size=10, error_buffer=(-100.0, 40.0))
+    table, push = Table("o", SPEC, Row(), 1 << 14, limiter=limiter), PlainRows._push
+
+    def push_and_ring(rows, *arguments):
+        push(rows, *arguments)
+        while not rows._state().blocked:  # what is stored is acknowledged by then
+            rows._settle(_native.Deadline(0.01))
+        raise Alarm
+
+    with Server([table], "loopback://") as server, Client(server.address) as client:
+        monkeypatch.setattr(PlainRows, "_push", push_and_ring)
+        with pytest.raises(Alarm) as cut:
+            client.extend("o", {"x": np.arange(200)}, timeout=60)
+        stored = client.size("o")
+        (note,) = cut.value.__notes__
+        taken = int(re.search(r"(\d+) of 200 rows were taken", note)[1])
+        assert 0 < stored < taken
+        assert f"{stored} of them are stored" in note, note
+        while client.size("o") < taken:  # what is held goes in, and the close waits for nothing
+            client.sample("o", 32)
+
+
 @pytest.mark.parametrize("timeout", [0.0, 1e-5])
 def test_a_draw_of_no_time_is_made_or_is_not_counted(timeout):
     """Given draws that give up at once. Expect as many items as the limiter counted."""
