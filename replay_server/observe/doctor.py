@@ -179,7 +179,9 @@ def _bifurcated(host: Host, nic: Nic, driver: Driver, plan: Plan) -> None:
 
 
 def _bound(host: Host, nic: Nic, uid: int, plan: Plan) -> None:
-    """The card is DPDK's already: may this user have it?"""
+    """The card is DPDK's already: may this user have it, and has nobody else?"""
+    if nic.opened:
+        plan.refusals.append(f"it is in use: {'; '.join(nic.opened)}")
     if nic.driver != "vfio-pci":
         if uid != 0:
             plan.needs(

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .interfaces import interfaces_of, lost_with_card
+from .interfaces import interfaces_of, lost_with_card, opened_card
 from .sysfs import lines, link_name, names, number, text
 from .xdp import with_xdp
 
@@ -67,6 +67,7 @@ class Nic:
     no_iommu: bool  # its group is one that vfio made up, without an IOMMU behind it
     group_others: tuple[Sibling, ...]
     lost: tuple[str, ...]  # what the host loses when DPDK takes it, as interfaces.py says it
+    opened: tuple[str, ...]  # who has it past the kernel already
     vfio_writable: bool
     pcie: str = ""  # the link as it runs, such as "8.0 GT/s x8"
     pcie_mbps: int | None = None  # what it carries one way, without its packets' own headers
@@ -318,6 +319,7 @@ def _nics(root: Path, uid: int, groups: frozenset[int]) -> tuple[Nic, ...]:
                 no_iommu=made_up,
                 group_others=_group(root, group, address),
                 lost=lost_with_card(root, address),
+                opened=opened_card(root, address),
                 vfio_writable=may_write(vfio, uid, groups),
                 pcie=pcie,
                 pcie_mbps=pcie_mbps,

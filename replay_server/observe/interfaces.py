@@ -80,9 +80,9 @@ def _carried(root: Path, interface: str) -> str:
     return DEFAULT if DEFAULT in found else next(iter(found), "")
 
 
-def _owner(root: Path, inode: str) -> str:
-    """The first process that has that socket; those of other users are seen by root alone."""
-    wanted = f"socket:[{inode}]"
+def _owners(root: Path, wanted: str) -> Iterator[str]:
+    """The processes that have that file, as a link in /proc/PID/fd names it; those of other users
+    are seen by root alone."""
     for process in sorted(int(name) for name in names(root / "proc") if name.isdigit()):
         folder = root / f"proc/{process}"
         try:
@@ -90,15 +90,15 @@ def _owner(root: Path, inode: str) -> str:
         except OSError:  # it ended, or closed one
             continue
         if wanted in files:
-            return f"{text(folder / 'comm')} (process {process})"
-    return "a process of another user"
+            yield f"{text(folder / 'comm')} (process {process})"
 
 
 def _listeners(root: Path, interface: str) -> Iterator[str]:
     number = text(root / "sys/class/net" / interface / "ifindex")
     packets = lines(root / "proc/net/packet") if number else []
     inodes = [words[8] for words in packets if len(words) > 8 and words[4] == number]
-    for owner in sorted({_owner(root, inode) for inode in inodes}):
+    unseen = "a process of another user"
+    for owner in sorted({next(_owners(root, f"socket:[{n}]"), unseen) for n in inodes}):
         yield f"{owner} has a raw socket on {interface}"
     above = any(name.startswith("upper_") for name in names(root / "sys/class/net" / interface))
     if root == HOST and not inodes and not above and is_made_promiscuous(interface):
@@ -129,6 +129,17 @@ def interfaces_of(device: Path) -> tuple[str, ...]:
     """A function's interfaces; a virtio card's hang on the virtio device below the PCI one."""
     below = [device, *(device / name for name in names(device) if name.startswith("virtio"))]
     return tuple(name for place in below for name in names(place / "net"))
+
+
+def opened_card(root: Path, address: str) -> tuple[str, ...]:
+    """Who has the card past the kernel, a virtual machine or a server: a sentence each."""
+    device = root / "sys/bus/pci/devices" / address
+    group = link_name(device / "iommu_group")
+    files = [f"vfio/{group}", f"vfio/noiommu-{group}"] if group else []
+    files += [f"vfio/devices/{name}" for name in names(device / "vfio-dev")]
+    files += names(device / "uio")
+    found = {owner for file in files for owner in _owners(root, f"/dev/{file}")}
+    return tuple(f"{owner} has it open" for owner in sorted(found))
 
 
 def lost_with_card(root: Path, address: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from ..server import ServerOptions
 
 SHARDS_MAX = 16
 PORTS = re.compile(r"(?P<host>[\w+]+://(?:\[[^\]]*\]|[^:/?\[]+)):(?P<port>\d+)(?P<options>\?.*)?")
+QUEUES = re.compile(r"[?&,]queues=(\d+)")
 ON_A_NETWORK = re.compile(r"[?&,](?:port=|vdev=net_(?:af_packet|af_xdp|tap))")
 
 
@@ -24,6 +25,13 @@ def shard_options(options: ServerOptions, count: int) -> tuple[ServerOptions, ..
     """
     if not 1 <= count <= SHARDS_MAX:
         raise ConfigError(f"shards is {count}; expected 1 to {SHARDS_MAX}")
+    queues = QUEUES.search(options.url)
+    if queues and ON_A_NETWORK.search(options.url) and int(queues[1]) != count:
+        raise ConfigError(
+            f"queues={queues[1]} with shards = {count}: each queue of a device is read by a shard "
+            "of its own, and clients at the others would get no answer; leave queues= out, or say "
+            f"--shards {queues[1]}"
+        )
     if count == 1:
         return (options,)
     found = PORTS.fullmatch(options.url)
@@ -34,7 +42,7 @@ def shard_options(options: ServerOptions, count: int) -> tuple[ServerOptions, ..
             f"from 1 to {65536 - count}, and they take that and those behind it"
         )
     text = found["options"] or ""
-    if ON_A_NETWORK.search(text) and not re.search(r"[?&,]queues=", text):
+    if ON_A_NETWORK.search(text) and not queues:
         text += f"&queues={count}"
     return tuple(
         replace(

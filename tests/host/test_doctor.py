@@ -223,6 +223,21 @@ def test_a_card_in_use_is_left_alone(host, network):
         assert (nic.usable, commands(nic)) == (AFTER, ["bind 0000:03:00.0"])
 
 
+def test_a_card_that_a_machine_has_open_is_not_usable_now(host):
+    """Given a card on vfio-pci, then a virtual machine that has it. Expect its name."""
+    tree = host()
+    tree.nic(driver="vfio-pci", interface="", group="7")
+    tree.pages(2048, {0: 512})
+    tree.put("sys/class/iommu/dmar0/x", "")
+    assert look(tree).nics[0].usable == NOW
+    tree.put("proc/4242/comm", "qemu-system-x86")
+    (tree.root / "proc/4242/fd").mkdir(parents=True)
+    (tree.root / "proc/4242/fd/9").symlink_to("/dev/vfio/7")
+    nic = look(tree).nics[0]
+    assert nic.usable == NOT
+    assert nic.why == "it is in use: qemu-system-x86 (process 4242) has it open"
+
+
 @pytest.mark.parametrize("name", HOSTS)
 def test_a_host_by_its_name(host, name):
     """Given one of the hosts that nic.sh is asked about too. Expect the verdict, why, and what has

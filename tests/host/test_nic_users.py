@@ -8,6 +8,8 @@ import pytest
 from hosts import Tree
 from test_nic import CARD, call, contents, steps
 
+from replay_server.observe.interfaces import opened_card
+
 
 def a_host(folder: Path, **card: str) -> Tree:
     """With one card in an IOMMU group."""
@@ -47,7 +49,9 @@ def test_a_card_that_a_process_has_open_is_not_taken_from_it(tmp_path, file):
     opens(tree, 41, "other", "/dev/vfio/77", "/dev/vfio/vfio", "/dev/uio55", "socket:[7]")
     done = call(tree, "unbind", CARD, "--dry-run")
     assert done.returncode == 0 and "in use" not in done.stderr, done
+    assert opened_card(tree.root, CARD) == ()
     opens(tree, 4242, "qemu-system-x86", "/dev/null", f"/dev/{file}")
+    assert opened_card(tree.root, CARD) == ("qemu-system-x86 (process 4242) has it open",)
     says = f"{CARD} is in use: qemu-system-x86 (process 4242) has it open: end that first"
     assert says in refused(tree, "unbind", CARD)
     assert says in refused(tree, "unbind", CARD, "--after", "exit-code", "--status", "2")

@@ -23,7 +23,7 @@ URLS = {
     "udp://127.0.0.1:7400": "udp://127.0.0.1:7401",
     "udp://[::1]:7400?mtu=1024": "udp://[::1]:7401?mtu=1024",
     CARD: "dpdk://10.0.0.1:7401?port=0000:03:00.0&queues=2",
-    f"{CARD},queues=4": "dpdk://10.0.0.1:7401?port=0000:03:00.0,queues=4",
+    f"{CARD},queues=2": "dpdk://10.0.0.1:7401?port=0000:03:00.0,queues=2",
     "dpdk://10.0.0.1:7400?vdev=net_af_packet,iface=a": (
         "dpdk://10.0.0.1:7401?vdev=net_af_packet,iface=a&queues=2"
     ),
@@ -37,7 +37,19 @@ def test_each_shard_has_its_own_port_and_a_card_its_queues(url):
     first, second = shard_options(ServerOptions(url=url, seed=5, core=1), 2)
     assert (second.url, second.seed, second.core) == (URLS[url], 6, 2)
     assert first.url.replace(":7400", ":7401") == second.url and (first.seed, first.core) == (5, 1)
-    assert shard_options(ServerOptions(url=url), 1) == (ServerOptions(url=url),)
+    if "queues=" not in url:
+        assert shard_options(ServerOptions(url=url), 1) == (ServerOptions(url=url),)
+
+
+@pytest.mark.parametrize(("queues", "count"), [(4, 1), (4, 2), (1, 2), (16, 1)])
+def test_a_queue_without_a_shard_is_refused(queues, count):
+    """Given queues that no shard reads, or shards that share one. Expect one sentence: clients
+    there would get no answer, and nothing at the server would tell."""
+    for device in ("port=0000:03:00.0", "vdev=net_af_packet,iface=a", "vdev=net_af_xdp,iface=a"):
+        for sign in "&,":
+            url = f"dpdk://10.0.0.1:7400?{device}{sign}queues={queues}"
+            with pytest.raises(ConfigError, match=f"queues={queues} with shards = {count}: each"):
+                shard_options(ServerOptions(url=url), count)
 
 
 @pytest.mark.parametrize("url", ["udp://127.0.0.1:0", "loopback://a", "udp://127.0.0.1:65535"])
