@@ -25,8 +25,9 @@
 # machine, a server. So it is when somebody made the interface promiscuous, beside the switch of `ip
 # link`: a packet capture, or a container's macvlan, which stands in another network namespace,
 # where nothing else tells of it here. On a card that filters MAC addresses not even that does, nor
-# of an ipvlan or a VLAN there, nor does anything of a filter of tc that sends on what comes: look for
-# those yourself; and busybox's `ip` says nothing of it. Where
+# of an ipvlan or a VLAN there: look for those yourself; and busybox's `ip` says nothing of it. So it
+# is when filters of tc are on what comes there, where `tc` is, or when it has an XDP program; what
+# nftables sends on at a device, and programs of tcx, are not seen. Where
 # `ip` is missing or fails, an interface that is up counts as in use: nothing else tells it all.
 # --force takes it all the same, and says what that cuts. What is no network card is never taken; a
 # Mellanox card is left where it is, since it works for DPDK under its kernel driver.
@@ -142,6 +143,13 @@ routes() {
 }
 
 ask_ip() { if [ -n "$root" ]; then say "$root/bin/ip"; else say ip; fi; }
+
+# filtered INTERFACE: a line where filters of tc are on what comes there, which may send it on.
+filtered() {
+    if [ -n "$root" ]; then tc=$root/bin/tc; else tc=tc; fi
+    "$tc" qdisc show dev "$1" 2>/dev/null | grep -E '^qdisc (ingress|clsact) ' > /dev/null \
+        && say "filters of tc are on $1"
+}
 
 # hops INTERFACE: the numbers of the next hops there, and of the groups that have one.
 hops() {
@@ -274,6 +282,7 @@ lost_with() {
     # Where that is of neither a capture nor what stands on it here, which are told by themselves.
     [ -n "$heard" ] || ls -d "$root/sys/class/net/$1"/upper_* > /dev/null 2>&1 || promiscuous "$1"
     programmed "$1"
+    filtered "$1"
     [ -r "$root/proc/net/pppoe" ] && while read -r _ _ name; do
         [ "$name" = "$1" ] && say "a PPPoE session stands on $1"
     done < "$root/proc/net/pppoe"

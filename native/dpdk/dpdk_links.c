@@ -34,6 +34,11 @@ struct question_of_addresses {
     struct ifaddrmsg body;
 };
 
+struct question_of_filters {
+    struct nlmsghdr head;
+    struct tcmsg body;
+};
+
 struct question_of_routes {
     struct nlmsghdr head;
     struct rtmsg body;
@@ -251,6 +256,32 @@ int rp_link_has_address(unsigned index) {
     };
     struct addressed asked = {.index = index};
     int failed = ask(&question, sizeof question, see_address, &asked);
+    return failed ? failed : asked.is_found;
+}
+
+static void see_filters(const struct nlmsghdr *message, void *argument) {
+    struct addressed *asked = argument;
+    const struct tcmsg *body = NLMSG_DATA(message);
+    int left = (int)NLMSG_PAYLOAD(message, sizeof *body);
+    if (message->nlmsg_type != RTM_NEWQDISC || (unsigned)body->tcm_ifindex != asked->index) {
+        return;
+    }
+    for (const struct rtattr *at = first(TCA_RTA(body), left); at; at = next(at, &left)) {
+        char kind[IF_NAMESIZE] = "";
+        if (at->rta_type == TCA_KIND) {
+            copy_text(kind, sizeof kind, at);
+        }
+        asked->is_found |= strcmp(kind, "ingress") == 0 || strcmp(kind, "clsact") == 0;
+    }
+}
+
+int rp_link_has_filters(unsigned index) {
+    const struct question_of_filters question = {
+        .head = {.nlmsg_len = sizeof question, .nlmsg_type = RTM_GETQDISC,
+                 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+    };
+    struct addressed asked = {.index = index};
+    int failed = ask(&question, sizeof question, see_filters, &asked);
     return failed ? failed : asked.is_found;
 }
 

@@ -339,6 +339,8 @@ int rp_links_see(unsigned index, rp_link_see *see, void *argument);
 int rp_link_read(unsigned index, struct rp_link *link);
 /* Of IPv4, whatever its label: 1, 0, or a negative errno. */
 int rp_link_has_address(unsigned index);
+/* Of tc, on what comes there, which may send it on elsewhere: 1, 0, or a negative errno. */
+int rp_link_has_filters(unsigned index);
 /* The foremost route that leaves there, over any of its next hops and in whatever table but the
  * host's own: one of these, or a negative errno. Targets of IPv6's links alone do not count. */
 enum rp_link_route { RP_LINK_ROUTE_NONE, RP_LINK_ROUTE_SOME, RP_LINK_ROUTE_DEFAULT };

@@ -1,8 +1,8 @@
 /* Whether this host uses an interface: by the rule of deploy/nic.sh and doctor
  * (replay_server/observe/interfaces.py). It is up, and it or a virtual function of it has an
  * address or a route, over any next hop and in any table, or something stands on it: a bridge, a
- * bond, a VLAN, a vxlan, a PPPoE session; or another process has a raw socket there, or somebody
- * made it promiscuous. Asked in the calling thread's network namespace.
+ * bond, a VLAN, a vxlan, a PPPoE session, filters of tc; or another process has a raw socket
+ * there, or somebody made it promiscuous. Asked in the calling thread's network namespace.
  *
  * What stands on it in another network namespace, a container's macvlan, is not seen itself. It is
  * told from the interface being promiscuous, which it makes one that cannot filter by MAC address,
@@ -119,6 +119,15 @@ static int find_address(struct use *use) {
 }
 
 /* The same. */
+static int find_filters(struct use *use) {
+    int has = use->what[0] ? 0 : rp_link_has_filters(use->index);
+    if (has > 0) {
+        snprintf(use->what, use->size, "filters of tc are on %s", use->link.name);
+    }
+    return has < 0 ? -1 : 0;
+}
+
+/* The same. */
 static int look_at(struct use *use, unsigned index) {
     use->index = index;
     use->link = (struct rp_link){.index = 0};
@@ -134,7 +143,8 @@ static int look_at(struct use *use, unsigned index) {
     find_line(use, "/proc/thread-self/net/if_inet6", "an address", is_address6);
     find_line(use, "/proc/thread-self/net/packet", "another process's raw socket", is_raw_socket);
     find_line(use, "/proc/thread-self/net/pppoe", "a PPPoE session", is_pppoe);
-    if (find_address(use) || (!use->what[0] && rp_links_see(0, find_upper, use))) {
+    if (find_address(use) || (!use->what[0] && rp_links_see(0, find_upper, use))
+        || find_filters(use)) {
         return -1;
     }
     if (!use->what[0] && use->link.listeners) {

@@ -3,10 +3,10 @@
     lost_with_card(Path("/"), "0000:03:00.0")    # ("ens1 carries the default route",); (): free
 
 The same rule, and the same words, as deploy/nic.sh bind: an interface of the card, or of a virtual
-function of it, is up and has an address or a route, or has something standing on it, or a process
-has a raw socket there, or somebody made it promiscuous. It is read below a root, as in host.py;
-IPv4 addresses that no route tells of, routes that procfs does not show, who made it promiscuous:
-these are asked of the kernel, where the root is the host's own.
+function of it, is up and has an address or a route, or has something standing on it, or filters of
+tc, or a process has a raw socket there, or somebody made it promiscuous. It is read below a root,
+as in host.py; IPv4 addresses that no route tells of, routes that procfs does not show, filters, who
+made it promiscuous: these are asked of the kernel, where the root is the host's own.
 
 What stands on it in another network namespace is told by that alone, as a container's macvlan is on
 a card that filters no MAC addresses; on one that does, it is not seen.
@@ -22,7 +22,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from .netlink import addresses, is_made_promiscuous, routes
+from .netlink import addresses, has_filters, is_made_promiscuous, routes
 from .sysfs import lines, link_name, names, text
 
 DEFAULT = "the default route"
@@ -114,6 +114,8 @@ def lost_with(root: Path, interface: str, depth: int = 0) -> Iterator[str]:
         if carried := _carried(root, interface):
             yield f"{interface} carries {carried}"
         yield from _listeners(root, interface)
+        if root == HOST and has_filters(interface):
+            yield f"filters of tc are on {interface}"
     except OSError:  # of netlink: what was not told may be there
         yield f"the kernel does not tell what {interface} carries"
     for words in lines(root / "proc/net/pppoe"):

@@ -18,6 +18,7 @@ RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_GETADDR, NLM_F_REQUEST_DUMP = 16, 18,
 IFLA_IFNAME, IFLA_PROMISCUITY, IFLA_NUM_RX_QUEUES, IFLA_XDP = 3, 30, 32, 43
 IFA_LOCAL, IFF_PROMISC = 2, 0x100
 RTM_NEWROUTE, RTM_GETROUTE, RTM_NEWNEXTHOP, RTM_GETNEXTHOP = 24, 26, 104, 106
+RTM_NEWQDISC, RTM_GETQDISC, TCA_KIND = 36, 38, 1
 RTA_DST, RTA_OIF, RTA_MULTIPATH, RTA_TABLE, RTA_NH_ID, RT_TABLE_LOCAL = 1, 4, 9, 15, 30, 255
 NHA_ID, NHA_GROUP, NHA_OIF = 1, 2, 5
 NLMSG_ERROR, NLMSG_DONE = 2, 3
@@ -91,13 +92,27 @@ def is_made_promiscuous(interface: str) -> bool:
     return False
 
 
+def has_filters(interface: str) -> bool:
+    """Of tc, on what comes there."""
+    try:
+        index = socket.if_nametoindex(interface)
+    except OSError:
+        return False
+    return any(
+        attributes(body[20:]).get(TCA_KIND, b"").rstrip(b"\0") in (b"ingress", b"clsact")
+        for body in _dumped(RTM_GETQDISC, RTM_NEWQDISC, socket.AF_UNSPEC)
+        if struct.unpack_from("=i", body, 4)[0] == index
+    )
+
+
 def _dumped(question: int, kind: int, family: int) -> list[bytes]:
     """The bodies of all messages of that kind."""
     found = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
         asked.settimeout(NETLINK_S)
-        size = 24 if question == RTM_GETNEXTHOP else 32  # that one takes no byte too many
-        head = struct.pack("=IHHIIB15x", size, question, NLM_F_REQUEST_DUMP, 1, 0, family)
+        # Next hops take no byte too many, and tc none too few.
+        size = {RTM_GETNEXTHOP: 24, RTM_GETQDISC: 36}.get(question, 32)
+        head = struct.pack("=IHHIIB19x", size, question, NLM_F_REQUEST_DUMP, 1, 0, family)
         asked.send(head[:size])
         while True:
             messages = list(_split(asked.recv(1 << 16), "=IH", 16, -1))

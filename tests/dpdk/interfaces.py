@@ -1,7 +1,6 @@
 """dpdk:// on interfaces of the kernel's that somebody else uses: who is refused, and goes on.
 
-The interfaces are those of a pair of network namespaces; other programs are processes here. Run by
-`make test-dpdk`, as root.
+The interfaces are of a pair of network namespaces, other programs processes: `make test-dpdk`.
 """
 
 from __future__ import annotations
@@ -422,6 +421,7 @@ USES = {
         "",
         "",
     ),
+    "filters of tc": ("tc qdisc add dev xa clsact", *["filters of tc are on xa"] * 2),
     "a VLAN": ("ip link add link xa name xv type vlan id 5", "xv stands on xa", "xv stands on xa"),
     "a vxlan": (
         "ip link add xv type vxlan id 5 dev xa dstport 4789",
@@ -475,7 +475,7 @@ def used(use: str) -> Iterator[None]:
         stack.callback(COMPATIBLE.write_text, COMPATIBLE.read_text())
         done = ["sh", "-ec", f"{made}; {USES[use][0]}"]
         made = subprocess.run(done, env=names, capture_output=True, text=True, timeout=WAIT_S)
-        if "Unknown device type" in made.stderr:
+        if re.search("Unknown device type|Specified qdisc kind is unknown", made.stderr):
             pytest.skip(f"left out: this kernel makes no such thing as {use}")
         assert made.returncode == 0, made.stderr
         if use in ("a raw socket", "a capture"):
@@ -507,7 +507,8 @@ def test_one_rule_is_asked_by_all_three(use, tmp_path):
         shutil.rmtree(tmp_path / name)
         (tmp_path / name).symlink_to(real)
     (tmp_path / "bin/ip").unlink()
-    (tmp_path / "bin/ip").symlink_to(shutil.which("ip"))
+    for tool in ("ip", "tc"):
+        (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
     url = f"dpdk://198.18.5.9:{PORT}?vdev=net_af_xdp,iface=xa&probe=off"
     with used(use):
         words = the_pair().server.inside([sys.executable, "-c", DOCTOR])
