@@ -188,6 +188,18 @@ static void linger_unread(void) {
     close(greet("a message that is not read"));
 }
 
+/* A file where none is wanted, with a message that would be right without it. */
+static void bring_unwanted(void) {
+    uint8_t message[2 * RP_MEMIF_MESSAGE];
+    int peer = knock();
+    CHECK(hears(peer, RP_MEMIF_HELLO));
+    begin(message, RP_MEMIF_INIT);
+    tell(peer, message, RP_MEMIF_MESSAGE, 1);
+    CHECK(hears(peer, RP_MEMIF_DISCONNECT), "an INIT that brings a file is taken");
+    close(peer);
+    check_group("a file with a message that wants none: its peer is sent away");
+}
+
 /* While the server has no memory for a thread's stack, until it lets nobody in. */
 static void fill_up_without_threads(void) {
     const struct rlimit none = {1, RLIM_INFINITY};
@@ -285,6 +297,7 @@ int main(void) {
     linger_in(RP_MEMIF_CONNECT, M, 1, "a CONNECT that brings a socket");
     linger_in(RP_MEMIF_CONNECT, M + 1, 1, "a message too long");
     linger_unread();
+    bring_unwanted();
     check_group("sockets that linger for a day, in messages of each kind: the next one gets in");
     end_with_them_at_the_door();
     await_port(2);
