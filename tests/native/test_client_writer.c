@@ -248,16 +248,21 @@ static void situation_keys_of_calls(void) {
     check_group("keys go to whom asks for their steps, and wait for them");
 }
 
-/* Given steps of two calls that share a place of the ledger. Expect the first call to leave the
- * other's, and the second to let go what nobody took of the first. */
+/* Given steps of two calls that share a place of the ledger, which is not its first. Expect the
+ * first call to leave the other's, and the second to let go what nobody took of the first. */
 static void situation_keys_share_a_place(void) {
     enum { EACH = 5 };
     struct rp_client_options options = world_options();
     struct world *world = fresh(16, &options);
     uint64_t keys[EACH] = {0}, first;
+    struct rp_push_key key;
+    writer(world, "main", 1);
     writer(world, "rows", 1);
+    CHECK(push(world, MAIN, 0, 0, 1, 0) == 1);
+    settle(world, MAIN);
     CHECK(push(world, ROWS, 0, 0, 3 * EACH, 0) == 3 * EACH);
     settle(world, ROWS);
+    CHECK(rp_client_ledger(world->client, &key, 1) == 1 && key.table == MAIN);
     CHECK(world->client->ledger_count == 1, "%u places", world->client->ledger_count);
     CHECK(rp_client_keys(world->client, ROWS, 0, keys, EACH) == EACH);
     first = keys[0];
