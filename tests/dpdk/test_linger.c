@@ -194,7 +194,9 @@ static void bring_unwanted(void) {
     int peer = knock();
     CHECK(hears(peer, RP_MEMIF_HELLO));
     begin(message, RP_MEMIF_INIT);
+    stop_server();
     tell(peer, message, RP_MEMIF_MESSAGE, 1);
+    kill(server, SIGCONT);
     CHECK(hears(peer, RP_MEMIF_DISCONNECT), "an INIT that brings a file is taken");
     close(peer);
     check_group("a file with a message that wants none: its peer is sent away");
