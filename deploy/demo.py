@@ -6,8 +6,8 @@
 
 All three write into one run folder and take their options from its config.toml; this program
 watches their metrics, shows a line of progress, and ends them in order. What it learns of the run
-it writes to RUN/summary.json and names in its last line. Not solved within --minutes: exit code 1,
-unless there is no mark to reach (as for Atari).
+it writes to RUN/summary.json and names in its last line. Not solved within --minutes is an outcome:
+exit code 0, but 1 with --require-solved, which needs a mark (Atari has none: say --solve-at).
 """
 
 from __future__ import annotations
@@ -257,6 +257,8 @@ def parsed(argv: list[str] | None) -> tuple[options.Demo, Preset, dict[str, dict
     settings = changed(settings, actors=1)  # as many as are started here: the ladder is theirs
     if args.solve_at is None:
         args.solve_at = settings.mark
+    if args.require_solved and args.solve_at is None:
+        parser.error("--require-solved: there is no mark for this environment; say --solve-at")
     if (args.run / METRICS).exists():
         parser.error(
             f"{args.run} holds a run already ({METRICS} is there); name another folder with --run"

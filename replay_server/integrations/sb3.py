@@ -83,6 +83,7 @@ class ReplayServerBuffer(ReplayBuffer):
         self.spec = spec
         self.writer = self.client.writer(TABLE, n_envs, autoreset="disabled")
         self._next_obs: Any = None
+        self._drawable = False  # something was: the table is not empty
         self._open = np.zeros(n_envs, np.bool_)
 
     def add(
@@ -124,6 +125,7 @@ class ReplayServerBuffer(ReplayBuffer):
     def sample(self, batch_size: int, env: Any = None) -> Any:
         """ReplayBufferSamples of `batch_size` transitions; `env`, where given, normalizes them."""
         self.writer.flush()  # what was added is drawable, as it is in a buffer of one's own
+        self._require_items()
         batch = self.client.sample(TABLE, batch_size)
         batch.data["reward"] = self._normalize_reward(batch["reward"], env)  # [B, n]
         found = batch.transitions(self.gamma)
@@ -138,6 +140,17 @@ class ReplayServerBuffer(ReplayBuffer):
             rewards=self.to_torch(found.rewards[:, None]),
             discounts=None if one_step else self.to_torch(found.discounts[:, None]),
         )
+
+    def _require_items(self) -> None:
+        """ValueError where a draw would wait for what this very thread has to add."""
+        if self._drawable or self.server is None:
+            return
+        if not self.client.size(TABLE):
+            raise ValueError(
+                "nothing can be drawn yet: a transition is drawable when the step behind it is "
+                "known; take a larger learning_starts"
+            )
+        self._drawable = True
 
     def _tensors(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -155,6 +168,7 @@ class ReplayServerBuffer(ReplayBuffer):
         self.client.reset(TABLE)
         self.writer = self.client.writer(TABLE, self.n_envs, autoreset="disabled")
         self._next_obs = None
+        self._drawable = False
 
     def close(self) -> None:
         """Ends the session, and the server where it is this program's."""

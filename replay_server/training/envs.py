@@ -63,10 +63,7 @@ def check_playable(env_id: str) -> None:
     check_env(env_id)
     if is_atari(env_id):
         return
-    try:
-        env = gymnasium.make(env_id)
-    except gymnasium.error.Error as error:
-        raise EnvError(f"environment {env_id!r}: {error}") from error
+    env = _made(env_id)
     try:
         action_count(env)
     except ValueError as error:
@@ -84,7 +81,28 @@ def make_env(
         from .atari import AtariGame
 
         return AtariGame(env_id, protocol=protocol)
-    return gymnasium.make(env_id, render_mode=render_mode)
+    return _made(env_id) if render_mode is None else _drawn(env_id, render_mode)
+
+
+def _made(env_id: str) -> gymnasium.Env:
+    try:
+        return gymnasium.make(env_id)  # no render_mode: a constructor need not take one
+    except gymnasium.error.Error as error:
+        raise EnvError(f"environment {env_id!r}: {error}") from error
+
+
+def _drawn(env_id: str, render_mode: str) -> gymnasium.Env:
+    try:
+        return gymnasium.make(env_id, render_mode=render_mode)
+    except gymnasium.error.Error as error:
+        raise EnvError(f"environment {env_id!r}: {error}") from error
+    except TypeError as error:
+        if "render_mode" not in str(error):
+            raise
+        raise EnvError(
+            f"environment {env_id!r} draws no pictures: its constructor takes no render_mode; "
+            "leave out --video"
+        ) from error
 
 
 def make_envs(env_id: str, count: int, *, protocol: str = "sticky") -> VectorEnv:

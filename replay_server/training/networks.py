@@ -21,6 +21,7 @@ from ..returns import leaves
 from ..spec import Column, Spec, SpecError
 
 KINDS = ("mlp", "nature", "linear")
+SIDE_LEAST = 36  # the least side that three convolutions without padding leave a pixel of
 
 
 class Dueling(nn.Module):
@@ -112,7 +113,14 @@ class OneHotLinear(nn.Module):
     def forward(self, observation: Observations) -> Tensor:
         part = _only_part(observation, self.column)
         state = part.reshape(len(part), -1)[:, -1].long()  # [B]: of stacked states the newest
-        return self.table(nn.functional.one_hot(state, self.states).float())
+        try:
+            chosen = nn.functional.one_hot(state, self.states)
+        except RuntimeError as error:
+            raise SpecError(
+                f"{self.column.name!r}: states {int(state.min())} to {int(state.max())}, and the "
+                f"linear network has places for 0 to {self.states - 1}; say more --states"
+            ) from error
+        return self.table(chosen.float())
 
 
 def _only_part(observation: Observations, column: Column) -> Tensor:
@@ -149,6 +157,11 @@ def network_from(
             return Mlp(columns, stack, actions, hidden)
         if kind == "nature":
             column = _only(kind, columns, ranks=(2, 3))
+            if min(column.shape[:2]) < SIDE_LEAST:
+                raise SpecError(
+                    f"network 'nature' needs images of {SIDE_LEAST} by {SIDE_LEAST} at least, "
+                    f"{column.name!r} is {list(column.shape)}; take mlp, or enlarge them"
+                )
             return NatureCnn(column, stack, actions, *hidden[:1])
         column = _only(kind, columns, ranks=(0,))
         if states < 1 or column.dtype.kind not in "iu":

@@ -28,6 +28,7 @@ from ..errors import (
     TableEmptied,
     Timeout,
 )
+from ..requests.priorities import tell_of_large
 from ..requests.remote import RemoteTable, info_of
 from ..spec import ALWAYS_FINITE, STEP, SpecError, array_of, require_finite
 from ..support.owning import refuse_within
@@ -214,6 +215,7 @@ class PlainRows:
     def __init__(self, link: Link, table: RemoteTable, turn: Turn) -> None:
         self.link, self.table, self.turn = link, table, turn
         self.placed = False
+        self.told: set[str] = set()  # that priorities were too large
         self.behind = Behind()
         self.silent_s = silence(link)
         self.doubtful = monotonic() + self.silent_s  # from then on the session may be gone
@@ -223,6 +225,9 @@ class PlainRows:
         until = Deadline(timeout)
         call = Call(Part(records, priorities), np.zeros(len(records), np.uint64), 0)
         self._state()  # refuses in a forked child: its copy of the turn may be taken for ever
+        if priorities is not None:
+            given = ffi.from_buffer("double[]", priorities)
+            tell_of_large(self.table, given, len(priorities), self.told)
         if self.turn.within == get_ident():
             raise refuse_within("client.extend")
         if not self._in_turn(until.seconds(), lambda: self._extend(call, until)):

@@ -187,3 +187,14 @@ def test_sb3s_memory_option_is_refused():
     env = ScriptedEnv()
     with pytest.raises(ValueError, match="leave it out"):
         ReplayServerBuffer(9, env.observation_space, env.action_space, optimize_memory_usage=True)
+
+
+def test_a_draw_before_the_first_transition_is_refused():
+    """Given learning_starts=0 and one step. Expect one sentence, not a wait that nothing ends."""
+    env = vector(1)
+    model = DQN("MlpPolicy", env, learning_starts=0, train_freq=1, device="cpu",
+                replay_buffer_class=ReplayServerBuffer)  # fmt: skip
+    assert model.replay_buffer.size() == 0
+    with pytest.raises(ValueError, match="take a larger learning_starts"):
+        model.replay_buffer.sample(4)
+    model.replay_buffer.close()

@@ -114,6 +114,7 @@ def test_networks_that_do_not_suit_the_columns_are_refused():
         ("transformer", VECTOR, "expected one of mlp"),
         ("nature", VECTOR, "takes one column"),
         ("nature", NESTED, "takes one column"),
+        ("nature", spec_of(Column("observation", "uint8", (84, 35))), "36 by 36 at least"),
         ("linear", VECTOR, "takes one column"),
         ("linear", spec_of(Column("observation", "float32")), "an integer column"),
     ]:
@@ -121,6 +122,18 @@ def test_networks_that_do_not_suit_the_columns_are_refused():
             network_from(kind, spec, 2, states=6)
     with pytest.raises(SpecError, match="at least one action"):
         network_from("mlp", VECTOR, 0)
+
+
+def test_the_least_image_of_the_nature_network_has_36_pixels_a_side():
+    network = network_from("nature", spec_of(Column("observation", "uint8", (36, 36))), 2)
+    assert network(torch.zeros(3, 1, 36, 36)).shape == (3, 2)
+
+
+def test_a_state_that_the_linear_network_has_no_place_for_is_named():
+    network = network_from("linear", STATE, 2, states=6)
+    assert network(torch.tensor([[5], [0]])).shape == (2, 2)
+    with pytest.raises(SpecError, match=r"states 2 to 6, and .* 0 to 5; say more --states"):
+        network(torch.tensor([[2], [6]]))
 
 
 def test_weights_survive_the_way_through_bytes():

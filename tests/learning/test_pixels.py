@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 from pixels import CELLS, GUESSES, SIDE, Flight, best_of_single_frames
 
 from replay_server import spec_from
 from replay_server.training import options, runfile
-from replay_server.training.envs import EnvError, check_env, make_env, make_envs
+from replay_server.training.envs import EnvError, check_env, check_playable, make_env, make_envs
 from replay_server.training.networks import network_from
 
 EPISODES = 400
@@ -85,3 +86,24 @@ def test_the_programs_find_it_by_its_name():
     for wrong in ("pixls:Flight-v0", "pixels:Fligth-v0"):
         with pytest.raises(EnvError, match=wrong):
             check_env(wrong)
+
+
+class Plain(gymnasium.Env):
+    """An environment whose constructor takes a size, and no render_mode."""
+
+    def __init__(self, size: int = 5) -> None:
+        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (size,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(2)
+
+
+def test_a_constructor_need_not_take_a_render_mode(monkeypatch):
+    """Given an environment without one. Expect that it is made wherever no pictures are asked
+    for, and where they are, one sentence."""
+    monkeypatch.setitem(gymnasium.registry, "Plain-v0", None)  # forgotten again at the end
+    monkeypatch.delitem(gymnasium.registry, "Plain-v0")
+    gymnasium.register("Plain-v0", Plain)
+    check_playable("Plain-v0")
+    make_env("Plain-v0").close()
+    make_envs("Plain-v0", 2).close()
+    with pytest.raises(EnvError, match="takes no render_mode; leave out --video"):
+        make_env("Plain-v0", "rgb_array")

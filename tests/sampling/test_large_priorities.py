@@ -73,6 +73,16 @@ def test_a_create_above_the_bound_is_a_warning_once():
             assert len(told) == 1 and told[0].filename == __file__
 
 
+def test_plain_rows_above_the_bound_are_a_warning_once():
+    """Given rows stored with such priorities. Expect the same warning, at the call that stores."""
+    rows = {name: np.asarray(value)[None].repeat(4, 0) for name, value in ROW.items()}
+    with Server([table("main", 1.0)], "loopback://") as server, Client(server.address) as client:
+        with pytest.warns(RuntimeWarning, match=r"priorities\[2\] is 1e\+12.*divide") as told:
+            client.extend("main", rows, [1.0, 2.0, 1e12, 1e12])
+            client.extend("main", rows, [1e12] * 4)
+        assert len(told) == 1 and told[0].filename == __file__
+
+
 def test_looking_a_table_up_takes_nothing_of_a_calls_time():
     """Given a client that never used a table, and calls that may take no time. Expect what is asked
     to be the only thing that has none."""
