@@ -75,7 +75,7 @@ def test_a_create_above_the_bound_is_a_warning_once():
 
 def test_plain_rows_above_the_bound_are_a_warning_once():
     """Given rows stored with such priorities. Expect the same warning, at the call that stores."""
-    rows = {name: np.asarray(value)[None].repeat(4, 0) for name, value in ROW.items()}
+    rows = {c.name: np.asarray(ROW[c.name])[None].repeat(4, 0) for c in SPEC}
     with Server([table("main", 1.0)], "loopback://") as server, Client(server.address) as client:
         with pytest.warns(RuntimeWarning, match=r"priorities\[2\] is 1e\+12.*divide") as told:
             client.extend("main", rows, [1.0, 2.0, 1e12, 1e12])
