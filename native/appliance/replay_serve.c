@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "appliance/compiled.h"
+#include "base/minmax.h"
 #include "replay.h"
 
 enum { SERVICES_MAX = 16, EXIT_HOST = 1, EXIT_WRONG = 2, CORES_MAX = 1024,
@@ -325,7 +326,7 @@ int main(int count, char **words) {
     struct request request;
     int code = read_command(&request, count, words);
     if (code) {
-        return code > 0 ? code : 0;
+        return rp_max(code, 0);
     }
     code = load(&loaded, &request);
     if (!code) {

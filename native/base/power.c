@@ -13,6 +13,7 @@
  */
 #include "base/power.h"
 
+#include "base/minmax.h"
 #include "base/power_kernel.h"
 #include "base/power_tables.h"
 
@@ -98,7 +99,7 @@ static uint64_t mass_of(uint64_t alpha, uint64_t bits) {
 uint64_t rp_power_mass(const struct rp_power *power, double priority, uint64_t mass_max) {
     assert(rp_power_valid(priority) && mass_max >= 1);
     uint64_t mass = mass_of(power->alpha, bits_of(priority));
-    return mass < mass_max ? mass : mass_max;
+    return rp_min(mass, mass_max);
 }
 
 void rp_power_masses(const struct rp_power *power, const double *priority, uint64_t *mass,
@@ -112,6 +113,6 @@ void rp_power_masses(const struct rp_power *power, const double *priority, uint6
         assert(rp_power_valid(priority[i]));
         uint64_t full = mass_of(power->alpha, bits_of(priority[i]));
         *saturated += full > mass_max;
-        mass[i] = full < mass_max ? full : mass_max;
+        mass[i] = rp_min(full, mass_max);
     }
 }

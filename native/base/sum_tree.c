@@ -10,6 +10,7 @@
  */
 #include "base/sum_tree.h"
 
+#include "base/minmax.h"
 #include "base/sum_tree_kernel.h"
 
 #include <assert.h>
@@ -128,8 +129,8 @@ static void climb(struct rp_tree *t, const uint32_t *slots, size_t n, uint32_t t
         rp_tree_prefetch_group(t->mass[0], slots[i] / RP_TREE_FANOUT, RP_TREE_MASS_BYTES);
     }
     while (n > 0) {
-        size_t some = n < RP_TREE_CHUNK ? n : RP_TREE_CHUNK;
-        size_t next = n - some < RP_TREE_CHUNK ? n - some : RP_TREE_CHUNK;
+        size_t some = rp_min(n, RP_TREE_CHUNK);
+        size_t next = rp_min(n - some, RP_TREE_CHUNK);
         size_t groups = t->kernel->sum_groups(t, slots, some, next, sums);
         t->kernel->tell(t, sums, groups, top);
         slots += some;
@@ -176,7 +177,7 @@ static void draw_group(const struct rp_tree *t, const uint64_t *targets, uint32_
 
 void rp_tree_draw(const struct rp_tree *t, const uint64_t *targets, uint32_t *slots, size_t n) {
     for (size_t done = 0; done < n; done += RP_TREE_GROUP) {
-        size_t some = n - done < RP_TREE_GROUP ? n - done : RP_TREE_GROUP;
+        size_t some = rp_min(n - done, RP_TREE_GROUP);
         draw_group(t, targets + done, slots + done, some);
     }
 }
@@ -199,7 +200,7 @@ static void rank_group(const struct rp_tree *t, const uint32_t *ranks, uint32_t 
 
 void rp_tree_draw_rank(const struct rp_tree *t, const uint32_t *ranks, uint32_t *slots, size_t n) {
     for (size_t done = 0; done < n; done += RP_TREE_GROUP) {
-        size_t some = n - done < RP_TREE_GROUP ? n - done : RP_TREE_GROUP;
+        size_t some = rp_min(n - done, RP_TREE_GROUP);
         rank_group(t, ranks + done, slots + done, some);
     }
 }

@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 
 enum {
@@ -35,8 +36,7 @@ static void *carve(struct carver *carver, size_t count, size_t size) {
 }
 
 static uint32_t slots_max(const struct rp_client_options *options) {
-    return options->requests_max < CLIENT_FETCHES_MAX ? options->requests_max
-                                                      : CLIENT_FETCHES_MAX;
+    return rp_min(options->requests_max, CLIENT_FETCHES_MAX);
 }
 
 static uint32_t update_entries(const struct rp_client_options *options) {
@@ -46,7 +46,7 @@ static uint32_t update_entries(const struct rp_client_options *options) {
 /* Packets whose time of sending is kept: those of all flights, and as many repeats of theirs, but
  * no more than a window holds. */
 static uint32_t sent_places(uint32_t flights_max) {
-    return rp_client_places(flights_max < SENT_MAX / 2 ? flights_max : SENT_MAX / 2);
+    return rp_client_places(rp_min(flights_max, SENT_MAX / 2));
 }
 
 static void carve_requests(struct rp_client *client, struct carver *carver) {
@@ -91,7 +91,7 @@ static size_t lay_out(struct rp_client *client, uint8_t *base) {
     client->heap_max = client->flights_max + 2 * options->requests_max + messages
                        + options->tables_max + 3;
     client->ledger_max =
-        CLIENT_LEDGER_DATAGRAMS * (runs < CLIENT_RANGES_MAX ? runs : CLIENT_RANGES_MAX);
+        CLIENT_LEDGER_DATAGRAMS * rp_min(runs, CLIENT_RANGES_MAX);
     client->heap = carve(&carver, client->heap_max + 1, sizeof *client->heap);
     client->flights = carve(&carver, client->flights_max, sizeof *client->flights);
     client->credit.sent_mask = sent_places(client->flights_max) - 1;
@@ -108,7 +108,7 @@ static size_t lay_out(struct rp_client *client, uint8_t *base) {
 /* ---- life ---- */
 
 static int refuse(char error[256], const char *why) {
-    size_t size = strlen(why) < 255 ? strlen(why) : 255;
+    size_t size = rp_min(strlen(why), 255);
     memcpy(error, why, size);
     error[size] = 0;
     return -RP_BAD_ARGUMENT;

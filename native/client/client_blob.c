@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 #include "base/crc32c.h"
 
@@ -57,7 +58,7 @@ static enum client_sending send_first(struct rp_client *client, struct client_ti
     if (budget == 0) {
         return SEND_WAIT;
     }
-    budget = budget < train ? budget : train;
+    budget = rp_min(budget, train);
     rp_client_fetch_begin(&client->slots[ticket->slot].fetch, budget);
     if (ticket->id == 0) {
         ticket->id = rp_client_id(client, rp_client_ticket_index(client, ticket));
@@ -74,7 +75,7 @@ enum client_sending rp_client_blob_send(struct rp_client *client, struct client_
     if (!ticket->of.blob.known) {
         return send_first(client, ticket);
     }
-    chunk = chunk < train ? chunk : train;
+    chunk = rp_min(chunk, train);
     chunk = rp_client_fetch_next(fetch, chunk > 0 ? chunk : 1, &first);
     if (chunk == 0) {
         return SEND_NOTHING;
@@ -138,8 +139,7 @@ static int begin(struct rp_client *client, struct client_ticket *ticket,
     rp_client_fetch_begin(fetch, head->datagram_count);
     if (ticket->flights != CLIENT_NONE) {
         struct client_flight *flight = &client->flights[ticket->flights];
-        uint32_t count =
-            flight->count < head->datagram_count ? flight->count : head->datagram_count;
+        uint32_t count = rp_min(flight->count, head->datagram_count);
         client->credit.expected -= flight->left - count;
         flight->count = count;
         flight->left = count;
@@ -175,7 +175,7 @@ static int landed(struct rp_client *client, struct client_ticket *ticket,
         return -RP_COUNT_drop_reserved;
     }
     uint64_t offset = (uint64_t)head.datagram * head.payload;
-    uint64_t size = head.size - offset < head.payload ? head.size - offset : head.payload;
+    uint64_t size = rp_min(head.size - offset, head.payload);
     if (view->message->size - before != ((size + 7) & ~7ull)) {
         return -RP_COUNT_drop_size;
     }

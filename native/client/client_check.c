@@ -2,6 +2,7 @@
  * turn if they like. */
 #include <assert.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 
 static void check_heap(const struct rp_client *client) {
@@ -89,7 +90,7 @@ static void check_body(const struct client_message *message) {
     uint64_t lowest = CLIENT_UNASSIGNED;
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
         const struct rp_run *run = rp_client_run_at(at);
-        lowest = run->sequence < lowest ? run->sequence : lowest;
+        lowest = rp_min(run->sequence, lowest);
         assert(run->count > 0 && message->runs[i].committed <= run->count);
         assert(message->state == MESSAGE_UNSENT || message->state == MESSAGE_FILLING
                || run->sequence != CLIENT_UNASSIGNED);

@@ -13,6 +13,7 @@
  * the next one, of this request or another, until a round trip was measured (section 5), up to
  * retry_us_max, plus a seeded eighth of jitter.
  */
+#include "base/minmax.h"
 #include "client/client_parts.h"
 
 enum { WINDOW_ONE = 256, WINDOW_START = 32, WINDOW_MAX = 4096, PULL_MIN = 4 };
@@ -30,7 +31,7 @@ int rp_client_credit_room(const struct rp_client *client) {
     const struct client_credit *credit = &client->credit;
     uint32_t allowed = client->now_ns < credit->lapse_ns ? credit->credit : 1;
     uint32_t window = credit->window / WINDOW_ONE;
-    allowed = allowed < window ? allowed : window;
+    allowed = rp_min(allowed, window);
     allowed = allowed > 0 ? allowed : 1;
     if (rp_client_flight_next(client) == CLIENT_NONE || credit->in_flight >= allowed) {
         return 0;
@@ -94,13 +95,13 @@ uint64_t rp_client_credit_timeout(struct rp_client *client, uint32_t tries) {
     uint64_t wait = least;
     if (credit->srtt_ns > 0) {
         uint64_t spread = 4 * credit->rttvar_ns;
-        wait = credit->srtt_ns + (spread > least / 2 ? spread : least / 2);
+        wait = credit->srtt_ns + rp_max(spread, least / 2);
     }
-    tries = tries > credit->back_off ? tries : credit->back_off;
+    tries = rp_max(tries, credit->back_off);
     for (uint32_t i = 0; i < tries && wait < most; i++) {
         wait *= 2;
     }
-    wait = wait < most ? wait : most;
+    wait = rp_min(wait, most);
     return wait + rp_random_below(&client->random, wait / 8 + 1);
 }
 
@@ -112,15 +113,15 @@ void rp_client_credit_lost(struct rp_client *client, const struct client_flight 
     if (flight->count > 1) {
         if (flight->sent_ns >= credit->pull_halved_ns) {
             uint32_t half = credit->pull_window / 2;
-            credit->pull_window = half > PULL_MIN ? half : PULL_MIN;
+            credit->pull_window = rp_max(half, PULL_MIN);
             credit->pull_halved_ns = client->now_ns;
         }
         uint32_t budget = client->options.receive_budget;
-        credit->pull_window = credit->pull_window < budget ? credit->pull_window : budget;
+        credit->pull_window = rp_min(credit->pull_window, budget);
     }
     if (flight->sent_ns >= credit->halved_ns) {
         uint32_t half = credit->window / 2;
-        credit->window = half > WINDOW_ONE ? half : WINDOW_ONE;
+        credit->window = rp_max(half, WINDOW_ONE);
         credit->halved_ns = client->now_ns;
         rp_client_count(client, RP_COUNT_losses_seen);
     }
@@ -141,7 +142,7 @@ void rp_client_credit_timed_out(struct rp_client *client, const struct client_fl
 void rp_client_credit_pulled(struct rp_client *client) {
     struct client_credit *credit = &client->credit;
     uint32_t most = 2u * client->session.opened.train_max;
-    most = most < client->options.receive_budget ? most : client->options.receive_budget;
+    most = rp_min(most, client->options.receive_budget);
     if (credit->pull_window < most) {
         credit->pull_window++;
     }

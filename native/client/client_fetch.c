@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 
 static int bit(const uint64_t *words, uint32_t i) {
@@ -38,7 +39,7 @@ uint32_t rp_client_fetch_next(struct client_fetch *fetch, uint32_t most, uint32_
     while (at < fetch->count && bit(fetch->asked, at)) {
         at = fetch->asked[at / 64] == UINT64_MAX ? (at / 64 + 1) * 64 : at + 1;
     }
-    at = at < fetch->count ? at : fetch->count;
+    at = rp_min(at, fetch->count);
     fetch->cursor = at;
     *first = at;
     uint32_t count = 0;
@@ -67,7 +68,7 @@ void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket
             fetch->asked[i / 64] &= ~(1ull << (i % 64));
         }
     }
-    fetch->cursor = fetch->cursor < flight->first ? fetch->cursor : flight->first;
+    fetch->cursor = rp_min(fetch->cursor, flight->first);
     ticket->tries += ticket->tries < 32;
     rp_client_flight_end(client, index, &ticket->flights);
     ticket->flight_count--;

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 
 enum {
@@ -192,9 +193,9 @@ static void land_part(const struct client_sample *sample, uint32_t item, uint32_
         if (column->item_offset >= end) {
             return;
         }
-        uint32_t from = column->item_offset > offset ? column->item_offset : offset;
+        uint32_t from = rp_max(column->item_offset, offset);
         uint32_t to = column->item_offset + column->size;
-        to = to < end ? to : end;
+        to = rp_min(to, end);
         memcpy(column->target + at * column->stride + (from - column->item_offset),
                bytes + (from - offset), to - from);
     }
@@ -240,7 +241,7 @@ static void land_items(const struct client_sample *sample, uint64_t offset, cons
     uint32_t item = (uint32_t)(offset / item_bytes);
     uint32_t within = (uint32_t)(offset % item_bytes);
     if (within != 0) {
-        uint32_t part = item_bytes - within < size ? item_bytes - within : size;
+        uint32_t part = rp_min(item_bytes - within, size);
         land_part(sample, item++, within, bytes, part);
         bytes += part;
         size -= part;

@@ -20,6 +20,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 
 static struct client_writer *writer_of(struct rp_client *client, uint16_t message) {
@@ -323,7 +324,7 @@ static uint64_t lowest_open(const struct rp_client *client, struct client_writer
     uint64_t lowest = UINT64_MAX;
     for (uint16_t i = writer->first; i != CLIENT_NONE; i = client->messages[i].next) {
         uint64_t first = lowest_of(&client->messages[i]);
-        lowest = first < lowest ? first : lowest;
+        lowest = rp_min(first, lowest);
         if (writer->resent_from == 0 && first != UINT64_MAX) {
             break;
         }
@@ -331,7 +332,7 @@ static uint64_t lowest_open(const struct rp_client *client, struct client_writer
     if (lowest > writer->resent_from) { /* creates that were sent before may wait for that one */
         writer->resent_from = 0;
     }
-    return lowest < writer->done_through ? lowest : writer->done_through;
+    return rp_min(lowest, writer->done_through);
 }
 
 /* May the message's new sequences be used? Where nothing else is under way they are tried in any

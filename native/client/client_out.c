@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 
 void rp_client_sender_list(struct rp_client *client, struct client_sender *sender) {
@@ -62,7 +63,7 @@ static int lease(struct rp_client *client, uint32_t hint) {
     }
     flush(client);
     uint32_t left = RP_BURST - out->sent;
-    hint = hint < left ? hint : left;
+    hint = rp_min(hint, left);
     if (hint == 0) {
         return 0;
     }
@@ -83,7 +84,7 @@ static uint16_t want(const struct rp_client *client) {
          i < client->options.tables_max && client->writers[i].stream_room > 0; i++) {
         count += client->writers[i].unsent;
     }
-    return (uint16_t)(count < 0xFFFF ? count : 0xFFFF);
+    return (uint16_t)rp_min(count, 0xFFFF);
 }
 
 void rp_client_out_seal(struct rp_client *client, uint8_t op, uint16_t table, uint64_t id,
@@ -92,7 +93,7 @@ void rp_client_out_seal(struct rp_client *client, uint8_t op, uint16_t table, ui
     struct client_session *session = &client->session;
     struct rp_packet *packet = &out->packets[out->used];
     uint32_t padded = (size + 7) & ~7u;
-    padded = padded > RP_REQUEST_BODY_MIN ? padded : RP_REQUEST_BODY_MIN;
+    padded = rp_max(padded, RP_REQUEST_BODY_MIN);
     assert(RP_HEADER_BYTES + padded <= client->options.mtu);
     memset(rp_packet_body(packet->data) + size, 0, padded - size);
     struct rp_message message = {.op = op, .table = table, .want = want(client), .id = id};
@@ -161,7 +162,7 @@ static int send_requests(struct rp_client *client) {
             return 0;
         }
         uint32_t count = backlog(client);
-        if (!lease(client, count < room ? count : room)) {
+        if (!lease(client, rp_min(count, room))) {
             return 1;
         }
         struct client_sender *sender = client->sender_first;

@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 #include "base/power.h"
 
@@ -80,7 +81,7 @@ int rp_client_writer_begin(struct rp_client *client, const struct client_ticket 
     if (pieces > 1 && (pieces > granted->pieces_max || pieces >= client->messages_max)) {
         return -RP_BAD_PIECE; /* such steps cannot be pushed through this mtu */
     }
-    streams = streams < granted->streams ? streams : granted->streams;
+    streams = rp_min(streams, granted->streams);
     if (writer->live && writer->epoch == granted->epoch) { /* asked again: it goes on */
         if (streams > writer->stream_count) {
             begin_streams(writer, writer->stream_count, streams);
@@ -259,9 +260,9 @@ static uint32_t fill(struct rp_client *client, struct client_writer *writer, uin
     uint32_t most = run == NULL ? 0xFFFF : 0xFFFFu - run->count;
     uint32_t allowed = writer->steps_max - message->steps;
     uint32_t items = flags & RP_RUN_ITEM ? writer->items_max - message->items : most;
-    most = most < allowed ? most : allowed;
-    most = most < items ? most : items;
-    count = count < most ? count : most;
+    most = rp_min(most, allowed);
+    most = rp_min(most, items);
+    count = rp_min(count, most);
     if (count > 0) {
         run = run != NULL ? run
                           : new_run(message, stream, writer->streams[stream].next_step, flags);
@@ -313,7 +314,7 @@ static int push_pieces(struct rp_client *client, struct client_writer *writer, u
         run->piece = (uint16_t)i;
         run->piece_count = (uint16_t)writer->piece_count;
         run->count = 1;
-        run->size = left < each ? left : each;
+        run->size = rp_min(left, each);
         memcpy(run + 1, step + (size_t)i * each, run->size);
         message->steps = 1;
         message->body_size += run->size;

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 
 enum { KEY_BITS = 52 };
@@ -95,17 +96,17 @@ static void apply_runs(struct rp_client *client, struct client_writer *writer,
         struct rp_run_done done;
         memcpy(&done, told->runs + i * sizeof done, sizeof done);
         state->key = done.key != 0 ? done.key : state->key;
-        state->told = done.committed > state->told ? done.committed : state->told;
+        state->told = rp_max(done.committed, state->told);
         acknowledge(client, writer, run, state);
         uint32_t open = run->count - state->told;
-        uint32_t lost = done.lost < open ? done.lost : open;
+        uint32_t lost = rp_min(done.lost, open);
         if (lost > state->lost) {
             struct client_stream *stream = &writer->streams[run->stream];
             uint64_t from = run->step + run->count - lost;
-            stream->repair_from = from < stream->repair_from ? from : stream->repair_from;
+            stream->repair_from = rp_min(from, stream->repair_from);
             writer->repairing = 1;
         }
-        state->lost = (uint16_t)(lost > state->lost ? lost : state->lost);
+        state->lost = (uint16_t)rp_max(lost, state->lost);
     }
 }
 
@@ -207,7 +208,7 @@ static uint64_t end_sequence(const struct client_message *message) {
     uint64_t end = 0;
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
         const struct rp_run *run = rp_client_run_at(at);
-        end = run->sequence + run->count > end ? run->sequence + run->count : end;
+        end = rp_max(run->sequence + run->count, end);
     }
     return end;
 }
@@ -332,10 +333,8 @@ static int stored(struct rp_client *client, struct client_writer *writer, uint16
         return result;
     }
     uint64_t progress = writer->done_through + writer->lost_total + writer->state.steps_stored;
-    writer->done_through = told.head.done_through > writer->done_through ? told.head.done_through
-                                                                         : writer->done_through;
-    writer->lost_total =
-        told.head.lost_total > writer->lost_total ? told.head.lost_total : writer->lost_total;
+    writer->done_through = rp_max(told.head.done_through, writer->done_through);
+    writer->lost_total = rp_max(told.head.lost_total, writer->lost_total);
     message->answered = 1;
     message->lost_seen = told.head.lost_total;
     message->was_due |= told.head.done_through >= message->posted_through;

@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 
 /* Does the run hold steps from where its stream lost its place? */
@@ -60,7 +61,7 @@ static uint64_t lowest_sequence(const struct client_message *message) {
     uint64_t lowest = UINT64_MAX; /* what has no sequence yet is this number, too */
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
         uint64_t sequence = rp_client_run_at(at)->sequence;
-        lowest = sequence < lowest ? sequence : lowest;
+        lowest = rp_min(sequence, lowest);
     }
     return lowest;
 }

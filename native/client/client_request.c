@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 
 uint64_t rp_client_id(struct rp_client *client, uint16_t index) {
@@ -484,7 +485,7 @@ static int stats_answered(struct rp_client *client, struct client_ticket *ticket
         || size != sizeof stats + (uint64_t)each * stats.count) {
         return -RP_COUNT_drop_size;
     }
-    uint32_t known = stats.count < most - first ? stats.count : most - first;
+    uint32_t known = rp_min(stats.count, most - first);
     memcpy(ticket->of.stats.target + (size_t)each * first, body + sizeof stats,
            (size_t)each * known);
     if (ticket->of.stats.sessions != NULL) {

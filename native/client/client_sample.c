@@ -16,6 +16,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 
 static struct client_sample *sample_of(struct rp_client *client,
@@ -50,8 +51,8 @@ static void append_sample(struct rp_client *client, struct client_ticket *ticket
 static uint32_t keys_per_request(const struct rp_client *client) {
     uint32_t room =
         (client->session.mtu - RP_HEADER_BYTES - (uint32_t)sizeof(struct rp_sample)) / 8;
-    room = room < client->options.batch_max ? room : client->options.batch_max;
-    return room < client->session.opened.batch_max ? room : client->session.opened.batch_max;
+    room = rp_min(room, client->options.batch_max);
+    return rp_min(room, client->session.opened.batch_max);
 }
 
 int rp_client_sample(struct rp_client *client, uint16_t table, const struct rp_sample *request,
@@ -301,7 +302,7 @@ static int begin_round(struct rp_client *client, struct client_ticket *ticket) {
     if (sample->request.mode == RP_SAMPLE_KEYS) {
         uint32_t left = sample->request.count - sample->first_item;
         uint32_t most = keys_per_request(client);
-        sample->round_count = left < most ? left : most;
+        sample->round_count = rp_min(left, most);
     }
     sample->words = rp_overwritten_words(mtu, item_bytes);
     sample->payload = rp_batch_payload(mtu, item_bytes);
@@ -363,8 +364,8 @@ static enum client_sending send_first(struct rp_client *client, struct client_ti
         return SEND_WAIT;
     }
     uint32_t train = client->session.opened.train_max;
-    budget = budget < train ? budget : train;
-    budget = budget < fetch->count ? budget : fetch->count;
+    budget = rp_min(budget, train);
+    budget = rp_min(budget, fetch->count);
     send_request(client, ticket, budget);
     start_flight(client, ticket, 0, budget, ticket->tries);
     return SEND_NOTHING;
@@ -375,7 +376,7 @@ static enum client_sending send_pull(struct rp_client *client, struct client_tic
     uint32_t chunk = client->credit.pull_window / 4;
     uint32_t train = client->session.opened.train_max;
     uint32_t first;
-    chunk = chunk < train ? chunk : train;
+    chunk = rp_min(chunk, train);
     chunk = rp_client_fetch_next(fetch, chunk > 0 ? chunk : 1, &first);
     if (chunk == 0) {
         return SEND_NOTHING;
@@ -508,7 +509,7 @@ static int payload_range(const struct client_sample *sample, const struct client
         return 0;
     }
     *start = (uint64_t)head->datagram * sample->payload;
-    *end = *start + sample->payload < sample->bytes ? *start + sample->payload : sample->bytes;
+    *end = rp_min(*start + sample->payload, sample->bytes);
     return size - before == *end - *start;
 }
 

@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 
 /* A nonce per attempt, so that a session that was given up is not found again. */
@@ -127,7 +128,7 @@ static void keep_alive(struct rp_client *client) {
     uint64_t wait = rp_client_credit_timeout(client, session->ping_tries);
     session->ping_tries += session->ping_tries < 32;
     rp_client_timer_set(client, &session->keepalive,
-                        client->now_ns + (wait < quiet ? wait : quiet));
+                        client->now_ns + rp_min(wait, quiet));
 }
 
 void rp_client_session_timer(struct rp_client *client, struct client_timer *timer) {

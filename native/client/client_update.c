@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "client/client_parts.h"
 #include "base/power.h"
 
@@ -124,7 +125,7 @@ int rp_client_update_queue(struct rp_client *client, uint16_t table, uint64_t ep
     if (count > 0 && room == 0) {
         return 0;
     }
-    count = count < room ? count : room;
+    count = rp_min(count, room);
     int status = check_post(client, priorities, count);
     if (status < 0) {
         return status;
@@ -174,7 +175,7 @@ static void send_datagram(struct rp_client *client, struct client_update *update
     struct rp_update head = {.epoch = segment->epoch, .count = update->count};
     uint8_t *body = rp_client_out_body(client);
     uint32_t before_end = updates->capacity - update->first;
-    uint32_t part = update->count < before_end ? update->count : before_end;
+    uint32_t part = rp_min(update->count, before_end);
     memcpy(body, &head, sizeof head);
     body += sizeof head;
     memcpy(body, &updates->entries[update->first], part * sizeof *updates->entries);
@@ -212,7 +213,7 @@ static struct client_update *cut_next(struct rp_client *client) {
         struct client_segment *segment = &updates->segments[at];
         uint32_t left = segment->count - segment->cut;
         int dropped = segment->ticket == CLIENT_NONE && segment->cut == 0;
-        uint32_t count = dropped ? left : left < most ? left : most;
+        uint32_t count = dropped ? left : rp_min(left, most);
         uint32_t first = updates->cut;
         updates->cut = (updates->cut + count) % updates->capacity;
         segment->cut += count;

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "dpdk/dpdk_card.h"
+#include "base/minmax.h"
 #include "protocol/status.h"
 
 enum {
@@ -84,7 +85,7 @@ static uint32_t room(const struct rp_opening *opening) {
     uint32_t bytes = rp_pool_room(opening->mtu);
     if (opening->card->vdev == RP_VDEV_AF_PACKET) { /* its driver copies what its ring holds */
         uint32_t frame = rp_vdev_frame(opening->mtu);
-        return bytes < frame ? frame : bytes;
+        return rp_max(bytes, frame);
     }
     return opening->card->vdev == RP_VDEV_PCI ? (bytes + CARD_ROOM - 1) / CARD_ROOM * CARD_ROOM
         : bytes;
@@ -127,8 +128,7 @@ static int start_card(struct rp_opening *opening) {
     if (card->vdev == RP_VDEV_PCI && packet > RTE_ETHER_MTU) {
         conf.rxmode.mtu = packet;
     }
-    uint32_t most = info.max_rx_queues < info.max_tx_queues ? info.max_rx_queues
-        : info.max_tx_queues;
+    uint32_t most = rp_min(info.max_rx_queues, info.max_tx_queues);
     uint32_t drivers = card->vdev == RP_VDEV_AF_XDP ? RP_DPDK_XDP_MBUFS : 0;
     uint32_t mbufs = card->queues.count * (opening->options->mbufs + drivers + 1) - 1;
     if (card->queues.count > most) {

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "dpdk/dpdk_parts.h"
 #include "protocol/status.h"
 
@@ -43,7 +44,7 @@ static void keep(const char *text, size_t size) {
     pthread_mutex_lock(&said_lock);
     if (!said[0] && size && isprint((unsigned char)*text)) {
         size_t length = strcspn(text, "\n");
-        length = length < size ? length : size;
+        length = rp_min(length, size);
         snprintf(said, sizeof said, "%.*s", (int)(length < sizeof said ? length : sizeof said - 1),
                  text);
     }

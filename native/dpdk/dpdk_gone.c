@@ -24,6 +24,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "dpdk/dpdk_memif.h"
 #include "dpdk/memif.h"
 
@@ -143,7 +144,7 @@ static int is_trusted(int file, const struct sockaddr_un *resolved) {
 
 int __wrap_connect(int file, const struct sockaddr *address, socklen_t size) {
     uint64_t within = visiting && visiting->within_ns < BOUND_NS ? visiting->within_ns : BOUND_NS;
-    within = within > LEAST_NS ? within : LEAST_NS;
+    within = rp_max(within, LEAST_NS);
     const struct timeval bound = {(time_t)(within / 1000000000),
                                   (suseconds_t)(within % 1000000000 / 1000)};
     struct sockaddr_un resolved;

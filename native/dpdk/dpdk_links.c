@@ -14,6 +14,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "dpdk/dpdk_parts.h"
 
 /* One answer holds several interfaces; one interface without its counters is far smaller. */
@@ -61,7 +62,7 @@ struct asking {
 
 static uint32_t number(const struct rtattr *at) {
     uint32_t value = 0;
-    memcpy(&value, RTA_DATA(at), RTA_PAYLOAD(at) < sizeof value ? RTA_PAYLOAD(at) : sizeof value);
+    memcpy(&value, RTA_DATA(at), rp_min(RTA_PAYLOAD(at), sizeof value));
     return value;
 }
 

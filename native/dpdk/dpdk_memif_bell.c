@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "dpdk/dpdk_memif.h"
 #include "dpdk/memif.h"
 
@@ -79,7 +80,7 @@ void rp_bell_connected(struct rp_memif_bell *bell, int file) {
 /* ---- what the driver says ---- */
 
 static void map(struct rp_memif_bell *bell, uint64_t size, int file) {
-    size = size < MAPPED ? size : MAPPED;
+    size = rp_min(size, MAPPED);
     void *memory = bell->memory ? MAP_FAILED
         : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory != MAP_FAILED) {

@@ -31,6 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "dpdk/dpdk_memif.h"
 #include "dpdk/dpdk_sleep.h"
 #include "dpdk/memif.h"
@@ -120,7 +121,7 @@ uint32_t rp_memif_receive(struct rp_memif_server *server, uint32_t lane, struct 
         }
         return 0;
     }
-    count = count < (uint32_t)filled ? count : (uint32_t)filled;
+    count = rp_min(count, (uint32_t)filled);
     if (rp_pool_take(server->pool, mbufs, count, RTE_PKTMBUF_HEADROOM)) {
         /* one at a time is an end to being short */
         count = rp_pool_take(server->pool, mbufs, 1, RTE_PKTMBUF_HEADROOM) == 0;
@@ -153,7 +154,7 @@ uint32_t rp_memif_transmit(struct rp_memif_server *server, uint32_t lane, struct
     int filled = visitor ? rp_memif_filled(&visitor->peer.out) : 0;
     uint32_t sent = 0, room = filled > 0 ? (uint32_t)filled : 0;
     int lies = filled < 0;
-    count = count < room ? count : room;
+    count = rp_min(count, room);
     while (sent < count && !lies) {
         const struct rte_mbuf *mbuf = mbufs[sent];
         lies = rp_memif_read(&visitor->peer, &visitor->peer.out, sent, &slot) != 0;

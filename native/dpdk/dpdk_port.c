@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "dpdk/dpdk_memif.h"
 #include "dpdk/dpdk_port.h"
 #include "protocol/status.h"
@@ -331,7 +332,7 @@ static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets,
     uint16_t headroom = port->wire.is_shifted ? RTE_PKTMBUF_HEADROOM : HEADROOM;
     assert(port->leased_count == 0);
     rp_eal_greet();
-    count = count < RP_BURST ? count : RP_BURST;
+    count = rp_min(count, RP_BURST);
     if (port->kept_count < count) {
         uint32_t more = count - port->kept_count;
         if (rp_pool_take(port->wire.pool, port->kept + port->kept_count, more, headroom) == 0) {
@@ -346,7 +347,7 @@ static uint32_t dpdk_tx_lease(struct rp_port *opaque, struct rp_packet *packets,
             port->kept_count = rp_pool_take(port->wire.pool, port->kept, 1, headroom) == 0;
         }
     }
-    count = count < port->kept_count ? count : port->kept_count;
+    count = rp_min(count, port->kept_count);
     for (uint32_t i = 0; i < count; i++) {
         struct rte_mbuf *mbuf = port->kept[--port->kept_count];
         port->leased[i] = mbuf;

@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/minmax.h"
 #include "dpdk/dpdk_memif.h"
 #include "dpdk/dpdk_sleep.h"
 
@@ -165,7 +166,7 @@ static int sleep_for(struct rp_sleep *sleep, struct rp_wire *wire, uint64_t ns) 
 }
 
 static uint64_t least(uint64_t one, uint64_t other) {
-    return one < other ? one : other;
+    return rp_min(one, other);
 }
 
 int rp_sleep_wait(struct rp_sleep *sleep, struct rp_wire *wire, uint64_t timeout_ns) {

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/minmax.h"
 #include "dpdk/dpdk_card.h"
 #include "dpdk/dpdk_parts.h"
 #include "protocol/status.h"
@@ -76,11 +77,11 @@ void rp_wire_run(void (*run)(void *argument), void *argument) {
 
 uint32_t rp_pool_room(uint32_t mtu) {
     uint32_t room = (mtu + RP_FRAME_HEADERS + RP_DPDK_SHIFT + 63) / 64 * 64;
-    return room < 2048 ? 2048 : room;
+    return rp_max(room, 2048);
 }
 
 static uint32_t cache_of(uint32_t mbufs) {
-    return mbufs / CACHES < RP_DPDK_CACHE ? mbufs / CACHES : RP_DPDK_CACHE;
+    return rp_min(mbufs / CACHES, RP_DPDK_CACHE);
 }
 
 struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket) {

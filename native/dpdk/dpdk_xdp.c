@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "dpdk/dpdk_parts.h"
 
 enum { TRIES = 500, NAP_NS = 2000000, CHUNK = 4096, RING = 2, QUEUES_MAX = 1024 };
@@ -133,8 +134,8 @@ int rp_xdp_check(unsigned interface, uint32_t queues, char *why, size_t size) {
     if (check_program(&link, why, size)) {
         return -1;
     }
-    queues = link.queues > queues ? link.queues : queues;
-    failed = rp_xdp_await(interface, queues < QUEUES_MAX ? queues : QUEUES_MAX, &taken);
+    queues = rp_max(link.queues, queues);
+    failed = rp_xdp_await(interface, rp_min(queues, QUEUES_MAX), &taken);
     if (failed == EBUSY) {
         snprintf(why, size, "a socket of another process, or of this one, has queue %u of %s over "
                  "AF_XDP, and two cannot: close it, or take another interface", taken, link.name);

@@ -26,6 +26,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "drive/clock.h"
 #include "drive/link_drive.h"
 #include "transport/transport_loopback.h"
@@ -146,8 +147,8 @@ static void stop_driving(struct rp_link *link) {
  * something arrives, a timer is due, or `until`. */
 static void sleep_outside(struct rp_link *link, uint64_t now, uint64_t until) {
     uint64_t deadline = rp_client_deadline(link->client);
-    until = deadline < until ? deadline : until;
-    until = until < now ? now : until;
+    until = rp_min(deadline, until);
+    until = rp_max(until, now);
     link->asleep_until = until ? until : 1;
     rp_gate_step_out(&link->gate);
     rp_port_transport(link->port)->wait(link->port, until - now);
@@ -213,7 +214,7 @@ static void follow(struct rp_link *link, struct wait_state *state) {
     uint64_t left = passed < state->timeout ? state->timeout - passed : 0;
     struct timespec time = {.tv_sec = (time_t)(left / 1000000000u),
                             .tv_nsec = (long)(left % 1000000000u)};
-    uint64_t spin = link->spin.for_ns < left ? link->spin.for_ns : left;
+    uint64_t spin = rp_min(link->spin.for_ns, left);
     rp_gate_step_out(&link->gate);
     while (atomic_load(&link->progress) == seen && rp_clock_ns() - begin < spin) {
         rp_pump_relax();

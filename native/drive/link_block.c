@@ -13,6 +13,7 @@
  */
 #include <stddef.h>
 
+#include "base/minmax.h"
 #include "drive/link_drive.h"
 
 enum { ROWS = 0, CLOSINGS = 1, ITEMS = 2, PHASES = 3 };
@@ -45,7 +46,7 @@ static int take_closing(struct rp_client *client, uint16_t table, struct rp_bloc
 /* The items of one stream that are complete by this step: 1 all taken, 0 no room, or a status. */
 static int take_items(struct rp_client *client, uint16_t table, struct rp_block *block, int ended) {
     uint32_t length = block->lengths[block->stream], window = block->reach + 1;
-    uint32_t count = ended ? (length < window ? length : window) : length >= window;
+    uint32_t count = ended ? rp_min(length, window) : length >= window;
     uint64_t first = block->next_steps[block->stream] - (ended ? count + 1 : window);
     int status = 0;
     while (block->items[block->step] && block->item < count && status == 0) {

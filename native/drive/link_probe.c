@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "drive/clock.h"
 #include "drive/link_drive.h"
 
@@ -184,7 +185,7 @@ static int land(struct rp_link *link, struct rp_probe *probe, struct draw *draw,
 /* Each draw has its own part of the memory. Whatever happens, none is under way at the end. */
 static int stream_gets(struct rp_link *link, struct rp_probe *probe, uint64_t limit_ns) {
     struct draw draws[DRAWS_MAX] = {0};
-    uint32_t depth = probe->depth < DRAWS_MAX ? probe->depth : DRAWS_MAX;
+    uint32_t depth = rp_min(probe->depth, DRAWS_MAX);
     size_t part = (size_t)probe->batch * probe->bytes;
     uint64_t start = rp_clock_ns();
     int status = 0;

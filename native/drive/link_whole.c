@@ -5,6 +5,7 @@
  * What has been reached lies in the caller's memory (rp_place, rp_setting), so that a call that
  * came back with RP_PENDING, for the caller to look after its signals, goes on where it was.
  */
+#include "base/minmax.h"
 #include "drive/link_drive.h"
 #include "base/power.h"
 
@@ -99,7 +100,7 @@ void rp_link_draw_shut(struct rp_link *link, struct rp_place *place) {
 static uint32_t usable(const double *priorities, uint32_t count, double *largest) {
     uint32_t first = 0;
     for (*largest = 0.0; first < count && rp_power_valid(priorities[first]); first++) {
-        *largest = *largest < priorities[first] ? priorities[first] : *largest;
+        *largest = rp_max(*largest, priorities[first]);
     }
     return first;
 }
@@ -122,7 +123,7 @@ static int set_some(struct rp_link *link, const struct set *set) {
     if (room == 0) {
         return RP_PENDING;
     }
-    setting->part = left < room ? left : room;
+    setting->part = rp_min(left, room);
     int ticket = rp_client_update(link->client, set->table, set->epoch,
                                   set->keys + setting->done, set->priorities + setting->done,
                                   setting->part, &setting->answer,

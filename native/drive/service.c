@@ -12,6 +12,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "drive/clock.h"
 #include "drive/pump_gate.h"
 #include "drive/pump.h"
@@ -252,7 +253,7 @@ uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url
  * each session, one. */
 static uint32_t promised(uint32_t room, uint32_t sessions) {
     uint32_t half = room / 2;
-    return half > sessions ? half : room < sessions ? room : sessions;
+    return half > sessions ? half : rp_min(room, sessions);
 }
 
 static int open_port(struct rp_service *service, struct rp_server_config *config, const char *url,
@@ -277,7 +278,7 @@ static int open_port(struct rp_service *service, struct rp_server_config *config
     if (!config->receive_budget) {
         config->receive_budget = promised(room, config->sessions_max);
     }
-    config->receive_budget = config->receive_budget < room ? config->receive_budget : room;
+    config->receive_budget = rp_min(config->receive_budget, room);
     return 0;
 }
 

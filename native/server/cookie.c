@@ -5,12 +5,13 @@
 
 #include <assert.h>
 
+#include "base/minmax.h"
 #include "server/server_state.h"
 #include "base/siphash.h"
 
 static uint32_t nonces_room(uint32_t sessions_max) {
     uint32_t room = 2 * sessions_max;
-    return room > RP_COOKIE_NONCES_MIN ? room : RP_COOKIE_NONCES_MIN;
+    return rp_max(room, RP_COOKIE_NONCES_MIN);
 }
 
 static uint32_t place_count(uint32_t sessions_max) {

@@ -11,6 +11,7 @@
  */
 #include <assert.h>
 
+#include "base/minmax.h"
 #include "server/server_state.h"
 
 static uint32_t pool_size(const struct rp_server *server) {
@@ -72,8 +73,8 @@ uint32_t rp_credit_grant(struct rp_server *server, uint32_t session, uint32_t wa
     /* older, larger grants may not have lapsed yet */
     uint32_t left = pool_size(server) - server->granted_sum;
     uint32_t credit = want - 1;
-    credit = credit < share ? credit : share;
-    credit = credit < left ? credit : left;
+    credit = rp_min(credit, share);
+    credit = rp_min(credit, left);
     struct rp_line *line = &server->lines[session];
     line->credit = credit;
     line->lapse_ns = server->now_ns + (uint64_t)server->limits.lapse_ms * 1000000;

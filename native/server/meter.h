@@ -15,6 +15,7 @@
 #ifndef RP_METER_H
 #define RP_METER_H
 
+#include "base/minmax.h"
 #include "protocol/status.h"
 #include "protocol/wire.h"
 
@@ -113,7 +114,7 @@ struct rp_meters { /* in struct rp_server */
 /* The numbers of a session's place. */
 static inline struct rp_session_meter *rp_meter_session(struct rp_meters *meters,
                                                         uint32_t session) {
-    uint32_t place = session < RP_SESSIONS_METERED ? session : RP_SESSIONS_METERED;
+    uint32_t place = rp_min(session, RP_SESSIONS_METERED);
     return &meters->sessions[place];
 }
 

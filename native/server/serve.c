@@ -11,6 +11,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/minmax.h"
+
 enum needs { ANYONE, SESSION, NEW_ADDRESS };
 
 static const struct operation {
@@ -121,8 +123,8 @@ int rp_serve_begin(struct rp_turn *turn, struct rp_server *server, struct rp_por
     turn->server = server;
     turn->port = port;
     turn->sent = 0;
-    uint32_t count = server->turn_sent < LEASE_MIN ? LEASE_MIN : server->turn_sent;
-    lease(turn, count < RP_BURST ? count : RP_BURST);
+    uint32_t count = rp_max(server->turn_sent, LEASE_MIN);
+    lease(turn, rp_min(count, RP_BURST));
     return turn->leased > 0;
 }
 
@@ -149,14 +151,14 @@ void rp_serve_end(struct rp_turn *turn) {
 
 uint32_t rp_serve_train(const struct rp_call *call) {
     uint32_t budget = rp_session_budget(rp_serve_session(call));
-    return budget < RP_TRAIN_MAX ? budget : RP_TRAIN_MAX;
+    return rp_min(budget, RP_TRAIN_MAX);
 }
 
 uint32_t rp_serve_share(const struct rp_call *call) {
     const struct rp_server *server = call->server;
     const struct rp_line *line = &server->lines[call->session];
     uint32_t share = RP_TURN_DATAGRAMS / server->turn_sessions_last;
-    share = share > RP_TRAIN_MAX ? share : RP_TRAIN_MAX;
+    share = rp_max(share, RP_TRAIN_MAX);
     uint32_t sent = line->turn == server->turn ? line->turn_sent : 0;
     return sent < share ? share - sent : 0;
 }
@@ -253,7 +255,7 @@ struct rp_table *rp_serve_table(const struct rp_call *call) {
 
 int rp_serve_exact(const struct rp_view *view, uint64_t need) {
     uint64_t padded = (need + 7) & ~7ull;
-    padded = padded > RP_REQUEST_BODY_MIN ? padded : RP_REQUEST_BODY_MIN;
+    padded = rp_max(padded, RP_REQUEST_BODY_MIN);
     if (view->message->size != padded) {
         return -RP_BAD_SIZE;
     }

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "server/serve.h"
 
 struct cut { /* how one record's batch falls into datagrams at one mtu */
@@ -89,12 +90,12 @@ static uint32_t write_datagram(struct rp_call *call, const struct cut *cut, uint
     uint64_t *words = (uint64_t *)(head + 1);
     uint8_t *to = (uint8_t *)(words + cut->words);
     uint64_t start = (uint64_t)datagram * cut->payload;
-    uint64_t end = start + cut->payload < cut->bytes ? start + cut->payload : cut->bytes;
+    uint64_t end = rp_min(start + cut->payload, cut->bytes);
     uint32_t total = (uint32_t)(sizeof *head + 8 * cut->words + (end - start));
     *head = (struct rp_batch_datagram){datagram, cut->datagrams, cut->payload, cut->words};
     memset(words, 0, 8 * cut->words);
     if (start < cut->prefix) {
-        uint64_t size = (end < cut->prefix ? end : cut->prefix) - start;
+        uint64_t size = rp_min(end, cut->prefix) - start;
         memcpy(to, (const uint8_t *)&cut->record->head + start, size);
         start += size;
         to += size;

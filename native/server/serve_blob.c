@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "server/serve.h"
 
 struct blob {
@@ -129,8 +130,8 @@ int rp_serve_blob(struct rp_call *call) {
     }
     uint32_t left = datagrams - request->first;
     uint32_t train = rp_serve_train(call);
-    uint32_t count = request->count < left ? request->count : left;
-    count = count < train ? count : train;
+    uint32_t count = rp_min(request->count, left);
+    count = rp_min(count, train);
     if (count > rp_serve_share(call) || !rp_serve_lease(call->turn, count)) {
         rp_server_count(call->server, RP_COUNT_drop_no_room);
         return RP_SERVED;

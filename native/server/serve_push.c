@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "server/serve.h"
 
 struct push { /* a PUSH whose sizes are known to add up */
@@ -96,7 +97,7 @@ static int is_far(const struct rp_table *table, int writer, const struct push *p
                 return 1;
             }
         }
-        end = behind > end ? behind : end;
+        end = rp_max(behind, end);
     }
     return 0;
 }

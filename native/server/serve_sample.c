@@ -10,6 +10,7 @@
  */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "server/serve.h"
 
 static uint32_t places(const struct rp_server *server) {
@@ -46,8 +47,8 @@ static void name_record(struct rp_server *server, struct rp_session *session, ui
 static void first_train(struct rp_call *call, const struct rp_record *record, uint32_t budget) {
     uint32_t train = rp_serve_train(call);
     uint32_t share = rp_serve_share(call);
-    budget = budget < train ? budget : train;
-    budget = budget < share ? budget : share;
+    budget = rp_min(budget, train);
+    budget = rp_min(budget, share);
     rp_serve_batch(call, record, 0, budget > 0 ? budget : 1);
 }
 
@@ -177,8 +178,8 @@ int rp_serve_pull(struct rp_call *call) {
     }
     uint32_t left = datagrams - pull->first;
     uint32_t train = rp_serve_train(call);
-    uint32_t count = pull->count < left ? pull->count : left;
-    count = count < train ? count : train;
+    uint32_t count = rp_min(pull->count, left);
+    count = rp_min(count, train);
     if (count > rp_serve_share(call) || !rp_serve_lease(call->turn, count)) {
         rp_server_count(call->server, RP_COUNT_drop_no_room);
         rp_meter_session(&call->server->meters, call->session)->dropped++;

@@ -6,10 +6,11 @@
  */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "server/serve.h"
 
 static uint32_t agreed_mtu(const struct rp_server *server, uint32_t mtu) {
-    return (mtu < server->limits.mtu ? mtu : server->limits.mtu) & ~7u;
+    return rp_min(mtu, server->limits.mtu) & ~7u;
 }
 
 static int all_zero(const uint8_t *bytes, size_t size) {
@@ -55,8 +56,7 @@ int rp_serve_hello(struct rp_call *call) {
         return -RP_BAD_ARGUMENT;
     } else {
         cookie.cookie = rp_cookie_of(call->server, call->peer, call->view.message->id);
-        cookie.version =
-            hello->version_max < RP_VERSION_MAX ? hello->version_max : RP_VERSION_MAX;
+        cookie.version = rp_min(hello->version_max, RP_VERSION_MAX);
         cookie.mtu = agreed_mtu(call->server, hello->mtu);
         rp_server_count(call->server, RP_COUNT_hellos);
     }

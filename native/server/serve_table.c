@@ -1,6 +1,7 @@
 /* TABLE, WRITER, RESET, STATS: facts about tables and the server, and the few rare changes. */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "server/serve.h"
 
 static int all_zero(const uint8_t *bytes, uint32_t count) {
@@ -99,8 +100,8 @@ int rp_serve_stats(struct rp_call *call) {
         return -RP_BAD_ARGUMENT;
     }
     uint32_t room = (rp_serve_room_bytes(call) - (uint32_t)sizeof(struct rp_stats)) / each;
-    uint32_t count = request->count < total - first ? request->count : total - first;
-    count = count < room ? count : room;
+    uint32_t count = rp_min(request->count, total - first);
+    count = rp_min(count, room);
     struct rp_stats stats = {.first = request->first, .count = count, .total = total,
                              .sessions = server->open};
     uint8_t *answer = rp_serve_room(call);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/minmax.h"
 #include "server/serve.h"
 
 static uint64_t pieces_of(uint64_t size, uint64_t piece) {
@@ -44,7 +45,7 @@ static int check(const struct rp_call *call, const struct rp_publish *publish) {
         return -RP_BAD_ARGUMENT;
     }
     uint64_t left = publish->size - publish->offset;
-    uint64_t bytes = left < publish->piece ? left : publish->piece;
+    uint64_t bytes = rp_min(left, publish->piece);
     return rp_serve_exact(&call->view, sizeof *publish + bytes);
 }
 
@@ -210,7 +211,7 @@ static int64_t store(struct rp_call *call, const struct rp_publish *publish) {
     }
     server->weights_piece_ns = server->now_ns;
     uint64_t left = publish->size - publish->offset;
-    uint64_t size = left < publish->piece ? left : publish->piece;
+    uint64_t size = rp_min(left, publish->piece);
     uint8_t *bytes = slot_bytes(server, weights->into) + publish->offset;
     rp_region_copy(bytes, publish + 1, size);
     uint64_t sum = weights->sum ^ rp_crc32c_share(rp_crc32c(0, bytes, size), left - size);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "server/serve.h"
 #include "server/server_state.h"
 
@@ -218,12 +219,12 @@ static void begin_turn(struct rp_server *server, uint64_t now_ns) {
 static void mind_gap(struct rp_server *server, uint64_t now_ns) {
     uint64_t gap_ns = now_ns - server->turned_ns;
     uint64_t most_ns = RP_GAP_MS * 1000000ull;
-    uint64_t spent_ns = gap_ns < most_ns ? gap_ns : most_ns;
+    uint64_t spent_ns = rp_min(gap_ns, most_ns);
     uint32_t idle_ms = server->limits.idle_ms;
     if (server->unheard_ns > 0) {
-        server->unheard_ns -= spent_ns < server->unheard_ns ? spent_ns : server->unheard_ns;
+        server->unheard_ns -= rp_min(spent_ns, server->unheard_ns);
     } else if (gap_ns > most_ns) {
-        server->unheard_ns = (idle_ms < RP_HEAR_MS ? idle_ms : RP_HEAR_MS) * 1000000ull;
+        server->unheard_ns = rp_min(idle_ms, RP_HEAR_MS) * 1000000ull;
     }
     server->turned_ns = now_ns;
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "base/crc32c.h"
+#include "base/minmax.h"
 #include "server/server_state.h"
 #include "table/verdict.h"
 
@@ -99,7 +100,7 @@ static int verify_assembly(const struct verdict *v, const struct rp_weights *wei
     HOLDS(pieces <= rp_weights_pieces_max(&server->limits));
     for (uint64_t i = 0; i < pieces; i++) {
         uint64_t left = weights->size - i * weights->piece;
-        uint64_t size = left < weights->piece ? left : weights->piece;
+        uint64_t size = rp_min(left, weights->piece);
         if (server->weights_bitmap[i / 64] >> (i % 64) & 1) {
             sum ^= rp_crc32c_share(rp_crc32c(0, bytes + i * weights->piece, size), left - size);
         } else {
@@ -119,7 +120,7 @@ static int verify_weights(struct verdict *v) {
         const struct rp_weights_slot *slot = &weights->slot[v->number];
         HOLDS(slot->version == 0 || slot->size <= v->server->limits.weights_max);
         HOLDS(slot->version == 0 || slot->crc <= UINT32_MAX);
-        newest = slot->version > newest ? slot->version : newest;
+        newest = rp_max(slot->version, newest);
         for (uint32_t j = 0; j < v->number; j++) {
             HOLDS(slot->version == 0 || slot->version != weights->slot[j].version);
         }

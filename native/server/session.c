@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "server/server_state.h"
 #include "base/siphash.h"
 
@@ -54,7 +55,7 @@ void rp_session_peer(const struct rp_session *session, struct rp_peer *peer) {
  * allow less than its sessions were told. */
 static uint64_t too_long_ns(const struct rp_server *server, uint32_t index) {
     uint64_t told_ms = server->sessions[index].idle_ms, idle_ms = server->limits.idle_ms;
-    idle_ms = told_ms > idle_ms ? told_ms : idle_ms;
+    idle_ms = rp_max(told_ms, idle_ms);
     return server->lines[index].heard_ns + idle_ms * 1000000 + 1;
 }
 
@@ -173,8 +174,7 @@ static void expire(struct rp_server *server, uint32_t index) {
 }
 
 void rp_session_expire(struct rp_server *server) {
-    uint32_t looks = server->limits.sessions_max < RP_TICK_SESSIONS ? server->limits.sessions_max
-                                                                    : RP_TICK_SESSIONS;
+    uint32_t looks = rp_min(server->limits.sessions_max, RP_TICK_SESSIONS);
     uint32_t count = 0;
     for (uint32_t i = 0; i < looks && count < RP_EXPIRED_MAX; i++) {
         uint32_t index = server->tick_next;
@@ -202,7 +202,7 @@ void rp_session_give_up_silent(struct rp_server *server) {
     }
     if (count < RP_EXPIRED_MAX) { /* all were looked at; who opens now is heard now */
         uint64_t opened_ns = server->now_ns + server->limits.idle_ms * 1000000ull + 1;
-        server->silent_ns = next_ns < opened_ns ? next_ns : opened_ns;
+        server->silent_ns = rp_min(next_ns, opened_ns);
     }
 }
 

@@ -14,6 +14,7 @@
  */
 #include <assert.h>
 
+#include "base/minmax.h"
 #include "table/store.h"
 
 struct anchor {
@@ -152,7 +153,7 @@ static struct rp_slot *find_step(struct rp_table_private *p, uint32_t writer, ui
 /* Rows behind that the window takes; -1 where one of them is gone. */
 static int window_behind(const struct rp_table_private *p, const struct rp_slot *slot) {
     uint32_t depth = rp_item_depth(slot->item);
-    uint32_t behind = depth < p->reach_behind ? depth : p->reach_behind;
+    uint32_t behind = rp_min(depth, p->reach_behind);
     for (uint32_t i = 0; i < behind; i++) {
         slot = rp_previous(p, slot);
         if (!slot) {

@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "base/prefetch.h"
 #include "table/store.h"
 
@@ -58,7 +59,7 @@ static void draw_mass(struct rp_table *table, const struct rp_sample *request,
         }
     }
     for (uint32_t i = 0; i < count; i += RP_TREE_GROUP) {
-        uint32_t some = count - i < RP_TREE_GROUP ? count - i : RP_TREE_GROUP;
+        uint32_t some = rp_min(count - i, RP_TREE_GROUP);
         rp_tree_draw(&table->tree, p->targets + i, p->slots_drawn + i, some);
         prefetch_slots(p, p->slots_drawn + i, some);
     }
@@ -137,7 +138,7 @@ int rp_table_draw(struct rp_table *table, const struct rp_sample *request, struc
     fill_head(table, request, head);
     for (uint32_t first = 0; first < request->count; first += RP_DRAW_CHUNK) {
         uint32_t left = request->count - first;
-        uint32_t count = left < RP_DRAW_CHUNK ? left : RP_DRAW_CHUNK;
+        uint32_t count = rp_min(left, RP_DRAW_CHUNK);
         if (request->uniform > 0) {
             draw_mixed(table, request->uniform, &random, count);
         } else {
@@ -235,7 +236,7 @@ void rp_table_update(struct rp_table *table, const struct rp_update_entry *entri
                     &table->counters[RP_COUNT_masses_saturated]);
     for (uint32_t i = 0; i < applied; i++) {
         rp_leaf_set(table, p->update_slots[i], p->masses[i]);
-        maximum = p->masses[i] > maximum ? p->masses[i] : maximum;
+        maximum = rp_max(p->masses[i], maximum);
     }
     if (maximum != table->header->maximum) {
         rp_intent_set(table->intent, &table->header->maximum, maximum);

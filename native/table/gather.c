@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "base/prefetch.h"
 #include "table/store.h"
 
@@ -36,12 +37,12 @@ static const uint8_t *row_of(const struct rp_table_private *p, struct rp_rows *r
         if (distance > item->behind && !segment->pad_first) {
             return 0;
         }
-        distance = distance < item->behind ? distance : item->behind;
+        distance = rp_min(distance, item->behind);
         walk_behind(p, rows, distance);
         slot = rows->behind[distance];
     } else {
         uint32_t distance = (uint32_t)segment->step;
-        distance = distance < item->ahead ? distance : item->ahead;
+        distance = rp_min(distance, item->ahead);
         walk_ahead(p, rows, distance);
         slot = rows->ahead[distance];
     }
@@ -112,7 +113,7 @@ static void copy_segments(struct rp_table_private *p, const struct rp_plan_parts
         const struct rp_plan_part *segment = &plan->segment[i];
         const uint8_t *row = row_of(p, rows, item, segment);
         uint32_t skip = offset - segment->item_offset;
-        uint32_t bytes = segment->size - skip < size ? segment->size - skip : size;
+        uint32_t bytes = rp_min(segment->size - skip, size);
         if (row) {
             memcpy(target, row + skip, bytes);
         } else {
@@ -146,9 +147,9 @@ int rp_table_gather(const struct rp_table *table, uint32_t plan_index,
     }
     uint32_t anchor = (uint32_t)(slot - p->slots);
     uint32_t end = offset + size;
-    uint32_t filled = end < plan->bytes ? end : plan->bytes;
+    uint32_t filled = rp_min(end, plan->bytes);
     if (end > plan->bytes) {
-        uint32_t padding = end - (offset > plan->bytes ? offset : plan->bytes);
+        uint32_t padding = end - rp_max(offset, plan->bytes);
         memset(target + size - padding, 0, padding);
     }
     if (offset >= filled) {

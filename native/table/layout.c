@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/minmax.h"
 #include "table/store.h"
 
 #define REFUSE(...) \
@@ -127,7 +128,7 @@ static int check_capacity(const struct rp_table_config *c, const struct rp_table
     uint64_t reserved = (uint64_t)c->window * c->writers_max;
     uint64_t smallest = 16 * reserved;
     uint64_t window = (uint64_t)facts->reach_behind + facts->reach_ahead + 1 + reserved;
-    smallest = window > smallest ? window : smallest;
+    smallest = rp_max(window, smallest);
     if (c->capacity < smallest || c->capacity > RP_TREE_CAPACITY_MAX) {
         REFUSE("table %s: a capacity of %u steps; the smallest legal one is %llu (16 times window "
                "%u times writers "
@@ -154,11 +155,11 @@ static int check_numbers(const struct rp_table_config *c, char error[256]) {
     }
     if (rate > 0
         && !(isfinite(c->error_min) && isfinite(c->error_max)
-             && c->error_max - c->error_min >= 2 * (rate > 1 ? rate : 1))) {
+             && c->error_max - c->error_min >= 2 * rp_max(rate, 1))) {
         REFUSE("table %s: the limiter's error may lie in %g to %g; a width below 2 * max(1, "
                "samples per insert) "
                "= %g can block both sides for ever",
-               c->name, c->error_min, c->error_max, 2 * (rate > 1 ? rate : 1));
+               c->name, c->error_min, c->error_max, 2 * rp_max(rate, 1));
     }
     return 0;
 }

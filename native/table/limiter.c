@@ -30,6 +30,7 @@
  */
 #include <math.h>
 
+#include "base/minmax.h"
 #include "table/store.h"
 
 static uint64_t shortfall(double amount) {
@@ -73,7 +74,7 @@ int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t
     }
     if (missing > 0) {
         *by_size = 1;
-        *need = missing > *need ? missing : *need;
+        *need = rp_max(missing, *need);
     }
     if (*need == 0 && rp_tree_count(&table->tree) == 0) {
         return -RP_NOTHING_DRAWABLE;

@@ -11,6 +11,8 @@
 
 #include <assert.h>
 
+#include "base/minmax.h"
+
 void rp_leaf_set(struct rp_table *table, uint32_t slot, uint64_t mass) {
     struct rp_table_private *p = table->private;
     assert(mass <= p->mass_max);
@@ -126,7 +128,7 @@ static uint64_t chunk_masses(struct rp_table *table, const struct rp_commit *com
     rp_power_masses(&table->power, commit->priorities + first, p->masses, count, p->mass_max,
                     &table->counters[RP_COUNT_masses_saturated]);
     for (uint32_t i = 0; i < count; i++) {
-        maximum = p->masses[i] > maximum ? p->masses[i] : maximum;
+        maximum = rp_max(p->masses[i], maximum);
     }
     return maximum;
 }
@@ -221,11 +223,11 @@ void rp_store_steps(struct rp_table *table, const struct rp_commit *commit) {
     assert(table->intent->count == 0);
     for (uint32_t first = 0; first < commit->count; first += RP_COMMIT_CHUNK) {
         uint32_t left = commit->count - first;
-        commit_chunk(table, commit, first, left < RP_COMMIT_CHUNK ? left : RP_COMMIT_CHUNK);
+        commit_chunk(table, commit, first, rp_min(left, RP_COMMIT_CHUNK));
     }
     if (commit->flags & RP_RUN_ITEM) {
         uint64_t admitted = table->private->admitted;
-        table->private->admitted -= commit->count < admitted ? commit->count : admitted;
+        table->private->admitted -= rp_min(commit->count, admitted);
     }
 }
 

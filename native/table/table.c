@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/minmax.h"
 #include "table/store.h"
 
 #define TABLE_MAGIC UINT64_C(0x32656c6261747072) /* "rptable2" */
@@ -290,7 +291,7 @@ static void clear_used(struct rp_table *table) {
     struct rp_table_private *p = table->private;
     uint64_t used = used_slots(p);
     uint32_t first = rp_slot_of(p, p->head - used);
-    uint64_t ahead = used < p->capacity - first ? used : p->capacity - first;
+    uint64_t ahead = rp_min(used, p->capacity - first);
     clear_slots(p, first, ahead);
     clear_slots(p, 0, used - ahead);
     retell_leaves(table, first, ahead);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/compare.h"
+#include "base/minmax.h"
 #include "table/store.h"
 
 static void compare_columns(struct rp_comparison *c, const struct rp_column *had,
@@ -55,7 +56,7 @@ static void compare_spec(struct rp_comparison *c, const char *had, uint32_t had_
     if (at == had_bytes && at == wants_bytes) {
         return;
     }
-    at -= at < 12 ? at : 12; /* some of what is equal, to find it by */
+    at -= rp_min(at, 12); /* some of what is equal, to find it by */
     for (uint32_t i = 0; i + 1 < sizeof text[0]; i++) {
         text[0][i] = (char)(at + i < had_bytes ? had[at + i] : 0);
         text[1][i] = (char)(at + i < wants_bytes ? wants[at + i] : 0);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/minmax.h"
 #include "table/store.h"
 #include "table/verdict.h"
 
@@ -23,7 +24,7 @@
 static int verify_item(const struct verdict *v, const struct rp_slot *slot) {
     const struct rp_table_private *p = v->table->private;
     uint32_t depth = rp_item_depth(slot->item);
-    uint32_t whole = depth < p->reach_behind ? depth : p->reach_behind;
+    uint32_t whole = rp_min(depth, p->reach_behind);
     HOLDS(rp_item_behind(slot->item) == whole && rp_item_ahead(slot->item) <= p->reach_ahead);
     HOLDS(whole > 0 || !(rp_item_flags(slot->item) & RP_STEP_EVICTED));
     HOLDS(!(rp_item_flags(slot->item) & RP_STEP_END));

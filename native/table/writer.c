@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/minmax.h"
 #include "table/store.h"
 
 static inline struct rp_writer *writer_of(const struct rp_table *table, int writer) {
@@ -52,7 +53,7 @@ void rp_writer_clear(struct rp_table *table, uint32_t index) {
     struct rp_table_private *p = table->private;
     struct rp_writer *writer = rp_writer_at(p, index);
     uint64_t next = writer->next_sequence;
-    uint64_t used = next < p->window ? next : p->window;
+    uint64_t used = rp_min(next, p->window);
     for (uint64_t sequence = next - used; sequence < next; sequence++) {
         rp_known_forget(p, index, sequence);
     }
@@ -73,7 +74,7 @@ int rp_writer_open(struct rp_table *table, uint64_t session, uint16_t streams) {
     for (uint32_t i = 0; i < p->writers_max && found < 0; i++) {
         struct rp_writer *writer = rp_writer_at(p, i);
         if (writer->session == 0) {
-            uint32_t granted = streams < p->streams_max ? streams : p->streams_max;
+            uint32_t granted = rp_min(streams, p->streams_max);
             rp_writer_clear(table, i);
             rp_intent_set(table->intent, &writer->streams, granted > 0 ? granted : 1);
             rp_intent_set(table->intent, &writer->session, session);
@@ -184,7 +185,7 @@ static uint32_t piece_range(const struct rp_table_private *p, const struct rp_ru
                             uint32_t *first) {
     uint32_t bytes = rp_piece_bytes(p->step_bytes, run->piece_count);
     *first = bytes * run->piece;
-    return p->step_bytes - *first < bytes ? p->step_bytes - *first : bytes;
+    return rp_min(p->step_bytes - *first, bytes);
 }
 
 static int check_shape(const struct rp_table *table, const struct rp_run *run) {

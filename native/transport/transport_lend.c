@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/minmax.h"
+
 static uint8_t *make_buffers(uint32_t *stride, uint32_t mtu) {
     *stride = (mtu + 127) & ~63u; /* with room behind: no power of two */
     return aligned_alloc(64, (size_t)RP_BURST * *stride);
@@ -17,7 +19,7 @@ int rp_lease_open(struct rp_lease *lease, uint32_t mtu) {
 uint32_t rp_lease_take(struct rp_lease *lease, struct rp_packet *packets, uint32_t count,
                        uint32_t mtu) {
     assert(lease->leased == 0);
-    count = count < RP_BURST ? count : RP_BURST;
+    count = rp_min(count, RP_BURST);
     for (uint32_t i = 0; i < count; i++) {
         packets[i].data = lease->memory + (size_t)i * lease->stride;
         packets[i].size = 0;

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "protocol/status.h"
 #include "transport/transport_lend.h"
 #include "transport/wake.h"
@@ -80,7 +81,7 @@ static uint32_t loopback_rx_burst(struct rp_port *opaque, struct rp_packet *pack
     struct loopback_port *port = own(opaque);
     assert(count <= RP_BURST);
     lock(&port->hub->queue_lock);
-    count = count < port->queue_count ? count : port->queue_count;
+    count = rp_min(count, port->queue_count);
     for (uint32_t i = 0; i < count; i++) {
         const struct queued *entry = &port->queue[port->queue_first];
         memset(&packets[i], 0, sizeof packets[i]);
@@ -295,8 +296,8 @@ static struct loopback_port *make_port(uint32_t mtu) {
         return NULL;
     }
     uint32_t queue_max = RP_LOOPBACK_QUEUE_BYTES / mtu;
-    queue_max = queue_max > RP_LOOPBACK_QUEUE_MAX ? RP_LOOPBACK_QUEUE_MAX : queue_max;
-    queue_max = queue_max < RP_LOOPBACK_QUEUE_MIN ? RP_LOOPBACK_QUEUE_MIN : queue_max;
+    queue_max = rp_min(queue_max, RP_LOOPBACK_QUEUE_MAX);
+    queue_max = rp_max(queue_max, RP_LOOPBACK_QUEUE_MIN);
     port->base.transport = &loopback_transport;
     port->base.mtu = mtu;
     port->base.receive_budget = queue_max;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "protocol/status.h"
 #include "transport/transport_udp.h"
 
@@ -164,5 +165,5 @@ uint32_t rp_udp_budget(uint32_t socket_bytes, uint32_t mtu) {
         charge *= 2;
     }
     uint32_t budget = socket_bytes / (charge + 256);
-    return budget < 1 ? 1 : budget > 65535 ? 65535 : budget;
+    return budget < 1 ? 1 : rp_min(budget, 65535);
 }

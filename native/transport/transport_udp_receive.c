@@ -14,6 +14,7 @@
 #include <netinet/udp.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "transport/transport_udp.h"
 
 struct control { /* room for the segment size and the count of overflows */
@@ -50,7 +51,7 @@ static int spread(uint8_t *data, struct rp_udp_arrival *arrival) {
     for (uint32_t i = count; i-- > 1;) {
         uint32_t from = i * arrival->segment;
         uint32_t size = arrival->size - from;
-        size = size < arrival->segment ? size : arrival->segment;
+        size = rp_min(size, arrival->segment);
         memmove(data + (size_t)i * stride, data + from, size);
     }
     arrival->stride = stride;
@@ -109,9 +110,9 @@ static void fill(struct rp_udp_port *port, uint32_t count) {
     struct iovec vectors[RP_UDP_RECEIVE_MAX];
     struct sockaddr_in6 from[RP_UDP_RECEIVE_MAX];
     struct control controls[RP_UDP_RECEIVE_MAX];
-    count = count < RP_UDP_RECEIVE_MAX ? count : RP_UDP_RECEIVE_MAX;
-    count = count < receive->free_count ? count : receive->free_count;
-    count = count < receive->ask ? count : receive->ask;
+    count = rp_min(count, RP_UDP_RECEIVE_MAX);
+    count = rp_min(count, receive->free_count);
+    count = rp_min(count, receive->ask);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t buffer = receive->free[receive->free_count - 1 - i];
         vectors[i].iov_base = buffer_at(port, buffer);
@@ -138,7 +139,7 @@ static void fill(struct rp_udp_port *port, uint32_t count) {
 static void lend(struct rp_udp_port *port, struct rp_packet *packet) {
     struct rp_udp_receive *receive = &port->receive;
     struct rp_udp_arrival *arrival = &receive->arrivals[receive->first];
-    uint32_t size = arrival->size < arrival->segment ? arrival->size : arrival->segment;
+    uint32_t size = rp_min(arrival->size, arrival->segment);
     packet->data = buffer_at(port, arrival->buffer) + arrival->offset;
     packet->size = size;
     packet->capacity = 0;

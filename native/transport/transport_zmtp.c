@@ -18,6 +18,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "protocol/status.h"
 #include "transport/transport_udp.h"
 #include "transport/transport_zmq.h"
@@ -77,7 +78,7 @@ static uint32_t zmtp_rx_burst(struct rp_port *opaque, struct rp_packet *packets,
     uint32_t lent = 0;
     assert(count <= RP_BURST);
     look(port);
-    count = count < port->slots.free_count ? count : port->slots.free_count;
+    count = rp_min(count, port->slots.free_count);
     for (uint32_t i = 0; i < 4 * count && lent < count && port->ring_count; i++) {
         struct connection *connection = &port->connections[port->ring[port->ring_first]];
         port->ring_first = (port->ring_first + 1) % RP_ZMTP_CONNECTIONS_MAX;
@@ -148,7 +149,7 @@ static int send_message(struct zmtp_port *port, const struct rp_packet *packets,
         skip = sent > 0 ? (size_t)sent : 0;
     }
     for (uint32_t i = 0; i < used; i++) {
-        size_t from = skip < parts[i].iov_len ? skip : parts[i].iov_len;
+        size_t from = rp_min(skip, parts[i].iov_len);
         size_t rest = parts[i].iov_len - from;
         memcpy(target, (uint8_t *)parts[i].iov_base + from, rest);
         target += rest;

@@ -21,12 +21,12 @@ ROOMS = {
     "base": set(),
     "protocol": {"base"},
     "table": {"base", "protocol"},
-    "transport": {"protocol"},
+    "transport": {"base", "protocol"},
     "server": {"base", "protocol", "table", "transport"},
     "client": {"base", "protocol", "transport"},
     "": {"base", "protocol", "transport", "server", "client"},
     "drive": {"", "base", "protocol", "transport", "server"},
-    "dpdk": {"protocol", "transport"},
+    "dpdk": {"base", "protocol", "transport"},
     "appliance": {"", "base", "protocol"},
 }
 # What other rooms may include of these; the rest is their own.

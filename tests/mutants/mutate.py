@@ -45,6 +45,7 @@ QUIET_NODES = {
     "type_descriptor",
     "sizeof_expression",
 }
+OTHER = {"rp_min": "rp_max", "rp_max": "rp_min"}  # the order of their arguments is nothing
 SWAPS = {
     "<": ("<=", ">="),
     "<=": ("<", ">"),
@@ -229,7 +230,10 @@ def at(node: Node) -> list[tuple[int, int, str, str]]:
         whole(of_number(node))
     elif node.type in ("true", "false"):
         whole([("constant", "false" if node.type == "true" else "true")])
-    elif node.type == "argument_list":
+    elif node.type == "call_expression" and text_of(node.child_by_field_name("function")) in OTHER:
+        function = node.child_by_field_name("function")
+        whole([("operator", OTHER[text_of(function)])], function)
+    elif node.type == "argument_list" and text_of(node.prev_sibling) not in OTHER:
         found.extend(of_arguments(node))
     if node.type.endswith("_statement") or node.type == "conditional_expression":
         condition = node.child_by_field_name("condition")

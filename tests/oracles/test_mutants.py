@@ -52,6 +52,15 @@ def test_each_kind_of_mutant_is_made(changes):
     } <= set(changes)
 
 
+def test_a_minimum_becomes_a_maximum_and_its_arguments_stay(tmp_path):
+    """Given rp_min. Expect rp_max of the same two, and no mutant that only turns them round."""
+    source = "int least(int a, int b) {\n    return rp_min(a, b);\n}\n"
+    (tmp_path / "least.c").write_text(source)
+    found = [(m.kind, m.changed(source.encode())[1]) for m in mutants_of(tmp_path, "least.c")]
+    assert ("operator", "return rp_max(a, b);") in found
+    assert not [kind for kind, _ in found if kind == "arguments"]
+
+
 def test_assertions_texts_and_sizes_stay(changes):
     """Given an assertion, a text and an array's size. Expect no mutant of their lines."""
     assert not [change for change in changes if change[0] in (2, 8)]
