@@ -449,7 +449,8 @@ def require_finite(name: str, array: np.ndarray) -> None:
         remedy = (
             "; find where it is made"
             if name.split("/")[0] in ALWAYS_FINITE
-            else "; find where the environment makes it, or say finite_observations=False"
+            else "; find where the environment makes it (a program of your own may say "
+            "finite_observations=False)"
         )
         raise SpecError(
             f"column {name!r}: expected finite numbers, got {found} at {place}{remedy}: one such "

@@ -10,6 +10,7 @@ where a hash of 31 bits is left of them: two starts meet with probability 2^-31)
 from __future__ import annotations
 
 import importlib
+from difflib import get_close_matches
 
 import gymnasium
 import numpy as np
@@ -17,7 +18,6 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from ..spec import Column, Spec, SpecError, spec_from
-from ..support.arguments import nearest
 from .presets import SEED_MAX
 
 PURPOSES = ("train", "select", "confirm", "evaluate")
@@ -53,9 +53,14 @@ def check_env(env_id: str) -> None:
             importlib.import_module(module)
         except ImportError as error:
             raise EnvError(f"environment {env_id!r}: no module to import ({error})") from error
+        except Exception as error:  # what a stranger's module does as it is imported
+            raise EnvError(f"environment {env_id!r}: {_raised(module, error)}") from error
+    if not name:
+        raise EnvError(f"environment {env_id!r} has no name; say one as CartPole-v1 or module:Name")
     if name not in gymnasium.registry:
-        close = nearest(name, gymnasium.registry)
-        raise EnvError(f"no environment {env_id!r}; the nearest is {close!r}")
+        close = get_close_matches(name, sorted(gymnasium.registry), n=1)
+        hint = f"the nearest is {close[0]!r}" if close else "no id that Gymnasium knows is like it"
+        raise EnvError(f"no environment {env_id!r}; {hint}")
 
 
 def check_playable(env_id: str) -> None:
@@ -66,6 +71,7 @@ def check_playable(env_id: str) -> None:
     env = _made(env_id)
     try:
         action_count(env)
+        spec_from(env)
     except ValueError as error:
         raise EnvError(f"environment {env_id!r}: {error}") from error
     finally:
@@ -85,24 +91,32 @@ def make_env(
 
 
 def _made(env_id: str) -> gymnasium.Env:
-    try:
-        return gymnasium.make(env_id)  # no render_mode: a constructor need not take one
-    except gymnasium.error.Error as error:
-        raise EnvError(f"environment {env_id!r}: {error}") from error
+    return _make(env_id)  # no render_mode: a constructor need not take one
 
 
 def _drawn(env_id: str, render_mode: str) -> gymnasium.Env:
     try:
-        return gymnasium.make(env_id, render_mode=render_mode)
-    except gymnasium.error.Error as error:
-        raise EnvError(f"environment {env_id!r}: {error}") from error
-    except TypeError as error:
-        if "render_mode" not in str(error):
+        return _make(env_id, render_mode=render_mode)
+    except EnvError as error:
+        if "unexpected keyword argument 'render_mode'" not in str(error):
             raise
         raise EnvError(
             f"environment {env_id!r} draws no pictures: its constructor takes no render_mode; "
             "leave out --video"
         ) from error
+
+
+def _make(env_id: str, **named: str) -> gymnasium.Env:
+    try:
+        return gymnasium.make(env_id, **named)
+    except gymnasium.error.Error as error:
+        raise EnvError(f"environment {env_id!r}: {error}") from error
+    except Exception as error:  # what a stranger's constructor does
+        raise EnvError(f"environment {env_id!r}: {_raised('its constructor', error)}") from error
+
+
+def _raised(what: str, error: Exception) -> str:
+    return f"{what} raised {type(error).__name__}: {error}"
 
 
 def make_envs(env_id: str, count: int, *, protocol: str = "sticky") -> VectorEnv:

@@ -1,7 +1,7 @@
 """Q networks: from observations to one value an action, [B, A].
 
     mlp      every column flattened and joined, hidden layers with ReLU; for vectors
-    nature   the three convolutions of Mnih et al. 2015, 512 units; one image column, values / 255
+    nature   the three convolutions of Mnih et al. 2015, 512 units; one uint8 image column, / 255
     linear   one weight for each state and action, no bias; one Discrete column: a table
 
 `mlp` and `nature` end in a dueling head (Wang et al. 2016): Q = V + A - mean A. Observations are
@@ -156,17 +156,32 @@ def network_from(
         if kind == "mlp":
             return Mlp(columns, stack, actions, hidden)
         if kind == "nature":
-            column = _only(kind, columns, ranks=(2, 3))
-            if min(column.shape[:2]) < SIDE_LEAST:
-                raise SpecError(
-                    f"network 'nature' needs images of {SIDE_LEAST} by {SIDE_LEAST} at least, "
-                    f"{column.name!r} is {list(column.shape)}; take mlp, or enlarge them"
-                )
-            return NatureCnn(column, stack, actions, *hidden[:1])
+            return NatureCnn(_image(columns), stack, actions, *hidden[:1])
         column = _only(kind, columns, ranks=(0,))
         if states < 1 or column.dtype.kind not in "iu":
             raise SpecError(f"network 'linear' needs an integer column and states, got {states}")
         return OneHotLinear(column, states, actions)
+
+
+def _image(columns: tuple[Column, ...]) -> Column:
+    """The one column of what nature takes, or SpecError."""
+    column = _only("nature", columns, ranks=(2, 3))
+    found = f"{column.name!r} is {column.dtype} {list(column.shape)}"
+    if column.dtype != "uint8":
+        raise SpecError(
+            f"network 'nature' divides by 255 and takes uint8 images, {found}; "
+            "let the environment give uint8, or take mlp"
+        )
+    if len(column.shape) == 3 and min(column.shape[1:]) >= SIDE_LEAST > column.shape[0]:
+        raise SpecError(
+            f"network 'nature' takes images [H, W] or [H, W, C], {found}: move its channels last"
+        )
+    if min(column.shape[:2]) < SIDE_LEAST:
+        raise SpecError(
+            f"network 'nature' needs images of {SIDE_LEAST} by {SIDE_LEAST} at least, {found}; "
+            "take mlp, or enlarge them"
+        )
+    return column
 
 
 def _only(kind: str, columns: tuple[Column, ...], ranks: tuple[int, ...]) -> Column:

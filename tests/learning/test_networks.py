@@ -115,6 +115,8 @@ def test_networks_that_do_not_suit_the_columns_are_refused():
         ("nature", VECTOR, "takes one column"),
         ("nature", NESTED, "takes one column"),
         ("nature", spec_of(Column("observation", "uint8", (84, 35))), "36 by 36 at least"),
+        ("nature", spec_of(Column("observation", "uint8", (3, 84, 84))), "move its channels last"),
+        ("nature", spec_of(Column("observation", "float32", (84, 84))), "takes uint8 images"),
         ("linear", VECTOR, "takes one column"),
         ("linear", spec_of(Column("observation", "float32")), "an integer column"),
     ]:

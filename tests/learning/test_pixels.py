@@ -107,3 +107,40 @@ def test_a_constructor_need_not_take_a_render_mode(monkeypatch):
     make_envs("Plain-v0", 2).close()
     with pytest.raises(EnvError, match="takes no render_mode; leave out --video"):
         make_env("Plain-v0", "rgb_array")
+
+
+class Difficult(gymnasium.Env):
+    """An environment that only stands for what a stranger's may do."""
+
+    def __init__(self, how: str, render_mode: str | None = None) -> None:
+        if how == "raises":
+            raise KeyError("no licence")
+        text = gymnasium.spaces.Text(5)
+        self.observation_space = text if how == "text" else gymnasium.spaces.Discrete(3)
+        self.action_space = gymnasium.spaces.Discrete(2)
+
+
+def test_an_environment_that_cannot_be_played_is_one_sentence(monkeypatch, tmp_path):
+    """Given constructors and modules that raise, a space that no column holds, ids like none.
+    Expect EnvError each, before anything is started."""
+    (tmp_path / "unlicensed.py").write_text("raise RuntimeError('no key')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for how in ("raises", "text", "well"):
+        name = f"Difficult{how}-v0"
+        monkeypatch.setitem(gymnasium.registry, name, None)  # forgotten again at the end
+        monkeypatch.delitem(gymnasium.registry, name)
+        gymnasium.register(name, Difficult, kwargs={"how": how})
+    check_playable("Difficultwell-v0")
+    for env_id, words in {
+        "Difficultraises-v0": "its constructor raised KeyError: 'no licence'",
+        "Difficulttext-v0": "Text",
+        "unlicensed:A-v0": "unlicensed raised RuntimeError: no key",
+        "unheardof": "no id that Gymnasium knows is like it",
+        "CartPol-v1": "the nearest is 'CartPole-v",
+        "": "has no name",
+        "pixels:": "has no name",
+    }.items():
+        with pytest.raises(EnvError, match=words):
+            check_playable(env_id)
+    with pytest.raises(EnvError, match="its constructor raised KeyError"):
+        make_env("Difficultraises-v0", "rgb_array")

@@ -175,7 +175,9 @@ def test_three_programs_survive_each_other(programs):
         assert versions == sorted(versions) and versions[-1] > versions[0], f"versions of {name}"
     code, counts = ledger_of(programs)
     assert (code, counts["missing"], counts["different"]) == (0, 0, 0), counts
-    assert counts["equal"] > 600 and counts["equal"] == counts["acknowledged"], counts
+    # A fast machine goes round the table: what is gone then is the oldest, and nothing else.
+    assert counts["equal"] + counts["overwritten"] == counts["acknowledged"], counts
+    assert counts["equal"] >= min(counts["acknowledged"], 0.9 * SETTINGS.capacity) > 600, counts
 
 
 def test_tensorboard_reads_what_they_logged(programs):
