@@ -26,7 +26,7 @@
 # link`: a packet capture, or a container's macvlan, which stands in another network namespace,
 # where nothing else tells of it here. On a card that filters MAC addresses not even that does, nor
 # of an ipvlan or a VLAN there: look for those yourself; and busybox's `ip` says nothing of it. So it
-# is when filters of tc are on what comes there, where `tc` is, or when it has an XDP program; what
+# is when tc has a clsact or ingress qdisc there, where `tc` is, or when it has an XDP program; what
 # nftables sends on at a device, and programs of tcx, are not seen. Where
 # `ip` is missing or fails, an interface that is up counts as in use: nothing else tells it all.
 # --force takes it all the same, and says what that cuts. What is no network card is never taken; a
@@ -144,11 +144,11 @@ routes() {
 
 ask_ip() { if [ -n "$root" ]; then say "$root/bin/ip"; else say ip; fi; }
 
-# filtered INTERFACE: a line where filters of tc are on what comes there, which may send it on.
+# filtered INTERFACE: a line where tc has a place for filters of what comes in, which may send it on.
 filtered() {
     if [ -n "$root" ]; then tc=$root/bin/tc; else tc=tc; fi
     "$tc" qdisc show dev "$1" 2>/dev/null | grep -E '^qdisc (ingress|clsact) ' > /dev/null \
-        && say "filters of tc are on $1"
+        && say "a clsact or ingress qdisc of tc is on $1"
 }
 
 # hops INTERFACE: the numbers of the next hops there, and of the groups that have one.
@@ -239,7 +239,8 @@ promiscuous() {
         || say "a macvlan elsewhere, or a packet capture, made $1 promiscuous"
 }
 
-# opened_card: a line for each process that has it past the kernel: a virtual machine, a server.
+# opened_card: a line for each process that has it past the kernel: a virtual machine, a server; also
+# one whose root is another folder.
 opened_card() {
     group=$(link_name "$device/iommu_group")
     files=${group:+"vfio/$group vfio/noiommu-$group"}
@@ -251,7 +252,7 @@ opened_card() {
         esac
     done
     for file in $files; do
-        who_has "/dev/$file" | sed 's/$/ has it open/'
+        who_has ".*/dev/$file" | sed 's/$/ has it open/'
     done
 }
 

@@ -79,7 +79,7 @@ struct rp_card; /* a device with a network behind it */
 struct rp_socket {
     uint64_t number; /* the kernel's, for this file and no other */
     int file;
-    int domain; /* AF_PACKET, AF_XDP */
+    int domain; /* AF_PACKET, AF_XDP; or it is a program or a map of BPF */
     int is_mapped;
 };
 struct rp_sockets { /* for devices on interfaces of the kernel's: dpdk_sockets.c */

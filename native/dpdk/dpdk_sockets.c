@@ -4,13 +4,15 @@
  * mapped. An AF_XDP queue is taken as long as somebody has its socket. Raw sockets of one process
  * and interface are one group among which the kernel spreads flows: a child's would be given half
  * of those its parent opens anew, and never look. So rings are not inherited, and a child closes
- * the files. And the driver of AF_XDP leaves its own open at the end of its device (DPDK 22.11.11).
+ * the files. And the driver of AF_XDP leaves its own open at the end of its device (DPDK 22.11.11),
+ * and with them files of the program and a map that libxdp loaded for it.
  *
  * The process has sockets of its own, and other threads open some at this very moment. A driver's
  * is one that was not there before its device was opened, whose rings are mapped at the end of
  * that; a raw one also has the driver's form of rings, on the device's interface. The kernel does
  * not tell which thread opened a socket: one that another thread opens meanwhile with all of these
- * cannot be told from a driver's.
+ * cannot be told from a driver's. Programs and maps have numbers in the kernel: of those that the
+ * driver brought, all files go at its end, also such as were opened only then.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,18 +20,43 @@
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "dpdk/dpdk_parts.h"
 
 enum { LINE_BYTES = 512, STEP = 64 };
+/* In the place of a domain; and in the upper halves of numbers, which no socket reaches. */
+enum { RP_BPF = -1, RP_BPF_PROGRAM = 1 << 30, RP_BPF_MAP };
 
 static int domain_of(int file) {
     int domain = 0;
     socklen_t size = sizeof domain;
     return getsockopt(file, SOL_SOCKET, SO_DOMAIN, &domain, &size) ? 0 : domain;
+}
+
+/* The number of a program or map of BPF, of which kind that is in the upper half; 0: it is none. */
+static uint64_t bpf_of(int file) {
+    static const char kept[] = "anon_inode:bpf-";
+    char path[64], line[LINE_BYTES] = "";
+    unsigned number = 0, kind = 0;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    if (readlink(path, line, sizeof line - 1) < 0 || strncmp(line, kept, sizeof kept - 1) != 0) {
+        return 0;
+    }
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", file);
+    FILE *told = fopen(path, "re");
+    while (told && !kind && fgets(line, sizeof line, told)) {
+        kind = sscanf(line, "prog_id: %u", &number) == 1 ? RP_BPF_PROGRAM
+            : sscanf(line, "map_id: %u", &number) == 1 ? RP_BPF_MAP : 0;
+    }
+    if (told) {
+        fclose(told);
+    }
+    return kind ? (uint64_t)kind << 32 | number : 0;
 }
 
 static uint64_t number_of(int file) {
@@ -55,11 +82,14 @@ static int add(struct rp_sockets *sockets, int file) {
         }
         sockets->list = longer;
     }
-    sockets->list[sockets->count++] =
-        (struct rp_socket){.number = number_of(file), .file = file, .domain = domain_of(file)};
+    int domain = domain_of(file);
+    sockets->list[sockets->count++] = (struct rp_socket){
+        .number = domain ? number_of(file) : bpf_of(file), .file = file,
+        .domain = domain ? domain : RP_BPF};
     return 0;
 }
 
+/* All sockets of that domain; with those of AF_XDP, what is BPF's. */
 static int list(struct rp_sockets *sockets, int domain) {
     DIR *folder = opendir("/proc/self/fd");
     struct dirent *entry;
@@ -67,7 +97,8 @@ static int list(struct rp_sockets *sockets, int domain) {
     *sockets = (struct rp_sockets){0};
     while (!failed && (entry = readdir(folder))) {
         int file = atoi(entry->d_name);
-        failed = domain && domain_of(file) == domain && add(sockets, file);
+        int is_one = domain_of(file) == domain || (domain == AF_XDP && bpf_of(file));
+        failed = domain && is_one && add(sockets, file);
     }
     if (folder) {
         closedir(folder);
@@ -141,7 +172,9 @@ static int take(struct rp_sockets *sockets, const struct rp_sockets *before, int
     sockets->count = kept;
     failed = failed || (kept && see_rings(sockets, mark_mapped));
     for (uint32_t i = kept = 0; i < sockets->count; i++) {
-        if (sockets->list[i].is_mapped) {
+        if (sockets->list[i].domain == RP_BPF) {
+            sockets->list[kept++] = sockets->list[i];
+        } else if (sockets->list[i].is_mapped) {
             (void)fcntl(sockets->list[i].file, F_SETFD, FD_CLOEXEC);
             rp_forks_close(sockets->list[i].file);
             sockets->list[kept++] = sockets->list[i];
@@ -163,13 +196,37 @@ int rp_sockets_watch(struct rp_sockets *sockets, int domain, const char *interfa
     return failed;
 }
 
-void rp_sockets_close(struct rp_sockets *sockets) {
-    for (uint32_t i = 0; i < sockets->count; i++) {
-        const struct rp_socket *each = &sockets->list[i];
-        rp_forks_forget(each->file); /* who has that number by now says so anew */
-        if (domain_of(each->file) == each->domain && number_of(each->file) == each->number) {
-            rp_quiet_close(each->file);
+/* The files of these programs and maps that are left: libxdp opens more when it takes one away. */
+static void close_bpf(const struct rp_sockets *sockets) {
+    struct rp_sockets left = {0};
+    (void)list(&left, AF_XDP);
+    for (uint32_t i = 0; i < left.count; i++) {
+        if (left.list[i].domain == RP_BPF && find(sockets, left.list[i].number)) {
+            rp_quiet_close(left.list[i].file);
         }
+    }
+    forget(&left);
+}
+
+/* It, if its number has not become another's. */
+static void close_socket(const struct rp_socket *socket) {
+    rp_forks_forget(socket->file); /* who has that number by now says so anew */
+    if (domain_of(socket->file) == socket->domain && number_of(socket->file) == socket->number) {
+        rp_quiet_close(socket->file);
+    }
+}
+
+void rp_sockets_close(struct rp_sockets *sockets) {
+    int programs = 0;
+    for (uint32_t i = 0; i < sockets->count; i++) {
+        if (sockets->list[i].domain == RP_BPF) {
+            programs = 1;
+        } else {
+            close_socket(&sockets->list[i]);
+        }
+    }
+    if (programs) {
+        close_bpf(sockets);
     }
     forget(sockets);
 }

@@ -122,7 +122,8 @@ static int find_address(struct use *use) {
 static int find_filters(struct use *use) {
     int has = use->what[0] ? 0 : rp_link_has_filters(use->index);
     if (has > 0) {
-        snprintf(use->what, use->size, "filters of tc are on %s", use->link.name);
+        snprintf(use->what, use->size, "a clsact or ingress qdisc of tc is on %s",
+                 use->link.name);
     }
     return has < 0 ? -1 : 0;
 }

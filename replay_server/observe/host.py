@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .interfaces import interfaces_of, lost_with_card, opened_card
+from .interfaces import FOR_DPDK, interfaces_of, lost_with_card, opened_card, opened_past_the_kernel
 from .sysfs import lines, link_name, names, number, text
 from .xdp import with_xdp
 
@@ -291,6 +291,7 @@ def _group(root: Path, group: str, address: str) -> tuple[Sibling, ...]:
 def _nics(root: Path, uid: int, groups: frozenset[int]) -> tuple[Nic, ...]:
     sys = root / "sys"
     net, found = sys / "class/net", []
+    opened: tuple[tuple[str, str], ...] | None = None  # looked for where a card is bound
     for address in names(sys / "bus/pci/devices"):
         device = sys / "bus/pci/devices" / address
         if not text(device / "class").startswith("0x" + NETWORK_CLASS):
@@ -306,11 +307,14 @@ def _nics(root: Path, uid: int, groups: frozenset[int]) -> tuple[Nic, ...]:
         )
         node = number(device / "numa_node")
         pcie, pcie_mbps = _pcie(device)
+        driver = link_name(device / "driver")
+        if driver in FOR_DPDK and opened is None:
+            opened = opened_past_the_kernel(root)
         found.append(
             Nic(
                 address=address,
                 ids=(ids[0], ids[1], ids[2], ids[3]),
-                driver=link_name(device / "driver"),
+                driver=driver,
                 interfaces=interfaces,
                 speed_mbps=max((speed for speed in speeds if speed and speed > 0), default=None),
                 link=", ".join(text(net / name / "operstate") for name in interfaces),
@@ -319,7 +323,7 @@ def _nics(root: Path, uid: int, groups: frozenset[int]) -> tuple[Nic, ...]:
                 no_iommu=made_up,
                 group_others=_group(root, group, address),
                 lost=lost_with_card(root, address),
-                opened=opened_card(root, address),
+                opened=opened_card(root, address, opened or ()),
                 vfio_writable=may_write(vfio, uid, groups),
                 pcie=pcie,
                 pcie_mbps=pcie_mbps,

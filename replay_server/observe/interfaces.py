@@ -80,17 +80,18 @@ def _carried(root: Path, interface: str) -> str:
     return DEFAULT if DEFAULT in found else next(iter(found), "")
 
 
-def _owners(root: Path, wanted: str) -> Iterator[str]:
-    """The processes that have that file, as a link in /proc/PID/fd names it; those of other users
-    are seen by root alone."""
+def _opened(root: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """Each open file whose name in /proc/PID/fd matches, and its process; those of other users are
+    seen by root alone. One look at all: a host has many files."""
     for process in sorted(int(name) for name in names(root / "proc") if name.isdigit()):
         folder = root / f"proc/{process}"
-        try:
-            files = [os.readlink(folder / "fd" / name) for name in names(folder / "fd")]
-        except OSError:  # it ended, or closed one
-            continue
-        if wanted in files:
-            yield f"{text(folder / 'comm')} (process {process})"
+        for number in names(folder / "fd"):
+            try:
+                file = os.readlink(folder / "fd" / number)
+            except OSError:  # closed since
+                continue
+            if wanted.search(file):
+                yield file, f"{text(folder / 'comm')} (process {process})"
 
 
 def _listeners(root: Path, interface: str) -> Iterator[str]:
@@ -98,7 +99,9 @@ def _listeners(root: Path, interface: str) -> Iterator[str]:
     packets = lines(root / "proc/net/packet") if number else []
     inodes = [words[8] for words in packets if len(words) > 8 and words[4] == number]
     unseen = "a process of another user"
-    for owner in sorted({next(_owners(root, f"socket:[{n}]"), unseen) for n in inodes}):
+    looked = _opened(root, re.compile(r"^socket:\[")) if inodes else ()
+    owners = {socket: owner for socket, owner in looked}
+    for owner in sorted({owners.get(f"socket:[{inode}]", unseen) for inode in inodes}):
         yield f"{owner} has a raw socket on {interface}"
     above = any(name.startswith("upper_") for name in names(root / "sys/class/net" / interface))
     if root == HOST and not inodes and not above and is_made_promiscuous(interface):
@@ -115,7 +118,7 @@ def lost_with(root: Path, interface: str, depth: int = 0) -> Iterator[str]:
             yield f"{interface} carries {carried}"
         yield from _listeners(root, interface)
         if root == HOST and has_filters(interface):
-            yield f"filters of tc are on {interface}"
+            yield f"a clsact or ingress qdisc of tc is on {interface}"
     except OSError:  # of netlink: what was not told may be there
         yield f"the kernel does not tell what {interface} carries"
     for words in lines(root / "proc/net/pppoe"):
@@ -133,14 +136,21 @@ def interfaces_of(device: Path) -> tuple[str, ...]:
     return tuple(name for place in below for name in names(place / "net"))
 
 
-def opened_card(root: Path, address: str) -> tuple[str, ...]:
+def opened_past_the_kernel(root: Path) -> tuple[tuple[str, str], ...]:
+    """The devices of vfio's and uio's that are open, and by whom; also below a folder that a
+    process has for its root. For `opened_card`, of each card."""
+    return tuple(_opened(root, re.compile(r"/dev/(vfio/|uio)")))
+
+
+def opened_card(root: Path, address: str, opened: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """Who has the card past the kernel, a virtual machine or a server: a sentence each."""
     device = root / "sys/bus/pci/devices" / address
     group = link_name(device / "iommu_group")
     files = [f"vfio/{group}", f"vfio/noiommu-{group}"] if group else []
     files += [f"vfio/devices/{name}" for name in names(device / "vfio-dev")]
     files += names(device / "uio")
-    found = {owner for file in files for owner in _owners(root, f"/dev/{file}")}
+    ours = tuple(f"/dev/{file}" for file in files)
+    found = {owner for file, owner in opened if file.endswith(ours)}
     return tuple(f"{owner} has it open" for owner in sorted(found))
 
 

@@ -93,7 +93,7 @@ def is_made_promiscuous(interface: str) -> bool:
 
 
 def has_filters(interface: str) -> bool:
-    """Of tc, on what comes there."""
+    """Whether tc has a place for filters there, of what comes in."""
     try:
         index = socket.if_nametoindex(interface)
     except OSError:
@@ -125,9 +125,11 @@ def _dumped(question: int, kind: int, family: int) -> list[bytes]:
 
 
 def _look_at_end(question: int, body: bytes) -> None:
-    """It begins with an errno, which may be 0. Before Linux 5.3 there are no next hops."""
+    """It begins with an errno, which may be 0. Before Linux 5.3 there are no next
+    hops, and without CONFIG_NET_SCHED no filters."""
     failed = -struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
-    if failed and not (question == RTM_GETNEXTHOP and failed == errno.EOPNOTSUPP):
+    unknown = question in (RTM_GETNEXTHOP, RTM_GETQDISC) and failed == errno.EOPNOTSUPP
+    if failed and not unknown:
         raise OSError(failed, os.strerror(failed))
 
 

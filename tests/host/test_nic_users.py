@@ -8,7 +8,10 @@ import pytest
 from hosts import Tree
 from test_nic import CARD, call, contents, steps
 
-from replay_server.observe.interfaces import opened_card
+from replay_server.observe import interfaces
+from replay_server.observe.host import read_host
+from replay_server.observe.interfaces import opened_card, opened_past_the_kernel
+from replay_server.observe.sysfs import names
 
 
 def a_host(folder: Path, **card: str) -> Tree:
@@ -26,6 +29,10 @@ def opens(tree: Tree, process: int, name: str, *files: str) -> None:
     tree.put(f"proc/{process}/comm", name)
     for number, file in enumerate(files):
         (folder / str(number)).symlink_to(file)
+
+
+def has_it_open(tree: Tree) -> tuple[str, ...]:
+    return opened_card(tree.root, CARD, opened_past_the_kernel(tree.root))
 
 
 def refused(tree: Tree, *words: str) -> str:
@@ -49,9 +56,9 @@ def test_a_card_that_a_process_has_open_is_not_taken_from_it(tmp_path, file):
     opens(tree, 41, "other", "/dev/vfio/77", "/dev/vfio/vfio", "/dev/uio55", "socket:[7]")
     done = call(tree, "unbind", CARD, "--dry-run")
     assert done.returncode == 0 and "in use" not in done.stderr, done
-    assert opened_card(tree.root, CARD) == ()
+    assert has_it_open(tree) == ()
     opens(tree, 4242, "qemu-system-x86", "/dev/null", f"/dev/{file}")
-    assert opened_card(tree.root, CARD) == ("qemu-system-x86 (process 4242) has it open",)
+    assert has_it_open(tree) == ("qemu-system-x86 (process 4242) has it open",)
     says = f"{CARD} is in use: qemu-system-x86 (process 4242) has it open: end that first"
     assert says in refused(tree, "unbind", CARD)
     assert says in refused(tree, "unbind", CARD, "--after", "exit-code", "--status", "2")
@@ -60,6 +67,50 @@ def test_a_card_that_a_process_has_open_is_not_taken_from_it(tmp_path, file):
     done = call(tree, "unbind", CARD, "--dry-run", "--force")
     assert done.returncode == 0
     assert "! --force cuts: qemu-system-x86 (process 4242) has it open" in done.stdout
+
+
+def test_a_file_that_is_closed_meanwhile_hides_no_other(tmp_path, monkeypatch):
+    """Given a machine that closes a file while its files are looked at. Expect its card seen."""
+    tree = a_host(tmp_path, driver="vfio-pci", interface="")
+    opens(tree, 4242, "qemu-system-x86", "/dev/vfio/7")
+
+    def with_one_closed(folder: Path) -> list[str]:
+        return ["99", *names(folder)] if folder.name == "fd" else names(folder)
+
+    monkeypatch.setattr(interfaces, "names", with_one_closed)
+    assert has_it_open(tree) == ("qemu-system-x86 (process 4242) has it open",)
+
+
+def test_a_card_is_in_use_by_a_process_with_a_root_of_its_own(tmp_path):
+    """Given a server in a folder that it has for its root. Expect the card refused, with its name;
+    and not for another file of that name's end."""
+    tree = a_host(tmp_path, driver="vfio-pci", interface="")
+    opens(tree, 41, "other", "/jail/my-dev/vfio/7", "/jail/dev/vfio/77")
+    assert call(tree, "unbind", CARD, "--dry-run").returncode == 0 and has_it_open(tree) == ()
+    opens(tree, 4242, "replay-server", "/jail/dev/vfio/7")
+    assert has_it_open(tree) == ("replay-server (process 4242) has it open",)
+    assert "replay-server (process 4242) has it open" in refused(tree, "unbind", CARD)
+
+
+@pytest.mark.parametrize(("driver", "looks"), [("vfio-pci", 1), ("mlx5_core", 0)])
+def test_all_cards_are_looked_for_at_once(tmp_path, monkeypatch, driver, looks):
+    """Given many cards. Expect each process's files looked at once where some are bound, and not at
+    all where none is."""
+    tree = a_host(tmp_path, driver=driver, interface="")
+    for slot in range(1, 9):
+        tree.nic(f"0000:04:00.{slot}", driver=driver, interface="", group=str(slot))
+    opens(tree, 4242, "qemu-system-x86", "/dev/vfio/3")
+    seen = []
+    listed = names
+
+    def counted(folder: Path) -> list[str]:
+        seen.extend([folder] if folder.name == "fd" else [])
+        return listed(folder)
+
+    monkeypatch.setattr(interfaces, "names", counted)
+    found = read_host(tree.root)
+    assert len(seen) == looks
+    assert [bool(nic.opened) for nic in found.nics].count(True) == looks
 
 
 def test_an_interface_with_a_raw_socket_is_in_use(tmp_path):
