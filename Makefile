@@ -2,10 +2,12 @@
 SHELL   := /bin/bash
 Q       := $(if $(V),,@)
 CC      ?= gcc
-BUILD   ?= build
+BUILD   ?= $(if $(POSIX),build/posix,build)
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror
 CFLAGS  ?= -O2 -g
-CSTD    := -std=c11 -D_GNU_SOURCE
+CSTD    := -std=c11 -D_GNU_SOURCE $(if $(POSIX),-DRP_POSIX)
+# POSIX=1: the core as other systems compile it; headers that only Linux has stop its compiler.
+CORE    := $(if $(POSIX),-std=c11 -D_DEFAULT_SOURCE -DRP_POSIX -Itests/posix/linux_only,$(CSTD))
 NATIVE  := $(sort $(filter-out native/dpdk/% native/appliance/%,$(wildcard native/*/*.c)))
 HEADERS := $(sort $(wildcard native/*.h native/*/*.h tests/native/*.h))
 TESTS   := $(sort $(wildcard tests/native/test_*.c))
@@ -29,9 +31,9 @@ PROGRAMS     := $(TESTS:tests/native/%.c=$(BUILD)/%)
 PROGRAMS_SAN := $(TESTS:tests/native/%.c=$(BUILD)/san/%)
 
 $(BUILD)/native/%.o: native/%.c $(HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(CFLAGS) -fPIC -Inative -c $< -o $@
+	$(Q)mkdir -p $(@D) && $(CC) $(CORE) $(WARN) $(CFLAGS) -fPIC -Inative -c $< -o $@
 $(BUILD)/san/%.o: native/%.c $(HEADERS)
-	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) -O1 -g $(SAN) -fPIC -Inative -c $< -o $@
+	$(Q)mkdir -p $(@D) && $(CC) $(CORE) $(WARN) -O1 -g $(SAN) -fPIC -Inative -c $< -o $@
 $(BUILD)/%: tests/native/%.c $(OBJECTS) $(HEADERS)
 	$(Q)mkdir -p $(@D) && $(CC) $(CSTD) $(WARN) $(CFLAGS) -Inative $< $(OBJECTS) -o $@ -lpthread -lm
 $(BUILD)/san/%: tests/native/%.c $(OBJECTS_SAN) $(HEADERS)
@@ -85,7 +87,7 @@ test: setup veth-packages ## every test, the C ones twice: plain and under sanit
 	$(Q)$(MAKE) -s --no-print-directory test-dpdk-here
 	$(Q)echo "one suite on every transport:" && sed 's/^/  /' $(SHOWN)
 
-include tests/dpdk.mk tests/nic.mk tests/proof.mk tests/atari.mk tests/examples.mk tests/adapters.mk tests/package.mk tests/runs.mk
+include tests/dpdk.mk tests/nic.mk tests/proof.mk tests/atari.mk tests/examples.mk tests/adapters.mk tests/package.mk tests/runs.mk tests/posix.mk
 
 # make demo SEED=7 ENV=CartPole-v1 TRANSPORT=loopback MINUTES=6; also udp, zmq, dpdk, dpdk-memif
 SEED ?= 1

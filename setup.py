@@ -4,6 +4,7 @@ Everything else of the package is in pyproject.toml.
 """
 
 import shutil
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class BuildCore(build_ext):
         # A Python that was built with a library path of its own would write it into the core.
         linker = [word for word in self.compiler.linker_so if not word.startswith("-Wl,-rpath")]
         self.compiler.linker_so = linker
-        if not self.inplace:
+        if not self.inplace and sys.platform == "linux":
             for extension in self.extensions:
                 extension.extra_link_args.append("-Wl,--strip-debug")
         try:

@@ -8,7 +8,9 @@ builds: wide instructions are chosen at run time. Assertions stay on.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 
 from cffi import FFI
@@ -19,6 +21,13 @@ HEADERS = (
     *("transport/transport_zmq.h", "replay.h"),
 )
 APART = ("dpdk", "appliance")  # the data plane's object, and a program without Python
+LINUX = sys.platform == "linux"
+# REPLAY_POSIX=1 builds on Linux what other systems get (native/os/posix.h).
+SYSTEM = (
+    [("_GNU_SOURCE", None)]
+    if LINUX and not os.environ.get("REPLAY_POSIX")
+    else [("_DEFAULT_SOURCE", None), ("RP_POSIX", None)]
+)
 MARKED = re.compile(r"/\* \[cffi\] \*/(.*?)/\* \[/cffi\] \*/", re.DOTALL)
 
 
@@ -49,11 +58,11 @@ def builder() -> FFI:
         sources=core("*.c"),
         depends=core("*.h"),
         include_dirs=["native"],
-        define_macros=[("_GNU_SOURCE", None)],
+        define_macros=SYSTEM,
         libraries=["m"],
         # Python's own flags define NDEBUG: assertions are part of what this code promises.
         extra_compile_args=["-O2", "-std=c11", "-UNDEBUG", "-pthread", "-fvisibility=hidden"],
-        extra_link_args=["-pthread", "-Wl,-z,relro,-z,now,-z,noexecstack"],
+        extra_link_args=["-pthread", *(["-Wl,-z,relro,-z,now,-z,noexecstack"] if LINUX else [])],
         py_limited_api=True,
     )
     return ffi

@@ -176,6 +176,14 @@ class Deadline:
         return self.left() / NS
 
 
+PINS = bool(lib.rp_pins())  # whether a thread can be pinned to a core here
+
+
+def cores() -> list[int]:
+    """Those this process may use, as far as the system tells."""
+    return sorted(os.sched_getaffinity(0)) if PINS else list(range(os.cpu_count() or 1))
+
+
 _forks = 0  # that lie behind this process; asking the system each time would cost a call of it
 
 

@@ -191,7 +191,9 @@ class Server:
         """The server's thread; ConfigError where there is no such core to pin it to."""
         started = lib.rp_service_start(self._service.raw)
         if core is not None and started == -_native.NUMBERS["BAD_ARGUMENT"]:
-            cores = sorted(os.sched_getaffinity(0))
+            if not _native.PINS:
+                raise ConfigError(f"core is {core}, and no thread is pinned here: leave it out")
+            cores = _native.cores()
             whole_range = len(cores) > 2 and cores == list(range(cores[0], cores[-1] + 1))
             there = f"{cores[0]} to {cores[-1]}" if whole_range else ", ".join(map(str, cores))
             raise ConfigError(f"core is {core}; the cores this process may use are {there}")

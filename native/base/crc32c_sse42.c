@@ -16,7 +16,7 @@
 
 #include <immintrin.h>
 
-#define WIDE __attribute__((target("sse4.2,pclmul")))
+#define WIDE __attribute__((target("sse4.2,crc32,pclmul")))
 #define NOINLINE __attribute__((noinline))
 
 enum { LANE = 128 };

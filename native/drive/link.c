@@ -15,20 +15,18 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <linux/futex.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/minmax.h"
 #include "drive/clock.h"
 #include "drive/link_drive.h"
+#include "os/system.h"
+#include "os/word.h"
 #include "transport/transport_loopback.h"
 #include "transport/url.h"
 
@@ -54,7 +52,7 @@ uint64_t rp_link_deadline(struct rp_link *link, uint64_t timeout_ns) {
 static void tell_followers(struct rp_link *link) {
     atomic_fetch_add(&link->progress, 1);
     if (atomic_load(&link->followers)) {
-        syscall(SYS_futex, &link->progress, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+        rp_word_wake(&link->progress);
     }
 }
 
@@ -212,8 +210,6 @@ static void follow(struct rp_link *link, struct wait_state *state) {
     uint64_t begin = rp_clock_ns();
     uint64_t passed = rp_link_now(link) - state->start;
     uint64_t left = passed < state->timeout ? state->timeout - passed : 0;
-    struct timespec time = {.tv_sec = (time_t)(left / 1000000000u),
-                            .tv_nsec = (long)(left % 1000000000u)};
     uint64_t spin = rp_min(link->spin.for_ns, left);
     rp_gate_step_out(&link->gate);
     while (atomic_load(&link->progress) == seen && rp_clock_ns() - begin < spin) {
@@ -221,7 +217,7 @@ static void follow(struct rp_link *link, struct wait_state *state) {
     }
     atomic_fetch_add(&link->followers, 1);
     if (atomic_load(&link->progress) == seen) {
-        syscall(SYS_futex, &link->progress, FUTEX_WAIT_PRIVATE, seen, &time, NULL, 0);
+        rp_word_wait(&link->progress, seen, left);
     }
     atomic_fetch_sub(&link->followers, 1);
     rp_gate_step_in(&link->gate);
@@ -289,8 +285,7 @@ static void pump_wake(void *owner) {
 
 /* A pump that spins needs a core beside those on which its caller and perhaps a server spin. */
 static int has_core_to_spin(void) {
-    cpu_set_t cores;
-    return sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) > 2;
+    return rp_cores() > 2;
 }
 
 /* Takes the driving over from a caller that waits: done when the pump drives. */
@@ -352,7 +347,7 @@ int rp_link_stop_pump(struct rp_link *link) {
 /* ---- opening ---- */
 
 static int draw_entropy(void *target, size_t size, char *error) {
-    if (getrandom(target, size, 0) == (ssize_t)size) {
+    if (rp_entropy(target, size) == 0) {
         return 0;
     }
     snprintf(error, RP_ERROR_BYTES, "no random bytes from the system: %s", strerror(errno));
@@ -403,7 +398,7 @@ static int open_client(struct rp_link *link, const struct rp_peer *server, char 
                  link->memory_bytes, strerror(errno));
         return -RP_NO_MEMORY;
     }
-    (void)madvise(link->memory, link->memory_bytes, MADV_DONTFORK);
+    rp_pages_not_for_children(link->memory, link->memory_bytes);
     return rp_client_open(&link->client, link->memory, link->memory_bytes, &filled, server,
                           rp_link_now(link), error);
 }

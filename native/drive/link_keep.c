@@ -6,13 +6,12 @@
  * who calls turns the link himself, sooner. Not over loopback, where a session does not end by
  * silence and a server may have no thread but its callers'.
  */
-#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "drive/link_drive.h"
+#include "os/word.h"
 
 enum {
     LOOK_NS = 20000000,   /* while something is under way, */
@@ -41,22 +40,22 @@ static uint32_t keep_turn(void *owner) {
 
 static void keep_sleep(void *owner) {
     struct rp_link *link = owner;
-    struct timespec time = {.tv_nsec = LOOK_NS};
+    uint64_t time_ns = LOOK_NS;
     if (rp_gate_enter(&link->gate) == 0) {
         if (link->driven || link->looked_ns != link->kept_ns) {
-            time.tv_nsec = COME_NS;
+            time_ns = COME_NS;
         } else if (rp_client_deadline(link->client) > rp_link_now(link) + SOON_NS) {
-            time.tv_nsec = REST_NS;
+            time_ns = REST_NS;
         }
         rp_gate_leave(&link->gate);
     }
-    syscall(SYS_futex, &link->keeper_ends, FUTEX_WAIT_PRIVATE, 0, &time, NULL, 0);
+    rp_word_wait(&link->keeper_ends, 0, time_ns);
 }
 
 static void keep_wake(void *owner) {
     struct rp_link *link = owner;
     atomic_store(&link->keeper_ends, 1);
-    syscall(SYS_futex, &link->keeper_ends, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    rp_word_wake(&link->keeper_ends);
 }
 
 void rp_link_keep(struct rp_link *link) {

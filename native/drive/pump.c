@@ -6,16 +6,14 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "drive/clock.h"
+#include "os/system.h"
+#include "os/word.h"
 #include "protocol/status.h"
 
 static void *run(void *argument) {
@@ -66,13 +64,8 @@ int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job) {
     pump->job = *job;
     pump->stop = 0;
     pthread_attr_init(&attributes);
-    if (job->core < 0 || job->core > CPU_SETSIZE) {
-        failed = EINVAL;
-    } else if (job->core > 0) {
-        cpu_set_t cores;
-        CPU_ZERO(&cores);
-        CPU_SET((size_t)job->core - 1, &cores);
-        failed = pthread_attr_setaffinity_np(&attributes, sizeof cores, &cores);
+    if (job->core) {
+        failed = rp_pin(&attributes, job->core - 1);
     }
     failed = failed ? failed : create(pump, &attributes);
     pthread_attr_destroy(&attributes);
@@ -82,7 +75,7 @@ int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job) {
 
 void rp_pump_await(struct rp_pump *pump) {
     while (atomic_load(&pump->state) == RP_PUMP_ENDS) {
-        syscall(SYS_futex, &pump->state, FUTEX_WAIT_PRIVATE, RP_PUMP_ENDS, NULL, NULL, 0);
+        rp_word_wait(&pump->state, RP_PUMP_ENDS, RP_WORD_FOREVER);
     }
 }
 
@@ -95,7 +88,7 @@ void rp_pump_stop(struct rp_pump *pump) {
         int failed = pthread_join(pump->thread, NULL);
         assert(!failed);
         atomic_store(&pump->state, RP_PUMP_NONE);
-        syscall(SYS_futex, &pump->state, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+        rp_word_wake(&pump->state);
     }
     rp_pump_await(pump);
 }

@@ -12,21 +12,19 @@
 #include "drive/pump_gate.h"
 
 #include <assert.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "drive/pump.h"
+#include "os/system.h"
+#include "os/word.h"
 #include "protocol/status.h"
 
 enum { SPINS_MAX = 100, BITS = 32 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t list_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static pthread_mutex_t list_lock = RP_MUTEX_INITIALIZER;
 static struct rp_gate *list;
 static uint32_t forks; /* written in a child, before it has any thread but one */
 
@@ -50,7 +48,7 @@ static void in_child(void) {
         gate->forked(gate->owner);
     }
     list = NULL;
-    list_lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+    list_lock = (pthread_mutex_t)RP_MUTEX_INITIALIZER;
 }
 
 static void watch_forks(void) {
@@ -100,8 +98,7 @@ static void wait_for(struct rp_gate *gate, uint32_t ticket) {
     }
     atomic_fetch_add(&gate->sleepers, 1);
     for (uint32_t serving; (serving = atomic_load(&gate->serving)) != ticket;) {
-        syscall(SYS_futex, &gate->serving, FUTEX_WAIT_BITSET_PRIVATE, serving, NULL, NULL,
-                1u << ticket % BITS);
+        rp_word_wait_bits(&gate->serving, serving, 1u << ticket % BITS);
     }
     atomic_fetch_sub(&gate->sleepers, 1);
 }
@@ -116,8 +113,7 @@ static void lock(struct rp_gate *gate) {
 static void unlock(struct rp_gate *gate) {
     uint32_t serving = atomic_fetch_add(&gate->serving, 1) + 1;
     if (atomic_load(&gate->sleepers)) {
-        syscall(SYS_futex, &gate->serving, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL,
-                1u << serving % BITS);
+        rp_word_wake_bits(&gate->serving, 1u << serving % BITS);
     }
 }
 
@@ -146,7 +142,7 @@ void rp_gate_step_in(struct rp_gate *gate) {
     lock(gate);
     atomic_fetch_sub(&gate->outside, 1);
     if (gate->closed) {
-        syscall(SYS_futex, &gate->outside, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+        rp_word_wake(&gate->outside);
     }
 }
 
@@ -175,7 +171,7 @@ void rp_gate_drain(struct rp_gate *gate) {
     uint32_t outside = atomic_load(&gate->outside);
     while (outside) {
         unlock(gate);
-        syscall(SYS_futex, &gate->outside, FUTEX_WAIT_PRIVATE, outside, NULL, NULL, 0);
+        rp_word_wait(&gate->outside, outside, RP_WORD_FOREVER);
         lock(gate);
         outside = atomic_load(&gate->outside);
     }

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/minmax.h"
@@ -17,6 +16,7 @@
 #include "drive/pump_gate.h"
 #include "drive/pump.h"
 #include "drive/service_memory.h"
+#include "os/system.h"
 #include "replay.h"
 #include "transport/transport_loopback.h"
 #include "transport/url.h"
@@ -91,6 +91,10 @@ int rp_service_turn(struct rp_service *service) {
         rp_gate_leave(&service->gate);
     }
     return status;
+}
+
+int rp_pins(void) {
+    return RP_PINS;
 }
 
 int rp_service_start(struct rp_service *service) {
@@ -305,7 +309,7 @@ static int open_server(struct rp_service *service, const struct rp_server_config
     if (status) {
         return status;
     }
-    if (getrandom(entropy, sizeof entropy, 0) != (ssize_t)sizeof entropy) {
+    if (rp_entropy(entropy, sizeof entropy)) {
         snprintf(error, RP_ERROR_BYTES, "no random bytes from the system: %s", strerror(errno));
         return -RP_SYSTEM;
     }

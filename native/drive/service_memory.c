@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "drive/pump_gate.h"
+#include "os/system.h"
 #include "protocol/status.h"
 
 enum { ERROR_BYTES = 256, TRIES = 16, SIGNALS_MAX = 1000, AGAIN = 1 };
@@ -153,9 +154,7 @@ static int make_folder(struct rp_memory *memory, const char *path, char *error) 
 
 /* Nothing can be renamed to where something is mounted. */
 static int is_mount_point(const struct rp_memory *memory) {
-    struct statx about;
-    return statx(memory->file, "", AT_EMPTY_PATH, STATX_TYPE, &about) == 0
-        && (about.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+    return rp_folder_is_mounted(memory->file);
 }
 
 /* Nor to ".", nor to "..". */
@@ -261,7 +260,7 @@ static int no_room(char *error, const struct rp_segments *segments, const char *
 static int allocate(int file, uint64_t offset, uint64_t bytes) {
     int failed = EINTR;
     for (int i = 0; i < SIGNALS_MAX && failed == EINTR; i++) {
-        failed = posix_fallocate(file, (off_t)offset, (off_t)bytes);
+        failed = rp_file_allocate(file, offset, bytes);
     }
     return failed;
 }
@@ -332,8 +331,8 @@ int rp_memory_map(struct rp_memory *memory, const struct rp_segments *segments, 
     for (uint32_t i = 0; memory->folder[0] && !status && i < segments->count; i++) {
         status = map_file(memory, segments, &segments->segment[i], error);
     }
-    (void)madvise(memory->base, memory->bytes, MADV_HUGEPAGE); /* advice: without it, slower */
-    (void)madvise(memory->base, memory->bytes, MADV_DONTFORK);
+    rp_pages_huge(memory->base, memory->bytes); /* without them, slower */
+    rp_pages_not_for_children(memory->base, memory->bytes);
     return status;
 }
 

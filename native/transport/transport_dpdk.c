@@ -9,9 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "os/posix.h"
 #include "protocol/status.h"
 
 enum { PATH_BYTES = 4096 };
+
+#ifndef RP_POSIX
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct rp_dpdk_object *loaded;
@@ -70,6 +73,17 @@ const struct rp_dpdk_object *rp_dpdk_load(char *error) {
     pthread_mutex_unlock(&lock);
     return loaded;
 }
+
+#else
+
+const struct rp_dpdk_object *rp_dpdk_load(char *error) {
+    snprintf(error, RP_URL_ERROR_BYTES,
+             "built without DPDK: it is Linux's, and this is the build for other systems: use "
+             "udp://");
+    return NULL;
+}
+
+#endif
 
 int rp_dpdk_open(struct rp_port **port, const struct rp_url *url,
                  const struct rp_port_options *options, struct rp_peer *server, char *bound,

@@ -15,9 +15,10 @@
 #include <string.h>
 
 #include "base/minmax.h"
+#include "os/system.h"
+#include "os/wake.h"
 #include "protocol/status.h"
 #include "transport/transport_lend.h"
-#include "transport/wake.h"
 
 struct hub {
     struct hub *next; /* in the list of named hubs, while it has a server */
@@ -48,14 +49,14 @@ struct loopback_port {
     uint32_t queue_count;
     uint32_t free_count;
     int sleeping;  /* under the queue lock: a delivery has to wake it */
-    int wake;
+    struct rp_wake wake;
     uint32_t *free;
     struct queued *queue;
     uint8_t *receive; /* (queue_max + RP_BURST) buffers */
     struct rp_lease lease;
 };
 
-static pthread_mutex_t hubs_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static pthread_mutex_t hubs_lock = RP_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct hub *hubs; /* those that can be found by name */
 
@@ -134,7 +135,7 @@ static int deliver(struct loopback_port *from, const struct rp_packet *packet) {
     *entry = (struct queued){.buffer = buffer, .size = packet->size, .from = from->base.address};
     if (to->sleeping) {
         to->sleeping = 0;
-        rp_wake_set(to->wake);
+        rp_wake_set(&to->wake);
     }
     return 1;
 }
@@ -194,7 +195,7 @@ static int loopback_wait(struct rp_port *opaque, uint64_t timeout_ns) {
         return 1;
     }
     if (sleeps) {
-        rp_wake_sleep(port->wake, -1, timeout_ns);
+        rp_wake_sleep(&port->wake, -1, timeout_ns);
         return has_queued(port, 0);
     }
     port->hub->virtual_ns += timeout_ns;
@@ -202,7 +203,7 @@ static int loopback_wait(struct rp_port *opaque, uint64_t timeout_ns) {
 }
 
 static void loopback_wake(struct rp_port *opaque) {
-    rp_wake_set(own(opaque)->wake);
+    rp_wake_set(&own(opaque)->wake);
 }
 
 static uint64_t loopback_now(struct rp_port *opaque) {
@@ -225,15 +226,13 @@ static void unlist(struct hub *hub) {
 static void wake_all(struct hub *hub) {
     for (uint32_t i = 0; i < RP_LOOPBACK_PORTS_MAX; i++) {
         if (hub->ports[i]) {
-            rp_wake_set(hub->ports[i]->wake);
+            rp_wake_set(&hub->ports[i]->wake);
         }
     }
 }
 
 static void free_port(struct loopback_port *port) {
-    if (port->wake >= 0) {
-        close(port->wake);
-    }
+    rp_wake_close(&port->wake);
     free(port->free);
     free(port->queue);
     free(port->receive);
@@ -304,11 +303,11 @@ static struct loopback_port *make_port(uint32_t mtu) {
     port->stride = (mtu + 63) & ~63u;
     port->queue_max = queue_max;
     port->free_count = queue_max + RP_BURST;
-    port->wake = rp_wake_open();
+    (void)rp_wake_open(&port->wake);
     port->free = calloc(port->free_count, sizeof *port->free);
     port->queue = calloc(queue_max, sizeof *port->queue);
     port->receive = aligned_alloc(64, (size_t)port->free_count * port->stride);
-    if (!rp_lease_open(&port->lease, mtu) || port->wake < 0 || !port->free || !port->queue
+    if (!rp_lease_open(&port->lease, mtu) || port->wake.read < 0 || !port->free || !port->queue
         || !port->receive) {
         free_port(port);
         return NULL;
@@ -323,8 +322,8 @@ static struct hub *make_hub(const char *name) {
     struct hub *hub = calloc(1, sizeof *hub);
     if (hub) {
         snprintf(hub->name, sizeof hub->name, "%s", name);
-        hub->queue_lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-        hub->turn_lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+        hub->queue_lock = (pthread_mutex_t)RP_MUTEX_INITIALIZER;
+        hub->turn_lock = (pthread_mutex_t)RP_MUTEX_INITIALIZER;
     }
     return hub;
 }
@@ -403,7 +402,7 @@ static int visit(struct loopback_port *port, const char *name, struct rp_peer *s
 
 /* A child serves nothing, whatever its parent served; and the lock may be held for ever. */
 static void forget_hubs(void) {
-    hubs_lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+    hubs_lock = (pthread_mutex_t)RP_MUTEX_INITIALIZER;
     hubs = NULL;
 }
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "protocol/status.h"
-#include "transport/wake.h"
+#include "os/sockets.h"
 
 static struct rp_udp_port *own(struct rp_port *port) {
     return (struct rp_udp_port *)(void *)port;
@@ -20,11 +20,11 @@ static int udp_wait(struct rp_port *opaque, uint64_t timeout_ns) {
     if (atomic_load_explicit(&port->receive.waiting, memory_order_relaxed)) {
         return 1;
     }
-    return rp_wake_sleep(port->wake, port->socket, timeout_ns);
+    return rp_wake_sleep(&port->wake, port->socket, timeout_ns);
 }
 
 static void udp_wake(struct rp_port *opaque) {
-    rp_wake_set(own(opaque)->wake);
+    rp_wake_set(&own(opaque)->wake);
 }
 
 static void udp_close(struct rp_port *opaque) {
@@ -32,9 +32,7 @@ static void udp_close(struct rp_port *opaque) {
     if (port->socket >= 0) {
         close(port->socket);
     }
-    if (port->wake >= 0) {
-        close(port->wake);
-    }
+    rp_wake_close(&port->wake);
     free(port->receive.memory);
     free(port->send.memory);
     free(port);
@@ -54,27 +52,19 @@ static uint32_t udp_tell(struct rp_port *opaque, struct rp_fact *facts) {
     return count;
 }
 
-/* Asks for a buffer of that many bytes: past the system's bound where we may, else up to it. */
-static void ask_buffer(int socket, int forced, int plain, uint32_t bytes) {
-    int size = (int)bytes;
-    if (setsockopt(socket, SOL_SOCKET, forced, &size, sizeof size) < 0) {
-        (void)setsockopt(socket, SOL_SOCKET, plain, &size, sizeof size); /* read back afterwards */
-    }
-}
-
 static void set_options(struct rp_udp_port *port) {
-    int on = 1, off = 0, size = 0;
+    int off = 0, size = 0;
     socklen_t length = sizeof size;
-    ask_buffer(port->socket, SO_RCVBUFFORCE, SO_RCVBUF, port->receive_bytes);
-    ask_buffer(port->socket, SO_SNDBUFFORCE, SO_SNDBUF, port->send_bytes);
+    rp_socket_buffer(port->socket, SO_RCVBUF, port->receive_bytes);
+    rp_socket_buffer(port->socket, SO_SNDBUF, port->send_bytes);
     (void)getsockopt(port->socket, SOL_SOCKET, SO_RCVBUF, &size, &length); /* else it stays 0 */
     port->base.receive_budget = rp_udp_budget((uint32_t)size, port->base.mtu);
-    (void)setsockopt(port->socket, SOL_SOCKET, SO_RXQ_OVFL, &on, sizeof on); /* a count, no need */
+    rp_socket_count_drops(port->socket);
     if (port->family == AF_INET6) {
         (void)setsockopt(port->socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     }
-    port->gro = setsockopt(port->socket, SOL_UDP, UDP_GRO, &on, sizeof on) == 0;
-    port->gso = setsockopt(port->socket, SOL_UDP, UDP_SEGMENT, &off, sizeof off) == 0;
+    port->gro = rp_trains_join(port->socket, 1);
+    port->gso = rp_trains_cut(port->socket);
 }
 
 /* A socket at another local port, connected like the present one; -1 with errno. Where no socket is
@@ -83,7 +73,7 @@ static int socket_at(const struct rp_udp_port *port, uint16_t local) {
     struct sockaddr_in6 from, to;
     socklen_t size = sizeof from;
     socklen_t to_size = rp_udp_peer_unpack(&port->server, port->family, &to);
-    int made = socket(port->family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int made = rp_socket_open(port->family, SOCK_DGRAM);
     if (getsockname(port->socket, (struct sockaddr *)(void *)&from, &size) == 0) {
         from.sin6_port = htons(local); /* of both families, at the same place */
         if (bind(made, (struct sockaddr *)(void *)&from, size) == 0
@@ -105,7 +95,7 @@ static int udp_rebind(struct rp_port *opaque, uint16_t local) {
     if (made < 0) {
         return -RP_SYSTEM;
     }
-    int moved = dup3(made, port->socket, O_CLOEXEC) >= 0, gso = port->gso, gro = port->gro;
+    int moved = rp_socket_move(made, port->socket) >= 0, gso = port->gso, gro = port->gro;
     close(made);
     if (!moved) {
         return -RP_SYSTEM;
@@ -118,7 +108,7 @@ static int udp_rebind(struct rp_port *opaque, uint16_t local) {
     port->gso = gso;
     getsockname(port->socket, (struct sockaddr *)(void *)&address, &size);
     rp_udp_peer_pack(&port->base.address, &address);
-    rp_wake_set(port->wake);
+    rp_wake_set(&port->wake);
     return 0;
 }
 
@@ -148,14 +138,14 @@ static struct rp_udp_port *make_port(uint32_t mtu) {
     port->base.transport = &udp_transport;
     port->base.mtu = mtu;
     port->socket = -1;
-    port->wake = rp_wake_open();
+    (void)rp_wake_open(&port->wake);
     port->receive.memory = aligned_alloc(64, (size_t)RP_UDP_BUFFERS * RP_UDP_STRIDE);
     port->receive.free_count = RP_UDP_BUFFERS;
     port->receive.ask = 1;
     for (uint32_t i = 0; i < RP_UDP_BUFFERS; i++) {
         port->receive.free[i] = (uint16_t)(RP_UDP_BUFFERS - 1 - i);
     }
-    if (!rp_lease_open(&port->send, mtu) || port->wake < 0 || !port->receive.memory) {
+    if (!rp_lease_open(&port->send, mtu) || port->wake.read < 0 || !port->receive.memory) {
         udp_close((struct rp_port *)(void *)port);
         return NULL;
     }
@@ -205,7 +195,7 @@ static int open_socket(struct rp_udp_port *port, const struct sockaddr_in6 *addr
     port->family = address->sin6_family;
     port->receive_bytes = options->receive_bytes ? options->receive_bytes : RP_UDP_SOCKET_BYTES;
     port->send_bytes = options->send_bytes ? options->send_bytes : RP_UDP_SOCKET_BYTES;
-    port->socket = socket(port->family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    port->socket = rp_socket_open(port->family, SOCK_DGRAM);
     if (port->socket < 0) {
         return system_error("cannot open a socket", text, error);
     }
@@ -258,9 +248,8 @@ uint32_t rp_udp_offloads(struct rp_port *port) {
 }
 
 void rp_udp_plain(struct rp_port *port) {
-    int off = 0;
     own(port)->gso = 0;
-    if (setsockopt(own(port)->socket, SOL_UDP, UDP_GRO, &off, sizeof off) == 0) {
+    if (rp_trains_join(own(port)->socket, 0)) {
         own(port)->gro = 0;
     }
 }

@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "os/wake.h"
 #include "transport/transport.h"
 #include "transport/transport_lend.h"
 #include "transport/url.h"
@@ -73,7 +74,7 @@ struct rp_udp_own { /* this machine's addresses as they were when they were look
 struct rp_udp_port {
     struct rp_port_base base;
     int socket;
-    int wake;
+    struct rp_wake wake;
     int family;    /* of the socket: an IPv6 one writes IPv4 peers as mapped addresses */
     struct rp_peer server; /* a client's: where it is connected to; of size 0 at a server's */
     int gso;

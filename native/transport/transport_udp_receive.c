@@ -11,15 +11,11 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <netinet/udp.h>
 #include <string.h>
 
 #include "base/minmax.h"
+#include "os/sockets.h"
 #include "transport/transport_udp.h"
-
-struct control { /* room for the segment size and the count of overflows */
-    _Alignas(struct cmsghdr) uint8_t bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint32_t))];
-};
 
 static uint8_t *buffer_at(struct rp_udp_port *port, uint32_t buffer) {
     return port->receive.memory + (size_t)buffer * RP_UDP_STRIDE;
@@ -27,18 +23,11 @@ static uint8_t *buffer_at(struct rp_udp_port *port, uint32_t buffer) {
 
 /* The segment size the kernel tells (0: a single datagram), and what it has dropped so far. */
 static uint32_t read_control(struct rp_udp_port *port, struct msghdr *message) {
-    int segment = 0;
-    for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at; at = CMSG_NXTHDR(message, at)) {
-        if (at->cmsg_level == SOL_UDP && at->cmsg_type == UDP_GRO) {
-            memcpy(&segment, CMSG_DATA(at), sizeof segment);
-        } else if (at->cmsg_level == SOL_SOCKET && at->cmsg_type == SO_RXQ_OVFL) {
-            uint32_t dropped;
-            memcpy(&dropped, CMSG_DATA(at), sizeof dropped);
-            port->base.dropped_in += dropped - port->kernel_dropped;
-            port->kernel_dropped = dropped;
-        }
-    }
-    return segment > 0 ? (uint32_t)segment : 0;
+    uint32_t dropped = port->kernel_dropped;
+    uint32_t segment = rp_datagram_control(message, &dropped);
+    port->base.dropped_in += dropped - port->kernel_dropped;
+    port->kernel_dropped = dropped;
+    return segment;
 }
 
 /* Moves slices of odd size to multiples of 8. 0 where they do not fit. */
@@ -65,7 +54,7 @@ static void free_buffer(struct rp_udp_receive *receive, uint32_t buffer) {
 
 /* Notes what one message brought. Dropped are a truncated or empty one, and one of port 0: nobody
  * can answer there. */
-static void note_arrival(struct rp_udp_port *port, struct mmsghdr *message, uint32_t buffer,
+static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_t buffer,
                          const struct sockaddr_in6 *from) {
     struct rp_udp_receive *receive = &port->receive;
     struct rp_udp_arrival *arrival = &receive->arrivals[receive->waiting];
@@ -94,9 +83,9 @@ static void note_arrival(struct rp_udp_port *port, struct mmsghdr *message, uint
 
 /* One recvmmsg into as many free buffers as a burst can use. A pending error (a port that nobody
  * listens on) is consumed by the call that reports it, so a second try tells the truth. */
-static int receive_messages(struct rp_udp_port *port, struct mmsghdr *messages, uint32_t count) {
+static int receive_messages(struct rp_udp_port *port, rp_datagram *messages, uint32_t count) {
     for (int tries = 0; tries < 4; tries++) {
-        int got = recvmmsg(port->socket, messages, count, MSG_DONTWAIT, NULL);
+        int got = rp_datagrams_receive(port->socket, messages, count);
         if (got >= 0 || (errno != EINTR && errno != ECONNREFUSED)) {
             return got;
         }
@@ -106,10 +95,10 @@ static int receive_messages(struct rp_udp_port *port, struct mmsghdr *messages, 
 
 static void fill(struct rp_udp_port *port, uint32_t count) {
     struct rp_udp_receive *receive = &port->receive;
-    struct mmsghdr messages[RP_UDP_RECEIVE_MAX];
+    rp_datagram messages[RP_UDP_RECEIVE_MAX];
     struct iovec vectors[RP_UDP_RECEIVE_MAX];
     struct sockaddr_in6 from[RP_UDP_RECEIVE_MAX];
-    struct control controls[RP_UDP_RECEIVE_MAX];
+    struct rp_control controls[RP_UDP_RECEIVE_MAX];
     count = rp_min(count, RP_UDP_RECEIVE_MAX);
     count = rp_min(count, receive->free_count);
     count = rp_min(count, receive->ask);

@@ -9,21 +9,17 @@
  */
 #include <assert.h>
 #include <errno.h>
-#include <netinet/udp.h>
 #include <string.h>
 
+#include "os/sockets.h"
 #include "transport/transport_udp.h"
-
-struct control {
-    _Alignas(struct cmsghdr) uint8_t bytes[CMSG_SPACE(sizeof(uint16_t))];
-};
 
 struct plan { /* the messages of one burst */
     uint32_t count;
-    struct mmsghdr messages[RP_BURST];
+    rp_datagram messages[RP_BURST];
     struct iovec vectors[RP_BURST];
     struct sockaddr_in6 to[RP_BURST];
-    struct control controls[RP_BURST];
+    struct rp_control controls[RP_BURST];
 };
 
 uint32_t rp_udp_tx_lease(struct rp_port *port, struct rp_packet *packets, uint32_t count) {
@@ -52,17 +48,6 @@ static uint32_t train_length(const struct rp_udp_port *port, const struct rp_pac
     return length;
 }
 
-static void mark_train(struct msghdr *message, struct control *control, uint32_t segment) {
-    uint16_t size = (uint16_t)segment;
-    message->msg_control = control;
-    message->msg_controllen = sizeof *control;
-    struct cmsghdr *header = CMSG_FIRSTHDR(message);
-    header->cmsg_level = SOL_UDP;
-    header->cmsg_type = UDP_SEGMENT;
-    header->cmsg_len = CMSG_LEN(sizeof size);
-    memcpy(CMSG_DATA(header), &size, sizeof size);
-}
-
 /* Adds packets[0 .. length) as one message; their vectors follow each other from `vector` on. */
 static void add_message(const struct rp_udp_port *port, struct plan *plan, uint32_t vector,
                         const struct rp_packet *packets, uint32_t length) {
@@ -80,7 +65,7 @@ static void add_message(const struct rp_udp_port *port, struct plan *plan, uint3
         message->msg_name = &plan->to[index];
     }
     if (length > 1) {
-        mark_train(message, &plan->controls[index], packets[0].size);
+        rp_train_mark(message, &plan->controls[index], packets[0].size);
     }
 }
 
@@ -99,7 +84,7 @@ static void make_plan(const struct rp_udp_port *port, struct plan *plan,
 /* A train the kernel refused: its datagrams, each alone. Returns how many were lost. */
 static uint32_t send_singly(struct rp_udp_port *port, const struct msghdr *train) {
     uint32_t lost = 0;
-    for (size_t i = 0; i < train->msg_iovlen; i++) {
+    for (size_t i = 0; i < (size_t)train->msg_iovlen; i++) {
         struct msghdr one = {.msg_name = train->msg_name, .msg_namelen = train->msg_namelen,
                              .msg_iov = &train->msg_iov[i], .msg_iovlen = 1};
         lost += sendmsg(port->socket, &one, MSG_DONTWAIT) < 0;
@@ -130,7 +115,7 @@ void rp_udp_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint32_t 
     make_plan(port, &plan, packets, count);
     int tries = 0;
     for (uint32_t sent = 0; sent < plan.count;) {
-        int taken = sendmmsg(port->socket, plan.messages + sent, plan.count - sent, MSG_DONTWAIT);
+        int taken = rp_datagrams_send(port->socket, plan.messages + sent, plan.count - sent);
         sent += taken > 0 ? (uint32_t)taken : handle_refusal(port, &plan, sent, &tries);
     }
     rp_lease_end(&port->send, count);

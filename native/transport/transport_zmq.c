@@ -14,7 +14,7 @@
 #include "transport/transport_lend.h"
 #include "transport/transport_udp.h"
 #include "transport/transport_zmtp.h"
-#include "transport/wake.h"
+#include "os/wake.h"
 
 /* Of libzmq's interface, unchanged since 4.1: options, flags, and the size of a zmq_msg_t. */
 enum { EVENTS = 15, EVENT_IN = 1, DONTWAIT = 1, SNDMORE = 2, MESSAGE_WORDS = 8 };
@@ -27,7 +27,7 @@ struct zmq_port {
     struct rp_port_base base;
     struct rp_zmq_socket zmq;
     int routes; /* a ROUTER: a message begins with its sender */
-    int wake;
+    struct rp_wake wake;
     _Atomic int sleeping; /* a wait is under way: readiness has to wake it */
     _Atomic int ready;
     int inside; /* the next frame belongs to the message of `sender` */
@@ -158,7 +158,7 @@ static void look_for_news(struct zmq_port *port) {
         && (events & EVENT_IN)) {
         port->ready = 1;
         if (port->sleeping) {
-            rp_wake_set(port->wake);
+            rp_wake_set(&port->wake);
         }
     }
 }
@@ -175,21 +175,19 @@ static void zmq_tx_send(struct rp_port *opaque, struct rp_packet *packets, uint3
 static int zmq_wait(struct rp_port *opaque, uint64_t timeout_ns) {
     struct zmq_port *port = own(opaque);
     port->sleeping = 1; /* before `ready` is read: look_for_news writes and reads the other way */
-    int some = port->ready || rp_wake_sleep(port->wake, port->zmq.descriptor, timeout_ns);
+    int some = port->ready || rp_wake_sleep(&port->wake, port->zmq.descriptor, timeout_ns);
     port->sleeping = 0;
     return some;
 }
 
 static void zmq_wake(struct rp_port *opaque) {
-    rp_wake_set(own(opaque)->wake);
+    rp_wake_set(&own(opaque)->wake);
 }
 
 /* The socket stays Python's; a forked child must not touch it at all, and this does not. */
 static void zmq_close(struct rp_port *opaque) {
     struct zmq_port *port = own(opaque);
-    if (port->wake >= 0) {
-        close(port->wake);
-    }
+    rp_wake_close(&port->wake);
     free(port->slots.memory);
     free(port->lease.memory);
     free(port);
@@ -226,8 +224,9 @@ static struct zmq_port *make_port(uint32_t mtu) {
     port->base.transport = &zmq_transport;
     port->base.mtu = mtu;
     port->base.receive_budget = RP_ZMQ_RECEIVE_BUDGET;
-    port->wake = rp_wake_open();
-    if (!rp_slots_open(&port->slots, mtu) || !rp_lease_open(&port->lease, mtu) || port->wake < 0) {
+    (void)rp_wake_open(&port->wake);
+    if (!rp_slots_open(&port->slots, mtu) || !rp_lease_open(&port->lease, mtu)
+        || port->wake.read < 0) {
         zmq_close((struct rp_port *)(void *)port);
         return NULL;
     }

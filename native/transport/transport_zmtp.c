@@ -5,25 +5,22 @@
 #include "transport/transport_zmtp.h"
 
 #include <assert.h>
-#include <endian.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/minmax.h"
+#include "os/sockets.h"
 #include "protocol/status.h"
 #include "transport/transport_udp.h"
 #include "transport/transport_zmq.h"
 #include "transport/transport_zmtp_parts.h"
-#include "transport/wake.h"
 
 static struct zmtp_port *own(struct rp_port *port) {
     return (struct zmtp_port *)(void *)port;
@@ -36,22 +33,22 @@ static size_t rp_zmtp_memory(void) {
 /* ---- bursts ---- */
 
 static void look(struct zmtp_port *port) {
-    struct epoll_event events[EVENTS];
-    int count = epoll_wait(port->poll, events, EVENTS, 0);
-    for (int i = 0; i < count; i++) {
-        if (events[i].data.u32 == LISTENER) {
+    struct rp_ready_event events[EVENTS];
+    uint32_t count = rp_ready_look(&port->ready, events, EVENTS);
+    for (uint32_t i = 0; i < count; i++) {
+        if (events[i].key == LISTENER) {
             rp_zmtp_accept(port);
             continue;
         }
-        if (events[i].data.u32 == SECONDS) {
+        if (events[i].key == RP_READY_SECOND) {
             rp_zmtp_second(port);
             continue;
         }
-        struct connection *connection = &port->connections[events[i].data.u32];
-        if (connection->stage != FREE && (events[i].events & EPOLLOUT)) {
+        struct connection *connection = &port->connections[events[i].key];
+        if (connection->stage != FREE && (events[i].events & RP_READY_OUT)) {
             rp_zmtp_drain(port, connection);
         }
-        if (connection->stage != FREE && (events[i].events & ~(uint32_t)EPOLLOUT)) {
+        if (connection->stage != FREE && (events[i].events & RP_READY_IN)) {
             rp_zmtp_queue(port, connection);
         }
     }
@@ -105,8 +102,9 @@ static uint32_t write_head(uint8_t *head, uint32_t size, int more) {
         head[1] = (uint8_t)size;
         return SHORT_HEAD;
     }
-    uint64_t length = htobe64(size);
-    memcpy(head + 1, &length, sizeof length);
+    for (uint32_t i = 0; i < 8; i++) { /* big-endian */
+        head[8 - i] = (uint8_t)((uint64_t)size >> 8 * i);
+    }
     return LONG_HEAD;
 }
 
@@ -145,7 +143,7 @@ static int send_message(struct zmtp_port *port, const struct rp_packet *packets,
     size_t skip = 0;
     if (!connection->stalled) {
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = used};
-        ssize_t sent = sendmsg(connection->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent = sendmsg(connection->socket, &message, RP_SEND_FLAGS);
         skip = sent > 0 ? (size_t)sent : 0;
     }
     for (uint32_t i = 0; i < used; i++) {
@@ -179,17 +177,11 @@ static void zmtp_tx_send(struct rp_port *port, struct rp_packet *packets, uint32
 
 static int zmtp_wait(struct rp_port *opaque, uint64_t timeout_ns) {
     struct zmtp_port *port = own(opaque);
-    return port->ring_count || rp_wake_sleep(port->wake, port->poll, timeout_ns);
+    return port->ring_count || rp_ready_sleep(&port->ready, &port->wake, timeout_ns);
 }
 
 static void zmtp_wake(struct rp_port *opaque) {
-    rp_wake_set(own(opaque)->wake);
-}
-
-static void close_descriptor(int descriptor) {
-    if (descriptor >= 0) {
-        close(descriptor);
-    }
+    rp_wake_set(&own(opaque)->wake);
 }
 
 static void zmtp_close(struct rp_port *opaque) {
@@ -199,10 +191,11 @@ static void zmtp_close(struct rp_port *opaque) {
             close(port->connections[i].socket); /* what it was sent still leaves */
         }
     }
-    close_descriptor(port->listener);
-    close_descriptor(port->timer);
-    close_descriptor(port->poll);
-    close_descriptor(port->wake);
+    if (port->listener >= 0) {
+        close(port->listener);
+    }
+    rp_ready_close(&port->ready);
+    rp_wake_close(&port->wake);
     if (port->memory) {
         munmap(port->memory, rp_zmtp_memory());
     }
@@ -262,14 +255,13 @@ static struct zmtp_port *make_port(uint32_t mtu) {
     port->base.mtu = mtu;
     port->base.receive_budget = RP_ZMQ_RECEIVE_BUDGET;
     port->listener = -1;
-    port->poll = epoll_create1(EPOLL_CLOEXEC);
-    port->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    port->wake = rp_wake_open();
+    int failed = rp_ready_open(&port->ready, RP_ZMTP_CONNECTIONS_MAX + 1);
+    failed = rp_wake_open(&port->wake) || failed;
     port->memory = mmap(NULL, rp_zmtp_memory(), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     port->memory = port->memory == MAP_FAILED ? NULL : port->memory;
     if (!rp_slots_open(&port->slots, mtu) || !rp_lease_open(&port->lease, mtu) || !port->memory
-        || port->poll < 0 || port->timer < 0 || port->wake < 0) {
+        || failed) {
         zmtp_close((struct rp_port *)(void *)port);
         return NULL;
     }
@@ -284,20 +276,14 @@ static int listen_at(struct zmtp_port *port, struct sockaddr_in6 *address, const
                      char *error) {
     int one = 1;
     socklen_t size = address->sin6_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof *address;
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = LISTENER};
-    struct epoll_event second = {.events = EPOLLIN, .data.u32 = SECONDS};
-    struct itimerspec seconds = {.it_interval.tv_sec = 1, .it_value.tv_sec = 1};
     struct sockaddr *where = (struct sockaddr *)(void *)address;
-    port->listener =
-        socket(address->sin6_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    port->listener = rp_socket_open(address->sin6_family, SOCK_STREAM);
     int failed = port->listener < 0
         || setsockopt(port->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0
         || bind(port->listener, where, size) < 0
         || listen(port->listener, RP_ZMTP_CONNECTIONS_MAX) < 0
         || getsockname(port->listener, where, &size) < 0
-        || epoll_ctl(port->poll, EPOLL_CTL_ADD, port->listener, &event) < 0
-        || epoll_ctl(port->poll, EPOLL_CTL_ADD, port->timer, &second) < 0
-        || timerfd_settime(port->timer, 0, &seconds, NULL) < 0;
+        || rp_ready_add(&port->ready, port->listener, LISTENER, RP_READY_IN) < 0;
     if (failed) {
         snprintf(error, RP_URL_ERROR_BYTES, "%.100s: %s", url,
                  errno == EADDRINUSE

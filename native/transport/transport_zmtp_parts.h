@@ -4,13 +4,13 @@
 #ifndef RP_TRANSPORT_ZMTP_PARTS_H
 #define RP_TRANSPORT_ZMTP_PARTS_H
 
+#include "os/ready.h"
 #include "transport/transport_lend.h"
 #include "transport/transport_udp.h"
 #include "transport/transport_zmtp.h"
 
 enum { MORE = 1, LONG = 2, COMMAND = 4, GREETING = 64, SHORT_HEAD = 2, LONG_HEAD = 9 };
-enum { FRAMES_A_VISIT = 8, ACCEPTS = 8, EVENTS = 32, CONTEXT_MAX = 16, LISTENER = UINT16_MAX,
-       SECONDS };
+enum { FRAMES_A_VISIT = 8, ACCEPTS = 8, EVENTS = 32, CONTEXT_MAX = 16, LISTENER = UINT16_MAX };
 
 enum stage { FREE = 0, GREETS, READIES, OPEN };
 /* What keeps a connection its place against newcomers: who has least goes first. */
@@ -25,7 +25,7 @@ struct connection {
     uint32_t used_s;  /* the port's `seconds` when it came, or was last answered in a session */
     uint64_t used;    /* the same as a number: the smaller, the longer ago */
     uint64_t host;   /* as transport.h has it: 0 for this machine's own */
-    int stalled;  /* the network took less than there was: epoll tells when it takes more */
+    int stalled;  /* the network took less than there was: `ready` tells when it takes more */
     uint32_t in_first, in_end;   /* of `in`: read and not taken */
     uint32_t out_first, out_end; /* of `out`: not yet taken by the network */
     uint8_t *in, *out;
@@ -33,9 +33,10 @@ struct connection {
 
 struct zmtp_port {
     struct rp_port_base base;
-    int listener, poll, wake;
-    int timer;        /* a second has gone */
-    uint32_t seconds; /* since open, as the timer told them */
+    int listener;
+    struct rp_wake wake;
+    struct rp_ready ready;
+    uint32_t seconds; /* since open, as `ready` told them */
     uint64_t uses;
     struct rp_udp_own own;
     _Atomic uint32_t ring_count;

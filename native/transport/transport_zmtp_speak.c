@@ -7,17 +7,17 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "os/sockets.h"
+#include "os/system.h"
 #include "transport/transport_zmtp_parts.h"
 
 void rp_zmtp_end(struct zmtp_port *port, struct connection *connection) {
-    (void)epoll_ctl(port->poll, EPOLL_CTL_DEL, connection->socket, NULL);
+    rp_ready_remove(&port->ready, connection->socket);
     close(connection->socket);
-    (void)madvise(connection->in, RP_ZMTP_IN_BYTES + RP_ZMTP_OUT_BYTES, MADV_DONTNEED);
+    rp_pages_forget(connection->in, RP_ZMTP_IN_BYTES + RP_ZMTP_OUT_BYTES);
     connection->stage = FREE;
     connection->stalled = 0;
     connection->in_first = connection->in_end = connection->out_first = connection->out_end = 0;
@@ -39,15 +39,9 @@ void rp_zmtp_queue(struct zmtp_port *port, struct connection *connection) {
     }
 }
 
-static void watch(struct zmtp_port *port, struct connection *connection, int operation) {
-    struct epoll_event event = {.events = connection->stalled ? EPOLLIN | EPOLLOUT : EPOLLIN,
-                                .data.u32 = rp_zmtp_index(port, connection)};
-    (void)epoll_ctl(port->poll, operation, connection->socket, &event);
-}
-
 void rp_zmtp_drain(struct zmtp_port *port, struct connection *connection) {
     ssize_t sent = send(connection->socket, connection->out + connection->out_first,
-                        connection->out_end - connection->out_first, MSG_NOSIGNAL | MSG_DONTWAIT);
+                        connection->out_end - connection->out_first, RP_SEND_FLAGS);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
         rp_zmtp_end(port, connection);
         return;
@@ -59,7 +53,8 @@ void rp_zmtp_drain(struct zmtp_port *port, struct connection *connection) {
     }
     if (stalled != connection->stalled) {
         connection->stalled = stalled;
-        watch(port, connection, EPOLL_CTL_MOD);
+        rp_ready_change(&port->ready, connection->socket, rp_zmtp_index(port, connection),
+                        stalled ? RP_READY_IN | RP_READY_OUT : RP_READY_IN);
     }
 }
 
@@ -168,21 +163,19 @@ static void welcome(struct zmtp_port *port, int newcomer, const struct sockaddr_
     connection->session = 0;
     use(port, connection);
     port->open++;
-    watch(port, connection, EPOLL_CTL_ADD);
+    (void)rp_ready_add(&port->ready, newcomer, rp_zmtp_index(port, connection), RP_READY_IN);
     say(port, connection, greeting, sizeof greeting);
 }
 
 static void watch_listener(struct zmtp_port *port, uint32_t events) {
-    struct epoll_event event = {.events = events, .data.u32 = LISTENER};
-    (void)epoll_ctl(port->poll, EPOLL_CTL_MOD, port->listener, &event);
+    rp_ready_change(&port->ready, port->listener, LISTENER, events);
 }
 
 void rp_zmtp_accept(struct zmtp_port *port) {
     for (int i = 0; i < ACCEPTS; i++) {
         struct sockaddr_in6 address = {0};
         socklen_t size = sizeof address;
-        int newcomer = accept4(port->listener, (struct sockaddr *)(void *)&address, &size,
-                               SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int newcomer = rp_socket_accept(port->listener, (struct sockaddr *)(void *)&address, &size);
         if (newcomer >= 0) {
             welcome(port, newcomer, &address);
         } else if (errno == EAGAIN) {
@@ -196,11 +189,8 @@ void rp_zmtp_accept(struct zmtp_port *port) {
 }
 
 void rp_zmtp_second(struct zmtp_port *port) {
-    uint64_t gone;
-    if (read(port->timer, &gone, sizeof gone) == sizeof gone) {
-        port->seconds += (uint32_t)gone;
-    }
-    watch_listener(port, EPOLLIN);
+    port->seconds += rp_ready_seconds(&port->ready);
+    watch_listener(port, RP_READY_IN);
 }
 
 /* ---- what they say ---- */

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import select
 import signal
@@ -31,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _native
 from ..errors import ConfigError, ReplayError
 from . import ladder_figures as told
 from . import ladder_plot
@@ -315,7 +315,7 @@ def course_of(quick: bool, names: str, seconds: float, seed: int) -> Course:
     """The full ladder, or the quick one: four sizes, small frames."""
     if seconds and not SECONDS_MIN <= seconds <= SECONDS_MAX:
         raise ConfigError(f"--budget is {seconds:g}; expected {SECONDS_MIN:g} to {SECONDS_MAX:g} s")
-    cores = two_cores(sorted(os.sched_getaffinity(0)), siblings_of)
+    cores = two_cores(_native.cores(), siblings_of)
     short = {"sizes": RATE_SIZES, "mtus": MTUS[:1], "seconds": QUICK_S} if quick else {}
     chosen = {"seconds": seconds} if seconds else {}
     return Course(rungs.chosen(names), seed=seed, cores=cores, **{**short, **chosen})
@@ -336,10 +336,11 @@ def introduction(course: Course) -> Iterator[str]:
     """What is going to be done, for how long, and what each rung is good for."""
     yield machine()
     server, client = course.cores[0], course.cores[-1]
+    on_cores = f"servers on core {server}, clients on core {client}"
     yield (
         f"the ladder: {len(course.rungs)} rungs, S of {told.size_text(course.sizes[0])} to "
         f"{told.size_text(course.sizes[-1])}, frames of {' and '.join(map(str, course.mtus))} B, "
-        f"servers on core {server}, clients on core {client}, seed {course.seed}"
+        f"{on_cores if _native.PINS else 'nothing pinned to a core'}, seed {course.seed}"
     )
     yield (
         f"takes about {course.seconds:.0f} s, starting included, or a whole round where that takes "

@@ -55,6 +55,12 @@ def waiting(busy: bool) -> dict[str, int]:
     return {"busy_poll": 1} if busy else {"busy_poll": 0, "spin_us": SLEEPING_SPIN_US}
 
 
+def pin(core: int) -> None:
+    """This process to that core, where the system can."""
+    if _native.PINS:
+        os.sched_setaffinity(0, {core})
+
+
 # ---- the server ----
 
 
@@ -66,8 +72,10 @@ class Serving:
         options = ServerOptions(url, insecure=True, sessions=4, batch_max=1024, weights_max=0)
         config = Config(tuple(map(table_of, sizes)), options, seed=1)
         # the address is this host's own, or in a namespace made for this
-        self.service = Service(config.raw, url, insecure=1, core=1 + core, **waiting(busy))
-        os.sched_setaffinity(0, {aside})
+        self.service = Service(
+            config.raw, url, insecure=1, core=1 + core if _native.PINS else 0, **waiting(busy)
+        )
+        pin(aside)
 
     def told(self) -> dict[str, Any]:
         return {"address": _native.text(lib.rp_service_address(self.service.raw))}
@@ -173,7 +181,7 @@ def main(described: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this ends its input
     given = json.loads(described)
     role, core = given.pop("role"), given.pop("core")
-    os.sched_setaffinity(0, {core})
+    pin(core)
     end: Serving | Asking | None = None
     try:
         end = Serving(core=core, **given) if role == "server" else Asking(**given)

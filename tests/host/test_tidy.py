@@ -19,13 +19,14 @@ COLUMNS, FILE_LINES, FUNCTION_LINES = 100, 600, 70
 # The rooms of native/, and those that each may include; "" is native/ itself, where replay.h is.
 ROOMS = {
     "base": set(),
+    "os": set(),
     "protocol": {"base"},
     "table": {"base", "protocol"},
-    "transport": {"base", "protocol"},
+    "transport": {"base", "os", "protocol"},
     "server": {"base", "protocol", "table", "transport"},
     "client": {"base", "protocol", "transport"},
     "": {"base", "protocol", "transport", "server", "client"},
-    "drive": {"", "base", "protocol", "transport", "server"},
+    "drive": {"", "base", "os", "protocol", "transport", "server"},
     "dpdk": {"base", "protocol", "transport"},
     "appliance": {"", "base", "protocol"},
 }
@@ -37,6 +38,12 @@ DOORS = {
     "transport": {"transport.h", "url.h"}
     | {f"transport_{kind}.h" for kind in ("loopback", "zmq", "dpdk")},
 }
+# What has Linux's calls: the rest is compiled for other systems as it is.
+OF_LINUX = ("os", "dpdk", "appliance")
+LINUX = (
+    r"<linux/|<sys/(epoll|eventfd|timerfd|signalfd|inotify|syscall|sysinfo|prctl)\.h>|"
+    r"\b(accept4|dup3|pipe2|ppoll|recvmmsg|sendmmsg|getrandom|statx|syscall)\s*\(|RP_POSIX"
+)
 ENGINE = ("base", "protocol", "table", "server", "client")
 ENGINE_FORBIDDEN = {
     "clock": r"\b(clock_gettime|gettimeofday|time)\s*\(",
@@ -118,6 +125,13 @@ def test_the_engine_does_no_io():
     engine = [path for path in NATIVE if room_of(path) in ENGINE]
     found = {what: places(engine, pattern) for what, pattern in ENGINE_FORBIDDEN.items()}
     assert {what: where for what, where in found.items() if where} == {}
+
+
+def test_what_only_linux_has_stays_in_its_rooms():
+    """Given the other rooms. Expect none of its headers, calls, or questions after the system; but
+    one: DPDK is Linux's alone."""
+    others = [path for path in NATIVE if room_of(path) not in OF_LINUX]
+    assert places(others, LINUX, but=("transport_dpdk.c",)) == []
 
 
 def wrong_includes(room: str, name: str, text: str) -> list[str]:

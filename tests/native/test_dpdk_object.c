@@ -120,6 +120,12 @@ int main(int count, char **words) {
     }
     snprintf(place, sizeof place, "/tmp/test_dpdk_object_XXXXXX");
     CHECK(mkdtemp(place) != NULL);
+#ifdef RP_POSIX /* whatever is named: none is loaded */
+    make_object("right", RP_DPDK_SYMBOL, RP_DPDK_LAYOUT);
+    CHECK(ask("right.so") == -RP_NO_TRANSPORT && strstr(error, "it is Linux's"), "%s", error);
+    CHECK(sh("rm -r %s%s", place, "") == 0);
+    return check_done("test_dpdk_object");
+#endif
     check_named();
     check_found();
     check_beside();

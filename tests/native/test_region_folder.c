@@ -198,7 +198,9 @@ static int serve_with(int left) {
         struct rlimit most = {.rlim_cur = (rlim_t)(next + left), .rlim_max = (rlim_t)(next + left)};
         CHECK(next >= 0 && close(next) == 0 && setrlimit(RLIMIT_NOFILE, &most) == 0);
         int served = serve("l") != 0;
-        CHECK(served || strstr(error, "Too many open files"), "%d left: %s", left, error);
+        int by_port = strstr(error, "no memory for a port") != NULL; /* POSIX's needs two */
+        CHECK(served || by_port || strstr(error, "Too many open files"), "%d left: %s", left,
+              error);
         _exit(served);
     }
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) <= 1);
@@ -242,9 +244,11 @@ static void check_refusals(void) {
         sh("rm -rf m m.new");
     }
     sh("mkdir m");
+#ifndef RP_POSIX /* where rename tells it */
     is_mounted = 1;
     CHECK(serve("m") == 0 && said_of("m", "a mount point"), "%s", error);
     is_mounted = 0;
+#endif
     rename_fails = EBUSY;
     CHECK(serve("m") == 0 && said_of("m", "a mount point"), "%s", error);
     rename_fails = EACCES;

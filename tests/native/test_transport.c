@@ -366,6 +366,12 @@ struct refusal {
     const char *says; /* what the sentence must contain */
 };
 
+#ifdef RP_POSIX
+#define NO_DPDK "built without DPDK: it is Linux's"
+#else
+#define NO_DPDK "built without DPDK: apt-get install libdpdk-dev"
+#endif
+
 static void check_refusals(void) {
     static const struct refusal refusals[] = {
         {"127.0.0.1:7000", 1, RP_BAD_ARGUMENT, "not a url"},
@@ -387,9 +393,9 @@ static void check_refusals(void) {
         {"dpdk://10.0.0.1:7400?vdev=net_ring&mtu=511", 1, RP_BAD_ARGUMENT, "mtu=N"},
         {"dpdk://10.0.0.1:7400?vdev=net_ring,mtu=511", 1, RP_BAD_ARGUMENT, "mtu=N"},
         {"dpdk://10.0.0.1:7400?vdev=net_ring&mtu=512x", 1, RP_BAD_ARGUMENT, "mtu=N"},
-        {"dpdk://10.0.0.1:7400?mtu=512,vdev=net_ring", 1, RP_NO_TRANSPORT, "libdpdk-dev"},
+        {"dpdk://10.0.0.1:7400?mtu=512,vdev=net_ring", 1, RP_NO_TRANSPORT, NO_DPDK},
         {"dpdk://10.0.0.1:7400&vdev=net_ring", 1, RP_BAD_ARGUMENT, "begin with ?"},
-        {"dpdk://10.0.0.1:7400?vdev=net_ring", 1, RP_NO_TRANSPORT, "apt-get install libdpdk-dev"},
+        {"dpdk://10.0.0.1:7400?vdev=net_ring", 1, RP_NO_TRANSPORT, NO_DPDK},
         {"zmq+tcp://127.0.0.1:1", 0, RP_NO_TRANSPORT, "opened by the Python"},
         {"zmq+tcp://0.0.0.0:0", 1, RP_INSECURE, "curve_secret_key"},
         {"tcp://127.0.0.1:1", 1, RP_NO_TRANSPORT, "no such transport"},
@@ -518,10 +524,14 @@ static void check_drops(void) {
         got += flood(&bench, 1);
         sent += 401;
         CHECK(fact(bench.server, "unusable", RP_FACT_IN) == round, "an empty one a round");
-        CHECK(sent > got && fact(bench.server, "socket", RP_FACT_IN) == sent - got,
+        uint64_t lost = sent - got;
+#ifdef RP_POSIX /* the kernel does not tell */
+        lost = 0;
+#endif
+        CHECK(sent > got && fact(bench.server, "socket", RP_FACT_IN) == lost,
               "%" PRIu64 " sent, %" PRIu64 " came, %" PRIu64 " dropped", sent, got,
               fact(bench.server, "socket", RP_FACT_IN));
-        CHECK(rp_port_base(bench.server)->dropped_in == sent - got + round);
+        CHECK(rp_port_base(bench.server)->dropped_in == lost + round);
         CHECK(fact(bench.client, "not_taken", RP_FACT_OUT) == 0);
     }
     rp_port_close(bench.client);

@@ -33,13 +33,23 @@ ssize_t sendmsg(int socket, const struct msghdr *message, int flags) {
     return syscall(SYS_sendmsg, socket, message, flags);
 }
 
+static int read_from(struct sockaddr_in *address) {
+    if (from_port_zero && address) {
+        address->sin_port = 0;
+        from_port_zero = 0;
+    }
+    return 0;
+}
+
+ssize_t recvmsg(int socket, struct msghdr *message, int flags) {
+    ssize_t got = syscall(SYS_recvmsg, socket, message, flags);
+    return got < 0 ? got : got + read_from(message->msg_name);
+}
+
 int recvmmsg(int socket, struct mmsghdr *messages, unsigned int count, int flags,
              struct timespec *timeout) {
     int got = (int)syscall(SYS_recvmmsg, socket, messages, count, flags, timeout);
-    for (int i = 0; i < got && from_port_zero; i++, from_port_zero = 0) {
-        ((struct sockaddr_in *)messages[i].msg_hdr.msg_name)->sin_port = 0;
-    }
-    return got;
+    return got > 0 ? got + read_from(messages[0].msg_hdr.msg_name) : got;
 }
 
 /* Sends `count` datagrams of 64 bytes that a kernel that can would cut out of one train. */

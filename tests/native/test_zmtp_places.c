@@ -1,14 +1,11 @@
 /* Places of the ZMTP server: who has one, who gives it up to whom, and another machine's share. */
-#include <sys/timerfd.h>
-
 #include "zmtp_dial.h"
 
 /* Every place is taken by who shook hands; some are sessions' clients. The oldest goes first. */
 static void check_who_goes(void) {
     int sockets[ALL], newcomers[7];
-    struct itimerspec never = {0};
     open_port();
-    CHECK(timerfd_settime(inside()->timer, 0, &never, NULL) == 0); /* time is what is said here */
+    stop_seconds(inside()); /* time is what is said here */
     inside()->seconds = RP_ZMTP_IDLE_S;
     for (int i = 0; i < ALL; i++) {
         sockets[i] = join(1);

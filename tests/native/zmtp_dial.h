@@ -14,6 +14,7 @@
 #include "transport/transport.h"
 #include "transport/transport_zmtp_parts.h"
 #include "transport/url.h"
+#include "zmtp_second.h"
 
 enum { MTU = 4096, ALL = RP_ZMTP_CONNECTIONS_MAX, WELCOME = 64 + 30 };
 

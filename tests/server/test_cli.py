@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from conformance import plain
 
-from replay_server import Client, Server
+from replay_server import Client, Server, _native
 from replay_server.__main__ import EXIT_HOST, EXIT_USAGE, main
+
+NO_CORE = "; the cores this process may use are 0" if _native.PINS else ", and no thread is pinned"
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
@@ -123,7 +125,7 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
     assert "taking" not in done.stdout, "no memory is spoken of where nothing can be served"
     for more, said in (
         (("--url", "udp://0.0.0.0:0"), "serving on udp://0.0.0.0:0: other hosts could reach it"),
-        (("--core", "100000"), "core is 100000; the cores this process may use are 0"),
+        (("--core", "100000"), f"core is 100000{NO_CORE}"),
         (("--region", ""), "region is ''; expected a folder"),
     ):
         done = run("serve", config, *more)

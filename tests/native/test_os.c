@@ -1,0 +1,313 @@
+/* Goal: what the systems differ in keeps its word, in the Linux build and in the POSIX one. */
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "drive/clock.h"
+#include "os/ready.h"
+#include "os/sockets.h"
+#include "os/system.h"
+#include "os/word.h"
+
+enum { ROUNDS = 20000, PAIRS = 3 };
+
+/* ---- words ---- */
+
+struct pair { /* a ball that two threads throw */
+    _Atomic uint32_t turn;
+    uint32_t rounds[2];
+};
+
+struct player {
+    struct pair *pair;
+    uint32_t side;
+};
+
+static void *play(void *argument) {
+    struct player *player = argument;
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        uint32_t turn;
+        while ((turn = atomic_load(&player->pair->turn)) % 2 != player->side) {
+            rp_word_wait(&player->pair->turn, turn, RP_WORD_FOREVER);
+        }
+        player->pair->rounds[player->side]++;
+        atomic_store(&player->pair->turn, turn + 1);
+        rp_word_wake(&player->pair->turn);
+    }
+    return NULL;
+}
+
+/* Given pairs of threads that wait for each other by turns. Expect every throw to arrive: a wake
+ * that is lost would leave both asleep for ever. */
+static void check_no_wake_is_lost(void) {
+    static struct pair pairs[PAIRS];
+    static struct player players[2 * PAIRS];
+    pthread_t threads[2 * PAIRS];
+    for (uint32_t i = 0; i < 2 * PAIRS; i++) {
+        players[i] = (struct player){.pair = &pairs[i / 2], .side = i % 2};
+        CHECK(pthread_create(&threads[i], NULL, play, &players[i]) == 0);
+    }
+    for (uint32_t i = 0; i < 2 * PAIRS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    for (uint32_t i = 0; i < PAIRS; i++) {
+        CHECK(pairs[i].turn == 2 * ROUNDS && pairs[i].rounds[0] == ROUNDS);
+    }
+    check_group("words: no wake is lost");
+}
+
+/* Given a word of another value, and one that nobody changes. Expect no sleep, and one of its
+ * time. */
+static void check_time(void) {
+    _Atomic uint32_t word = 7;
+    rp_word_wait(&word, 8, RP_WORD_FOREVER);
+    rp_word_wait_bits(&word, 8, 1);
+    for (uint64_t ns = 1000; ns <= 20000000; ns *= 20) {
+        uint64_t begin = rp_clock_ns(), end = begin + ns;
+        while (rp_clock_ns() < end) {
+            uint64_t before = rp_clock_ns();
+            rp_word_wait(&word, 7, before < end ? end - before : 0);
+        }
+        CHECK(rp_clock_ns() - begin >= ns);
+    }
+    check_group("words: a wait of another value, and of its time");
+}
+
+static void *sleep_on_bits(void *argument) {
+    _Atomic uint32_t *word = argument;
+    while (atomic_load(word) == 0) {
+        rp_word_wait_bits(word, 0, 1u << 5);
+    }
+    return NULL;
+}
+
+/* Given one who waits with a bit. Expect it woken with that bit, among others. */
+static void check_bits(void) {
+    static _Atomic uint32_t word;
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, sleep_on_bits, (void *)&word) == 0);
+    atomic_store(&word, 1);
+    rp_word_wake_bits(&word, 1u << 5 | 1u << 9);
+    CHECK(pthread_join(thread, NULL) == 0);
+    check_group("words: bits");
+}
+
+static _Atomic uint32_t forks_end;
+
+static void *wake_on(void *argument) {
+    while (!atomic_load(&forks_end)) {
+        rp_word_wake(argument);
+    }
+    return NULL;
+}
+
+/* Given forks while other threads are in the middle of a wake. Expect words to work in the
+ * children. */
+static void check_forks(void) {
+    static _Atomic uint32_t word;
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, wake_on, (void *)&word) == 0);
+    for (int i = 0; i < 50; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            rp_word_wake(&word);
+            rp_word_wait(&word, 0, 1000);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0, "child %d: %d", i, status);
+    }
+    atomic_store(&forks_end, 1);
+    CHECK(pthread_join(thread, NULL) == 0);
+    check_group("words: in a forked child");
+}
+
+/* ---- wake ---- */
+
+/* Given one that was set more often than its room allows. Expect a sleep to end at once, then, when
+ * all that was set is taken, one of its time. */
+static void check_wake(void) {
+    struct rp_wake wake;
+    CHECK(rp_wake_open(&wake) == 0);
+    for (int end = 0; end < 2; end++) {
+        int file = end ? wake.set : wake.read;
+        CHECK(fcntl(file, F_GETFD) == FD_CLOEXEC && (fcntl(file, F_GETFL) & O_NONBLOCK));
+    }
+    for (int i = 0; i < 100000; i++) {
+        rp_wake_set(&wake);
+    }
+    struct pollfd told = {.fd = wake.read, .events = POLLIN};
+    int sleeps = 0;
+    for (; poll(&told, 1, 0) == 1 && sleeps < 1000; sleeps++) {
+        CHECK(rp_wake_sleep(&wake, -1, UINT64_MAX) == 0);
+    }
+    CHECK(sleeps >= 1 && sleeps < 1000, "%d sleeps", sleeps);
+    uint64_t begin = rp_clock_ns();
+    CHECK(rp_wake_sleep(&wake, -1, 1500000) == 0);
+    CHECK(rp_clock_ns() - begin >= 1500000, "not shorter than asked");
+    rp_wake_close(&wake);
+    CHECK(wake.read == -1 && wake.set == -1);
+    check_group("wake");
+}
+
+/* ---- ready ---- */
+
+enum { SOCKETS = 6 };
+
+static uint32_t keys_of(struct rp_ready *ready, uint32_t at_once, uint32_t *events) {
+    struct rp_ready_event told[SOCKETS + 2];
+    uint32_t keys = 0;
+    uint32_t count = rp_ready_look(ready, told, at_once);
+    CHECK(count <= at_once);
+    for (uint32_t i = 0; i < count; i++) {
+        if (told[i].key != RP_READY_SECOND) {
+            keys |= 1u << told[i].key;
+            events[told[i].key] = told[i].events;
+        }
+    }
+    return keys;
+}
+
+/* Given sockets with something, without, full, and whose other end has gone. Expect each as it is,
+ * again and again, and none of a socket that was taken out; nobody waits behind who has much. */
+static void check_ready(void) {
+    int near[SOCKETS], far[SOCKETS];
+    uint32_t events[SOCKETS] = {0};
+    struct rp_ready ready;
+    struct rp_wake wake;
+    CHECK(rp_ready_open(&ready, SOCKETS) == 0 && rp_wake_open(&wake) == 0);
+    for (uint32_t i = 0; i < SOCKETS; i++) {
+        int ends[2];
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+        near[i] = ends[0];
+        far[i] = ends[1];
+        CHECK(rp_ready_add(&ready, near[i], i, RP_READY_IN) == 0);
+    }
+    CHECK(keys_of(&ready, SOCKETS + 1, events) == 0);
+    CHECK(write(far[1], "x", 1) == 1 && write(far[3], "x", 1) == 1);
+    close(far[5]);
+    for (int again = 0; again < 2; again++) {
+        CHECK(keys_of(&ready, SOCKETS + 1, events) == (1u << 1 | 1u << 3 | 1u << 5));
+        CHECK(events[1] == RP_READY_IN && events[5] & RP_READY_IN);
+        CHECK(rp_ready_sleep(&ready, &wake, UINT64_MAX) == 1);
+    }
+    uint32_t seen = 0;
+    for (int look = 0; look < SOCKETS; look++) {
+        seen |= keys_of(&ready, 1, events);
+    }
+    CHECK(seen == (1u << 1 | 1u << 3 | 1u << 5), "one at a time: %x", seen);
+    rp_ready_change(&ready, near[0], 0, RP_READY_IN | RP_READY_OUT);
+    rp_ready_change(&ready, near[3], 3, 0);
+    rp_ready_remove(&ready, near[1]);
+    rp_ready_remove(&ready, near[5]);
+    CHECK(keys_of(&ready, SOCKETS + 1, events) == 1u << 0 && events[0] == RP_READY_OUT);
+    rp_ready_remove(&ready, near[0]);
+    uint32_t seconds = rp_ready_seconds(&ready);
+    for (int sleeps = 0; !seconds && sleeps < 1000; sleeps++) {
+        (void)rp_ready_sleep(&ready, &wake, 20000000000u); /* a second's tick ends it */
+        seconds = rp_ready_seconds(&ready);
+    }
+    CHECK(seconds >= 1 && seconds < 20, "%u", seconds);
+    rp_wake_set(&wake);
+    CHECK(rp_ready_sleep(&ready, &wake, 20000000000u) == 0);
+    for (uint32_t i = 0; i < SOCKETS; i++) {
+        close(near[i]);
+        if (i != 5) {
+            close(far[i]);
+        }
+    }
+    rp_ready_close(&ready);
+    rp_wake_close(&wake);
+    check_group("ready");
+}
+
+/* ---- the rest ---- */
+
+/* Given a socket that was opened, one that was accepted, and one moved to another's number. Expect
+ * none to wait, and none to be inherited. */
+static void check_sockets(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int listener = rp_socket_open(AF_INET, SOCK_STREAM);
+    CHECK(bind(listener, (struct sockaddr *)(void *)&address, size) == 0);
+    CHECK(listen(listener, 1) == 0);
+    CHECK(rp_socket_accept(listener, NULL, NULL) == -1 && errno == EAGAIN);
+    CHECK(getsockname(listener, (struct sockaddr *)(void *)&address, &size) == 0);
+    int caller = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(caller, (struct sockaddr *)(void *)&address, size) == 0);
+    struct pollfd there = {.fd = listener, .events = POLLIN};
+    CHECK(poll(&there, 1, 10000) == 1);
+    int accepted = rp_socket_accept(listener, NULL, NULL);
+    int moved = rp_socket_move(accepted, caller);
+    int all[] = {listener, accepted, caller};
+    CHECK(moved >= 0);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        CHECK(fcntl(all[i], F_GETFD) == FD_CLOEXEC && (fcntl(all[i], F_GETFL) & O_NONBLOCK));
+        close(all[i]);
+    }
+    check_group("sockets");
+}
+
+/* Given more datagrams than one call asks for. Expect them in their order, and EAGAIN behind. */
+static void check_datagrams(void) {
+    enum { COUNT = 5 };
+    int ends[2];
+    char out[COUNT], in[COUNT];
+    struct iovec vectors[2][COUNT];
+    rp_datagram messages[2][COUNT];
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0);
+    memset(messages, 0, sizeof messages);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        out[i] = (char)('a' + i);
+        vectors[0][i] = (struct iovec){&out[i], 1};
+        vectors[1][i] = (struct iovec){&in[i], 1};
+        for (int k = 0; k < 2; k++) {
+            messages[k][i].msg_hdr = (struct msghdr){.msg_iov = &vectors[k][i], .msg_iovlen = 1};
+        }
+    }
+    CHECK(rp_datagrams_send(ends[0], messages[0], COUNT) == COUNT);
+    CHECK(rp_datagrams_receive(ends[1], messages[1], 3) == 3 && messages[1][2].msg_len == 1);
+    CHECK(rp_datagrams_receive(ends[1], messages[1] + 3, 2) == 2);
+    CHECK(memcmp(in, out, COUNT) == 0);
+    int got = rp_datagrams_receive(ends[1], messages[1], 1);
+    CHECK(got == -1 && errno == EAGAIN, "%d, %s", got, strerror(errno));
+    close(ends[1]);
+    CHECK(rp_datagrams_send(ends[0], messages[0], COUNT) == -1);
+    close(ends[0]);
+    check_group("datagrams");
+}
+
+static void check_system(void) {
+    uint8_t some[2][32] = {{0}};
+    FILE *file = tmpfile();
+    struct stat about;
+    CHECK(rp_entropy(some[0], 32) == 0 && rp_entropy(some[1], 32) == 0);
+    CHECK(memcmp(some[0], some[1], 32) != 0);
+    CHECK(file && rp_file_allocate(fileno(file), 4096, 8192) == 0);
+    CHECK(fstat(fileno(file), &about) == 0 && about.st_size == 12288);
+    CHECK(about.st_blocks >= 16, "the room is there, not only its size");
+    fclose(file);
+    int proc = open("/proc", O_RDONLY), etc = open("/proc/sys", O_RDONLY);
+    CHECK(rp_folder_is_mounted(proc) && !rp_folder_is_mounted(etc));
+    close(proc);
+    close(etc);
+    CHECK(rp_cores() >= 1);
+    check_group("chance, room, mounts, cores");
+}
+
+int main(void) {
+    check_no_wake_is_lost();
+    check_time();
+    check_bits();
+    check_forks();
+    check_wake();
+    check_ready();
+    check_sockets();
+    check_datagrams();
+    check_system();
+    return check_done("test_os");
+}

@@ -1,0 +1,2 @@
+/* In the way of the POSIX build, which must not include it. */
+#error "sys/eventfd.h: only Linux has it, the POSIX build must not include it"
