@@ -56,6 +56,35 @@ static int refuse(const char *what, const char *why) {
     return EXIT_WRONG;
 }
 
+/* The number behind queues= of a url, which stands between ?, & and commas; 0: none. */
+static unsigned long queues_of(const char *url) {
+    const char *found = strchr(url, '?');
+    while (found && strncmp(found + 1, "queues=", 7) != 0) {
+        found = strpbrk(found + 1, "&,");
+    }
+    return found ? strtoul(found + 8, NULL, 10) : 0;
+}
+
+/* Each queue of a device is read by a server of its own. */
+static int check_queues(const struct request *request) {
+    char why[256];
+    for (int i = 0; i < request->url_count; i++) {
+        unsigned long queues = queues_of(request->urls[i]), alike = 0;
+        for (int k = 0; queues && k < request->url_count; k++) {
+            const char *options = strchr(request->urls[k], '?');
+            alike += options && strcmp(options, strchr(request->urls[i], '?')) == 0;
+        }
+        if (queues > 1 && alike != queues) {
+            snprintf(why, sizeof why,
+                     "queues=%lu, and %lu with these options: each queue of a device is read by a "
+                     "server of its own, and clients at the others would get no answer; give a URL "
+                     "for each, at ports that follow, or leave queues= out", queues, alike);
+            return refuse(request->urls[i], why);
+        }
+    }
+    return 0;
+}
+
 /* 0 to serve, EXIT_WRONG, or -1 where all is said. */
 static int read_command(struct request *request, int count, char **words) {
     static const struct option options[] = {
@@ -96,7 +125,7 @@ static int read_command(struct request *request, int count, char **words) {
     }
     return request->options.region_path && request->url_count > 1
         ? refuse("--region", "a folder is the memory of one server: start one program for each URL")
-        : 0;
+        : check_queues(request);
 }
 
 /* The file's bytes, allocated; null with errno. */

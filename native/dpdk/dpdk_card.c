@@ -154,8 +154,8 @@ static int start_card(struct rp_opening *opening) {
     if (set_queues(card, &conf) || rte_eth_macaddr_get(card->device, &mac)) {
         return rp_card_fail(opening, RP_SYSTEM, card->vdev == RP_VDEV_AF_XDP
                     ? "AF_XDP does not start on %.40s (it needs root, or CAP_NET_RAW, "
-                      "CAP_NET_ADMIN and CAP_SYS_ADMIN; a queue nobody else has; an mtu below a "
-                      "page)"
+                      "CAP_NET_ADMIN and CAP_SYS_ADMIN; a queue nobody else has; an mtu whose "
+                      "frames fit in a page, on a veth 3506 at most)"
                     : "the device on %.40s does not start", card->what);
     }
     memcpy(card->mac, mac.addr_bytes, sizeof card->mac);

@@ -9,7 +9,8 @@
 #include "protocol/status.h"
 
 enum { MEMORY_MAX = 1 << 20,
-       MBUFS_MAX = 1 << 20, VALUE_BYTES = 108, ROLE_BYTES = 8, VLAN_MAX = 4094 };
+       MBUFS_MAX = 1 << 20, VALUE_BYTES = 108, ROLE_BYTES = 8, VLAN_MAX = 4094,
+       NAMES_MAX = 64 /* of options: more than there are */ };
 
 static int refuse(const struct rp_url *url, char *error, const char *what) {
     snprintf(error, RP_URL_ERROR_BYTES, "dpdk://%.15s:%u: %.220s", url->host, url->port, what);
@@ -265,11 +266,23 @@ static const char *check(struct rp_dpdk_options *options, const uint8_t *ip, con
     return wrong || options->vdev != RP_VDEV_MEMIF ? wrong : check_memif(options, role, serve);
 }
 
+/* Adds it to those that were said; 0: it was one of them. */
+static int say_once(const char **names, uint32_t *count, const char *name) {
+    for (uint32_t i = 0; i < *count; i++) {
+        if (strcmp(names[i], name) == 0) {
+            return 0;
+        }
+    }
+    names[(*count)++] = name;
+    return 1;
+}
+
 int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *url,
                          const uint8_t *ip, int serve, char *error) {
     char text[RP_URL_TEXT_BYTES], why[RP_URL_ERROR_BYTES], role[ROLE_BYTES] = "", *rest = NULL;
     const char *wrong = NULL;
-    uint32_t said = 0;
+    const char *names[NAMES_MAX];
+    uint32_t said = 0, count = 0;
     int devices = 0;
     memset(options, 0, sizeof *options);
     options->links = RP_DPDK_LINKS;
@@ -284,6 +297,9 @@ int rp_dpdk_read_options(struct rp_dpdk_options *options, const struct rp_url *u
             return refuse(url, error, "options are NAME=VALUE, a value under 108 bytes");
         }
         *value++ = 0;
+        if (count == NAMES_MAX || !say_once(names, &count, at)) {
+            return refuse(url, error, "an option is said twice: which one counts?");
+        }
         devices += strcmp(at, "vdev") == 0 || strcmp(at, "port") == 0;
         for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
             said |= (uint32_t)(strcmp(at, places[i].name) == 0) << i;

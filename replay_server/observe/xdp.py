@@ -22,7 +22,8 @@ LEFT, USED, UNKNOWN = "left", "used", ""  # else the name of somebody's program
 OWN = "xsk_def_prog"  # libxdp's, as in native/dpdk/dpdk_xdp.c
 IFLA_XDP_ATTACHED, IFLA_XDP_PROG_ID = 2, 4
 AF_XDP, SOL_XDP = 44, 283
-XDP_RX_RING, XDP_UMEM_REG, XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING, XDP_COPY = 2, 4, 5, 6, 2
+XDP_RX_RING, XDP_UMEM_REG, XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING = 2, 4, 5, 6
+XDP_ZEROCOPY = 4
 CHUNK, QUEUES_MAX = 4096, 1024
 BPF = {"x86_64": 321, "aarch64": 280}  # the system call
 BPF_PROG_GET_FD_BY_ID, BPF_OBJ_GET_INFO_BY_FD, NAME_AT, NAME_BYTES = 13, 15, 64, 16
@@ -81,12 +82,13 @@ def _name(program: int) -> str:
 
 
 def _is_taken(index: int, queue: int) -> bool:
-    """Whether a socket has the queue: one that asks for it, and copies, is refused then. What
+    """Whether a socket has the queue, as dpdk_xdp.c asks: in a way that a driver which copies
+    always refuses, but after it looked; so nobody has to wait for the queue behind this. What
     cannot be asked for counts as taken."""
     with mmap.mmap(-1, 2 * CHUNK) as memory:
         held = ctypes.c_char.from_buffer(memory)
         umem = struct.pack("=QQIII4x", ctypes.addressof(held), 2 * CHUNK, CHUNK, 0, 0)
-        place = struct.pack("=HHIII", AF_XDP, XDP_COPY, index, queue, 0)
+        place = struct.pack("=HHIII", AF_XDP, XDP_ZEROCOPY, index, queue, 0)
         try:
             with socket.socket(AF_XDP, socket.SOCK_RAW) as asked:
                 asked.setsockopt(SOL_XDP, XDP_UMEM_REG, umem)

@@ -2,6 +2,7 @@
 #ifndef RP_TEST_BY_HAND_H
 #define RP_TEST_BY_HAND_H
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,8 +50,8 @@ static inline int has_lent_memory(pid_t process) {
     return found;
 }
 
-/* Says `type`, with three numbers where the protocol has them, and returns the answer's. */
-static uint32_t talk(uint32_t type, uint32_t first, uint32_t second, uint32_t third, int with) {
+/* Says `type`, with three numbers where the protocol has them. */
+static void say(uint32_t type, uint32_t first, uint32_t second, uint32_t third, int with) {
     union {
         struct cmsghdr header;
         uint8_t bytes[CMSG_SPACE(sizeof(int))];
@@ -67,9 +68,19 @@ static uint32_t talk(uint32_t type, uint32_t first, uint32_t second, uint32_t th
         all.msg_controllen = sizeof control;
     }
     CHECK(sendmsg(file, &all, MSG_NOSIGNAL) == sizeof message, "the server is gone");
+}
+
+/* What the next answer says. Where the server left with words unread, it is a reset. */
+static uint32_t hear(void) {
+    uint8_t message[RP_MEMIF_MESSAGE];
     ssize_t size = recv(file, message, sizeof message, 0);
-    CHECK(size == 0 || size == sizeof message, "no answer");
-    return size ? message[0] : GONE;
+    CHECK(size == 0 || size == sizeof message || (size < 0 && errno == ECONNRESET), "no answer");
+    return size > 0 ? message[0] : GONE;
+}
+
+static uint32_t talk(uint32_t type, uint32_t first, uint32_t second, uint32_t third, int with) {
+    say(type, first, second, third, with);
+    return hear();
 }
 
 static void connect_to(const char *path) {
@@ -79,12 +90,16 @@ static void connect_to(const char *path) {
     CHECK(file >= 0 && connect(file, (struct sockaddr *)&address, sizeof address) == 0);
 }
 
-/* Returns the answer to the region. */
-static uint32_t lend(const char *path, uint32_t link) {
+static void greet(const char *path, uint32_t link) {
     uint8_t greeting[RP_MEMIF_MESSAGE];
     connect_to(path);
     CHECK(recv(file, greeting, sizeof greeting, 0) == sizeof greeting);
     CHECK(talk(RP_MEMIF_INIT, VERSION, link, 0, -1) == RP_MEMIF_ACK);
+}
+
+/* Returns the answer to the region. */
+static uint32_t lend(const char *path, uint32_t link) {
+    greet(path, link);
     return talk(RP_MEMIF_ADD_REGION, 0, REGION, 0, region);
 }
 

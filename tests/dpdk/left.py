@@ -13,22 +13,27 @@ from pathlib import Path
 
 from conformance import plain
 from interfaces import PROCESS, used
-from namespaces import the_pair
+from namespaces import inside, the_pair
+from veth import until
 
 from replay_server import Server
+from replay_server.observe.xdp import LEFT, with_xdp
 
 URL = "dpdk://198.18.5.9:7400?vdev=net_af_xdp,iface=xa"
 
 
 def test_a_server_that_was_killed_starts_again_without_a_word():
     """Given a server over AF_XDP that is killed, which leaves the interface as its driver set it.
-    Expect the next one to serve, without take=on."""
+    Expect doctor to say so, as often as it looks, and the next one to serve, without take=on."""
     command = the_pair().server.inside([sys.executable, "-c", PROCESS, "server", URL])
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with used("nothing"):
         with subprocess.Popen(command, **pipes) as server:
             assert server.stdout.readline() == "opened\n"
             server.kill()
+        with inside(the_pair().server):
+            until(lambda: dict(with_xdp())["xa"] == LEFT, "its queue is let go of")
+            assert {dict(with_xdp())["xa"] for _ in range(10)} == {LEFT}  # a look takes nothing
         Server((plain(),), f"{URL}&probe=off", insecure=True).close()
 
 

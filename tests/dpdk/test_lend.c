@@ -201,14 +201,23 @@ static void await_end_of_loan(void) {
     }
 }
 
-/* It is sent away, and its memory goes when the server gets it. */
+/* It is sent away, and its memory goes when the server gets it; what it says behind that, a region
+ * that could be had at once, is not heard. */
 static void lend_for_longer_than_it_may_take(void) {
     pthread_t writer;
     void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct uffdio_zeropage rest = {.range = {(uintptr_t)page, PAGE}};
     lend_new(0);
     int faults = begin_slow_write(&writer, page);
-    CHECK(lend(socket_path, 1) == GONE, "it is answered before its memory is sealed");
+    int behind = memfd_create("behind", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+    CHECK(behind >= 0 && ftruncate(behind, REGION) == 0);
+    CHECK(fcntl(behind, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    CHECK(fallocate(behind, 0, 0, REGION) == 0);
+    greet(socket_path, 1);
+    say(RP_MEMIF_ADD_REGION, 0, REGION, 0, region);
+    say(RP_MEMIF_ADD_REGION, 0, REGION, 0, behind);
+    CHECK(hear() == GONE, "it is answered before its memory is sealed");
+    close(behind);
     await_unmapped();
     close(file);
     int before = region;

@@ -380,6 +380,8 @@ def test_a_tap_serves_the_kernel_beside_it_and_its_checksums_are_used():
         (f"vdev=net_af_packet,iface={INTERFACE},mbufs=7", "8 or more"),
         (f"vdev=net_af_packet,iface={INTERFACE},memory=77", "memory=512 already"),
         (f"vdev=net_af_packet,iface={INTERFACE},cores=two", "list of processors"),
+        (f"vdev=net_af_packet,iface={INTERFACE},queues=1,queues=2", "said twice"),
+        (f"vdev=net_af_packet,iface={INTERFACE}&mtu=600&mtu=600", "mtu"),
     ],
 )
 def test_a_wrong_device_is_a_sentence(options, says):

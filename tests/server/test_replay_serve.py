@@ -19,6 +19,7 @@ from replay_server.serving.compiled import compile_tables
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "build/replay-serve"
 ANY = "udp://127.0.0.1:0"
+CARD_URL = "dpdk://10.0.0.1:7400?vdev=net_af_packet,iface=nothing0"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -199,6 +200,10 @@ def test_mistakes_are_one_sentence_and_code_two(config, tmp_path):
         ((config, "udp://0.0.0.0:0"), "key"),
         ((config, "tcp://127.0.0.1:0"), "udp"),
         (("--region", tmp_path / "region", config, ANY, ANY), "one program for each"),
+        ((config, f"{CARD_URL},queues=4"), "queues=4, and 1 with these options"),
+        ((config, f"{CARD_URL}&queues=2", f"{CARD_URL}"), "queues=2, and 1 with these options"),
+        ((config, *[f"{CARD_URL},queues=2"] * 3), "queues=2, and 3 with these options"),
+        ((config, *[f"{CARD_URL},queues=2"] * 2), "nothing0"),
     ):
         done = subprocess.run(
             [PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=30
