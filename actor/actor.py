@@ -1,6 +1,6 @@
 """One actor: B environments, a copy of the network, a writer. `step()` moves all of them once.
 
-    act      q = network(stacks); epsilon-greedy, one rung of the ladder for each environment
+    act      q = network(stacks); epsilon-greedy, one epsilon of the ladder for each environment
     step     the environments take their actions
     insert   the rows go to the server; items whose window became complete are created with their
              initial priority, |n-step double-Q TD| by the present network

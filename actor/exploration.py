@@ -2,7 +2,7 @@
 
     eps_i = 0.4^(1 + 7 i / (N - 1)),  i = 0 .. N-1        (Horgan et al. 2018; N = 1 gives 0.4)
 
-N counts environments, not actors: with one actor of 8 environments, all 8 rungs are there.
+N counts environments, not actors: with one actor of 8 environments, all 8 epsilons are there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def epsilons(total: int, base: float = 0.4, power: float = 7.0) -> np.ndarray:
 def epsilons_of(
     actor: int, actors: int, envs: int, base: float = 0.4, power: float = 7.0
 ) -> np.ndarray:
-    """The rungs of actor number `actor` out of `actors` with `envs` environments each, [envs]."""
+    """The epsilons of actor number `actor` of `actors` with `envs` environments each, [envs]."""
     if not 0 <= actor < actors:
         raise ValueError(f"actor {actor} out of {actors}")
     return epsilons(actors * envs, base, power)[actor * envs : (actor + 1) * envs]

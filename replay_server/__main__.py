@@ -133,7 +133,7 @@ class BenchArgs:
     seconds: float = option("Time for each figure of a client.", 1.0)
     ladder: bool = option("Instead of all that: the same client work over every transport.", False)
     quick: bool = option("With --ladder: four sizes, frames of 1400 B, about a minute.", False)
-    rungs: str = option(
+    cases: str = option(
         "With --ladder: which of zmq,udp-sleep,udp,veth-udp,af_packet,af_xdp,memif; empty: all.", ""
     )
     budget: float = option("With --ladder: seconds it measures; 0: 360, or 48 if quick.", 0.0)
@@ -394,7 +394,7 @@ def bench(args: dict[str, Any]) -> int:
     if args["ladder"]:
         from .bench.ladder import course_of, ladder
 
-        course = course_of(args["quick"], args["rungs"], args["budget"], args["seed"])
+        course = course_of(args["quick"], args["cases"], args["budget"], args["seed"])
         return ladder(course, args["json"], args["plot"])
     parts = tuple(part for part in args["parts"].split(",") if part) or PARTS
     return bench(parts, args["items"], args["passes"], args["seconds"], args["json"])

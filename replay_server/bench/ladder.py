@@ -1,14 +1,14 @@
 """`bench --ladder`: the same client work over every transport, in turns (result T1 of the paper).
 
 Access latency is one put (a step of S bytes pushed, until the server acknowledged it as stored) or
-one get (SAMPLE of one item of S bytes, until it has landed), one outstanding. Every rung has a
+one get (SAMPLE of one item of S bytes, until it has landed), one outstanding. Every case has a
 server and a client in processes of their own, each pinned to a core, the largest datagram the same
 on all (the paper's frame size); the client's loop is in C (drive/link_probe.c). Of all servers
 only the one being measured runs.
 
 Turns: a round visits every cell (work, size) in an order drawn from the seed, and in each cell
-every rung, so that a slow moment of the host falls on all of them. Rounds go on until the time is
-over, which is known before; a rung that fails is told and the others go on.
+every case, so that a slow moment of the host falls on all of them. Rounds go on until the time is
+over, which is known before; a case that fails is told and the others go on.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ import numpy as np
 
 from .. import _native
 from ..errors import ConfigError, ReplayError
+from . import ladder_cases as cases
 from . import ladder_figures as told
 from . import ladder_plot
-from . import ladder_rungs as rungs
+from .ladder_cases import HEADERS, NIC, VETH, Case
 from .ladder_figures import WORKS, Figures
-from .ladder_rungs import HEADERS, NIC, VETH, Rung
 from .machine import machine
 from .namespaces import Pair
 
@@ -57,7 +57,7 @@ SECONDS_MIN, SECONDS_MAX = 1.0, 24 * 3600.0
 class Course:
     """What is measured for how long. cores: server's and client's, the same where there is one."""
 
-    rungs: tuple[Rung, ...]
+    cases: tuple[Case, ...]
     sizes: tuple[int, ...] = SIZES
     rate_sizes: tuple[int, ...] = RATE_SIZES
     mtus: tuple[int, ...] = MTUS
@@ -157,19 +157,19 @@ class End:
 
 
 class Standing:
-    """A rung whose server and client stand, both waiting for their turn."""
+    """A case whose server and client stand, both waiting for their turn."""
 
-    def __init__(self, rung: Rung, mtu: int, course: Course, pair: Pair | None, path: Path) -> None:
-        self.rung = rung
+    def __init__(self, case: Case, mtu: int, course: Course, pair: Pair | None, path: Path) -> None:
+        self.case = case
         at = pair.server if pair is not None else None
-        server_url, client_url = rungs.urls(rung, mtu, str(path / rung.key), at)
-        common = {"sizes": list(course.sizes), "busy": rung.busy}
+        server_url, client_url = cases.urls(case, mtu, str(path / case.key), at)
+        common = {"sizes": list(course.sizes), "busy": case.busy}
         server_core, client_core = course.cores[0], course.cores[-1]
         self._ends = ExitStack()
         try:
             self.server = self._start(
                 pair and pair.server,
-                path / f"{rung.key}-server",
+                path / f"{case.key}-server",
                 {"role": "server", "url": server_url, "core": server_core, "aside": client_core}
                 | common,
             )
@@ -177,7 +177,7 @@ class Standing:
             url = client_url or self.server.told["address"]
             self.client = self._start(
                 pair and pair.client,
-                path / f"{rung.key}-client",
+                path / f"{case.key}-client",
                 {"role": "client", "url": url, "core": client_core, "mtu": mtu} | common,
             )
             if self.client.told["mtu"] != mtu:
@@ -209,11 +209,11 @@ class Standing:
 
 
 class Rounds:
-    """Takes the rungs in turns, and keeps what they gave in `figures`."""
+    """Takes the cases in turns, and keeps what they gave in `figures`."""
 
     def __init__(self, course: Course, say: Callable[[str], None]) -> None:
         self.course, self.say = course, say
-        self.figures = Figures(course.sizes, course.rate_sizes, course.mtus, course.rungs)
+        self.figures = Figures(course.sizes, course.rate_sizes, course.mtus, course.cases)
         self.random = random.Random(course.seed)
         self.begin = self.said = time.monotonic()
 
@@ -224,7 +224,7 @@ class Rounds:
             with ExitStack() as stack:
                 standing = self._stand(mtu, stack)
                 names = ", ".join(standing) or "none"
-                self.say(f"{self._passed()} frames of {mtu} B, rungs that stand: {names}")
+                self.say(f"{self._passed()} frames of {mtu} B, cases that stand: {names}")
                 share = self.course.seconds / len(mtus)
                 end = self.begin + (i + 1) * share
                 if standing:
@@ -234,22 +234,22 @@ class Rounds:
         return self.figures
 
     def _stand(self, mtu: int, stack: ExitStack) -> dict[str, Standing]:
-        """{key: rung}, opened; those that cannot be are told."""
+        """{key: case}, opened; those that cannot be are told."""
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="replay-ladder-")))
         standing = {}
-        for rung in self.course.rungs:
-            why = rungs.missing(rung, len(set(self.course.cores)))
+        for case in self.course.cases:
+            why = cases.missing(case, len(set(self.course.cores)))
             try:
                 if why is not None:
                     raise ReplayError(why)
                 pair = None
-                if rung.wire == VETH:
+                if case.wire == VETH:
                     # its own: a device of DPDK's takes the interface's frames from the kernel
                     pair = stack.enter_context(Pair(mtu + HEADERS))
-                standing[rung.key] = Standing(rung, mtu, self.course, pair, folder)
-                stack.callback(standing[rung.key].close)
+                standing[case.key] = Standing(case, mtu, self.course, pair, folder)
+                stack.callback(standing[case.key].close)
             except (ReplayError, OSError) as error:
-                self._fell(mtu, rung.key, f"not here: {error}")
+                self._fell(mtu, case.key, f"not here: {error}")
         return standing
 
     def _fell(self, mtu: int, key: str, why: str) -> None:
@@ -276,17 +276,17 @@ class Rounds:
                 self._progress(f"frames of {mtu} B, {order}, round {number}")
         self.say(f"{self._passed()} frames of {mtu} B, {order}: {number} rounds")
 
-    def _turn(self, mtu: int, rung: Standing, order: str, work: str, size: int) -> None:
-        key = (rung.rung.key, (mtu, work, size))
+    def _turn(self, mtu: int, case: Standing, order: str, work: str, size: int) -> None:
+        key = (case.case.key, (mtu, work, size))
         if order == "rate":
-            answer = rung.measure("rate", work=work, size=size, limit=self.course.rate_limit_s)
+            answer = case.measure("rate", work=work, size=size, limit=self.course.rate_limit_s)
             self.figures.rates[key].append(answer["done"] * 1e9 / answer["ns"])
             return
         limits = {"calls": self.course.calls, "warm": WARM, "limit": CALLS_LIMIT_S}
-        answer = rung.measure("latency", work=work, size=size, **limits)
+        answer = case.measure("latency", work=work, size=size, **limits)
         self.figures.took[key].append(np.array(answer["ns"], np.uint32))
-        counters = rung.client.ask("counters")
-        self.figures.repeats[mtu, rung.rung.key] = counters["retransmissions"]
+        counters = case.client.ask("counters")
+        self.figures.repeats[mtu, case.case.key] = counters["retransmissions"]
 
     def _passed(self) -> str:
         return f"{time.monotonic() - self.begin:4.0f} s of {self.course.seconds:.0f}:"
@@ -300,7 +300,7 @@ class Rounds:
 def turns(
     chance: random.Random, sizes: Sequence[int], keys: Sequence[str]
 ) -> Iterator[tuple[str, int, str]]:
-    """One round, (work, size, rung): each cell once, and in it each rung once, orders drawn."""
+    """One round, (work, size, case): each cell once, and in it each case once, orders drawn."""
     cells = [(work, size) for work in WORKS for size in sizes]
     chance.shuffle(cells)
     for work, size in cells:
@@ -318,7 +318,7 @@ def course_of(quick: bool, names: str, seconds: float, seed: int) -> Course:
     cores = two_cores(_native.cores(), siblings_of)
     short = {"sizes": RATE_SIZES, "mtus": MTUS[:1], "seconds": QUICK_S} if quick else {}
     chosen = {"seconds": seconds} if seconds else {}
-    return Course(rungs.chosen(names), seed=seed, cores=cores, **{**short, **chosen})
+    return Course(cases.chosen(names), seed=seed, cores=cores, **{**short, **chosen})
 
 
 def expect_places(files: Mapping[str, Path | None]) -> None:
@@ -333,12 +333,12 @@ def expect_places(files: Mapping[str, Path | None]) -> None:
 
 
 def introduction(course: Course) -> Iterator[str]:
-    """What is going to be done, for how long, and what each rung is good for."""
+    """What is going to be done, for how long, and what each case is good for."""
     yield machine()
     server, client = course.cores[0], course.cores[-1]
     on_cores = f"servers on core {server}, clients on core {client}"
     yield (
-        f"the ladder: {len(course.rungs)} rungs, S of {told.size_text(course.sizes[0])} to "
+        f"the ladder: {len(course.cases)} cases, S of {told.size_text(course.sizes[0])} to "
         f"{told.size_text(course.sizes[-1])}, frames of {' and '.join(map(str, course.mtus))} B, "
         f"{on_cores if _native.PINS else 'nothing pinned to a core'}, seed {course.seed}"
     )
@@ -346,8 +346,8 @@ def introduction(course: Course) -> Iterator[str]:
         f"takes about {course.seconds:.0f} s, starting included, or a whole round where that takes "
         "longer; --budget SECONDS says otherwise"
     )
-    for rung in course.rungs:
-        yield f"{rung.key:12}{rung.title}: {rung.proves}; not: {rung.leaves}"
+    for case in course.cases:
+        yield f"{case.key:12}{case.title}: {case.proves}; not: {case.leaves}"
     yield NIC
 
 

@@ -1,4 +1,4 @@
-"""One end of a rung, in a process of its own: the server, or the client that measures it.
+"""One end of a case, in a process of its own: the server, or the client that measures it.
 
     python -m replay_server.bench.ladder_end '{"role": "server", "url": ..., ...}'
 

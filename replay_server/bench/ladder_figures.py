@@ -1,7 +1,7 @@
 """What the rounds gave: samples by cell, their quantiles, the tables, and the verdict.
 
 A cell is (frame size, work, bytes). Latencies of all rounds of a cell are one sample: each round
-adds as many calls, so a slow minute weighs the same on every rung. A quantile is the smallest value
+adds as many calls, so a slow minute weighs the same on every case. A quantile is the smallest value
 that at least that share of the calls did not exceed.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .ladder_rungs import NIC, Rung
+from .ladder_cases import NIC, Case
 from .machine import Row
 
 WORKS = ("put", "get")
@@ -24,9 +24,9 @@ Cell = tuple[int, str, int]  # (mtu, work, bytes)
 
 @dataclass(frozen=True)
 class Target:
-    """`least` of the median less than the rung compared with, at every size up to `bytes_max`."""
+    """`least` of the median less than the case compared with, at every size up to `bytes_max`."""
 
-    rung: str
+    case: str
     bytes_max: int
     least: float
 
@@ -36,12 +36,12 @@ TARGETS = (Target("memif", 1400, PAPER[1]), Target("memif", 8192, PAPER[0]))
 
 @dataclass
 class Figures:
-    """Everything measured. reasons: {(mtu, rung): why it is not there, or no longer}."""
+    """Everything measured. reasons: {(mtu, case): why it is not there, or no longer}."""
 
     sizes: tuple[int, ...]
     rate_sizes: tuple[int, ...]
     mtus: tuple[int, ...]
-    rungs: tuple[Rung, ...]
+    cases: tuple[Case, ...]
     took: dict[tuple[str, Cell], list[np.ndarray]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -49,24 +49,24 @@ class Figures:
     reasons: dict[tuple[int, str], str] = field(default_factory=dict)
     repeats: dict[tuple[int, str], int] = field(default_factory=dict)
 
-    def quantile(self, rung: str, cell: Cell, share: float) -> float | None:
+    def quantile(self, case: str, cell: Cell, share: float) -> float | None:
         """Microseconds; None where nothing was measured."""
-        rounds = self.took.get((rung, cell))
+        rounds = self.took.get((case, cell))
         if not rounds:
             return None
         return quantile(np.concatenate(rounds), share) / 1e3
 
-    def calls(self, rung: str, cell: Cell) -> int:
-        return sum(len(part) for part in self.took.get((rung, cell), ()))
+    def calls(self, case: str, cell: Cell) -> int:
+        return sum(len(part) for part in self.took.get((case, cell), ()))
 
-    def rate(self, rung: str, cell: Cell) -> tuple[float, float] | None:
+    def rate(self, case: str, cell: Cell) -> tuple[float, float] | None:
         """Steps or items per second: (median round, best round)."""
-        rounds = self.rates.get((rung, cell))
+        rounds = self.rates.get((case, cell))
         return (float(np.median(rounds)), max(rounds)) if rounds else None
 
-    def lower(self, rung: Rung, cell: Cell) -> float | None:
-        """By which share of the other rung's median this one's is lower; None where one lacks."""
-        own, other = (self.quantile(key, cell, 0.5) for key in (rung.key, rung.against))
+    def lower(self, case: Case, cell: Cell) -> float | None:
+        """By which share of the other case's median this one's is lower; None where one lacks."""
+        own, other = (self.quantile(key, cell, 0.5) for key in (case.key, case.against))
         return None if own is None or other is None else 1.0 - own / other
 
 
@@ -95,11 +95,11 @@ class Verdict:
 
 def verdict(figures: Figures, target: Target, mtu: int) -> Verdict:
     """Whether puts and gets of every size up to the target's are as much lower as it wants."""
-    rung = next((rung for rung in figures.rungs if rung.key == target.rung), None)
+    case = next((case for case in figures.cases if case.key == target.case), None)
     cells = [
         (mtu, work, size) for work in WORKS for size in figures.sizes if size <= target.bytes_max
     ]
-    found = [(figures.lower(rung, cell) if rung else None, *cell[1:]) for cell in cells]
+    found = [(figures.lower(case, cell) if case else None, *cell[1:]) for cell in cells]
     told = [(share, work, size) for share, work, size in found if share is not None]
     worst = min(told, default=None)
     if not told or len(told) < len(found):
@@ -140,19 +140,19 @@ def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def latency_table(figures: Figures, mtu: int, work: str) -> list[str]:
-    """p50, p99 and p99.9 of each rung over the sizes."""
+    """p50, p99 and p99.9 of each case over the sizes."""
     rows = []
-    for rung in measured(figures, mtu):
+    for case in measured(figures, mtu):
         for metric, share in QUANTILES:
-            values = [figures.quantile(rung.key, (mtu, work, s), share) for s in figures.sizes]
-            title = rung.title if metric == "p50" else ""
+            values = [figures.quantile(case.key, (mtu, work, s), share) for s in figures.sizes]
+            title = case.title if metric == "p50" else ""
             rows.append([title, metric, *map(number, values)])
     what = {
         "put": "put: one step of S bytes pushed, until it is acknowledged as stored",
         "get": "get: SAMPLE of one item of S bytes, until it has landed",
     }[work]
     cells = [(mtu, work, size) for size in figures.sizes]
-    calls = [figures.calls(rung.key, cell) for rung in measured(figures, mtu) for cell in cells]
+    calls = [figures.calls(case.key, cell) for case in measured(figures, mtu) for cell in cells]
     return [
         f"{what}; one outstanding, us; frames of {mtu} B; {min(calls, default=0):,} to "
         f"{max(calls, default=0):,} calls in a cell",
@@ -163,12 +163,12 @@ def latency_table(figures: Figures, mtu: int, work: str) -> list[str]:
 def rate_table(figures: Figures, mtu: int, work: str) -> list[str]:
     """Steps or items, and bytes, per second: the median round."""
     rows = []
-    for rung in measured(figures, mtu):
-        rates = [figures.rate(rung.key, (mtu, work, size)) for size in figures.rate_sizes]
+    for case in measured(figures, mtu):
+        rates = [figures.rate(case.key, (mtu, work, size)) for size in figures.rate_sizes]
         pairs = list(zip(figures.rate_sizes, rates, strict=True))
         items = [number(rate and rate[0] / 1e3) for _, rate in pairs]
         bits = [number(rate and rate[0] * size * 8 / 1e9) for size, rate in pairs]
-        rows += [[rung.title, "k/s", *items], ["", "Gbit/s", *bits]]
+        rows += [[case.title, "k/s", *items], ["", "Gbit/s", *bits]]
     what = {"put": "pushed", "get": "sampled"}[work]
     return [
         f"{what}, as fast as it goes, items and payload; the median round; frames of {mtu} B",
@@ -177,16 +177,16 @@ def rate_table(figures: Figures, mtu: int, work: str) -> list[str]:
 
 
 def lower_table(figures: Figures, mtu: int) -> list[str]:
-    """The medians against those of the rung each is compared with."""
+    """The medians against those of the case each is compared with."""
     rows = []
-    titles = {rung.key: rung.title for rung in figures.rungs}
-    for rung in measured(figures, mtu):
-        if rung.against == rung.key:
+    titles = {case.key: case.title for case in figures.cases}
+    for case in measured(figures, mtu):
+        if case.against == case.key:
             continue
         for work in WORKS:
-            shares = [percent(figures.lower(rung, (mtu, work, s))) for s in figures.sizes]
-            against = titles.get(rung.against, rung.against)
-            title = f"{rung.title} against {against}" if work == "put" else ""
+            shares = [percent(figures.lower(case, (mtu, work, s))) for s in figures.sizes]
+            against = titles.get(case.against, case.against)
+            title = f"{case.title} against {against}" if work == "put" else ""
             rows.append([title, work, *shares])
     return [
         f"T1, the median beside the tuned kernel path's; frames of {mtu} B; the paper: "
@@ -199,7 +199,7 @@ def verdict_line(judged: Verdict) -> str:
     """One sentence: the target, whether it is met, and where it is closest."""
     target = judged.target
     line = (
-        f"T1 {target.rung}, every S <= {size_text(target.bytes_max)}, frames of {judged.mtu} B: "
+        f"T1 {target.case}, every S <= {size_text(target.bytes_max)}, frames of {judged.mtu} B: "
         f"at least {100 * target.least:.1f} % lower: {judged.word}"
     )
     if judged.worst is None:
@@ -208,12 +208,12 @@ def verdict_line(judged: Verdict) -> str:
     return f"{line} ({100 * share:.1f} % at the least, {work} of {size_text(size)})"
 
 
-def measured(figures: Figures, mtu: int) -> list[Rung]:
-    """The rungs that gave at least one latency with this frame size."""
+def measured(figures: Figures, mtu: int) -> list[Case]:
+    """The cases that gave at least one latency with this frame size."""
     with_samples = {
         key for (key, cell), rounds in figures.took.items() if rounds and cell[0] == mtu
     }
-    return [rung for rung in figures.rungs if rung.key in with_samples]
+    return [case for case in figures.cases if case.key in with_samples]
 
 
 def lines(figures: Figures, mtu: int) -> Iterator[str]:
@@ -237,36 +237,36 @@ def rows_of(figures: Figures, where: str) -> list[Row]:
     """The figures as rows of the bench; batch is the size in bytes."""
     rows = []
 
-    def add(name: str, rung: str, cell: Cell, metric: str, value: float | str, unit: str) -> None:
+    def add(name: str, case: str, cell: Cell, metric: str, value: float | str, unit: str) -> None:
         mtu, work, size = cell
         label = f"ladder.{name}.{work}" if work else f"ladder.{name}"
-        rows.append(Row(label, rung, f"frames of {mtu} B", size, metric, value, unit, where))
+        rows.append(Row(label, case, f"frames of {mtu} B", size, metric, value, unit, where))
 
     for mtu in figures.mtus:
-        for rung in figures.rungs:
-            state = figures.reasons.get((mtu, rung.key), "measured")
-            add("rung", rung.key, (mtu, "", 0), "state", state, "")
-        add("rung", "nic", (mtu, "", 0), "state", "unmeasured", "")
-        for rung in measured(figures, mtu):
+        for case in figures.cases:
+            state = figures.reasons.get((mtu, case.key), "measured")
+            add("case", case.key, (mtu, "", 0), "state", state, "")
+        add("case", "nic", (mtu, "", 0), "state", "unmeasured", "")
+        for case in measured(figures, mtu):
             for work in WORKS:
                 for size in figures.sizes:
                     cell = (mtu, work, size)
                     for metric, share in QUANTILES:
-                        value = figures.quantile(rung.key, cell, share)
+                        value = figures.quantile(case.key, cell, share)
                         if value is not None:
-                            add("access", rung.key, cell, metric, value, "us")
-                    add("access", rung.key, cell, "calls", figures.calls(rung.key, cell), "")
-                    share = figures.lower(rung, cell)
-                    if share is not None and rung.against != rung.key:
-                        add("T1", rung.key, cell, f"lower than {rung.against}", 100 * share, "%")
+                            add("access", case.key, cell, metric, value, "us")
+                    add("access", case.key, cell, "calls", figures.calls(case.key, cell), "")
+                    share = figures.lower(case, cell)
+                    if share is not None and case.against != case.key:
+                        add("T1", case.key, cell, f"lower than {case.against}", 100 * share, "%")
                 for size in figures.rate_sizes:
-                    rate = figures.rate(rung.key, (mtu, work, size))
+                    rate = figures.rate(case.key, (mtu, work, size))
                     for metric, value in zip(("median", "best round"), rate or (), strict=False):
-                        add("rate", rung.key, (mtu, work, size), metric, value, "1/s")
+                        add("rate", case.key, (mtu, work, size), metric, value, "1/s")
                         payload = value * size
-                        add("payload", rung.key, (mtu, work, size), metric, payload, "bytes/s")
+                        add("payload", case.key, (mtu, work, size), metric, payload, "bytes/s")
         for target in TARGETS:
             judged = verdict(figures, target, mtu)
             metric = f"{100 * target.least:.1f} % lower up to this size"
-            add("T1", target.rung, (mtu, "", target.bytes_max), metric, judged.word, "")
+            add("T1", target.case, (mtu, "", target.bytes_max), metric, judged.word, "")
     return rows

@@ -1,4 +1,4 @@
-"""The ladder as a picture: median and p99 over size, a line a rung, and below that how much lower
+"""The ladder as a picture: median and p99 over size, a line a case, and below that how much lower
 the medians past the kernel are than the tuned kernel path's. One PNG for each frame size.
 
 matplotlib is an extra; it is imported here only.
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .ladder_cases import CASES, Case
 from .ladder_figures import PAPER, TARGETS, WORKS, Figures, measured, size_text
-from .ladder_rungs import RUNGS, Rung
 
 SUFFIXES = (".png", ".svg", ".pdf")
 WITHOUT = (
@@ -22,7 +22,7 @@ WITHOUT = (
 # Okabe and Ito's colours, which stay apart for colour-blind readers, and a marker each
 LOOKS = dict(
     zip(
-        (rung.key for rung in RUNGS),
+        (case.key for case in CASES),
         (
             ("#999999", "s"),
             ("#E69F00", "v"),
@@ -88,12 +88,12 @@ def plot(figures: Figures, path: Path, where: str) -> list[Path]:
 
 
 def _latency(axis: Any, figures: Figures, where: tuple[int, str], share: float) -> None:
-    """A line a rung, over sizes."""
+    """A line a case, over sizes."""
     from matplotlib.ticker import LogLocator
 
-    for rung in measured(figures, where[0]):
-        values = [figures.quantile(rung.key, (*where, size), share) for size in figures.sizes]
-        _line(axis, rung, figures.sizes, values)
+    for case in measured(figures, where[0]):
+        values = [figures.quantile(case.key, (*where, size), share) for size in figures.sizes]
+        _line(axis, case, figures.sizes, values)
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -103,35 +103,35 @@ def _latency(axis: Any, figures: Figures, where: tuple[int, str], share: float) 
 
 
 def _lower(axis: Any, figures: Figures, where: tuple[int, str]) -> None:
-    """By how much the median of each rung past the kernel is lower than its kernel one's."""
+    """By how much the median of each case past the kernel is lower than its kernel one's."""
     low, high = (100 * share for share in PAPER)
     axis.axhspan(low, high, color="#F0E442", alpha=0.35, linewidth=0)
     place = (figures.sizes[-1], low + 2, "the paper's range")
     behind = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 1.5}
     axis.text(*place, fontsize=9, va="bottom", ha="right", bbox=behind, zorder=3)
     for target in TARGETS:
-        colour, _ = LOOKS[target.rung]
+        colour, _ = LOOKS[target.case]
         reach = (figures.sizes[0], target.bytes_max)
         axis.plot(reach, [100 * target.least] * 2, color=colour, linestyle="--", linewidth=1)
     axis.axhline(0, color="black", linewidth=0.8)
-    for rung in measured(figures, where[0]):
-        if rung.server.startswith("dpdk:"):
-            shares = [figures.lower(rung, (*where, size)) for size in figures.sizes]
+    for case in measured(figures, where[0]):
+        if case.server.startswith("dpdk:"):
+            shares = [figures.lower(case, (*where, size)) for size in figures.sizes]
             shares = [None if share is None else 100 * share for share in shares]
-            _line(axis, rung, figures.sizes, shares)
+            _line(axis, case, figures.sizes, shares)
     axis.set_ylim(-50, 100)
     axis.grid(True, alpha=0.4)
 
 
-def _line(axis: Any, rung: Rung, sizes: Sequence[int], values: Sequence[float | None]) -> None:
+def _line(axis: Any, case: Case, sizes: Sequence[int], values: Sequence[float | None]) -> None:
     """Where there are values."""
     points = [(size, value) for size, value in zip(sizes, values, strict=True) if value is not None]
-    colour, marker = LOOKS[rung.key]
+    colour, marker = LOOKS[case.key]
     if points:
         axis.plot(
             *zip(*points, strict=True),
             color=colour,
             marker=marker,
             markersize=9 if marker == "*" else 6,
-            label=rung.title,
+            label=case.title,
         )

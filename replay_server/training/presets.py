@@ -95,7 +95,7 @@ class Preset:
     actors: int = _setting("Actor processes.", 1)
     envs: int = _setting("Environments of each actor.", 1)
     epsilon_base: float = _setting("Base of the ladder of epsilons.", 0.4)
-    epsilon_power: float = _setting("Power of the ladder's last rung, less one.", 7.0)
+    epsilon_power: float = _setting("Power of the ladder's last epsilon, less one.", 7.0)
     push_batch: int = _setting("Steps an actor gathers before it sends.", 50)
     pull_every: int = _setting("Steps of an actor between looks for new weights, at most.")
     pull_jitter: float = _setting("Share of pull_every by which actors differ at random.", 0.1)

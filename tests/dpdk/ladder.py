@@ -1,4 +1,4 @@
-"""The ladder's rungs over DPDK: short runs, whole and not judged by their times.
+"""The ladder's cases over DPDK: short runs, whole and not judged by their times.
 
 Run by `make test-dpdk`; its name keeps it out of `make test`, where DPDK is not installed.
 """

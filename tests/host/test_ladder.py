@@ -25,9 +25,9 @@ import pytest
 from replay_server import Client, ReplayError, Server, Table
 from replay_server.__main__ import EXIT_USAGE, main
 from replay_server.bench import ladder, namespaces
+from replay_server.bench import ladder_cases as cases
 from replay_server.bench import ladder_end as ends
 from replay_server.bench import ladder_figures as figures
-from replay_server.bench import ladder_rungs as rungs
 from replay_server.bench.ladder_figures import WORKS, Figures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,11 +48,11 @@ def climb(tmp_path, *names):
 
 
 def expect_whole(rows, names):
-    """Each rung measured, each cell of it told."""
+    """Each case measured, each cell of it told."""
     for row in rows:
         assert list(row) == FIELDS and row["machine"]
         assert isinstance(row["batch"], int) and isinstance(row["value"], str | int | float)
-    states = {row["transport"]: row["value"] for row in rows if row["name"] == "ladder.rung"}
+    states = {row["transport"]: row["value"] for row in rows if row["name"] == "ladder.case"}
     assert states == dict.fromkeys(names, "measured") | {"nic": "unmeasured"}
     found = Counter((r["name"], r["transport"], r["batch"], r["metric"]) for r in rows)
     for name in names:
@@ -78,8 +78,8 @@ def test_a_quantile_is_the_smallest_value_that_share_does_not_exceed(seed):
         assert figures.quantile(values, share) == min(enough)
 
 
-def test_rounds_visit_each_cell_and_rung_once_side_by_side():
-    """Given two rounds of a seed. Expect each (work, size, rung) once in each, all rungs of a cell
+def test_rounds_visit_each_cell_and_case_once_side_by_side():
+    """Given two rounds of a seed. Expect each (work, size, case) once in each, all cases of a cell
     before the next, orders that differ, and the same rounds from the same seed."""
     keys = ("udp", "memif", "zmq")
     chance = random.Random(5)
@@ -94,8 +94,8 @@ def test_rounds_visit_each_cell_and_rung_once_side_by_side():
 
 
 def planted(worse: dict[tuple[str, int], int]) -> Figures:
-    """Both rungs at every size: udp at 10 us, memif at 4; `worse`: at so many nanoseconds."""
-    found = Figures(ladder.SIZES, ladder.RATE_SIZES, (MTU,), rungs.RUNGS)
+    """Both cases at every size: udp at 10 us, memif at 4; `worse`: at so many nanoseconds."""
+    found = Figures(ladder.SIZES, ladder.RATE_SIZES, (MTU,), cases.CASES)
     for work in WORKS:
         for size in ladder.SIZES:
             for key, ns in (("udp", 10_000), ("memif", worse.get((work, size), 4_000))):
@@ -132,7 +132,7 @@ def test_without_all_sizes_there_is_no_verdict():
     found = planted({})
     del found.took["memif", (MTU, "get", 512)]
     assert [figures.verdict(found, t, MTU).word for t in figures.TARGETS] == ["unmeasured"] * 2
-    nothing = Figures(ladder.SIZES, ladder.RATE_SIZES, (MTU,), rungs.chosen("udp"))
+    nothing = Figures(ladder.SIZES, ladder.RATE_SIZES, (MTU,), cases.chosen("udp"))
     assert figures.verdict(nothing, figures.TARGETS[0], MTU).met is None
     assert [row.transport for row in figures.rows_of(nothing, "here")] == [
         "udp",
@@ -150,23 +150,23 @@ def test_tables_tell_medians_and_reductions():
     assert re.search(r"DPDK memif against UDP, busy polling +put +-60\.0 % +-75\.0 %", text)
 
 
-# ---- turns, with rungs that are no processes ----
+# ---- turns, with cases that are no processes ----
 
 
-class FakeRung:
+class FakeCase:
     """Answers as a client does; fails at its `fails`th turn."""
 
     fails: tuple[str, int] = ("", 0)
-    standing: list[FakeRung]
+    standing: list[FakeCase]
 
-    def __init__(self, rung, mtu, course, pair, path):
-        self.rung, self.turns, self.closed = rung, 0, False
+    def __init__(self, case, mtu, course, pair, path):
+        self.case, self.turns, self.closed = case, 0, False
         self.client = self
         type(self).standing.append(self)
 
     def measure(self, order, **_):
         self.turns += 1
-        if (self.rung.key, self.turns) == self.fails:
+        if (self.case.key, self.turns) == self.fails:
             raise ReplayError("planted")
         return {"ns": 1000, "done": 5} if order == "rate" else {"ns": [1000, 2000, 3000]}
 
@@ -178,16 +178,16 @@ class FakeRung:
         self.closed = True
 
 
-def test_a_rung_that_fails_is_told_and_the_others_go_on(monkeypatch):
-    """Given a rung that fails in its third turn. Expect its reason, as many turns for the others as
+def test_a_case_that_fails_is_reported_and_the_others_go_on(monkeypatch):
+    """Given a case that fails in its third turn. Expect its reason, as many turns for the others as
     for each other, equal calls in their cells but for a round, everything closed."""
-    fake = type("Fake", (FakeRung,), {"fails": ("udp", 3), "standing": []})
+    fake = type("Fake", (FakeCase,), {"fails": ("udp", 3), "standing": []})
     monkeypatch.setattr(ladder, "Standing", fake)
     said = []
-    chosen = rungs.chosen("zmq,udp-sleep,udp")
+    chosen = cases.chosen("zmq,udp-sleep,udp")
     course = ladder.Course(chosen, (64, 128), (64,), (MTU,), seconds=0.01, cores=(0, 1))
     found = ladder.Rounds(course, said.append).run()
-    turns = {one.rung.key: one.turns for one in fake.standing}
+    turns = {one.case.key: one.turns for one in fake.standing}
     assert turns["udp"] == 3 and turns["zmq"] == turns["udp-sleep"] >= 2 * 2 + 2
     assert found.reasons == {(MTU, "udp"): "failed in round 1: planted"}
     assert any("planted" in line for line in said)
@@ -202,25 +202,25 @@ def test_a_rung_that_fails_is_told_and_the_others_go_on(monkeypatch):
 # ---- what cannot be measured here ----
 
 
-def test_rungs_that_cannot_run_say_why(monkeypatch):
-    """Given one core, no pyzmq, no root, no iproute2. Expect a sentence for the rungs concerned."""
-    by_key = {rung.key: rung for rung in rungs.RUNGS}
-    assert "one core" in rungs.missing(by_key["memif"], 1)
-    assert rungs.missing(by_key["udp-sleep"], 1) is None
-    monkeypatch.setattr(rungs.importlib.util, "find_spec", lambda _: None)
-    assert "replay-server[zmq]" in rungs.missing(by_key["zmq"], 2)
+def test_cases_that_cannot_run_say_why(monkeypatch):
+    """Given one core, no pyzmq, no root, no iproute2. Expect a sentence for the cases concerned."""
+    by_key = {case.key: case for case in cases.CASES}
+    assert "one core" in cases.missing(by_key["memif"], 1)
+    assert cases.missing(by_key["udp-sleep"], 1) is None
+    monkeypatch.setattr(cases.importlib.util, "find_spec", lambda _: None)
+    assert "replay-server[zmq]" in cases.missing(by_key["zmq"], 2)
     monkeypatch.setattr(namespaces.os, "geteuid", lambda: 1000)
-    assert "root" in rungs.missing(by_key["af_xdp"], 2)
+    assert "root" in cases.missing(by_key["af_xdp"], 2)
     monkeypatch.setattr(namespaces.os, "geteuid", lambda: 0)
     monkeypatch.setattr(namespaces.shutil, "which", lambda _: None)
-    assert "iproute2" in rungs.missing(by_key["veth-udp"], 2)
+    assert "iproute2" in cases.missing(by_key["veth-udp"], 2)
 
 
 def test_without_dpdk_the_ladder_goes_on(monkeypatch, tmp_path, capsys):
-    """Given no DPDK object. Expect memif's line to say that, and the other rung's rows."""
+    """Given no DPDK object. Expect memif's line to say that, and the other case's rows."""
     monkeypatch.setenv("REPLAY_DPDK", str(tmp_path / "nothing"))
     rows = climb(tmp_path, "udp-sleep", "memif")
-    states = {row["transport"]: row["value"] for row in rows if row["name"] == "ladder.rung"}
+    states = {row["transport"]: row["value"] for row in rows if row["name"] == "ladder.case"}
     assert states["udp-sleep"] == "measured"
     why = "built without DPDK" if CORES > 1 else "there is one core"
     assert why in states["memif"]
@@ -235,7 +235,7 @@ def test_without_matplotlib_it_says_so_before_it_measures(monkeypatch, capsys):
     """Given no matplotlib. Expect one sentence with the install command, and no attempt."""
     monkeypatch.setattr(ladder.ladder_plot.importlib.util, "find_spec", lambda _: None)
     monkeypatch.setattr(ladder.Rounds, "run", lambda self: self.figures)
-    course = ladder.Course(rungs.chosen("udp"), cores=(0,))
+    course = ladder.Course(cases.chosen("udp"), cores=(0,))
     assert ladder.ladder(course, None, Path("ladder.png")) == 0
     assert "pip install 'replay-server[plot]'" in capsys.readouterr().out
 
@@ -243,30 +243,30 @@ def test_without_matplotlib_it_says_so_before_it_measures(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--rungs", "udp,tcp"], "there is no rung 'tcp'; the rungs are zmq, udp-sleep, udp"),
+        (["--cases", "udp,tcp"], "there is no case 'tcp'; the cases are zmq, udp-sleep, udp"),
         (["--budget", "0.5"], "--budget is 0.5; expected 1 to 86400 s"),
         (["--plot", "ladder.plot"], "--plot is ladder.plot; expected a name that ends in .png"),
         (["--json", "not/here.json"], "--json is not/here.json, and there is no folder not"),
     ],
 )
 def test_wrong_options_are_a_sentence(options, sentence, capsys):
-    """Given a rung or a time that cannot be. Expect what can, and exit code 2."""
+    """Given a case or a time that cannot be. Expect what can, and exit code 2."""
     assert main(["bench", "--ladder", *options]) == EXIT_USAGE
     assert sentence in capsys.readouterr().err
 
 
 def test_the_command_line_says_what_is_measured_for_how_long(monkeypatch):
-    """Given full, quick and chosen ladders. Expect sizes, frames, rungs, seconds as they say."""
+    """Given full, quick and chosen ladders. Expect sizes, frames, cases, seconds as they say."""
     asked = []
     monkeypatch.setattr(ladder, "ladder", lambda course, *files: asked.append((course, files)) or 0)
-    full, quick, own = [], ["--quick", "--plot", "none"], ["--rungs", "memif,udp", "--budget", "9"]
+    full, quick, own = [], ["--quick", "--plot", "none"], ["--cases", "memif,udp", "--budget", "9"]
     assert [main(["bench", "--ladder", *options]) for options in (full, quick, own)] == [0, 0, 0]
     (full, files), (quick, no_plot), (own, _) = asked
     assert files == (None, Path("ladder.png")) and no_plot == (None, None)
     assert full.sizes == ladder.SIZES and full.mtus == (1400, 8960) and full.seconds == 360
     assert quick.sizes == (64, 1024, 8192, 65536) and quick.mtus == (1400,) and quick.seconds < 60
-    assert [rung.key for rung in own.rungs] == ["udp", "memif"] and own.seconds == 9
-    assert [rung.key for rung in full.rungs] == list(rungs.KEYS)
+    assert [case.key for case in own.cases] == ["udp", "memif"] and own.seconds == 9
+    assert [case.key for case in full.cases] == list(cases.KEYS)
 
 
 def test_the_two_cores_are_no_siblings_where_that_can_be():
@@ -321,7 +321,7 @@ def test_a_stopped_ladder_leaves_nothing(number, tmp_path):
     mark = uuid.uuid4().hex
     veth = namespaces.missing() is None and CORES > 1 and number != signal.SIGKILL
     names = "udp-sleep,veth-udp" if veth else "udp-sleep"
-    command = ["-u", "-m", "replay_server", "bench", "--ladder", "--quick", "--rungs", names]
+    command = ["-u", "-m", "replay_server", "bench", "--ladder", "--quick", "--cases", names]
     process = subprocess.Popen(
         [sys.executable, *command, "--plot", "none"],
         cwd=ROOT,
@@ -331,7 +331,7 @@ def test_a_stopped_ladder_leaves_nothing(number, tmp_path):
     )
     try:
         assert any(
-            "rungs that stand: " + names.replace(",", ", ") in said for said in process.stdout
+            "cases that stand: " + names.replace(",", ", ") in said for said in process.stdout
         )
         assert len(marked(mark)) == (5 if veth else 3)
         process.send_signal(number)

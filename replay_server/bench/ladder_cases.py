@@ -1,6 +1,6 @@
-"""The rungs of the ladder: one client, one server, and what lies between them.
+"""The cases of the ladder: one client, one server, and what lies between them.
 
-`against` is the rung a rung is compared with: the one that differs in what it is to show and in
+`against` is the case a case is compared with: the one that differs in what it is to show and in
 nothing else.
 """
 
@@ -23,7 +23,7 @@ NIC = (
 
 
 @dataclass(frozen=True)
-class Rung:
+class Case:
     """`server`, `client`: URLs with the fields of `urls`; a client's may be "", then it is what the
     server tells. busy: both ends poll. wire: within this host, or a veth pair.
     proves, leaves: what its figures show, and what they do not."""
@@ -39,8 +39,8 @@ class Rung:
     leaves: str
 
 
-RUNGS = (
-    Rung(
+CASES = (
+    Case(
         key="zmq",
         title="ZeroMQ",
         server="zmq+tcp://127.0.0.1:0?mtu={mtu}",
@@ -51,7 +51,7 @@ RUNGS = (
         proves="what this server costs behind the usual socket library: libzmq's threads and TCP",
         leaves="sizes of frames are TCP's own (loopback's 64 KiB); pickle and Python are not in it",
     ),
-    Rung(
+    Case(
         key="udp-sleep",
         title="UDP, sleeping",
         server="udp://127.0.0.1:0?mtu={mtu}",
@@ -62,7 +62,7 @@ RUNGS = (
         proves="kernel UDP as programs use it: both ends sleep until something comes",
         leaves="how long a processor takes to wake up is this machine's",
     ),
-    Rung(
+    Case(
         key="udp",
         title="UDP, busy polling",
         server="udp://127.0.0.1:0?mtu={mtu}",
@@ -73,7 +73,7 @@ RUNGS = (
         proves="tuned kernel UDP, trains and polling: what the others are compared with",
         leaves="loopback has no card and no wire",
     ),
-    Rung(
+    Case(
         key="veth-udp",
         title="UDP over veth",
         server="udp://{server}:7400?mtu={mtu}",
@@ -85,7 +85,7 @@ RUNGS = (
         "compared with",
         leaves="segments and checksums are made by the kernel, where a card would",
     ),
-    Rung(
+    Case(
         key="af_packet",
         title="DPDK af_packet",
         server="dpdk://{free}:7400?vdev=net_af_packet,iface={interface}&mtu={mtu}",
@@ -96,7 +96,7 @@ RUNGS = (
         proves="DPDK at the server's end of the same veth pair, through raw sockets",
         leaves="the kernel still carries each frame, and the client is a kernel one: no bypass",
     ),
-    Rung(
+    Case(
         key="af_xdp",
         title="DPDK af_xdp",
         server="dpdk://{free}:7400?vdev=net_af_xdp,iface={interface},take=on&mtu={mtu}",
@@ -107,7 +107,7 @@ RUNGS = (
         proves="DPDK at the server's end of the same veth pair, through AF_XDP: half a bypass",
         leaves="the client is a kernel one; veth copies, a card's driver may not have to",
     ),
-    Rung(
+    Case(
         key="af_packet2",
         title="DPDK af_packet, both",
         server="dpdk://{free}:7400?vdev=net_af_packet,iface={interface}&mtu={mtu}",
@@ -118,7 +118,7 @@ RUNGS = (
         proves="DPDK at both ends of the same veth pair, through raw sockets",
         leaves="the kernel still carries each frame, through no protocol of its own",
     ),
-    Rung(
+    Case(
         key="af_xdp2",
         title="DPDK af_xdp, both",
         server="dpdk://{free}:7400?vdev=net_af_xdp,iface={interface},take=on&mtu={mtu}",
@@ -129,7 +129,7 @@ RUNGS = (
         proves="DPDK at both ends of the same veth pair, through AF_XDP",
         leaves="veth copies, a card's driver may not have to",
     ),
-    Rung(
+    Case(
         key="memif",
         title="DPDK memif",
         server="dpdk://198.18.0.1:7400?vdev=net_memif,role=server,socket={socket}&mtu={mtu}",
@@ -140,7 +140,7 @@ RUNGS = (
         proves="kernel bypass without a card: both ends poll frames in shared memory",
         leaves="what a card, its driver and a wire add",
     ),
-    Rung(
+    Case(
         key="memif-sleep",
         title="DPDK memif, sleeping",
         server="dpdk://198.18.0.1:7400?vdev=net_memif,role=server,socket={socket}&mtu={mtu}",
@@ -152,31 +152,31 @@ RUNGS = (
         leaves="how long a processor takes to wake up is this machine's",
     ),
 )
-KEYS = tuple(rung.key for rung in RUNGS)
+KEYS = tuple(case.key for case in CASES)
 
 
-def chosen(names: str) -> tuple[Rung, ...]:
-    """The rungs of a list such as "udp,memif", in the ladder's order; all for ""."""
+def chosen(names: str) -> tuple[Case, ...]:
+    """The cases of a list such as "udp,memif", in the ladder's order; all for ""."""
     wanted = [name for name in names.split(",") if name] or list(KEYS)
     wrong = [name for name in wanted if name not in KEYS]
     if wrong:
-        raise ConfigError(f"there is no rung {wrong[0]!r}; the rungs are {', '.join(KEYS)}")
-    return tuple(rung for rung in RUNGS if rung.key in wanted)
+        raise ConfigError(f"there is no case {wrong[0]!r}; the cases are {', '.join(KEYS)}")
+    return tuple(case for case in CASES if case.key in wanted)
 
 
-def missing(rung: Rung, cores: int) -> str | None:
+def missing(case: Case, cores: int) -> str | None:
     """Why it cannot be measured here, as far as that is known before it is tried."""
-    if rung.busy and cores < 2:
+    if case.busy and cores < 2:
         return "it polls at both ends, and there is one core"
-    if rung.key == "zmq" and importlib.util.find_spec("zmq") is None:
+    if case.key == "zmq" and importlib.util.find_spec("zmq") is None:
         return "pyzmq is not installed: pip install 'replay-server[zmq]'"
-    return namespaces.missing() if rung.wire == VETH else None
+    return namespaces.missing() if case.wire == VETH else None
 
 
-def urls(rung: Rung, mtu: int, socket: str, place: Any) -> tuple[str, str]:
+def urls(case: Case, mtu: int, socket: str, place: Any) -> tuple[str, str]:
     """(server's, client's or ""). place: the namespaces.End of a veth pair's server, or None; the
     interface has the same name at both ends."""
     fields = {"mtu": mtu, "socket": socket, "free": FREE, "own": OWN}
     if place is not None:
         fields |= {"server": place.address, "interface": place.interface}
-    return rung.server.format(**fields), rung.client.format(**fields)
+    return case.server.format(**fields), case.client.format(**fields)
