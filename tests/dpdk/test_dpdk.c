@@ -245,7 +245,7 @@ static const struct refusal refused[] = {
     {"dpdk://10.0.0.1:7400?vdev=net_ring,mtu=8968,ip=1.2.3.4", 1, RP_BAD_ARGUMENT,
      "at most 8960"},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,mtu=100", 1, RP_BAD_ARGUMENT, "512 to 65504"},
-    {"dpdk://10.0.0.1:7400?vdev=net_ring,vdev=net_ring", 1, RP_BAD_ARGUMENT, "one device"},
+    {"dpdk://10.0.0.1:7400?vdev=net_ring,vdev=net_ring", 1, RP_BAD_ARGUMENT, "said twice"},
     {"dpdk://10.0.0.1:7400?vdev=net_ring,role=banana", 1, RP_BAD_ARGUMENT,
      "role= is server or client"},
     {"dpdk://10.0.0.1:7400?vdev=net_memif,socket=x", 1, RP_BAD_ARGUMENT, "a whole path"},
