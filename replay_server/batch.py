@@ -260,7 +260,7 @@ class LandingShape:
         mine, theirs = self.layout, other.layout
         if mine == theirs and self.spec == other.spec:
             return ""
-        if lines := self.spec.differences(other.spec):
+        if lines := self.spec._differences(other.spec):
             return lines[0]
         return f"plan: mine {mine.name!r}, {mine.plan!r}; theirs {theirs.name!r}, {theirs.plan!r}"
 

@@ -52,15 +52,15 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Plan(Keyworded):
-    """Base of all plans; `offsets_of` is what a kind of plan decides."""
+    """Base of all plans; `_offsets_of` is what a kind of plan decides."""
 
-    def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
+    def _offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
         """{column: offsets} for every column of `spec`."""
         raise NotImplementedError
 
-    def resolve(self, spec: Spec) -> Resolved:
+    def _resolve(self, spec: Spec) -> Resolved:
         """Check the plan against `spec`; raises SpecError naming the column that does not fit."""
-        wanted = self.offsets_of(spec)
+        wanted = self._offsets_of(spec)
         offsets = {}
         unknown = [name for name in wanted if name not in spec.names]
         if unknown:
@@ -117,7 +117,7 @@ def plan_from_json(text: str | bytes) -> Plan:
 class Row(Plan):
     """Plain rows: the anchor step and nothing else."""
 
-    def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
+    def _offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
         return {column.name: (0,) for column in spec}
 
 
@@ -125,7 +125,7 @@ class Row(Plan):
 class NStep(Plan):
     """An n-step transition; with stack=k the frames of both stacks, each frame once."""
 
-    MEANT: ClassVar[dict[str, str]] = {"n_step": "n", "frame_stack": "stack", "gamma": GAMMA}
+    _MEANT: ClassVar[dict[str, str]] = {"n_step": "n", "frame_stack": "stack", "gamma": GAMMA}
 
     n: int
     stack: int = 1
@@ -135,7 +135,7 @@ class NStep(Plan):
             number = whole(f"NStep({name})", getattr(self, name), 1, OFFSET_MAX, SpecError)
             object.__setattr__(self, name, number)
 
-    def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
+    def _offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
         frames = (0, self.n) if self.stack == 1 else tuple(range(1 - self.stack, self.n + 1))
         offsets = {column.name: (0,) for column in spec}
         offsets |= {column.name: frames for column in spec.group("observation")}
@@ -162,7 +162,7 @@ class Sequence(Plan):
     observation; whether more happened there nothing tells, so `n` is at least 1.
     """
 
-    MEANT: ClassVar[dict[str, str]] = {
+    _MEANT: ClassVar[dict[str, str]] = {
         "sequence_length": "length",
         "burn_in": "length, burn-in included",  # the learner cuts it off
         "n_step": "n",
@@ -189,7 +189,7 @@ class Sequence(Plan):
             raise SpecError(f"Sequence(state) is {self.state!r}; expected names: ('lstm',)")
         object.__setattr__(self, "state", tuple(names))
 
-    def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
+    def _offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
         offsets = {column.name: tuple(range(self.length + self.n)) for column in spec}
         for name in self.state:
             columns = spec.group(name)
@@ -224,5 +224,5 @@ class Offsets(Plan):
     def __hash__(self) -> int:
         return hash(tuple(sorted(self.columns.items())))
 
-    def offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
+    def _offsets_of(self, spec: Spec) -> dict[str, tuple[int, ...]]:
         return dict(self.columns)

@@ -250,12 +250,12 @@ class Server:
 
     def stats(self) -> Stats:
         """What `Client.stats` tells: counters, who is there, and what the transport counts."""
-        look = self.measure()
+        look = self._measure()
         return Stats(
             look.counters, look.sessions, look.incarnation, look.weights_version, look.facts
         )
 
-    def measure(self) -> Measures:
+    def _measure(self) -> Measures:
         """Counters, times, ages, tables and sessions, all of one moment."""
         return measures_of(self._service)
 
@@ -342,11 +342,11 @@ class Config:
             ]
             plan.name, plan.pick_count = given.name.encode(), len(pairs)
             plan.picks = self.keep(ffi.new("struct rp_pick[]", pairs))
-        limits = table.limiter.bounds()
+        limits = table.limiter._bounds()
         raw.min_size, raw.samples_per_insert, raw.error_min, raw.error_max = limits
         raw.alpha = table.sampler.alpha
         raw.writers_max, raw.streams_max = table.writers, table.streams
-        raw.window, raw.pieces_max = table.resolved_window(), table.pieces_max()
+        raw.window, raw.pieces_max = table._resolved_window(), table._pieces_max()
         document = layout.document()
         raw.spec, raw.spec_bytes = self.keep(ffi.from_buffer(document)), len(document)
 

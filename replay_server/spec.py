@@ -240,7 +240,7 @@ class Spec:
         return {name: fields[name] for name in self.names}
 
     @staticmethod
-    def require_names(given: Iterable[str], extras: Iterable[str]) -> None:
+    def _require_names(given: Iterable[str], extras: Iterable[str]) -> None:
         """SpecError for what a step was given beyond its own words, where that is not `extras`."""
         known = [*STEP, *extras]
         for name in given:
@@ -314,7 +314,7 @@ class Spec:
             )
         return spec
 
-    def differences(self, other: Spec) -> list[str]:
+    def _differences(self, other: Spec) -> list[str]:
         """What `other` has that this spec has not, one readable line each; empty when they agree.
 
         "mine" is this spec, "theirs" the other one.

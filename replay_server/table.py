@@ -69,7 +69,7 @@ class MinSize(Keyworded):
     def __post_init__(self) -> None:
         object.__setattr__(self, "items", whole("MinSize(items)", self.items, 1, ITEMS_MAX))
 
-    def bounds(self) -> tuple[int, float, float, float]:
+    def _bounds(self) -> tuple[int, float, float, float]:
         """(min_size, samples_per_insert, error_min, error_max) as the engine takes them."""
         return self.items, 0.0, 0.0, 0.0
 
@@ -90,7 +90,7 @@ class SamplesPerInsert(Keyworded):
     first: min_size, and what the message that reaches it holds beyond.
     """
 
-    MEANT: ClassVar[dict[str, str]] = {
+    _MEANT: ClassVar[dict[str, str]] = {
         "samples_per_insert": "ratio",
         "min_size_to_sample": "min_size",
     }
@@ -107,7 +107,7 @@ class SamplesPerInsert(Keyworded):
         }
         for name, value in fixed.items():
             object.__setattr__(self, name, value)
-        low, high = self.bounds()[2:]
+        low, high = self._bounds()[2:]
         if high < low:
             raise ConfigError(
                 f"SamplesPerInsert(error_buffer={self.error_buffer}): the lower bound comes first: "
@@ -119,7 +119,7 @@ class SamplesPerInsert(Keyworded):
                 f"below {max(1.0, self.ratio)} lets inserts and draws block each other for ever"
             )
 
-    def bounds(self) -> tuple[int, float, float, float]:
+    def _bounds(self) -> tuple[int, float, float, float]:
         """(min_size, samples_per_insert, error_min, error_max) as the engine takes them."""
         if isinstance(self.error_buffer, tuple):
             low, high = self.error_buffer
@@ -192,7 +192,7 @@ def layout_for(spec: Spec, plans: Mapping[str, Plan]) -> Layout:
     """Works out where every column of every plan lies in an item; SpecError if a plan cannot be."""
     layouts = []
     for name, plan in plans.items():
-        resolved = plan.resolve(spec)
+        resolved = plan._resolve(spec)
         parts, end = [], 0
         for column in spec:
             steps = len(resolved.offsets[column.name])
@@ -232,7 +232,7 @@ class Table(Keyworded):
               will be: places that nobody takes make the window of all others smaller
     """
 
-    MEANT: ClassVar[dict[str, str]] = {"size": "capacity", "max_size": "capacity", "spec": "step"}
+    _MEANT: ClassVar[dict[str, str]] = {"size": "capacity", "max_size": "capacity", "spec": "step"}
 
     name: str
     step: Spec
@@ -271,8 +271,8 @@ class Table(Keyworded):
             object.__setattr__(self, what, whole(where + what, getattr(self, what), 1, most))
         if self.window is not None:
             object.__setattr__(self, "window", whole(f"{where}window", self.window, 1))
-        if self.resolved_window() < 1 or (
-            self.resolved_window() * self.writers * RESERVED_SHARE > self.capacity
+        if self._resolved_window() < 1 or (
+            self._resolved_window() * self.writers * RESERVED_SHARE > self.capacity
         ):
             smallest = (self.window or 1) * self.writers * RESERVED_SHARE
             raise ConfigError(
@@ -287,13 +287,13 @@ class Table(Keyworded):
             for plan in plans.values():
                 _require_facts(where, self.step, plan)
 
-    def resolved_window(self) -> int:
+    def _resolved_window(self) -> int:
         """The window the engine is told."""
         if self.window is not None:
             return self.window
         return min(WINDOW_DEFAULT, self.capacity // RESERVED_SHARE // self.writers)
 
-    def pieces_max(self) -> int:
+    def _pieces_max(self) -> int:
         """Datagrams one step may need, at the smallest mtu a client may have."""
         return min(PIECES_MAX, -(-self.step.record_size // PIECE_BYTES_MIN))
 

@@ -227,9 +227,9 @@ class Writer:
                 kept = root = None
             apart = known and root is not fast_path.root and type(root) is ndarray
             if autoreset.fresh or (not apart and odd_pair(observation, next_observation)):
-                autoreset.require_apart(observation, next_observation)
+                autoreset._require_apart(observation, next_observation)
             if autoreset.closed is not None:
-                autoreset.look(observation)
+                autoreset._look(observation)
             outcome, made_up, steps = DECLINED, autoreset.made_up, block.steps
             if fast_path.usable and life_lost is None and not extras:
                 outcome = self._fast(observation, action, reward, terminated, truncated, known)
@@ -243,7 +243,7 @@ class Writer:
                     rows = autoreset.rows(observation, action, reward, *more)
                     ready = self._accept(rows)
                 else:
-                    real, ended, closing = autoreset.ends(*said, observation, reward)
+                    real, ended, closing = autoreset._ends(*said, observation, reward)
                     self._held = True
                     block.mark(real, ended, closing)
                     ready = self._anchors.advance_some(real, ended)
@@ -258,7 +258,7 @@ class Writer:
             if taken or not isinstance(error, Exception):
                 self._cut_off(error, taken, next_observation)
             if not taken and steps is not None:
-                autoreset.go_back(made_up)
+                autoreset._go_back(made_up)
                 if isinstance(error, SpecError):
                     self._give_up(observation, error)
             raise
@@ -345,7 +345,7 @@ class Writer:
         that `step` returned, with the axes of `add_batch`. Raises ConfigError where one is open and
         it is missing.
         """
-        cut = self._rows.chosen(mask) & (self._anchors.length > 0)
+        cut = self._rows._chosen(mask) & (self._anchors.length > 0)
         if self._held or self._owner == -get_ident() or cut.any():
             self._own_restart(mask, final_observation)
         else:
@@ -354,7 +354,7 @@ class Writer:
     def _restart(self, mask: np.ndarray | None, final_observation: Any) -> None:
         if self._held:
             self._drain(self.timeout, f"ending episodes {NOT_TAKEN}")
-        cut = self._rows.chosen(mask) & (self._anchors.length > 0)
+        cut = self._rows._chosen(mask) & (self._anchors.length > 0)
         if cut.any() and final_observation is None:
             raise ConfigError(
                 f"the episode of stream {np.argmax(cut)} is open: restart needs final_observation, "

@@ -174,7 +174,7 @@ class ServerCollector:
 def families_of(server: Any) -> Iterator[Any]:
     """All families of one look at one server; none of one that has closed."""
     try:
-        look, address, memory = server.measure(), server.address, server.memory
+        look, address, memory = server._measure(), server.address, server.memory
     except ClosedError:
         return
     yield from _counters(look)

@@ -125,7 +125,7 @@ class RemoteTable:
     def expect(self, spec: Spec) -> None:
         """SpecMismatch, naming the first column, where `spec` is not what the table stores."""
         one_of("spec", spec, (Spec,), "spec_from(env)")
-        if lines := spec.differences(self.spec):
+        if lines := spec._differences(self.spec):
             more = f" (and {len(lines) - 1} more differ)" if len(lines) > 1 else ""
             raise SpecMismatch(
                 f"table {self.name!r} stores other columns (theirs) than this spec (mine): "

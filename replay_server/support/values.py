@@ -31,13 +31,13 @@ SHOWN_MAX = 100  # letters of a value in a sentence
 class Keyworded:
     """Base of dataclasses that refuse an unknown keyword with the one that is meant, or nearest."""
 
-    MEANT: ClassVar[dict[str, str]] = {}  # what other libraries call it: our name
+    _MEANT: ClassVar[dict[str, str]] = {}  # what other libraries call it: our name
 
     def __new__(cls, *_: Any, **named: Any) -> Self:
         names = [field.name for field in fields(cls) if field.init]
         for name in named:
             if name not in names:
-                meant = cls.MEANT.get(name)
+                meant = cls._MEANT.get(name)
                 told = f", it is {meant!r}" if meant else nearest(name, names)
                 there = ", ".join(names)
                 raise ConfigError(f"{cls.__name__}: no option {name!r}{told}; there are {there}")

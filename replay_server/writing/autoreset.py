@@ -216,7 +216,7 @@ class Autoreset:
 
         An episode that was open there has no closing row from here; the writer cuts it.
         """
-        others = ~self.chosen(mask)
+        others = ~self._chosen(mask)
         if self._partly:
             self._shared = {}
         still = self.made_up & others
@@ -229,7 +229,7 @@ class Autoreset:
         self.made_up = still  # a new array: the old one was handed out
         self.any_made_up = bool(still.any())
 
-    def chosen(self, mask: np.ndarray | None) -> np.ndarray:
+    def _chosen(self, mask: np.ndarray | None) -> np.ndarray:
         """`mask` as bool [B], all for None; SpecError for indices: they look like flags."""
         return np.ones(self.count, np.bool_) if mask is None else flags_of(mask, self.count)
 
@@ -267,26 +267,26 @@ class Autoreset:
         nested as in the spaces; without it in mode "single". final_observation, where given, is
         used in place of what next_observation and infos say; only entries of ended environments are
         read. life_lost [B]: also cuts the return, not the episode. extras: the user's own columns.
-        looked: `require_apart` and `look` are done. SpecError, if any, comes before any change.
+        looked: `_require_apart` and `_look` are done. SpecError, if any, comes before any change.
         """
-        self.spec.require_names(extras or (), self.extras)
+        self.spec._require_names(extras or (), self.extras)
         if not looked and (self.fresh or odd_pair(observation, next_observation)):
-            self.require_apart(observation, next_observation)
+            self._require_apart(observation, next_observation)
         if not looked and self.closed is not None:
-            self.look(observation)
+            self._look(observation)
         terminated = self._flags("terminated", terminated)
         truncated = self._flags("truncated", truncated)
         cuts = terminated if life_lost is None else terminated | self._flags("life_lost", life_lost)
-        reward = self.batched(array_of("reward", reward))
+        reward = self._batched(array_of("reward", reward))
         given = {"reward": reward, "terminated": cuts, **self._extras(extras)}
         given |= self._columns("observation", observation)
         given |= self._columns("action", action)
 
-        columns = {c.name: self.fitted(c, given[c.name]) for c in self.spec}
+        columns = {c.name: self._fitted(c, given[c.name]) for c in self.spec}
         for name in self.finite:
             taken = columns[name][~self.made_up] if self.any_made_up else columns[name]
             require_finite(name, taken)
-        real, ended, closing = self.ends(
+        real, ended, closing = self._ends(
             terminated, truncated, next_observation, infos, final_observation, observation, reward
         )
         ending = np.where(terminated, TERMINATED, np.where(truncated, TRUNCATED, OPEN))
@@ -299,7 +299,7 @@ class Autoreset:
             started=~real if self.mode == "next-step" else ended,
         )
 
-    def ends(
+    def _ends(
         self,
         terminated: np.ndarray,
         truncated: np.ndarray,
@@ -345,11 +345,11 @@ class Autoreset:
             self.closed = (which, closing, known, moved)
         return real, ended, closing
 
-    def go_back(self, made_up: np.ndarray) -> None:
+    def _go_back(self, made_up: np.ndarray) -> None:
         """The newest call was cut off before its rows were stored: as it was, to be made again."""
         self.made_up, self.any_made_up, self.closed = made_up, bool(made_up.any()), None
 
-    def look(self, observation: Any) -> None:
+    def _look(self, observation: Any) -> None:
         """What the call after an end was given tells whether the mode is the environment's.
 
         SpecError where it is not, with nothing changed. A closing row that stands in zeros for a
@@ -374,7 +374,7 @@ class Autoreset:
             )
         self.closed = None
 
-    def require_apart(self, observation: Any, next_observation: Any) -> None:
+    def _require_apart(self, observation: Any, next_observation: Any) -> None:
         """SpecError where both are the same memory: that of an environment with copy=False, or one
         that writes over its own list; and where the next one has not the shape of an observation.
 
@@ -448,7 +448,7 @@ class Autoreset:
 
     def _require_unrewarded(self, reward: Any) -> None:
         """SpecError where a step that nobody took has a reward: the caller named a wrong mode."""
-        rewards = self.batched(array_of("reward", reward)).reshape(self.count, -1)
+        rewards = self._batched(array_of("reward", reward)).reshape(self.count, -1)
         wrong = self.made_up & (np.isfinite(rewards) & (rewards != 0)).any(1)
         if wrong.any():
             i = int(np.argmax(wrong))
@@ -464,7 +464,7 @@ class Autoreset:
         """A shape as the caller gave it."""
         return shape if self.leading else shape[1:]
 
-    def fitted(self, column: Column, array: Any) -> np.ndarray:
+    def _fitted(self, column: Column, array: Any) -> np.ndarray:
         """As it is stored; SpecError where it cannot be."""
         expected, got = (self.count, *column.shape), np.shape(array)
         if got != expected:
@@ -474,13 +474,13 @@ class Autoreset:
             )
         return fitted(column, array, self.count)
 
-    def batched(self, value: Any) -> np.ndarray:
+    def _batched(self, value: Any) -> np.ndarray:
         """With the leading axis [B]."""
         array = np.asarray(value)
         return array[None] if self.mode == "single" else array
 
     def _flags(self, name: str, value: Any) -> np.ndarray:
-        flags = self.batched(array_of(name, value))
+        flags = self._batched(array_of(name, value))
         if flags.shape != (self.count,) or flags.dtype != np.bool_:
             number = flags.shape == (self.count,) and flags.dtype.kind in "iuf"
             raise SpecError(
@@ -494,15 +494,15 @@ class Autoreset:
         if pair and name == "observation" and name not in self.spec.tuples:
             raise SpecError("observation: reset returns (obs, info), say obs, _ = env.reset()")
         flat = self.spec.flatten(name, value)
-        return {c: self.batched(array_of(c, leaf)) for c, leaf in flat.items()}
+        return {c: self._batched(array_of(c, leaf)) for c, leaf in flat.items()}
 
     def _observed(self, value: Any) -> dict[str, np.ndarray]:
         """{observation column: [B, *shape]}, as it holds them."""
         flat = self._columns("observation", value)
-        return {c.name: self.fitted(c, flat[c.name]) for c in self.observations}
+        return {c.name: self._fitted(c, flat[c.name]) for c in self.observations}
 
     def _extras(self, extras: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-        return {name: self.batched(array_of(name, extras[name])) for name in self.extras}
+        return {name: self._batched(array_of(name, extras[name])) for name in self.extras}
 
     def _closing(
         self,

@@ -130,8 +130,8 @@ class Following:
         try:
             flat = autoreset.spec.flatten("observation", observation)
             for column in autoreset.observations:
-                rows = autoreset.batched(array_of(column.name, flat[column.name]))
-                finite = np.isfinite(autoreset.fitted(column, rows))
+                rows = autoreset._batched(array_of(column.name, flat[column.name]))
+                finite = np.isfinite(autoreset._fitted(column, rows))
                 wrong |= ~finite.reshape(autoreset.count, -1).all(1)
         except SpecError:
             return np.zeros(autoreset.count, np.bool_)
@@ -158,8 +158,8 @@ class Following:
     def _unlike(self, column: Column, one: Any, other: Any) -> np.ndarray:
         """Bool [B]: whose values of a column differ: at all, or of floats in two dtypes by more
         than CLOSE, or the narrowest's precision."""
-        given = [self._autoreset.batched(array_of(column.name, each)) for each in (one, other)]
-        here, there = (self._autoreset.fitted(column, each) for each in given)
+        given = [self._autoreset._batched(array_of(column.name, each)) for each in (one, other)]
+        here, there = (self._autoreset._fitted(column, each) for each in given)
         unlike = here != there
         if column.dtype.kind == "f" and unlike.any():
             unlike &= ~(np.isnan(here) & np.isnan(there))

@@ -71,7 +71,7 @@ def play(seed):
         "size": lambda: clients[1].size("main"),
         "publish": lambda: clients[1].publish_weights(b"x" * 3000),
         "server": server.counters,
-        "measure": server.measure,
+        "measure": server._measure,
         "look": lambda: (server.lost, server.memory, server.address),
     }
     threads = [until_closed(name, act, choice, begun) for name, act in acts.items()]

@@ -27,7 +27,7 @@ NAMES = {
         state weights_version
     """,
     "Server": """
-        address attached changes close closed counters incarnation lost measure memory
+        address attached changes close closed counters incarnation lost memory
         remark stats turn weights_version
     """,
     "Batch": """
@@ -37,11 +37,20 @@ NAMES = {
         close get
     """,
     "Table": """
-        MEANT capacity pieces_max resolved_window streams window writers
+        capacity streams window writers
     """,
     "Spec": """
-        differences flatten from_json group names pack padding record_dtype require_names
-        to_json tuples unflatten unpack
+        flatten from_json group names pack padding record_dtype to_json tuples unflatten
+        unpack
+    """,
+    "Autoreset": """
+        cut restart rows
+    """,
+    "NStep": """
+        stack to_json
+    """,
+    "SamplesPerInsert": """
+        error_buffer min_size
     """,
     "Ready": """
         ahead steps streams

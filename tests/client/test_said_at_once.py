@@ -285,7 +285,7 @@ def test_plans_name_what_other_libraries_call_it(make, said):
 
 def test_a_column_that_is_misspelt_is_the_one_named():
     with pytest.raises(SpecError, match=r"no column 'observatoin' in .*'observation'"):
-        Offsets({"observatoin": (0, 1), "reward": (0,)}).resolve(SPEC)
+        Offsets({"observatoin": (0, 1), "reward": (0,)})._resolve(SPEC)
 
 
 def test_what_is_no_name_names_no_table(client):

@@ -97,7 +97,7 @@ def test_batches_and_losses_are_those_of_a_replay_in_this_process():
     with InTurn(SETTINGS, seed=11) as parts:
         spec = parts.actor.spec
         replay = Replay(
-            SETTINGS.capacity, NStep(SETTINGS.n).resolve(spec).offsets, {}, SETTINGS.alpha, 11,
+            SETTINGS.capacity, NStep(SETTINGS.n)._resolve(spec).offsets, {}, SETTINGS.alpha, 11,
             CONSTANTS,
         )  # fmt: skip
         parts.actor.writer = Both(parts.actor.writer, replay)
@@ -178,7 +178,7 @@ class Late:
         address = f"loopback://late-{next(names)}"
         self.server = Server([table], address, seed=seed, virtual_clock=True)
         self.client = Client(self.server.address)
-        self.replay = Replay(96, plan.resolve(SPEC).offsets, {}, 0.7, seed, CONSTANTS)
+        self.replay = Replay(96, plan._resolve(SPEC).offsets, {}, 0.7, seed, CONSTANTS)
         self.writer = self.client.writer("main", streams=STREAMS, autoreset="next-step")
         self.both = Both(self.writer, self.replay)
         self.rng = np.random.default_rng(seed)

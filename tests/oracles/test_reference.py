@@ -172,7 +172,7 @@ class Creating:
 @pytest.mark.parametrize(("actions", "n"), [(2, 1), (1, 3)], ids=["q-n1", "process-n3"])
 def test_a_linear_net_reaches_the_solved_values(actions, n):
     envs = chain(actions, 4, AutoresetMode.NEXT_STEP)
-    offsets = NStep(n).resolve(spec_from(envs)).offsets
+    offsets = NStep(n)._resolve(spec_from(envs)).offsets
     replay = Replay(4096, offsets, {}, 0.6, 7, CONSTANTS)
     episodes = play(envs, 500, seed=3, store=Creating(replay, n))
     expected, visits = solve(episodes, ChainEnv.STATES, actions, GAMMA, n)

@@ -159,15 +159,15 @@ def test_documents_are_canonical_and_differences_are_readable():
     spec = spec_from(Env(NESTED, spaces.Discrete(4)), extras=(Column("cost", np.dtype("float32")),))
     assert Spec.from_json(spec.to_json()) == spec
     assert Spec.from_json(spec.to_json()).to_json() == spec.to_json()
-    assert spec.differences(Spec.from_json(spec.to_json())) == []
+    assert spec._differences(Spec.from_json(spec.to_json())) == []
     a = Spec((Column("x", "float32", (4,)), Column("y", "int8")))
     b = Spec((Column("x", "float32", (5,)), Column("z", "int8")))
-    assert a.differences(b) == [
+    assert a._differences(b) == [
         "x: mine float32[4] pad=zero, theirs float32[5] pad=zero",
         "y: mine int8[] pad=zero, theirs has no such column",
         "z: theirs int8[] pad=zero, mine has no such column",
     ]
-    assert a.differences(Spec(a.columns[::-1])) == ["order: mine x, y; theirs y, x"]
+    assert a._differences(Spec(a.columns[::-1])) == ["order: mine x, y; theirs y, x"]
     short = json.loads(a.to_json()) | {"record_size": 8}
     for text in [b"", "{}", "[]", '{"columns": 3}', b"\xff", json.dumps(short)]:
         with pytest.raises(SpecError):
@@ -181,9 +181,9 @@ def test_plans_resolve_to_offsets_and_reach():
         ),
         extras=(Column("state", np.dtype(np.float32), (8,)),),
     )
-    row = Row().resolve(spec)
+    row = Row()._resolve(spec)
     assert set(row.offsets.values()) == {(0,)} and (row.behind, row.ahead) == (0, 0)
-    n3 = NStep(3).resolve(spec)
+    n3 = NStep(3)._resolve(spec)
     assert n3.offsets == {
         "observation/a": (0, 3),
         "observation/b": (0, 3),
@@ -196,10 +196,10 @@ def test_plans_resolve_to_offsets_and_reach():
     item_bytes = layout_for(spec, {"n3": NStep(3)}).plans[0].item_bytes
     assert item_bytes == 88  # 2 * 8 + 2 * 8 + 8 + 3 * 4 + 3 + 32 = 87, rounded up
     assert n3.picks[:4] == [(0, 0), (0, 3), (1, 0), (1, 3)] and len(n3.picks) == 12
-    stacked = NStep(3, stack=4).resolve(spec)
+    stacked = NStep(3, stack=4)._resolve(spec)
     assert stacked.offsets["observation/a"] == (-3, -2, -1, 0, 1, 2, 3)
     assert (stacked.behind, stacked.ahead) == (3, 3)
-    r2d2 = Sequence(80, 5, state=("state",)).resolve(spec)
+    r2d2 = Sequence(80, 5, state=("state",))._resolve(spec)
     assert r2d2.offsets["state"] == (0,) and r2d2.offsets["reward"] == tuple(range(85))
     assert (r2d2.behind, r2d2.ahead) == (0, 84)
     for plan in [Row(), NStep(3, stack=4), Sequence(80, 5, ("state",)), Offsets({"a": (-1, 2)})]:
@@ -217,7 +217,7 @@ def test_plans_that_do_not_fit_are_refused():
         (Sequence(4, state=("h",)), "no state column 'h'"),
     ]:
         with pytest.raises(SpecError, match=words):
-            plan.resolve(spec)
+            plan._resolve(spec)
     with pytest.raises(SpecError, match="whole number from 1"):
         NStep(0)
     for text in ["", "{}", '{"kind": "Nothing"}', '{"kind": "NStep", "m": 3}', "[]"]:

@@ -292,7 +292,7 @@ class Held:
     def __init__(self):
         self.entered, self.let_go = threading.Event(), threading.Event()
 
-    def measure(self):
+    def _measure(self):
         self.entered.set()
         assert self.let_go.wait(60)
         raise ClosedError("the server has closed")

@@ -147,7 +147,7 @@ def test_windows_are_the_largest_legal_ones():
     """Given capacities. Expect window * writers within capacity / 16, at most 8192 by default."""
     for capacity, writers in ((64, 4), (1000, 3), (20_000, 4), (10**6, 1)):
         table = Table("t", step=SPEC, capacity=capacity, writers=writers)
-        window = table.resolved_window()
+        window = table._resolved_window()
         assert window * writers <= capacity / 16
         assert window == 8192 or (window + 1) * writers > capacity / 16
     with pytest.raises(ConfigError, match="smallest legal capacity is 1600"):
@@ -186,7 +186,7 @@ def test_impossible_tables_say_so():
 def test_a_limiter_is_legal_without_a_buffer(ratio: float, min_size: int):
     """Goal: the default buffer leaves both sides room. Expect a batch once items may be drawn."""
     limiter = SamplesPerInsert(ratio, min_size)
-    size, _, low, high = limiter.bounds()
+    size, _, low, high = limiter._bounds()
     middle = ratio * min_size
     assert size == min_size and low == middle - (high - middle)
     assert high - middle == max(4 * max(1.0, ratio), middle)

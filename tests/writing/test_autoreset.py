@@ -362,7 +362,7 @@ def test_a_restart_says_that_the_environment_starts_where_it_ended():
     same = np.full((2, 3), 7, np.float32)
     reset, _ = one_step("disabled", next_observation=same)
     with pytest.warns(UserWarning, match="environment 0 ended"):
-        reset.look(same)
+        reset._look(same)
     reset, _ = one_step("disabled", next_observation=same)
     reset.restart(np.array([True, False]))
     assert reset.closed is None

@@ -149,7 +149,7 @@ def test_a_bound_that_cannot_be_is_refused(wrong):
 def test_what_the_limiter_lets_in_is_within_the_bound(ratio, bounds):
     """Given a table at its fullest: to its bound, or to the minimum size and past it by the largest
     message that a client sends. Expect the actor not to be blamed for it, but for more."""
-    least, _, low, high = SamplesPerInsert(ratio, 100, bounds).bounds()
+    least, _, low, high = SamplesPerInsert(ratio, 100, bounds)._bounds()
     message = max(1, int((high - low) / (2 * ratio)))
     most = max(int(high / ratio), least - 1 + message)
     state = SimpleNamespace(unacknowledged=64, unacknowledged_max=64)

@@ -327,13 +327,13 @@ def test_a_long_pause_costs_no_session(served, kind, called):
 def test_observations_are_looked_at_once_a_step(served, monkeypatch, kind):
     """Given observations that are laid down as they are, and such as have to be converted. Expect
     each step's compared with the next one's once, in the first FRESH_CALLS steps."""
-    looked, look = [], Autoreset.require_apart
+    looked, look = [], Autoreset._require_apart
 
     def counted(self, observation, next_observation):
         looked.append(int(observation[0]))
         look(self, observation, next_observation)
 
-    monkeypatch.setattr(Autoreset, "require_apart", counted)
+    monkeypatch.setattr(Autoreset, "_require_apart", counted)
     _, client, _ = served
     with client.writer("main") as writer:
         for number in range(FRESH_CALLS + 4):
