@@ -43,7 +43,7 @@ $(BUILD)/san/%: tests/native/%.c $(OBJECTS_SAN) $(HEADERS)
 # says is shown in one piece; none is begun after one that failed.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
 all_of = $(Q)printf '%s\n' $(1) | xargs -P $(WORKERS) -I{} sh -c '{} > {}.txt 2>&1 && cat {}.txt \
-    || { cat {}.txt; echo "failed: {}"; exit 255; }'
+    || { cat {}.txt; echo "failed: {}"; exit 255; }' || exit 1
 native: $(PROGRAMS)          ## build the C core and run its own tests
 	$(call all_of,$(PROGRAMS))
 native-san: $(PROGRAMS_SAN) fuzz-replay  ## the same tests under the address and undefined-behaviour sanitizers

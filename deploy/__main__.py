@@ -1,6 +1,7 @@
 """`replay-server demo`: server, actor and learner as three programs here, until solved.
 
-Shows live progress and ends with a line `summary: PATH`. Exit code 0 means solved. With
+Shows live progress and ends with a line `summary: PATH`. Exit codes: 0 the run is over, solved or
+not; 1 not solved, with --require-solved; 2 an error; 130 interrupted. With
 --transport loopback all three take turns in one process and the run repeats bit for bit; over a
 network it does not, since no seed decides the order in which programs meet.
 """
