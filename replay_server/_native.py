@@ -359,6 +359,12 @@ class Link(Owned):
         error.status, error.happened = "CLOSED", happened
         return error
 
+    def silence(self) -> float:
+        """Seconds of silence after which the session is spoken for: a quarter of what ends it."""
+        raw = ffi.new("struct rp_opened *")
+        check(lib.rp_link_limits(self.raw, raw), "asking for limits")
+        return raw.idle_ms / 4000.0
+
     def request(self, call: Any, *arguments: Any, what: str, timeout: float) -> None:
         """A request from its post to its end; raises its error. Its own time-out ends it."""
         self.check(self.outcome(call, *arguments, what=what, timeout=timeout), what)

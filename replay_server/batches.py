@@ -57,6 +57,7 @@ from .errors import (
 )
 from .requests.draws import Draw, expect_drawn
 from .requests.remote import LOOK_UP_S
+from .returns import check_device
 from .support.owning import expect_free
 from .support.values import flag, whole
 
@@ -76,24 +77,6 @@ MOVED = ("STALE_EPOCH", "UNKNOWN_TABLE", "UNKNOWN_PLAN")
 def look_up_seconds(deadline: Deadline) -> float:
     """Seconds for what the table is now, where the caller may have given less for a batch."""
     return max(deadline.seconds(), LOOK_UP_S)
-
-
-def check_device(device: Any, pin: bool) -> None:
-    """ConfigError where torch cannot put batches on `device`, or page-lock memory for it."""
-    if device is None and not pin:
-        return
-    import torch
-
-    try:
-        kind = "cpu" if device is None else torch.device(device).type
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ConfigError(f"device {device!r}: {str(error).splitlines()[0]}") from error
-    if (kind == "cuda" or pin) and not torch.cuda.is_available():
-        asked = "pin=True" if kind != "cuda" else f"device {str(device)!r}"
-        raise ConfigError(
-            f"{asked}: torch {torch.__version__} sees no GPU here; leave it away, or say "
-            "device='cpu'"
-        )
 
 
 class _Lent(Landing):

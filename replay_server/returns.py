@@ -149,8 +149,6 @@ def transitions_of(
     if reward_clip is not None:
         reward_clip = real("reward_clip", reward_clip, 0.0, HUGE)
     if device is not None:
-        from .batches import check_device
-
         check_device(device, False)
     ahead = _require_transitions(batch)
     data, weights = batch.data, batch.weights
@@ -256,3 +254,21 @@ def leaves(group: str, columns: dict[str, Any]) -> Any:
     """The columns of a group as `Transitions` has them: the one array, or {leaf: array} of "a/0"
     for "observation/a/0" where the space is a Dict or a Tuple."""
     return columns.get(group, {name[len(group) + 1 :]: part for name, part in columns.items()})
+
+
+def check_device(device: Any, pin: bool) -> None:
+    """ConfigError where torch cannot put batches on `device`, or page-lock memory for it."""
+    if device is None and not pin:
+        return
+    import torch
+
+    try:
+        kind = "cpu" if device is None else torch.device(device).type
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(f"device {device!r}: {str(error).splitlines()[0]}") from error
+    if (kind == "cuda" or pin) and not torch.cuda.is_available():
+        asked = "pin=True" if kind != "cuda" else f"device {str(device)!r}"
+        raise ConfigError(
+            f"{asked}: torch {torch.__version__} sees no GPU here; leave it away, or say "
+            "device='cpu'"
+        )

@@ -64,7 +64,6 @@ from .writing.writers import (
     note_taken,
     offer,
     push_state,
-    silence,
     state_of,
     take_over,
     tell_dropped,
@@ -121,7 +120,7 @@ class Writer:
         self._owning = _native.Lock()
         self._moving = False  # the link was given rows since all it has was acknowledged
         self._looked = 0.0  # when a call of the client looked after this writer
-        self._silent_s = silence(link)
+        self._silent_s = link.silence()
         self._doubtful = monotonic() + self._silent_s  # from then on the session may be gone
         self._failed, self._lost = 0, None  # items that failed, rows that a loss cost: those told
         self._told: set[str] = set()  # the table, once somebody was warned of its bound

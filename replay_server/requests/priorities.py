@@ -21,7 +21,6 @@ from .._native import NUMBERS, PENDING, Deadline, Link, ffi, lib, nanoseconds
 from ..batch import Keys
 from ..errors import ConfigError, ReplayError, warn
 from ..support.values import numbers_of
-from ..writing.writers import silence
 from .remote import RemoteTable
 
 EXPIRED = -NUMBERS["SESSION_EXPIRED"]
@@ -66,7 +65,7 @@ class Updates:
         self._lock = _native.Lock()
         self._flushed = UpdateResult()
         self._failed = 0  # keys of updates that failed: those told
-        self._silent_s = silence(link)
+        self._silent_s = link.silence()
         self._doubtful = monotonic() + self._silent_s  # from then on the session may be gone
         self._told: set[str] = set()  # tables whose bound somebody was warned of
 

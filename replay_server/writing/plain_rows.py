@@ -33,7 +33,7 @@ from ..requests.remote import RemoteTable, info_of
 from ..spec import ALWAYS_FINITE, STEP, SpecError, array_of, require_finite
 from ..support.owning import refuse_within
 from ..support.values import one_of
-from .writers import push_state, silence, tell_dropped
+from .writers import push_state, tell_dropped
 
 ROWS_AT_ONCE = 1024
 LEDGER_ROWS = 4096
@@ -217,7 +217,7 @@ class PlainRows:
         self.placed = False
         self.told: set[str] = set()  # that priorities were too large
         self.behind = Behind()
-        self.silent_s = silence(link)
+        self.silent_s = link.silence()
         self.doubtful = monotonic() + self.silent_s  # from then on the session may be gone
 
     def extend(self, records: np.ndarray, priorities: np.ndarray | None, timeout: float) -> Keys:

@@ -212,13 +212,6 @@ def offer(writer: Writer) -> None:
     writer._lost = told
 
 
-def silence(link: Link) -> float:
-    """Seconds of silence after which this session is spoken to: a quarter of what ends it."""
-    raw = ffi.new("struct rp_opened *")
-    _native.check(lib.rp_link_limits(link.raw, raw), "asking for limits")
-    return raw.idle_ms / 4000.0
-
-
 def push_state(link: Link, table: int) -> Any:
     """What the core tells of the writer on table number `table`: a struct rp_push_state."""
     raw = ffi.new("struct rp_push_state *")

@@ -7,6 +7,7 @@ what hides failures; in the engine: clocks, sockets, threads, allocation, chance
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -171,6 +172,90 @@ def test_an_include_across_the_layers_is_found(room, header):
     """Given an include that no room of its kind may have. Expect it named."""
     text = f'#include <stdint.h>\n#include "{header}"\n'
     assert wrong_includes(room, "a.c", text) == [f"{room}/a.c includes {header}"]
+
+
+# The rooms of replay_server/, and what each may import: a room whole, or one module of it. What
+# people import from the top is "face", what that stands on "base".
+BASE = ("_native", "errors", "spec", "plans", "table", "returns", "stacking", "batch")
+FACE = ("client", "server", "writer", "batches")
+PYTHON_ROOMS = {
+    "base": {"support"},
+    "support": {"base"},
+    "requests": {"base", "support"},
+    "writing": {"base", "support", "requests"},
+    "face": {"base", "support", "requests", "writing"}
+    | {"observe.stats", "observe.measures", "serving.zmq_transport"},
+    "observe": {"base", "support", "face", "training.programs"},
+    "serving": {"base", "support", "face", "observe"},
+    "training": {"base", "support", "requests", "face"},
+    "bench": {"base", "support", "face", "serving"},
+    "integrations": {"base", "support", "face"},
+}
+
+
+def room_of_module(module: str) -> str:
+    """The room of a module such as "writing.block", named below replay_server."""
+    first = module.split(".")[0]
+    return "base" if first in BASE else "face" if first in FACE else first
+
+
+def imported(module: str, text: str) -> list[str]:
+    """What a module of replay_server imports of it when it runs: "writing.block", "spec"."""
+    tree = ast.parse(text)
+    unseen = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level and node not in unseen:
+            above = module.split(".")[: -node.level] + (node.module or "").split(".")
+            at = ".".join(part for part in above if part)
+            names = [f"{at}.{name.name}".strip(".") for name in node.names]
+            found += [name if is_module(name) else at for name in names]
+    return found
+
+
+def is_module(name: str) -> bool:
+    return (ROOT / "replay_server" / name.replace(".", "/")).with_suffix(".py").is_file()
+
+
+def wrong_imports(module: str, text: str) -> list[str]:
+    """The modules that this one imports and may not know."""
+    room = room_of_module(module)
+    may = {room, "_engine", *PYTHON_ROOMS[room]}
+    return [
+        f"{module} imports {other}"
+        for other in imported(module, text)
+        if room_of_module(other) not in may and other not in may
+    ]
+
+
+def test_python_imports_follow_the_rooms():
+    """Given every module of replay_server but its commands. Expect imports of the table alone."""
+    wrong = []
+    for path in tracked("replay_server/*.py"):
+        module = ".".join(path.relative_to(ROOT / "replay_server").with_suffix("").parts)
+        if module not in ("__init__", "__main__", "_build"):
+            wrong += wrong_imports(module, path.read_text())
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "module, line, other",
+    [
+        ("requests.priorities", "from ..writing.writers import push_state", "writing.writers"),
+        ("writing.block", "from ..client import Client", "client"),
+        ("spec", "from . import client", "client"),
+        ("observe.watch", "from ..bench import machine", "bench.machine"),
+        ("batch", "def f():\n    from .requests import draws", "requests.draws"),
+    ],
+)
+def test_an_import_across_the_rooms_is_found(module, line, other):
+    """Given an import that no module of its room may have. Expect it named."""
+    assert wrong_imports(module, line) == [f"{module} imports {other}"]
 
 
 def test_pages_fit():
