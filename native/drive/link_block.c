@@ -7,7 +7,8 @@
  *
  * An anchor's window is complete once `reach` rows follow it, or its episode has ended. With L rows
  * in the open episode of a stream that is the row `reach` before the newest one, if L > reach; and
- * at the end every row that was not told before: the last min(L, reach + 1).
+ * at the end every row that was not named before: the last min(L, reach + 1) where the step brought
+ * a row too, min(L, reach) where the episode was cut behind it.
  * replay_server/writing/anchors.py tells the caller the same; tests/writing/test_block.py compares
  * the two.
  */
@@ -43,10 +44,14 @@ static int take_closing(struct rp_client *client, uint16_t table, struct rp_bloc
     return taken;
 }
 
-/* The items of one stream that are complete by this step: 1 all taken, 0 no room, or a status. */
-static int take_items(struct rp_client *client, uint16_t table, struct rp_block *block, int ended) {
+/* The items of one stream that are complete by this step: 1 all taken, 0 no room, or a status. An
+ * end that brings no row completes one fewer: the row `reach` before the newest had its turn. */
+static int take_items(struct rp_client *client, uint16_t table, struct rp_block *block,
+                      uint8_t mark) {
     uint32_t length = block->lengths[block->stream], window = block->reach + 1;
-    uint32_t count = ended ? rp_min(length, window) : length >= window;
+    int ended = mark & RP_BLOCK_END;
+    uint32_t count = ended ? rp_min(length, block->reach + !!(mark & RP_BLOCK_ROW))
+                           : length >= window;
     uint64_t first = block->next_steps[block->stream] - (ended ? count + 1 : window);
     int status = 0;
     while (block->items[block->step] && block->item < count && status == 0) {
@@ -70,7 +75,7 @@ static int take_part(struct rp_client *client, uint16_t table, struct rp_block *
     if (block->phase == CLOSINGS) {
         return mark & RP_BLOCK_END ? take_closing(client, table, block) : 1;
     }
-    return mark ? take_items(client, table, block, mark & RP_BLOCK_END) : 1;
+    return mark ? take_items(client, table, block, mark) : 1;
 }
 
 /* Until all is taken (1), there is no room (0), or a status ends it. */
