@@ -1,9 +1,9 @@
 /* The client's life, its turn, and where each received datagram goes: see client.h, and
  * client_state.h for the map.
  *
- * A received datagram passes, in this order: the headers' checks (flow.h), the session, the
- * replay window, and the question whether it answers something that was asked. What fails is
- * dropped and counted. Only an answer that was taken renews the credit.
+ * A received datagram passes these checks in order: the headers (flow.h), the session, the replay
+ * window, and whether it answers a request. A datagram that fails one is dropped and counted. Only
+ * an answer that was taken renews the credit.
  */
 #include "client/client.h"
 
@@ -20,8 +20,9 @@ enum {
 
 /* ---- memory ----
  *
- * What is laid out here is as large as the options may ever need; pages of it are touched when they
- * are used first, so an idle client is small. Only what link_pools clears is ever read unwritten.
+ * The memory laid out here is as large as the options may ever need. Its pages are touched when
+ * they are first used, so an idle client is small. Nothing is read before it was written, except
+ * what link_pools clears.
  */
 
 struct carver {
@@ -222,7 +223,7 @@ static int refuses_session(uint16_t status) {
            || status == RP_WRONG_QUEUE;
 }
 
-/* Hands an answer to who asked. */
+/* Hands an answer to its request. */
 static int dispatch(struct rp_client *client, const struct rp_view *view) {
     uint8_t op = view->message->op & (uint8_t)~RP_ANSWER;
     uint16_t status = rp_client_answer_status(view);
@@ -239,7 +240,7 @@ static int dispatch(struct rp_client *client, const struct rp_view *view) {
     case RP_OP_UPDATE: return rp_client_update_answer(client, view);
     case RP_OP_PUBLISH: return rp_client_publish_answer(client, view);
     case RP_OP_BLOB: return rp_client_blob_answer(client, view);
-    case RP_OP_CANCEL: return CLIENT_TAKEN; /* whatever it says, nobody waits for it */
+    case RP_OP_CANCEL: return CLIENT_TAKEN; /* whatever it says: nothing waits for it */
     default: return rp_client_request_answer(client, view);
     }
 }

@@ -1,17 +1,17 @@
 /* How much may be under way: the server's credit, the window found by loss, and the time after
  * which an answer is taken for lost.
  *
- * Towards the server: in_flight < min(credit, window). The credit is the server's word and
- * lapses, here earlier than there: its life is counted from when what is answered was sent, since
- * nobody knows how long the answer lay in a queue, perhaps our own. The window is ours: one more
- * datagram per window answered, half after a loss, at most once per round trip. Towards us:
- * expected <= pull_window <= the port's receive budget, with the same rule.
+ * Towards the server: in_flight < min(credit, window). The credit is granted by the server and
+ * lapses, here earlier than there: its life is counted from when the answered request was sent,
+ * since the answer may have lain in a queue for an unknown time, perhaps in our own. The window is
+ * ours: one more datagram per window answered, half after a loss, at most once per round trip.
+ * Towards us: expected <= pull_window <= the port's receive budget, with the same rule.
  *
  * Round trips: RFC 6298, section 2, in nanoseconds. Every answer echoes the packet number of the
- * transmission it answers, so repeats are measured too (section 3 need not be: it is always known
- * which one was answered), also those that came too late to be waited for. Each time-out doubles
- * the next one, of this request or another, until a round trip was measured (section 5), up to
- * retry_us_max, plus a seeded eighth of jitter.
+ * transmission it answers. So repeats are measured too, and so are answers that came after the
+ * time-out; section 3 is not needed, as it is always known which transmission was answered. Each
+ * time-out doubles the next one, of this request or another, until a round trip was measured
+ * (section 5), up to retry_us_max, plus a seeded eighth of jitter.
  */
 #include "base/minmax.h"
 #include "client/client_parts.h"

@@ -294,8 +294,8 @@ int rp_client_land(struct client_sample *sample, uint64_t offset, const uint8_t 
     return 1;
 }
 
-/* What is one number for all items of the round; and ages, from the keys that stand in their
- * place. */
+/* Writes the numbers that are the same for all items of the round; and the ages, from the keys that
+ * were put in their place. */
 void rp_client_land_totals(struct client_sample *sample) {
     const struct rp_landing landing = sample->landing; /* copies: no store can change them */
     const struct rp_batch head = sample->head;

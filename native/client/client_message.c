@@ -6,12 +6,13 @@
  *                            \---> BLOCKED -> (answered late) ...   the limiter holds it back
  *                                     \---> AGAIN -> FLYING         or is asked once more
  *
- * A writer's messages stand in one list in the order of posting; those to be sent again in a
- * second one. Sequences are given at the first sending, in the order of the list, and never reach
- * done_through + window; nor the lowest sequence not finished + window, as the server forgets
- * what older ones have come to. A blocked writer sends nothing new. The server answers the message
- * that has its place once it is stored; then the oldest that is still blocked asks, one at a time.
- * Of one that was told it has the place nothing may be heard any more: after some time it asks.
+ * A writer's messages stand in one list in the order of posting; those to be sent again in a second
+ * one. Sequences are given at the first sending, in the order of the list. They never reach
+ * done_through + window, nor the lowest unfinished sequence + window: the server forgets the result
+ * of older ones. A blocked writer sends nothing new. One of its messages has the writer's place in
+ * the server's queue, and the server answers it once it is stored. Then the oldest message that is
+ * still blocked asks, one at a time. The server may have lost that place, or its answer may be
+ * lost: so after some time the message asks by itself.
  *
  *     unsent, flying, blocked_count, answered_open == messages of the list in that state
  *     blocked: a question is under way (probe), or the timer runs
@@ -210,7 +211,7 @@ void rp_client_message_free(struct rp_client *client, uint16_t index) {
 
 /* ---- timers ---- */
 
-/* A blocked writer whose questions nobody answers any more is not held back: nobody is there. */
+/* A blocked writer whose questions get no answer counts as blocked no more: no server is there. */
 void rp_client_message_lost(struct rp_client *client, uint16_t index) {
     struct client_writer *writer = writer_of(client, index);
     if (writer->probe == index && client->messages[index].tries >= CLIENT_PROBES_SILENT) {
@@ -221,8 +222,8 @@ void rp_client_message_lost(struct rp_client *client, uint16_t index) {
 
 /* ---- the limiter ---- */
 
-/* One blocked message asks again; nobody else does until it is answered. The noted one, as only its
- * own answer says whether it still has the place; else the oldest. */
+/* One blocked message asks again; no other one does until it is answered. It is the noted one, as
+ * only its own answer says whether it still has the place; else the oldest. */
 void rp_client_writer_probe(struct rp_client *client, struct client_writer *writer) {
     if (writer->probe != CLIENT_NONE) {
         return;

@@ -1,4 +1,4 @@
-/* Sending: who has something to send, in turn, into packets leased from the port.
+/* Sending: each sender in turn, into packets leased from the port.
  *
  * Senders (tickets, writers, the queue of updates) stand in one list. Each is asked for one
  * datagram at a time and goes to the end of the list, so that none starves; it leaves the list

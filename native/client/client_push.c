@@ -227,10 +227,10 @@ static void add_steps(struct client_message *message, struct rp_run *run, const 
     uint8_t *data = (uint8_t *)(run + 1);
     uint32_t before = run->count * step_bytes;
     if (run->flags & RP_RUN_PRIORITY) {
-        uint32_t told = run->count * 8u;
-        memmove(data + told + count * 8u, data + told, before);
-        memcpy(data + told, priorities, count * 8u);
-        data += told + count * 8u;
+        uint32_t old = run->count * 8u;
+        memmove(data + old + count * 8u, data + old, before);
+        memcpy(data + old, priorities, count * 8u);
+        data += old + count * 8u;
         run->size += count * 8u;
         message->body_size += count * 8u;
     }

@@ -5,13 +5,14 @@
  * many datagrams as may be on their way here. At the end of a round the items the server found
  * overwritten are holes; a redraw asks for as many new ones and lands them there, twice at most.
  *
- *     A server keeps the newest `records` draws of a session, in their order. Ids are drawn
- * as they come, but for those that waited there, or were lost on their way: they are drawn later
- * than newer ones. So nothing more is asked for while a batch could lose its record by it:
- *         newer ids + later ones drawn since + waiting ones that may be drawn < records
- *     Who waits there may have been drawn without our hearing of it: it asks again before so many
- * others are drawn. Where as many tables are waited for as there are records, those alone can push
- * a batch out; then it is drawn anew.
+ * A server keeps the newest `records` draws of a session, in their order. Requests are drawn in the
+ * order of their ids, except those that waited at the server or were lost on their way: these are
+ * drawn later than newer ones. So nothing more is asked for while a batch could lose its record by
+ * it:
+ *     newer ids + later ones drawn since + waiting ones that may be drawn < records
+ * A request that waits at the server may have been drawn without our knowing: it asks again before
+ * so many others are drawn. Where requests wait for as many tables as there are records, those
+ * alone can push a batch's record out; then the batch is drawn again.
  */
 #include <assert.h>
 #include <string.h>
@@ -162,7 +163,7 @@ static void outrun(struct rp_client *client, const struct client_ticket *late) {
 
 /* ---- rounds ---- */
 
-/* The round begins, or begins anew: under a new id, at its next sending. */
+/* The round begins, or begins again: under a new id, at its next sending. */
 void rp_client_sample_round(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
     rp_client_flights_end(client, &ticket->flights);
@@ -175,12 +176,13 @@ void rp_client_sample_round(struct rp_client *client, struct client_ticket *tick
     rp_client_sender_add(client, &ticket->sender);
 }
 
-/* A place at the server is free: the session's next request that waits there without one asks for
- * it now, not when its time comes. At most one look at each sample under way. */
-static void ask_next(struct rp_client *client, const struct client_ticket *gone) {
+/* A place in the server's queue is free. The session's next request that waits there without a
+ * place asks for it now, not when its timer is due. Each sample under way is looked at once at
+ * most. */
+static void ask_next(struct rp_client *client, const struct client_ticket *drawn) {
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
         struct client_ticket *ticket = &client->tickets[i];
-        if (ticket->was_blocked && ticket->table == gone->table && ticket != gone) {
+        if (ticket->was_blocked && ticket->table == drawn->table && ticket != drawn) {
             rp_client_timer_stop(client, &ticket->again);
             rp_client_sender_add(client, &ticket->sender);
             return;
@@ -188,8 +190,8 @@ static void ask_next(struct rp_client *client, const struct client_ticket *gone)
     }
 }
 
-/* A refusal by the server needs no telling. The datagram is sent once: where it is lost, the wait
- * ends by time, as it is not asked for again. */
+/* The server knows of its own refusals, so those are not withdrawn. The datagram is sent once: if
+ * it is lost, the wait at the server ends by time, as nothing asks for it again. */
 void rp_client_sample_withdraw(struct rp_client *client, const struct client_ticket *ticket) {
     int by_us = ticket->status == -RP_BLOCKED || ticket->status == -RP_TIMEOUT
                 || ticket->status == -RP_CLOSED || ticket->status == -RP_SHORT_BATCH;
@@ -420,13 +422,13 @@ static struct client_ticket *sample_find(struct rp_client *client, uint64_t id) 
 
 static int blocked(struct rp_client *client, struct client_ticket *ticket,
                    const struct rp_view *view) {
-    struct rp_blocked told;
+    struct rp_blocked hold;
     struct client_sample *sample = sample_of(client, ticket);
-    if (view->message->size != sizeof(struct rp_answer) + sizeof told) {
+    if (view->message->size != sizeof(struct rp_answer) + sizeof hold) {
         return -RP_COUNT_drop_size;
     }
-    memcpy(&told, view->body + sizeof(struct rp_answer), sizeof told);
-    if (told.by_size > 1 || told.noted > 1) {
+    memcpy(&hold, view->body + sizeof(struct rp_answer), sizeof hold);
+    if (hold.by_size > 1 || hold.noted > 1) {
         return -RP_COUNT_drop_reserved;
     }
     if (sample->drawn) { /* an old answer, overtaken by the batch */
@@ -435,7 +437,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     rp_client_flights_end(client, &ticket->flights);
     ticket->flight_count = 0;
     ticket->tries = 0;
-    ticket->blocked = told;
+    ticket->blocked = hold;
     ticket->was_blocked = 1;
     sample->drawn_after = sample->asked_at; /* it has no record: the draws before lie behind none */
     rp_client_fetch_begin(fetch_of(client, ticket), fetch_of(client, ticket)->count);

@@ -503,7 +503,7 @@ const struct rp_transport rp_dpdk_transport = {
     .close = dpdk_close,
     .wake = dpdk_wake,
     .rebind = dpdk_rebind,
-    .tell = dpdk_tell,
+    .facts = dpdk_tell,
     .lost = dpdk_lost,
     .remark = dpdk_remark,
 };

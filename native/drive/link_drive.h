@@ -27,7 +27,8 @@ struct rp_link {
     struct rp_spin spin;
     int passive; /* loopback: waiting is the server's turn, spinning would be in vain */
     int timed;   /* by a virtual clock */
-    int gone;    /* the server was in this process and has closed: nothing is waited for any more */
+    /* the server of this process has closed, or the device is lost: nothing is waited for now */
+    int server_closed;
 };
 
 /* Inside the gate: whether what the caller waits for has come: RP_PENDING, or anything else. */

@@ -99,8 +99,8 @@ static inline void rp_train_mark(struct msghdr *message, struct rp_control *cont
     memcpy(CMSG_DATA(header), &size, sizeof size);
 }
 
-/* The segment size the kernel tells (0: a single datagram), and in *dropped, where it tells that,
- * what it has dropped at this socket so far. */
+/* The segment size the kernel reports (0: a single datagram), and in *dropped, where it reports
+ * that, what it has dropped at this socket so far. */
 static inline uint32_t rp_datagram_control(struct msghdr *message, uint32_t *dropped) {
     int segment = 0;
     for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at; at = CMSG_NXTHDR(message, at)) {

@@ -1,7 +1,7 @@
 /* HELLO, OPEN, ECHO, CLOSE, PING: how a session begins, moves and ends.
  *
- * HELLO costs the server no memory: its answer is a cookie over the address, and only who can
- * echo it from there gets a session. The same cookie, over the connection in place of a nonce,
+ * HELLO costs the server no memory: its answer is a cookie over the address, and only a client that
+ * echoes it from there gets a session. The same cookie, over the connection in place of a nonce,
  * moves a session to a new address.
  */
 #include <string.h>
@@ -27,7 +27,7 @@ static int features_meet(uint64_t features, uint64_t required) {
            && (RP_FEATURES_REQUIRED & ~features) == 0;
 }
 
-/* Why there can be no session with who says this, of the versions and features: RP_OK, ... */
+/* Whether these versions and features allow a session: RP_OK, or why not. */
 static enum rp_status hello_refused(const struct rp_hello *hello) {
     if (hello->version_min > RP_VERSION_MAX || hello->version_max < RP_VERSION_MIN
         || hello->version_min > hello->version_max) {

@@ -4,9 +4,9 @@
  * has been compared. What may change is how long things last (idle_ms, lapse_ms), what the port
  * carries (mtu, receive_budget) and the tables' limiters; they are changed in one transaction.
  *
- * What a session was told holds while it lasts: a smaller mtu is refused, a shorter idle_ms is for
- * sessions to come, and a limiter that lets fewer items in at once ends the sessions of the table's
- * writers, whose messages bring as many as the old one let in.
+ * The promises to a session hold while it lasts. So a smaller mtu is refused, and a shorter idle_ms
+ * is for sessions to come. A limiter that admits fewer items at once ends the sessions of the
+ * table's writers, whose messages bring as many items as the old limiter admitted.
  */
 #include <stdio.h>
 #include <string.h>
@@ -50,8 +50,8 @@ static void compare_limits(struct rp_comparison *c, const struct rp_limits *had,
     rp_compare_change(c, "lapse_ms", had->lapse_ms, wants->lapse_ms);
 }
 
-/* Do all parts lie where this build puts them? A sum alone does not tell: it is of what the build
- * that made the region knew. */
+/* Do all parts lie where this build puts them? The checksum alone does not prove that: it covers
+ * what the build that made the region knew. */
 static int lies_alike(const struct rp_region *had, const struct rp_region *wants) {
     size_t first = offsetof(struct rp_region, log);
     return had->bytes == wants->bytes

@@ -33,7 +33,7 @@ struct rp_intent_log { /* lies in the region */
     struct rp_after after[RP_INTENT_WORDS];
 };
 
-struct rp_intent { /* process-local handle: who is filling the log */
+struct rp_intent { /* process-local handle, by which the log is filled */
     uint8_t *region;
     size_t region_bytes;
     struct rp_intent_log *log;

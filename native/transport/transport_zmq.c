@@ -31,7 +31,7 @@ struct zmq_port {
     _Atomic int sleeping; /* a wait is under way: readiness has to wake it */
     _Atomic int ready;
     int inside; /* the next frame belongs to the message of `sender` */
-    struct rp_peer sender; /* size 0: nobody an answer could reach, its frames are dropped */
+    struct rp_peer sender; /* size 0: no answer could reach it, its frames are dropped */
     struct rp_slots slots;
     struct rp_lease lease;
     struct message messages[RP_BURST]; /* of each slot */
@@ -193,7 +193,7 @@ static void zmq_close(struct rp_port *opaque) {
     free(port);
 }
 
-static uint32_t zmq_tell(struct rp_port *port, struct rp_fact *facts) {
+static uint32_t zmq_facts(struct rp_port *port, struct rp_fact *facts) {
     uint32_t count = 0;
     rp_fact_add(facts, &count, RP_FACT_IN, "unusable",
                 "frames that are empty, larger than the mtu, or of a nameless sender",
@@ -213,7 +213,7 @@ static const struct rp_transport zmq_transport = {
     .wait = zmq_wait,
     .close = zmq_close,
     .wake = zmq_wake,
-    .tell = zmq_tell,
+    .facts = zmq_facts,
 };
 
 static struct zmq_port *make_port(uint32_t mtu) {
