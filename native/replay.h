@@ -81,7 +81,7 @@ int rp_service_stop(struct rp_service *service); /* joins the thread; the server
 int rp_service_turn(struct rp_service *service);
 /* The url clients use, port resolved. */
 const char *rp_service_address(const struct rp_service *service);
-/* Bytes of the region, were all of it used: pages nobody wrote yet take no memory. */
+/* Bytes of the region, were all of it used: pages not written yet take no memory. */
 uint64_t rp_service_memory(const struct rp_service *service);
 /* 1: the region was taken over from a folder. */
 int rp_service_attached(const struct rp_service *service);
@@ -113,7 +113,7 @@ void rp_service_end(struct rp_service *service);
 void rp_service_free(struct rp_service *service);
 void rp_service_close(struct rp_service *service); /* both, for an only owner; null is fine */
 
-/* ---- a link: port, client, and whoever drives it: the waiting caller, or its pump ---- */
+/* ---- a link: port, client, and the thread that drives it: the waiting caller, or its pump ---- */
 struct rp_link_options {
     uint32_t mtu;             /* where the url says none; 0: 8960 within this host, else
                                  1400; zmq+tcp: 65504 */
@@ -376,7 +376,7 @@ int rp_link_push_state(struct rp_link *link, uint16_t table, struct rp_push_stat
 /* How many keys of acknowledged steps were taken, or a negative status. */
 int rp_link_ledger(struct rp_link *link, struct rp_push_key *keys, uint32_t count);
 /* Keys of the table's steps first .. first + count - 1, of one stream, go from the ledger to
- * keys[step - first]. Earlier steps of the table are let go; later ones, and other tables', stay.
+ * keys[step - first]. Earlier steps of the table are dropped; later ones, and other tables', stay.
  * Returns how many were written, or a negative status. */
 int rp_link_keys(struct rp_link *link, uint16_t table, uint64_t first, uint64_t *keys,
                  uint32_t count);

@@ -44,7 +44,7 @@ static uint32_t update_entries(const struct rp_client_options *options) {
     return 4 * options->batch_max;
 }
 
-/* Packets whose time of sending is kept: those of all flights, and as many repeats of theirs, but
+/* How many packets have their time of sending kept: those of all flights, and as many repeats, but
  * no more than a window holds. */
 static uint32_t sent_places(uint32_t flights_max) {
     return rp_client_places(rp_min(flights_max, SENT_MAX / 2));
@@ -280,8 +280,8 @@ static int check_answer(const struct rp_view *view) {
     return CLIENT_TAKEN;
 }
 
-/* Whether there is a place for the session where the client is: not from a refusal for want of one
- * to the session's next answer. */
+/* Whether the session has a place at the client's present address: not between a refusal that says
+ * there is no place and the session's next answer. */
 static void note_place(struct client_session *session, uint16_t status) {
     if (status == RP_ADDRESS_FULL || status == RP_NO_SESSION_FREE) {
         session->full = -(int32_t)status;

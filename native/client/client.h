@@ -93,8 +93,8 @@ struct rp_push_state { /* what a table's writer has done so far */
     uint64_t steps_stored; /* acknowledged */
     uint64_t items_posted;
     uint64_t items_created; /* answered OK or EXISTS */
-    /* Answered otherwise: overwritten before they were created, or made and overwritten before a
-     * repeat asked, as the first answer was lost; closing rows. */
+    /* Answered otherwise: closing rows; items overwritten before they were created; items that were
+     * made, whose answer was lost, and that were overwritten before a repeat asked. */
     uint64_t items_failed;
     uint64_t steps_resent;  /* lost their place before commit; sent under new sequences */
     uint64_t messages_open; /* datagrams not yet finished */
@@ -152,17 +152,18 @@ int rp_client_table_number(struct rp_client *client, uint16_t table, struct rp_t
                            uint64_t deadline_ns);
 int rp_client_writer(struct rp_client *client, const struct rp_table_info *info, uint16_t streams,
                      struct rp_writer_granted *granted, uint64_t deadline_ns);
-/* Draws request->count items (mode, plan, uniform as given; epoch 0 = any) and lands them; items
- * overwritten on the way are asked for again, twice at most, then SHORT_BATCH. Blocked requests
- * wait until deadline_ns, then -RP_BLOCKED; deadline_ns <= the turn's time: one answer is waited
- * for, blocked ends at once. keys: only for RP_SAMPLE_KEYS, request->count of them, any number
- * (cut into datagrams here), the caller's and unmoved until the ticket has ended; a dead one lands
- * as not valid, which makes the batch a SHORT_BATCH. */
+/* Draws request->count items (mode, plan, uniform as given; epoch 0 = any) and lands them. Items
+ * overwritten on the way are asked for again, twice at most, then SHORT_BATCH. A blocked request
+ * waits until deadline_ns, then -RP_BLOCKED. Where deadline_ns <= the turn's time only one answer
+ * is waited for, and a blocked request ends at once. keys: only for RP_SAMPLE_KEYS, request->count
+ * of them, any number (cut into datagrams here). They are the caller's, unmoved until the ticket
+ * has ended. A key whose step is not stored lands as not valid, and the batch is a SHORT_BATCH. */
 int rp_client_sample(struct rp_client *client, uint16_t table, const struct rp_sample *request,
                      const uint64_t *keys, const struct rp_landing *landing,
                      uint64_t deadline_ns);
-/* Duplicates: the last wins, settled here before cutting into datagrams. Copied at post: at most
- * rp_client_update_room entries now. result sums over the datagrams; may be null. */
+/* Of a key that comes twice the last priority counts; that is settled here, before cutting into
+ * datagrams. Copied at post: at most rp_client_update_room entries now. result sums over the
+ * datagrams; may be null. */
 int rp_client_update(struct rp_client *client, uint16_t table, uint64_t epoch,
                      const uint64_t *keys, const double *priorities, uint32_t count,
                      struct rp_updated *result, uint64_t deadline_ns);
@@ -201,10 +202,10 @@ void rp_client_end(struct rp_client *client, int status);
 /* ---- pushing: no tickets; progress by rp_client_push_state ---- */
 /* Appends `count` consecutive steps of a stream, step_bytes each, to the datagram being filled;
  * copied. Whole steps go into runs; a step larger than a datagram is cut into pieces. flags:
- * RP_RUN_END (the last one closes the episode), RP_RUN_ITEM, RP_RUN_PRIORITY with
- * priorities[count]. Returns how many steps were taken (fewer than count where the queue is full
- * or unacknowledged_max reached: take turns, then go on with the rest; END is applied with the
- * last) or a negative status. */
+ * RP_RUN_END (the last step closes the episode), RP_RUN_ITEM, RP_RUN_PRIORITY with
+ * priorities[count]. Returns how many steps were taken, or a negative status. Fewer than count were
+ * taken where the queue is full or unacknowledged_max is reached: take turns, then go on with the
+ * rest. END is applied with the last step. */
 int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
                    const uint8_t *steps, uint32_t count, uint32_t flags,
                    const double *priorities);

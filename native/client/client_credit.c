@@ -54,8 +54,8 @@ void rp_client_credit_sent(struct rp_client *client, uint64_t packet) {
     client->credit.sent_ns[packet & client->credit.sent_mask] = client->now_ns;
 }
 
-/* RFC 6298, (2.2) and (2.3): alpha 1/8, beta 1/4; a smaller error counts a quarter of that, as
- * many answers of one quiet moment would else make the next busy one look like a loss. */
+/* RFC 6298, (2.2) and (2.3): alpha 1/8, beta 1/4. An error below the variance counts a quarter of
+ * that: else many answers in a quiet moment would make the next busy moment look like a loss. */
 static void measured(struct client_credit *credit, uint64_t trip_ns) {
     trip_ns = trip_ns > 0 ? trip_ns : 1;
     if (credit->srtt_ns == 0) {
@@ -127,8 +127,8 @@ void rp_client_credit_lost(struct rp_client *client, const struct client_flight 
     }
 }
 
-/* RFC 6298, (5.5): the doubled time-out is that of later requests too, until a round trip was
- * measured. Flights that were under way together are one time-out. */
+/* RFC 6298, (5.5): later requests have the doubled time-out too, until a round trip was measured.
+ * Flights that were under way together count as one time-out. */
 void rp_client_credit_timed_out(struct rp_client *client, const struct client_flight *flight) {
     struct client_credit *credit = &client->credit;
     if (flight->sent_ns >= credit->backed_off_ns) {

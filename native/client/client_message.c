@@ -312,15 +312,15 @@ static void assign_sequences(struct client_writer *writer, struct client_message
     }
 }
 
-/* Until its creates were asked for when they were due, the ring must not come round to their rows.
- */
+/* The lowest sequence that a message keeps in the window. Creates keep it low until they were asked
+ * for when they were due: before that the ring must not come round to their rows. */
 static uint64_t lowest_of(const struct client_message *message) {
     int waits = message->run_count == 0 && !message->was_due;
     return waits ? message->posted_through : message->first_sequence;
 }
 
-/* The lowest sequence not finished. The oldest message has it, but where places were lost: until
- * all that was sent before is finished, one behind it may. */
+/* The lowest unfinished sequence. The oldest message has it, except where places were lost: until
+ * all messages sent before that are finished, a message behind it may have it. */
 static uint64_t lowest_open(const struct rp_client *client, struct client_writer *writer) {
     uint64_t lowest = UINT64_MAX;
     for (uint16_t i = writer->first; i != CLIENT_NONE; i = client->messages[i].next) {
@@ -337,7 +337,7 @@ static uint64_t lowest_open(const struct rp_client *client, struct client_writer
 }
 
 /* May the message's new sequences be used? Where nothing else is under way they are tried in any
- * case: the server then says what is wrong, and nothing waits for ever. */
+ * case: the server then answers what is wrong, and the writer does not wait for ever. */
 static int window_open(const struct rp_client *client, struct client_writer *writer,
                        uint16_t index) {
     uint32_t needed = sequences_needed(writer, &client->messages[index]);

@@ -57,7 +57,7 @@ static inline void rp_client_sender_add(struct rp_client *client, struct client_
 }
 void rp_client_sender_remove(struct rp_client *client, struct client_sender *sender);
 uint32_t rp_client_out_turn(struct rp_client *client, struct rp_port *port);
-/* The body of the next packet to send, zeroed nowhere; there is one, as the caller was asked to
+/* The body of the next packet to send, not zeroed. There is a packet, as the caller was asked to
  * send. */
 uint8_t *rp_client_out_body(struct rp_client *client);
 /* Pads, seals and hands on the packet whose body was filled. */
@@ -131,8 +131,8 @@ static inline uint32_t rp_client_places(uint32_t most) {
     return places;
 }
 int rp_client_land_columns(struct client_sample *sample);
-/* Scatters bytes [offset, offset + size) of the round's stream; 0 where they cannot be what was
- * asked for. */
+/* Scatters bytes [offset, offset + size) of the round's stream; 0 where they cannot be the bytes
+ * that were asked for. */
 int rp_client_land(struct client_sample *sample, uint64_t offset, const uint8_t *bytes,
                    uint32_t size);
 void rp_client_land_totals(struct client_sample *sample);

@@ -162,7 +162,7 @@ int rp_client_publish_answer(struct rp_client *client, const struct rp_view *vie
     switch (status) {
     case RP_OK: return piece_answered(client, ticket, view);
     case RP_BUSY: begin_anew(client, ticket, CLIENT_BUSY_NS); return CLIENT_TAKEN;
-    case RP_BAD_HASH: /* the server let go of it: what else it said of these pieces is void */
+    case RP_BAD_HASH: /* the server dropped it: its other answers for these pieces are void */
         ticket->id = 0;
         restart(client, ticket, -RP_BAD_HASH);
         return CLIENT_TAKEN;

@@ -364,8 +364,8 @@ static uint32_t push_large(struct rp_client *client, struct client_writer *write
     return count;
 }
 
-/* Takes less of `count` steps, and no end, where more would not be acknowledged than may be; what
- * is being filled waits for no more than those. */
+/* Takes fewer than `count` steps, and no end, where all of them would exceed unacknowledged_max.
+ * Then the message being filled does not wait for more steps. */
 static inline void bound(struct client_writer *writer, uint32_t *count, uint32_t *flags) {
     const struct rp_push_state *state = &writer->state;
     uint64_t open = state->steps_posted - state->steps_stored;

@@ -257,8 +257,9 @@ int rp_client_table_number(struct rp_client *client, uint16_t table, struct rp_t
     return post_table(client, "", table, info, deadline_ns);
 }
 
-/* Items of one message: half of what the limiter lets the two sides be apart, so that batches of up
- * to the other half never wait for this message while it waits for them. */
+/* The most items of one message: half of the distance that the limiter allows between the two
+ * sides. So a batch of up to the other half never waits for this message while it waits for the
+ * batch. */
 static uint32_t items_at_once(const struct rp_table_info *info) {
     double apart = info->error_max - info->error_min;
     if (!(info->samples_per_insert > 0)) {

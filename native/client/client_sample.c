@@ -94,12 +94,12 @@ static uint64_t draw_clock(const struct rp_client *client) {
     return client->sample_id + client->released;
 }
 
-/* Without a place at the server: it is drawn only if it is asked for once more. */
+/* It waits without a place in the server's queue: it is drawn only if it is asked for again. */
 static int waits_here(const struct client_ticket *ticket) {
     return ticket->was_blocked && !ticket->blocked.noted && ticket->flights == CLIENT_NONE;
 }
 
-/* Those that waited, and that the server may draw at any moment. */
+/* How many have a place in the server's queue, so that the server may draw them at any moment. */
 static uint32_t coming(const struct rp_client *client) {
     uint32_t count = 0;
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
@@ -123,14 +123,14 @@ static int records_allow(struct rp_client *client) {
     return 1;
 }
 
-/* Were there as many other draws of ours since then that they may have taken its record? */
+/* Were there so many other draws of ours since then that they may have pushed out its record? */
 static int pushed_out(struct rp_client *client, const struct client_sample *sample) {
     return draw_clock(client) - sample->drawn_after + coming(client)
            >= client->session.opened.records;
 }
 
-/* Those that stand in a queue at the server, while it still has the record of one that was drawn
- * there and did not arrive. */
+/* Asks again for requests in the server's queues. One of them may have been drawn without its batch
+ * arriving: it is asked for while the server still has its record. */
 static void ask_early(struct rp_client *client, const struct client_ticket *but) {
     uint64_t now = draw_clock(client);
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
@@ -145,10 +145,11 @@ static void ask_early(struct rp_client *client, const struct client_ticket *but)
     }
 }
 
-/* It began to come, or is given up. One that waited may lie behind anybody's record: the clock
- * counts it, for all. Any other was counted as it was asked for, by those that were there then; it
- * may lie behind the record of a newer one, too, where its request was lost on its way. That is
- * possible only for those whose data came, or that were asked for again. */
+/* A batch began to come, or is given up. If it waited at the server, its record may lie behind that
+ * of any other batch: so the draw clock counts it, for all. If it did not wait, it was counted when
+ * it was asked for, by the batches that were under way then. Where its request was lost on its way
+ * it may lie behind the record of a newer batch, too. That is possible only for newer batches whose
+ * data came, or that were asked for again. */
 static void outrun(struct rp_client *client, const struct client_ticket *late) {
     client->released += late->was_blocked;
     for (uint16_t i = client->sample_first; i != CLIENT_NONE && !late->was_blocked;
@@ -221,9 +222,9 @@ int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticke
     return sample->redraws > 0 ? -RP_SHORT_BATCH : status;
 }
 
-/* One that waits without a place is forgotten as its id falls behind those of others, though
- * nothing was drawn for it; a batch, as those that waited are drawn. Neither is a failure, and they
- * happen as often as there is time for. */
+/* FORGOTTEN has two causes that are no failure, and restart as often as time allows. A request that
+ * waits without a place is forgotten as its id falls behind newer ones, though nothing was drawn
+ * for it. A batch's record is pushed out as requests that waited are drawn. */
 static void restart(struct rp_client *client, struct client_ticket *ticket, int status) {
     struct client_sample *sample = sample_of(client, ticket);
     int by_us = status == -RP_FORGOTTEN && (ticket->was_blocked || pushed_out(client, sample));
@@ -246,7 +247,7 @@ static uint32_t find_holes(struct client_sample *sample) {
     for (uint32_t i = 0; i < (sample->round_count + 63) / 64; i++) {
         any |= sample->holes[i];
     }
-    if (any == 0) { /* as good as always */
+    if (any == 0) { /* nearly always */
         if (valid != NULL) {
             memset(valid + sample->first_item, 1, sample->round_count);
         }

@@ -3,7 +3,7 @@
  *     client.c          life, the turn on one screen, receiving
  *     client_time.c     the heap of timers, and the flights (datagrams that wait for an answer)
  *     client_credit.c   credit, the window, the round-trip timer
- *     client_out.c      leasing, filling, sealing; who sends next
+ *     client_out.c      leasing, filling, sealing; which sender is next
  *     client_session.c  HELLO, OPEN, ECHO, PING; the lost server
  *     client_request.c  tickets, and the requests of one datagram
  *     client_fetch.c    many datagrams of one thing: which came, which to ask for
@@ -177,7 +177,7 @@ struct client_ticket {
     uint8_t used;
     uint8_t op;
     uint8_t tries;
-    uint8_t queued;      /* an update that nobody holds the ticket of: freed when it ends */
+    uint8_t queued;      /* an update without a ticket at the caller: freed when it ends */
     uint8_t once;        /* a sample that does not wait */
     /* The last answer was BLOCKED. Until its data come the sample waits, and its draw is still to
      * be counted: by `released`, not by its id. */
@@ -222,7 +222,7 @@ struct client_segment { /* one posted update in the ring of entries */
     uint32_t count;
     uint32_t cut;    /* entries that are in datagrams already */
     uint32_t open;   /* datagrams not answered */
-    uint16_t ticket; /* CLIENT_NONE: nobody waits for it any more */
+    uint16_t ticket; /* CLIENT_NONE: it was abandoned */
     uint16_t table;
 };
 

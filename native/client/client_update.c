@@ -234,8 +234,8 @@ static struct client_update *cut_next(struct rp_client *client) {
     return NULL;
 }
 
-/* One that was cut and has to go again, or the next; null where as many as may be are under way:
- * an answer, or a timer, makes room and adds the sender again. */
+/* The datagram to send now: one that was cut and has to be sent again, or the next one. Null where
+ * as many as allowed are under way: an answer, or a timer, makes room and adds the sender again. */
 static struct client_update *due_next(struct rp_client *client) {
     struct client_updates *updates = &client->updates;
     for (uint64_t id = updates->base_id; id < updates->next_id; id++) {
@@ -317,8 +317,8 @@ void rp_client_update_lost(struct rp_client *client, uint16_t flight) {
     lost(client, &client->updates.datagrams[client->flights[flight].owner]);
 }
 
-/* One before it has not arrived. If that was sent no later than this, it is lost: both go again,
- * in order. */
+/* EARLY: a datagram before this one has not arrived. If it was sent no later than this one, it is
+ * lost, and both are sent again, in order. */
 static void early(struct rp_client *client, struct client_update *update) {
     struct client_updates *updates = &client->updates;
     struct client_update *base = datagram_of(updates, updates->base_id);

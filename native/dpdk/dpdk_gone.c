@@ -43,8 +43,8 @@ static _Thread_local struct rp_memif_visit *visiting;
 
 ssize_t __wrap_sendmsg(int file, const struct msghdr *message, int flags) {
     struct rp_memif_bell *bell = rp_memif_find_bell(file);
-    return bell ? rp_bell_overhear(bell, file, message, flags)
-        : rp_memif_say(file, message, flags);
+    return bell ? rp_bell_forward(bell, file, message, flags)
+        : rp_memif_sendmsg(file, message, flags);
 }
 
 ssize_t __wrap_recvmsg(int file, struct msghdr *message, int flags) {
@@ -56,7 +56,7 @@ ssize_t __wrap_recvmsg(int file, struct msghdr *message, int flags) {
     return size;
 }
 
-ssize_t rp_memif_say(int file, const struct msghdr *message, int flags) {
+ssize_t rp_memif_sendmsg(int file, const struct msghdr *message, int flags) {
     return __real_sendmsg(file, message, flags | MSG_NOSIGNAL);
 }
 
@@ -152,7 +152,7 @@ int __wrap_connect(int file, const struct sockaddr *address, socklen_t size) {
     struct sockaddr_un resolved;
     int is_resolved = resolve(address, size, &resolved) == 0;
     (void)setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
-    if (is_resolved ? rp_memif_knock(file, &resolved) : __real_connect(file, address, size)) {
+    if (is_resolved ? rp_memif_connect(file, &resolved) : __real_connect(file, address, size)) {
         if (visiting) {
             visiting->is_full = errno == EAGAIN;
         }
@@ -169,7 +169,7 @@ int __wrap_connect(int file, const struct sockaddr *address, socklen_t size) {
     return -1;
 }
 
-int rp_memif_knock(int file, const struct sockaddr_un *address) {
+int rp_memif_connect(int file, const struct sockaddr_un *address) {
     return __real_connect(file, (const struct sockaddr *)address, sizeof *address);
 }
 

@@ -39,7 +39,7 @@ uint32_t rp_late_count(void);
  * eventfd, is set when that has ended. Null: no memory. dpdk_memif_lend.c */
 struct rp_memif_loan *rp_loan_begin(int file, uint64_t size, int wake);
 void rp_loan_fulfil(struct rp_memif_loan *loan);
-/* 1, and the loan is over: its memory, or null and perhaps (else null) why there is none. 0: it is
+/* 1: the loan is over. *memory is its memory; or null, and *why says why, or is null too. 0: it is
  * still under way. */
 int rp_loan_take(struct rp_memif_loan *loan, uint8_t **memory, const char **why);
 void rp_loan_forget(struct rp_memif_loan *loan);
@@ -67,7 +67,7 @@ int rp_call_is_eventfd(int file);             /* or can call by it */
 int rp_memif_is_read(int file); /* all that was sent to a peer there */
 
 /* connect() itself, without a check of the process that listens there. */
-int rp_memif_knock(int file, const struct sockaddr_un *address);
+int rp_memif_connect(int file, const struct sockaddr_un *address);
 /* Records the driver's connects in the calling thread, from now on; null: no longer. */
 struct rp_memif_visit {
     uint64_t within_ns; /* each; a second at most */
@@ -77,7 +77,7 @@ struct rp_memif_visit {
     uint32_t stranger;
 };
 void rp_memif_visit(struct rp_memif_visit *visit);
-ssize_t rp_memif_say(int file, const struct msghdr *message, int flags);
+ssize_t rp_memif_sendmsg(int file, const struct msghdr *message, int flags);
 
 /* Of a client's link: how it is woken, and wakes its server (dpdk_memif_bell.c). */
 struct rp_memif_bell {
@@ -94,8 +94,8 @@ int rp_bell_open(struct rp_memif_bell *bell); /* -1: no file left */
 void rp_bell_close(struct rp_memif_bell *bell);
 void rp_bell_connected(struct rp_memif_bell *bell, int file);
 /* Sends its driver's message on, and notes what it says of regions and rings. */
-ssize_t rp_bell_overhear(struct rp_memif_bell *bell, int to, const struct msghdr *message,
-                         int flags);
+ssize_t rp_bell_forward(struct rp_memif_bell *bell, int to, const struct msghdr *message,
+                        int flags);
 /* The link whose driver speaks by that file, or null. */
 struct rp_memif_bell *rp_memif_find_bell(int file);
 /* Says whether its server is to call it from now on. 1: frames have come meanwhile; -1: it cannot.

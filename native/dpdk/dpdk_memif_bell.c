@@ -116,8 +116,8 @@ static int meet(struct rp_memif_bell *bell, const struct rp_memif_ring_place *pl
     return file;
 }
 
-ssize_t rp_bell_overhear(struct rp_memif_bell *bell, int to, const struct msghdr *message,
-                         int flags) {
+ssize_t rp_bell_forward(struct rp_memif_bell *bell, int to, const struct msghdr *message,
+                        int flags) {
     union {
         struct cmsghdr header;
         uint8_t bytes[CMSG_SPACE(sizeof(int))];
@@ -129,7 +129,7 @@ ssize_t rp_bell_overhear(struct rp_memif_bell *bell, int to, const struct msghdr
     const struct cmsghdr *header = CMSG_FIRSTHDR(message);
     if (!said || message->msg_iov->iov_len != RP_MEMIF_MESSAGE || !header
         || header->cmsg_type != SCM_RIGHTS || message->msg_controllen < sizeof control) {
-        return rp_memif_say(to, message, flags);
+        return rp_memif_sendmsg(to, message, flags);
     }
     memcpy(&file, CMSG_DATA(header), sizeof file);
     if (rp_memif_parse_region(said)) {
@@ -142,7 +142,7 @@ ssize_t rp_bell_overhear(struct rp_memif_bell *bell, int to, const struct msghdr
     memcpy(CMSG_DATA(&control.header), &file, sizeof file);
     changed.msg_control = &control;
     changed.msg_controllen = sizeof control;
-    return rp_memif_say(to, &changed, flags);
+    return rp_memif_sendmsg(to, &changed, flags);
 }
 
 /* ---- sleeping, and waking the server ---- */

@@ -90,7 +90,7 @@ static const char *clear_path(const struct sockaddr_un *address) {
         return "the file at that path is no socket: name another path";
     }
     int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int failed = file < 0 || rp_memif_knock(file, address);
+    int failed = file < 0 || rp_memif_connect(file, address);
     int error = failed ? errno : 0;
     int orphan = !failed && is_orphan(file);
     if (file >= 0) { /* its listener may have sent a file already */

@@ -223,8 +223,8 @@ void rp_wire_facts(const struct rp_wire *wire, struct rp_fact *facts, uint32_t *
 int rp_wire_start(struct rp_wire *wire, uint16_t device, const char *name, uint32_t queues);
 struct rte_mempool *rp_pool_open(uint32_t mbufs, uint32_t room, int socket);
 struct rte_mempool *rp_pool_open_paged(uint32_t mbufs, int socket); /* for AF_XDP */
-/* For devices that copy frames into mbufs: what is received has its datagram aligned, since their
- * buffers begin RP_DPDK_SHIFT bytes later; cards want buffers where they were made. */
+/* For devices that copy frames into mbufs: the buffers begin RP_DPDK_SHIFT bytes later, so that a
+ * received datagram is aligned. Cards need buffers where they were made. */
 struct rte_mempool *rp_pool_open_shifted(uint32_t mbufs, uint32_t room);
 uint32_t rp_pool_room(uint32_t mtu); /* bytes of a frame its mbufs are to hold */
 /* `kept`: mbufs that its closed device keeps, and that are not written to any more. */
@@ -336,16 +336,17 @@ struct rp_link {
     uint32_t listeners; /* how many made it promiscuous, beside the switch of `ip link` */
 };
 typedef void rp_link_see(const struct rp_link *link, void *argument);
-/* Each, some perhaps again, or the one of that number: 0, or a negative errno. And the second:
- * -ENODEV, it is gone. */
+/* rp_links_see calls `see` for each link, perhaps twice for some, or for the one of that number: 0,
+ * or a negative errno. rp_link_read reads one; -ENODEV: it is gone. */
 int rp_links_see(unsigned index, rp_link_see *see, void *argument);
 int rp_link_read(unsigned index, struct rp_link *link);
 /* Of IPv4, whatever its label: 1, 0, or a negative errno. */
 int rp_link_has_address(unsigned index);
 /* Of tc, on what comes there, which may send it on elsewhere: 1, 0, or a negative errno. */
 int rp_link_has_filters(unsigned index);
-/* The foremost route that leaves there, over any of its next hops and in whatever table but the
- * host's own: one of these, or a negative errno. Targets of IPv6's links alone do not count. */
+/* The most general route that leaves there, over any of its next hops and in any table but the
+ * host's own: one of these, or a negative errno. Link-local and multicast targets of IPv6 do not
+ * count. */
 enum rp_link_route { RP_LINK_ROUTE_NONE, RP_LINK_ROUTE_SOME, RP_LINK_ROUTE_DEFAULT };
 int rp_link_route(unsigned index);
 /* Takes a name that one process of this user has at a time. A process that is refused finds in
@@ -392,8 +393,8 @@ uint64_t rp_wire_now_ns(void);
 /* Runs it in DPDK's interrupt thread and waits until it has run. */
 void rp_wire_run(void (*run)(void *argument), void *argument);
 
-/* One sentence that ends in what DPDK said; RP_NO_MEMORY: and in what to do. Returns `status`
- * negated. */
+/* Writes one sentence that ends in DPDK's first error line, and for RP_NO_MEMORY in what to do.
+ * Returns `status` negated. */
 int rp_dpdk_refuse(char *error, const struct rp_wire_place *place, int status, const char *what);
 
 /* `ip`: that of the url. */

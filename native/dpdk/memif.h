@@ -79,14 +79,14 @@ void rp_memif_reason(const uint8_t *message, char *why, size_t size);
 void rp_memif_refuse(uint8_t *answer, const char *why);
 /* How many bytes of the file that comes with this message are to be mapped for it; 0: none. */
 uint64_t rp_memif_maps(const struct rp_memif_peer *peer, const uint8_t *message);
-/* What the peer says, with the memory of its region where rp_memif_maps asked for it (null: there
- * is none to be had). 1: `answer` is to be sent; 0: the peer takes its leave; -1: it is refused,
+/* Handles the peer's message; `memory` is that of its region where rp_memif_maps asked for it
+ * (null: it cannot be had). 1: `answer` is to be sent; 0: the peer disconnects; -1: it is refused,
  * and `answer` says why. */
 int rp_memif_hear(struct rp_memif_peer *peer, const uint8_t *message, uint8_t *memory,
                   uint8_t *answer);
 
-/* What a message says of a ring: 1, or 0 where it is about none. And how many bytes the region has
- * that it brings, or 0. */
+/* Reads a message about a ring: 1, or 0 where it is about none. And the bytes of the region that
+ * the message adds, or 0. */
 struct rp_memif_ring_place {
     uint32_t to_server, region, offset, log2;
 };

@@ -266,8 +266,8 @@ static uint32_t pump_turn(void *owner) {
     return moved;
 }
 
-/* The last turn before the sleep is taken in the gate that is left by sleeping: a post behind it
- * finds the driver asleep. */
+/* The last turn before the sleep and the start of the sleep are one stay in the gate: so a later
+ * post finds the driver asleep. */
 static void pump_sleep(void *owner) {
     struct rp_link *link = owner;
     if (rp_gate_enter(&link->gate)) {
@@ -416,8 +416,8 @@ static void let_go(struct rp_link *link) {
     }
 }
 
-/* In a forked child: the parent's socket would outlive it here. A loopback port is left: its hub's
- * locks may be held for ever. The child has no mapping to let go of. */
+/* In a forked child: closes the parent's socket, which would outlive the parent here. A loopback
+ * port is left as it is: its hub's locks may be held for ever. The child has no mapping to free. */
 static void leave_in_child(void *owner) {
     struct rp_link *link = owner;
     if (link->port && !rp_loopback_is(link->port)) {
@@ -467,8 +467,8 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
 
 /* ---- closing ---- */
 
-/* From inside, alone: the goodbye leaves, also where there is no time to wait: a session that is
- * not ended keeps its place for long. Then drives until the server has heard of it, or `end`. */
+/* From inside, alone: sends the CLOSE, also where there is no time to wait, since a session that is
+ * not closed keeps its place for long. Then drives until the server has answered, or `end`. */
 static void say_close(struct rp_link *link, int ticket, uint64_t end) {
     struct wait_state state = {.start = rp_link_now(link)};
     state.timeout = end - state.start;

@@ -43,8 +43,8 @@ int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint
 uint64_t rp_link_now(struct rp_link *link);
 uint64_t rp_link_deadline(struct rp_link *link, uint64_t timeout_ns);
 
-/* Inside the gate, after a post: what was posted leaves now, unless a driver that is awake is about
- * to see to it. */
+/* Inside the gate, after a post: sends what was posted now, unless a driver is awake and is about
+ * to send it. */
 void rp_link_posted(struct rp_link *link);
 /* The same for a caller that goes on waiting: it looks for answers there, so not here. */
 void rp_link_posted_to_wait(struct rp_link *link);

@@ -23,18 +23,18 @@ struct rp_pump {
     struct rp_pump_job job;
     pthread_t thread;
     _Atomic int stop;
-    _Atomic uint32_t state; /* enum rp_pump_state; those who wait for the end sleep on it */
+    _Atomic uint32_t state; /* enum rp_pump_state; threads that wait for the end sleep on it */
 };
 
 enum rp_pump_state { RP_PUMP_NONE = 0, RP_PUMP_RUNS = 1, RP_PUMP_ENDS = 2 };
 
-/* 0, -RP_BAD_ARGUMENT where the core cannot be had, -RP_SYSTEM. A running pump stays as it is; one
- * that another thread is stopping is RP_PENDING. One thread at a time starts. */
+/* 0, -RP_BAD_ARGUMENT where the core cannot be had, -RP_SYSTEM. A running pump is left as it is.
+ * RP_PENDING: another thread is stopping it. One thread at a time may call this. */
 int rp_pump_start(struct rp_pump *pump, const struct rp_pump_job *job);
 /* Returns when the thread has ended, or where there was none. From any thread, but not while the
  * caller holds a lock that a turn waits for. */
 void rp_pump_stop(struct rp_pump *pump);
-/* Returns when nobody is stopping it any more. */
+/* Returns when no thread is stopping it any more. */
 void rp_pump_await(struct rp_pump *pump);
 
 enum { RP_SPIN_LATE = 4, RP_SPIN_AGAIN = 64 };

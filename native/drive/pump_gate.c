@@ -40,8 +40,8 @@ void rp_gate_allow_forks(void) {
     assert(!failed);
 }
 
-/* The gates of the parent are let go of: they are in no list here. The lock's owner is a thread of
- * the parent's, which unlocks it there alone. */
+/* The list of gates is emptied: the parent's gates are in no list here. The lock is made new: its
+ * owner is a thread of the parent's, which unlocks it only there. */
 static void in_child(void) {
     forks++;
     for (struct rp_gate *gate = list; gate; gate = gate->after) {

@@ -15,7 +15,7 @@
  * was given to rp_gate_open does that. The state that this function reads is changed only between
  * rp_gate_hold_forks and rp_gate_allow_forks: so a child finds it from before the change or after.
  *
- *   the ticket that is inside = serving < next, or nobody is: serving == next
+ *   the ticket that is inside = serving < next, or none is: serving == next
  *   outside = calls under way that stepped out
  */
 #ifndef RP_PUMP_GATE_H
@@ -25,7 +25,7 @@
 
 struct rp_gate {
     _Atomic uint32_t next;     /* the ticket that the next one to come takes */
-    _Atomic uint32_t serving;  /* the ticket that may be inside; those who wait sleep on it */
+    _Atomic uint32_t serving;  /* the ticket that may be inside; waiting threads sleep on it */
     _Atomic uint32_t sleepers; /* threads that sleep on it, or are about to */
     _Atomic uint32_t outside;  /* written inside; the closer sleeps on it */
     int closed;                /* inside only */

@@ -251,10 +251,10 @@ uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url
     return rp_server_bytes(&filled, error);
 }
 
-/* Datagrams that clients may have under way towards a port that holds `room` of them: half. A
- * quarter may hold repeats of what lies there already, and a quarter may be full without being so:
- * the kernel gives back what was read in shares as large as that. Where that is less than one for
- * each session, one. */
+/* How many datagrams clients may have under way towards a port that holds `room` of them: half. A
+ * quarter may hold repeats of datagrams that are there already. Another quarter may count as full
+ * though it was read: the kernel frees the space of read datagrams in shares as large as that.
+ * Where half is less than one for each session, it is one for each, as far as there is room. */
 static uint32_t promised(uint32_t room, uint32_t sessions) {
     uint32_t half = room / 2;
     return half > sessions ? half : rp_min(room, sessions);
@@ -337,8 +337,8 @@ static int open_server(struct rp_service *service, const struct rp_server_config
     return status;
 }
 
-/* In a forked child: a socket or a locked file left here would outlive the server. A loopback port
- * is left: its hub's locks may be held for ever. The child has no mapping to let go of. */
+/* In a forked child: a socket or a locked file left open here would outlive the server. A loopback
+ * port is left as it is: its hub's locks may be held for ever. The child has no mapping to free. */
 static void leave_in_child(void *owner) {
     struct rp_service *service = owner;
     if (service->port && !rp_loopback_is(service->port)) {
@@ -383,7 +383,7 @@ void rp_service_end(struct rp_service *service) {
         rp_loopback_attend(service->port, NULL, NULL);
     }
     if (service->server) {
-        rp_server_farewell(service->server, service->port, service_now(service),
+        rp_server_last_turn(service->server, service->port, service_now(service),
                            service->region.folder[0] != 0);
     }
     rp_gate_hold_forks();

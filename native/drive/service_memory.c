@@ -40,8 +40,8 @@ void rp_memory_none(struct rp_memory *memory) {
 
 /* ---- the folder ---- */
 
-/* Opens the folder where it is this user's own. A link is not followed: its owner chose where it
- * leads. AGAIN where there is none. */
+/* Opens the folder if it is this user's own. A link is not followed: its owner chose where it
+ * leads. AGAIN where there is no folder. */
 static int open_folder(struct rp_memory *memory, const char *name, struct stat *own, char *error) {
     rp_gate_hold_forks();
     memory->file = open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

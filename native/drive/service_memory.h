@@ -47,7 +47,7 @@ int rp_memory_map(struct rp_memory *memory, const struct rp_segments *segments, 
 int rp_memory_keep(struct rp_memory *memory, const char *path, char *error);
 /* Room for this range of a segment that takes it at need: 1, or 0 where the disk is full. */
 int rp_memory_allocate(void *memory, uint64_t offset, uint64_t bytes);
-/* In a forked child: lets go of what it inherited, and leaves the rest to its parent. */
+/* In a forked child: frees what it inherited, and leaves the rest to its parent. */
 void rp_memory_forget(struct rp_memory *memory);
 void rp_memory_close(struct rp_memory *memory);
 

@@ -29,7 +29,8 @@ struct rp_control { /* room for a segment's size and the count of overflows */
 };
 
 /* Asks for a buffer of that many bytes: past the system's bound where we may, else up to it. Linux
- * takes what it may of it; others refuse it all, and are asked for half until they do not. */
+ * gives as much of it as it may. Other systems refuse the whole, and are asked for half as much,
+ * until they agree. */
 static inline void rp_socket_buffer(int socket, int option, uint32_t bytes) {
     int size = (int)bytes;
 #ifdef SO_RCVBUFFORCE

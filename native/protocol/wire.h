@@ -76,7 +76,7 @@ enum rp_op {
     RP_ANSWER = 0x80,
 };
 
-/* Numbers that are given away for good. Until one is served it is answered BAD_OP like any other
+/* Numbers that are assigned for good. Until one is served it is answered BAD_OP like any other
  * number from RP_OP_COUNT to 127. */
 enum rp_op_reserved {
     RP_OP_CHECKPOINT = 17, /* writes the tables to a file */
@@ -174,7 +174,7 @@ struct rp_open {
     uint32_t mtu;
     uint16_t version;
     uint16_t receive_budget; /* datagrams of mtu bytes the client can take in one go */
-    uint8_t identity[16];    /* who the client says it is: any bytes */
+    uint8_t identity[16];    /* what the client calls itself: any bytes */
     uint8_t key_id[8];       /* which key it would seal with; zero: none */
     uint8_t ephemeral[32];   /* its half of a key exchange, and the proof: zero */
     uint8_t proof[16];

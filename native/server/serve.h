@@ -31,7 +31,7 @@ struct rp_call {
     uint32_t session;           /* index, or RP_NOBODY */
     uint16_t status;            /* of the answer: RP_OK, unless a handler sets it beside a body */
     uint16_t counted;           /* 1: the refusal was counted where it arose */
-    uint16_t paired;            /* 1: a PUSH let in for the sake of the first waiting SAMPLE */
+    uint16_t paired;            /* 1: a PUSH admitted for the sake of the first waiting SAMPLE */
     uint16_t released;          /* 1: a PUSH that waits, read from its copy */
     struct rp_message message;  /* of the answer */
 };
@@ -46,7 +46,7 @@ struct rp_asked { /* what is to be admitted */
 /* ---- turn room ---- */
 /* Leases about what the last turn needed; 0 where the port has no room at all. */
 int rp_serve_begin(struct rp_turn *turn, struct rp_server *server, struct rp_port *port);
-/* The other half of the next one: sends what is full and leases anew. */
+/* The slow path of the next one: sends the full packets and leases new ones. */
 int rp_serve_refill(struct rp_turn *turn, uint32_t count);
 /* Makes sure that `count` (at most RP_BURST) packets are leased and unused; sends what is full.
  * 1 or 0. */
@@ -62,7 +62,7 @@ void rp_serve_datagram(struct rp_turn *turn, const struct rp_packet *packet);
 /* Answers the waiting requests whose time has come. */
 void rp_serve_waiting(struct rp_turn *turn);
 /* Answers the waiting requests that the server closes. */
-void rp_serve_farewell(struct rp_turn *turn, int region_stays);
+void rp_serve_close_waiting(struct rp_turn *turn, int region_stays);
 
 /* ---- for handlers ---- */
 struct rp_session *rp_serve_session(const struct rp_call *call);
@@ -85,7 +85,7 @@ int rp_serve_exact(const struct rp_view *view, uint64_t need);
  * number was seen before. Nothing of the session moves before. */
 int rp_serve_accept(struct rp_call *call);
 /* Ends a request with what its handler returned: counts a refusal, sends the answer that was not
- * sent yet, and draws the SAMPLE that a PUSH was let in for. A released request may find no room:
+ * sent yet, and draws the SAMPLE that a PUSH was admitted for. A released request may find no room:
  * its client asks again. */
 void rp_serve_finish(struct rp_call *call, int result);
 /* Counts a refusal under its status. */
@@ -119,7 +119,7 @@ int rp_serve_stats(struct rp_call *call);
 int rp_serve_reset(struct rp_call *call);
 int rp_serve_cancel(struct rp_call *call);
 
-/* Draws for a request that may go on now and sends its first train: also for the waiting. */
+/* Draws for a request that may go on now and sends its first train: also for waiting requests. */
 int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request);
 
 /* ---- batches as datagrams: serve_batch.c ---- */

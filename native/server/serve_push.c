@@ -82,7 +82,7 @@ static int check(const struct rp_table *table, int writer, const struct push *pu
     return status;
 }
 
-/* A datagram that overtook so many others is as good as lost: it is sent again when they are here.
+/* A datagram that overtook so many others is dropped: it is sent again when those have come.
  */
 static int is_far(const struct rp_table *table, int writer, const struct push *push) {
     uint64_t end = rp_writer_next(table, writer);

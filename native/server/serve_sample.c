@@ -161,8 +161,8 @@ int rp_serve_sample(struct rp_call *call) {
     return serve_new(call, table, request);
 }
 
-/* Answered as far as its client can take it, or not at all: what is cut for want of room here
- * would only be asked for again. */
+/* Answered as far as its client can take it, or not at all: datagrams that are left out for want of
+ * room here would only be asked for again. */
 int rp_serve_pull(struct rp_call *call) {
     const struct rp_pull *pull = (const void *)call->view.body;
     const struct rp_record *record = pull->batch != 0 ? find_record(call, pull->batch) : NULL;

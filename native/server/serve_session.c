@@ -104,8 +104,8 @@ static int share_held(const struct rp_server *server, uint64_t host) {
     return host != 0 && rp_hosts_count(server, host) >= server->sessions_per_address;
 }
 
-/* Has this host its whole share of the sessions, none of them silent for too long? This machine (0)
- * is bound by none. */
+/* Does this host have its whole share of sessions, none of them silent for too long? This machine
+ * (0) has no bound. */
 static int share_taken(struct rp_server *server, uint64_t host) {
     if (share_held(server, host)) {
         rp_session_give_up_silent(server);

@@ -94,9 +94,9 @@ int rp_serve_hold(struct rp_call *call, enum rp_wait_kind kind, const struct rp_
     return sizeof *blocked;
 }
 
-/* Held back. Its session's place is free, or a later sample's: it is this one's now. It is this
- * one's already: then a push stands there with what it brings now. It is another push's: this one
- * waits behind it. 1 where it has the place. */
+/* The request is held back. If its session's place is free, or has a later sample, this request
+ * takes it. If this request has the place already, a push stands there with the body that it brings
+ * now. If another push has the place, this one waits without a place. 1 where it has the place. */
 static int stand(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
                  const struct rp_asked *asked) {
     struct rp_note *note = rp_wait_note(call->server, kind, call->session, table);
@@ -120,8 +120,8 @@ static int stand(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
     return note->id == message->id;
 }
 
-/* Let on, or refused for ever: the place is used up. Where it is a later sample that waits, that
- * one stands last. */
+/* The request is admitted, or refused for ever: its place is used up. If a later sample has the
+ * place, that sample moves to the end of the queue. */
 static void leave(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
                   const struct rp_note *own) {
     rp_wait_remove(call->server, kind, call->session, table);
@@ -330,7 +330,7 @@ static void answer_closed(struct rp_turn *turn, enum rp_wait_kind kind, uint8_t 
 
 /* Where the region stays, a waiting PUSH gets no answer. An answer would make its client drop the
  * steps; without one the client repeats them to the server that takes the region over. */
-void rp_serve_farewell(struct rp_turn *turn, int region_stays) {
+void rp_serve_close_waiting(struct rp_turn *turn, int region_stays) {
     for (uint32_t i = 0; i < turn->server->limits.table_count; i++) {
         answer_closed(turn, RP_WAIT_SAMPLE, RP_OP_SAMPLE, i);
         if (!region_stays) {

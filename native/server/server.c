@@ -97,8 +97,8 @@ static int attach_tables(struct rp_server *server, char error[256]) {
     return 0;
 }
 
-/* Would the redo leave the header what it is? Its limits and attaches may change, within what its
- * checksum allows. Asked of a copy: a region that is refused is left as it was. */
+/* Would the redo leave the header a valid one? Its limits and attaches may change, within what its
+ * checksum allows. A copy is tested: a region that is refused is left as it was. */
 static int redo_keeps_header(const struct rp_region *region, const struct rp_intent_log *log) {
     struct rp_region after;
     uint64_t words[sizeof after / 8];
@@ -281,12 +281,12 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
     return count;
 }
 
-void rp_server_farewell(struct rp_server *server, struct rp_port *port, uint64_t now_ns,
-                        int region_stays) {
+void rp_server_last_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns,
+                         int region_stays) {
     struct rp_turn turn;
     if (rp_serve_begin(&turn, server, port)) {
         begin_turn(server, now_ns);
-        rp_serve_farewell(&turn, region_stays);
+        rp_serve_close_waiting(&turn, region_stays);
         rp_serve_end(&turn);
     }
 }

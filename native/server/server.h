@@ -4,7 +4,7 @@
  * The caller owns the region (page-aligned where it is mapped, zeroed for create) and the port.
  * The region is one range of addresses, cut into segments at page boundaries; each may be a file:
  *     state            header, intent log, sessions, sample records, weights' words, and of each
- *                      table all but its ring: nobody else's business
+ *                      table all but its ring: private to the server
  *     tableN.keys      key words of the ring and its steps' checksums: a reader that maps the ring
  *                      finds here what is stored
  *     tableN.steps     the steps
@@ -39,7 +39,7 @@ struct rp_segment {
     uint64_t offset; /* multiples of RP_PAGE_BYTES */
     uint64_t bytes;
     char what[72];    /* for people: what takes the room */
-    uint32_t at_need; /* 1: pages nobody wrote need no room yet: see rp_server_backing */
+    uint32_t at_need; /* 1: pages not written need no room yet: see rp_server_backing */
 };
 
 struct rp_segments {
@@ -92,8 +92,8 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
 /* The last turn: answers each waiting SAMPLE and PUSH, once, that the server closes, as far as the
  * network takes it. region_stays: 1 where another server may take the region over; then a waiting
  * PUSH gets no answer, and waits for that server. */
-void rp_server_farewell(struct rp_server *server, struct rp_port *port, uint64_t now_ns,
-                        int region_stays);
+void rp_server_last_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns,
+                         int region_stays);
 /* Records how long the last turn that received something took, transmission included: the time of
  * each of its requests. */
 void rp_server_record_turn(struct rp_server *server, uint64_t elapsed_ns);

@@ -59,8 +59,8 @@ static int lies_alike(const struct rp_region *had, const struct rp_region *wants
                      sizeof *had - first) == 0;
 }
 
-/* A session was promised datagrams of a size that the port has to carry. The region is left as it
- * was where it is refused, so what a redo will begin or end is asked for, not done. */
+/* A session was promised datagrams of a size that the port has to carry. A region that is refused
+ * is left as it was: so the sessions that a redo would begin or end are worked out, not changed. */
 static int check_sessions(const struct rp_region *region, const void *state, uint32_t mtu,
                           char error[256]) {
     const struct rp_session *sessions = (const void *)((const uint8_t *)state + region->sessions);

@@ -166,7 +166,7 @@ struct rp_server {
     uint64_t weights_owner;    /* the session whose time that is, whatever ids it begins */
     uint64_t weights_wanted;   /* 1: another was refused since, and no publication was finished */
     uint64_t weights_pin;      /* the version that last kept a publisher waiting as it was pulled */
-    uint64_t weights_pin_end_ns; /* it does so no longer, whoever asks for it */
+    uint64_t weights_pin_end_ns; /* it does so no longer, whatever session asks for it */
 
     struct rp_line *lines;
     struct rp_note *notes;

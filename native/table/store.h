@@ -210,7 +210,7 @@ struct rp_table_private {
     uint64_t *holes; /* [writers_max]: sequences that were reserved and have not arrived */
     uint64_t bare; /* slots of issued keys that hold no committed step: reserved, or given up */
     uint64_t *create_from; /* [writers_max]: the create, modulo their count, a PUSH begins with */
-    uint8_t *held; /* [writers_max][RP_HELD_BYTES]: PUSHes that wait; pages nobody wrote to cost
+    uint8_t *held; /* [writers_max][RP_HELD_BYTES]: PUSHes that wait; pages not written cost
                     * nothing */
     uint64_t salt; /* odd; what the index hashes with */
     uint64_t work; /* units this pass spent; 0 again with a check of a run or create (so before

@@ -109,8 +109,8 @@ static void derive_plans(struct rp_table *table, const struct rp_table_layout *l
     }
 }
 
-/* Slots in use lie side by side: they were issued one after another since the last reset, and a
- * word of them is not 0 again before the next. */
+/* Slots in use lie side by side: they were issued one after another since the last reset. Before
+ * the next reset none of their key words is 0 again. */
 static uint64_t used_slots(const struct rp_table_private *p) {
     uint64_t used = 0;
     while (used < p->capacity && p->keys[rp_slot_of(p, p->head - used - 1)] != 0) {

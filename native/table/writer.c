@@ -101,8 +101,8 @@ void rp_writer_progress(const struct rp_table *table, int index, struct rp_pushe
 
 /* ---- losing ---- */
 
-/* A sequence that is not in the index is done without having been stored: one transaction, with
- * what the intent holds. */
+/* Marks a sequence that is not in the index as done, though it was not stored: one transaction,
+ * with what the intent holds. */
 static void lose_entry(struct rp_table *table, uint32_t index, uint64_t sequence) {
     struct rp_table_private *p = table->private;
     struct rp_writer *writer = rp_writer_at(p, index);

@@ -82,8 +82,8 @@ static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_
     receive->waiting++;
 }
 
-/* One recvmmsg into as many free buffers as a burst can use. A pending error (a port that nobody
- * listens on) is consumed by the call that reports it, so a second try has the true result. */
+/* One recvmmsg into as many free buffers as a burst can use. A pending error (no socket listens at
+ * a peer's port) is consumed by the call that reports it, so a second try has the true result. */
 static int receive_messages(struct rp_udp_port *port, rp_datagram *messages, uint32_t count) {
     for (int tries = 0; tries < 4; tries++) {
         int got = rp_datagrams_receive(port->socket, messages, count);

@@ -130,8 +130,8 @@ static int send_frame(struct zmq_port *port, const void *data, size_t size, int 
     return 1;
 }
 
-/* A full queue, or a peer that has gone, refuses the first frame; a later one fails for want of
- * memory alone, and then an empty frame ends what was begun. */
+/* The first frame is refused where the queue is full or the peer has gone. A later frame fails only
+ * for want of memory; then an empty frame ends the message that was begun. */
 static void send_message(struct rp_port *opaque, const struct rp_packet *packets, uint32_t count) {
     struct zmq_port *port = own(opaque);
     const struct rp_peer *peer = &packets[0].peer;
@@ -150,7 +150,7 @@ static void send_message(struct rp_port *opaque, const struct rp_packet *packets
     }
 }
 
-/* Sending may have taken the news of a message that came meanwhile from the descriptor. */
+/* Sending may have cleared the descriptor's report of a message that came meanwhile. */
 static void look_for_news(struct zmq_port *port) {
     int events = 0;
     size_t size = sizeof events;
