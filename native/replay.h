@@ -81,7 +81,7 @@ int rp_service_stop(struct rp_service *service); /* joins the thread; the server
 int rp_service_turn(struct rp_service *service);
 /* The url clients use, port resolved. */
 const char *rp_service_address(const struct rp_service *service);
-/* Bytes of the region, were all of it used: pages nobody wrote yet take no memory. */
+/* Bytes of the region, were all of it used: pages not written yet take no memory. */
 uint64_t rp_service_memory(const struct rp_service *service);
 /* 1: the region was taken over from a folder. */
 int rp_service_attached(const struct rp_service *service);
@@ -96,24 +96,24 @@ uint32_t rp_service_sessions(struct rp_service *service);
 uint64_t rp_service_incarnation(struct rp_service *service);
 uint64_t rp_service_weights_version(struct rp_service *service);
 /* Everything measured so far, at one moment. 0 or -RP_FORKED. */
-int rp_service_measure(struct rp_service *service, struct rp_measures *told);
+int rp_service_measure(struct rp_service *service, struct rp_measures *measures);
 uint64_t rp_service_dropped(struct rp_service *service); /* datagrams the network did not take */
 /* Datagrams dropped below the engine, where the transport can know. */
 uint64_t rp_service_dropped_in(struct rp_service *service);
-/* Null, or why nobody will reach this service again: its network card was taken away. Close it. The
- * sentence is the service's. */
+/* Null, or a sentence once no client can reach this service again: its network card was taken away.
+ * Close it. The sentence is the service's. */
 const char *rp_service_lost(struct rp_service *service);
-/* Null, or what whoever runs this host should read, though the service goes on: another host says
+/* Null, or a sentence for the operator of this host, though the service goes on: another host says
  * it has its address. The sentence is the service's, and the same from then on. */
 const char *rp_service_remark(struct rp_service *service);
 /* Ends it from any thread: other calls under way come to their end, all later ones are answered
  * with -RP_CLOSED or 0; its thread, port and memory are gone when this returns. Twice is fine. */
 void rp_service_end(struct rp_service *service);
-/* The handle, which nobody has any more; ends it first. */
+/* Frees the handle, which no other thread may have any more; ends it first. */
 void rp_service_free(struct rp_service *service);
 void rp_service_close(struct rp_service *service); /* both, for an only owner; null is fine */
 
-/* ---- a link: port, client, and whoever drives it: the waiting caller, or its pump ---- */
+/* ---- a link: port, client, and the thread that drives it: the waiting caller, or its pump ---- */
 struct rp_link_options {
     uint32_t mtu;             /* where the url says none; 0: 8960 within this host, else
                                  1400; zmq+tcp: 65504 */
@@ -135,8 +135,9 @@ struct rp_link_options {
     const struct rp_zmq_socket *zmq; /* zmq+tcp only: the DEALER; it outlives the link */
 };
 
-/* Opens the port and begins to say HELLO; rp_link_connect drives it on. A wrong url, an unknown
- * transport or host is told here; a server that does not answer is told by rp_link_connect. */
+/* Opens the port and begins to send HELLO; rp_link_connect drives it on. A wrong url, an unknown
+ * transport or host is refused here. A server that does not answer is reported by rp_link_connect.
+ */
 int rp_link_open(struct rp_link **link, const char *url, const struct rp_link_options *options,
                  char *error);
 /* 0: the session is open. RP_PENDING: call again. Negative: why not. */
@@ -148,11 +149,12 @@ int rp_link_stop_pump(struct rp_link *link);
 /* Turns once; where that moved nothing, waits for something to move, at most timeout_ns. 1:
  * something moved. */
 int rp_link_drive(struct rp_link *link, uint64_t timeout_ns);
-/* Ends it from any thread: other calls under way end with -RP_CLOSED, as all later ones will; tells
- * the server, always, and waits at most timeout_ns for its answer; stops the pump. No landing, blob
- * or result memory is touched once a call was answered so. Twice is fine. */
+/* Ends it from any thread: other calls under way end with -RP_CLOSED, as all later ones will. It
+ * always sends CLOSE, waits at most timeout_ns for the answer, and stops the pump. Once a call has
+ * ended so, its landing, blob or result memory is not touched any more. Twice is fine. */
 void rp_link_end(struct rp_link *link, uint64_t timeout_ns);
-void rp_link_free(struct rp_link *link); /* the handle, which nobody has any more; ends it first */
+/* Frees the handle, which no other thread may have any more; ends it first. */
+void rp_link_free(struct rp_link *link);
 void rp_link_close(struct rp_link *link, uint64_t timeout_ns); /* both, for an only owner */
 
 int rp_link_state(struct rp_link *link); /* 1 open, 0 opening, negative: why not */
@@ -160,19 +162,19 @@ int rp_link_counters(struct rp_link *link, uint64_t *counters);
 int rp_link_limits(struct rp_link *link, struct rp_opened *limits);
 uint64_t rp_link_incarnation(struct rp_link *link);
 uint64_t rp_link_session(struct rp_link *link);
-uint64_t rp_link_weights_version(struct rp_link *link); /* newest any answer told of */
+uint64_t rp_link_weights_version(struct rp_link *link); /* the newest that any answer named */
 uint32_t rp_link_mtu(struct rp_link *link);
 uint64_t rp_link_dropped(struct rp_link *link);         /* datagrams the network did not take */
-/* What this end's transport tells of itself: facts[RP_FACTS_MAX]; returns how many. */
-uint32_t rp_link_told(struct rp_link *link, struct rp_fact *facts);
+/* What this end's transport counts of itself: facts[RP_FACTS_MAX]; returns how many. */
+uint32_t rp_link_own_facts(struct rp_link *link, struct rp_fact *facts);
 
 /* ---- tickets ----
  * RP_PENDING after timeout_ns (RP_SLICE_NS at most): call again. Else the request has ended: its
- * status; the ticket is freed. *blocked (may be null) tells, whatever the status, what the limiter
- * wanted when it last held this request back; zeros: it never did. */
+ * status; the ticket is freed. *blocked (may be null) says, whatever the status, what the limiter
+ * waited for when it last held this request back; zeros: it never did. */
 int rp_link_wait(struct rp_link *link, int ticket, uint64_t timeout_ns, struct rp_blocked *blocked);
 int rp_link_poll(struct rp_link *link, int ticket); /* the same without waiting or freeing */
-/* Frees it, ended or not: memory it was to fill is let go. */
+/* Frees it, ended or not: the memory it was to fill is the caller's again. */
 void rp_link_take(struct rp_link *link, int ticket);
 
 /* ---- requests: a ticket (> 0), or -RP_FULL, -RP_BAD_ARGUMENT, ...; see client.h for each ---- */
@@ -206,7 +208,7 @@ int rp_link_blob(struct rp_link *link, uint16_t kind, uint16_t table, uint64_t w
                  uint64_t timeout_ns);
 int rp_link_stats(struct rp_link *link, uint64_t *counters, uint32_t *sessions,
                   uint64_t timeout_ns);
-/* What the server's transport tells of itself: facts[RP_FACTS_MAX], *count of them. */
+/* What the server's transport counts of itself: facts[RP_FACTS_MAX], *count of them. */
 int rp_link_facts(struct rp_link *link, struct rp_fact *facts, uint32_t *count,
                   uint64_t timeout_ns);
 int rp_link_reset(struct rp_link *link, uint16_t table, uint64_t epoch, uint64_t *new_epoch,
@@ -261,8 +263,8 @@ int rp_link_draw(struct rp_link *link, const struct rp_draw *draw, const uint64_
 /* Posts alone: RP_PENDING, or why not. rp_link_draw goes on from there. */
 int rp_link_draw_post(struct rp_link *link, const struct rp_draw *draw, struct rp_place *place,
                       uint64_t timeout_ns);
-/* Lets the draw and the memory go, from any thread, and shuts the place: nothing is posted for it
- * any more, and a call of another thread that is under way ends with -RP_CLOSED, as later ones. */
+/* Gives up the draw and its memory, from any thread, and shuts the place: nothing is posted for it
+ * any more. Another thread's call that is under way ends with -RP_CLOSED, and so do later ones. */
 void rp_link_draw_shut(struct rp_link *link, struct rp_place *place);
 
 struct rp_setting { /* new priorities on their way, all zero before the first call */
@@ -278,7 +280,7 @@ struct rp_setting { /* new priorities on their way, all zero before the first ca
 int rp_link_set(struct rp_link *link, uint64_t incarnation, uint16_t table, uint64_t epoch,
                 const uint64_t *keys, const double *priorities, uint32_t count,
                 struct rp_setting *setting, uint64_t timeout_ns, uint64_t patience_ns);
-/* The first of these that is no priority: NaN, infinite or below 0; count: all are. */
+/* The first of these that is no priority: NaN, infinite or below 0; count: there is none. */
 uint32_t rp_priorities_usable(const double *priorities, uint32_t count);
 /* The first of these that is above the bound; count: none is. */
 uint32_t rp_priorities_above(const double *priorities, uint32_t count, double bound);
@@ -314,13 +316,13 @@ struct rp_probe {
     uint64_t patience_ns; /* a call that takes longer ends the measurement with its status */
     uint64_t next;        /* number of the next step; counts on from call to call */
     uint8_t *memory;      /* the caller's: batch * bytes, times depth where gets make a rate */
-    uint64_t done;        /* told: steps stored or items landed */
-    uint64_t spent_ns;    /* told: in calls; for a rate, until the last answer */
-    uint64_t wrong;       /* told: items that were not a step that was put */
+    uint64_t done;        /* result: steps stored or items landed */
+    uint64_t spent_ns;    /* result: in calls; for a rate, until the last answer */
+    uint64_t wrong;       /* result: items that were not a step that was put */
 };
-/* One call after the other until `count` were made or limit_ns passed; ns each in took_ns[count].
+/* One call after the other until `count` were made or limit_ns passed; ns each in call_ns[count].
  * Returns how many, or a negative status. Keeps its caller for limit_ns and one call. */
-int rp_link_probe_latency(struct rp_link *link, struct rp_probe *probe, uint32_t *took_ns,
+int rp_link_probe_latency(struct rp_link *link, struct rp_probe *probe, uint32_t *call_ns,
                           uint32_t count, uint64_t limit_ns);
 /* As much as the link takes for limit_ns, all of it answered at the end. 0 or a negative status. */
 int rp_link_probe_rate(struct rp_link *link, struct rp_probe *probe, uint64_t limit_ns);
@@ -374,7 +376,7 @@ int rp_link_push_state(struct rp_link *link, uint16_t table, struct rp_push_stat
 /* How many keys of acknowledged steps were taken, or a negative status. */
 int rp_link_ledger(struct rp_link *link, struct rp_push_key *keys, uint32_t count);
 /* Keys of the table's steps first .. first + count - 1, of one stream, go from the ledger to
- * keys[step - first]. Earlier steps of the table are let go; later ones, and other tables', stay.
+ * keys[step - first]. Earlier steps of the table are dropped; later ones, and other tables', stay.
  * Returns how many were written, or a negative status. */
 int rp_link_keys(struct rp_link *link, uint16_t table, uint64_t first, uint64_t *keys,
                  uint32_t count);

@@ -456,7 +456,7 @@ class Link(Owned):
     def facts(self) -> tuple[Fact, ...]:
         """What this end's transport counts."""
         facts = ffi.new("struct rp_fact[]", lib.RP_FACTS_MAX)
-        return facts_of(facts, lib.rp_link_told(self.raw, facts))
+        return facts_of(facts, lib.rp_link_own_facts(self.raw, facts))
 
     def close(self, timeout: float, after: BaseException | None = None) -> None:
         """Ends the session, and calls of other threads that are under way, as closed. In a forked

@@ -8,7 +8,7 @@
 
 #include "base/crc32c.h"
 
-/* What is used in place has to lie in memory as in the file, and so does what is copied whole. */
+/* A struct that is used in place, or copied whole, has the same layout in memory as in the file. */
 _Static_assert(sizeof(struct rp_compiled_head) == 80, "the head has no padding");
 _Static_assert(sizeof(struct rp_compiled_table) == 112, "a table has no padding");
 _Static_assert(sizeof(struct rp_compiled_plan) == 40, "a plan has no padding");

@@ -155,12 +155,12 @@ static uint8_t *read_file(const char *path, size_t *size) {
 
 /* ---- serving ---- */
 
-static void tell(const char *name, uint64_t number, const char *sentence) {
+static void print_fact(const char *name, uint64_t number, const char *sentence) {
     printf("%-26s %12llu  %s\n", name, (unsigned long long)number, sentence);
 }
 
 /* One line that says where and how much, then every counter that moved. */
-static void tell_counters(struct rp_service *service, const char *what) {
+static void print_counters(struct rp_service *service, const char *what) {
     static struct rp_measures measures; /* one thread asks; it is large */
     uint64_t counters[RP_COUNTER_COUNT] = {0};
     (void)rp_service_counters(service, counters);
@@ -169,19 +169,20 @@ static void tell_counters(struct rp_service *service, const char *what) {
            (unsigned long long)counters[RP_COUNT_items_sampled]);
     for (int i = 0; i < RP_COUNTER_COUNT; i++) {
         if (counters[i]) {
-            tell(rp_counter_name(i), counters[i], rp_counter_sentence(i));
+            print_fact(rp_counter_name(i), counters[i], rp_counter_sentence(i));
         }
     }
-    tell("sessions", rp_service_sessions(service), "sessions open now");
-    tell("weights_version", rp_service_weights_version(service), "the newest weights; 0: none");
-    tell("dropped", rp_service_dropped(service), "datagrams the network did not take");
-    tell("dropped_in", rp_service_dropped_in(service), "dropped below the engine");
+    print_fact("sessions", rp_service_sessions(service), "sessions open now");
+    print_fact("weights_version", rp_service_weights_version(service),
+               "the newest weights; 0: none");
+    print_fact("dropped", rp_service_dropped(service), "datagrams the network did not take");
+    print_fact("dropped_in", rp_service_dropped_in(service), "dropped below the engine");
     (void)rp_service_measure(service, &measures);
     for (uint64_t i = 0; i < measures.fact_count; i++) {
         const struct rp_fact *fact = &measures.facts[i];
-        tell((const char *)fact->name, fact->value, (const char *)fact->sentence);
+        print_fact((const char *)fact->name, fact->value, (const char *)fact->sentence);
     }
-    printf("told %s\n", rp_service_address(service));
+    printf("end %s\n", rp_service_address(service));
     fflush(stdout);
 }
 
@@ -218,12 +219,12 @@ static int load(struct loaded *loaded, const struct request *request) {
 
 /* ---- life ---- */
 
-/* In the order opposite to their opening; those that served tell what they counted first. */
-static void close_all(struct rp_service **services, int count, int tell_them) {
+/* In the order opposite to their opening. What those that served have counted is printed first. */
+static void close_all(struct rp_service **services, int count, int print_them) {
     for (int i = 0; i < count && services[i]; i++) {
         (void)rp_service_stop(services[i]);
-        if (tell_them) {
-            tell_counters(services[i], "stopped");
+        if (print_them) {
+            print_counters(services[i], "stopped");
         }
     }
     for (int i = count - 1; i >= 0; i--) {
@@ -301,14 +302,14 @@ static int reload(struct rp_service **services, const struct request *request) {
     return code;
 }
 
-/* EXIT_HOST once one of them cannot be reached any more. What else their network brings is told
+/* EXIT_HOST once one of them cannot be reached any more. A remark about its network is printed
  * once. */
-static int look_after(struct rp_service **services, int count, int *told) {
+static int look_after(struct rp_service **services, int count, int *remarked) {
     for (int i = 0; i < count; i++) {
         const char *why = rp_service_lost(services[i]), *remark = rp_service_remark(services[i]);
-        if (remark && !told[i]) {
+        if (remark && !remarked[i]) {
             (void)refuse(rp_service_address(services[i]), remark);
-            told[i] = 1;
+            remarked[i] = 1;
         }
         if (why) {
             (void)refuse(rp_service_address(services[i]), why);
@@ -322,14 +323,14 @@ static int look_after(struct rp_service **services, int count, int *told) {
 static int attend(struct rp_service **services, const struct request *request,
                   const sigset_t *signals) {
     const struct timespec look = {0, LOOK_NS};
-    int number = 0, code = 0, told[SERVICES_MAX] = {0};
+    int number = 0, code = 0, remarked[SERVICES_MAX] = {0};
     while (!code && number != SIGINT && number != SIGTERM) {
         number = sigtimedwait(signals, NULL, &look);
         for (int i = 0; i < request->url_count && number == SIGUSR1; i++) {
-            tell_counters(services[i], "serving");
+            print_counters(services[i], "serving");
         }
         code = number == SIGHUP ? reload(services, request)
-            : look_after(services, request->url_count, told);
+            : look_after(services, request->url_count, remarked);
     }
     return code;
 }

@@ -18,7 +18,7 @@ struct rp_site {
 #ifdef RP_SIMULATE
 void rp_site_hit(struct rp_site *site);
 /* All sites lie between __start_rp_sites and __stop_rp_sites (the linker's names for the section),
- * back to back: the alignment is said aloud, since a compiler may else raise it for speed and leave
+ * back to back. The alignment is given, since a compiler may else raise it for speed and leave
  * gaps. */
 #define RP_SITE() \
     do { \

@@ -6,7 +6,7 @@
  *
  * A draw goes down RP_TREE_GROUP targets at a time, level by level: the next group of each descent
  * is fetched while the others are decided, so the latency of the last two levels overlaps. A climb
- * sums the groups of RP_TREE_CHUNK leaves before it tells the levels above of any.
+ * first sums the groups of RP_TREE_CHUNK leaves, then carries the differences to the levels above.
  */
 #include "base/sum_tree.h"
 
@@ -132,7 +132,7 @@ static void climb(struct rp_tree *t, const uint32_t *slots, size_t n, uint32_t t
         size_t some = rp_min(n, RP_TREE_CHUNK);
         size_t next = rp_min(n - some, RP_TREE_CHUNK);
         size_t groups = t->kernel->sum_groups(t, slots, some, next, sums);
-        t->kernel->tell(t, sums, groups, top);
+        t->kernel->carry(t, sums, groups, top);
         slots += some;
         n -= some;
     }
@@ -144,7 +144,7 @@ void rp_tree_refresh(struct rp_tree *t, const uint32_t *slots, size_t n) {
         assert(slots[i] < t->capacity);
     }
     while (top > 0 && group_total(t, top - 1) <= n) {
-        top--; /* more changes than entries: cheaper made anew than told of each */
+        top--; /* more changes than entries: a rebuild is cheaper than a carry for each */
     }
     if (top > 0) {
         climb(t, slots, n, top);

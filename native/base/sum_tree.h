@@ -21,7 +21,7 @@
  *   total = the mass of the topmost group <= 2^63, and positive likewise <= capacity
  *
  * Limits: 1 <= capacity <= 2^31. Leaves and nodes are 64-byte aligned. The struct holds pointers of
- * this process: rp_tree_open() makes it anew, it is never stored. One owner at a time.
+ * this process: rp_tree_open() rebuilds it, it is never stored. One owner at a time.
  *
  * The minimum mass is not kept: replacing the smallest leaf would look at fifteen siblings on every
  * level and a third array at each update, for one use only, normalising weights by the table's

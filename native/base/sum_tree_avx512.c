@@ -127,8 +127,8 @@ WIDE static size_t sum_groups(const struct rp_tree *t, const uint32_t *slots, si
 }
 
 /* An update of priorities rarely makes a leaf appear or vanish: the counts are then left alone. */
-WIDE static inline void tell_one(struct rp_tree *t, uint32_t group, uint64_t more,
-                                 uint32_t more_positive, uint32_t top) {
+WIDE static inline void carry_one(struct rp_tree *t, uint32_t group, uint64_t more,
+                                  uint32_t more_positive, uint32_t top) {
     __m512i wide_more = _mm512_set1_epi64((long long)more);
     __m512i wide_positive = _mm512_set1_epi32((int)more_positive);
     for (uint32_t level = 1; level <= top; level++) {
@@ -146,11 +146,11 @@ WIDE static inline void tell_one(struct rp_tree *t, uint32_t group, uint64_t mor
     }
 }
 
-WIDE static void tell(struct rp_tree *t, const struct rp_tree_sum *sums, size_t n, uint32_t top) {
+WIDE static void carry(struct rp_tree *t, const struct rp_tree_sum *sums, size_t n, uint32_t top) {
     for (size_t i = 0; i < n; i++) {
         uint32_t group = sums[i].group;
-        tell_one(t, group, sums[i].mass - rp_tree_entry_mass(t->mass[1], group),
-                 sums[i].positive - rp_tree_entry_count(t->count[1], group), top);
+        carry_one(t, group, sums[i].mass - rp_tree_entry_mass(t->mass[1], group),
+                  sums[i].positive - rp_tree_entry_count(t->count[1], group), top);
     }
 }
 
@@ -161,7 +161,7 @@ const struct rp_tree_kernel *rp_tree_kernel_avx512(void) {
         .rank_level = rank_level,
         .rank_leaf = rank_leaf,
         .sum_groups = sum_groups,
-        .tell = tell,
+        .carry = carry,
     };
     int able = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&

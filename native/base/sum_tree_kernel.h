@@ -8,12 +8,13 @@
  * is left of the target inside it, and replaces them by the chosen entry and what is left inside
  * that one. `next` is the level below, whose chosen groups are prefetched.
  *
- * The climb goes in stages, RP_TREE_CHUNK slots at a time: first the sums of their leaf groups,
- * then what the levels 1 .. top are told (top >= 1; the caller makes those above anew). Between the
- * reads of the first stage nothing is stored, so the processor has as many cache misses under way
- * as it can; group by group, each waited behind the stores of the one before. The prefetches
- * stand between the sums, a few at a time: in a row they wait for each other. Neighbours are summed
- * once; a group named twice all the same has the same sum, and the second time nothing is told.
+ * The climb goes in two stages, RP_TREE_CHUNK slots at a time: first the sums of their leaf groups,
+ * then the differences are carried up through the levels 1 .. top (top >= 1; the caller rebuilds
+ * the levels above). The first stage stores nothing between its reads, so the processor has as many
+ * cache misses under way as it can. Taken group by group, each read would wait for the stores of
+ * the group before. The prefetches stand between the sums, a few at a time: prefetches in a row
+ * wait for each other. Slots side by side in one group are summed once. A group that is named twice
+ * all the same has the same sum, and the second time the difference is 0.
  */
 #ifndef RP_SUM_TREE_KERNEL_H
 #define RP_SUM_TREE_KERNEL_H
@@ -41,7 +42,7 @@ struct rp_tree_kernel {
     /* Of n slots; the n_next behind them are prefetched. Returns how many sums were written. */
     size_t (*sum_groups)(const struct rp_tree *t, const uint32_t *slots, size_t n, size_t n_next,
                          struct rp_tree_sum *sums);
-    void (*tell)(struct rp_tree *t, const struct rp_tree_sum *sums, size_t n, uint32_t top);
+    void (*carry)(struct rp_tree *t, const struct rp_tree_sum *sums, size_t n, uint32_t top);
 };
 
 extern const struct rp_tree_kernel rp_tree_kernel_portable;

@@ -31,7 +31,7 @@ static void draw_level(const uint64_t *mass, const uint64_t *next, uint64_t *lef
 }
 
 /* Of twice as many masses: the half that holds what is left of the target, and what is left in it.
- * A mask, not a branch: nobody can guess which half. */
+ * A mask, not a branch: which half it is cannot be predicted. */
 static inline const uint64_t *pass_half(const uint64_t *masses, uint64_t *rest, uint32_t half) {
     uint64_t sum = 0;
 #pragma GCC unroll 8
@@ -114,7 +114,7 @@ static const uint64_t keep_mass[2 * RP_TREE_FANOUT] = {SIXTEEN(0), SIXTEEN(UINT6
 static const uint32_t keep_count[2 * RP_TREE_FANOUT] = {SIXTEEN(0), SIXTEEN(UINT32_MAX)};
 
 /* The running sums of a group get this much more from entry j on. All sixteen are written, those in
- * front as they were: vectors do it in half the time of a loop, whose end nobody can guess. */
+ * front as they were: vectors take half the time of a loop, whose end cannot be predicted. */
 static inline void add_from(uint64_t *restrict mass, uint32_t *restrict count, uint32_t j,
                             uint64_t more, uint32_t more_positive) {
     const uint64_t *kept = keep_mass + RP_TREE_FANOUT - j;
@@ -129,7 +129,7 @@ static inline void add_from(uint64_t *restrict mass, uint32_t *restrict count, u
     }
 }
 
-static void tell(struct rp_tree *t, const struct rp_tree_sum *sums, size_t n, uint32_t top) {
+static void carry(struct rp_tree *t, const struct rp_tree_sum *sums, size_t n, uint32_t top) {
     for (size_t i = 0; i < n; i++) {
         uint32_t group = sums[i].group;
         uint64_t more = sums[i].mass - rp_tree_entry_mass(t->mass[1], group);
@@ -149,5 +149,5 @@ const struct rp_tree_kernel rp_tree_kernel_portable = {
     .rank_level = rank_level,
     .rank_leaf = rank_leaf,
     .sum_groups = sum_groups,
-    .tell = tell,
+    .carry = carry,
 };

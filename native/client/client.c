@@ -1,9 +1,9 @@
 /* The client's life, its turn, and where each received datagram goes: see client.h, and
  * client_state.h for the map.
  *
- * A received datagram passes, in this order: the headers' checks (flow.h), the session, the
- * replay window, and the question whether it answers something that was asked. What fails is
- * dropped and counted. Only an answer that was taken renews the credit.
+ * A received datagram passes these checks in order: the headers (flow.h), the session, the replay
+ * window, and whether it answers a request. A datagram that fails one is dropped and counted. Only
+ * an answer that was taken renews the credit.
  */
 #include "client/client.h"
 
@@ -20,8 +20,9 @@ enum {
 
 /* ---- memory ----
  *
- * What is laid out here is as large as the options may ever need; pages of it are touched when they
- * are used first, so an idle client is small. Only what link_pools clears is ever read unwritten.
+ * The memory laid out here is as large as the options may ever need. Its pages are touched when
+ * they are first used, so an idle client is small. Nothing is read before it was written, except
+ * what link_pools clears.
  */
 
 struct carver {
@@ -43,7 +44,7 @@ static uint32_t update_entries(const struct rp_client_options *options) {
     return 4 * options->batch_max;
 }
 
-/* Packets whose time of sending is kept: those of all flights, and as many repeats of theirs, but
+/* How many packets have their time of sending kept: those of all flights, and as many repeats, but
  * no more than a window holds. */
 static uint32_t sent_places(uint32_t flights_max) {
     return rp_client_places(rp_min(flights_max, SENT_MAX / 2));
@@ -222,7 +223,7 @@ static int refuses_session(uint16_t status) {
            || status == RP_WRONG_QUEUE;
 }
 
-/* Hands an answer to who asked. */
+/* Hands an answer to its request. */
 static int dispatch(struct rp_client *client, const struct rp_view *view) {
     uint8_t op = view->message->op & (uint8_t)~RP_ANSWER;
     uint16_t status = rp_client_answer_status(view);
@@ -239,7 +240,7 @@ static int dispatch(struct rp_client *client, const struct rp_view *view) {
     case RP_OP_UPDATE: return rp_client_update_answer(client, view);
     case RP_OP_PUBLISH: return rp_client_publish_answer(client, view);
     case RP_OP_BLOB: return rp_client_blob_answer(client, view);
-    case RP_OP_CANCEL: return CLIENT_TAKEN; /* whatever it says, nobody waits for it */
+    case RP_OP_CANCEL: return CLIENT_TAKEN; /* whatever it says: nothing waits for it */
     default: return rp_client_request_answer(client, view);
     }
 }
@@ -279,8 +280,8 @@ static int check_answer(const struct rp_view *view) {
     return CLIENT_TAKEN;
 }
 
-/* Whether there is a place for the session where the client is: not from a refusal for want of one
- * to the session's next answer. */
+/* Whether the session has a place at the client's present address: not between a refusal that says
+ * there is no place and the session's next answer. */
 static void note_place(struct client_session *session, uint16_t status) {
     if (status == RP_ADDRESS_FULL || status == RP_NO_SESSION_FREE) {
         session->full = -(int32_t)status;

@@ -2,17 +2,17 @@
  * drives all reliability: it numbers, repeats, backs off and gives up; the server only answers
  * (DESIGN sections 4 and 5).
  *
- * A request is posted and gets a ticket (> 0); turns move it; rp_client_poll tells how it ended;
- * rp_client_take frees the ticket. Memory for steps is copied at post; memory for answers
- * (landing, blobs, keys) belongs to the caller and is written by turns until the ticket has
- * ended. All queues are bounded: a post that finds no room returns -RP_FULL and changes nothing.
- * One thread owns a client. Nothing is allocated after open.
+ * A request is posted and gets a ticket (> 0); turns move it; rp_client_poll returns how it ended;
+ * rp_client_take frees the ticket. Memory for steps is copied at post. Memory for answers (landing,
+ * blobs, keys) belongs to the caller; turns write to it until the ticket has ended. All queues are
+ * bounded: a post that finds no room returns -RP_FULL and changes nothing. One thread owns a
+ * client. Nothing is allocated after open.
  *
  * Lost server: on UNKNOWN_SESSION the client opens a new session by itself. Requests that change
- * nothing of the old session's (sample, pull, table, blob, stats, publish) go on; pushes, creates
+ * nothing of the old session's (sample, pull, table, blob, stats, publish) go on. Pushes, creates
  * and updates under way end with RP_SERVER_RESTARTED (the incarnation changed) or
- * RP_SESSION_EXPIRED, and so does every later push until rp_client_writer is called anew;
- * rp_client_loss says what was stored, in doubt, and lost.
+ * RP_SESSION_EXPIRED. So does every later push, until rp_client_writer is called again.
+ * rp_client_loss says how many steps were stored, in doubt, and lost.
  */
 #ifndef RP_CLIENT_H
 #define RP_CLIENT_H
@@ -93,10 +93,10 @@ struct rp_push_state { /* what a table's writer has done so far */
     uint64_t steps_stored; /* acknowledged */
     uint64_t items_posted;
     uint64_t items_created; /* answered OK or EXISTS */
-    /* Answered otherwise: overwritten before they were created, or made and overwritten before a
-     * repeat asked, as the first answer was lost; closing rows. */
+    /* Answered otherwise: closing rows; items overwritten before they were created; items that were
+     * made, whose answer was lost, and that were overwritten before a repeat asked. */
     uint64_t items_failed;
-    uint64_t steps_resent;  /* lost their place and were sent under new sequences */
+    uint64_t steps_resent;  /* lost their place before commit; sent under new sequences */
     uint64_t messages_open; /* datagrams not yet finished */
     uint64_t need;  /* items to be drawn before a blocked writer may go on; 0 = not blocked */
     int32_t status; /* 0, or the negative status that ended the writer */
@@ -129,7 +129,7 @@ const uint64_t *rp_client_counters(const struct rp_client *client);
 uint64_t rp_client_incarnation(const struct rp_client *client);
 uint64_t rp_client_session(const struct rp_client *client);
 uint64_t rp_client_weights_version(
-    const struct rp_client *client);                    /* newest any answer told of */
+    const struct rp_client *client);                    /* the newest that any answer named */
 uint32_t rp_client_mtu(const struct rp_client *client); /* agreed; 0 before open */
 void rp_client_limits(const struct rp_client *client, struct rp_opened *limits);
 void rp_client_check(const struct rp_client *client);
@@ -152,24 +152,25 @@ int rp_client_table_number(struct rp_client *client, uint16_t table, struct rp_t
                            uint64_t deadline_ns);
 int rp_client_writer(struct rp_client *client, const struct rp_table_info *info, uint16_t streams,
                      struct rp_writer_granted *granted, uint64_t deadline_ns);
-/* Draws request->count items (mode, plan, uniform as given; epoch 0 = any) and lands them; items
- * overwritten on the way are asked for again, twice at most, then SHORT_BATCH. Blocked requests
- * wait until deadline_ns, then -RP_BLOCKED; deadline_ns <= the turn's time: one answer is waited
- * for, blocked ends at once. keys: only for RP_SAMPLE_KEYS, request->count of them, any number
- * (cut into datagrams here), the caller's and unmoved until the ticket has ended; a dead one lands
- * as not valid, which makes the batch a SHORT_BATCH. */
+/* Draws request->count items (mode, plan, uniform as given; epoch 0 = any) and lands them. Items
+ * overwritten on the way are asked for again, twice at most, then SHORT_BATCH. A blocked request
+ * waits until deadline_ns, then -RP_BLOCKED. Where deadline_ns <= the turn's time only one answer
+ * is waited for, and a blocked request ends at once. keys: only for RP_SAMPLE_KEYS, request->count
+ * of them, any number (cut into datagrams here). They are the caller's, unmoved until the ticket
+ * has ended. A key whose step is not stored lands as not valid, and the batch is a SHORT_BATCH. */
 int rp_client_sample(struct rp_client *client, uint16_t table, const struct rp_sample *request,
                      const uint64_t *keys, const struct rp_landing *landing,
                      uint64_t deadline_ns);
-/* Duplicates: the last wins, settled here before cutting into datagrams. Copied at post: at most
- * rp_client_update_room entries now. result sums over the datagrams; may be null. */
+/* Of a key that comes twice the last priority counts; that is settled here, before cutting into
+ * datagrams. Copied at post: at most rp_client_update_room entries now. result sums over the
+ * datagrams; may be null. */
 int rp_client_update(struct rp_client *client, uint16_t table, uint64_t epoch,
                      const uint64_t *keys, const double *priorities, uint32_t count,
                      struct rp_updated *result, uint64_t deadline_ns);
 uint32_t rp_client_update_room(const struct rp_client *client);
-/* The same without a ticket: nobody waits for it by itself. Returns how many of the keys were
- * taken, 0 where the queue is full (never more than three quarters of the tickets are theirs), or
- * a negative status. */
+/* The same without a ticket: it cannot be waited for by itself. Returns how many of the keys were
+ * taken, 0 where the queue is full, or a negative status. Queued updates have three quarters of the
+ * tickets at most. */
 int rp_client_update_queue(struct rp_client *client, uint16_t table, uint64_t epoch,
                            const uint64_t *keys, const double *priorities, uint32_t count,
                            uint64_t deadline_ns);
@@ -180,38 +181,38 @@ int rp_client_update_busy(const struct rp_client *client); /* 1: queued ones are
 int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t size,
                       uint64_t *version, uint64_t deadline_ns);
 /* kind RP_BLOB_SPEC (of table) or RP_BLOB_WEIGHTS (version 0 = newest). At most `capacity` bytes
- * land in target, else -RP_TOO_LARGE with *size told. */
+ * land in target, else -RP_TOO_LARGE and *size. */
 int rp_client_blob(struct rp_client *client, uint16_t kind, uint16_t table, uint64_t wanted,
                    uint8_t *target, uint64_t capacity, uint64_t *size, uint64_t *version,
                    uint64_t deadline_ns);
 /* counters: RP_COUNTER_COUNT numbers of the server's, missing ones 0. */
 int rp_client_stats(struct rp_client *client, uint64_t *counters, uint32_t *sessions,
                     uint64_t deadline_ns);
-/* facts[RP_FACTS_MAX]: what the server's transport tells of itself, *count of them. */
+/* facts[RP_FACTS_MAX]: what the server's transport counts of itself, *count of them. */
 int rp_client_facts(struct rp_client *client, struct rp_fact *facts, uint32_t *count,
                     uint64_t deadline_ns);
 int rp_client_reset(struct rp_client *client, uint16_t table, uint64_t epoch, uint64_t *new_epoch,
                     uint64_t deadline_ns);
 int rp_client_ping(struct rp_client *client, uint64_t deadline_ns);
 int rp_client_close(struct rp_client *client,
-                    uint64_t deadline_ns); /* tells the server; best effort, bounded */
-/* Nothing comes or goes any more: what waits, and what is asked from now on, ends with `status`. */
+                    uint64_t deadline_ns); /* sends CLOSE; best effort, bounded */
+/* The network is lost: requests that wait, and those posted from now on, end with `status`. */
 void rp_client_end(struct rp_client *client, int status);
 
 /* ---- pushing: no tickets; progress by rp_client_push_state ---- */
 /* Appends `count` consecutive steps of a stream, step_bytes each, to the datagram being filled;
  * copied. Whole steps go into runs; a step larger than a datagram is cut into pieces. flags:
- * RP_RUN_END (the last one closes the episode), RP_RUN_ITEM, RP_RUN_PRIORITY with
- * priorities[count]. Returns how many steps were taken (fewer than count where the queue is full
- * or unacknowledged_max reached: take turns, then go on with the rest; END is applied with the
- * last) or a negative status. */
+ * RP_RUN_END (the last step closes the episode), RP_RUN_ITEM, RP_RUN_PRIORITY with
+ * priorities[count]. Returns how many steps were taken, or a negative status. Fewer than count were
+ * taken where the queue is full or unacknowledged_max is reached: take turns, then go on with the
+ * rest. END is applied with the last step. */
 int rp_client_push(struct rp_client *client, uint16_t table, uint16_t stream,
                    const uint8_t *steps, uint32_t count, uint32_t flags,
                    const double *priorities);
 /* Creates an item at the step numbered `step` of the stream (0, 1, 2 ... in order of
- * rp_client_push), once all rows that its window takes were pushed: one that comes earlier is asked
- * for again by time alone, and a ring may come round before. It rides in the datagram being filled,
- * or a later one. flags: RP_CREATE_MAXIMUM. 0, -RP_FULL, or the writer's status. */
+ * rp_client_push). Call it once all rows of the item's window were pushed: a create that comes
+ * earlier is repeated by time alone, and the ring may come round before. It goes into the datagram
+ * being filled, or a later one. flags: RP_CREATE_MAXIMUM. 0, -RP_FULL, or the writer's status. */
 int rp_client_create(struct rp_client *client, uint16_t table, uint16_t stream, uint64_t step,
                      double priority, uint32_t flags);
 /* Lets the datagram being filled leave at the next turn, full or not. */
@@ -219,12 +220,12 @@ void rp_client_flush(struct rp_client *client, uint16_t table);
 void rp_client_push_state(const struct rp_client *client, uint16_t table,
                           struct rp_push_state *state);
 /* Takes up to `count` acknowledged (stream, step, key) triples, oldest first; the steps of one
- * stream in their order. The ledger keeps the newest 256 datagrams' worth and forgets
- * older ones nobody took. */
+ * stream in their order. The ledger keeps the newest 256 datagrams' worth and forgets older ones
+ * that were not taken. */
 uint32_t rp_client_ledger(struct rp_client *client, struct rp_push_key *keys, uint32_t count);
-/* Keys of the table's steps first .. first + count - 1, of one stream, go from the ledger to
- * keys[step - first]; how many. Earlier steps of the table are let go. Later ones, and other
- * tables', stay: they may be of a call that began since this one was looked at. */
+/* Moves the keys of the table's steps first .. first + count - 1, of one stream, from the ledger to
+ * keys[step - first]; returns how many. Earlier steps of the table are dropped. Later ones, and
+ * those of other tables, stay: they may be of a call that began since. */
 uint32_t rp_client_keys(struct rp_client *client, uint16_t table, uint64_t first, uint64_t *keys,
                         uint32_t count);
 /* After SERVER_RESTARTED or SESSION_EXPIRED: steps surely stored, in doubt (sent, unanswered),

@@ -2,8 +2,8 @@
  * its first datagram fixes which it is; the rest is asked for by that version, and the whole is
  * checked against its CRC.
  *
- * A version that went away under the fetch is begun anew as the newest, a bounded number of
- * times; one that was asked for by number is gone.
+ * Where the version is replaced during the fetch, the fetch begins again with the newest one, a
+ * bounded number of times. A version that was asked for by number is not replaced: the fetch ends.
  */
 #include <string.h>
 
@@ -121,8 +121,8 @@ static int head_valid(const struct rp_client *client, const struct client_blob *
     return blob->wanted == 0 || head->version == blob->wanted;
 }
 
-/* The first datagram tells what it is part of. The flight under way asked for more than there may
- * be. */
+/* The first datagram says what it is part of. The flight under way may have asked for more
+ * datagrams than there are. */
 static int begin(struct rp_client *client, struct client_ticket *ticket,
                  const struct rp_blob_datagram *head) {
     struct client_blob *blob = &ticket->of.blob;

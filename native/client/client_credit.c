@@ -1,17 +1,17 @@
 /* How much may be under way: the server's credit, the window found by loss, and the time after
  * which an answer is taken for lost.
  *
- * Towards the server: in_flight < min(credit, window). The credit is the server's word and
- * lapses, here earlier than there: its life is counted from when what is answered was sent, since
- * nobody knows how long the answer lay in a queue, perhaps our own. The window is ours: one more
- * datagram per window answered, half after a loss, at most once per round trip. Towards us:
- * expected <= pull_window <= the port's receive budget, with the same rule.
+ * Towards the server: in_flight < min(credit, window). The credit is granted by the server and
+ * lapses, here earlier than there: its life is counted from when the answered request was sent,
+ * since the answer may have lain in a queue for an unknown time, perhaps in our own. The window is
+ * ours: one more datagram per window answered, half after a loss, at most once per round trip.
+ * Towards us: expected <= pull_window <= the port's receive budget, with the same rule.
  *
  * Round trips: RFC 6298, section 2, in nanoseconds. Every answer echoes the packet number of the
- * transmission it answers, so repeats are measured too (section 3 need not be: it is always known
- * which one was answered), also those that came too late to be waited for. Each time-out doubles
- * the next one, of this request or another, until a round trip was measured (section 5), up to
- * retry_us_max, plus a seeded eighth of jitter.
+ * transmission it answers. So repeats are measured too, and so are answers that came after the
+ * time-out; section 3 is not needed, as it is always known which transmission was answered. Each
+ * time-out doubles the next one, of this request or another, until a round trip was measured
+ * (section 5), up to retry_us_max, plus a seeded eighth of jitter.
  */
 #include "base/minmax.h"
 #include "client/client_parts.h"
@@ -54,8 +54,8 @@ void rp_client_credit_sent(struct rp_client *client, uint64_t packet) {
     client->credit.sent_ns[packet & client->credit.sent_mask] = client->now_ns;
 }
 
-/* RFC 6298, (2.2) and (2.3): alpha 1/8, beta 1/4; a smaller error counts a quarter of that, as
- * many answers of one quiet moment would else make the next busy one look like a loss. */
+/* RFC 6298, (2.2) and (2.3): alpha 1/8, beta 1/4. An error below the variance counts a quarter of
+ * that: else many answers in a quiet moment would make the next busy moment look like a loss. */
 static void measured(struct client_credit *credit, uint64_t trip_ns) {
     trip_ns = trip_ns > 0 ? trip_ns : 1;
     if (credit->srtt_ns == 0) {
@@ -127,8 +127,8 @@ void rp_client_credit_lost(struct rp_client *client, const struct client_flight 
     }
 }
 
-/* RFC 6298, (5.5): the doubled time-out is that of later requests too, until a round trip was
- * measured. Flights that were under way together are one time-out. */
+/* RFC 6298, (5.5): later requests have the doubled time-out too, until a round trip was measured.
+ * Flights that were under way together count as one time-out. */
 void rp_client_credit_timed_out(struct rp_client *client, const struct client_flight *flight) {
     struct client_credit *credit = &client->credit;
     if (flight->sent_ns >= credit->backed_off_ns) {

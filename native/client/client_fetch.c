@@ -3,12 +3,13 @@
  *
  * Two bitmaps over the datagrams: received, and asked (received, or part of a flight). A flight
  * covers a range and counts down; when it is whole, it ends. It is lost when its timer fires, or
- * when a flight sent after it has become whole first (a server answers in order; a pull that
- * found no room there is gone). What is missing in a lost range loses its asked bits and is asked
- * for again.
+ * when a flight sent after it has become whole first: a server answers in order, and drops a pull
+ * that finds no room there. The missing datagrams of a lost range lose their asked bits and are
+ * asked for again.
  *
- *     received <= asked (bitwise)      every asked but not received datagram lies in exactly one
- * flight no datagram below cursor is unasked
+ *     received <= asked (bitwise)
+ *     every datagram that was asked for, but not received, lies in exactly one flight
+ *     no datagram below cursor is unasked
  */
 #include <assert.h>
 #include <string.h>

@@ -102,8 +102,8 @@ static void land_word(const struct client_sample *sample, uint32_t item, uint32_
     }
 }
 
-/* Whole heads that land side by side, field by field: no head asks again what is wanted. Returns
- * the bits that no key and no reserved field has. */
+/* Whole heads that land side by side, field by field: which fields are wanted is looked up once,
+ * not for each head. Returns bits that are set though no key or reserved field may have them. */
 static uint64_t land_whole_heads(const struct client_sample *sample, uint32_t item, uint32_t items,
                                  const uint8_t *bytes) {
     const struct rp_landing *landing = &sample->landing;
@@ -294,8 +294,8 @@ int rp_client_land(struct client_sample *sample, uint64_t offset, const uint8_t 
     return 1;
 }
 
-/* What is one number for all items of the round; and ages, from the keys that stand in their
- * place. */
+/* Writes the numbers that are the same for all items of the round; and the ages, from the keys that
+ * were put in their place. */
 void rp_client_land_totals(struct client_sample *sample) {
     const struct rp_landing landing = sample->landing; /* copies: no store can change them */
     const struct rp_batch head = sample->head;

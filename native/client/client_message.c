@@ -6,12 +6,13 @@
  *                            \---> BLOCKED -> (answered late) ...   the limiter holds it back
  *                                     \---> AGAIN -> FLYING         or is asked once more
  *
- * A writer's messages stand in one list in the order of posting; those to be sent again in a
- * second one. Sequences are given at the first sending, in the order of the list, and never reach
- * done_through + window; nor the lowest sequence not finished + window, as the server forgets
- * what older ones have come to. A blocked writer sends nothing new. The server answers the message
- * that has its place once it is stored; then the oldest that is still blocked asks, one at a time.
- * Of one that was told it has the place nothing may be heard any more: after some time it asks.
+ * A writer's messages stand in one list in the order of posting; those to be sent again in a second
+ * one. Sequences are given at the first sending, in the order of the list. They never reach
+ * done_through + window, nor the lowest unfinished sequence + window: the server forgets the result
+ * of older ones. A blocked writer sends nothing new. One of its messages has the writer's place in
+ * the server's queue, and the server answers it once it is stored. Then the oldest message that is
+ * still blocked asks, one at a time. The server may have lost that place, or its answer may be
+ * lost: so after some time the message asks by itself.
  *
  *     unsent, flying, blocked_count, answered_open == messages of the list in that state
  *     blocked: a question is under way (probe), or the timer runs
@@ -210,7 +211,7 @@ void rp_client_message_free(struct rp_client *client, uint16_t index) {
 
 /* ---- timers ---- */
 
-/* A blocked writer whose questions nobody answers any more is not held back: nobody is there. */
+/* A blocked writer whose questions get no answer counts as blocked no more: no server is there. */
 void rp_client_message_lost(struct rp_client *client, uint16_t index) {
     struct client_writer *writer = writer_of(client, index);
     if (writer->probe == index && client->messages[index].tries >= CLIENT_PROBES_SILENT) {
@@ -221,8 +222,8 @@ void rp_client_message_lost(struct rp_client *client, uint16_t index) {
 
 /* ---- the limiter ---- */
 
-/* One blocked message asks again; nobody else does until it is answered. The noted one, as only its
- * own answer says whether it still has the place; else the oldest. */
+/* One blocked message asks again; no other one does until it is answered. It is the noted one, as
+ * only its own answer says whether it still has the place; else the oldest. */
 void rp_client_writer_probe(struct rp_client *client, struct client_writer *writer) {
     if (writer->probe != CLIENT_NONE) {
         return;
@@ -311,15 +312,15 @@ static void assign_sequences(struct client_writer *writer, struct client_message
     }
 }
 
-/* Until its creates were asked for when they were due, the ring must not come round to their rows.
- */
+/* The lowest sequence that a message keeps in the window. Creates keep it low until they were asked
+ * for when they were due: before that the ring must not come round to their rows. */
 static uint64_t lowest_of(const struct client_message *message) {
     int waits = message->run_count == 0 && !message->was_due;
     return waits ? message->posted_through : message->first_sequence;
 }
 
-/* The lowest sequence not finished. The oldest message has it, but where places were lost: until
- * all that was sent before is finished, one behind it may. */
+/* The lowest unfinished sequence. The oldest message has it, except where places were lost: until
+ * all messages sent before that are finished, a message behind it may have it. */
 static uint64_t lowest_open(const struct rp_client *client, struct client_writer *writer) {
     uint64_t lowest = UINT64_MAX;
     for (uint16_t i = writer->first; i != CLIENT_NONE; i = client->messages[i].next) {
@@ -336,7 +337,7 @@ static uint64_t lowest_open(const struct rp_client *client, struct client_writer
 }
 
 /* May the message's new sequences be used? Where nothing else is under way they are tried in any
- * case: the server then says what is wrong, and nothing waits for ever. */
+ * case: the server then answers what is wrong, and the writer does not wait for ever. */
 static int window_open(const struct rp_client *client, struct client_writer *writer,
                        uint16_t index) {
     uint32_t needed = sequences_needed(writer, &client->messages[index]);

@@ -1,4 +1,4 @@
-/* Sending: who has something to send, in turn, into packets leased from the port.
+/* Sending: each sender in turn, into packets leased from the port.
  *
  * Senders (tickets, writers, the queue of updates) stand in one list. Each is asked for one
  * datagram at a time and goes to the end of the list, so that none starves; it leaves the list
@@ -152,7 +152,7 @@ static int send_cancels(struct rp_client *client) {
     return client->cancel_count > 0;
 }
 
-/* Asks each sender in turn until all have been refused in a row, or there is no room. Returns 1
+/* Asks each sender in turn until all of them in a row sent nothing, or there is no room. Returns 1
  * where only packets were lacking. */
 static int send_requests(struct rp_client *client) {
     uint32_t refused = 0;

@@ -57,7 +57,7 @@ static inline void rp_client_sender_add(struct rp_client *client, struct client_
 }
 void rp_client_sender_remove(struct rp_client *client, struct client_sender *sender);
 uint32_t rp_client_out_turn(struct rp_client *client, struct rp_port *port);
-/* The body of the next packet to send, zeroed nowhere; there is one, as the caller was asked to
+/* The body of the next packet to send, not zeroed. There is a packet, as the caller was asked to
  * send. */
 uint8_t *rp_client_out_body(struct rp_client *client);
 /* Pads, seals and hands on the packet whose body was filled. */
@@ -73,7 +73,7 @@ void rp_client_session_lost(struct rp_client *client, uint64_t incarnation);
 void rp_client_session_end(struct rp_client *client, int status);
 /* UNKNOWN_SESSION, ADDRESS_CHANGED and WRONG_QUEUE, whatever the operation. */
 int rp_client_session_refused(struct rp_client *client, const struct rp_view *view);
-/* Goes on from the local port that was told. */
+/* Goes on from the local port that the server named. */
 void rp_client_session_rebind(struct rp_client *client, struct rp_port *port);
 
 /* ---- client_request.c ---- */
@@ -100,13 +100,13 @@ uint64_t rp_client_id(struct rp_client *client,
 
 /* ---- client_fetch.c ---- */
 void rp_client_fetch_begin(struct client_fetch *fetch, uint32_t count);
-/* The next run of datagrams nobody asked for, at most `most`; marks nothing. Returns its length.
- */
+/* The next run of datagrams that no flight asked for, at most `most`; marks nothing. Returns its
+ * length. */
 uint32_t rp_client_fetch_next(struct client_fetch *fetch, uint32_t most, uint32_t *first);
 void rp_client_fetch_asked(struct client_fetch *fetch, uint32_t first, uint32_t count);
 int rp_client_fetch_has(const struct client_fetch *fetch, uint32_t datagram);
-/* Notes an arrival: counts down the flight that asked for it; flights it overtook are given up.
- */
+/* Notes an arrival: counts down the flight that asked for it, and gives up the flights that it
+ * overtook. */
 void rp_client_fetch_arrived(struct rp_client *client, struct client_ticket *ticket,
                              uint32_t datagram);
 void rp_client_fetch_lost(struct rp_client *client, struct client_ticket *ticket,
@@ -117,7 +117,7 @@ enum client_sending rp_client_sample_send(struct rp_client *client, struct clien
 int rp_client_sample_answer(struct rp_client *client, const struct rp_view *view);
 int rp_client_pull_answer(struct rp_client *client, const struct rp_view *view);
 void rp_client_sample_round(struct rp_client *client, struct client_ticket *ticket);
-/* Given up by this end before it was drawn: the server is told, at the next sending. */
+/* A sample given up by this end before it was drawn: a CANCEL goes with the next sending. */
 void rp_client_sample_withdraw(struct rp_client *client, const struct client_ticket *ticket);
 /* Sends one of these. */
 void rp_client_cancel_send(struct rp_client *client);
@@ -131,8 +131,8 @@ static inline uint32_t rp_client_places(uint32_t most) {
     return places;
 }
 int rp_client_land_columns(struct client_sample *sample);
-/* Scatters bytes [offset, offset + size) of the round's stream; 0 where they cannot be what was
- * asked for. */
+/* Scatters bytes [offset, offset + size) of the round's stream; 0 where they cannot be the bytes
+ * that were asked for. */
 int rp_client_land(struct client_sample *sample, uint64_t offset, const uint8_t *bytes,
                    uint32_t size);
 void rp_client_land_totals(struct client_sample *sample);
@@ -195,8 +195,8 @@ int rp_client_push_answer(struct rp_client *client, const struct rp_view *view);
 void rp_client_message_timer(struct rp_client *client, uint16_t message);
 
 /* ---- client_repair.c: lost places ---- */
-/* Keeps of a message what is not final, under a new id; runs that lost their place lose their
- * sequences. Nothing left: the message is freed. */
+/* Keeps of a message what is not final, under a new id. Runs whose place was lost before commit
+ * lose their sequences. Where nothing is left the message is freed. */
 void rp_client_message_rebuild(struct rp_client *client, uint16_t message);
 void rp_client_repair(struct rp_client *client, struct client_writer *writer);
 

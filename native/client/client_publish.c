@@ -2,9 +2,9 @@
  * itself.
  *
  * The fetch's bitmaps serve here for pieces: asked = sent, received = answered. The answer to the
- * piece that makes the blob whole carries its version. One publication at a time: the server
- * would take a second one of the same session for the replacement of the first. Another
- * publisher's blob in assembly is waited for.
+ * piece that makes the blob whole carries its version. One publication at a time: the server would
+ * take a second one of the same session as the replacement of the first. Where the server assembles
+ * another publisher's blob, this one waits.
  */
 #include <string.h>
 
@@ -30,9 +30,8 @@ int rp_client_publish(struct rp_client *client, const uint8_t *bytes, uint64_t s
     return number;
 }
 
-/* Begins anew at the next sending, after `wait_ns`: under its id, if it still has one, which the
- * server knows as the same publication, so that an answer that comes late cannot make two versions
- * of it. */
+/* Begins again at the next sending, after `wait_ns`. If it still has its id it keeps it: by the id
+ * the server knows it as the same publication, so a late answer cannot make two versions of it. */
 static void begin_anew(struct rp_client *client, struct client_ticket *ticket, uint64_t wait_ns) {
     rp_client_flights_end(client, &ticket->flights);
     ticket->flight_count = 0;
@@ -163,7 +162,7 @@ int rp_client_publish_answer(struct rp_client *client, const struct rp_view *vie
     switch (status) {
     case RP_OK: return piece_answered(client, ticket, view);
     case RP_BUSY: begin_anew(client, ticket, CLIENT_BUSY_NS); return CLIENT_TAKEN;
-    case RP_BAD_HASH: /* the server let go of it: what else it said of these pieces is void */
+    case RP_BAD_HASH: /* the server dropped it: its other answers for these pieces are void */
         ticket->id = 0;
         restart(client, ticket, -RP_BAD_HASH);
         return CLIENT_TAKEN;

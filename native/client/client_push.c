@@ -227,10 +227,10 @@ static void add_steps(struct client_message *message, struct rp_run *run, const 
     uint8_t *data = (uint8_t *)(run + 1);
     uint32_t before = run->count * step_bytes;
     if (run->flags & RP_RUN_PRIORITY) {
-        uint32_t told = run->count * 8u;
-        memmove(data + told + count * 8u, data + told, before);
-        memcpy(data + told, priorities, count * 8u);
-        data += told + count * 8u;
+        uint32_t old = run->count * 8u;
+        memmove(data + old + count * 8u, data + old, before);
+        memcpy(data + old, priorities, count * 8u);
+        data += old + count * 8u;
         run->size += count * 8u;
         message->body_size += count * 8u;
     }
@@ -364,8 +364,8 @@ static uint32_t push_large(struct rp_client *client, struct client_writer *write
     return count;
 }
 
-/* Takes less of `count` steps, and no end, where more would not be acknowledged than may be; what
- * is being filled waits for no more than those. */
+/* Takes fewer than `count` steps, and no end, where all of them would exceed unacknowledged_max.
+ * Then the message being filled does not wait for more steps. */
 static inline void bound(struct client_writer *writer, uint32_t *count, uint32_t *flags) {
     const struct rp_push_state *state = &writer->state;
     uint64_t open = state->steps_posted - state->steps_stored;

@@ -1,9 +1,10 @@
-/* Answers to pushes: what was stored, what lost its place, what is not final yet.
+/* Answers to pushes: which steps were stored, which lost their place before they were committed,
+ * and which are not final yet.
  *
- * An answer is checked whole before any of it counts. Committed steps go into the ledger once,
- * with the first answer that tells them; later answers only add. A message that is answered but
- * not finished waits for others to fill the gap before it: when done_through has passed its
- * sequences and no step was lost since, it is stored too, else it is asked again by its timer.
+ * An answer is checked whole before any of it counts. Committed steps go into the ledger once, with
+ * the first answer that reports them; later answers only add. A message that is answered but not
+ * finished waits for other messages to fill the gap before it. Once done_through has passed its
+ * sequences, and no step was lost since, it is stored too. Else its timer asks again.
  */
 #include <string.h>
 
@@ -14,7 +15,7 @@ enum { KEY_BITS = 52 };
 
 /* ---- what an answer says ---- */
 
-struct told {
+struct push_answer {
     struct rp_pushed head;
     const uint8_t *runs;
     const uint8_t *created;
@@ -26,33 +27,33 @@ static int created_known(uint8_t status) {
 }
 
 static int read_answer(const struct client_writer *writer, const struct client_message *message,
-                       const struct rp_view *view, struct told *told) {
+                       const struct rp_view *view, struct push_answer *answer) {
     uint32_t size = view->message->size - (uint32_t)sizeof(struct rp_answer);
     const uint8_t *body = view->body + sizeof(struct rp_answer);
     if (size
-        != sizeof told->head + message->run_count * sizeof(struct rp_run_done)
+        != sizeof answer->head + message->run_count * sizeof(struct rp_run_done)
                + ((message->create_count + 7u) & ~7u)) {
         return -RP_COUNT_drop_size;
     }
-    memcpy(&told->head, body, sizeof told->head);
-    told->runs = body + sizeof told->head;
-    told->created = told->runs + message->run_count * sizeof(struct rp_run_done);
-    if (told->head.run_count != message->run_count
-        || told->head.create_count != message->create_count || told->head.reserved != 0
-        || told->head.done_through > writer->next_sequence) {
+    memcpy(&answer->head, body, sizeof answer->head);
+    answer->runs = body + sizeof answer->head;
+    answer->created = answer->runs + message->run_count * sizeof(struct rp_run_done);
+    if (answer->head.run_count != message->run_count
+        || answer->head.create_count != message->create_count || answer->head.reserved != 0
+        || answer->head.done_through > writer->next_sequence) {
         return -RP_COUNT_drop_reserved;
     }
     uint8_t *at = message->body + sizeof(struct rp_push);
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
         struct rp_run_done done;
-        memcpy(&done, told->runs + i * sizeof done, sizeof done);
+        memcpy(&done, answer->runs + i * sizeof done, sizeof done);
         if (done.reserved != 0 || done.key >> KEY_BITS != 0
             || (uint32_t)done.committed + done.lost > rp_client_run_at(at)->count) {
             return -RP_COUNT_drop_reserved;
         }
     }
     for (uint32_t i = 0; i < message->create_count; i++) {
-        if (!created_known(told->created[i])) {
+        if (!created_known(answer->created[i])) {
             return -RP_COUNT_drop_reserved;
         }
     }
@@ -61,13 +62,13 @@ static int read_answer(const struct client_writer *writer, const struct client_m
 
 /* ---- applying it ---- */
 
-/* Acknowledges what the server told of a run, once the stream's earlier steps are acknowledged.
- */
+/* Acknowledges the steps of a run that were reported as stored, once the stream's earlier steps are
+ * acknowledged. */
 static void acknowledge(struct rp_client *client, struct client_writer *writer,
                         const struct rp_run *run, struct client_run_state *state) {
     struct client_stream *stream = &writer->streams[run->stream];
     uint32_t from = state->committed;
-    uint32_t to = state->told;
+    uint32_t to = state->reported;
     int in_order = run->step + from == stream->committed;
     int other_piece = run->piece_count > 1 && run->step < stream->committed;
     if (to <= from || !(in_order || other_piece)) {
@@ -88,17 +89,17 @@ static void acknowledge(struct rp_client *client, struct client_writer *writer,
 }
 
 static void apply_runs(struct rp_client *client, struct client_writer *writer,
-                       struct client_message *message, const struct told *told) {
+                       struct client_message *message, const struct push_answer *answer) {
     uint8_t *at = message->body + sizeof(struct rp_push);
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
         const struct rp_run *run = rp_client_run_at(at);
         struct client_run_state *state = &message->runs[i];
         struct rp_run_done done;
-        memcpy(&done, told->runs + i * sizeof done, sizeof done);
+        memcpy(&done, answer->runs + i * sizeof done, sizeof done);
         state->key = done.key != 0 ? done.key : state->key;
-        state->told = rp_max(done.committed, state->told);
+        state->reported = rp_max(done.committed, state->reported);
         acknowledge(client, writer, run, state);
-        uint32_t open = run->count - state->told;
+        uint32_t open = run->count - state->reported;
         uint32_t lost = rp_min(done.lost, open);
         if (lost > state->lost) {
             struct client_stream *stream = &writer->streams[run->stream];
@@ -119,13 +120,13 @@ static int is_early(const struct client_writer *writer, const struct rp_create *
 }
 
 static void apply_creates(struct rp_client *client, struct client_writer *writer,
-                          struct client_message *message, const struct told *told) {
+                          struct client_message *message, const struct push_answer *answer) {
     const uint8_t *at =
         message->body + message->body_size - message->create_count * sizeof(struct rp_create);
     for (uint32_t i = 0; i < message->create_count; i++) {
         struct rp_create create;
         memcpy(&create, at + i * sizeof create, sizeof create);
-        uint8_t status = told->created[i];
+        uint8_t status = answer->created[i];
         if (message->created[i] != RP_NOT_YET || is_early(writer, &create, status)) {
             continue;
         }
@@ -151,10 +152,10 @@ static int runs_stored(const struct client_message *message) {
     return 1;
 }
 
-static int runs_told(const struct client_message *message) {
+static int runs_reported(const struct client_message *message) {
     uint8_t *at = message->body + sizeof(struct rp_push);
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
-        if (message->runs[i].told < rp_client_run_at(at)->count) {
+        if (message->runs[i].reported < rp_client_run_at(at)->count) {
             return 0;
         }
     }
@@ -213,7 +214,8 @@ static uint64_t end_sequence(const struct client_message *message) {
     return end;
 }
 
-/* What done_through has passed is stored, unless a step was lost since the message was answered. */
+/* Steps that done_through has passed are stored, unless one was lost since the message was
+ * answered. */
 static void acknowledge_all(struct rp_client *client, struct client_writer *writer,
                             uint16_t index) {
     struct client_message *message = &client->messages[index];
@@ -224,7 +226,7 @@ static void acknowledge_all(struct rp_client *client, struct client_writer *writ
         struct client_run_state *state = &message->runs[i];
         if (none_lost && state->lost == 0
             && run->sequence + run->count <= writer->done_through) {
-            state->told = run->count;
+            state->reported = run->count;
         }
         acknowledge(client, writer, run, state);
     }
@@ -233,8 +235,8 @@ static void acknowledge_all(struct rp_client *client, struct client_writer *writ
     }
 }
 
-/* What was answered, but not finished, may be now. In the order of posting: what one message
- * acknowledges, the next one may have waited for. */
+/* Messages that were answered, but not finished, may be finished now. They are looked at in the
+ * order of posting: one message may acknowledge the steps that the next one waited for. */
 static void pass_answered(struct rp_client *client, struct client_writer *writer) {
     uint16_t next;
     uint32_t left = writer->answered_open; /* none is added here; most are at the front */
@@ -248,7 +250,7 @@ static void pass_answered(struct rp_client *client, struct client_writer *writer
         }
         if (creates) {
             rp_client_message_state(client, i, MESSAGE_AGAIN);
-        } else if (message->lost_seen != writer->lost_total && !runs_told(message)
+        } else if (message->lost_seen != writer->lost_total && !runs_reported(message)
             && end_sequence(message) <= writer->done_through) {
             rp_client_message_state(client, i, MESSAGE_AGAIN);
         } else {
@@ -267,7 +269,7 @@ static int is_earlier_piece(const struct client_message *message) {
  */
 void rp_client_message_timer(struct rp_client *client, uint16_t index) {
     const struct client_message *message = &client->messages[index];
-    int waits = message->run_count > 0 && runs_told(message) && creates_final(message);
+    int waits = message->run_count > 0 && runs_reported(message) && creates_final(message);
     waits = waits || is_earlier_piece(message);
     rp_client_message_state(client, index, waits ? MESSAGE_ANSWERED : MESSAGE_AGAIN);
 }
@@ -276,12 +278,12 @@ void rp_client_message_timer(struct rp_client *client, uint16_t index) {
 
 static int blocked(struct rp_client *client, struct client_writer *writer, uint16_t index,
                    const struct rp_view *view) {
-    struct rp_blocked told;
-    if (view->message->size != sizeof(struct rp_answer) + sizeof told) {
+    struct rp_blocked hold;
+    if (view->message->size != sizeof(struct rp_answer) + sizeof hold) {
         return -RP_COUNT_drop_size;
     }
-    memcpy(&told, view->body + sizeof(struct rp_answer), sizeof told);
-    if (told.by_size > 1 || told.noted > 1) {
+    memcpy(&hold, view->body + sizeof(struct rp_answer), sizeof hold);
+    if (hold.by_size > 1 || hold.noted > 1) {
         return -RP_COUNT_drop_reserved;
     }
     struct client_message *message = &client->messages[index];
@@ -294,8 +296,8 @@ static int blocked(struct rp_client *client, struct client_writer *writer, uint1
         writer->probe = CLIENT_NONE;
     }
     writer->blocked = 1;
-    writer->state.need = told.need > 0 ? told.need : 1;
-    if (told.noted) {
+    writer->state.need = hold.need > 0 ? hold.need : 1;
+    if (hold.noted) {
         writer->noted = index;
     }
     /* The one that has the place is answered unasked, and the others ask then. */
@@ -305,9 +307,10 @@ static int blocked(struct rp_client *client, struct client_writer *writer, uint1
     return CLIENT_TAKEN;
 }
 
-/* A message was taken: the next one asks, as the place its writer had may have gone with this one;
- * not where another one was told that it has it, and its timer runs. One at a time, in order: what
- * the limiter admits is often one message's worth, and all others would only be refused again. */
+/* A message was taken, and with it perhaps the writer's place in the server's queue: the next
+ * message asks. It does not where another message is known to have the place, and the timer runs.
+ * Messages ask one at a time, in order: the limiter often admits one message's worth, and all
+ * others would only be refused again. */
 static void release(struct rp_client *client, struct client_writer *writer, uint16_t index) {
     if (writer->probe == index) {
         writer->probe = CLIENT_NONE;
@@ -327,23 +330,23 @@ static void release(struct rp_client *client, struct client_writer *writer, uint
 static int stored(struct rp_client *client, struct client_writer *writer, uint16_t index,
                   const struct rp_view *view) {
     struct client_message *message = &client->messages[index];
-    struct told told;
-    int result = read_answer(writer, message, view, &told);
+    struct push_answer answer;
+    int result = read_answer(writer, message, view, &answer);
     if (result < 0) {
         return result;
     }
     uint64_t progress = writer->done_through + writer->lost_total + writer->state.steps_stored;
-    writer->done_through = rp_max(told.head.done_through, writer->done_through);
-    writer->lost_total = rp_max(told.head.lost_total, writer->lost_total);
+    writer->done_through = rp_max(answer.head.done_through, writer->done_through);
+    writer->lost_total = rp_max(answer.head.lost_total, writer->lost_total);
     message->answered = 1;
-    message->lost_seen = told.head.lost_total;
-    message->was_due |= told.head.done_through >= message->posted_through;
-    apply_runs(client, writer, message, &told);
-    apply_creates(client, writer, message, &told);
+    message->lost_seen = answer.head.lost_total;
+    message->was_due |= answer.head.done_through >= message->posted_through;
+    apply_runs(client, writer, message, &answer);
+    apply_creates(client, writer, message, &answer);
     settle(client, index);
     release(client, writer, index);
     progress -= writer->done_through + writer->lost_total + writer->state.steps_stored;
-    int late = told.head.done_through < writer->done_through; /* others told more of it already */
+    int late = answer.head.done_through < writer->done_through; /* newer answers came before */
     if (writer->answered_open > 0 && (progress != 0 || late)) { /* else none can have changed */
         pass_answered(client, writer);
     }

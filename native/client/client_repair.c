@@ -1,12 +1,12 @@
-/* Lost places: a step whose slot was overwritten before it was stored, and every later step of
- * its stream, get new sequences, in order.
+/* Lost places. A step's slot may be overwritten before the step is committed. Then the step, and
+ * every later step of its stream, get new sequences, in order.
  *
- * The server must have seen every old sequence first, or the ones it never saw would hold its
- * window for ever. So a writer that repairs sends nothing new; it waits until each message with
- * steps concerned has been answered once, then rebuilds those messages in place: stored steps
- * fall out, the others lose their sequences and are sent as if new, in the order of the list,
- * which is the order of the steps. The first of them makes the server give up what it still holds
- * of that stream under old sequences. This needs no message beyond those that are there.
+ * The server must have seen every old sequence first: one that it never saw would hold its window
+ * for ever. So a writer that repairs sends nothing new. It waits until each message with steps
+ * concerned has been answered once, then rebuilds those messages in place. Stored steps fall out.
+ * The others lose their sequences and are sent as if new, in the order of the list, which is the
+ * order of the steps. The first of them makes the server give up what it still holds of that stream
+ * under old sequences. The repair needs no further messages.
  */
 #include <string.h>
 
@@ -24,7 +24,7 @@ static uint32_t keep_run(const struct client_writer *writer, const struct rp_run
     struct rp_run kept = *run;
     const uint8_t *data = (const uint8_t *)(run + 1);
     uint8_t *target = to + sizeof kept;
-    uint32_t cut = run->piece_count > 1 ? 0 : state->told;
+    uint32_t cut = run->piece_count > 1 ? 0 : state->reported;
     kept.step += cut;
     kept.count = (uint16_t)(run->count - cut);
     kept.sequence = concerned(writer, run) ? CLIENT_UNASSIGNED : run->sequence + cut;
@@ -73,7 +73,7 @@ void rp_client_message_rebuild(struct rp_client *client, uint16_t index) {
     uint8_t *to = client->scratch + sizeof(struct rp_push);
     uint32_t runs = 0;
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
-        if (message->runs[i].told < rp_client_run_at(at)->count) {
+        if (message->runs[i].reported < rp_client_run_at(at)->count) {
             to += keep_run(writer, rp_client_run_at(at), &message->runs[i], to);
             message->runs[runs++] = (struct client_run_state){0};
         }
@@ -105,17 +105,17 @@ static uint32_t steps_concerned(const struct client_writer *writer,
     for (uint32_t i = 0; i < message->run_count; i++, at = rp_client_run_after(at)) {
         const struct rp_run *run = rp_client_run_at(at);
         if (concerned(writer, run)) {
-            steps += (uint32_t)run->count - message->runs[i].told;
+            steps += (uint32_t)run->count - message->runs[i].reported;
         }
     }
     return steps;
 }
 
-/* Answered, and what it told stored is acknowledged: nothing is forgotten when those steps fall
- * out. */
+/* It was answered, and every step reported as stored is acknowledged: nothing is forgotten when
+ * those steps fall out. */
 static int is_ready(const struct client_message *message) {
     for (uint32_t i = 0; i < message->run_count; i++) {
-        if (message->runs[i].told > message->runs[i].committed) {
+        if (message->runs[i].reported > message->runs[i].committed) {
             return 0;
         }
     }

@@ -4,8 +4,8 @@
  * request's id names the ticket's place too: an answer is found by its low bits and believed only
  * where the whole id agrees.
  *
- *     status == RP_PENDING  =>  deadline set      status != RP_PENDING  =>  no flight, timer or
- * sender
+ *     status == RP_PENDING  =>  deadline set
+ *     status != RP_PENDING  =>  no flight, timer or sender
  */
 #include <assert.h>
 #include <string.h>
@@ -257,8 +257,9 @@ int rp_client_table_number(struct rp_client *client, uint16_t table, struct rp_t
     return post_table(client, "", table, info, deadline_ns);
 }
 
-/* Items of one message: half of what the limiter lets the two sides be apart, so that batches of up
- * to the other half never wait for this message while it waits for them. */
+/* The most items of one message: half of the distance that the limiter allows between the two
+ * sides. So a batch of up to the other half never waits for this message while it waits for the
+ * batch. */
 static uint32_t items_at_once(const struct rp_table_info *info) {
     double apart = info->error_max - info->error_min;
     if (!(info->samples_per_insert > 0)) {
@@ -307,7 +308,7 @@ int rp_client_facts(struct rp_client *client, struct rp_fact *facts, uint32_t *c
     if (number > 0) {
         struct client_ticket *ticket = rp_client_ticket_at(client, number);
         ticket->of.stats.target = (uint8_t *)facts;
-        ticket->of.stats.told = count;
+        ticket->of.stats.fact_count = count;
         memset(facts, 0, RP_FACTS_MAX * sizeof *facts);
         *count = 0;
     }
@@ -329,7 +330,7 @@ int rp_client_ping(struct rp_client *client, uint64_t deadline_ns) {
     return rp_client_ticket_new(client, RP_OP_PING, 0, deadline_ns, 0);
 }
 
-/* Nothing else goes on; before a session there is nobody to tell. */
+/* Nothing else goes on. Before a session there is no server to send CLOSE to. */
 int rp_client_close(struct rp_client *client, uint64_t deadline_ns) {
     for (uint32_t i = 0; i < client->tickets_max && !client->closing; i++) {
         if (client->tickets[i].used) {
@@ -355,13 +356,13 @@ int rp_client_close(struct rp_client *client, uint64_t deadline_ns) {
 /* ---- sending ---- */
 
 static uint32_t stats_size(const struct client_ticket *ticket) {
-    return ticket->of.stats.told ? sizeof(struct rp_fact) : sizeof(uint64_t);
+    return ticket->of.stats.fact_count ? sizeof(struct rp_fact) : sizeof(uint64_t);
 }
 
 static struct rp_stats_request stats_request(const struct rp_client *client,
                                              const struct client_ticket *ticket) {
     uint32_t room = client->session.mtu - RP_ANSWER_BYTES - (uint32_t)sizeof(struct rp_stats);
-    uint32_t mark = ticket->of.stats.told ? RP_STATS_FACTS : 0;
+    uint32_t mark = ticket->of.stats.fact_count ? RP_STATS_FACTS : 0;
     return (struct rp_stats_request){ticket->of.stats.first | mark, room / stats_size(ticket)};
 }
 
@@ -480,7 +481,7 @@ static int stats_answered(struct rp_client *client, struct client_ticket *ticket
     }
     memcpy(&stats, body, sizeof stats);
     uint32_t first = ticket->of.stats.first, each = stats_size(ticket);
-    uint32_t most = ticket->of.stats.told ? RP_FACTS_MAX : RP_COUNTER_COUNT;
+    uint32_t most = ticket->of.stats.fact_count ? RP_FACTS_MAX : RP_COUNTER_COUNT;
     if (stats.first != asked.first || stats.count > asked.count
         || size != sizeof stats + (uint64_t)each * stats.count) {
         return -RP_COUNT_drop_size;
@@ -492,8 +493,8 @@ static int stats_answered(struct rp_client *client, struct client_ticket *ticket
         *ticket->of.stats.sessions = stats.sessions;
     }
     first += known;
-    if (ticket->of.stats.told) {
-        *ticket->of.stats.told = first;
+    if (ticket->of.stats.fact_count) {
+        *ticket->of.stats.fact_count = first;
     }
     if (stats.count == 0 || first >= stats.total || first >= most) {
         return CLIENT_TAKEN;

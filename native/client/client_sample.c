@@ -5,13 +5,14 @@
  * many datagrams as may be on their way here. At the end of a round the items the server found
  * overwritten are holes; a redraw asks for as many new ones and lands them there, twice at most.
  *
- *     A server keeps the newest `records` draws of a session, in their order. Ids are drawn
- * as they come, but for those that waited there, or were lost on their way: they are drawn later
- * than newer ones. So nothing more is asked for while a batch could lose its record by it:
- *         newer ids + later ones drawn since + waiting ones that may be drawn < records
- *     Who waits there may have been drawn without our hearing of it: it asks again before so many
- * others are drawn. Where as many tables are waited for as there are records, those alone can push
- * a batch out; then it is drawn anew.
+ * A server keeps the newest `records` draws of a session, in their order. Requests are drawn in the
+ * order of their ids, except those that waited at the server or were lost on their way: these are
+ * drawn later than newer ones. So nothing more is asked for while a batch could lose its record by
+ * it:
+ *     newer ids + later ones drawn since + waiting ones that may be drawn < records
+ * A request that waits at the server may have been drawn without our knowing: it asks again before
+ * so many others are drawn. Where requests wait for as many tables as there are records, those
+ * alone can push a batch's record out; then the batch is drawn again.
  */
 #include <assert.h>
 #include <string.h>
@@ -93,12 +94,12 @@ static uint64_t draw_clock(const struct rp_client *client) {
     return client->sample_id + client->released;
 }
 
-/* Without a place at the server: it is drawn only if it is asked for once more. */
+/* It waits without a place in the server's queue: it is drawn only if it is asked for again. */
 static int waits_here(const struct client_ticket *ticket) {
     return ticket->was_blocked && !ticket->blocked.noted && ticket->flights == CLIENT_NONE;
 }
 
-/* Those that waited, and that the server may draw at any moment. */
+/* How many have a place in the server's queue, so that the server may draw them at any moment. */
 static uint32_t coming(const struct rp_client *client) {
     uint32_t count = 0;
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
@@ -122,14 +123,14 @@ static int records_allow(struct rp_client *client) {
     return 1;
 }
 
-/* Were there as many other draws of ours since then that they may have taken its record? */
+/* Were there so many other draws of ours since then that they may have pushed out its record? */
 static int pushed_out(struct rp_client *client, const struct client_sample *sample) {
     return draw_clock(client) - sample->drawn_after + coming(client)
            >= client->session.opened.records;
 }
 
-/* Those that stand in a queue at the server, while it still has the record of one that was drawn
- * there and did not arrive. */
+/* Asks again for requests in the server's queues. One of them may have been drawn without its batch
+ * arriving: it is asked for while the server still has its record. */
 static void ask_early(struct rp_client *client, const struct client_ticket *but) {
     uint64_t now = draw_clock(client);
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
@@ -144,10 +145,11 @@ static void ask_early(struct rp_client *client, const struct client_ticket *but)
     }
 }
 
-/* It began to come, or is given up. One that waited may lie behind anybody's record: the clock
- * counts it, for all. Any other was counted as it was asked for, by those that were there then; it
- * may lie behind the record of a newer one, too, where its request was lost on its way. That is
- * possible only for those whose data came, or that were asked for again. */
+/* A batch began to come, or is given up. If it waited at the server, its record may lie behind that
+ * of any other batch: so the draw clock counts it, for all. If it did not wait, it was counted when
+ * it was asked for, by the batches that were under way then. Where its request was lost on its way
+ * it may lie behind the record of a newer batch, too. That is possible only for newer batches whose
+ * data came, or that were asked for again. */
 static void outrun(struct rp_client *client, const struct client_ticket *late) {
     client->released += late->was_blocked;
     for (uint16_t i = client->sample_first; i != CLIENT_NONE && !late->was_blocked;
@@ -162,7 +164,7 @@ static void outrun(struct rp_client *client, const struct client_ticket *late) {
 
 /* ---- rounds ---- */
 
-/* The round begins, or begins anew: under a new id, at its next sending. */
+/* The round begins, or begins again: under a new id, at its next sending. */
 void rp_client_sample_round(struct rp_client *client, struct client_ticket *ticket) {
     struct client_sample *sample = sample_of(client, ticket);
     rp_client_flights_end(client, &ticket->flights);
@@ -175,12 +177,13 @@ void rp_client_sample_round(struct rp_client *client, struct client_ticket *tick
     rp_client_sender_add(client, &ticket->sender);
 }
 
-/* A place at the server is free: the session's next request that waits there without one asks for
- * it now, not when its time comes. At most one look at each sample under way. */
-static void ask_next(struct rp_client *client, const struct client_ticket *gone) {
+/* A place in the server's queue is free. The session's next request that waits there without a
+ * place asks for it now, not when its timer is due. Each sample under way is looked at once at
+ * most. */
+static void ask_next(struct rp_client *client, const struct client_ticket *drawn) {
     for (uint16_t i = client->sample_first; i != CLIENT_NONE; i = client->tickets[i].next) {
         struct client_ticket *ticket = &client->tickets[i];
-        if (ticket->was_blocked && ticket->table == gone->table && ticket != gone) {
+        if (ticket->was_blocked && ticket->table == drawn->table && ticket != drawn) {
             rp_client_timer_stop(client, &ticket->again);
             rp_client_sender_add(client, &ticket->sender);
             return;
@@ -188,8 +191,8 @@ static void ask_next(struct rp_client *client, const struct client_ticket *gone)
     }
 }
 
-/* A refusal by the server needs no telling. The datagram is sent once: where it is lost, the wait
- * ends by time, as it is not asked for again. */
+/* The server knows of its own refusals, so those are not withdrawn. The datagram is sent once: if
+ * it is lost, the wait at the server ends by time, as nothing asks for it again. */
 void rp_client_sample_withdraw(struct rp_client *client, const struct client_ticket *ticket) {
     int by_us = ticket->status == -RP_BLOCKED || ticket->status == -RP_TIMEOUT
                 || ticket->status == -RP_CLOSED || ticket->status == -RP_SHORT_BATCH;
@@ -219,9 +222,9 @@ int rp_client_sample_ended(struct rp_client *client, struct client_ticket *ticke
     return sample->redraws > 0 ? -RP_SHORT_BATCH : status;
 }
 
-/* One that waits without a place is forgotten as its id falls behind those of others, though
- * nothing was drawn for it; a batch, as those that waited are drawn. Neither is a failure, and they
- * happen as often as there is time for. */
+/* FORGOTTEN has two causes that are no failure, and restart as often as time allows. A request that
+ * waits without a place is forgotten as its id falls behind newer ones, though nothing was drawn
+ * for it. A batch's record is pushed out as requests that waited are drawn. */
 static void restart(struct rp_client *client, struct client_ticket *ticket, int status) {
     struct client_sample *sample = sample_of(client, ticket);
     int by_us = status == -RP_FORGOTTEN && (ticket->was_blocked || pushed_out(client, sample));
@@ -244,7 +247,7 @@ static uint32_t find_holes(struct client_sample *sample) {
     for (uint32_t i = 0; i < (sample->round_count + 63) / 64; i++) {
         any |= sample->holes[i];
     }
-    if (any == 0) { /* as good as always */
+    if (any == 0) { /* nearly always */
         if (valid != NULL) {
             memset(valid + sample->first_item, 1, sample->round_count);
         }
@@ -420,13 +423,13 @@ static struct client_ticket *sample_find(struct rp_client *client, uint64_t id) 
 
 static int blocked(struct rp_client *client, struct client_ticket *ticket,
                    const struct rp_view *view) {
-    struct rp_blocked told;
+    struct rp_blocked hold;
     struct client_sample *sample = sample_of(client, ticket);
-    if (view->message->size != sizeof(struct rp_answer) + sizeof told) {
+    if (view->message->size != sizeof(struct rp_answer) + sizeof hold) {
         return -RP_COUNT_drop_size;
     }
-    memcpy(&told, view->body + sizeof(struct rp_answer), sizeof told);
-    if (told.by_size > 1 || told.noted > 1) {
+    memcpy(&hold, view->body + sizeof(struct rp_answer), sizeof hold);
+    if (hold.by_size > 1 || hold.noted > 1) {
         return -RP_COUNT_drop_reserved;
     }
     if (sample->drawn) { /* an old answer, overtaken by the batch */
@@ -435,7 +438,7 @@ static int blocked(struct rp_client *client, struct client_ticket *ticket,
     rp_client_flights_end(client, &ticket->flights);
     ticket->flight_count = 0;
     ticket->tries = 0;
-    ticket->blocked = told;
+    ticket->blocked = hold;
     ticket->was_blocked = 1;
     sample->drawn_after = sample->asked_at; /* it has no record: the draws before lie behind none */
     rp_client_fetch_begin(fetch_of(client, ticket), fetch_of(client, ticket)->count);

@@ -1,11 +1,11 @@
 /* The session: HELLO for a cookie, OPEN with it, ECHO from a new address, PING in silence, and
- * opening anew when the server no longer knows us.
+ * a new opening when the server no longer knows us.
  *
  *     HELLO -> OPENING -> OPEN -> (UNKNOWN_SESSION) -> HELLO ...          any -> ENDED
  *
  * The first opening gives up after connect_timeout_ns. Later ones go on as long as the client
- * lives: every request has its own deadline, and a server that is being restarted may take its
- * time. A session's numbers (samples, updates, publications) start anew with it.
+ * lives: every request has its own deadline, and a restart of the server may take long. The numbers
+ * of samples, updates and publications start again from 1 with each session.
  */
 #include <string.h>
 
@@ -228,7 +228,7 @@ static int open_answered(struct rp_client *client, const struct rp_view *view) {
         return CLIENT_TAKEN;
     }
     int full = status == RP_NO_SESSION_FREE || status == RP_ADDRESS_FULL;
-    if (full && session->opened_before) { /* somebody's may fall idle */
+    if (full && session->opened_before) { /* another session may expire */
         session->state = SESSION_HELLO;
         rp_client_timer_set(client, &session->handshake, client->now_ns + CLIENT_REASK_NS);
         return CLIENT_TAKEN;
@@ -282,7 +282,7 @@ int rp_client_session_answer(struct rp_client *client, const struct rp_view *vie
     }
 }
 
-/* Is it a datagram of ours that left from the present port? The low half of its number tells. */
+/* Is it a datagram of ours that left from the present port? The low half of its number decides. */
 static int sent_by_us(const struct client_session *session, uint32_t packet) {
     uint32_t age = (uint32_t)session->packet - packet;
     return age != 0 && age <= session->packet - session->rebound;
@@ -312,8 +312,8 @@ static int moved(struct rp_client *client, const struct rp_view *view) {
     return CLIENT_TAKEN;
 }
 
-/* UNKNOWN_SESSION or WRONG_QUEUE: only who saw a datagram of ours, of this session and sent from
- * the present port, knows what it names. */
+/* UNKNOWN_SESSION or WRONG_QUEUE: it names a datagram of ours, of this session and sent from the
+ * present port. Only a host that saw that datagram can name it. */
 static int refused(struct rp_client *client, const struct rp_view *view) {
     struct client_session *session = &client->session;
     struct rp_answer answer;
@@ -348,8 +348,8 @@ int rp_client_session_refused(struct rp_client *client, const struct rp_view *vi
                                                                : refused(client, view);
 }
 
-/* Where the port told cannot be had, the next datagram, sent from where we are, is answered with
- * another one. */
+/* If the named port cannot be had, the next datagram leaves from the present one, and its answer
+ * names another port. */
 void rp_client_session_rebind(struct rp_client *client, struct rp_port *port) {
     struct client_session *session = &client->session;
     const struct rp_transport *transport = rp_port_transport(port);
@@ -381,7 +381,7 @@ void rp_client_end(struct rp_client *client, int status) {
     rp_client_session_end(client, status);
 }
 
-/* The server does not know us: a new session. What changes nothing goes on in it. */
+/* The server does not know this session: a new one. Requests that change nothing go on in it. */
 void rp_client_session_lost(struct rp_client *client, uint64_t incarnation) {
     int status =
         incarnation == client->session.incarnation ? -RP_SESSION_EXPIRED : -RP_SERVER_RESTARTED;

@@ -3,24 +3,25 @@
  *     client.c          life, the turn on one screen, receiving
  *     client_time.c     the heap of timers, and the flights (datagrams that wait for an answer)
  *     client_credit.c   credit, the window, the round-trip timer
- *     client_out.c      leasing, filling, sealing; who sends next
+ *     client_out.c      leasing, filling, sealing; which sender is next
  *     client_session.c  HELLO, OPEN, ECHO, PING; the lost server
  *     client_request.c  tickets, and the requests of one datagram
  *     client_fetch.c    many datagrams of one thing: which came, which to ask for
  *     client_sample.c   batches: rounds, redraws; client_land.c where their bytes go
  *     client_update.c   priorities, in order; client_blob.c blobs; client_publish.c weights
  *     client_check.c    every invariant, asserted
- *     client_push.c     posting steps and creates, the ledger; client_message.c the states of a
- * message; client_pushed.c their answers; client_repair.c lost places
+ *     client_push.c     posting steps and creates, the ledger
+ *     client_message.c  the states of a message; client_pushed.c their answers
+ *     client_repair.c   lost places
  *
- * A flight is one datagram under way. It has a timer; its answer ends it, or its timer does, and
- * then its owner decides what to send. A sender is someone who has something to send: it stands
- * in one list, round robin. All memory lies behind struct rp_client in the caller's block;
- * pointers never leave it but to memory the caller lent.
+ * A flight is one datagram under way. It has a timer. Its answer ends it, or else its timer, and
+ * then its owner decides what to send. A sender is a ticket, a writer or the queue of updates with
+ * something to send; senders stand in one list, round robin. All memory lies behind struct
+ * rp_client in the caller's block. Pointers lead out of it only to memory that the caller lent.
  *
  *     in_flight == flights alive <= flights_max         expected == sum over flights of left
- *     a timer is in the heap  <=>  its position > 0     a ticket that ended has no flight, sender
- * or timer
+ *     a timer is in the heap  <=>  its position > 0
+ *     a ticket that ended has no flight, sender or timer
  */
 #ifndef RP_CLIENT_STATE_H
 #define RP_CLIENT_STATE_H
@@ -35,7 +36,7 @@ enum client_limits {
     CLIENT_DATAGRAMS_MAX = 1 << 18, /* of one batch or blob */
     CLIENT_COLUMNS_MAX = 64,        /* of a landing, after adjacent ones were merged */
     CLIENT_FETCHES_MAX = 64,        /* batches and blobs under way */
-    CLIENT_RESTARTS_MAX = 3,        /* a batch forgotten, a blob gone: begun again so often */
+    CLIENT_RESTARTS_MAX = 3,        /* times a forgotten batch or a replaced blob is begun again */
     CLIENT_REDRAWS_MAX = 2,         /* rounds for items that were overwritten on their way */
     CLIENT_MOVES_MAX = 128,         /* local ports tried in a row; with 16 queues 1 in 4000 fails */
     CLIENT_RANGES_MAX = 256,        /* runs of one datagram the ledger has room for */
@@ -47,9 +48,9 @@ enum { CLIENT_NONE = 0xFFFF };
 #define CLIENT_CANCELS_MAX 64 /* beyond these the server's time ends the wait */
 #define CLIENT_REASK_NS (500 * CLIENT_MS) /* notes at the server can be lost with it */
 #define CLIENT_BUSY_NS (50 * CLIENT_MS)
-#define CLIENT_PROBES_SILENT 3 /* repeats without an answer after which nobody holds it back */
+#define CLIENT_PROBES_SILENT 3 /* unanswered repeats after which it counts as blocked no more */
 #define CLIENT_UNASSIGNED UINT64_MAX /* a run that has no sequence yet */
-#define CLIENT_SEQUENCE_MAX (UINT64_MAX / 2) /* granted at most: none ever comes up to that one */
+#define CLIENT_SEQUENCE_MAX (UINT64_MAX / 2) /* granted at most: no sequence ever reaches it */
 
 enum client_timer_kind {
     TIMER_FLIGHT,   /* index: flight */
@@ -117,9 +118,9 @@ struct client_sample {
     uint32_t words;
     uint32_t payload;
     uint64_t bytes;
-    uint64_t drawn_after; /* at most draw_clock - drawn_after draws of ours can lie behind this
-                           * one's record at the server, beside those that are `coming`; where two
-                           * losses meet, one more */
+    /* Of our draws at most draw_clock - drawn_after can lie behind this one's record at the server,
+     * beside those that are `coming`; where two losses meet, one more. */
+    uint64_t drawn_after;
     uint64_t asked_at;    /* on the draw clock: its last request */
     uint8_t mapped;
     uint8_t drawn; /* an answer with data has come */
@@ -138,7 +139,7 @@ struct client_blob {
     uint64_t size;
     uint32_t crc;
     uint16_t kind;
-    uint8_t known; /* the first datagram told version, size and crc */
+    uint8_t known; /* the first datagram has come, with version, size and crc */
     uint8_t restarts;
 };
 
@@ -176,10 +177,11 @@ struct client_ticket {
     uint8_t used;
     uint8_t op;
     uint8_t tries;
-    uint8_t queued;      /* an update that nobody holds the ticket of: freed when it ends */
+    uint8_t queued;      /* an update without a ticket at the caller: freed when it ends */
     uint8_t once;        /* a sample that does not wait */
-    uint8_t was_blocked; /* the last answer was BLOCKED; until its data come a sample waits, and its
-                          * draw is still to be counted, by `released` and not by its id */
+    /* The last answer was BLOCKED. Until its data come the sample waits, and its draw is still to
+     * be counted: by `released`, not by its id. */
+    uint8_t was_blocked;
     uint64_t connect_ns; /* once: how long an answer is waited for */
     union {
         struct {
@@ -201,7 +203,7 @@ struct client_ticket {
         struct {
             uint8_t *target;  /* of counters, or of facts */
             uint32_t *sessions;
-            uint32_t *told;   /* facts: how many there are; null: counters are asked for */
+            uint32_t *fact_count; /* facts: how many there are; null: counters are asked for */
             uint32_t first;
         } stats;
         struct {
@@ -220,7 +222,7 @@ struct client_segment { /* one posted update in the ring of entries */
     uint32_t count;
     uint32_t cut;    /* entries that are in datagrams already */
     uint32_t open;   /* datagrams not answered */
-    uint16_t ticket; /* CLIENT_NONE: nobody waits for it any more */
+    uint16_t ticket; /* CLIENT_NONE: it was abandoned */
     uint16_t table;
 };
 
@@ -275,10 +277,10 @@ enum client_message_state {
 };
 
 struct client_run_state {
-    uint64_t key;       /* of the run's first step; 0 = not told */
-    uint16_t told;      /* the server stored so many of its first steps */
+    uint64_t key;       /* of the run's first step; 0 = no answer has named it */
+    uint16_t reported;  /* so many of its first steps are stored, as the server reported */
     uint16_t committed; /* and so many are acknowledged: in order along the stream; committed <=
-                           told */
+                           reported */
     uint16_t lost;
 };
 
@@ -291,8 +293,9 @@ struct client_message {
     uint64_t lost_seen;      /* lost_total at its last answer */
     uint64_t first_sequence; /* the lowest of its runs; UINT64_MAX where it has none, or was not
                                 sent */
-    uint64_t posted_through; /* the writer's sequences when it was sent first; UINT64_MAX before:
-                                where they are done, a create of it is due, or never was */
+    /* The writer's sequences when it was sent first; UINT64_MAX before. Once they are done, each
+     * create of it can be made, or never could. */
+    uint64_t posted_through;
     uint32_t body_size; /* while it is filled: header and runs; its creates stand at the end of
                            the room, last first */
     uint32_t last_run;  /* where in the body; 0 = none */
@@ -313,7 +316,7 @@ struct client_message {
 struct client_stream {
     uint64_t next_step;
     uint64_t committed;   /* steps below this are acknowledged */
-    uint64_t repair_from; /* UINT64_MAX: nothing lost its place */
+    uint64_t repair_from; /* UINT64_MAX: no place was lost */
     uint64_t pieces_step; /* 1 + the step in pieces that got a sequence last; all its pieces share
                              it */
     uint64_t pieces_sequence;
@@ -344,8 +347,8 @@ struct client_writer {
     uint16_t stream_count;
     uint16_t stream_room; /* 0: a place that no writer was ever asked for */
     uint16_t probe; /* of a blocked writer: the message that asks; CLIENT_NONE = none under way */
-    uint16_t noted; /* the blocked message that has the server's place, as far as one knows while
-                     * the timer runs; or NONE */
+    uint16_t noted; /* the blocked message that has the place in the server's queue, as far as is
+                     * known while the timer runs; or NONE */
     uint16_t first, last;  /* messages, in the order of posting */
     uint16_t first_unsent; /* nothing before it is unsent */
     uint16_t filling;

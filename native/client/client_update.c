@@ -4,8 +4,8 @@
  * Entries stand in one ring, a posted update is a segment of it. Datagrams are cut off the oldest
  * segment, numbered 1, 2, 3 ... in the session, and up to CLIENT_UPDATES_MAX are in flight. The
  * server takes them only in order: one that came too early is sent again after the missing one.
- * An id once used must arrive, whether anyone still waits for it or not; a segment nobody waits
- * for is dropped only while nothing of it is numbered.
+ * An id that was used must arrive, even if its request was abandoned. So an abandoned segment is
+ * dropped only while none of it has a number yet.
  *
  *     base_id <= ids in datagrams < next_id <= base_id + CLIENT_UPDATES_MAX
  *     used == sum over segments of count; segments before segment_cut are cut wholly
@@ -115,7 +115,7 @@ int rp_client_update(struct rp_client *client, uint16_t table, uint64_t epoch,
     return number;
 }
 
-/* Tickets are left for those who wait: a learner that queues updates still draws batches. */
+/* Tickets are left for other requests: a learner that queues updates still draws batches. */
 int rp_client_update_queue(struct rp_client *client, uint16_t table, uint64_t epoch,
                            const uint64_t *keys, const double *priorities, uint32_t count,
                            uint64_t deadline_ns) {
@@ -150,7 +150,7 @@ void rp_client_update_reaped(struct rp_client *client, const struct client_ticke
     state->stale += sum->stale;
     state->unknown += sum->unknown;
     if (ticket->status == -RP_UNKNOWN_TABLE || ticket->status == -RP_SERVER_RESTARTED) {
-        /* as with an epoch that is gone, for all that no answer was heard of */
+        /* as with an old epoch: all keys without an answer count as stale */
         state->stale += ticket->of.update.count - sum->applied - sum->stale - sum->unknown;
     } else if (ticket->status != RP_OK) {
         state->failed += ticket->of.update.count;
@@ -234,8 +234,8 @@ static struct client_update *cut_next(struct rp_client *client) {
     return NULL;
 }
 
-/* One that was cut and has to go again, or the next; null where as many as may be are under way:
- * an answer, or a timer, makes room and adds the sender again. */
+/* The datagram to send now: one that was cut and has to be sent again, or the next one. Null where
+ * as many as allowed are under way: an answer, or a timer, makes room and adds the sender again. */
 static struct client_update *due_next(struct rp_client *client) {
     struct client_updates *updates = &client->updates;
     for (uint64_t id = updates->base_id; id < updates->next_id; id++) {
@@ -287,7 +287,7 @@ static void settle(struct rp_client *client, struct client_update *update, int s
         ticket->of.update.sum.stale += result->stale;
         ticket->of.update.sum.unknown += result->unknown;
         if (status != RP_OK
-            && status != RP_STALE_EPOCH) { /* stale keys are normal life, of an epoch too */
+            && status != RP_STALE_EPOCH) { /* stale keys are expected, those of an old epoch too */
             ticket->of.update.failed = -status;
         }
     }
@@ -317,8 +317,8 @@ void rp_client_update_lost(struct rp_client *client, uint16_t flight) {
     lost(client, &client->updates.datagrams[client->flights[flight].owner]);
 }
 
-/* One before it has not arrived. If that was sent no later than this, it is lost: both go again,
- * in order. */
+/* EARLY: a datagram before this one has not arrived. If it was sent no later than this one, it is
+ * lost, and both are sent again, in order. */
 static void early(struct rp_client *client, struct client_update *update) {
     struct client_updates *updates = &client->updates;
     struct client_update *base = datagram_of(updates, updates->base_id);

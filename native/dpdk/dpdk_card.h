@@ -50,8 +50,8 @@ struct rp_card {
     int writes_sums;
 };
 
-/* Null, or why[size]: this port is none of an open card's next shards, or its link cannot share the
- * card with those that have it. */
+/* Null, or a sentence in why[size]: this port is not one of an open card's missing shards, or its
+ * link cannot share the card with the links that have it. */
 const char *rp_card_why_not(const struct rp_card *card, const struct rp_wire_place *place,
                             const struct rp_dpdk_options *options, char *why, size_t size);
 /* A port's part of the card: a queue, or a place at the one that clients share. -1: no memory. */

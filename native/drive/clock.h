@@ -1,5 +1,5 @@
 /* The clock. Only the drivers (service.c, link.c, pump.c) include this: engines and transports
- * are told the time. */
+ * get the time from their caller. */
 #ifndef RP_CLOCK_H
 #define RP_CLOCK_H
 

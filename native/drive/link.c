@@ -1,17 +1,16 @@
-/* A link: a port and a client, and whoever drives them.
+/* A link: a port and a client, and the thread that drives them.
  *
  * Driving is repeating turns; one thread at a time does it (`driven`). That is the pump, while it
- * runs, or else the first caller that waits; other callers that wait meanwhile follow: they spin,
- * then sleep on `progress`, which each turn that moved something raises. A driver that stops wakes
- * them, and one of them drives on. So calls from several threads, with or without a pump, are the
- * same code.
+ * runs, or else the first caller that waits. Other callers that wait meanwhile follow: they spin,
+ * then sleep on `progress`, which is raised by each turn that moved something. A driver that stops
+ * wakes them, and one of them drives on. So calls from several threads, with or without a pump, are
+ * the same code.
  *
  * Posts go straight into the client, inside the gate, from the caller's own thread. (A ring of
  * commands to the pump would copy each step once more, and a push could not say at once how much of
  * it was taken.) While the driver sleeps the poster takes a turn itself, so that nothing waits for
- * a thread to wake up; the driver is woken only where its sleep is now too long, where it is a
- * caller whose answer the poster's turn may have brought, or where its waking is what moves the
- * server.
+ * a thread to wake up. The driver is woken in three cases only: its sleep is now too long; it is a
+ * caller whose answer the poster's turn may have brought; or only a driver's turn moves the server.
  */
 #include <assert.h>
 #include <errno.h>
@@ -47,28 +46,29 @@ uint64_t rp_link_deadline(struct rp_link *link, uint64_t timeout_ns) {
     return timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
 }
 
-/* ---- one turn, and telling the followers ---- */
+/* ---- one turn, and waking the followers ---- */
 
-static void tell_followers(struct rp_link *link) {
+static void wake_followers(struct rp_link *link) {
     atomic_fetch_add(&link->progress, 1);
     if (atomic_load(&link->followers)) {
         rp_word_wake(&link->progress);
     }
 }
 
-/* A server of this process that has closed never answers, nor does any past a device that was taken
- * away: all that waits for it ends at once. */
+/* A server of this process that has closed never answers. Neither does a server behind a device
+ * that was taken away. All requests that wait for it end at once. */
 static void look_for_server(struct rp_link *link) {
-    if (!link->gone && rp_port_transport(link->port)->lost(link->port)) {
-        link->gone = 1;
+    if (!link->server_closed && rp_port_transport(link->port)->lost(link->port)) {
+        link->server_closed = 1;
         rp_client_end(link->client, link->passive ? -RP_CLOSED : -RP_DEVICE_LOST);
-        tell_followers(link);
+        wake_followers(link);
     }
 }
 
 /* Inside the gate. Returns the datagrams that moved. A timer that was due may have ended a request,
- * so followers look again; a driver looks after each turn anyway, and must not take a client that
- * has something to do at once for one that did it: only waiting turns a loopback server. */
+ * so followers look again. A driver looks after each turn anyway. A due timer does not count as
+ * something that moved: the driver would not wait then, and only waiting turns a loopback server.
+ */
 uint32_t rp_link_turn(struct rp_link *link) {
     uint64_t now = rp_link_now(link);
     link->looked_ns = now;
@@ -76,7 +76,7 @@ uint32_t rp_link_turn(struct rp_link *link) {
     int due = rp_client_deadline(link->client) <= now;
     uint32_t moved = rp_client_turn(link->client, link->port, now);
     if (moved || due) {
-        tell_followers(link);
+        wake_followers(link);
     }
     if (!moved && rp_port_transport(link->port)->lost) {
         look_for_server(link);
@@ -84,8 +84,8 @@ uint32_t rp_link_turn(struct rp_link *link) {
     return moved;
 }
 
-/* Over loopback a server may have no thread: whoever posts and never waits turns it too, so that
- * nothing is sent again for want of a turn. */
+/* Over loopback a server may have no thread. So a caller that posts and never waits turns the
+ * server too: without a turn of it, requests would be sent again in vain. */
 static uint32_t turn_both(struct rp_link *link) {
     uint32_t moved = rp_link_turn(link);
     if (moved && rp_loopback_turn(link->port)) {
@@ -94,8 +94,9 @@ static uint32_t turn_both(struct rp_link *link) {
     return moved;
 }
 
-/* What was posted leaves. A look at the port in vain costs as much as a send, so it waits for its
- * time; a caller that posts and never waits still hears its answers and repeats what was lost. */
+/* Sends what was posted. A look at the port in vain costs as much as a send, so the port is looked
+ * at only now and then: a caller that posts and never waits still gets its answers and repeats lost
+ * datagrams. */
 static uint32_t link_send(struct rp_link *link, int looks) {
     uint64_t now = rp_link_now(link);
     if (link->passive) {
@@ -106,7 +107,7 @@ static uint32_t link_send(struct rp_link *link, int looks) {
     }
     uint32_t sent = rp_client_send(link->client, link->port, now);
     if (sent) {
-        tell_followers(link);
+        wake_followers(link);
     }
     return sent;
 }
@@ -131,14 +132,15 @@ void rp_link_posted_to_wait(struct rp_link *link) {
     posted(link, 0);
 }
 
-/* Whoever sets driven = 0 has sent everything that was posted before: a post leaves what is new to
- * a driver that is awake, and he may find his own call done without another turn. */
+/* The thread that sets driven = 0 first sends everything that was posted before. A post leaves its
+ * sending to a driver that is awake, and that driver may find its own call done without another
+ * turn. */
 static void stop_driving(struct rp_link *link) {
     if (link->unsent) {
         (void)link_send(link, 0);
     }
     link->driven = 0;
-    tell_followers(link);
+    wake_followers(link);
 }
 
 /* The driver, inside the gate, after a turn that moved nothing: leaves it and sleeps until
@@ -186,7 +188,7 @@ static void lead(struct rp_link *link, struct wait_state *state) {
         rp_gate_yield(&link->gate);
         return;
     }
-    if (link->gone) {
+    if (link->server_closed) {
         return;
     }
     if (link->options.busy_poll && !link->passive) { /* asking the time costs as much as a look */
@@ -241,7 +243,7 @@ int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint
         }
         (state.leads ? lead : follow)(link, &state);
         result = done(link, argument);
-        if (result == RP_PENDING && (link->gone || rp_gate_closed(&link->gate))) {
+        if (result == RP_PENDING && (link->server_closed || rp_gate_closed(&link->gate))) {
             result = -RP_CLOSED;
         }
     }
@@ -264,8 +266,8 @@ static uint32_t pump_turn(void *owner) {
     return moved;
 }
 
-/* The last turn before the sleep is taken in the gate that is left by sleeping: a post behind it
- * finds the driver asleep. */
+/* The last turn before the sleep and the start of the sleep are one stay in the gate: so a later
+ * post finds the driver asleep. */
 static void pump_sleep(void *owner) {
     struct rp_link *link = owner;
     if (rp_gate_enter(&link->gate)) {
@@ -329,7 +331,7 @@ static void end_pump(struct rp_link *link) {
     rp_gate_step_out(&link->gate);
     rp_pump_stop(&link->pump);
     rp_gate_step_in(&link->gate);
-    if (link->pumped && link->pump.state == RP_PUMP_NONE) { /* nobody started it again */
+    if (link->pumped && link->pump.state == RP_PUMP_NONE) { /* it was not started again */
         link->pumped = 0;
         stop_driving(link);
     }
@@ -414,8 +416,8 @@ static void let_go(struct rp_link *link) {
     }
 }
 
-/* In a forked child: the parent's socket would outlive it here. A loopback port is left: its hub's
- * locks may be held for ever. The child has no mapping to let go of. */
+/* In a forked child: closes the parent's socket, which would outlive the parent here. A loopback
+ * port is left as it is: its hub's locks may be held for ever. The child has no mapping to free. */
 static void leave_in_child(void *owner) {
     struct rp_link *link = owner;
     if (link->port && !rp_loopback_is(link->port)) {
@@ -465,29 +467,29 @@ int rp_link_open(struct rp_link **opened, const char *url, const struct rp_link_
 
 /* ---- closing ---- */
 
-/* From inside, alone: the goodbye leaves, also where there is no time to wait: a session that is
- * not ended keeps its place for long. Then drives until the server has heard of it, or `end`. */
+/* From inside, alone: sends the CLOSE, also where there is no time to wait, since a session that is
+ * not closed keeps its place for long. Then drives until the server has answered, or `end`. */
 static void say_close(struct rp_link *link, int ticket, uint64_t end) {
     struct wait_state state = {.start = rp_link_now(link)};
     state.timeout = end - state.start;
-    if (ticket <= 0 || link->gone) {
+    if (ticket <= 0 || link->server_closed) {
         return;
     }
     (void)link_send(link, 0);
-    while (!link->gone && rp_client_poll(link->client, ticket) == RP_PENDING
+    while (!link->server_closed && rp_client_poll(link->client, ticket) == RP_PENDING
            && rp_link_now(link) < end) {
         lead(link, &state);
     }
 }
 
-/* Ending all requests first: what they were to fill is its callers' again once they are told. */
+/* Ends all requests first: once their callers have the answer, the memory is the callers' again. */
 void rp_link_end(struct rp_link *link, uint64_t timeout_ns) {
     if (!link || rp_gate_close(&link->gate)) {
         return;
     }
     uint64_t end = rp_link_deadline(link, timeout_ns);
     int ticket = rp_client_close(link->client, UINT64_MAX);
-    tell_followers(link);
+    wake_followers(link);
     rp_port_transport(link->port)->wake(link->port);
     end_pump(link);
     rp_link_end_keeper(link);

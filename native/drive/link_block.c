@@ -6,11 +6,11 @@
  * place reached is kept in the block, so that a call that found no room goes on where it stopped.
  *
  * An anchor's window is complete once `reach` rows follow it, or its episode has ended. With L rows
- * in the open episode of a stream that is the row `reach` before the newest one, if L > reach; and
- * at the end every row that was not named before: the last min(L, reach + 1) where the step brought
- * a row too, min(L, reach) where the episode was cut behind it.
- * replay_server/writing/anchors.py tells the caller the same; tests/writing/test_block.py compares
- * the two.
+ * in the open episode of a stream that is the row `reach` before the newest one, if L > reach. At
+ * the episode's end it is every row that has no item yet: the last min(L, reach + 1) where the step
+ * brought a row too, min(L, reach) where the episode was cut behind it.
+ * replay_server/writing/anchors.py computes the same for the caller; tests/writing/test_block.py
+ * compares the two.
  */
 #include <stddef.h>
 

@@ -27,7 +27,8 @@ struct rp_link {
     struct rp_spin spin;
     int passive; /* loopback: waiting is the server's turn, spinning would be in vain */
     int timed;   /* by a virtual clock */
-    int gone;    /* the server was in this process and has closed: nothing is waited for any more */
+    /* the server of this process has closed, or the device is lost: nothing is waited for now */
+    int server_closed;
 };
 
 /* Inside the gate: whether what the caller waits for has come: RP_PENDING, or anything else. */
@@ -42,8 +43,8 @@ int rp_link_until(struct rp_link *link, rp_link_done *done, void *argument, uint
 uint64_t rp_link_now(struct rp_link *link);
 uint64_t rp_link_deadline(struct rp_link *link, uint64_t timeout_ns);
 
-/* Inside the gate, after a post: what was posted leaves now, unless a driver that is awake is about
- * to see to it. */
+/* Inside the gate, after a post: sends what was posted now, unless a driver is awake and is about
+ * to send it. */
 void rp_link_posted(struct rp_link *link);
 /* The same for a caller that goes on waiting: it looks for answers there, so not here. */
 void rp_link_posted_to_wait(struct rp_link *link);

@@ -1,10 +1,10 @@
-/* The keeper: a thread that speaks for a link while no caller does. A reset that takes a minute, an
- * evaluation, a debugger: the session stays open, what was posted is sent and repeated, and room
- * that the limiter made is claimed in time.
+/* The keeper: a thread that turns a link while no caller does, such as during a reset that takes a
+ * minute, an evaluation, or in a debugger. The session stays open, posted requests are sent and
+ * repeated, and room that the limiter made is used in time.
  *
- * It looks at the clock every now and then, and takes turns only where nobody else did meanwhile:
- * who calls turns the link himself, sooner. Not over loopback, where a session does not end by
- * silence and a server may have no thread but its callers'.
+ * It looks at the clock every now and then, and takes turns only where no other thread did
+ * meanwhile: a caller turns the link itself, sooner. There is no keeper over loopback, where a
+ * session does not end by silence and a server may have no thread but its callers'.
  */
 #include <stdatomic.h>
 #include <stddef.h>

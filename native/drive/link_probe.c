@@ -1,9 +1,10 @@
-/* Measuring a link: puts and gets of one size, each waited for or several under way, timed where
- * the caller's memory ends. One loop for every transport, in C, so that what is compared is the
- * way there and back.
+/* Measuring a link: puts and gets of one size, each waited for or several under way, timed from the
+ * caller's memory to the caller's memory. One loop in C for every transport, so that the way there
+ * and back is what is compared.
  *
- * A step says which it is: its first word is a number, its last one that number mixed, those
- * between count up. What comes back is checked by that, out of the time where one is waited for.
+ * A step carries its number: its first word is the number, its last word the number mixed, and the
+ * words between count up. Steps that come back are checked by that. Where each call is waited for,
+ * the check is not part of the measured time.
  */
 #include <string.h>
 
@@ -132,7 +133,7 @@ static void begin(struct rp_probe *probe) {
     }
 }
 
-int rp_link_probe_latency(struct rp_link *link, struct rp_probe *probe, uint32_t *took_ns,
+int rp_link_probe_latency(struct rp_link *link, struct rp_probe *probe, uint32_t *call_ns,
                           uint32_t count, uint64_t limit_ns) {
     uint64_t begun = rp_clock_ns();
     int status = 0;
@@ -148,13 +149,13 @@ int rp_link_probe_latency(struct rp_link *link, struct rp_probe *probe, uint32_t
         }
         uint64_t start = rp_clock_ns();
         status = puts ? put(link, probe) : get(link, probe);
-        uint64_t took = rp_clock_ns() - start;
+        uint64_t elapsed_ns = rp_clock_ns() - start;
         for (uint32_t i = 0; !status && !puts && i < probe->batch; i++) {
             probe->wrong += !is_right(probe->memory + (size_t)i * probe->bytes, probe->bytes);
         }
-        probe->spent_ns += took;
+        probe->spent_ns += elapsed_ns;
         probe->done += status ? 0 : probe->batch;
-        took_ns[calls++] = took < UINT32_MAX ? (uint32_t)took : UINT32_MAX;
+        call_ns[calls++] = elapsed_ns < UINT32_MAX ? (uint32_t)elapsed_ns : UINT32_MAX;
     }
     return status ? status : (int)calls;
 }

@@ -1,6 +1,6 @@
-/* Pushing through a link. A push is taken as far as the client's queue has room; where it has none
- * the caller drives until something moved, for its time-out at most, and tries again. All calls
- * copy.
+/* Pushing through a link. A push is taken as far as the client's queue has room. Where there is no
+ * room the caller drives until something moved, for its time-out at most, and tries again. All
+ * calls copy.
  */
 #include <stddef.h>
 
@@ -86,7 +86,7 @@ int rp_link_flush(struct rp_link *link, uint16_t table) {
     return status;
 }
 
-/* Flushes at every look: steps that lost their place fill a datagram anew. */
+/* Flushes at every look: steps whose place was lost before commit fill a new datagram. */
 static int is_settled(struct rp_link *link, void *argument) {
     struct rp_push_state state;
     uint16_t table = *(uint16_t *)argument;

@@ -66,10 +66,10 @@ uint32_t rp_link_mtu(struct rp_link *link) {
     return (uint32_t)ask(link, widen_mtu);
 }
 
-uint32_t rp_link_told(struct rp_link *link, struct rp_fact *facts) {
+uint32_t rp_link_own_facts(struct rp_link *link, struct rp_fact *facts) {
     uint32_t count = 0;
     if (!rp_gate_enter(&link->gate)) {
-        count = rp_port_tell(link->port, facts);
+        count = rp_port_facts(link->port, facts);
         rp_gate_leave(&link->gate);
     }
     return count;

@@ -2,8 +2,9 @@
  * gate. A caller in another language pays for each call and each layer of its own; here a request
  * costs it one.
  *
- * What has been reached lies in the caller's memory (rp_place, rp_setting), so that a call that
- * came back with RP_PENDING, for the caller to look after its signals, goes on where it was.
+ * The progress of a call lies in the caller's memory (rp_place, rp_setting). A call returns
+ * RP_PENDING from time to time, so that its caller can handle signals; called again, it goes on
+ * where it was.
  */
 #include "base/minmax.h"
 #include "drive/link_drive.h"
@@ -96,7 +97,7 @@ void rp_link_draw_shut(struct rp_link *link, struct rp_place *place) {
     rp_gate_leave(&link->gate);
 }
 
-/* The first that is no priority, as told in replay.h; those before it are at most `largest`. */
+/* The first that is no priority, as replay.h defines it. Those before it are at most `largest`. */
 static uint32_t usable(const double *priorities, uint32_t count, double *largest) {
     uint32_t first = 0;
     for (*largest = 0.0; first < count && rp_power_valid(priorities[first]); first++) {

@@ -1,7 +1,7 @@
 /* The memory of a batch: where things lie in it, and what the items that landed there weigh.
  *
- * The weights are those of replay_server/batch.py, in double precision. They are taken over the
- * largest before the power, not behind it: (least / odds)^beta is at most 1 whatever the odds are.
+ * The weights are those of replay_server/batch.py, in double precision. They are divided by the
+ * largest before the power, not after it: (least / odds)^beta is at most 1 whatever the odds are.
  */
 #include <math.h>
 

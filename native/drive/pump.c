@@ -1,5 +1,5 @@
-/* One loop, and starting and stopping it. The stop flag is looked at once a turn; a sleeping pump
- * is woken after the flag is set, and a wake that comes before the sleep ends that sleep at once,
+/* One loop, and starting and stopping it. The stop flag is looked at once a turn. A sleeping pump
+ * is woken after the flag is set, and a wake that comes before the sleep ends that sleep at once:
  * so no stop is missed.
  */
 #include "drive/pump.h"

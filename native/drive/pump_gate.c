@@ -1,10 +1,10 @@
-/* A ticket lock: who comes takes a number, who leaves calls the next one. Whoever is next spins a
- * little before it sleeps, since most turns are over in a microsecond; the others sleep at once.
- * All sleep on the number that is served; each is woken by a bit of its own, so that one leaving
- * wakes one thread (beyond 32 in line, those 32 apart).
+/* A ticket lock: a thread that comes takes a number, a thread that leaves calls the next one. The
+ * thread that is next spins a little before it sleeps, since most turns are over in a microsecond;
+ * the others sleep at once. All sleep on the number that is served. Each is woken by a bit of its
+ * own, so that one leaving wakes one thread (beyond 32 in line, those 32 apart).
  *
- * No call is lost: who goes to sleep raises `sleepers` and then looks at the number, who leaves
- * raises the number and then looks at `sleepers`.
+ * No call is lost: a thread that goes to sleep raises `sleepers` and then looks at the number; a
+ * thread that leaves raises the number and then looks at `sleepers`.
  *
  * Forks are counted by a handler of fork(2) itself, which costs a plain load at each entry where
  * getpid(2) would cost a system call.
@@ -40,8 +40,8 @@ void rp_gate_allow_forks(void) {
     assert(!failed);
 }
 
-/* The gates of the parent are let go of: they are in no list here. The lock's owner is a thread of
- * the parent's, which unlocks it there alone. */
+/* The list of gates is emptied: the parent's gates are in no list here. The lock is made new: its
+ * owner is a thread of the parent's, which unlocks it only there. */
 static void in_child(void) {
     forks++;
     for (struct rp_gate *gate = list; gate; gate = gate->after) {

@@ -2,7 +2,7 @@
  *
  * The server is turned by its own thread (rp_service_start), by hand (rp_service_turn), or, over
  * loopback, by the clients that wait; all of them through one gate. The port is opened before the
- * region, because the server is told what the port can take.
+ * region, because the server's limits depend on what the port can take.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ struct rp_service {
     struct rp_pump pump;
     struct rp_service_options options;
     char address[RP_URL_TEXT_BYTES];
-    char lost[RP_ERROR_BYTES]; /* why nobody will reach it again, once that is so */
+    char lost[RP_ERROR_BYTES]; /* why no client can reach it again, once that is so */
     char remark[RP_ERROR_BYTES]; /* what else its transport said, once it did */
     char changes[RP_ERROR_BYTES]; /* this and below: as it was when it opened */
     uint64_t bytes;
@@ -64,7 +64,7 @@ static uint32_t turn_inside(struct rp_service *service) {
     uint64_t now = service_now(service);
     uint32_t received = rp_server_turn(service->server, service->port, now);
     if (received) {
-        rp_server_took(service->server, service_now(service) - now);
+        rp_server_record_turn(service->server, service_now(service) - now);
     }
     return received;
 }
@@ -126,7 +126,7 @@ int rp_service_stop(struct rp_service *service) {
     return status;
 }
 
-/* ---- telling ---- */
+/* ---- what it reports ---- */
 
 const char *rp_service_address(const struct rp_service *service) {
     return service->address;
@@ -202,13 +202,13 @@ uint64_t rp_service_dropped_in(struct rp_service *service) {
     return dropped;
 }
 
-int rp_service_measure(struct rp_service *service, struct rp_measures *told) {
+int rp_service_measure(struct rp_service *service, struct rp_measures *measures) {
     int status = rp_gate_enter(&service->gate);
     if (!status) {
-        rp_server_measure(service->server, service_now(service), told);
-        told->dropped_in = rp_port_base(service->port)->dropped_in;
-        told->dropped_out = rp_port_base(service->port)->dropped_out;
-        told->fact_count = rp_port_tell(service->port, told->facts);
+        rp_server_measure(service->server, service_now(service), measures);
+        measures->dropped_in = rp_port_base(service->port)->dropped_in;
+        measures->dropped_out = rp_port_base(service->port)->dropped_out;
+        measures->fact_count = rp_port_facts(service->port, measures->facts);
         rp_gate_leave(&service->gate);
     }
     return status;
@@ -251,10 +251,10 @@ uint64_t rp_service_bytes(const struct rp_server_config *config, const char *url
     return rp_server_bytes(&filled, error);
 }
 
-/* Datagrams that clients may have under way towards a port that holds `room` of them: half. A
- * quarter may hold repeats of what lies there already, and a quarter may be full without being so:
- * the kernel gives back what was read in shares as large as that. Where that is less than one for
- * each session, one. */
+/* How many datagrams clients may have under way towards a port that holds `room` of them: half. A
+ * quarter may hold repeats of datagrams that are there already. Another quarter may count as full
+ * though it was read: the kernel frees the space of read datagrams in shares as large as that.
+ * Where half is less than one for each session, it is one for each, as far as there is room. */
 static uint32_t promised(uint32_t room, uint32_t sessions) {
     uint32_t half = room / 2;
     return half > sessions ? half : rp_min(room, sessions);
@@ -337,8 +337,8 @@ static int open_server(struct rp_service *service, const struct rp_server_config
     return status;
 }
 
-/* In a forked child: a socket or a locked file left here would outlive the server. A loopback port
- * is left: its hub's locks may be held for ever. The child has no mapping to let go of. */
+/* In a forked child: a socket or a locked file left open here would outlive the server. A loopback
+ * port is left as it is: its hub's locks may be held for ever. The child has no mapping to free. */
 static void leave_in_child(void *owner) {
     struct rp_service *service = owner;
     if (service->port && !rp_loopback_is(service->port)) {
@@ -377,13 +377,13 @@ void rp_service_end(struct rp_service *service) {
     if (!service || rp_gate_close(&service->gate)) {
         return;
     }
-    rp_gate_leave(&service->gate); /* nobody comes in any more; who turns has to hear that */
+    rp_gate_leave(&service->gate); /* no call is admitted any more; the turning thread has to end */
     rp_pump_stop(&service->pump);
     if (service->port && rp_loopback_is(service->port)) {
         rp_loopback_attend(service->port, NULL, NULL);
     }
     if (service->server) {
-        rp_server_farewell(service->server, service->port, service_now(service),
+        rp_server_last_turn(service->server, service->port, service_now(service),
                            service->region.folder[0] != 0);
     }
     rp_gate_hold_forks();

@@ -1,9 +1,9 @@
 /* Folders, locks and mappings: see service_memory.h.
  *
  * Two servers that start together meet at the lock of PATH.new: one makes the region, the other is
- * told. Between opening a folder and locking it, its owner may have renamed or removed it; so
- * who has the lock looks whether the folder still has the name it was opened by, and starts again
- * where it has not. Each turn of that loop is another process's success, and they are counted.
+ * refused. Between opening a folder and locking it, its owner may have renamed or removed it. So
+ * once the folder is locked, it is looked up by name again, and if it has lost that name the loop
+ * starts again. Each turn of that loop means that another process succeeded; turns are counted.
  */
 #include "drive/service_memory.h"
 
@@ -40,8 +40,8 @@ void rp_memory_none(struct rp_memory *memory) {
 
 /* ---- the folder ---- */
 
-/* Opens the folder where it is this user's own. A link is not followed: its owner chose where it
- * leads. AGAIN where there is none. */
+/* Opens the folder if it is this user's own. A link is not followed: its owner chose where it
+ * leads. AGAIN where there is no folder. */
 static int open_folder(struct rp_memory *memory, const char *name, struct stat *own, char *error) {
     rp_gate_hold_forks();
     memory->file = open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -367,7 +367,7 @@ void rp_memory_close(struct rp_memory *memory) {
     if (memory->base) {
         munmap(memory->base, memory->bytes);
     }
-    if (memory->made) { /* under its lock: nobody else is in it */
+    if (memory->made) { /* under its lock: no other process uses it */
         empty_folder(memory);
         (void)unlinkat(memory->file, making, 0);
         (void)rmdir(memory->folder);

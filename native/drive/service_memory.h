@@ -3,14 +3,15 @@
  * Each segment (server.h) is a file of its own; all are mapped into one range of addresses, with
  * memory of this process alone behind them. The folder is made under the name PATH.new and gets
  * its own only when the region in it is whole: so PATH either does not exist, or can be attached
- * to. Until then it holds a file `making`: a start that died, however late, left it and what is
- * beside it, nobody was ever served from that, and the next start makes it anew. Without that file
- * PATH.new is somebody's region of that name, and is left alone. Folders are locked while they are
- * used, PATH.new while it is made. Forked children do not inherit the mapping.
+ * to. Until then it holds a file `making`. If a start dies, however late, that file stays, and
+ * shows that no client was ever served from the folder: the next start rebuilds it. Without that
+ * file PATH.new is somebody's region of that name, and is left alone. Folders are locked while they
+ * are used, PATH.new while it is made. Forked children do not inherit the mapping.
  *
- * Every page has its room on the disk before it is touched, so that a full disk is never a SIGBUS:
- * state, tables and the weights' seal at open, where it is a sentence; the rest of the weights a
- * range at a time, when a publication says its size, where it is DISK_FULL.
+ * Every page gets its room on the disk before it is touched, so that a full disk is never a SIGBUS.
+ * State, tables and the weights' seal get it at open, where a full disk is an error sentence. The
+ * rest of the weights gets it a range at a time, when a publication says its size; there a full
+ * disk is DISK_FULL.
  */
 #ifndef RP_SERVICE_MEMORY_H
 #define RP_SERVICE_MEMORY_H
@@ -46,7 +47,7 @@ int rp_memory_map(struct rp_memory *memory, const struct rp_segments *segments, 
 int rp_memory_keep(struct rp_memory *memory, const char *path, char *error);
 /* Room for this range of a segment that takes it at need: 1, or 0 where the disk is full. */
 int rp_memory_allocate(void *memory, uint64_t offset, uint64_t bytes);
-/* In a forked child: lets go of what it inherited, and leaves the rest to its parent. */
+/* In a forked child: frees what it inherited, and leaves the rest to its parent. */
 void rp_memory_forget(struct rp_memory *memory);
 void rp_memory_close(struct rp_memory *memory);
 

@@ -52,20 +52,20 @@ void rp_ready_remove(struct rp_ready *ready, int socket) {
 }
 
 uint32_t rp_ready_look(struct rp_ready *ready, struct rp_ready_event *events, uint32_t count) {
-    struct epoll_event told[AT_ONCE];
-    int found = epoll_wait(ready->poll, told, count < AT_ONCE ? (int)count : AT_ONCE, 0);
+    struct epoll_event ready_now[AT_ONCE];
+    int found = epoll_wait(ready->poll, ready_now, count < AT_ONCE ? (int)count : AT_ONCE, 0);
     for (int i = 0; i < found; i++) {
-        uint32_t other = told[i].events & ~(uint32_t)EPOLLOUT;
-        events[i].key = told[i].data.u32;
-        events[i].events = (told[i].events & EPOLLOUT ? (uint32_t)RP_READY_OUT : 0)
+        uint32_t other = ready_now[i].events & ~(uint32_t)EPOLLOUT;
+        events[i].key = ready_now[i].data.u32;
+        events[i].events = (ready_now[i].events & EPOLLOUT ? (uint32_t)RP_READY_OUT : 0)
             | (other ? (uint32_t)RP_READY_IN : 0);
     }
     return found > 0 ? (uint32_t)found : 0;
 }
 
 uint32_t rp_ready_seconds(struct rp_ready *ready) {
-    uint64_t gone;
-    return read(ready->timer, &gone, sizeof gone) == sizeof gone ? (uint32_t)gone : 0;
+    uint64_t seconds;
+    return read(ready->timer, &seconds, sizeof seconds) == sizeof seconds ? (uint32_t)seconds : 0;
 }
 
 int rp_ready_sleep(struct rp_ready *ready, const struct rp_wake *wake, uint64_t timeout_ns) {
@@ -162,10 +162,10 @@ uint32_t rp_ready_look(struct rp_ready *ready, struct rp_ready_event *events, ui
     uint32_t place = ready->first;
     for (uint32_t i = 0; i < ready->count && found < count; i++) {
         place = place % ready->count + 1;
-        short told = ready->waits[place].revents;
-        if (told) {
-            uint32_t in = told & ~POLLOUT ? RP_READY_IN : 0;
-            uint32_t out = told & POLLOUT ? RP_READY_OUT : 0;
+        short revents = ready->waits[place].revents;
+        if (revents) {
+            uint32_t in = revents & ~POLLOUT ? RP_READY_IN : 0;
+            uint32_t out = revents & POLLOUT ? RP_READY_OUT : 0;
             events[found].key = ready->keys[place];
             events[found++].events = in | out;
         }
@@ -183,12 +183,12 @@ uint32_t rp_ready_seconds(struct rp_ready *ready) {
 int rp_ready_sleep(struct rp_ready *ready, const struct rp_wake *wake, uint64_t timeout_ns) {
     uint64_t tick = until_tick(ready);
     ready->waits[0].fd = wake->read;
-    int told = rp_poll(ready->waits, ready->count + 1, timeout_ns < tick ? timeout_ns : tick);
-    int woken = told > 0 && ready->waits[0].revents;
+    int polled = rp_poll(ready->waits, ready->count + 1, timeout_ns < tick ? timeout_ns : tick);
+    int woken = polled > 0 && ready->waits[0].revents;
     if (woken) {
         rp_wake_take(wake);
     }
-    return told > woken || !until_tick(ready);
+    return polled > woken || !until_tick(ready);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* Which of many sockets have something, and a second's tick: epoll(7) and timerfd on Linux, else
  * poll(2) over a list, and the clock.
  *
- * Used by one thread at a time. A socket is told again and again while it has something.
+ * Used by one thread at a time. A socket is reported again and again while it has something.
  */
 #ifndef RP_OS_READY_H
 #define RP_OS_READY_H
@@ -12,7 +12,7 @@
 #include "os/wake.h"
 
 enum rp_ready_events { RP_READY_IN = 1, RP_READY_OUT = 2 }; /* IN: also an end, or an error */
-#define RP_READY_SECOND UINT32_MAX /* the key of the tick: another second has gone */
+#define RP_READY_SECOND UINT32_MAX /* the key of the tick: another second has passed */
 
 struct rp_ready_event {
     uint32_t key; /* as it was added with */
@@ -25,7 +25,7 @@ struct rp_ready {
 #else
     struct pollfd *waits; /* the first is the wake's, while it sleeps */
     uint32_t *keys;
-    uint32_t count, capacity, first; /* of the next look, so that none is kept waiting */
+    uint32_t count, capacity, first; /* of the next look, so that each has its turn */
     uint64_t ticked_ns;
 #endif
 };
@@ -39,7 +39,7 @@ void rp_ready_change(struct rp_ready *ready, int socket, uint32_t key, uint32_t 
 void rp_ready_remove(struct rp_ready *ready, int socket); /* before it is closed */
 /* What there is now, `count` of it at most. */
 uint32_t rp_ready_look(struct rp_ready *ready, struct rp_ready_event *events, uint32_t count);
-/* Whole seconds since the last call that told any, or since open. */
+/* Whole seconds since the last call that returned any, or since open. */
 uint32_t rp_ready_seconds(struct rp_ready *ready);
 /* As rp_wake_sleep, for all of them: 1 where there is something to look at. */
 int rp_ready_sleep(struct rp_ready *ready, const struct rp_wake *wake, uint64_t timeout_ns);

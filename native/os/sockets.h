@@ -29,7 +29,8 @@ struct rp_control { /* room for a segment's size and the count of overflows */
 };
 
 /* Asks for a buffer of that many bytes: past the system's bound where we may, else up to it. Linux
- * takes what it may of it; others refuse it all, and are asked for half until they do not. */
+ * gives as much of it as it may. Other systems refuse the whole, and are asked for half as much,
+ * until they agree. */
 static inline void rp_socket_buffer(int socket, int option, uint32_t bytes) {
     int size = (int)bytes;
 #ifdef SO_RCVBUFFORCE
@@ -99,8 +100,8 @@ static inline void rp_train_mark(struct msghdr *message, struct rp_control *cont
     memcpy(CMSG_DATA(header), &size, sizeof size);
 }
 
-/* The segment size the kernel tells (0: a single datagram), and in *dropped, where it tells that,
- * what it has dropped at this socket so far. */
+/* The segment size the kernel reports (0: a single datagram), and in *dropped, where it reports
+ * that, what it has dropped at this socket so far. */
 static inline uint32_t rp_datagram_control(struct msghdr *message, uint32_t *dropped) {
     int segment = 0;
     for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at; at = CMSG_NXTHDR(message, at)) {

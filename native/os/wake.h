@@ -79,7 +79,7 @@ static inline void rp_wake_take(const struct rp_wake *wake) {
 }
 
 /* Sleeps until `socket` (-1: none) is readable, `wake` is set, or the time is over. Returns 1 where
- * the socket is readable or has an error to tell. */
+ * the socket is readable or has an error pending. */
 static inline int rp_wake_sleep(const struct rp_wake *wake, int socket, uint64_t timeout_ns) {
     struct pollfd waits[2] = {{.fd = wake->read, .events = POLLIN},
                               {.fd = socket, .events = POLLIN}};

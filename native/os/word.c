@@ -1,6 +1,6 @@
 /* Words as in word.h. Where there is no futex, a wait takes the lock of the word's bucket, looks at
- * the word and only then sleeps; a waker changes the word first and takes the lock second: it finds
- * the sleeper asleep, or the sleeper finds the word changed.
+ * the word and only then sleeps. A waker changes the word first and takes the lock second. So
+ * either the waker finds the sleeper asleep, or the sleeper finds the word changed.
  */
 #include "os/word.h"
 

@@ -15,7 +15,7 @@
 
 /* `timeout_ns` is a duration, RP_WORD_FOREVER: until woken. */
 void rp_word_wait(_Atomic uint32_t *word, uint32_t value, uint64_t timeout_ns);
-/* Wakes all who wait on it. */
+/* Wakes all threads that wait on it. */
 void rp_word_wake(_Atomic uint32_t *word);
 
 /* Waits until it is woken with one of the same bits. */

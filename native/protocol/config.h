@@ -1,6 +1,6 @@
-/* What a server is told at open: its tables and its limits. All of it is copied into the region;
- * the caller keeps ownership of everything pointed to. rp_server_bytes checks it and says in a
- * sentence what is wrong and what would do.
+/* A server's configuration at open: its tables and its limits. All of it is copied into the region;
+ * the caller keeps ownership of everything pointed to. rp_server_bytes checks it; its sentence says
+ * what is wrong and what would be right.
  */
 #ifndef RP_CONFIG_H
 #define RP_CONFIG_H
@@ -62,12 +62,12 @@ struct rp_server_config {
     uint32_t idle_ms;        /* silence after which a session is given up */
     uint32_t lapse_ms;       /* life of a granted credit */
     uint64_t weights_max;    /* bytes; 0 = no weights are kept */
-    /* of sessions_max, what one other host's addresses may have; 0 = all. Not of the region: each
-     * start says it anew */
+    /* of sessions_max, what one other host's addresses may have; 0 = all. Not kept in the region:
+     * each start sets it */
     uint32_t sessions_per_address;
-    uint32_t first_lap;      /* drawn by who makes the server: where keys begin (rp_table_lap) */
+    uint32_t first_lap;      /* drawn by the caller: where keys begin (rp_table_lap) */
     uint64_t seed;           /* of the draws; session ids and cookies never come from it */
-    uint32_t seed_drawn;     /* 1: nobody chose the seed; a region keeps the one it was made with */
+    uint32_t seed_drawn;     /* 1: the seed was drawn; a region keeps the one it was made with */
 };
 /* [/cffi] */
 

@@ -1,7 +1,7 @@
 /* Datagrams as such: sealing, opening, and the replay window. Knows headers, no operations.
  *
- * rp_packet_open is the one function that maps (bytes, length) to accepted headers or a reason;
- * nobody else looks at raw lengths. Order of its checks: length, magic, version, checksum, reserved
+ * rp_packet_open is the one function that maps (bytes, length) to accepted headers or a reason; no
+ * other code looks at raw lengths. Its checks in order: length, magic, version, checksum, reserved
  * fields, size. A HELLO passes whatever its version: it has one layout for ever.
  */
 #ifndef RP_FLOW_H

@@ -64,7 +64,7 @@
     X(FORKED,               50, "the client was opened in another process: open one here") \
     X(SHORT_BATCH,          51, "part of the batch was overwritten before it arrived") \
     X(LOST_PLACE,           52, "the step's slot was overwritten before the step was complete") \
-    X(WRONG_QUEUE,          53, "the network card gave this to another shard: use the port told") \
+    X(WRONG_QUEUE,          53, "the network card gave this to another shard: use the port named") \
     X(BAD_FEATURE,          54, "one end insists on a feature that the other does not have") \
     X(TABLE_FULL,           55, "every place for a table is taken") \
     X(NOT_AUTHORISED,       56, "this client may not do that") \
@@ -151,8 +151,8 @@ enum rp_status { RP_STATUSES(RP_STATUS_ENUM) RP_STATUS_COUNT };
     X(losses_seen,               "client: times the window was halved") \
     X(reconnects,                "client: sessions opened again") \
     X(redraws,                   "client: items asked for again because they were overwritten") \
-    X(wrong_queue,               "refused: came to another shard's queue, told which port to use") \
-    X(rebinds,                   "client: times it was told to send from another port, and did") \
+    X(wrong_queue,               "refused: came to another shard's queue, answer names the port") \
+    X(rebinds,                   "client: times it moved to the local port a server named") \
     X(refused_feature,           "refused: a feature that one end insists on and the other lacks") \
     X(refused_address,           "refused: the address holds its whole share of the sessions") \
     X(waits_lapsed,              "held-back requests given up: not asked for again in time") \

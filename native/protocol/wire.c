@@ -1,5 +1,5 @@
-/* Every size and place of wire.h, told to the compiler a second time: a field that moves does not
- * compile. The bounds on refusals stand here too: none is larger than the request it answers.
+/* Every size and place of wire.h, asserted: if a field moves, this does not compile. The bounds on
+ * refusals stand here too: no refusal is larger than the request it answers.
  */
 #include "protocol/wire.h"
 

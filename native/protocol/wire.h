@@ -1,4 +1,4 @@
-/* The wire: every message layout and every limit, on one page. PROTOCOL.md tells the same in prose,
+/* The wire: every message layout and every limit, on one page. PROTOCOL.md says the same in prose,
  * with hex.
  *
  *     a datagram         outer header (40) | message header (16) | body
@@ -76,7 +76,7 @@ enum rp_op {
     RP_ANSWER = 0x80,
 };
 
-/* Numbers that are given away for good. Until one is served it is answered BAD_OP like any other
+/* Numbers that are assigned for good. Until one is served it is answered BAD_OP like any other
  * number from RP_OP_COUNT to 127. */
 enum rp_op_reserved {
     RP_OP_CHECKPOINT = 17, /* writes the tables to a file */
@@ -89,9 +89,9 @@ enum rp_op_reserved {
 };
 
 /* [cffi] */
-/* What the two ends may agree on. Each tells what it can do and what it insists on; the agreed set
- * is what both can do. Unknown bits are ignored among what can be done, refused among what is
- * insisted on. */
+/* What the two ends may agree on. Each end sends what it can do and what it insists on; the agreed
+ * set is what both can do. An unknown bit is ignored in what an end can do, and refused in what it
+ * insists on. */
 enum rp_feature {
     RP_FEATURE_NO_INTEGRITY = 1,    /* nothing is checked: a link that checks by itself */
     RP_FEATURE_DATAGRAM_CRC = 2,    /* the tag holds the datagram's CRC-32C */
@@ -174,7 +174,7 @@ struct rp_open {
     uint32_t mtu;
     uint16_t version;
     uint16_t receive_budget; /* datagrams of mtu bytes the client can take in one go */
-    uint8_t identity[16];    /* who the client says it is: any bytes */
+    uint8_t identity[16];    /* what the client calls itself: any bytes */
     uint8_t key_id[8];       /* which key it would seal with; zero: none */
     uint8_t ephemeral[32];   /* its half of a key exchange, and the proof: zero */
     uint8_t proof[16];
@@ -212,8 +212,8 @@ struct rp_address_changed {
 };
 
 /* The answer's body where status is UNKNOWN_SESSION or WRONG_QUEUE, whatever the operation;
- * connection in the outer header = 0. The first two fields name what is refused, so that only who
- * saw it can have sent this, and a late copy of it ends nothing. */
+ * connection in the outer header = 0. The first two fields name the refused datagram: so only a
+ * host that saw it can have sent this answer, and a late copy of the answer ends nothing. */
 struct rp_refused {
     uint64_t connection; /* of the refused datagram's outer header */
     uint32_t packet;     /* the low half of its packet number */
@@ -331,8 +331,8 @@ struct rp_create {
 };
 
 struct rp_pushed {
-    uint64_t done_through; /* all sequences below this are done: committed, or lost their place */
-    uint64_t lost_total;   /* steps of this writer that ever lost their place */
+    uint64_t done_through; /* all sequences below this are done: committed, or their place lost */
+    uint64_t lost_total;   /* steps of this writer that ever lost their place before commit */
     uint16_t run_count;
     uint16_t create_count;
     uint32_t reserved;
@@ -343,7 +343,7 @@ struct rp_run_done {
     /* of the run's first step; the others follow by one; 0 = not known any more */
     uint64_t key;
     uint16_t committed; /* so many of the run's first steps are stored: acknowledged */
-    /* so many of its last steps lost their place: send them again under new sequences */
+    /* so many of its last steps lost their place before commit: send them again, new sequences */
     uint16_t lost;
     uint32_t reserved;
 };
@@ -509,7 +509,7 @@ struct rp_stats { /* then count uint64 counters, or count facts */
 
 /* [cffi] */
 enum rp_fact_kind {
-    RP_FACT_IN = 1,    /* what came in and was dropped, for the reason its name tells */
+    RP_FACT_IN = 1,    /* datagrams or frames that came in and were dropped; its name is why */
     RP_FACT_OUT = 2,   /* what was to go out and did not */
     RP_FACT_COUNT = 3, /* another count, no drop */
     RP_FACT_LEVEL = 4, /* what there is now: rises and falls */

@@ -1,5 +1,5 @@
 /* Cookies and the nonces they were used with: see cookie.h. The server's key dies with the process,
- * and with it every cookie; so what is remembered of nonces may die too.
+ * and every cookie with it. So the nonces that are remembered may die with it too.
  */
 #include "server/cookie.h"
 
@@ -47,7 +47,7 @@ static uint64_t hash(const struct rp_server *server, const struct rp_peer *peer,
     return rp_siphash(server->cookie_key, &text, sizeof text);
 }
 
-/* Periods end at multiples of their length, however seldom somebody asks. */
+/* Periods end at multiples of their length, however seldom they are looked at. */
 static void pass_time(struct rp_server *server) {
     struct rp_cookies *c = &server->cookies;
     uint64_t length_ns = RP_COOKIE_PERIOD_S * 1000000000ull;

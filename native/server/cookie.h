@@ -2,9 +2,9 @@
  *
  * A cookie is a keyed hash of an address, a nonce and a period; it is good in its period and the
  * next. A nonce that opened a session is remembered in its period and the next: exactly as long as
- * a cookie that it may come again with. So it opens one session, whatever became of that session,
- * and a late copy of OPEN costs a look-up. A period ends after 64 s, and sooner once it remembers
- * as many nonces as it has room for: then cookies end sooner too, and nothing else.
+ * its cookie is good. So a nonce opens one session only, whatever became of that session, and a
+ * late copy of OPEN costs a look-up. A period ends after 64 s. It ends sooner once it remembers as
+ * many nonces as it has room for: then cookies end sooner too, and nothing else changes.
  *
  *     place[p & 1][i].period == p: this place is taken, in period p; else it is free
  *     count <= room, and a period has more than twice as many places: a look-up always ends

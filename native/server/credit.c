@@ -1,11 +1,11 @@
 /* Credit: how many full datagrams each session may have in flight, so that all together never
  * exceed what the port can take in one go.
  *
- * Every session holds one datagram for good; what is left (receive_budget - sessions_max) is
- * shared by the sessions that ask for more. A grant lapses a fixed time after it was made, so
- * the list of grants in order of time is the list in order of lapsing: taking back costs one
- * step per lapsed grant. The client counts the same time from before the answer's arrival, so it
- * stops first.
+ * Every session may always have one datagram in flight. The rest (receive_budget - sessions_max) is
+ * shared by the sessions that ask for more. A grant lapses a fixed time after it was made, so the
+ * list of grants in order of time is also in order of lapsing: taking back costs one step per
+ * lapsed grant. The client counts the same time from before the answer's arrival, so it stops
+ * first.
  *
  *     sum over sessions of credit == granted_sum <= receive_budget - sessions_max
  */

@@ -29,7 +29,7 @@ static uint32_t find(const struct rp_server *server, uint64_t number) {
     return i;
 }
 
-/* Closes the gap: whoever stands behind it and would not be found over it moves into it. */
+/* Closes the gap: an entry behind it that would not be found across the gap moves into it. */
 static void close_gap(struct rp_server *server, uint32_t gap) {
     struct rp_hosts *h = &server->hosts;
     for (uint32_t i = (gap + 1) & h->mask; h->place[i].count > 0; i = (i + 1) & h->mask) {
@@ -70,14 +70,14 @@ uint64_t rp_hosts_number(struct rp_server *server, struct rp_port *port,
     if (host_of == NULL || server->sessions_per_address == 0) {
         return 0;
     }
-    for (uint32_t i = 0; !server->hosts.told && i < server->limits.sessions_max; i++) {
+    for (uint32_t i = 0; !server->hosts.counted && i < server->limits.sessions_max; i++) {
         if (server->sessions[i].connection != 0) {
             struct rp_peer other;
             rp_session_peer(&server->sessions[i], &other);
             rp_hosts_set(server, i, host_of(port, &other));
         }
     }
-    server->hosts.told = 1;
+    server->hosts.counted = 1;
     return host_of(port, peer);
 }
 

@@ -1,7 +1,7 @@
 /* How many sessions each other host has: kept, not counted.
  *
- * A table of hosts by a keyed hash, which nobody outside can aim at, with linear probing. A host
- * whose last session ends leaves it, and those behind it move up.
+ * A table of hosts with linear probing, by a keyed hash, so that a stranger cannot make entries
+ * collide. A host whose last session ends leaves it, and those behind it move up.
  *
  *     count == 0: this place is free; the sum of all counts == the sessions of other hosts
  *     at most sessions_max places of more than twice as many are taken: a look-up always ends
@@ -16,14 +16,14 @@
 struct rp_server;
 
 struct rp_host {
-    uint64_t number; /* as the transport tells it */
+    uint64_t number; /* as the transport reports it */
     uint64_t count;
 };
 
 struct rp_hosts { /* volatile */
     struct rp_host *place;
     uint32_t mask;
-    uint32_t told; /* 1: the sessions that an attach found have been counted */
+    uint32_t counted; /* 1: the sessions that an attach found have been counted */
 };
 
 uint64_t rp_hosts_bytes(uint32_t sessions_max);

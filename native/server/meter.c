@@ -42,7 +42,7 @@ void rp_meter_ages(struct rp_meters *meters, uint32_t table, const struct rp_bat
     ages->sum += sum;
 }
 
-void rp_server_took(struct rp_server *server, uint64_t elapsed_ns) {
+void rp_server_record_turn(struct rp_server *server, uint64_t elapsed_ns) {
     struct rp_meters *meters = &server->meters;
     uint32_t bucket = rp_histogram_bucket(elapsed_ns);
     for (uint32_t i = 0; i < meters->served_count; i++) {
@@ -54,34 +54,35 @@ void rp_server_took(struct rp_server *server, uint64_t elapsed_ns) {
 }
 
 static void measure_table(const struct rp_server *server, uint32_t number,
-                          struct rp_table_measures *told) {
+                          struct rp_table_measures *measures) {
     const struct rp_table *table = &server->tables[number];
     uint64_t need;
     uint32_t by_size;
-    rp_table_info(table, &told->info);
-    told->ages = server->meters.ages[number];
-    told->samples_waiting = server->waiting[RP_WAIT_SAMPLE][number].count;
-    told->pushes_waiting = server->waiting[RP_WAIT_PUSH][number].count;
-    told->holds_samples = rp_limiter_may_sample(table, 1, &need, &by_size) != 1;
-    told->holds_inserts = rp_limiter_may_insert(table, 1, &need) != 1;
+    rp_table_info(table, &measures->info);
+    measures->ages = server->meters.ages[number];
+    measures->samples_waiting = server->waiting[RP_WAIT_SAMPLE][number].count;
+    measures->pushes_waiting = server->waiting[RP_WAIT_PUSH][number].count;
+    measures->holds_samples = rp_limiter_may_sample(table, 1, &need, &by_size) != 1;
+    measures->holds_inserts = rp_limiter_may_insert(table, 1, &need) != 1;
 }
 
-void rp_server_measure(const struct rp_server *server, uint64_t now_ns, struct rp_measures *told) {
+void rp_server_measure(const struct rp_server *server, uint64_t now_ns,
+                       struct rp_measures *measures) {
     const struct rp_meters *meters = &server->meters;
-    memcpy(told->counters, server->counters, sizeof server->counters);
-    told->incarnation = rp_server_incarnation(server);
-    told->weights_version = rp_server_weights_version(server);
-    told->sessions = server->open;
-    told->table_count = server->limits.table_count;
-    memcpy(told->operations, meters->operations, sizeof meters->operations);
-    told->samples_waited = meters->waited[RP_WAIT_SAMPLE];
-    told->pushes_waited = meters->waited[RP_WAIT_PUSH];
-    memcpy(told->meters, meters->sessions, sizeof meters->sessions);
+    memcpy(measures->counters, server->counters, sizeof server->counters);
+    measures->incarnation = rp_server_incarnation(server);
+    measures->weights_version = rp_server_weights_version(server);
+    measures->sessions = server->open;
+    measures->table_count = server->limits.table_count;
+    memcpy(measures->operations, meters->operations, sizeof meters->operations);
+    measures->samples_waited = meters->waited[RP_WAIT_SAMPLE];
+    measures->pushes_waited = meters->waited[RP_WAIT_PUSH];
+    memcpy(measures->meters, meters->sessions, sizeof meters->sessions);
     for (uint32_t i = 0; i < server->limits.sessions_max && i < RP_SESSIONS_METERED; i++) {
-        told->states[i].open = server->sessions[i].connection != 0;
-        told->states[i].silence_ns = now_ns - server->lines[i].heard_ns;
+        measures->states[i].open = server->sessions[i].connection != 0;
+        measures->states[i].silence_ns = now_ns - server->lines[i].heard_ns;
     }
     for (uint32_t i = 0; i < server->limits.table_count; i++) {
-        measure_table(server, i, &told->tables[i]);
+        measure_table(server, i, &measures->tables[i]);
     }
 }

@@ -8,9 +8,9 @@
  *     bucket b holds the values v with bound(b - 1) < v <= bound(b);  bound(0) = 0, bound(1) = 1
  *     sum of counts == values ever recorded
  *
- * Sessions are told apart by their place (0 .. sessions_max - 1), which the next session of that
- * place takes over with its numbers: they only rise, and there are at most RP_SESSIONS_METERED + 1
- * of them, the last for all places beyond.
+ * A session is known by its place (0 .. sessions_max - 1). The next session of that place takes the
+ * place's numbers over, so they only rise. There are at most RP_SESSIONS_METERED + 1 sets of
+ * numbers, the last one for all places beyond.
  */
 #ifndef RP_METER_H
 #define RP_METER_H
@@ -24,7 +24,7 @@ struct rp_server;
 /* [cffi] */
 enum rp_meter_limits {
     RP_BUCKETS = 128,         /* two for each of 64 bits: any value has one */
-    RP_AGES_EVERY = 4,        /* of the items of a batch, the first of so many tells its age */
+    RP_AGES_EVERY = 4,        /* of so many items of a batch, the first one's age is recorded */
     RP_OPERATIONS = 24,       /* numbers of operations are below this */
     RP_COUNTERS_MAX = 128,    /* and those of counters below this */
     RP_SESSIONS_METERED = 64, /* places with numbers of their own; those beyond share one */
@@ -72,7 +72,7 @@ struct rp_measures { /* one consistent look at a server */
     /* Requests by operation: from when they were received to when the turn that served them had
      * answered, in ns. How long a held-back one waited is not in here. */
     struct rp_histogram operations[RP_OPERATIONS];
-    /* Requests held back, in ns: until let on or given up */
+    /* Requests held back, in ns: until admitted or given up */
     struct rp_histogram samples_waited;
     struct rp_histogram pushes_waited;
     struct rp_session_meter meters[RP_SESSIONS_METERED + 1];

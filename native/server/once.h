@@ -29,7 +29,7 @@ enum rp_once_state {
     RP_ONCE_NEW,  /* larger than every id taken so far */
     RP_ONCE_OPEN, /* in the window and not done: late, or taken and not ended */
     RP_ONCE_DONE, /* in the window and done */
-    RP_ONCE_OLD,  /* below the window: nobody can tell any more */
+    RP_ONCE_OLD,  /* below the window: no longer known */
 };
 
 /* What is known of an id; id > 0. */

@@ -1,7 +1,7 @@
 /* From a received datagram to its handler and from there to an answer; the handlers are in
  * serve_*.c.
  *
- * One table says what each operation is: who may ask, how large its body is, who serves it.
+ * One table says of each operation which clients may ask, how large its body is, and its handler.
  * Everything a peer sent is checked before it is read: rp_packet_open sees to the headers,
  * check_body to the body's size and reserved bytes where the operation has no trailer, and the
  * handlers with a trailer call rp_serve_exact themselves.
@@ -40,7 +40,7 @@ static const struct operation {
     [RP_OP_CANCEL] = {rp_serve_cancel, sizeof(struct rp_cancel), SESSION, 0, 1},
 };
 
-/* What is smaller is dropped: no handler has to ask whether its struct is there. */
+/* A smaller body is dropped: so a handler need not check whether its struct is there. */
 _Static_assert(sizeof(struct rp_push) <= RP_REQUEST_BODY_MIN, "a PUSH has its struct");
 _Static_assert(sizeof(struct rp_sample) <= RP_REQUEST_BODY_MIN, "a SAMPLE has its struct");
 _Static_assert(sizeof(struct rp_update) <= RP_REQUEST_BODY_MIN, "an UPDATE has its struct");
@@ -180,8 +180,8 @@ uint32_t rp_serve_room_bytes(const struct rp_call *call) {
     return mtu - RP_ANSWER_BYTES;
 }
 
-/* Does the answer go to a session's client? Not to a stranger, nor to who names a session from a
- * new address, sends an ECHO from there that is refused, or one that proves nothing. */
+/* Does the answer go to a session's client? Not if the sender is a stranger, names a session from a
+ * new address, or sends from there an ECHO that is refused or that proves nothing. */
 static int to_client(const struct rp_call *call) {
     return call->session != RP_NOBODY && call->status != RP_ADDRESS_CHANGED
            && call->status != RP_BAD_COOKIE
@@ -227,7 +227,7 @@ void rp_serve_send(struct rp_call *call, uint32_t size) {
     };
     memcpy(rp_packet_body(packet->data), &answer, sizeof answer);
     uint64_t connection = call->session == RP_NOBODY ? 0 : rp_serve_session(call)->connection;
-    /* who said HELLO in another version reads the answer in that one */
+    /* a client that said HELLO in another version gets its answer in that version */
     uint8_t version = call->message.op == (RP_OP_HELLO | RP_ANSWER) ? call->view.outer->version
                                                                     : RP_VERSION_MAX;
     packet->size = rp_packet_seal_as(version, packet->data, &call->message,
@@ -346,7 +346,7 @@ int rp_serve_accept(struct rp_call *call) {
     return accept(call);
 }
 
-/* Is the sender who the operation needs? 0; a refusal; or an answer's size, where it has been
+/* May the sender ask for this operation? 0: yes; a refusal; or an answer's size, where it has been
  * answered. */
 static int identify(struct rp_call *call, const struct operation *operation) {
     const struct rp_outer *outer = call->view.outer;
@@ -373,7 +373,7 @@ static int identify(struct rp_call *call, const struct operation *operation) {
     return size <= rp_session_mtu(session) ? 0 : -RP_BAD_SIZE; /* more than was agreed on */
 }
 
-/* An operation of later versions, or of nobody: refused inside a session, dropped outside. */
+/* An operation of later versions, or of none: refused inside a session, dropped outside. */
 static void serve_unknown(struct rp_call *call) {
     struct rp_server *server = call->server;
     uint32_t session = rp_session_find(server, call->view.outer->connection);

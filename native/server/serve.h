@@ -1,10 +1,10 @@
 /* One request being served: what every handler gets, and what it may do.
  *
- * A handler is called with the request checked for size, reserved fields and session, and with
- * one leased packet. It writes its answer behind rp_answer (rp_serve_room tells where and how
- * much) and returns the answer's bytes; or a negative status, which is answered in rp_answer
- * alone; or RP_SERVED where it sent its datagrams by rp_serve_send. It changes nothing before it
- * has checked everything.
+ * A handler is called with one leased packet, once the request's size, reserved fields and session
+ * were checked. It writes its answer behind rp_answer, where rp_serve_room points, and returns the
+ * answer's bytes. Or it returns a negative status, which is answered in rp_answer alone; or
+ * RP_SERVED where it sent its datagrams by rp_serve_send. It changes nothing before it has checked
+ * everything.
  */
 #ifndef RP_SERVE_H
 #define RP_SERVE_H
@@ -31,14 +31,14 @@ struct rp_call {
     uint32_t session;           /* index, or RP_NOBODY */
     uint16_t status;            /* of the answer: RP_OK, unless a handler sets it beside a body */
     uint16_t counted;           /* 1: the refusal was counted where it arose */
-    uint16_t paired;            /* 1: a PUSH let in for the sake of the first waiting SAMPLE */
+    uint16_t paired;            /* 1: a PUSH admitted for the sake of the first waiting SAMPLE */
     uint16_t released;          /* 1: a PUSH that waits, read from its copy */
     struct rp_message message;  /* of the answer */
 };
 
 struct rp_asked { /* what is to be admitted */
     uint64_t items; /* to be drawn, or to be created */
-    int far;        /* PUSH: let on, it would be dropped */
+    int far;        /* PUSH: if admitted, it would be dropped */
     uint8_t *held;  /* PUSH: where its body is kept while it waits */
     struct rp_sample request; /* PUSH: its epoch alone */
 };
@@ -46,7 +46,7 @@ struct rp_asked { /* what is to be admitted */
 /* ---- turn room ---- */
 /* Leases about what the last turn needed; 0 where the port has no room at all. */
 int rp_serve_begin(struct rp_turn *turn, struct rp_server *server, struct rp_port *port);
-/* The other half of the next one: sends what is full and leases anew. */
+/* The slow path of the next one: sends the full packets and leases new ones. */
 int rp_serve_refill(struct rp_turn *turn, uint32_t count);
 /* Makes sure that `count` (at most RP_BURST) packets are leased and unused; sends what is full.
  * 1 or 0. */
@@ -59,10 +59,10 @@ void rp_serve_early(struct rp_turn *turn);
 void rp_serve_end(struct rp_turn *turn);
 /* Serves one received datagram. */
 void rp_serve_datagram(struct rp_turn *turn, const struct rp_packet *packet);
-/* Answers the waiting whose time has come. */
+/* Answers the waiting requests whose time has come. */
 void rp_serve_waiting(struct rp_turn *turn);
-/* Answers those who wait that the server closes. */
-void rp_serve_farewell(struct rp_turn *turn, int region_stays);
+/* Answers the waiting requests that the server closes. */
+void rp_serve_close_waiting(struct rp_turn *turn, int region_stays);
 
 /* ---- for handlers ---- */
 struct rp_session *rp_serve_session(const struct rp_call *call);
@@ -85,18 +85,18 @@ int rp_serve_exact(const struct rp_view *view, uint64_t need);
  * number was seen before. Nothing of the session moves before. */
 int rp_serve_accept(struct rp_call *call);
 /* Ends a request with what its handler returned: counts a refusal, sends the answer that was not
- * sent yet, and draws the SAMPLE that a PUSH was let in for. A released request may find no room:
+ * sent yet, and draws the SAMPLE that a PUSH was admitted for. A released request may find no room:
  * its client asks again. */
 void rp_serve_finish(struct rp_call *call, int result);
 /* Counts a refusal under its status. */
 void rp_serve_count_refusal(struct rp_server *server, int status);
 /* May this request go on now? 0: yes, and its place in the queue, if it had one, is given up.
- * -status: never. Else it is held back: the bytes of its BLOCKED answer, which is written; it
- * stands in the queue unless another request of its session does. RP_SERVED: a released one that
- * keeps its place, and nothing is written. */
+ * -status: never. Else it is held back: the bytes of its BLOCKED answer, which is written. It then
+ * stands in the queue, unless another request of its session does. RP_SERVED: a released request
+ * that keeps its place; nothing is written. */
 int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp_table *table,
                    const struct rp_asked *asked);
-/* Behind the answer to a PUSH that was let in so: draws that SAMPLE. */
+/* Behind the answer to a PUSH that was admitted for a waiting SAMPLE's sake: draws that SAMPLE. */
 void rp_serve_pair(struct rp_call *call);
 /* Writes the BLOCKED answer and counts it. Returns its bytes. */
 int rp_serve_hold(struct rp_call *call, enum rp_wait_kind kind, const struct rp_blocked *blocked);
@@ -119,7 +119,7 @@ int rp_serve_stats(struct rp_call *call);
 int rp_serve_reset(struct rp_call *call);
 int rp_serve_cancel(struct rp_call *call);
 
-/* Draws for a request that may go on now and sends its first train: also for the waiting. */
+/* Draws for a request that may go on now and sends its first train: also for waiting requests. */
 int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_sample *request);
 
 /* ---- batches as datagrams: serve_batch.c ---- */

@@ -1,11 +1,11 @@
 /* BLOB: a table's spec or a weights version as datagrams, straight from where it lies.
  *
  * A weights blob is asked for first as version 0 at datagram 0; the answer says which version
- * that was, and the rest is asked for by that number. A session that has begun to pull a version
- * and not yet asked for its end keeps the version's slot from being assembled into: as long as it
- * asks for datagrams it has not asked for before, and never longer than rp_weights_hold_ns. Each
- * session holds up each version once, and all together hold up the publisher that would replace it
- * no longer than that: see serve_weights.c.
+ * that was, and the rest is asked for by that number. A session that has begun to pull a version,
+ * and not yet asked for its end, protects the version's slot: nothing is assembled into it. That
+ * lasts as long as the session asks for datagrams it has not asked for before, and never longer
+ * than rp_weights_hold_ns. Each session protects each version once. All sessions together hold up
+ * the publisher that would replace it no longer than that: see serve_weights.c.
  */
 #include <string.h>
 
@@ -96,7 +96,7 @@ static int find(const struct rp_call *call, const struct rp_blob_request *reques
     }
 }
 
-/* Keeps the version for who pulls it up to datagram `next` now. */
+/* Keeps the version for the session, which has pulled it up to datagram `next` now. */
 static void keep(struct rp_call *call, const struct blob *blob, uint32_t next, uint32_t datagrams) {
     struct rp_line *line = &call->server->lines[call->session];
     uint64_t now_ns = call->server->now_ns;

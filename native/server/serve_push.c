@@ -2,9 +2,9 @@
  *
  * Three passes over the datagram: its shape (every size adds up exactly), its contents (the
  * table's own checks, run by run and create by create), and, once the limiter admits all new
- * items together, the storing. Until the third nothing changes. Held back, its body is copied, and
- * goes through all three again as its time comes (serve_wait.c): it is then no more than a datagram
- * that was long on its way.
+ * items together, the storing. Until the third nothing changes. Where the limiter holds the PUSH
+ * back, its body is copied, and goes through all three passes again when its time comes
+ * (serve_wait.c), like a datagram that was long on its way.
  */
 #include <string.h>
 
@@ -82,7 +82,7 @@ static int check(const struct rp_table *table, int writer, const struct push *pu
     return status;
 }
 
-/* A datagram that overtook so many others is as good as lost: it is sent again when they are here.
+/* A datagram that overtook so many others is dropped: it is sent again when those have come.
  */
 static int is_far(const struct rp_table *table, int writer, const struct push *push) {
     uint64_t end = rp_writer_next(table, writer);
@@ -181,7 +181,7 @@ static int serve(struct rp_call *call, struct rp_table *table) {
         return rp_serve_hold(call, RP_WAIT_PUSH, &(struct rp_blocked){.need = 1});
     }
     int far = is_far(table, writer, &push);
-    if (push.items > 0) { /* what creates nothing is held back by nobody */
+    if (push.items > 0) { /* a PUSH that creates nothing is never held back */
         struct rp_asked asked = {.items = push.items,
                                  .far = far,
                                  .held = rp_writer_held(table, writer),
@@ -193,14 +193,14 @@ static int serve(struct rp_call *call, struct rp_table *table) {
     } else {
         forget_note(call, table);
     }
-    if (far) { /* what is held back is told so, however far it is */
+    if (far) { /* a PUSH that is held back was answered BLOCKED above, however far it is */
         rp_server_count(call->server, RP_COUNT_drop_far);
         return RP_SERVED;
     }
     return store(call, table, writer, &push);
 }
 
-/* Who is refused comes no more under this id: nobody would ask for its place. */
+/* A refused PUSH is not repeated under this id: so its place in the queue is given up. */
 int rp_serve_push(struct rp_call *call) {
     struct rp_table *table = rp_serve_table(call);
     if (table == NULL) {

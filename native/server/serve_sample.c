@@ -27,7 +27,7 @@ static struct rp_record *find_record(const struct rp_call *call, uint64_t id) {
     return NULL;
 }
 
-/* Was this id drawn or withdrawn before, or is it too old to tell? */
+/* Was this id drawn or withdrawn before, or is it too old to know? */
 static int seen(const struct rp_session *session, uint64_t id) {
     enum rp_once_state state = rp_once_look(&session->sample, id);
     return state == RP_ONCE_DONE || state == RP_ONCE_OLD;
@@ -89,7 +89,7 @@ int rp_serve_draw(struct rp_call *call, struct rp_table *table, const struct rp_
 static int check(const struct rp_call *call, const struct rp_table *table,
                  const struct rp_sample *request) {
     uint64_t keys = request->mode == RP_SAMPLE_KEYS ? 8ull * request->count : 0;
-    if (request->mode >= RP_SAMPLE_MODES) { /* says what follows: nobody knows how long this is */
+    if (request->mode >= RP_SAMPLE_MODES) { /* what follows is unknown, its size too */
         return -RP_BAD_ARGUMENT;
     }
     int status = rp_serve_exact(&call->view, sizeof *request + keys);
@@ -161,8 +161,8 @@ int rp_serve_sample(struct rp_call *call) {
     return serve_new(call, table, request);
 }
 
-/* Answered as far as its client can take it, or not at all: what is cut for want of room here
- * would only be asked for again. */
+/* Answered as far as its client can take it, or not at all: datagrams that are left out for want of
+ * room here would only be asked for again. */
 int rp_serve_pull(struct rp_call *call) {
     const struct rp_pull *pull = (const void *)call->view.body;
     const struct rp_record *record = pull->batch != 0 ? find_record(call, pull->batch) : NULL;

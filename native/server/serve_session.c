@@ -1,7 +1,7 @@
 /* HELLO, OPEN, ECHO, CLOSE, PING: how a session begins, moves and ends.
  *
- * HELLO costs the server no memory: its answer is a cookie over the address, and only who can
- * echo it from there gets a session. The same cookie, over the connection in place of a nonce,
+ * HELLO costs the server no memory: its answer is a cookie over the address, and only a client that
+ * echoes it from there gets a session. The same cookie, over the connection in place of a nonce,
  * moves a session to a new address.
  */
 #include <string.h>
@@ -27,7 +27,7 @@ static int features_meet(uint64_t features, uint64_t required) {
            && (RP_FEATURES_REQUIRED & ~features) == 0;
 }
 
-/* Why there can be no session with who says this, of the versions and features: RP_OK, ... */
+/* Whether these versions and features allow a session: RP_OK, or why not. */
 static enum rp_status hello_refused(const struct rp_hello *hello) {
     if (hello->version_min > RP_VERSION_MAX || hello->version_max < RP_VERSION_MIN
         || hello->version_min > hello->version_max) {
@@ -104,8 +104,8 @@ static int share_held(const struct rp_server *server, uint64_t host) {
     return host != 0 && rp_hosts_count(server, host) >= server->sessions_per_address;
 }
 
-/* Has this host its whole share of the sessions, none of them silent for too long? This machine (0)
- * is bound by none. */
+/* Does this host have its whole share of sessions, none of them silent for too long? This machine
+ * (0) has no bound. */
 static int share_taken(struct rp_server *server, uint64_t host) {
     if (share_held(server, host)) {
         rp_session_give_up_silent(server);

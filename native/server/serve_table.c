@@ -94,7 +94,7 @@ int rp_serve_stats(struct rp_call *call) {
     int of_port = (request->first & RP_STATS_FACTS) != 0;
     const uint8_t *all = of_port ? (const void *)facts : (const void *)server->counters;
     uint32_t each = of_port ? sizeof facts[0] : sizeof server->counters[0];
-    uint32_t total = of_port ? rp_port_tell(call->turn->port, facts) : RP_COUNTER_COUNT;
+    uint32_t total = of_port ? rp_port_facts(call->turn->port, facts) : RP_COUNTER_COUNT;
     uint32_t first = request->first & ~RP_STATS_FACTS;
     if (first > total) {
         return -RP_BAD_ARGUMENT;

@@ -1,17 +1,20 @@
-/* Who may go on now, who waits, and what the end of a turn owes to those who wait.
+/* Which SAMPLE or PUSH may go on now, which one waits, and which ones are released at the end of a
+ * turn.
  *
- * Samples and pushes are admitted by one function, first come first served: the queue of a table
- * and kind holds one place per session, and a request goes on only where the limiter admits it and
- * none stands before it. So nothing is overtaken for ever by what is smaller.
+ * Samples and pushes are admitted by one function, first come first served. The queue of a table
+ * and kind has one place per session. A request goes on only where the limiter admits it and no
+ * request stands before it. So smaller requests cannot overtake a large one for ever.
  *
- * Who waits is served as if it had just come: a SAMPLE by its note, a PUSH by the copy of its body
- * that was made as it took its place. Nobody has to come back in time, so no room is kept for
- * anybody, and none is free while one waits that fits.
+ * A waiting request is served as if it had just come: a SAMPLE from its note, a PUSH from the copy
+ * of its body that was made when it took its place. Its client need not repeat it in time. So no
+ * room is kept for a client that may come back, and no room stays free while a waiting request fits
+ * into it.
  *
- * Two firsts may hold each other up: a push that is too large until something is drawn, a sample
- * that is too large until something is created. Then the push is let in and the sample drawn right
- * behind it, before any other datagram is served: nobody can withdraw it in between. A push is let
- * in too where nothing can be drawn, whatever the limiter says.
+ * The first push and the first sample of a table may hold each other up: the push is too large
+ * until something is drawn, the sample is too large until something is created. Then the push is
+ * admitted, and the sample is drawn right behind it, before any other datagram is served: so it
+ * cannot be withdrawn in between. A push is also admitted where nothing can be drawn, whatever the
+ * limiter says.
  */
 #include <assert.h>
 #include <string.h>
@@ -50,7 +53,7 @@ static uint32_t first_sample(struct rp_server *server, const struct rp_table *ta
     return first;
 }
 
-/* Would the first push wait for draws that nobody makes? */
+/* Would the first push wait for draws that cannot be made? */
 static int is_stuck(struct rp_server *server, const struct rp_table *table) {
     int ready;
     return rp_tree_count(&table->tree) == 0
@@ -91,16 +94,16 @@ int rp_serve_hold(struct rp_call *call, enum rp_wait_kind kind, const struct rp_
     return sizeof *blocked;
 }
 
-/* Held back. Its session's place is free, or a later sample's: it is this one's now. It is this
- * one's already: then a push stands there with what it brings now. It is another push's: this one
- * waits behind it. 1 where it has the place. */
+/* The request is held back. If its session's place is free, or has a later sample, this request
+ * takes it. If this request has the place already, a push stands there with the body that it brings
+ * now. If another push has the place, this one waits without a place. 1 where it has the place. */
 static int stand(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
                  const struct rp_asked *asked) {
     struct rp_note *note = rp_wait_note(call->server, kind, call->session, table);
     const struct rp_message *message = call->view.message;
     int takes = !note->waiting || (kind == RP_WAIT_SAMPLE && note->id > message->id);
     if (takes && asked->far) {
-        return 0; /* let on, it would be dropped */
+        return 0; /* if admitted, it would be dropped */
     }
     if (!note->waiting) {
         rp_wait_add(call->server, kind, call->session, table);
@@ -117,8 +120,8 @@ static int stand(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
     return note->id == message->id;
 }
 
-/* Let on, or refused for ever: the place is used up. Where it is a later sample that waits, that
- * one stands last. */
+/* The request is admitted, or refused for ever: its place is used up. If a later sample has the
+ * place, that sample moves to the end of the queue. */
 static void leave(struct rp_call *call, enum rp_wait_kind kind, uint32_t table,
                   const struct rp_note *own) {
     rp_wait_remove(call->server, kind, call->session, table);
@@ -134,7 +137,7 @@ int rp_serve_admit(struct rp_call *call, enum rp_wait_kind kind, const struct rp
     uint32_t number = table->number;
     if (server->waiting[kind][number].count == 0
         && limiter_may(table, kind, asked->items, &blocked) == 1) {
-        return 0; /* nobody waits: nearly always */
+        return 0; /* nothing waits: nearly always */
     }
     struct rp_note *own = own_place(call, kind, number);
     if (own != NULL && kind == RP_WAIT_SAMPLE) {
@@ -213,7 +216,7 @@ static void answer(struct rp_call *call, int result) {
     rp_serve_finish(call, result);
 }
 
-/* Draws for a session that waits, or tells it why it waits in vain. */
+/* Draws for a session that waits, or answers why it waits in vain. */
 static void release_sample(struct rp_turn *turn, struct rp_table *table, uint32_t session,
                            int ready) {
     struct rp_server *server = turn->server;
@@ -224,7 +227,7 @@ static void release_sample(struct rp_turn *turn, struct rp_table *table, uint32_
     answer(&call, ready < 0 ? ready : rp_serve_draw(&call, table, &note.request));
 }
 
-/* Without room to send, none are let on any more in this turn, and the next one goes on. */
+/* Without room to send, no more requests are released in this turn; the next turn goes on. */
 static int has_room(struct rp_turn *turn, uint32_t *left) {
     int room = rp_serve_lease(turn, 1);
     *left = room ? *left : 0;
@@ -260,7 +263,7 @@ static int serve_copy(struct rp_turn *turn, struct rp_table *table, uint32_t ses
     int writer = rp_writer_find(table, rp_serve_session(&call)->connection);
     struct rp_message message = {.op = RP_OP_PUSH, .table = (uint16_t)table->number,
                                  .size = note->size, .id = note->id};
-    assert(writer >= 0); /* who takes a place has one, for as long as its session is there */
+    assert(writer >= 0); /* a session in the push queue has a writer, until it ends */
     call.view = (struct rp_view){.message = &message, .body = rp_writer_held(table, writer)};
     call.released = 1;
     int result = rp_serve_push(&call);
@@ -288,15 +291,15 @@ static int release_push(struct rp_turn *turn, struct rp_table *table, uint32_t *
     return serve_copy(turn, table, session);
 }
 
-/* What one side is given the other may have waited for. */
+/* A release on one side may be what the other side waited for. */
 static void release(struct rp_turn *turn, struct rp_table *table, uint32_t *left) {
     do {
         release_samples(turn, table, left);
     } while (release_push(turn, table, left));
 }
 
-/* Where the last turn had let on as many as it may, each turn begins with another table: a crowd at
- * one would hold up those behind it for as long as it lasts. */
+/* Where the last turn released as many requests as it may, each turn begins with another table.
+ * Else a crowd at one table would hold up the tables behind it for as long as it lasts. */
 void rp_serve_waiting(struct rp_turn *turn) {
     struct rp_server *server = turn->server;
     uint32_t left = RP_RELEASES_MAX, tables = server->limits.table_count;
@@ -311,8 +314,8 @@ void rp_serve_waiting(struct rp_turn *turn) {
     server->left_over = left == 0;
 }
 
-static void tell_closed(struct rp_turn *turn, enum rp_wait_kind kind, uint8_t op,
-                        uint32_t table) {
+static void answer_closed(struct rp_turn *turn, enum rp_wait_kind kind, uint8_t op,
+                          uint32_t table) {
     struct rp_server *server = turn->server;
     uint32_t session;
     while ((session = rp_wait_first(server, kind, table)) != RP_NOBODY
@@ -325,13 +328,13 @@ static void tell_closed(struct rp_turn *turn, enum rp_wait_kind kind, uint8_t op
     }
 }
 
-/* Where the region stays, a waiting PUSH is not told: its client would drop its steps, and repeats
- * them now to who takes the region over. */
-void rp_serve_farewell(struct rp_turn *turn, int region_stays) {
+/* Where the region stays, a waiting PUSH gets no answer. An answer would make its client drop the
+ * steps; without one the client repeats them to the server that takes the region over. */
+void rp_serve_close_waiting(struct rp_turn *turn, int region_stays) {
     for (uint32_t i = 0; i < turn->server->limits.table_count; i++) {
-        tell_closed(turn, RP_WAIT_SAMPLE, RP_OP_SAMPLE, i);
+        answer_closed(turn, RP_WAIT_SAMPLE, RP_OP_SAMPLE, i);
         if (!region_stays) {
-            tell_closed(turn, RP_WAIT_PUSH, RP_OP_PUSH, i);
+            answer_closed(turn, RP_WAIT_PUSH, RP_OP_PUSH, i);
         }
     }
 }

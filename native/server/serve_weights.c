@@ -73,8 +73,8 @@ static int being_pulled(const struct rp_server *server, uint64_t version) {
     return 0;
 }
 
-/* May the version not be replaced yet? Its time begins when it first stands in a publisher's way,
- * and is one for all who pull it: new sessions win no more. */
+/* Must the version be kept still? Its time begins when it first stands in a publisher's way. All
+ * sessions that pull it share that time: new sessions do not prolong it. */
 static int pinned(struct rp_server *server, const struct rp_weights_slot *slot) {
     if (slot->version == 0 || !being_pulled(server, slot->version)) {
         return 0;
@@ -86,9 +86,9 @@ static int pinned(struct rp_server *server, const struct rp_weights_slot *slot) 
     return server->now_ns < server->weights_pin_end_ns;
 }
 
-/* A publisher's time begins anew where nobody waits for its end, or where it takes over from
- * another whose time is over. So who begins one publication after the other and finishes none holds
- * the others up once. */
+/* A publisher's time begins again where no other publisher waits for its end, or where it takes
+ * over from another one whose time is over. So a publisher that begins one publication after the
+ * other and finishes none holds the others up once only. */
 static void begin_time(struct rp_server *server, uint64_t session, uint64_t size) {
     int over = server->weights_owner != session
                && !goes_on(server, server->weights_piece_ns, server->weights_end_ns);
@@ -99,8 +99,8 @@ static void begin_time(struct rp_server *server, uint64_t session, uint64_t size
     }
 }
 
-/* Room on the disk for this much of a slot. What was taken once stays taken and is not asked for
- * again: the system would walk all of its pages, at every first piece anyone sends. */
+/* Room on the disk for this much of a slot. Room that was taken once stays taken, and is not asked
+ * for again: the system would walk all of its pages at every first piece of a publication. */
 static int take_room(struct rp_server *server, uint64_t slot, uint64_t size) {
     uint64_t had = server->weights_room[slot];
     uint64_t offset = (uint64_t)(slot_bytes(server, slot) - (uint8_t *)server->region);

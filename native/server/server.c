@@ -25,7 +25,7 @@ size_t rp_server_bytes(const struct rp_server_config *config, char error[256]) {
     return rp_region_layout(config, &region, error) < 0 ? 0 : region.bytes;
 }
 
-/* Ids of this process are told from those of every other by the entropy alone. */
+/* Only the entropy makes the ids of this process differ from those of every other. */
 static void remember_name(struct rp_server *server, uint32_t table) {
     struct rp_table_info info;
     rp_table_info(&server->tables[table], &info);
@@ -97,8 +97,8 @@ static int attach_tables(struct rp_server *server, char error[256]) {
     return 0;
 }
 
-/* Would the redo leave the header what it is? Its limits and attaches may change, within what its
- * checksum allows. Asked of a copy: a region that is refused is left as it was. */
+/* Would the redo leave the header a valid one? Its limits and attaches may change, within what its
+ * checksum allows. A copy is tested: a region that is refused is left as it was. */
 static int redo_keeps_header(const struct rp_region *region, const struct rp_intent_log *log) {
     struct rp_region after;
     uint64_t words[sizeof after / 8];
@@ -212,10 +212,10 @@ static void begin_turn(struct rp_server *server, uint64_t now_ns) {
     rp_credit_lapse(server);
 }
 
-/* Tells a standstill from a silence. A burst that brings nothing does not say that nothing waits:
- * the transport may have dropped what is not ours. So who spoke meanwhile is heard for some time of
- * turns. A gap that follows while they are still heard begins no new time, so that no rhythm of
- * turns holds silence off for ever. */
+/* Tells a standstill of the server from silence of its clients. An empty burst does not prove that
+ * no datagram waits: the transport may have dropped foreign ones. So datagrams that came during the
+ * standstill are received for some time of turns, before a session counts as silent. A second gap
+ * in that time does not prolong it: so no rhythm of turns keeps silent sessions for ever. */
 static void mind_gap(struct rp_server *server, uint64_t now_ns) {
     uint64_t gap_ns = now_ns - server->turned_ns;
     uint64_t most_ns = RP_GAP_MS * 1000000ull;
@@ -229,10 +229,10 @@ static void mind_gap(struct rp_server *server, uint64_t now_ns) {
     server->turned_ns = now_ns;
 }
 
-/* What no datagram asks for: who was silent for too long is given up, with all that it holds. At
- * most RP_TICK_SESSIONS looks and RP_EXPIRED_MAX closes; lapsed credit was taken back as the turn
- * began, and lapsed places go when those who wait are looked at. Pins and assemblies of weights
- * hold nobody up beyond their time and need no visit. */
+/* Timed work: sessions that were silent for too long are given up, with all that they hold. It
+ * takes at most RP_TICK_SESSIONS looks and RP_EXPIRED_MAX closes. Lapsed credit was taken back as
+ * the turn began. Lapsed places in queues are removed when the queues are looked at. Pins and
+ * assemblies of weights end by their own time, and need no work here. */
 static void tick(struct rp_server *server) {
     server->tick_ns = server->now_ns + RP_TICK_MS * 1000000ull;
     if (rp_server_may_give_up(server)) {
@@ -269,7 +269,7 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
     struct rp_turn turn;
     mind_gap(server, now_ns);
     if (!rp_serve_begin(&turn, server, port)) {
-        /* no room for a single answer: what waits to be received goes on waiting, time does not */
+        /* no room for a single answer: nothing is received in this turn, but timed work is done */
         if (now_ns >= server->tick_ns) {
             begin_turn(server, now_ns);
             tick(server);
@@ -281,12 +281,12 @@ uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t
     return count;
 }
 
-void rp_server_farewell(struct rp_server *server, struct rp_port *port, uint64_t now_ns,
-                        int region_stays) {
+void rp_server_last_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns,
+                         int region_stays) {
     struct rp_turn turn;
     if (rp_serve_begin(&turn, server, port)) {
         begin_turn(server, now_ns);
-        rp_serve_farewell(&turn, region_stays);
+        rp_serve_close_waiting(&turn, region_stays);
         rp_serve_end(&turn);
     }
 }

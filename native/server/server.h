@@ -4,15 +4,15 @@
  * The caller owns the region (page-aligned where it is mapped, zeroed for create) and the port.
  * The region is one range of addresses, cut into segments at page boundaries; each may be a file:
  *     state            header, intent log, sessions, sample records, weights' words, and of each
- *                      table all but its ring: nobody else's business
+ *                      table all but its ring: private to the server
  *     tableN.keys      key words of the ring and its steps' checksums: a reader that maps the ring
  *                      finds here what is stored
  *     tableN.steps     the steps
  *     weights          the bytes of the published versions
- * Each but the first ends with a seal, by which attach knows a file of another region.
- * Behind the last one lies memory of this process alone (this struct, replay windows, credit, notes
- * of the waiting, trees). It is rebuilt at attach; the segments survive the process, and hold no
- * pointer and no key that guards a cookie.
+ * Each but the first ends with a seal, by which attach recognises a file of another region. Behind
+ * the last one lies memory of this process alone (this struct, replay windows, credit, notes of the
+ * waiting requests, trees). It is rebuilt at attach. The segments survive the process; they hold no
+ * pointer, and no key that guards a cookie.
  */
 #ifndef RP_SERVER_H
 #define RP_SERVER_H
@@ -39,7 +39,7 @@ struct rp_segment {
     uint64_t offset; /* multiples of RP_PAGE_BYTES */
     uint64_t bytes;
     char what[72];    /* for people: what takes the room */
-    uint32_t at_need; /* 1: pages nobody wrote need no room yet: see rp_server_backing */
+    uint32_t at_need; /* 1: pages not written need no room yet: see rp_server_backing */
 };
 
 struct rp_segments {
@@ -71,7 +71,7 @@ int rp_server_create(struct rp_server **server, void *region, size_t bytes,
                      const uint8_t entropy[32], uint64_t now_ns, char error[256]);
 /* Takes over a region a dead server left: compares it with the configuration and each segment's
  * seal with the region's, redoes its intent, checks it, rebuilds what is derived. Incarnation,
- * epochs, sessions, windows and records are as they were; credit and notes start anew. */
+ * epochs, sessions, windows and records are as they were; credit and notes start empty. */
 int rp_server_attach(struct rp_server **server, void *region, size_t bytes,
                      const struct rp_server_config *config, const uint8_t entropy[32],
                      uint64_t now_ns, char error[256]);
@@ -86,20 +86,21 @@ uint64_t rp_server_seed(const struct rp_server *server);
 typedef int rp_allocate(void *owner, uint64_t offset, uint64_t bytes);
 void rp_server_backing(struct rp_server *server, rp_allocate *allocate, void *owner);
 /* One turn: receives a burst, applies and answers each datagram, sends. Returns datagrams
- * received; 1 also where none came and the next turn has work at once: who is turned until 0 may
- * then sleep. */
+ * received. It returns 1 also where none came but the next turn has work at once. So a driver that
+ * turns until 0 may then sleep. */
 uint32_t rp_server_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns);
-/* The last turn: tells those whose SAMPLE or PUSH waits that the server closes, once, so far as the
- * network takes it. region_stays: 1 where another server may take the region over; then a PUSH is
- * left to wait for that one. */
-void rp_server_farewell(struct rp_server *server, struct rp_port *port, uint64_t now_ns,
-                        int region_stays);
-/* How long the last turn that received something took, transmission included: for the times of its
- * requests. */
-void rp_server_took(struct rp_server *server, uint64_t elapsed_ns);
-/* Everything measured so far, as of now_ns; what its port tells (dropped_in,
- * dropped_out, facts) is left as it is. */
-void rp_server_measure(const struct rp_server *server, uint64_t now_ns, struct rp_measures *told);
+/* The last turn: answers each waiting SAMPLE and PUSH, once, that the server closes, as far as the
+ * network takes it. region_stays: 1 where another server may take the region over; then a waiting
+ * PUSH gets no answer, and waits for that server. */
+void rp_server_last_turn(struct rp_server *server, struct rp_port *port, uint64_t now_ns,
+                         int region_stays);
+/* Records how long the last turn that received something took, transmission included: the time of
+ * each of its requests. */
+void rp_server_record_turn(struct rp_server *server, uint64_t elapsed_ns);
+/* Everything measured so far, as of now_ns. What its port reports (dropped_in, dropped_out, facts)
+ * is left as it is. */
+void rp_server_measure(const struct rp_server *server, uint64_t now_ns,
+                       struct rp_measures *measures);
 const uint64_t *rp_server_counters(const struct rp_server *server); /* RP_COUNTER_COUNT numbers */
 uint32_t rp_server_sessions(const struct rp_server *server);       /* open now */
 /* for tests and in-process readers */

@@ -4,9 +4,9 @@
  * has been compared. What may change is how long things last (idle_ms, lapse_ms), what the port
  * carries (mtu, receive_budget) and the tables' limiters; they are changed in one transaction.
  *
- * What a session was told holds while it lasts: a smaller mtu is refused, a shorter idle_ms is for
- * sessions to come, and a limiter that lets fewer items in at once ends the sessions of the table's
- * writers, whose messages bring as many as the old one let in.
+ * The promises to a session hold while it lasts. So a smaller mtu is refused, and a shorter idle_ms
+ * is for sessions to come. A limiter that admits fewer items at once ends the sessions of the
+ * table's writers, whose messages bring as many items as the old limiter admitted.
  */
 #include <stdio.h>
 #include <string.h>
@@ -50,8 +50,8 @@ static void compare_limits(struct rp_comparison *c, const struct rp_limits *had,
     rp_compare_change(c, "lapse_ms", had->lapse_ms, wants->lapse_ms);
 }
 
-/* Do all parts lie where this build puts them? A sum alone does not tell: it is of what the build
- * that made the region knew. */
+/* Do all parts lie where this build puts them? The checksum alone does not prove that: it covers
+ * what the build that made the region knew. */
 static int lies_alike(const struct rp_region *had, const struct rp_region *wants) {
     size_t first = offsetof(struct rp_region, log);
     return had->bytes == wants->bytes
@@ -59,8 +59,8 @@ static int lies_alike(const struct rp_region *had, const struct rp_region *wants
                      sizeof *had - first) == 0;
 }
 
-/* A session was promised datagrams of a size that the port has to carry. The region is left as it
- * was where it is refused, so what a redo will begin or end is asked for, not done. */
+/* A session was promised datagrams of a size that the port has to carry. A region that is refused
+ * is left as it was: so the sessions that a redo would begin or end are worked out, not changed. */
 static int check_sessions(const struct rp_region *region, const void *state, uint32_t mtu,
                           char error[256]) {
     const struct rp_session *sessions = (const void *)((const uint8_t *)state + region->sessions);

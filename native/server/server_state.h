@@ -3,9 +3,9 @@
  *
  * The region is one range of addresses in segments (server.h), so that one offset names a word of
  * any of them. Every part starts at a multiple of 64, every segment at one of a page. Persistent
- * words change through server->intent alone; bytes nothing names yet (a record's place before it
- * is drawn, a weights slot being assembled) are written first. struct rp_server and all it points
- * to beyond the region's persistent parts is volatile and built anew at attach.
+ * words change through server->intent alone. Bytes that nothing names yet (a record's place before
+ * it is drawn, a weights slot being assembled) are written first. struct rp_server, and all that it
+ * points to outside the region's persistent parts, is volatile and rebuilt at attach.
  *
  *     weights: version of a slot == 0 while it is empty or being assembled; newest == the
  *     largest version
@@ -26,22 +26,22 @@ enum rp_server_limits {
     RP_TRAIN_MAX = 32,          /* datagrams a SAMPLE, PULL or BLOB is answered with at once */
     RP_TURN_DATAGRAMS = 1024,   /* what the sessions of one turn share in transmit room */
     RP_WEIGHTS_SLOTS = 3,       /* two complete versions and one being assembled */
-    /* A version that is being pulled stays so long after the last datagram that was asked for the
-     * first time; another publisher waits so long after the last piece that was new. */
+    /* A version that is being pulled stays this long after the last datagram that was asked for the
+     * first time. Another publisher waits this long after the last piece that was new. */
     RP_WEIGHTS_REST_MS = 2000,
-    /* And no longer in all, whatever is asked or sent, than that and this for each byte: a mebibyte
-     * a second. */
+    /* In all neither lasts longer than that and the time for the blob's bytes at this rate, a
+     * mebibyte a second, whatever is asked or sent. */
     RP_WEIGHTS_BYTES_PER_MS = 1049,
-    RP_NOTE_MS = 3000,    /* a waiting request not asked for again for so long loses its place */
-    RP_TICK_MS = 100, /* time's own work is due so often */
-    /* Two turns that lie further apart: the server stood still, and who spoke meanwhile waits in
-     * the port. Nobody is given up before so much more time of turns was spent on hearing them; a
-     * gap counts as RP_GAP_MS of it. */
+    RP_NOTE_MS = 3000, /* a waiting request that is not repeated for so long loses its place */
+    RP_TICK_MS = 100,  /* timed work is due so often */
+    /* Where two turns lie further apart than RP_GAP_MS the server stood still, and datagrams that
+     * came meanwhile wait in the port. No session or place is given up before turns have spent
+     * RP_HEAR_MS more on receiving them. A gap counts as RP_GAP_MS of that. */
     RP_GAP_MS = 2 * RP_TICK_MS,
     RP_HEAR_MS = 1000,
     RP_TICK_SESSIONS = 256, /* sessions it looks at */
     RP_EXPIRED_MAX = 8,     /* sessions given up at once */
-    RP_RELEASES_MAX = 64,   /* waiting requests a turn lets on; the next one goes on with them */
+    RP_RELEASES_MAX = 64,   /* waiting requests released in a turn; the next turn goes on */
 };
 
 struct rp_limits { /* struct rp_server_config without its pointers; in the region */
@@ -85,8 +85,8 @@ struct rp_region { /* the header, at the region's start */
 
 #define RP_SEAL_MAGIC UINT64_C(0x6C61655374676553) /* the bytes "SegtSeal" */
 
-/* At the end of each segment but `state`: whose it is. A file of another region, or one that never
- * got to the disk, is told from the one that was made with this `state`. */
+/* At the end of each segment but `state`: whose it is. It shows a file of another region, or one
+ * that never got to the disk, where the file made with this `state` should be. */
 struct rp_seal {
     uint64_t magic;
     uint64_t incarnation; /* drawn when the region was made */
@@ -166,7 +166,7 @@ struct rp_server {
     uint64_t weights_owner;    /* the session whose time that is, whatever ids it begins */
     uint64_t weights_wanted;   /* 1: another was refused since, and no publication was finished */
     uint64_t weights_pin;      /* the version that last kept a publisher waiting as it was pulled */
-    uint64_t weights_pin_end_ns; /* it does so no longer, whoever asks for it */
+    uint64_t weights_pin_end_ns; /* it does so no longer, whatever session asks for it */
 
     struct rp_line *lines;
     struct rp_note *notes;
@@ -181,12 +181,12 @@ struct rp_server {
     uint32_t granted_sum;
 
     uint64_t now_ns;
-    uint64_t tick_ns;    /* when time's own work is due again */
+    uint64_t tick_ns;    /* when timed work is due again */
     uint64_t turned_ns;  /* when the last turn began */
     uint64_t unheard_ns; /* time of turns until silence counts again; 0: it counts */
     uint64_t silent_ns;  /* before this time no session has been silent for too long */
     uint32_t tick_next;  /* the session it looks at next */
-    uint32_t left_over;  /* 1: the last turn left some who may go on to the next one */
+    uint32_t left_over;  /* 1: the last turn left requests that may be released in the next one */
     uint64_t turn;
     uint32_t turn_sessions;      /* answered in this turn, and in the one before */
     uint32_t turn_sessions_last;
@@ -205,8 +205,8 @@ static inline void rp_server_count(struct rp_server *server, enum rp_counter cou
     server->counters[counter]++;
 }
 
-/* May who is silent be given up now: a session, a place in a queue? Not while what came
- * as the server stood still may wait in the port. */
+/* May a silent session, or a place in a queue, be given up now? Not while datagrams that came as
+ * the server stood still may wait in the port. */
 static inline int rp_server_may_give_up(const struct rp_server *server) {
     return server->unheard_ns == 0;
 }

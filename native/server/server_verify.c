@@ -4,9 +4,9 @@
  *
  * A publication that is half finished is dropped instead, before the rest is verified.
  *
- * What stands alone cannot be told wrong: the bytes of an address, what an update was
- * answered with, keys and masses in a recorded batch. Weights carry a checksum that whoever pulls
- * them compares.
+ * A word that no invariant ties to another cannot be verified: the bytes of an address, the answer
+ * to an update, keys and masses in a recorded batch. Weights carry a checksum, which each client
+ * that pulls them compares.
  */
 #include <stdio.h>
 
@@ -129,7 +129,7 @@ static int verify_weights(struct verdict *v) {
     return weights->session != 0 ? verify_assembly(v, weights) : 0;
 }
 
-/* Nobody can read it yet, and its publisher makes it again: no reason to lose the rest. */
+/* It cannot be read yet, and its publisher sends it again: no reason to lose the rest. */
 void rp_server_drop_assembly(struct rp_server *server) {
     char error[256];
     struct verdict verdict = {.server = server, .part = "weights", .error = error};

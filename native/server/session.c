@@ -1,6 +1,6 @@
-/* Sessions: see session.h. No datagram is a reason to look at every session, but for one: where
- * there is no place free, those that have been silent for too long are looked for, and then not
- * again before the next one can have been.
+/* Sessions: see session.h. Only one kind of datagram is a reason to look at every session: an OPEN
+ * that finds no place free. Then sessions that were silent for too long are looked for, and not
+ * again before the next session can have been silent for too long.
  *
  * Ids, epochs, cookies: two halves of the caller's entropy are two SipHash keys, one over a
  * counter, one over addresses. The draws' seed plays no part. The keys lie in the volatile part
@@ -52,10 +52,10 @@ void rp_session_peer(const struct rp_session *session, struct rp_peer *peer) {
 }
 
 /* From then on the session has been silent for too long. A server that took the region over may
- * allow less than its sessions were told. */
+ * allow less than its sessions were promised. */
 static uint64_t too_long_ns(const struct rp_server *server, uint32_t index) {
-    uint64_t told_ms = server->sessions[index].idle_ms, idle_ms = server->limits.idle_ms;
-    idle_ms = rp_max(told_ms, idle_ms);
+    uint64_t promised_ms = server->sessions[index].idle_ms, idle_ms = server->limits.idle_ms;
+    idle_ms = rp_max(promised_ms, idle_ms);
     return server->lines[index].heard_ns + idle_ms * 1000000 + 1;
 }
 
@@ -200,7 +200,7 @@ void rp_session_give_up_silent(struct rp_server *server) {
             next_ns = too_long_ns(server, i);
         }
     }
-    if (count < RP_EXPIRED_MAX) { /* all were looked at; who opens now is heard now */
+    if (count < RP_EXPIRED_MAX) { /* all were looked at; a session opened now was heard now */
         uint64_t opened_ns = server->now_ns + server->limits.idle_ms * 1000000ull + 1;
         server->silent_ns = rp_min(next_ns, opened_ns);
     }

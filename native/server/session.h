@@ -45,7 +45,7 @@ struct rp_session { /* in the region; every word changes through the server's in
     uint64_t connection;
     uint64_t peer[sizeof(struct rp_peer) / 8];
     uint64_t agreed;        /* mtu | receive budget << 32 | version << 48 */
-    uint64_t idle_ms;       /* as it was told: by this it chooses when to speak */
+    uint64_t idle_ms;       /* as promised to the client, which chooses by it when to send a PING */
     struct rp_once sample;  /* done: drawn, or withdrawn */
     struct rp_once update;  /* done: applied, or refused for good */
     struct rp_once publish; /* taken: a piece of it was accepted; done: it became a version */
@@ -55,7 +55,7 @@ struct rp_session { /* in the region; every word changes through the server's in
     uint64_t published[RP_PUBLISHED_KEPT];
 };
 _Static_assert((int)RP_UPDATE_RECORDS == (int)RP_ONCE_WINDOW,
-               "every update that is told apart has an answer");
+               "every update that is known has an answer");
 _Static_assert(sizeof(struct rp_peer) % 8 == 0, "a peer is stored in whole words");
 _Static_assert(RP_SESSIONS_MAX == 1 << RP_SESSION_INDEX_BITS,
                "an index fits the connection's low bits");
@@ -99,7 +99,7 @@ uint64_t rp_session_salt(const struct rp_server *server, uint32_t table);
 
 /* The index of the session with this connection, or RP_NOBODY. */
 uint32_t rp_session_find(const struct rp_server *server, uint64_t connection);
-/* Opens one; where no place is free, the silent are given up first. Returns its index or
+/* Opens one; where no place is free, silent sessions are given up first. Returns its index or
  * RP_NOBODY. */
 uint32_t rp_session_open(struct rp_server *server, const struct rp_peer *peer, uint64_t host,
                          uint64_t agreed);
@@ -114,15 +114,16 @@ void rp_session_end(struct rp_server *server, uint32_t index);
 /* Its place is free: the next session takes it. */
 void rp_session_free(struct rp_server *server, uint32_t index);
 /* Looks at RP_TICK_SESSIONS sessions, from where the last call ended, and closes those that have
- * been silent longer than the server's idle_ms and longer than they were told, RP_EXPIRED_MAX at
- * most. */
+ * been silent longer than the server's idle_ms and longer than they were promised, RP_EXPIRED_MAX
+ * at most. */
 void rp_session_expire(struct rp_server *server);
-/* Looks at all of them and closes as many, for who finds no place; returns how many. Does nothing
- * before the time at which, by the last look, one can have been silent for too long, or while
- * rp_server_may_give_up says no: a crowd of newcomers costs no look each. */
+/* For a newcomer that finds no place: looks at all sessions and closes those that were silent for
+ * too long, RP_EXPIRED_MAX at most; returns how many. The last look has found the earliest time at
+ * which a session can have been silent for too long: before that, and while rp_server_may_give_up
+ * says no, nothing is looked at. So a crowd of newcomers does not cost a look each. */
 void rp_session_give_up_silent(struct rp_server *server);
-/* Closes one that has been silent for too long and holds a writer's place in the table, for who
- * finds none free there: 1, or 0 where there is none such, or rp_server_may_give_up says no. */
+/* For a session that finds no free writer's place in the table: closes one that holds such a place
+ * and has been silent for too long. 1, or 0: there is none, or rp_server_may_give_up says no. */
 int rp_session_give_up_writer(struct rp_server *server, const struct rp_table *table);
 /* A fresh volatile half, at open and at attach. */
 void rp_session_line(struct rp_server *server, uint32_t index);

@@ -3,8 +3,8 @@
  * its request and is noted again. A note that is not asked for again lapses.
  *
  * Notes lie in one array, place = (kind * sessions_max + session) * table_count + table; queues
- * link places. Limits: sessions_max notes in a queue; every step below is one or two links, and a
- * lapse one for each note that goes.
+ * link places. Limits: sessions_max notes in a queue. Every operation below takes one or two steps
+ * along links; a lapse takes one for each note that is removed.
  */
 #include <assert.h>
 

@@ -176,7 +176,7 @@ static int window_ahead(const struct rp_table_private *p, const struct rp_slot *
     return (int)ahead;
 }
 
-/* What a create would come to now if its window is whole, and for RP_OK its anchor. */
+/* The status that a create would get now if its window is whole, and for RP_OK its anchor. */
 static int resolve(const struct rp_table *table, uint32_t writer, const struct rp_create *create,
                    struct rp_slot **anchor) {
     struct rp_table_private *p = table->private;
@@ -236,7 +236,7 @@ uint32_t rp_writer_create_items(const struct rp_table *table, int writer,
     uint32_t items = 0;
     *taken = count;
     if (table->header->facts.samples_per_insert == 0) {
-        return count; /* there is no limiter: nobody needs to know, so nothing is looked up */
+        return count; /* there is no limiter: the number is not needed, nothing is looked up */
     }
     for (uint32_t i = 0; i < count; i++) {
         uint64_t at = (p->create_from[writer] + i) % count;

@@ -1,8 +1,8 @@
-/* What a PUSH would make, run by run, before anything of it is stored: the limiter is asked for all
- * of it at once. Only a table that takes steps in order is asked this way (rp_table_ordered): there
- * what is stored is an item at once, so a step may not be here whole and wait for an earlier one.
- * Never too few are counted: what is stored beyond them, since a PUSH contradicts itself, loses its
- * place (writer.c).
+/* How many items a PUSH would make, counted run by run before anything of it is stored: the limiter
+ * is asked for all of them at once. This is done only for a table that takes steps in order
+ * (rp_table_ordered): there a step is an item as soon as it is stored, so a whole step may not wait
+ * here for an earlier one. The count is never too low. A PUSH that contradicts itself could store
+ * more: the steps beyond the count lose their place (writer.c).
  *
  * Cost: a few loads for each step of the runs.
  */
@@ -29,13 +29,13 @@ static struct rp_hint *asked_of(const struct rp_table_private *p, uint32_t index
     return hint;
 }
 
-/* What an arrival for this sequence finds: its entry, or null where nobody reserved it yet. */
+/* The entry that an arrival for this sequence finds, or null where it is not reserved yet. */
 static const struct rp_entry *reserved_entry(const struct rp_table_private *p, uint32_t index,
                                              uint64_t sequence) {
     return sequence < rp_writer_at(p, index)->next_sequence ? rp_entry_at(p, index, sequence) : 0;
 }
 
-/* It is here already, or loses its place when it is looked at. */
+/* It is here already, or will lose its place when it is stored. */
 static int brings_nothing(const struct rp_table_private *p, uint32_t index,
                           const struct rp_run *run, uint64_t sequence) {
     const struct rp_stream *stream = rp_stream_at(p, index, run->stream);
@@ -67,7 +67,7 @@ static int completes(const struct rp_table_private *p, uint32_t index, const str
 }
 
 /* May what this run waits for still come before it? Not where all sequences before its own are
- * done: then it loses its place, and is told so. */
+ * done: then it loses its place, and the answer says so. */
 static int may_come(const struct rp_table_private *p, uint32_t index, const struct rp_run *run,
                     const struct rp_hint *hint) {
     return p->done_through[index] < run->sequence && !hint->mixed;

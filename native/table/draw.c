@@ -65,8 +65,8 @@ static void draw_mass(struct rp_table *table, const struct rp_sample *request,
     }
 }
 
-/* The same with one: targets from the front, ranks from the back of a chunk, then put where they
- * belong. */
+/* The same with a uniform part: targets go to the front of a chunk, ranks to its back; then both
+ * are put where they belong. */
 static void draw_mixed(struct rp_table *table, uint32_t uniform, struct rp_random *random,
                        uint32_t count) {
     struct rp_table_private *p = table->private;

@@ -12,8 +12,8 @@
 
 #include "protocol/status.h"
 
-/* The compiler keeps stores on their side of this; the processor keeps them in order for whoever
- * maps the region. */
+/* The compiler keeps stores on their side of this; the processor keeps them in order for every
+ * process that maps the region. */
 static void fence(void) {
     __atomic_thread_fence(__ATOMIC_RELEASE);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);

@@ -33,7 +33,7 @@ struct rp_intent_log { /* lies in the region */
     struct rp_after after[RP_INTENT_WORDS];
 };
 
-struct rp_intent { /* process-local handle: who is filling the log */
+struct rp_intent { /* process-local handle, by which the log is filled */
     uint8_t *region;
     size_t region_bytes;
     struct rp_intent_log *log;
@@ -62,8 +62,8 @@ int rp_intent_recover(struct rp_intent *intent);
  * log is trusted. Takes time by the log's length. */
 uint64_t rp_intent_redone(const struct rp_intent_log *log, uint64_t offset, uint64_t value);
 
-/* Copies bytes into region memory that nothing names yet (a kill inside leaves garbage nobody
- * reads). */
+/* Copies bytes into region memory that nothing names yet. A kill inside leaves garbage that is not
+ * read. */
 void rp_region_copy(void *target, const void *source, size_t size);
 /* Clears such memory. */
 void rp_region_clear(void *target, size_t size);

@@ -2,8 +2,8 @@
  *
  * A table of buckets for each writer, each the start of a list through the window's entries; both
  * hold numbers of entries (sequence mod window) plus one. At most one entry holds a step, and as
- * many buckets as entries keep the lists short. Steps are the peer's choice, so the hash has a
- * salt that no peer knows (of the server's entropy, new at each attach), and a list has a bound: a
+ * many buckets as entries keep the lists short. The peer chooses the steps, so the hash has a salt
+ * that no peer knows (from the server's entropy, new at each attach), and a list has a bound: a
  * step that finds it full is lost, and its writer sends it again later. Two rounds, as one alone
  * leaves steps that follow each other side by side, and under some salts on top of each other.
  */

@@ -3,30 +3,31 @@
  *
  *     error = inserted * samples_per_insert - sampled,    error_min <= error <= error_max
  *
- * Nothing is drawn before the minimum size, and a group of creates is always let in before it. The
- * minimum is reached once so many items were created since the table was last emptied, and stays
- * reached: how many are there now may fall again, and then nobody could be let on.
+ * Before the minimum size nothing is drawn, and a group of creates is always admitted. The minimum
+ * is reached once so many items were created since the table was last emptied, and stays reached:
+ * the number of items that are there now may fall again, and then no draw could be admitted.
  *
  * No standstill. A group of n creates waits where error > error_max - n * samples_per_insert, a
- * batch of m draws where error < error_min + m. Where both wait, the group is let in and the batch
- * drawn at once (serve_wait.c): then
+ * batch of m draws where error < error_min + m. Where both wait, the group is admitted and the
+ * batch drawn at once (serve_wait.c): then
  *
  *     error_max - m < error + n * samples_per_insert - m < error_min + n * samples_per_insert
  *
- * which is within the bounds where neither is worth more than they lie apart. What is worth more is
- * refused for ever.
+ * which is within the bounds where neither counts for more than the distance of the bounds. A group
+ * or batch that counts for more is refused for ever.
  *
  * The price: the last group before the minimum may pass it by n - 1 items, so
  *
  *     error <= max(error_max, (min_size + n - 1) * samples_per_insert).
  *
  * The second is the larger one only where error_max lies below or hardly above
- * min_size * samples_per_insert; then no group is let in until draws have brought the error down.
+ * min_size * samples_per_insert; then no group is admitted until draws have brought the error down.
  *
- * What each side waits for is told as a number of items of the other side.
+ * What each side waits for is reported as a number of items of the other side.
  *
- * An item counts from when it is there to be drawn. Where steps become items as they are stored,
- * none may wait for an earlier one, or that one would need room for both (rp_table_ordered).
+ * An item counts from when it can be drawn. Where steps become items as they are stored, no step
+ * may wait for an earlier one: the earlier one would need the limiter's room for both
+ * (rp_table_ordered).
  */
 #include <math.h>
 

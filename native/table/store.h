@@ -31,14 +31,14 @@
  * waiting for an earlier step, holes and bare slots, plan segments, scratch.
  *
  * The work of one datagram is bounded, whoever sent it. A unit is a link followed, or an entry or
- * slot looked at. Beyond what it pays for itself (each of its steps and creates once), each pass
- * over a PUSH spends at most RP_WORK_MAX units: counting its creates for the limiter, storing its
- * runs, making its creates; so a PUSH at most 3 * RP_WORK_MAX, and with each pass what its last
- * step or create takes beyond. Then the other creates are answered NOT_YET, and steps that wait
- * stay where they are until the next PUSH. That one begins with the create where this one ended,
- * so that who repeats a whole PUSH gets on: what was made before does not use its budget up.
- * Finding an anchor takes at most RP_WALK_MAX units, a look into the index RP_BUCKET_MAX. Opening
- * and closing a writer looks at each entry of its window once.
+ * slot looked at. A PUSH has three passes: counting its creates for the limiter, storing its runs,
+ * making its creates. Each of its own steps and creates costs once. Beyond that a pass spends at
+ * most RP_WORK_MAX units, and what its last step or create takes further; so a PUSH spends at most
+ * 3 * RP_WORK_MAX and these. When the units are spent, the other creates are answered NOT_YET, and
+ * waiting steps stay where they are until the next PUSH. That one begins with the create where this
+ * one ended. So a client that repeats a whole PUSH makes progress: creates that were made before do
+ * not use the units up. Finding an anchor takes at most RP_WALK_MAX units, a look into the index
+ * RP_BUCKET_MAX. Opening and closing a writer looks at each entry of its window once.
  *
  * Private to the table's files.
  */
@@ -55,7 +55,7 @@ enum rp_entry_state {
     RP_ENTRY_PARTIAL = 2,   /* some pieces arrived */
     RP_ENTRY_COMPLETE = 3,  /* all bytes in place, an earlier step of the stream is missing */
     RP_ENTRY_COMMITTED = 4,
-    RP_ENTRY_LOST = 5,      /* lost its place, or was superseded */
+    RP_ENTRY_LOST = 5,      /* its place was lost before commit, or it was superseded */
 };
 
 #define RP_KEY_MASK (((uint64_t)1 << RP_KEY_BITS) - 1)
@@ -76,8 +76,7 @@ struct rp_entry { /* one sequence; pieces[] has private->bitmap_words words */
 struct rp_stream {
     uint64_t next_step; /* committed so far */
     uint64_t head; /* key of the newest committed step; 0 = none */
-    uint64_t abandoned; /* sequences below this bring nothing any more: a step of the stream lost
-                           its place */
+    uint64_t abandoned; /* sequences below this are ignored: a step of the stream lost its place */
     uint64_t depth; /* rows the open episode has; 0 = none is open */
 };
 
@@ -128,7 +127,7 @@ struct rp_table_header {
     uint64_t parts_crc; /* of columns, picks and spec */
     uint64_t epoch;
     uint64_t resetting;     /* the epoch a reset is on its way to; 0 = none */
-    uint64_t resetting_not; /* its complement: a word gone wrong empties no table */
+    uint64_t resetting_not; /* its complement: one damaged word empties no table */
     uint64_t head;
     uint64_t inserted;
     uint64_t sampled;
@@ -187,7 +186,7 @@ enum rp_store_limits {
     RP_WORK_MAX = 1 << 16, /* units a pass of a PUSH may spend on what is not its own: see above */
     RP_WRITER_ARRAYS = 3, /* done_through, holes, create_from */
     RP_HOLES_SHARE = 16, /* of its window: the holes a writer may have before anything arrived */
-    RP_BARE_SHARE = 8, /* of the ring: beyond it nobody reserves ahead of what arrived */
+    RP_BARE_SHARE = 8, /* of the ring: beyond it no writer reserves ahead of what arrived */
     RP_WORK_COMMIT = 16, /* units that committing a step that waited, or losing it, counts for */
 
     RP_UPDATE_MAX = RP_MTU_MAX / 16, /* entries of one update */
@@ -211,7 +210,7 @@ struct rp_table_private {
     uint64_t *holes; /* [writers_max]: sequences that were reserved and have not arrived */
     uint64_t bare; /* slots of issued keys that hold no committed step: reserved, or given up */
     uint64_t *create_from; /* [writers_max]: the create, modulo their count, a PUSH begins with */
-    uint8_t *held; /* [writers_max][RP_HELD_BYTES]: PUSHes that wait; pages nobody wrote to cost
+    uint8_t *held; /* [writers_max][RP_HELD_BYTES]: PUSHes that wait; pages not written cost
                     * nothing */
     uint64_t salt; /* odd; what the index hashes with */
     uint64_t work; /* units this pass spent; 0 again with a check of a run or create (so before
@@ -465,8 +464,8 @@ void rp_skip_derive(struct rp_table_private *p, uint32_t writer, uint32_t stream
 
 /* Adds a leaf's new mass to the intent and remembers to settle it. */
 void rp_leaf_set(struct rp_table *table, uint32_t slot, uint64_t mass);
-/* Commits the intent and brings the head up to date. The tree is left to rp_table_settle: nobody
- * draws before the datagram is done, and its transactions mostly change the same few groups. */
+/* Commits the intent and brings the head up to date. The tree is left to rp_table_settle: nothing
+ * is drawn before the datagram is done, and its transactions mostly change the same few groups. */
 void rp_store_commit(struct rp_table *table);
 /* Adds what overwriting `slot` means for what it holds: items reaching back to it leave, then its
  * own. */

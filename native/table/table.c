@@ -109,8 +109,8 @@ static void derive_plans(struct rp_table *table, const struct rp_table_layout *l
     }
 }
 
-/* Slots in use lie side by side: they were issued one after another since the last reset, and a
- * word of them is not 0 again before the next. */
+/* Slots in use lie side by side: they were issued one after another since the last reset. Before
+ * the next reset none of their key words is 0 again. */
 static uint64_t used_slots(const struct rp_table_private *p) {
     uint64_t used = 0;
     while (used < p->capacity && p->keys[rp_slot_of(p, p->head - used - 1)] != 0) {
@@ -274,8 +274,8 @@ static void finish_reset(struct rp_table *table) {
     end_reset(table);
 }
 
-/* Tells the tree of cleared leaves: of one in each of its groups. */
-static void retell_leaves(struct rp_table *table, uint32_t slot, uint64_t count) {
+/* Brings the tree up to date with cleared leaves: one of each group is enough. */
+static void refresh_leaves(struct rp_table *table, uint32_t slot, uint64_t count) {
     struct rp_table_private *p = table->private;
     uint64_t end = slot + count;
     for (uint64_t at = slot; at < end; at = (at / RP_TREE_FANOUT + 1) * RP_TREE_FANOUT) {
@@ -294,8 +294,8 @@ static void clear_used(struct rp_table *table) {
     uint64_t ahead = rp_min(used, p->capacity - first);
     clear_slots(p, first, ahead);
     clear_slots(p, 0, used - ahead);
-    retell_leaves(table, first, ahead);
-    retell_leaves(table, 0, used - ahead);
+    refresh_leaves(table, first, ahead);
+    refresh_leaves(table, 0, used - ahead);
     for (uint32_t i = 0; i < p->writers_max; i++) {
         if (rp_writer_at(p, i)->session != 0) {
             rp_writer_clear(table, i);

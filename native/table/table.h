@@ -1,4 +1,4 @@
-/* A table: the ring of steps, who writes it, the items anchored in it, their exact tree, and the
+/* A table: the ring of steps, its writers, the items anchored in it, their exact tree, and the
  * limiter.
  *
  * Memory comes in four blocks, so that others may map the ring and nothing else:
@@ -152,20 +152,21 @@ int rp_writer_check(const struct rp_table *table, int writer, const struct rp_ru
                     const uint8_t *bytes);
 /* The first sequence of the writer that is not reserved. */
 uint64_t rp_writer_next(const struct rp_table *table, int writer);
-/* Would `gaps` more holes lie so far ahead of what arrived that they are not to be believed yet? A
- * hole costs the table a step: a writer may have as many as steps of it arrived, and a few, and no
- * more than one datagram may evict (store.h); and all writers together, those that have gone
- * included, as many as leave 7 of 8 slots of the ring to steps. Who sends in order never waits.
- * `gaps`: those of a PUSH's runs up to this one, in order. */
+/* Would `gaps` more holes lie too far ahead of the steps that arrived to be accepted now? A hole is
+ * a sequence that is reserved, and not arrived: it costs the table a step. A writer may have a few
+ * holes more than steps of it arrived, and no more than one datagram may evict (store.h). All
+ * writers together, closed ones included, may have so many that 7 of 8 slots of the ring are left
+ * to steps. A writer that sends in order never waits. `gaps`: those of a PUSH's runs up to this
+ * one, in order. */
 int rp_writer_far(const struct rp_table *table, int writer, uint64_t gaps);
-/* Are steps stored in the order of their stream alone? They are where they become items as they
- * are stored, and a limiter counts those: one that waited for an earlier one would be an item that
- * nobody admitted. */
+/* Are steps stored only in the order of their stream? They are where a limiter counts items and
+ * steps become items as they are stored: a step that waited for an earlier one would become an item
+ * that the limiter had not admitted. */
 int rp_table_ordered(const struct rp_table *table);
 /* Where they are: begins a PUSH; its runs follow in their order. */
 void rp_writer_ask(struct rp_table *table);
-/* Counts the items that the run would make, 0 for repeats. Returns 0 where a step of it would have
- * to wait for an earlier one that neither is stored nor comes with this PUSH, else 1. */
+/* Counts the items that the run would make; repeats make none. Returns 0 where a step of it would
+ * wait for an earlier one that is not stored and does not come with this PUSH, else 1. */
 int rp_writer_ask_run(struct rp_table *table, int writer, const struct rp_run *run);
 /* What was counted since: no more are made by the runs that are stored next. */
 uint64_t rp_writer_asked(const struct rp_table *table);
@@ -185,8 +186,8 @@ void rp_writer_run(struct rp_table *table, int writer, const struct rp_run *run,
 /* Creates one item. Returns RP_OK, RP_EXISTS, RP_NOT_YET, RP_OVERWRITTEN, RP_CLOSING_ROW or
  * RP_UNKNOWN_STEP (a positive enum rp_status, as it goes into the answer). */
 int rp_writer_create(struct rp_table *table, int writer, const struct rp_create *create);
-/* Makes those that were taken as far as the work of a PUSH goes, always at least one, with a status
- * for each; the others are NOT_YET, and the next PUSH begins with them. */
+/* Makes the creates that were taken, as far as the work of a PUSH goes, at least one, with a status
+ * for each. The others are NOT_YET, and the next PUSH begins with them. */
 void rp_writer_create_all(struct rp_table *table, int writer, const struct rp_create *creates,
                           uint32_t count, uint32_t taken, uint8_t *statuses);
 /* done_through and lost_total of an answer. */
@@ -199,7 +200,7 @@ void rp_writer_progress(const struct rp_table *table, int writer, struct rp_push
 int rp_limiter_may_insert(const struct rp_table *table, uint64_t items, uint64_t *need);
 /* May a batch of `count` be drawn now? 1; 0 with how many items must be created first and whether
  * it is the minimum size that holds it back; -RP_NEVER_FITS; -RP_NOTHING_DRAWABLE where the
- * limiter would let it on and no item has a positive mass. */
+ * limiter would admit it and no item has a positive mass. */
 int rp_limiter_may_sample(const struct rp_table *table, uint32_t count, uint64_t *need,
                           uint32_t *by_size);
 

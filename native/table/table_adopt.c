@@ -1,11 +1,11 @@
 /* A stored table and the configuration it is opened with: what must be equal, and what is taken
  * over. See compare.h.
  *
- * The limiter may change, and begins then as in a table that has just reached its minimum: by
- * another one's numbers, what was drawn before would hold one side back for as long again. So what
- * it counts as drawn is what it would have let go. All else is the meaning of
- * stored bytes: where columns lie, what a mass is, how many steps there are, how much of a window a
- * writer was promised.
+ * The limiter may change. It then begins as in a table that has just reached its minimum: with the
+ * old limiter's count of draws it would hold one side back for as long again. So the draws so far
+ * are counted as the number that the new limiter would have admitted. All else is the meaning of
+ * stored bytes, and must be equal: where columns lie, what a mass is, how many steps there are, how
+ * much of a window a writer was promised.
  */
 #include <assert.h>
 #include <math.h>
@@ -133,7 +133,7 @@ static int is_other_limiter(const struct rp_table_facts *had, const struct rp_ta
 static uint64_t drawn_by(const struct rp_table_facts *limiter, const struct rp_table_header *had) {
     double begin = (double)limiter->min_size * limiter->samples_per_insert;
     if (begin <= limiter->error_min || begin > limiter->error_max) {
-        begin = (limiter->error_min + limiter->error_max) / 2; /* there, nobody could go on */
+        begin = (limiter->error_min + limiter->error_max) / 2; /* there, neither side could go on */
     }
     double drawn = (double)had->inserted * limiter->samples_per_insert - begin;
     if (limiter->samples_per_insert == 0) {

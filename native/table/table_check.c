@@ -1,6 +1,6 @@
 /* Every invariant of a table, asserted by walking all of it: tests call this after each step,
  * servers never do. The words that survive a process are verified as at attach (table_verify.c);
- * here follow what is derived from them, and the order of what a stream waits for.
+ * this file checks what is derived from them, and the order of a stream's waiting steps.
  *
  * Cost: every slot and window entry a fixed number of times.
  */

@@ -2,10 +2,10 @@
  * invariants of table.h and store.h, before anything is derived from it: the first one that does
  * not hold is a sentence. Nothing here trusts a word before it has looked at it.
  *
- * What stands alone cannot be told wrong: a priority (a leaf), the generator, inserted and sampled,
- * the number of a writer's next sequence and step. A wrong one of these changes what is drawn or
- * answered, and nothing else. The bytes of steps have checksums; comparing them reads the whole
- * ring, so that is done when asked for.
+ * A word that no invariant ties to another cannot be verified: a priority (a leaf), the generator,
+ * inserted and sampled, the number of a writer's next sequence and step. A wrong one of these
+ * changes what is drawn or answered, and nothing else. The bytes of steps have checksums; comparing
+ * them reads the whole ring, so that is done when asked for.
  *
  * Cost: every slot and every window entry a fixed number of times, whatever the reach: windows are
  * counted along each stream, on and back.
@@ -98,7 +98,7 @@ static int verify_slots(struct verdict *v) {
 /* ---- windows: links and depths hold together by now ---- */
 
 /* From the first stored row of a stream on: an item is evicted where a row behind it is gone, and
- * only there. What is no item has neither. */
+ * only there. A step that is no item has neither. */
 static int verify_behind(struct verdict *v, const struct rp_slot *first,
                          const struct rp_slot **last) {
     const struct rp_table_private *p = v->table->private;
@@ -150,7 +150,7 @@ static int verify_windows(struct verdict *v) {
 
 /* ---- writers ---- */
 
-struct held { /* what entries hold of the ring; the keys' sum tells one slot from another */
+struct held { /* what entries hold of the ring; the sum of keys finds a wrong slot */
     uint64_t slots;
     uint64_t keys;
 };

@@ -101,8 +101,8 @@ void rp_writer_progress(const struct rp_table *table, int index, struct rp_pushe
 
 /* ---- losing ---- */
 
-/* A sequence that is not in the index is done without having been stored: one transaction, with
- * what the intent holds. */
+/* Marks a sequence that is not in the index as done, though it was not stored: one transaction,
+ * with what the intent holds. */
 static void lose_entry(struct rp_table *table, uint32_t index, uint64_t sequence) {
     struct rp_table_private *p = table->private;
     struct rp_writer *writer = rp_writer_at(p, index);
@@ -275,7 +275,7 @@ int rp_writer_far(const struct rp_table *table, int index, uint64_t gaps) {
 
 /* ---- storing ---- */
 
-/* Were so many steps with these flags let in as items, where those are counted? */
+/* Were so many steps with these flags admitted as items, where items are counted? */
 static int is_admitted(const struct rp_table *table, uint32_t flags, uint32_t count) {
     return !rp_table_ordered(table) || !(flags & RP_RUN_ITEM) || table->private->admitted >= count;
 }
@@ -302,7 +302,7 @@ static int in_order(const struct rp_table *table, uint32_t index, const struct r
     return 1;
 }
 
-/* What is committed next has these bytes. */
+/* The step that is committed next has these bytes. */
 static void sum_steps(struct rp_table_private *p, uint32_t slot, const uint8_t *bytes,
                       uint32_t count) {
     RP_SITE();
@@ -399,7 +399,7 @@ static void store_piece(struct rp_table *table, uint32_t index, const struct rp_
     }
     if (fresh) {
         rp_intent_set(intent, &entry->step, run->step + i);
-        if (run->flags & RP_RUN_PRIORITY) { /* else an older one stays: nobody reads it */
+        if (run->flags & RP_RUN_PRIORITY) { /* else an older one stays: it is not read */
             uint64_t priority;
             memcpy(&priority, bytes + 8 * i, sizeof priority);
             rp_intent_set(intent, &entry->priority, priority);
@@ -423,7 +423,7 @@ static void store_piece(struct rp_table *table, uint32_t index, const struct rp_
     rp_known_add(p, index, sequence);
 }
 
-/* It would be whole and wait, where none may (rp_table_ordered), or an item that was not let in. */
+/* It would be whole and wait, where none may (rp_table_ordered), or be an item not admitted. */
 static int is_unwanted(const struct rp_table *table, uint32_t index, const struct rp_entry *entry,
                        const struct rp_run *run, uint64_t step) {
     uint32_t here = rp_state_of(entry->key) == RP_ENTRY_PARTIAL ? rp_entry_received(entry) : 0;
@@ -456,10 +456,10 @@ static void store_step(struct rp_table *table, uint32_t index, const struct rp_r
     }
 }
 
-/* What the run's sequences have come to: its first steps stored, its last ones lost. Its key is
- * told where the keys of all its steps are at hand and follow one another. They do not where
- * another writer's step came between two reservations: then a client that counted on from the
- * first key would name steps that are not its own. */
+/* What has become of the run's sequences: its first steps stored, its last ones lost. The answer
+ * has the first step's key only where the keys of all its steps are at hand and follow one another.
+ * They do not follow where another writer's step came between two reservations: a client that
+ * counted on from the first key would then name steps that are not its own. */
 static void answer_run(const struct rp_table_private *p, uint32_t index, const struct rp_run *run,
                        struct rp_run_done *done) {
     const struct rp_writer *writer = rp_writer_at(p, index);

@@ -34,7 +34,7 @@ struct rp_packet {
     uint32_t capacity; /* transmit: bytes there is room for at data */
     struct rp_peer peer;
     uint16_t misdirected; /* receive: 1 = it came to a queue that another shard polls */
-    uint16_t use_port;    /* then: the port that would bring it there; 0: nobody knows */
+    uint16_t use_port;    /* then: the port that would bring it there; 0: not known */
     /* transmit, at a server: one more than the number of the session whose client `peer` is; 0:
      * `peer` is no client yet, or no more */
     uint32_t session;
@@ -46,7 +46,7 @@ struct rp_port; /* a transport's own state; its first member is struct rp_port_b
 struct rp_transport {
     const char *name; /* "loopback", "udp", ... */
     /* Up to `count` (at most RP_BURST) datagrams; returns how many were lent. Never blocks. 0 does
-     * not say that nothing is left: what came may be none of ours, and more may wait behind. */
+     * not mean that nothing is left: frames that came may not be ours, and more may wait behind. */
     uint32_t (*rx_burst)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
     void (*rx_release)(struct rp_port *port, struct rp_packet *packets, uint32_t count);
     /* Up to `count` (at most RP_BURST) empty packets; returns how many were lent. */
@@ -68,17 +68,17 @@ struct rp_transport {
      * system's. */
     uint64_t (*now)(struct rp_port *port);
     /* Which host an address is on: the same number for all addresses of one host (of one /64, in
-     * IPv6), 0 for this machine's own. Cheap, and pure. Null: all are this machine's, or nobody
-     * knows. */
+     * IPv6), 0 for this machine's own. Cheap, and pure. Null: all are this machine's, or it cannot
+     * be known. */
     uint64_t (*host)(struct rp_port *port, const struct rp_peer *peer);
     /* Writes what it counts of itself, every drop under its reason, and returns how many facts
-     * those are; changes nothing. Null: nothing. Use rp_port_tell. */
-    uint32_t (*tell)(struct rp_port *port, struct rp_fact facts[RP_FACTS_MAX]);
+     * those are; changes nothing. Null: nothing. Use rp_port_facts. */
+    uint32_t (*facts)(struct rp_port *port, struct rp_fact facts[RP_FACTS_MAX]);
     /* A sentence once the device is taken away: nothing comes or goes any more, close the port.
      * From any thread. Null, or null returned: not so. */
     const char *(*lost)(struct rp_port *port);
-    /* A sentence that whoever runs this host should read, the same from then on: another host says
-     * it has its address. From any thread. Null, or null returned: there is none. */
+    /* A sentence for the operator of this host, the same from then on: another host says it has its
+     * address. From any thread. Null, or null returned: there is none. */
     const char *(*remark)(struct rp_port *port);
 };
 
@@ -88,8 +88,8 @@ struct rp_port_base {
     uint32_t receive_budget; /* full datagrams that may be in flight towards this port */
     struct rp_peer address;  /* where this port is reached, as its transport writes it */
     /* datagrams after which a train is sent on while the rest is written, so that both ends work at
-     * once; 0: a train leaves whole. Where it is not 0, what comes back unsent should be there to
-     * be leased again: else the rest of the train is lost, and asked for anew. */
+     * once; 0: a train leaves whole. Where it is not 0, packets that come back unsent should be
+     * free to be leased again: else the rest of the train is lost, and asked for again. */
     uint64_t early;
     uint64_t dropped_out;    /* datagrams the network did not take */
     uint64_t dropped_in;     /* datagrams dropped below the engine, where the transport can know */
@@ -103,12 +103,12 @@ static inline const struct rp_transport *rp_port_transport(struct rp_port *port)
     return rp_port_base(port)->transport;
 }
 
-static inline uint32_t rp_port_tell(struct rp_port *port, struct rp_fact facts[RP_FACTS_MAX]) {
+static inline uint32_t rp_port_facts(struct rp_port *port, struct rp_fact facts[RP_FACTS_MAX]) {
     const struct rp_transport *transport = rp_port_transport(port);
-    return transport->tell ? transport->tell(port, facts) : 0;
+    return transport->facts ? transport->facts(port, facts) : 0;
 }
 
-/* For a transport's tell: appends a fact; one too many is left out, a text too long is cut. */
+/* For a transport's facts(): appends a fact; one too many is left out, a text too long is cut. */
 static inline void rp_fact_add(struct rp_fact *facts, uint32_t *count, enum rp_fact_kind kind,
                                const char *name, const char *sentence, uint64_t value) {
     if (*count < RP_FACTS_MAX) {

@@ -31,7 +31,7 @@ static int find_object(char *path, size_t capacity) {
         return 0;
     }
     const char *slash = strrchr(here.dli_fname, '/');
-    if (!slash) { /* a program found in PATH: its name is all that is told */
+    if (!slash) { /* a program found in PATH: dladdr gives its name alone */
         ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
         here.dli_fname = program;
         slash = size > 0 ? strrchr(program, '/') : NULL;

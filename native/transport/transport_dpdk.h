@@ -14,7 +14,7 @@
  * frames), links= (how many memif clients a server takes), id= (which of its links a client takes),
  * group= (whose members may connect to a memif server's socket, a name or number; mode 0660),
  * queues= (shards on a card: shard i is served at PORT + i, with the same device and queues),
- * probe=on|off (is the network asked first who has the address: it takes 0.2 s),
+ * probe=on|off (is the network first asked for the address: it takes 0.2 s),
  * take=on|off (AF_XDP on an interface that this host uses, which is cut off there),
  * mbufs= (frames a card has room for), mtu=. One that a device, or an end of it, does not read is
  * refused there.
@@ -52,7 +52,7 @@ struct rp_dpdk_object {
     uint32_t (*in_use)(struct rp_port *port);
     /* mbufs that were still in use when their pool was to be freed, since this process began */
     uint64_t (*leaked)(void);
-    /* how often the memif driver waited for bursts, before it let go of what they read */
+    /* how often the memif driver waited for bursts, before it freed what they read */
     uint64_t (*waits)(void);
 };
 

@@ -1,6 +1,6 @@
-/* One queue lock for a whole hub: loopback serves tests, notebooks and --sync runs, where one lock
- * that is easy to reason about is worth more than the contention it costs. A copy per datagram, for
- * the same reason: each port owns its memory and nothing is shared but the queues.
+/* One queue lock for a whole hub. Loopback serves tests, notebooks and --sync runs: there a lock
+ * that is easy to reason about is worth the contention it costs. For the same reason each datagram
+ * is copied: each port owns its memory, and nothing is shared but the queues.
  *
  * A port's buffers are all of one stride. Those not in the free stack are queued or lent; the sum
  * is the queue's bound plus one burst, so that a port that holds a burst can still be sent to.
@@ -181,7 +181,7 @@ uint32_t rp_loopback_turn(struct rp_port *port) {
 
 enum { TURNS_MAX = 64 }; /* of a server that others keep busy, within one wait */
 
-/* Where time is counted in turns nobody sleeps: it passes at once. */
+/* Where time is counted in turns no thread sleeps: time passes at once. */
 static int loopback_wait(struct rp_port *opaque, uint64_t timeout_ns) {
     struct loopback_port *port = own(opaque);
     int sleeps = port->hub->virtual_ns == 0;
@@ -222,7 +222,7 @@ static void unlist(struct hub *hub) {
     }
 }
 
-/* The server has gone: whoever sleeps looks again. Under hubs_lock: no port closes meanwhile. */
+/* The server has closed: sleeping threads look again. Under hubs_lock: no port closes meanwhile. */
 static void wake_all(struct hub *hub) {
     for (uint32_t i = 0; i < RP_LOOPBACK_PORTS_MAX; i++) {
         if (hub->ports[i]) {
@@ -262,12 +262,12 @@ static void loopback_close(struct rp_port *opaque) {
 static const char *loopback_lost(struct rp_port *opaque) {
     struct hub *hub = own(opaque)->hub;
     lock(&hub->queue_lock);
-    int gone = !hub->ports[0];
+    int closed = !hub->ports[0];
     unlock(&hub->queue_lock);
-    return gone ? "the server of this process has closed" : NULL;
+    return closed ? "the server of this process has closed" : NULL;
 }
 
-static uint32_t loopback_tell(struct rp_port *port, struct rp_fact *facts) {
+static uint32_t loopback_facts(struct rp_port *port, struct rp_fact *facts) {
     uint32_t count = 0;
     rp_fact_add(facts, &count, RP_FACT_OUT, "not_taken",
                 "datagrams to a port that has gone, or whose queue is full",
@@ -284,7 +284,7 @@ static const struct rp_transport loopback_transport = {
     .wait = loopback_wait,
     .close = loopback_close,
     .wake = loopback_wake,
-    .tell = loopback_tell,
+    .facts = loopback_facts,
     .now = loopback_now,
     .lost = loopback_lost,
 };

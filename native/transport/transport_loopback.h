@@ -3,7 +3,7 @@
  * A server's port makes a hub and gives it its name; clients' ports join it by that name. A sent
  * datagram is copied into a buffer of its receiver; where the receiver's queue is full it is lost
  * and counted, as on any network. An address is (place in the hub, number of the joining), so that
- * an answer to a port that has gone never reaches the one that took its place.
+ * an answer to a closed port never reaches the port that has its place now.
  *
  * The server may have no thread: a client's wait runs the server's turn, through the function given
  * to rp_loopback_attend, under the hub's turn lock. Once the server's port has closed, its clients'

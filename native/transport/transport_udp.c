@@ -38,7 +38,7 @@ static void udp_close(struct rp_port *opaque) {
     free(port);
 }
 
-static uint32_t udp_tell(struct rp_port *opaque, struct rp_fact *facts) {
+static uint32_t udp_facts(struct rp_port *opaque, struct rp_fact *facts) {
     const struct rp_udp_port *port = own(opaque);
     uint32_t count = 0;
     rp_fact_add(facts, &count, RP_FACT_IN, "socket",
@@ -85,8 +85,8 @@ static int socket_at(const struct rp_udp_port *port, uint16_t local) {
     return -1;
 }
 
-/* The descriptor stays what it is, so that a thread that waits need not be told; it is woken,
- * because it sleeps on the socket that is gone. */
+/* The descriptor keeps its number, so a waiting thread need not learn a new one. That thread is
+ * woken, because it sleeps on the old socket. */
 static int udp_rebind(struct rp_port *opaque, uint16_t local) {
     struct rp_udp_port *port = own(opaque);
     struct sockaddr_in6 address;
@@ -126,7 +126,7 @@ static const struct rp_transport udp_transport = {
     .close = udp_close,
     .wake = udp_wake,
     .rebind = udp_rebind,
-    .tell = udp_tell,
+    .facts = udp_facts,
     .host = udp_host,
 };
 

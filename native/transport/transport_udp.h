@@ -79,7 +79,7 @@ struct rp_udp_port {
     struct rp_peer server; /* a client's: where it is connected to; of size 0 at a server's */
     int gso;
     int gro;
-    uint32_t kernel_dropped; /* what the kernel told last; it wraps */
+    uint32_t kernel_dropped; /* what the kernel reported last; it wraps */
     struct rp_udp_own own;
     uint64_t unusable;       /* of dropped_in, what the kernel did hand over */
     uint32_t receive_bytes; /* socket buffers asked for */

@@ -124,7 +124,7 @@ void rp_udp_print(char *text, size_t capacity, const struct sockaddr_in6 *addres
     }
 }
 
-/* A system that tells none leaves the list empty: then only 127.0.0.0/8 and ::1 are its own. */
+/* Where the system lists none the list stays empty: then only 127.0.0.0/8 and ::1 are its own. */
 void rp_udp_own(struct rp_udp_own *own) {
     struct ifaddrs *found = NULL;
     if (getifaddrs(&found) < 0) {

@@ -5,9 +5,10 @@
  * stranger sends, is spread out in its buffer, last datagram first. Buffers are taken from a stack,
  * so that a quiet port keeps to one that is in the cache.
  *
- * A call asks for as many messages as the last one lets expect: each one asked for costs some 30 ns
- * even if it does not come, and the kernel looks once more in vain for the one that is missing.
- * A port that polls for a single answer asks for one; under load it asks for twice as many as came.
+ * A call asks for as many messages as are likely to come, judged by the last call. Each message
+ * asked for costs some 30 ns even if it does not come, and the kernel looks in vain once more where
+ * one is missing. A port that polls for a single answer asks for one; under load it asks for twice
+ * as many as came.
  */
 #include <assert.h>
 #include <errno.h>
@@ -21,7 +22,7 @@ static uint8_t *buffer_at(struct rp_udp_port *port, uint32_t buffer) {
     return port->receive.memory + (size_t)buffer * RP_UDP_STRIDE;
 }
 
-/* The segment size the kernel tells (0: a single datagram), and what it has dropped so far. */
+/* The segment size the kernel reports (0: a single datagram), and what it has dropped so far. */
 static uint32_t read_control(struct rp_udp_port *port, struct msghdr *message) {
     uint32_t dropped = port->kernel_dropped;
     uint32_t segment = rp_datagram_control(message, &dropped);
@@ -52,8 +53,8 @@ static void free_buffer(struct rp_udp_receive *receive, uint32_t buffer) {
     receive->free[receive->free_count++] = (uint16_t)buffer;
 }
 
-/* Notes what one message brought. Dropped are a truncated or empty one, and one of port 0: nobody
- * can answer there. */
+/* Notes what one message brought. A truncated or empty one is dropped, and one from port 0, to
+ * which no answer can be sent. */
 static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_t buffer,
                          const struct sockaddr_in6 *from) {
     struct rp_udp_receive *receive = &port->receive;
@@ -81,8 +82,8 @@ static void note_arrival(struct rp_udp_port *port, rp_datagram *message, uint32_
     receive->waiting++;
 }
 
-/* One recvmmsg into as many free buffers as a burst can use. A pending error (a port that nobody
- * listens on) is consumed by the call that reports it, so a second try tells the truth. */
+/* One recvmmsg into as many free buffers as a burst can use. A pending error (no socket listens at
+ * a peer's port) is consumed by the call that reports it, so a second try has the true result. */
 static int receive_messages(struct rp_udp_port *port, rp_datagram *messages, uint32_t count) {
     for (int tries = 0; tries < 4; tries++) {
         int got = rp_datagrams_receive(port->socket, messages, count);

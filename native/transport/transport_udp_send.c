@@ -2,10 +2,10 @@
  *
  * A train is what the kernel can cut by itself: consecutive packets to one peer, equal in size but
  * the last. Where it cannot (a device without the means, a path too narrow, no way at all), it says
- * so at each train, whose datagrams are then sent one by one. Nothing is remembered of that: the
- * kernel speaks of the way to one peer, and others are not to pay for it. Who is at the end of such
- * a way costs one call more for each train, measured as 2 to 16 % of what its datagrams cost.
- * Nothing is queued here: what the kernel does not take is lost and counted.
+ * so at each train, whose datagrams are then sent one by one. That is not remembered: the refusal
+ * is about the way to one peer, and other peers are not to pay for it. A peer behind such a way
+ * costs one more call for each train, measured as 2 to 16 % of what its datagrams cost. Nothing is
+ * queued here: datagrams that the kernel does not take are lost and counted.
  */
 #include <assert.h>
 #include <errno.h>
@@ -98,7 +98,7 @@ static uint32_t handle_refusal(struct rp_udp_port *port, const struct plan *plan
                                int *tries) {
     const struct msghdr *message = &plan->messages[first].msg_hdr;
     if ((errno == EINTR || errno == ECONNREFUSED) && ++*tries < 4) {
-        return 0; /* the pending error was told, and is gone now */
+        return 0; /* the pending error was reported, which clears it */
     }
     int temporary = errno == EAGAIN || errno == ENOBUFS || errno == ECONNREFUSED || errno == EINTR;
     if (message->msg_iovlen > 1 && !temporary) {

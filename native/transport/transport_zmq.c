@@ -31,7 +31,7 @@ struct zmq_port {
     _Atomic int sleeping; /* a wait is under way: readiness has to wake it */
     _Atomic int ready;
     int inside; /* the next frame belongs to the message of `sender` */
-    struct rp_peer sender; /* size 0: nobody an answer could reach, its frames are dropped */
+    struct rp_peer sender; /* size 0: no answer could reach it, its frames are dropped */
     struct rp_slots slots;
     struct rp_lease lease;
     struct message messages[RP_BURST]; /* of each slot */
@@ -130,8 +130,8 @@ static int send_frame(struct zmq_port *port, const void *data, size_t size, int 
     return 1;
 }
 
-/* A full queue, or a peer that has gone, refuses the first frame; a later one fails for want of
- * memory alone, and then an empty frame ends what was begun. */
+/* The first frame is refused where the queue is full or the peer has gone. A later frame fails only
+ * for want of memory; then an empty frame ends the message that was begun. */
 static void send_message(struct rp_port *opaque, const struct rp_packet *packets, uint32_t count) {
     struct zmq_port *port = own(opaque);
     const struct rp_peer *peer = &packets[0].peer;
@@ -150,7 +150,7 @@ static void send_message(struct rp_port *opaque, const struct rp_packet *packets
     }
 }
 
-/* Sending may have taken the news of a message that came meanwhile from the descriptor. */
+/* Sending may have cleared the descriptor's report of a message that came meanwhile. */
 static void look_for_news(struct zmq_port *port) {
     int events = 0;
     size_t size = sizeof events;
@@ -193,7 +193,7 @@ static void zmq_close(struct rp_port *opaque) {
     free(port);
 }
 
-static uint32_t zmq_tell(struct rp_port *port, struct rp_fact *facts) {
+static uint32_t zmq_facts(struct rp_port *port, struct rp_fact *facts) {
     uint32_t count = 0;
     rp_fact_add(facts, &count, RP_FACT_IN, "unusable",
                 "frames that are empty, larger than the mtu, or of a nameless sender",
@@ -213,7 +213,7 @@ static const struct rp_transport zmq_transport = {
     .wait = zmq_wait,
     .close = zmq_close,
     .wake = zmq_wake,
-    .tell = zmq_tell,
+    .facts = zmq_facts,
 };
 
 static struct zmq_port *make_port(uint32_t mtu) {

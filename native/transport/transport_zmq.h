@@ -14,8 +14,8 @@
  * client's queue fills while it has no connection, and leaves with the next one, late.
  *
  * Threads: the driver's lock is the full fence that libzmq asks for where a socket changes threads.
- * `wait` looks at descriptors only. The descriptor tells of changes, not of states, and any call
- * can take the news away: `ready` says that there may be more than it tells.
+ * `wait` looks at descriptors only. The descriptor reports changes, not states, and any call may
+ * clear the report: so `ready` says whether frames may wait that the descriptor does not report.
  */
 #ifndef RP_TRANSPORT_ZMQ_H
 #define RP_TRANSPORT_ZMQ_H

@@ -1,6 +1,6 @@
 /* Bursts over ZMTP connections, see transport_zmtp.h. Connections with something to read stand in a
- * ring, each once, and are visited in turn, so that none keeps the others waiting: a few frames and
- * at most one recv(2) a visit.
+ * ring, each once, and are visited in turn, a few frames and at most one recv(2) a visit: so none
+ * makes the others wait long.
  */
 #include "transport/transport_zmtp.h"
 
@@ -54,7 +54,8 @@ static void look(struct zmtp_port *port) {
     }
 }
 
-/* A visit: what is there, else one look at the socket. Who had something stays in the ring. */
+/* A visit: the frames that are there, else one look at the socket. A connection that had some stays
+ * in the ring. */
 static uint32_t visit(struct zmtp_port *port, struct connection *connection,
                       struct rp_packet *packets, uint32_t count) {
     uint32_t before = connection->in_first;
@@ -204,7 +205,7 @@ static void zmtp_close(struct rp_port *opaque) {
     free(port);
 }
 
-static uint32_t zmtp_tell(struct rp_port *opaque, struct rp_fact *facts) {
+static uint32_t zmtp_facts(struct rp_port *opaque, struct rp_fact *facts) {
     const struct zmtp_port *port = own(opaque);
     uint32_t count = 0;
     rp_fact_add(facts, &count, RP_FACT_IN, "unusable",
@@ -243,7 +244,7 @@ static const struct rp_transport zmtp_transport = {
     .wait = zmtp_wait,
     .close = zmtp_close,
     .wake = zmtp_wake,
-    .tell = zmtp_tell,
+    .facts = zmtp_facts,
 };
 
 static struct zmtp_port *make_port(uint32_t mtu) {

@@ -8,14 +8,15 @@
  * Connections have places in a fixed array; each has room for what is read and not yet taken, and
  * for what the network has not taken yet. That memory is mapped once and touched by use; it is
  * given back when the connection ends. A greeting of another kind, a frame larger than the largest
- * mtu, a command nobody knows before READY: the connection ends.
+ * mtu, an unknown command before READY: the connection ends.
  *
- * A newcomer who finds no place takes another's: that of who has not shaken hands; else of who has
- * no session, as his last answer tells, whatever he says; else of who was not answered for
- * RP_ZMTP_IDLE_S. Of several the one that was of use longest ago. Where all are in use it is
- * refused. A session holds one place, that of its last answer. A client that lost its connection
- * makes a new one and keeps its session. A host that is not this machine has
- * RP_ZMTP_OF_A_HOST places at most, and takes its own beyond that.
+ * A newcomer that finds no place free takes another connection's: first that of one that has not
+ * finished the handshake; else of one without a session, as the last answer to it shows, whatever
+ * it claims; else of one that was not answered for RP_ZMTP_IDLE_S. Of several it takes the one that
+ * was of use longest ago. Where all are in use the newcomer is refused. A session holds one place,
+ * that of its last answer. A client that lost its connection makes a new one and keeps its session.
+ * A host that is not this machine has RP_ZMTP_OF_A_HOST places at most; beyond that its newcomers
+ * take places of its own.
  *
  * Threads as for any port; `wait` looks at descriptors, and at whether frames are left.
  */

@@ -12,8 +12,8 @@
 enum { MORE = 1, LONG = 2, COMMAND = 4, GREETING = 64, SHORT_HEAD = 2, LONG_HEAD = 9 };
 enum { FRAMES_A_VISIT = 8, ACCEPTS = 8, EVENTS = 32, CONTEXT_MAX = 16, LISTENER = UINT16_MAX };
 
-enum stage { FREE = 0, GREETS, READIES, OPEN };
-/* What keeps a connection its place against newcomers: who has least goes first. */
+enum stage { FREE = 0, AWAITS_GREETING, AWAITS_READY, OPEN };
+/* What protects a connection's place against newcomers: the one with least is ended first. */
 enum hold { HOLD_NO_HANDSHAKE, HOLD_NO_SESSION, HOLD_IDLE, HOLD_IN_USE };
 
 struct connection {
@@ -25,7 +25,7 @@ struct connection {
     uint32_t used_s;  /* the port's `seconds` when it came, or was last answered in a session */
     uint64_t used;    /* the same as a number: the smaller, the longer ago */
     uint64_t host;   /* as transport.h has it: 0 for this machine's own */
-    int stalled;  /* the network took less than there was: `ready` tells when it takes more */
+    int stalled;  /* the network took less than there was: `ready` reports when it takes more */
     uint32_t in_first, in_end;   /* of `in`: read and not taken */
     uint32_t out_first, out_end; /* of `out`: not yet taken by the network */
     uint8_t *in, *out;
@@ -36,7 +36,7 @@ struct zmtp_port {
     int listener;
     struct rp_wake wake;
     struct rp_ready ready;
-    uint32_t seconds; /* since open, as `ready` told them */
+    uint32_t seconds; /* since open, as `ready` counted them */
     uint64_t uses;
     struct rp_udp_own own;
     _Atomic uint32_t ring_count;
@@ -58,15 +58,15 @@ static inline uint16_t rp_zmtp_index(const struct zmtp_port *port,
     return (uint16_t)(connection - port->connections);
 }
 
-/* Takes those who want to connect, a bounded number. Where the system has no descriptor for one,
- * nobody is taken, or looked for, until rp_zmtp_second. */
+/* Accepts those that want to connect, a bounded number. Where the system has no descriptor for one,
+ * none is accepted, or looked for, until rp_zmtp_second. */
 void rp_zmtp_accept(struct zmtp_port *port);
-/* The timer has told of another second. */
+/* Another second has passed. */
 void rp_zmtp_second(struct zmtp_port *port);
-/* A free place for a newcomer from this host; null where nobody has to give one up. */
+/* A free place for a newcomer from this host; null where no connection has to give its place up. */
 struct connection *rp_zmtp_place(struct zmtp_port *port, uint64_t host);
-/* It is answered in this session, whose client was at another connection before perhaps; 0: in
- * none, and that is no use of the place. */
+/* It is answered in this session, whose client may have had another connection before. 0: in no
+ * session, which does not count as use of the place. */
 void rp_zmtp_answered(struct zmtp_port *port, struct connection *connection, uint32_t session);
 void rp_zmtp_end(struct zmtp_port *port, struct connection *connection);
 /* It has something to be taken: to the end of the ring, unless it stands there. */

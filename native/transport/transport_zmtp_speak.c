@@ -1,4 +1,4 @@
-/* Connections of the ZMTP server: coming, going, and what they say.
+/* Connections of the ZMTP server: how they begin and end, and the protocol they speak.
  *
  *   greeting  64 bytes: FF, 8 bytes, 7F, version 3, minor, mechanism[20], ...
  *   frame     flags (1 more, 2 long, 4 command), size (1 byte, long: 8, big-endian), bytes
@@ -24,7 +24,7 @@ void rp_zmtp_end(struct zmtp_port *port, struct connection *connection) {
     port->open--;
 }
 
-/* It said what nobody of ours says. */
+/* It broke the protocol. */
 static void expel(struct zmtp_port *port, struct connection *connection) {
     port->ended++;
     rp_zmtp_end(port, connection);
@@ -87,7 +87,7 @@ static void use(struct zmtp_port *port, struct connection *connection) {
     connection->used_s = port->seconds;
 }
 
-/* A session holds one place, so that who has one session does not hold many by moving it. */
+/* A session holds one place, so that a client with one session cannot hold many by moving it. */
 void rp_zmtp_answered(struct zmtp_port *port, struct connection *connection, uint32_t session) {
     for (uint32_t i = 0; connection->session != session && i < RP_ZMTP_CONNECTIONS_MAX; i++) {
         if (port->connections[i].session == session) {
@@ -158,7 +158,7 @@ static void welcome(struct zmtp_port *port, int newcomer, const struct sockaddr_
     (void)setsockopt(newcomer, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     connection->socket = newcomer;
     connection->generation++;
-    connection->stage = GREETS;
+    connection->stage = AWAITS_GREETING;
     connection->host = host;
     connection->session = 0;
     use(port, connection);
@@ -211,7 +211,7 @@ static void read_greeting(struct zmtp_port *port, struct connection *connection)
         return;
     }
     connection->in_first = GREETING;
-    connection->stage = READIES;
+    connection->stage = AWAITS_READY;
     say(port, connection, ready, sizeof ready);
 }
 
@@ -245,7 +245,7 @@ static int next_frame(struct zmtp_port *port, struct connection *connection, uin
 /* READY opens, PING is answered; what else libzmq says in commands changes nothing here. */
 static void take_command(struct zmtp_port *port, struct connection *connection,
                          const uint8_t *bytes, uint32_t size) {
-    if (connection->stage == READIES) {
+    if (connection->stage == AWAITS_READY) {
         if (size < 6 || memcmp(bytes, "\5READY", 6) != 0) {
             expel(port, connection);
             return;
@@ -278,10 +278,11 @@ uint32_t rp_zmtp_take(struct zmtp_port *port, struct connection *connection,
     const uint8_t *bytes;
     uint32_t lent = 0, size;
     uint8_t flags;
-    if (connection->stage == GREETS) {
+    if (connection->stage == AWAITS_GREETING) {
         read_greeting(port, connection);
     }
-    for (int i = 0; i < FRAMES_A_VISIT && lent < count && connection->stage > GREETS; i++) {
+    for (int i = 0; i < FRAMES_A_VISIT && lent < count && connection->stage > AWAITS_GREETING;
+         i++) {
         if (!next_frame(port, connection, &flags, &bytes, &size)) {
             break;
         }

@@ -3,7 +3,7 @@
  *     loopback://NAME[?mtu=N]        in this process
  *     udp://HOST:PORT[?mtu=N]        kernel UDP; HOST a name, an IPv4 address, an IPv6 one in []
  *     zmq+tcp://HOST:PORT[?mtu=N]    ZeroMQ over TCP; clients and keys: by Python's socket
- *     dpdk://HOST:PORT?vdev=...      past the kernel; its options are told in transport_dpdk.h
+ *     dpdk://HOST:PORT?vdev=...      past the kernel; its options: see transport_dpdk.h
  *
  * A scheme this build does not have is a typed error whose sentence names those it has, or how to
  * get it. Ports are allocated here, at open, and freed by their transport's close.

@@ -40,10 +40,10 @@ struct rp_memif_bell *rp_memif_find_bell(int file) {
     return NULL;
 }
 
-ssize_t rp_bell_overhear(struct rp_memif_bell *bell, int to, const struct msghdr *message,
-                         int flags) {
+ssize_t rp_bell_forward(struct rp_memif_bell *bell, int to, const struct msghdr *message,
+                        int flags) {
     (void)bell;
-    return rp_memif_say(to, message, flags);
+    return rp_memif_sendmsg(to, message, flags);
 }
 
 void rp_bell_connected(struct rp_memif_bell *bell, int file) {

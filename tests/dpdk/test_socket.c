@@ -486,7 +486,7 @@ static void send_one(struct rp_port *port, const struct rp_peer *peer) {
 
 static uint64_t fact(struct rp_port *port, const char *name) {
     struct rp_fact facts[RP_FACTS_MAX];
-    uint32_t count = rp_port_tell(port, facts);
+    uint32_t count = rp_port_facts(port, facts);
     for (uint32_t i = 0; i < count; i++) {
         if (strcmp((const char *)facts[i].name, name) == 0) {
             return facts[i].value;

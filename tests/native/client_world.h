@@ -154,7 +154,7 @@ static void world_send(struct rp_port *opaque, struct rp_packet *packets, uint32
     }
 }
 
-static uint32_t world_tell(struct rp_port *port, struct rp_fact *facts) {
+static uint32_t world_facts(struct rp_port *port, struct rp_fact *facts) {
     uint32_t count = 0;
     (void)port;
     while (count < RP_FACTS_MAX) {
@@ -174,7 +174,7 @@ static const struct rp_transport world_transport = {.name = "world",
                                                     .rx_release = world_release,
                                                     .tx_lease = world_lease,
                                                     .tx_send = world_send,
-                                                    .tell = world_tell,
+                                                    .facts = world_facts,
                                                     .host = world_host,
                                                     .rebind = world_rebind};
 

@@ -62,7 +62,7 @@ static void port_close(struct rp_port *face) {
     (void)face;
 }
 
-static uint32_t tell(struct rp_port *face, struct rp_fact *facts) {
+static uint32_t facts_of(struct rp_port *face, struct rp_fact *facts) {
     uint32_t count = 0;
     (void)face;
     rp_fact_add(facts, &count, RP_FACT_OUT, "fact", "what it counts", 7);
@@ -80,7 +80,7 @@ static const struct rp_transport fuzz_transport = {
     .rx_release = rx_release,
     .tx_lease = tx_lease,
     .tx_send = tx_send,
-    .tell = tell,
+    .facts = facts_of,
     .wait = port_wait,
     .close = port_close,
     .rebind = port_rebind,

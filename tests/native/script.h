@@ -130,7 +130,7 @@ static void script_tx_send(struct rp_port *opaque, struct rp_packet *packets, ui
 }
 
 /* Fact i counts i + 1; one more than there is room for. */
-static inline uint32_t script_tell(struct rp_port *port, struct rp_fact *facts) {
+static inline uint32_t script_facts(struct rp_port *port, struct rp_fact *facts) {
     uint32_t count = 0;
     (void)port;
     for (uint32_t i = 0; i <= RP_FACTS_MAX; i++) {
@@ -153,7 +153,7 @@ static const struct rp_transport script_transport = {
     .rx_release = script_rx_release,
     .tx_lease = script_tx_lease,
     .tx_send = script_tx_send,
-    .tell = script_tell,
+    .facts = script_facts,
     .host = script_host,
 };
 

@@ -172,7 +172,7 @@ static void situation_closed(void) {
     rp_client_push_state(world->client, 1, &state);
     CHECK(state.blocked && state.status == 0 && state.steps_stored == 8);
     uint64_t dropped = rp_client_counters(world->client)[RP_COUNT_drop_unsolicited];
-    rp_server_farewell(world->server, (struct rp_port *)&world->ports[0], world->now_ns, 0);
+    rp_server_last_turn(world->server, (struct rp_port *)&world->ports[0], world->now_ns, 0);
     world_run(world, 10 * WORLD_MS);
     rp_client_push_state(world->client, 1, &state);
     CHECK(state.status == -RP_SERVER_RESTARTED && state.steps_stored == 8);

@@ -374,7 +374,7 @@ static void check_turns(void) {
     CHECK(rp_link_drive(ours, 1000) == 0, "nothing moves");
     CHECK(rp_link_poll(ours, 0) == -RP_BAD_ARGUMENT && rp_link_poll(ours, -5) < 0);
     CHECK(rp_link_wait(ours, 0, 0, NULL) == -RP_BAD_ARGUMENT);
-    CHECK(rp_link_told(ours, facts) == 1 && rp_link_dropped(ours) == 0);
+    CHECK(rp_link_own_facts(ours, facts) == 1 && rp_link_dropped(ours) == 0);
     CHECK(strcmp((const char *)facts[0].name, "not_taken") == 0 && facts[0].value == 0);
     CHECK(facts[0].kind == RP_FACT_OUT);
     rp_service_close(service);
@@ -390,7 +390,7 @@ static void check_turns(void) {
     CHECK(rp_link_open(&ours, "loopback://turns", &options, error) == 0, "%s", error);
     rp_service_close(service);
     CHECK(rp_client_turn(ours->client, ours->port, rp_link_now(ours)) == 1, "its HELLO");
-    CHECK(rp_link_dropped(ours) == 1 && rp_link_told(ours, facts) == 1 && facts[0].value == 1);
+    CHECK(rp_link_dropped(ours) == 1 && rp_link_own_facts(ours, facts) == 1 && facts[0].value == 1);
     rp_link_close(ours, DRIVE_TIMEOUT_NS);
     check_group("loopback: a post is a turn of both, a drive says what moved");
 }

@@ -68,7 +68,7 @@ static void check_server_gone(void) {
     CHECK(rp_gate_enter(&ours->gate) == 0);
     uint32_t before = atomic_load(&ours->progress);
     rp_link_posted(ours);
-    CHECK(ours->gone && atomic_load(&ours->progress) != before);
+    CHECK(ours->server_closed && atomic_load(&ours->progress) != before);
     rp_gate_leave(&ours->gate);
     close_both();
     check_group("a server that closed is noticed by who posts, and told");

@@ -87,7 +87,7 @@ static void check_ended(void) {
     }
     CHECK(rp_link_incarnation(ours) == 0 && rp_link_session(ours) == 0);
     CHECK(rp_link_weights_version(ours) == 0 && rp_link_mtu(ours) == 0);
-    CHECK(rp_link_dropped(ours) == 0 && rp_link_told(ours, facts) == 0);
+    CHECK(rp_link_dropped(ours) == 0 && rp_link_own_facts(ours, facts) == 0);
     CHECK(rp_link_update_room(ours) == 0);
     rp_link_take(ours, 1);
     close_both();

@@ -200,9 +200,9 @@ static void situation_gone(void) {
     rp_port_close(server);
     CHECK(rp_port_transport(client)->wait(client, 600000000000u) == 0);
     CHECK(rp_port_transport(client)->lost(client) != NULL);
-    CHECK(rp_port_tell(client, facts) == 1 && facts[0].value == 0);
+    CHECK(rp_port_facts(client, facts) == 1 && facts[0].value == 0);
     send_number(client, &peer, 1);
-    CHECK(rp_port_tell(client, facts) == 1 && facts[0].value == 1);
+    CHECK(rp_port_facts(client, facts) == 1 && facts[0].value == 1);
     CHECK(facts[0].kind == RP_FACT_OUT && strcmp((char *)facts[0].name, "not_taken") == 0);
     rp_port_close(client);
     check_group("5 a server that goes wakes its clients");

@@ -286,7 +286,7 @@ static void situation_farewell(void) {
     CHECK_STATUS(sample(&third, 0, 8, 1), RP_BLOCKED);
     CHECK_STATUS(sample(&third, 1, 9, 1), RP_BLOCKED);
     script_forget(&script);
-    rp_server_farewell(script.server, (struct rp_port *)&script.port, script.now_ns, 1);
+    rp_server_last_turn(script.server, (struct rp_port *)&script.port, script.now_ns, 1);
     CHECK(script.port.leased == 0 && script.port.out_count == 3, "%u", script.port.out_count);
     CHECK(answered(&other, RP_OP_SAMPLE, 7, RP_CLOSED));
     CHECK(answered(&third, RP_OP_SAMPLE, 8, RP_CLOSED));

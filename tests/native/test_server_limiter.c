@@ -80,9 +80,9 @@ static void situation_farewell(void) {
     CHECK_STATUS(send_run(&p, 1, 31, 0, 20, 20, 3, RP_RUN_ITEM), RP_BLOCKED);
     struct rp_port *port = (struct rp_port *)(void *)&p.script.port;
     script_turn(&p.script);
-    rp_server_farewell(p.script.server, port, p.script.now_ns, 1);
+    rp_server_last_turn(p.script.server, port, p.script.now_ns, 1);
     CHECK(p.script.port.out_count == 0, "who takes the region over goes on with it");
-    rp_server_farewell(p.script.server, port, p.script.now_ns, 0);
+    rp_server_last_turn(p.script.server, port, p.script.now_ns, 0);
     CHECK(p.script.port.out_count == 1);
     struct script_answer answer = script_answer(&p.script, 0);
     CHECK(answer.view.message->op == (RP_OP_PUSH | RP_ANSWER) && answer.view.message->id == 31);

@@ -472,7 +472,7 @@ static void check_budget(void) {
 
 static uint64_t fact(struct rp_port *port, const char *name, enum rp_fact_kind kind) {
     struct rp_fact facts[RP_FACTS_MAX];
-    uint32_t count = rp_port_tell(port, facts);
+    uint32_t count = rp_port_facts(port, facts);
     for (uint32_t i = 0; i < count; i++) {
         if (strcmp((const char *)facts[i].name, name) == 0 && facts[i].kind == kind) {
             return facts[i].value;

@@ -438,7 +438,7 @@ static void check_nothing_sent(void) {
     struct rp_fact facts[RP_FACTS_MAX];
     rp_port_base(port)->dropped_in = 3;
     rp_port_base(port)->dropped_out = 4;
-    CHECK(rp_port_tell(port, facts) == 2);
+    CHECK(rp_port_facts(port, facts) == 2);
     CHECK(strcmp((char *)facts[0].name, "unusable") == 0 && facts[0].value == 3);
     CHECK(strcmp((char *)facts[1].name, "not_taken") == 0 && facts[1].value == 4);
     close_played(port);

@@ -102,7 +102,7 @@ static void check_trains_of_others(void) {
     while (from_port_zero) {
         CHECK(!one_arrival(server));
     }
-    rp_port_tell(server, facts);
+    rp_port_facts(server, facts);
     CHECK(rp_port_base(server)->dropped_in == 1 && facts[1].value == 1, "it is counted");
     send_train(client, peer, 1);
     CHECK(one_arrival(server));

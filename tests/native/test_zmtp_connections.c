@@ -303,7 +303,7 @@ static void check_told(void) {
         turn(NULL);
     }
     CHECK(has_ended(stranger) && !has_ended(client) && fact("connections") == 1);
-    uint32_t count = rp_port_tell(port, facts);
+    uint32_t count = rp_port_facts(port, facts);
     CHECK(count == sizeof names / sizeof *names, "%u facts", count);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t value = strcmp(names[i], "unusable") == 0 || i == 2 || i == 6;

@@ -39,7 +39,7 @@ static inline void open_port(void) {
 
 static inline uint64_t fact(const char *name) {
     struct rp_fact facts[RP_FACTS_MAX];
-    uint32_t count = rp_port_tell(port, facts);
+    uint32_t count = rp_port_facts(port, facts);
     for (uint32_t i = 0; i < count; i++) {
         if (strcmp((const char *)facts[i].name, name) == 0) {
             return facts[i].value;

@@ -59,7 +59,7 @@ class Serving:
         """Its counters, from the line that begins like this to the last of them."""
         assert (line := self.line()).startswith(begin), line
         numbers = {}
-        while not (line := self.line()).startswith("told udp://"):
+        while not (line := self.line()).startswith("end udp://"):
             name, number, *sentence = line.split()
             assert sentence
             numbers[name] = int(number)
