@@ -36,6 +36,7 @@ from replay_server.requests.remote import rows_ahead
 from replay_server.training import options
 from replay_server.training.contact import Stop, Stopped, connect, lost_contact, told, writer_of
 from replay_server.training.envs import (
+    EnvError,
     action_count,
     check_columns,
     check_playable,
@@ -332,7 +333,7 @@ def main(argv: list[str] | None = None) -> int:
                 program.main()
             finally:
                 program.close()
-        except (ReplayError, WeightsError, SpecError, OSError) as error:
+        except (ReplayError, WeightsError, SpecError, EnvError, OSError) as error:
             program.progress.close()
             sentence = str(error)
             if isinstance(error, LimiterBlocked):

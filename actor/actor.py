@@ -23,7 +23,7 @@ from actor.window import Window
 from replay_server.returns import leaves
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
-from replay_server.training.envs import generator, train_seeds
+from replay_server.training.envs import environments, generator, train_seeds
 from replay_server.training.presets import Preset
 from replay_server.training.runs import Phases
 from replay_server.training.weights import from_bytes, load_into, require_finite
@@ -74,7 +74,8 @@ class Actor:
         self.writer = writer
         self.window = Window(self.count, self.preset.n, self.preset.gamma, self.preset.reward_clip)
         seeds = train_seeds(self.seed, self.number, self.count)
-        self.observation, _ = self.envs.reset(seed=seeds if self.fresh else None)
+        with environments(self.preset.env, "reset"):
+            self.observation, _ = self.envs.reset(seed=seeds if self.fresh else None)
         self.fresh = False
         self.autoreset.restart()
         self._push_frames(self.observation, np.ones(self.count, np.bool_))
@@ -96,13 +97,13 @@ class Actor:
             stacks = {name: stack.array for name, stack in self.stacks.items()}
             q = self.q_values(stacks)
             action = self.policy(q)
-        with self.phases("step"):
+        with self.phases("step"), environments(self.preset.env, "step"):
             following, reward, terminated, truncated, infos = self.envs.step(action)
         with self.phases("insert"):
             rows = self.autoreset.rows(
                 observation=self.observation,
                 action=action,
-                reward=np.asarray(reward, np.float32),
+                reward=reward,
                 terminated=terminated,
                 truncated=truncated,
                 next_observation=following,

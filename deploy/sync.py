@@ -125,13 +125,18 @@ class InTurn:
             self.publish()
         return Turn(batch, update, priorities)
 
-    def turns(self) -> Iterator[Turn]:
-        """Updates until the run's steps are done."""
+    def rounds(self) -> Iterator[Turn | None]:
+        """None behind each step of the environments, then its updates, until the steps are done."""
         while self.actor.env_steps < self.settings.env_steps:
             self.collect()
+            yield None
             while self.owed >= 1.0:
                 self.owed -= 1.0
                 yield self.learn()
+
+    def turns(self) -> Iterator[Turn]:
+        """The updates alone."""
+        return (turn for turn in self.rounds() if turn is not None)
 
     def close(self) -> None:
         """Clients, server, environments."""
@@ -160,9 +165,12 @@ def in_turn(args: Demo, settings: Preset) -> dict[str, Any] | None:
         seed, show = args.seed, progress.show
         judge = Judge(settings, table.step, mark=mark, seed=seed, run=run, show=show)
         watch = Watch(parts, run, progress, args.minutes * 60.0)
-        for turn in parts.turns():
+        for turn in parts.rounds():
             if stop.asked or time.time() - begin > args.minutes * 60:
                 break
+            if turn is None:
+                watch.collected()
+                continue
             watch.look(turn)
             if parts.learner.step % EVALUATE_EVERY == 0:
                 solved = judge.solved(parts.learner)
@@ -182,6 +190,21 @@ class Watch:
         self.parts, self.run, self.progress, self.limit_s = parts, run, progress, limit_s
         self.begin = self.at = time.monotonic()
         self.before = (0, 0)
+
+    def collected(self) -> None:
+        """After a step of the environments: until learning starts the person watching is shown how
+        far that is; from then on `look` shows it."""
+        now, done = time.monotonic(), self.parts.actor.env_steps
+        if self.parts.learner.step or now - self.at < LOG_S:
+            return
+        self.at = now
+        self.progress.show(
+            f"waiting for {done:,} of {self.parts.settings.min_size:,} steps before learning "
+            f"starts | at most {clock(self._remaining(now))} more"
+        )
+
+    def _remaining(self, now: float) -> float:
+        return max(self.limit_s - (now - self.begin), 0.0)
 
     def look(self, turn: Turn) -> None:
         """After an update; most of the time there is nothing to do."""
@@ -209,11 +232,10 @@ class Watch:
                 "perf/learner_sps": rates[1],
             },
         )
-        remaining = max(self.limit_s - (now - self.begin), 0.0)
         shown = "-" if mean is None else f"{mean:.1f}"
         self.progress.show(
             f"{done[0]} steps, {rates[0]:.0f}/s | {done[1]} updates, {rates[1]:.0f}/s | "
-            f"return {shown} | at most {clock(remaining)} more"
+            f"return {shown} | at most {clock(self._remaining(now))} more"
         )
 
 

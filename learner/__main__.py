@@ -488,7 +488,7 @@ def train(argv: list[str]) -> int:
                 program.main()
             finally:
                 program.close()
-        except (ReplayError, WeightsError, SpecError, NotFinite, OSError) as error:
+        except (ReplayError, WeightsError, SpecError, EnvError, NotFinite, OSError) as error:
             program.progress.close()
             where = isinstance(error, OSError) and error.errno and not error.filename
             print(f"learner: {error}{f' (below {args.run})' * bool(where)}", file=sys.stderr)

@@ -21,7 +21,7 @@ from learner.video import Film
 from replay_server.returns import leaves
 from replay_server.spec import Spec
 from replay_server.stacking import FrameStack
-from replay_server.training.envs import action_count, make_env, seed_for
+from replay_server.training.envs import action_count, environments, make_env, seed_for
 from replay_server.training.presets import Preset
 
 SHOW_S = 1.0
@@ -52,7 +52,7 @@ class Evaluation:
     def __init__(
         self, settings: Preset, spec: Spec, *, episodes: int, film: Film | None = None
     ) -> None:
-        self.spec, self.film = spec, film
+        self.spec, self.film, self.name = spec, film, settings.env
         name, protocol = settings.env, settings.protocol
         self.envs: list[Env] = [make_env(name, protocol=protocol) for _ in range(episodes)]
         if film is not None:
@@ -76,9 +76,9 @@ class Evaluation:
         show: is told now and then how far it is.
         """
         count = len(self.envs)
-        observations = [
-            env.reset(seed=seed_for(purpose, seed, first + i))[0] for i, env in enumerate(self.envs)
-        ]
+        seeds = [seed_for(purpose, seed, first + i) for i in range(count)]
+        with environments(self.name, "reset"):
+            observations = [env.reset(seed=seeds[i])[0] for i, env in enumerate(self.envs)]
         self._push(observations, np.arange(count), start=True)
         self._look()
         returns, lengths = np.zeros(count), np.zeros(count, np.int64)
@@ -94,7 +94,8 @@ class Evaluation:
             actions = self._greedy(network, alive)
             going, observations = [], []
             for i, action in zip(alive, actions, strict=True):
-                observation, reward, terminated, truncated, _ = self.envs[i].step(action)
+                with environments(self.name, "step"):
+                    observation, reward, terminated, truncated, _ = self.envs[i].step(action)
                 returns[i] += float(reward)
                 lengths[i] += 1
                 self._look(i)

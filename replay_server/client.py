@@ -190,8 +190,14 @@ class Client:
         return self._info(table, self.timeout).count
 
     def can_sample(self, table: str, count: int) -> bool:
-        """Whether a batch of `count` would be drawn at once, as far as this moment tells."""
-        return not missing(checked_count(count), self._info(table, self.timeout))
+        """Whether a batch of `count` would be drawn at once, as far as this moment tells.
+
+        OverBudget where it never would: `count` is above the limiter's bounds or the batch_max of
+        server or client.
+        """
+        count, remote = checked_count(count), self._look_up(table)
+        expect_drawn(self.limits, remote, count)
+        return not missing(count, remote.raw)
 
     def reset(self, table: str, timeout: float | None = None) -> None:
         """Empties the table: its keys become stale, and its writers end. What they add from then on

@@ -34,6 +34,7 @@ CAPACITY_MAX = (1 << 31) - 1
 ITEMS_MAX = (1 << 63) - 1
 RESERVED_SHARE = 16  # window * writers may not exceed capacity / RESERVED_SHARE
 DEFAULT_PLAN = "default"
+FACTS = ("observation", "action", "reward", "terminated")  # of each step of an episode
 
 
 @dataclass(frozen=True)
@@ -280,6 +281,11 @@ class Table(Keyworded):
                 f"writers with a window of {self.window or 1} steps each; the smallest legal "
                 f"capacity is {smallest}"
             )
+        if isinstance(self.limiter, MinSize) and self.limiter.items > self.capacity:
+            raise ConfigError(
+                f"{where}MinSize({self.limiter.items}) is never reached: the capacity is "
+                f"{self.capacity}"
+            )
         layout = layout_for(self.step, dict(plans))
         object.__setattr__(self, "layout", layout)
         if layout.ahead or layout.behind:  # its items are cut out of episodes
@@ -326,7 +332,7 @@ def require_steps(where: str, spec: Spec) -> None:
 
 def _require_facts(where: str, spec: Spec, plan: Plan) -> None:
     """ConfigError where a plan of transitions has not what each of them holds."""
-    for name in ("observation", "action", "reward") if isinstance(plan, NStep | Sequence) else ():
+    for name in FACTS if isinstance(plan, NStep | Sequence) else ():
         if not spec.group(name):
             raise ConfigError(
                 f"{where}no column {name!r}, and each step of {plan!r} has one; the columns are "

@@ -9,8 +9,12 @@ where a hash of 31 bits is left of them: two starts meet with probability 2^-31)
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import traceback
+from collections.abc import Iterator
 from difflib import get_close_matches
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -116,7 +120,19 @@ def _make(env_id: str, **named: str) -> gymnasium.Env:
 
 
 def _raised(what: str, error: Exception) -> str:
-    return f"{what} raised {type(error).__name__}: {error}"
+    """Who raised what, and in which line: it is the environment's author who can mend it."""
+    at = traceback.extract_tb(error.__traceback__)[-1:]
+    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in at)
+    return f"{what} raised {type(error).__name__}: {error}{where}"
+
+
+@contextlib.contextmanager
+def environments(env_id: str, what: str) -> Iterator[None]:
+    """A stranger's code runs within: what its `what` ("step") raises is an EnvError."""
+    try:
+        yield
+    except Exception as error:
+        raise EnvError(f"environment {env_id!r}: {_raised(f'its {what}', error)}") from error
 
 
 def make_envs(env_id: str, count: int, *, protocol: str = "sticky") -> VectorEnv:

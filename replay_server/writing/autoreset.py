@@ -480,6 +480,11 @@ class Autoreset:
         return array[None] if self.mode == "single" else array
 
     def _flags(self, name: str, value: Any) -> np.ndarray:
+        if name == "truncated" and isinstance(value, Mapping):
+            raise SpecError(
+                "truncated is a dict: step returned four values, as old Gym's did; Gymnasium's "
+                "returns five, with truncated ahead of info"
+            )
         flags = self._batched(array_of(name, value))
         if flags.shape != (self.count,) or flags.dtype != np.bool_:
             number = flags.shape == (self.count,) and flags.dtype.kind in "iuf"

@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from replay_server import Client, Column, ConfigError, MinSize, NStep, Server, Spec, Table
+from replay_server import (
+    Client,
+    Column,
+    ConfigError,
+    MinSize,
+    NStep,
+    OverBudget,
+    SamplesPerInsert,
+    Server,
+    Spec,
+    Table,
+)
 
 STEPS = Spec(
     (
@@ -48,6 +59,21 @@ def test_can_sample_says_what_sample_does_once_the_minimum_was_reached():
         assert len(client.sample("m", 8)) == 8
         client.reset("m")
         assert not client.can_sample("m", 8)
+
+
+def test_can_sample_refuses_what_no_sample_gets():
+    """Given a limiter that admits 16 at once, and a server of batches of 64. Expect OverBudget in
+    the words of `sample`, from the first call on, and an answer for what may be."""
+    narrow = Table("narrow", PLAIN, capacity=256, limiter=SamplesPerInsert(1.0, 10, 8.0))
+    plain = Table("plain", PLAIN, capacity=256)
+    with Server([narrow, plain], batch_max=64) as server, Client(server.address) as client:
+        for table, least, most in (("narrow", 17, "16 at once"), ("plain", 65, "64 in one batch")):
+            for ask in (client.can_sample, client.sample):
+                with pytest.raises(OverBudget, match=most):
+                    ask(table, least)
+            assert not client.can_sample(table, least - 1)
+        client.extend("plain", {"x": np.arange(100)})
+        assert client.can_sample("plain", 64)
 
 
 class Interrupted(Exception):

@@ -10,6 +10,7 @@ program said last is part of every failure.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -311,6 +312,19 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, moment):
     assert demo.child.wait(BOUND_S) == 130, demo.last_lines()
     assert processes_with(str(run)) == []
     assert "interrupted: nothing is left running" in demo.last_lines()
+
+
+def test_a_demo_in_turn_keeps_its_time_before_it_learns(tmp_path):
+    """Given a replay that would take minutes to fill, and a moment. Expect an end behind it, with
+    steps and no update, and on the way how far the replay is."""
+    run = tmp_path / "run"
+    command = [sys.executable, "-u", "-m", "deploy", "demo", "--transport", "loopback"]
+    command += ["--minutes", "0.05", "--min-size", "90000", "--run", str(run)]
+    demo = Process("demo", command, tmp_path / "demo.log")
+    assert demo.child.wait(BOUND_S) == 0, demo.last_lines()
+    summary = json.loads((run / "summary.json").read_text())
+    assert 0 < summary["env_steps"] < 90_000 and summary["learner_steps"] == 0
+    assert "of 90,000 steps before learning starts" in (tmp_path / "demo.log").read_text()
 
 
 def test_a_demo_has_no_session_but_when_it_asks(tmp_path, monkeypatch):

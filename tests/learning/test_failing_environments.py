@@ -1,0 +1,64 @@
+"""What an environment does wrong while it plays: one sentence, of an actor and of a judge."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from deploy.sync import InTurn
+from learner.evaluate import Evaluation
+from replay_server import SpecError, spec_from
+from replay_server.training.envs import EnvError
+from replay_server.training.presets import CARTPOLE, changed
+
+
+class Failing(gymnasium.Env):
+    """Raises in `reset`, in its tenth step, or gives a reward that is no number."""
+
+    def __init__(self, how):
+        self.how, self.steps = how, 0
+        self.observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        if self.how == "reset":
+            raise OSError("no simulator")
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.how == "step" and self.steps == 10:
+            raise ZeroDivisionError("of a reward")
+        reward = np.array([1.0]) if self.how == "reward" else 1e39 if self.how == "large" else 1.0
+        return np.zeros(2, np.float32), reward, False, False, {}
+
+
+@pytest.mark.parametrize(
+    "how, words",
+    [
+        ("reset", r"its reset raised OSError: no simulator \(test_failing_environments.py, line "),
+        (
+            "step",
+            r"its step raised ZeroDivisionError: of a reward \(test_failing_en.*py, line ",
+        ),
+        ("reward", "its step raised ValueError: setting an array element with a sequence"),
+        ("large", r"column 'reward': float32 holds numbers up to 3.4e\+38, got 1e\+39"),
+    ],
+)
+def test_what_an_environment_does_wrong_while_it_plays_is_one_sentence(monkeypatch, how, words):
+    """Given environments that fail in `reset` or `step`, or reward what no column holds. Expect a
+    sentence that names the environment, what failed and in which line, of an actor and a judge."""
+    name = f"Failing{how}-v0"
+    monkeypatch.setitem(gymnasium.registry, name, None)
+    monkeypatch.delitem(gymnasium.registry, name)
+    gymnasium.register(name, Failing, kwargs={"how": how}, disable_env_checker=True)
+    settings = changed(CARTPOLE, env=name, envs=1)
+    with pytest.raises((EnvError, SpecError), match=words), InTurn(settings, seed=1) as parts:
+        for _ in range(20):
+            parts.collect()
+    if how in ("reset", "step"):
+        judged = Evaluation(settings, spec_from(Failing(how)), episodes=1)
+        with pytest.raises(EnvError, match=words):
+            judged.run(torch.nn.Linear(2, 2), "select", 1)
