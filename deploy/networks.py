@@ -25,7 +25,7 @@ FIRST = 11  # of the clients' addresses
 class Network:
     """This machine's loopback; what others do otherwise."""
 
-    told = ""  # in the summary; "": as it is named
+    summary_name = ""  # in the run's summary; "": the name of the transport
 
     def __init__(self, transport: str) -> None:
         self.url = SERVED.get(transport, "")
@@ -54,7 +54,7 @@ class Network:
 class Memory(Network):
     """memif: a socket in a folder of its own, since a socket's path is short."""
 
-    told = "dpdk (memif)"
+    summary_name = "dpdk (memif)"
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="demo-")
@@ -67,7 +67,7 @@ class Memory(Network):
 class Cable(Network):
     """A veth pair. Programs on one interface have an address each."""
 
-    told = "dpdk (af_packet over veth)"
+    summary_name = "dpdk (af_packet over veth)"
 
     def __init__(self) -> None:
         if why := namespaces.missing():

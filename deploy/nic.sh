@@ -223,17 +223,17 @@ heard_on() {
 # programmed INTERFACE: a line where it has an XDP program, which `ip` alone tells. In these two
 # places, since names and aliases may have the word too.
 programmed() {
-    told=$("$(ask_ip)" link show dev "$1" 2>/dev/null | sed -n \
+    printed=$("$(ask_ip)" link show dev "$1" 2>/dev/null | sed -n \
         -e '/^[0-9]*: [^ ]* <[^>]*> mtu [0-9]* xdp[/:a-z0-9]* qdisc /p' -e '/^ *prog\/xdp /p')
-    [ -z "$told" ] || say "an XDP program is on $1: a server over AF_XDP's, or a firewall"
+    [ -z "$printed" ] || say "an XDP program is on $1: a server over AF_XDP's, or a firewall"
 }
 
 # promiscuous INTERFACE: a line where somebody made it so, which `ip` alone tells. Its own switch,
 # PROMISC among the flags, counts as one.
 promiscuous() {
-    told=$("$(ask_ip)" -d link show dev "$1" 2>/dev/null)
-    count=$(printf '%s\n' "$told" | sed -n 's/.* promiscuity \([0-9]*\).*/\1/p' | head -n 1)
-    switched=$(printf '%s\n' "$told" | sed -n '1s/^[0-9]*: [^ ]* <\([^>]*\)>.*/,\1,/p')
+    printed=$("$(ask_ip)" -d link show dev "$1" 2>/dev/null)
+    count=$(printf '%s\n' "$printed" | sed -n 's/.* promiscuity \([0-9]*\).*/\1/p' | head -n 1)
+    switched=$(printf '%s\n' "$printed" | sed -n '1s/^[0-9]*: [^ ]* <\([^>]*\)>.*/,\1,/p')
     case $switched in *,PROMISC,*) count=$((${count:-0} - 1)) ;; esac
     [ "${count:-0}" -le 0 ] \
         || say "a macvlan elsewhere, or a packet capture, made $1 promiscuous"
@@ -280,7 +280,7 @@ lost_with() {
         || say "the kernel does not tell what $1 carries: \`ip\` is missing here, or fails"
     heard=$(heard_on "$1")
     [ -z "$heard" ] || say "$heard"
-    # Where that is of neither a capture nor what stands on it here, which are told by themselves.
+    # Where that is of neither a capture nor what stands on it here: those have lines of their own.
     [ -n "$heard" ] || ls -d "$root/sys/class/net/$1"/upper_* > /dev/null 2>&1 || promiscuous "$1"
     programmed "$1"
     filtered "$1"

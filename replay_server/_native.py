@@ -78,12 +78,12 @@ def held_back(link: Link, need: int, table: Any, what: str) -> ReplayError:
 
 
 def opened(status: int, sentence: Any, what: str) -> None:
-    """The same for calls that explain themselves in `sentence`, a char[RP_ERROR_BYTES]."""
+    """As `check`, for calls that write why they failed to `sentence`, a char[RP_ERROR_BYTES]."""
     if status < 0:
         name = STATUSES[-status] if -status < len(STATUSES) else "BAD_OP"
-        told = text(sentence) or text(lib.rp_status_sentence(status))
-        address = what.rpartition(" ")[2]  # that `told` begins with it too is once too often
-        raise error_for(name, told.removeprefix(f"{address}: "), what)
+        happened = text(sentence) or text(lib.rp_status_sentence(status))
+        address = what.rpartition(" ")[2]  # `happened` may begin with it: once is enough
+        raise error_for(name, happened.removeprefix(f"{address}: "), what)
 
 
 def error_text() -> Any:
@@ -180,7 +180,7 @@ PINS = bool(lib.rp_pins())  # whether a thread can be pinned to a core here
 
 
 def cores() -> list[int]:
-    """Those this process may use, as far as the system tells."""
+    """The cores that this process may use, as far as the system says."""
     return sorted(os.sched_getaffinity(0)) if PINS else list(range(os.cpu_count() or 1))
 
 
@@ -341,7 +341,7 @@ class Link(Owned):
         check(-NUMBERS["TIMEOUT"] if status == PENDING else status, f"connecting to {self.url}")
 
     def check(self, status: int, what: str, **details: Any) -> int:
-        """As `check` above; of what ended as closed it tells which end that was."""
+        """As the function `check`; the error of CLOSED says which end was closed."""
         if status == CLOSED:
             raise self.ended(what)
         return check(status, what, **details)

@@ -30,7 +30,7 @@ from .support.values import numbers_of, real, whole
 from .table import PlanLayout
 
 ALIGNMENT, PLACE, KEY = lib.RP_SLAB_ALIGNMENT, ffi.typeof("struct rp_place *"), np.dtype(np.uint64)
-FACTS = {  # what the core tells of each item
+FACTS = {  # what the core reports of each item
     **{"keys": np.uint64, "masses": np.uint64, "behind": np.uint16, "ahead": np.uint16},
     **{"totals": np.uint64, "drawables": np.uint32, "ages": np.uint64, "valid": np.bool_},
 }
@@ -183,15 +183,15 @@ class Batch:
 
 def no_attribute(name: str) -> str:
     """That a batch has no `name`, and what is meant or nearest."""
-    told = f"a batch has no {name!r}"
+    sentence = f"a batch has no {name!r}"
     if name.startswith("_"):  # asked for by copy, pickle or numpy
-        return told
+        return sentence
     if name in (field.name for field in fields(Transitions)):
-        return f"{told}: batch.transitions(gamma).{name} has it"
+        return f"{sentence}: batch.transitions(gamma).{name} has it"
     near = get_close_matches(name, [n for n in dir(Batch) if n[0] != "_"] + [*SHOWN], n=1)
     if near:
-        return f"{told}; the nearest is {near[0]!r}"
-    return f'{told}; a column is batch["observation"], all are batch.data'
+        return f"{sentence}; the nearest is {near[0]!r}"
+    return f'{sentence}; a column is batch["observation"], all are batch.data'
 
 
 LARGE = 1 << 20
@@ -231,7 +231,7 @@ class LandingShape:
     """Where everything lies in the landings of one plan and batch, worked out once.
 
     `arrays` and `columns`: (shape, dtype, offset in the slab) of each of FACTS and WEIGHED, and of
-    each column, all at multiples of ALIGNMENT. `raw` tells the core the same.
+    each column, all at multiples of ALIGNMENT. `raw` holds the same for the core.
     """
 
     def __init__(self, layout: PlanLayout, spec: Any, count: int, table: str = "") -> None:

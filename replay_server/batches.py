@@ -102,7 +102,7 @@ class _Lent(Landing):
     def __init__(self, shape: LandingShape, pin: bool) -> None:
         super().__init__(shape, pin)
         self.shown: list[np.ndarray] = []  # each is kept by its name, too
-        self._own = getrefcount(self.memory)
+        self._own_references = getrefcount(self.memory)
 
     def _array(self, shape: tuple[int, ...], dtype: np.dtype, offset: int) -> np.ndarray:
         array = super()._array(shape, dtype, offset)
@@ -112,7 +112,7 @@ class _Lent(Landing):
     def seen(self) -> bool:
         """An array, or a view: of numpy's, a view refers to the array or straight to the memory."""
         shown = self.shown
-        if getrefcount(self.memory) > self._own + len(shown):
+        if getrefcount(self.memory) > self._own_references + len(shown):
             return True
         return sum(map(getrefcount, shown)) > (LISTED + 1) * len(shown)
 
@@ -211,9 +211,9 @@ class Batches:
             self._post(flight, self._timeout, self._timeout)
 
     def _post(self, flight: _Flight, timeout: float, look_up_s: float) -> None:
-        """Asks for a batch into the flight's landing, or another where a batch that was returned is
-        still looked at; a refusal is told when its turn comes. `look_up_s`: for the table, where it
-        is not known any more."""
+        """Asks for a batch into the flight's landing. Where a batch that was returned is still in
+        use there, it is another landing. A refusal is raised when its turn comes. `look_up_s`:
+        seconds to look the table up, where it is not known any more."""
         if flight.copied is not None:
             flight.copied.synchronize()
         if getrefcount(flight.landing) > NAMED or flight.landing.seen():
@@ -307,7 +307,7 @@ class Batches:
         try:
             self._post(self._ring[self._prefetch - 1], self._timeout, LOOK_UP_S)
         except ReplayError:
-            return  # told when its turn comes: the batch that was taken is not lost for it
+            return  # raised when its turn comes: the batch that was taken is not lost for it
 
     def _take_over(self, me: int) -> None:
         """Batches are this thread's from here on; ConfigError where a living one takes them, or
@@ -366,8 +366,10 @@ class Batches:
         timeout_ns, meanwhile = _native.nanoseconds(timeout), self._client.others
         slice_ns = _native.MEANWHILE_NS if meanwhile else _native.SLICE_NS
         while True:
-            link, patience = self._link.raw, min(left, slice_ns)
-            status = lib.rp_link_draw(link, draw, ffi.NULL, self._beta, place, timeout_ns, patience)
+            link, longest_ns = self._link.raw, min(left, slice_ns)
+            status = lib.rp_link_draw(
+                link, draw, ffi.NULL, self._beta, place, timeout_ns, longest_ns
+            )
             left = until - time.monotonic_ns()
             if status != _native.PENDING or left <= 0:
                 break

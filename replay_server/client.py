@@ -166,7 +166,7 @@ class Client:
             raise
 
     def _infos(self, most: int, timeout: float | None = None) -> list[Any]:
-        """What the server tells of its first `most` tables: a struct rp_table_info by number."""
+        """The server's first `most` tables: a list of struct rp_table_info, by number."""
         return infos_of(self._link, most, self.timeout if timeout is None else timeout)
 
     def _on(self, name: str, timeout: float, act: Callable[..., Any], asked: Any) -> Any:
@@ -490,9 +490,9 @@ class Client:
     def weights_version(self) -> int:
         """The newest version any answer told of, to this session or its writers; 0 = none yet."""
         look_after(self._writers)
-        told = [lib.rp_link_weights_version(self._link.raw)]
-        told += [writer.weights_version for writer in list(self._writers) if not writer.closed]
-        return max(told)
+        versions = [lib.rp_link_weights_version(self._link.raw)]
+        versions += [writer.weights_version for writer in list(self._writers) if not writer.closed]
+        return max(versions)
 
     def publish_weights(self, weights: Any, timeout: float | None = None) -> int:
         """Makes `weights` the newest version for everyone; the number the server gave it.
@@ -513,7 +513,7 @@ class Client:
         newer_than = whole("newer_than", newer_than, 0)
         if self.weights_version <= newer_than:
             self.ping(timeout)  # from here on this session knows what the server has
-            if self._weights.told_of_none(newer_than):
+            if self._weights.none_newer(newer_than):
                 return None
         return self._weights.pull(newer_than, timeout)
 

@@ -226,11 +226,11 @@ class Once:
     """Warns of the first sentence it is called with, and of none after it."""
 
     def __init__(self) -> None:
-        self.told = False
+        self.warned = False
 
     def __call__(self, what: str) -> None:
-        if not self.told:
-            self.told = True
+        if not self.warned:
+            self.warned = True
             warn(what, UserWarning)
 
 

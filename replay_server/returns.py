@@ -103,7 +103,7 @@ def _require_alike(reward: Any, terminated: Any) -> None:
 
 
 def _library(value: Any) -> str:
-    """Whose array it is, told without importing torch."""
+    """Whose array it is: "numpy", "torch" or ""; found without importing torch."""
     if isinstance(value, np.ndarray):
         return "numpy"
     return "torch" if hasattr(value, "detach") and hasattr(value, "is_complex") else ""

@@ -1,7 +1,7 @@
 """A table as its owner describes it: its steps, its items, how they are drawn and when.
 
 `Table` is a description and nothing else; `Server([table, ...])` makes it real, and its `layout` is
-what the engine is told. The same facts travel to every client as one JSON document (spec and
+what the engine gets. The same facts travel to every client as one JSON document (spec and
 plans), from which `layout_of` rebuilds the same `Layout`: client and server agree because they run
 the same function on the same bytes.
 
@@ -288,7 +288,7 @@ class Table(Keyworded):
                 _require_facts(where, self.step, plan)
 
     def _resolved_window(self) -> int:
-        """The window the engine is told."""
+        """The window that the engine gets."""
         if self.window is not None:
             return self.window
         return min(WINDOW_DEFAULT, self.capacity // RESERVED_SHARE // self.writers)

@@ -44,7 +44,7 @@ from numpy import ndarray
 from . import _native
 from ._native import Deadline, Link, ffi, lib
 from .errors import ClosedError, ConfigError, ReplayError, ServerRestarted, TableEmptied
-from .requests.priorities import DOUBLES, checked_priorities, tell_of_large
+from .requests.priorities import DOUBLES, checked_priorities, warn_of_large
 from .requests.remote import RemoteTable
 from .spec import SpecError
 from .support.values import odd_pair
@@ -67,8 +67,8 @@ from .writing.writers import (
     silence,
     state_of,
     take_over,
-    tell_dropped,
-    tell_failed,
+    warn_of_dropped,
+    warn_of_failed,
     with_axis,
 )
 
@@ -120,11 +120,11 @@ class Writer:
         # is within a call, and a signal's handler may run there
         self._owning = _native.Lock()
         self._moving = False  # the link was given rows since all it has was acknowledged
-        self._looked = 0.0  # when a call of the client looked after this writer
+        self._visited = 0.0  # when a call of the client looked after this writer
         self._silent_s = silence(link)
         self._doubtful = monotonic() + self._silent_s  # from then on the session may be gone
-        self._failed, self._lost = 0, None  # items that failed, rows that a loss cost: those told
-        self._told: set[str] = set()  # the table, once somebody was warned of its bound
+        self._failed, self._lost = 0, None  # failed items, rows that a loss cost: those reported
+        self._warned: set[str] = set()  # the table, once its largest priority was warned of
 
     # -- adding ----------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class Writer:
             if self._held or block.steps == block.steps_max:
                 self._drain(self.timeout, f"adding {NOT_TAKEN}")
             known, kept = observation is fast_path.known, next_observation
-            if (  # nearly all are apart, and told so at once: arrays of two owners
+            if (  # nearly all are apart, which is seen at once: arrays of two owners
                 type(kept) is ndarray
                 and kept.shape == fast_path.observation_shape
                 and kept.dtype is fast_path.observation_dtype
@@ -347,7 +347,7 @@ class Writer:
         """
         cut = self._rows._chosen(mask) & (self._anchors.length > 0)
         if self._held or self._owner == -get_ident() or cut.any():
-            self._own_restart(mask, final_observation)
+            self._restart_alone(mask, final_observation)
         else:
             self._rows.restart(mask)
 
@@ -364,7 +364,7 @@ class Writer:
             self._put(self._rows.cut(cut, final_observation), 1, "ending episodes")
         self._rows.restart(mask)
 
-    _own_restart = alone(_restart)
+    _restart_alone = alone(_restart)
 
     # -- items -----------------------------------------------------------------------------------
 
@@ -384,7 +384,7 @@ class Writer:
         count = len(steps)
         masses = None if priorities is None else checked_priorities(priorities, count)
         if masses is not None:
-            tell_of_large(self.table, ffi.from_buffer(DOUBLES, masses), count, self._told)
+            warn_of_large(self.table, ffi.from_buffer(DOUBLES, masses), count, self._warned)
         new = self._made.take(self._anchors, self._block, streams, steps, self.table.name)
         if not new.any():
             return
@@ -431,7 +431,7 @@ class Writer:
             self._held, now = False, monotonic()
             self._due, self._doubtful = now + HOLD_S, now + self._silent_s
             if not self._failed:
-                self._failed = tell_failed(self.table.name, 0, self._raw_state())
+                self._failed = warn_of_failed(self.table.name, 0, self._raw_state())
         return not self._held
 
     def _drain(self, timeout: float, what: str) -> None:
@@ -455,7 +455,7 @@ class Writer:
         """Hands over what `add` took, in the thread that adds, and takes one turn of the session.
 
         Anchors become items where the caller never created any: it waits for items, perhaps these.
-        What does not work stays, and is told by the writer's own next call.
+        What does not work stays, and the writer's own next call raises it.
         """
         if self._owner == get_ident():
             self._block.pending &= self._made.asked
@@ -466,9 +466,9 @@ class Writer:
         """For any call of the client: what has waited HOLD_S leaves, and a session that has nothing
         to say is kept alive. Items are left to the caller for KEPT_S."""
         now, block = monotonic(), self._block
-        if now < self._looked + (HOLD_S if block.steps or self._moving else self._silent_s):
+        if now < self._visited + (HOLD_S if block.steps or self._moving else self._silent_s):
             return
-        self._looked = now
+        self._visited = now
         if self._owner == get_ident():
             if block.steps == block.pending and now >= self._due + KEPT_S:
                 block.pending &= self._made.asked
@@ -505,7 +505,7 @@ class Writer:
             if self._checked(status) != _native.PENDING:
                 state = self.state()
                 self._owner = None
-                self._failed = tell_failed(self.table.name, self._failed, state)
+                self._failed = warn_of_failed(self.table.name, self._failed, state)
                 return state
             if not deadline.left():
                 raise self._held_back(what.format(left=self._left()))
@@ -562,7 +562,7 @@ class Writer:
                     self._finish_pending()
                     self._hand_over(0)
                 lib.rp_link_settle(self.link.raw, self.table.number, 0)
-                tell_dropped(self.table.name, self._left(), "a writer was dropped")
+                warn_of_dropped(self.table.name, self._left(), "a writer was dropped")
 
     def __reduce__(self) -> tuple:
         return self.link.__reduce__()  # refused, to copy.copy too

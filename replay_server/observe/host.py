@@ -24,7 +24,7 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Pages:
-    """Hugepages of one size (bytes); `free_on` and `total_on` tell those of each NUMA node."""
+    """Hugepages of one size (bytes); `free_on` and `total_on` hold those of each NUMA node."""
 
     size: int
     total: int

@@ -43,7 +43,7 @@ def expect_drawn(limits: dict[str, int], table: Any, count: int) -> None:
 class Draw:
     """Batches of `count` items of one plan. ConfigError where the arguments exclude each other.
 
-    `raw` tells the core; its `uniform` is the uniform part as the server draws it.
+    `raw` is what the core reads; its `uniform` is the uniform part as the server draws it.
     """
 
     def __init__(

@@ -65,10 +65,10 @@ class Updates:
         self._link = link
         self._lock = _native.Lock()
         self._flushed = UpdateResult()
-        self._failed = 0  # keys of updates that failed: those told
+        self._failed = 0  # keys of updates that failed, as far as reported
         self._silent_s = silence(link)
         self._doubtful = monotonic() + self._silent_s  # from then on the session may be gone
-        self._told: set[str] = set()  # tables whose bound somebody was warned of
+        self._warned: set[str] = set()  # tables whose largest priority was warned of
 
     def update(
         self, table: RemoteTable, timeout: float, asked: tuple[Keys, np.ndarray]
@@ -95,7 +95,7 @@ class Updates:
             checked_priorities(priorities, len(keys))
             _native.check(status, table.updating)
         if setting.largest > table.priority_max:
-            tell_of_large(table, arguments[4], len(keys), self._told)
+            warn_of_large(table, arguments[4], len(keys), self._warned)
         return UpdateResult(setting.applied, setting.stale, setting.unknown)
 
     def flush(self, timeout: float) -> UpdateResult:
@@ -150,10 +150,10 @@ class Updates:
     def queue(self, table: RemoteTable, keys: Keys, priorities: np.ndarray, timeout: float) -> None:
         """Queues all of them, waiting for room where there is none; else Full."""
         checked_priorities(priorities, len(keys))
-        tell_of_large(table, ffi.from_buffer(DOUBLES, priorities), len(keys), self._told)
+        warn_of_large(table, ffi.from_buffer(DOUBLES, priorities), len(keys), self._warned)
         self._wake(timeout)
         begin, until, what = 0, Deadline(timeout), table.updating
-        patience = nanoseconds(timeout)
+        timeout_ns = nanoseconds(timeout)
         while begin < len(keys):
             taken = lib.rp_link_update_queue(
                 self._link.raw,
@@ -162,7 +162,7 @@ class Updates:
                 ffi.from_buffer(KEYS, keys[begin:]),
                 ffi.from_buffer(DOUBLES, priorities[begin:]),
                 len(keys) - begin,
-                patience,
+                timeout_ns,
                 min(until.left(), lib.RP_SLICE_NS),
             )
             if taken == 0 and not until.left():
@@ -170,15 +170,15 @@ class Updates:
             begin += _native.check(taken, what)
 
 
-def tell_of_large(table: RemoteTable, raw: Any, count: int, told: set[str]) -> None:
-    """Warns once of priorities so large that they are all drawn alike; `told`: the tables of which
-    it was."""
-    if table.name in told:
+def warn_of_large(table: RemoteTable, raw: Any, count: int, warned: set[str]) -> None:
+    """Warns once a table of priorities so large that they are all drawn alike; `warned`: the tables
+    that were warned of before."""
+    if table.name in warned:
         return
     first = lib.rp_priorities_above(raw, count, table.priority_max)
     if first == count:
         return
-    told.add(table.name)
+    warned.add(table.name)
     warn(
         f"priorities[{first}] is {raw[first]:g}; table {table.name!r} of {table.capacity} steps "
         f"draws all above {table.priority_max:.4g} alike, as if they were that: divide priorities "

@@ -1,6 +1,6 @@
 """A network's weights through the server: published whole, pulled whole, with a number each.
 
-Memory for a pull grows to what the server tells: the first try has room for FIRST_BYTES, one that
+Memory for a pull grows to what the server says: the first try has room for FIRST_BYTES, one that
 was too small says how much it takes. A version that was replaced while it was fetched is fetched
 anew, PULLS_MAX times at most.
 
@@ -79,8 +79,8 @@ class Weights:
                 _native.check(status, "pulling weights")
         raise WeightsGone("pulling weights: they changed faster than they could be fetched")
 
-    def told_of_none(self, newer_than: int) -> bool:
-        """Whether the newest answer told of no weights but `newer_than`."""
+    def none_newer(self, newer_than: int) -> bool:
+        """Whether the newest answer named no weights, or version `newer_than`."""
         newest = lib.rp_link_weights_version(self._link.raw)
         return newest == 0 or self.same(newest, newer_than)
 

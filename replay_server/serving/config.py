@@ -3,7 +3,7 @@
     [server]                       any field of ServerOptions
     url = "udp://127.0.0.1:7400"
 
-    [metrics]                      optional: metrics.py tells its fields
+    [metrics]                      optional: metrics.py has its fields
     address = "127.0.0.1:9464"
 
     [[table]]                      one section a table

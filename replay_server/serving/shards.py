@@ -1,7 +1,8 @@
 """Several servers beside each other, at ports that follow: one thread, one memory, nothing shared.
 
 On a network card of DPDK's (dpdk://) they are the queues of that card: the first opens it and the
-others join. A client speaks to one of them; what its card hands to another is told where to go.
+others join. A client speaks to one of them. Where the card hands its datagrams to another,
+that one answers where they belong.
 """
 
 from __future__ import annotations

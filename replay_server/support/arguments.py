@@ -7,7 +7,7 @@
     args = parse(Args, "what the program does", argv)
 
 Types understood: str, int, float, bool (--flag / --no-flag), Path, tuples of int (1,2,3), each
-also with `| None`, written "none". A field without a default is required. A mistake is told in one
+also with `| None`, written "none". A field without a default is required. A mistake ends in one
 sentence that names the nearest option. runfile.py reads the same fields from a file.
 """
 
@@ -76,10 +76,10 @@ class ShowVersion(argparse.Action):
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            told = version("replay-server")
+            version_text = version("replay-server")
         except PackageNotFoundError:
-            told = "of a checkout that is not installed"
-        print(f"replay-server {told}")
+            version_text = "of a checkout that is not installed"
+        print(f"replay-server {version_text}")
         parser.exit()
 
 

@@ -113,7 +113,7 @@ class Demo(Common):
     minutes: float = option("Longest training time.", 6.0)
     require_solved: bool = option("Exit code 1 where it is not solved by then.", False)
     metrics: str = option(
-        "HOST:PORT where its server tells OpenMetrics; empty: nowhere.", "", shown="HOST:PORT"
+        "HOST:PORT where its server serves OpenMetrics; empty: nowhere.", "", shown="HOST:PORT"
     )
 
 
@@ -148,8 +148,8 @@ def parser_of(cls: type, command: str, sentence: str) -> argparse.ArgumentParser
     return parser
 
 
-def told(parser: argparse.ArgumentParser, path: Path | None) -> dict[str, dict[str, Any]]:
-    """What the file says to each program; nothing without one. A mistake ends the program."""
+def values_in(parser: argparse.ArgumentParser, path: Path | None) -> dict[str, dict[str, Any]]:
+    """What the file gives each program; {} without a file. A mistake ends the program."""
     try:
         return {} if path is None else runfile.load(path, PROGRAMS)
     except ConfigError as error:
@@ -161,7 +161,7 @@ def given_to(
 ) -> dict[str, Any]:
     """What the command line says, and the file it names; mistakes end the program."""
     given = vars(parser.parse_args(argv))
-    return told(parser, given.pop("config")).get(program, {}) | given
+    return values_in(parser, given.pop("config")).get(program, {}) | given
 
 
 def resolved(cls: type[Args], values: Mapping[str, Any]) -> tuple[Args, Preset]:

@@ -21,32 +21,32 @@ class Ready:
     `ahead`: rows that follow the anchor in its episode, at most the table's reach.
     """
 
-    __slots__ = ("_counts", "_more", "_told")
+    __slots__ = ("_arrays", "_counts", "_more")
 
     def __init__(self, counts: tuple, more: int = 0) -> None:
         """`counts`: (real, ended, next_step, length, reach) as `_anchors` has them; `more` rows
         came in every stream since then."""
-        self._counts, self._more, self._told = counts, more, None
+        self._counts, self._more, self._arrays = counts, more, None
 
-    def _tell(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        if self._told is None:
+    def _computed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if self._arrays is None:
             real, ended, next_step, length, reach = self._counts
             more = self._more
-            self._told = _anchors(real, ended, next_step + more, length + more, reach)
+            self._arrays = _anchors(real, ended, next_step + more, length + more, reach)
             self._counts = None
-        return self._told
+        return self._arrays
 
     @property
     def streams(self) -> np.ndarray:
-        return self._tell()[0]
+        return self._computed()[0]
 
     @property
     def steps(self) -> np.ndarray:
-        return self._tell()[1]
+        return self._computed()[1]
 
     @property
     def ahead(self) -> np.ndarray:
-        return self._tell()[2]
+        return self._computed()[2]
 
     def __len__(self) -> int:
         return len(self.streams)

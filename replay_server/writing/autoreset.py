@@ -204,8 +204,8 @@ class Autoreset:
         # (environments [E], their closing rows, whether these were given, whether they differ from
         # the observations before) of the last call, until the next one was looked at
         self.closed: tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, np.ndarray] | None = None
-        self._own, self._starts = own, Starts(self.observations, count, mode, own)
-        self._tell = Once()
+        self._mode_from_env, self._starts = own, Starts(self.observations, count, mode, own)
+        self._warn_once = Once()
         # {column: (its leaf, bytes)} where the observation's memory was the next one's as well
         self._shared: dict[str, tuple[Any, bytes]] = {}
         self._partly = False  # not all of it: a goal may be written over by a reset
@@ -319,10 +319,10 @@ class Autoreset:
         ended = over & real
         if over.any():
             self._contradicted(ended, over & self.made_up, infos, final_observation)
-            unseen = self.mode == "next-step" and self.leading and not self._own
+            unseen = self.mode == "next-step" and self.leading and not self._mode_from_env
             if unseen and infos is None and final_observation is None:
-                self._tell(UNSEEN)
-        if self.any_made_up and not self._own:
+                self._warn_once(UNSEEN)
+        if self.any_made_up and not self._mode_from_env:
             self._require_unrewarded(reward)
         finals = (next_observation, infos, final_observation)
         closing, known = self._closing(ended, terminated, *finals)
@@ -350,10 +350,10 @@ class Autoreset:
         self.made_up, self.any_made_up, self.closed = made_up, bool(made_up.any()), None
 
     def _look(self, observation: Any) -> None:
-        """What the call after an end was given tells whether the mode is the environment's.
+        """Checks the mode by the observation that the call after an end was given.
 
-        SpecError where it is not, with nothing changed. A closing row that stands in zeros for a
-        final observation that was not given says nothing; zeros that were given do.
+        SpecError where the mode is not the environment's, with nothing changed. A closing
+        row in zeros, for a final observation that was not given, proves nothing; given zeros do.
         """
         which, closing, known, moved = self.closed
         seen = self._observed(observation)
@@ -384,7 +384,7 @@ class Autoreset:
         if next_observation is not None:
             try:
                 self._observed(next_observation)
-            except SpecError as error:  # told before the episode's end
+            except SpecError as error:  # raised here, and not only at the episode's end
                 raise SpecError(f"next_observation: {error}") from error
         try:
             if self._starts.unknown:
@@ -396,7 +396,7 @@ class Autoreset:
         except SpecError:  # no observation: refused where it is used
             return
         before, self._shared, self._partly = self._shared, found, len(same) < len(flat)
-        wrong = self._own and self.leading and not self._partly
+        wrong = self._mode_from_env and self.leading and not self._partly
         for name, (leaf, seen) in found.items():
             then, was = before.get(name, (None, seen))
             wrong |= seen != was and same_memory(then, leaf)

@@ -1,9 +1,9 @@
 """Which items exist already, as far as their writer remembers: one stretch of anchors a stream.
 
 Anchors that nobody takes become items without a word to the caller, with the running maximum
-(writer.py). Whoever comes later with priorities for them is told so, and they are not asked for
-twice. What is kept is the newest stretch in which every anchor was made, so that it costs the same
-however long the writer lives; of older ones the server has the last word.
+(writer.py). A caller that comes later with priorities for them is warned, and they are not asked
+for twice. What is kept is the newest stretch in which every anchor was made, so that it
+costs the same however long the writer lives; of older ones the server has the last word.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Made:
         known = (steps >= self.begin[streams]) & (steps < self.end[streams])
         late = not len(steps) and not pending and ready is not None and len(ready)
         if late or known.any():
-            tell_made(table)
+            warn_of_made(table)
         return ~known
 
     def claim(self, anchors: Anchors, taken: Ready | None) -> None:
@@ -70,7 +70,7 @@ class Made:
         return begin, np.where(more, end, self.end)
 
 
-def tell_made(table: str) -> None:
+def warn_of_made(table: str) -> None:
     """Warns of a create_items that comes after its items. An error would end an actor whose first
     step took long, over items that are stored and lack their priority only."""
     warn(

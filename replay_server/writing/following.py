@@ -4,7 +4,7 @@ Rows of a stream lie one after the other, and what follows a row is taken to be 
 to. A caller who resets an environment and says so nowhere (no `truncated`, no `writer.restart`)
 would join two episodes. But where each step's next observation is given, the step after it begins
 with that one; where it does not, the episode is cut at that next observation, as truncated. So the
-transition that is stored is the one that the caller told of, and a warning tells of the first time.
+transition that is stored is the one that the caller handed in; the first time, a warning says so.
 
 A cut that is wrong would shorten windows. So nothing is cut in a stream unless a look found that
 the step went on, since when there were no more than ODD_MAX cuts: the next observation of some
@@ -61,7 +61,7 @@ class Following:
         columns = autoreset.spec.group("observation")
         self.small = len(columns) == 1 and columns[0].size * autoreset.count <= SMALL_BYTES
         self._seen: tuple = (None, None)  # the newest look's: `last`, the step's own
-        self._looks, self._cut, self._tell, self.pause = 0, False, Once(), 0.0
+        self._looks, self._cut, self._warn_once, self.pause = 0, False, Once(), 0.0
 
     def cuts(
         self, observation: Any, last: Any, next_observation: Any, anchors: Anchors
@@ -102,7 +102,7 @@ class Following:
         self.odd = np.where(opened & ~cut, (np.maximum(self.odd, 0) + 1) * differs, self.odd)
         if cut.any():
             self._cut, self.pause = True, 0.0
-            self._tell(
+            self._warn_once(
                 f"stream {np.argmax(cut)}: {ODD}, as if the environment was reset and nobody said "
                 "so: the episode was cut there, as truncated, and will be each time; say "
                 "truncated=True in its last step, or writer.restart(mask, final_observation); "
@@ -112,7 +112,7 @@ class Following:
         if self.odd.min() >= ODD_MAX:
             self.pause = inf
         if self.odd.max() >= ODD_MAX:
-            self._tell(
+            self._warn_once(
                 f"stream {np.argmax(self.odd)}: time and again {ODD}: what is stored as the next "
                 "observation of a step is the observation of the step that was added after it; "
                 "add the steps of each environment in their order, in a stream of its own, and "

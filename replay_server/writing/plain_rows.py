@@ -28,12 +28,12 @@ from ..errors import (
     TableEmptied,
     Timeout,
 )
-from ..requests.priorities import tell_of_large
+from ..requests.priorities import warn_of_large
 from ..requests.remote import RemoteTable, info_of
 from ..spec import ALWAYS_FINITE, STEP, SpecError, array_of, require_finite
 from ..support.owning import refuse_within
 from ..support.values import one_of
-from .writers import push_state, silence, tell_dropped
+from .writers import push_state, silence, warn_of_dropped
 
 ROWS_AT_ONCE = 1024
 LEDGER_ROWS = 4096
@@ -95,7 +95,7 @@ def packed(
     table: RemoteTable, columns: Mapping[str, Any], finite_observations: bool = True
 ) -> np.ndarray:
     """Columns of [N, *shape] as records; refuses tables whose items are more than one row, and
-    rewards and actions (and observations, unless told not to) that are not finite."""
+    rewards and actions (with `finite_observations` observations too) that are not finite."""
     if table.ahead or table.layout.behind:
         how = "offline data too: a loop of writer.add(..., next_observation=...)"
         if not (table.spec.group("observation") and table.spec.group("action")):
@@ -197,8 +197,8 @@ class Behind(NamedTuple):
 
 
 class Turn(_native.Lock):
-    """The extends of one client, one after the other on whatever table: the ledger that tells their
-    keys is the link's."""
+    """The extends of one client, one after the other on whatever table: the ledger that holds
+    their keys is the link's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ class PlainRows:
     def __init__(self, link: Link, table: RemoteTable, turn: Turn) -> None:
         self.link, self.table, self.turn = link, table, turn
         self.placed = False
-        self.told: set[str] = set()  # that priorities were too large
+        self.warned: set[str] = set()  # the table's name, once its priorities were too large
         self.behind = Behind()
         self.silent_s = silence(link)
         self.doubtful = monotonic() + self.silent_s  # from then on the session may be gone
@@ -227,7 +227,7 @@ class PlainRows:
         self._state()  # refuses in a forked child: its copy of the turn may be taken for ever
         if priorities is not None:
             given = ffi.from_buffer("double[]", priorities)
-            tell_of_large(self.table, given, len(priorities), self.told)
+            warn_of_large(self.table, given, len(priorities), self.warned)
         if self.turn.within == get_ident():
             raise refuse_within("client.extend")
         if not self._in_turn(until.seconds(), lambda: self._extend(call, until)):
@@ -261,8 +261,10 @@ class PlainRows:
         try:
             self._wake(until)
             if not self._give_again(until):
-                told = f"0 of {count} rows were taken: those of earlier calls go before rows[0:]"
-                raise self._held_back(told)
+                sentence = (
+                    f"0 of {count} rows were taken: those of earlier calls go before rows[0:]"
+                )
+                raise self._held_back(sentence)
             take_ledger(self.link)  # of calls that were cut off: nobody asks for these any more
             call = call._replace(first=self._state().steps_posted)
             self.behind = self.behind._replace(call=call)
@@ -273,7 +275,7 @@ class PlainRows:
                 self._leave_behind()
         except ReplayError as error:
             if isinstance(error, ServerRestarted):
-                self._tell_loss(error, call)
+                self._describe_loss(error, call)
             else:
                 error.taken = self._taken_at_an_end(call)
             raise
@@ -287,8 +289,8 @@ class PlainRows:
         if unknown := np.count_nonzero(call.keys == 0):
             raise EngineError(f"{count} rows were stored, the keys of {unknown} did not come")
 
-    def _held_back(self, told: str) -> ReplayError:
-        what, need = f"storing rows ({told})", self._state().need
+    def _held_back(self, sentence: str) -> ReplayError:
+        what, need = f"storing rows ({sentence})", self._state().need
         return _native.held_back(self.link, need, self.table, what)
 
     def _look_behind(self) -> Behind:
@@ -351,9 +353,9 @@ class PlainRows:
         with suppress(ReplayError):  # the handler may have closed the client
             if self.behind.call is not None:
                 self._take_keys(call)
-            taken, told = cut or self._taken(call)
+            taken, sentence = cut or self._taken(call)
             if hasattr(error, "add_note") and (taken or not isinstance(error, Exception)):
-                error.add_note(f"replay-server: {told}")
+                error.add_note(f"replay-server: {sentence}")
 
     def _wake(self, until: Deadline) -> None:
         """A session that was given up before this call costs it nothing: the place is asked for
@@ -376,7 +378,7 @@ class PlainRows:
             ask_for_place(self.link, self.table, 1, until.seconds())
         self.doubtful = monotonic() + self.silent_s
 
-    def _tell_loss(self, error: ServerRestarted, call: Call) -> None:
+    def _describe_loss(self, error: ServerRestarted, call: Call) -> None:
         """Gives the error of a session that ended within a call the numbers of that call."""
         if self.behind.call is not None:
             self._take_keys(call)
@@ -411,7 +413,7 @@ class PlainRows:
         self.behind = Behind(left, again, posted)
 
     def leave(self, until: Deadline) -> None:
-        """Waits for what calls that were cut off left behind, and tells of what is not stored."""
+        """Waits for what calls that were cut off left behind, and warns of what is not stored."""
         with suppress(ReplayError):
             call, is_within = self.behind.call, self.turn.within == get_ident()
             if is_within or not self._in_turn(0.0, lambda: self._bring_left(until)):
@@ -420,7 +422,7 @@ class PlainRows:
             state, (left, again, *_) = self._state(), self.behind
             under_way = 0 if state.status else state.unacknowledged
             count = under_way + count_rows(left + again if state.status else again)
-            tell_dropped(self.table.name, count, "a client was closed")
+            warn_of_dropped(self.table.name, count, "a client was closed")
 
     def _finish(self, call: Call | None, until: Deadline) -> None:
         """An extend is under way, in another thread or below a signal's handler, and learns nothing

@@ -13,9 +13,9 @@ places, a start is a final observation by chance now and then. Observations are 
 never alike by chance, where they hold floats or EXACT_BYTES, until a start comes back; of others an
 end speaks only as long as no episode at all began elsewhere.
 
-    exact          the first such end is told of, AGAIN_MAX in a row are refused
-    few places     told of at once where the mode was named, else after AGAIN_MAX; refused where all
-                   environments together had FEW_MAX, too
+    exact          the first such end is warned of, AGAIN_MAX in a row are refused
+    few places     warned of at once where the mode was named, else after AGAIN_MAX; refused where
+                   all environments together had FEW_MAX, too
     a known start  a hint, never more: at once where the mode was named, else after FEW_MAX
 """
 
@@ -66,15 +66,15 @@ class Starts:
         columns = list(observations)
         self._few = not any(column.dtype.kind == "f" for column in columns)
         self._few &= sum(column.size for column in columns) < EXACT_BYTES
-        self._own, self._mode = own, mode
+        self._mode_from_env, self._mode = own, mode
         self._met: dict[int, bool] = {}  # the newest starts by key; True: a known one
         self._again = np.zeros(count, np.int64)  # ends in a row that spoke
         self._alike = 0  # ends after which some environment went on where it ended, and had moved
-        self._elsewhere, self._tell = False, Once()  # some episode began elsewhere
+        self._elsewhere, self._warn_once = False, Once()  # some episode began elsewhere
 
     @property
     def unknown(self) -> bool:
-        """Whether no start was told yet."""
+        """Whether no start is known yet."""
         return not self._met
 
     def begin(self, observed: Mapping[str, np.ndarray]) -> None:
@@ -107,17 +107,17 @@ class Starts:
             again = again + spoke
             worst = int(np.argmax(np.where(spoke, again, 0)))
             if not (few and elsewhere) and spoke[worst]:
-                told = AGAIN_MAX if few and self._own else 1
+                least = AGAIN_MAX if few and self._mode_from_env else 1
                 every = int(self._again.sum() + spoke.sum())
                 sure = again[worst] >= AGAIN_MAX and not (few and every < FEW_MAX)
                 sentence = self._sentence(int(which[worst]))
                 if sure:
                     raise SpecError(sentence)
-                if again[worst] >= told:
-                    self._tell(sentence)
-            elif not elsewhere and (not self._own or count >= FEW_MAX):
+                if again[worst] >= least:
+                    self._warn_once(sentence)
+            elif not elsewhere and (not self._mode_from_env or count >= FEW_MAX):
                 i = int(which[np.argmax(alike)])
-                self._tell(HINT if self._mode == "single" else self._sentence(i))
+                self._warn_once(HINT if self._mode == "single" else self._sentence(i))
         self._again[which] = np.where(apart, 0, again)
         self._few, self._elsewhere, self._alike = few, elsewhere, count
         for key, other in zip(keys, ~equal, strict=True):

@@ -1,4 +1,4 @@
-"""Around writers: what one tells of itself, how its client finds out its mode and lets it go on."""
+"""Around writers: the state of one, how its client finds its mode and lets it go on."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ class WriterState:
 def note_taken(error: BaseException, taken: bool) -> None:
     """On what cut a call of `add` off: whether its step was taken."""
     if hasattr(error, "add_note"):
-        told = "taken: go on with the next one" if taken else "not taken: add it again"
-        error.add_note(f"replay-server: the step of this call was {told}")
+        outcome = "taken: go on with the next one" if taken else "not taken: add it again"
+        error.add_note(f"replay-server: the step of this call was {outcome}")
 
 
 def state_of(raw: Any, block: Block) -> WriterState:
-    """What the link tells of a writer, and the rows that wait in its block."""
-    told = {name: getattr(raw, name) for name in WriterState.__annotations__}
-    told["unacknowledged"] += block.left
-    told["unacknowledged_max"] += block.rows_max
-    return WriterState(**told)
+    """The state of a writer: what the link counts, and the rows that wait in its block."""
+    counts = {name: getattr(raw, name) for name in WriterState.__annotations__}
+    counts["unacknowledged"] += block.left
+    counts["unacknowledged_max"] += block.rows_max
+    return WriterState(**counts)
 
 
 def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, bool]:
@@ -187,8 +187,8 @@ def creating(method: Callable[..., Any]) -> Callable[..., Any]:
         except BaseException as error:
             if not isinstance(error, Exception) and hasattr(error, "add_note"):
                 taken = writer._creates is not before
-                told = "taken: go on" if taken else "not taken: create them again"
-                error.add_note(f"replay-server: the items of this call were {told}")
+                outcome = "taken: go on" if taken else "not taken: create them again"
+                error.add_note(f"replay-server: the items of this call were {outcome}")
             raise
 
     return call
@@ -205,11 +205,11 @@ def take_over(writer: Writer, me: int) -> None:
 
 @alone
 def offer(writer: Writer) -> None:
-    """For a call of the client: what does not work is told by the writer's own next call."""
-    told = writer._lost
+    """For a call of the client: an error is raised by the writer's own next call instead."""
+    lost = writer._lost
     with suppress(ReplayError):
         writer._hand_over(0)
-    writer._lost = told
+    writer._lost = lost
 
 
 def silence(link: Link) -> float:
@@ -220,15 +220,16 @@ def silence(link: Link) -> float:
 
 
 def push_state(link: Link, table: int) -> Any:
-    """What the core tells of the writer on table number `table`: a struct rp_push_state."""
+    """The core's state of the writer on table number `table`: a struct rp_push_state."""
     raw = ffi.new("struct rp_push_state *")
     _native.check(lib.rp_link_push_state(link.raw, table, raw), "asking the writer")
     return raw
 
 
-def tell_failed(table: str, told: int, state: Any) -> int:
-    """Warns of items that were refused for good, beyond those `told`; how many there are."""
-    failed = state.items_failed - told
+def warn_of_failed(table: str, before: int, state: Any) -> int:
+    """Warns of items that were refused for good, beyond the `before` that were warned of; how many
+    there are in all."""
+    failed = state.items_failed - before
     if failed > 0:
         warn(
             f"table {table!r}: {failed} items can never be drawn, of {state.items_posted} created: "
@@ -262,14 +263,14 @@ def end(writer: Writer, timeout: float, what: str = OPEN) -> None:
 
 
 def end_for_good(writer: Writer) -> None:
-    """The same at the end of `with`, where nobody calls again: it is closed whatever comes. What
-    was not stored is told by a time-out itself, or by a warning."""
+    """Flushes and closes it at the end of `with`, where nobody calls again: it is closed whatever
+    comes. A time-out says itself what was not stored; for other errors a warning does."""
     try:
         end(writer, writer.timeout, GIVEN_UP)
     except BaseException as error:
         if not writer.closed:
             if not isinstance(error, Timeout):
-                tell_dropped(writer.table.name, writer._left(), "`with` of a writer was cut off")
+                warn_of_dropped(writer.table.name, writer._left(), "`with` of a writer was cut off")
             writer.link.close(writer.timeout, error)
         raise
 
@@ -278,17 +279,17 @@ def leave(writer: Writer, until: Deadline, why: str = "the client of a writer wa
     """Closes it in that time, for a client that closes; RowsDropped warns of what is lost."""
     if writer.closed or writer._owner not in (None, get_ident()):
         return
-    told = writer._lost
+    lost = writer._lost
     try:
         with suppress(ReplayError):
             writer.flush(until.seconds())
-        writer._lost = told  # what this flush said, nobody heard
-        tell_dropped(writer.table.name, writer._left(), why)
+        writer._lost = lost  # nobody has seen this flush's error
+        warn_of_dropped(writer.table.name, writer._left(), why)
     finally:
         writer.link.close(until.seconds())
 
 
-def tell_dropped(table: str, left: int, why: str) -> None:
+def warn_of_dropped(table: str, left: int, why: str) -> None:
     """Warns of rows that are lost with their writer."""
     if left:
         warn(
@@ -304,7 +305,7 @@ def with_axis(value: Any) -> Any:
         return {key: with_axis(entry) for key, entry in value.items()}
     if isinstance(value, tuple):
         return tuple(with_axis(entry) for entry in value)
-    if isinstance(value, list):  # which numpy may not hold: told elsewhere, with the column's name
+    if isinstance(value, list):  # numpy may not hold it: refused elsewhere, by the column's name
         return [value]
     if value is None:
         return None
