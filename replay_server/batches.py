@@ -8,20 +8,19 @@ more for the batches the caller still looks at, all in one ring:
                 | the caller's variable still names while it asks for the next
 
 A batch stays as it is for as long as anything of it is referred to: the batch, an array or tensor,
-a view of one. A landing is used again only where nothing is; else another is made in its place. So
-`keep` is how many batches a loop may hold on to before memory is made anew for each. copy=True
-hands out copies. The order is that of the requests: with one learner and one seed it can be
+a view of one. Only a landing that nothing refers to is used again; else another one is made in its
+place. So `keep` is how many batches a loop may hold before memory is made anew for each. copy=True
+hands out copies. Batches come in the order of the requests: with one learner and one seed it can be
 repeated.
 
-Requests that the limiter holds back, or that no answer came to, are posted again as long as the
-caller waits: `timeout` counts from the call of next(), never from the day of the prefetch. Batches
-that were overwritten on their way are counted in `short` and asked for again; only SHORT_IN_A_ROW
-of them in a row are an error. The iteration ends when it is closed, and goes on after a restart,
-and after Ctrl-C: what was interrupted is asked for again. Closed by any thread, it ends for the one
-that waits, too: the core shuts its landings, so that nothing is asked for behind that. Where the
-server came back with other columns or another plan, every call raises SpecMismatch: a request names
-its table's epoch, and none is posted for an epoch whose items are not those the landings were made
-for.
+A request that the limiter holds back, or that no answer came to, is posted again as long as the
+caller waits: `timeout` counts from the call of next(), not from the prefetch. A batch that was
+overwritten on its way is counted in `short` and asked for again; only SHORT_IN_A_ROW of them in a
+row are an error. The iteration ends when it is closed, by any thread: the core shuts its landings,
+so that nothing is asked for after that. It goes on after a restart, and after Ctrl-C: what was
+interrupted is asked for again. Where the server came back with other columns or another plan, every
+call raises SpecMismatch: a request names its table's epoch, and none is posted for an epoch whose
+items do not fit the landings.
 
 The thread that takes the first batch is the only one that takes, as long as it lives.
 """
@@ -74,7 +73,7 @@ MOVED = ("STALE_EPOCH", "UNKNOWN_TABLE", "UNKNOWN_PLAN")
 
 
 def look_up_seconds(deadline: Deadline) -> float:
-    """Seconds for what the table is now, where the caller may have given less for a batch."""
+    """Seconds to look the table up in; the caller may have given less for a batch."""
     return max(deadline.seconds(), LOOK_UP_S)
 
 
@@ -142,12 +141,17 @@ class _Flight:
 
 
 class Batches:
-    """See above. Made by `Client.batches`, which tells its arguments; iterate, or call next();
-    `close` or `with` ends it.
+    """An iterator of batches that are fetched ahead; made by `Client.batches`, with its arguments.
 
-    `waited` and `limited` count the seconds in which a caller had nothing to do but wait: for a
-    batch that the server was free to send, and for one that its limiter (or the table's minimum
-    size) held back. `short` counts batches that were asked for again.
+    Iterate, or call next(). `close`, or the end of `with`, ends it. A batch stays valid as long as
+    anything refers to it or to an array of it. next() raises Timeout or LimiterBlocked where no
+    batch comes in time, and goes on after that; SpecMismatch where the server came back with other
+    columns or plans. The thread that takes the first batch is the only one that may take.
+
+    taken     batches that were returned
+    short     batches that were overwritten on their way, and asked for again
+    waited    seconds that callers waited for a batch that the server was free to send
+    limited   seconds that callers waited for the limiter, or for the table's minimum size
     """
 
     def __init__(
@@ -262,9 +266,9 @@ class Batches:
     def get(self, timeout: float) -> Batch | None:
         """The next batch, or None where none came within `timeout` seconds; it stays under way.
 
-        get(0) waits for no batch. Where the table was reset, or the server is another, one call
-        waits for what the table is now: a few round trips, or a second for each that nobody answers
-        (None, too: the next call asks again).
+        get(0) waits for no batch. Where the table was reset or the server restarted, one call looks
+        the table up. That takes a few round trips, or a second for each that nobody answers; then
+        it returns None, and the next call asks again. ClosedError after `close`.
         """
         try:
             batch = None if self.closed else self._next(Deadline(timeout), ends=False)
@@ -409,8 +413,11 @@ class Batches:
         return replace(batch, data=data, weights=weights)
 
     def close(self) -> None:
-        """Lets requests under way go and stops the thread. Batches still kept stay readable. From
-        any thread: for one that waits in next() the iteration ends, get() raises ClosedError."""
+        """Gives up requests under way and stops the thread. Returned batches stay valid.
+
+        Any thread may call it. In a thread that waits, next() ends the iteration and get() raises
+        ClosedError.
+        """
         self.closed = True
         # the client was closed, perhaps by another thread, or is the parent's of a forked child
         with contextlib.suppress(ClosedError, ForkedError):

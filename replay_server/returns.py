@@ -1,6 +1,6 @@
 """From sampled windows to what an update needs: n-step returns, discounts and next observations.
 
-The target, once and for all (it is decided by two facts of an item: `terminated` and `ahead`):
+Two facts of an item decide its target, `terminated` and `ahead`:
 
     m = min(n, ahead)                        rows that follow t in its episode, at most n
     j = the first i < m with terminated[t+i]    a cut return: the end of a life or of the episode
@@ -26,14 +26,15 @@ from .support.values import HUGE, real
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """A batch whose targets are `rewards + discounts * Q(next_observations)`; B items.
+    """B transitions; the target of each is `rewards + discounts * Q(next_observations)`.
 
-    observations, next_observations  [B, *shape] o_t and o_{t+m}; [B, k, *shape] where the plan
-                       stacks k frames; {entry: array} where the space is a Dict or a Tuple
-    actions            [B, *shape]; {entry: array} likewise
-    rewards            float32 [B]: the return G over the m steps
-    discounts          float32 [B]: gamma^m, or 0 where the return was cut by a termination
-    weights            float32 [B]: importance weights
+    observations, next_observations  [B, *shape]: o_t and o_{t+m}, where m = min(n, ahead);
+                       [B, k, *shape] where the plan stacks k frames; {leaf: array} where the space
+                       is a Dict or a Tuple
+    actions            [B, *shape]; {leaf: array} where the space is a Dict or a Tuple
+    rewards            float32 [B]: the discounted return over the m steps
+    discounts          float32 [B]: gamma^m; 0 where a termination cut the return
+    weights            float32 [B]: importance weights, for the loss
     """
 
     observations: Any
@@ -47,10 +48,14 @@ class Transitions:
 def n_step_targets(reward: Any, terminated: Any, ahead: Any, gamma: float) -> tuple[Any, Any, Any]:
     """(G_t [B], discount_t [B], m [B]): the target is G_t + discount_t * Q(o_{t+m}).
 
-    reward float32 [B, n], terminated bool [B, n], both arrays or both tensors; ahead integers [B],
-    at least 1, as a batch has them; gamma 0 to 1. discount_t is gamma^m, or 0 where the return was
-    cut. What lies at or behind m in reward and terminated is not looked at. ConfigError where they
-    are not these (the numbers of an `ahead` on a GPU are not waited for).
+    reward      float32 [B, n]
+    terminated  bool [B, n]; both arrays, or both tensors
+    ahead       integers [B], at least 1, as batch.ahead has them
+    gamma       discount of one step, 0 to 1
+
+    m is min(n, ahead). discount_t is gamma^m, or 0 where a termination cut the return. Entries of
+    reward and terminated at m and after it are not used. ConfigError where an argument is not as
+    said; the numbers of an `ahead` on a GPU are not checked, since that would wait for the GPU.
     """
     gamma = real("gamma", gamma, 0.0, 1.0)
     _require_alike(reward, terminated)
@@ -144,7 +149,7 @@ def _rows_ahead(reward: Any, ahead: Any, n: int) -> Any:
 def transitions_of(
     batch: Any, gamma: float, device: Any = None, reward_clip: float | None = None
 ) -> Transitions:
-    """See `Batch.transitions`."""
+    """The work of `Batch.transitions`, which documents the arguments."""
     gamma = real("gamma", gamma, 0.0, 1.0)
     if reward_clip is not None:
         reward_clip = real("reward_clip", reward_clip, 0.0, HUGE)

@@ -1,8 +1,8 @@
 """Writing experience: rows go in as they happen, items are created when their window is complete.
 
-A `Writer` is a session of its own with one place on one table. It keeps, for each of its streams
-(one an environment), the number of the next row and how many rows its open episode has; rows are
-counted along a stream from 0, closing rows included, and (stream, step) names a row for good.
+A `Writer` is a session of its own with one place on one table. For each of its streams, one for an
+environment, it keeps the number of the next row and how many rows the open episode has. Rows count
+from 0 along a stream, closing rows included; (stream, step) names a row for good.
 
     add, add_batch   what `step` returned -> rows (autoreset.py) -> append; returns what is `Ready`
     append           rows made elsewhere, such as by an actor that computes its own windows
@@ -10,23 +10,14 @@ counted along a stream from 0, closing rows included, and (stream, step) names a
     flush            waits until everything is acknowledged, which means stored; raises otherwise
 
 An anchor is ready once as many rows follow it as the table's plans reach ahead, or its episode has
-ended. Anchors that `add` returned and that nobody created by the next `add`, `flush` or `close`
-are created then, with the running maximum: whoever has no priorities need not care. Until a caller
-uses `create_items`, `send` does so, too, and a call of the client once they have waited KEPT_S.
+ended. Where no call creates its item, the next `add`, `flush` or `close` does, with the running
+maximum; until a caller uses `create_items`, so do `send`, and calls of the client after KEPT_S.
 
-What `add` takes is gathered here, some dozens of rows, and is handed to the link in one call
+What `add` takes is gathered here, some dozens of rows, and handed to the link in one call
 (block.py); the link sends full datagrams at once. No thread works behind the caller's back: what
-has waited HOLD_S leaves with the next call of the writer or of its client (`_look_after`), from the
-thread that adds; `send` hands over and sends at once, `flush` waits until it is stored:
-acknowledged is what the server acknowledged, never what `add` returned from. What was taken and the
-server does not let in yet (a limiter holds it back) stays here and goes first; a call of `add`,
-`append` or `create` that raises Timeout or LimiterBlocked has taken nothing: call it again with the
-same step. Closing the writer ends its session: open episodes are cut at their last stored row.
-
-What is taken and not acknowledged is bounded: a limiter that holds the writer back holds back who
-calls it. A thread owns the writer from its first `add` to its `flush`: two that add in turns would
-store episodes made of both. Rewards and actions that are not finite are refused, observations
-unless told not to; what an extra column holds is its owner's business.
+has waited HOLD_S leaves with the next call of the writer or of its client (`_look_after`), in the
+thread that adds. Rows that a limiter holds back stay here and go first; how many is bounded, then
+calls wait. A call that raises Timeout or LimiterBlocked has taken nothing.
 """
 
 from __future__ import annotations
@@ -78,11 +69,16 @@ KEPT = "(what was added is kept and goes first)"
 
 
 class Writer:
-    """One place on a table. One thread owns it; `with` flushes at the end, and raises if it cannot.
-    What `add` gathered last is not sent without a further call: `flush` before a long pause.
+    """Writes the steps of one or several environments to a table; made by `Client.writer`.
 
-    Made by `Client.writer`. `link` is closed with the writer. `single`: what steps in it is one
-    Env, whose values have no leading axis. `mode` is one of autoreset.MODES.
+    `add` takes a step and returns the anchors that became ready. Each becomes an item: with the
+    priority that `create_items` gives it, else with the table's running maximum. `flush` waits
+    until all is stored, and so does the end of `with`. What `add` took last is not sent without a
+    further call: `flush` before a long pause. One thread owns the writer from its first `add` to
+    its `flush`: two that add in turns would mix their episodes.
+
+    `link` is closed with the writer. `single`: one Env steps in it, whose values have no leading
+    axis. `mode` is one of autoreset.MODES.
     """
 
     def __init__(
@@ -142,7 +138,11 @@ class Writer:
         life_lost: Any = None,
         **extras: Any,
     ) -> Ready:
-        """One step of a single environment: as `add_batch`, without the leading axis."""
+        """One step of a single environment, for writers of one stream; what became ready.
+
+        Takes the arguments of `add_batch`, nested as in the spaces, without the leading axis.
+        Raises what `add_batch` raises; ConfigError where the writer has several streams.
+        """
         if self.streams != 1:
             raise ConfigError(f"add is for one stream, this writer has {self.streams}: add_batch")
         if self._rows.mode != "single":
@@ -168,19 +168,20 @@ class Writer:
         life_lost: Any = None,
         **extras: Any,
     ) -> Ready:
-        """One step of all environments: what the action was chosen from, and what came of it.
+        """One step of all environments; returns the anchors that became ready (`Ready`).
 
-        Arrays have the leading axis [streams], nested as in the spaces. An episode that ends needs
-        its last observation: in next_observation, in infos["final_obs"] (same-step mode), or in
-        final_observation. `life_lost` cuts returns, not episodes; extras are the spec's own
-        columns. Give next_observation at every step: an environment that was reset in the middle
-        of an episode without a word is found by it, and the episode cut, with a warning; one that
-        is not finite ends it without the items that lead there (following.py). Returns the anchors
-        that became ready. Raises SpecError naming column, expected and got, or what contradicts the
-        writer's autoreset mode; LimiterBlocked or Timeout where what was added before is not let in
-        within the writer's timeout. This step was not taken then. Whether it was where Ctrl-C came
-        in between, a note on KeyboardInterrupt says (__notes__, Python 3.11); where it has none,
-        the call had not begun, or was over.
+        observation, action: what the actions were chosen from, and the actions; then what `step`
+        returned. life_lost, bool [streams], cuts returns, not episodes; extras: the table's own
+        columns. Arrays have the leading axis [streams], nested as in the spaces. An episode that
+        ends needs its last observation: in next_observation, in infos["final_obs"] (same-step
+        mode), or in final_observation. Give next_observation at every step: a reset in mid-episode
+        that nobody reported is found by it, and the episode is cut, with a warning. One that is not
+        finite ends the episode without the items that lead there.
+
+        SpecError names column, expected and got, or what contradicts the writer's mode.
+        LimiterBlocked or Timeout: rows added before were not let in within the writer's timeout.
+        The step was not taken then. After Ctrl-C a note on KeyboardInterrupt (__notes__, Python
+        3.11) says whether it was; without a note the call had not begun, or was over.
         """
         said = (terminated, truncated, next_observation, infos, final_observation)
         return self._add(observation, action, reward, said, life_lost, extras)
@@ -305,9 +306,9 @@ class Writer:
 
     @alone
     def append(self, rows: Rows) -> Ready:
-        """Rows made elsewhere, their items the caller's to create; what became ready.
+        """Appends rows made elsewhere; what became ready, for the caller to create items of.
 
-        Looked at as what `add_batch` takes, and raises as it does, with nothing taken.
+        SpecError: they do not fit. LimiterBlocked, Timeout: rows added before are not let in.
         """
         rows, self._last = self._block.fitting(rows, self._rows.finite), None
         return self._put(rows, 0, "appending")
@@ -323,9 +324,9 @@ class Writer:
         infos: Mapping[str, Any] | None = None,
         **extras: Any,
     ) -> Ready:
-        """`add_batch` in the order of Gymnasium: writer.add_step(obs, action, *env.step(action)).
+        """A step in the order of Gymnasium: writer.add_step(obs, action, *env.step(action)).
 
-        With the leading axis of a vector environment; without it for a single one.
+        Calls `add` for a single environment, without a leading axis; else `add_batch`, with it.
         """
         return (self.add if self._single else self.add_batch)(
             observation=observation,
@@ -339,11 +340,10 @@ class Writer:
         )
 
     def restart(self, mask: np.ndarray | None = None, final_observation: Any = None) -> None:
-        """The environments (`mask`: bool [streams]) were reset by hand: their next step is real.
+        """Reports that environments were reset by hand (`mask`: bool [streams]; None: all).
 
-        An episode that was open there ends, as truncated, at `final_observation`: the last one
-        that `step` returned, with the axes of `add_batch`. Raises ConfigError where one is open and
-        it is missing.
+        An episode that is open there ends, as truncated, at `final_observation`: the last that
+        `step` returned, with the axes of `add_batch`. ConfigError where that is missing.
         """
         cut = self._rows._chosen(mask) & (self._anchors.length > 0)
         if self._held or self._owner == -get_ident() or cut.any():
@@ -369,16 +369,20 @@ class Writer:
     # -- items -----------------------------------------------------------------------------------
 
     def create_items(self, ready: Any, priorities: Any = None) -> None:
-        """Items at the anchors of `ready` (anything with .streams and .steps), float64 [K]."""
+        """Creates items at the anchors of `ready` (anything with .streams and .steps, [K] each).
+
+        priorities: float64 [K]; None: the running maximum. Warns of items that exist already.
+        """
         self.create(*anchors_in(ready), priorities)
 
     @creating
     def create(self, streams: Any, steps: Any, priorities: Any = None) -> None:
-        """Items at rows (stream, step), each once; without priorities: the running maximum.
+        """Creates items at rows (stream, step), int [K] each; `priorities`: float64 [K].
 
-        Those that the last `add` returned are the caller's then: what it leaves is not created.
-        From the first call on only a step, `flush` or `close` goes ahead of it. Warns of items that
-        exist."""
+        Without priorities: the running maximum. Anchors that the last `add` returned and that are
+        not named here get no item. From the first call on, only a step, `flush` or `close` makes
+        items before it. Warns of items that exist already.
+        """
         self._made.asked = True
         streams, steps = self._anchors.checked(streams, steps)
         count = len(steps)
@@ -446,17 +450,15 @@ class Writer:
 
     @alone
     def send(self) -> None:
-        """Lets what was added leave now, full datagram or not; does not wait for answers."""
+        """Sends what was added now, full datagram or not; does not wait for answers."""
         self._block.pending &= self._made.asked
         self._drain(self.timeout, f"sending {KEPT}")
         self._checked(lib.rp_link_flush(self.link.raw, self.table.number))
 
     def _go_on(self) -> None:
         """Hands over what `add` took, in the thread that adds, and takes one turn of the session.
-
         Anchors become items where the caller never created any: it waits for items, perhaps these.
-        What does not work stays, and the writer's own next call raises it.
-        """
+        An error stays, and the writer's own next call raises it."""
         if self._owner == get_ident():
             self._block.pending &= self._made.asked
             offer(self)
@@ -487,10 +489,9 @@ class Writer:
         self._doubtful = monotonic() + self._silent_s
 
     def flush(self, timeout: float | None = None) -> WriterState:
-        """Waits until every row and item so far is acknowledged: stored. Raises if not in time.
+        """Waits until every row and item so far is stored; raises where that is not in time.
 
-        Warns (ItemsFailed) of items that were refused for good and not told yet. From here on
-        another thread may add.
+        Warns (ItemsFailed) of items refused for good. From here on another thread may add.
         """
         return self._flush(self.timeout if timeout is None else timeout, f"flushing {KEPT}")
 
@@ -513,7 +514,7 @@ class Writer:
     # -- facts -----------------------------------------------------------------------------------
 
     def state(self) -> WriterState:
-        """Rows and items posted, stored, refused so far."""
+        """How many rows and items were posted, stored and refused so far."""
         if self._owner == get_ident():
             self._push_left()
         return state_of(self._raw_state(), self._block)
@@ -529,7 +530,7 @@ class Writer:
 
     @property
     def weights_version(self) -> int:
-        """The newest weights any answer to this writer told of; 0 before the first."""
+        """The newest weights version that an answer to this writer named; 0 before the first."""
         return lib.rp_link_weights_version(self.link.raw)
 
     @property
@@ -540,13 +541,12 @@ class Writer:
         return f"Writer({self.table.name!r}, streams={self.streams}{', closed' * self.closed})"
 
     def close(self, timeout: float | None = None) -> None:
-        """Flushes, ends the session, cuts open episodes. Raises of what is lost and was not told.
+        """Flushes, ends the session, cuts open episodes. Raises what was lost and not yet reported.
 
-        What is not stored in time raises (Timeout, LimiterBlocked) and leaves it open with all that
-        it took, and so does Ctrl-C: close it again. `close(0)` gives up what is not stored at once:
-        RowsDropped tells how much. So does the end of `with`, and the error there tells it.
-        Of the last rows of an open episode, as many as the plan reaches ahead (NStep(n): n), no
-        items are made: `restart(final_observation=...)` before it makes them.
+        After Timeout, LimiterBlocked or Ctrl-C it is open still, with all that it took: close it
+        again. `close(0)` gives up what is not stored; RowsDropped warns how much. So does the end
+        of `with`, and the error there says how much. The last rows of an open episode, as many as
+        the plan reaches ahead, become no items unless `restart(final_observation=...)` ends it.
         """
         timeout = self.timeout if timeout is None else timeout
         if not self.closed:

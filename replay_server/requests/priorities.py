@@ -31,12 +31,15 @@ SETTING, KEYS, DOUBLES = map(ffi.typeof, ("struct rp_setting *", "uint64_t[]", "
 
 @dataclass(frozen=True, init=False)
 class UpdateResult:
-    """What became of priorities: set; their item was gone (normal life); no item of this server.
+    """What happened to the priorities of an update, as counts of keys; results can be added.
 
-    A table that draws uniformly takes priorities, too: only whether one is 0 tells there.
-    Keys of another table count as stale or unknown, as their numbers have it: nothing is set, and
-    no error tells. So all stale, again and again, is no normal life: look which table is named.
-    A key that stands several times in one call counts once: its last priority is the one set.
+    applied   priorities that were set
+    stale     keys whose item is gone, which is normal
+    unknown   keys that name no item of this server
+
+    A key that stands several times in one call counts once: its last priority is set. A table that
+    draws uniformly only distinguishes priority 0. Keys of another table count as stale or unknown,
+    and no error is raised. So where all keys are stale again and again, check the table's name.
     """
 
     applied: int = 0

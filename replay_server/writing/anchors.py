@@ -1,8 +1,8 @@
 """Which rows have a complete window: counts, no rows.
 
 An anchor is ready once `reach` rows follow it in its episode, or the episode has ended. What became
-ready by a step is a `Ready`; it is worked out when somebody looks, because most callers do not: the
-core creates the items by the same rule (native/drive/link_block.c).
+ready by a step is a `Ready`. It is computed when it is first used, since most callers never do:
+the core creates the items by the same rule (native/drive/link_block.c).
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from ..support.values import whole_numbers
 
 
 class Ready:
-    """Anchors whose window is complete, sorted by (stream, step); int64 [K] each.
+    """K anchors whose window is complete, sorted by (stream, step).
 
-    `ahead`: rows that follow the anchor in its episode, at most the table's reach.
+    streams   int64 [K]: the environment of each
+    steps     int64 [K]: the number of its row in that stream
+    ahead     int64 [K]: rows that follow it in its episode, at most the table's reach
     """
 
     __slots__ = ("_arrays", "_counts", "_more")

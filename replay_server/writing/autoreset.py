@@ -1,7 +1,7 @@
 """From what an environment returns to the rows that are stored, for every autoreset mode.
 
 Gymnasium's vector environments end an episode in one of three ways, and say which in
-`autoreset_mode`, their own or their metadata's. What `step` returns for one that just ended:
+`autoreset_mode`, of their own or of their metadata. What `step` returns for one that just ended:
 
     mode        observation      final observation        the next call of step
     next-step   the final one    the observation itself   ignores the action, returns the reset's
@@ -14,13 +14,17 @@ A single `Env` is "disabled" with one environment and no leading axis (mode "sin
 `gymnasium.wrappers.Autoreset` it is "next-step", with one environment.
 
 A mode that is not the environment's joins the end of one episode to the start of the next, and the
-rows look right. So what contradicts the mode is an error: final observations in `infos` where the
-mode has none, none where it must have them (no infos at all, too), an episode that ends in a step
-that nobody took, or (where the caller named the mode) a reward for such a step. Who named next-step
-and hands in no infos at an end is warned once: nothing else may contradict it. And the call after
-an end is looked at: in next-step mode its observation is the final one, in the modes that leave
-resets to the caller it is not, but where episodes begin there by right (starts.py). A final
-observation that was handed in beside a same-step vector is looked at too (finals.py).
+rows look right. So what contradicts the mode is an error:
+
+  * final observations in `infos` where the mode has none, or none where the mode has them (also
+    where there are no infos at all);
+  * an episode that ends in a step that nobody took;
+  * where the caller named the mode: a reward for such a step.
+
+A caller that named next-step and hands in no infos at an end is warned once, since nothing else may
+contradict the mode. The call after an end is checked too: in next-step mode its observation is the
+final one. In the modes that leave resets to the caller it is another one, unless episodes may begin
+there (starts.py). Final observations handed in beside a same-step vector are checked (finals.py).
 
 Whatever the mode, what is stored is the same. An episode of T steps is T + 1 rows in one stream:
 
@@ -28,8 +32,8 @@ Whatever the mode, what is stored is the same. An episode of T steps is T + 1 ro
     row T       observation o_T, everything else zero; the end bit           (the closing row)
 
 `d_t` is the environment's `terminated`, or a lost life where the caller says so: it may be true
-inside an episode. A closing row after a termination whose final observation is not known is all
-zeros; after a truncation the final observation is needed to bootstrap, so its lack is an error.
+inside an episode. After a termination the closing row is all zeros where the final observation is
+not known. After a truncation it is needed to bootstrap, so it is an error where it is missing.
 
 `Autoreset` keeps one bit per environment (is the next call a made-up one?) and, for one call, the
 closing rows of what just ended: it does no I/O and knows no server. What it returns, `Rows`, is
@@ -77,13 +81,14 @@ UNSEEN = (
 class Rows:
     """The rows to append after one call of `step`. S streams took a real step, E of them ended.
 
-    streams        int64 [S], rising: which environments took a step
-    columns        {column: [S, *shape]}, every column of the spec: the steps' rows
-    ending         uint8 [S]: OPEN, TERMINATED or TRUNCATED, after this row
-    ended_streams  int64 [E], rising: streams[ending != OPEN]
-    closing        {observation column: [E, *shape]}: the closing rows, same order
-    started        bool [B]: whose next observation to act on is the first of an episode; frame
-                   stacks are reset there (mode disabled and single: once the caller has reset it)
+    streams        int64 [S], rising: the environments that took a step
+    columns        {column: [S, *shape]} for every column of the spec: the rows of these steps
+    ending         uint8 [S]: 0 where the episode goes on after this row, 1 terminated, 2 truncated
+    ended_streams  int64 [E], rising: the streams whose `ending` is not 0
+    closing        {observation column: [E, *shape]}: their closing rows, in the same order
+    started        bool [B]: environments whose next observation to act on is the first of an
+                   episode: reset their frame stacks there (modes "disabled" and "single": once you
+                   have reset the environment)
     """
 
     streams: np.ndarray
@@ -120,7 +125,8 @@ def resets_itself(env: Any) -> bool:
 
 
 def mode_of(env: Any) -> str:
-    """The mode of a Gymnasium Env or VectorEnv; SpecError where a VectorEnv does not say."""
+    """The autoreset mode of a Gymnasium Env or VectorEnv: "next-step", "same-step", "disabled", or
+    "single" for an Env. SpecError where a VectorEnv does not say its mode."""
     if not is_vector(env):
         return "next-step" if resets_itself(env) else "single"
     # The environment's own word first: ale-py writes metadata into a dict that all vectors share.
@@ -165,10 +171,17 @@ def _read_flags(flags: np.ndarray, name: str, infos: Mapping[str, Any]) -> None:
 
 
 class Autoreset:
-    """Turns calls of `step` into rows; one object per environment (vector), one owner.
+    """Turns calls of `step` into `Rows`; one object for each environment or vector.
 
-    finite_observations: NaN and infinities there are refused, as in rewards and actions. own: the
-    mode is the environment's own word, so what looks wrong about it is told and no error.
+    spec      the table's columns
+    mode      "next-step", "same-step", "disabled" or "single"
+    count     B, the number of environments
+    finite_observations  True: NaN and infinities are refused in observations too, and not only in
+              rewards and actions
+    own       True: the environment itself said its mode, so what looks wrong about it is a warning
+              and no error
+
+    Raises SpecError where mode and count do not go together.
     """
 
     def __init__(
@@ -212,9 +225,10 @@ class Autoreset:
         self.fresh = FRESH_CALLS  # calls that are looked at closely, odd or not
 
     def restart(self, mask: np.ndarray | None = None) -> None:
-        """The caller has called `reset` (on those in `mask`): their next step is real.
+        """Reports that the caller reset environments (`mask`: bool [B]; None: all).
 
-        An episode that was open there has no closing row from here; the writer cuts it.
+        Their next step is a real one. This makes no closing row for an episode that was open:
+        `cut` does.
         """
         others = ~self._chosen(mask)
         if self._partly:
@@ -234,8 +248,10 @@ class Autoreset:
         return np.ones(self.count, np.bool_) if mask is None else flags_of(mask, self.count)
 
     def cut(self, mask: np.ndarray, final_observation: Any) -> Rows:
-        """Only closing rows: the open episodes of `mask` [B] end here, as truncated; in zeros where
-        no final observation is given."""
+        """Closing rows alone: the open episodes of `mask`, bool [B], end here, as truncated.
+
+        final_observation: with the leading axis [B], nested as in the space; None: zeros.
+        """
         unknown = mask & (final_observation is None)
         return Rows(
             streams=np.zeros(0, np.int64),
@@ -260,14 +276,17 @@ class Autoreset:
         extras: Mapping[str, Any] | None = None,
         looked: bool = False,
     ) -> Rows:
-        """The rows of one call of `step`.
+        """The rows of one call of `step`; SpecError comes before anything is changed.
 
-        observation, action: what the action was chosen from, and the action. reward, terminated,
-        truncated, next_observation, infos: what `step` returned. All with the leading axis [B],
-        nested as in the spaces; without it in mode "single". final_observation, where given, is
-        used in place of what next_observation and infos say; only entries of ended environments are
-        read. life_lost [B]: also cuts the return, not the episode. extras: the user's own columns.
-        looked: `_require_apart` and `_look` are done. SpecError, if any, comes before any change.
+        observation, action  what the action was chosen from, and the action
+        reward, terminated, truncated, next_observation, infos  what `step` returned
+        final_observation  used in place of what next_observation and infos say; only the entries of
+                  ended environments are read
+        life_lost  bool [B]: cuts the return too, and not the episode
+        extras    {column: [B, *shape]}: the table's own columns
+        looked    internal: `_require_apart` and `_look` are done
+
+        All have the leading axis [B], nested as in the spaces; none in mode "single".
         """
         self.spec._require_names(extras or (), self.extras)
         if not looked and (self.fresh or odd_pair(observation, next_observation)):
