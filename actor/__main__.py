@@ -173,7 +173,7 @@ class Program:
             if str(error) != self.refusal:
                 self.refusal = str(error)
                 self.say(
-                    f"weights {self.version} do not fit and are left out, and it plays on with "
+                    f"weights {self.version} do not fit and are left out; the actor plays on with "
                     f"those it has: {error}; give the learner this actor's --env and networks"
                 )
 

@@ -376,7 +376,7 @@ class Program:
         self.progress.close()
 
     def spent(self) -> str:
-        """What the time went to; nothing where no step was made."""
+        """How the time was spent, for a person; "" where no step was made."""
         if not self.phases.all:
             return ""
         waiting = fraction(self.phases.all, "wait", STEP)
@@ -414,7 +414,7 @@ def newest_of(folder: Path, say: Callable[[str], None] = lambda line: None) -> P
 
 
 def other_ways(folder: Path) -> str:
-    """What to do instead of beginning a run in a folder that has learned."""
+    """The advice for a run that was to begin in a folder that holds a learned one."""
     whole = checkpoint.latest(folder / "checkpoints") is not None
     return f"go on with --resume {folder}, or " * whole + "name another folder with --run"
 
@@ -440,9 +440,9 @@ def parse_train(argv: list[str]) -> tuple[options.Train, Preset]:
 
 
 def resumed_options(resume: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """The options of the run at `resume`, and what is `given` anew by flags or by a file.
+    """The options of the run at `resume`, replaced by those `given` anew by flags or by a file.
 
-    ConfigError or WeightsError, of one sentence, where there is no going on with them.
+    ConfigError or WeightsError, of one sentence, where the run cannot go on with them.
     """
     try:
         before = runfile.load(resume / f"config-{NAME}.toml", options.PROGRAMS)[NAME]
@@ -456,18 +456,19 @@ def resumed_options(resume: Path, given: dict[str, Any]) -> dict[str, Any]:
             f"{resume} has: {other_ways(now['run'])}"
         )
     begun = before.get("preset", "")
-    now["preset"] = now.get("preset") or begun  # said empty, it is as if not said
+    now["preset"] = now.get("preset") or begun  # an empty one counts as not given
     if now["preset"] != begun:
         raise ConfigError(
-            f"--preset {now['preset']}: {resume} was begun as {begun!r}, and goes on with its "
-            "settings; leave it away and say single ones anew, or begin another run with --run "
-            "alone"
+            f"--preset {now['preset']}: {resume} was begun as {begun!r} and goes on with its "
+            "settings; leave --preset out and give single settings anew, or begin another run, "
+            "with --run alone"
         )
     was = before.get("optimizer")
     if was is not None and was != now.get("optimizer"):
         raise ConfigError(
-            f"--optimizer {now.get('optimizer')}: the checkpoints of {resume} are {was}'s and hold "
-            "nothing another optimizer goes on from; leave it away, or begin another run with --run"
+            f"--optimizer {now.get('optimizer')}: the checkpoints of {resume} are those of {was}, "
+            "and another optimizer cannot go on from them; leave --optimizer out, or begin another "
+            "run with --run"
         )
     return now
 

@@ -90,13 +90,13 @@ def check_device(device: Any, pin: bool) -> None:
     if (kind == "cuda" or pin) and not torch.cuda.is_available():
         asked = "pin=True" if kind != "cuda" else f"device {str(device)!r}"
         raise ConfigError(
-            f"{asked}: torch {torch.__version__} sees no GPU here; leave it away, or say "
+            f"{asked}: torch {torch.__version__} sees no GPU here; leave it out, or give "
             "device='cpu'"
         )
 
 
 class _Lent(Landing):
-    """A landing that knows whether anybody else refers to what lies in it."""
+    """A landing that knows whether anything outside refers to its arrays or its memory."""
 
     def __init__(self, shape: LandingShape, pin: bool) -> None:
         super().__init__(shape, pin)
@@ -231,7 +231,7 @@ class Batches:
         lib.rp_link_draw_post(raw, draw, place, _native.nanoseconds(timeout))
 
     def _drawn(self, landing: Landing, timeout: float) -> Draw:
-        """How the table is drawn from now; SpecMismatch where that is not what `landing` is for."""
+        """The Draw for the table as it is now; SpecMismatch where `landing` does not fit it."""
         remote = self._client._known(self.name, timeout)
         try:
             draw = remote.draw(landing.count, **self._draw)
@@ -279,8 +279,10 @@ class Batches:
         return batch
 
     def _next(self, deadline: Deadline, ends: bool) -> Batch | None:
-        """`ends`: requests posted now end with the deadline, so that they can say why. None where
-        none came, or another thread closed this meanwhile."""
+        """The next batch; None where none came, or another thread closed this meanwhile.
+
+        `ends`: requests posted now end with the deadline, so that their error says why.
+        """
         self._expect_same()
         me = get_ident()
         if self._owner != me:
@@ -314,14 +316,15 @@ class Batches:
             return  # raised when its turn comes: the batch that was taken is not lost for it
 
     def _take_over(self, me: int) -> None:
-        """Batches are this thread's from here on; ConfigError where a living one takes them, or
-        this one within a call."""
+        """Makes this thread the one that takes batches; ConfigError where another living thread is,
+        or where this thread is within a call."""
         with self._owning:
             expect_free(self._owner, me, "this iterator of batches", TAKES)
             self._owner = me
 
     def _land(self, flight: _Flight, deadline: Deadline, ends: bool) -> Batch | None:
-        """Waits for the flight; posts it again as long as there is time and a reason to hope."""
+        """Waits for the flight's batch. Posts its request again while there is time, and where that
+        may help."""
         status = flight.landed
         while status is None:
             timeout = deadline.seconds() if ends else self._timeout
@@ -345,8 +348,8 @@ class Batches:
         return self._placed(flight, flight.draw.landed(self._link, status, batch, need))
 
     def _hoped(self, flight: _Flight, status: int, deadline: Deadline, ends: bool) -> int | None:
-        """`status`, which brought no batch, where that is all; None where another post may bring
-        one, and PENDING where that is for the next call."""
+        """What to do with a `status` that brought no batch. None: post again. PENDING: the next
+        call posts again. Else `status` itself: it is final."""
         name = _native.STATUSES[-status]
         if name in LOST:
             if deadline.left():

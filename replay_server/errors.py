@@ -253,8 +253,8 @@ def _rebuilt(kind: type, arguments: tuple, attributes: dict) -> ReplayError:
 
 
 _WAIT = (
-    "wait: a killed program's is free after the server's idle_ms (30 s by default), a living one "
-    "keeps its own"
+    "wait: the place of a killed program is free after the server's idle_ms (30 s by default); a "
+    "running program keeps its place"
 )
 
 # What each status becomes, and what to do about it. A status that is missing here cannot be

@@ -194,9 +194,10 @@ class Sequence(Plan):
         if self.n == 0:
             instead = f"Sequence({self.length - 1})" if self.length > 1 else "Row()"
             raise SpecError(
-                "Sequence(n) is 0; expected at least 1, the row behind the last step, or nothing "
-                f"tells whether that one happened (n_step in a file): {instead} copies as many "
-                "rows; a region made with n=0 is another plan's: name a new one"
+                "Sequence(n) is 0 (n_step in a file); expected at least 1, the row after the last "
+                "step: without it a batch does not say whether that step happened; "
+                f"{instead} copies as many rows; a region made with n=0 is another plan's: name a "
+                "new one"
             )
         names = self.state if isinstance(self.state, list | tuple) else (None,)
         if not all(isinstance(name, str) for name in names):

@@ -172,7 +172,7 @@ class Server:
         if options is None:
             options = ServerOptions(**({"url": url} if url is not None else {}), **named)
         elif named or url is not None:
-            raise ConfigError("give either options or single ones by name")
+            raise ConfigError("give either `options` or single options by name, not both")
         self.tables = (tables,) if isinstance(tables, Table) else listed(tables)
         self.options = options
         self.seed = secrets.randbits(63) if options.seed is None else options.seed
@@ -293,6 +293,7 @@ class Server:
 
     @property
     def closed(self) -> bool:
+        """Whether this server is closed."""
         return self._service.closed
 
     def close(self) -> None:

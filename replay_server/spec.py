@@ -50,10 +50,10 @@ ALWAYS_FINITE = ("reward", "action")  # whatever else may be NaN; extras may: -i
 
 
 def cannot_be_said(name: str) -> str:
-    """Of a column of that name, where writers of steps are to fill it."""
+    """The sentence for a column of that name in a table that writers of steps fill."""
     return (
-        f"column {name!r}: to a writer that word tells how an episode goes on, and is not stored; "
-        f"name the column otherwise, such as 'own_{name}'"
+        f"column {name!r}: a writer takes this name for how an episode goes on, and does not store "
+        f"it; name the column otherwise, such as 'own_{name}'"
     )
 
 

@@ -15,9 +15,9 @@ maximum; until a caller uses `create_items`, so do `send`, and calls of the clie
 
 What `add` takes is gathered here, some dozens of rows, and handed to the link in one call
 (block.py); the link sends full datagrams at once. No thread works behind the caller's back: what
-has waited HOLD_S leaves with the next call of the writer or of its client (`_look_after`), in the
-thread that adds. Rows that a limiter holds back stay here and go first; how many is bounded, then
-calls wait. A call that raises Timeout or LimiterBlocked has taken nothing.
+has waited HOLD_S leaves with the next call of the writer or its client, in the thread that adds.
+Rows that a limiter holds back stay here and go first; how many is bounded, then calls wait. A call
+that raises Timeout or LimiterBlocked has taken nothing.
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ class Writer:
     further call: `flush` before a long pause. One thread owns the writer from its first `add` to
     its `flush`: two that add in turns would mix their episodes.
 
-    `link` is closed with the writer. `single`: one Env steps in it, whose values have no leading
-    axis. `mode` is one of autoreset.MODES.
+    `link` is closed with it. `single`: values have no leading axis. `mode`: of autoreset.MODES.
     """
 
     def __init__(
@@ -140,8 +139,7 @@ class Writer:
     ) -> Ready:
         """One step of a single environment, for writers of one stream; what became ready.
 
-        Takes the arguments of `add_batch`, nested as in the spaces, without the leading axis.
-        Raises what `add_batch` raises; ConfigError where the writer has several streams.
+        Arguments and errors are those of `add_batch`, without the leading axis of the arrays.
         """
         if self.streams != 1:
             raise ConfigError(f"add is for one stream, this writer has {self.streams}: add_batch")
@@ -267,7 +265,7 @@ class Writer:
             self._owner = me
 
     def _cut_off(self, error: BaseException, taken: bool, next_observation: Any) -> None:
-        """Ctrl-C within `add`: nobody knows which step comes next, so it is looked at closely."""
+        """Ctrl-C within `add`: it is not known which step comes next, so that one is compared."""
         self._following.odd = self._following.zeros
         if taken:
             self._last = None
@@ -276,7 +274,7 @@ class Writer:
         note_taken(error, taken)
 
     def _look_at(self, observation: Any, next_observation: Any, now: float) -> None:
-        """Cuts the episodes that this step, not added yet, does not go on."""
+        """Cuts the episodes that this step, which is not added yet, does not continue."""
         if self._held:  # the anchors may not have counted the newest step
             self._drain(self.timeout, f"adding {NOT_TAKEN}")
         following, last = self._following, self._last
@@ -288,12 +286,12 @@ class Writer:
         self._look = now + following.pause
 
     def _give_up(self, observation: Any, error: SpecError) -> None:
-        """Ends the episodes that this step, which was refused, goes on with what is not finite."""
+        """This step was refused: ends the episodes that it continues with a NaN or infinity."""
         spoilt = self._following.spoilt(observation) & self._following.spoilt(self._last)
         if self._end_unfinished(spoilt):
             raise SpecError(
-                f"{error}; the next_observation of the step before had it: the episode ends ahead "
-                "of that step; reset the environment and go on with what reset returns"
+                f"{error}; the next_observation of the step before had it too: the episode ends "
+                "before that step; reset the environment, and go on with what reset returns"
             ) from error
 
     def _end_unfinished(self, mask: np.ndarray) -> bool:
@@ -308,7 +306,7 @@ class Writer:
     def append(self, rows: Rows) -> Ready:
         """Appends rows made elsewhere; what became ready, for the caller to create items of.
 
-        SpecError: they do not fit. LimiterBlocked, Timeout: rows added before are not let in.
+        SpecError: they do not fit. LimiterBlocked, Timeout: older ones wait. None is taken then.
         """
         rows, self._last = self._block.fitting(rows, self._rows.finite), None
         return self._put(rows, 0, "appending")
@@ -411,7 +409,7 @@ class Writer:
         return ready
 
     def _put(self, rows: Rows, items: int, what: str) -> Ready:
-        """Rows that no `add` made; with items at the anchors that become ready, or without."""
+        """Hands over rows that no `add` made; `items`: 1 makes the items of their ready anchors."""
         self._finish_pending()
         self._drain(self.timeout, f"{what} {NOT_TAKEN}")
         self._made.claim(self._anchors, None)
@@ -439,7 +437,7 @@ class Writer:
         return not self._held
 
     def _drain(self, timeout: float, what: str) -> None:
-        """Until the link has taken all that was added; what it does not take in time stays here."""
+        """Waits until the link took all that was added; what it did not take in time stays here."""
         wait, deadline = min(_native.nanoseconds(timeout), lib.RP_SLICE_NS), None
         while not self._hand_over(wait):
             if deadline is None:
@@ -465,8 +463,8 @@ class Writer:
         lib.rp_link_settle(self.link.raw, self.table.number, 0)
 
     def _look_after(self) -> None:
-        """For any call of the client: what has waited HOLD_S leaves, and a session that has nothing
-        to say is kept alive. Items are left to the caller for KEPT_S."""
+        """For any call of the client: sends what has waited HOLD_S, keeps an idle session alive.
+        Items are left to the caller for KEPT_S."""
         now, block = monotonic(), self._block
         if now < self._visited + (HOLD_S if block.steps or self._moving else self._silent_s):
             return
@@ -482,7 +480,7 @@ class Writer:
         self._moving, self._doubtful = status == _native.PENDING, now + self._silent_s
 
     def _wake(self) -> None:
-        """After a silence: the error of a session that is gone. Where nobody answers, all waits."""
+        """After a silence: raises if the session is gone. Where nobody answers, nothing changes."""
         what = "asking for the writer's session"
         self.link.outcome(lib.rp_link_ping, what=what, timeout=self.timeout)
         self._checked(self._raw_state().status)
@@ -535,18 +533,20 @@ class Writer:
 
     @property
     def closed(self) -> bool:
+        """Whether this writer is closed."""
         return self.link.closed
 
     def __repr__(self) -> str:
         return f"Writer({self.table.name!r}, streams={self.streams}{', closed' * self.closed})"
 
     def close(self, timeout: float | None = None) -> None:
-        """Flushes, ends the session, cuts open episodes. Raises what was lost and not yet reported.
+        """Flushes and ends the session; open episodes are cut at their last stored row.
 
-        After Timeout, LimiterBlocked or Ctrl-C it is open still, with all that it took: close it
-        again. `close(0)` gives up what is not stored; RowsDropped warns how much. So does the end
-        of `with`, and the error there says how much. The last rows of an open episode, as many as
-        the plan reaches ahead, become no items unless `restart(final_observation=...)` ends it.
+        Raises what was lost and not yet reported. After Timeout, LimiterBlocked or Ctrl-C it is
+        still open, with all that it took: close it again. `close(0)` gives up what is not stored;
+        RowsDropped says how much. The end of `with` gives it up too, and its error says how much.
+        The last rows of an open episode, as many as the plan reaches ahead (NStep(n): n), become no
+        items, unless `restart(final_observation=...)` ends it first.
         """
         timeout = self.timeout if timeout is None else timeout
         if not self.closed:
@@ -587,7 +587,7 @@ class Writer:
         return push_state(self.link, self.table.number)
 
     def _checked(self, status: int) -> int:
-        """`status` if it is none; the writer's error with its losses otherwise."""
+        """Returns `status` if it is no error; else raises the writer's error, with its losses."""
         if status < 0:
             error = writer_error(self.link, self.table, status, self._block.left)
             if isinstance(error, (ServerRestarted, TableEmptied)):

@@ -120,7 +120,7 @@ def lost_with(root: Path, interface: str, depth: int = 0) -> Iterator[str]:
         if root == HOST and has_filters(interface):
             yield f"a clsact or ingress qdisc of tc is on {interface}"
     except OSError:  # of netlink: what it did not say may be there
-        yield f"the kernel does not tell what {interface} carries"
+        yield f"the kernel does not say what {interface} carries"
     for words in lines(root / "proc/net/pppoe"):
         if words[2:3] == [interface]:
             yield f"a PPPoE session stands on {interface}"

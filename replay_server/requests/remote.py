@@ -64,7 +64,7 @@ def info_of(link: Link, name: str, timeout: float) -> Any:
 
 
 def infos_of(link: Link, most: int, timeout: float) -> list[Any]:
-    """The same of the first `most` tables, by number."""
+    """A struct rp_table_info of each of the first `most` tables, by number."""
     infos: list[Any] = []
     while len(infos) < most:
         raw = ffi.new("struct rp_table_info *")
@@ -102,7 +102,7 @@ class RemoteTable:
             )
 
     def now(self, link: Link) -> RemoteTable:
-        """The same looked up again, for a sentence; as it was where nobody answers at once."""
+        """The table looked up again, for an error; as it is here where nobody answers at once."""
         try:
             return RemoteTable(info_of(link, self.name, SENTENCE_S), self.layout, self.incarnation)
         except ReplayError:
@@ -143,10 +143,10 @@ class RemoteTable:
             )
 
     def unacknowledged_max(self, streams: int) -> int | None:
-        """A writer's default: as many rows as the limiter's bounds lie apart, its share of the
-        table at most; None: nothing limits, the granted window says.
+        """A writer's default: the rows between the limiter's bounds, at most its share of the
+        table. None: there is no such limiter, and the granted window decides.
 
-        More would let who plays run ahead of a limiter that holds them back already.
+        With more, an actor would run ahead of a limiter that already holds it back.
         """
         if self.samples_per_insert == 0.0:
             return None
@@ -188,8 +188,8 @@ class RemoteTable:
         if self.ahead > n:
             raise ConfigError(
                 f"table {self.name!r} has plans {list(self.plans)} that look {self.ahead} rows "
-                f"ahead; this program was started with n = {n} and knows its items' priorities by "
-                "that: give the longer plan a table of its own"
+                f"ahead; this program was started with n = {n} and computes priorities for items "
+                "of that length: give the longer plan a table of its own"
             )
 
     def draw(
@@ -199,7 +199,7 @@ class RemoteTable:
         stratified: bool = False,
         uniform: float = 0.0,
     ) -> Draw:
-        """How such batches are drawn, worked out once; DRAWS_MAX are kept."""
+        """How batches of this kind are drawn; computed once, DRAWS_MAX are kept."""
         kind = (count, plan, stratified, uniform, type(plan))
         try:
             return self.draws[kind]

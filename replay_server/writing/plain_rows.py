@@ -1,8 +1,8 @@
 """`extend`: rows that are items at once, for tables whose plans look at the row itself only.
 
-The rows of one call leave in as few datagrams as they fit, each with its priority in its header;
-the call returns when all of them are acknowledged, with their keys out of the session's ledger. It
-uses one writer place of the client's own session per table, which ends with the client.
+The rows of one call leave in as few datagrams as possible, each with its priority in its header.
+The call returns when all are acknowledged, with their keys from the session's ledger. It uses, for
+each table, one writer place of the client's own session, which ends with the client.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def packed(
         if name in STEP and not table.spec.group(name):
             raise SpecError(
                 f"table {table.name!r} has no column {name!r}, and its rows are items by "
-                f"themselves, of {', '.join(table.spec.names)}: leave it away, declare it with "
+                f"themselves, of {', '.join(table.spec.names)}: leave it out, declare it with "
                 "spec_from(env, extras=[Column(...)]), or write transitions to a table of NStep(n) "
                 "with client.writer(...)"
             )
@@ -141,7 +141,7 @@ class Part(NamedTuple):
     priorities: np.ndarray | None
 
     def rows(self, first: int, end: int) -> Part:
-        """Those from `first` to before `end`."""
+        """The rows from `first` to before `end`."""
         given = None if self.priorities is None else self.priorities[first:end]
         return Part(self.records[first:end], given)
 
@@ -182,12 +182,12 @@ class Call(NamedTuple):
     first: int  # the step that its first row is
 
     def stored(self) -> int:
-        """How many of them are known to be, from the first on."""
+        """How many of the rows are known to be stored, counted from the first."""
         return int(np.argmin(self.keys != 0)) if (self.keys == 0).any() else len(self.keys)
 
 
 class Behind(NamedTuple):
-    """What calls left behind. Always replaced as a whole: a signal may come between any two
+    """Rows that earlier calls left behind. Replaced as a whole: a signal may come between any two
     statements, and each row is in one place at any time."""
 
     left: Parts = ()  # posted; the last of them may not be stored
@@ -294,7 +294,7 @@ class PlainRows:
         return _native.held_back(self.link, need, self.table, what)
 
     def _look_behind(self) -> Behind:
-        """What is left behind now, by what was posted meanwhile."""
+        """The rows that are left behind now, after what was posted meanwhile."""
         (left, again, before, call), state = self.behind, self._state()
         posted = state.steps_posted
         if call is not None:
@@ -439,7 +439,8 @@ class PlainRows:
             self._settle(until)
 
     def _taken_at_an_end(self, call: Call) -> int:
-        """The same where an error ends it: those known to be stored where the place is gone."""
+        """The rows taken where an error ends the call; those known to be stored if the place is
+        gone."""
         with suppress(ReplayError):  # the client was closed meanwhile
             if self.behind.call is not None:
                 self._take_keys(call)
