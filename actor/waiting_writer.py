@@ -1,7 +1,7 @@
-"""A writer that waits where another gives up, and says so once.
+"""A writer that waits where others raise, and says so once.
 
-The table's limiter holds an actor back while no learner samples: that may last minutes, and a new
-session would not help. A call that times out has taken nothing, so waiting is calling again. A
+The table's limiter holds an actor back while no learner samples. That may last minutes, and a new
+session would not help. A call that times out has taken nothing, so to wait is to call again. A
 server that acknowledges nothing is reported after QUIET_S and given up after SILENCE_S, whether the
 writer still takes rows or not, so that the caller can connect anew. Waits are cut into slices,
 between which a signal is noticed.
@@ -26,9 +26,9 @@ SILENCE_S = 5.0
 
 
 class WaitingWriter:
-    """What an actor needs of a writer. `stopped` ends every wait, `say` gets one sentence each.
+    """A writer for an actor. `stopped` ends each wait; `say` gets one sentence for each wait.
 
-    held: whether the limiter held the newest call back, which has not been taken since.
+    held: whether the limiter holds the newest call back, so that it is not taken yet.
     """
 
     def __init__(

@@ -70,7 +70,7 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _whole(sidecar: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The same; the WeightsError says what is wrong and no more."""
+    """As `load`; the WeightsError says what is wrong, without advice."""
     try:
         document = json.loads(sidecar.read_bytes())
         tensors = sidecar.parent / Path(document["tensors"]).name
@@ -89,7 +89,7 @@ def _whole(sidecar: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def stated(document: Mapping[str, Any], name: str) -> Any:
-    """What a checkpoint's document says under that name; WeightsError where it does not."""
+    """The document's value of that name; WeightsError where it has none."""
     if name not in document:
         raise WeightsError(
             f"the checkpoint states no {name!r}: no learner of this version wrote it"

@@ -1,8 +1,9 @@
-"""When is a run solved, and how well does it play then: one judge for every way of running.
+"""When a run counts as solved, and how well it plays then: the same judge for all ways of running.
 
-Frozen weights reach the mark over 20 greedy episodes ("select"), then over 20 others ("confirm").
-Then that checkpoint plays 100 more ("evaluate") once, whatever comes out. Each candidate meets
-episodes of its own; no purpose shares a start with another or with training (`seed_for`).
+A run is solved where frozen weights reach the mark over 20 greedy episodes ("select"), then over 20
+others ("confirm"). Then that checkpoint plays 100 more ("evaluate"), once, whatever the result.
+Each candidate plays episodes of its own. No purpose shares a start with another, or with training
+(`seed_for`).
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Batch:
     if not TYPE_CHECKING:  # so that a type checker finds misspelt names
 
         def __getattr__(self, name: str) -> Any:
-            """What has landed is shown when it is first looked at."""
+            """Makes the array of what has landed when it is first used."""
             if name not in SHOWN or "landing" not in self.__dict__:
                 raise AttributeError(no_attribute(name))
             shown = getattr(self.landing, name)
@@ -235,7 +235,7 @@ def pinned(size: int) -> np.ndarray:
 
 
 class LandingShape:
-    """Where everything lies in the landings of one plan and batch, worked out once.
+    """Where everything lies in the landings of one plan and batch size, computed once.
 
     `arrays` and `columns`: (shape, dtype, offset in the slab) of each of FACTS and WEIGHED, and of
     each column, all at multiples of ALIGNMENT. `raw` holds the same for the core.
@@ -263,7 +263,7 @@ class LandingShape:
         self.size = lib.rp_place_bytes(self.raw, self._end)
 
     def difference(self, other: LandingShape) -> str:
-        """What `other` ("theirs") has otherwise: the first column, or the plan; "" if nothing."""
+        """How `other` ("theirs") differs: the first such column, or the plan; "" if not at all."""
         mine, theirs = self.layout, other.layout
         if mine == theirs and self.spec == other.spec:
             return ""
@@ -278,7 +278,7 @@ class LandingShape:
 
 
 class Landing:
-    """Where a batch of `count` items of a plan lands; the caller's until its request was posted.
+    """Memory in which a batch of `count` items of a plan lands.
 
     `data`, {column: array}, and the arrays of FACTS and WEIGHED are attributes, each made when it
     is first asked for.
@@ -317,8 +317,8 @@ class Landing:
         raise AttributeError(f"a landing has no {name!r}")
 
     def batch(self, table: str, epoch: int, lasting: bool) -> Batch:
-        """What has landed, in this memory. Its keys are copied, unless the landing is `lasting`:
-        not used again."""
+        """The batch that has landed, in this memory. Its keys are copied, unless `lasting`: then
+        the landing is not used again."""
         shape = self.shape
         count, dtype, offset = shape.arrays["keys"]
         keys = Keys(count, dtype, self.memory, self._slab + offset)

@@ -315,10 +315,8 @@ class Client:
     # -- sampling --------------------------------------------------------------------------------
 
     def landing(self, table: str, batch: int, plan: int | str = 0, *, pin: bool = False) -> Landing:
-        """Memory for batches of `batch` items of a plan; `sample` takes it as `out`, many times.
-
-        pin: the memory is page-locked, which needs torch and a GPU.
-        """
+        """Memory for batches of `batch` items of a plan, which `sample` takes as `out`, again and
+        again. pin: page-locked memory, which needs torch and a GPU."""
         remote = self._look_up(table)
         draw = remote.draw(checked_count(batch), plan)
         expect_drawn(self.limits, remote, batch)
@@ -551,6 +549,7 @@ class Client:
 
     @property
     def closed(self) -> bool:
+        """Whether this client is closed."""
         return self._link.closed
 
     def close(self, timeout: float | None = None) -> None:

@@ -195,7 +195,7 @@ def _observations(data: dict[str, Any], ahead: np.ndarray) -> tuple[dict, dict]:
 
 
 def _tensor(part: Any, device: Any) -> Any:
-    """Shared memory where possible; wide unsigned integers, which torch hardly knows, as int64."""
+    """A tensor, in shared memory where possible. uint16 and wider become int64 for torch."""
     import torch
 
     if isinstance(part, np.ndarray) and part.dtype.kind == "u" and part.dtype.itemsize > 1:
@@ -204,8 +204,8 @@ def _tensor(part: Any, device: Any) -> Any:
 
 
 def _require_transitions(batch: Any) -> np.ndarray:
-    """Rows ahead, int64 [B], on the host, so that no GPU is waited for. ConfigError where the items
-    are no transitions."""
+    """The batch's `ahead` as int64 [B], on the host, so that no GPU is waited for. ConfigError
+    where the items are no transitions."""
     data, what = batch.data, f"plan {batch.plan!r} of table {batch.table!r} holds"
     groups = {name.split("/")[0] for name in data if "/" in name} & {"observation", "action"}
     for name in ("observation", "action", "reward", "terminated"):
@@ -258,6 +258,6 @@ def _is_of(group: str, column: str) -> bool:
 
 
 def leaves(group: str, columns: dict[str, Any]) -> Any:
-    """The columns of a group as `Transitions` has them: the one array, or {leaf: array} of "a/0"
-    for "observation/a/0" where the space is a Dict or a Tuple."""
+    """The columns of a group as `Transitions` has them: one array; for a Dict or Tuple space
+    {leaf: array}, where the leaf of "observation/a/0" is "a/0"."""
     return columns.get(group, {name[len(group) + 1 :]: part for name, part in columns.items()})

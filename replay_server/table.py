@@ -58,6 +58,7 @@ class Uniform:
 
     @property
     def alpha(self) -> float:
+        """0: priorities make no difference, but for 0 itself."""
         return 0.0
 
 

@@ -65,8 +65,8 @@ def pin(core: int) -> None:
 
 
 class Serving:
-    """A service whose thread comes and goes, on `core`; who starts and stops it works on `aside`,
-    and not behind a thread that never sleeps."""
+    """A service whose thread is started and stopped, on `core`. The thread that does so runs on
+    `aside`: on the same core it would wait for one that never sleeps."""
 
     def __init__(self, url: str, sizes: list[int], busy: bool, core: int, aside: int) -> None:
         options = ServerOptions(url, insecure=True, sessions=4, batch_max=1024, weights_max=0)
@@ -154,7 +154,7 @@ class Asking:
         return {"ns": self.times_ns[min(warm, made // 2) : made].tolist()}
 
     def rate(self, work: str, size: int, limit: float) -> dict[str, Any]:
-        """How many were done in how many nanoseconds."""
+        """How many calls were done, and in how many nanoseconds."""
         probe = self.probes[size]
         self._set(probe, work, at_once(work, size))
         status = lib.rp_link_probe_rate(self.link.raw, probe, _native.nanoseconds(limit))

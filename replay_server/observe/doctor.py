@@ -297,13 +297,13 @@ def _about_build(
 
 
 def shown(line: str) -> str:
-    """It with what no terminal should get, and what is no text, as escapes: names are any bytes."""
+    """The line with what is not printable as escapes: names may hold any bytes."""
     escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     return line if line.isprintable() else "".join(escaped)
 
 
 def shell_word(name: str) -> str:
-    """It as a word of a shell; bytes that are no text as bash, zsh and POSIX 2024 write them."""
+    """The name as a word of a shell; bytes that are no text as bash, zsh, POSIX 2024 have them."""
     if name.isprintable():
         return shlex.quote(name)
     escaped = (
@@ -481,7 +481,7 @@ def _host_lines(host: Host) -> list[str]:
 
 
 def _build_lines(report: Report) -> list[str]:
-    """Our objects and DPDK's drivers in a line each."""
+    """Our shared objects and DPDK's drivers, one line each."""
     rows = []
     for what in (report.core, report.plane):
         if what is None:
@@ -521,7 +521,7 @@ def lines(report: Report) -> list[str]:
 
 
 def as_json(report: Report) -> str:
-    """The same as one JSON object."""
+    """The report as one JSON object."""
 
     def plain(value: Any) -> Any:
         return sorted(value) if isinstance(value, frozenset) else str(value)

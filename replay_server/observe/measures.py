@@ -84,7 +84,8 @@ class TableMeasures:
 
 @dataclass(frozen=True)
 class Measures:
-    """See above. meters: by place, the last one is all places beyond; silences: seconds, of open
+    """One look at a server. meters: by place, the last one is all places beyond; silences: seconds,
+    of open
     sessions by place; facts: what the transport counts, every drop under its reason."""
 
     counters: dict[str, int]

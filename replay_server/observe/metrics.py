@@ -7,8 +7,8 @@
     insecure = false               true: addresses that other machines reach are served too
 
 Without `insecure` only addresses of this machine are served: the endpoint has no password, and it
-shows anybody who reaches it what a run does. It is a flag of its own, since who may read the
-tables and who may look at the numbers are two questions.
+shows anybody who reaches it what a run does. It is a flag of its own: to let
+others read the numbers is not to let them read the tables.
 
 How many series there are is bounded, whatever clients do: operations, counters and tables are
 fixed when the server opens, and a session's label is the place it took, recycled by the session

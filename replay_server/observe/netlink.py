@@ -32,7 +32,7 @@ def links() -> Iterator[tuple[int, dict[int, bytes]]]:
 
 
 def addresses(interface: str) -> list[str]:
-    """Those of IPv4, by the interface's number: a label may be any name."""
+    """The interface's IPv4 addresses, found by its number: a label may be any name."""
     try:
         index = socket.if_nametoindex(interface)
     except OSError:
@@ -46,7 +46,8 @@ def addresses(interface: str) -> list[str]:
 
 
 def routes(interface: str) -> list[IPv4Network | IPv6Network]:
-    """Where they lead that leave there, over any next hop, in each table but the host's own."""
+    """The networks that routes over this interface lead to, over any next hop, in each routing
+    table but the host's own."""
     try:
         index = socket.if_nametoindex(interface)
     except OSError:
@@ -83,7 +84,7 @@ def _number(found: dict[int, bytes], kind: int) -> int:
 
 
 def is_made_promiscuous(interface: str) -> bool:
-    """By somebody, beside the switch of `ip link`, which counts as one."""
+    """Whether a program made it promiscuous; the switch of `ip link` is not counted."""
     wanted = os.fsencode(interface)
     for body in _dumped(RTM_GETLINK, RTM_NEWLINK, socket.AF_UNSPEC):
         link, flags = attributes(body[16:]), struct.unpack_from("=I", body, 8)[0]
@@ -125,8 +126,8 @@ def _dumped(question: int, kind: int, family: int) -> list[bytes]:
 
 
 def _look_at_end(question: int, body: bytes) -> None:
-    """It begins with an errno, which may be 0. Before Linux 5.3 there are no next
-    hops, and without CONFIG_NET_SCHED no filters."""
+    """Raises the errno with which the last message begins, unless it is 0. Before Linux 5.3 there
+    are no next hops, and without CONFIG_NET_SCHED no filters."""
     failed = -struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
     unknown = question in (RTM_GETNEXTHOP, RTM_GETQDISC) and failed == errno.EOPNOTSUPP
     if failed and not unknown:

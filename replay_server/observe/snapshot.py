@@ -1,4 +1,4 @@
-"""A server at one moment, as whoever watches it can know it: asked itself, or its metrics endpoint.
+"""A server at one moment, as seen from outside: from the server itself, or its metrics endpoint.
 
     udp://..., zmq+tcp://...   the server: counters, tables, sessions open
     http://HOST:PORT/metrics   its endpoint (`serve --metrics`): also times, waits, ages, and what
@@ -250,7 +250,7 @@ def _sessions(families: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def source_of(address: str, timeout: float) -> ServerSource | EndpointSource:
-    """Who is asked about this address."""
+    """The source for this address: the server itself, or its metrics endpoint."""
     if address.startswith(("http://", "https://")):
         return EndpointSource(address, timeout)
     return ServerSource(address, timeout)

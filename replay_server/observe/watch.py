@@ -48,12 +48,12 @@ class Between:
         return number(self.rate(name)) if self.before else "-"
 
     def session_rate(self, place: str, name: str) -> float:
-        """The same of a session's number."""
+        """The increase per second of a session's number."""
         was = self.before and self.before.sessions.get(place, {})
         return self._per_second(self.look.sessions[place], was, name)
 
     def fact_rate(self, fact: Fact) -> float:
-        """The same of what the transport counts."""
+        """The increase per second of a number that the transport counts."""
         was = self.before and {old.full_name: old.value for old in self.before.facts}
         return self._per_second({fact.full_name: fact.value}, was, fact.full_name)
 
@@ -228,8 +228,8 @@ def drops(between: Between) -> list[str]:
 
 
 def held(between: Between) -> list[str]:
-    """Who was held back in the interval, and whether anybody is there to end that: who waits asks
-    again every half second, and each asking counts."""
+    """Which side was held back in the interval, and whether any client could release it. A client
+    that waits asks again each half second, and each request counts."""
     sides = (
         ("pushes_blocked", "writers", "samples", "learners are slower", "nobody samples"),
         ("samples_blocked", "learners", "steps_committed", "writers are slower", "nobody adds"),

@@ -68,7 +68,7 @@ def _bpf(command: int, attributes: bytes) -> int:
 
 
 def _name(program: int) -> str:
-    """What it is called; UNKNOWN where this user may not see that."""
+    """The program's name; UNKNOWN where this user may not see it."""
     file = _bpf(BPF_PROG_GET_FD_BY_ID, struct.pack("=III", program, 0, 0)) if program else -1
     if file < 0:
         return UNKNOWN

@@ -1,10 +1,10 @@
 """New priorities for drawn items: cut into requests, waited for or queued, and what became of them.
 
-Requests of one session are applied in the order they were posted, each once; of keys that appear
-twice in one call the last wins. Queued requests are the core's: it adds their results up, and takes
-no more of them than it has room for. A session that was silent for so long that the server may have
-given it up is spoken to before anything is queued: what is under way when a session ends is lost,
-and `flush` says how much.
+Requests of one session are applied in the order in which they were posted, each once. Of a key that
+appears twice in one call the last priority wins. Queued requests are the core's: it adds their
+results up, and takes no more of them than it has room for. After a long silence the server may have
+given the session up, so it is asked before anything is queued: what is under way when a session
+ends is lost, and `flush` says how much.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class UpdateResult:
 
 
 class Updates:
-    """The updates of one client."""
+    """The priority updates of one client, waited for or queued."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -76,8 +76,8 @@ class Updates:
     def update(
         self, table: RemoteTable, timeout: float, asked: tuple[Keys, np.ndarray]
     ) -> UpdateResult:
-        """Sets float64 [N] priorities of [N] keys, `asked`. StaleEpoch: the server is another, look
-        again; keys of another epoch are no error."""
+        """Sets priorities, float64 [N], of keys [N]: `asked` is the pair. StaleEpoch: the server
+        restarted, so look the table up again; keys of another epoch are no error."""
         keys, priorities = asked
         setting: Any = ffi.new(SETTING)
         arguments: tuple = (
@@ -126,8 +126,8 @@ class Updates:
         return done
 
     def leave(self, until: Deadline) -> None:
-        """For a client that closes: waits for what is queued, in that time; warns of what is not
-        set then."""
+        """For a client that closes: waits for queued priorities, in that time, and warns of those
+        that are not set then."""
         state: Any = ffi.new("struct rp_update_state *")
         with suppress(ReplayError):
             while lib.rp_link_update_settle(self._link.raw, until.left()) == PENDING:
@@ -142,8 +142,8 @@ class Updates:
             )
 
     def _wake(self, timeout: float) -> None:
-        """After a silence: another session where the server gave this one up. Where nobody answers
-        in time, what is queued waits as ever."""
+        """After a silence, opens another session where the server gave this one up. Where nobody
+        answers in time, queued priorities go on waiting."""
         now = monotonic()
         if now >= self._doubtful:
             what = "asking for the client's session"
@@ -219,7 +219,7 @@ def float64_of(priorities: Any, count: int) -> np.ndarray:
 
 
 def checked_priorities(priorities: Any, count: int) -> np.ndarray:
-    """The same, finite and at least 0; else ConfigError says which is not."""
+    """float64 [count], finite and at least 0; ConfigError names the first that is not."""
     array = float64_of(priorities, count)
     first = lib.rp_priorities_usable(ffi.from_buffer(DOUBLES, array), count)
     if first < count:

@@ -1,12 +1,11 @@
 """A network's weights through the server: published whole, pulled whole, with a number each.
 
-Memory for a pull grows to what the server says: the first try has room for FIRST_BYTES, one that
-was too small says how much it takes. A version that was replaced while it was fetched is fetched
-anew, PULLS_MAX times at most.
+Memory for a pull grows to what the server says: the first try has room for FIRST_BYTES, and one
+that was too small learns how many are needed. A version that was replaced while it was fetched is
+fetched anew, at most PULLS_MAX times.
 
-A server that comes back empty gives the numbers of the one before to other weights. So a number
-says which weights are meant only together with the incarnation of the server that gave it, which is
-kept here for the newest pull.
+A server that comes back empty numbers other weights from 1 again. So a number identifies weights
+only together with the server's incarnation, which is kept here for the newest pull.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ def _certificate(path: str, what: str) -> tuple[bytes, bytes | None]:
 
 
 def _secret(path: str) -> tuple[bytes, bytes]:
-    """Both halves of a secret key's file; where it is a public one's, what to give instead."""
+    """(public, secret) of a secret key's file; the error for a public one names the right file."""
     public, secret = _certificate(path, "curve_secret_key")
     if secret is not None:
         return public, secret

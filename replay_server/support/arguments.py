@@ -95,7 +95,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; --help lists every option\n")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, with the nearest option named where one is not known."""
+        """The error of argparse, with the nearest option where one is not known."""
         found, unknown = self.parse_known_args(args, namespace)
         for word in unknown:
             if word.startswith("--"):

@@ -1,9 +1,9 @@
-"""How a long-running program meets signals, and a server that goes away: with bounded waits.
+"""Signals, and servers that go away, in a long-running program: all waits are bounded.
 
-`Stop` turns SIGINT and SIGTERM into a flag that loops look at, so that a program ends between two
-steps and not inside one; a second signal ends it at once. `connect` keeps trying for a bounded
-time, and then says NoServer, which no reconnect mends; Stopped, where a signal ended that.
-`writer_of` waits as long as the server keeps the place of a writer that was killed.
+`Stop` turns SIGINT and SIGTERM into a flag that loops check, so that a program ends between two
+steps and not inside one; a second signal ends it at once. `connect` tries for a bounded time, then
+raises NoServer, which no reconnect mends; or Stopped, where a signal ended the wait. `writer_of`
+waits as long as the server keeps the place of a writer that was killed.
 `lost_contact` says whether a reconnect mends an error. `describe` gives the sentence of an error
 for the person who watches a program.
 """
@@ -44,7 +44,7 @@ class Stopped(NoServer):
 
 
 class Stop:
-    """Asked to stop? Use as a context: handlers are put back on leaving it."""
+    """Whether the program was asked to stop. A context: its end puts the old handlers back."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -86,7 +86,7 @@ def lost_contact(error: ReplayError) -> bool:
 
 
 def describe(error: ReplayError) -> str:
-    """What happened, without the advice that is for the author of a program."""
+    """The sentence of an error without the advice that is for the author of a program."""
     sentence = error.happened or str(error)
     for advice in (KEPT, NOT_TAKEN):
         sentence = sentence.replace(f" {advice}", "")

@@ -274,7 +274,7 @@ def _decoded(line: bytes) -> dict[str, Any] | None:
 
 
 def read_metrics(folder: Path, program: str | None = None) -> list[dict[str, Any]]:
-    """The same, once."""
+    """All lines of metrics in the folder, or those of one program; read once."""
     return Metrics(folder).read(program)
 
 

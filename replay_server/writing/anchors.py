@@ -16,12 +16,7 @@ from ..support.values import whole_numbers
 
 
 class Ready:
-    """K anchors whose window is complete, sorted by (stream, step).
-
-    streams   int64 [K]: the environment of each
-    steps     int64 [K]: the number of its row in that stream
-    ahead     int64 [K]: rows that follow it in its episode, at most the table's reach
-    """
+    """K anchors whose window is complete, sorted by (stream, step): what became ready by a step."""
 
     __slots__ = ("_arrays", "_counts", "_more")
 
@@ -40,14 +35,17 @@ class Ready:
 
     @property
     def streams(self) -> np.ndarray:
+        """int64 [K]: the stream of each anchor."""
         return self._computed()[0]
 
     @property
     def steps(self) -> np.ndarray:
+        """int64 [K]: the number of each anchor's row in its stream."""
         return self._computed()[1]
 
     @property
     def ahead(self) -> np.ndarray:
+        """int64 [K]: rows that follow each anchor in its episode, at most the table's reach."""
         return self._computed()[2]
 
     def __len__(self) -> int:
@@ -58,7 +56,7 @@ class Ready:
 
 
 def anchors_in(ready: Any) -> tuple[Any, Any]:
-    """Its (streams, steps)."""
+    """(streams, steps) of `ready`; ConfigError where it has none."""
     if not hasattr(ready, "streams"):
         raise ConfigError(f"ready is {ready!r}; expected what `add` or `append` returned")
     return ready.streams, ready.steps
@@ -89,7 +87,7 @@ class Anchors:
         return self._length + self._more
 
     def checked(self, streams: Any, steps: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Both as arrays [K] that name rows whose windows are complete; ConfigError otherwise."""
+        """(streams, steps) as arrays [K]; ConfigError where a window of these is not complete."""
         streams, steps = whole_numbers("streams", streams), whole_numbers("steps", steps)
         count, most = steps.size, len(self._length)
         if streams.shape != (count,) or steps.shape != (count,):
@@ -122,7 +120,7 @@ class Anchors:
             )
 
     def recount(self, next_step: np.ndarray, length: np.ndarray) -> None:
-        """Both of the whole writer, as its block knows them."""
+        """Sets `next_step` and `length` of all streams, as the writer's block knows them."""
         self._next_step, self._length, self._more = next_step, length, 0
         self._counts = self._as_counts()
 
@@ -138,7 +136,8 @@ class Anchors:
         return self.advance_some(*masks)
 
     def advance_some(self, real: np.ndarray, ended: np.ndarray) -> Ready:
-        """The same, bool [B] each; they are kept."""
+        """As `advance`, with bool [B] each in place of stream numbers. The arrays are kept: do not
+        change them."""
         next_step, length = self._next_step + self._more, self._length + self._more
         next_step += real
         length += real

@@ -328,10 +328,11 @@ class Autoreset:
         observation: Any,
         reward: Any,
     ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Of flags bool [B]: whose step is real, whose episode ended, {column: [E, *shape]}.
+        """(real, ended, closing) of the flags bool [B]: the environments whose step is real, those
+        whose episode ended (bool [B] each), and the closing rows {column: [E, *shape]}.
 
-        `observation`: what the actions were chosen from.
-        The one place that changes what the next call is; SpecError before it does.
+        `observation`: what the actions were chosen from. Only this method changes what the next
+        call is; a SpecError comes before the change.
         """
         real = ~self.made_up
         over = terminated | truncated
@@ -365,7 +366,7 @@ class Autoreset:
         return real, ended, closing
 
     def _go_back(self, made_up: np.ndarray) -> None:
-        """The newest call was cut off before its rows were stored: as it was, to be made again."""
+        """Goes back to before the newest call, which was cut off and will be made again."""
         self.made_up, self.any_made_up, self.closed = made_up, bool(made_up.any()), None
 
     def _look(self, observation: Any) -> None:
@@ -484,7 +485,7 @@ class Autoreset:
         return shape if self.leading else shape[1:]
 
     def _fitted(self, column: Column, array: Any) -> np.ndarray:
-        """As it is stored; SpecError where it cannot be."""
+        """`array` as the column stores it; SpecError where it cannot."""
         expected, got = (self.count, *column.shape), np.shape(array)
         if got != expected:
             raise SpecError(
@@ -550,7 +551,7 @@ class Autoreset:
     def _finals(
         self, ended: np.ndarray, terminated: np.ndarray, finals: Any
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """The same of what holds the final observations."""
+        """`_closing` for one value `finals`, which holds the final observations."""
         if is_per_environment(finals):
             return self._closing_one_by_one(ended, terminated, finals)
         given = {name: rows[ended] for name, rows in self._observed(finals).items()}
@@ -559,7 +560,7 @@ class Autoreset:
     def _closing_one_by_one(
         self, ended: np.ndarray, terminated: np.ndarray, finals: Any
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """The same from a sequence with one nested observation, or None, for each environment."""
+        """`_closing` for a sequence with one nested observation, or None, for each environment."""
         columns, which = self.observations, ended.nonzero()[0].tolist()
         known = np.zeros(len(which), np.bool_)
         closing = {c.name: np.zeros((len(which), *c.shape), c.dtype) for c in columns}

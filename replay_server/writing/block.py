@@ -153,7 +153,7 @@ class Block:
         self.closing, self.steps = end, at + 1
 
     def mark(self, real: np.ndarray, ended: np.ndarray, closing: dict[str, np.ndarray]) -> None:
-        """Counts the step whose columns were laid down; bool [B]: who took it, whose episode ended.
+        """Counts the step whose columns were laid down; bool [B] each: took it, episode ended.
 
         closing {observation column: [E, *shape]}.
         """
@@ -232,7 +232,7 @@ class Block:
 
 
 class Creates:
-    """Items still to be posted, [begin, end) of these arrays: of those given, who is in `new`."""
+    """Items still to be posted: [begin, end) of these arrays, which hold those given in `new`."""
 
     def __init__(
         self,

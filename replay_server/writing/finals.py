@@ -1,8 +1,8 @@
 """Final observations of same-step environments: where they lie, and whether they are final.
 
-Such an environment resets in the step that ends an episode. `next_observation` is the reset's then,
-and the final one lies in `infos`. Who hands in next_observation for it, as loops of other replay
-buffers do, would store transitions into the next episode.
+Such an environment resets in the step that ends an episode. Then `next_observation` is the reset's,
+and the final one lies in `infos`. A caller that hands in next_observation as the final one, as
+loops of other replay buffers do, would store transitions into the next episode.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class WriterState:
 
 
 def note_taken(error: BaseException, taken: bool) -> None:
-    """On what cut a call of `add` off: whether its step was taken."""
+    """Adds a note to the error that cut a call of `add` off: whether the step was taken."""
     if hasattr(error, "add_note"):
         outcome = "taken: go on with the next one" if taken else "not taken: add it again"
         error.add_note(f"replay-server: the step of this call was {outcome}")
@@ -81,8 +81,8 @@ def state_of(raw: Any, block: Block) -> WriterState:
 
 
 def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, bool]:
-    """(streams, mode, whether it is one Env, whether the environment said the mode itself) of what
-    a writer was asked for; ConfigError says what contradicts."""
+    """(streams, mode, whether it is one Env, whether the environment said the mode), from the
+    arguments of `Client.writer`; ConfigError where they contradict each other."""
     name = getattr(autoreset, "value", autoreset)
     autoreset = GYMNASIUM_MODES.get(name, autoreset) if isinstance(name, str) else autoreset
     own = not (autoreset is None or isinstance(autoreset, str))
@@ -119,9 +119,9 @@ def resolved_mode(streams: int | None, autoreset: Any) -> tuple[int, str, bool, 
 
 
 def expect(remote: RemoteTable, spec: Spec | None, streams: int, autoreset: Any) -> None:
-    """What a writer was asked for against its table: SpecMismatch, ConfigError (also for columns no
-    step could fill); and one warning where the environment handed over has other columns, which
-    `add` would refuse."""
+    """Compares what a writer is asked for with its table: SpecMismatch, ConfigError (also for
+    columns that no step can fill). Warns where the environment handed over has other columns:
+    `add` would refuse its steps."""
     require_steps(f"a writer of table {remote.name!r}: ", remote.spec)
     if spec is not None:
         remote.expect(spec)
@@ -144,22 +144,22 @@ def expect(remote: RemoteTable, spec: Spec | None, streams: int, autoreset: Any)
 
 
 def let_go_on(writers: Iterable[Writer]) -> None:
-    """For a sample that waits: what it waits for may lie here, and nobody else would send it."""
+    """For a sample that waits: sends the rows of these writers, which it may be waiting for."""
     for writer in list(writers):
         with suppress(ClosedError):
             writer._go_on()
 
 
 def look_after(writers: Iterable[Writer]) -> None:
-    """For a call of the client: its writers' rows leave, none waits for a next step to be added."""
+    """For a call of the client: sends rows that its writers have held for long enough."""
     for writer in [each for each in writers if not each.closed]:
         with suppress(ReplayError):
             writer._look_after()
 
 
 def alone(method: Callable[..., Any]) -> Callable[..., Any]:
-    """What goes through a writer's block: by the thread that owns it, one call after the other
-    (owning.py). A handler's calls of the client leave this writer alone meanwhile."""
+    """For methods that use a writer's block: only the thread that owns it calls them, one after the
+    other (owning.py). A signal handler's calls of the client leave this writer alone meanwhile."""
 
     @wraps(method)
     def call(writer: Writer, *arguments: Any, **named: Any) -> Any:
@@ -176,7 +176,7 @@ def alone(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def creating(method: Callable[..., Any]) -> Callable[..., Any]:
-    """`alone`; what cuts it off is noted on Ctrl-C: whether the items were taken."""
+    """As `alone`; where Ctrl-C cuts the call off, a note says whether the items were taken."""
     owned = alone(method)
 
     @wraps(method)
@@ -195,8 +195,8 @@ def creating(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def take_over(writer: Writer, me: int) -> None:
-    """The writer is this thread's from here on; ConfigError where it is another's, or within a
-    call of this one."""
+    """Makes this thread the writer's owner. ConfigError where another thread is, or where this
+    thread is within a call of the writer."""
     with writer._owning:
         expect_free(writer._owner, me, "this writer", ADDED)
         _ = writer.link.raw  # a closed writer takes nothing
@@ -213,7 +213,7 @@ def offer(writer: Writer) -> None:
 
 
 def silence(link: Link) -> float:
-    """Seconds of silence after which this session is spoken to: a quarter of what ends it."""
+    """Seconds without a message after which to send one: a quarter of the server's idle_ms."""
     raw = ffi.new("struct rp_opened *")
     _native.check(lib.rp_link_limits(link.raw, raw), "asking for limits")
     return raw.idle_ms / 4000.0
@@ -241,8 +241,8 @@ def warn_of_failed(table: str, before: int, state: Any) -> int:
 
 
 def end(writer: Writer, timeout: float, what: str = OPEN) -> None:
-    """Flushes and closes it. What is not stored in time, or cut off by Ctrl-C, leaves it open;
-    without any time it is given up."""
+    """Flushes and closes the writer. It stays open where not all is stored in time, or Ctrl-C cuts
+    the call off; with a timeout of 0 it is given up."""
     if seconds("timeout", timeout) <= 0:
         if writer._owner != get_ident():
             take_over(writer, get_ident())
@@ -263,8 +263,8 @@ def end(writer: Writer, timeout: float, what: str = OPEN) -> None:
 
 
 def end_for_good(writer: Writer) -> None:
-    """Flushes and closes it at the end of `with`, where nobody calls again: it is closed whatever
-    comes. A time-out says itself what was not stored; for other errors a warning does."""
+    """Flushes and closes the writer at the end of `with`, where nobody calls again: it is closed
+    whatever comes. A time-out says what was not stored; for other errors a warning does."""
     try:
         end(writer, writer.timeout, GIVEN_UP)
     except BaseException as error:
@@ -276,7 +276,7 @@ def end_for_good(writer: Writer) -> None:
 
 
 def leave(writer: Writer, until: Deadline, why: str = "the client of a writer was closed") -> None:
-    """Closes it in that time, for a client that closes; RowsDropped warns of what is lost."""
+    """Closes the writer within that time, for a client that closes; warns of lost rows."""
     if writer.closed or writer._owner not in (None, get_ident()):
         return
     lost = writer._lost
